@@ -1,0 +1,1 @@
+"""The benchmarking and fault-injection harness: hosts, clusters, sweeps and the command line."""

@@ -1,0 +1,77 @@
+"""The one schedule form: per rank, per lane, an ordered list of steps.
+
+An algorithm is written once in this form; the simulator times it, `verify` proves it, the CPU runtime
+and the GPU executor run it.
+
+The data vector is cut into `nchunks` nearly equal chunks (chunk ``i`` of ``n`` elements is
+``[i*n//nchunks, (i+1)*n//nchunks)``), and every step names a range of chunks. A step does, in this order:
+
+    1. if ``recv >= 0``: receive the range from rank ``recv``; with ``reduce`` set the incoming values are
+       combined with this rank's own, otherwise they replace it;
+    2. if ``send >= 0``: send the range, as it is now, to rank ``send``.
+
+So the four classic steps and their fusions are one form: send, receive, receive-reduce, receive-send,
+receive-reduce-send; with neither peer the step copies the rank's own input into its result.
+A range's own value is the rank's input until a step writes it.
+
+The steps of a lane run in order. Lanes of a rank run side by side, and no two lanes of a rank may touch
+the same chunk. The message that rank ``a`` sends to rank ``b`` in lane ``c`` is received by ``b`` in its
+own lane ``c``; messages of one (a, b, c) arrive in the order they were sent (FIFO).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from r2ccl_core.errors import ScheduleError
+
+NOBODY = -1
+
+STEP = np.dtype(
+    [("recv", np.int32), ("send", np.int32), ("begin", np.int32), ("end", np.int32), ("reduce", np.int32)]
+)
+"""One step: peers to receive from and send to (or `NOBODY`), chunk range ``[begin, end)``, reduce flag."""
+
+Lane = np.ndarray
+Program = tuple[Lane, ...]
+
+
+def lane(steps: Iterable[tuple[int, int, int, int, int]]) -> Lane:
+    """A lane from ``(recv, send, begin, end, reduce)`` tuples."""
+    return np.array(list(steps), dtype=STEP)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`programs[rank][lane]` is an array of `STEP`; every rank has the same number of lanes."""
+
+    name: str
+    collective: str
+    nranks: int
+    nchunks: int
+    programs: tuple[Program, ...]
+    root: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.programs) != self.nranks:
+            raise ScheduleError(f"{self.name}: {len(self.programs)} programs for {self.nranks} ranks")
+        if len({len(p) for p in self.programs}) > 1:
+            raise ScheduleError(f"{self.name}: ranks have different numbers of lanes")
+
+    @property
+    def nlanes(self) -> int:
+        """Lanes per rank."""
+        return len(self.programs[0]) if self.programs else 0
+
+    def connections(self) -> Iterator[tuple[int, int, int]]:
+        """Every ``(source, destination, lane)`` over which a message flows, in a fixed order."""
+        for rank, program in enumerate(self.programs):
+            for index, steps in enumerate(program):
+                for peer in np.unique(steps["send"][steps["send"] != NOBODY]):
+                    yield rank, int(peer), index
+
+
+def chunk_offsets(nchunks: int, count: int) -> np.ndarray:
+    """Element offset of each chunk boundary: ``nchunks + 1`` values from 0 to ``count``."""
+    return np.arange(nchunks + 1, dtype=np.int64) * count // nchunks

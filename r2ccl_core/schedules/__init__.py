@@ -1,0 +1,1 @@
+"""One algorithm a file: each builds a `Schedule` from a topology."""

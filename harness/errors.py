@@ -1,0 +1,96 @@
+"""Every error the harness raises on purpose, as one tree, and the exit codes a command ends with.
+
+    R2cclError                      (r2ccl_core.errors) one line: what, where, remedy
+    ├── UsageError                  (r2ccl_core.errors) exit code 2
+    │   ├── ExperimentError         an experiment file says something impossible: file, key, value, remedy
+    │   └── RightsError             the kernel or the user's rights do not allow what was asked
+    └── HarnessError                something outside the user's input went wrong
+        ├── HostError               one host: its name comes first in the text
+        │   ├── UnreachableError    no SSH session to the host, or it was lost
+        │   ├── CommandError        a command on a host ended badly; carries argv, exit status and stderr
+        │   └── HostTimeoutError    a host did not answer in time
+        ├── ClusterError            a cluster cannot be made, checked or taken down
+        │   └── UnhealthyError      a check before a trial failed (a NIC is down, counters unreadable)
+        └── SweepError              a sweep cannot go on
+
+A trial that fails is no exception: it is a row with a status. Anything that is not in this tree is a bug
+and keeps its traceback.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from r2ccl_core.errors import R2cclError, UsageError
+
+
+class ExitCode(IntEnum):
+    """What a command's exit status means; `harness sweep --help` prints the same list."""
+
+    OK = 0
+    """Every trial ended as the experiment expects."""
+    WRONG = 1
+    """A result is wrong, or a trial ended otherwise than expected."""
+    USAGE = 2
+    """The input is wrong; nothing was touched."""
+    INCONCLUSIVE = 3
+    """A trial stayed inconclusive after its retries; nothing was wrong or unexpected."""
+    INTERRUPTED = 130
+    """Ctrl-C or SIGTERM; finished trials are kept, the same command resumes."""
+
+
+class ExperimentError(UsageError):
+    """One mistake in an experiment file, as the line ``file: key: value: remedy``."""
+
+    def __init__(self, file: str, key: str, value: object, remedy: str) -> None:
+        self.file, self.key, self.value, self.remedy = file, key, value, remedy
+        super().__init__(": ".join(part for part in (file, key, _shown(value), remedy) if part))
+
+
+class RightsError(UsageError):
+    """The kernel or the user's rights do not allow what was asked; the text says what to do."""
+
+
+class HarnessError(R2cclError):
+    """Something outside the user's input went wrong."""
+
+
+class HostError(HarnessError):
+    """Something went wrong on one host; the text starts with the host's name."""
+
+    def __init__(self, host: str, message: str) -> None:
+        self.host = host
+        super().__init__(f"{host}: {message}")
+
+
+class UnreachableError(HostError):
+    """There is no SSH session to the host, or it was lost."""
+
+
+class CommandError(HostError):
+    """A command on a host ended with a status other than 0."""
+
+    def __init__(self, host: str, argv: Sequence[str], returncode: int, stderr: str) -> None:
+        self.argv, self.returncode, self.stderr = tuple(argv), returncode, stderr
+        last = (stderr.strip().splitlines() or ["no message"])[-1]
+        super().__init__(host, f"{' '.join(argv)}: exit status {returncode}: {last}")
+
+
+class HostTimeoutError(HostError):
+    """A host did not answer, or a command did not end, in time."""
+
+
+class ClusterError(HarnessError):
+    """A cluster cannot be made, checked or taken down."""
+
+
+class UnhealthyError(ClusterError):
+    """A cluster is not in the state a trial needs; the text lists every finding."""
+
+
+class SweepError(HarnessError):
+    """A sweep cannot go on."""
+
+
+def _shown(value: object) -> str:
+    """`value` as it stands in the file; the empty string where there is none to show."""
+    return "" if value is None else str(value).replace("\n", " ")[:200]

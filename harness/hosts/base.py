@@ -1,0 +1,145 @@
+"""What a host is to the harness: a name, an address, NICs, and a handful of things that can be done on it.
+
+Backends, sweeps and faults see only these protocols. `harness.hosts.ssh` reaches a host over SSH,
+`harness.hosts.noop` is this machine without SSH; both drive the same agent (`harness.hosts.agent`).
+All times named `_ns` are the host's own CLOCK_REALTIME.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from signal import Signals
+from typing import NamedTuple, Protocol
+
+Argv = Sequence[str]
+"""One command as the list of its words; no shell ever sees it."""
+
+OnLine = Callable[[str, str], None]
+"""Called with ('stdout' | 'stderr', line without its end), in order, on the host's reader thread: be quick."""
+
+
+@dataclass(frozen=True)
+class Nic:
+    """One data NIC of a host. NICs of one rail reach each other; `rate_bit_s` is per direction."""
+
+    name: str
+    rail: int
+    address: str
+    rate_bit_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that has ended. A negative `returncode` is the number of the signal that ended it."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Sample(NamedTuple):
+    """The counters of one NIC at one moment. `up` is the carrier: False while the link is down."""
+
+    t_ns: int
+    nic: str
+    rx_bytes: int
+    tx_bytes: int
+    up: bool
+
+
+class RemoteProcess(Protocol):
+    """A process that `Host.start` started; it lives in a process group of its own."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id on the host, also that of its process group."""
+        ...
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Its exit status, after its last line was delivered. Raises `HostTimeoutError`."""
+        ...
+
+    def poll(self) -> int | None:
+        """Its exit status, or None while it runs."""
+        ...
+
+    def signal(self, sig: Signals) -> None:
+        """Sends `sig` to its whole process group; harmless once it has ended."""
+        ...
+
+    def close_stdin(self) -> None:
+        """Ends its standard input; harmless twice."""
+        ...
+
+
+class Host(Protocol):
+    """One host. Methods may be called from several threads; each raises `HostError` or one of its kinds."""
+
+    @property
+    def name(self) -> str:
+        """Its name in experiments and reports, unique in its cluster."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Where it is reached on the management network; rank 0 listens there for the rendezvous."""
+        ...
+
+    @property
+    def nics(self) -> tuple[Nic, ...]:
+        """Its data NICs by rail; the one that carries SSH is never among them."""
+        ...
+
+    def connect(self) -> None:
+        """Opens the connection and starts the agent; harmless twice. Raises `UnreachableError`."""
+        ...
+
+    def close(self) -> None:
+        """Ends the agent, which kills what it started and heals what is armed; harmless twice."""
+        ...
+
+    def run(self, argv: Argv, *, timeout_s: float = 60.0, check: bool = True) -> Completed:
+        """Runs a command to its end. Raises `CommandError` (with `check`) and `HostTimeoutError`."""
+        ...
+
+    def start(self, argv: Argv, *, env: Mapping[str, str], on_line: OnLine) -> RemoteProcess:
+        """Starts a command; `env` is added to the agent's environment. Its stdin is a pipe, held open."""
+        ...
+
+    def sample_start(self, interval_s: float = 0.01) -> None:
+        """Begins to sample the counters of all NICs; a running sampling is restarted."""
+        ...
+
+    def sample_stop(self) -> list[Sample]:
+        """Ends the sampling; all samples since it began, by time. Empty if none was running."""
+        ...
+
+    def prepare(
+        self, arm_id: str, inject_argvs: Sequence[Argv], heal_argvs: Sequence[Argv], ttl_s: float
+    ) -> None:
+        """Arms a detached healer that runs `heal_argvs` `ttl_s` seconds from now, and gets `fire` ready.
+
+        The healer is a process of its own session: it outlives the agent, the SSH session and the harness.
+        """
+        ...
+
+    def fire(self, arm_id: str) -> tuple[int, int]:
+        """Runs the prepared inject commands; the times right before the first and right after the last."""
+        ...
+
+    def inject(
+        self, arm_id: str, inject_argvs: Sequence[Argv], heal_argvs: Sequence[Argv], ttl_s: float
+    ) -> tuple[int, int]:
+        """`prepare`, then `fire`."""
+        ...
+
+    def heal(self, arm_id: str) -> int | None:
+        """Runs the heal commands, disarms the healer; the time when the last had ended. Idempotent.
+
+        None where nothing (any more) is armed under that name.
+        """
+        ...
+
+    def clock_ns(self) -> int:
+        """The host's clock now, for the measurement of its offset."""
+        ...

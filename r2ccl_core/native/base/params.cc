@@ -1,0 +1,53 @@
+// Reading of parameters: environment first, explicit overrides on top, every value checked.
+#include "base/params.h"
+
+#include <charconv>
+#include <cstdlib>
+
+namespace r2ccl {
+namespace {
+
+Status Parse(const std::string& name, const std::string& text, int64_t low, int64_t high, int64_t* value) {
+  int64_t number = 0;
+  const char* end = text.data() + text.size();
+  auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end || number < low || number > high) {
+    return {Code::kInvalidArgument,
+            name + "=" + text + ": give a whole number from " + std::to_string(low) + " to " + std::to_string(high)};
+  }
+  *value = number;
+  return {};
+}
+
+}  // namespace
+
+Status ReadParams(const std::map<std::string, std::string>& overrides, Params* params) {
+  size_t used = 0;
+#define R2CCL_READ(field, name, value, low, high, meaning)                     \
+  {                                                                            \
+    const char* environment = std::getenv(name);                               \
+    auto override_entry = overrides.find(name);                                \
+    Status status;                                                             \
+    if (override_entry != overrides.end()) {                                   \
+      ++used;                                                                  \
+      status = Parse(name, override_entry->second, low, high, &params->field); \
+    } else if (environment != nullptr && *environment != '\0') {               \
+      status = Parse(name, environment, low, high, &params->field);            \
+    }                                                                          \
+    if (!status.ok()) return status;                                           \
+  }
+  R2CCL_PARAMS(R2CCL_READ)
+#undef R2CCL_READ
+  if (used != overrides.size()) {
+    for (const auto& [name, text] : overrides) {
+      bool known = false;
+#define R2CCL_KNOWN(field, parameter, value, low, high, meaning) known = known || name == parameter;
+      R2CCL_PARAMS(R2CCL_KNOWN)
+#undef R2CCL_KNOWN
+      if (!known) return {Code::kInvalidArgument, name + ": no such parameter"};
+    }
+  }
+  return {};
+}
+
+}  // namespace r2ccl

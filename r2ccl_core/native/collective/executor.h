@@ -1,0 +1,100 @@
+// Executor: runs one rank's program of a schedule on host memory, over the fault-tolerant transport.
+//
+// Lanes run side by side on the calling thread; the transport's threads move the bytes, so a reduction
+// overlaps the transfers of the steps around it. Receives are posted ahead of their turn: a receive that
+// replaces goes straight to its place in the result once nothing earlier still needs that place, one that
+// reduces goes to a bounce buffer.
+#ifndef R2CCL_COLLECTIVE_EXECUTOR_H_
+#define R2CCL_COLLECTIVE_EXECUTOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/notifier.h"
+#include "base/status.h"
+#include "collective/reduce.h"
+#include "failover/recv_comm.h"
+#include "failover/send_comm.h"
+
+namespace r2ccl {
+
+struct Step {
+  int64_t recv = -1;  // index of a RecvComm, or -1
+  int64_t send = -1;  // index of a SendComm, or -1
+  int64_t begin = 0;  // element range
+  int64_t end = 0;
+  int64_t flags = 0;
+  int64_t barrier = -1;  // last earlier step of the lane that touches an overlapping range, or -1
+
+  static constexpr int64_t kReduce = 1;         // combine what comes in with the rank's own value
+  static constexpr int64_t kOwnIsInput = 2;     // the own value is still in the input
+  static constexpr int64_t kSendFromInput = 4;  // what is sent is still in the input
+};
+
+// Not thread-safe. After an error all its connections are closed (the caller's buffers are the caller's again)
+// and it refuses to run.
+class Executor {
+ public:
+  Executor(std::vector<std::vector<Step>> lanes, std::vector<std::shared_ptr<SendComm>> senders,
+           std::vector<std::shared_ptr<RecvComm>> receivers, Notifier* notifier);
+
+  // Refuses steps that name connections or ranges that do not exist.
+  Status Validate(int64_t elements) const;
+
+  // Computes `output` from `input` (`elements` each; the same pointer for in place). Returns when every step
+  // is done and every send is acknowledged: both buffers are the caller's again. `interrupted` is asked a few
+  // times a second; when it says true the run ends with an error.
+  Status Run(const void* input, void* output, DataType type, ReduceOp op, const std::function<bool()>& interrupted);
+
+ private:
+  struct Outstanding {
+    size_t step;
+    int64_t connection;
+    Request* request;
+  };
+  struct Lane {
+    std::vector<Step> steps;
+    int64_t largest_reduce = 0;      // elements
+    std::unique_ptr<char[]> bounce;  // kSlots buffers of largest_reduce elements
+    size_t bounce_bytes = 0;
+    size_t posted = 0;  // steps whose receive is posted (or that have none)
+    size_t done = 0;    // steps that ran
+    size_t reduces_posted = 0;
+    size_t reduces_done = 0;
+    std::deque<Outstanding> receives;
+    std::deque<Outstanding> sends;
+  };
+
+  void Reset(Lane& lane, size_t element_bytes);
+  Status RunLanes(const std::function<bool()>& interrupted);
+  Status PostReceives(Lane& lane, bool* progress);
+  Status RunSteps(Lane& lane, bool* progress);
+  Status ReapSends(Lane& lane, bool* progress);
+  bool PlaceIsFree(const Lane& lane, const Step& step) const;
+  void Apply(Lane& lane, const Step& step);
+  char* Slot(Lane& lane, size_t number) const;
+
+  static constexpr size_t kAhead = 16;  // steps whose receives are posted ahead
+  static constexpr size_t kSlots = 8;   // bounce buffers per lane
+
+  std::vector<Lane> lanes_;
+  std::vector<std::shared_ptr<SendComm>> senders_;
+  std::vector<std::shared_ptr<RecvComm>> receivers_;
+  Notifier* const notifier_;
+  bool broken_ = false;
+
+  // The run in progress.
+  const char* input_ = nullptr;
+  char* output_ = nullptr;
+  DataType type_ = DataType::kFloat32;
+  ReduceOp op_ = ReduceOp::kSum;
+  int64_t element_bytes_ = 0;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_COLLECTIVE_EXECUTOR_H_

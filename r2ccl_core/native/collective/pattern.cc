@@ -1,0 +1,136 @@
+// Making and checking of the test pattern, a run of 64 elements at a time.
+#include "collective/pattern.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+namespace r2ccl {
+namespace {
+
+constexpr size_t kRun = 64;
+constexpr size_t kMaxModulus = 4;
+constexpr size_t kMaxElementBytes = 8;
+
+uint32_t Mix(uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+uint32_t Modulus(const Pattern& pattern) {
+  if (pattern.op == ReduceOp::kProd) return 2;
+  return static_cast<uint32_t>(std::clamp<int64_t>(256 / pattern.ranks, 1, kMaxModulus));
+}
+
+uint32_t RankKey(const Pattern& pattern, int64_t rank) {
+  return Mix(static_cast<uint32_t>(rank) * 0x9e3779b9u + static_cast<uint32_t>(pattern.iteration) * 0x85ebca6bu +
+             static_cast<uint32_t>(pattern.seed));
+}
+
+// The small integers of the pattern in each type's own bytes.
+template <typename T>
+void Encode(int64_t value, char* out) {
+  T typed = static_cast<T>(value);
+  std::memcpy(out, &typed, sizeof typed);
+}
+
+void EncodeAs(DataType type, int64_t value, char* out) {
+  switch (type) {
+    case DataType::kFloat32:
+      return Encode<float>(value, out);
+    case DataType::kFloat64:
+      return Encode<double>(value, out);
+    case DataType::kInt32:
+      return Encode<int32_t>(value, out);
+    case DataType::kInt64:
+      return Encode<int64_t>(value, out);
+    case DataType::kFloat16:
+      return Encode<_Float16>(value, out);
+    case DataType::kBfloat16: {
+      auto single = static_cast<float>(value);
+      std::memcpy(out, reinterpret_cast<char*>(&single) + 2, 2);  // exact: at most eight significant bits
+      return;
+    }
+  }
+}
+
+// One run of elements, made of `modulus` values that repeat (the modulus may be 3: the last repeat is cut).
+using Run = std::array<char, kRun * kMaxElementBytes>;
+
+template <typename Value>
+void EncodeRun(DataType type, uint32_t modulus, Value value, Run* run) {
+  size_t bytes = SizeOf(type);
+  for (uint32_t k = 0; k < modulus; ++k) EncodeAs(type, value(k), run->data() + k * bytes);
+  for (size_t done = modulus; done < kRun;) {
+    size_t n = std::min(done, kRun - done);
+    std::memcpy(run->data() + done * bytes, run->data(), n * bytes);
+    done += n;
+  }
+}
+
+int64_t Combine(ReduceOp op, int64_t a, int64_t b) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return a + b;
+    case ReduceOp::kMin:
+      return std::min(a, b);
+    case ReduceOp::kMax:
+      return std::max(a, b);
+    case ReduceOp::kProd:
+      return a * b;
+  }
+  return 0;
+}
+
+size_t CountWrong(const char* have, const char* want, size_t count, size_t bytes) {
+  if (std::memcmp(have, want, count * bytes) == 0) return 0;
+  size_t wrong = 0;
+  for (size_t i = 0; i < count; ++i) wrong += std::memcmp(have + i * bytes, want + i * bytes, bytes) != 0;
+  return wrong;
+}
+
+}  // namespace
+
+void FillPattern(const Pattern& pattern, int64_t rank, DataType type, void* data, size_t count) {
+  size_t bytes = SizeOf(type);
+  uint32_t modulus = Modulus(pattern);
+  bool ones = pattern.op == ReduceOp::kProd && rank >= 6;
+  uint32_t key = RankKey(pattern, rank);
+  std::array<Run, kMaxModulus> runs;  // by (start of the run + offset) mod m
+  for (uint32_t shift = 0; shift < modulus; ++shift) {
+    EncodeRun(type, modulus, [&](uint32_t k) { return ones ? 1 : 1 + (shift + k) % modulus; }, &runs[shift]);
+  }
+  for (size_t at = 0; at < count; at += kRun) {
+    auto start = static_cast<uint32_t>(at);
+    uint32_t shift = (start % modulus + Mix((start / kRun) ^ key) % modulus) % modulus;
+    std::memcpy(static_cast<char*>(data) + at * bytes, runs[shift].data(), std::min(kRun, count - at) * bytes);
+  }
+}
+
+size_t CheckPattern(const Pattern& pattern, DataType type, const void* data, size_t count) {
+  size_t bytes = SizeOf(type);
+  uint32_t modulus = Modulus(pattern);
+  int64_t active = pattern.op == ReduceOp::kProd ? std::min<int64_t>(pattern.ranks, 6) : pattern.ranks;
+  std::vector<uint32_t> keys;
+  for (int64_t rank = 0; rank < active; ++rank) keys.push_back(RankKey(pattern, rank));
+  size_t wrong = 0;
+  Run run;
+  for (size_t at = 0; at < count; at += kRun) {
+    auto start = static_cast<uint32_t>(at);
+    std::array<int64_t, kMaxModulus> results{};
+    for (size_t r = 0; r < keys.size(); ++r) {
+      uint32_t shift = start % modulus + Mix((start / kRun) ^ keys[r]) % modulus;
+      for (uint32_t k = 0; k < modulus; ++k) {
+        int64_t value = 1 + (shift + k) % modulus;
+        results[k] = r == 0 ? value : Combine(pattern.op, results[k], value);
+      }
+    }
+    EncodeRun(type, modulus, [&](uint32_t k) { return results[k]; }, &run);
+    wrong += CountWrong(static_cast<const char*>(data) + at * bytes, run.data(), std::min(kRun, count - at), bytes);
+  }
+  return wrong;
+}
+
+}  // namespace r2ccl

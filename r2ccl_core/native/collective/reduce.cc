@@ -1,0 +1,142 @@
+// Reduction loops, one per type and operation, left to the compiler to vectorise.
+#include "collective/reduce.h"
+
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+// Each loop is compiled for old and for new processors; the loader picks.
+#define R2CCL_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || !defined(__x86_64__)
+#undef R2CCL_CLONES
+#define R2CCL_CLONES  // the sanitizers' start-up code and indirect functions do not mix
+#endif
+
+namespace r2ccl {
+namespace {
+
+struct Bfloat16 {
+  uint16_t bits;
+};
+struct Float16 {
+  _Float16 value;
+};
+
+inline float ToFloat(Bfloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+inline float ToFloat(Float16 x) { return static_cast<float>(x.value); }
+
+inline void FromFloat(float value, Float16* out) { out->value = static_cast<_Float16>(value); }
+inline void FromFloat(float value, Bfloat16* out) {
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  bool nan = value != value;
+  uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  out->bits = static_cast<uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
+}
+
+template <ReduceOp kOp, typename T>
+inline T Combine(T a, T b) {
+  if constexpr (kOp == ReduceOp::kMin) return b < a ? b : a;
+  if constexpr (kOp == ReduceOp::kMax) return a < b ? b : a;
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;  // wrap instead of overflowing
+    if constexpr (kOp == ReduceOp::kSum) return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+    if constexpr (kOp == ReduceOp::kProd) return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
+  } else {
+    if constexpr (kOp == ReduceOp::kSum) return a + b;
+    if constexpr (kOp == ReduceOp::kProd) return a * b;
+  }
+}
+
+template <ReduceOp kOp, typename T>
+inline __attribute__((always_inline)) void Loop(const void* a, const void* b, void* out, size_t count) {
+  const T* x = static_cast<const T*>(a);
+  const T* y = static_cast<const T*>(b);
+  T* z = static_cast<T*>(out);
+  for (size_t i = 0; i < count; ++i) {
+    if constexpr (std::is_arithmetic_v<T>) {
+      z[i] = Combine<kOp>(x[i], y[i]);
+    } else {
+      FromFloat(Combine<kOp>(ToFloat(x[i]), ToFloat(y[i])), &z[i]);
+    }
+  }
+}
+
+template <ReduceOp kOp>
+inline __attribute__((always_inline)) void Dispatch(DataType type, const void* a, const void* b, void* out,
+                                                    size_t count) {
+  switch (type) {
+    case DataType::kFloat32:
+      return Loop<kOp, float>(a, b, out, count);
+    case DataType::kFloat64:
+      return Loop<kOp, double>(a, b, out, count);
+    case DataType::kInt32:
+      return Loop<kOp, int32_t>(a, b, out, count);
+    case DataType::kInt64:
+      return Loop<kOp, int64_t>(a, b, out, count);
+    case DataType::kFloat16:
+      return Loop<kOp, Float16>(a, b, out, count);
+    case DataType::kBfloat16:
+      return Loop<kOp, Bfloat16>(a, b, out, count);
+  }
+}
+
+R2CCL_CLONES void Sum(DataType type, const void* a, const void* b, void* out, size_t count) {
+  Dispatch<ReduceOp::kSum>(type, a, b, out, count);
+}
+R2CCL_CLONES void Min(DataType type, const void* a, const void* b, void* out, size_t count) {
+  Dispatch<ReduceOp::kMin>(type, a, b, out, count);
+}
+R2CCL_CLONES void Max(DataType type, const void* a, const void* b, void* out, size_t count) {
+  Dispatch<ReduceOp::kMax>(type, a, b, out, count);
+}
+R2CCL_CLONES void Prod(DataType type, const void* a, const void* b, void* out, size_t count) {
+  Dispatch<ReduceOp::kProd>(type, a, b, out, count);
+}
+
+}  // namespace
+
+std::optional<DataType> ParseDataType(std::string_view name) {
+  if (name == "float32") return DataType::kFloat32;
+  if (name == "float64") return DataType::kFloat64;
+  if (name == "int32") return DataType::kInt32;
+  if (name == "int64") return DataType::kInt64;
+  if (name == "float16") return DataType::kFloat16;
+  if (name == "bfloat16") return DataType::kBfloat16;
+  return std::nullopt;
+}
+
+std::optional<ReduceOp> ParseReduceOp(std::string_view name) {
+  if (name == "sum") return ReduceOp::kSum;
+  if (name == "min") return ReduceOp::kMin;
+  if (name == "max") return ReduceOp::kMax;
+  if (name == "prod") return ReduceOp::kProd;
+  return std::nullopt;
+}
+
+size_t SizeOf(DataType type) {
+  switch (type) {
+    case DataType::kFloat64:
+    case DataType::kInt64:
+      return 8;
+    case DataType::kFloat32:
+    case DataType::kInt32:
+      return 4;
+    default:
+      return 2;
+  }
+}
+
+void Reduce(DataType type, ReduceOp op, const void* a, const void* b, void* out, size_t count) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return Sum(type, a, b, out, count);
+    case ReduceOp::kMin:
+      return Min(type, a, b, out, count);
+    case ReduceOp::kMax:
+      return Max(type, a, b, out, count);
+    case ReduceOp::kProd:
+      return Prod(type, a, b, out, count);
+  }
+}
+
+}  // namespace r2ccl

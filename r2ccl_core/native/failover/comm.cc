@@ -1,0 +1,348 @@
+// The shared half of both ends: reading frames, retiring paths, detecting silence, failing.
+#include "failover/comm.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.h"
+
+namespace r2ccl {
+namespace {
+
+constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get their turn
+constexpr size_t kScratchBytes = 65536;
+constexpr int64_t kAsleepNs = 60 * kMillisecond;
+
+}  // namespace
+
+Comm::Comm(Environment* environment, Poller* poller) : environment_(environment), poller_(poller) {}
+
+Request* Comm::NewRequest() {
+  if (free_requests_.empty()) {
+    requests_.push_back(std::make_unique<Request>());
+    free_requests_.push_back(requests_.back().get());
+  }
+  Request* request = free_requests_.back();
+  free_requests_.pop_back();
+  request->size = 0;
+  request->state.store(Request::kPending, std::memory_order_relaxed);
+  return request;
+}
+
+void Comm::Complete(Request* request, Request::State state) {
+  request->state.store(state, std::memory_order_release);
+  environment_->notifier.Notify();
+}
+
+Status Comm::Test(Request* request, bool* done, uint64_t* size) {
+  *done = false;
+  Request::State state = request->state.load(std::memory_order_acquire);
+  if (state == Request::kPending) return {};
+  std::lock_guard lock(mutex_);
+  *done = state == Request::kDone;
+  if (size != nullptr) *size = request->size;
+  free_requests_.push_back(request);
+  return *done ? Status() : failure_;
+}
+
+Status Comm::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Comm::AddHealth(std::vector<NicHealth>* health) const {
+  std::lock_guard lock(mutex_);
+  if (closed_) return;
+  for (const Path& path : paths_) {
+    if (path.nic < 0) continue;
+    NicHealth& tally = (*health)[static_cast<size_t>(path.nic)];
+    ++(path.state == PathState::kUp ? tally.up : tally.down);
+  }
+}
+
+void Comm::Close() {
+  std::lock_guard lock(mutex_);
+  if (closed_) return;
+  closed_ = true;
+  bool orderly = failure_.ok() && !HasPending();
+  for (Path& path : paths_) {
+    if (orderly && path.state == PathState::kUp && AtFrameBoundary(path)) {
+      SendControl(path, EncodeControl(FrameType::kClose, 0, 0, 0));
+    }
+    if (path.poll_id != 0) poller_->Remove(path.poll_id);
+    path.poll_id = 0;
+    path.state = PathState::kDown;
+    if (orderly) {
+      path.fd.Reset();
+    } else {
+      ResetConnection(&path.fd);
+    }
+  }
+}
+
+void Comm::Log(const char* kind, const Path& path, const std::string& detail) {
+  environment_->log.Add(kind, path.nic < 0 ? "" : nic(path).name, r2ccl::ToString(path.remote), detail);
+}
+
+void Comm::Advance(Path& path, PathEvent event) {
+  if (auto next = NextState(path.state, event)) path.state = *next;
+}
+
+void Comm::Register(Path& path, uint32_t events) {
+  path.wants_write = (events & EPOLLOUT) != 0;
+  path.poll_id = poller_->Add(path.fd.get(), events, path.index, shared_from_this());
+}
+
+void Comm::SetWantsWrite(Path& path, bool wants) {
+  if (path.wants_write == wants || path.poll_id == 0) return;
+  path.wants_write = wants;
+  poller_->Modify(path.poll_id, wants ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void Comm::MarkUp(Path& path) {
+  Advance(path, PathEvent::kGreeted);
+  path.progress_ns = NowNs();
+  path.acked_bytes = 0;
+  path.backoff_ns = 0;
+  path.refused = false;
+  path.header_bytes = 0;
+  path.in_body = false;
+  no_path_since_ns_ = 0;
+  Log(path.was_up ? "path_returned" : "path_up", path, "epoch " + std::to_string(path.epoch));
+  path.was_up = true;
+}
+
+Comm::Path* Comm::AnyUp(const Path* except) {
+  Path* busy = nullptr;
+  for (Path& path : paths_) {
+    if (path.state != PathState::kUp || &path == except) continue;
+    if (path.control.empty()) return &path;
+    busy = &path;
+  }
+  return busy;
+}
+
+void Comm::Retire(Path& path, const std::string& reason, bool tell_peer) {
+  bool was_up = path.state == PathState::kUp;
+  uint32_t epoch = path.epoch;
+  if (path.poll_id != 0) poller_->Remove(path.poll_id);
+  path.poll_id = 0;
+  // First of all the stream is cut, so that nothing of it can land later.
+  ResetConnection(&path.fd);
+  Advance(path, PathEvent::kLost);
+  path.control.clear();
+  path.control_sent = 0;
+  path.header_bytes = 0;
+  path.in_body = false;
+  int64_t now_ns = NowNs();
+  const Params& params = environment_->params;
+  path.backoff_ns = path.backoff_ns == 0 ? params.probe_ms * kMillisecond
+                                         : std::min(path.backoff_ns * 2, params.probe_max_ms * kMillisecond);
+  path.dial_ns = now_ns + path.backoff_ns;
+  if (!was_up) {
+    OnLost(path);
+    return;
+  }
+  Log("path_down", path, reason);
+  if (params.mode == 0) {
+    Fail({Code::kPeerLost, "NIC " + nic(path).name + " (" + r2ccl::ToString(nic(path).address) + " to " +
+                               r2ccl::ToString(path.remote) + ") was lost: " + reason +
+                               "; R2CC_MODE=0 stops at the first failure"});
+    return;
+  }
+  if (AnyUp() == nullptr && no_path_since_ns_ == 0) no_path_since_ns_ = now_ns;
+  if (Path* other = AnyUp(); tell_peer && other != nullptr) {
+    SendControl(*other, EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(path.index), epoch, 0));
+  }
+  OnLost(path);
+}
+
+void Comm::Fail(Status status) {
+  if (!failure_.ok() || closed_) return;
+  failure_ = std::move(status);
+  environment_->log.Add("failed", "", "", failure_.message());
+  for (Path& path : paths_) {
+    if (path.poll_id != 0) poller_->Remove(path.poll_id);
+    path.poll_id = 0;
+    path.state = PathState::kDown;
+    ResetConnection(&path.fd);
+  }
+  FailRequests();
+  environment_->notifier.Notify();
+}
+
+void Comm::SendControl(Path& path, const std::string& bytes) {
+  path.control += bytes;
+  if (AtFrameBoundary(path)) FlushControl(path);
+}
+
+bool Comm::FlushControl(Path& path) {
+  while (path.control_sent < path.control.size()) {
+    ssize_t sent = send(path.fd.get(), path.control.data() + path.control_sent, path.control.size() - path.control_sent,
+                        MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      // A real error shows itself to the reader as well, which retires the path in one place.
+      SetWantsWrite(path, true);
+      return false;
+    }
+    path.control_sent += static_cast<size_t>(sent);
+  }
+  path.control.clear();
+  path.control_sent = 0;
+  return true;
+}
+
+void Comm::OnEvents(uint64_t id, int tag, uint32_t events) {
+  std::lock_guard lock(mutex_);
+  if (closed_ || !failure_.ok()) return;
+  Path& path = paths_[static_cast<size_t>(tag)];
+  if (path.poll_id != id) return;  // fetched before the path was retired
+  if (path.state == PathState::kConnecting) {
+    OnWritable();
+    return;
+  }
+  if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) {
+    Read(path);
+    if (!failure_.ok()) return;
+    OnReadDone(path);
+  }
+  if ((events & EPOLLOUT) != 0 && path.poll_id == id) {
+    SetWantsWrite(path, false);
+    OnWritable();
+  }
+}
+
+void Comm::Read(Path& path) {
+  thread_local std::vector<char> scratch(kScratchBytes);
+  size_t budget = kReadBudget;
+  uint64_t id = path.poll_id;
+  while (path.poll_id == id && budget > 0) {
+    iovec parts[2];
+    int count = 0;
+    size_t body_wanted = 0;
+    if (path.in_body) {
+      body_wanted = path.body == nullptr ? std::min(path.body_left, scratch.size()) : path.body_left;
+      parts[count++] = {path.body == nullptr ? scratch.data() : path.body, body_wanted};
+    }
+    bool header_too = !path.in_body || body_wanted == path.body_left;
+    if (header_too) parts[count++] = {path.header + path.header_bytes, kHeaderBytes - path.header_bytes};
+    ssize_t received = readv(path.fd.get(), parts, count);
+    if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (received <= 0) {
+      if (peer_closed_ && received == 0) {
+        poller_->Remove(path.poll_id);
+        path.poll_id = 0;
+        path.fd.Reset();
+        path.state = PathState::kDown;
+        return;
+      }
+      Retire(path, received == 0 ? "the peer closed the stream" : std::string("socket error: ") + std::strerror(errno),
+             true);
+      return;
+    }
+    auto bytes = static_cast<size_t>(received);
+    budget -= std::min(budget, bytes);
+    size_t body_bytes = std::min(bytes, body_wanted);
+    path.header_bytes += bytes - body_bytes;
+    if (path.in_body) {
+      if (path.body != nullptr) path.body += body_bytes;
+      path.body_left -= body_bytes;
+      if (path.frame.type == FrameType::kData) counters(path).received_bytes += body_bytes;
+    }
+    Status status;
+    if (path.in_body && path.body_left == 0) status = FinishBody(path);
+    if (status.ok() && path.poll_id == id && !path.in_body && path.header_bytes == kHeaderBytes) {
+      status = TakeHeader(path);
+    }
+    if (!status.ok() && path.poll_id == id) Retire(path, status.message(), true);
+  }
+}
+
+Status Comm::TakeHeader(Path& path) {
+  path.header_bytes = 0;
+  Status status = DecodeFrame(path.header, &path.frame);
+  if (!status.ok()) return status;
+  path.body_left = path.frame.body_bytes;
+  path.body = nullptr;
+  path.in_body = true;
+  if (BuffersBody(path)) {
+    path.control_body.resize(path.body_left);
+    path.body = reinterpret_cast<char*>(path.control_body.data());
+  }
+  status = OnHeader(path);
+  if (!status.ok() || !path.in_body) return status;
+  return path.body_left == 0 ? FinishBody(path) : Status();
+}
+
+Status Comm::FinishBody(Path& path) {
+  path.in_body = false;
+  return OnBody(path);
+}
+
+void Comm::OnLink(int ifindex, bool running) {
+  std::lock_guard lock(mutex_);
+  if (closed_ || !failure_.ok()) return;
+  for (Path& path : paths_) {
+    if (path.nic < 0 || nic(path).ifindex != ifindex) continue;
+    path.link_down = !running;
+    if (!running && path.state != PathState::kDown) Retire(path, "link down", true);
+    if (!failure_.ok()) return;
+    if (running && path.state == PathState::kDown) {
+      path.dial_ns = 0;
+      path.backoff_ns = 0;
+    }
+  }
+  OnReadDone(paths_.front());
+  OnWritable();
+}
+
+void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
+  TcpProgress progress;
+  if (!ReadProgress(path.fd.get(), &progress)) return;
+  if (progress.unacked_segments == 0 || progress.bytes_acked != path.acked_bytes || was_asleep) {
+    path.acked_bytes = progress.bytes_acked;
+    path.progress_ns = now_ns;
+    return;
+  }
+  const Params& params = environment_->params;
+  int64_t limit_ns = params.stall_ms > 0 ? params.stall_ms * kMillisecond
+                                         : std::max(params.stall_min_ms * kMillisecond,
+                                                    4 * (progress.rtt_ns + 4 * progress.rtt_variance_ns));
+  int64_t silent_ns = now_ns - path.progress_ns;
+  if (silent_ns > limit_ns) {
+    Retire(path, "stalled: no acknowledgement for " + std::to_string(silent_ns / kMillisecond) + " ms", true);
+  }
+}
+
+void Comm::CheckGiveUp(int64_t now_ns) {
+  const Params& params = environment_->params;
+  if (no_path_since_ns_ == 0 || peer_closed_) return;
+  bool gone = std::all_of(paths_.begin(), paths_.end(), [](const Path& path) { return path.refused; });
+  if (gone) {
+    Fail({Code::kPeerLost, "the peer at " + r2ccl::ToString(paths_.front().remote) + " ended: nobody listens there"});
+  } else if (now_ns - no_path_since_ns_ > params.give_up_ms * kMillisecond) {
+    Fail({Code::kPeerLost, "no path to " + r2ccl::ToString(paths_.front().remote) + " for " +
+                               std::to_string(params.give_up_ms) + " ms (R2CC_FAILOVER_GIVE_UP_MS)"});
+  }
+}
+
+void Comm::Tick(int64_t now_ns) {
+  std::lock_guard lock(mutex_);
+  if (closed_ || !failure_.ok()) return;
+  // A process that was stopped or starved must not take its own absence for the network's.
+  bool was_asleep = last_tick_ns_ != 0 && now_ns - last_tick_ns_ > kAsleepNs;
+  last_tick_ns_ = now_ns;
+  for (Path& path : paths_) {
+    if (path.state == PathState::kUp) CheckStall(path, now_ns, was_asleep);
+    if (!failure_.ok()) return;
+  }
+  OnTick(now_ns);
+  CheckGiveUp(now_ns);
+}
+
+}  // namespace r2ccl

@@ -1,0 +1,171 @@
+// Comm: what both ends of a connection share: paths, frames, control messages, detection and failure.
+//
+// A connection carries messages one way, from a SendComm to a RecvComm, over one TCP stream per path. All
+// state of a Comm is guarded by its mutex; the poller's thread (socket events, ticks, link events) and the
+// user's threads (isend, irecv, test, close) take it. Lock order: Comm, then any of Poller, Notifier,
+// EventLog, which are leaves.
+#ifndef R2CCL_FAILOVER_COMM_H_
+#define R2CCL_FAILOVER_COMM_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/event_log.h"
+#include "base/notifier.h"
+#include "base/params.h"
+#include "base/status.h"
+#include "failover/path_state.h"
+#include "net/nic.h"
+#include "net/poller.h"
+#include "net/socket.h"
+#include "net/wire.h"
+
+namespace r2ccl {
+
+// Payload bytes that left and reached this process by one NIC.
+struct NicCounters {
+  std::atomic<uint64_t> sent_bytes{0};
+  std::atomic<uint64_t> received_bytes{0};
+};
+
+// How many paths of open connections a NIC carries, and how many of its paths are down.
+struct NicHealth {
+  int up = 0;
+  int down = 0;
+};
+
+// What a Comm needs of its process. Outlives every Comm.
+struct Environment {
+  Params params;
+  std::vector<Nic> nics;
+  std::unique_ptr<NicCounters[]> counters;  // one per NIC
+  EventLog log;
+  Notifier notifier;
+  std::atomic<uint64_t> replayed_chunks{0};
+  std::atomic<uint64_t> duplicate_chunks{0};
+};
+
+// One isend or irecv. Made by the Comm, given back to it by the Test that reports completion.
+struct Request {
+  enum State { kPending, kDone, kFailed };
+  std::atomic<State> state{kPending};
+  uint64_t size = 0;  // bytes of the message, valid once done
+};
+
+class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
+ public:
+  Comm(Environment* environment, Poller* poller);
+
+  // Done: `*done` is set, `*size` is the message's true size, and the request is gone.
+  // A failure is final for the whole connection.
+  Status Test(Request* request, bool* done, uint64_t* size);
+
+  // Orderly when nothing is in flight, abrupt otherwise; never waits for the peer. Outstanding requests and
+  // their buffers are not touched afterwards. Idempotent.
+  void Close();
+
+  void OnEvents(uint64_t id, int tag, uint32_t events) final;
+  void OnLink(int ifindex, bool running);
+  void Tick(int64_t now_ns);
+
+  Status failure() const;
+  // Adds this connection's paths to their NICs' tallies.
+  void AddHealth(std::vector<NicHealth>* health) const;
+
+ protected:
+  struct Path {
+    int index = 0;
+    int nic = -1;  // index into Environment::nics, -1 while unknown
+    in_addr remote{};
+    PathState state = PathState::kDown;
+    uint32_t epoch = 0;
+    Fd fd;
+    uint64_t poll_id = 0;
+    bool wants_write = false;
+    bool was_up = false;
+    bool link_down = false;
+
+    // Outgoing control frames, sent at the next frame boundary.
+    std::string control;
+    size_t control_sent = 0;
+
+    // The frame that is being read.
+    uint8_t header[kHeaderBytes] = {};
+    size_t header_bytes = 0;
+    Frame frame;
+    bool in_body = false;
+    char* body = nullptr;  // where the body goes; nullptr: nowhere
+    size_t body_left = 0;
+    std::vector<uint8_t> control_body;
+
+    // Stall detection.
+    uint64_t acked_bytes = 0;
+    int64_t progress_ns = 0;
+
+    // Opening.
+    int64_t deadline_ns = 0;  // of connecting and greeting
+    int64_t dial_ns = 0;      // not dialled before
+    int64_t backoff_ns = 0;
+    bool refused = false;  // the peer's host answered that nobody listens
+  };
+
+  // All of these REQUIRE mutex_ held.
+  virtual Status OnHeader(Path& path) = 0;  // chooses where path.frame's body goes
+  virtual Status OnBody(Path& path) = 0;    // the body of path.frame is complete
+  virtual void OnReadDone(Path& path) = 0;  // no more to read at present
+  virtual void OnWritable() = 0;            // some path can take bytes again
+  virtual void OnLost(Path& path) = 0;      // path was just retired; migrate what it carried
+  virtual void OnTick(int64_t now_ns) = 0;
+  virtual bool AtFrameBoundary(const Path& path) const = 0;
+  virtual bool HasPending() const = 0;
+  virtual void FailRequests() = 0;
+
+  void Register(Path& path, uint32_t events);
+  void SetWantsWrite(Path& path, bool wants);
+  void MarkUp(Path& path);
+  void Advance(Path& path, PathEvent event);
+  // Gives the path up. In fail-stop mode this fails the connection. With `tell_peer`, hints the other end.
+  void Retire(Path& path, const std::string& reason, bool tell_peer);
+  void Fail(Status status);
+  // Appends a control frame and sends it if the stream is between frames.
+  void SendControl(Path& path, const std::string& bytes);
+  // Sends what is queued. True when nothing is left.
+  bool FlushControl(Path& path);
+  Path* AnyUp(const Path* except = nullptr);
+  bool BuffersBody(const Path& path) const { return path.frame.type != FrameType::kData; }
+
+  const Nic& nic(const Path& path) const { return environment_->nics[static_cast<size_t>(path.nic)]; }
+  NicCounters& counters(const Path& path) { return environment_->counters[static_cast<size_t>(path.nic)]; }
+  void Log(const char* kind, const Path& path, const std::string& detail);
+  void Complete(Request* request, Request::State state);
+  Request* NewRequest();
+
+  Environment* const environment_;
+  Poller* const poller_;
+  mutable std::mutex mutex_;
+  std::vector<Path> paths_;
+  bool closed_ = false;
+  bool peer_closed_ = false;
+  Status failure_;
+  int64_t no_path_since_ns_ = 0;  // 0 while a path is up or none was ever up
+  std::vector<std::unique_ptr<Request>> requests_;
+  std::vector<Request*> free_requests_;
+
+ private:
+  void Read(Path& path);
+  Status TakeHeader(Path& path);
+  Status FinishBody(Path& path);
+  void CheckStall(Path& path, int64_t now_ns, bool was_asleep);
+  void CheckGiveUp(int64_t now_ns);
+
+  int64_t last_tick_ns_ = 0;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_COMM_H_

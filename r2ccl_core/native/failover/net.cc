@@ -1,0 +1,268 @@
+// The process-wide half: threads, the listening socket, greeting of streams, link events.
+#include "failover/net.h"
+
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.h"
+
+namespace r2ccl {
+namespace {
+
+constexpr int kListenTag = 0;
+constexpr int kLinkTag = 1;
+constexpr int kGuestTag = 2;
+constexpr size_t kMaxGuests = 1024;
+
+template <typename T>
+Status FillRandom(T* value) {
+  if (getrandom(value, sizeof *value, 0) != static_cast<ssize_t>(sizeof *value)) {
+    return {Code::kSystem, std::string("getrandom: ") + std::strerror(errno)};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::shared_ptr<RecvComm> Listener::Accept() {
+  std::lock_guard lock(mutex_);
+  if (arrived_.empty()) return nullptr;
+  std::shared_ptr<RecvComm> comm = std::move(arrived_.front());
+  arrived_.pop_front();
+  return comm;
+}
+
+Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net) {
+  if (nics.empty()) return {Code::kInvalidArgument, "no NIC given"};
+  if (nics.size() > static_cast<size_t>(kMaxPaths)) {
+    return {Code::kInvalidArgument, std::to_string(nics.size()) + " NICs given, at most " + std::to_string(kMaxPaths) +
+                                        " are supported; name fewer in R2CC_SOCKET_IFNAME"};
+  }
+  std::shared_ptr<Net> made(new Net());
+  made->environment_.params = params;
+  made->environment_.counters = std::make_unique<NicCounters[]>(nics.size());
+  made->environment_.nics = std::move(nics);
+  Status status = made->Start();
+  if (status.ok()) *net = std::move(made);
+  return status;
+}
+
+Status Net::Start() {
+  Status status = ListenAnywhere(&listen_fd_, &port_);
+  if (status.ok()) status = link_monitor_.Open();
+  auto threads = static_cast<size_t>(environment_.params.io_threads);
+  for (size_t i = 0; i < threads; ++i) pollers_.push_back(std::make_unique<Poller>());
+  for (size_t i = 0; i < threads && status.ok(); ++i) status = pollers_[i]->Start([this, i] { OnTick(i); });
+  if (!status.ok()) return status;
+  pollers_[0]->Add(listen_fd_.get(), EPOLLIN, kListenTag, Self());
+  pollers_[0]->Add(link_monitor_.fd(), EPOLLIN, kLinkTag, Self());
+  return {};
+}
+
+Net::~Net() { Shutdown(); }
+
+void Net::Shutdown() {
+  {
+    std::lock_guard lock(mutex_);
+    if (shut_down_) return;
+    shut_down_ = true;
+  }
+  for (const auto& comm : Comms()) comm->Close();
+  for (auto& poller : pollers_) poller->Stop();
+}
+
+Status Net::Listen(std::shared_ptr<Listener>* listener) {
+  auto made = std::make_shared<Listener>();
+  Status status = FillRandom(&made->handle_.secret);
+  if (!status.ok()) return status;
+  made->handle_.port = port_;
+  for (const Nic& nic : environment_.nics) made->handle_.addresses.push_back(nic.address);
+  std::lock_guard lock(mutex_);
+  listeners_[made->handle_.secret] = made;
+  *listener = std::move(made);
+  return {};
+}
+
+void Net::CloseListener(const std::shared_ptr<Listener>& listener) {
+  std::lock_guard lock(listener->mutex_);
+  listener->closed_ = true;
+  listener->arrived_.clear();
+}
+
+Poller* Net::NextPoller() { return pollers_[next_poller_++ % pollers_.size()].get(); }
+
+Status Net::Connect(const Handle& handle, std::shared_ptr<SendComm>* comm) {
+  uint64_t connection = 0;
+  Status status = FillRandom(&connection);
+  if (!status.ok()) return status;
+  std::shared_ptr<SendComm> made;
+  {
+    std::lock_guard lock(mutex_);
+    if (shut_down_) return {Code::kInvalidArgument, "connect after shutdown"};
+    size_t thread = next_poller_ % pollers_.size();
+    made = std::make_shared<SendComm>(&environment_, NextPoller(), handle, connection);
+    comms_.emplace_back(thread, made);
+  }
+  made->Start();
+  *comm = std::move(made);
+  return {};
+}
+
+void Net::OnEvents(uint64_t id, int tag, uint32_t) {
+  if (tag == kListenTag) {
+    AcceptGuests();
+  } else if (tag == kGuestTag) {
+    ReadGuest(id);
+  } else {
+    auto comms = Comms();
+    link_monitor_.Drain([&comms](int ifindex, bool running) {
+      for (const auto& comm : comms) comm->OnLink(ifindex, running);
+    });
+  }
+}
+
+void Net::AcceptGuests() {
+  while (true) {
+    sockaddr_in peer{};
+    socklen_t length = sizeof peer;
+    Fd fd(accept4(listen_fd_.get(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd.valid()) return;
+    sockaddr_in own{};
+    length = sizeof own;
+    getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length);
+    const auto& nics = environment_.nics;
+    auto nic = std::find_if(nics.begin(), nics.end(),
+                            [&own](const Nic& n) { return n.address.s_addr == own.sin_addr.s_addr; });
+    std::lock_guard lock(mutex_);
+    if (nic == nics.end() || guests_.size() >= kMaxGuests) continue;  // not by one of our NICs, or a flood
+    TuneAccepted(fd.get(), *nic);
+    auto guest = std::make_unique<Guest>();
+    guest->fd = std::move(fd);
+    guest->nic = static_cast<int>(nic - nics.begin());
+    guest->remote = peer.sin_addr;
+    guest->deadline_ns = NowNs() + environment_.params.connect_ms * kMillisecond;
+    // Registered under our lock, so that an event that comes at once finds the guest in the map.
+    guest->poll_id = pollers_[0]->Add(guest->fd.get(), EPOLLIN, kGuestTag, Self());
+    uint64_t id = guest->poll_id;
+    guests_[id] = std::move(guest);
+  }
+}
+
+void Net::ReadGuest(uint64_t id) {
+  std::unique_ptr<Guest> admitted;
+  {
+    std::lock_guard lock(mutex_);
+    auto entry = guests_.find(id);
+    if (entry == guests_.end()) return;
+    Guest& guest = *entry->second;
+    ssize_t received = recv(guest.fd.get(), guest.hello + guest.bytes, sizeof guest.hello - guest.bytes, 0);
+    if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (received <= 0) {
+      DropGuest(id, "");
+      return;
+    }
+    guest.bytes += static_cast<size_t>(received);
+    if (guest.bytes < sizeof guest.hello) return;
+    pollers_[0]->Remove(id);
+    admitted = std::move(entry->second);
+    guests_.erase(entry);
+  }
+  Status status = Admit(*admitted);
+  if (!status.ok()) {
+    environment_.log.Add("refused", environment_.nics[static_cast<size_t>(admitted->nic)].name,
+                         r2ccl::ToString(admitted->remote), status.message());
+  }
+}
+
+// REQUIRES: mutex_ held.
+void Net::DropGuest(uint64_t id, const std::string& reason) {
+  auto entry = guests_.find(id);
+  if (!reason.empty()) {
+    environment_.log.Add("refused", environment_.nics[static_cast<size_t>(entry->second->nic)].name,
+                         r2ccl::ToString(entry->second->remote), reason);
+  }
+  pollers_[0]->Remove(id);
+  guests_.erase(entry);
+}
+
+Status Net::Admit(Guest& guest) {
+  Frame frame;
+  Status status = DecodeFrame(guest.hello, &frame);
+  if (!status.ok()) return status;
+  if (frame.type != FrameType::kHello) return {Code::kProtocol, "wire: stream does not begin with a greeting"};
+  Secret secret;
+  std::memcpy(secret.data(), guest.hello + kHeaderBytes, kSecretBytes);
+  std::shared_ptr<RecvComm> comm;
+  {
+    std::lock_guard lock(mutex_);
+    auto entry = listeners_.find(secret);
+    if (entry == listeners_.end() || shut_down_) return {Code::kProtocol, "a stranger: unknown secret"};
+    Listener& listener = *entry->second;
+    std::lock_guard listener_lock(listener.mutex_);
+    comm = listener.connections_[frame.a].lock();
+    if (comm == nullptr) {
+      if (listener.closed_) return {Code::kProtocol, "the listener is closed"};
+      size_t thread = next_poller_ % pollers_.size();
+      comm = std::make_shared<RecvComm>(&environment_, NextPoller(), frame.a, static_cast<int>(frame.b));
+      comms_.emplace_back(thread, comm);
+      listener.connections_[frame.a] = comm;
+      listener.arrived_.push_back(comm);
+    }
+  }
+  status = comm->Attach(frame.path, frame.epoch, guest.nic, guest.remote, std::move(guest.fd));
+  environment_.notifier.Notify();
+  return status;
+}
+
+std::vector<std::shared_ptr<Comm>> Net::Comms() {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Comm>> comms;
+  for (const auto& [thread, weak] : comms_) {
+    if (auto comm = weak.lock()) comms.push_back(std::move(comm));
+  }
+  return comms;
+}
+
+void Net::ForgetClosedListeners() {
+  std::erase_if(comms_, [](const auto& entry) { return entry.second.expired(); });
+  std::erase_if(listeners_, [](auto& entry) {
+    Listener& listener = *entry.second;
+    std::lock_guard lock(listener.mutex_);
+    std::erase_if(listener.connections_, [](const auto& connection) { return connection.second.expired(); });
+    return listener.closed_ && listener.connections_.empty();
+  });
+}
+
+void Net::OnTick(size_t thread) {
+  int64_t now_ns = NowNs();
+  std::vector<std::shared_ptr<Comm>> mine;
+  {
+    std::lock_guard lock(mutex_);
+    if (thread == 0) {
+      ForgetClosedListeners();
+      std::vector<uint64_t> late;
+      for (const auto& [id, guest] : guests_) {
+        if (now_ns > guest->deadline_ns) late.push_back(id);
+      }
+      for (uint64_t id : late) DropGuest(id, "no greeting came in time");
+    }
+    for (const auto& [owner, weak] : comms_) {
+      if (owner != thread) continue;
+      if (auto comm = weak.lock()) mine.push_back(std::move(comm));
+    }
+  }
+  for (const auto& comm : mine) comm->Tick(now_ns);
+}
+
+std::vector<NicHealth> Net::Health() {
+  std::vector<NicHealth> health(environment_.nics.size());
+  for (const auto& comm : Comms()) comm->AddHealth(&health);
+  return health;
+}
+
+}  // namespace r2ccl

@@ -1,0 +1,98 @@
+// Net: the transport of one process, shaped as NCCL's net plugin needs it.
+//
+// listen, connect, accept, isend, irecv, test, close: none of them blocks. One listening socket serves every
+// listener; a stream says in its HELLO, by the listener's secret, for whom it is.
+// Thread-safe. Destroy it after every Comm and Listener was closed.
+#ifndef R2CCL_FAILOVER_NET_H_
+#define R2CCL_FAILOVER_NET_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "failover/comm.h"
+#include "failover/recv_comm.h"
+#include "failover/send_comm.h"
+#include "net/handle.h"
+#include "net/link_monitor.h"
+#include "net/poller.h"
+
+namespace r2ccl {
+
+// A waiting receiver. Each connection that arrives becomes one RecvComm.
+class Listener {
+ public:
+  const Handle& handle() const { return handle_; }
+  // The next connection, or nullptr when none has come yet.
+  std::shared_ptr<RecvComm> Accept();
+
+ private:
+  friend class Net;
+  std::mutex mutex_;
+  bool closed_ = false;
+  Handle handle_;
+  std::map<uint64_t, std::weak_ptr<RecvComm>> connections_;  // by connection id, for paths that come (back) later
+  std::deque<std::shared_ptr<RecvComm>> arrived_;
+};
+
+class Net : private Pollable {
+ public:
+  static Status Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net);
+  ~Net() override;
+
+  Status Listen(std::shared_ptr<Listener>* listener);
+  // Paths of connections accepted from `listener` keep coming back after a failure until it is closed and the
+  // connections are gone; closing it only ends the arrival of new connections.
+  void CloseListener(const std::shared_ptr<Listener>& listener);
+  Status Connect(const Handle& handle, std::shared_ptr<SendComm>* comm);
+
+  // Closes every connection and joins the threads. Idempotent.
+  void Shutdown();
+
+  Environment& environment() { return environment_; }
+  std::vector<NicHealth> Health();  // one per NIC
+
+ private:
+  // A stream that has not yet said whose it is.
+  struct Guest {
+    Fd fd;
+    uint64_t poll_id = 0;
+    int nic = -1;
+    in_addr remote{};
+    int64_t deadline_ns = 0;
+    size_t bytes = 0;
+    uint8_t hello[kHeaderBytes + kSecretBytes] = {};
+  };
+
+  Net() = default;
+  Status Start();
+  void OnEvents(uint64_t id, int tag, uint32_t events) override;
+  void OnTick(size_t thread);
+  void AcceptGuests();
+  void ReadGuest(uint64_t id);
+  void DropGuest(uint64_t id, const std::string& reason);
+  Status Admit(Guest& guest);
+  void ForgetClosedListeners();
+  std::shared_ptr<Pollable> Self() { return {std::shared_ptr<void>(), this}; }  // not owning: we outlive the pollers
+  std::vector<std::shared_ptr<Comm>> Comms();
+  Poller* NextPoller();
+
+  Environment environment_;
+  Fd listen_fd_;
+  uint16_t port_ = 0;
+  LinkMonitor link_monitor_;
+  std::vector<std::unique_ptr<Poller>> pollers_;
+  std::mutex mutex_;  // guards what follows; taken before Listener's, never while a Comm's is held
+  std::map<Secret, std::shared_ptr<Listener>> listeners_;
+  std::vector<std::pair<size_t, std::weak_ptr<Comm>>> comms_;  // with the poller that serves it
+  std::map<uint64_t, std::unique_ptr<Guest>> guests_;          // by poll id
+  size_t next_poller_ = 0;
+  bool shut_down_ = false;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_NET_H_

@@ -1,0 +1,243 @@
+// The receiving end: placing chunks, duplicates, early messages, acknowledgements.
+#include "failover/recv_comm.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+
+namespace r2ccl {
+
+RecvComm::RecvComm(Environment* environment, Poller* poller, uint64_t connection, int paths)
+    : Comm(environment, poller), connection_(connection) {
+  paths_.resize(static_cast<size_t>(paths));
+  incoming_.resize(static_cast<size_t>(paths));
+  for (int i = 0; i < paths; ++i) paths_[static_cast<size_t>(i)].index = i;
+}
+
+Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote, Fd fd) {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  if (closed_) return {Code::kPeerLost, "connection is closed"};
+  if (index >= static_cast<int>(paths_.size())) return {Code::kProtocol, "wire: no such path"};
+  Path& path = paths_[static_cast<size_t>(index)];
+  if (epoch <= path.epoch) return {Code::kProtocol, "wire: stale epoch"};
+  if (path.state == PathState::kUp) {
+    if (environment_->params.mode == 0) return {Code::kProtocol, "wire: path opened twice"};
+    Retire(path, "the other end opened this path again", false);
+  }
+  path.nic = nic_index;
+  path.remote = remote;
+  path.epoch = epoch;
+  path.fd = std::move(fd);
+  path.link_down = false;
+  incoming_[static_cast<size_t>(index)] = {};
+  Register(path, EPOLLIN);
+  MarkUp(path);
+  SendControl(path, EncodeControl(FrameType::kHelloAck, static_cast<uint16_t>(index), epoch, 0));
+  SendAck(&path);
+  return {};
+}
+
+Status RecvComm::Irecv(void* data, uint64_t capacity, Request** request) {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  if (closed_) return {Code::kInvalidArgument, "receive on a closed connection"};
+  uint64_t number = posted_++;
+  while (first_ + messages_.size() <= number) {
+    messages_.emplace_back();
+    messages_.back().number = first_ + messages_.size() - 1;
+  }
+  Message& message = messages_[number - first_];
+  message.data = static_cast<char*>(data);
+  message.capacity = capacity;
+  message.request = NewRequest();
+  *request = message.request;
+  if (message.started && message.size > capacity) {
+    Fail({Code::kProtocol,
+          "a message of " + std::to_string(message.size) + " bytes came for a receive of " + std::to_string(capacity)});
+    return failure_;
+  }
+  if (message.complete()) Deliver(message);
+  SendAck(nullptr);
+  return {};
+}
+
+Status RecvComm::OnHeader(Path& path) {
+  switch (path.frame.type) {
+    case FrameType::kData:
+      return TakeData(path);
+    case FrameType::kPathDown:
+    case FrameType::kClose:
+      return {};
+    default:
+      return {Code::kProtocol, "wire: the sending end sent a frame of the receiving end"};
+  }
+}
+
+// Finds or makes the message of `frame`; nullptr when it is over already.
+Status RecvComm::Locate(const Frame& frame, Message** message) {
+  *message = nullptr;
+  if (frame.a < first_) return {};
+  const Params& params = environment_->params;
+  if (frame.a >= posted_ && (frame.a >= posted_ + static_cast<uint64_t>(params.eager_messages) ||
+                             frame.b > static_cast<uint64_t>(params.eager_bytes))) {
+    return {Code::kProtocol, "wire: a message came before its receive was posted"};
+  }
+  while (first_ + messages_.size() <= frame.a) {
+    messages_.emplace_back();
+    messages_.back().number = first_ + messages_.size() - 1;
+  }
+  *message = &messages_[frame.a - first_];
+  return {};
+}
+
+Status RecvComm::Begin(Message& message, const Frame& frame) {
+  if (message.request != nullptr && frame.b > message.capacity) {
+    Fail({Code::kProtocol, "a message of " + std::to_string(frame.b) + " bytes came for a receive of " +
+                               std::to_string(message.capacity)});
+    return failure_;
+  }
+  message.started = true;
+  message.size = frame.b;
+  message.chunk_bytes = frame.d;
+  message.chunks.assign(frame.b == 0 ? 1 : (frame.b + frame.d - 1) / frame.d, ChunkState::kMissing);
+  if (message.request == nullptr) message.stash = std::make_unique<char[]>(std::max<uint64_t>(frame.b, 1));
+  return {};
+}
+
+Status RecvComm::TakeData(Path& path) {
+  const Frame& frame = path.frame;
+  Incoming& in = incoming_[static_cast<size_t>(path.index)];
+  in.arriving = false;
+  if (frame.epoch != path.epoch || frame.path != path.index) return {Code::kProtocol, "wire: chunk of another path"};
+  Message* message = nullptr;
+  Status status = Locate(frame, &message);
+  if (status.ok() && message != nullptr && !message->started) status = Begin(*message, frame);
+  if (!status.ok()) return status;
+  if (message != nullptr && (message->size != frame.b || message->chunk_bytes != frame.d)) {
+    return {Code::kProtocol, "wire: chunk disagrees with its message"};
+  }
+  size_t index = frame.c / frame.d;
+  if (message == nullptr || message->chunks[index] == ChunkState::kDone) {
+    ++environment_->duplicate_chunks;
+    return {};
+  }
+  if (message->chunks[index] == ChunkState::kArriving) {
+    RetireRival(path, frame);
+    if (!failure_.ok()) return failure_;
+  }
+  message->chunks[index] = ChunkState::kArriving;
+  in.arriving = true;
+  path.body = (message->stash ? message->stash.get() : message->data) + frame.c;
+  return {};
+}
+
+// Another path is in the middle of the same chunk: the sender has given that path up.
+void RecvComm::RetireRival(const Path& path, const Frame& frame) {
+  for (Path& other : paths_) {
+    if (&other == &path || other.state != PathState::kUp || !incoming_[static_cast<size_t>(other.index)].arriving) {
+      continue;
+    }
+    if (other.frame.a == frame.a && other.frame.c == frame.c) {
+      Retire(other, "conflict: its chunk came again over another path", false);
+      return;
+    }
+  }
+}
+
+Status RecvComm::OnBody(Path& path) {
+  const Frame& frame = path.frame;
+  Incoming& in = incoming_[static_cast<size_t>(path.index)];
+  switch (frame.type) {
+    case FrameType::kData: {
+      ++in.chunks;
+      ack_due_ = true;
+      if (!in.arriving) return {};
+      in.arriving = false;
+      Message& message = messages_[frame.a - first_];
+      message.chunks[frame.c / frame.d] = ChunkState::kDone;
+      ++message.done;
+      if (message.complete() && message.request != nullptr) Deliver(message);
+      return {};
+    }
+    case FrameType::kPathDown:
+      if (frame.path < paths_.size() && paths_[frame.path].epoch == frame.epoch &&
+          paths_[frame.path].state == PathState::kUp) {
+        Retire(paths_[frame.path], "peer hint: the other end lost this path", false);
+      }
+      return {};
+    default:
+      peer_closed_ = true;
+      if (HasPending()) Fail({Code::kPeerLost, "the sending end closed the connection"});
+      return {};
+  }
+}
+
+void RecvComm::Deliver(Message& message) {
+  if (message.stash && message.size > 0) std::memcpy(message.data, message.stash.get(), message.size);
+  message.request->size = message.size;
+  Complete(message.request, Request::kDone);
+  message.request = nullptr;
+  message.data = nullptr;
+  message.stash.reset();
+  while (!messages_.empty() && first_ < posted_ && messages_.front().complete() &&
+         messages_.front().request == nullptr) {
+    messages_.pop_front();
+    ++first_;
+  }
+}
+
+void RecvComm::OnReadDone(Path& path) {
+  if (ack_due_) SendAck(&path);
+}
+
+void RecvComm::OnWritable() {
+  for (Path& path : paths_) {
+    if (path.state == PathState::kUp && !path.wants_write) FlushControl(path);
+  }
+  if (ack_due_) SendAck(nullptr);
+}
+
+// The acknowledgement is the whole state, so an older one that still waits in a stream's queue does no harm.
+void RecvComm::SendAck(Path* preferred) {
+  ack_due_ = true;
+  bool usable = preferred != nullptr && preferred->state == PathState::kUp && preferred->control.empty();
+  Path* path = usable ? preferred : AnyUp();
+  if (path == nullptr || !path->control.empty()) return;  // OnWritable comes back to it
+  std::vector<AckEntry> entries(paths_.size());
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    if (paths_[i].state == PathState::kUp) entries[i] = {paths_[i].epoch, incoming_[i].chunks};
+  }
+  ack_due_ = false;
+  SendControl(*path, EncodeAck(posted_, entries));
+}
+
+void RecvComm::OnLost(Path& path) {
+  Incoming& in = incoming_[static_cast<size_t>(path.index)];
+  if (in.arriving) {
+    in.arriving = false;
+    if (path.frame.a >= first_) {
+      messages_[path.frame.a - first_].chunks[path.frame.c / path.frame.d] = ChunkState::kMissing;
+    }
+  }
+  SendAck(nullptr);  // the lost path may have taken an acknowledgement with it
+}
+
+void RecvComm::OnTick(int64_t) { OnWritable(); }
+
+bool RecvComm::HasPending() const {
+  return std::any_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.request != nullptr; });
+}
+
+void RecvComm::FailRequests() {
+  for (Message& message : messages_) {
+    if (message.request != nullptr) Complete(message.request, Request::kFailed);
+    message.request = nullptr;
+  }
+  messages_.clear();
+}
+
+}  // namespace r2ccl

@@ -1,0 +1,84 @@
+// RecvComm: the receiving end. Puts each chunk into the posted buffer exactly once, whatever path it comes
+// by and however often, and tells the sender what has arrived.
+//
+// Invariants (with mutex_ held):
+//   1. A chunk is missing, arriving over one path, or done. Only the path named as arriving writes to its
+//      place. A chunk that comes again over another path proves that the sender gave the first path up: the
+//      first is retired before the second may write. A chunk that is done is read into nowhere.
+//   2. A request completes when all chunks of its message are done; nothing writes to its buffer afterwards.
+//   3. Memory of messages that nobody has posted a receive for is bounded by R2CC_EAGER_MESSAGES times
+//      R2CC_EAGER_BYTES; a sender that exceeds it breaks the protocol.
+#ifndef R2CCL_FAILOVER_RECV_COMM_H_
+#define R2CCL_FAILOVER_RECV_COMM_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "failover/comm.h"
+
+namespace r2ccl {
+
+class RecvComm final : public Comm {
+ public:
+  RecvComm(Environment* environment, Poller* poller, uint64_t connection, int paths);
+
+  uint64_t connection() const { return connection_; }
+
+  // Takes over a stream whose HELLO was accepted. Refuses an epoch that is not newer than the path's own.
+  Status Attach(int path, uint32_t epoch, int nic, in_addr remote, Fd fd);
+
+  // Receives the next message into `data`; it may be shorter than `capacity`, which Test reports.
+  Status Irecv(void* data, uint64_t capacity, Request** request);
+
+ private:
+  enum class ChunkState : uint8_t { kMissing, kArriving, kDone };
+
+  struct Message {
+    uint64_t number = 0;
+    char* data = nullptr;  // nullptr until a receive is posted
+    uint64_t capacity = 0;
+    Request* request = nullptr;
+    std::unique_ptr<char[]> stash;  // holds an early message
+    bool started = false;           // size is known
+    uint64_t size = 0;
+    uint32_t chunk_bytes = 1;
+    uint32_t done = 0;
+    std::vector<ChunkState> chunks;
+    bool complete() const { return started && done == chunks.size(); }
+  };
+  // The receiving state of paths_[i].
+  struct Incoming {
+    uint64_t chunks = 0;    // arrived in this epoch, duplicates included
+    bool arriving = false;  // path.frame is a chunk that is being written
+  };
+
+  Status OnHeader(Path& path) override;
+  Status OnBody(Path& path) override;
+  void OnReadDone(Path& path) override;
+  void OnWritable() override;
+  void OnLost(Path& path) override;
+  void OnTick(int64_t now_ns) override;
+  bool AtFrameBoundary(const Path&) const override { return true; }
+  bool HasPending() const override;
+  void FailRequests() override;
+
+  Status TakeData(Path& path);
+  Status Begin(Message& message, const Frame& frame);
+  Status Locate(const Frame& frame, Message** message);
+  void RetireRival(const Path& path, const Frame& frame);
+  void Deliver(Message& message);
+  void SendAck(Path* preferred);
+
+  const uint64_t connection_;
+  std::vector<Incoming> incoming_;
+  std::deque<Message> messages_;  // from first_ on, contiguous
+  uint64_t first_ = 0;            // number of messages_.front()
+  uint64_t posted_ = 0;           // receives posted so far
+  bool ack_due_ = false;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_RECV_COMM_H_

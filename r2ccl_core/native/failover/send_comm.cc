@@ -1,0 +1,384 @@
+// The sending end: dialling, cutting, pumping, acknowledgements, migration.
+#include "failover/send_comm.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.h"
+
+namespace r2ccl {
+namespace {
+
+constexpr int64_t kQueueTargetNs = 8 * kMillisecond;  // how long a path's unacknowledged bytes may take to drain
+constexpr int64_t kRateSampleNs = 2 * kMillisecond;
+constexpr uint64_t kFirstWindowBytes = 256 * 1024;
+constexpr uint64_t kChunkAlignment = 4096;
+
+}  // namespace
+
+SendComm::SendComm(Environment* environment, Poller* poller, const Handle& handle, uint64_t connection)
+    : Comm(environment, poller), handle_(handle), connection_(connection) {
+  auto pairs = PairNics(environment->nics, handle.addresses);
+  paths_.resize(pairs.size());
+  outgoing_.resize(pairs.size());
+  lanes_.resize(environment->params.mode == 2 ? 1 : pairs.size());
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    paths_[i].index = static_cast<int>(i);
+    paths_[i].nic = pairs[i].first;
+    paths_[i].remote = handle.addresses[static_cast<size_t>(pairs[i].second)];
+  }
+}
+
+void SendComm::Start() {
+  std::lock_guard lock(mutex_);
+  int64_t now_ns = NowNs();
+  for (Path& path : paths_) {
+    if (failure_.ok()) Dial(path, now_ns);
+  }
+}
+
+Status SendComm::Ready(bool* ready) {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  if (!ready_) {
+    auto is_up = [](const Path& path) { return path.state == PathState::kUp; };
+    bool any_up = std::any_of(paths_.begin(), paths_.end(), is_up);
+    bool all_tried = std::all_of(outgoing_.begin(), outgoing_.end(), [](const Outgoing& out) { return out.tried; });
+    ready_ = any_up && all_tried;
+  }
+  *ready = ready_;
+  return {};
+}
+
+void SendComm::Dial(Path& path, int64_t now_ns) {
+  Advance(path, PathEvent::kDial);
+  ++path.epoch;
+  path.deadline_ns = now_ns + environment_->params.connect_ms * kMillisecond;
+  path.refused = false;
+  Status status = StartConnect(nic(path), path.remote, handle_.port, &path.fd);
+  if (status.ok()) {
+    Register(path, EPOLLOUT);
+  } else {
+    Retire(path, status.message(), false);
+  }
+}
+
+void SendComm::FinishDial(Path& path) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(path.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0) {
+    path.refused = error == ECONNREFUSED;
+    Retire(path, std::strerror(error), false);
+    return;
+  }
+  sockaddr_in peer{};
+  length = sizeof peer;
+  if (getpeername(path.fd.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;  // not connected yet
+  Advance(path, PathEvent::kConnected);
+  SetWantsWrite(path, false);
+  SendControl(path, EncodeHello(static_cast<uint16_t>(path.index), path.epoch, connection_,
+                                static_cast<int>(paths_.size()), handle_.secret));
+}
+
+Status SendComm::Isend(const void* data, uint64_t size, Request** request) {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  if (closed_) return {Code::kInvalidArgument, "send on a closed connection"};
+  const Params& params = environment_->params;
+  // Small messages are cut so that every path gets a share, large ones by the chunk size.
+  uint64_t share = (size + paths_.size() - 1) / paths_.size();
+  share = (share + kChunkAlignment - 1) / kChunkAlignment * kChunkAlignment;
+  auto chunk = static_cast<uint32_t>(
+      std::clamp<uint64_t>(share, static_cast<uint64_t>(std::min(params.min_chunk_bytes, params.chunk_bytes)),
+                           static_cast<uint64_t>(params.chunk_bytes)));
+  auto chunks = static_cast<uint32_t>(size == 0 ? 1 : (size + chunk - 1) / chunk);
+  *request = NewRequest();
+  (*request)->size = size;
+  messages_.push_back({next_message_++, static_cast<const char*>(data), size, chunk, chunks, 0, *request});
+  Pump();
+  return {};
+}
+
+void SendComm::CutMessages() {
+  const Params& params = environment_->params;
+  while (next_cut_ < next_message_) {
+    const Message& next = message(next_cut_);
+    bool eager = next.size <= static_cast<uint64_t>(params.eager_bytes) &&
+                 next.number < posted_ + static_cast<uint64_t>(params.eager_messages);
+    if (next.number >= posted_ && !eager) return;
+    for (uint64_t i = 0; i < next.chunks; ++i) {
+      uint64_t offset = i * next.chunk_bytes;
+      auto length = static_cast<uint32_t>(std::min<uint64_t>(next.chunk_bytes, next.size - offset));
+      auto lane = static_cast<uint32_t>(next_lane_++ % lanes_.size());
+      lanes_[lane].push_back({next.number, offset, length, lane, 0});
+    }
+    ++next_cut_;
+  }
+}
+
+// Lane l belongs to path l; while that is down, to the next path that is up (its back-up NIC).
+bool SendComm::Serves(const Path& path, uint32_t lane) const {
+  if (lanes_.size() == 1) return true;
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    const Path& candidate = paths_[(lane + i) % paths_.size()];
+    if (candidate.state == PathState::kUp) return &candidate == &path;
+  }
+  return false;
+}
+
+std::deque<SendComm::Chunk>* SendComm::LaneFor(const Path& path) {
+  std::deque<Chunk>* oldest = nullptr;
+  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (lanes_[lane].empty() || !Serves(path, lane)) continue;
+    if (oldest == nullptr || lanes_[lane].front().message < oldest->front().message) oldest = &lanes_[lane];
+  }
+  return oldest;
+}
+
+uint64_t SendComm::WindowBytes(const Outgoing& out) const {
+  const Params& params = environment_->params;
+  auto largest = static_cast<uint64_t>(params.window_bytes);
+  if (out.bytes_per_ns == 0) return std::min(largest, kFirstWindowBytes);
+  double target = out.bytes_per_ns * static_cast<double>(out.min_round_trip_ns + kQueueTargetNs);
+  uint64_t smallest = std::min<uint64_t>(largest, 2 * static_cast<uint64_t>(params.chunk_bytes));
+  return std::clamp<uint64_t>(static_cast<uint64_t>(target), smallest, largest);
+}
+
+// The path that would deliver the next chunk first, among those that can take one and have one to take.
+SendComm::Path* SendComm::FastestFree() {
+  Path* best = nullptr;
+  double best_cost = 0;
+  for (Path& path : paths_) {
+    const Outgoing& out = outgoing(path);
+    if (path.state != PathState::kUp || path.wants_write || out.mid_frame) continue;
+    if (out.in_flight_bytes >= WindowBytes(out) || LaneFor(path) == nullptr) continue;
+    double rate = out.bytes_per_ns > 0 ? out.bytes_per_ns : 1.0;
+    double cost = static_cast<double>(out.in_flight_bytes + 1) / rate;
+    if (best == nullptr || cost < best_cost) {
+      best = &path;
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
+void SendComm::Pump() {
+  CutMessages();
+  while (failure_.ok()) {
+    Path* path = FastestFree();
+    if (path == nullptr) return;
+    SendOne(*path);
+  }
+}
+
+bool SendComm::SendOne(Path& path) {
+  if (!FlushControl(path)) return false;
+  Outgoing& out = outgoing(path);
+  std::deque<Chunk>* lane = LaneFor(path);
+  Chunk chunk = lane->front();
+  lane->pop_front();
+  const Message& owner = message(chunk.message);
+  chunk.sent_ns = NowNs();
+  if (out.in_flight.empty()) {
+    out.sample_start_ns = chunk.sent_ns;
+    out.sample_bytes = 0;
+  }
+  out.in_flight.push_back(chunk);
+  out.in_flight_bytes += chunk.length;
+  Frame frame;
+  frame.type = FrameType::kData;
+  frame.path = static_cast<uint16_t>(path.index);
+  frame.epoch = path.epoch;
+  frame.body_bytes = chunk.length;
+  frame.a = owner.number;
+  frame.b = owner.size;
+  frame.c = chunk.offset;
+  frame.d = owner.chunk_bytes;
+  EncodeFrame(frame, out.header);
+  out.frame_sent = 0;
+  out.mid_frame = true;
+  return ContinueFrame(path);
+}
+
+// Sends the rest of the frame that is under way. False when the socket is full.
+bool SendComm::ContinueFrame(Path& path) {
+  Outgoing& out = outgoing(path);
+  const Chunk& chunk = out.in_flight.back();
+  const char* data = message(chunk.message).data + chunk.offset;
+  size_t total = kHeaderBytes + chunk.length;
+  while (out.frame_sent < total) {
+    iovec parts[2];
+    size_t count = 0;
+    if (out.frame_sent < kHeaderBytes) parts[count++] = {out.header + out.frame_sent, kHeaderBytes - out.frame_sent};
+    size_t body_sent = out.frame_sent > kHeaderBytes ? out.frame_sent - kHeaderBytes : 0;
+    if (body_sent < chunk.length) parts[count++] = {const_cast<char*>(data) + body_sent, chunk.length - body_sent};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = count;
+    ssize_t sent = sendmsg(path.fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      // As in FlushControl, the reader sees a broken socket too and retires the path.
+      SetWantsWrite(path, true);
+      return false;
+    }
+    out.frame_sent += static_cast<size_t>(sent);
+    counters(path).sent_bytes += static_cast<uint64_t>(sent);
+  }
+  out.mid_frame = false;
+  return true;
+}
+
+bool SendComm::AtFrameBoundary(const Path& path) const { return !outgoing(path).mid_frame; }
+
+Status SendComm::OnHeader(Path& path) {
+  switch (path.frame.type) {
+    case FrameType::kHelloAck:
+    case FrameType::kAck:
+    case FrameType::kPathDown:
+    case FrameType::kClose:
+      return {};
+    default:
+      return {Code::kProtocol, "wire: the receiving end sent a frame of the sending end"};
+  }
+}
+
+Status SendComm::OnBody(Path& path) {
+  const Frame& frame = path.frame;
+  switch (frame.type) {
+    case FrameType::kHelloAck:
+      if (path.state != PathState::kGreeting || frame.epoch != path.epoch) {
+        return {Code::kProtocol, "wire: unexpected greeting"};
+      }
+      outgoing(path).acknowledged_chunks = 0;
+      outgoing(path).tried = true;
+      MarkUp(path);
+      environment_->notifier.Notify();
+      return {};
+    case FrameType::kAck: {
+      posted_ = std::max(posted_, frame.a);
+      auto entries = DecodeAckEntries(path.control_body.data(), path.control_body.size());
+      for (size_t i = 0; i < entries.size() && i < paths_.size(); ++i) {
+        Path& acked = paths_[i];
+        if (acked.state == PathState::kUp && acked.epoch == entries[i].epoch) ApplyAck(acked, entries[i].chunks);
+      }
+      return {};
+    }
+    case FrameType::kPathDown:
+      if (frame.path < paths_.size() && paths_[frame.path].epoch == frame.epoch &&
+          paths_[frame.path].state == PathState::kUp) {
+        Retire(paths_[frame.path], "peer hint: the other end lost this path", false);
+      }
+      return {};
+    default:
+      peer_closed_ = true;
+      Fail({Code::kPeerLost, "the receiving end closed the connection"});
+      return {};
+  }
+}
+
+void SendComm::ApplyAck(Path& path, uint64_t chunks) {
+  Outgoing& out = outgoing(path);
+  if (chunks <= out.acknowledged_chunks) return;
+  uint64_t count = chunks - out.acknowledged_chunks;
+  uint64_t complete = out.in_flight.size() - (out.mid_frame ? 1 : 0);
+  if (count > complete) {
+    Retire(path, "wire: acknowledgement of chunks that were not sent", true);
+    return;
+  }
+  int64_t now_ns = NowNs();
+  uint64_t bytes = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    Chunk chunk = out.in_flight.front();
+    out.in_flight.pop_front();
+    bytes += chunk.length;
+    int64_t round_trip_ns = now_ns - chunk.sent_ns;
+    if (out.min_round_trip_ns == 0 || round_trip_ns < out.min_round_trip_ns) out.min_round_trip_ns = round_trip_ns;
+    Acknowledge(chunk);
+  }
+  out.acknowledged_chunks = chunks;
+  out.in_flight_bytes -= bytes;
+  MeasureRate(out, bytes, now_ns);
+}
+
+void SendComm::MeasureRate(Outgoing& out, uint64_t bytes, int64_t now_ns) {
+  out.sample_bytes += bytes;
+  int64_t elapsed_ns = now_ns - out.sample_start_ns;
+  if (elapsed_ns < kRateSampleNs) return;
+  double rate = static_cast<double>(out.sample_bytes) / static_cast<double>(elapsed_ns);
+  out.bytes_per_ns = out.bytes_per_ns == 0 ? rate : 0.75 * out.bytes_per_ns + 0.25 * rate;
+  out.sample_start_ns = now_ns;
+  out.sample_bytes = 0;
+}
+
+void SendComm::Acknowledge(const Chunk& chunk) {
+  Message& owner = message(chunk.message);
+  if (++owner.acknowledged < owner.chunks) return;
+  Complete(owner.request, Request::kDone);
+  owner.request = nullptr;
+  while (!messages_.empty() && messages_.front().acknowledged == messages_.front().chunks) messages_.pop_front();
+}
+
+void SendComm::OnReadDone(Path&) { Pump(); }
+
+void SendComm::OnWritable() {
+  for (Path& path : paths_) {
+    if (path.state == PathState::kConnecting && path.poll_id != 0) FinishDial(path);
+    if (path.state == PathState::kGreeting && !path.wants_write) FlushControl(path);
+    if (path.state != PathState::kUp || path.wants_write) continue;
+    if (outgoing(path).mid_frame && !ContinueFrame(path)) continue;
+    FlushControl(path);
+  }
+  Pump();
+}
+
+void SendComm::OnLost(Path& path) {
+  Outgoing& out = outgoing(path);
+  out.tried = true;
+  environment_->notifier.Notify();
+  if (environment_->params.mode == 0) {
+    Fail({Code::kPeerLost, "NIC " + nic(path).name + " cannot connect to " + r2ccl::ToString(path.remote) +
+                               "; R2CC_MODE=0 needs every NIC"});
+    return;
+  }
+  size_t moved = out.in_flight.size();
+  while (!out.in_flight.empty()) {
+    Chunk chunk = out.in_flight.back();
+    out.in_flight.pop_back();
+    lanes_[chunk.lane].push_front(chunk);
+  }
+  out.in_flight_bytes = 0;
+  out.mid_frame = false;
+  out.bytes_per_ns = 0;
+  out.min_round_trip_ns = 0;
+  if (moved == 0) return;
+  environment_->replayed_chunks += moved;
+  Log("migrated", path, std::to_string(moved) + " chunks go to the other NICs");
+  Pump();
+}
+
+void SendComm::OnTick(int64_t now_ns) {
+  for (Path& path : paths_) {
+    bool opening = path.state == PathState::kConnecting || path.state == PathState::kGreeting;
+    if (opening && now_ns > path.deadline_ns) Retire(path, "no answer to the connection request", false);
+    if (!failure_.ok()) return;
+    if (path.state == PathState::kDown && !path.link_down && now_ns >= path.dial_ns) Dial(path, now_ns);
+  }
+  OnWritable();
+}
+
+void SendComm::FailRequests() {
+  for (Message& unfinished : messages_) {
+    if (unfinished.request != nullptr) Complete(unfinished.request, Request::kFailed);
+  }
+  messages_.clear();
+  for (auto& lane : lanes_) lane.clear();
+  for (Outgoing& out : outgoing_) out.in_flight.clear();
+}
+
+}  // namespace r2ccl

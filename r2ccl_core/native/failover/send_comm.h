@@ -1,0 +1,109 @@
+// SendComm: the sending end. Cuts messages into chunks, spreads them over the paths, keeps each chunk until
+// it is acknowledged, and hands the chunks of a lost path to the others.
+//
+// Invariants (with mutex_ held):
+//   1. A chunk of an unfinished message is in exactly one place: a lane's queue, one path's in-flight list,
+//      or acknowledged.
+//   2. A path's in-flight list is in the order of its TCP stream, so an acknowledged count names its front.
+//   3. A message's request completes when its last chunk is acknowledged, and not before: until then the
+//      user's buffer is needed for a replay.
+#ifndef R2CCL_FAILOVER_SEND_COMM_H_
+#define R2CCL_FAILOVER_SEND_COMM_H_
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "failover/comm.h"
+#include "net/handle.h"
+
+namespace r2ccl {
+
+class SendComm final : public Comm {
+ public:
+  SendComm(Environment* environment, Poller* poller, const Handle& handle, uint64_t connection);
+
+  // Begins to connect every path. Call once, after the object is owned by a shared_ptr.
+  void Start();
+
+  // Ready: at least one path is up and every other one was tried; in fail-stop mode all are up.
+  Status Ready(bool* ready);
+
+  // Sends `size` bytes at `data`, which stay untouched until Test reports completion.
+  Status Isend(const void* data, uint64_t size, Request** request);
+
+ private:
+  struct Chunk {
+    uint64_t message;
+    uint64_t offset;
+    uint32_t length;
+    uint32_t lane;
+    int64_t sent_ns;
+  };
+  struct Message {
+    uint64_t number;
+    const char* data;
+    uint64_t size;
+    uint32_t chunk_bytes;
+    uint32_t chunks;
+    uint32_t acknowledged;
+    Request* request;
+  };
+  // The sending state of paths_[i].
+  struct Outgoing {
+    std::deque<Chunk> in_flight;
+    uint64_t in_flight_bytes = 0;
+    uint64_t acknowledged_chunks = 0;  // in this epoch
+    uint8_t header[kHeaderBytes] = {};
+    size_t frame_sent = 0;  // of the last chunk of in_flight, header included
+    bool mid_frame = false;
+    bool tried = false;
+    // Drain rate, measured while the path is busy.
+    double bytes_per_ns = 0;
+    int64_t min_round_trip_ns = 0;
+    int64_t sample_start_ns = 0;
+    uint64_t sample_bytes = 0;
+  };
+
+  Status OnHeader(Path& path) override;
+  Status OnBody(Path& path) override;
+  void OnReadDone(Path& path) override;
+  void OnWritable() override;
+  void OnLost(Path& path) override;
+  void OnTick(int64_t now_ns) override;
+  bool AtFrameBoundary(const Path& path) const override;
+  bool HasPending() const override { return !messages_.empty(); }
+  void FailRequests() override;
+
+  void Dial(Path& path, int64_t now_ns);
+  void FinishDial(Path& path);
+  void CutMessages();
+  void Pump();
+  bool SendOne(Path& path);
+  bool ContinueFrame(Path& path);
+  std::deque<Chunk>* LaneFor(const Path& path);
+  bool Serves(const Path& path, uint32_t lane) const;
+  Path* FastestFree();
+  uint64_t WindowBytes(const Outgoing& out) const;
+  void ApplyAck(Path& path, uint64_t chunks);
+  void Acknowledge(const Chunk& chunk);
+  void MeasureRate(Outgoing& out, uint64_t bytes, int64_t now_ns);
+  Message& message(uint64_t number) { return messages_[number - messages_.front().number]; }
+  Outgoing& outgoing(const Path& path) { return outgoing_[static_cast<size_t>(path.index)]; }
+  const Outgoing& outgoing(const Path& path) const { return outgoing_[static_cast<size_t>(path.index)]; }
+
+  const Handle handle_;
+  const uint64_t connection_;
+  std::vector<Outgoing> outgoing_;
+  std::vector<std::deque<Chunk>> lanes_;  // one shared lane in Balance, one per path otherwise
+  std::deque<Message> messages_;          // unfinished, in order; finished ones leave from the front
+  uint64_t next_message_ = 0;
+  uint64_t next_cut_ = 0;  // first message not yet in the lanes
+  uint64_t next_lane_ = 0;
+  uint64_t posted_ = 0;  // receives the peer has posted
+  bool ready_ = false;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_SEND_COMM_H_

@@ -1,0 +1,73 @@
+// Interface look-up through getifaddrs, and the pairing rule.
+#include "net/nic.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+namespace r2ccl {
+namespace {
+
+bool SameSubnet(in_addr a, in_addr b, int prefix_length) {
+  uint32_t mask = prefix_length == 0 ? 0 : htonl(~uint32_t{0} << (32 - prefix_length));
+  return (a.s_addr & mask) == (b.s_addr & mask);
+}
+
+}  // namespace
+
+std::string ToString(in_addr address) {
+  char text[INET_ADDRSTRLEN];
+  inet_ntop(AF_INET, &address, text, sizeof text);
+  return text;
+}
+
+Status FindNic(const std::string& name, const std::string& address, Nic* nic) {
+  nic->name = name;
+  if (inet_pton(AF_INET, address.c_str(), &nic->address) != 1) {
+    return {Code::kInvalidArgument, "NIC " + name + ": '" + address + "' is not an IPv4 address"};
+  }
+  nic->ifindex = static_cast<int>(if_nametoindex(name.c_str()));
+  if (nic->ifindex == 0) return {Code::kInvalidArgument, "NIC " + name + ": no such interface on this host"};
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {Code::kSystem, std::string("getifaddrs: ") + std::strerror(errno)};
+  bool found = false;
+  for (ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET || name != entry->ifa_name) continue;
+    in_addr own = reinterpret_cast<sockaddr_in*>(entry->ifa_addr)->sin_addr;
+    in_addr mask = reinterpret_cast<sockaddr_in*>(entry->ifa_netmask)->sin_addr;
+    // All of 127/8 is local, so any address of it may stand for a NIC on the loopback interface.
+    bool loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0 && SameSubnet(own, nic->address, 8);
+    if (own.s_addr != nic->address.s_addr && !loopback) continue;
+    nic->prefix_length = loopback ? 32 : std::popcount(mask.s_addr);
+    found = true;
+  }
+  freeifaddrs(list);
+  if (!found) return {Code::kInvalidArgument, "NIC " + name + ": has no address " + address};
+  return {};
+}
+
+std::vector<std::pair<int, int>> PairNics(const std::vector<Nic>& local, const std::vector<in_addr>& remote) {
+  std::vector<int> partner(local.size(), -1);
+  std::vector<bool> taken(remote.size(), false);
+  for (int pass = 0; pass < 2; ++pass) {
+    for (size_t i = 0; i < local.size(); ++i) {
+      for (size_t j = 0; j < remote.size() && partner[i] < 0; ++j) {
+        bool match = pass == 1 || SameSubnet(local[i].address, remote[j], local[i].prefix_length);
+        if (taken[j] || !match) continue;
+        partner[i] = static_cast<int>(j);
+        taken[j] = true;
+      }
+    }
+  }
+  std::vector<std::pair<int, int>> pairs;
+  for (size_t i = 0; i < local.size(); ++i) {
+    if (partner[i] >= 0) pairs.emplace_back(static_cast<int>(i), partner[i]);
+  }
+  return pairs;
+}
+
+}  // namespace r2ccl

@@ -1,0 +1,66 @@
+// Poller: one I/O thread around epoll, with a periodic tick.
+#ifndef R2CCL_NET_POLLER_H_
+#define R2CCL_NET_POLLER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "base/status.h"
+#include "net/socket.h"
+
+namespace r2ccl {
+
+// Something with descriptors. Called by the poller's thread with no lock held.
+class Pollable {
+ public:
+  virtual ~Pollable() = default;
+  // `tag` and `id` are those of the registration; `events` are epoll's.
+  virtual void OnEvents(uint64_t id, int tag, uint32_t events) = 0;
+};
+
+// Add, Modify and Remove may be called from any thread, also while holding the lock that OnEvents takes.
+// After Remove, OnEvents may still be under way or come once for an event already fetched: receivers compare
+// `id` with the registration they know. The poller keeps a Pollable alive while it is registered.
+class Poller {
+ public:
+  static constexpr int kTickMs = 5;
+
+  Poller() = default;
+  ~Poller() { Stop(); }
+
+  // `on_tick` runs on the poller's thread about every kTickMs.
+  Status Start(std::function<void()> on_tick);
+  // Joins the thread. No callback runs afterwards. Idempotent; REQUIRES: not called by the poller's thread.
+  void Stop();
+
+  uint64_t Add(int fd, uint32_t events, int tag, std::shared_ptr<Pollable> target);
+  void Modify(uint64_t id, uint32_t events);
+  void Remove(uint64_t id);
+
+ private:
+  struct Registration {
+    int fd;
+    int tag;
+    std::shared_ptr<Pollable> target;
+  };
+
+  void Run();
+
+  Fd epoll_;
+  Fd wake_;
+  std::thread thread_;
+  std::function<void()> on_tick_;
+  std::atomic<bool> stopping_{false};
+  std::mutex mutex_;  // leaf lock: guards registrations_ and next_id_
+  std::unordered_map<uint64_t, Registration> registrations_;
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_NET_POLLER_H_

@@ -1,0 +1,87 @@
+// TCP sockets bound to one NIC each.
+#include "net/socket.h"
+
+#include <linux/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace r2ccl {
+namespace {
+
+Status SystemError(const std::string& what) { return {Code::kSystem, what + ": " + std::strerror(errno)}; }
+
+sockaddr_in Address(in_addr address, uint16_t port) {
+  sockaddr_in result{};
+  result.sin_family = AF_INET;
+  result.sin_addr = address;
+  result.sin_port = htons(port);
+  return result;
+}
+
+void SetOption(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
+
+void Tune(int fd, const Nic& nic) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  // Keep what waits in the kernel short: bytes there can no longer move to another NIC.
+  SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 256 * 1024);
+  // Refused without the right on kernels before 5.7; the source address then decides alone.
+  setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, nic.name.c_str(), static_cast<socklen_t>(nic.name.size()));
+}
+
+}  // namespace
+
+Status ListenAnywhere(Fd* fd, uint16_t* port) {
+  Fd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket_fd.valid()) return SystemError("socket");
+  sockaddr_in address = Address(in_addr{htonl(INADDR_ANY)}, 0);
+  socklen_t length = sizeof address;
+  if (bind(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) return SystemError("bind");
+  if (listen(socket_fd.get(), SOMAXCONN) != 0) return SystemError("listen");
+  if (getsockname(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return SystemError("getsockname");
+  }
+  *port = ntohs(address.sin_port);
+  *fd = std::move(socket_fd);
+  return {};
+}
+
+Status StartConnect(const Nic& nic, in_addr remote, uint16_t port, Fd* fd) {
+  Fd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket_fd.valid()) return SystemError("socket");
+  Tune(socket_fd.get(), nic);
+  SetOption(socket_fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+  sockaddr_in source = Address(nic.address, 0);
+  if (bind(socket_fd.get(), reinterpret_cast<sockaddr*>(&source), sizeof source) != 0) {
+    return SystemError("bind to " + nic.name + " " + ToString(nic.address));
+  }
+  sockaddr_in target = Address(remote, port);
+  if (connect(socket_fd.get(), reinterpret_cast<sockaddr*>(&target), sizeof target) != 0 && errno != EINPROGRESS) {
+    return SystemError("connect from " + nic.name + " to " + ToString(remote));
+  }
+  *fd = std::move(socket_fd);
+  return {};
+}
+
+void TuneAccepted(int fd, const Nic& nic) { Tune(fd, nic); }
+
+void ResetConnection(Fd* fd) {
+  if (!fd->valid()) return;
+  linger now{1, 0};
+  setsockopt(fd->get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  fd->Reset();
+}
+
+bool ReadProgress(int fd, TcpProgress* progress) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
+  progress->bytes_acked = info.tcpi_bytes_acked;
+  progress->unacked_segments = info.tcpi_unacked;
+  progress->rtt_ns = int64_t{info.tcpi_rtt} * 1000;
+  progress->rtt_variance_ns = int64_t{info.tcpi_rttvar} * 1000;
+  return true;
+}
+
+}  // namespace r2ccl

@@ -1,0 +1,67 @@
+// Sockets: an owned descriptor and the few ways this project opens TCP connections. All are non-blocking.
+#ifndef R2CCL_NET_SOCKET_H_
+#define R2CCL_NET_SOCKET_H_
+
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "net/nic.h"
+
+namespace r2ccl {
+
+// Owns a file descriptor. Movable, not copyable, not thread-safe.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      Reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~Fd() { Reset(); }
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  void Reset() {
+    if (fd_ >= 0) close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+// Listens on every address of this host, on a port of the kernel's choice (host order in `port`).
+Status ListenAnywhere(Fd* fd, uint16_t* port);
+
+// Starts connecting from `nic` to `remote`. The socket leaves through `nic` alone, so traffic cannot move to
+// another interface behind our back when routes change.
+Status StartConnect(const Nic& nic, in_addr remote, uint16_t port, Fd* fd);
+
+// What StartConnect does to a connected socket, for one that was accepted on `nic`.
+void TuneAccepted(int fd, const Nic& nic);
+
+// Drops whatever the kernel still holds and resets the connection: nothing sent before may arrive late.
+void ResetConnection(Fd* fd);
+
+// Progress of a connection as its kernel sees it.
+struct TcpProgress {
+  uint64_t bytes_acked = 0;  // by the peer's kernel, since the connection began
+  uint32_t unacked_segments = 0;
+  int64_t rtt_ns = 0;  // smoothed
+  int64_t rtt_variance_ns = 0;
+};
+bool ReadProgress(int fd, TcpProgress* progress);
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_NET_SOCKET_H_

@@ -1,0 +1,271 @@
+#include "simulate/simulator.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "simulate/event_heap.h"
+#include "simulate/fair_share.h"
+
+namespace r2ccl::simulate {
+namespace {
+
+// Events this close (relative) happen together, so that symmetric schedules need one refresh, not many.
+constexpr double kSameTime = 1e-12;
+constexpr int32_t kNone = -1;
+
+struct Connection {
+  ConnectionUse use;
+  int64_t posted = 0;
+  int64_t arrived = 0;
+  int64_t consumed = 0;
+  int32_t waiting_receiver = kNone;  // lane that stands at a receive from here
+  int32_t waiting_sender = kNone;    // lane that stands at a send into here, all slots taken
+  bool flowing = false;              // bytes under way, as opposed to latency or idle
+  double latency_s = 0.0;
+  double begun_s = 0.0;
+  double left = 0.0;  // bytes, at time `since_s`
+  double since_s = 0.0;
+  double rate = 0.0;
+};
+
+struct LaneState {
+  int64_t next = 0;
+  int64_t end = 0;
+  bool received = false;  // the current step's receive is done
+};
+
+class Simulation {
+ public:
+  Simulation(const Problem& problem, double* step_end_s)
+      : problem_(problem),
+        step_end_s_(step_end_s),
+        lanes_(Lanes()),
+        connections_(Connect()),
+        sizes_(connections_.size() * static_cast<size_t>(problem.slots), 0),
+        shares_(problem.nports(), Flows()),
+        heap_(static_cast<int32_t>(connections_.size())) {}
+
+  Outcome Run() {
+    shares_.SetCapacities(problem_.capacities);
+    for (int32_t lane = 0; lane < static_cast<int32_t>(lanes_.size()); ++lane) ready_.push_back(lane);
+    Settle();
+    while (Advance()) Settle();
+    return Report();
+  }
+
+ private:
+  int64_t NumLanes() const { return static_cast<int64_t>(problem_.nranks) * problem_.nlanes; }
+  int32_t RankOf(int32_t lane) const { return lane / problem_.nlanes; }
+
+  std::vector<LaneState> Lanes() const {
+    std::vector<LaneState> lanes(NumLanes());
+    for (int64_t i = 0; i < NumLanes(); ++i) {
+      lanes[i] = {problem_.lane_begin[i], problem_.lane_begin[i + 1], false};
+    }
+    return lanes;
+  }
+
+  // Numbers the connections in order of first use, and every step's two connections.
+  std::vector<Connection> Connect() {
+    std::vector<Connection> connections;
+    std::unordered_map<int64_t, int32_t> ids;
+    recv_of_.assign(problem_.nsteps(), kNone);
+    send_of_.assign(problem_.nsteps(), kNone);
+    const auto find = [&](int32_t source, int32_t destination, int32_t lane) {
+      const int64_t key = (static_cast<int64_t>(source) * problem_.nranks + destination) * problem_.nlanes + lane;
+      const auto [entry, fresh] = ids.try_emplace(key, static_cast<int32_t>(connections.size()));
+      if (fresh) {
+        Connection connection;
+        connection.use = {source, destination, lane, 0, 0, 0.0};
+        const bool inner = problem_.host_of_rank[source] == problem_.host_of_rank[destination];
+        connection.latency_s = inner ? problem_.inner_latency_s : problem_.latency_s;
+        connections.push_back(connection);
+      }
+      return entry->second;
+    };
+    for (int32_t lane = 0; lane < NumLanes(); ++lane) {
+      const int32_t rank = RankOf(lane);
+      for (int64_t at = problem_.lane_begin[lane]; at < problem_.lane_begin[lane + 1]; ++at) {
+        const Step& step = problem_.steps[at];
+        if (step.recv >= 0) recv_of_[at] = find(step.recv, rank, lane % problem_.nlanes);
+        if (step.send >= 0) send_of_[at] = find(rank, step.send, lane % problem_.nlanes);
+      }
+    }
+    return connections;
+  }
+
+  std::vector<Flow> Flows() const {
+    std::vector<Flow> flows(connections_.size());
+    const int32_t hosts = problem_.nhosts;
+    for (size_t i = 0; i < flows.size(); ++i) {
+      const ConnectionUse& use = connections_[i].use;
+      const int32_t from = problem_.host_of_rank[use.source];
+      const int32_t to = problem_.host_of_rank[use.destination];
+      Flow& flow = flows[i];
+      flow.nports = 2;
+      if (from == to) {
+        flow.ports = {2 * hosts + use.source, 2 * hosts + problem_.nranks + use.destination, 0};
+        continue;
+      }
+      flow.ports = {from, hosts + to, 0};
+      if (!problem_.paired) continue;
+      flow.ports[flow.nports++] = 2 * hosts + 2 * problem_.nranks + from * hosts + to;
+    }
+    return flows;
+  }
+
+  // Runs every lane that can move at the present time, then brings the rates up to date.
+  void Settle() {
+    while (!ready_.empty()) {
+      const int32_t lane = ready_.back();
+      ready_.pop_back();
+      RunLane(lane);
+    }
+    shares_.Refresh([this](int32_t id, double rate) { ChangeRate(id, rate); });
+  }
+
+  void RunLane(int32_t id) {
+    LaneState& lane = lanes_[id];
+    for (; lane.next < lane.end; ++lane.next, lane.received = false) {
+      const int32_t from = recv_of_[lane.next];
+      if (from != kNone && !lane.received) {
+        if (!Consume(connections_[from], id)) return;
+        lane.received = true;
+      }
+      const int32_t to = send_of_[lane.next];
+      if (to != kNone && !Post(to, id, problem_.steps[lane.next])) return;
+      if (step_end_s_ != nullptr) step_end_s_[lane.next] = now_;
+    }
+  }
+
+  bool Consume(Connection& connection, int32_t lane) {
+    if (connection.arrived == connection.consumed) {
+      connection.waiting_receiver = lane;
+      return false;
+    }
+    ++connection.consumed;
+    Wake(&connection.waiting_sender);
+    return true;
+  }
+
+  bool Post(int32_t id, int32_t lane, const Step& step) {
+    Connection& connection = connections_[id];
+    if (connection.posted - connection.consumed >= problem_.slots) {
+      connection.waiting_sender = lane;
+      return false;
+    }
+    sizes_[static_cast<size_t>(id) * problem_.slots + connection.posted % problem_.slots] =
+        problem_.chunk_offset[step.end] - problem_.chunk_offset[step.begin];
+    if (connection.posted++ == connection.arrived) Begin(id);
+    return true;
+  }
+
+  void Wake(int32_t* lane) {
+    if (*lane != kNone) ready_.push_back(*lane);
+    *lane = kNone;
+  }
+
+  // The message at the head of the connection leaves: latency first.
+  void Begin(int32_t id) {
+    Connection& connection = connections_[id];
+    connection.begun_s = now_;
+    const int64_t size = sizes_[static_cast<size_t>(id) * problem_.slots + connection.arrived % problem_.slots];
+    connection.use.bytes += size;
+    connection.left = static_cast<double>(size);
+    if (connection.latency_s > 0.0 || size == 0) {
+      heap_.Set(id, now_ + connection.latency_s);
+    } else {
+      Flowing(id);
+    }
+  }
+
+  void Flowing(int32_t id) {
+    connections_[id].flowing = true;
+    connections_[id].since_s = now_;
+    connections_[id].rate = 0.0;
+    shares_.Start(id);
+  }
+
+  void ChangeRate(int32_t id, double rate) {
+    Connection& connection = connections_[id];
+    connection.left = std::max(0.0, connection.left - connection.rate * (now_ - connection.since_s));
+    connection.since_s = now_;
+    connection.rate = rate;
+    heap_.Set(id, rate > 0.0 ? now_ + connection.left / rate : kNever);
+  }
+
+  // Moves the clock to the next event or change of capacities; false when nothing is left to happen.
+  bool Advance() {
+    const bool event = !heap_.empty() && heap_.first_time() < kNever;
+    const bool change = epoch_ + 1 < problem_.nepochs;
+    if (!event && !(change && !heap_.empty())) return false;
+    if (change && (!event || problem_.epoch_start_s[epoch_ + 1] <= heap_.first_time())) {
+      now_ = problem_.epoch_start_s[++epoch_];
+      shares_.SetCapacities(problem_.capacities + static_cast<int64_t>(epoch_) * problem_.nports());
+      return true;
+    }
+    now_ = heap_.first_time();
+    const double together = now_ * (1.0 + kSameTime);
+    while (!heap_.empty() && heap_.first_time() <= together) {
+      const int32_t id = heap_.first_id();
+      heap_.PopFirst();
+      Handle(id);
+    }
+    return true;
+  }
+
+  void Handle(int32_t id) {
+    Connection& connection = connections_[id];
+    if (!connection.flowing && connection.left > 0.0) {
+      Flowing(id);
+      return;
+    }
+    if (connection.flowing) shares_.Stop(id);
+    connection.flowing = false;
+    connection.use.busy_s += now_ - connection.begun_s;
+    ++connection.use.messages;
+    last_arrival_s_ = now_;
+    ++connection.arrived;
+    Wake(&connection.waiting_receiver);
+    if (connection.posted > connection.arrived) Begin(id);
+  }
+
+  Outcome Report() const {
+    Outcome outcome;
+    outcome.seconds = last_arrival_s_;
+    for (const Connection& connection : connections_) outcome.connections.push_back(connection.use);
+    for (int32_t lane = 0; lane < NumLanes(); ++lane) {
+      if (lanes_[lane].next == lanes_[lane].end) continue;
+      const int64_t at = lanes_[lane].next;
+      const bool receives = recv_of_[at] != kNone && !lanes_[lane].received;
+      outcome.stalled = "rank " + std::to_string(RankOf(lane)) + " lane " + std::to_string(lane % problem_.nlanes) +
+                        " waits for ever at step " + std::to_string(at - problem_.lane_begin[lane]) + " to " +
+                        (receives ? "receive from rank " + std::to_string(problem_.steps[at].recv)
+                                  : "send to rank " + std::to_string(problem_.steps[at].send));
+      break;
+    }
+    return outcome;
+  }
+
+  static constexpr double kNever = 1e300;
+
+  const Problem& problem_;
+  double* step_end_s_;
+  std::vector<LaneState> lanes_;
+  std::vector<int32_t> recv_of_, send_of_;  // connection of each step
+  std::vector<Connection> connections_;
+  std::vector<int64_t> sizes_;  // `slots` message sizes per connection, a ring buffer
+  FairShare shares_;
+  EventHeap heap_;
+  std::vector<int32_t> ready_;
+  double now_ = 0.0;
+  double last_arrival_s_ = 0.0;
+  int32_t epoch_ = 0;
+};
+
+}  // namespace
+
+Outcome Run(const Problem& problem, double* step_end_s) { return Simulation(problem, step_end_s).Run(); }
+
+}  // namespace r2ccl::simulate

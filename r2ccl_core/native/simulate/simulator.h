@@ -1,0 +1,77 @@
+// Times a schedule: an event-driven simulation of its lanes, FIFO connections and fairly shared ports.
+//
+// Model
+//   - Steps of a lane run in order, lanes side by side. A step receives, then sends; reducing and copying
+//     take no time.
+//   - A connection is (source rank, destination rank, lane). It moves one message at a time, in order;
+//     a message first spends `latency_s` on its connection without using a port, then its bytes flow.
+//   - A sender may be `slots` messages ahead of the receiver's steps; then its lane waits.
+//   - All flows share the ports max-min fairly. Ports, by number:
+//       [0, H) hosts out, [H, 2H) hosts in, [2H, 2H+R) ranks' inner links out, [2H+R, 2H+2R) in,
+//       and, with `paired`, [2H+2R + a*H + b] for what host a can move to host b over common rails.
+//     Ranks of one host talk over their inner links only.
+//   - Capacities change at given times.
+//
+// Cost: per message O(size of the component of ports that its start and end touch).
+#ifndef R2CCL_SIMULATE_SIMULATOR_H_
+#define R2CCL_SIMULATE_SIMULATOR_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace r2ccl::simulate {
+
+// As r2ccl_core.schedule.STEP lays it out.
+struct Step {
+  int32_t recv;
+  int32_t send;
+  int32_t begin;
+  int32_t end;
+  int32_t reduce;
+};
+
+// Borrowed arrays: the caller keeps them alive during Run().
+struct Problem {
+  int32_t nranks = 0;
+  int32_t nlanes = 0;
+  int32_t nhosts = 0;
+  const Step* steps = nullptr;
+  const int64_t* lane_begin = nullptr;    // nranks * nlanes + 1 positions in steps, rank-major
+  const int64_t* chunk_offset = nullptr;  // bytes, nchunks + 1
+  const int32_t* host_of_rank = nullptr;
+  int32_t nepochs = 0;
+  const double* epoch_start_s = nullptr;  // ascending, the first is 0
+  const double* capacities = nullptr;     // nepochs x nports, bytes per second
+  bool paired = false;
+  double latency_s = 0.0;        // per message between hosts
+  double inner_latency_s = 0.0;  // per message inside a host
+  int32_t slots = 4;
+
+  int64_t nsteps() const { return lane_begin[static_cast<int64_t>(nranks) * nlanes]; }
+  int32_t nports() const { return 2 * nhosts + 2 * nranks + (paired ? nhosts * nhosts : 0); }
+};
+
+struct ConnectionUse {
+  int32_t source = 0;
+  int32_t destination = 0;
+  int32_t lane = 0;
+  int64_t messages = 0;
+  int64_t bytes = 0;
+  double busy_s = 0.0;  // time with a message under way, latency included
+};
+
+struct Outcome {
+  double seconds = 0.0;
+  std::string stalled;  // empty, or one line: who waits for whom for ever
+  std::vector<ConnectionUse> connections;
+};
+
+// Simulates `problem`. If `step_end_s` is not null it receives the time at which each step was done
+// (a step that sends is done when its message is handed to the connection).
+// REQUIRES: peers of steps are ranks or -1, chunk ranges lie in chunk_offset.
+Outcome Run(const Problem& problem, double* step_end_s);
+
+}  // namespace r2ccl::simulate
+
+#endif  // R2CCL_SIMULATE_SIMULATOR_H_

@@ -3,6 +3,7 @@
     R2cclError                      (r2ccl_core.errors) one line: what, where, remedy
     ├── UsageError                  (r2ccl_core.errors) exit code 2
     │   ├── ExperimentError         an experiment file says something impossible: file, key, value, remedy
+    │   ├── InvalidExperimentError  all mistakes of one file, one line each
     │   └── RightsError             the kernel or the user's rights do not allow what was asked
     └── HarnessError                something outside the user's input went wrong
         ├── HostError               one host: its name comes first in the text
@@ -44,6 +45,14 @@ class ExperimentError(UsageError):
     def __init__(self, file: str, key: str, value: object, remedy: str) -> None:
         self.file, self.key, self.value, self.remedy = file, key, value, remedy
         super().__init__(": ".join(part for part in (file, key, _shown(value), remedy) if part))
+
+
+class InvalidExperimentError(UsageError):
+    """Every mistake of one experiment file; the text has one line for each."""
+
+    def __init__(self, errors: Sequence[ExperimentError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("\n".join(map(str, self.errors)))
 
 
 class RightsError(UsageError):

@@ -1,0 +1,303 @@
+"""An experiment as values: the models of the TOML file, and what they say that no single key can.
+
+Keys are named as in the file (aliases); attributes carry the unit. Quantities are written with units and are
+held as bytes, bit/s and seconds. Reading a file and turning mistakes into lines is `harness.experiment_file`.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    field_validator,
+)
+
+from faults.base import Target
+from faults.errors import FaultError
+from faults.registry import create
+from harness.cluster.base import ClusterSpec
+from r2ccl_core.errors import UnitError
+from r2ccl_core.units import format_size, parse_duration, parse_rate, parse_size
+
+Q = TypeVar("Q", int, float)
+
+TCP_SHARE = 0.956
+"""Share of a NIC's rate that TCP at MTU 1500 carries as payload (1448 bytes of 1514)."""
+
+
+def _size(value: object) -> int:
+    return _read(parse_size, value)
+
+
+def _rate(value: object) -> float:
+    return _read(parse_rate, value)
+
+
+def _duration(value: object) -> float:
+    return _read(parse_duration, value)
+
+
+def _read(parse: Callable[[str], Q], value: object) -> Q:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("write a number with its unit in quotes")
+    try:
+        return parse(str(value))
+    except UnitError as error:
+        raise ValueError(str(error)) from error
+
+
+Size = Annotated[int, BeforeValidator(_size), PlainSerializer(format_size)]
+Duration = Annotated[float, BeforeValidator(_duration), Field(ge=0), PlainSerializer(lambda v: f"{v:.15g} s")]
+Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=40)]
+
+
+UNLIMITED_BIT_S = 10e9
+"""What a NIC without a rate is taken to carry where a duration must be estimated."""
+
+
+class Model(BaseModel):
+    """Frozen, and an unknown key is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ClusterTable(ClusterSpec):
+    """Where it runs: the cluster to make, and the Python that runs on its hosts."""
+
+    python: str | None = None
+    """Its path on the hosts; by default the Python that runs the harness."""
+
+    @field_validator("rate", "delay", mode="before")
+    @classmethod
+    def _reads(cls, value: object, info: ValidationInfo) -> object:
+        _rate(value) if info.field_name == "rate" else _duration(value)
+        return value
+
+    def spec(self) -> ClusterSpec:
+        """What the cluster itself is made from."""
+        return ClusterSpec.model_validate(self.model_dump(exclude={"python"}))
+
+    def host_names(self) -> list[str]:
+        """``host0``, ``host1``, ..."""
+        return [f"host{i}" for i in range(self.hosts)]
+
+    def nic_names(self) -> list[str]:
+        """``eth0``, ``eth1``, ...: one per rail, the same on every host."""
+        return [f"eth{i}" for i in range(self.nics)]
+
+
+class WorkloadModel(Model):
+    """What runs: one collective over all hosts, one rank a host."""
+
+    backend: Literal["perf", "noop"] = "perf"
+    collective: Literal["all_reduce"] = "all_reduce"
+    sizes_bytes: tuple[Size, ...] = Field(alias="sizes", min_length=1)
+    dtype: Literal["float32", "float64", "int32", "int64", "float16", "bfloat16"] = "float32"
+    op: Literal["sum", "min", "max", "prod"] = "sum"
+    place: Literal["out", "in"] = "out"
+    iterations: int = Field(default=10, ge=1, le=100_000)
+    iterations_by_size: dict[str, int] = {}
+    """Iterations for single sizes, by the size as written: ``{"64MiB" = 7}``."""
+    min_duration_s: Duration = Field(default=0.0, alias="min_duration")
+    """Iterations are added until a healthy trial should last this long."""
+    warmup: int = Field(default=1, ge=0, le=1000)
+    check: bool = True
+
+
+class SystemModel(Model):
+    """One system under test: the core in one mode, with its environment."""
+
+    name: Slug
+    mode: Literal[0, 1, 2]
+    env: dict[str, str] = {}
+    expect_on_fault: Literal["ok", "failed"] = "ok"
+
+
+class FaultModel(Model):
+    """One fault scenario: what breaks, where, and when. Every trial of the grid has exactly one."""
+
+    name: Slug | None = None
+    kind: str
+    host: str
+    nic: str
+    at_iteration: int | None = Field(default=None, ge=0)
+    at_time_s: Duration | None = Field(default=None, alias="at_time")
+    """The first iteration that begins this long after the first timed one."""
+    at_progress: float | None = Field(default=None, ge=0, lt=1)
+    """The iteration at this share of all of them."""
+    into: float = Field(default=0.3, ge=0, lt=1)
+    """Share of the expected duration of that iteration at which the fault takes effect."""
+    parameters: dict[str, Any] = {}
+
+    @property
+    def label(self) -> str:
+        """Its name in trial ids."""
+        return self.name or self.kind
+
+
+class LimitsModel(Model):
+    """How long each wait of a trial may last before the trial counts as failed."""
+
+    ready_s: Duration = Field(default=20.0, alias="ready")
+    iteration_s: Duration = Field(default=10.0, alias="iteration")
+    trial_s: Duration = Field(default=120.0, alias="trial")
+
+
+class SweepModel(Model):
+    """How often and in which order."""
+
+    repeats: int = Field(default=1, ge=1, le=10_000)
+    seed: int = 0
+    retries: int = Field(default=2, ge=0, le=100)
+    order: Literal["shuffled", "listed"] = "shuffled"
+    limits: LimitsModel = LimitsModel()
+
+
+class Experiment(Model):
+    """A whole experiment file."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    name: Slug
+    description: str = ""
+    cluster: ClusterTable
+    workload: WorkloadModel
+    systems: tuple[SystemModel, ...] = Field(alias="system", min_length=1)
+    faults: tuple[FaultModel, ...] = Field(default=(), alias="fault")
+    sweep: SweepModel = SweepModel()
+
+    def resolved(self) -> dict[str, Any]:
+        """The whole experiment with every default filled in, under the file's own keys; plain JSON values."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def expected_duration_s(self, size_bytes: int) -> float:
+        """Lower estimate of one healthy iteration: busbw equals what TCP carries over all NICs of a host."""
+        ranks = self.cluster.hosts
+        payload_bytes_s = self.cluster.nics * (self.cluster.rate_bit_s or UNLIMITED_BIT_S) / 8 * TCP_SHARE
+        return size_bytes * 2 * (ranks - 1) / ranks / payload_bytes_s
+
+    def iterations_of(self, size_bytes: int) -> int:
+        """Timed iterations of a trial of this size."""
+        workload = self.workload
+        named = {parse_size(size): n for size, n in workload.iterations_by_size.items()}
+        count = named.get(size_bytes, workload.iterations)
+        filling = math.ceil(workload.min_duration_s / self.expected_duration_s(size_bytes))
+        return max(count, filling)
+
+
+class Mistake(NamedTuple):
+    """One thing that is wrong: the key in the file, its value, and what to do instead."""
+
+    key: str
+    value: object
+    remedy: str
+
+
+def mistakes(experiment: Experiment) -> list[Mistake]:
+    """What is wrong between keys that are each right by themselves."""
+    found = [*_workload_mistakes(experiment), *_name_mistakes(experiment)]
+    return found or list(_fault_mistakes(experiment))
+
+
+def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    workload = experiment.workload
+    if experiment.cluster.hosts < 2:
+        yield Mistake("cluster.hosts", experiment.cluster.hosts, "a collective needs at least 2")
+    for size in workload.sizes_bytes:
+        if size == 0:
+            yield Mistake(
+                "workload.sizes", "0", "a collective of no bytes moves nothing; give at least one element"
+            )
+        if workload.sizes_bytes.count(size) > 1:
+            yield Mistake("workload.sizes", format_size(size), "is there more than once; name each size once")
+            return
+    for written, count in workload.iterations_by_size.items():
+        key = f"workload.iterations_by_size.{written}"
+        try:
+            size = parse_size(written)
+        except UnitError as error:
+            yield Mistake(key, written, str(error))
+            continue
+        if size not in workload.sizes_bytes:
+            known = ", ".join(map(format_size, workload.sizes_bytes))
+            yield Mistake(key, written, f"not one of workload.sizes; these are {known}")
+        if count < 1:
+            yield Mistake(key, count, "at least 1 iteration is needed")
+
+
+def _name_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    for table, names in (
+        ("system", [s.name for s in experiment.systems]),
+        ("fault", [f.label for f in experiment.faults]),
+    ):
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield Mistake(
+                    f"{table}[{index}].name", name, "is there already; give every entry its own name"
+                )
+
+
+def _fault_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    for index, fault in enumerate(experiment.faults):
+        key = f"fault[{index}]"
+        yield from _when_mistakes(experiment, fault, key)
+        yield from _target_mistakes(experiment, fault, key)
+
+
+def _when_mistakes(experiment: Experiment, fault: FaultModel, key: str) -> Iterator[Mistake]:
+    given = [
+        name for name in ("at_iteration", "at_time_s", "at_progress") if getattr(fault, name) is not None
+    ]
+    if len(given) != 1:
+        written = ", ".join(name.removesuffix("_s") for name in given) or None
+        yield Mistake(key, written, "give exactly one of at_iteration, at_time, at_progress")
+    for size in experiment.workload.sizes_bytes:
+        count = experiment.iterations_of(size)
+        if fault.at_iteration is not None and fault.at_iteration >= count:
+            remedy = (
+                f"{format_size(size)} has only the iterations 0 to {count - 1}; raise workload.iterations"
+            )
+            yield Mistake(f"{key}.at_iteration", fault.at_iteration, remedy)
+            return
+
+
+def _target_mistakes(experiment: Experiment, fault: FaultModel, key: str) -> Iterator[Mistake]:
+    cluster = experiment.cluster
+    if fault.host not in cluster.host_names():
+        yield Mistake(f"{key}.host", fault.host, f"no such host; {nearest(fault.host, cluster.host_names())}")
+    try:
+        create(fault.kind, fault.parameters)
+    except FaultError as error:
+        yield Mistake(f"{key}.kind", fault.kind, str(error))
+    try:
+        Target(fault.host, fault.nic)
+    except FaultError as error:
+        yield Mistake(f"{key}.nic", fault.nic, str(error))
+        return
+    if fault.nic not in cluster.nic_names():
+        yield Mistake(f"{key}.nic", fault.nic, f"no such NIC; {nearest(fault.nic, cluster.nic_names())}")
+    if cluster.kind == "noop" and fault.kind != "noop":
+        yield Mistake(f"{key}.kind", fault.kind, 'a noop cluster has no NICs; use cluster.kind = "local"')
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """A remedy for a name that is not known: the nearest one, or what there is."""
+    close = get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    shown = known if len(known) <= 6 else [known[0], known[1], "...", known[-1]]
+    return f"known: {', '.join(shown)}"
+
+
+def identity(experiment: Experiment, only: object = None) -> str:
+    """A hash of everything that decides which trials run and how: equal hashes may share a run folder."""
+    text = json.dumps([experiment.resolved(), only], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,77 @@
+"""Reading experiments: every mistake is one line with file, key, value, remedy; the shipped ones are right."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import ExperimentError, InvalidExperimentError
+from harness.experiment import Experiment, identity
+from harness.experiment_file import apply, load, read
+from r2ccl_core.units import parse_size
+
+ROOT = Path(__file__).parents[2]
+ALLREDUCE = ROOT / "experiments" / "allreduce.toml"
+MISTAKES = json.loads((Path(__file__).parent / "experiment_cases" / "mistakes.json").read_text())
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case["set"][0])
+def test_every_mistake_is_one_line(case: dict[str, Any]) -> None:
+    with pytest.raises(InvalidExperimentError) as refused:
+        load(ALLREDUCE, case["set"])
+    assert str(refused.value).splitlines() == [f"{ALLREDUCE}: {line}" for line in case["lines"]]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda p: p.stem)
+def test_shipped_experiments_are_right_and_named_as_their_file(path: Path) -> None:
+    assert load(path).name == path.stem
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(ExperimentError, match=r"^nowhere\.toml: there is no such file"):
+        load(Path("nowhere.toml"))
+
+
+def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_text("[cluster\n")
+    with pytest.raises(ExperimentError, match=r"broken\.toml: is no TOML: .*line 1"):
+        load(path)
+
+
+@pytest.mark.parametrize("setting", ["sweep.repeats", "=3", "fault[]=1", "fault[7].nic=eth0", "name.x=1"])
+def test_settings_that_lead_nowhere(setting: str) -> None:
+    with pytest.raises(ExperimentError, match=r"^--set: "):
+        load(ALLREDUCE, [setting])
+
+
+def test_settings_are_toml_or_text() -> None:
+    document: dict[str, Any] = {"fault": [{"nic": "eth0"}]}
+    for setting in ('a.b="x"', "a.c=3", "fault[0].nic=eth1", "d=500 Mbit/s"):
+        apply(document, setting)
+    assert document == {"a": {"b": "x", "c": 3}, "fault": [{"nic": "eth1"}], "d": "500 Mbit/s"}
+
+
+def test_a_resolved_experiment_reads_back_as_itself() -> None:
+    experiment = load(ALLREDUCE, ["cluster.delay=150us", "sweep.limits.trial=1 min"])
+    assert read(_without_none(experiment.resolved()), "run.json") == experiment
+
+
+def test_identity_changes_with_what_runs() -> None:
+    same, other = load(ALLREDUCE, ["sweep.repeats=5"]), load(ALLREDUCE, ["sweep.repeats=4"])
+    assert identity(load(ALLREDUCE)) == identity(same) != identity(other)
+    assert identity(same, {"system": ["balance"]}) != identity(same)
+
+
+def test_min_duration_adds_iterations_to_small_sizes_only() -> None:
+    experiment = load(ALLREDUCE, ["workload.min_duration=1s", "workload.iterations_by_size={}"])
+    assert isinstance(experiment, Experiment)
+    assert experiment.iterations_of(parse_size("64MiB")) == 10
+    assert experiment.iterations_of(parse_size("1MiB")) == 129
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    return [_without_none(v) for v in value] if isinstance(value, list) else value

@@ -1,0 +1,57 @@
+"""Lower bounds on a collective's time for any vector of host bandwidths, latency left out.
+
+Model: host i sends and receives at ``r_i`` bytes per second at once, through a non-blocking switch; a
+schedule stores, adds and forwards partial sums (coding across elements is not covered). Two arguments:
+
+cut     A host must send what only it has, and receive what it lacks, through its own port.
+volume  Every element needs a number of messages between hosts however it travels; together they pass
+        all sending ports (and all receiving ports), whose rate is the sum of the r_i.
+
+The volume of AllReduce: take one element. Before any host has its sum, each of the other p-1 hosts'
+inputs has left its host in some message, and the messages that carry inputs towards the first complete
+sum form a connected graph on p hosts: at least p-1 messages. At that moment p-1 hosts lack the sum, and
+each must still receive a message: p-1 more. So 2(p-1)n bytes pass ports of sum(r) (after arXiv 2606.01680).
+With n bytes on each host:
+
+    all_reduce      max( n/min r,               2(p-1) n / sum r )
+    reduce_scatter  max( (p-1)/p n/min r,       (p-1) n / sum r )     n = the whole vector
+    all_gather      the same, time reversed                           n = the whole result
+    broadcast       max( n/min r,               (p-1) n / sum r )
+    reduce          the same, time reversed
+    all_to_all      max( (p-1)/p n/min r,       (p-1) n / sum r )     n = all blocks of one rank
+    send_recv       n / min(r_source, r_destination)
+"""
+
+from collections.abc import Sequence
+
+from r2ccl_core.collective import COLLECTIVES
+from r2ccl_core.errors import UsageError
+
+
+def bound_s(collective: str, rates_bytes_s: Sequence[float], size_bytes: float, root: int = 0) -> float:
+    """The least time in seconds that any schedule can take; infinite if a needed host has no bandwidth.
+
+    ``size_bytes`` is the vector of `collective.py`'s chunk space on one rank (see the table above).
+    """
+    hosts = len(rates_bytes_s)
+    if collective not in COLLECTIVES:
+        raise UsageError(f"the collective {collective!r} is unknown; it is one of {', '.join(COLLECTIVES)}")
+    if hosts < 2 or size_bytes == 0:
+        return 0.0
+    if collective == "send_recv":
+        return _over(size_bytes, min(rates_bytes_s[root], rates_bytes_s[(root + 1) % hosts]))
+    cut = {"all_reduce": 1.0, "broadcast": 1.0, "reduce": 1.0}.get(collective, (hosts - 1) / hosts)
+    volume = (2.0 if collective == "all_reduce" else 1.0) * (hosts - 1)
+    return max(
+        _over(cut * size_bytes, min(rates_bytes_s)),
+        _over(volume * size_bytes, sum(rates_bytes_s)),
+    )
+
+
+def fault_free_ring_s(nhosts: int, rate_bytes_s: float, size_bytes: float) -> float:
+    """T0: the ring AllReduce of equal hosts, ``2 (p-1)/p`` of the vector through every port."""
+    return 2 * (nhosts - 1) / nhosts * size_bytes / rate_bytes_s
+
+
+def _over(volume_bytes: float, rate_bytes_s: float) -> float:
+    return volume_bytes / rate_bytes_s if rate_bytes_s > 0 else float("inf")

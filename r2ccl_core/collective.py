@@ -1,0 +1,69 @@
+"""What each collective means in the one chunk space: who brings which chunks, who must end with which.
+
+The data is one vector of ``nchunks`` chunks, the same on every rank:
+
+    all_reduce      the vector; every rank brings all of it and ends with the sum
+    reduce          every rank brings all of it, the root ends with the sum
+    broadcast       the root brings it, every rank ends with it
+    reduce_scatter  every rank brings all of it, rank r ends with the sum of its block
+    all_gather      rank r brings its block, every rank ends with all blocks
+    all_to_all      p*p blocks; block (i, j) = number i*p+j is brought by i and wanted by j
+    send_recv       the root brings it, rank ``(root + 1) % p`` ends with it
+
+Block r of p is the chunks ``[r*nchunks//p, (r+1)*nchunks//p)``. In all_to_all a rank stores only the
+blocks it brings (its input buffer, in the order of j) and wants (its output buffer, in the order of i).
+"""
+
+from r2ccl_core.errors import UsageError
+
+COLLECTIVES = (
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "reduce_scatter",
+    "all_gather",
+    "all_to_all",
+    "send_recv",
+)
+
+Span = tuple[int, int]
+
+
+def block(index: int, nblocks: int, nchunks: int) -> Span:
+    """The chunks of block ``index`` of ``nblocks`` nearly equal blocks."""
+    return index * nchunks // nblocks, (index + 1) * nchunks // nblocks
+
+
+def brings(collective: str, rank: int, nranks: int, nchunks: int, root: int = 0) -> tuple[Span, ...]:
+    """The spans of chunks that ``rank`` has values for before the collective."""
+    _check(collective)
+    if collective in ("all_reduce", "reduce", "reduce_scatter"):
+        return ((0, nchunks),)
+    if collective in ("all_gather", "all_to_all"):
+        return (block(rank, nranks, nchunks),)
+    return ((0, nchunks),) if rank == root else ()
+
+
+def wants(collective: str, rank: int, nranks: int, nchunks: int, root: int = 0) -> tuple[Span, ...]:
+    """The spans of chunks that must be right on ``rank`` after the collective."""
+    _check(collective)
+    if collective in ("all_reduce", "broadcast", "all_gather"):
+        return ((0, nchunks),)
+    if collective == "reduce_scatter":
+        return (block(rank, nranks, nchunks),)
+    if collective == "all_to_all":
+        blocks = nranks * nranks
+        return tuple(block(source * nranks + rank, blocks, nchunks) for source in range(nranks))
+    wanting = root if collective == "reduce" else (root + 1) % nranks
+    return ((0, nchunks),) if rank == wanting else ()
+
+
+def reduces(collective: str) -> bool:
+    """Whether the result is the sum over all ranks (else it is the value of the rank that brings it)."""
+    _check(collective)
+    return collective in ("all_reduce", "reduce", "reduce_scatter")
+
+
+def _check(collective: str) -> None:
+    if collective not in COLLECTIVES:
+        raise UsageError(f"the collective {collective!r} is unknown; it is one of {', '.join(COLLECTIVES)}")

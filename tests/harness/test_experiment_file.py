@@ -1,4 +1,4 @@
-"""Reading experiments: every mistake is one line with file, key, value, remedy; the shipped ones are right."""
+"""Reading experiments: each mistake is one line of file, key, value, remedy; the shipped ones are right."""
 
 import json
 from pathlib import Path

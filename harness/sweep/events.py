@@ -1,0 +1,126 @@
+"""What the ranks said: event lines become records, one a rank, that the judge reads.
+
+A backend's program writes one JSON object a line on stdout (see `r2ccl_core.perf`); anything else it writes
+is log only. `parse` and `RankRecord` are pure; `EventLog` is where the hosts' reader threads and the trial
+meet.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RankError:
+    """An error that a rank reported itself, in one line."""
+
+    message: str
+    t_ns: int
+    iteration: int | None
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One finished iteration of one rank. `wrong` counts wrong elements, None where nothing was checked."""
+
+    t_ns: int
+    duration_ns: int
+    wrong: int | None
+
+    @property
+    def end_ns(self) -> int:
+        """When it had ended."""
+        return self.t_ns + self.duration_ns
+
+
+@dataclass
+class RankRecord:
+    """All that is known of one rank; times are CLOCK_REALTIME in ns, iterations are keyed by number."""
+
+    rank: int
+    ready_ns: int | None = None
+    begun: dict[int, int] = field(default_factory=dict)
+    finished: dict[int, Timed] = field(default_factory=dict)
+    error: RankError | None = None
+    core: dict[str, Any] | None = None
+    done: bool = False
+    returncode: int | None = None
+    log: list[str] = field(default_factory=list)
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Adds one event; events of an unknown kind are left out."""
+        kind, t_ns = event["event"], int(event["t_ns"])
+        if kind == "ready":
+            self.ready_ns = t_ns
+        elif kind == "begin":
+            self.begun[int(event["iteration"])] = t_ns
+        elif kind == "iteration":
+            timed = Timed(t_ns, int(event["duration_ns"]), event.get("wrong"))
+            self.finished[int(event["iteration"])] = timed
+        elif kind == "error" and self.error is None:
+            self.error = RankError(str(event["message"]), t_ns, event.get("iteration"))
+        elif kind == "done":
+            self.done = True
+            self.core = event.get("core")
+        if kind == "error" and event.get("core") is not None:
+            self.core = event["core"]
+
+
+def parse(line: str) -> dict[str, Any] | None:
+    """The event in `line`, or None if it is something else."""
+    if not line.startswith("{"):
+        return None
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "event" in event and "t_ns" in event else None
+
+
+class EventLog:
+    """The records of all ranks of one trial. Thread-safe: readers feed, the trial waits."""
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = [RankRecord(rank) for rank in range(ranks)]
+        self.last_event_s = time.monotonic()
+        self._changed = threading.Condition()
+
+    def feed(self, rank: int, stream: str, line: str) -> None:
+        """One line of one rank; called on reader threads."""
+        event = parse(line) if stream == "stdout" else None
+        with self._changed:
+            self.ranks[rank].log.append(line if stream == "stdout" else f"[{stream}] {line}")
+            if event is not None:
+                self.ranks[rank].take(event)
+                self.last_event_s = time.monotonic()
+                self._changed.notify_all()
+
+    def ended(self, rank: int, returncode: int) -> None:
+        """The process of `rank` has ended."""
+        with self._changed:
+            self.ranks[rank].returncode = returncode
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Waits until `condition()` holds, looked at after each event; False if it did not in time."""
+        with self._changed:
+            return self._changed.wait_for(condition, max(timeout_s, 0.0))
+
+    def idle_s(self) -> float:
+        """Seconds since any rank last said something."""
+        return time.monotonic() - self.last_event_s
+
+    def all_ready(self) -> bool:
+        """Every rank is connected."""
+        return all(r.ready_ns is not None for r in self.ranks)
+
+    def all_ended(self) -> bool:
+        """Every process has ended."""
+        return all(r.returncode is not None for r in self.ranks)
+
+    def any_failed(self) -> bool:
+        """A rank reported an error or its process ended early."""
+        return any(r.error or (r.returncode is not None and not r.done) for r in self.ranks)

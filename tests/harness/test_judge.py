@@ -1,0 +1,211 @@
+"""The judge on facts made by hand: three ranks, iterations of 100 ms, a fault in the middle of the third."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.hosts.base import Sample
+from harness.sweep.events import RankError, RankRecord, Timed
+from harness.sweep.judge import SLACK_BYTES, Facts, Injected, Verdict, judge
+from harness.sweep.phases import joined, phase_of
+
+MS = 1_000_000
+PERIOD = 110 * MS
+LENGTH = 100 * MS
+STRUCK = 2
+BEFORE = STRUCK * PERIOD + 30 * MS
+AFTER = BEFORE + 2 * MS
+HEAL = 6 * PERIOD
+
+
+def rank_of(rank: int, iterations: int = 5) -> RankRecord:
+    record = RankRecord(rank, ready_ns=-MS, done=True, returncode=0)
+    for i in range(iterations):
+        record.begun[i] = i * PERIOD
+        record.finished[i] = Timed(i * PERIOD, LENGTH, 0)
+    return record
+
+
+def samples(leak: int = 0, up_at_end: bool = True) -> tuple[Sample, ...]:
+    """10 ms counters: a MB a sample until the fault, then `leak` bytes once, up again after the heal."""
+    taken, sent = [], 0
+    for t_ns in range(0, HEAL + 50 * MS, 10 * MS):
+        if t_ns < AFTER:
+            sent += 1_000_000
+        elif AFTER + 20 * MS <= t_ns < AFTER + 30 * MS:
+            sent += leak
+        down = AFTER <= t_ns < HEAL
+        taken.append(Sample(t_ns, "eth1", sent, sent, (not down) if t_ns < HEAL else up_at_end))
+    return tuple(taken)
+
+
+FAULT = Injected("nic_down", "host1", "eth1", BEFORE, AFTER, HEAL, True, samples())
+
+
+def survived(**changes: Any) -> Facts:
+    return replace(Facts([rank_of(r) for r in range(3)], 5, "ok", fault_planned=True, fault=FAULT), **changes)
+
+
+def died(error_ns: int = BEFORE + MS, **changes: Any) -> Facts:
+    ranks = [rank_of(r, STRUCK) for r in range(3)]
+    for record in ranks:
+        record.begun[STRUCK] = STRUCK * PERIOD
+        record.done, record.returncode = False, 3
+        record.error = RankError("connection lost", error_ns + record.rank * MS, STRUCK)
+    facts = Facts(ranks, 5, "failed", fault_planned=True, fault=FAULT)
+    return replace(facts, **changes)
+
+
+def word(verdict: Verdict) -> tuple[str, bool]:
+    return verdict.status, verdict.expected
+
+
+def test_a_survivor_is_ok_with_its_evidence() -> None:
+    verdict = judge(survived())
+    assert word(verdict) == ("ok", True)
+    assert verdict.reason == ""
+    assert verdict.evidence.struck_iteration == STRUCK
+    assert verdict.evidence.dead_nic_tx_after == 0
+    assert verdict.evidence.healed is True
+
+
+def test_a_healthy_trial_needs_no_evidence() -> None:
+    verdict = judge(survived(fault_planned=False, fault=None))
+    assert word(verdict) == ("ok", True)
+    assert verdict.evidence.in_flight is None
+
+
+def test_one_wrong_element_on_one_rank_is_wrong_even_when_the_rest_is_in_doubt() -> None:
+    facts = survived(fault=replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS, heal_ns=None))
+    facts.ranks[1].finished[4] = Timed(4 * PERIOD, LENGTH, 1)
+    assert word(judge(facts)) == ("wrong", False)
+    assert judge(facts).reason == "1 wrong elements"
+
+
+def test_wrong_is_worse_than_failed() -> None:
+    facts = died()
+    facts.ranks[0].finished[0] = Timed(0, LENGTH, 7)
+    assert word(judge(facts)) == ("wrong", False)
+
+
+def test_exit_status_1_without_a_wrong_element_is_a_failure() -> None:
+    facts = survived()
+    facts.ranks[2].returncode = 1
+    assert word(judge(facts)) == ("failed", False)
+
+
+def test_fail_stop_fails_as_expected_and_the_first_error_is_timed() -> None:
+    verdict = judge(died())
+    assert word(verdict) == ("failed", True)
+    assert verdict.error is not None
+    assert (verdict.error.rank, verdict.error.after_fault_ns) == (0, MS)
+    assert verdict.reason == "rank 0: connection lost (1 ms after the fault)"
+
+
+def test_a_survivor_where_failure_is_expected_is_unexpected() -> None:
+    verdict = judge(survived(expect_on_fault="failed"))
+    assert word(verdict) == ("ok", False)
+
+
+def test_a_failure_of_a_system_that_should_survive_is_unexpected() -> None:
+    assert word(judge(died(expect_on_fault="ok"))) == ("failed", False)
+
+
+def test_a_failure_that_should_not_be_is_no_retry_even_if_the_fault_missed() -> None:
+    missed = replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS)
+    assert word(judge(died(expect_on_fault="ok", fault=missed))) == ("failed", False)
+
+
+def test_an_expected_failure_without_proof_is_inconclusive() -> None:
+    missed = replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS)
+    assert judge(died(fault=missed)).status == "inconclusive"
+
+
+def test_an_error_before_the_fault_is_unexpected() -> None:
+    verdict = judge(died(error_ns=BEFORE - 50 * MS))
+    assert word(verdict) == ("failed", False)
+    assert verdict.reason.endswith("(before the fault)")
+
+
+def test_an_error_with_the_fault_never_injected_is_unexpected() -> None:
+    assert word(judge(died(fault=None))) == ("failed", False)
+
+
+def test_a_hang_is_a_failure_that_nobody_expects() -> None:
+    facts = died(hang="no rank said anything for 8 s")
+    for record in facts.ranks:
+        record.error, record.returncode = None, None
+    verdict = judge(facts)
+    assert word(verdict) == ("failed", False)
+    assert verdict.reason == "no rank said anything for 8 s"
+
+
+def test_a_crash_is_a_failure_that_nobody_expects_and_shows_its_last_words() -> None:
+    facts = died()
+    for record in facts.ranks:
+        record.error = None
+    facts.ranks[0].returncode = -11
+    facts.ranks[0].log = ["[stderr] Segmentation fault"]
+    verdict = judge(facts)
+    assert word(verdict) == ("failed", False)
+    assert verdict.reason == "rank 0: ended early with exit status -11: Segmentation fault"
+
+
+def test_too_few_iterations_are_a_failure() -> None:
+    verdict = judge(survived(ranks=[rank_of(0), rank_of(1, 4), rank_of(2)]))
+    assert word(verdict) == ("failed", False)
+    assert verdict.reason == "rank 1: ended after 4 of 5 iterations"
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (None, "the fault was never injected"),
+        (replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS), "the fault missed the collective"),
+        (replace(FAULT, t_after_ns=STRUCK * PERIOD + LENGTH + 1), "the fault missed the collective"),
+        (replace(FAULT, samples=samples(leak=SLACK_BYTES + 1)), "host1 eth1 still carried 10001 bytes"),
+        (replace(FAULT, samples=()), "the counters of host1 eth1 do not cover the fault"),
+        (replace(FAULT, samples=samples()[40:]), "the counters of host1 eth1 do not cover the fault"),
+        (replace(FAULT, heal_ns=None), "host1 eth1 did not heal"),
+        (replace(FAULT, samples=samples(up_at_end=False)), "host1 eth1 did not heal"),
+    ],
+)
+def test_doubts(fault: Injected | None, reason: str) -> None:
+    verdict = judge(survived(fault=fault))
+    assert word(verdict) == ("inconclusive", False)
+    assert verdict.reason.startswith(reason)
+
+
+def test_a_few_late_frames_are_no_doubt() -> None:
+    assert judge(survived(fault=replace(FAULT, samples=samples(leak=SLACK_BYTES)))).status == "ok"
+
+
+def test_a_fault_that_is_not_silent_needs_no_counters() -> None:
+    assert judge(survived(fault=replace(FAULT, silent=False, samples=()))).status == "ok"
+
+
+def test_one_rank_that_had_not_begun_means_missed() -> None:
+    facts = survived()
+    late = BEFORE + MS
+    facts.ranks[2].begun[STRUCK] = late
+    facts.ranks[2].finished[STRUCK] = Timed(late, LENGTH, 0)
+    assert judge(facts).status == "inconclusive"
+
+
+def test_phases_partition_the_iterations() -> None:
+    ranks = [rank_of(r) for r in range(3)]
+    ranks[0].finished[-1] = ranks[1].finished[-1] = ranks[2].finished[-1] = Timed(-PERIOD, LENGTH, None)
+    phases = {i: phase_of(i, timed, FAULT) for i, timed in joined(ranks).items()}
+    assert phases == {-1: "warmup", 0: "before", 1: "before", 2: "hit", 3: "after", 4: "after"}
+    assert {phase_of(i, t, None) for i, t in joined(ranks).items() if i >= 0} == {"before"}
+
+
+def test_an_iteration_that_straddles_the_effect_on_one_rank_is_hit() -> None:
+    ranks = [rank_of(r) for r in range(3)]
+    ranks[1].finished[1] = Timed(PERIOD, BEFORE - PERIOD + 1, 0)
+    assert phase_of(1, joined(ranks)[1], FAULT) == "hit"
+
+
+def test_an_iteration_that_one_rank_did_not_end_is_not_joined() -> None:
+    assert list(joined([rank_of(0, 3), rank_of(1, 2)])) == [0, 1]

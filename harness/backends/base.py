@@ -1,0 +1,61 @@
+"""What a backend is to the sweep: a job of one rank in, a command in. Pure.
+
+The program it names writes the event lines of `r2ccl_core.perf` on stdout, ends with 0 (ok), 1 (wrong
+elements), 2 (usage) or 3 (transport error), and ends by itself when its stdin ends.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from harness.experiment import WorkloadModel
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trial as its ranks see it. `root` is ``host:port``, where rank 0 listens for the others."""
+
+    python: str
+    workload: WorkloadModel
+    size_bytes: int
+    iterations: int
+    warmup: int
+    mode: int
+    ranks: int
+    root: str
+    nics: tuple[str, ...]
+    expected_s: float
+    """Expected duration of a healthy iteration."""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is started on a host."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+class Backend(Protocol):
+    """How ranks are started."""
+
+    def command(self, job: Job, rank: int) -> Command:
+        """The command of one rank."""
+        ...
+
+    def missing(self) -> str | None:
+        """What this machine lacks to run it, with the remedy in the same line; None if nothing."""
+        ...
+
+
+def rendezvous(job: Job, rank: int) -> dict[str, str]:
+    """The environment by which ranks find each other and their NICs; the system's own wins."""
+    return {
+        "R2CC_RANK": str(rank),
+        "R2CC_SIZE": str(job.ranks),
+        "R2CC_ROOT": job.root,
+        "R2CC_SOCKET_IFNAME": ",".join(job.nics),
+        "R2CC_MODE": str(job.mode),
+        **job.env,
+    }

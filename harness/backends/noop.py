@@ -1,0 +1,18 @@
+"""The backend that moves no data: ranks that keep step and keep time, to run a sweep's whole life."""
+
+from harness.backends.base import Command, Job, rendezvous
+
+
+class NoopBackend:
+    """``python -m harness.backends.noop_rank``."""
+
+    def command(self, job: Job, rank: int) -> Command:
+        """A rank whose iterations last as long as a healthy collective should."""
+        argv = [job.python, "-m", "harness.backends.noop_rank", "--size-bytes", str(job.size_bytes)]
+        argv += ["--iterations", str(job.iterations), "--warmup", str(job.warmup)]
+        argv += ["--duration-s", f"{job.expected_s:.6f}"]
+        return Command(tuple(argv), rendezvous(job, rank))
+
+    def missing(self) -> str | None:
+        """Nothing: it needs the standard library only."""
+        return None

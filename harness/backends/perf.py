@@ -1,0 +1,23 @@
+"""The backend that moves real bytes: this project's measuring program over its own core."""
+
+from importlib.util import find_spec
+
+from harness.backends.base import Command, Job, rendezvous
+
+
+class PerfBackend:
+    """``python -m r2ccl_core.perf``, one size a process."""
+
+    def command(self, job: Job, rank: int) -> Command:
+        """The measuring program in stream mode; it ends when the harness does."""
+        work, size = job.workload, str(job.size_bytes)
+        argv = [job.python, "-m", "r2ccl_core.perf", work.collective, "-b", size, "-e", size]
+        argv += ["-n", str(job.iterations), "-w", str(job.warmup), "-c", str(int(work.check))]
+        argv += ["-d", work.dtype, "-o", work.op, "--place", work.place, "--stream", "--stdin-watch"]
+        return Command(tuple(argv), rendezvous(job, rank))
+
+    def missing(self) -> str | None:
+        """The native core, where it was not built."""
+        if find_spec("r2ccl_core._native") is not None:
+            return None
+        return "the native core is not built; run: pip install -e ."

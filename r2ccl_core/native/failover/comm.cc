@@ -29,6 +29,7 @@ Request* Comm::NewRequest() {
   }
   Request* request = free_requests_.back();
   free_requests_.pop_back();
+  request->owner = this;
   request->size = 0;
   request->state.store(Request::kPending, std::memory_order_relaxed);
   return request;

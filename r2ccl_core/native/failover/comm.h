@@ -50,8 +50,11 @@ struct Environment {
   std::atomic<uint64_t> duplicate_chunks{0};
 };
 
+class Comm;
+
 // One isend or irecv. Made by the Comm, given back to it by the Test that reports completion.
 struct Request {
+  Comm* owner = nullptr;
   enum State { kPending, kDone, kFailed };
   std::atomic<State> state{kPending};
   uint64_t size = 0;  // bytes of the message, valid once done

@@ -7,7 +7,7 @@ namespace r2ccl {
 namespace {
 
 constexpr size_t kAddressesAt = 8 + kSecretBytes;
-static_assert(kAddressesAt + kMaxPaths * sizeof(in_addr) <= kHandleBytes);
+static_assert(kHandleUsedBytes <= kHandleBytes);
 
 }  // namespace
 

@@ -14,6 +14,7 @@
 namespace r2ccl {
 
 constexpr size_t kHandleBytes = 128;
+constexpr size_t kHandleUsedBytes = 8 + kSecretBytes + kMaxPaths * sizeof(in_addr);  // the rest is zero
 
 struct Handle {
   uint16_t port = 0;               // host order, the same on every address

@@ -5,9 +5,11 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 
 namespace r2ccl {
 namespace {
@@ -17,7 +19,55 @@ bool SameSubnet(in_addr a, in_addr b, int prefix_length) {
   return (a.s_addr & mask) == (b.s_addr & mask);
 }
 
+// NCCL_SOCKET_IFNAME's selection rule.
+class NameFilter {
+ public:
+  explicit NameFilter(std::string text) {
+    if (text.empty()) text = "^lo,docker,virbr,br-,cni";
+    exclude_ = text.front() == '^';
+    if (exclude_) text.erase(0, 1);
+    exact_ = !text.empty() && text.front() == '=';
+    if (exact_) text.erase(0, 1);
+    std::istringstream parts(text);
+    for (std::string part; std::getline(parts, part, ',');) names_.push_back(part);
+  }
+
+  bool Selects(const std::string& name) const {
+    bool match = std::any_of(names_.begin(), names_.end(), [&](const std::string& wanted) {
+      return exact_ ? name == wanted : name.starts_with(wanted);
+    });
+    return match != exclude_;
+  }
+
+ private:
+  bool exclude_ = false;
+  bool exact_ = false;
+  std::vector<std::string> names_;
+};
+
 }  // namespace
+
+Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics) {
+  NameFilter selected(filter);
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {Code::kSystem, std::string("getifaddrs: ") + std::strerror(errno)};
+  nics->clear();
+  for (ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET || !selected.Selects(entry->ifa_name)) {
+      continue;
+    }
+    in_addr mask = reinterpret_cast<sockaddr_in*>(entry->ifa_netmask)->sin_addr;
+    nics->push_back({entry->ifa_name, static_cast<int>(if_nametoindex(entry->ifa_name)),
+                     reinterpret_cast<sockaddr_in*>(entry->ifa_addr)->sin_addr, std::popcount(mask.s_addr)});
+  }
+  freeifaddrs(list);
+  std::sort(nics->begin(), nics->end(), [](const Nic& a, const Nic& b) { return a.name < b.name; });
+  if (nics->empty()) {
+    return {Code::kInvalidArgument,
+            "no interface with an IPv4 address matches '" + filter + "'; set R2CC_SOCKET_IFNAME to the NICs' names"};
+  }
+  return {};
+}
 
 std::string ToString(in_addr address) {
   char text[INET_ADDRSTRLEN];

@@ -23,6 +23,11 @@ struct Nic {
 // Looks up `name` holding `address` among this process's interfaces. An interface that is down is found too.
 Status FindNic(const std::string& name, const std::string& address, Nic* nic);
 
+// The interfaces that `filter` selects, as NCCL_SOCKET_IFNAME does: a comma list of name prefixes, "^" in front
+// excludes them, "=" in front asks for exact names. Without a filter: all that have an IPv4 address and are
+// neither loopback nor a container bridge. An interface counts even when its link is down. Ordered by name.
+Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics);
+
 std::string ToString(in_addr address);
 
 // Which local NIC talks to which remote address: equal subnets first (a rail), the rest by position.

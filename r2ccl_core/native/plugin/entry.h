@@ -1,0 +1,111 @@
+// The entries that several versions of the table share, in NCCL's signatures. Every function that touches
+// the core is wrapped by Guard, so that no exception crosses into NCCL.
+#ifndef R2CCL_PLUGIN_ENTRY_H_
+#define R2CCL_PLUGIN_ENTRY_H_
+
+#include <exception>
+
+#include "plugin/plugin.h"
+
+namespace r2ccl::plugin::entry {
+
+using abi::Result;
+
+template <typename Call>
+Result Guard(Call call) noexcept {
+  try {
+    return call();
+  } catch (const std::exception&) {
+    return abi::kSystemError;  // out of memory or threads
+  }
+}
+
+inline Result GetDevices(int* count) {
+  return Guard([&] { return Devices(count); });
+}
+
+inline Result GetPropertiesV9(int device, abi::PropertiesV9* properties) {
+  return Guard([&] { return FillSizedProperties(device, properties); });
+}
+
+inline Result ListenOn(int device, void* handle, void** listen_comm) {
+  return Guard([&] { return Listen(device, handle, listen_comm); });
+}
+
+inline Result ListenInContext(void*, int device, void* handle, void** listen_comm) {
+  return ListenOn(device, handle, listen_comm);
+}
+
+inline Result ConnectTo(int device, void* handle, void** send_comm, abi::DeviceHandle**) {
+  return Guard([&] { return Connect(device, handle, send_comm); });
+}
+
+inline Result ConnectInContext(void*, int device, void* handle, void** send_comm, abi::DeviceHandle**) {
+  return Guard([&] { return Connect(device, handle, send_comm); });
+}
+
+inline Result AcceptFrom(void* listen_comm, void** recv_comm, abi::DeviceHandle**) {
+  return Guard([&] { return Accept(listen_comm, recv_comm); });
+}
+
+inline Result RegMr(void*, void*, size_t, int type, void** mhandle) { return RegisterMemory(type, mhandle); }
+
+inline Result RegMrDmaBuf(void*, void*, size_t, int, uint64_t, int, void**) { return abi::kInternalError; }
+
+inline Result DeregMr(void*, void*) { return DeregisterMemory(); }
+
+inline Result IsendSized(void* send_comm, void* data, size_t size, int, void*, void** request) {
+  return Guard([&] { return Isend(send_comm, data, size, request); });
+}
+
+inline Result IsendProfiled(void* send_comm, void* data, size_t size, int, void*, void*, void** request) {
+  return Guard([&] { return Isend(send_comm, data, size, request); });
+}
+
+inline Result IrecvSized(void* recv_comm, int n, void** data, size_t* sizes, int*, void**, void** request) {
+  return Guard([&] { return Irecv(recv_comm, n, data, sizes, request); });
+}
+
+inline Result IrecvProfiled(void* recv_comm, int n, void** data, size_t* sizes, int*, void**, void**, void** request) {
+  return Guard([&] { return Irecv(recv_comm, n, data, sizes, request); });
+}
+
+// Data lands in host memory: there is nothing to flush.
+inline Result Iflush(void*, int, void**, int*, void**, void** request) {
+  *request = nullptr;
+  return abi::kSuccess;
+}
+
+inline Result TestRequest(void* request, int* done, int* sizes) {
+  return Guard([&] { return Test(request, done, sizes); });
+}
+
+inline Result CloseSendComm(void* comm) {
+  return Guard([&] { return CloseSend(comm); });
+}
+
+inline Result CloseRecvComm(void* comm) {
+  return Guard([&] { return CloseRecv(comm); });
+}
+
+inline Result CloseListenComm(void* comm) {
+  return Guard([&] { return CloseListen(comm); });
+}
+
+inline Result GetDeviceMr(void*, void*, void**) { return abi::kInternalError; }
+
+inline Result IrecvConsumed(void*, int, void*) { return abi::kInternalError; }
+
+// From version 11 on NCCL initialises once per communicator; the transport is the process's all the same.
+inline Result InitContext(void** context, uint64_t, abi::CommConfig*, abi::Logger logger, abi::ProfilerCallback) {
+  *context = nullptr;
+  return Guard([&] { return Init(logger); });
+}
+
+inline Result Finalize(void*) { return abi::kSuccess; }
+
+inline Result SetAttributes(void*, abi::NetAttributes*) { return abi::kSuccess; }
+
+}  // namespace r2ccl::plugin::entry
+
+#endif  // R2CCL_PLUGIN_ENTRY_H_

@@ -1,0 +1,219 @@
+// The process-wide state of the plugin and the translation of statuses into NCCL's results.
+#include "plugin/plugin.h"
+
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "failover/net.h"
+
+namespace r2ccl::plugin {
+namespace {
+
+constexpr size_t kPendingAt = kHandleBytes - sizeof(void*);  // see Connect
+static_assert(kHandleUsedBytes <= kPendingAt);
+
+struct State {
+  std::mutex mutex;
+  abi::Logger logger = nullptr;
+  std::shared_ptr<Net> net;
+  std::vector<Device> devices;
+};
+
+// Never destroyed: NCCL's threads may still call while the process ends.
+State& state() {
+  static State* const instance = new State();
+  return *instance;
+}
+
+void Log(abi::LogLevel level, const std::string& text) {
+  if (state().logger != nullptr) {
+    state().logger(level, abi::kLogInit | abi::kLogNet, "r2ccl", 0, "NET/r2ccl : %s", text.c_str());
+  }
+}
+
+abi::Result Translate(const Status& status) {
+  if (status.ok()) return abi::kSuccess;
+  Log(abi::kLogWarn, status.message());
+  switch (status.code()) {
+    case Code::kInvalidArgument:
+      return abi::kInvalidUsage;
+    case Code::kSystem:
+      return abi::kSystemError;
+    default:
+      return abi::kRemoteError;
+  }
+}
+
+int ReadSpeed(const std::string& nic) {
+  constexpr int kUnknownMbitS = 10000;  // NCCL's own assumption for sockets
+  std::ifstream file("/sys/class/net/" + nic + "/speed");
+  int speed = 0;
+  return file >> speed && speed > 0 ? speed : kUnknownMbitS;
+}
+
+char* ReadPciPath(const std::string& nic) {
+  char resolved[PATH_MAX];
+  if (realpath(("/sys/class/net/" + nic + "/device").c_str(), resolved) == nullptr) return nullptr;
+  return strdup(resolved);
+}
+
+Status Start(State& plugin) {
+  Params params;
+  Status status = ReadParams({}, &params);
+  if (!status.ok()) return status;
+  const char* filter = std::getenv("R2CC_SOCKET_IFNAME");
+  if (filter == nullptr) filter = std::getenv("NCCL_SOCKET_IFNAME");
+  std::vector<Nic> nics;
+  status = DiscoverNics(filter == nullptr ? "" : filter, &nics);
+  if (!status.ok()) return status;
+  status = Net::Create(params, nics, &plugin.net);
+  if (!status.ok()) return status;
+  std::string names;
+  for (size_t i = 0; i < nics.size(); ++i) {
+    const Nic& nic = nics[i];
+    plugin.devices.push_back({strdup(nic.name.c_str()), ReadPciPath(nic.name), uint64_t{nic.address.s_addr},
+                              ReadSpeed(nic.name), static_cast<int>(i)});
+    names += " " + nic.name + ":" + r2ccl::ToString(nic.address);
+  }
+  Log(abi::kLogInfo, "mode " + std::to_string(params.mode) + ", NICs" + names);
+  return {};
+}
+
+template <typename T>
+struct Holder {
+  std::shared_ptr<T> comm;
+};
+
+}  // namespace
+
+abi::Result Init(abi::Logger logger) {
+  State& plugin = state();
+  std::lock_guard lock(plugin.mutex);
+  plugin.logger = logger;
+  return plugin.net != nullptr ? abi::kSuccess : Translate(Start(plugin));
+}
+
+abi::Result Devices(int* count) {
+  *count = static_cast<int>(state().devices.size());
+  return abi::kSuccess;
+}
+
+abi::Result Describe(int device, Device* description) {
+  const auto& devices = state().devices;
+  if (device < 0 || device >= static_cast<int>(devices.size())) return abi::kInvalidArgument;
+  *description = devices[static_cast<size_t>(device)];
+  return abi::kSuccess;
+}
+
+abi::Result Listen(int, void* handle, void** listen_comm) {
+  std::shared_ptr<Listener> listener;
+  Status status = state().net->Listen(&listener);
+  if (!status.ok()) return Translate(status);
+  std::string bytes = EncodeHandle(listener->handle());
+  std::memcpy(handle, bytes.data(), bytes.size());
+  *listen_comm = new Holder<Listener>{std::move(listener)};
+  return abi::kSuccess;
+}
+
+// NCCL calls again with the same handle until there is a comm, so the attempt under way is kept in the
+// handle's unused tail, which Listen left zero.
+abi::Result Connect(int, void* handle, void** send_comm) {
+  *send_comm = nullptr;
+  auto* bytes = static_cast<char*>(handle);
+  Holder<SendComm>* pending = nullptr;
+  std::memcpy(&pending, bytes + kPendingAt, sizeof pending);
+  if (pending == nullptr) {
+    Handle decoded;
+    Status status = DecodeHandle(std::string(bytes, kHandleBytes), &decoded);
+    if (!status.ok()) return Translate(status);
+    auto made = std::make_unique<Holder<SendComm>>();
+    status = state().net->Connect(decoded, &made->comm);
+    if (!status.ok()) return Translate(status);
+    pending = made.release();
+    std::memcpy(bytes + kPendingAt, &pending, sizeof pending);
+  }
+  bool ready = false;
+  Status status = pending->comm->Ready(&ready);
+  if (status.ok() && !ready) return abi::kSuccess;
+  std::memset(bytes + kPendingAt, 0, sizeof pending);
+  if (!status.ok()) {
+    CloseSend(pending);
+    return Translate(status);
+  }
+  *send_comm = pending;
+  return abi::kSuccess;
+}
+
+abi::Result Accept(void* listen_comm, void** recv_comm) {
+  *recv_comm = nullptr;
+  std::shared_ptr<RecvComm> comm = static_cast<Holder<Listener>*>(listen_comm)->comm->Accept();
+  if (comm != nullptr) *recv_comm = new Holder<RecvComm>{std::move(comm)};
+  return abi::kSuccess;
+}
+
+abi::Result RegisterMemory(int type, void** mhandle) {
+  *mhandle = nullptr;
+  return type == abi::kPointerHost ? abi::kSuccess : abi::kInternalError;
+}
+
+abi::Result DeregisterMemory() { return abi::kSuccess; }
+
+abi::Result Isend(void* send_comm, void* data, size_t size, void** request) {
+  Request* made = nullptr;
+  Status status = static_cast<Holder<SendComm>*>(send_comm)->comm->Isend(data, size, &made);
+  *request = made;
+  return Translate(status);
+}
+
+abi::Result Irecv(void* recv_comm, int n, void** data, const size_t* sizes, void** request) {
+  *request = nullptr;
+  if (n != 1) return abi::kInternalError;  // we announced max_receives = 1
+  Request* made = nullptr;
+  Status status = static_cast<Holder<RecvComm>*>(recv_comm)->comm->Irecv(data[0], sizes[0], &made);
+  *request = made;
+  return Translate(status);
+}
+
+abi::Result Test(void* request, int* done, int* sizes) {
+  auto* pending = static_cast<Request*>(request);
+  bool finished = false;
+  uint64_t size = 0;
+  Status status = pending->owner->Test(pending, &finished, &size);
+  *done = finished ? 1 : 0;
+  if (finished && sizes != nullptr) *sizes = static_cast<int>(size);
+  return Translate(status);
+}
+
+abi::Result CloseSend(void* send_comm) {
+  auto* holder = static_cast<Holder<SendComm>*>(send_comm);
+  if (holder == nullptr) return abi::kSuccess;
+  holder->comm->Close();
+  delete holder;
+  return abi::kSuccess;
+}
+
+abi::Result CloseRecv(void* recv_comm) {
+  auto* holder = static_cast<Holder<RecvComm>*>(recv_comm);
+  if (holder == nullptr) return abi::kSuccess;
+  holder->comm->Close();
+  delete holder;
+  return abi::kSuccess;
+}
+
+abi::Result CloseListen(void* listen_comm) {
+  auto* holder = static_cast<Holder<Listener>*>(listen_comm);
+  if (holder == nullptr) return abi::kSuccess;
+  state().net->CloseListener(holder->comm);
+  delete holder;
+  return abi::kSuccess;
+}
+
+}  // namespace r2ccl::plugin

@@ -91,10 +91,3 @@ class Fault(Protocol):
     def plot(self, target: Target) -> PlotHint:
         """How the fault's window is drawn."""
         ...
-
-
-def silences(fault: Fault, target: Target) -> bool:
-    """True if the target NIC carries no byte at all while the fault lasts."""
-    return any(
-        e.nic == target.nic and e.host == target.host and e.rate_factor == 0.0 for e in fault.effects(target)
-    )

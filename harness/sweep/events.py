@@ -8,7 +8,7 @@ meet.
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,8 @@ class RankRecord:
     """All that is known of one rank; times are CLOCK_REALTIME in ns, iterations are keyed by number."""
 
     rank: int
+    offset_ns: int = 0
+    """The host's clock minus ours; taken off every time that the rank tells."""
     ready_ns: int | None = None
     begun: dict[int, int] = field(default_factory=dict)
     finished: dict[int, Timed] = field(default_factory=dict)
@@ -52,7 +54,7 @@ class RankRecord:
 
     def take(self, event: dict[str, Any]) -> None:
         """Adds one event; events of an unknown kind are left out."""
-        kind, t_ns = event["event"], int(event["t_ns"])
+        kind, t_ns = event["event"], int(event["t_ns"]) - self.offset_ns
         if kind == "ready":
             self.ready_ns = t_ns
         elif kind == "begin":
@@ -83,8 +85,8 @@ def parse(line: str) -> dict[str, Any] | None:
 class EventLog:
     """The records of all ranks of one trial. Thread-safe: readers feed, the trial waits."""
 
-    def __init__(self, ranks: int) -> None:
-        self.ranks = [RankRecord(rank) for rank in range(ranks)]
+    def __init__(self, offsets_ns: Sequence[int]) -> None:
+        self.ranks = [RankRecord(rank, offset_ns) for rank, offset_ns in enumerate(offsets_ns)]
         self.last_event_s = time.monotonic()
         self._changed = threading.Condition()
 

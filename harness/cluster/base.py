@@ -3,12 +3,13 @@
 `harness.cluster.local` makes one out of network namespaces, `harness.cluster.noop` is this machine as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from harness.hosts.base import Host
+from r2ccl_core.errors import UnitError
 from r2ccl_core.units import parse_duration, parse_rate
 
 MAX_HOSTS = 250
@@ -16,6 +17,17 @@ MAX_HOSTS = 250
 
 MAX_NICS = 100
 """NICs per host of a local cluster: rail r is the network 10.<100+r>.0.0/24."""
+
+MIN_RATE_BIT_S, MAX_RATE_BIT_S = 1e6, 30e9
+"""What a NIC's token bucket takes: its rate is a 32-bit number of bytes per second."""
+
+
+def _read(parse: Callable[[str], float], text: str) -> float:
+    """`parse(text)`, its complaint as the ValueError that pydantic attaches to the key."""
+    try:
+        return parse(text)
+    except UnitError as e:
+        raise ValueError(str(e)) from None
 
 
 class ClusterSpec(BaseModel):
@@ -36,14 +48,14 @@ class ClusterSpec(BaseModel):
     @field_validator("rate")
     @classmethod
     def _rate_reads(cls, rate: str | None) -> str | None:
-        if rate is not None and not 1e6 <= parse_rate(rate) <= 1e12:
-            raise ValueError(f"{rate!r} is out of range; choose between '1 Mbit/s' and '1 Tbit/s'")
+        if rate is not None and not MIN_RATE_BIT_S <= _read(parse_rate, rate) <= MAX_RATE_BIT_S:
+            raise ValueError(f"{rate!r} is out of range; choose between '1 Mbit/s' and '30 Gbit/s'")
         return rate
 
     @field_validator("delay")
     @classmethod
     def _delay_reads(cls, delay: str | None) -> str | None:
-        if delay is not None and parse_duration(delay) > 10:
+        if delay is not None and _read(parse_duration, delay) > 10:
             raise ValueError(f"{delay!r} is too long; choose at most '10 s'")
         return delay
 

@@ -14,7 +14,7 @@ Argv = Sequence[str]
 """One command as the list of its words; no shell ever sees it."""
 
 OnLine = Callable[[str, str], None]
-"""Called with ('stdout' | 'stderr', line without its end), in order, on the host's reader thread: be quick."""
+"""Called with ('stdout' | 'stderr', line), in order, on the host's reader thread: be quick."""
 
 
 @dataclass(frozen=True)

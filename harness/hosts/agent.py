@@ -1,0 +1,426 @@
+"""The agent: the one file that runs on a host, shipped over SSH, and does there what the harness asks.
+
+It needs Python 3.8 and its standard library, nothing installed. Requests come as JSON lines on standard
+input, replies and events leave as JSON lines on standard output:
+
+    {"id": 7, "op": "run", ...}  ->  {"id": 7, "ok": {...}}  or  {"id": 7, "error": "...", "kind": "..."}
+    {"proc": 8, "stream": "stdout", "lines": [...]}   and   {"proc": 8, "exit": 0}   (8: the id of its start)
+
+Promises:
+1. Every process it starts leads a process group, and no group outlives its leader or the agent.
+2. A fault is armed before it is injected: a detached healer, a process in a session of its own, heals when
+   told, when its time to live is over, or when the agent is gone in whatever way.
+3. When standard input ends (the harness died, the session was cut) the agent kills, heals and leaves.
+4. Counters are sampled by a thread of their own from /proc/net/dev and SIOCGIFFLAGS: some 30 us a sample.
+"""
+
+from __future__ import annotations
+
+import array
+import base64
+import fcntl
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from contextlib import suppress
+from functools import partial
+from typing import Any, Callable  # noqa: UP035  (old hosts: Python 3.8)
+
+GRACE_S = 0.5
+"""Between SIGTERM and SIGKILL when a command ran past its time."""
+
+SIOCGIFFLAGS = 0x8913
+IFF_UP_AND_RUNNING = 0x1 | 0x40
+
+HEALER = r"""
+import json, os, select, subprocess, sys, time
+task = json.loads(sys.stdin.buffer.readline())
+os.write(1, b"armed\n")
+select.select([0], [], [], task["ttl_s"])
+failed = []
+for argv in task["heal"]:
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, timeout=30)
+        if done.returncode:
+            failed.append([argv, done.returncode, done.stderr.decode("utf-8", "replace")])
+    except (OSError, subprocess.TimeoutExpired) as e:
+        failed.append([argv, 127, str(e)])
+try:
+    os.write(1, json.dumps({"t_ns": time.time_ns(), "failed": failed}).encode() + b"\n")
+except OSError:
+    pass
+"""
+
+
+class RefusedError(Exception):
+    """A request that cannot be met; `fields` go into the reply."""
+
+    def __init__(self, kind: str, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.fields = dict(fields, kind=kind, error=message)
+
+
+def failed_command(argv: list[str], returncode: int, stderr: str) -> RefusedError:
+    """The reply for a command that ended badly."""
+    return RefusedError("command", "command failed", argv=argv, returncode=returncode, stderr=stderr)
+
+
+class Child:
+    """One process this agent started, and what to do with its lines and its end."""
+
+    def __init__(self, request: dict[str, Any], stdin: int) -> None:
+        self.request = request
+        self.deadline: float | None = None
+        self.timed_out = False
+        self.unsent: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+        env = dict(os.environ, **request.get("env", {}))
+        try:
+            self.popen = subprocess.Popen(
+                request["argv"],
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=env,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as e:
+            raise failed_command(request["argv"], 127, f"{request['argv'][0]}: {e.strerror}") from None
+        self.pipes: dict[str, Any] = {"stdout": self.popen.stdout, "stderr": self.popen.stderr}
+        for pipe in self.pipes.values():
+            os.set_blocking(pipe.fileno(), False)
+
+    def signal(self, number: int) -> None:
+        """To the whole group. The leader is unreaped while it is ours, so its number cannot be another's."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.popen.pid, number)
+
+    def ended(self) -> bool:
+        """True once the leader has exited; it stays a zombie until `reap`."""
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.popen.pid, flags) is not None
+
+    def reap(self) -> int:
+        """Kills what is left of the group, then collects the exit status."""
+        self.signal(signal.SIGKILL)
+        return self.popen.wait()
+
+
+class Arm:
+    """One prepared fault: its inject commands, and the detached healer that undoes it."""
+
+    def __init__(self, inject: list[list[str]], heal: list[list[str]], ttl_s: float) -> None:
+        self.inject, self.heal_argvs = inject, heal
+        for argv in [*inject, *heal]:
+            if shutil.which(argv[0]) is None:
+                raise failed_command(argv, 127, f"{argv[0]}: No such file or directory")
+        self.healer = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", HEALER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
+        assert self.healer.stdin is not None and self.healer.stdout is not None
+        self.healer.stdin.write(json.dumps({"ttl_s": ttl_s, "heal": heal}).encode() + b"\n")
+        if self.healer.stdout.readline() != b"armed\n":
+            raise RefusedError("host", "the healer did not start")
+
+    def fire(self) -> tuple[int, int]:
+        """Runs the inject commands in order; the clock right before the first and right after the last."""
+        before = time.time_ns()
+        for argv in self.inject:
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True)
+            if done.returncode:
+                self.heal()
+                raise failed_command(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+        return before, time.time_ns()
+
+    def heal(self) -> int:
+        """Has the healer heal now, or heals itself where the healer was killed; the clock afterwards."""
+        assert self.healer.stdin is not None and self.healer.stdout is not None
+        self.healer.stdin.close()
+        report = self.healer.stdout.readline()
+        self.healer.wait()
+        self.healer.stdout.close()
+        if not report:
+            return self._heal_without_healer()
+        told = json.loads(report)
+        for argv, returncode, stderr in told["failed"]:
+            raise failed_command(argv, returncode, stderr)
+        return int(told["t_ns"])
+
+    def _heal_without_healer(self) -> int:
+        for argv in self.heal_argvs:
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True)
+            if done.returncode:
+                raise failed_command(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+        return time.time_ns()
+
+
+class Sampler(threading.Thread):
+    """Reads the counters of some NICs at a fixed interval, into one flat array until it is stopped.
+
+    One row is: t_ns, then rx bytes, tx bytes and carrier of each NIC. A NIC that is gone reads -1, -1, 0.
+    """
+
+    def __init__(self, nics: list[str], interval_s: float) -> None:
+        super().__init__(name="sampler", daemon=True)
+        self.nics, self.interval_s = nics, interval_s
+        self.rows = array.array("q")
+        self.stopping = threading.Event()
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.dev = os.open("/proc/net/dev", os.O_RDONLY | os.O_CLOEXEC)
+        self.questions = [struct.pack("16sH22x", nic.encode(), 0) for nic in nics]
+
+    def run(self) -> None:
+        due = time.monotonic()
+        while not self.stopping.is_set():
+            self.read_once()
+            due = max(due + self.interval_s, time.monotonic())
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    def read_once(self) -> None:
+        """Appends one row."""
+        text = os.pread(self.dev, 65536, 0)
+        row = [time.time_ns()]
+        counters = dict(line.split(b":", 1) for line in text.splitlines()[2:])
+        named = {name.strip(): fields.split() for name, fields in counters.items()}
+        for nic, question in zip(self.nics, self.questions):  # noqa: B905  (Python 3.8)
+            fields = named.get(nic.encode())
+            row += [int(fields[0]), int(fields[8])] if fields else [-1, -1]
+            row.append(self.carrier(question))
+        self.rows.extend(row)
+
+    def carrier(self, question: bytes) -> int:
+        """1 while the link is up and has a carrier."""
+        try:
+            answer = fcntl.ioctl(self.socket.fileno(), SIOCGIFFLAGS, question)
+        except OSError:
+            return 0
+        flags = struct.unpack_from("16sH", answer)[1]
+        return int(flags & IFF_UP_AND_RUNNING == IFF_UP_AND_RUNNING)
+
+    def stop(self) -> str:
+        """Ends the sampling; the rows as base64 of zlib of little-endian 64-bit integers."""
+        self.stopping.set()
+        self.join()
+        self.read_once()
+        self.socket.close()
+        os.close(self.dev)
+        if sys.byteorder != "little":
+            self.rows.byteswap()
+        return base64.b64encode(zlib.compress(self.rows.tobytes(), 1)).decode()
+
+
+class Agent:
+    """The loop: requests, lines of children, ends of children, deadlines. One thread beside the sampler."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.children: dict[int, Child] = {}
+        self.arms: dict[str, Arm] = {}
+        self.sampler: Sampler | None = None
+        self.pending = b""
+        self.leaving = False
+        self.operations: dict[str, Callable[..., Any]] = {
+            "run": self.op_run,
+            "start": self.op_start,
+            "signal": self.op_signal,
+            "close_stdin": self.op_close_stdin,
+            "sample_start": self.op_sample_start,
+            "sample_stop": self.op_sample_stop,
+            "prepare": self.op_prepare,
+            "fire": self.op_fire,
+            "heal": self.op_heal,
+            "clock": lambda request: time.time_ns(),
+        }
+
+    def serve(self) -> None:
+        """Until standard input ends or a signal asks to leave."""
+        woken, waker = os.pipe()
+        for fd in (woken, waker):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, self.leave)
+        self.selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 512))
+        self.selector.register(0, selectors.EVENT_READ, self.read_requests)
+        try:
+            self.send({"hello": os.getpid(), "t_ns": time.time_ns()})
+            while not self.leaving:
+                self.step()
+        finally:
+            self.clean_up()
+
+    def step(self) -> None:
+        for key, _ in self.selector.select(self.until_deadline()):
+            key.data()
+        for handle, child in list(self.children.items()):
+            if child.ended():
+                self.finish(handle, child)
+            elif child.deadline is not None and time.monotonic() >= child.deadline:
+                child.signal(signal.SIGKILL if child.timed_out else signal.SIGTERM)
+                child.deadline, child.timed_out = time.monotonic() + GRACE_S, True
+
+    def until_deadline(self) -> float | None:
+        deadlines = [c.deadline for c in self.children.values() if c.deadline is not None]
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def leave(self, *_: object) -> None:
+        self.leaving = True
+
+    def clean_up(self) -> None:
+        """Kills every group, heals every arm; a heal that fails must not keep the others from healing."""
+        for child in self.children.values():
+            child.reap()
+        for arm in self.arms.values():
+            with suppress(RefusedError, OSError):
+                arm.heal()
+
+    # Requests -----------------------------------------------------------------------------------------
+
+    def read_requests(self) -> None:
+        data = os.read(0, 1 << 16)
+        if not data:
+            self.leaving = True
+        *lines, self.pending = (self.pending + data).split(b"\n")
+        for line in lines:
+            self.answer(json.loads(line))
+
+    def answer(self, request: dict[str, Any]) -> None:
+        try:
+            result = self.operations[request["op"]](request)
+        except RefusedError as e:
+            self.send(dict(e.fields, id=request["id"]))
+        except Exception as e:  # the harness must learn of it: a host without an answer looks dead
+            self.send({"id": request["id"], "error": f"{type(e).__name__}: {e}", "kind": "host"})
+        else:
+            if result is not None or request["op"] != "run":
+                self.send({"id": request["id"], "ok": result})
+
+    def send(self, message: dict[str, Any]) -> None:
+        data = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        try:
+            while data:
+                data = data[os.write(1, data) :]
+        except BrokenPipeError:
+            self.leaving = True
+
+    def op_run(self, request: dict[str, Any]) -> None:
+        child = Child(request, subprocess.DEVNULL)
+        child.deadline = time.monotonic() + request["limit_s"]
+        self.adopt(request["id"], child)
+
+    def op_start(self, request: dict[str, Any]) -> int:
+        child = Child(request, subprocess.PIPE)
+        self.adopt(request["id"], child)
+        return child.popen.pid
+
+    def op_signal(self, request: dict[str, Any]) -> None:
+        child = self.children.get(request["proc"])
+        if child is not None:
+            child.signal(request["signal"])
+
+    def op_close_stdin(self, request: dict[str, Any]) -> None:
+        child = self.children.get(request["proc"])
+        if child is not None and child.popen.stdin is not None:
+            child.popen.stdin.close()
+
+    def op_sample_start(self, request: dict[str, Any]) -> None:
+        if self.sampler is not None:
+            self.sampler.stop()
+        self.sampler = Sampler(request["nics"], request["interval_s"])
+        self.sampler.start()
+
+    def op_sample_stop(self, request: dict[str, Any]) -> dict[str, Any]:
+        sampler, self.sampler = self.sampler, None
+        return {"nics": sampler.nics, "rows": sampler.stop()} if sampler else {"nics": [], "rows": ""}
+
+    def op_prepare(self, request: dict[str, Any]) -> None:
+        if request["arm"] in self.arms:
+            raise RefusedError("host", f"{request['arm']!r} is armed already; heal it first")
+        self.arms[request["arm"]] = Arm(request["inject"], request["heal"], request["ttl_s"])
+
+    def op_fire(self, request: dict[str, Any]) -> tuple[int, int]:
+        arm = self.arms.get(request["arm"])
+        if arm is None:
+            raise RefusedError("host", f"{request['arm']!r} is not armed")
+        if arm.healer.poll() is not None:
+            raise RefusedError("host", f"the healer of {request['arm']!r} has ended already; arm it again")
+        try:
+            return arm.fire()
+        except RefusedError:
+            del self.arms[request["arm"]]
+            raise
+
+    def op_heal(self, request: dict[str, Any]) -> int | None:
+        arm = self.arms.pop(request["arm"], None)
+        return None if arm is None else arm.heal()
+
+    # Children -----------------------------------------------------------------------------------------
+
+    def adopt(self, handle: int, child: Child) -> None:
+        self.children[handle] = child
+        for stream, pipe in child.pipes.items():
+            self.selector.register(pipe, selectors.EVENT_READ, partial(self.drain, handle, child, stream))
+
+    def drain(self, handle: int, child: Child, stream: str) -> bool:
+        """Takes what one pipe holds; False once there is nothing more for now, or ever."""
+        try:
+            data = os.read(child.pipes[stream].fileno(), 1 << 16)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.selector.unregister(child.pipes[stream])
+            child.pipes.pop(stream).close()
+            return False
+        child.unsent[stream] += data
+        if child.request["op"] == "start":
+            *lines, child.unsent[stream] = child.unsent[stream].split(b"\n")
+            self.send_lines(handle, stream, lines)
+        return True
+
+    def send_lines(self, handle: int, stream: str, lines: list[bytes]) -> None:
+        if lines:
+            texts = [line.decode("utf-8", "replace") for line in lines]
+            self.send({"proc": handle, "stream": stream, "lines": texts})
+
+    def finish(self, handle: int, child: Child) -> None:
+        """The leader has exited: its group ends, everything it wrote is delivered, then its status."""
+        returncode = child.reap()
+        for stream in list(child.pipes):
+            while stream in child.pipes and self.drain(handle, child, stream):
+                pass
+        for pipe in child.pipes.values():  # a process that left the group may hold it open for ever
+            self.selector.unregister(pipe)
+            pipe.close()
+        if child.popen.stdin is not None:
+            child.popen.stdin.close()
+        del self.children[handle]
+        if child.request["op"] == "run":
+            self.send({"id": handle, "ok": self.completed(child, returncode)})
+            return
+        for stream, rest in child.unsent.items():
+            self.send_lines(handle, stream, [rest] if rest else [])
+        self.send({"proc": handle, "exit": returncode})
+
+    def completed(self, child: Child, returncode: int) -> dict[str, Any]:
+        texts = {stream: data.decode("utf-8", "replace") for stream, data in child.unsent.items()}
+        return dict(texts, returncode=returncode, timed_out=child.timed_out)
+
+
+if __name__ == "__main__":
+    Agent().serve()

@@ -1,0 +1,121 @@
+"""A host behind an agent: `harness.hosts.base.Host` spelled out as the agent's requests.
+
+How the agent is reached is left to the subclasses: over SSH, or on this machine.
+"""
+
+import array
+import base64
+import sys
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+
+from harness.errors import CommandError, HostTimeoutError, UnreachableError
+from harness.hosts.base import Argv, Completed, Nic, OnLine, Sample
+from harness.hosts.session import REPLY_TIMEOUT_S, AgentProcess, Channel, Session
+
+
+class AgentHost:
+    """What all hosts have in common. `connect` opens one session, everything else goes through it."""
+
+    def __init__(self, name: str, address: str, nics: Sequence[Nic]) -> None:
+        self.name, self.address, self.nics = name, address, tuple(nics)
+        self._session: Session | None = None
+        self._connecting = threading.Lock()
+
+    def open_channel(self) -> Channel:
+        """Starts the agent's loader on the host. Raises `UnreachableError`."""
+        raise NotImplementedError
+
+    def connect(self) -> None:
+        """Opens the connection and starts the agent; harmless twice."""
+        with self._connecting:
+            if self._session is None:
+                session = Session(self.name, self.open_channel())
+                session.open()
+                self._session = session
+
+    def close(self) -> None:
+        """Ends the agent, which kills what it started and heals what is armed; harmless twice."""
+        with self._connecting:
+            session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def session(self) -> Session:
+        """The open session."""
+        if self._session is None:
+            raise UnreachableError(self.name, "not connected; call connect() first")
+        return self._session
+
+    def run(self, argv: Argv, *, timeout_s: float = 60.0, check: bool = True) -> Completed:
+        """Runs a command to its end. Raises `CommandError` (with `check`) and `HostTimeoutError`."""
+        wait_s = timeout_s + REPLY_TIMEOUT_S
+        done = self.session().call("run", timeout_s=wait_s, argv=list(argv), limit_s=timeout_s)
+        if done["timed_out"]:
+            raise HostTimeoutError(self.name, f"{' '.join(argv)}: not ended within {timeout_s:g} s, killed")
+        if check and done["returncode"]:
+            raise CommandError(self.name, argv, done["returncode"], done["stderr"] or done["stdout"])
+        return Completed(tuple(argv), done["returncode"], done["stdout"], done["stderr"])
+
+    def start(self, argv: Argv, *, env: Mapping[str, str], on_line: OnLine) -> AgentProcess:
+        """Starts a command; its lines go to `on_line`, its stdin is a pipe held open."""
+        return self.session().start(argv, env, on_line)
+
+    def sample_start(self, interval_s: float = 0.01) -> None:
+        """Begins to sample the counters of all NICs."""
+        nics = [nic.name for nic in self.nics]
+        self.session().call("sample_start", nics=nics, interval_s=interval_s)
+
+    def sample_stop(self) -> list[Sample]:
+        """Ends the sampling; all samples since it began, by time."""
+        told = self.session().call("sample_stop")
+        return unpack_samples(told["nics"], told["rows"])
+
+    def prepare(
+        self, arm_id: str, inject_argvs: Sequence[Argv], heal_argvs: Sequence[Argv], ttl_s: float
+    ) -> None:
+        """Arms a detached healer that heals after `ttl_s`, and gets `fire` ready."""
+        inject, heal = [list(a) for a in inject_argvs], [list(a) for a in heal_argvs]
+        self.session().call("prepare", arm=arm_id, inject=inject, heal=heal, ttl_s=ttl_s)
+
+    def fire(self, arm_id: str) -> tuple[int, int]:
+        """Runs the prepared inject commands; the times right before the first and right after the last."""
+        before_ns, after_ns = self.session().call("fire", arm=arm_id)
+        return before_ns, after_ns
+
+    def inject(
+        self, arm_id: str, inject_argvs: Sequence[Argv], heal_argvs: Sequence[Argv], ttl_s: float
+    ) -> tuple[int, int]:
+        """`prepare`, then `fire`."""
+        self.prepare(arm_id, inject_argvs, heal_argvs, ttl_s)
+        return self.fire(arm_id)
+
+    def heal(self, arm_id: str) -> int | None:
+        """Heals now; the time when that had ended, or None where nothing is armed under that name."""
+        healed_ns: int | None = self.session().call("heal", arm=arm_id)
+        return healed_ns
+
+    def clock_ns(self) -> int:
+        """The host's clock now."""
+        return int(self.session().call("clock"))
+
+
+def unpack_samples(nics: Sequence[str], rows: str) -> list[Sample]:
+    """The agent's rows (t_ns, then rx, tx, carrier of each NIC, as compressed int64) as samples.
+
+    Readings of a NIC that was gone at the time are left out.
+    """
+    if not nics:
+        return []
+    values = array.array("q", zlib.decompress(base64.b64decode(rows)))
+    if sys.byteorder != "little":
+        values.byteswap()
+    width = 1 + 3 * len(nics)
+    samples = []
+    for at in range(0, len(values), width):
+        for i, nic in enumerate(nics):
+            rx, tx, up = values[at + 1 + 3 * i : at + 4 + 3 * i]
+            if rx >= 0:
+                samples.append(Sample(values[at], nic, rx, tx, bool(up)))
+    return samples

@@ -1,0 +1,133 @@
+"""A host over SSH: one Fabric connection that carries the agent on its standard input and output.
+
+Host keys are checked: a key that is not in the known_hosts file given (or the user's own) is refused. Nothing
+is installed on the host, which needs an SSH server, a POSIX shell and Python 3.8.
+"""
+
+import contextlib
+import shlex
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paramiko
+from fabric import Config, Connection
+
+from harness.errors import UnreachableError
+from harness.hosts.agent_host import AgentHost
+from harness.hosts.base import Nic
+from harness.hosts.session import Channel, bootstrap
+
+CONNECT_TIMEOUT_S = 10
+KEEPALIVE_S = 5
+LOST_AFTER_MS = 15_000
+"""Unacknowledged bytes for this long end the session, so that a dead host is noticed in seconds."""
+
+LEAVE_S = 10.0
+"""How long an agent may take to kill, heal and leave."""
+
+
+@dataclass(frozen=True)
+class SshLogin:
+    """How a host is logged in to. None: as OpenSSH would, from the user's own configuration and agent."""
+
+    address: str
+    port: int | None = None
+    user: str | None = None
+    key_file: Path | None = None
+    known_hosts: Path | None = None
+    python: str = "python3"
+
+
+class SshChannel:
+    """One SSH session channel that runs the agent; owns its Fabric connection."""
+
+    def __init__(self, connection: Connection, channel: Any) -> None:
+        self._connection, self._channel = connection, channel
+
+    def send(self, data: bytes) -> None:
+        """Writes all of it."""
+        self._channel.sendall(data)
+
+    def recv(self) -> bytes:
+        """Some bytes; empty at the end."""
+        return bytes(self._channel.recv(1 << 16))
+
+    def close(self) -> str:
+        """Ends the agent's input, waits for it to leave, closes the connection."""
+        said = b""
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            self._channel.shutdown_write()
+            self._channel.status_event.wait(LEAVE_S)
+            while self._channel.recv_stderr_ready():
+                said += self._channel.recv_stderr(1 << 16)
+        self._connection.close()
+        return said.decode("utf-8", "replace")
+
+
+class SshHost(AgentHost):
+    """A host that is reached as `login` says."""
+
+    def __init__(self, name: str, login: SshLogin, nics: Sequence[Nic]) -> None:
+        super().__init__(name, login.address, nics)
+        self.login = login
+
+    def open_channel(self) -> Channel:
+        """Connects, checks the host's key, logs in, starts the agent's loader."""
+        connection = open_connection(self.name, self.login)
+        try:
+            transport = connection.transport
+            transport.set_keepalive(KEEPALIVE_S)
+            transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_AFTER_MS)
+            channel = transport.open_session(timeout=CONNECT_TIMEOUT_S)
+            channel.exec_command("exec " + shlex.join(bootstrap(self.login.python)))
+        except (paramiko.SSHException, OSError, EOFError) as e:
+            connection.close()
+            raise UnreachableError(self.name, f"{self.login.address}: no session: {e}") from None
+        return SshChannel(connection, channel)
+
+
+def open_connection(name: str, login: SshLogin) -> Connection:
+    """A Fabric connection with the host's key checked. Raises `UnreachableError` in one line."""
+    connection = Connection(
+        login.address,
+        user=login.user,
+        port=login.port,
+        config=Config(lazy=True) if login.key_file else Config(),
+        connect_timeout=CONNECT_TIMEOUT_S,
+        connect_kwargs=_connect_kwargs(login),
+    )
+    connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    try:
+        if login.known_hosts is None:
+            connection.client.load_system_host_keys()
+        else:
+            connection.client.load_host_keys(str(login.known_hosts))
+        connection.open()
+    except (paramiko.SSHException, OSError, EOFError) as e:
+        connection.close()
+        raise UnreachableError(name, f"{login.address}: {explain(e)}") from None
+    return connection
+
+
+def explain(error: Exception) -> str:
+    """What to tell about a connection that failed, with a remedy where there is one."""
+    match error:
+        case paramiko.BadHostKeyException():
+            return "its host key is not the known one; if that is right, correct known_hosts"
+        case paramiko.AuthenticationException():
+            return f"log-in refused: {error}; check the user and the key"
+        case paramiko.SSHException() if "not found in known_hosts" in str(error):
+            return "its host key is not known; log in once with ssh, or name a known_hosts file"
+        case TimeoutError():
+            return f"no answer within {CONNECT_TIMEOUT_S} s; check the address"
+        case _:
+            return f"cannot connect: {error}"
+
+
+def _connect_kwargs(login: SshLogin) -> dict[str, Any]:
+    if login.key_file is None:
+        return {}
+    return {"key_filename": str(login.key_file), "allow_agent": False, "look_for_keys": False}

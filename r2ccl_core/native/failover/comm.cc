@@ -69,16 +69,31 @@ void Comm::AddHealth(std::vector<NicHealth>* health) const {
 void Comm::Close() {
   std::lock_guard lock(mutex_);
   if (closed_) return;
+  End({Code::kInvalidArgument, "the connection is closed"});
   closed_ = true;
-  bool orderly = failure_.ok() && !HasPending();
+}
+
+void Comm::End(Status status) {
+  if (!failure_.ok() || closed_) return;
+  failure_ = std::move(status);
+  HangUp();
+  FailRequests();
+  environment_->notifier.Notify();
+}
+
+// Says farewell on every stream that can take it, so that the peer need not find out by itself; a stream that
+// stands in mid-frame or is full is reset.
+void Comm::HangUp() {
   for (Path& path : paths_) {
-    if (orderly && path.state == PathState::kUp && AtFrameBoundary(path)) {
-      SendControl(path, EncodeControl(FrameType::kClose, 0, 0, 0));
+    bool told = false;
+    if (path.state == PathState::kUp && AtFrameBoundary(path)) {
+      path.control += Farewell();
+      told = FlushControl(path);
     }
     if (path.poll_id != 0) poller_->Remove(path.poll_id);
     path.poll_id = 0;
     path.state = PathState::kDown;
-    if (orderly) {
+    if (told) {
       path.fd.Reset();
     } else {
       ResetConnection(&path.fd);
@@ -128,18 +143,35 @@ Comm::Path* Comm::AnyUp(const Path* except) {
   return busy;
 }
 
-void Comm::Retire(Path& path, const std::string& reason, bool tell_peer) {
-  bool was_up = path.state == PathState::kUp;
-  uint32_t epoch = path.epoch;
+// Nothing of the stream can land after this.
+void Comm::Cut(Path& path) {
   if (path.poll_id != 0) poller_->Remove(path.poll_id);
   path.poll_id = 0;
-  // First of all the stream is cut, so that nothing of it can land later.
   ResetConnection(&path.fd);
   Advance(path, PathEvent::kLost);
   path.control.clear();
   path.control_sent = 0;
   path.header_bytes = 0;
   path.in_body = false;
+}
+
+void Comm::TellPeer(const Path& lost, uint32_t epoch) {
+  std::string hint = EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(lost.index), epoch, 0);
+  if (environment_->params.mode != 0) {
+    if (Path* other = AnyUp()) SendControl(*other, hint);
+    return;
+  }
+  // This end is about to hang up everywhere: whichever stream the peer reads first names the NIC that was lost.
+  for (Path& other : paths_) {
+    if (other.state == PathState::kUp) SendControl(other, hint);
+  }
+}
+
+void Comm::Retire(Path& path, const std::string& reason, bool tell_peer) {
+  bool was_up = path.state == PathState::kUp;
+  uint32_t epoch = path.epoch;
+  Cut(path);
+  if (peer_closed_) return;  // it has said farewell, so the end of its streams is no loss
   int64_t now_ns = NowNs();
   const Params& params = environment_->params;
   path.backoff_ns = path.backoff_ns == 0 ? params.probe_ms * kMillisecond
@@ -150,6 +182,7 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer) {
     return;
   }
   Log("path_down", path, reason);
+  if (tell_peer) TellPeer(path, epoch);
   if (params.mode == 0) {
     Fail({Code::kPeerLost, "NIC " + nic(path).name + " (" + r2ccl::ToString(nic(path).address) + " to " +
                                r2ccl::ToString(path.remote) + ") was lost: " + reason +
@@ -157,24 +190,13 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer) {
     return;
   }
   if (AnyUp() == nullptr && no_path_since_ns_ == 0) no_path_since_ns_ = now_ns;
-  if (Path* other = AnyUp(); tell_peer && other != nullptr) {
-    SendControl(*other, EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(path.index), epoch, 0));
-  }
   OnLost(path);
 }
 
 void Comm::Fail(Status status) {
   if (!failure_.ok() || closed_) return;
-  failure_ = std::move(status);
-  environment_->log.Add("failed", "", "", failure_.message());
-  for (Path& path : paths_) {
-    if (path.poll_id != 0) poller_->Remove(path.poll_id);
-    path.poll_id = 0;
-    path.state = PathState::kDown;
-    ResetConnection(&path.fd);
-  }
-  FailRequests();
-  environment_->notifier.Notify();
+  environment_->log.Add("failed", "", "", status.message());
+  End(std::move(status));
 }
 
 void Comm::SendControl(Path& path, const std::string& bytes) {
@@ -235,13 +257,6 @@ void Comm::Read(Path& path) {
     ssize_t received = readv(path.fd.get(), parts, count);
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (received <= 0) {
-      if (peer_closed_ && received == 0) {
-        poller_->Remove(path.poll_id);
-        path.poll_id = 0;
-        path.fd.Reset();
-        path.state = PathState::kDown;
-        return;
-      }
       Retire(path, received == 0 ? "the peer closed the stream" : std::string("socket error: ") + std::strerror(errno),
              true);
       return;

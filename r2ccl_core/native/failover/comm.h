@@ -68,8 +68,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   // A failure is final for the whole connection.
   Status Test(Request* request, bool* done, uint64_t* size);
 
-  // Orderly when nothing is in flight, abrupt otherwise; never waits for the peer. Outstanding requests and
-  // their buffers are not touched afterwards. Idempotent.
+  // Never waits for the peer, which is told wherever a stream stands between two frames. Outstanding requests
+  // fail, and nothing touches their buffers afterwards. Idempotent.
   void Close();
 
   void OnEvents(uint64_t id, int tag, uint32_t events) final;
@@ -127,6 +127,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   virtual bool AtFrameBoundary(const Path& path) const = 0;
   virtual bool HasPending() const = 0;
   virtual void FailRequests() = 0;
+  virtual std::string Farewell() const = 0;  // the last frames of a stream
 
   void Register(Path& path, uint32_t events);
   void SetWantsWrite(Path& path, bool wants);
@@ -134,6 +135,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void Advance(Path& path, PathEvent event);
   // Gives the path up. In fail-stop mode this fails the connection. With `tell_peer`, hints the other end.
   void Retire(Path& path, const std::string& reason, bool tell_peer);
+  // Ends the connection with `status`: hangs up and fails the requests. Fail() also logs it.
+  void End(Status status);
   void Fail(Status status);
   // Appends a control frame and sends it if the stream is between frames.
   void SendControl(Path& path, const std::string& bytes);
@@ -155,11 +158,14 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   bool closed_ = false;
   bool peer_closed_ = false;
   Status failure_;
-  int64_t no_path_since_ns_ = 0;  // 0 while a path is up or none was ever up
+  int64_t no_path_since_ns_ = 0;  // 0 while a path is up
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<Request*> free_requests_;
 
  private:
+  void Cut(Path& path);
+  void HangUp();
+  void TellPeer(const Path& lost, uint32_t epoch);
   void Read(Path& path);
   Status TakeHeader(Path& path);
   Status FinishBody(Path& path);

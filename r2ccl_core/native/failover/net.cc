@@ -89,9 +89,13 @@ Status Net::Listen(std::shared_ptr<Listener>* listener) {
 }
 
 void Net::CloseListener(const std::shared_ptr<Listener>& listener) {
-  std::lock_guard lock(listener->mutex_);
-  listener->closed_ = true;
-  listener->arrived_.clear();
+  std::deque<std::shared_ptr<RecvComm>> unwanted;
+  {
+    std::lock_guard lock(listener->mutex_);
+    listener->closed_ = true;
+    unwanted.swap(listener->arrived_);
+  }
+  for (const auto& comm : unwanted) comm->Close();
 }
 
 Poller* Net::NextPoller() { return pollers_[next_poller_++ % pollers_.size()].get(); }
@@ -204,9 +208,14 @@ Status Net::Admit(Guest& guest) {
     if (entry == listeners_.end() || shut_down_) return {Code::kProtocol, "a stranger: unknown secret"};
     Listener& listener = *entry->second;
     std::lock_guard listener_lock(listener.mutex_);
-    comm = listener.connections_[frame.a].lock();
-    if (comm == nullptr) {
-      if (listener.closed_) return {Code::kProtocol, "the listener is closed"};
+    auto known = listener.connections_.find(frame.a);
+    bool is_new = known == listener.connections_.end();
+    if (!is_new) comm = known->second.lock();
+    if (is_new ? listener.closed_ : comm == nullptr) {
+      RefuseStream(guest.fd.get());
+      return {Code::kPeerLost, is_new ? "the listener is closed" : "its connection has ended"};
+    }
+    if (is_new) {
       size_t thread = next_poller_ % pollers_.size();
       comm = std::make_shared<RecvComm>(&environment_, NextPoller(), frame.a, static_cast<int>(frame.b));
       comms_.emplace_back(thread, comm);
@@ -233,8 +242,9 @@ void Net::ForgetClosedListeners() {
   std::erase_if(listeners_, [](auto& entry) {
     Listener& listener = *entry.second;
     std::lock_guard lock(listener.mutex_);
+    if (!listener.closed_) return false;  // remembers connections that ended: their late streams make no new ones
     std::erase_if(listener.connections_, [](const auto& connection) { return connection.second.expired(); });
-    return listener.closed_ && listener.connections_.empty();
+    return listener.connections_.empty();
   });
 }
 

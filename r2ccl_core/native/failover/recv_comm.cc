@@ -2,6 +2,7 @@
 #include "failover/recv_comm.h"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -17,10 +18,17 @@ RecvComm::RecvComm(Environment* environment, Poller* poller, uint64_t connection
   for (int i = 0; i < paths; ++i) paths_[static_cast<size_t>(i)].index = i;
 }
 
+void RefuseStream(int fd) {
+  std::string close = EncodeControl(FrameType::kClose, 0, 0, 0);
+  (void)!send(fd, close.data(), close.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote, Fd fd) {
   std::lock_guard lock(mutex_);
-  if (!failure_.ok()) return failure_;
-  if (closed_) return {Code::kPeerLost, "connection is closed"};
+  if (!failure_.ok() || peer_closed_) {
+    RefuseStream(fd.get());
+    return {Code::kPeerLost, "its connection has ended"};
+  }
   if (index >= static_cast<int>(paths_.size())) return {Code::kProtocol, "wire: no such path"};
   Path& path = paths_[static_cast<size_t>(index)];
   if (epoch <= path.epoch) return {Code::kProtocol, "wire: stale epoch"};
@@ -60,7 +68,12 @@ Status RecvComm::Irecv(void* data, uint64_t capacity, Request** request) {
           "a message of " + std::to_string(message.size) + " bytes came for a receive of " + std::to_string(capacity)});
     return failure_;
   }
-  if (message.complete()) Deliver(message);
+  if (message.complete()) {
+    Deliver(message);
+  } else if (peer_closed_) {
+    Fail({Code::kPeerLost, "the sending end closed the connection"});
+    return failure_;
+  }
   SendAck(nullptr);
   return {};
 }
@@ -207,12 +220,17 @@ void RecvComm::SendAck(Path* preferred) {
   bool usable = preferred != nullptr && preferred->state == PathState::kUp && preferred->control.empty();
   Path* path = usable ? preferred : AnyUp();
   if (path == nullptr || !path->control.empty()) return;  // OnWritable comes back to it
+  ack_due_ = false;
+  SendControl(*path, EncodeState());
+}
+
+std::string RecvComm::EncodeState() const {
   std::vector<AckEntry> entries(paths_.size());
   for (size_t i = 0; i < paths_.size(); ++i) {
-    if (paths_[i].state == PathState::kUp) entries[i] = {paths_[i].epoch, incoming_[i].chunks};
+    // A path that is down keeps its count: what arrived by it did arrive.
+    entries[i] = {paths_[i].epoch, incoming_[i].chunks};
   }
-  ack_due_ = false;
-  SendControl(*path, EncodeAck(posted_, entries));
+  return EncodeAck(posted_, entries);
 }
 
 void RecvComm::OnLost(Path& path) {

@@ -20,6 +20,9 @@
 
 namespace r2ccl {
 
+// Tells the sender at the other end of `fd` that its connection is over, so that it does not try again.
+void RefuseStream(int fd);
+
 class RecvComm final : public Comm {
  public:
   RecvComm(Environment* environment, Poller* poller, uint64_t connection, int paths);
@@ -63,6 +66,8 @@ class RecvComm final : public Comm {
   bool AtFrameBoundary(const Path&) const override { return true; }
   bool HasPending() const override;
   void FailRequests() override;
+  // The last acknowledgement goes with every CLOSE: another stream's CLOSE may overtake the one that carried it.
+  std::string Farewell() const override { return EncodeState() + EncodeControl(FrameType::kClose, 0, 0, 0); }
 
   Status TakeData(Path& path);
   Status Begin(Message& message, const Frame& frame);
@@ -70,6 +75,7 @@ class RecvComm final : public Comm {
   void RetireRival(const Path& path, const Frame& frame);
   void Deliver(Message& message);
   void SendAck(Path* preferred);
+  std::string EncodeState() const;
 
   const uint64_t connection_;
   std::vector<Incoming> incoming_;

@@ -37,6 +37,7 @@ SendComm::SendComm(Environment* environment, Poller* poller, const Handle& handl
 void SendComm::Start() {
   std::lock_guard lock(mutex_);
   int64_t now_ns = NowNs();
+  no_path_since_ns_ = now_ns;
   for (Path& path : paths_) {
     if (failure_.ok()) Dial(path, now_ns);
   }
@@ -275,10 +276,16 @@ Status SendComm::OnBody(Path& path) {
         Retire(paths_[frame.path], "peer hint: the other end lost this path", false);
       }
       return {};
-    default:
+    default: {
+      Status gone(Code::kPeerLost, "the receiving end closed the connection");
       peer_closed_ = true;
-      Fail({Code::kPeerLost, "the receiving end closed the connection"});
+      if (HasPending()) {
+        Fail(gone);
+      } else {
+        End(gone);  // an orderly end; only a later send is an error
+      }
       return {};
+    }
   }
 }
 

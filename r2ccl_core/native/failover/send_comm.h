@@ -74,6 +74,7 @@ class SendComm final : public Comm {
   bool AtFrameBoundary(const Path& path) const override;
   bool HasPending() const override { return !messages_.empty(); }
   void FailRequests() override;
+  std::string Farewell() const override { return EncodeControl(FrameType::kClose, 0, 0, 0); }
 
   void Dial(Path& path, int64_t now_ns);
   void FinishDial(Path& path);

@@ -18,7 +18,7 @@ With n bytes on each host:
     all_gather      the same, time reversed                           n = the whole result
     broadcast       max( n/min r,               (p-1) n / sum r )
     reduce          the same, time reversed
-    all_to_all      max( (p-1)/p n/min r,       (p-1) n / sum r )     n = all blocks of one rank
+    all_to_all      max( (p-1)/p^2 n/min r,     (p-1)/p n / sum r )   n = all p*p blocks
     send_recv       n / min(r_source, r_destination)
 """
 
@@ -40,12 +40,21 @@ def bound_s(collective: str, rates_bytes_s: Sequence[float], size_bytes: float, 
         return 0.0
     if collective == "send_recv":
         return _over(size_bytes, min(rates_bytes_s[root], rates_bytes_s[(root + 1) % hosts]))
-    cut = {"all_reduce": 1.0, "broadcast": 1.0, "reduce": 1.0}.get(collective, (hosts - 1) / hosts)
-    volume = (2.0 if collective == "all_reduce" else 1.0) * (hosts - 1)
-    return max(
-        _over(cut * size_bytes, min(rates_bytes_s)),
-        _over(volume * size_bytes, sum(rates_bytes_s)),
-    )
+    cut, volume = _needs(collective, hosts)
+    return max(_over(cut * size_bytes, min(rates_bytes_s)), _over(volume * size_bytes, sum(rates_bytes_s)))
+
+
+def _needs(collective: str, hosts: int) -> tuple[float, float]:
+    """What must pass each host's port, and all ports together, as multiples of the vector."""
+    others = hosts - 1
+    return {
+        "all_reduce": (1.0, 2.0 * others),
+        "broadcast": (1.0, 1.0 * others),
+        "reduce": (1.0, 1.0 * others),
+        "reduce_scatter": (others / hosts, 1.0 * others),
+        "all_gather": (others / hosts, 1.0 * others),
+        "all_to_all": (others / hosts**2, others / hosts),
+    }[collective]
 
 
 def fault_free_ring_s(nhosts: int, rate_bytes_s: float, size_bytes: float) -> float:

@@ -12,15 +12,16 @@ The data vector is cut into `nchunks` nearly equal chunks (chunk ``i`` of ``n`` 
 
 So the four classic steps and their fusions are one form: send, receive, receive-reduce, receive-send,
 receive-reduce-send; with neither peer the step copies the rank's own input into its result.
-A range's own value is the rank's input until a step writes it.
+A range's own value is the rank's input until a step writes it. What a rank must end with is written by
+some step: a receive, or a copy.
 
 The steps of a lane run in order. Lanes of a rank run side by side, and no two lanes of a rank may touch
 the same chunk. The message that rank ``a`` sends to rank ``b`` in lane ``c`` is received by ``b`` in its
 own lane ``c``; messages of one (a, b, c) arrive in the order they were sent (FIFO).
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -64,12 +65,45 @@ class Schedule:
         """Lanes per rank."""
         return len(self.programs[0]) if self.programs else 0
 
+    def prefixed(self, before: Callable[[int, int], Lane]) -> "Schedule":
+        """This schedule with the steps ``before(rank, lane)`` put in front of every lane."""
+        programs = tuple(
+            tuple(np.concatenate([before(rank, index), steps]) for index, steps in enumerate(program))
+            for rank, program in enumerate(self.programs)
+        )
+        return replace(self, programs=programs)
+
     def connections(self) -> Iterator[tuple[int, int, int]]:
         """Every ``(source, destination, lane)`` over which a message flows, in a fixed order."""
         for rank, program in enumerate(self.programs):
             for index, steps in enumerate(program):
                 for peer in np.unique(steps["send"][steps["send"] != NOBODY]):
                     yield rank, int(peer), index
+
+
+def copied(name: str, collective: str) -> Schedule:
+    """The schedule of one rank alone: its input is its result."""
+    return Schedule(name, collective, 1, 1, ((lane([(NOBODY, NOBODY, 0, 1, 0)]),),))
+
+
+def relabelled(schedule: Schedule, order: Sequence[int]) -> Schedule:
+    """The same schedule with rank ``order[i]`` in the place of rank ``i``.
+
+    Meant for all_reduce, broadcast and reduce; where blocks belong to ranks the meaning would change.
+    """
+    if sorted(order) != list(range(schedule.nranks)):
+        raise ScheduleError(f"{schedule.name}: {list(order)} is no order of {schedule.nranks} ranks")
+    names = np.array([*order, NOBODY], dtype=np.int32)  # NOBODY is -1, the last entry
+    programs: list[Program] = [()] * schedule.nranks
+    for place, program in enumerate(schedule.programs):
+        programs[order[place]] = tuple(_renamed(steps, names) for steps in program)
+    return replace(schedule, programs=tuple(programs), root=order[schedule.root])
+
+
+def _renamed(steps: Lane, names: np.ndarray) -> Lane:
+    steps = steps.copy()
+    steps["recv"], steps["send"] = names[steps["recv"]], names[steps["send"]]
+    return steps
 
 
 def chunk_offsets(nchunks: int, count: int) -> np.ndarray:

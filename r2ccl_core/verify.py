@@ -30,7 +30,9 @@ def verify(schedule: Schedule, *, slots: int = 2) -> None:
     """
     _check_form(schedule)
     _check_lanes_apart(schedule)
-    _check_result(schedule, _Run(schedule, slots).values())
+    run = _Run(schedule, slots)
+    _check_result(schedule, run.values())
+    _check_written(schedule, run.written)
 
 
 def least_slots(schedule: Schedule, most: int = 64) -> int:
@@ -89,6 +91,7 @@ class _Run:
     def __init__(self, schedule: Schedule, slots: int) -> None:
         self._schedule = schedule
         self._slots = slots
+        self.written = [bytearray(schedule.nchunks) for _ in range(schedule.nranks)]
         self._chunks = [_own(schedule, rank) for rank in range(schedule.nranks)]
         self._queues: dict[tuple[int, int, int], deque[tuple[int, int, list[Value]]]] = {}
         self._readers: dict[tuple[int, int, int], int] = {}
@@ -129,6 +132,8 @@ class _Run:
         mine = self._chunks[rank]
         while self._next[number] < len(steps):
             recv, send, begin, end, reduce = steps[self._next[number]]
+            if recv >= 0 or send < 0:
+                self.written[rank][begin:end] = b"\1" * (end - begin)
             if recv >= 0 and not self._received[number]:
                 if not self._receive((recv, rank, index), number, mine, begin, end, reduce):
                     return
@@ -209,3 +214,14 @@ def _check_result(schedule: Schedule, values: list[list[Value]]) -> None:
                     f"{missing.bit_count()} contributions missing, "
                     f"{(mine[chunk] & ~expected[chunk]).bit_count()} that do not belong"
                 )
+
+
+def _check_written(schedule: Schedule, written: list[bytearray]) -> None:
+    """Results lie in the output buffer, which only receives and copies write."""
+    for rank, mine in enumerate(written):
+        for begin, end in meaning.wants(
+            schedule.collective, rank, schedule.nranks, schedule.nchunks, schedule.root
+        ):
+            if 0 in mine[begin:end]:
+                chunk = begin + mine[begin:end].index(0)
+                raise ScheduleError(f"{schedule.name}: no step of rank {rank} writes its result chunk {chunk}")

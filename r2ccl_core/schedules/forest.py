@@ -15,26 +15,11 @@ low ones: with `fan` children and more per inner host the height is ``log(p)/log
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
 
 from r2ccl_core.errors import UsageError
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.schedules.timed import Messages, compile_schedule
-
-
-@dataclass(frozen=True)
-class Tree:
-    """Parent and depth of every rank; the root's parent is -1."""
-
-    parent: tuple[int, ...]
-    depth: tuple[int, ...]
-
-    @property
-    def height(self) -> int:
-        """Depth of the deepest rank."""
-        return max(self.depth)
+from r2ccl_core.schedules.tree import Tree, down, up
 
 
 def mean_degrees(shares: Sequence[float]) -> list[float]:
@@ -112,26 +97,7 @@ def all_reduce(shares: Sequence[float], *, trees: int = 2, rounds: int = 64, fan
     p = len(shares)
     if p < 2 or min(shares) <= 0 or trees < 1 or rounds < 1:
         raise UsageError("a forest needs two hosts or more, all with some bandwidth, a tree and a round")
-    parts = [_messages(tree, lane, rounds) for lane, tree in enumerate(trees_of(shares, trees, fan))]
+    parts = []
+    for lane, tree in enumerate(trees_of(shares, trees, fan)):
+        parts += [up(tree, lane, lane * rounds, rounds), down(tree, lane, lane * rounds, rounds)]
     return compile_schedule("forest", "all_reduce", p, trees * rounds, trees, Messages.join(parts))
-
-
-def _messages(tree: Tree, lane: int, rounds: int) -> Messages:
-    """Up at round + height - depth and down at round + height + depth, for every round and edge."""
-    child = np.array([v for v, parent in enumerate(tree.parent) if parent >= 0])
-    turn = np.repeat(np.arange(rounds), len(child))
-    parent = np.tile(np.array(tree.parent)[child], rounds)
-    depth = np.tile(np.array(tree.depth)[child], rounds)
-    child = np.tile(child, rounds)
-    height = tree.height
-    up, down = turn + height - depth, turn + height + depth - 1
-    chunk = lane * rounds + turn
-    order = turn * (4 * height + 4)
-    zero, one, lanes = np.zeros_like(turn), np.ones_like(turn), np.full_like(turn, lane)
-    rising, falling = order + height - depth, order + 2 * height + depth
-    return Messages.join(
-        [
-            Messages(up, up + 1, rising, lanes, child, parent, chunk, chunk + 1, one),
-            Messages(down, down + 1, falling, lanes, parent, child, chunk, chunk + 1, zero),
-        ]
-    )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from r2ccl_core.schedule import NOBODY, STEP, Lane, Program, Schedule
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.signedinteger]
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ def compile_schedule(
     """
     m = messages
     count = len(m.source)
-    peers = np.full(count, NOBODY, dtype=np.int64)
+    peers = np.full(count, NOBODY, dtype=np.int32)
     rank = np.concatenate([m.destination, m.source])
     lanes = np.concatenate([m.lane, m.lane])
     when = np.concatenate([m.arrive, m.leave])
     tie = np.concatenate([m.tie, m.tie])
-    sends = np.repeat(np.array([0, 1]), count)
+    sends = np.repeat(np.array([0, 1], dtype=np.int8), count)
     order = np.lexsort((sends, tie, when, lanes, rank))
     steps = np.zeros(2 * count, dtype=STEP)
     steps["recv"] = np.concatenate([m.source, peers])
     steps["send"] = np.concatenate([peers, m.destination])
     steps["begin"] = np.concatenate([m.begin, m.begin])
     steps["end"] = np.concatenate([m.end, m.end])
-    steps["reduce"] = np.concatenate([m.reduce, np.zeros(count, dtype=np.int64)])
+    steps["reduce"] = np.concatenate([m.reduce, np.zeros(count, dtype=np.int32)])
     steps, owner = _fused(steps[order], (rank * nlanes + lanes)[order])
     edges = np.searchsorted(owner, np.arange(nranks * nlanes + 1))
     return Schedule(name, collective, nranks, nchunks, _programs(steps, edges, nranks, nlanes), root)
@@ -93,3 +93,21 @@ def _fused(steps: Lane, owner: Ints) -> tuple[Lane, Ints]:
     keep = np.ones(len(steps), dtype=bool)
     keep[heads + 1] = False
     return steps[keep], owner[keep]
+
+
+def messages(
+    *,
+    leave: Ints,
+    arrive: Ints,
+    lane: int | Ints,
+    source: Ints,
+    destination: Ints,
+    chunk: Ints,
+    reduce: int,
+    tie: int | Ints = 0,
+) -> Messages:
+    """`Messages` of one chunk each; single numbers hold for all of them."""
+    whole = np.zeros_like(leave)
+    return Messages(
+        leave, arrive, whole + tie, whole + lane, source, destination, chunk, chunk + 1, whole + reduce
+    )

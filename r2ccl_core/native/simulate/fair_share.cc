@@ -1,7 +1,8 @@
 #include "simulate/fair_share.h"
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
+#include <functional>
 #include <utility>
 
 namespace r2ccl::simulate {
@@ -9,6 +10,9 @@ namespace {
 
 // Shares closer than this are one level: symmetric schedules make many ports equal up to rounding.
 constexpr double kSameLevel = 1.0 + 1e-12;
+
+// A rate that moved by less is kept: rounding must not reschedule half the network at every event.
+constexpr double kSameRate = 1e-9;
 
 }  // namespace
 
@@ -29,8 +33,12 @@ void FairShare::MarkDirty(int32_t port) {
   dirty_.push_back(port);
 }
 
-void FairShare::Start(int32_t id) {
+double FairShare::Start(int32_t id) {
   Flow& flow = flows_[id];
+  if (flow.active) {
+    flow.ending = false;
+    return flow.rate;
+  }
   flow.active = true;
   flow.rate = -1.0;  // no rate yet: the first one always counts as new
   for (int32_t i = 0; i < flow.nports; ++i) {
@@ -39,11 +47,18 @@ void FairShare::Start(int32_t id) {
     port.flows.push_back(id);
     MarkDirty(flow.ports[i]);
   }
+  return 0.0;
 }
 
 void FairShare::Stop(int32_t id) {
+  flows_[id].ending = true;
+  ending_.push_back(id);
+}
+
+void FairShare::Remove(int32_t id) {
   Flow& flow = flows_[id];
   flow.active = false;
+  flow.ending = false;
   for (int32_t i = 0; i < flow.nports; ++i) {
     Port& port = ports_[flow.ports[i]];
     const int32_t hole = flow.positions[i];
@@ -59,6 +74,10 @@ void FairShare::Stop(int32_t id) {
 }
 
 void FairShare::Refresh(const OnRate& on_rate) {
+  for (const int32_t id : ending_) {
+    if (flows_[id].ending) Remove(id);
+  }
+  ending_.clear();
   for (const int32_t seed : dirty_) {
     ports_[seed].dirty = false;
     if (ports_[seed].visited || ports_[seed].flows.empty()) continue;
@@ -95,20 +114,28 @@ void FairShare::CollectComponent(int32_t seed) {
   }
 }
 
+// Shares only grow while flows are fixed at lower levels, so a port whose key in the heap is out of date
+// comes up too early, never too late, and is put back.
 void FairShare::FillComponent(const OnRate& on_rate) {
-  for (;;) {
-    double level = std::numeric_limits<double>::infinity();
-    for (const int32_t id : component_) {
-      const Port& port = ports_[id];
-      if (port.unfixed > 0) level = std::min(level, std::max(0.0, port.left) / port.unfixed);
+  levels_.clear();
+  for (const int32_t id : component_) {
+    if (ports_[id].unfixed > 0) levels_.emplace_back(ports_[id].Share(), id);
+  }
+  std::make_heap(levels_.begin(), levels_.end(), std::greater<>());
+  while (!levels_.empty()) {
+    std::pop_heap(levels_.begin(), levels_.end(), std::greater<>());
+    const int32_t id = levels_.back().second;
+    levels_.pop_back();
+    Port& port = ports_[id];
+    if (port.unfixed == 0) continue;
+    const double share = port.Share();
+    if (!levels_.empty() && share > levels_.front().first * kSameLevel) {
+      levels_.emplace_back(share, id);
+      std::push_heap(levels_.begin(), levels_.end(), std::greater<>());
+      continue;
     }
-    if (level == std::numeric_limits<double>::infinity()) return;
-    for (const int32_t id : component_) {
-      const Port& port = ports_[id];
-      if (port.unfixed == 0 || std::max(0.0, port.left) / port.unfixed > level * kSameLevel) continue;
-      for (const int32_t flow : port.flows) {
-        if (!fixed_[flow]) Fix(flow, level, on_rate);
-      }
+    for (const int32_t flow : port.flows) {
+      if (!fixed_[flow]) Fix(flow, share, on_rate);
     }
   }
 }
@@ -121,7 +148,7 @@ void FairShare::Fix(int32_t id, double rate, const OnRate& on_rate) {
     port.left -= rate;
     --port.unfixed;
   }
-  if (flow.rate == rate) return;
+  if (std::abs(flow.rate - rate) <= kSameRate * rate) return;
   flow.rate = rate;
   on_rate(id, rate);
 }

@@ -8,6 +8,7 @@
 //   1. A flow is listed by each of its ports, once, at the position it remembers.
 //   2. After Refresh() every active flow's rate is the max-min fair one; between calls rates are stale
 //      only in components that hold a dirty port.
+//   3. A flow that stops and starts again before Refresh() never left: nothing is recomputed for it.
 // Threads: none; one simulation owns one FairShare.
 #ifndef R2CCL_SIMULATE_FAIR_SHARE_H_
 #define R2CCL_SIMULATE_FAIR_SHARE_H_
@@ -15,6 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 namespace r2ccl::simulate {
@@ -26,6 +28,7 @@ struct Flow {
   std::array<int32_t, kMaxPortsOfFlow> positions{};
   int32_t nports = 0;
   bool active = false;
+  bool ending = false;  // stopped since the last Refresh()
   double rate = 0.0;  // bytes per second
 };
 
@@ -38,7 +41,8 @@ class FairShare {
   // REQUIRES: capacities has one value per port, in bytes per second.
   void SetCapacities(const double* capacities);
 
-  void Start(int32_t flow);
+  // Returns the rate the flow already has if it goes on without a break, else 0 until Refresh().
+  double Start(int32_t flow);
   void Stop(int32_t flow);
 
   // Recomputes the components around dirty ports; calls on_rate for each flow whose rate is a new one.
@@ -52,9 +56,12 @@ class FairShare {
     bool dirty = false;
     bool visited = false;
     std::vector<int32_t> flows;
+
+    double Share() const { return left > 0.0 ? left / unfixed : 0.0; }
   };
 
   void MarkDirty(int32_t port);
+  void Remove(int32_t flow);
   void CollectComponent(int32_t seed);
   void FillComponent(const OnRate& on_rate);
   void Fix(int32_t flow, double rate, const OnRate& on_rate);
@@ -63,7 +70,9 @@ class FairShare {
   std::vector<Flow> flows_;
   std::vector<char> fixed_;  // per flow, during Refresh
   std::vector<int32_t> dirty_;
+  std::vector<int32_t> ending_;
   std::vector<int32_t> component_;
+  std::vector<std::pair<double, int32_t>> levels_;
 };
 
 }  // namespace r2ccl::simulate

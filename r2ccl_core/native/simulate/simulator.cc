@@ -181,10 +181,11 @@ class Simulation {
   }
 
   void Flowing(int32_t id) {
-    connections_[id].flowing = true;
-    connections_[id].since_s = now_;
-    connections_[id].rate = 0.0;
-    shares_.Start(id);
+    Connection& connection = connections_[id];
+    connection.flowing = true;
+    connection.since_s = now_;
+    connection.rate = shares_.Start(id);
+    if (connection.rate > 0.0) heap_.Set(id, now_ + connection.left / connection.rate);
   }
 
   void ChangeRate(int32_t id, double rate) {

@@ -1,0 +1,91 @@
+"""Leaf-ring: the fast hosts form a ring, every slow host hangs on it as a leaf.
+
+Per element a leaf sends once (its raw value, to the section's owner) and receives once (the result), where
+a ring member sends and receives about ``1 + (p-2)/h`` times with h members. In segment k of K: leaves send
+while the ring reduces segment k; the ring spreads it and the owners answer the leaves while segment k+1
+is reduced. So ``T = max((1 + (p-2)/h)/b_h, 1/min b) (1 + 1/K)`` in units of n/B. Best for one straggler
+among many hosts; p-1 peers.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from r2ccl_core.errors import UsageError
+from r2ccl_core.schedule import Schedule
+from r2ccl_core.schedules.timed import Messages, compile_schedule, messages
+
+
+def all_reduce(
+    shares: Sequence[float], *, segments: int = 16, members: int | None = None, lanes: int = 1
+) -> Schedule:
+    """A ring of the ``members`` fastest hosts (default: all at full rate) in ``segments`` segments."""
+    p = len(shares)
+    ring, leaves = split(shares, members)
+    if len(ring) < 2:
+        raise UsageError("a leaf-ring needs two hosts or more at full rate; use a forest")
+    parts = []
+    for index in range(lanes):
+        parts += _ring_messages(ring, segments, index) + _leaf_messages(ring, leaves, segments, index)
+    return compile_schedule(
+        "leaf_ring", "all_reduce", p, lanes * segments * len(ring), lanes, Messages.join(parts)
+    )
+
+
+def split(shares: Sequence[float], members: int | None = None) -> tuple[list[int], list[int]]:
+    """Ring members and leaves, both in rank order."""
+    order = sorted(range(len(shares)), key=lambda v: (-shares[v], v))
+    count = members or sum(share >= max(shares) for share in shares)
+    return sorted(order[:count]), sorted(order[count:])
+
+
+def _ring_messages(ring: list[int], segments: int, index: int) -> list[Messages]:
+    """Segment k reduced at times k H ..., spread one segment later; H = 2 h, two units per hop."""
+    h = len(ring)
+    members = np.array(ring)
+    segment, owner, hop = (axis.ravel() for axis in np.indices((segments, h, h - 1)))
+    chunk = (index * segments + segment) * h + owner
+    start = 4 * h * segment
+    return [
+        messages(
+            leave=start + 4 * hop + phase,
+            arrive=start + 4 * hop + phase + 1,
+            lane=index,
+            source=members[(owner + shift + hop) % h],
+            destination=members[(owner + shift + hop + 1) % h],
+            chunk=chunk,
+            reduce=reduce,
+        )
+        for start, phase, shift, reduce in ((start, 0, 1, 1), (start + 4 * h, 2, 0, 0))
+    ]
+
+
+def _leaf_messages(ring: list[int], leaves: list[int], segments: int, index: int) -> list[Messages]:
+    """Raw sections to their owners during the segment, results back during the next."""
+    h = len(ring)
+    segment, owner, leaf = (axis.ravel() for axis in np.indices((segments, h, len(leaves))))
+    chunk = (index * segments + segment) * h + owner
+    host = np.array(leaves, dtype=np.int64)[leaf]
+    member = np.array(ring)[owner]
+    start = 4 * h * segment
+    common = {"lane": index, "chunk": chunk}
+    return [
+        messages(
+            leave=start + 4 * owner + 1,
+            arrive=start + 4 * h - 1,
+            source=host,
+            destination=member,
+            reduce=1,
+            tie=owner,
+            **common,
+        ),
+        messages(
+            leave=start + 4 * h + 4 * owner + 1,
+            arrive=start + 4 * h + 4 * owner + 4,
+            source=member,
+            destination=host,
+            reduce=0,
+            tie=owner,
+            **common,
+        ),
+    ]

@@ -1,0 +1,93 @@
+"""Trees: AllReduce up and down one tree, Broadcast and Reduce along one; the shape behind the forest.
+
+For small messages the number of messages in a row counts, not bandwidth: a binomial tree needs log2 p of
+them each way where the ring needs 2(p-1).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from r2ccl_core.schedule import Schedule, copied
+from r2ccl_core.schedules.timed import Messages, compile_schedule
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Parent and depth of every rank; the root's parent is -1 and its depth 0."""
+
+    parent: tuple[int, ...]
+    depth: tuple[int, ...]
+
+    @property
+    def height(self) -> int:
+        """Depth of the deepest rank."""
+        return max(self.depth)
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        """Edges of every rank."""
+        return tuple((up >= 0) + self.parent.count(rank) for rank, up in enumerate(self.parent))
+
+
+def binomial(nranks: int, root: int = 0) -> Tree:
+    """The tree in which the ranks that hold the value double with every message time."""
+    parent, depth = [-1] * nranks, [0] * nranks
+    for index in range(1, nranks):
+        above = index & (index - 1)
+        rank = (index + root) % nranks
+        parent[rank] = (above + root) % nranks
+        depth[rank] = index.bit_count()
+    return Tree(tuple(parent), tuple(depth))
+
+
+def path(nranks: int, root: int = 0) -> Tree:
+    """The chain root, root+1, ..., root-1."""
+    ranks = range(nranks)
+    parent = tuple(-1 if rank == root else (rank - 1) % nranks for rank in ranks)
+    return Tree(parent, tuple((rank - root) % nranks for rank in ranks))
+
+
+def all_reduce(nranks: int, *, slices: int = 1) -> Schedule:
+    """Up and down a binomial tree with root 0, ``slices`` chunks one after the other."""
+    if nranks == 1:
+        return copied("tree", "all_reduce")
+    tree = binomial(nranks)
+    messages = Messages.join([up(tree, 0, 0, slices), down(tree, 0, 0, slices)])
+    return compile_schedule("tree", "all_reduce", nranks, slices, 1, messages)
+
+
+def up(tree: Tree, lane: int, first: int, rounds: int) -> Messages:
+    """Chunks ``first ...`` reduced to the root: chunk k leaves depth d at time k + height - d."""
+    turn, child, parent, depth = _edges(tree, rounds)
+    leave = turn + tree.height - depth
+    order = turn * (4 * tree.height + 4) + tree.height - depth
+    return _messages(leave, order, lane, child, parent, first + turn, 1)
+
+
+def down(tree: Tree, lane: int, first: int, rounds: int) -> Messages:
+    """Chunks ``first ...`` from the root to everybody: chunk k reaches depth d at k + height + d."""
+    turn, child, parent, depth = _edges(tree, rounds)
+    leave = turn + tree.height + depth - 1
+    order = turn * (4 * tree.height + 4) + 2 * tree.height + depth
+    return _messages(leave, order, lane, parent, child, first + turn, 0)
+
+
+Ints = np.ndarray
+
+
+def _edges(tree: Tree, rounds: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Every edge in every round, as columns round, child, parent and the child's depth."""
+    child = np.array([rank for rank, parent in enumerate(tree.parent) if parent >= 0], dtype=np.int64)
+    turn = np.repeat(np.arange(rounds), len(child))
+    parent, depth = np.array(tree.parent)[child], np.array(tree.depth)[child]
+    return turn, np.tile(child, rounds), np.tile(parent, rounds), np.tile(depth, rounds)
+
+
+def _messages(
+    leave: Ints, order: Ints, lane: int, source: Ints, destination: Ints, chunk: Ints, reduce: int
+) -> Messages:
+    same = np.ones_like(leave)
+    return Messages(
+        leave, leave + 1, order, lane * same, source, destination, chunk, chunk + 1, reduce * same
+    )

@@ -57,13 +57,18 @@ int64_t DeadlineNs(double timeout_s) { return NowNs() + static_cast<int64_t>(tim
 template <typename Poll>
 Status WaitUntil(Notifier& notifier, double timeout_s, const std::string& what, Poll poll) {
   int64_t deadline_ns = DeadlineNs(timeout_s);
+  int64_t ask_ns = 0;
   while (true) {
     uint64_t seen = notifier.Count();
     bool finished = false;
     Status status = poll(&finished);
     if (!status.ok() || finished) return status;
     if (NowNs() > deadline_ns) return {Code::kTimeout, what + " took longer than " + std::to_string(timeout_s) + " s"};
-    if (!notifier.Wait(seen, std::chrono::milliseconds(20)) && Interrupted()) return {Code::kTimeout, "interrupted"};
+    notifier.Wait(seen, std::chrono::milliseconds(20));
+    if (int64_t now_ns = NowNs(); now_ns >= ask_ns) {
+      if (Interrupted()) return {Code::kTimeout, "interrupted"};
+      ask_ns = now_ns + 100 * kMillisecond;
+    }
   }
 }
 

@@ -7,7 +7,14 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace r2ccl {
+namespace {
+
+constexpr int64_t kAskNs = 100 * kMillisecond;  // between two looks whether the user interrupts
+
+}  // namespace
 
 Executor::Executor(std::vector<std::vector<Step>> lanes, std::vector<std::shared_ptr<SendComm>> senders,
                    std::vector<std::shared_ptr<RecvComm>> receivers, Notifier* notifier)
@@ -23,6 +30,15 @@ Executor::Executor(std::vector<std::vector<Step>> lanes, std::vector<std::shared
 }
 
 Status Executor::Validate(int64_t elements) const {
+  std::vector<const Lane*> sending(senders_.size(), nullptr);
+  std::vector<const Lane*> receiving(receivers_.size(), nullptr);
+  // Lanes run at their own pace, so a connection of two lanes would have no order of messages.
+  auto shared = [](std::vector<const Lane*>& owners, int64_t connection, const Lane& lane) {
+    if (connection < 0) return false;
+    const Lane*& owner = owners[static_cast<size_t>(connection)];
+    if (owner == nullptr) owner = &lane;
+    return owner != &lane;
+  };
   for (const Lane& lane : lanes_) {
     for (size_t i = 0; i < lane.steps.size(); ++i) {
       const Step& step = lane.steps[i];
@@ -33,6 +49,9 @@ Status Executor::Validate(int64_t elements) const {
       if (!peers || !range || !barrier) {
         return {Code::kInvalidArgument,
                 "step " + std::to_string(i) + " names a peer, range or barrier that is not there"};
+      }
+      if (shared(sending, step.send, lane) || shared(receiving, step.recv, lane)) {
+        return {Code::kInvalidArgument, "step " + std::to_string(i) + " uses a connection of another lane"};
       }
     }
   }
@@ -159,6 +178,7 @@ Status Executor::Run(const void* input, void* output, DataType type, ReduceOp op
 }
 
 Status Executor::RunLanes(const std::function<bool()>& interrupted) {
+  int64_t ask_ns = NowNs() + kAskNs;
   while (true) {
     uint64_t seen = notifier_->Count();
     bool progress = false;
@@ -171,9 +191,10 @@ Status Executor::RunLanes(const std::function<bool()>& interrupted) {
       finished = finished && lane.done == lane.steps.size() && lane.sends.empty();
     }
     if (finished) return {};
-    if (progress) continue;
-    if (!notifier_->Wait(seen, std::chrono::milliseconds(100)) && interrupted()) {
-      return {Code::kTimeout, "interrupted"};
+    if (!progress) notifier_->Wait(seen, std::chrono::milliseconds(100));
+    if (int64_t now_ns = NowNs(); now_ns >= ask_ns) {
+      if (interrupted()) return {Code::kTimeout, "interrupted"};
+      ask_ns = now_ns + kAskNs;
     }
   }
 }

@@ -42,7 +42,7 @@ class Executor {
   Executor(std::vector<std::vector<Step>> lanes, std::vector<std::shared_ptr<SendComm>> senders,
            std::vector<std::shared_ptr<RecvComm>> receivers, Notifier* notifier);
 
-  // Refuses steps that name connections or ranges that do not exist.
+  // Refuses steps that name connections or ranges that do not exist, and a connection used by two lanes.
   Status Validate(int64_t elements) const;
 
   // Computes `output` from `input` (`elements` each; the same pointer for in place). Returns when every step

@@ -103,8 +103,8 @@ void FillPattern(const Pattern& pattern, int64_t rank, DataType type, void* data
     EncodeRun(type, modulus, [&](uint32_t k) { return ones ? 1 : 1 + (shift + k) % modulus; }, &runs[shift]);
   }
   for (size_t at = 0; at < count; at += kRun) {
-    auto start = static_cast<uint32_t>(at);
-    uint32_t shift = (start % modulus + Mix((start / kRun) ^ key) % modulus) % modulus;
+    auto block = static_cast<uint32_t>(at / kRun);
+    uint32_t shift = (static_cast<uint32_t>(at % modulus) + Mix(block ^ key) % modulus) % modulus;
     std::memcpy(static_cast<char*>(data) + at * bytes, runs[shift].data(), std::min(kRun, count - at) * bytes);
   }
 }
@@ -118,10 +118,10 @@ size_t CheckPattern(const Pattern& pattern, DataType type, const void* data, siz
   size_t wrong = 0;
   Run run;
   for (size_t at = 0; at < count; at += kRun) {
-    auto start = static_cast<uint32_t>(at);
+    auto block = static_cast<uint32_t>(at / kRun);
     std::array<int64_t, kMaxModulus> results{};
     for (size_t r = 0; r < keys.size(); ++r) {
-      uint32_t shift = start % modulus + Mix((start / kRun) ^ keys[r]) % modulus;
+      uint32_t shift = static_cast<uint32_t>(at % modulus) + Mix(block ^ keys[r]) % modulus;
       for (uint32_t k = 0; k < modulus; ++k) {
         int64_t value = 1 + (shift + k) % modulus;
         results[k] = r == 0 ? value : Combine(pattern.op, results[k], value);

@@ -17,6 +17,8 @@ namespace {
 constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get their turn
 constexpr size_t kScratchBytes = 65536;
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
+constexpr int64_t kQuietNs = 250 * kMillisecond;           // before an end that waits sends a PING
+constexpr int64_t kFailStopStallNs = 2000 * kMillisecond;  // where a false alarm ends the job, patience pays
 
 }  // namespace
 
@@ -124,6 +126,7 @@ void Comm::MarkUp(Path& path) {
   Advance(path, PathEvent::kGreeted);
   path.progress_ns = NowNs();
   path.acked_bytes = 0;
+  path.heard_ns = path.progress_ns;
   path.backoff_ns = 0;
   path.refused = false;
   path.header_bytes = 0;
@@ -156,7 +159,7 @@ void Comm::Cut(Path& path) {
 }
 
 void Comm::TellPeer(const Path& lost, uint32_t epoch) {
-  std::string hint = EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(lost.index), epoch, 0);
+  std::string hint = EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(lost.index), epoch);
   if (environment_->params.mode != 0) {
     if (Path* other = AnyUp()) SendControl(*other, hint);
     return;
@@ -261,6 +264,7 @@ void Comm::Read(Path& path) {
              true);
       return;
     }
+    path.heard = true;
     auto bytes = static_cast<size_t>(received);
     budget -= std::min(budget, bytes);
     size_t body_bytes = std::min(bytes, body_wanted);
@@ -320,19 +324,33 @@ void Comm::OnLink(int ifindex, bool running) {
 void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
   TcpProgress progress;
   if (!ReadProgress(path.fd.get(), &progress)) return;
+  if (path.heard || progress.bytes_acked != path.acked_bytes) path.heard_ns = now_ns;
+  path.heard = false;
   if (progress.unacked_segments == 0 || progress.bytes_acked != path.acked_bytes || was_asleep) {
     path.acked_bytes = progress.bytes_acked;
     path.progress_ns = now_ns;
+    if (progress.unacked_segments == 0) CheckQuiet(path, now_ns);
     return;
   }
-  const Params& params = environment_->params;
-  int64_t limit_ns = params.stall_ms > 0 ? params.stall_ms * kMillisecond
-                                         : std::max(params.stall_min_ms * kMillisecond,
-                                                    4 * (progress.rtt_ns + 4 * progress.rtt_variance_ns));
   int64_t silent_ns = now_ns - path.progress_ns;
-  if (silent_ns > limit_ns) {
+  if (silent_ns > StallLimitNs(progress)) {
     Retire(path, "stalled: no acknowledgement for " + std::to_string(silent_ns / kMillisecond) + " ms", true);
   }
+}
+
+int64_t Comm::StallLimitNs(const TcpProgress& progress) const {
+  const Params& params = environment_->params;
+  if (params.stall_ms > 0) return params.stall_ms * kMillisecond;
+  int64_t shortest_ns = params.mode == 0 ? kFailStopStallNs : params.stall_min_ms * kMillisecond;
+  return std::max(shortest_ns, 4 * (progress.rtt_ns + 4 * progress.rtt_variance_ns));
+}
+
+// A path that loses everything while nothing of ours is under way would never be noticed: an end that waits for
+// data, or for the acknowledgement of data that the peer's kernel has, provokes an answer.
+void Comm::CheckQuiet(Path& path, int64_t now_ns) {
+  if (now_ns - path.heard_ns < kQuietNs || !HasPending() || !AtFrameBoundary(path)) return;
+  path.heard_ns = now_ns;
+  SendControl(path, EncodeControl(FrameType::kPing));
 }
 
 void Comm::CheckGiveUp(int64_t now_ns) {

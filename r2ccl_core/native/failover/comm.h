@@ -109,6 +109,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     // Stall detection.
     uint64_t acked_bytes = 0;
     int64_t progress_ns = 0;
+    bool heard = false;    // something was read since the last tick
+    int64_t heard_ns = 0;  // last sign of life, or last PING
 
     // Opening.
     int64_t deadline_ns = 0;  // of connecting and greeting
@@ -170,6 +172,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   Status TakeHeader(Path& path);
   Status FinishBody(Path& path);
   void CheckStall(Path& path, int64_t now_ns, bool was_asleep);
+  void CheckQuiet(Path& path, int64_t now_ns);
+  int64_t StallLimitNs(const TcpProgress& progress) const;
   void CheckGiveUp(int64_t now_ns);
 
   int64_t last_tick_ns_ = 0;

@@ -19,7 +19,7 @@ RecvComm::RecvComm(Environment* environment, Poller* poller, uint64_t connection
 }
 
 void RefuseStream(int fd) {
-  std::string close = EncodeControl(FrameType::kClose, 0, 0, 0);
+  std::string close = EncodeControl(FrameType::kClose);
   (void)!send(fd, close.data(), close.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -44,7 +44,9 @@ Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote
   incoming_[static_cast<size_t>(index)] = {};
   Register(path, EPOLLIN);
   MarkUp(path);
-  SendControl(path, EncodeControl(FrameType::kHelloAck, static_cast<uint16_t>(index), epoch, 0));
+  const Params& params = environment_->params;
+  SendControl(path, EncodeHelloAck(static_cast<uint16_t>(index), epoch, static_cast<uint64_t>(params.eager_bytes),
+                                   static_cast<uint64_t>(params.eager_messages)));
   SendAck(&path);
   return {};
 }
@@ -84,6 +86,7 @@ Status RecvComm::OnHeader(Path& path) {
       return TakeData(path);
     case FrameType::kPathDown:
     case FrameType::kClose:
+    case FrameType::kPing:
       return {};
     default:
       return {Code::kProtocol, "wire: the sending end sent a frame of the receiving end"};
@@ -181,6 +184,8 @@ Status RecvComm::OnBody(Path& path) {
           paths_[frame.path].state == PathState::kUp) {
         Retire(paths_[frame.path], "peer hint: the other end lost this path", false);
       }
+      return {};
+    case FrameType::kPing:
       return {};
     default:
       peer_closed_ = true;

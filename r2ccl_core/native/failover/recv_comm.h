@@ -67,7 +67,7 @@ class RecvComm final : public Comm {
   bool HasPending() const override;
   void FailRequests() override;
   // The last acknowledgement goes with every CLOSE: another stream's CLOSE may overtake the one that carried it.
-  std::string Farewell() const override { return EncodeState() + EncodeControl(FrameType::kClose, 0, 0, 0); }
+  std::string Farewell() const override { return EncodeState() + EncodeControl(FrameType::kClose); }
 
   Status TakeData(Path& path);
   Status Begin(Message& message, const Frame& frame);

@@ -107,11 +107,9 @@ Status SendComm::Isend(const void* data, uint64_t size, Request** request) {
 }
 
 void SendComm::CutMessages() {
-  const Params& params = environment_->params;
   while (next_cut_ < next_message_) {
     const Message& next = message(next_cut_);
-    bool eager = next.size <= static_cast<uint64_t>(params.eager_bytes) &&
-                 next.number < posted_ + static_cast<uint64_t>(params.eager_messages);
+    bool eager = next.size <= eager_bytes_ && next.number < posted_ + eager_messages_;
     if (next.number >= posted_ && !eager) return;
     for (uint64_t i = 0; i < next.chunks; ++i) {
       uint64_t offset = i * next.chunk_bytes;
@@ -243,6 +241,7 @@ Status SendComm::OnHeader(Path& path) {
     case FrameType::kAck:
     case FrameType::kPathDown:
     case FrameType::kClose:
+    case FrameType::kPing:
       return {};
     default:
       return {Code::kProtocol, "wire: the receiving end sent a frame of the sending end"};
@@ -258,6 +257,8 @@ Status SendComm::OnBody(Path& path) {
       }
       outgoing(path).acknowledged_chunks = 0;
       outgoing(path).tried = true;
+      eager_bytes_ = std::min(frame.a, static_cast<uint64_t>(environment_->params.eager_bytes));
+      eager_messages_ = std::min(frame.b, static_cast<uint64_t>(environment_->params.eager_messages));
       MarkUp(path);
       environment_->notifier.Notify();
       return {};
@@ -275,6 +276,8 @@ Status SendComm::OnBody(Path& path) {
           paths_[frame.path].state == PathState::kUp) {
         Retire(paths_[frame.path], "peer hint: the other end lost this path", false);
       }
+      return {};
+    case FrameType::kPing:
       return {};
     default: {
       Status gone(Code::kPeerLost, "the receiving end closed the connection");

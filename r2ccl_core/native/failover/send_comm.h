@@ -74,7 +74,7 @@ class SendComm final : public Comm {
   bool AtFrameBoundary(const Path& path) const override;
   bool HasPending() const override { return !messages_.empty(); }
   void FailRequests() override;
-  std::string Farewell() const override { return EncodeControl(FrameType::kClose, 0, 0, 0); }
+  std::string Farewell() const override { return EncodeControl(FrameType::kClose); }
 
   void Dial(Path& path, int64_t now_ns);
   void FinishDial(Path& path);
@@ -102,6 +102,9 @@ class SendComm final : public Comm {
   uint64_t next_cut_ = 0;  // first message not yet in the lanes
   uint64_t next_lane_ = 0;
   uint64_t posted_ = 0;  // receives the peer has posted
+  // What may go before its receive is posted: the smaller of both ends' limits, nothing until the peer's is known.
+  uint64_t eager_bytes_ = 0;
+  uint64_t eager_messages_ = 0;
   bool ready_ = false;
 };
 

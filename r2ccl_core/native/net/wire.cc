@@ -56,7 +56,7 @@ Status DecodeFrame(const uint8_t* bytes, Frame* frame) {
                   std::to_string(kWireVersion) + "; install the same release on every host");
   }
   uint8_t type = bytes[5];
-  if (type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kClose)) {
+  if (type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kPing)) {
     return Refuse("unknown frame type " + std::to_string(type));
   }
   frame->type = static_cast<FrameType>(type);
@@ -72,7 +72,8 @@ Status DecodeFrame(const uint8_t* bytes, Frame* frame) {
     case FrameType::kData:
       return CheckData(*frame);
     case FrameType::kHello:
-      if (frame->body_bytes != kSecretBytes || frame->b == 0 || frame->b > kMaxPaths || frame->path >= frame->b) {
+      if (frame->body_bytes != kSecretBytes || frame->epoch == 0 || frame->b == 0 || frame->b > kMaxPaths ||
+          frame->path >= frame->b) {
         return Refuse("malformed hello");
       }
       return {};
@@ -124,13 +125,24 @@ std::string EncodeHello(uint16_t path, uint32_t epoch, uint64_t connection, int 
   return bytes;
 }
 
-std::string EncodeControl(FrameType type, uint16_t path, uint32_t epoch, uint32_t d) {
+std::string EncodeHelloAck(uint16_t path, uint32_t epoch, uint64_t eager_bytes, uint64_t eager_messages) {
+  std::string bytes(kHeaderBytes, '\0');
+  Frame frame;
+  frame.type = FrameType::kHelloAck;
+  frame.path = path;
+  frame.epoch = epoch;
+  frame.a = eager_bytes;
+  frame.b = eager_messages;
+  EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
+  return bytes;
+}
+
+std::string EncodeControl(FrameType type, uint16_t path, uint32_t epoch) {
   std::string bytes(kHeaderBytes, '\0');
   Frame frame;
   frame.type = type;
   frame.path = path;
   frame.epoch = epoch;
-  frame.d = d;
   EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
   return bytes;
 }

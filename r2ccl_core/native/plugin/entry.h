@@ -1,4 +1,6 @@
-// The entries that several versions of the table share, in NCCL's signatures. Every function that touches
+// The entries that several versions of the table share, in NCCL's signatures. What is about device offload or
+// DMA-BUF has no entry: NCCL calls those that are not null whether or not the device announced the ability.
+// Every function that touches
 // the core is wrapped by Guard, so that no exception crosses into NCCL.
 #ifndef R2CCL_PLUGIN_ENTRY_H_
 #define R2CCL_PLUGIN_ENTRY_H_
@@ -50,8 +52,6 @@ inline Result AcceptFrom(void* listen_comm, void** recv_comm, abi::DeviceHandle*
 
 inline Result RegMr(void*, void*, size_t, int type, void** mhandle) { return RegisterMemory(type, mhandle); }
 
-inline Result RegMrDmaBuf(void*, void*, size_t, int, uint64_t, int, void**) { return abi::kInternalError; }
-
 inline Result DeregMr(void*, void*) { return DeregisterMemory(); }
 
 inline Result IsendSized(void* send_comm, void* data, size_t size, int, void*, void** request) {
@@ -91,10 +91,6 @@ inline Result CloseRecvComm(void* comm) {
 inline Result CloseListenComm(void* comm) {
   return Guard([&] { return CloseListen(comm); });
 }
-
-inline Result GetDeviceMr(void*, void*, void**) { return abi::kInternalError; }
-
-inline Result IrecvConsumed(void*, int, void*) { return abi::kInternalError; }
 
 // From version 11 on NCCL initialises once per communicator; the transport is the process's all the same.
 inline Result InitContext(void** context, uint64_t, abi::CommConfig*, abi::Logger logger, abi::ProfilerCallback) {

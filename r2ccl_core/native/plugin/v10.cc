@@ -28,7 +28,7 @@ extern "C" __attribute__((visibility("default"))) const r2ccl::abi::NetV10 ncclN
     .connect = r2ccl::plugin::ConnectV10,
     .accept = entry::AcceptFrom,
     .reg_mr = entry::RegMr,
-    .reg_mr_dma_buf = entry::RegMrDmaBuf,
+    .reg_mr_dma_buf = nullptr,
     .dereg_mr = entry::DeregMr,
     .isend = entry::IsendProfiled,
     .irecv = entry::IrecvProfiled,
@@ -37,7 +37,7 @@ extern "C" __attribute__((visibility("default"))) const r2ccl::abi::NetV10 ncclN
     .close_send = entry::CloseSendComm,
     .close_recv = entry::CloseRecvComm,
     .close_listen = entry::CloseListenComm,
-    .get_device_mr = entry::GetDeviceMr,
-    .irecv_consumed = entry::IrecvConsumed,
+    .get_device_mr = nullptr,
+    .irecv_consumed = nullptr,
     .make_virtual_device = nullptr,
 };

@@ -37,7 +37,7 @@ extern "C" __attribute__((visibility("default"))) const r2ccl::abi::NetV8 ncclNe
     .connect = entry::ConnectTo,
     .accept = entry::AcceptFrom,
     .reg_mr = entry::RegMr,
-    .reg_mr_dma_buf = entry::RegMrDmaBuf,
+    .reg_mr_dma_buf = nullptr,
     .dereg_mr = entry::DeregMr,
     .isend = r2ccl::plugin::IsendV8,
     .irecv = r2ccl::plugin::IrecvV8,
@@ -46,6 +46,6 @@ extern "C" __attribute__((visibility("default"))) const r2ccl::abi::NetV8 ncclNe
     .close_send = entry::CloseSendComm,
     .close_recv = entry::CloseRecvComm,
     .close_listen = entry::CloseListenComm,
-    .get_device_mr = entry::GetDeviceMr,
-    .irecv_consumed = entry::IrecvConsumed,
+    .get_device_mr = nullptr,
+    .irecv_consumed = nullptr,
 };

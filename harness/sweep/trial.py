@@ -1,7 +1,6 @@
 """Runs one trial on a bench. The lifecycle, in order; every wait has a time-out:
 
-    heal      whatever an earlier trial may have left on the fault's host
-    check     every host answers, every NIC is up, its counters can be read
+    check     every host answers, every NIC is up, its counters can be read; if not: heal, check again
     start     one process a rank over the hosts' open sessions; counters are sampled from here on
     prepare   the fault: its healer is armed on the host before anything else can happen
     ready     until every rank is connected; they warm up by themselves
@@ -24,7 +23,7 @@ from signal import SIGKILL
 
 from faults.base import Argv, Effect, Target
 from faults.registry import create
-from harness.errors import HostError
+from harness.errors import HostError, UnhealthyError
 from harness.experiment import FaultModel
 from harness.hosts.base import Host, RemoteProcess, Sample
 from harness.hosts.each import all_results, for_each
@@ -39,6 +38,7 @@ GRACE_S = 2.0
 """How long the other ranks may take to end after the first error."""
 OBSERVE_S = 0.06
 """How long a fault lasts at least, so that several samples show the dead NIC."""
+HEAL_S = 10.0
 KILL_S = 5.0
 SETTLE_S = 0.025
 """From the heal to the last sample, so that a sample shows the NIC up again."""
@@ -122,12 +122,14 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
 
 
 def _make_healthy(run: _Run) -> None:
-    """Heal, then check. Only the fault's own heal commands are run: nothing else of a host is touched."""
-    fault = run.trial.fault
-    if fault is not None and run.attempt > 1:
-        for argv in _commands(fault)[1]:
-            run.bench.host(fault.host).run(argv, timeout_s=10)
-    run.bench.check()
+    """Check; where that fails, heal and check again. Only the experiment's own faults are healed."""
+    try:
+        run.bench.check()
+    except UnhealthyError:
+        for fault in run.bench.experiment.faults:
+            for argv in _commands(fault)[1]:
+                run.bench.host(fault.host).run(argv, timeout_s=HEAL_S)
+        run.bench.check()
 
 
 def _start(run: _Run) -> None:

@@ -1,0 +1,96 @@
+"""The command line: reads arguments, calls one function, turns errors into one line and an exit status.
+
+Nothing heavy is imported here: each command imports what it needs when it runs, so that ``--help`` is quick.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, ParamSpec
+
+import typer
+
+from harness.errors import ExitCode, SweepError
+from r2ccl_core.errors import R2cclError
+
+P = ParamSpec("P")
+
+app = typer.Typer(
+    help="Collectives over NICs that really fail: clusters, faults, sweeps and reports.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SWEEP_EPILOG = """
+\b
+Exit status:
+  0    every trial ended as the experiment expects
+  1    a result is wrong, or a trial ended otherwise than expected
+  2    the input is wrong, or the cluster cannot be made; nothing is left behind
+  3    inconclusive: a trial had no verdict after its retries, or the sweep broke off
+  130  interrupted: finished trials are kept, and the same command resumes
+"""
+
+
+def main() -> None:
+    """The entry point of the `harness` program."""
+    app(prog_name="harness")
+
+
+def reported(command: Callable[P, int]) -> Callable[P, None]:
+    """A command whose result is the exit status and whose errors become one line on stderr."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            status = command(*args, **kwargs)
+        except KeyboardInterrupt:
+            print("interrupted: healed and closed; the same command goes on", file=sys.stderr)
+            status = ExitCode.INTERRUPTED
+        except R2cclError as error:
+            print(error, file=sys.stderr)
+            status = ExitCode.INCONCLUSIVE if isinstance(error, SweepError) else ExitCode.USAGE
+        raise typer.Exit(int(status))
+
+    return run
+
+
+@app.command(epilog=SWEEP_EPILOG)
+@reported
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where run folders are made.")] = Path("runs"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run can go on.")] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, for example sweep.repeats=2."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AXIS=VALUE,...", help="Keep some trials, by system, size, fault or repeat."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print every command on every host.")] = False,
+) -> int:
+    """Run every trial of an experiment, then write rows and a report.
+
+    An interrupted sweep goes on where it was when the same command is given again.
+    """
+    from harness.sweep.command import sweep_command
+
+    return sweep_command(file, out, fresh, settings or [], only or [], dry_run)
+
+
+@app.command()
+@reported
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+) -> int:
+    """Write rows and report of a run again, from its trials."""
+    from harness.publish import publish
+
+    print(publish(run))
+    return ExitCode.OK

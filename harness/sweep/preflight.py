@@ -1,0 +1,42 @@
+"""What an experiment needs of this machine, looked at before anything is touched: one line for each lack."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from faults.registry import create
+from harness.backends.registry import BACKENDS
+from harness.errors import ExperimentError, InvalidExperimentError
+from harness.experiment import Experiment
+
+SYSTEM_PATH = os.pathsep.join(("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"))
+"""Where the hosts of a local cluster look for programs, whatever this shell's PATH is."""
+
+
+def preflight(experiment: Experiment, file: str) -> None:
+    """Raises `InvalidExperimentError` with a line for everything that is missing here."""
+    found = [*_programs(experiment, file), *_python(experiment, file), *_backend(experiment, file)]
+    if found:
+        raise InvalidExperimentError(found)
+
+
+def _programs(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
+    for index, fault in enumerate(experiment.faults):
+        for program in sorted(create(fault.kind, fault.parameters).needs):
+            if shutil.which(program, path=SYSTEM_PATH) is None:
+                remedy = f"needs the program {program!r}, which is not here; install it"
+                yield ExperimentError(file, f"fault[{index}].kind", fault.kind, remedy)
+
+
+def _python(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
+    python = experiment.cluster.python
+    if python is not None and not os.access(Path(python), os.X_OK):
+        yield ExperimentError(file, "cluster.python", python, "no such program; name a Python's path")
+
+
+def _backend(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
+    backend = experiment.workload.backend
+    missing = BACKENDS[backend].missing()
+    if missing is not None:
+        yield ExperimentError(file, "workload.backend", backend, missing)

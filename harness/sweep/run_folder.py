@@ -1,0 +1,171 @@
+"""A run's folder on disk: made, found again by a resuming sweep, filled trial by trial, each file whole.
+
+    run.json  experiment.toml  trials/<attempt id>/{trial.json, nics.parquet, rank<r>.log}
+
+Every file is written under another name and renamed, trial.json last: an attempt that has one is finished,
+whatever killed the harness. `.lock` is held while a sweep writes here; it dies with its process.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.errors import SweepError
+from harness.hosts.base import Sample
+from harness.sweep.record import SCHEMA
+
+
+class RunFolder:
+    """One run. `runs` below is the folder that holds all of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.trials = path / "trials"
+
+    @classmethod
+    def create(
+        cls, runs: Path, run: Mapping[str, Any], toml: str, now: datetime | None = None
+    ) -> "RunFolder":
+        """A new folder for the run that `run` (the content of run.json) describes."""
+        stamp = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
+        name = f"{run['experiment']['name']}-{stamp}"
+        path = next(p for p in _candidates(runs / name) if _made(p))
+        folder = cls(path)
+        folder.trials.mkdir()
+        write_whole(path / "experiment.toml", toml)
+        folder.write_run(run)
+        return folder
+
+    @classmethod
+    def unfinished(cls, runs: Path, name: str, identity: str) -> "RunFolder | None":
+        """The newest unfinished run of the same experiment that no other sweep is writing."""
+        for path in sorted(runs.glob(f"{name}-*"), reverse=True):
+            folder = cls(path)
+            run = folder.run() or {}
+            if (
+                run.get("finished") is None
+                and run.get("tags", {}).get("identity") == identity
+                and folder.is_free()
+            ):
+                return folder
+        return None
+
+    def run(self) -> dict[str, Any] | None:
+        """run.json; None where it is missing, broken or of another schema."""
+        return _json(self.path / "run.json")
+
+    def write_run(self, run: Mapping[str, Any]) -> None:
+        """Writes run.json."""
+        write_whole(self.path / "run.json", json.dumps(run, indent=2) + "\n")
+
+    def add_provenance(self, more: Mapping[str, Any]) -> None:
+        """Adds to the run's provenance what became known only now."""
+        run = self.run() or {}
+        self.write_run(run | {"provenance": dict(run.get("provenance", {})) | dict(more)})
+
+    def discard(self) -> None:
+        """Removes the folder and all that it holds."""
+        shutil.rmtree(self.path)
+
+    def finish(self) -> None:
+        """Marks the run as finished: the same command will start a new one."""
+        self.write_run((self.run() or {}) | {"finished": utc_now()})
+
+    def records(self) -> list[dict[str, Any]]:
+        """The trial.json of every finished attempt, in the order of their ids."""
+        found = (_json(path) for path in sorted(self.trials.glob("*/trial.json")))
+        return [record for record in found if record is not None]
+
+    def write_trial(
+        self,
+        record: Mapping[str, Any],
+        samples: Mapping[str, Sequence[Sample]],
+        logs: Sequence[Sequence[str]],
+    ) -> None:
+        """Adds one finished attempt; what an interrupted one left under its name is replaced."""
+        place = self.trials / str(record["trial_id"])
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        for rank, lines in enumerate(logs):
+            write_whole(place / f"rank{rank}.log", "".join(f"{line}\n" for line in lines))
+        _write_samples(place / "nics.parquet", samples)
+        write_whole(place / "trial.json", json.dumps(record, indent=1) + "\n")
+
+    def is_free(self) -> bool:
+        """No living sweep writes here."""
+        try:
+            with self.locked():
+                return True
+        except SweepError:
+            return False
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for one sweep; raises `SweepError` if another one has it."""
+        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise SweepError(f"{self.path}: another sweep is writing here; wait for it") from None
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def utc_now() -> str:
+    """Now, as run.json has it: ``2025-01-31T12:34:56Z``."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes `path` so that it is there with all of `text` or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def _write_samples(path: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
+    # Not at the top: it takes a tenth of a second, which a command that only reads folders need not wait.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        (s.t_ns, host, s.nic, s.rx_bytes, s.tx_bytes, s.up) for host, taken in samples.items() for s in taken
+    ]
+    columns = list(zip(*rows, strict=True)) or [()] * 6
+    names = ("t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up")
+    types = (pa.int64(), pa.string(), pa.string(), pa.int64(), pa.int64(), pa.bool_())
+    table = pa.table({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)})
+    part = path.with_name(f".{path.name}.part")
+    pq.write_table(table.replace_schema_metadata({"schema": str(SCHEMA)}), part)
+    part.replace(path)
+
+
+def _candidates(path: Path) -> Iterator[Path]:
+    """`path`, then with a number: two runs may begin within one second."""
+    yield path
+    for number in range(2, 1000):
+        yield path.with_name(f"{path.name}-{number}")
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) and value.get("schema") == SCHEMA else None

@@ -1,0 +1,140 @@
+"""A sweep from experiment to report: the cluster comes up once, every trial runs on it, each leaves a row.
+
+open      the newest unfinished run of the same experiment, or a new folder
+up        the cluster; it stays up to the end
+trials    run, judge, write; an inconclusive one is tried again, up to `retries` times
+down      the cluster, whatever happened
+publish   rows and report from all finished trials, after an interrupt too
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.backends.registry import BACKENDS
+from harness.cluster.base import Cluster
+from harness.errors import ExitCode, HarnessError, HostError, SweepError, UnreachableError
+from harness.experiment import Experiment, identity
+from harness.sweep.bench import Bench
+from harness.sweep.plan import Only, Trial
+from harness.sweep.progress import SweepProgress
+from harness.sweep.record import SCHEMA, lost_record, record_of
+from harness.sweep.run_folder import RunFolder, utc_now
+from harness.sweep.summary import Record, exit_code, last_attempts, next_attempt
+from harness.sweep.trial import run_trial
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one sweep is to do. `trials` are those that `only` keeps of the experiment's plan."""
+
+    experiment: Experiment
+    toml: str
+    trials: Sequence[Trial]
+    runs: Path
+    only: Only = field(default_factory=dict)
+    fresh: bool = False
+    """Begin a new folder even where an unfinished run could go on."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> str:
+        """Equal for two requests that may share a run folder."""
+        return identity(self.experiment, {axis: list(values) for axis, values in self.only.items()})
+
+
+def open_folder(request: Request) -> tuple[RunFolder, bool]:
+    """The folder to write to, and whether an interrupted run goes on in it."""
+    name = request.experiment.name
+    found = None if request.fresh else RunFolder.unfinished(request.runs, name, request.identity)
+    if found is not None:
+        return found, True
+    run = {
+        "schema": SCHEMA,
+        "experiment": request.experiment.resolved(),
+        "provenance": dict(request.provenance),
+        "started": utc_now(),
+        "finished": None,
+        "tags": {"identity": request.identity, "only": {k: list(v) for k, v in request.only.items()}},
+    }
+    return RunFolder.create(request.runs, run, request.toml), False
+
+
+def run_sweep(
+    request: Request,
+    folder: RunFolder,
+    make_cluster: Callable[[], Cluster],
+    publish: Callable[[Path], object],
+    progress: SweepProgress,
+) -> ExitCode:
+    """Runs what is left to run in `folder`, then publishes all that it holds.
+
+    Raises what the cluster raises while it comes up, and `SweepError` for what breaks later. An interrupt
+    or an error takes the cluster down and publishes the trials finished so far; a new folder in which none
+    finished is removed.
+    """
+    with folder.locked():
+        try:
+            _run_pending(request, folder, make_cluster, progress)
+            folder.finish()
+        finally:
+            progress.end()
+            if folder.records():
+                publish(folder.path)
+            else:
+                folder.discard()
+        wanted = {trial.trial_id for trial in request.trials}
+        return exit_code(r for trial, r in last_attempts(folder.records()).items() if trial in wanted)
+
+
+def _run_pending(
+    request: Request, folder: RunFolder, make_cluster: Callable[[], Cluster], progress: SweepProgress
+) -> None:
+    experiment = request.experiment
+    records = last_attempts(folder.records())
+    pending = [t for t in request.trials if next_attempt(t, records, experiment.sweep.retries) is not None]
+    progress.begin(len(request.trials), len(request.trials) - len(pending))
+    if not pending:
+        return
+    progress.note(f"bringing up {experiment.cluster.hosts} hosts with {experiment.cluster.nics} NICs each")
+    with make_cluster() as cluster:
+        try:
+            folder.add_provenance({"cluster": cluster.describe()})
+            bench = Bench(experiment, cluster.hosts, BACKENDS[experiment.workload.backend])
+            bench.measure_clocks()
+            for trial in pending:
+                _run_to_a_verdict(bench, folder, trial, records, progress)
+        except HarnessError as error:
+            raise SweepError(str(error)) from error
+
+
+def _run_to_a_verdict(
+    bench: Bench, folder: RunFolder, trial: Trial, records: dict[str, Record], progress: SweepProgress
+) -> None:
+    """Attempts `trial` until something can be said about it, or its retries are used up."""
+    retries = bench.experiment.sweep.retries
+    while (attempt := next_attempt(trial, records, retries)) is not None:
+        began_s = time.monotonic()
+        progress.trial(trial, attempt)
+        record = _attempt(bench, folder, trial, attempt)
+        records[trial.trial_id] = record
+        final = next_attempt(trial, records, retries) is None
+        progress.ended(record, time.monotonic() - began_s, final)
+
+
+def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> Record:
+    """One attempt, written to the folder. A host that answers wrongly costs the attempt, not the sweep."""
+    workload = bench.experiment.workload
+    try:
+        outcome = run_trial(bench, trial, attempt)
+    except UnreachableError:
+        raise
+    except HostError as error:
+        record = lost_record(trial, attempt, workload, str(error))
+        folder.write_trial(record, {}, [])
+        return record
+    record = record_of(outcome, workload)
+    folder.write_trial(record, outcome.samples, [r.log for r in outcome.facts.ranks])
+    return record

@@ -1,0 +1,85 @@
+"""Run folders: whole files, resuming only what is unfinished, the same and free."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from harness.errors import SweepError
+from harness.hosts.base import Sample
+from harness.sweep.run_folder import RunFolder
+
+NOW = datetime(2025, 1, 31, 12, 0, 0, tzinfo=UTC)
+RUN: dict[str, Any] = {
+    "schema": 1,
+    "experiment": {"name": "e"},
+    "provenance": {"commit": "c"},
+    "started": "s",
+    "finished": None,
+    "tags": {"identity": "x"},
+}
+
+
+def test_two_runs_of_one_second_have_two_folders(tmp_path: Path) -> None:
+    made = [RunFolder.create(tmp_path, RUN, "name = 'e'", NOW).path.name for _ in range(2)]
+    assert made == ["e-20250131-120000", "e-20250131-120000-2"]
+    assert (tmp_path / made[0] / "experiment.toml").read_text() == "name = 'e'"
+
+
+def test_the_newest_unfinished_run_of_the_same_experiment_goes_on(tmp_path: Path) -> None:
+    older, newer = (RunFolder.create(tmp_path, RUN, "", NOW.replace(day=day)) for day in (1, 2))
+    RunFolder.create(tmp_path, RUN | {"tags": {"identity": "y"}}, "", NOW.replace(day=3))
+    assert found(tmp_path) == newer.path
+    with newer.locked():
+        assert found(tmp_path) == older.path
+    newer.finish()
+    assert found(tmp_path) == older.path
+    older.finish()
+    assert found(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema": 2}'])
+def test_a_folder_without_a_readable_run_is_left_alone(tmp_path: Path, text: str) -> None:
+    folder = RunFolder.create(tmp_path, RUN, "", NOW)
+    (folder.path / "run.json").write_text(text)
+    assert found(tmp_path) is None
+
+
+def test_one_sweep_at_a_time(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, RUN, "", NOW)
+    with folder.locked(), pytest.raises(SweepError, match="another sweep"), folder.locked():
+        pass
+    assert folder.is_free()
+
+
+def test_a_trial_is_finished_when_its_json_is_there(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, RUN, "", NOW)
+    torn = folder.trials / "t-r0"
+    torn.mkdir()
+    (torn / ".trial.json.part").write_text("{")
+    (torn / "rank7.log").write_text("old")
+    assert folder.records() == []
+    record = {"schema": 1, "trial_id": "t-r0"}
+    folder.write_trial(record, {"host0": [Sample(5, "eth0", 1, 2, True)]}, [["a", "b"], []])
+    assert folder.records() == [record]
+    assert sorted(p.name for p in torn.iterdir()) == ["nics.parquet", "rank0.log", "rank1.log", "trial.json"]
+    assert (torn / "rank0.log").read_text() == "a\nb\n"
+    rows = pq.read_table(torn / "nics.parquet").to_pylist()
+    assert rows == [{"t_ns": 5, "host": "host0", "nic": "eth0", "rx_bytes": 1, "tx_bytes": 2, "up": True}]
+
+
+def test_provenance_grows(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, RUN, "", NOW)
+    folder.add_provenance({"cluster": {"hosts": 3}})
+    assert json.loads((folder.path / "run.json").read_text())["provenance"] == {
+        "commit": "c",
+        "cluster": {"hosts": 3},
+    }
+
+
+def found(runs: Path) -> Path | None:
+    folder = RunFolder.unfinished(runs, "e", "x")
+    return folder.path if folder else None

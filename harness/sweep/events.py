@@ -89,6 +89,7 @@ class EventLog:
         self.ranks = [RankRecord(rank, offset_ns) for rank, offset_ns in enumerate(offsets_ns)]
         self.last_event_s = time.monotonic()
         self._changed = threading.Condition()
+        self._closed = False
 
     def feed(self, rank: int, stream: str, line: str) -> None:
         """One line of one rank; called on reader threads."""
@@ -103,8 +104,14 @@ class EventLog:
     def ended(self, rank: int, returncode: int) -> None:
         """The process of `rank` has ended."""
         with self._changed:
-            self.ranks[rank].returncode = returncode
-            self._changed.notify_all()
+            if not self._closed:
+                self.ranks[rank].returncode = returncode
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Records no further ends: from now on processes end because they are killed."""
+        with self._changed:
+            self._closed = True
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Waits until `condition()` holds, looked at after each event; False if it did not in time."""

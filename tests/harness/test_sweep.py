@@ -1,0 +1,143 @@
+"""Whole sweeps with real processes and no network: the noop backend on this machine's noop hosts."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cluster.base import Cluster
+from harness.cluster.noop import NoopCluster
+from harness.errors import ExitCode, SweepError
+from harness.experiment_file import read
+from harness.sweep.plan import Trial, parse_only, plan, select
+from harness.sweep.progress import SilentProgress
+from harness.sweep.run_folder import RunFolder
+from harness.sweep.sweep import Request, open_folder, run_sweep
+
+EXPERIMENT: dict[str, Any] = {
+    "name": "tiny",
+    "cluster": {"kind": "noop", "hosts": 2, "nics": 1, "rate": "1 Gbit/s"},
+    "workload": {"backend": "noop", "sizes": ["2MiB"], "iterations": 4},
+    "system": [{"name": "a", "mode": 2}, {"name": "b", "mode": 1}],
+    "fault": [{"kind": "noop", "host": "host1", "nic": "eth0", "at_iteration": 1}],
+    "sweep": {"retries": 1, "order": "listed", "limits": {"ready": "10 s", "iteration": "5 s"}},
+}
+
+
+class Recording(SilentProgress):
+    """Remembers what ran; stops like Ctrl-C before the trial named `stop_at`."""
+
+    def __init__(self, stop_at: str | None = None) -> None:
+        self.ran: list[str] = []
+        self.stop_at = stop_at
+
+    def trial(self, trial: Trial, attempt: int) -> None:
+        if trial.trial_id == self.stop_at:
+            raise KeyboardInterrupt
+        self.ran.append(trial.trial_id)
+
+
+class Bench:
+    """One experiment with its runs folder and what was published."""
+
+    def __init__(self, runs: Path, only: str = "", **tables: Mapping[str, Any]) -> None:
+        document = EXPERIMENT | {
+            name: [more] if name == "fault" else {**EXPERIMENT[name], **more} for name, more in tables.items()
+        }
+        experiment, kept = read(document, "tiny.toml"), parse_only(only)
+        self.request = Request(experiment, "", select(plan(experiment), kept), runs, kept)
+        self.published: list[Path] = []
+        self.folder: RunFolder | None = None
+
+    def sweep(self, progress: SilentProgress) -> ExitCode:
+        self.folder, _ = open_folder(self.request)
+        return run_sweep(self.request, self.folder, self.cluster, self.published.append, progress)
+
+    def cluster(self) -> Cluster:
+        return NoopCluster(self.request.experiment.cluster.spec())
+
+    def records(self) -> list[dict[str, Any]]:
+        assert self.folder is not None
+        return self.folder.records()
+
+
+def test_a_sweep_runs_every_trial_and_publishes(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    assert bench.sweep(Recording()) is ExitCode.OK
+    assert [r["status"] for r in bench.records()] == ["ok", "ok"]
+    assert bench.folder is not None
+    assert bench.published == [bench.folder.path]
+    first = bench.records()[0]
+    assert {i["phase"] for i in first["iterations"]} == {"warmup", "before", "hit", "after"}
+    assert first["evidence"]["struck_iteration"] == 1
+    run = bench.folder.run() or {}
+    assert run["finished"] is not None
+    assert run["provenance"]["cluster"]["kind"] == "noop"
+
+
+def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        bench.sweep(Recording(stop_at="b-2MiB-noop-r0"))
+    first = bench.folder
+    assert first is not None
+    assert bench.published == [first.path]
+    again = Recording()
+    assert bench.sweep(again) is ExitCode.OK
+    assert again.ran == ["b-2MiB-noop-r0"]
+    assert bench.folder is not None
+    assert bench.folder.path == first.path
+    assert len(bench.records()) == 2
+
+
+def test_a_finished_run_or_another_selection_starts_anew(tmp_path: Path) -> None:
+    whole, part = Bench(tmp_path), Bench(tmp_path, only="system=a")
+    for bench in (whole, part, whole):
+        assert bench.sweep(Recording()) is ExitCode.OK
+    assert len(list(tmp_path.iterdir())) == 3
+    assert len(part.records()) == 1
+
+
+def test_an_interrupt_before_the_first_verdict_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Bench(tmp_path).sweep(Recording(stop_at="a-2MiB-noop-r0"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_that_cannot_run_is_a_failed_trial(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, only="system=a", cluster={"python": "/bin/false"})
+    assert bench.sweep(Recording()) is ExitCode.WRONG
+    (record,) = bench.records()
+    assert (record["status"], record["expected"]) == ("failed", False)
+    assert "ended early with exit status 1" in record["reason"]
+
+
+def test_a_hang_becomes_a_failed_trial_with_a_reason(tmp_path: Path) -> None:
+    quiet = tmp_path / "quiet"
+    quiet.write_text("#!/bin/sh\nexec sleep 60\n")
+    quiet.chmod(0o755)
+    limits = {"limits": {"ready": "200 ms", "iteration": "200 ms"}}
+    bench = Bench(tmp_path / "runs", only="system=a", cluster={"python": str(quiet)}, sweep=limits)
+    assert bench.sweep(Recording()) is ExitCode.WRONG
+    (record,) = bench.records()
+    assert record["reason"] == "rank 0, 1 not ready after 0.2 s (before the fault)"
+
+
+def test_a_fault_that_misses_is_tried_again_and_every_attempt_is_kept(tmp_path: Path) -> None:
+    too_late = {"kind": "noop", "host": "host1", "nic": "eth0", "at_time": "1 h"}
+    bench = Bench(tmp_path, only="system=a", fault=too_late)
+    assert bench.sweep(Recording()) is ExitCode.INCONCLUSIVE
+    assert [r["trial_id"] for r in bench.records()] == ["a-2MiB-noop-r0", "a-2MiB-noop-r0-a2"]
+    assert {r["reason"] for r in bench.records()} == {"the fault was never injected"}
+
+
+def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    folder, _ = open_folder(bench.request)
+    with folder.locked():
+        other, resumed = open_folder(bench.request)
+        assert not resumed
+        assert other.path != folder.path
+        with pytest.raises(SweepError):
+            run_sweep(bench.request, folder, bench.cluster, bench.published.append, SilentProgress())

@@ -287,6 +287,17 @@ NB_MODULE(_native, module) {
       .def("close", &Net::Shutdown, nb::call_guard<nb::gil_scoped_release>());
   module.def("open_net", &MakeNet, "mode"_a, "nics"_a, "options"_a = std::map<std::string, std::string>());
 
+  module.def(
+      "discover_nics",
+      [](const std::string& filter) {
+        std::vector<Nic> nics;
+        Check(DiscoverNics(filter, &nics));
+        std::vector<std::pair<std::string, std::string>> found;
+        for (const Nic& nic : nics) found.emplace_back(nic.name, ToString(nic.address));
+        return found;
+      },
+      "filter"_a, "(name, IPv4 address) of the NICs that a filter in NCCL_SOCKET_IFNAME's form selects.");
+
   nb::class_<PyListener>(module, "Listener")
       .def_prop_ro("handle",
                    [](PyListener& listener) {

@@ -1,0 +1,1 @@
+"""The measuring program: nccl-tests' flags and columns over this project's own runtime."""

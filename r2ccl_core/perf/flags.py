@@ -1,0 +1,136 @@
+"""The command line: nccl-tests' letters with nccl-tests' meanings, and what a harness needs besides."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from r2ccl_core.communicator import DTYPES, OPS
+from r2ccl_core.errors import UsageError
+from r2ccl_core.units import parse_size
+
+ALIASES = {"float": "float32", "double": "float64", "half": "float16", "int": "int32"}
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What to measure."""
+
+    collective: str
+    sizes: tuple[int, ...]
+    iters: int
+    warmup: int
+    check: int
+    dtype: str
+    op: str
+    cycles: int
+    timeout_s: float
+    places: tuple[str, ...]
+    seed: int
+    average: int
+    json_path: Path | None
+    stream: bool
+    stdin_watch: bool
+    corrupt: tuple[int, int] | None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
+
+
+def parse_flags(argv: Sequence[str]) -> Flags:
+    """`argv` (without the program) as `Flags`; `UsageError` with one line for anything wrong."""
+    given = _parser().parse_args(argv)
+    begin, end = parse_size(given.minbytes), parse_size(given.maxbytes or given.minbytes)
+    sizes = _sizes(begin, end, given.stepfactor, parse_size(given.stepbytes) if given.stepbytes else None)
+    return Flags(
+        collective=given.collective,
+        sizes=sizes,
+        iters=_at_least(given.iters, 1, "-n"),
+        warmup=_at_least(given.warmup_iters, 0, "-w"),
+        check=_at_least(given.check, 0, "-c"),
+        dtype=ALIASES.get(given.datatype, given.datatype),
+        op=given.op,
+        cycles=_at_least(given.run_cycles, 0, "-N"),
+        timeout_s=float(_at_least(given.timeout, 0, "-T")),
+        places=("out", "in") if given.place == "both" else (given.place,),
+        seed=given.seed,
+        average=given.average,
+        json_path=given.output_file,
+        stream=given.stream,
+        stdin_watch=given.stdin_watch,
+        corrupt=_corrupt(given.corrupt),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="r2ccl-perf",
+        description="Measures a collective, one process per rank. Rank, number of ranks and rendezvous come from "
+        "R2CC_RANK, R2CC_SIZE and R2CC_ROOT=host:port (or OMPI_COMM_WORLD_RANK and _SIZE).",
+        epilog="Exit codes: 0 ok, 1 wrong elements, 2 usage, 3 a peer or the transport was lost.",
+    )
+    add = parser.add_argument
+    add("collective", choices=["all_reduce"], help="what to measure")
+    add("-b", "--minbytes", default="32M", help="smallest size (default 32M)")
+    add("-e", "--maxbytes", help="largest size (default: the smallest)")
+    add("-i", "--stepbytes", help="add this from size to size")
+    add("-f", "--stepfactor", type=float, default=2.0, help="multiply by this from size to size (default 2)")
+    add("-n", "--iters", type=int, default=20, help="timed iterations per size (default 20)")
+    add("-w", "--warmup_iters", type=int, default=1, help="untimed iterations before them (default 1)")
+    add(
+        "-c",
+        "--check",
+        type=int,
+        default=1,
+        help="check every element of every c-th iteration, 0 never (default 1)",
+    )
+    add("-d", "--datatype", default="float32", choices=[*DTYPES, *ALIASES], help="default float32")
+    add("-o", "--op", default="sum", choices=OPS, help="default sum")
+    add("-N", "--run_cycles", type=int, default=1, help="go over all sizes this often, 0 forever (default 1)")
+    add("-T", "--timeout", type=int, default=0, help="end after so many seconds, 0 never (default 0)")
+    add("-a", "--average", type=int, default=3, choices=[0, 1, 2, 3], help="time over ranks: 0 rank 0, 1 mean, "
+        "2 min, 3 max (default 3: a collective ends when its last rank does)")  # fmt: skip
+    add("-J", "--output_file", type=Path, help="also write the results to this file as JSON")
+    add(
+        "--place", default="both", choices=["out", "in", "both"], help="out of place, in place (default both)"
+    )
+    add("--seed", type=int, default=0, help="varies the data (default 0)")
+    add(
+        "--corrupt",
+        metavar="RANK:ITER",
+        help="negative control: that rank spoils one element of that iteration",
+    )
+    add("--stream", action="store_true", help="one JSON event a line instead of the table")
+    add("--stdin-watch", action="store_true", help="end when standard input does")
+    return parser
+
+
+def _sizes(begin: int, end: int, factor: float, step: int | None) -> tuple[int, ...]:
+    if end < begin:
+        raise UsageError(f"-e {end} is below -b {begin}")
+    if step is not None:
+        return tuple(range(begin, end + 1, _at_least(step, 1, "-i")))
+    if factor <= 1:
+        raise UsageError(f"-f {factor:g}: a factor above 1 is needed")
+    sizes = [begin]
+    while begin > 0 and (following := int(sizes[-1] * factor)) <= end:
+        sizes.append(max(following, sizes[-1] + 1))
+    return tuple(sizes)
+
+
+def _at_least(value: int, low: int, flag: str) -> int:
+    if value < low:
+        raise UsageError(f"{flag} {value}: give {low} or more")
+    return value
+
+
+def _corrupt(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    rank, colon, iteration = text.partition(":")
+    if not colon or not rank.isdigit() or not iteration.isdigit():
+        raise UsageError(f"--corrupt {text}: write it as RANK:ITER, such as 1:3")
+    return int(rank), int(iteration)

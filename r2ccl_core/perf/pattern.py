@@ -1,0 +1,44 @@
+"""The test data, its exact result, and the check, in NumPy: the definition that the native form is held to.
+
+Element ``i`` of rank ``r`` at iteration ``t`` is ``1 + (i + offset) mod m`` with
+``offset = mix(b ^ mix(r*0x9e3779b9 + t*0x85ebca6b + seed))`` and ``b = i >> 6``, all modulo 2^32: every run of 64
+elements of every rank is shifted at random, so a chunk in the wrong place, from another iteration, or reduced
+twice shows itself. ``m`` is 4 (less when ``ranks * m`` would leave the integers that bfloat16 holds exactly); for
+prod it is 2, and ranks beyond the sixth hold 1.
+"""
+
+import numpy as np
+
+_U32 = np.uint32
+_PROD_RANKS = 6
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    x = (x ^ (x >> _U32(16))) * _U32(0x7FEB352D)
+    x = (x ^ (x >> _U32(15))) * _U32(0x846CA68B)
+    mixed: np.ndarray = x ^ (x >> _U32(16))
+    return mixed
+
+
+def _modulus(ranks: int, op: str) -> int:
+    return 2 if op == "prod" else max(1, min(4, 256 // ranks))
+
+
+def values(count: int, rank: int, ranks: int, iteration: int, seed: int, op: str) -> np.ndarray:
+    """What `rank` brings, as int64."""
+    if op == "prod" and rank >= _PROD_RANKS:
+        return np.ones(count, dtype=np.int64)
+    key = (rank * 0x9E3779B9 + iteration * 0x85EBCA6B + seed) & 0xFFFFFFFF
+    element = np.arange(count, dtype=np.uint32)
+    offset = _mix((element >> _U32(6)) ^ _mix(np.array([key], dtype=np.uint32)))
+    modulus = _modulus(ranks, op)
+    return 1 + (element.astype(np.int64) % modulus + offset.astype(np.int64) % modulus) % modulus
+
+
+def result(count: int, ranks: int, iteration: int, seed: int, op: str) -> np.ndarray:
+    """What every rank must end with, as int64."""
+    combine = {"sum": np.add, "min": np.minimum, "max": np.maximum, "prod": np.multiply}[op]
+    total = values(count, 0, ranks, iteration, seed, op)
+    for rank in range(1, ranks):
+        total = combine(total, values(count, rank, ranks, iteration, seed, op))
+    return total

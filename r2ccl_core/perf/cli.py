@@ -91,9 +91,7 @@ def _show_line(flags: Flags, ranks: int, results: list[Result]) -> None:
         print(table.line(size, count, flags.dtype, flags.op, ranks, places), flush=True)
 
 
-def _fail(
-    error: R2cclError, events: Events, rank: int, iteration: int | None, core: dict[str, object]
-) -> int:
+def _fail(error: R2cclError, events: Events, rank: int, iteration: int | None, core: dict[str, object]) -> int:
     print(f"rank {rank}: {error}", file=sys.stderr, flush=True)
     events.emit("error", message=str(error), iteration=iteration, core=core or None)
     return USAGE if isinstance(error, UsageError) else LOST

@@ -94,9 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-a", "--average", type=int, default=3, choices=[0, 1, 2, 3], help="time over ranks: 0 rank 0, 1 mean, "
         "2 min, 3 max (default 3: a collective ends when its last rank does)")  # fmt: skip
     add("-J", "--output_file", type=Path, help="also write the results to this file as JSON")
-    add(
-        "--place", default="both", choices=["out", "in", "both"], help="out of place, in place (default both)"
-    )
+    add("--place", default="both", choices=["out", "in", "both"], help="out of place, in place (default both)")
     add("--seed", type=int, default=0, help="varies the data (default 0)")
     add(
         "--corrupt",

@@ -82,9 +82,7 @@ class Measurement:
         self.iteration = iteration
         check = flags.check > 0 and iteration % flags.check == 0
         if check:
-            self._native.pattern_fill(
-                _raw(send), flags.dtype, comm.rank, comm.size, iteration, flags.seed, op
-            )
+            self._native.pattern_fill(_raw(send), flags.dtype, comm.rank, comm.size, iteration, flags.seed, op)
             if place == "out":
                 recv.view(np.uint8)[:] = 0xFF  # what an earlier iteration left must not pass for a result
         comm.barrier()

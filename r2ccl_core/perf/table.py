@@ -36,10 +36,12 @@ def bus_factor(ranks: int) -> float:
     return 2 * (ranks - 1) / ranks if ranks > 1 else 1.0
 
 
+_COLUMNS = "    time   algbw   busbw  #wrong"
+_UNITS = "    (us)  (GB/s)  (GB/s)        "
 HEADER = (
-    "#                                                              out-of-place                       in-place\n"
-    "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
-    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)"
+    f"#{'':>55}{'out-of-place':>22}{'in-place':>31}\n"
+    f"#{'size':>11}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}{_COLUMNS}{_COLUMNS}\n"
+    f"#{'(B)':>11}  {'(elements)':>12}{'':>26}{_UNITS}{_UNITS}".rstrip()
 )
 
 
@@ -51,10 +53,10 @@ def line(size: int, count: int, dtype: str, op: str, ranks: int, results: Mappin
 
 def _columns(result: Result | None, ranks: int) -> str:
     if result is None:
-        return " " * 33
+        return " " * len(_COLUMNS)
     wrong = "N/A" if result.wrong is None else str(result.wrong)
     time_us = f"{result.time_s * 1e6:.1f}" if result.time_s < 0.1 else f"{result.time_s * 1e6:.0f}"
-    return f"  {time_us:>7}  {result.algbw():>6.2f}  {result.busbw(ranks):>6.2f}  {wrong:>5}"
+    return f"{time_us:>8}  {result.algbw():>6.3f}  {result.busbw(ranks):>6.3f}  {wrong:>6}"
 
 
 def summary(results: Sequence[Result], ranks: int) -> str:

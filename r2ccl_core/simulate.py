@@ -6,11 +6,11 @@ results. The schedule that runs here is the very one that the runtime executes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 
 import numpy as np
 import numpy.typing as npt
 
+from r2ccl_core import native
 from r2ccl_core.errors import ScheduleError
 from r2ccl_core.schedule import STEP, Schedule, chunk_offsets
 from r2ccl_core.topology import Topology
@@ -83,7 +83,7 @@ def simulate(
     lane_begin = np.cumsum([0, *map(len, lanes)], dtype=np.int64)
     flat = np.concatenate(lanes) if lanes else np.zeros(0, dtype=STEP)
     ends = np.zeros(len(flat) if steps else 0)
-    seconds, stalled, table = import_module("r2ccl_core._native").simulate(
+    seconds, stalled, table = native.load().simulate(
         nhosts=topology.nhosts,
         host_of_rank=np.array(topology.host_of_rank, dtype=np.int32),
         nlanes=schedule.nlanes,

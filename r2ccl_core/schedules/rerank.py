@@ -1,0 +1,60 @@
+"""Re-ranking: an order of the ring in which neighbours share rails.
+
+Where a NIC reaches only NICs of its own rail, two neighbours in the ring that lost different rails have few
+rails in common, and the ring runs at the rate of that edge. A host that owns both rail sets, put between
+them, lifts the edge (after arXiv 2512.25059; the procedure is a reconstruction).
+"""
+
+from r2ccl_core.schedule import Schedule, relabelled
+from r2ccl_core.schedules import ring
+from r2ccl_core.topology import Topology
+
+
+def ring_order(topology: Topology) -> tuple[int, ...]:
+    """Hosts in an order whose weakest edge is no weaker than that of 0, 1, 2, ...
+
+    Repeatedly takes the weakest edge (i, j) that is below what i and j could each do, and moves between them
+    the host that lifts the ring's sorted edge rates most; stops when no move lifts them.
+    """
+    order = list(range(topology.nhosts))
+    while (better := _better(topology, order)) is not None:
+        order = better
+    return tuple(order)
+
+
+def ring_rate_bytes_s(topology: Topology, order: tuple[int, ...]) -> float:
+    """What the ring in this order carries: its weakest edge."""
+    return _edges(topology, list(order))[0]
+
+
+def all_reduce(topology: Topology, *, slices: int = 1, lanes: int = 1) -> Schedule:
+    """The ring AllReduce over hosts in `ring_order`."""
+    plain = ring.all_reduce(topology.nhosts, slices=slices, lanes=lanes)
+    return relabelled(plain, ring_order(topology))
+
+
+def _edges(topology: Topology, order: list[int]) -> list[float]:
+    """Rates of all edges of the ring, the weakest first: rings compare by them, as lists do."""
+    pairs = zip(order, order[1:] + order[:1], strict=True)
+    return sorted(min(topology.pair_rate_bytes_s(a, b), topology.pair_rate_bytes_s(b, a)) for a, b in pairs)
+
+
+def _better(topology: Topology, order: list[int]) -> list[int] | None:
+    rates = topology.rates_bytes_s
+    now = _edges(topology, order)
+    size = len(order)
+    for at in sorted(range(size), key=lambda at: topology.pair_rate_bytes_s(order[at], order[(at + 1) % size])):
+        here, there = order[at], order[(at + 1) % size]
+        if topology.pair_rate_bytes_s(here, there) >= min(rates[here], rates[there]):
+            continue
+        moves = [_moved(order, host, here) for host in order if host not in (here, there)]
+        best = max(moves, key=lambda move: _edges(topology, move), default=order)
+        if _edges(topology, best) > now:
+            return best
+    return None
+
+
+def _moved(order: list[int], host: int, behind: int) -> list[int]:
+    rest = [other for other in order if other != host]
+    place = rest.index(behind) + 1
+    return [*rest[:place], host, *rest[place:]]

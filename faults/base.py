@@ -39,9 +39,7 @@ class Target:
         if not _INTERFACE.match(self.nic):
             raise FaultError(f"{self.nic!r} is no interface name; name a NIC such as 'eth0'")
         if self.nic in self.reserved | RESERVED_NICS:
-            raise ProtectedNicError(
-                f"{self.nic!r} carries management traffic of {self.host}; choose a data NIC"
-            )
+            raise ProtectedNicError(f"{self.nic!r} carries management traffic of {self.host}; choose a data NIC")
 
 
 @dataclass(frozen=True)

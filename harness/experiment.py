@@ -213,9 +213,7 @@ def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
         yield Mistake("cluster.hosts", experiment.cluster.hosts, "a collective needs at least 2")
     for size in workload.sizes_bytes:
         if size == 0:
-            yield Mistake(
-                "workload.sizes", "0", "a collective of no bytes moves nothing; give at least one element"
-            )
+            yield Mistake("workload.sizes", "0", "a collective of no bytes moves nothing; give at least one element")
         if workload.sizes_bytes.count(size) > 1:
             yield Mistake("workload.sizes", format_size(size), "is there more than once; name each size once")
             return
@@ -240,9 +238,7 @@ def _name_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     ):
         for index, name in enumerate(names):
             if name in names[:index]:
-                yield Mistake(
-                    f"{table}[{index}].name", name, "is there already; give every entry its own name"
-                )
+                yield Mistake(f"{table}[{index}].name", name, "is there already; give every entry its own name")
 
 
 def _fault_mistakes(experiment: Experiment) -> Iterator[Mistake]:
@@ -253,18 +249,14 @@ def _fault_mistakes(experiment: Experiment) -> Iterator[Mistake]:
 
 
 def _when_mistakes(experiment: Experiment, fault: FaultModel, key: str) -> Iterator[Mistake]:
-    given = [
-        name for name in ("at_iteration", "at_time_s", "at_progress") if getattr(fault, name) is not None
-    ]
+    given = [name for name in ("at_iteration", "at_time_s", "at_progress") if getattr(fault, name) is not None]
     if len(given) != 1:
         written = ", ".join(name.removesuffix("_s") for name in given) or None
         yield Mistake(key, written, "give exactly one of at_iteration, at_time, at_progress")
     for size in experiment.workload.sizes_bytes:
         count = experiment.iterations_of(size)
         if fault.at_iteration is not None and fault.at_iteration >= count:
-            remedy = (
-                f"{format_size(size)} has only the iterations 0 to {count - 1}; raise workload.iterations"
-            )
+            remedy = f"{format_size(size)} has only the iterations 0 to {count - 1}; raise workload.iterations"
             yield Mistake(f"{key}.at_iteration", fault.at_iteration, remedy)
             return
 

@@ -82,9 +82,7 @@ def _document(path: Path, file: str) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ExperimentError(
-            file, "", None, "there is no such file; see experiments/ for examples"
-        ) from None
+        raise ExperimentError(file, "", None, "there is no such file; see experiments/ for examples") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ExperimentError(file, "", None, f"cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
@@ -132,9 +130,7 @@ def _translated(detail: ErrorDetails, file: str) -> ExperimentError:
     location, kind = detail["loc"], detail["type"]
     key = _key(location)
     if kind == "extra_forbidden":
-        return ExperimentError(
-            file, key, None, f"unknown key; {nearest(str(location[-1]), _keys(location[:-1]))}"
-        )
+        return ExperimentError(file, key, None, f"unknown key; {nearest(str(location[-1]), _keys(location[:-1]))}")
     value = None if kind == "missing" else detail["input"]
     remedy = _REMEDIES.get(kind, "").format(**detail.get("ctx", {}))
     remedy = remedy or detail["msg"].removeprefix("Value error, ").removeprefix(f"{str(value)!r} ")

@@ -42,9 +42,7 @@ def main() -> int:
     return 0
 
 
-def _iterate(
-    args: argparse.Namespace, rank: int, peers: list[socket.socket], nics: list[str], iteration: int
-) -> None:
+def _iterate(args: argparse.Namespace, rank: int, peers: list[socket.socket], nics: list[str], iteration: int) -> None:
     """One iteration: keep step, wait as long as the bytes would take, keep step again."""
     place = {"size_bytes": args.size_bytes, "iteration": iteration, "place": "out"}
     _barrier(rank, peers)

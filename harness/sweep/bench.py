@@ -65,9 +65,7 @@ class Bench:
 
     def check(self) -> None:
         """Raises `UnhealthyError` unless every host answers and every NIC is up with readable counters."""
-        found = [
-            f for host, result in for_each(self.hosts, _sampled).items() for f in self._findings(host, result)
-        ]
+        found = [f for host, result in for_each(self.hosts, _sampled).items() for f in self._findings(host, result)]
         if found:
             raise UnhealthyError("; ".join(found))
 
@@ -81,9 +79,7 @@ class Bench:
         last = {s.nic: s for s in result if isinstance(s, Sample)} if isinstance(result, list) else {}
         nics = [nic.name for nic in self.host(host).nics]
         silent = [f"{host}: {nic}: no counters" for nic in nics if nic not in last]
-        return silent + [
-            f"{host}: {nic}: the link is down" for nic in nics if nic in last and not last[nic].up
-        ]
+        return silent + [f"{host}: {nic}: the link is down" for nic in nics if nic in last and not last[nic].up]
 
 
 def _sampled(host: Host) -> list[Sample]:

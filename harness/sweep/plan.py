@@ -34,9 +34,7 @@ class Trial:
     @property
     def trial_id(self) -> str:
         """Unique in its run and fit for a folder's name: ``balance-64MiB-nic_down-r0``."""
-        return "-".join(
-            f"{prefix}{self.value(axis)}" for axis, prefix in zip(AXES, ("", "", "", "r"), strict=True)
-        )
+        return "-".join(f"{prefix}{self.value(axis)}" for axis, prefix in zip(AXES, ("", "", "", "r"), strict=True))
 
     def value(self, axis: str) -> str:
         """This trial's value on one of `AXES`, as text."""
@@ -90,9 +88,7 @@ def select(trials: Sequence[Trial], only: Only) -> tuple[Trial, ...]:
         known = list(dict.fromkeys(trial.value(axis) for trial in trials))
         for value in values:
             if value not in known:
-                raise ExperimentError(
-                    "--only", f"{axis}={value}", None, f"no such {axis}; {nearest(value, known)}"
-                )
+                raise ExperimentError("--only", f"{axis}={value}", None, f"no such {axis}; {nearest(value, known)}")
     return tuple(t for t in trials if all(t.value(axis) in values for axis, values in only.items()))
 
 

@@ -94,9 +94,7 @@ class ConsoleProgress:
 
     def trial(self, trial: Trial, attempt: int) -> None:
         """Shows what runs beside the bar."""
-        self._bar.update(
-            self._task, description=trial.trial_id + (f" (attempt {attempt})" if attempt > 1 else "")
-        )
+        self._bar.update(self._task, description=trial.trial_id + (f" (attempt {attempt})" if attempt > 1 else ""))
 
     def ended(self, record: Mapping[str, Any], seconds: float, final: bool) -> None:
         """The attempt's line."""
@@ -111,11 +109,7 @@ class ConsoleProgress:
 
 def trial_line(record: Mapping[str, Any], seconds: float) -> str:
     """One attempt in one line."""
-    status = (
-        record["status"]
-        if record["expected"] or record["status"] == "inconclusive"
-        else f"{record['status']}!"
-    )
+    status = record["status"] if record["expected"] or record["status"] == "inconclusive" else f"{record['status']}!"
     what = f"{record['system']:<12} {format_size(record['size_bytes']):>7} r{record['repeat']}"
     shown = {phase: bandwidth_gbs([record], phase) for phase in ("before", "hit", "after")}
     bandwidths = "  ".join(f"{phase} {v:.3f}" for phase, v in shown.items() if v is not None)

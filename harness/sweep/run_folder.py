@@ -29,9 +29,7 @@ class RunFolder:
         self.trials = path / "trials"
 
     @classmethod
-    def create(
-        cls, runs: Path, run: Mapping[str, Any], toml: str, now: datetime | None = None
-    ) -> "RunFolder":
+    def create(cls, runs: Path, run: Mapping[str, Any], toml: str, now: datetime | None = None) -> "RunFolder":
         """A new folder for the run that `run` (the content of run.json) describes."""
         stamp = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
         name = f"{run['experiment']['name']}-{stamp}"
@@ -48,11 +46,7 @@ class RunFolder:
         for path in sorted(runs.glob(f"{name}-*"), reverse=True):
             folder = cls(path)
             run = folder.run() or {}
-            if (
-                run.get("finished") is None
-                and run.get("tags", {}).get("identity") == identity
-                and folder.is_free()
-            ):
+            if run.get("finished") is None and run.get("tags", {}).get("identity") == identity and folder.is_free():
                 return folder
         return None
 
@@ -136,9 +130,7 @@ def _write_samples(path: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [
-        (s.t_ns, host, s.nic, s.rx_bytes, s.tx_bytes, s.up) for host, taken in samples.items() for s in taken
-    ]
+    rows = [(s.t_ns, host, s.nic, s.rx_bytes, s.tx_bytes, s.up) for host, taken in samples.items() for s in taken]
     columns = list(zip(*rows, strict=True)) or [()] * 6
     names = ("t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up")
     types = (pa.int64(), pa.string(), pa.string(), pa.int64(), pa.int64(), pa.bool_())

@@ -216,9 +216,7 @@ def _watch(run: _Run) -> None:
 def _wait(run: _Run, condition: Callable[[], bool]) -> None:
     """Waits for `condition`; where ranks fall silent or the trial takes too long, `run.hang` says so."""
     limits, log = run.bench.experiment.sweep.limits, run.log
-    while not log.wait_for(
-        condition, min(limits.iteration_s - log.idle_s(), run.deadline_s - time.monotonic())
-    ):
+    while not log.wait_for(condition, min(limits.iteration_s - log.idle_s(), run.deadline_s - time.monotonic())):
         if log.idle_s() >= limits.iteration_s:
             run.hang = f"hang: no rank said anything for {limits.iteration_s:g} s"
             return
@@ -242,10 +240,7 @@ def _observe_and_heal(run: _Run) -> None:
 def _samples(bench: Bench) -> dict[str, list[Sample]]:
     """The counters of every host, on our clock."""
     taken = all_results(for_each(bench.hosts, lambda host: host.sample_stop()))
-    return {
-        name: [s._replace(t_ns=s.t_ns - bench.offset_ns(name)) for s in samples]
-        for name, samples in taken.items()
-    }
+    return {name: [s._replace(t_ns=s.t_ns - bench.offset_ns(name)) for s in samples] for name, samples in taken.items()}
 
 
 def _clean_up(run: _Run) -> None:

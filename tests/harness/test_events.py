@@ -8,9 +8,7 @@ import pytest
 from harness.sweep.events import EventLog, RankError, Timed, parse
 
 
-@pytest.mark.parametrize(
-    "line", ["", "# a table", "{broken", "[1]", '{"t_ns": 1}', '{"event": "ready"}', "{}"]
-)
+@pytest.mark.parametrize("line", ["", "# a table", "{broken", "[1]", '{"t_ns": 1}', '{"event": "ready"}', "{}"])
 def test_what_is_no_event(line: str) -> None:
     assert parse(line) is None
 

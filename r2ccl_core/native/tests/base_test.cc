@@ -1,0 +1,120 @@
+// Parameters, handles, NICs and their pairing, the event log.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "base/event_log.h"
+#include "base/params.h"
+#include "net/handle.h"
+#include "net/nic.h"
+
+namespace r2ccl {
+namespace {
+
+in_addr Ip(const char* text) { return in_addr{inet_addr(text)}; }
+
+TEST(Params, DefaultsEnvironmentAndOverrides) {
+  setenv("R2CC_PROBE_MS", "77", 1);
+  setenv("R2CC_CHUNK_BYTES", "65536", 1);
+  Params params;
+  ASSERT_TRUE(ReadParams({{"R2CC_CHUNK_BYTES", "8192"}}, &params).ok());
+  unsetenv("R2CC_PROBE_MS");
+  unsetenv("R2CC_CHUNK_BYTES");
+  EXPECT_EQ(params.mode, 2);
+  EXPECT_EQ(params.probe_ms, 77);
+  EXPECT_EQ(params.chunk_bytes, 8192);
+}
+
+TEST(Params, MistakesAreNamed) {
+  for (const char* bad : {"", "3", "-1", "1x", " 1", "0x1", "99999999999999999999"}) {
+    Params params;
+    Status status = ReadParams({{"R2CC_MODE", bad}}, &params);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << "'" << bad << "'";
+    EXPECT_NE(status.message().find("R2CC_MODE"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("0 to 2"), std::string::npos) << status.message();
+  }
+  Params params;
+  EXPECT_EQ(ReadParams({{"R2CC_MODES", "1"}}, &params).message(), "R2CC_MODES: no such parameter");
+}
+
+TEST(Handle, RoundTrip) {
+  Handle handle;
+  handle.port = 54321;
+  for (size_t i = 0; i < kSecretBytes; ++i) handle.secret[i] = static_cast<uint8_t>(i * 17);
+  for (int i = 0; i < kMaxPaths; ++i) handle.addresses.push_back(in_addr{static_cast<in_addr_t>(i * 1234567)});
+  std::string bytes = EncodeHandle(handle);
+  ASSERT_EQ(bytes.size(), kHandleBytes);
+  Handle back;
+  ASSERT_TRUE(DecodeHandle(bytes, &back).ok());
+  EXPECT_EQ(back.port, handle.port);
+  EXPECT_EQ(back.secret, handle.secret);
+  ASSERT_EQ(back.addresses.size(), handle.addresses.size());
+  for (size_t i = 0; i < back.addresses.size(); ++i) {
+    EXPECT_EQ(back.addresses[i].s_addr, handle.addresses[i].s_addr);
+  }
+}
+
+TEST(Handle, MistakesAreRefused) {
+  Handle handle;
+  handle.addresses.push_back(Ip("10.0.0.1"));
+  const std::string good = EncodeHandle(handle);
+  Handle back;
+  auto refused = [&back](std::string bytes, size_t at, char value) {
+    bytes[at] = value;
+    return DecodeHandle(bytes, &back).code() == Code::kInvalidArgument;
+  };
+  EXPECT_EQ(DecodeHandle(good.substr(1), &back).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(refused(good, 0, 'x'));
+  EXPECT_TRUE(refused(good, 4, 9));
+  EXPECT_TRUE(refused(good, 5, 0));
+  EXPECT_TRUE(refused(good, 5, kMaxPaths + 1));
+  EXPECT_TRUE(refused(good, 5, '\xff'));
+}
+
+TEST(Nic, FoundByNameAndAddress) {
+  Nic nic;
+  ASSERT_TRUE(FindNic("lo", "127.0.9.9", &nic).ok());
+  EXPECT_GT(nic.ifindex, 0);
+  EXPECT_EQ(ToString(nic.address), "127.0.9.9");
+  EXPECT_EQ(FindNic("lo", "192.0.2.1", &nic).code(), Code::kInvalidArgument);
+  EXPECT_EQ(FindNic("lo", "127.0.0", &nic).code(), Code::kInvalidArgument);
+  EXPECT_EQ(FindNic("absent0", "127.0.0.1", &nic).code(), Code::kInvalidArgument);
+}
+
+using Pairs = std::vector<std::pair<int, int>>;
+
+Nic OnSubnet(const char* address, int prefix_length) { return {"eth", 1, Ip(address), prefix_length}; }
+
+TEST(PairNics, EqualSubnetsFirst) {
+  std::vector<Nic> local = {OnSubnet("10.1.0.1", 24), OnSubnet("10.2.0.1", 24), OnSubnet("10.3.0.1", 24)};
+  EXPECT_EQ(PairNics(local, {Ip("10.3.0.2"), Ip("10.1.0.2"), Ip("10.2.0.2")}), (Pairs{{0, 1}, {1, 2}, {2, 0}}));
+}
+
+TEST(PairNics, TheRestByPosition) {
+  std::vector<Nic> local = {OnSubnet("10.1.0.1", 24), OnSubnet("10.2.0.1", 24), OnSubnet("10.9.0.1", 24)};
+  EXPECT_EQ(PairNics(local, {Ip("10.7.0.2"), Ip("10.2.0.2"), Ip("10.8.0.2")}), (Pairs{{0, 0}, {1, 1}, {2, 2}}));
+}
+
+TEST(PairNics, UnequalNumbers) {
+  std::vector<Nic> local = {OnSubnet("10.1.0.1", 24), OnSubnet("10.2.0.1", 24), OnSubnet("10.3.0.1", 24)};
+  EXPECT_EQ(PairNics(local, {Ip("10.2.0.2")}), (Pairs{{1, 0}}));
+  local.resize(1);
+  EXPECT_EQ(PairNics(local, {Ip("10.7.0.2"), Ip("10.1.0.2")}), (Pairs{{0, 1}}));
+  // One subnet for all: each address is used once.
+  std::vector<Nic> same = {OnSubnet("10.0.0.1", 8), OnSubnet("10.0.0.2", 8)};
+  EXPECT_EQ(PairNics(same, {Ip("10.0.0.3"), Ip("10.0.0.4")}), (Pairs{{0, 0}, {1, 1}}));
+}
+
+TEST(EventLog, KeepsTheNewest) {
+  EventLog log;
+  for (size_t i = 0; i < EventLog::kCapacity + 10; ++i) log.Add("kind", "nic", "peer", std::to_string(i));
+  auto events = log.Snapshot();
+  ASSERT_EQ(events.size(), EventLog::kCapacity);
+  EXPECT_EQ(events.front().detail, "10");
+  EXPECT_LE(events.front().wall_ns, events.back().wall_ns);
+}
+
+}  // namespace
+}  // namespace r2ccl

@@ -1,0 +1,226 @@
+// The executor: ring AllReduce programs over the transport, checked element by element.
+#include "collective/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collective/pattern.h"
+#include "pair.h"
+
+namespace r2ccl {
+namespace {
+
+// One lane of ring AllReduce for `rank`, over elements [begin, end) in as many chunks as ranks.
+std::vector<Step> RingLane(int64_t rank, int64_t ranks, int64_t lane, int64_t begin, int64_t end) {
+  std::vector<Step> steps;
+  auto add = [&](int64_t chunk, bool receives, bool sends, int64_t flags) {
+    chunk = ((chunk % ranks) + ranks) % ranks;
+    int64_t length = end - begin;
+    Step step{receives ? lane : -1,
+              sends ? lane : -1,
+              begin + length * chunk / ranks,
+              begin + length * (chunk + 1) / ranks,
+              flags,
+              -1};
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].begin < step.end && step.begin < steps[i].end) step.barrier = static_cast<int64_t>(i);
+    }
+    steps.push_back(step);
+  };
+  if (ranks == 1) {
+    add(0, false, false, Step::kOwnIsInput);
+    return steps;
+  }
+  add(rank, false, true, Step::kSendFromInput);
+  for (int64_t i = 1; i < ranks; ++i) add(rank - i, true, true, Step::kReduce | Step::kOwnIsInput);
+  for (int64_t i = 1; i < ranks; ++i) add(rank + 1 - i, true, i + 1 < ranks, 0);
+  return steps;
+}
+
+struct Rank {
+  std::shared_ptr<Net> net;
+  std::vector<std::shared_ptr<Listener>> listeners;
+  std::vector<std::unique_ptr<Relay>> relays;
+  std::vector<std::shared_ptr<SendComm>> senders;
+  std::vector<std::shared_ptr<RecvComm>> receivers;
+  std::unique_ptr<Executor> executor;
+  std::vector<char> input, output;
+  Status status;
+};
+
+class Ring {
+ public:
+  Ring(const Params& params, int64_t ranks, int64_t lanes, int64_t elements)
+      : ranks_(static_cast<size_t>(ranks)), elements_(elements) {
+    for (int64_t r = 0; r < ranks; ++r) {
+      Rank& rank = At(r);
+      EXPECT_TRUE(Net::Create(params, LoopbackNics(static_cast<int>(r) + 1, 2), &rank.net).ok());
+      for (int64_t lane = 0; lane < lanes && ranks > 1; ++lane) {
+        rank.listeners.emplace_back();
+        EXPECT_TRUE(rank.net->Listen(&rank.listeners.back()).ok());
+        if (r == 0) rank.relays.push_back(std::make_unique<Relay>(rank.listeners.back()->handle()));
+      }
+    }
+    for (int64_t r = 0; r < ranks; ++r) Connect(r, ranks, lanes);
+  }
+
+  ~Ring() {
+    for (Rank& rank : ranks_) {
+      for (auto& comm : rank.senders) comm->Close();
+      for (auto& comm : rank.receivers) comm->Close();
+      rank.net->Shutdown();
+    }
+  }
+
+  Rank& At(int64_t r) { return ranks_[static_cast<size_t>(r) % ranks_.size()]; }
+
+  // Runs one AllReduce on a thread a rank. How many elements are wrong over all ranks; -1 after an error.
+  int64_t Run(DataType type, ReduceOp op, int64_t iteration, bool in_place) {
+    Pattern pattern{static_cast<int64_t>(ranks_.size()), iteration, 3, op};
+    auto count = static_cast<size_t>(elements_);
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      Rank& rank = ranks_[r];
+      rank.input.resize(count * SizeOf(type));
+      rank.output.assign(count * SizeOf(type), '\x77');
+      FillPattern(pattern, static_cast<int64_t>(r), type, in_place ? rank.output.data() : rank.input.data(), count);
+    }
+    std::vector<std::thread> threads;
+    for (Rank& rank : ranks_) {
+      threads.emplace_back([&rank, type, op, in_place] {
+        const char* input = in_place ? rank.output.data() : rank.input.data();
+        rank.status = rank.executor->Run(input, rank.output.data(), type, op, [] { return false; });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    size_t wrong = 0;
+    for (Rank& rank : ranks_) {
+      if (!rank.status.ok()) return -1;
+      wrong += CheckPattern(pattern, type, rank.output.data(), count);
+    }
+    return static_cast<int64_t>(wrong);
+  }
+
+ private:
+  void Connect(int64_t r, int64_t ranks, int64_t lanes) {
+    Rank& rank = At(r);
+    Rank& next = At(r + 1);
+    std::vector<std::vector<Step>> programs;
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      int64_t begin = elements_ * lane / lanes;
+      int64_t end = elements_ * (lane + 1) / lanes;
+      programs.push_back(RingLane(r, ranks, lane, begin, end));
+      if (ranks == 1) continue;
+      auto i = static_cast<size_t>(lane);
+      const Handle& handle = next.relays.empty() ? next.listeners[i]->handle() : next.relays[i]->handle();
+      rank.senders.emplace_back();
+      EXPECT_TRUE(rank.net->Connect(handle, &rank.senders.back()).ok());
+      std::shared_ptr<RecvComm> accepted;
+      EXPECT_TRUE(Until([&] { return (accepted = next.listeners[i]->Accept()) != nullptr; }));
+      next.receivers.push_back(accepted);
+      bool ready = false;
+      EXPECT_TRUE(Until([&] { return !rank.senders.back()->Ready(&ready).ok() || ready; }));
+    }
+    programs_.push_back(std::move(programs));
+    if (programs_.size() < ranks_.size()) return;
+    for (size_t k = 0; k < ranks_.size(); ++k) {
+      Rank& each = ranks_[k];
+      each.executor =
+          std::make_unique<Executor>(programs_[k], each.senders, each.receivers, &each.net->environment().notifier);
+      EXPECT_EQ(each.executor->Validate(elements_).message(), "");
+    }
+  }
+
+  std::vector<Rank> ranks_;
+  const int64_t elements_;
+  std::vector<std::vector<std::vector<Step>>> programs_;
+};
+
+constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat64, DataType::kInt32,
+                               DataType::kInt64,   DataType::kFloat16, DataType::kBfloat16};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProd};
+
+TEST(Executor, RingAllReduceOfEveryTypeAndOperation) {
+  Ring ring(QuickParams(2), 3, 2, 50001);
+  int64_t iteration = 0;
+  for (DataType type : kTypes) {
+    for (ReduceOp op : kOps) {
+      bool in_place = ++iteration % 2 == 0;
+      ASSERT_EQ(ring.Run(type, op, iteration, in_place), 0) << static_cast<int>(type) << " " << static_cast<int>(op);
+    }
+  }
+}
+
+TEST(Executor, RingsOfOtherSizes) {
+  for (int64_t ranks : {1, 2, 5}) {
+    for (int64_t elements : {0, 1, 3, 1000}) {
+      Ring ring(QuickParams(2), ranks, 2, elements);
+      for (bool in_place : {false, true}) {
+        ASSERT_EQ(ring.Run(DataType::kInt32, ReduceOp::kSum, 1, in_place), 0) << ranks << " ranks, " << elements;
+      }
+    }
+  }
+}
+
+TEST(Executor, APathLostInMidCollective) {
+  for (int mode : {1, 2}) {
+    for (Wire wire : {Wire::kRefused, Wire::kSilent}) {
+      Ring ring(QuickParams(mode), 3, 2, 2000000);
+      std::thread fault([&] {
+        Until([&] { return ring.At(0).net->environment().counters[1].received_bytes.load() > 500000; });
+        for (auto& relay : ring.At(0).relays) relay->Set(1, wire);
+      });
+      for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(ring.Run(DataType::kFloat32, ReduceOp::kSum, i, i == 1), 0);
+      fault.join();
+      EXPECT_GE(CountEvents(*ring.At(0).net, "path_down"), 1u);
+    }
+  }
+}
+
+TEST(Executor, FailStopEndsOnEveryRankAndForGood) {
+  Params params = QuickParams(0);
+  Ring ring(params, 3, 1, 4000000);
+  std::thread fault([&] {
+    Until([&] { return ring.At(0).net->environment().counters[1].received_bytes.load() > 500000; });
+    ring.At(0).relays[0]->Set(1, Wire::kRefused);
+  });
+  int64_t result = 0;
+  for (int64_t i = 0; i < 100 && result == 0; ++i) result = ring.Run(DataType::kFloat32, ReduceOp::kSum, i, false);
+  fault.join();
+  EXPECT_EQ(result, -1);
+  for (int64_t r = 0; r < 3; ++r) EXPECT_FALSE(ring.At(r).status.ok()) << "rank " << r;
+  EXPECT_EQ(ring.Run(DataType::kFloat32, ReduceOp::kSum, 0, false), -1);
+  EXPECT_NE(ring.At(1).status.message().find("an earlier collective failed"), std::string::npos);
+}
+
+TEST(Executor, CanBeInterrupted) {
+  Ring ring(QuickParams(2), 2, 1, 1000);
+  Rank& rank = ring.At(0);
+  std::vector<float> data(1000);
+  Status status = rank.executor->Run(data.data(), data.data(), DataType::kFloat32, ReduceOp::kSum, [] { return true; });
+  EXPECT_EQ(status.message(), "interrupted");
+}
+
+TEST(Executor, RefusesWhatIsNotThere) {
+  Ring ring(QuickParams(2), 2, 1, 1000);
+  Rank& rank = ring.At(0);
+  auto refused = [&](std::vector<std::vector<Step>> lanes) {
+    Executor executor(std::move(lanes), rank.senders, rank.receivers, &rank.net->environment().notifier);
+    return executor.Validate(100).code() == Code::kInvalidArgument;
+  };
+  EXPECT_FALSE(refused({{{0, 0, 0, 100, 0, -1}, {-1, 0, 0, 100, 0, 0}}}));
+  EXPECT_TRUE(refused({{{1, -1, 0, 100, 0, -1}}}));
+  EXPECT_TRUE(refused({{{-1, 1, 0, 100, 0, -1}}}));
+  EXPECT_TRUE(refused({{{-2, 0, 0, 100, 0, -1}}}));
+  EXPECT_TRUE(refused({{{0, 0, 0, 101, 0, -1}}}));
+  EXPECT_TRUE(refused({{{0, 0, 50, 49, 0, -1}}}));
+  EXPECT_TRUE(refused({{{0, 0, -1, 49, 0, -1}}}));
+  EXPECT_TRUE(refused({{{0, 0, 0, 100, 0, 0}}}));
+  EXPECT_TRUE(refused({{{0, -1, 0, 50, 0, -1}}, {{0, -1, 50, 100, 0, -1}}})) << "one connection, two lanes";
+}
+
+}  // namespace
+}  // namespace r2ccl

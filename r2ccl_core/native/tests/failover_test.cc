@@ -1,0 +1,247 @@
+// Paths that really fail in the middle of a transfer: what survives, what comes back, what gives up, and when.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "pair.h"
+
+namespace r2ccl {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+TrafficOptions Bulk(uint64_t mebibytes) {
+  TrafficOptions options;
+  options.sizes.assign(mebibytes, kMiB + 5);
+  return options;
+}
+
+// Calls `action` once when `bytes` have come.
+Traffic::During At(uint64_t bytes, std::function<void()> action) {
+  return [bytes, action = std::move(action), fired = false](uint64_t received) mutable {
+    if (fired || received < bytes) return;
+    fired = true;
+    action();
+  };
+}
+
+struct Failure {
+  const char* name;
+  Wire wire;
+};
+
+class Survives : public testing::TestWithParam<std::tuple<int, Failure>> {};
+INSTANTIATE_TEST_SUITE_P(Failover, Survives,
+                         testing::Combine(testing::Values(1, 2), testing::Values(Failure{"Silent", Wire::kSilent},
+                                                                                 Failure{"Mute", Wire::kMute},
+                                                                                 Failure{"Refused", Wire::kRefused})),
+                         [](const auto& info) {
+                           return "Mode" + std::to_string(std::get<0>(info.param)) + std::get<1>(info.param).name;
+                         });
+
+TEST_P(Survives, OnePathLostInMidTransfer) {
+  auto [mode, failure] = GetParam();
+  Pair pair(QuickParams(mode));
+  ASSERT_EQ(pair.Open().message(), "");
+  Traffic traffic(*pair.send, *pair.recv, Bulk(24));
+  EXPECT_EQ(traffic.Run(At(6 * kMiB, [&, wire = failure.wire] { pair.relay->Set(1, wire); })), "");
+  EXPECT_GE(CountEvents(*pair.sender, "path_down"), 1u);
+  EXPECT_TRUE(Until([&] { return CountEvents(*pair.receiver, "path_down") >= 1; }));
+}
+
+TEST_P(Survives, OneAfterTheOtherDownToTheLast) {
+  auto [mode, failure] = GetParam();
+  Pair pair(QuickParams(mode));
+  ASSERT_EQ(pair.Open().message(), "");
+  auto first = At(4 * kMiB, [&, wire = failure.wire] { pair.relay->Set(0, wire); });
+  auto second = At(10 * kMiB, [&, wire = failure.wire] { pair.relay->Set(2, wire); });
+  auto both = [&](uint64_t received) {
+    first(received);
+    second(received);
+  };
+  EXPECT_EQ(Traffic(*pair.send, *pair.recv, Bulk(20)).Run(both), "");
+}
+
+TEST_P(Survives, EveryPathGoneForAWhile) {
+  auto [mode, failure] = GetParam();
+  if (failure.wire == Wire::kMute) GTEST_SKIP() << "the relay's own kernel answers the sender for the last path";
+  Pair pair(QuickParams(mode));
+  ASSERT_EQ(pair.Open().message(), "");
+  int64_t heal_ns = 0;
+  auto during = [&, wire = failure.wire](uint64_t received) {
+    if (heal_ns == 0 && received >= 3 * kMiB) {
+      heal_ns = NowNs() + 200 * kMillisecond;
+      for (int path = 0; path < 3; ++path) pair.relay->Set(path, wire);
+    } else if (heal_ns > 0 && NowNs() > heal_ns) {
+      heal_ns = -1;
+      for (int path = 0; path < 3; ++path) pair.relay->Set(path, Wire::kGood);
+    }
+  };
+  EXPECT_EQ(Traffic(*pair.send, *pair.recv, Bulk(12)).Run(during), "");
+  EXPECT_EQ(heal_ns, -1);
+  EXPECT_TRUE(Until([&] { return pair.PathsUp() == 3; }));
+}
+
+class BothRepairs : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Failover, BothRepairs, testing::Values(1, 2));
+
+TEST_P(BothRepairs, ResetStreamsComeBackByThemselves) {
+  Pair pair(QuickParams(GetParam()));
+  ASSERT_EQ(pair.Open().message(), "");
+  uint64_t next = kMiB;
+  int path = 0;
+  auto during = [&](uint64_t received) {
+    if (received < next) return;
+    next += kMiB;
+    pair.relay->Reset(path++ % 3);
+  };
+  EXPECT_EQ(Traffic(*pair.send, *pair.recv, Bulk(20)).Run(during), "");
+  EXPECT_TRUE(Until([&] { return pair.PathsUp() == 3; }));
+  EXPECT_GE(CountEvents(*pair.sender, "path_returned"), 1u);
+  EXPECT_GT(pair.sender->environment().replayed_chunks.load(), 0u);
+  EXPECT_EQ(Traffic(*pair.send, *pair.recv, Bulk(3)).Run(), "");
+}
+
+TEST_P(BothRepairs, APathDeadAtTheStartComesLater) {
+  for (Wire wire : {Wire::kSilent, Wire::kRefused}) {
+    Pair pair(QuickParams(GetParam()));
+    pair.relay->Set(2, wire);
+    ASSERT_EQ(pair.Open().message(), "");
+    EXPECT_EQ(pair.PathsUp(), 2);
+    EXPECT_EQ(Traffic(*pair.send, *pair.recv, Bulk(3)).Run(), "");
+    pair.relay->Set(2, Wire::kGood);
+    EXPECT_TRUE(Until([&] { return pair.PathsUp() == 3; }));
+    EXPECT_EQ(Traffic(*pair.send, *pair.recv, Bulk(3)).Run(), "");
+  }
+}
+
+TEST(Failover, ModeOneMovesALostPathToOneBackUp) {
+  Pair pair(QuickParams(1));
+  ASSERT_EQ(pair.Open().message(), "");
+  pair.relay->Set(0, Wire::kRefused);
+  ASSERT_TRUE(Until([&] { return pair.PathsUp() == 2; }));
+  auto sent = [&](int nic) { return pair.sender->environment().counters[nic].sent_bytes.load(); };
+  uint64_t before[] = {sent(1), sent(2)};
+  TrafficOptions options;
+  options.sizes.assign(10, 3 * 131072);  // one chunk a path
+  ASSERT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+  double back_up = static_cast<double>(sent(1) - before[0]);
+  double other = static_cast<double>(sent(2) - before[1]);
+  EXPECT_NEAR(back_up / other, 2.0, 0.1);
+}
+
+TEST(Failover, SlowIsNotDead) {
+  Params params = QuickParams(2);
+  params.stall_min_ms = 5000;  // a starved machine must not look like a dead path here
+  Pair pair(params);
+  ASSERT_EQ(pair.Open().message(), "");
+  auto slow = At(2 * kMiB, [&] { pair.relay->Set(1, Wire::kSlow); });
+  EXPECT_EQ(Traffic(*pair.send, *pair.recv, Bulk(16)).Run(slow), "");
+  EXPECT_EQ(CountEvents(*pair.sender, "path_down"), 0u);
+  EXPECT_EQ(CountEvents(*pair.receiver, "path_down"), 0u);
+}
+
+Params Impatient(int mode) {
+  Params params = QuickParams(mode);
+  params.give_up_ms = 300;
+  return params;
+}
+
+class GivesUp : public testing::TestWithParam<std::tuple<int, Wire>> {};
+INSTANTIATE_TEST_SUITE_P(Failover, GivesUp,
+                         testing::Combine(testing::Values(1, 2), testing::Values(Wire::kSilent, Wire::kRefused)));
+
+TEST_P(GivesUp, InMidTransferOnBothEnds) {
+  auto [mode, wire] = GetParam();
+  Pair pair(Impatient(mode));
+  ASSERT_EQ(pair.Open().message(), "");
+  auto lose = At(2 * kMiB, [&, wire = wire] {
+    for (int path = 0; path < 3; ++path) pair.relay->Set(path, wire);
+  });
+  int64_t begun_ns = NowNs();
+  EXPECT_NE(Traffic(*pair.send, *pair.recv, Bulk(400)).Run(lose), "");
+  EXPECT_TRUE(Until([&] { return !pair.send->failure().ok() && !pair.recv->failure().ok(); }));
+  EXPECT_LT(NowNs() - begun_ns, 20000 * kMillisecond);
+  EXPECT_NE(pair.send->failure().message().find("R2CC_FAILOVER_GIVE_UP_MS"), std::string::npos);
+  EXPECT_EQ(pair.recv->failure().code(), Code::kPeerLost);
+}
+
+TEST_P(GivesUp, WhenItNeverConnects) {
+  auto [mode, wire] = GetParam();
+  Pair pair(Impatient(mode));
+  for (int path = 0; path < 3; ++path) pair.relay->Set(path, wire);
+  Status status = pair.Open();
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.message();
+}
+
+// Nothing is under way: only an end that asks finds out.
+TEST_P(GivesUp, WhileBothEndsOnlyWait) {
+  auto [mode, wire] = GetParam();
+  Pair pair(Impatient(mode));
+  ASSERT_EQ(pair.Open().message(), "");
+  std::vector<char> data(kMiB);
+  Request* request = nullptr;
+  ASSERT_TRUE(pair.recv->Irecv(data.data(), 1, &request).ok());
+  TrafficOptions one;
+  for (int path = 0; path < 3; ++path) pair.relay->Set(path, wire);
+  EXPECT_TRUE(Until([&] { return !pair.recv->failure().ok(); }));
+}
+
+TEST(Failover, ASenderThatWaitsForAReceiveNoticesSilence) {
+  Pair pair(Impatient(2));
+  ASSERT_EQ(pair.Open().message(), "");
+  std::vector<char> data(kMiB);
+  Request* request = nullptr;
+  ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &request).ok());
+  for (int path = 0; path < 3; ++path) pair.relay->Set(path, Wire::kSilent);
+  EXPECT_TRUE(Until([&] { return !pair.send->failure().ok(); }));
+}
+
+TEST(Failover, APeerThatEndedIsNoticedAtOnce) {
+  Pair pair(QuickParams(2));  // its give-up limit is longer than this test may take
+  ASSERT_TRUE(pair.sender->Connect(pair.listener->handle(), &pair.send).ok());
+  ASSERT_TRUE(Until([&] { return (pair.recv = pair.listener->Accept()) != nullptr; }));
+  std::vector<char> data(kMiB);
+  Request* request = nullptr;
+  ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &request).ok());
+  pair.recv->Close();
+  pair.recv.reset();
+  pair.receiver->Shutdown();
+  EXPECT_TRUE(Until([&] { return !pair.send->failure().ok(); }, 10));
+}
+
+TEST(FailStop, OneLostPathFailsBothEndsWithItsName) {
+  for (Wire wire : {Wire::kRefused, Wire::kSilent}) {
+    Params params = QuickParams(0);
+    params.stall_ms = 200;
+    Pair pair(params);
+    ASSERT_EQ(pair.Open().message(), "");
+    int64_t lost_ns = 0;
+    auto lose = At(2 * kMiB, [&, wire = wire] {
+      lost_ns = NowNs();
+      pair.relay->Set(1, wire);
+    });
+    EXPECT_NE(Traffic(*pair.send, *pair.recv, Bulk(400)).Run(lose), "");
+    EXPECT_TRUE(Until([&] { return !pair.send->failure().ok() && !pair.recv->failure().ok(); }));
+    EXPECT_LT(NowNs() - lost_ns, 5000 * kMillisecond);
+    EXPECT_EQ(CountEvents(*pair.sender, "failed") + CountEvents(*pair.receiver, "failed"), 2u) << "one error an end";
+    std::string first = pair.send->failure().message() + " | " + pair.recv->failure().message();
+    EXPECT_NE(first.find("127.0.1.2"), std::string::npos) << first;
+    EXPECT_NE(first.find("R2CC_MODE=0"), std::string::npos) << first;
+  }
+}
+
+TEST(FailStop, NeedsEveryNicAtTheStart) {
+  for (Wire wire : {Wire::kRefused, Wire::kSilent}) {
+    Pair pair(QuickParams(0));
+    pair.relay->Set(2, wire);
+    Status status = pair.Open();
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("R2CC_MODE=0 needs every NIC"), std::string::npos) << status.message();
+  }
+}
+
+}  // namespace
+}  // namespace r2ccl

@@ -1,0 +1,99 @@
+// Pair: two ends of a connection in one process, on loopback addresses as NICs, with the relay in between; and
+// the traffic that proves that every byte lands once, in order, and that no buffer is touched too long.
+#ifndef R2CCL_TESTS_PAIR_H_
+#define R2CCL_TESTS_PAIR_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "failover/net.h"
+#include "relay.h"
+
+namespace r2ccl {
+
+// R2CCL_TEST_SEED, or 1. Tests that draw random numbers print it when they fail.
+uint64_t TestSeed();
+
+// Calls `condition` until it is true; false after `seconds`, which is longer than anything here may take.
+bool Until(const std::function<bool()>& condition, double seconds = 30);
+
+// 127.0.<host>.1 to 127.0.<host>.<count> on the loopback interface.
+std::vector<Nic> LoopbackNics(int host, int count);
+
+// Parameters with timers short enough for tests.
+Params QuickParams(int mode);
+
+size_t CountEvents(Net& net, const std::string& kind);
+bool AnyEvent(Net& net, const std::string& kind, const std::string& text);
+
+struct Pair {
+  Pair(const Params& sender, const Params& receiver, int paths);
+  explicit Pair(const Params& params, int paths = 3) : Pair(params, params, paths) {}
+  ~Pair();
+
+  // Connects and accepts. The status is the first error of either.
+  Status Open(double seconds = 30);
+  int PathsUp();  // seen up by both ends
+
+  std::shared_ptr<Net> sender;
+  std::shared_ptr<Net> receiver;
+  std::shared_ptr<Listener> listener;
+  std::unique_ptr<Relay> relay;
+  std::shared_ptr<SendComm> send;
+  std::shared_ptr<RecvComm> recv;
+};
+
+struct TrafficOptions {
+  std::vector<uint64_t> sizes;
+  uint64_t seed = 1;
+  size_t sends_ahead = 16;
+  size_t receives_ahead = 16;
+  uint64_t extra_capacity = 0;  // receives are larger than the messages by this
+  double seconds = 60;
+};
+
+// Sends the messages and receives them. As soon as a send completes its source is overwritten, so a late replay
+// would be seen; a received buffer is checked, overwritten, and at the end must still be as it was left.
+class Traffic {
+ public:
+  using During = std::function<void(uint64_t received_bytes)>;
+
+  Traffic(SendComm& send, RecvComm& recv, TrafficOptions options);
+
+  // Until all is done or an end fails. `during` is called again and again. Empty when right, else what is wrong.
+  std::string Run(const During& during = nullptr);
+
+  Status send_status;
+  Status recv_status;
+
+ private:
+  struct Slot {
+    uint64_t number;
+    std::vector<char> buffer;
+    Request* request;
+  };
+
+  bool PostSends();
+  bool PostReceives();
+  bool ReapSends();
+  bool ReapReceives(std::string* wrong);
+  void FillMessage(uint64_t number, std::vector<char>* out) const;
+
+  SendComm& send_;
+  RecvComm& recv_;
+  const TrafficOptions options_;
+  std::deque<Slot> sends_;
+  std::deque<Slot> receives_;
+  std::vector<std::vector<char>> finished_;  // overwritten buffers that nobody may touch
+  uint64_t next_send_ = 0;
+  uint64_t next_receive_ = 0;
+  uint64_t received_bytes_ = 0;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_TESTS_PAIR_H_

@@ -1,0 +1,52 @@
+// Every transition of a path's life, against the table in failover/path_state.h written out again.
+#include "failover/path_state.h"
+
+#include <gtest/gtest.h>
+
+namespace r2ccl {
+namespace {
+
+using S = PathState;
+using E = PathEvent;
+
+struct Case {
+  S from;
+  E event;
+  std::optional<S> to;
+};
+
+constexpr Case kTable[] = {
+    {S::kDown, E::kDial, S::kConnecting},
+    {S::kDown, E::kConnected, {}},
+    {S::kDown, E::kGreeted, S::kUp},
+    {S::kDown, E::kLost, S::kDown},
+    {S::kConnecting, E::kDial, {}},
+    {S::kConnecting, E::kConnected, S::kGreeting},
+    {S::kConnecting, E::kGreeted, {}},
+    {S::kConnecting, E::kLost, S::kDown},
+    {S::kGreeting, E::kDial, {}},
+    {S::kGreeting, E::kConnected, {}},
+    {S::kGreeting, E::kGreeted, S::kUp},
+    {S::kGreeting, E::kLost, S::kDown},
+    {S::kUp, E::kDial, {}},
+    {S::kUp, E::kConnected, {}},
+    {S::kUp, E::kGreeted, S::kUp},
+    {S::kUp, E::kLost, S::kDown},
+};
+
+TEST(PathState, EveryTransition) {
+  static_assert(std::size(kTable) == 4 * 4, "every state with every event");
+  for (const Case& c : kTable) {
+    EXPECT_EQ(NextState(c.from, c.event), c.to) << ToString(c.from) << ", event " << static_cast<int>(c.event);
+  }
+}
+
+TEST(PathState, EveryStateHasItsName) {
+  EXPECT_STREQ(ToString(S::kDown), "down");
+  EXPECT_STREQ(ToString(S::kConnecting), "connecting");
+  EXPECT_STREQ(ToString(S::kGreeting), "greeting");
+  EXPECT_STREQ(ToString(S::kUp), "up");
+}
+
+}  // namespace
+}  // namespace r2ccl

@@ -1,0 +1,185 @@
+// Strangers, garbage and corrupted frames: refused, without harm to a connection that is running.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "pair.h"
+
+namespace r2ccl {
+namespace {
+
+// A plain client of the receiver's port.
+class Client {
+ public:
+  explicit Client(const Handle& handle, size_t path = 0) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_addr = handle.addresses[path];
+    where.sin_port = htons(handle.port);
+    EXPECT_EQ(connect(fd_.get(), reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
+  }
+  void Say(const std::string& bytes) { (void)!send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  // What the receiver says before it hangs up; "hangs" when it does not.
+  std::string Answer() {
+    std::string all;
+    pollfd wait{fd_.get(), POLLIN, 0};
+    while (poll(&wait, 1, 20000) == 1) {
+      char buffer[4096];
+      ssize_t received = recv(fd_.get(), buffer, sizeof buffer, 0);
+      if (received <= 0) return all;
+      all.append(buffer, static_cast<size_t>(received));
+    }
+    return "hangs";
+  }
+
+ private:
+  Fd fd_;
+};
+
+class Strangers : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(pair.Open().message(), "");
+    handle = pair.listener->handle();
+  }
+  std::string Transfer() {
+    TrafficOptions options;
+    options.sizes = {100, 1 << 20, 300000};
+    options.seed = ++transfers;
+    return Traffic(*pair.send, *pair.recv, options).Run();
+  }
+
+  Pair pair{QuickParams(2)};
+  Handle handle;
+  uint64_t transfers = 0;
+};
+
+TEST_F(Strangers, AreRefusedAndNamed) {
+  Secret wrong = handle.secret;
+  wrong[5] ^= 1;
+  std::string other_version = EncodeHello(0, 1, 99, 3, handle.secret);
+  other_version[4] = 9;
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {std::string(64, 'G'), "not an r2ccl stream"},
+      {EncodeHello(0, 1, 99, 3, wrong), "unknown secret"},
+      {other_version, "peer speaks version 9"},
+      {EncodeControl(FrameType::kClose) + std::string(16, 'x'), "does not begin with a greeting"},
+      {EncodeHello(0, 0, 99, 3, handle.secret), "malformed hello"},
+      {"short", "no greeting came in time"},
+  };
+  for (const auto& [bytes, reason] : cases) {
+    Client client(handle);
+    client.Say(bytes);
+    EXPECT_EQ(client.Answer(), "") << reason;
+    EXPECT_TRUE(Until([&, why = reason] { return AnyEvent(*pair.receiver, "refused", why); })) << reason;
+  }
+  {
+    Client silent(handle);
+  }  // leaves without a word
+  EXPECT_EQ(Transfer(), "");
+  EXPECT_EQ(pair.listener->Accept(), nullptr);
+  EXPECT_EQ(CountEvents(*pair.receiver, "path_down"), 0u);
+}
+
+TEST_F(Strangers, StaleEpochsAndUnknownPathsChangeNothing) {
+  uint64_t connection = pair.recv->connection();
+  for (const std::string& hello : {EncodeHello(0, 1, connection, 3, handle.secret),      // the epoch in force
+                                   EncodeHello(9, 5, connection, 10, handle.secret)}) {  // no such path
+    Client client(handle);
+    client.Say(hello);
+    EXPECT_EQ(client.Answer(), "");
+  }
+  EXPECT_EQ(Transfer(), "");
+  EXPECT_EQ(CountEvents(*pair.receiver, "path_down"), 0u);
+}
+
+TEST_F(Strangers, GarbageFloodsDoNotStopTraffic) {
+  SCOPED_TRACE("seed " + std::to_string(TestSeed()));
+  std::mt19937_64 random(TestSeed());
+  std::vector<Client> crowd;
+  for (int i = 0; i < 100; ++i) {
+    std::string bytes = EncodeHello(0, 1, random(), 3, {});
+    for (int flips = 0; flips < 5; ++flips) bytes[random() % bytes.size()] = static_cast<char>(random());
+    bytes.resize(random() % 65);
+    crowd.emplace_back(handle, random() % 3);
+    crowd.back().Say(bytes);
+  }
+  EXPECT_EQ(Transfer(), "");
+}
+
+// Knows the secret, opens a path of the running connection with a newer epoch, and talks nonsense.
+TEST_F(Strangers, AnIntruderOnAPathIsThrownOutAndThePathComesBack) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 20; ++round) {
+    uint32_t epoch = 1000 + static_cast<uint32_t>(round);
+    Client client(handle, 1);
+    client.Say(EncodeHello(1, epoch, pair.recv->connection(), 3, handle.secret));
+    std::string bytes = EncodeAck(1, {});
+    for (char& byte : bytes) {
+      if (random() % 3 == 0) byte = static_cast<char>(random());
+    }
+    client.Say(bytes + std::string(100, 'z'));
+    EXPECT_NE(client.Answer(), "hangs");
+  }
+  EXPECT_EQ(Transfer(), "");
+}
+
+TEST_F(Strangers, ALateStreamOfAnEndedConnectionMakesNoNewOne) {
+  uint64_t connection = pair.recv->connection();
+  ASSERT_EQ(Transfer(), "");
+  pair.send->Close();
+  pair.recv->Close();
+  pair.recv.reset();
+  EXPECT_TRUE(Until([&] {
+    Client late(handle);
+    late.Say(EncodeHello(0, 7, connection, 3, handle.secret));
+    return late.Answer() == EncodeControl(FrameType::kClose);
+  }));
+  EXPECT_EQ(pair.listener->Accept(), nullptr);
+}
+
+TEST(Corruption, OfTheGreetingOnlyDelaysThePath) {
+  for (uint64_t at : {0, 4, 5, 8, 24, 50}) {  // magic, version, type, epoch, paths, secret
+    Pair pair(QuickParams(2));
+    bool corrupted = false;
+    pair.relay->SetMangle([&corrupted, at](int path, uint64_t offset, char* data, size_t bytes) {
+      if (corrupted || path != 1 || at < offset || at >= offset + bytes) return;
+      data[at - offset] = static_cast<char>(data[at - offset] ^ 0x40);
+      corrupted = true;
+    });
+    ASSERT_EQ(pair.Open().message(), "") << "byte " << at;
+    EXPECT_TRUE(Until([&] { return pair.PathsUp() == 3; })) << "byte " << at;
+    pair.relay->SetMangle(nullptr);
+    TrafficOptions options;
+    options.sizes = {1 << 20, 5};
+    EXPECT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+  }
+}
+
+TEST(Corruption, OfAChunksHeaderRetiresThePathAndReplays) {
+  constexpr uint64_t kFirstData = kHeaderBytes + kSecretBytes;
+  for (uint64_t at : {0, 4, 5, 6, 8, 12, 24, 32, 40}) {
+    Pair pair(QuickParams(2));
+    ASSERT_EQ(pair.Open().message(), "");
+    bool corrupted = false;
+    pair.relay->SetMangle([&corrupted, where = kFirstData + at](int path, uint64_t offset, char* data, size_t bytes) {
+      if (corrupted || path != 0 || where < offset || where >= offset + bytes) return;
+      data[where - offset] = static_cast<char>(data[where - offset] ^ 0x44);
+      corrupted = true;
+    });
+    TrafficOptions options;
+    options.sizes.assign(6, 1 << 20);
+    EXPECT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "") << "byte " << at;
+    pair.relay->SetMangle(nullptr);
+    EXPECT_TRUE(AnyEvent(*pair.receiver, "path_down", "wire:")) << "byte " << at;
+  }
+}
+
+}  // namespace
+}  // namespace r2ccl

@@ -1,0 +1,256 @@
+// The transport with nothing broken: order, sizes, early messages, limits, many connections, closing.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "pair.h"
+
+namespace r2ccl {
+namespace {
+
+class EveryMode : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Transport, EveryMode, testing::Values(0, 1, 2));
+
+TEST_P(EveryMode, MessagesOfAllSizesInOrder) {
+  Pair pair(QuickParams(GetParam()));
+  ASSERT_EQ(pair.Open().message(), "");
+  TrafficOptions options;
+  options.sizes = {0, 1, 7, 4095, 4096, 16384, 16385, 0, 0, 131072, 131073, 393217, 1 << 20, (5 << 20) + 3, 1, 0};
+  EXPECT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+  options.extra_capacity = 1000;
+  options.seed = 2;
+  EXPECT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+}
+
+TEST_P(EveryMode, ManyRequestsInFlight) {
+  Pair pair(QuickParams(GetParam()));
+  ASSERT_EQ(pair.Open().message(), "");
+  TrafficOptions options;
+  for (uint64_t i = 0; i < 400; ++i) options.sizes.push_back(i * 2579 % 60000);
+  options.sends_ahead = 100;
+  options.receives_ahead = 40;
+  EXPECT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+}
+
+TEST_P(EveryMode, OneNic) {
+  Pair pair(QuickParams(GetParam()), 1);
+  ASSERT_EQ(pair.Open().message(), "");
+  TrafficOptions options;
+  options.sizes = {3 << 20, 0, 100};
+  EXPECT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+}
+
+TEST(Transport, EveryNicCarriesItsShare) {
+  Pair pair(QuickParams(2));
+  ASSERT_EQ(pair.Open().message(), "");
+  TrafficOptions options;
+  options.sizes.assign(16, 1 << 20);
+  ASSERT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+  uint64_t received = 0;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_GT(pair.sender->environment().counters[i].sent_bytes.load(), 1u << 20) << "NIC " << i;
+    received += pair.receiver->environment().counters[i].received_bytes.load();
+  }
+  EXPECT_GE(received, 16u << 20);
+}
+
+bool Finished(Comm& comm, Request* request, Status* status) {
+  bool done = false;
+  *status = comm.Test(request, &done, nullptr);
+  return done || !status->ok();
+}
+
+TEST(Transport, EarlyMessagesWaitInBoundedMemory) {
+  Params params = QuickParams(2);
+  params.eager_messages = 8;
+  Pair pair(params);
+  ASSERT_EQ(pair.Open().message(), "");
+  std::vector<char> data(1000, 'x');
+  std::vector<Request*> sends(9);
+  for (Request*& send : sends) ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &send).ok());
+  Status status;
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(Until([&] { return Finished(*pair.send, sends[i], &status); })) << i;
+  EXPECT_FALSE(Finished(*pair.send, sends[8], &status)) << "the ninth waits for a posted receive";
+  for (int i = 0; i < 9; ++i) {
+    std::vector<char> got(2000);
+    Request* receive = nullptr;
+    ASSERT_TRUE(pair.recv->Irecv(got.data(), got.size(), &receive).ok());
+    bool done = false;
+    uint64_t size = 0;
+    EXPECT_TRUE(Until([&] { return !pair.recv->Test(receive, &done, &size).ok() || done; })) << i;
+    EXPECT_EQ(size, 1000u);
+    EXPECT_EQ(std::string(got.data(), 1000), std::string(1000, 'x'));
+  }
+  EXPECT_TRUE(Until([&] { return Finished(*pair.send, sends[8], &status); }));
+}
+
+TEST(Transport, LimitsOfBothEndsAreAgreed) {
+  Params wide = QuickParams(2);
+  Params narrow = wide;
+  narrow.eager_bytes = 512;
+  narrow.eager_messages = 2;
+  Pair pair(wide, narrow, 2);
+  ASSERT_EQ(pair.Open().message(), "");
+  TrafficOptions options;
+  options.sizes.assign(30, 1000);
+  options.sizes.resize(60, 100);
+  options.receives_ahead = 1;
+  EXPECT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+  EXPECT_FALSE(AnyEvent(*pair.receiver, "path_down", "wire:"));
+}
+
+TEST(Transport, AReceiveThatIsTooSmallFailsBothEnds) {
+  for (bool early : {false, true}) {
+    Pair pair(QuickParams(2));
+    ASSERT_EQ(pair.Open().message(), "");
+    std::vector<char> data(100), got(99);
+    Request* send = nullptr;
+    Request* receive = nullptr;
+    Status status;
+    if (early) {
+      ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &send).ok());
+      ASSERT_TRUE(Until([&] { return Finished(*pair.send, send, &status); }));
+    }
+    Status posted = pair.recv->Irecv(got.data(), got.size(), &receive);
+    if (!early) {
+      ASSERT_TRUE(posted.ok());
+      ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &send).ok());
+      ASSERT_TRUE(Until([&] { return Finished(*pair.recv, receive, &posted); }));
+    }
+    EXPECT_NE(posted.message().find("100 bytes came for a receive of 99"), std::string::npos) << posted.message();
+    EXPECT_TRUE(Until([&] { return !pair.send->failure().ok(); }));
+  }
+}
+
+TEST(Transport, ManyConnectionsSideBySide) {
+  Params params = QuickParams(2);
+  params.io_threads = 2;
+  std::vector<std::string> results(6);
+  std::vector<std::thread> threads;
+  Pair host(params, 2);  // all connections share its two Nets
+  for (size_t i = 0; i < results.size(); ++i) {
+    std::shared_ptr<SendComm> send;
+    ASSERT_TRUE(host.sender->Connect(host.listener->handle(), &send).ok());
+    std::shared_ptr<RecvComm> recv;
+    ASSERT_TRUE(Until([&] { return (recv = host.listener->Accept()) != nullptr; }));
+    threads.emplace_back([&results, i, send, recv] {
+      TrafficOptions options;
+      options.seed = i;
+      options.sizes.assign(10, 200000 + i);
+      options.sizes.insert(options.sizes.end(), 30, 50 * i);
+      results[i] = Traffic(*send, *recv, options).Run();
+      send->Close();
+      recv->Close();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& result : results) EXPECT_EQ(result, "");
+}
+
+// The CLOSE of one stream may overtake the acknowledgement on another.
+TEST(Transport, AFinishedSendSurvivesTheReceiversClose) {
+  for (int round = 0; round < 30; ++round) {
+    Pair pair(QuickParams(2));
+    ASSERT_EQ(pair.Open().message(), "");
+    std::vector<char> data(300000, 'x'), got(300000);
+    Request* send = nullptr;
+    Request* receive = nullptr;
+    ASSERT_TRUE(pair.recv->Irecv(got.data(), got.size(), &receive).ok());
+    ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &send).ok());
+    Status status;
+    ASSERT_TRUE(Until([&] { return Finished(*pair.recv, receive, &status); }));
+    ASSERT_EQ(status.message(), "");
+    pair.recv->Close();
+    ASSERT_TRUE(Until([&] { return Finished(*pair.send, send, &status); }));
+    ASSERT_EQ(status.message(), "") << "round " << round;
+    EXPECT_TRUE(Until([&] { return !pair.send->failure().ok(); })) << "a later send is an error";
+    EXPECT_EQ(CountEvents(*pair.sender, "failed"), 0u) << "but an orderly end is none";
+  }
+}
+
+TEST(Transport, WhatCameBeforeTheSendersCloseIsDeliveredAndNoMore) {
+  for (int mode : {0, 2}) {
+    Pair pair(QuickParams(mode));
+    ASSERT_EQ(pair.Open().message(), "");
+    std::vector<char> data(1000, 'x'), got(1000);
+    Request* send = nullptr;
+    Status status;
+    ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &send).ok());
+    ASSERT_TRUE(Until([&] { return Finished(*pair.send, send, &status); }));
+    pair.send->Close();
+    ASSERT_TRUE(Until([&] { return pair.PathsUp() == 0; }));
+    Request* receive = nullptr;
+    ASSERT_EQ(pair.recv->Irecv(got.data(), got.size(), &receive).message(), "");
+    ASSERT_TRUE(Until([&] { return Finished(*pair.recv, receive, &status); }));
+    EXPECT_EQ(status.message(), "");
+    EXPECT_EQ(got, data);
+    status = pair.recv->Irecv(got.data(), got.size(), &receive);
+    EXPECT_TRUE(!status.ok() || Until([&] { return Finished(*pair.recv, receive, &status); }));
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_EQ(CountEvents(*pair.receiver, "path_down"), 0u);
+  }
+}
+
+TEST_P(EveryMode, CloseWithRequestsInFlightFailsThemOnBothEnds) {
+  for (bool sender_closes : {true, false}) {
+    Pair pair(QuickParams(GetParam()));
+    ASSERT_EQ(pair.Open().message(), "");
+    std::vector<char> data(8 << 20, 'x'), got(8 << 20, 'y');
+    Request* send = nullptr;
+    Request* late = nullptr;
+    Request* receive = nullptr;
+    ASSERT_TRUE(pair.recv->Irecv(got.data(), got.size(), &receive).ok());
+    ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &send).ok());
+    ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &late).ok());
+    ASSERT_TRUE(Until([&] { return pair.receiver->environment().counters[0].received_bytes > 100000; }));
+    sender_closes ? pair.send->Close() : pair.recv->Close();
+    std::vector<char> left = got;
+    Status sent, received;
+    EXPECT_TRUE(Until([&] { return Finished(*pair.send, late, &sent); }));
+    EXPECT_FALSE(sent.ok());
+    if (!sender_closes) {
+      EXPECT_TRUE(Until([&] { return Finished(*pair.recv, receive, &received); }));
+      EXPECT_EQ(got, left) << "a closed end writes no more";
+    } else {
+      Request* more = nullptr;  // the first message may be complete, a further one never is
+      received = pair.recv->Irecv(got.data(), got.size(), &more);
+      EXPECT_TRUE(!received.ok() || Until([&] { return Finished(*pair.recv, more, &received); }));
+      EXPECT_FALSE(received.ok());
+    }
+  }
+}
+
+TEST(Transport, ShutdownWakesWhoWaits) {
+  Pair pair(QuickParams(2));
+  ASSERT_EQ(pair.Open().message(), "");
+  char byte = 0;
+  Request* receive = nullptr;
+  ASSERT_TRUE(pair.recv->Irecv(&byte, 1, &receive).ok());
+  std::thread other([&] { pair.receiver->Shutdown(); });
+  Status status;
+  EXPECT_TRUE(Until([&] { return Finished(*pair.recv, receive, &status); }));
+  EXPECT_FALSE(status.ok());
+  other.join();
+  EXPECT_FALSE(pair.recv->Irecv(&byte, 1, &receive).ok());
+}
+
+TEST(Transport, AListenerClosesWhatNobodyAccepted) {
+  Pair pair(QuickParams(2));
+  ASSERT_TRUE(pair.sender->Connect(pair.listener->handle(), &pair.send).ok());
+  bool ready = false;
+  ASSERT_TRUE(Until([&] { return !pair.send->Ready(&ready).ok() || ready; }));
+  pair.receiver->CloseListener(pair.listener);
+  EXPECT_TRUE(Until([&] { return !pair.send->failure().ok(); }));
+  std::shared_ptr<SendComm> late;
+  ASSERT_TRUE(pair.sender->Connect(pair.listener->handle(), &late).ok());
+  Status status;
+  EXPECT_TRUE(Until([&] { return !(status = late->Ready(&ready)).ok(); }));
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  late->Close();
+}
+
+}  // namespace
+}  // namespace r2ccl

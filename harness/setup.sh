@@ -1,0 +1,59 @@
+#!/bin/sh
+# Makes this checkout ready to run: the Debian packages that are missing, a virtual environment in .venv, and
+# this project in it. What is there already is left alone, so a second call takes a moment.
+#
+#     sh harness/setup.sh run ARGUMENTS...    then `harness ARGUMENTS...`
+#     sh harness/setup.sh test ARGUMENTS...   then every check and test; ARGUMENTS go to pytest
+set -eu
+cd "$(dirname "$0")/.."
+
+missing=""
+need() { # need PACKAGE CONDITION...: adds PACKAGE unless the condition holds
+    package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+python_header() { python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'; }
+need python3 command -v python3
+need python3-venv python3 -c 'import ensurepip, venv'
+need python3-dev python_header
+need g++ command -v g++
+need git command -v git
+need iproute2 command -v ip
+need openssh-server test -x /usr/sbin/sshd
+if [ "$1" = test ]; then
+    need cmake command -v cmake
+    need make command -v make
+    need libgtest-dev test -e /usr/include/gtest/gtest.h
+    need libgmock-dev test -e /usr/include/gmock/gmock.h
+    need chromium command -v chromium
+fi
+if [ -n "$missing" ]; then
+    if [ "$(id -u)" != 0 ]; then
+        echo "these packages are missing and only root can install them: apt-get install$missing" >&2
+        exit 2
+    fi
+    apt-get update -qq
+    # shellcheck disable=SC2086  # a list of words
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing >/dev/null
+fi
+
+[ -x .venv/bin/python ] || python3 -m venv .venv
+extras=""
+[ "$1" = test ] && extras="[dev]"
+stamp=".venv/.installed$extras"
+if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml r2ccl_core/native -newer "$stamp" -print -quit)" ]; then
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".$extras"
+    touch "$stamp"
+fi
+
+command=$1
+shift
+case $command in
+run) exec .venv/bin/harness "$@" ;;
+test) exec sh tests/run.sh "$@" ;;
+*)
+    echo "setup.sh: say run or test, not '$command'" >&2
+    exit 2
+    ;;
+esac

@@ -1,10 +1,14 @@
 """When a fault fires so that it takes effect inside the collective: pure arithmetic on what ranks said.
 
-A fault is prepared early; it fires once rank 0 has begun the chosen iteration, `into` of the way through
-what that iteration should last, minus the time that firing has lately taken to have its effect.
+A fault is prepared early. It fires once rank 0 has begun the chosen iteration, `into` of the way through
+what that iteration should last, minus the time that firing has lately taken to have its effect. Where the
+iteration is too short for that (the news of its begin takes a while, too), an earlier iteration's begin
+and the rhythm so far tell when it will begin.
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
+from math import ceil
 from statistics import median
 
 from harness.experiment import FaultModel
@@ -14,18 +18,34 @@ from harness.sweep.plan import Trial
 FIRST_LATENCY_NS = 3_000_000
 """What is assumed for the first fault of a sweep: a command over an open session and one `ip`."""
 
+NEWS_NS = 3_000_000
+"""What an event takes at most, as a rule, from a rank to the harness."""
 
-def chosen_begin_ns(trial: Trial, fault: FaultModel, begun: Mapping[int, int]) -> int | None:
-    """When rank 0 began the iteration to strike; None while it has not.
 
-    With `at_time` that is the first iteration that begins so long after the first timed one.
+def chosen_begin_ns(trial: Trial, fault: FaultModel, begun: Mapping[int, int], lead: int = 0) -> int | None:
+    """When rank 0 began, or with a `lead` will begin, the iteration to strike; None while that is not known.
+
+    With `at_time` that is the first iteration that begins so long after the first timed one. A `lead` of n
+    tells it from the n-th iteration before, if there is a rhythm by then.
     """
     iteration = trial.strike_iteration()
-    if iteration is not None:
+    if iteration is None:
+        earliest_ns = begun.get(0, 0) + int((fault.at_time_s or 0.0) * 1e9)
+        later = [t_ns for i, t_ns in begun.items() if i >= 0 and t_ns >= earliest_ns]
+        return min(later) if 0 in begun and later else None
+    known = iteration - lead
+    if lead <= 0 or known < 2:
         return begun.get(iteration)
-    earliest_ns = begun.get(0, 0) + int((fault.at_time_s or 0.0) * 1e9)
-    later = [t_ns for i, t_ns in begun.items() if i >= 0 and t_ns >= earliest_ns]
-    return min(later) if 0 in begun and later else None
+    if known not in begun:
+        return None
+    rhythm = median(b - a for a, b in pairwise(begun[i] for i in range(known + 1)))
+    return begun[known] + int(lead * rhythm)
+
+
+def lead_of(into: float, duration_ns: int, latency_ns: int) -> int:
+    """How many iterations ahead the fault must be decided on."""
+    missing_ns = latency_ns + NEWS_NS - into * duration_ns
+    return max(0, ceil(missing_ns / duration_ns)) if duration_ns else 0
 
 
 def expected_ns(finished: Mapping[int, Timed], model_s: float) -> int:
@@ -36,8 +56,8 @@ def expected_ns(finished: Mapping[int, Timed], model_s: float) -> int:
 
 
 def fire_at_ns(begin_ns: int, into: float, duration_ns: int, latency_ns: int) -> int:
-    """The moment to fire."""
-    return begin_ns + max(0, int(into * duration_ns) - latency_ns)
+    """The moment to fire; it may be over, then at once."""
+    return begin_ns + int(into * duration_ns) - latency_ns
 
 
 def smoothed_ns(old_ns: int, measured_ns: int) -> int:

@@ -31,7 +31,7 @@ from harness.sweep.bench import Bench
 from harness.sweep.events import EventLog
 from harness.sweep.judge import Facts, Injected, Verdict, judge
 from harness.sweep.plan import Trial
-from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, smoothed_ns
+from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
 
 SAMPLE_S = 0.01
 GRACE_S = 2.0
@@ -183,24 +183,29 @@ def _strike(run: _Run) -> None:
     if fault is None or run.hang:
         return
     first = log.ranks[0]
-    began_ns: int | None = None
+    model_s = bench.experiment.expected_duration_s(run.trial.size_bytes)
+    lead = lead_of(fault.into, int(model_s * 1e9), bench.fire_latency_ns)
+    begin_ns: int | None = None
 
-    def over_or_begun() -> bool:
-        nonlocal began_ns
-        began_ns = chosen_begin_ns(run.trial, fault, first.begun)
-        return began_ns is not None or log.any_failed() or log.all_ended()
+    def known_or_over() -> bool:
+        nonlocal begin_ns
+        begin_ns = chosen_begin_ns(run.trial, fault, first.begun, lead)
+        return begin_ns is not None or log.any_failed() or log.all_ended()
 
-    _wait(run, over_or_begun)
-    if began_ns is None or log.any_failed():
+    _wait(run, known_or_over)
+    if begin_ns is None or log.any_failed():
         return
-    lasts_ns = expected_ns(first.finished, bench.experiment.expected_duration_s(run.trial.size_bytes))
-    moment_ns = fire_at_ns(began_ns, fault.into, lasts_ns, bench.fire_latency_ns)
-    time.sleep(max(0, moment_ns - time.time_ns()) / 1e9)
+    lasts_ns = expected_ns(first.finished, model_s)
+    _sleep_until(fire_at_ns(begin_ns, fault.into, lasts_ns, bench.fire_latency_ns))
     fired_ns = time.time_ns()
-    before_ns, after_ns = bench.host(fault.host).fire(run.arm_id)
-    offset_ns = bench.offset_ns(fault.host)
-    run.effect_ns = before_ns - offset_ns, after_ns - offset_ns
-    bench.fire_latency_ns = smoothed_ns(bench.fire_latency_ns, run.effect_ns[1] - fired_ns)
+    effect = bench.host(fault.host).fire(run.arm_id)
+    before_ns, after_ns = (t_ns - bench.offset_ns(fault.host) for t_ns in effect)
+    run.effect_ns = before_ns, after_ns
+    bench.fire_latency_ns = smoothed_ns(bench.fire_latency_ns, (before_ns + after_ns) // 2 - fired_ns)
+
+
+def _sleep_until(t_ns: int) -> None:
+    time.sleep(max(0, t_ns - time.time_ns()) / 1e9)
 
 
 def _watch(run: _Run) -> None:
@@ -230,7 +235,7 @@ def _observe_and_heal(run: _Run) -> None:
     if fault is None:
         return
     if run.effect_ns is not None:
-        time.sleep(max(0.0, run.effect_ns[1] / 1e9 + OBSERVE_S - time.time()))
+        _sleep_until(run.effect_ns[1] + int(OBSERVE_S * 1e9))
     healed_ns = run.bench.host(fault.host).heal(run.arm_id)
     if healed_ns is not None:
         run.heal_ns = healed_ns - run.bench.offset_ns(fault.host)

@@ -7,10 +7,11 @@ import pytest
 from harness.experiment_file import load
 from harness.sweep.events import Timed
 from harness.sweep.plan import Trial, plan
-from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, smoothed_ns
+from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
 
 ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
 S = 1_000_000_000
+MS = 1_000_000
 
 
 def trial(when: str) -> Trial:
@@ -41,9 +42,32 @@ def test_how_long_an_iteration_should_last() -> None:
     assert expected_ns({-1: warm, 0: first, 1: second, 2: third}, 0.5) == 120
 
 
-def test_the_moment_allows_for_the_latency_but_never_precedes_the_begin() -> None:
+def test_the_moment_allows_for_the_latency() -> None:
     assert fire_at_ns(1000, 0.3, 100, 10) == 1020
-    assert fire_at_ns(1000, 0.3, 100, 50) == 1000
+    assert fire_at_ns(1000, 0.3, 100, 50) == 980
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "latency_ms", "lead"), [(500, 3, 0), (60, 3, 0), (8, 3, 1), (2, 3, 3), (0, 3, 0)]
+)
+def test_short_iterations_are_decided_on_ahead(duration_ms: int, latency_ms: int, lead: int) -> None:
+    assert lead_of(0.3, duration_ms * MS, latency_ms * MS) == lead
+
+
+def test_with_a_lead_the_rhythm_tells_the_begin() -> None:
+    made = trial("at_iteration=4")
+    assert made.fault is not None
+    begun = {-1: 0, 0: 100, 1: 110, 2: 121}
+    assert chosen_begin_ns(made, made.fault, begun, lead=1) is None
+    assert chosen_begin_ns(made, made.fault, begun | {3: 131}, lead=1) == 141
+    assert chosen_begin_ns(made, made.fault, begun, lead=2) == 142
+
+
+def test_without_a_rhythm_there_is_no_lead() -> None:
+    made = trial("at_iteration=2")
+    assert made.fault is not None
+    assert chosen_begin_ns(made, made.fault, {0: 1, 1: 2}, lead=1) is None
+    assert chosen_begin_ns(made, made.fault, {0: 1, 1: 2, 2: 3}, lead=1) == 3
 
 
 def test_the_latency_follows_what_is_measured() -> None:

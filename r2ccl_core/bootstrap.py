@@ -1,85 +1,105 @@
-"""How ranks find each other: a star of TCP connections to rank 0 on the management network.
+"""Small agreements between ranks, and the verdict when one of them has failed.
 
-It carries what the transport cannot carry yet (connection handles) and small agreements (barriers); no data.
-A stream begins with a greeting of fixed size: magic, version, rank, number of ranks, digest of the shared
-secret. After that, messages are a 32-bit big-endian length and that many bytes.
+It carries what the transport cannot carry yet (connection handles) and barriers, over the management network; no
+data. Ranks GIVE their part of a round to rank 0, which answers with the RESULT; the n-th agreement of every rank
+is round n. The first reason to fail that reaches rank 0 (a rank's own FAILED, or a stream that ends without
+LEAVE) is the verdict, and every rank hears the same one.
 """
 
-import hashlib
 import os
-import socket
 import struct
-import time
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
-from r2ccl_core.errors import PeerLostError, TransportError, UsageError
+from r2ccl_core.errors import PeerLostError, UsageError
+from r2ccl_core.rendezvous import Place, greet, parse_root, welcome
+from r2ccl_core.star import Star
 
-_MAGIC = b"R2BS"
-_VERSION = 1
-_GREETING = struct.Struct("!4sHHII32s")
-_LENGTH = struct.Struct("!I")
-_MAX_MESSAGE_BYTES = 64 << 20
-_GREETING_TIMEOUT_S = 2.0
-
-
-def parse_root(text: str) -> tuple[str, int]:
-    """``host:port`` of rank 0."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise UsageError(f"R2CC_ROOT={text!r}: write it as host:port, such as 10.0.0.1:7000")
-    return host.strip("[]"), int(port)
+_GIVE, _RESULT, _FAILED, _LEAVE = range(1, 5)
+_LENGTH = struct.Struct("!Q")
+_VERDICT_PATIENCE_S = 1.0
 
 
 class Bootstrap:
-    """One rank's place in the star. Not thread-safe; every rank calls the same operations in the same order."""
+    """One rank's place in the group. Every rank calls the same agreements in the same order, from one thread;
+    `abort` may come from any."""
 
     def __init__(
-        self, rank: int, size: int, root: str, *, timeout_s: float = 30.0, secret: str | None = None
+        self,
+        rank: int,
+        size: int,
+        root: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        patience_s: float = 600.0,
+        secret: str | None = None,
+        on_abort: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """Connects all ranks; raises `TransportError` when some are missing after `timeout_s`.
 
-        `secret` (default: R2CC_SECRET) keeps strangers out; all ranks must have the same.
+        `patience_s` is how long an agreement waits for the last rank. `secret` (default: R2CC_SECRET) keeps
+        strangers out. `on_abort` is called once with the verdict, on the thread that learns it first.
         """
         if not 0 <= rank < size:
-            raise UsageError(f"rank {rank} of {size}: ranks go from 0 to {size - 1}")
+            raise UsageError(f"R2CC_RANK={rank}: ranks go from 0 to {size - 1}, as R2CC_SIZE={size} says")
         self.rank, self.size = rank, size
-        self._timeout_s = timeout_s
-        self._digest = hashlib.sha256((secret or os.environ.get("R2CC_SECRET", "")).encode()).digest()
-        self._peers: dict[int, socket.socket] = {}
-        deadline_s = time.monotonic() + timeout_s
-        if size == 1:
-            return
-        host, port = parse_root(root)
-        if rank == 0:
-            self._welcome(host, port, deadline_s)
-        else:
-            self._peers[0] = self._greet(host, port, deadline_s)
-        for peer in self._peers.values():
-            peer.settimeout(timeout_s)
+        self._patience_s = patience_s
+        self._on_abort = on_abort
+        self._changed = threading.Condition()  # guards what follows
+        self._round = 0
+        self._given: dict[int, bytes] = {}  # rank 0: parts of the round that is being gathered
+        self._results: dict[int, list[bytes]] = {}
+        self._left: set[int] = set()
+        self._verdict: str | None = None
+        self._closed = False
+        self._star: Star | None = None
+        if size > 1:
+            place = _place(rank, size, root, secret)
+            streams = welcome(place, timeout_s) if rank == 0 else {0: greet(place, timeout_s)}
+            self._star = Star(streams, self._take, self._lose)
+            self._star.start()
 
-    def allgather(self, data: bytes) -> list[bytes]:
-        """What every rank gave, by rank."""
-        if self.size == 1:
+    @property
+    def verdict(self) -> str | None:
+        """Why the group is over, or None."""
+        return self._verdict
+
+    def allgather(self, data: bytes, what: str = "allgather") -> list[bytes]:
+        """What every rank gave, by rank. Ranks that are at something else than `what` in the same round have lost
+        step with each other, which is an error on every rank."""
+        if self._star is None:
             return [data]
-        if self.rank != 0:
-            self._send(0, data)
-            return _unpack(self._receive(0))
-        gathered = [data] + [self._receive(rank) for rank in range(1, self.size)]
-        packed = b"".join(_LENGTH.pack(len(part)) + part for part in gathered)
-        for rank in range(1, self.size):
-            self._send(rank, packed)
-        return gathered
+        self._round += 1
+        part = _pack((what.encode(), data))
+        if self.rank == 0:
+            self._take_part(0, self._round, part)
+        else:
+            self._star.send(0, _GIVE, self._round, part)
+        return self._await(self._round, what)
 
-    def barrier(self) -> None:
+    def barrier(self, what: str = "barrier") -> None:
         """Returns when every rank has called it."""
-        self.allgather(b"")
+        self.allgather(b"", what)
+
+    def abort(self, reason: str) -> str:
+        """Ends the group because of `reason` and returns the verdict: an earlier reason if there is one."""
+        if self._star is not None and self.rank != 0 and self._verdict is None:
+            self._star.send(0, _FAILED, 0, reason.encode())
+            with self._changed:
+                self._changed.wait_for(lambda: self._verdict is not None, _VERDICT_PATIENCE_S)
+        return self._decide(reason)
 
     def close(self) -> None:
-        """Leaves the star. Idempotent."""
-        for peer in self._peers.values():
-            peer.close()
-        self._peers.clear()
+        """Leaves the group. Idempotent."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+        if self._star is not None:
+            self._star.send_all(_LEAVE, 0, b"")
+            self._star.close()
 
     def __enter__(self) -> Self:
         return self
@@ -87,99 +107,106 @@ class Bootstrap:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self.abort(f"rank {self.rank}: {type(error).__name__}: {error}")
         self.close()
 
-    def _welcome(self, host: str, port: int, deadline_s: float) -> None:
-        try:
-            listener = socket.create_server((host, port), backlog=self.size)
-        except OSError as error:
-            raise TransportError(f"rank 0 cannot listen on {host}:{port}: {error.strerror}") from error
-        with listener:
-            while len(self._peers) < self.size - 1:
-                listener.settimeout(max(deadline_s - time.monotonic(), 0.001))
-                try:
-                    guest, _ = listener.accept()
-                except TimeoutError:
-                    missing = sorted(set(range(1, self.size)) - set(self._peers))
-                    raise TransportError(
-                        f"ranks {missing} did not reach rank 0 at {host}:{port} in {self._timeout_s:g} s"
-                    ) from None
-                rank = self._admit(guest)
-                if rank is None:
-                    guest.close()
-                else:
-                    self._peers[rank] = guest
+    def _await(self, number: int, what: str) -> list[bytes]:
+        """The round's result; raises `PeerLostError` with the verdict instead."""
 
-    def _admit(self, guest: socket.socket) -> int | None:
-        """The guest's rank, or None for a stranger."""
-        guest.settimeout(_GREETING_TIMEOUT_S)
-        try:
-            guest.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            greeting = _read(guest, _GREETING.size)
-            magic, version, _, rank, size, digest = _GREETING.unpack(greeting)
-            known = (magic, version, size, digest) == (_MAGIC, _VERSION, self.size, self._digest)
-            if not known or not 0 < rank < self.size or rank in self._peers:
-                return None
-            guest.sendall(self._greeting())
-        except (OSError, EOFError):
-            return None
-        return int(rank)
+        def over() -> bool:
+            return number in self._results or self._verdict is not None or 0 in self._left
 
-    def _greet(self, host: str, port: int, deadline_s: float) -> socket.socket:
-        reason = "no answer"
-        while (left_s := deadline_s - time.monotonic()) > 0:
-            try:
-                peer = socket.create_connection((host, port), timeout=min(left_s, _GREETING_TIMEOUT_S))
-                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                peer.settimeout(max(deadline_s - time.monotonic(), 0.001))
-                peer.sendall(self._greeting())
-                answer = _GREETING.unpack(_read(peer, _GREETING.size))
-                if answer[0] == _MAGIC and answer[3] == 0:
-                    return peer
-                reason = "something else listens there"
-            except EOFError:
-                reason = "rank 0 refused this rank (another release, number of ranks, R2CC_SECRET, or a rank twice)"
-            except OSError as error:
-                reason = error.strerror or str(error)
-            time.sleep(0.02)
-        raise TransportError(f"rank {self.rank} cannot reach rank 0 at {host}:{port}: {reason}")
+        with self._changed:
+            in_time = self._changed.wait_for(over, self._patience_s)
+            if number in self._results:
+                return self._results.pop(number)
+            late = sorted(set(range(self.size)) - set(self._given)) if self.rank == 0 else [0]
+        reason = f"rank {self.rank} is at {what!r}, but rank 0 has left the group"
+        if not in_time:
+            reason = f"rank {self.rank}: no word from ranks {late} for {self._patience_s:g} s ({what})"
+        raise PeerLostError(self._verdict or self.abort(reason))
 
-    def _greeting(self) -> bytes:
-        return _GREETING.pack(_MAGIC, _VERSION, 0, self.rank, self.size, self._digest)
+    def _take_part(self, rank: int, number: int, part: bytes) -> None:
+        """Rank 0: one part of the round; the last one makes the result."""
+        with self._changed:
+            self._given[rank] = part
+            parts = [self._given[r] for r in range(self.size)] if len(self._given) == self.size else []
+            if parts:
+                self._given.clear()
+        if parts:
+            self._finish_round(number, parts)
+        else:
+            self._miss_leavers()
 
-    def _send(self, rank: int, data: bytes) -> None:
-        try:
-            self._peers[rank].sendall(_LENGTH.pack(len(data)) + data)
-        except (OSError, KeyError) as error:
-            raise PeerLostError(f"rank {rank} is gone: {error}") from error
+    def _finish_round(self, number: int, parts: list[bytes]) -> None:
+        labels, values = zip(*(tuple(_unpack(part)) for part in parts), strict=True)
+        for rank, label in enumerate(labels):
+            if label != labels[0]:
+                here, there = labels[0].decode(), label.decode()
+                self._decide(f"rank 0 is at {here!r} while rank {rank} is at {there!r}: the ranks lost step")
+                return
+        assert self._star is not None
+        self._star.send_all(_RESULT, number, _pack(values))
+        self._deliver(number, list(values))
 
-    def _receive(self, rank: int) -> bytes:
-        try:
-            (length,) = _LENGTH.unpack(_read(self._peers[rank], _LENGTH.size))
-            if length > _MAX_MESSAGE_BYTES:
-                raise TransportError(f"rank {rank} announced a message of {length} bytes")
-            return _read(self._peers[rank], length)
-        except EOFError:
-            raise PeerLostError(f"rank {rank} has ended") from None
-        except (OSError, KeyError) as error:
-            raise PeerLostError(f"rank {rank} is gone: {error}") from error
+    def _miss_leavers(self) -> None:
+        """Rank 0: a round that a rank has left can never be complete."""
+        with self._changed:
+            missed = sorted(self._left - set(self._given)) if self._given else []
+        if missed:
+            self._decide(f"rank {missed[0]} has left the group while others wait for it")
 
+    def _take(self, rank: int, kind: int, number: int, body: bytes) -> None:
+        """One frame of `rank`; on the watcher's thread."""
+        if kind == _GIVE:
+            self._take_part(rank, number, body)
+        elif kind == _RESULT:
+            self._deliver(number, list(_unpack(body)))
+        elif kind == _FAILED:
+            self._decide(body.decode("utf-8", "replace"))
+        elif kind == _LEAVE:
+            with self._changed:
+                self._left.add(rank)
+                self._changed.notify_all()
+            self._miss_leavers()
 
-def _read(peer: socket.socket, length: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < length:
-        part = peer.recv(length - len(parts))
-        if not part:
-            raise EOFError
-        parts += part
-    return bytes(parts)
+    def _deliver(self, number: int, values: list[bytes]) -> None:
+        with self._changed:
+            self._results[number] = values
+            self._changed.notify_all()
+
+    def _lose(self, rank: int, why: str) -> None:
+        if rank not in self._left:
+            self._decide(f"rank {rank} is gone: {why}")
+
+    def _decide(self, reason: str) -> str:
+        """Makes `reason` the verdict unless there is one, and tells whom it concerns."""
+        with self._changed:
+            if self._verdict is not None or self._closed:
+                return self._verdict or reason
+            self._verdict = reason
+            self._changed.notify_all()
+        if self.rank == 0 and self._star is not None:
+            self._star.send_all(_FAILED, 0, reason.encode())
+        self._on_abort(reason)
+        return reason
 
 
-def _unpack(packed: bytes) -> list[bytes]:
-    parts, at = [], 0
+def _place(rank: int, size: int, root: str | None, secret: str | None) -> Place:
+    if not root:
+        raise UsageError("R2CC_ROOT is not set; give every rank the host:port where rank 0 listens")
+    host, port = parse_root(root)
+    return Place(host, port, rank, size, os.environ.get("R2CC_SECRET", "") if secret is None else secret)
+
+
+def _pack(parts: Iterable[bytes]) -> bytes:
+    return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+
+
+def _unpack(packed: bytes) -> Iterator[bytes]:
+    at = 0
     while at < len(packed):
         (length,) = _LENGTH.unpack_from(packed, at)
-        at += _LENGTH.size
-        parts.append(packed[at : at + length])
-        at += length
-    return parts
+        at += _LENGTH.size + length
+        yield packed[at - length : at]

@@ -1,0 +1,266 @@
+"""How ranks find each other: a star of TCP streams to rank 0, made and proven before anything else is said.
+
+Rank 0 listens on the management network. A stream opens with three records of fixed size:
+
+    rank 0    CHALLENGE  magic, version, nonce
+    member    GREETING   magic, version, rank, number of ranks, nonce, proof
+    rank 0    ANSWER     magic, version, proof, why not (empty: welcome)
+
+A proof is a digest of both nonces under the shared secret, so neither side takes a stranger for a rank and
+nothing that is overheard can be used again. Without a secret the proof is empty. Whoever sends anything else,
+or nothing, is dropped and costs the others no time.
+"""
+
+import errno
+import os
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from r2ccl_core.errors import TransportError, UsageError
+
+_MAGIC = b"R2BS"
+_VERSION = 2
+_CHALLENGE = struct.Struct("!4sH16s")
+_GREETING = struct.Struct("!4sHII16s32s")
+_ANSWER = struct.Struct("!4sH32s120s")
+_GUEST_PATIENCE_S = 2.0
+_SPARE_GUESTS = 256
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and as whom to meet: the address of rank 0, this rank, the number of ranks, the shared secret."""
+
+    host: str
+    port: int
+    rank: int
+    size: int
+    secret: str = ""
+
+    def __str__(self) -> str:
+        return f"rank 0 at {self.host}:{self.port}"
+
+
+def parse_root(text: str) -> tuple[str, int]:
+    """``host:port`` of rank 0."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise UsageError(f"R2CC_ROOT={text!r}: write it as host:port, such as 10.0.0.1:7000")
+    return host.strip("[]"), int(port)
+
+
+def welcome(place: Place, timeout_s: float) -> dict[int, socket.socket]:
+    """Rank 0: the streams of all other ranks, by rank; `TransportError` names those missing at the end."""
+    deadline_s = time.monotonic() + timeout_s
+    with _listen(place, deadline_s) as listener, selectors.DefaultSelector() as selector:
+        listener.setblocking(False)
+        selector.register(listener, selectors.EVENT_READ)
+        reception = _Reception(place, selector)
+        try:
+            while len(reception.members) < place.size - 1:
+                reception.serve(listener)
+                if time.monotonic() > deadline_s:
+                    missing = sorted(set(range(1, place.size)) - set(reception.members))
+                    raise TransportError(f"ranks {missing} did not reach {place} in {timeout_s:g} s")
+        except BaseException:
+            for member in reception.members.values():
+                member.close()
+            raise
+        finally:
+            reception.close_guests()
+    return reception.members
+
+
+def greet(place: Place, timeout_s: float) -> socket.socket:
+    """Another rank: its stream to rank 0, which may start later than this rank.
+
+    Raises `TransportError` when rank 0 refuses this rank or does not answer in time.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    reason, pause_s = "no answer", 0.01
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        stream = None
+        try:
+            stream = socket.create_connection((place.host, place.port), timeout=min(left_s, _GUEST_PATIENCE_S))
+            _introduce(stream, place)
+            return stream
+        except EOFError:
+            reason = "it hung up"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        except BaseException:
+            if stream is not None:
+                stream.close()
+            raise
+        if stream is not None:
+            stream.close()
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.1)
+    raise TransportError(f"rank {place.rank} cannot reach {place} in {timeout_s:g} s: {reason}")
+
+
+def _listen(place: Place, deadline_s: float) -> socket.socket:
+    while True:
+        try:
+            family = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0][0]
+            return socket.create_server((place.host, place.port), family=family, backlog=place.size + 16)
+        except OSError as error:
+            # A port in use may be that of a group that is just ending.
+            if error.errno == errno.EADDRINUSE and time.monotonic() < deadline_s:
+                time.sleep(0.05)
+                continue
+            raise UsageError(
+                f"rank 0 cannot listen at R2CC_ROOT={place.host}:{place.port} ({error.strerror}); "
+                "give an address of its host and a free port"
+            ) from error
+
+
+def _introduce(stream: socket.socket, place: Place) -> None:
+    """The member's half of the opening; `OSError` or `EOFError` where a later try may go better."""
+    if stream.getsockname() == stream.getpeername():
+        # With nobody listening, TCP can connect a port of the ephemeral range to itself.
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
+    magic, version, theirs = _CHALLENGE.unpack(_read(stream, _CHALLENGE.size))
+    if magic != _MAGIC:
+        raise ConnectionError(errno.EPROTO, "something else listens there")
+    own = os.urandom(16)
+    proof = _proof(place, b"member", theirs, own, place.rank)
+    stream.sendall(_GREETING.pack(_MAGIC, _VERSION, place.rank, place.size, own, proof))
+    magic, version, proof, text = _ANSWER.unpack(_read(stream, _ANSWER.size))
+    if refusal := text.rstrip(b"\0").decode("utf-8", "replace"):
+        raise TransportError(f"{place} refuses rank {place.rank}: {refusal}")
+    if (magic, version) != (_MAGIC, _VERSION) or not _equal(proof, _proof(place, b"root", theirs, own, 0)):
+        raise TransportError(f"{place} does not know R2CC_SECRET; set the same on every rank")
+
+
+@dataclass
+class _Guest:
+    """A stream that has not said who it is."""
+
+    stream: socket.socket
+    nonce: bytes
+    deadline_s: float
+    greeting: bytearray = field(default_factory=bytearray)
+
+
+@dataclass
+class _Reception:
+    """Rank 0 while ranks arrive: guests become members or are dropped; nobody is waited for alone."""
+
+    place: Place
+    selector: selectors.BaseSelector
+    members: dict[int, socket.socket] = field(default_factory=dict)
+
+    def serve(self, listener: socket.socket) -> None:
+        """What has arrived within the next moment."""
+        for key, _ in self.selector.select(0.05):
+            if key.data is None:
+                self._admit(listener)
+            else:
+                self._hear(key.data)
+        now_s = time.monotonic()
+        for guest in [guest for guest in self._guests() if now_s > guest.deadline_s]:
+            self._drop(guest)
+
+    def close_guests(self) -> None:
+        """Drops whoever never became a member."""
+        for guest in list(self._guests()):
+            self._drop(guest)
+
+    def _guests(self) -> Iterator[_Guest]:
+        return (key.data for key in self.selector.get_map().values() if key.data is not None)
+
+    def _admit(self, listener: socket.socket) -> None:
+        try:
+            stream, _ = listener.accept()
+        except OSError:
+            return
+        guest = _Guest(stream, os.urandom(16), time.monotonic() + _GUEST_PATIENCE_S)
+        if len(self.selector.get_map()) > self.place.size + _SPARE_GUESTS:
+            stream.close()
+            return
+        stream.setblocking(False)
+        self.selector.register(stream, selectors.EVENT_READ, guest)
+        self._say(guest, _CHALLENGE.pack(_MAGIC, _VERSION, guest.nonce))
+
+    def _hear(self, guest: _Guest) -> None:
+        try:
+            data = guest.stream.recv(_GREETING.size - len(guest.greeting))
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        guest.greeting += data
+        if not data or not _MAGIC.startswith(guest.greeting[: len(_MAGIC)]):
+            self._drop(guest)
+        elif len(guest.greeting) == _GREETING.size:
+            self._decide(guest)
+
+    def _decide(self, guest: _Guest) -> None:
+        _, version, rank, size, nonce, proof = _GREETING.unpack(guest.greeting)
+        answer = _proof(self.place, b"root", guest.nonce, nonce, 0)
+        refusal = self._refusal(version, rank, size, proof, _proof(self.place, b"member", guest.nonce, nonce, rank))
+        # Somebody who does not know the secret learns nothing that depends on it.
+        self._say(guest, _ANSWER.pack(_MAGIC, _VERSION, bytes(32) if refusal else answer, refusal.encode()))
+        if refusal:
+            self._drop(guest)
+        elif guest.stream.fileno() >= 0:
+            self.selector.unregister(guest.stream)
+            self.members[rank] = guest.stream
+
+    def _refusal(self, version: int, rank: int, size: int, proof: bytes, expected: bytes) -> str:
+        if version != _VERSION:
+            return "it runs another release; install the same on every host"
+        if not _equal(proof, expected):
+            return "its R2CC_SECRET differs"
+        if size != self.place.size:
+            return f"it counts {size} ranks, rank 0 counts {self.place.size}; check R2CC_SIZE"
+        if not 0 < rank < size:
+            return "there is no such rank; check R2CC_RANK"
+        return "this rank has come already; check R2CC_RANK" if rank in self.members else ""
+
+    def _say(self, guest: _Guest, record: bytes) -> None:
+        """A record fits into an empty socket buffer, or the guest is not worth waiting for."""
+        try:
+            if guest.stream.send(record) == len(record):
+                return
+        except OSError:
+            pass
+        self._drop(guest)
+
+    def _drop(self, guest: _Guest) -> None:
+        if guest.stream.fileno() >= 0:
+            self.selector.unregister(guest.stream)
+            guest.stream.close()
+
+
+def _proof(place: Place, role: bytes, root_nonce: bytes, member_nonce: bytes, rank: int) -> bytes:
+    if not place.secret:
+        return bytes(32)
+    from hashlib import blake2b  # loading it costs more than the whole rendezvous, and few use a secret
+
+    key = blake2b(place.secret.encode(), digest_size=32).digest()
+    text = role + root_nonce + member_nonce + struct.pack("!II", rank, place.size)
+    return blake2b(text, key=key, digest_size=32).digest()
+
+
+def _equal(a: bytes, b: bytes) -> bool:
+    """In a time that does not depend on where they differ."""
+    difference = 0
+    for x, y in zip(a, b, strict=True):
+        difference |= x ^ y
+    return difference == 0
+
+
+def _read(stream: socket.socket, length: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < length:
+        part = stream.recv(length - len(parts))
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,249 @@
+"""Ranks find each other, agree, and all hear the same verdict, on loopback."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from r2ccl_core.bootstrap import Bootstrap
+from r2ccl_core.errors import PeerLostError, R2cclError, TransportError, UsageError
+from r2ccl_core.rendezvous import parse_root
+
+OTHER_RANK = """
+import sys
+from r2ccl_core.bootstrap import Bootstrap
+group = Bootstrap(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+group.barrier()
+print("joined", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def root() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def address(root: str) -> tuple[str, int]:
+    return parse_root(root)
+
+
+def on_ranks(size: int, root: str, work: Callable[[Bootstrap], Any], **options: Any) -> list[Any]:
+    """`work` on every rank, each on a thread; the result or the error of each."""
+
+    def rank_main(rank: int) -> Any:
+        try:
+            with Bootstrap(rank, size, root, **options) as group:
+                return work(group)
+        except R2cclError as error:
+            return error
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(rank_main, range(size)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("length", [0, 1, 1_000_000])
+def test_allgather_gives_every_rank_every_part_in_order(root: str, size: int, length: int) -> None:
+    parts = [bytes([rank]) * (length + rank) for rank in range(size)]
+    gathered = on_ranks(size, root, lambda group: [group.allgather(parts[group.rank]) for _ in range(3)])
+    assert gathered == [[parts] * 3] * size
+
+
+def test_a_barrier_lets_nobody_through_before_the_last(root: str) -> None:
+    arrived = []
+
+    def work(group: Bootstrap) -> int:
+        arrived.append(group.rank)
+        group.barrier()
+        return len(arrived)
+
+    assert on_ranks(4, root, work) == [4] * 4
+
+
+def test_a_rank_may_come_before_rank_0(root: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        early = pool.submit(Bootstrap, 1, 2, root)
+        with pytest.raises(TimeoutError):
+            early.result(0.05)
+        with Bootstrap(0, 2, root), early.result():
+            pass
+
+
+@pytest.mark.parametrize(
+    "nonsense", [b"", b"R", b"R2BS", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 4096, b"R2BS" + b"\xff" * 200]
+)
+def test_strangers_are_refused_and_delay_nobody(root: str, nonsense: bytes) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Bootstrap, 0, 2, root)
+        strangers = [_connected(address(root)) for _ in range(20)]
+        for stranger in strangers:
+            stranger.sendall(nonsense)
+        strangers[0].close()
+        with Bootstrap(1, 2, root) as second, first.result() as group:
+            both = ThreadPoolExecutor(1).submit(group.allgather, b"0")
+            assert second.allgather(b"1") == [b"0", b"1"] == both.result()
+        for stranger in strangers:
+            stranger.close()
+
+
+def _connected(where: tuple[str, int]) -> socket.socket:
+    while True:
+        try:
+            return socket.create_connection(where)
+        except ConnectionRefusedError:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("second", "text"),
+    [
+        ({"rank": 1, "size": 2, "secret": "b"}, "R2CC_SECRET differs"),
+        ({"rank": 1, "size": 2, "secret": ""}, "R2CC_SECRET differs"),
+        ({"rank": 1, "size": 3, "secret": "a"}, "check R2CC_SIZE|R2CC_SECRET"),
+    ],
+)
+def test_a_rank_that_does_not_belong_is_told_why(root: str, second: dict[str, Any], text: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Bootstrap, 0, 2, root, secret="a")
+        with pytest.raises(TransportError, match=text):
+            Bootstrap(second.pop("rank"), second.pop("size"), root, **second)
+        with Bootstrap(1, 2, root, secret="a"), first.result():
+            pass
+
+
+def test_a_rank_that_comes_twice_is_refused(root: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(Bootstrap, 0, 3, root), pool.submit(Bootstrap, 1, 3, root)
+        second_group = second.result()
+        with pytest.raises(TransportError, match="come already"):
+            Bootstrap(1, 3, root)
+        with Bootstrap(2, 3, root), second_group, first.result():
+            pass
+
+
+def test_a_rank_does_not_trust_a_root_without_the_secret(root: str) -> None:
+    """Somebody who listens at the root's address and welcomes everybody."""
+    with socket.create_server(address(root)) as server, ThreadPoolExecutor(1) as pool:
+        rank = pool.submit(Bootstrap, 1, 2, root, secret="a")
+        stream, _ = server.accept()
+        stream.sendall(b"R2BS\0\2" + bytes(16))
+        stream.recv(4096)
+        stream.sendall(b"R2BS\0\2" + bytes(32 + 120))
+        with pytest.raises(TransportError, match="does not know R2CC_SECRET"):
+            rank.result()
+        stream.close()
+
+
+def test_missing_ranks_are_named(root: str) -> None:
+    with pytest.raises(TransportError, match=r"ranks \[1, 2\] did not reach rank 0"):
+        Bootstrap(0, 3, root, timeout_s=0.1)
+    with pytest.raises(TransportError, match="rank 2 cannot reach rank 0 .*refused|nobody"):
+        Bootstrap(2, 3, root, timeout_s=0.1)
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":7000", "host:0", "host:65536", "host:x"])
+def test_a_bad_root_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="R2CC_ROOT"):
+        Bootstrap(0, 2, text)
+
+
+@pytest.mark.parametrize(("rank", "size"), [(2, 2), (-1, 2), (0, 0)])
+def test_a_rank_outside_the_group_is_a_usage_error(rank: int, size: int) -> None:
+    with pytest.raises(UsageError, match="R2CC_RANK"):
+        Bootstrap(rank, size, "127.0.0.1:7000")
+
+
+def test_an_address_that_is_not_ours_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="cannot listen at R2CC_ROOT=192.0.2.1:7000"):
+        Bootstrap(0, 2, "192.0.2.1:7000")
+
+
+@pytest.mark.parametrize("culprit", [0, 1, 2])
+def test_one_verdict_on_every_rank(root: str, culprit: int) -> None:
+    def work(group: Bootstrap) -> None:
+        if group.rank == culprit:
+            raise PeerLostError(group.abort("a NIC is lost"))
+        group.barrier()
+
+    assert {str(error) for error in on_ranks(3, root, work)} == {"a NIC is lost"}
+
+
+def test_whoever_is_busy_hears_the_verdict_by_callback(root: str) -> None:
+    heard = [threading.Event() for _ in range(3)]
+
+    def rank_main(rank: int) -> str | None:
+        with Bootstrap(rank, 3, root, on_abort=lambda reason: heard[rank].set()) as group:
+            if rank == 1:
+                group.abort("enough")
+            assert heard[rank].wait(10)
+            return group.verdict
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(rank_main, range(3))) == ["enough"] * 3
+
+
+def test_an_exception_on_one_rank_ends_the_others(root: str) -> None:
+    def work(group: Bootstrap) -> None:
+        if group.rank == 1:
+            raise UsageError("not like this")
+        group.barrier()
+
+    first, _, third = on_ranks(3, root, work)
+    assert str(first) == str(third) == "rank 1: UsageError: not like this"
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_killed_rank_is_noticed_at_once(root: str, victim: int) -> None:
+    argv = [sys.executable, "-c", OTHER_RANK, str(victim), "3", root]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        survivors = [rank for rank in range(3) if rank != victim]
+
+        def rank_main(rank: int) -> str:
+            group = Bootstrap(rank, 3, root)
+            group.barrier()
+            if rank == survivors[0]:
+                process.send_signal(signal.SIGKILL)
+            with pytest.raises(PeerLostError) as caught:
+                group.barrier()
+            group.close()
+            return str(caught.value)
+
+        with ThreadPoolExecutor(2) as pool:
+            assert all(text.startswith(f"rank {victim} is gone") for text in pool.map(rank_main, survivors))
+
+
+def test_ranks_that_lost_step_are_told_so(root: str) -> None:
+    errors = on_ranks(3, root, lambda group: group.barrier("close" if group.rank == 2 else "connect ring"))
+    assert {str(error) for error in errors} == {
+        "rank 0 is at 'connect ring' while rank 2 is at 'close': the ranks lost step"
+    }
+
+
+@pytest.mark.parametrize("leaver", [0, 1])
+def test_nobody_waits_for_a_rank_that_has_left(root: str, leaver: int) -> None:
+    errors = on_ranks(3, root, lambda group: None if group.rank == leaver else group.barrier())
+    assert errors.pop(leaver) is None
+    assert all("has left the group" in str(error) for error in errors)
+
+
+def test_an_agreement_has_an_end(root: str) -> None:
+    over = threading.Event()
+
+    def work(group: Bootstrap) -> None:
+        if group.rank == 1:
+            over.wait(10)
+            return
+        try:
+            group.barrier()
+        finally:
+            over.set()
+
+    assert "no word from ranks [1] for 0.1 s" in str(on_ranks(2, root, work, patience_s=0.1)[0])

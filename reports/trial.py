@@ -1,0 +1,199 @@
+"""The stored form of a run: what run.json and trial.json hold, and the one place that reads and writes them.
+
+The sweep writes these models and reports read them; nothing here needs pandas or matplotlib. All times are
+ns since the epoch on the harness' clock, durations are ns, bandwidths GB/s (1e9 bytes/s, as nccl-tests).
+Unknown keys are refused by name; `provenance`, `tags`, `evidence` and `core` are open: they may grow
+without a new schema version.
+"""
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from reports.errors import SchemaError
+
+SCHEMA = 1
+"""The version of every file of a run folder. Any change that an old reader would misread raises it."""
+
+Phase = Literal["warmup", "before", "hit", "after"]
+Status = Literal["ok", "wrong", "failed", "inconclusive"]
+
+
+class Stored(BaseModel):
+    """Frozen, and an unknown key is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
+
+
+class Iteration(Stored):
+    """One iteration that ended on every rank. `t_ns` is its earliest start, `duration_ns` the longest rank's."""
+
+    iteration: int
+    """Counted from 0; warm-ups are negative."""
+    phase: Phase
+    t_ns: int
+    duration_ns: int = Field(ge=0)
+    wrong: int | None = None
+    """Wrong elements over all ranks; None where nothing was checked."""
+    algbw_gbs: float
+    busbw_gbs: float
+
+
+class Fault(Stored):
+    """The fault as it was: its effect came between `t_before_ns` and `t_after_ns`."""
+
+    kind: str
+    host: str
+    nic: str
+    t_before_ns: int
+    t_after_ns: int
+    heal_ns: int | None = None
+
+
+class TrialError(Stored):
+    """The first trouble of any rank; `after_fault_ns` is counted from the fault."""
+
+    rank: int | None = None
+    message: str
+    t_ns: int | None = None
+    after_fault_ns: int | None = None
+
+
+class Evidence(BaseModel):
+    """What proves that the fault was one; None: not known or not asked for. More keys may stand beside."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    in_flight: bool | None = None
+    struck_iteration: int | None = None
+    dead_nic_tx_after: int | None = None
+    dead_nic_rx_after: int | None = None
+    healed: bool | None = None
+
+
+class Trial(Stored):
+    """One attempt at one cell of the experiment's grid: the content of trial.json."""
+
+    schema_version: int = Field(default=SCHEMA, alias="schema")
+    trial_id: str
+    """The name of its folder; from the second attempt on it ends in ``-a<attempt>``."""
+    system: str
+    mode: int
+    collective: str
+    size_bytes: int = Field(ge=0)
+    dtype: str
+    op: str
+    place: str
+    repeat: int
+    attempt: int = Field(ge=1)
+    status: Status
+    expected: bool
+    """Whether `status` is what the experiment expects of this system."""
+    reason: str = ""
+    fault: Fault | None = None
+    iterations: tuple[Iteration, ...] = ()
+    evidence: Evidence = Evidence()
+    core: dict[str, Any] = {}
+    """`Communicator.stats()` by rank, where the rank lived to tell."""
+    error: TrialError | None = None
+
+    @property
+    def cell_id(self) -> str:
+        """The trial that this is an attempt at."""
+        return self.trial_id.removesuffix(f"-a{self.attempt}") if self.attempt > 1 else self.trial_id
+
+    @property
+    def scenario(self) -> str:
+        """The label of its fault scenario, ``healthy`` without one: the third part of its id."""
+        parts = self.cell_id.split("-")
+        fallback = self.fault.kind if self.fault else "healthy"
+        return parts[2] if len(parts) == 4 else fallback
+
+
+class Run(Stored):
+    """The content of run.json. `experiment` is the experiment file with every default filled in."""
+
+    schema_version: int = Field(default=SCHEMA, alias="schema")
+    experiment: dict[str, Any]
+    provenance: dict[str, Any] = {}
+    started: str
+    finished: str | None = None
+    tags: dict[str, Any] = {}
+
+
+S = TypeVar("S", bound=Stored)
+
+
+def load_trial(path: Path) -> Trial:
+    """Reads a trial.json; raises `SchemaError`, one line with the file and what to do."""
+    return _load(Trial, path)
+
+
+def load_run(path: Path) -> Run:
+    """Reads a run.json; raises `SchemaError`."""
+    return _load(Run, path)
+
+
+def to_json(stored: Stored) -> dict[str, Any]:
+    """The plain JSON values of a model, under the keys of the file."""
+    return stored.model_dump(mode="json", by_alias=True)
+
+
+def save(path: Path, stored: Stored) -> None:
+    """Writes `path` so that it is there whole or not at all, whatever kills this process."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(to_json(stored), indent=1) + "\n", encoding="utf-8")
+    os.replace(part, path)
+
+
+def check_version(values: Mapping[str, Any], where: str) -> None:
+    """Raises `SchemaError` unless `values` are of this program's schema version."""
+    found = values.get("schema")
+    if type(found) is not int or found < 1:
+        raise SchemaError(f"{where}: schema: {found!r} is no schema version; was this written by a sweep?")
+    if found > SCHEMA:
+        raise SchemaError(
+            f"{where}: schema {found} is newer than this program's {SCHEMA}; "
+            "report it with the version that wrote it (its commit is in run.json), or update"
+        )
+    if found < SCHEMA:
+        raise SchemaError(f"{where}: schema {found} is older than this program's {SCHEMA}; run the sweep again")
+
+
+def _load(model: type[S], path: Path) -> S:
+    values = _values(path)
+    check_version(values, str(path))
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise SchemaError(f"{path}: {_first_mistake(model, error)}") from None
+
+
+def _values(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SchemaError(f"{path}: no such file; give the folder of a run, as runs/<name>-<time>") from None
+    except OSError as error:
+        raise SchemaError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"{path}: broken or cut short ({error}); remove it and sweep again") from None
+    if not isinstance(values, dict):
+        raise SchemaError(f"{path}: holds no JSON object; was this written by a sweep?")
+    return values
+
+
+def _first_mistake(model: type[Stored], error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if first["type"] == "extra_forbidden":
+        known = [f.alias or name for name, f in model.model_fields.items()]
+        near = difflib.get_close_matches(str(first["loc"][-1]), known, 1)
+        return f"{place}: unknown key{f'; nearest is {near[0]!r}' if near else ''}{more}"
+    return f"{place}: {first['msg']}{more}; the file is damaged or was edited"

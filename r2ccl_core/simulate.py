@@ -131,5 +131,6 @@ def _by_lane(
 ) -> tuple[tuple[Floats, ...], ...]:
     pieces = np.split(ends, lane_begin[1:-1])
     return tuple(
-        tuple(pieces[rank * schedule.nlanes : (rank + 1) * schedule.nlanes]) for rank in range(schedule.nranks)
+        tuple(pieces[rank * schedule.nlanes : (rank + 1) * schedule.nlanes])
+        for rank in range(schedule.nranks)
     )

@@ -110,7 +110,9 @@ class _Run:
             if at < len(steps):
                 rank, index = divmod(number, self._schedule.nlanes)
                 recv, send, begin, end, _ = steps[at]
-                waits = f"rank {send} to take" if recv < 0 or self._received[number] else f"rank {recv} to send"
+                waits = (
+                    f"rank {send} to take" if recv < 0 or self._received[number] else f"rank {recv} to send"
+                )
                 return f"rank {rank} lane {index} step {at} waits for {waits} chunks [{begin}, {end})"
         return ""
 
@@ -224,4 +226,6 @@ def _check_written(schedule: Schedule, written: list[bytearray]) -> None:
         ):
             if 0 in mine[begin:end]:
                 chunk = begin + mine[begin:end].index(0)
-                raise ScheduleError(f"{schedule.name}: no step of rank {rank} writes its result chunk {chunk}")
+                raise ScheduleError(
+                    f"{schedule.name}: no step of rank {rank} writes its result chunk {chunk}"
+                )

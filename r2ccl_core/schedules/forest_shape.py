@@ -52,7 +52,5 @@ def shapes(shares: tuple[float, ...]) -> tuple[Shape, ...]:
 
 def best(shares: Sequence[float], unit_s: float, alpha_s: float, most_chunks: int) -> tuple[Shape, int]:
     """The shape and number of rounds with the least guaranteed time."""
-    candidates = [
-        (shape, shape.best_rounds(unit_s, alpha_s, most_chunks)) for shape in shapes(tuple(shares))
-    ]
+    candidates = [(shape, shape.best_rounds(unit_s, alpha_s, most_chunks)) for shape in shapes(tuple(shares))]
     return min(candidates, key=lambda pair: pair[0].seconds(unit_s, pair[1], alpha_s))

@@ -8,12 +8,13 @@ among many hosts; p-1 peers.
 """
 
 from collections.abc import Sequence
+from math import gcd
 
 import numpy as np
 
 from r2ccl_core.errors import UsageError
 from r2ccl_core.schedule import Schedule
-from r2ccl_core.schedules.timed import Messages, compile_schedule, messages
+from r2ccl_core.schedules.timed import Ints, Messages, compile_schedule, messages
 
 
 def all_reduce(
@@ -40,7 +41,7 @@ def split(shares: Sequence[float], members: int | None = None) -> tuple[list[int
 
 
 def _ring_messages(ring: list[int], segments: int, index: int) -> list[Messages]:
-    """Segment k reduced at times k H ..., spread one segment later; H = 2 h, two units per hop."""
+    """Segment k is reduced from time 4 h k on, four units a hop, and spread one segment later."""
     h = len(ring)
     members = np.array(ring)
     segment, owner, hop = (axis.ravel() for axis in np.indices((segments, h, h - 1)))
@@ -49,7 +50,7 @@ def _ring_messages(ring: list[int], segments: int, index: int) -> list[Messages]
     return [
         messages(
             leave=start + 4 * hop + phase,
-            arrive=start + 4 * hop + phase + 1,
+            arrive=start + 4 * hop + phase + 4,
             lane=index,
             source=members[(owner + shift + hop) % h],
             destination=members[(owner + shift + hop + 1) % h],
@@ -68,24 +69,36 @@ def _leaf_messages(ring: list[int], leaves: list[int], segments: int, index: int
     host = np.array(leaves, dtype=np.int64)[leaf]
     member = np.array(ring)[owner]
     start = 4 * h * segment
-    common = {"lane": index, "chunk": chunk}
+    to_owner, to_leaf = _turns(h, -2)[owner], _turns(h, -1)[owner]
     return [
         messages(
-            leave=start + 4 * owner + 1,
-            arrive=start + 4 * h - 1,
+            leave=start + 4 * to_owner - 1,
+            arrive=start + 4 * h,
+            lane=index,
             source=host,
             destination=member,
+            chunk=chunk,
             reduce=1,
-            tie=owner,
-            **common,
+            tie=to_owner,
         ),
         messages(
-            leave=start + 4 * h + 4 * owner + 1,
-            arrive=start + 4 * h + 4 * owner + 4,
+            leave=start + 4 * h + 4 * to_leaf + 1,
+            arrive=start + 4 * h + 4 * to_leaf + 12,
+            lane=index,
             source=member,
             destination=host,
+            chunk=chunk,
             reduce=0,
-            tie=owner,
-            **common,
+            tie=to_leaf,
         ),
     ]
+
+
+def _turns(h: int, stride: int) -> Ints:
+    """The turn of every owner when each next one is ``stride`` members on (or the next that reaches all).
+
+    Turns against the ring's direction: one that went along with it would delay the same message hop by hop.
+    """
+    while gcd(stride % h, h) != 1:
+        stride += 1
+    return np.arange(h) * pow(stride % h, -1, h) % h

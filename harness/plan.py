@@ -1,0 +1,34 @@
+"""``harness plan``: what every algorithm would take on a cluster with lost NICs, and which one to use."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from harness.errors import ExitCode
+from r2ccl_core.planner import as_record, explain, plan
+from r2ccl_core.topology import Topology, parse_lost
+from r2ccl_core.units import parse_duration, parse_rate, parse_size
+
+
+def plan_command(
+    hosts: Annotated[int, typer.Option(help="Number of hosts.")] = 3,
+    nics: Annotated[int, typer.Option(help="NICs per host.")] = 3,
+    lost: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST:NIC[:REMAINING]", help="A lost NIC, or a slowed one; may be repeated."),
+    ] = None,
+    size: Annotated[str, typer.Option(help="Bytes of the vector.")] = "1GiB",
+    rate: Annotated[str, typer.Option(help="Rate of a NIC.")] = "100Gbit/s",
+    alpha: Annotated[str, typer.Option(help="Fixed cost of a message.")] = "20us",
+    gpus: Annotated[int, typer.Option(help="GPUs per host.")] = 1,
+    collective: Annotated[str, typer.Option(help="The collective.")] = "all_reduce",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Predict every algorithm's time beside the lower bound, and choose one."""
+    topology = Topology.uniform(hosts, nics, parse_rate(rate) / 8, gpus=gpus)
+    for text in lost or []:
+        topology = topology.slowed(*parse_lost(text))
+    result = plan(topology, collective, parse_size(size), parse_duration(alpha))
+    print(json.dumps(as_record(result), indent=2) if as_json else explain(result))
+    return ExitCode.OK

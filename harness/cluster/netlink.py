@@ -1,0 +1,184 @@
+"""The network of a local cluster, made with netlink: namespaces, bridges, veths, addresses, rate limits.
+
+    host namespace              switch namespace                    caller's namespace
+    eth<r>  (tbf) ------------- (tbf) h<h>r<r> on bridge rail<r>
+    mgmt0   ------------------- h<h>mgmt on bridge mgmt -- up ----- r2m<tag>
+
+A host's own filter limits what its NIC sends, the switch port's filter what it receives.
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from harness.cluster import namespaces
+from harness.cluster.base import ClusterSpec
+from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, UPLINK_PREFIX, HostLayout, Layout, rate_limit
+from harness.errors import ClusterError
+
+HOST_SYSCTLS = {
+    "net/ipv6/conf/all/disable_ipv6": "1",  # no neighbour discovery in the byte counters
+    "net/ipv6/conf/default/disable_ipv6": "1",
+    "net/ipv4/conf/all/rp_filter": "0",  # several NICs; an answer may leave by another one
+    "net/ipv4/conf/default/rp_filter": "0",
+    "net/ipv4/conf/all/arp_ignore": "1",  # only the NIC that has an address answers for it
+    "net/ipv4/conf/all/arp_announce": "2",
+    "net/ipv4/tcp_no_metrics_save": "1",  # a trial's losses must not slow the next trial's connections
+}
+
+REMEDIES = {
+    errno.EPERM: "run as root, or let users make namespaces",
+    errno.EXFULL: "a bridge takes 1023 ports: choose fewer hosts",
+    errno.EOPNOTSUPP: "the kernel lacks veth, bridge, tbf or netem: load or build the module",
+    errno.ENOENT: "the kernel lacks tbf or netem: load or build the module, or leave out rate or delay",
+    errno.ENOSPC: "raise /proc/sys/user/max_net_namespaces, or choose fewer hosts",
+    errno.ENOMEM: "choose fewer hosts or NICs",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), or choose fewer hosts",
+    errno.EINVAL: "the kernel refuses a value: choose another rate or mtu",
+}
+
+ROOT = 0xFFFFFFFF
+NETEM_PACKETS = 100_000
+"""What a delay may hold; it must never be what drops a packet."""
+
+
+def used_subnets() -> set[str]:
+    """The management networks that have an address in the caller's namespace."""
+    with IPRoute() as ip:
+        addresses = [message.get_attr("IFA_ADDRESS") for message in ip.get_addr()]
+    return {subnet for subnet in SUBNETS if any(a and a.startswith(subnet + ".") for a in addresses)}
+
+
+def uplinks() -> list[str]:
+    """Interfaces in the caller's namespace that are named like ours."""
+    with IPRoute() as ip:
+        names = [message.get_attr("IFLA_IFNAME") for message in ip.get_links()]
+    return [name for name in names if name.startswith(UPLINK_PREFIX)]
+
+
+def remove_uplink(name: str) -> None:
+    """Deletes an uplink; harmless twice."""
+    with IPRoute() as ip:
+        for index in ip.link_lookup(ifname=name):
+            try:
+                ip.link("del", index=index)
+            except NetlinkError as e:
+                if e.code != errno.ENODEV:
+                    raise
+
+
+def build(spec: ClusterSpec, layout: Layout) -> None:
+    """Makes the whole network. Raises `ClusterError`; what was made until then is the caller's to remove."""
+    with _translated():
+        namespaces.create(layout.switch, _set_sysctls)
+        for host in layout.hosts:
+            namespaces.create(host.namespace, _set_sysctls)
+        _add_uplink(layout)
+        namespaces.inside(layout.switch, lambda: _build_switch(spec, layout))
+        for host in layout.hosts:
+            namespaces.inside(host.namespace, partial(_build_host, spec, host))
+
+
+def _add_uplink(layout: Layout) -> None:
+    with IPRoute() as ip, namespaces.path_of(layout.switch).open() as switch:
+        ip.link("add", ifname=layout.uplink, kind="veth", peer={"ifname": "up", "net_ns_fd": switch.fileno()})
+        _write_sysctl(f"net/ipv6/conf/{layout.uplink}/disable_ipv6", "1")
+        index = ip.link_lookup(ifname=layout.uplink)[0]
+        ip.addr("add", index=index, address=layout.uplink_address, prefixlen=24)
+        ip.link("set", index=index, state="up")
+
+
+def _build_switch(spec: ClusterSpec, layout: Layout) -> None:
+    with IPRoute() as ip:
+        bridges = {name: _add_bridge(ip, name, spec.mtu) for name in layout.rails}
+        bridges["mgmt"] = _add_bridge(ip, "mgmt", 1500)
+        ip.link("set", index=_indexes(ip)["up"], master=bridges["mgmt"], state="up")
+        for host in layout.hosts:
+            _add_ports(ip, host, bridges, spec.mtu)
+        _shape(ip, [port for host in layout.hosts for port in host.ports], spec)
+
+
+def _add_bridge(ip: Any, name: str, mtu: int) -> int:
+    """No spanning tree (ports forward at once), no multicast snooping (no queries of its own)."""
+    quiet = {"br_stp_state": 0, "br_forward_delay": 0, "br_mcast_snooping": 0}
+    ip.link("add", ifname=name, kind="bridge", mtu=mtu, state="up", **quiet)
+    return int(ip.link_lookup(ifname=name)[0])
+
+
+def _add_ports(ip: Any, host: HostLayout, bridges: dict[str, int], mtu: int) -> None:
+    with namespaces.path_of(host.namespace).open() as namespace:
+        here = {"net_ns_fd": namespace.fileno()}
+        for nic, port in zip(host.nics, host.ports, strict=True):
+            peer = {"ifname": nic.name, "mtu": mtu, **here}
+            bridge = bridges[f"rail{nic.rail}"]
+            ip.link("add", ifname=port, kind="veth", mtu=mtu, peer=peer, master=bridge, state="up")
+        peer = {"ifname": MANAGEMENT_NIC, **here}
+        port = host.management_port
+        ip.link("add", ifname=port, kind="veth", peer=peer, master=bridges["mgmt"], state="up")
+
+
+def _build_host(spec: ClusterSpec, host: HostLayout) -> None:
+    addresses = {nic.name: nic.address for nic in host.nics} | {MANAGEMENT_NIC: host.address}
+    with IPRoute() as ip:
+        indexes = _indexes(ip)
+        ip.link("set", index=indexes["lo"], state="up")
+        for name, address in addresses.items():
+            ip.addr("add", index=indexes[name], address=address, prefixlen=24)
+            ip.link("set", index=indexes[name], state="up")
+        _shape(ip, [nic.name for nic in host.nics], spec)
+
+
+def _shape(ip: Any, names: list[str], spec: ClusterSpec) -> None:
+    """The rate limit of each interface and, outside of it, the delay."""
+    indexes = _indexes(ip)
+    parent = ROOT
+    for name in names:
+        if spec.delay_s:
+            delay_us = round(spec.delay_s * 1e6 / 2)  # one half at each end of the NIC's link
+            ip.tc("add", "netem", index=indexes[name], handle="1:", delay=delay_us, limit=NETEM_PACKETS)
+            parent = 0x10001
+        if spec.rate_bit_s is not None:
+            limit = rate_limit(spec.rate_bit_s)
+            ip.tc(
+                "add",
+                "tbf",
+                index=indexes[name],
+                handle="2:",
+                parent=parent,
+                rate=limit.rate_bytes_s,
+                burst=limit.burst_bytes,
+                limit=limit.limit_bytes,
+            )
+
+
+def _indexes(ip: Any) -> dict[str, int]:
+    return {message.get_attr("IFLA_IFNAME"): message["index"] for message in ip.get_links()}
+
+
+def _set_sysctls() -> None:
+    for key, value in HOST_SYSCTLS.items():
+        _write_sysctl(key, value)
+
+
+def _write_sysctl(key: str, value: str) -> None:
+    """Of the namespace of the calling thread; a kernel without the key (no IPv6) needs no setting."""
+    with suppress(FileNotFoundError):
+        Path("/proc/sys", key).write_text(value)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """What the kernel refuses, as one line with a remedy."""
+    try:
+        yield
+    except (NetlinkError, OSError) as e:
+        code = e.code if isinstance(e, NetlinkError) else e.errno
+        remedy = REMEDIES.get(code or 0, "see dmesg, or choose a smaller cluster")
+        text = e.args[-1] if isinstance(e, NetlinkError) else str(e)
+        raise ClusterError(f"the local cluster's network cannot be made: {text}; {remedy}") from None

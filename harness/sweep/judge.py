@@ -20,9 +20,7 @@ from typing import Literal
 
 from harness.hosts.base import Sample
 from harness.sweep.events import RankRecord
-
-Status = Literal["ok", "wrong", "failed", "inconclusive"]
-Phase = Literal["warmup", "before", "hit", "after"]
+from reports.trial import Evidence, Status, TrialError
 
 SLACK_BYTES = 10_000
 """What a NIC that is being taken down may still count after the effect: a few frames of ARP or FIN."""
@@ -59,27 +57,6 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class FirstError:
-    """The earliest trouble of any rank; `after_fault_ns` is counted from the fault's effect."""
-
-    rank: int | None
-    message: str
-    t_ns: int | None
-    after_fault_ns: int | None
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What proves that the fault was one. None: not known, or not asked for."""
-
-    in_flight: bool | None = None
-    struck_iteration: int | None = None
-    dead_nic_tx_after: int | None = None
-    dead_nic_rx_after: int | None = None
-    healed: bool | None = None
-
-
-@dataclass(frozen=True)
 class Verdict:
     """The judge's word. `expected`: the status is what the experiment expects of this system."""
 
@@ -87,7 +64,7 @@ class Verdict:
     expected: bool
     reason: str
     evidence: Evidence
-    error: FirstError | None
+    error: TrialError | None
 
 
 def judge(facts: Facts) -> Verdict:
@@ -115,19 +92,19 @@ def count_wrong(ranks: Sequence[RankRecord]) -> int:
     return sum(timed.wrong or 0 for record in ranks for timed in record.finished.values())
 
 
-def first_error(facts: Facts) -> FirstError | None:
+def first_error(facts: Facts) -> TrialError | None:
     """The earliest error of any rank; else an early exit, else the hang, else None."""
     told = [(r.error.t_ns, r.rank, r.error.message) for r in facts.ranks if r.error]
     if told:
         t_ns, rank, message = min(told)
         after = t_ns - facts.fault.t_before_ns if facts.fault else None
-        return FirstError(rank, message, t_ns, after)
+        return TrialError(rank=rank, message=message, t_ns=t_ns, after_fault_ns=after)
     fine = (0, 1) if count_wrong(facts.ranks) else (0,)
     for record in facts.ranks:
         if record.returncode is not None and not (record.done and record.returncode in fine):
-            return FirstError(record.rank, _exit_text(record), None, None)
+            return TrialError(rank=record.rank, message=_exit_text(record))
     if facts.hang:
-        return FirstError(None, facts.hang, None, None)
+        return TrialError(message=facts.hang)
     return _incomplete(facts)
 
 
@@ -138,7 +115,13 @@ def gather(facts: Facts) -> Evidence:
         return Evidence()
     struck = struck_iteration(facts.ranks, fault)
     tx, rx = _carried(fault) if fault.silent else (None, None)
-    return Evidence(struck is not None, struck, tx, rx, fault.heal_ns is not None and _up_again(fault))
+    return Evidence(
+        in_flight=struck is not None,
+        struck_iteration=struck,
+        dead_nic_tx_after=tx,
+        dead_nic_rx_after=rx,
+        healed=fault.heal_ns is not None and _up_again(fault),
+    )
 
 
 def struck_iteration(ranks: Sequence[RankRecord], fault: Injected) -> int | None:
@@ -191,7 +174,7 @@ def _doubt(facts: Facts, evidence: Evidence) -> str | None:
     return None
 
 
-def _told(error: FirstError, facts: Facts) -> str:
+def _told(error: TrialError, facts: Facts) -> str:
     where = "" if error.rank is None else f"rank {error.rank}: "
     if not facts.fault_planned:
         when = ""
@@ -210,11 +193,11 @@ def _exit_text(record: RankRecord) -> str:
     return f"ended early with exit status {record.returncode}" + (f": {detail}" if detail else "")
 
 
-def _incomplete(facts: Facts) -> FirstError | None:
+def _incomplete(facts: Facts) -> TrialError | None:
     """A rank that says it is done but did not do every iteration is an error, not a success."""
     for record in facts.ranks:
         finished = sum(1 for i in record.finished if i >= 0)
         if finished < facts.iterations:
             message = f"ended after {finished} of {facts.iterations} iterations"
-            return FirstError(record.rank, message, None, None)
+            return TrialError(rank=record.rank, message=message)
     return None

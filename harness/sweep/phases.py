@@ -9,7 +9,8 @@ warmup   negative numbers; not timed for the record
 from collections.abc import Sequence
 
 from harness.sweep.events import RankRecord, Timed
-from harness.sweep.judge import Injected, Phase
+from harness.sweep.judge import Injected
+from reports.trial import Phase
 
 
 def joined(ranks: Sequence[RankRecord]) -> dict[int, list[Timed]]:

@@ -1,7 +1,6 @@
 """How a sweep shows that it lives: a line a trial everywhere, and on a terminal a bar below the lines."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -16,6 +15,8 @@ from rich.progress import (
 from harness.sweep.plan import Trial
 from harness.sweep.summary import bandwidth_gbs
 from r2ccl_core.units import format_size
+from reports import trial as stored
+from reports.trial import Phase
 
 
 class SweepProgress(Protocol):
@@ -33,7 +34,7 @@ class SweepProgress(Protocol):
         """A trial begins."""
         ...
 
-    def ended(self, record: Mapping[str, Any], seconds: float, final: bool) -> None:
+    def ended(self, record: stored.Trial, seconds: float, final: bool) -> None:
         """An attempt ended; `final` unless it is tried again."""
         ...
 
@@ -54,7 +55,7 @@ class SilentProgress:
     def trial(self, trial: Trial, attempt: int) -> None:
         """Nothing."""
 
-    def ended(self, record: Mapping[str, Any], seconds: float, final: bool) -> None:
+    def ended(self, record: stored.Trial, seconds: float, final: bool) -> None:
         """Nothing."""
 
     def end(self) -> None:
@@ -96,7 +97,7 @@ class ConsoleProgress:
         """Shows what runs beside the bar."""
         self._bar.update(self._task, description=trial.trial_id + (f" (attempt {attempt})" if attempt > 1 else ""))
 
-    def ended(self, record: Mapping[str, Any], seconds: float, final: bool) -> None:
+    def ended(self, record: stored.Trial, seconds: float, final: bool) -> None:
         """The attempt's line."""
         self._done += final
         self._bar.update(self._task, completed=self._done)
@@ -107,11 +108,12 @@ class ConsoleProgress:
         self._bar.stop()
 
 
-def trial_line(record: Mapping[str, Any], seconds: float) -> str:
+def trial_line(record: stored.Trial, seconds: float) -> str:
     """One attempt in one line."""
-    status = record["status"] if record["expected"] or record["status"] == "inconclusive" else f"{record['status']}!"
-    what = f"{record['system']:<12} {format_size(record['size_bytes']):>7} r{record['repeat']}"
-    shown = {phase: bandwidth_gbs([record], phase) for phase in ("before", "hit", "after")}
+    surprising = not record.expected and record.status != "inconclusive"
+    what = f"{record.system:<12} {format_size(record.size_bytes):>7} r{record.repeat}"
+    phases: tuple[Phase, ...] = ("before", "hit", "after")
+    shown = {phase: bandwidth_gbs([record], phase) for phase in phases}
     bandwidths = "  ".join(f"{phase} {v:.3f}" for phase, v in shown.items() if v is not None)
-    told = "  ".join(filter(None, (f"{bandwidths} GB/s" if bandwidths else "", record["reason"])))
-    return f"{what}  {status:<12} {told}  [{seconds:.1f} s]"
+    told = "  ".join(filter(None, (f"{bandwidths} GB/s" if bandwidths else "", record.reason)))
+    return f"{what}  {record.status + '!' * surprising:<12} {told}  [{seconds:.1f} s]"

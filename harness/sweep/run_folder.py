@@ -7,18 +7,18 @@ whatever killed the harness. `.lock` is held while a sweep writes here; it dies 
 """
 
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from harness.errors import SweepError
 from harness.hosts.base import Sample
-from harness.sweep.record import SCHEMA
+from reports.errors import SchemaError
+from reports.trial import SCHEMA, Run, Trial, load_run, load_trial, save
 
 
 class RunFolder:
@@ -29,10 +29,10 @@ class RunFolder:
         self.trials = path / "trials"
 
     @classmethod
-    def create(cls, runs: Path, run: Mapping[str, Any], toml: str, now: datetime | None = None) -> "RunFolder":
-        """A new folder for the run that `run` (the content of run.json) describes."""
+    def create(cls, runs: Path, run: Run, toml: str, now: datetime | None = None) -> "RunFolder":
+        """A new folder for `run`."""
         stamp = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
-        name = f"{run['experiment']['name']}-{stamp}"
+        name = f"{run.experiment['name']}-{stamp}"
         path = next(p for p in _candidates(runs / name) if _made(p))
         folder = cls(path)
         folder.trials.mkdir()
@@ -45,23 +45,22 @@ class RunFolder:
         """The newest unfinished run of the same experiment that no other sweep is writing."""
         for path in sorted(runs.glob(f"{name}-*"), reverse=True):
             folder = cls(path)
-            run = folder.run() or {}
-            if run.get("finished") is None and run.get("tags", {}).get("identity") == identity and folder.is_free():
+            if folder._is_unfinished(identity) and folder.is_free():
                 return folder
         return None
 
-    def run(self) -> dict[str, Any] | None:
-        """run.json; None where it is missing, broken or of another schema."""
-        return _json(self.path / "run.json")
+    def run(self) -> Run:
+        """What run.json says; raises `SchemaError`."""
+        return load_run(self.path / "run.json")
 
-    def write_run(self, run: Mapping[str, Any]) -> None:
+    def write_run(self, run: Run) -> None:
         """Writes run.json."""
-        write_whole(self.path / "run.json", json.dumps(run, indent=2) + "\n")
+        save(self.path / "run.json", run)
 
     def add_provenance(self, more: Mapping[str, Any]) -> None:
         """Adds to the run's provenance what became known only now."""
-        run = self.run() or {}
-        self.write_run(run | {"provenance": dict(run.get("provenance", {})) | dict(more)})
+        run = self.run()
+        self.write_run(run.model_copy(update={"provenance": run.provenance | dict(more)}))
 
     def discard(self) -> None:
         """Removes the folder and all that it holds."""
@@ -69,27 +68,30 @@ class RunFolder:
 
     def finish(self) -> None:
         """Marks the run as finished: the same command will start a new one."""
-        self.write_run((self.run() or {}) | {"finished": utc_now()})
+        self.write_run(self.run().model_copy(update={"finished": utc_now()}))
 
-    def records(self) -> list[dict[str, Any]]:
-        """The trial.json of every finished attempt, in the order of their ids."""
-        found = (_json(path) for path in sorted(self.trials.glob("*/trial.json")))
-        return [record for record in found if record is not None]
+    def records(self) -> list[Trial]:
+        """The trial.json of every finished attempt, in the order of their ids; a broken one is none."""
+        found = []
+        for path in sorted(self.trials.glob("*/trial.json")):
+            with suppress(SchemaError):
+                found.append(load_trial(path))
+        return found
 
     def write_trial(
         self,
-        record: Mapping[str, Any],
+        record: Trial,
         samples: Mapping[str, Sequence[Sample]],
         logs: Sequence[Sequence[str]],
     ) -> None:
         """Adds one finished attempt; what an interrupted one left under its name is replaced."""
-        place = self.trials / str(record["trial_id"])
+        place = self.trials / record.trial_id
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         for rank, lines in enumerate(logs):
             write_whole(place / f"rank{rank}.log", "".join(f"{line}\n" for line in lines))
         _write_samples(place / "nics.parquet", samples)
-        write_whole(place / "trial.json", json.dumps(record, indent=1) + "\n")
+        save(place / "trial.json", record)
 
     def is_free(self) -> bool:
         """No living sweep writes here."""
@@ -98,6 +100,13 @@ class RunFolder:
                 return True
         except SweepError:
             return False
+
+    def _is_unfinished(self, identity: str) -> bool:
+        try:
+            run = self.run()
+        except SchemaError:
+            return False
+        return run.finished is None and run.tags.get("identity") == identity
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -153,11 +162,3 @@ def _made(path: Path) -> bool:
     except FileExistsError:
         return False
     return True
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) and value.get("schema") == SCHEMA else None

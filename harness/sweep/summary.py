@@ -1,16 +1,16 @@
 """What a sweep came to: which trials are still to run, the exit code, and a short table. Pure.
 
-Its input are records, the values of trial.json; several attempts of one trial count as the last of them.
+Several attempts of one trial count as the last of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.errors import ExitCode
 from harness.sweep.plan import Trial
-
-Record = Mapping[str, Any]
+from reports import trial as stored
+from reports.trial import Phase
 
 
 class Line(NamedTuple):
@@ -26,63 +26,65 @@ class Line(NamedTuple):
     """Duration after the fault over duration before it."""
 
 
-def last_attempts(records: Iterable[Record]) -> dict[str, Record]:
+def last_attempts(records: Iterable[stored.Trial]) -> dict[str, stored.Trial]:
     """The last attempt of every trial, by the trial's own id."""
-    last: dict[str, Record] = {}
-    for record in sorted(records, key=lambda r: r["attempt"]):
-        last[trial_of(record)] = record
-    return last
+    return {record.cell_id: record for record in sorted(records, key=lambda r: r.attempt)}
 
 
-def trial_of(record: Record) -> str:
-    """The id of the trial that this is an attempt at."""
-    return str(record["trial_id"]).removesuffix(f"-a{record['attempt']}")
-
-
-def next_attempt(trial: Trial, records: Mapping[str, Record], retries: int) -> int | None:
+def next_attempt(trial: Trial, records: Mapping[str, stored.Trial], retries: int) -> int | None:
     """The number of the attempt that `trial` needs next; None if it is through. `records`: last attempts."""
     record = records.get(trial.trial_id)
     if record is None:
         return 1
-    attempt = int(record["attempt"])
-    return attempt + 1 if record["status"] == "inconclusive" and attempt <= retries else None
+    again = record.status == "inconclusive" and record.attempt <= retries
+    return record.attempt + 1 if again else None
 
 
-def exit_code(records: Iterable[Record]) -> ExitCode:
+def exit_code(records: Iterable[stored.Trial]) -> ExitCode:
     """The worst that the last attempts say: wrong or unexpected, then inconclusive, then all as expected."""
     last = last_attempts(records).values()
-    if any(r["status"] != "inconclusive" and not r["expected"] for r in last):
+    if any(r.status != "inconclusive" and not r.expected for r in last):
         return ExitCode.WRONG
-    return ExitCode.INCONCLUSIVE if any(r["status"] == "inconclusive" for r in last) else ExitCode.OK
+    return ExitCode.INCONCLUSIVE if any(r.status == "inconclusive" for r in last) else ExitCode.OK
 
 
-def table(records: Iterable[Record]) -> list[Line]:
-    """One line a size and system, by size, then in the order of their first record."""
-    groups: dict[tuple[int, str], list[Record]] = {}
+def table(records: Iterable[stored.Trial]) -> list[Line]:
+    """One line a size and system, sorted by them."""
+    groups: dict[tuple[int, str], list[stored.Trial]] = {}
     for record in last_attempts(records).values():
-        groups.setdefault((record["size_bytes"], record["system"]), []).append(record)
+        groups.setdefault((record.size_bytes, record.system), []).append(record)
     return [_line(size, system, groups[size, system]) for size, system in sorted(groups)]
 
 
-def bandwidth_gbs(records: Sequence[Record], phase: str) -> float | None:
+def bandwidth_gbs(records: Sequence[stored.Trial], phase: Phase) -> float | None:
     """Median over trials of their median bus bandwidth in `phase`."""
-    return _median_of([_median(r, phase, "busbw_gbs") for r in records])
+    return _median([_median([i.busbw_gbs for i in _in(r, phase)]) for r in records])
 
 
-def _line(size_bytes: int, system: str, records: Sequence[Record]) -> Line:
-    statuses = [f"{r['status']}{'' if r['expected'] else '!'}" for r in records]
+def _line(size_bytes: int, system: str, records: Sequence[stored.Trial]) -> Line:
+    statuses = [f"{r.status}{'' if r.expected else '!'}" for r in records]
     counted = ", ".join(f"{statuses.count(s)} {s}" for s in sorted(set(statuses)))
-    before = [_median(r, "before", "duration_ns") for r in records]
-    after = [_median(r, "after", "duration_ns") for r in records]
-    ratios = [a / b if a and b else None for a, b in zip(after, before, strict=True)]
-    before_gbs, hit_gbs, after_gbs = (bandwidth_gbs(records, p) for p in ("before", "hit", "after"))
-    return Line(size_bytes, system, counted, before_gbs, hit_gbs, after_gbs, _median_of(ratios))
+    return Line(
+        size_bytes,
+        system,
+        counted,
+        bandwidth_gbs(records, "before"),
+        bandwidth_gbs(records, "hit"),
+        bandwidth_gbs(records, "after"),
+        _median([_slowdown(r) for r in records]),
+    )
 
 
-def _median(record: Record, phase: str, column: str) -> float | None:
-    return _median_of([i[column] for i in record["iterations"] if i["phase"] == phase])
+def _slowdown(record: stored.Trial) -> float | None:
+    before = _median([i.duration_ns for i in _in(record, "before")])
+    after = _median([i.duration_ns for i in _in(record, "after")])
+    return after / before if before and after else None
 
 
-def _median_of(values: Iterable[float | None]) -> float | None:
+def _in(record: stored.Trial, phase: Phase) -> list[stored.Iteration]:
+    return [i for i in record.iterations if i.phase == phase]
+
+
+def _median(values: Iterable[float | None]) -> float | None:
     known = [v for v in values if v is not None]
     return float(median(known)) if known else None

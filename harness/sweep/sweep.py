@@ -20,10 +20,12 @@ from harness.experiment import Experiment, identity
 from harness.sweep.bench import Bench
 from harness.sweep.plan import Only, Trial
 from harness.sweep.progress import SweepProgress
-from harness.sweep.record import SCHEMA, lost_record, record_of
+from harness.sweep.record import lost_record, record_of
 from harness.sweep.run_folder import RunFolder, utc_now
-from harness.sweep.summary import Record, exit_code, last_attempts, next_attempt
+from harness.sweep.summary import exit_code, last_attempts, next_attempt
 from harness.sweep.trial import run_trial
+from reports import trial as stored
+from reports.trial import Run
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,12 @@ def open_folder(request: Request) -> tuple[RunFolder, bool]:
     found = None if request.fresh else RunFolder.unfinished(request.runs, name, request.identity)
     if found is not None:
         return found, True
-    run = {
-        "schema": SCHEMA,
-        "experiment": request.experiment.resolved(),
-        "provenance": dict(request.provenance),
-        "started": utc_now(),
-        "finished": None,
-        "tags": {"identity": request.identity, "only": {k: list(v) for k, v in request.only.items()}},
-    }
+    run = Run(
+        experiment=request.experiment.resolved(),
+        provenance=dict(request.provenance),
+        started=utc_now(),
+        tags={"identity": request.identity, "only": {k: list(v) for k, v in request.only.items()}},
+    )
     return RunFolder.create(request.runs, run, request.toml), False
 
 
@@ -111,7 +111,7 @@ def _run_pending(
 
 
 def _run_to_a_verdict(
-    bench: Bench, folder: RunFolder, trial: Trial, records: dict[str, Record], progress: SweepProgress
+    bench: Bench, folder: RunFolder, trial: Trial, records: dict[str, stored.Trial], progress: SweepProgress
 ) -> None:
     """Attempts `trial` until something can be said about it, or its retries are used up."""
     retries = bench.experiment.sweep.retries
@@ -124,7 +124,7 @@ def _run_to_a_verdict(
         progress.ended(record, time.monotonic() - began_s, final)
 
 
-def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> Record:
+def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> stored.Trial:
     """One attempt, written to the folder. A host that answers wrongly costs the attempt, not the sweep."""
     workload = bench.experiment.workload
     try:

@@ -1,9 +1,7 @@
 """Run folders: whole files, resuming only what is unfinished, the same and free."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,16 +9,24 @@ import pytest
 from harness.errors import SweepError
 from harness.hosts.base import Sample
 from harness.sweep.run_folder import RunFolder
+from reports.trial import Run, Trial
 
 NOW = datetime(2025, 1, 31, 12, 0, 0, tzinfo=UTC)
-RUN: dict[str, Any] = {
-    "schema": 1,
-    "experiment": {"name": "e"},
-    "provenance": {"commit": "c"},
-    "started": "s",
-    "finished": None,
-    "tags": {"identity": "x"},
-}
+RUN = Run(experiment={"name": "e"}, provenance={"commit": "c"}, started="s", tags={"identity": "x"})
+RECORD = Trial(
+    trial_id="t-r0",
+    system="balance",
+    mode=2,
+    collective="all_reduce",
+    size_bytes=8,
+    dtype="float32",
+    op="sum",
+    place="out",
+    repeat=0,
+    attempt=1,
+    status="ok",
+    expected=True,
+)
 
 
 def test_two_runs_of_one_second_have_two_folders(tmp_path: Path) -> None:
@@ -31,7 +37,7 @@ def test_two_runs_of_one_second_have_two_folders(tmp_path: Path) -> None:
 
 def test_the_newest_unfinished_run_of_the_same_experiment_goes_on(tmp_path: Path) -> None:
     older, newer = (RunFolder.create(tmp_path, RUN, "", NOW.replace(day=day)) for day in (1, 2))
-    RunFolder.create(tmp_path, RUN | {"tags": {"identity": "y"}}, "", NOW.replace(day=3))
+    RunFolder.create(tmp_path, RUN.model_copy(update={"tags": {"identity": "y"}}), "", NOW.replace(day=3))
     assert found(tmp_path) == newer.path
     with newer.locked():
         assert found(tmp_path) == older.path
@@ -62,9 +68,8 @@ def test_a_trial_is_finished_when_its_json_is_there(tmp_path: Path) -> None:
     (torn / ".trial.json.part").write_text("{")
     (torn / "rank7.log").write_text("old")
     assert folder.records() == []
-    record = {"schema": 1, "trial_id": "t-r0"}
-    folder.write_trial(record, {"host0": [Sample(5, "eth0", 1, 2, True)]}, [["a", "b"], []])
-    assert folder.records() == [record]
+    folder.write_trial(RECORD, {"host0": [Sample(5, "eth0", 1, 2, True)]}, [["a", "b"], []])
+    assert folder.records() == [RECORD]
     assert sorted(p.name for p in torn.iterdir()) == ["nics.parquet", "rank0.log", "rank1.log", "trial.json"]
     assert (torn / "rank0.log").read_text() == "a\nb\n"
     rows = pq.read_table(torn / "nics.parquet").to_pylist()
@@ -74,7 +79,7 @@ def test_a_trial_is_finished_when_its_json_is_there(tmp_path: Path) -> None:
 def test_provenance_grows(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, RUN, "", NOW)
     folder.add_provenance({"cluster": {"hosts": 3}})
-    assert json.loads((folder.path / "run.json").read_text())["provenance"] == {
+    assert folder.run().provenance == {
         "commit": "c",
         "cluster": {"hosts": 3},
     }

@@ -9,19 +9,41 @@ from harness.errors import ExitCode
 from harness.experiment_file import load
 from harness.sweep.plan import plan
 from harness.sweep.summary import exit_code, last_attempts, next_attempt, table
+from reports import trial as stored
+from reports.trial import Iteration, Phase, Status
 
 ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
 TRIAL = plan(load(ALLREDUCE))[0]
 
 
-def record(status: str = "ok", expected: bool = True, attempt: int = 1, **changes: Any) -> dict[str, Any]:
-    trial_id = TRIAL.trial_id if attempt == 1 else f"{TRIAL.trial_id}-a{attempt}"
+def record(status: Status = "ok", expected: bool = True, attempt: int = 1, **changes: Any) -> stored.Trial:
+    phases: tuple[tuple[Phase, int], ...] = (
+        ("warmup", 90),
+        ("before", 10),
+        ("before", 10),
+        ("hit", 40),
+        ("after", 15),
+    )
     iterations = [
-        {"phase": phase, "duration_ns": ms * 1_000_000, "busbw_gbs": 1 / ms}
-        for phase, ms in (("warmup", 90), ("before", 10), ("before", 10), ("hit", 40), ("after", 15))
+        Iteration(iteration=i, phase=p, t_ns=0, duration_ns=ms * 10**6, algbw_gbs=0, busbw_gbs=1 / ms)
+        for i, (p, ms) in enumerate(phases, start=-1)
     ]
-    made = {"trial_id": trial_id, "attempt": attempt, "status": status, "expected": expected}
-    return made | {"system": "balance", "size_bytes": 1, "iterations": iterations} | changes
+    made = stored.Trial(
+        trial_id=TRIAL.trial_id if attempt == 1 else f"{TRIAL.trial_id}-a{attempt}",
+        system="balance",
+        mode=2,
+        collective="all_reduce",
+        size_bytes=1,
+        dtype="float32",
+        op="sum",
+        place="out",
+        repeat=0,
+        attempt=attempt,
+        status=status,
+        expected=expected,
+        iterations=tuple(iterations),
+    )
+    return made.model_copy(update=changes)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +61,7 @@ def record(status: str = "ok", expected: bool = True, attempt: int = 1, **change
         ([], ExitCode.OK),
     ],
 )
-def test_exit_codes(records: list[dict[str, Any]], code: ExitCode) -> None:
+def test_exit_codes(records: list[stored.Trial], code: ExitCode) -> None:
     assert exit_code(records) is code
 
 
@@ -56,12 +78,12 @@ def test_exit_codes(records: list[dict[str, Any]], code: ExitCode) -> None:
         ([record("inconclusive", False), record(attempt=2)], None),
     ],
 )
-def test_what_runs_next_with_two_retries(records: list[dict[str, Any]], attempt: int | None) -> None:
+def test_what_runs_next_with_two_retries(records: list[stored.Trial], attempt: int | None) -> None:
     assert next_attempt(TRIAL, last_attempts(records), 2) == attempt
 
 
 def test_the_table_has_medians_by_phase_and_the_slowdown() -> None:
-    unexpected = record("failed", False, trial_id="other", iterations=[])
+    unexpected = record("failed", False, trial_id="other", iterations=())
     (line,) = table([record(), unexpected])
     assert line.statuses == "1 failed!, 1 ok"
     assert (line.before_gbs, line.hit_gbs, line.after_gbs) == (0.1, 1 / 40, 1 / 15)

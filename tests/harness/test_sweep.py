@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.cluster.noop import NoopCluster
 
 from harness.cluster.base import Cluster
-from harness.cluster.noop import NoopCluster
 from harness.errors import ExitCode, SweepError
 from harness.experiment_file import read
 from harness.sweep.plan import Trial, parse_only, plan, select
 from harness.sweep.progress import SilentProgress
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.sweep import Request, open_folder, run_sweep
+from reports import trial as stored
 
 EXPERIMENT: dict[str, Any] = {
     "name": "tiny",
@@ -57,7 +58,7 @@ class Bench:
     def cluster(self) -> Cluster:
         return NoopCluster(self.request.experiment.cluster.spec())
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[stored.Trial]:
         assert self.folder is not None
         return self.folder.records()
 
@@ -65,15 +66,15 @@ class Bench:
 def test_a_sweep_runs_every_trial_and_publishes(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     assert bench.sweep(Recording()) is ExitCode.OK
-    assert [r["status"] for r in bench.records()] == ["ok", "ok"]
+    assert [r.status for r in bench.records()] == ["ok", "ok"]
     assert bench.folder is not None
     assert bench.published == [bench.folder.path]
     first = bench.records()[0]
-    assert {i["phase"] for i in first["iterations"]} == {"warmup", "before", "hit", "after"}
-    assert first["evidence"]["struck_iteration"] == 1
-    run = bench.folder.run() or {}
-    assert run["finished"] is not None
-    assert run["provenance"]["cluster"]["kind"] == "noop"
+    assert {i.phase for i in first.iterations} == {"warmup", "before", "hit", "after"}
+    assert first.evidence.struck_iteration == 1
+    run = bench.folder.run()
+    assert run.finished is not None
+    assert run.provenance["cluster"]["kind"] == "noop"
 
 
 def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> None:
@@ -109,8 +110,8 @@ def test_a_program_that_cannot_run_is_a_failed_trial(tmp_path: Path) -> None:
     bench = Bench(tmp_path, only="system=a", cluster={"python": "/bin/false"})
     assert bench.sweep(Recording()) is ExitCode.WRONG
     (record,) = bench.records()
-    assert (record["status"], record["expected"]) == ("failed", False)
-    assert "ended early with exit status 1" in record["reason"]
+    assert (record.status, record.expected) == ("failed", False)
+    assert "ended early with exit status 1" in record.reason
 
 
 def test_a_hang_becomes_a_failed_trial_with_a_reason(tmp_path: Path) -> None:
@@ -121,15 +122,15 @@ def test_a_hang_becomes_a_failed_trial_with_a_reason(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "runs", only="system=a", cluster={"python": str(quiet)}, sweep=limits)
     assert bench.sweep(Recording()) is ExitCode.WRONG
     (record,) = bench.records()
-    assert record["reason"] == "rank 0, 1 not ready after 0.2 s (before the fault)"
+    assert record.reason == "rank 0, 1 not ready after 0.2 s (before the fault)"
 
 
 def test_a_fault_that_misses_is_tried_again_and_every_attempt_is_kept(tmp_path: Path) -> None:
     too_late = {"kind": "noop", "host": "host1", "nic": "eth0", "at_time": "1 h"}
     bench = Bench(tmp_path, only="system=a", fault=too_late)
     assert bench.sweep(Recording()) is ExitCode.INCONCLUSIVE
-    assert [r["trial_id"] for r in bench.records()] == ["a-2MiB-noop-r0", "a-2MiB-noop-r0-a2"]
-    assert {r["reason"] for r in bench.records()} == {"the fault was never injected"}
+    assert [r.trial_id for r in bench.records()] == ["a-2MiB-noop-r0", "a-2MiB-noop-r0-a2"]
+    assert {r.reason for r in bench.records()} == {"the fault was never injected"}
 
 
 def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ touches an overlapping range (or -1). The executor may overwrite a range only wh
 everything sent up to it is acknowledged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
-from r2ccl_core.errors import ScheduleError
 from r2ccl_core.schedule import NOBODY, Lane, Schedule, chunk_offsets
 
 REDUCE = 1
@@ -19,6 +19,9 @@ SEND_FROM_INPUT = 4
 
 Connection = tuple[int, int, int]
 """Source rank, destination rank, lane."""
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 def connections_of(schedule: Schedule, rank: int) -> tuple[list[Connection], list[Connection]]:
@@ -38,56 +41,129 @@ def lower(
     count: int,
     send_index: Mapping[Connection, int],
     recv_index: Mapping[Connection, int],
-) -> list[np.ndarray]:
+) -> list[Ints]:
     """The lanes of `rank` for a vector of `count` elements, one ``(steps, 6)`` array each.
 
     Steps whose range is empty (fewer elements than chunks) are dropped; both ends of a message see the same
-    range, so they drop the same steps. Raises `ScheduleError` where a step mixes chunks that are still input
-    with chunks that were written: the executor reads a range from one place.
+    range, so they drop the same steps.
     """
     offsets = chunk_offsets(schedule.nchunks, count)
-    return [
-        _lower_lane(schedule, rank, index, steps, offsets, send_index, recv_index)
-        for index, steps in enumerate(schedule.programs[rank])
-    ]
+    lanes = []
+    for index, steps in enumerate(schedule.programs[rank]):
+        senders = _table(schedule.nranks, {c[1]: i for c, i in send_index.items() if c[0] == rank and c[2] == index})
+        receivers = _table(schedule.nranks, {c[0]: i for c, i in recv_index.items() if c[1] == rank and c[2] == index})
+        lanes.append(lower_lane(steps, offsets, senders, receivers))
+    return lanes
 
 
-def _lower_lane(
-    schedule: Schedule,
-    rank: int,
-    index: int,
-    steps: Lane,
-    offsets: np.ndarray,
-    send_index: Mapping[Connection, int],
-    recv_index: Mapping[Connection, int],
-) -> np.ndarray:
-    last_touch = np.full(schedule.nchunks, -1, dtype=np.int64)
-    written = np.zeros(schedule.nchunks, dtype=bool)
-    rows: list[tuple[int, int, int, int, int, int]] = []
-    for recv, send, begin, end, reduce in steps.tolist():
-        low, high = int(offsets[begin]), int(offsets[end])
-        if low == high:
-            continue
-        flags = _flags(schedule, rank, recv, send, reduce, written[begin:end])
-        source = recv_index[(recv, rank, index)] if recv != NOBODY else NOBODY
-        target = send_index[(rank, send, index)] if send != NOBODY else NOBODY
-        rows.append((source, target, low, high, flags, int(last_touch[begin:end].max())))
-        last_touch[begin:end] = len(rows) - 1
-        if recv != NOBODY or send == NOBODY:
-            written[begin:end] = True
-    return np.array(rows, dtype=np.int64).reshape(-1, 6)
+def lower_lane(steps: Lane, offsets: Ints, senders: Ints, receivers: Ints) -> Ints:
+    """One lane; `senders` and `receivers` give a peer's connection, by rank, with -1 at the end for nobody."""
+    steps = _not_empty(steps, offsets)
+    if not len(steps):
+        return np.empty((0, 6), dtype=np.int64)
+    touches = _Touches(steps)
+    if touches.mixed().any():
+        steps = _not_empty(_split_mixed(steps), offsets)
+        touches = _Touches(steps)
+    rows = np.empty((len(steps), 6), dtype=np.int64)
+    rows[:, 0], rows[:, 1] = receivers[steps["recv"]], senders[steps["send"]]
+    rows[:, 2], rows[:, 3] = offsets[steps["begin"]], offsets[steps["end"]]
+    rows[:, 4], rows[:, 5] = touches.flags(), touches.barriers()
+    return rows
 
 
-def _flags(schedule: Schedule, rank: int, recv: int, send: int, reduce: int, written: np.ndarray) -> int:
-    reads_own = bool(reduce) or recv == NOBODY
-    if reads_own and written.any() and not written.all():
-        raise ScheduleError(
-            f"{schedule.name}: a step of rank {rank} mixes input and result; split it into two steps"
-        )
-    fresh = not written.any()
-    flags = REDUCE if reduce else 0
-    if reads_own and fresh:
-        flags |= OWN_IS_INPUT
-    if recv == NOBODY and send != NOBODY and fresh:
-        flags |= SEND_FROM_INPUT
-    return flags
+def _not_empty(steps: Lane, offsets: Ints) -> Lane:
+    kept: Lane = steps[offsets[steps["begin"]] < offsets[steps["end"]]]
+    return kept
+
+
+def _table(nranks: int, connection: Mapping[int, int]) -> Ints:
+    table = np.full(nranks + 1, NOBODY, dtype=np.int64)
+    table[list(connection)] = list(connection.values())
+    return table
+
+
+def _writes(steps: Lane) -> Bools:
+    written: Bools = (steps["recv"] != NOBODY) | (steps["send"] == NOBODY)
+    return written
+
+
+def _reads_own(steps: Lane) -> Bools:
+    reads: Bools = (steps["reduce"] != 0) | (steps["recv"] == NOBODY)
+    return reads
+
+
+class _Touches:
+    """Which step touches which atom, and what happened to the atom before.
+
+    Atoms are the pieces into which all steps' bounds cut the chunks. Every (step, atom) pair is one entry;
+    sorted by atom and then by step, an entry's neighbour is the atom's previous touch.
+    """
+
+    def __init__(self, steps: Lane) -> None:
+        self._steps = steps
+        bounds = np.unique(np.concatenate([steps["begin"], steps["end"]]))
+        first = np.searchsorted(bounds, steps["begin"])
+        widths = np.searchsorted(bounds, steps["end"]) - first
+        self._start = np.cumsum(widths) - widths
+        self._step = np.repeat(np.arange(len(steps)), widths)
+        atom = np.arange(len(self._step)) + np.repeat(first - self._start, widths)
+        self._order = np.argsort(atom, kind="stable")
+        ordered = atom[self._order]
+        self._opens = np.ones(len(ordered), dtype=bool)  # first entry of its atom
+        self._opens[1:] = ordered[1:] != ordered[:-1]
+        self._written = self._written_before()
+
+    def barriers(self) -> Ints:
+        """Per step, the last earlier step that touches one of its atoms, or -1."""
+        previous = np.empty(len(self._order), dtype=np.int64)
+        steps = self._step[self._order]
+        previous[self._order] = np.where(self._opens, -1, np.roll(steps, 1))
+        barriers: Ints = np.maximum.reduceat(previous, self._start).astype(np.int64)
+        return barriers
+
+    def flags(self) -> Ints:
+        """Per step, the executor's flags."""
+        steps = self._steps
+        fresh = ~np.logical_or.reduceat(self._written, self._start)
+        sends_input = fresh & (steps["recv"] == NOBODY) & (steps["send"] != NOBODY)
+        own_is_input = fresh & _reads_own(steps)
+        flags: Ints = REDUCE * (steps["reduce"] != 0) + OWN_IS_INPUT * own_is_input + SEND_FROM_INPUT * sends_input
+        return flags
+
+    def mixed(self) -> Bools:
+        """Per step, whether the own values it reads lie partly in the input and partly in the result."""
+        some = np.logical_or.reduceat(self._written, self._start)
+        every = np.logical_and.reduceat(self._written, self._start)
+        mixed: Bools = _reads_own(self._steps) & some & ~every
+        return mixed
+
+    def _written_before(self) -> Bools:
+        """Per entry, whether an earlier step wrote the atom."""
+        writes = _writes(self._steps)[self._step[self._order]].astype(np.int64)
+        before = np.cumsum(writes) - writes
+        at_opening = before[np.flatnonzero(self._opens)][np.cumsum(self._opens) - 1]
+        written = np.empty(len(before), dtype=bool)
+        written[self._order] = before > at_opening
+        return written
+
+
+def _split_mixed(steps: Lane) -> Lane:
+    """The same lane with a copy of what is still input in front of every step that would read from both places."""
+    written = np.zeros(int(steps["end"].max()), dtype=bool)
+    result: list[tuple[int, int, int, int, int]] = []
+    for step, writes, reads in zip(steps.tolist(), _writes(steps), _reads_own(steps), strict=True):
+        begin, end = step[2], step[3]
+        span = written[begin:end]
+        if reads and span.any() and not span.all():
+            result.extend((NOBODY, NOBODY, begin + low, begin + high, 0) for low, high in _gaps(span))
+            span[:] = True
+        result.append(step)
+        span |= writes
+    return np.array(result, dtype=steps.dtype)
+
+
+def _gaps(written: Bools) -> Iterator[tuple[int, int]]:
+    """The runs of False."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[True], written, [True]]).astype(np.int8)))
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

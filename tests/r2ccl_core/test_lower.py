@@ -1,89 +1,157 @@
-"""Lowering: the fast form against a plain one, and what it refuses."""
+"""Lowering: against an obvious reference, and by running what was lowered in a tiny executor."""
 
-from typing import Any
+from collections import deque
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r2ccl_core.errors import ScheduleError
-from r2ccl_core.lower import OWN_IS_INPUT, REDUCE, SEND_FROM_INPUT, connections_of, lower
-from r2ccl_core.schedule import NOBODY, Schedule, chunk_offsets, lane
-from r2ccl_core.schedules import ring
-
-
-def tables(schedule: Schedule, rank: int) -> tuple[dict[Any, int], dict[Any, int]]:
-    sends, receives = connections_of(schedule, rank)
-    return {c: i for i, c in enumerate(sends)}, {c: i for i, c in enumerate(receives)}
-
-
-def plain(schedule: Schedule, rank: int, count: int) -> list[list[tuple[int, ...]]]:
-    """Element by element: who touched it last, and was it written."""
-    sends, receives = tables(schedule, rank)
-    offsets = chunk_offsets(schedule.nchunks, count).tolist()
-    lanes = []
-    for index, steps in enumerate(schedule.programs[rank]):
-        touched, written = [-1] * count, [False] * count
-        rows: list[tuple[int, ...]] = []
-        for recv, send, begin, end, reduce in steps.tolist():
-            low, high = offsets[begin], offsets[end]
-            if low == high:
-                continue
-            fresh = not any(written[low:high])
-            flags = REDUCE if reduce else 0
-            if fresh and (reduce or recv == NOBODY):
-                flags |= OWN_IS_INPUT
-            if fresh and recv == NOBODY and send != NOBODY:
-                flags |= SEND_FROM_INPUT
-            source = receives[(recv, rank, index)] if recv != NOBODY else -1
-            target = sends[(rank, send, index)] if send != NOBODY else -1
-            rows.append((source, target, low, high, flags, max(touched[low:high])))
-            for element in range(low, high):
-                touched[element] = len(rows) - 1
-                written[element] = written[element] or recv != NOBODY or send == NOBODY
-        lanes.append(rows)
-    return lanes
-
-
-@given(
-    nranks=st.integers(1, 6),
-    slices=st.integers(1, 4),
-    lanes=st.integers(1, 3),
-    count=st.integers(0, 200),
-    data=st.data(),
+from r2ccl_core.lower import (
+    OWN_IS_INPUT,
+    REDUCE,
+    SEND_FROM_INPUT,
+    Connection,
+    connections_of,
+    lower,
+    lower_lane,
 )
-def test_lower_agrees_with_the_plain_form(nranks: int, slices: int, lanes: int, count: int, data: Any) -> None:
-    schedule = ring.all_reduce(nranks, slices=slices, lanes=lanes)
-    rank = data.draw(st.integers(0, nranks - 1))
-    lowered = lower(schedule, rank, count, *tables(schedule, rank))
-    assert [list(map(tuple, rows.tolist())) for rows in lowered] == plain(schedule, rank, count)
+from r2ccl_core.schedule import NOBODY, Schedule, chunk_offsets, lane
+from r2ccl_core.schedules import broadcast, forest, optcc, owner_skewed_ring, r2cc_all_reduce, ring, tree
+
+CHUNKS = 7
+Steps = list[tuple[int, int, int, int, int]]
+
+SCHEDULES = {
+    "ring": ring.all_reduce(3, slices=2, lanes=2),
+    "ring of one": ring.all_reduce(1, slices=3),
+    "ring of five": ring.all_reduce(5),
+    "tree": tree.all_reduce(5, slices=3),
+    "r2cc": r2cc_all_reduce.all_reduce([1.0, 1.0, 0.67], pipeline=4, chunks=60),
+    "forest": forest.all_reduce([1.0, 1.0, 1.0, 0.5], rounds=8),
+    "optcc": optcc.all_reduce([1.0, 1.0, 1.0, 0.5], segments=8),
+    "owner-skewed ring": owner_skewed_ring.all_reduce([1.0, 1.0, 0.5], lanes=2, slices=4),
+    "broadcast": broadcast.broadcast(4, 2, slices=3),
+    "reduce": broadcast.reduce(4, 1, slices=3),
+}
 
 
-def test_both_ends_of_every_message_agree_on_its_size() -> None:
-    schedule = ring.all_reduce(4, slices=3, lanes=2)
-    for count in (0, 1, 5, 23, 24, 1000):
-        sizes: dict[Any, list[int]] = {}
-        for rank in range(4):
-            sends, receives = connections_of(schedule, rank)
-            for rows in lower(schedule, rank, count, *tables(schedule, rank)):
-                for recv, send, low, high, _, _ in rows.tolist():
-                    if send >= 0:
-                        sizes.setdefault(("sent", sends[send]), []).append(high - low)
-                    if recv >= 0:
-                        sizes.setdefault(("received", receives[recv]), []).append(high - low)
-        for connection in schedule.connections():
-            assert sizes.get(("sent", connection)) == sizes.get(("received", connection))
+def lowered(schedule: Schedule, rank: int, count: int) -> list[np.ndarray]:
+    sends, receives = connections_of(schedule, rank)
+    return lower(
+        schedule,
+        rank,
+        count,
+        {connection: index for index, connection in enumerate(sends)},
+        {connection: index for index, connection in enumerate(receives)},
+    )
 
 
-def test_a_step_that_mixes_input_and_result_is_refused() -> None:
-    programs = ((lane([(1, NOBODY, 0, 1, 0), (NOBODY, 1, 0, 2, 0)]),), (lane([(NOBODY, 0, 0, 1, 0)]),))
-    schedule = Schedule("mixed", "all_reduce", 2, 2, programs)
-    with pytest.raises(ScheduleError, match="mixes input and result"):
-        lower(schedule, 0, 10, {(0, 1, 0): 0}, {(1, 0, 0): 0})
+@st.composite
+def lanes(draw: st.DrawFn) -> Steps:
+    peer = st.integers(NOBODY, 2)
+    step = st.tuples(peer, peer, st.integers(0, CHUNKS - 1), st.integers(1, CHUNKS), st.booleans())
+    return [
+        (recv, send, begin, max(end, begin + 1), int(reduce and recv != NOBODY))
+        for recv, send, begin, end, reduce in draw(st.lists(step, max_size=12))
+    ]
+
+
+def reference(steps: Steps, offsets: np.ndarray) -> list[list[int]]:
+    """Chunk by chunk, without any array: rows as `lower_lane` gives them, connections named by peer."""
+    rows: list[list[int]] = []
+    written: set[int] = set()
+
+    def add(recv: int, send: int, begin: int, end: int, reduce: int) -> None:
+        low, high = int(offsets[begin]), int(offsets[end])
+        overlapping = [i for i, row in enumerate(rows) if row[2] < high and low < row[3]]
+        fresh = not written & set(range(begin, end))
+        own = OWN_IS_INPUT if fresh and (reduce or recv < 0) else 0
+        sent = SEND_FROM_INPUT if fresh and recv < 0 <= send else 0
+        rows.append([recv, send, low, high, REDUCE * reduce + own + sent, max(overlapping, default=-1)])
+        if recv >= 0 or send < 0:
+            written.update(range(begin, end))
+
+    for recv, send, begin, end, reduce in steps:
+        if offsets[begin] == offsets[end]:
+            continue
+        unwritten = [chunk for chunk in range(begin, end) if chunk not in written]
+        if (reduce or recv < 0) and 0 < len(unwritten) < end - begin:
+            starts = [c for c in unwritten if c - 1 not in unwritten]
+            ends = [c + 1 for c in unwritten if c + 1 not in unwritten]
+            for low, high in zip(starts, ends, strict=True):
+                if offsets[low] < offsets[high]:
+                    add(NOBODY, NOBODY, low, high, 0)
+            written.update(unwritten)
+        add(recv, send, begin, end, reduce)
+    return rows
+
+
+@settings(max_examples=400)
+@given(steps=lanes(), count=st.integers(0, 40))
+def test_a_lane_is_lowered_as_the_reference_says(steps: Steps, count: int) -> None:
+    peers = np.array([0, 1, 2, NOBODY])
+    offsets = chunk_offsets(CHUNKS, count)
+    assert lower_lane(lane(steps), offsets, peers, peers).tolist() == reference(steps, offsets)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 23, 24, 1000])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_both_ends_of_every_message_agree_on_its_size(name: str, count: int) -> None:
+    schedule = SCHEDULES[name]
+    sent: dict[Connection, list[int]] = {connection: [] for connection in schedule.connections()}
+    received: dict[Connection, list[int]] = {connection: [] for connection in schedule.connections()}
+    for rank in range(schedule.nranks):
+        sends, receives = connections_of(schedule, rank)
+        for recv, send, low, high, _, _ in np.concatenate(lowered(schedule, rank, count)).tolist():
+            assert low < high
+            if send >= 0:
+                sent[sends[send]].append(high - low)
+            if recv >= 0:
+                received[receives[recv]].append(high - low)
+    assert sent == received
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 61, 500])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_what_was_lowered_computes_the_collective(name: str, count: int, in_place: bool) -> None:
+    schedule = SCHEDULES[name]
+    inputs = [np.random.default_rng(rank).integers(1, 100, count) for rank in range(schedule.nranks)]
+    outputs = run(schedule, [data.copy() for data in inputs], in_place)
+    right = inputs[schedule.root] if schedule.collective == "broadcast" else np.sum(inputs, axis=0)
+    for rank in [schedule.root] if schedule.collective == "reduce" else range(schedule.nranks):
+        np.testing.assert_array_equal(outputs[rank], right)
+
+
+def run(schedule: Schedule, inputs: list[np.ndarray], in_place: bool) -> list[np.ndarray]:
+    """Runs all ranks' lowered lanes turn by turn, with copying queues for connections."""
+    outputs = inputs if in_place else [np.full_like(data, -1) for data in inputs]
+    queues: dict[Connection, deque[np.ndarray]] = {connection: deque() for connection in schedule.connections()}
+    lanes = [
+        (rank, *connections_of(schedule, rank), deque(rows.tolist()))
+        for rank in range(schedule.nranks)
+        for rows in lowered(schedule, rank, len(inputs[rank]))
+    ]
+    while left := sum(len(rows) for *_, rows in lanes):
+        for rank, sends, receives, rows in lanes:
+            while rows and (rows[0][0] < 0 or queues[receives[rows[0][0]]]):
+                recv, send, begin, end, flags, _ = rows.popleft()
+                span = slice(begin, end)
+                own = (inputs if flags & OWN_IS_INPUT else outputs)[rank][span]
+                if recv >= 0:
+                    message = queues[receives[recv]].popleft()
+                    outputs[rank][span] = own + message if flags & REDUCE else message
+                elif send < 0:
+                    outputs[rank][span] = own
+                if send >= 0:
+                    source = (inputs if flags & SEND_FROM_INPUT else outputs)[rank]
+                    queues[sends[send]].append(source[span].copy())
+        assert sum(len(rows) for *_, rows in lanes) < left, "deadlock"
+    assert not any(queues.values())
+    return outputs
 
 
 def test_lowered_rows_are_what_the_native_executor_takes() -> None:
-    schedule = ring.all_reduce(2)
-    rows = lower(schedule, 0, 10, *tables(schedule, 0))[0]
+    (rows,) = lowered(ring.all_reduce(2), 0, 10)
     assert rows.dtype == np.int64 and rows.shape[1] == 6 and rows.flags.c_contiguous

@@ -126,9 +126,7 @@ def _builder(topology: Topology, build: Callable[[], Schedule]) -> Callable[[], 
 
 def _inner_s(topology: Topology, size_bytes: int) -> float:
     """Reduce-scatter and all-gather inside the host; overlaps in part, counted in full."""
-    return max(
-        2 * (host.gpus - 1) / host.gpus * size_bytes / host.inner_rate_bytes_s for host in topology.hosts
-    )
+    return max(2 * (host.gpus - 1) / host.gpus * size_bytes / host.inner_rate_bytes_s for host in topology.hosts)
 
 
 def _others(
@@ -150,18 +148,14 @@ def _others(
             )
         ]
     if collective == "all_gather":
-        return [
-            ("ring", optimal_s, "the ring, which is optimal", blocks, lambda: ring.all_gather(p, **blocks))
-        ]
+        return [("ring", optimal_s, "the ring, which is optimal", blocks, lambda: ring.all_gather(p, **blocks))]
     if collective == "all_to_all":
         return [("all_to_all", optimal_s, "every distance in turn", {}, lambda: all_to_all.all_to_all(p))]
     if collective == "all_reduce":
         return [("ring", 0.0, "one rank alone", {}, lambda: ring.all_reduce(1))]
     whole = {"slices": max(1, min(64, chunks))}
     if collective == "send_recv":
-        return [
-            ("send_recv", optimal_s, "one connection", whole, lambda: send_recv.send_recv(p, root, **whole))
-        ]
+        return [("send_recv", optimal_s, "one connection", whole, lambda: send_recv.send_recv(p, root, **whole))]
     return _rooted(topology, collective, size_bytes, alpha_s, whole, root)
 
 

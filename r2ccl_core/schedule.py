@@ -29,9 +29,7 @@ from r2ccl_core.errors import ScheduleError
 
 NOBODY = -1
 
-STEP = np.dtype(
-    [("recv", np.int32), ("send", np.int32), ("begin", np.int32), ("end", np.int32), ("reduce", np.int32)]
-)
+STEP = np.dtype([("recv", np.int32), ("send", np.int32), ("begin", np.int32), ("end", np.int32), ("reduce", np.int32)])
 """One step: peers to receive from and send to (or `NOBODY`), chunk range ``[begin, end)``, reduce flag."""
 
 Lane = np.ndarray
@@ -65,10 +63,10 @@ class Schedule:
         """Lanes per rank."""
         return len(self.programs[0]) if self.programs else 0
 
-    def prefixed(self, before: Callable[[int, int], Lane]) -> "Schedule":
-        """This schedule with the steps ``before(rank, lane)`` put in front of every lane."""
+    def followed(self, after: Callable[[int, int], Lane]) -> "Schedule":
+        """This schedule with the steps ``after(rank, lane)`` put at the end of every lane."""
         programs = tuple(
-            tuple(np.concatenate([before(rank, index), steps]) for index, steps in enumerate(program))
+            tuple(np.concatenate([steps, after(rank, index)]) for index, steps in enumerate(program))
             for rank, program in enumerate(self.programs)
         )
         return replace(self, programs=programs)

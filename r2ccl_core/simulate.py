@@ -74,9 +74,7 @@ def simulate(
     receiver. Raises `ScheduleError` if the schedule does not fit the topology or can never finish.
     """
     if schedule.nranks != topology.nranks:
-        raise ScheduleError(
-            f"{schedule.name} is for {schedule.nranks} ranks, the topology has {topology.nranks}"
-        )
+        raise ScheduleError(f"{schedule.name} is for {schedule.nranks} ranks, the topology has {topology.nranks}")
     epochs = [Change(0.0, topology), *sorted(changes, key=lambda change: change.at_s)]
     paired = topology.isolated_rails
     lanes = [steps_ for program in schedule.programs for steps_ in program]
@@ -126,11 +124,8 @@ def _links(table: Floats) -> tuple[Link, ...]:
     )
 
 
-def _by_lane(
-    schedule: Schedule, ends: Floats, lane_begin: npt.NDArray[np.int64]
-) -> tuple[tuple[Floats, ...], ...]:
+def _by_lane(schedule: Schedule, ends: Floats, lane_begin: npt.NDArray[np.int64]) -> tuple[tuple[Floats, ...], ...]:
     pieces = np.split(ends, lane_begin[1:-1])
     return tuple(
-        tuple(pieces[rank * schedule.nlanes : (rank + 1) * schedule.nlanes])
-        for rank in range(schedule.nranks)
+        tuple(pieces[rank * schedule.nlanes : (rank + 1) * schedule.nlanes]) for rank in range(schedule.nranks)
     )

@@ -154,9 +154,7 @@ def hot_repaired(topology: Topology) -> Topology:
         for index in range(len(host.nics) - len(alive)):
             moved[index % len(alive)] += 1
         share = 1.0 / len(host.nics)
-        pace = min(
-            nic.usable_bytes_s / (share * (1 + extra)) for nic, extra in zip(alive, moved, strict=True)
-        )
+        pace = min(nic.usable_bytes_s / (share * (1 + extra)) for nic, extra in zip(alive, moved, strict=True))
         factor = pace / host.usable_bytes_s
         nics = tuple(replace(nic, remaining=nic.remaining * factor) for nic in host.nics)
         return replace(host, nics=nics)

@@ -110,9 +110,7 @@ class _Run:
             if at < len(steps):
                 rank, index = divmod(number, self._schedule.nlanes)
                 recv, send, begin, end, _ = steps[at]
-                waits = (
-                    f"rank {send} to take" if recv < 0 or self._received[number] else f"rank {recv} to send"
-                )
+                waits = f"rank {send} to take" if recv < 0 or self._received[number] else f"rank {recv} to send"
                 return f"rank {rank} lane {index} step {at} waits for {waits} chunks [{begin}, {end})"
         return ""
 
@@ -167,9 +165,7 @@ class _Run:
 
     def _sum(self, rank: int, chunk: int, mine: Value, incoming: Value) -> Value:
         if mine & incoming:
-            raise ScheduleError(
-                f"{self._schedule.name}: rank {rank} adds to chunk {chunk} what it already holds"
-            )
+            raise ScheduleError(f"{self._schedule.name}: rank {rank} adds to chunk {chunk} what it already holds")
         if not mine:
             raise ScheduleError(f"{self._schedule.name}: rank {rank} adds to chunk {chunk} before it has one")
         return mine | incoming
@@ -192,9 +188,7 @@ class _Run:
 
 def _own(schedule: Schedule, rank: int) -> list[Value]:
     values = [0] * schedule.nchunks
-    for begin, end in meaning.brings(
-        schedule.collective, rank, schedule.nranks, schedule.nchunks, schedule.root
-    ):
+    for begin, end in meaning.brings(schedule.collective, rank, schedule.nranks, schedule.nchunks, schedule.root):
         values[begin:end] = [1 << rank] * (end - begin)
     return values
 
@@ -221,11 +215,7 @@ def _check_result(schedule: Schedule, values: list[list[Value]]) -> None:
 def _check_written(schedule: Schedule, written: list[bytearray]) -> None:
     """Results lie in the output buffer, which only receives and copies write."""
     for rank, mine in enumerate(written):
-        for begin, end in meaning.wants(
-            schedule.collective, rank, schedule.nranks, schedule.nchunks, schedule.root
-        ):
+        for begin, end in meaning.wants(schedule.collective, rank, schedule.nranks, schedule.nchunks, schedule.root):
             if 0 in mine[begin:end]:
                 chunk = begin + mine[begin:end].index(0)
-                raise ScheduleError(
-                    f"{schedule.name}: no step of rank {rank} writes its result chunk {chunk}"
-                )
+                raise ScheduleError(f"{schedule.name}: no step of rank {rank} writes its result chunk {chunk}")

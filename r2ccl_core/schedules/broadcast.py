@@ -15,7 +15,7 @@ def broadcast(nranks: int, root: int = 0, *, slices: int = 16, tree: bool = Fals
         return copied("broadcast", "broadcast")
     messages = down(_shape(nranks, root, tree), 0, 0, slices)
     schedule = compile_schedule(_name(tree), "broadcast", nranks, slices, 1, messages, root=root)
-    return schedule.prefixed(lambda rank, _: _copy(slices) if rank == root else lane([]))
+    return schedule.followed(lambda rank, _: _copy(slices) if rank == root else lane([]))
 
 
 def reduce(nranks: int, root: int = 0, *, slices: int = 16, tree: bool = False) -> Schedule:

@@ -19,9 +19,7 @@ def all_reduce(hosts: Schedule, gpus: int) -> Schedule:
     ``hosts`` must be an AllReduce whose steps name one chunk each. The result has ``gpus`` times its lanes.
     """
     if hosts.collective != "all_reduce" or gpus < 1:
-        raise UsageError(
-            f"hierarchical needs an AllReduce of hosts and a GPU or more, not {hosts.collective}"
-        )
+        raise UsageError(f"hierarchical needs an AllReduce of hosts and a GPU or more, not {hosts.collective}")
     programs: list[Program] = []
     for host in range(hosts.nranks):
         for gpu in range(gpus):
@@ -33,7 +31,7 @@ def all_reduce(hosts: Schedule, gpus: int) -> Schedule:
                 )
             )
     return Schedule(
-        f"hierarchical {hosts.name}",
+        f"hierarchical_{hosts.name}",
         "all_reduce",
         hosts.nranks * gpus,
         hosts.nchunks * gpus,

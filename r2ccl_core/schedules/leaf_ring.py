@@ -17,9 +17,7 @@ from r2ccl_core.schedule import Schedule
 from r2ccl_core.schedules.timed import Ints, Messages, compile_schedule, messages
 
 
-def all_reduce(
-    shares: Sequence[float], *, segments: int = 16, members: int | None = None, lanes: int = 1
-) -> Schedule:
+def all_reduce(shares: Sequence[float], *, segments: int = 16, members: int | None = None, lanes: int = 1) -> Schedule:
     """A ring of the ``members`` fastest hosts (default: all at full rate) in ``segments`` segments."""
     p = len(shares)
     ring, leaves = split(shares, members)
@@ -28,9 +26,7 @@ def all_reduce(
     parts = []
     for index in range(lanes):
         parts += _ring_messages(ring, segments, index) + _leaf_messages(ring, leaves, segments, index)
-    return compile_schedule(
-        "leaf_ring", "all_reduce", p, lanes * segments * len(ring), lanes, Messages.join(parts)
-    )
+    return compile_schedule("leaf_ring", "all_reduce", p, lanes * segments * len(ring), lanes, Messages.join(parts))
 
 
 def split(shares: Sequence[float], members: int | None = None) -> tuple[list[int], list[int]]:

@@ -27,9 +27,7 @@ def all_reduce(shares: Sequence[float], *, lanes: int = 4, slices: int = 16) -> 
     for index in range(skewed, lanes):
         parts.append(ring.gathering(p, slices, index, lanes))
         parts.append(ring.spreading(p, slices, index, lanes, p - 1))
-    return compile_schedule(
-        "owner_skewed_ring", "all_reduce", p, lanes * p * slices, lanes, Messages.join(parts)
-    )
+    return compile_schedule("owner_skewed_ring", "all_reduce", p, lanes * p * slices, lanes, Messages.join(parts))
 
 
 def skewed_lanes(shares: Sequence[float], lanes: int) -> int:

@@ -43,9 +43,7 @@ def _better(topology: Topology, order: list[int]) -> list[int] | None:
     rates = topology.rates_bytes_s
     now = _edges(topology, order)
     size = len(order)
-    for at in sorted(
-        range(size), key=lambda at: topology.pair_rate_bytes_s(order[at], order[(at + 1) % size])
-    ):
+    for at in sorted(range(size), key=lambda at: topology.pair_rate_bytes_s(order[at], order[(at + 1) % size])):
         here, there = order[at], order[(at + 1) % size]
         if topology.pair_rate_bytes_s(here, there) >= min(rates[here], rates[there]):
             continue

@@ -20,9 +20,7 @@ def all_reduce(nranks: int, *, slices: int = 1, lanes: int = 1) -> Schedule:
         return copied("ring", "all_reduce")
     parts = [gathering(nranks, slices, index, lanes) for index in range(lanes)]
     parts += [spreading(nranks, slices, index, lanes, nranks - 1) for index in range(lanes)]
-    return compile_schedule(
-        "ring", "all_reduce", nranks, nranks * slices * lanes, lanes, Messages.join(parts)
-    )
+    return compile_schedule("ring", "all_reduce", nranks, nranks * slices * lanes, lanes, Messages.join(parts))
 
 
 def reduce_scatter(nranks: int, *, slices: int = 1, lanes: int = 1) -> Schedule:
@@ -30,9 +28,7 @@ def reduce_scatter(nranks: int, *, slices: int = 1, lanes: int = 1) -> Schedule:
     if nranks == 1:
         return copied("ring", "reduce_scatter")
     parts = [gathering(nranks, slices, index, lanes) for index in range(lanes)]
-    return compile_schedule(
-        "ring", "reduce_scatter", nranks, nranks * slices * lanes, lanes, Messages.join(parts)
-    )
+    return compile_schedule("ring", "reduce_scatter", nranks, nranks * slices * lanes, lanes, Messages.join(parts))
 
 
 def all_gather(nranks: int, *, slices: int = 1, lanes: int = 1) -> Schedule:
@@ -40,10 +36,8 @@ def all_gather(nranks: int, *, slices: int = 1, lanes: int = 1) -> Schedule:
     if nranks == 1:
         return copied("ring", "all_gather")
     parts = [spreading(nranks, slices, index, lanes, 0) for index in range(lanes)]
-    schedule = compile_schedule(
-        "ring", "all_gather", nranks, nranks * slices * lanes, lanes, Messages.join(parts)
-    )
-    return schedule.prefixed(lambda rank, index: _own_block(rank, index, slices, lanes))
+    schedule = compile_schedule("ring", "all_gather", nranks, nranks * slices * lanes, lanes, Messages.join(parts))
+    return schedule.followed(lambda rank, index: _own_block(rank, index, slices, lanes))
 
 
 def gathering(nranks: int, slices: int, index: int, lanes: int) -> Messages:

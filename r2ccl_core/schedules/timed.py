@@ -70,8 +70,7 @@ def compile_schedule(
 
 def _programs(steps: Lane, edges: Ints, nranks: int, nlanes: int) -> tuple[Program, ...]:
     return tuple(
-        tuple(steps[edges[r * nlanes + i] : edges[r * nlanes + i + 1]] for i in range(nlanes))
-        for r in range(nranks)
+        tuple(steps[edges[r * nlanes + i] : edges[r * nlanes + i + 1]] for i in range(nlanes)) for r in range(nranks)
     )
 
 
@@ -108,6 +107,4 @@ def messages(
 ) -> Messages:
     """`Messages` of one chunk each; single numbers hold for all of them."""
     whole = np.zeros_like(leave)
-    return Messages(
-        leave, arrive, whole + tie, whole + lane, source, destination, chunk, chunk + 1, whole + reduce
-    )
+    return Messages(leave, arrive, whole + tie, whole + lane, source, destination, chunk, chunk + 1, whole + reduce)

@@ -81,14 +81,17 @@ def test_no_schedule_beats_the_bound(shares: list[float], size: int) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(shares=SHARES, host=st.integers(0, 7), data=st.data())
-def test_fewer_nics_are_never_faster(shares: list[float], host: int, data: st.DataObject) -> None:
-    made = [ring.all_reduce(len(shares)), forest.all_reduce(shares, trees=2, rounds=16)]
-    schedule = data.draw(st.sampled_from(made))
+@given(shares=SHARES, host=st.integers(0, 7))
+def test_fewer_nics_are_never_faster(shares: list[float], host: int) -> None:
     poorer = list(shares)
     poorer[host % len(shares)] *= 0.5
-    # Max-min sharing of many flows is not monotone to the last digit; a real gain would be far larger.
-    assert seconds(schedule, poorer) >= seconds(schedule, shares) * (1 - 5e-3)
+    assert bound_s("all_reduce", poorer, GIB) >= bound_s("all_reduce", shares, GIB)
+    plain = ring.all_reduce(len(shares))
+    assert seconds(plain, poorer) >= seconds(plain, shares) * (1 - 1e-9)
+    # Where flows share ports, slowing one may let another through earlier (Graham's anomaly): under 1 %
+    # in thousands of draws.
+    trees = forest.all_reduce(shares, trees=2, rounds=16)
+    assert seconds(trees, poorer) >= seconds(trees, shares) * 0.98
 
 
 def test_a_change_on_the_way_counts_from_then_on() -> None:

@@ -1,0 +1,61 @@
+"""A schedule survives both of its written forms, and damaged ones are refused in one line."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from r2ccl_core.errors import ScheduleError
+from r2ccl_core.schedule import Schedule
+from r2ccl_core.schedule_file import digest, from_bytes, from_text, to_bytes, to_text
+from r2ccl_core.schedules import broadcast, forest, optcc, ring
+
+
+def same(a: Schedule, b: Schedule) -> bool:
+    heads = [(s.name, s.collective, s.nranks, s.nchunks, s.root, s.nlanes) for s in (a, b)]
+    pairs = zip(a.programs, b.programs, strict=True)
+    return heads[0] == heads[1] and all(
+        np.array_equal(x, y) for one, other in pairs for x, y in zip(one, other, strict=True)
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(shares=st.lists(st.sampled_from([1.0, 0.75, 0.5]), min_size=3, max_size=6), kind=st.integers(0, 3))
+def test_both_forms_come_back(shares: list[float], kind: int) -> None:
+    p = len(shares)
+    schedule = [
+        lambda: ring.all_reduce(p, slices=2, lanes=2),
+        lambda: broadcast.broadcast(p, 1),
+        lambda: optcc.all_reduce(shares, segments=4),
+        lambda: forest.all_reduce(shares, trees=3, rounds=3),
+    ][kind]()
+    assert same(from_bytes(to_bytes(schedule)), schedule)
+    assert same(from_text(to_text(schedule)), schedule)
+    assert digest(from_bytes(to_bytes(schedule))) == digest(schedule)
+
+
+def test_the_text_is_readable() -> None:
+    assert to_text(ring.all_reduce(2)).splitlines() == [
+        "name=ring collective=all_reduce nranks=2 nchunks=2 root=0",
+        "rank 0 lane 0",
+        "  send 1 chunks 1-2",
+        "  recv 1 reduce send 1 chunks 0-1",
+        "  recv 1 chunks 1-2",
+        "rank 1 lane 0",
+        "  send 0 chunks 0-1",
+        "  recv 0 reduce send 0 chunks 1-2",
+        "  recv 0 chunks 0-1",
+    ]
+
+
+def test_many_ranks_stay_compact() -> None:
+    assert len(to_bytes(ring.all_reduce(256))) < 200_000
+
+
+def test_damage_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="not a schedule"):
+        from_bytes(b"something else")
+    with pytest.raises(ScheduleError, match="damaged"):
+        from_bytes(to_bytes(ring.all_reduce(3))[:-9])
+    with pytest.raises(ScheduleError, match="line 3"):
+        from_text(to_text(ring.all_reduce(3)).replace("send 1 chunks", "send x chunks"))

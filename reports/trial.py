@@ -8,7 +8,6 @@ without a new schema version.
 
 import difflib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -148,7 +147,7 @@ def save(path: Path, stored: Stored) -> None:
     """Writes `path` so that it is there whole or not at all, whatever kills this process."""
     part = path.with_name(f".{path.name}.part")
     part.write_text(json.dumps(to_json(stored), indent=1) + "\n", encoding="utf-8")
-    os.replace(part, path)
+    part.replace(path)
 
 
 def check_version(values: Mapping[str, Any], where: str) -> None:

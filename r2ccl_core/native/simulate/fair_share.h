@@ -29,7 +29,7 @@ struct Flow {
   int32_t nports = 0;
   bool active = false;
   bool ending = false;  // stopped since the last Refresh()
-  double rate = 0.0;  // bytes per second
+  double rate = 0.0;    // bytes per second
 };
 
 class FairShare {

@@ -18,7 +18,7 @@ constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get 
 constexpr size_t kScratchBytes = 65536;
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
 constexpr int64_t kQuietNs = 250 * kMillisecond;           // before an end that waits sends a PING
-constexpr int64_t kFailStopStallNs = 2000 * kMillisecond;  // where a false alarm ends the job, patience pays
+constexpr int64_t kFailStopStallNs = 2000 * kMillisecond;  // where a false alarm ends the job
 
 }  // namespace
 
@@ -326,10 +326,10 @@ void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
   if (!ReadProgress(path.fd.get(), &progress)) return;
   if (path.heard || progress.bytes_acked != path.acked_bytes) path.heard_ns = now_ns;
   path.heard = false;
-  if (progress.unacked_segments == 0 || progress.bytes_acked != path.acked_bytes || was_asleep) {
+  if (progress.unanswered == 0 || progress.bytes_acked != path.acked_bytes || was_asleep) {
     path.acked_bytes = progress.bytes_acked;
     path.progress_ns = now_ns;
-    if (progress.unacked_segments == 0) CheckQuiet(path, now_ns);
+    if (progress.unanswered == 0) CheckQuiet(path, now_ns);
     return;
   }
   int64_t silent_ns = now_ns - path.progress_ns;
@@ -345,10 +345,10 @@ int64_t Comm::StallLimitNs(const TcpProgress& progress) const {
   return std::max(shortest_ns, 4 * (progress.rtt_ns + 4 * progress.rtt_variance_ns));
 }
 
-// A path that loses everything while nothing of ours is under way would never be noticed: an end that waits for
-// data, or for the acknowledgement of data that the peer's kernel has, provokes an answer.
+// A path that loses everything while nothing is under way would never be noticed: a PING provokes an answer of
+// the other end's kernel, or a reset when that end has given the path up.
 void Comm::CheckQuiet(Path& path, int64_t now_ns) {
-  if (now_ns - path.heard_ns < kQuietNs || !HasPending() || !AtFrameBoundary(path)) return;
+  if (now_ns - path.heard_ns < QuietLimitNs() || !AtFrameBoundary(path)) return;
   path.heard_ns = now_ns;
   SendControl(path, EncodeControl(FrameType::kPing));
 }

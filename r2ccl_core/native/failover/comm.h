@@ -60,6 +60,10 @@ struct Request {
   uint64_t size = 0;  // bytes of the message, valid once done
 };
 
+// Pauses before a quiet path is pinged: while requests wait, and (sending end only, which has to dial) always.
+constexpr int64_t kQuietPendingNs = 250'000'000;
+constexpr int64_t kQuietIdleNs = 1'000'000'000;
+
 class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
  public:
   Comm(Environment* environment, Poller* poller);
@@ -128,6 +132,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   virtual void OnTick(int64_t now_ns) = 0;
   virtual bool AtFrameBoundary(const Path& path) const = 0;
   virtual bool HasPending() const = 0;
+  virtual int64_t QuietLimitNs() const = 0;  // how long a path may be quiet before it is asked for a sign of life
   virtual void FailRequests() = 0;
   virtual std::string Farewell() const = 0;  // the last frames of a stream
 

@@ -65,6 +65,7 @@ class RecvComm final : public Comm {
   void OnTick(int64_t now_ns) override;
   bool AtFrameBoundary(const Path&) const override { return true; }
   bool HasPending() const override;
+  int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : INT64_MAX; }
   void FailRequests() override;
   // The last acknowledgement goes with every CLOSE: another stream's CLOSE may overtake the one that carried it.
   std::string Farewell() const override { return EncodeState() + EncodeControl(FrameType::kClose); }

@@ -73,6 +73,7 @@ class SendComm final : public Comm {
   void OnTick(int64_t now_ns) override;
   bool AtFrameBoundary(const Path& path) const override;
   bool HasPending() const override { return !messages_.empty(); }
+  int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : kQuietIdleNs; }
   void FailRequests() override;
   std::string Farewell() const override { return EncodeControl(FrameType::kClose); }
 

@@ -9,6 +9,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian; add swaps to port this file");
 
+constexpr size_t kChecksumAt = 44;
+
 template <typename T>
 void Put(uint8_t* out, size_t offset, T value) {
   std::memcpy(out + offset, &value, sizeof value);
@@ -46,6 +48,15 @@ void EncodeFrame(const Frame& frame, uint8_t* out) {
   Put(out, 24, frame.b);
   Put(out, 32, frame.c);
   Put(out, 40, frame.d);
+  Put(out, kChecksumAt, HeaderChecksum(out));
+}
+
+// FNV-1a over 32-bit words, closed by a mix so that every bit of the words reaches every bit of the sum.
+uint32_t HeaderChecksum(const uint8_t* bytes) {
+  uint32_t sum = 2166136261u;
+  for (size_t at = 0; at < kChecksumAt; at += 4) sum = (sum ^ Get<uint32_t>(bytes, at)) * 16777619u;
+  sum = (sum ^ (sum >> 16)) * 0x7feb352du;
+  return sum ^ (sum >> 15);
 }
 
 Status DecodeFrame(const uint8_t* bytes, Frame* frame) {
@@ -55,6 +66,7 @@ Status DecodeFrame(const uint8_t* bytes, Frame* frame) {
     return Refuse("peer speaks version " + std::to_string(version) + ", this is version " +
                   std::to_string(kWireVersion) + "; install the same release on every host");
   }
+  if (Get<uint32_t>(bytes, kChecksumAt) != HeaderChecksum(bytes)) return Refuse("header was changed on its way");
   uint8_t type = bytes[5];
   if (type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kPing)) {
     return Refuse("unknown frame type " + std::to_string(type));

@@ -11,15 +11,16 @@
 //       24    8 b          number of paths  eager messages  message size     0               0            0     0
 //       32    8 c          0                0               chunk offset     0               0            0     0
 //       40    4 d          0                0               chunk size       0               0            0     0
-//       44    4 reserved   0                =               =                =               =            =     =
+//       44    4 checksum   of what precedes =               =                =               =            =     =
 //
 // A connection has one sender and one receiver and one TCP stream per path. The sender opens every stream
 // with HELLO; the epoch counts how often the path was opened, so that anything said about an earlier stream
 // is recognised as stale. DATA flows from sender to receiver, ACK back; an ACK carries the whole state
 // (messages posted; chunks received per path and epoch), so that losing one with its path loses nothing.
 // PATH_DOWN is the hint, either way over any healthy path, that one end has given a path up. HELLO_ACK says how
-// much may come before its receive is posted. PING means nothing: an end that waits on a quiet path sends it so
-// that its kernel finds out whether the other's is still there.
+// much may come before its receive is posted. PING means nothing: it goes over a quiet path so that the sender's
+// kernel finds out whether the other's is still there. A header that was changed on its way is refused; bodies
+// are not checked.
 #ifndef R2CCL_NET_WIRE_H_
 #define R2CCL_NET_WIRE_H_
 
@@ -63,7 +64,9 @@ struct AckEntry {
 
 void EncodeFrame(const Frame& frame, uint8_t* out);  // writes kHeaderBytes
 
-// Refuses a wrong magic, version, type, or sizes that no correct peer sends. Never reads past kHeaderBytes.
+uint32_t HeaderChecksum(const uint8_t* bytes);
+
+// Refuses a wrong magic, version, checksum, type, or sizes that no correct peer sends. Never reads past kHeaderBytes.
 Status DecodeFrame(const uint8_t* bytes, Frame* frame);
 
 std::string EncodeAck(uint64_t posted, const std::vector<AckEntry>& entries);

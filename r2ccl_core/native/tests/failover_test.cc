@@ -1,7 +1,10 @@
 // Paths that really fail in the middle of a transfer: what survives, what comes back, what gives up, and when.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -31,6 +34,8 @@ struct Failure {
   const char* name;
   Wire wire;
 };
+
+void PrintTo(const Failure& failure, std::ostream* out) { *out << failure.name; }
 
 class Survives : public testing::TestWithParam<std::tuple<int, Failure>> {};
 INSTANTIATE_TEST_SUITE_P(Failover, Survives,
@@ -151,7 +156,11 @@ Params Impatient(int mode) {
 
 class GivesUp : public testing::TestWithParam<std::tuple<int, Wire>> {};
 INSTANTIATE_TEST_SUITE_P(Failover, GivesUp,
-                         testing::Combine(testing::Values(1, 2), testing::Values(Wire::kSilent, Wire::kRefused)));
+                         testing::Combine(testing::Values(1, 2), testing::Values(Wire::kSilent, Wire::kRefused)),
+                         [](const auto& info) {
+                           bool silent = std::get<1>(info.param) == Wire::kSilent;
+                           return "Mode" + std::to_string(std::get<0>(info.param)) + (silent ? "Silent" : "Refused");
+                         });
 
 TEST_P(GivesUp, InMidTransferOnBothEnds) {
   auto [mode, wire] = GetParam();
@@ -187,6 +196,40 @@ TEST_P(GivesUp, WhileBothEndsOnlyWait) {
   TrafficOptions one;
   for (int path = 0; path < 3; ++path) pair.relay->Set(path, wire);
   EXPECT_TRUE(Until([&] { return !pair.recv->failure().ok(); }));
+}
+
+// The receiving end gives its paths up without a word getting through; the sending end has nothing to send.
+TEST(Failover, AnIdleConnectionComesBackAfterSilence) {
+  Pair pair(QuickParams(2));
+  ASSERT_EQ(pair.Open().message(), "");
+  ASSERT_EQ(Traffic(*pair.send, *pair.recv, Bulk(1)).Run(), "");
+  for (int path = 0; path < 3; ++path) pair.relay->Set(path, Wire::kSilent);
+  char byte = 0;
+  Request* request = nullptr;
+  ASSERT_TRUE(pair.recv->Irecv(&byte, 1, &request).ok());  // its acknowledgement is lost
+  ASSERT_TRUE(Until([&] { return CountEvents(*pair.receiver, "path_down") == 3; }));
+  for (int path = 0; path < 3; ++path) pair.relay->Set(path, Wire::kGood);
+  EXPECT_TRUE(Until([&] { return pair.PathsUp() == 3; }));
+}
+
+// The receiver's kernel takes no more (the relay is slow), then everything is lost: only window probes are sent.
+TEST(Failover, SilenceBehindAClosedWindowIsNoticed) {
+  Pair pair(Impatient(2), 1);
+  ASSERT_EQ(pair.Open().message(), "");
+  bool closed = false;
+  auto lose = [&](uint64_t received) {
+    if (received >= 2 * kMiB && !closed) pair.relay->Set(0, Wire::kStuck);
+    if (received >= 2 * kMiB && !closed && (closed = true)) {
+      Until([last = uint64_t{0}, &pair]() mutable {
+        uint64_t sent = pair.sender->environment().counters[0].sent_bytes.load();
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        return std::exchange(last, sent) == sent;
+      });
+      pair.relay->Set(0, Wire::kSilent);
+    }
+  };
+  EXPECT_NE(Traffic(*pair.send, *pair.recv, Bulk(40)).Run(lose), "");
+  EXPECT_TRUE(Until([&] { return !pair.send->failure().ok(); }));
 }
 
 TEST(Failover, ASenderThatWaitsForAReceiveNoticesSilence) {

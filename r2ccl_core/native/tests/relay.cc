@@ -169,7 +169,7 @@ void Relay::Run() {
       for (int path = 0; path < paths(); ++path) AcceptStreams(path);
       for (auto& stream : streams_) {
         Wire wire = wires_[static_cast<size_t>(stream->path)];
-        if (wire != Wire::kSilent) {
+        if (wire != Wire::kSilent && wire != Wire::kStuck) {
           Carry(*stream, stream->up, stream->sender.get(), stream->receiver.get(), true);
           if (wire != Wire::kMute) Carry(*stream, stream->down, stream->receiver.get(), stream->sender.get(), false);
         }

@@ -28,6 +28,7 @@ enum class Wire {
   kMute,     // what the receiving end says is lost; the other direction works as far as TCP lets it
   kRefused,  // streams are reset, new ones at once
   kSlow,     // a trickle of bytes
+  kStuck,    // nothing moves, but everything is acknowledged until the buffers are full
 };
 
 // Thread-safe. Its own thread moves the bytes.

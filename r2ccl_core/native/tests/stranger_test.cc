@@ -65,10 +65,13 @@ TEST_F(Strangers, AreRefusedAndNamed) {
   wrong[5] ^= 1;
   std::string other_version = EncodeHello(0, 1, 99, 3, handle.secret);
   other_version[4] = 9;
+  std::string changed = EncodeHello(0, 1, 99, 3, handle.secret);
+  changed[16] ^= 1;
   const std::vector<std::pair<std::string, std::string>> cases = {
       {std::string(64, 'G'), "not an r2ccl stream"},
       {EncodeHello(0, 1, 99, 3, wrong), "unknown secret"},
       {other_version, "peer speaks version 9"},
+      {changed, "header was changed on its way"},
       {EncodeControl(FrameType::kClose) + std::string(16, 'x'), "does not begin with a greeting"},
       {EncodeHello(0, 0, 99, 3, handle.secret), "malformed hello"},
       {"short", "no greeting came in time"},
@@ -164,7 +167,7 @@ TEST(Corruption, OfTheGreetingOnlyDelaysThePath) {
 
 TEST(Corruption, OfAChunksHeaderRetiresThePathAndReplays) {
   constexpr uint64_t kFirstData = kHeaderBytes + kSecretBytes;
-  for (uint64_t at : {0, 4, 5, 6, 8, 12, 24, 32, 40}) {
+  for (uint64_t at : {0, 4, 5, 6, 8, 12, 16, 24, 32, 40, 44}) {
     Pair pair(QuickParams(2));
     ASSERT_EQ(pair.Open().message(), "");
     bool corrupted = false;

@@ -7,7 +7,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from harness.cluster.make import make_cluster, ready_to_make
+from harness.cluster import rights
+from harness.cluster.base import Cluster, ClusterSpec
+from harness.cluster.local import LocalCluster
+from harness.cluster.noop import NoopCluster
 from harness.errors import ExitCode
 from harness.experiment_file import load
 from harness.publish import publish
@@ -34,7 +37,8 @@ def sweep_command(
         print("\n".join(dry.lines(experiment, trials)))
         return ExitCode.OK
     preflight(experiment, str(file))
-    ready_to_make(experiment.cluster.spec())
+    if experiment.cluster.kind == "local":
+        rights.acquire()
     toml, provenance = file.read_text(encoding="utf-8"), collect(["harness", *sys.argv[1:]])
     request = Request(experiment, toml, trials, out, kept, fresh, provenance)
     console = Console()
@@ -44,13 +48,20 @@ def sweep_command(
         status = run_sweep(
             request,
             folder,
-            lambda: make_cluster(experiment.cluster.spec()),
+            lambda: _cluster(experiment.cluster.spec()),
             publish,
             ConsoleProgress(console),
         )
     _print_table(console, folder)
     _say(console, f"report: {folder.path / 'report.html'}")
     return status
+
+
+def _cluster(spec: ClusterSpec) -> Cluster:
+    """The cluster that `spec` asks for, still down."""
+    if spec.kind == "noop":
+        return NoopCluster(spec)
+    return LocalCluster(spec)
 
 
 def _print_table(console: Console, folder: RunFolder) -> None:

@@ -4,7 +4,8 @@ An algorithm is written once in this form; the simulator times it, `verify` prov
 and the GPU executor run it.
 
 The data vector is cut into `nchunks` nearly equal chunks (chunk ``i`` of ``n`` elements is
-``[i*n//nchunks, (i+1)*n//nchunks)``), and every step names a range of chunks. A step does, in this order:
+``[i*n//nchunks, (i+1)*n//nchunks)``), and every step names a range of chunks; `collective.py` says which chunks
+a rank brings and wants. A step does, in this order:
 
     1. if ``recv >= 0``: receive the range from rank ``recv``; with ``reduce`` set the incoming values are
        combined with this rank's own, otherwise they replace it;

@@ -18,10 +18,10 @@ SUBNETS = tuple(f"198.{net}.{part}" for net in (18, 19) for part in range(256))
 GSO_BYTES = 65536 + 1024
 """The largest packet TCP hands to a NIC at once, and room for its headers."""
 
-QUEUE_S = 0.008
+QUEUE_S = 0.016
 """How long a packet may wait behind a NIC's rate limit."""
 
-BURST_S = 0.001
+BURST_S = 0.002
 """How much a NIC may send at once after a pause, as time at its rate; at least one GSO packet."""
 
 

@@ -1,0 +1,171 @@
+"""A local cluster: hosts as network namespaces of this machine, reached over SSH like any other host.
+
+Life: `up` chooses a tag and a management network, writes its record (owner first, so that a crash at any
+later moment is recognised), builds the network, starts the SSH servers and connects all hosts. `down` undoes
+it in reverse. Both leave nothing behind, whatever happens in between; after kill -9, `harness.cluster.clean`
+does the same from the record and the names.
+"""
+
+import os
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from harness.cluster import namespaces, netlink, processes, rights, sshd, state
+from harness.cluster.base import ClusterSpec
+from harness.cluster.layout import SUBNETS, Layout, lay_out
+from harness.errors import ClusterError, HostError
+from harness.hosts.base import Host
+from harness.hosts.each import for_each
+from harness.hosts.ssh import SshHost, SshLogin
+
+START_S = 15.0
+"""How long an SSH server may take until it answers."""
+
+
+class LocalCluster:
+    """See the module. Not to be shared between processes; several may stand side by side."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+        self.layout: Layout | None = None
+        self._hosts: list[SshHost] = []
+        self._keeper: sshd.Keeper | None = None
+
+    @property
+    def hosts(self) -> list[Host]:
+        """Its hosts in the order of their numbers; empty while it is down."""
+        return list(self._hosts)
+
+    @property
+    def tag(self) -> str:
+        """The random tag that everything it has made carries; empty while it is down."""
+        return self.layout.tag if self.layout else ""
+
+    def up(self) -> None:
+        """Makes and connects every host. Raises `RightsError` and `ClusterError`; then nothing is left."""
+        if self.layout is not None:
+            return
+        rights.require()
+        sshd.find_server()
+        try:
+            record = self._build()
+            assert self.layout is not None
+            self._start_servers(record)
+            self._connect()
+        except BaseException:
+            self.down()
+            raise
+
+    def down(self) -> None:
+        """Removes everything that `up` made; harmless twice."""
+        layout = self.layout
+        if layout is None:
+            return
+        for_each(self._hosts, lambda host: host.close())
+        self._hosts = []
+        if self._keeper is not None:
+            self._keeper.stop()
+            self._keeper = None
+        remove(layout.tag)
+        self.layout = None
+
+    def describe(self) -> dict[str, Any]:
+        """What it is made of, as JSON values."""
+        hosts = [{"name": h.name, "address": h.address, "nics": [asdict(n) for n in h.nics]} for h in self._hosts]
+        return {"kind": "local", "tag": self.tag, "spec": self.spec.model_dump(), "hosts": hosts}
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.down()
+
+    def _build(self) -> state.Record:
+        """Reserves a tag and a management network, then makes the network."""
+        with state.lock():
+            self.layout = lay_out(self.spec, state.new_tag(), _free_subnet())
+            record = _record(self.spec, self.layout)
+            state.write(record)
+            netlink.build(self.spec, self.layout)
+        return record
+
+    def _start_servers(self, record: state.Record) -> None:
+        assert self.layout is not None
+        directory, account = state.directory(self.layout.tag), sshd.Account.current()
+        sshd.write_files(directory, self.layout, account)
+        self._keeper = sshd.Keeper(directory, self.layout)
+        self._keeper.start()
+        found = map(processes.identify, [self._keeper.pid, *self._keeper.pids.values()])
+        record.processes = [process for process in found if process is not None]
+        state.write(record)
+        for host in self.layout.hosts:
+            login = SshLogin(
+                host.address, sshd.PORT, account.name, directory / "login", directory / "known_hosts", sys.executable
+            )
+            self._hosts.append(SshHost(host.name, login, host.nics))
+
+    def _connect(self) -> None:
+        errors = [e for e in for_each(self._hosts, self._connect_one).values() if isinstance(e, HostError)]
+        if errors:
+            raise ClusterError(f"the local cluster does not come up: {errors[0]}")
+
+    def _connect_one(self, host: Host) -> None:
+        """Waits until the server listens, then connects; a server that ended says why in its log."""
+        assert self._keeper is not None
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                return host.connect()
+            except HostError as e:
+                ended = processes.identify(self._keeper.pids[host.name]) is None
+                if ended or time.monotonic() > deadline:
+                    raise HostError(host.name, self._said(host.name) or str(e)) from None
+            time.sleep(0.02)
+
+    def _said(self, host: str) -> str:
+        with suppress(OSError):
+            lines = (state.directory(self.tag) / f"{host}.log").read_text().strip().splitlines()
+            return f"sshd: {lines[-1]}" if lines else ""
+        return ""
+
+
+def remove(tag: str) -> None:
+    """Removes all that carries this tag: processes, uplink, namespaces, files. Harmless twice."""
+    spaces = [name for name in namespaces.names() if name.startswith(f"r2ccl-{tag}-")]
+    inodes = set()
+    for name in spaces:
+        with suppress(OSError):
+            inodes.add(namespaces.path_of(name).stat().st_ino)
+    processes.kill(processes.in_namespaces("net", inodes))
+    netlink.remove_uplink(f"r2m{tag}")
+    for name in spaces:
+        namespaces.remove(name)
+    state.forget(tag)
+
+
+def _free_subnet() -> str:
+    used = netlink.used_subnets()
+    for subnet in SUBNETS:
+        if subnet not in used:
+            return subnet
+    raise ClusterError(f"all {len(SUBNETS)} management networks are in use; run `harness clean`")
+
+
+def _record(spec: ClusterSpec, layout: Layout) -> state.Record:
+    owner = processes.identify(os.getpid())
+    assert owner is not None
+    return state.Record(
+        tag=layout.tag,
+        name=spec.name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=sys.orig_argv,
+        owner=owner,
+        user_namespace=Path("/proc/self/ns/user").stat().st_ino,
+        layout=asdict(layout),
+    )

@@ -1,0 +1,113 @@
+"""What local clusters write down: one directory per cluster, named by its tag, with its keys and its owner.
+
+    /tmp/r2ccl-<uid>/<tag>/     cluster.json, keys, configurations and logs of the SSH servers
+
+A cluster whose owner (a process, by number and start time) is gone is a left-over.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.cluster.processes import ProcessId, alive
+from harness.errors import ClusterError
+
+SCHEMA = 1
+
+
+@dataclass
+class Record:
+    """One cluster's `cluster.json`."""
+
+    tag: str
+    name: str
+    created: str
+    command: list[str]
+    owner: ProcessId
+    processes: list[ProcessId] = field(default_factory=list)
+    """What keeps its SSH servers running."""
+    user_namespace: int = 0
+    """The inode of the owner's user namespace."""
+    layout: dict[str, Any] = field(default_factory=dict)
+
+    def is_living(self) -> bool:
+        """True while its owner runs."""
+        return alive(self.owner)
+
+
+def root() -> Path:
+    """This user's directory of clusters; made on demand. Raises `ClusterError` if it is another's."""
+    # tempfile.gettempdir() would follow TMPDIR, and a later `clean` without it would not find the clusters.
+    path = Path("/tmp") / f"r2ccl-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise ClusterError(f"{path} is not a directory of yours alone (mode 0700); remove it")
+    return path
+
+
+@contextmanager
+def lock() -> Iterator[None]:
+    """One process of this user at a time. The lock is the directory itself, which may go while we wait."""
+    while True:
+        fd = os.open(root(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.fstat(fd).st_ino == root().stat().st_ino:
+                yield
+                return
+        finally:
+            os.close(fd)
+
+
+def new_tag() -> str:
+    """Eight hexadecimal digits: enough for uniqueness, short enough for an interface name."""
+    return secrets.token_hex(4)
+
+
+def directory(tag: str) -> Path:
+    """Where the cluster of that tag keeps its files."""
+    return root() / tag
+
+
+def write(record: Record) -> None:
+    """Makes the directory if need be, and replaces `cluster.json` at one stroke."""
+    path = directory(record.tag)
+    path.mkdir(mode=0o700, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path, delete=False) as file:
+        json.dump({"schema": SCHEMA, **asdict(record)}, file, indent=1)
+    Path(file.name).rename(path / "cluster.json")
+
+
+def read(tag: str) -> Record | None:
+    """The cluster's record; None where there is none that can be read (a crash right at the start)."""
+    try:
+        data = json.loads((directory(tag) / "cluster.json").read_text())
+        if data.pop("schema") != SCHEMA:
+            raise ClusterError(f"{directory(tag)} is of another version of this program; clean with that one")
+        data["owner"] = ProcessId(*data["owner"])
+        data["processes"] = [ProcessId(*process) for process in data["processes"]]
+        return Record(**data)
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return None
+
+
+def tags() -> list[str]:
+    """All clusters of this user that have left a directory, living or not."""
+    return sorted(path.name for path in root().iterdir() if path.is_dir())
+
+
+def forget(tag: str) -> None:
+    """Removes the cluster's directory, and the user's with the last one; harmless twice."""
+    shutil.rmtree(directory(tag), ignore_errors=True)
+    with suppress(OSError):
+        root().rmdir()

@@ -23,6 +23,8 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 
+void bind_simulate(nanobind::module_&);  // simulate_bind.cc
+
 namespace r2ccl {
 namespace {
 
@@ -353,6 +355,7 @@ NB_MODULE(_native, module) {
         return CheckPattern(pattern, type, data.data(), data.nbytes() / SizeOf(type));
       },
       "data"_a, "dtype"_a, "ranks"_a, "iteration"_a, "seed"_a, "op"_a);
+  bind_simulate(module);
 }
 
 }  // namespace r2ccl

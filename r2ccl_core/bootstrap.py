@@ -66,29 +66,36 @@ class Bootstrap:
         """Why the group is over, or None."""
         return self._verdict
 
+    def await_verdict(self, timeout_s: float) -> str | None:
+        """The verdict, which may come within `timeout_s`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._verdict is not None, timeout_s)
+        return self._verdict
+
     def allgather(self, data: bytes, what: str = "allgather") -> list[bytes]:
         """What every rank gave, by rank. Ranks that are at something else than `what` in the same round have lost
         step with each other, which is an error on every rank."""
         if self._star is None:
             return [data]
-        self._round += 1
-        part = _pack((what.encode(), data))
-        if self.rank == 0:
-            self._take_part(0, self._round, part)
-        else:
-            self._star.send(0, _GIVE, self._round, part)
-        return self._await(self._round, what)
+        return self._await(self._give(data, what), what)
 
     def barrier(self, what: str = "barrier") -> None:
         """Returns when every rank has called it."""
         self.allgather(b"", what)
 
+    def farewell(self, patience_s: float) -> None:
+        """A last barrier, which does not insist: it ends after `patience_s`, or when the group is over."""
+        if self._star is None or self._verdict is not None:
+            return
+        number = self._give(b"", "close")
+        with self._changed:
+            self._changed.wait_for(lambda: self._over(number), patience_s)
+
     def abort(self, reason: str) -> str:
         """Ends the group because of `reason` and returns the verdict: an earlier reason if there is one."""
-        if self._star is not None and self.rank != 0 and self._verdict is None:
+        if self._star is not None and self.rank != 0 and self._verdict is None and 0 not in self._left:
             self._star.send(0, _FAILED, 0, reason.encode())
-            with self._changed:
-                self._changed.wait_for(lambda: self._verdict is not None, _VERDICT_PATIENCE_S)
+            self.await_verdict(_VERDICT_PATIENCE_S)
         return self._decide(reason)
 
     def close(self) -> None:
@@ -111,14 +118,24 @@ class Bootstrap:
             self.abort(f"rank {self.rank}: {type(error).__name__}: {error}")
         self.close()
 
+    def _give(self, data: bytes, what: str) -> int:
+        """Gives this rank's part of the next round; returns the round."""
+        assert self._star is not None
+        self._round += 1
+        part = _pack((what.encode(), data))
+        if self.rank == 0:
+            self._take_part(0, self._round, part)
+        else:
+            self._star.send(0, _GIVE, self._round, part)
+        return self._round
+
+    def _over(self, number: int) -> bool:
+        return number in self._results or self._verdict is not None or 0 in self._left
+
     def _await(self, number: int, what: str) -> list[bytes]:
         """The round's result; raises `PeerLostError` with the verdict instead."""
-
-        def over() -> bool:
-            return number in self._results or self._verdict is not None or 0 in self._left
-
         with self._changed:
-            in_time = self._changed.wait_for(over, self._patience_s)
+            in_time = self._changed.wait_for(lambda: self._over(number), self._patience_s)
             if number in self._results:
                 return self._results.pop(number)
             late = sorted(set(range(self.size)) - set(self._given)) if self.rank == 0 else [0]

@@ -107,7 +107,7 @@ def _listen(place: Place, deadline_s: float) -> socket.socket:
     while True:
         try:
             family = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0][0]
-            return socket.create_server((place.host, place.port), family=family, backlog=place.size + 16)
+            return socket.create_server((place.host, place.port), family=family, backlog=place.size + _SPARE_GUESTS)
         except OSError as error:
             # A port in use may be that of a group that is just ending.
             if error.errno == errno.EADDRINUSE and time.monotonic() < deadline_s:

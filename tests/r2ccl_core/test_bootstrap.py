@@ -210,6 +210,7 @@ def test_a_killed_rank_is_noticed_at_once(root: str, victim: int) -> None:
             group = Bootstrap(rank, 3, root)
             group.barrier()
             if rank == survivors[0]:
+                assert process.stdout is not None and process.stdout.readline() == "joined\n"
                 process.send_signal(signal.SIGKILL)
             with pytest.raises(PeerLostError) as caught:
                 group.barrier()

@@ -1,7 +1,6 @@
 """Collectives on real sockets: every type, operation, size and group against NumPy."""
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,9 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from r2ccl_core.communicator import DTYPES, OPS, Communicator, ring_slices
-from r2ccl_core.errors import PeerLostError, UsageError
+from r2ccl_core.communicator import DTYPES, OPS, Communicator
+from r2ccl_core.errors import PeerLostError, TransportError, UsageError
+from r2ccl_core.nics import find_nics
 from r2ccl_core.perf import pattern
+from r2ccl_core.schedule import Schedule
+from r2ccl_core.schedules import forest, optcc, r2cc_all_reduce, ring, tree
+from r2ccl_core.selection import default_selection, ring_slices
 
 
 def dtype_of(name: str) -> np.dtype:
@@ -41,8 +44,7 @@ class Group:
         return [future.result(timeout=60) for future in futures]
 
     def close(self) -> None:
-        for comm in self.comms:
-            comm.close()
+        self.run(Communicator.close)
         self._pool.shutdown()
 
 
@@ -85,25 +87,98 @@ def test_every_size_in_and_out_of_place(group: Group) -> None:
             assert within is own and within.tobytes() == want.tobytes()
 
 
-def test_a_closed_rank_ends_the_collective_of_the_others_with_an_error() -> None:
-    group = Group(3, mode=0)
+@pytest.mark.parametrize("mode", [0, 2])
+def test_an_exception_on_one_rank_ends_the_collective_of_the_others(mode: int) -> None:
+    group = Group(3, mode=mode)
     group.run(lambda comm: comm.all_reduce(np.ones(1000, np.float32)))
-    left = threading.Event()
 
     def work(comm: Communicator) -> str:
-        if comm.rank == 1:
-            comm.close()
-            left.set()
-            return "left"
-        left.wait(10)
-        with pytest.raises(PeerLostError) as caught:
+        with pytest.raises((PeerLostError, RuntimeError)) as caught, comm:
+            if comm.rank == 1:
+                raise RuntimeError("out of luck")
             for _ in range(3):
                 comm.all_reduce(np.ones(1_000_000, np.float32))
         return str(caught.value)
 
-    messages = group.run(work)
-    assert all("\n" not in message and message for message in messages)
+    assert group.run(work) == ["rank 1: RuntimeError: out of luck", "out of luck", "rank 1: RuntimeError: out of luck"]
     group.close()
+
+
+def test_an_abort_from_another_thread_ends_what_waits_for_bytes() -> None:
+    group = Group(3)
+    group.run(lambda comm: comm.all_reduce(np.ones(10, np.float32)))
+
+    def work(comm: Communicator) -> str:
+        if comm.rank == 1:
+            return comm.abort("enough")  # the others wait for its part
+        with pytest.raises(PeerLostError) as caught:
+            comm.all_reduce(np.ones(1_000_000, np.float32))
+        return str(caught.value)
+
+    assert group.run(work) == ["rank 1: enough"] * 3
+    with pytest.raises(PeerLostError, match="rank 1: enough"):
+        group.comms[0].all_reduce(np.ones(10, np.float32))
+    group.close()
+
+
+def test_ranks_with_different_sizes_end_with_one_error() -> None:
+    group = Group(2)
+
+    def work(comm: Communicator) -> str:
+        with pytest.raises(TransportError) as caught:
+            comm.all_reduce(np.ones(1000 + comm.rank, np.float32))
+        return str(caught.value)
+
+    first, second = group.run(work)
+    assert first == second and "different schedules" in first
+    group.close()
+
+
+def test_input_that_may_not_be_written_to_is_left_alone(group: Group) -> None:
+    def work(comm: Communicator) -> np.ndarray:
+        own = np.arange(1000.0)
+        own.flags.writeable = False
+        return comm.all_reduce(own)
+
+    for got in group.run(work):
+        np.testing.assert_array_equal(got, np.arange(1000.0) * group.comms[0].size)
+
+
+def test_any_shape_goes(group: Group) -> None:
+    for shape in [(), (3, 5), (0, 4)]:
+        for got in group.run(lambda comm, shape=shape: comm.all_reduce(np.ones(shape, np.int64))):
+            assert got.shape == shape and (got == group.comms[0].size).all()
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        forest.all_reduce([1.0, 1.0, 0.5], rounds=8),
+        r2cc_all_reduce.all_reduce([1.0, 1.0, 0.67], pipeline=4, chunks=60),
+        optcc.all_reduce([1.0, 1.0, 0.5], segments=8),
+        tree.all_reduce(3, slices=4),
+        ring.all_reduce(3, slices=2, lanes=3),
+    ],
+    ids=lambda schedule: str(schedule.name),
+)
+def test_any_schedule_runs_on_real_bytes(schedule: Schedule) -> None:
+    group = Group(3, nics=3)
+    for count in (5, 1000, 200_003):
+        want = pattern.result(count, 3, 0, 0, "sum").astype(np.float32)
+
+        def work(comm: Communicator, count: int = count) -> tuple[np.ndarray, np.ndarray]:
+            own = pattern.values(count, comm.rank, 3, 0, 0, "sum").astype(np.float32)
+            return comm.run(schedule, own), comm.run(schedule, own, own)
+
+        for apart, within in group.run(work):
+            assert apart.tobytes() == want.tobytes() == within.tobytes()
+    group.close()
+
+
+def test_executors_are_kept_for_the_last_used_sizes() -> None:
+    with Communicator(0, 1) as comm:
+        for count in [*range(1, 200), 1]:
+            np.testing.assert_array_equal(comm.all_reduce(np.full(count, 7)), np.full(count, 7))
 
 
 def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
@@ -111,6 +186,7 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
         good = np.ones(4, np.float32)
         for send, recv, op, words in [
             (np.ones(4, np.complex64), None, "sum", "complex64"),
+            (np.ones(4, ">f4"), None, "sum", ">f4"),
             (good, None, "avg", "avg"),
             (good, np.ones(5, np.float32), "sum", "shape"),
             (np.ones((4, 4), np.float32)[:, 0], None, "sum", "contiguous"),
@@ -140,3 +216,24 @@ def test_slices_are_of_the_asked_size_and_never_zero() -> None:
     assert ring_slices(0, 3, 1 << 18) == 1
     assert ring_slices(64 << 20, 3, 1 << 18) == 85
     assert ring_slices(1 << 20, 3, 1 << 18) == 2
+
+
+def test_slices_can_be_set() -> None:
+    assert default_selection({})("all_reduce", 3 << 20, 3).nchunks == 3 * 4
+    assert default_selection({"R2CC_SLICE_BYTES": "1MiB"})("all_reduce", 3 << 20, 3).nchunks == 3 * 2
+    for text in ("0", "x", "1.5"):
+        with pytest.raises(UsageError, match="R2CC_SLICE_BYTES"):
+            default_selection({"R2CC_SLICE_BYTES": text})
+    with pytest.raises(UsageError, match="broadcast"):
+        default_selection({})("broadcast", 1, 3)
+
+
+@pytest.mark.parametrize("variable", ["R2CC_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"])
+def test_nics_are_chosen_by_name_or_address(variable: str) -> None:
+    assert find_nics({variable: "=lo"}) == find_nics({variable: "l"}) == [("lo", "127.0.0.1")]
+    assert find_nics({variable: "lo@127.0.1.1,lo@127.0.1.2"}) == [("lo", "127.0.1.1"), ("lo", "127.0.1.2")]
+    with pytest.raises(UsageError, match=f"{variable}=nosuchnic: "):
+        find_nics({variable: "nosuchnic"})
+    with pytest.raises(UsageError, match="name@address"):
+        find_nics({variable: "lo@127.0.1.1,lo"})
+    assert find_nics({"NCCL_SOCKET_IFNAME": "nosuchnic", "R2CC_SOCKET_IFNAME": "lo"}) == [("lo", "127.0.0.1")]

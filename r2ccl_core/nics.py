@@ -1,0 +1,42 @@
+"""Which NICs a rank uses: R2CC_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else every NIC but loopback.
+
+The variables are read as NCCL reads its own: a comma list of prefixes; ``=`` in front makes them exact names, ``^``
+in front excludes them. Besides, a list of ``name@address`` names addresses, so that several addresses of one
+interface can stand for as many NICs: ``lo@127.0.1.1,lo@127.0.1.2`` tries things out on one machine.
+"""
+
+import os
+from collections.abc import Mapping
+
+from r2ccl_core import native
+from r2ccl_core.errors import UsageError
+
+Nic = tuple[str, str]
+"""Interface name and IPv4 address."""
+
+LOOPBACK: Nic = ("lo", "127.0.0.1")
+VARIABLES = ("R2CC_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
+
+def find_nics(environ: Mapping[str, str] = os.environ) -> list[Nic]:
+    """The NICs to use, ordered by name, or as listed. A host with nothing but loopback uses that.
+
+    Raises `UsageError` when the variable selects nothing.
+    """
+    variable = next((name for name in VARIABLES if environ.get(name)), None)
+    chosen = environ[variable] if variable else ""
+    if "@" in chosen:
+        return [_named(entry, f"{variable}={chosen}") for entry in chosen.split(",")]
+    try:
+        return list(native.load().discover_nics(chosen))
+    except UsageError as error:
+        if variable:
+            raise UsageError(f"{variable}={chosen}: {error}") from error
+        return [LOOPBACK]
+
+
+def _named(entry: str, where: str) -> Nic:
+    name, at, address = entry.strip().partition("@")
+    if not (name and at and address):
+        raise UsageError(f"{where}: {entry!r} is not name@address; write all entries so, such as eth0@10.0.0.1")
+    return name, address

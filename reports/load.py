@@ -1,123 +1,128 @@
-"""Reads run folders from disk and writes their rows. The edge between files and data frames.
+"""Run folders from disk: what is good is loaded, what is broken becomes one line each. The edge of reports.
 
-A run folder whose run.json is good is loaded with whatever trials are good; each broken one becomes one line
-in `LoadedRun.problems`, which the page shows.
+run.json is broken or missing       no report: `SchemaError`
+no trial can be read                no report: `ReportError`
+some trials cannot be read          a report of the others; the lines stand in it
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import pandas as pd
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
+from typing import TYPE_CHECKING
 
 from reports.errors import ReportError, SchemaError
-from reports.rows import rows
-from reports.trial import SCHEMA, Run, Trial, load_run, load_trial
+from reports.trial import Run, Trial, load_run, load_trial
 
-SAMPLE_COLUMNS = ("t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up")
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """One run folder. `trials` are ordered by their ids; `problems` has one line per file left out."""
+    """One run folder: its trials in the order in which they ran, and a line for each one that is unreadable."""
 
-    path: Path
+    folder: Path
     run: Run
     trials: tuple[Trial, ...]
-    problems: tuple[str, ...]
+    problems: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The folder's name."""
-        return self.path.name
+        return self.folder.name
 
-    def frame(self) -> pd.DataFrame:
-        """One row per trial iteration (`reports.rows.COLUMNS`)."""
-        return rows(self.name, self.run, self.trials)
+    @property
+    def final_trials(self) -> tuple[Trial, ...]:
+        """The last attempt of every trial."""
+        last: dict[str, Trial] = {}
+        for trial in sorted(self.trials, key=lambda t: t.attempt):
+            last[trial.cell_id] = trial
+        return tuple(t for t in self.trials if last[t.cell_id] is t)
 
-    def samples(self, trial: Trial) -> pd.DataFrame:
-        """The NIC counters of one trial (`SAMPLE_COLUMNS`); raises `SchemaError`."""
-        return read_samples(self.path / "trials" / trial.trial_id / "nics.parquet")
-
-
-def load(run_dir: Path) -> LoadedRun:
-    """One run folder. Raises `ReportError` if it is none, or if not one of its trials can be read."""
-    path = Path(run_dir).resolve()
-    if not path.is_dir():
-        raise ReportError(f"{run_dir}: no such folder; give the folder of a run, as runs/<name>-<time>")
-    run = load_run(path / "run.json")
-    trials, problems = _load_trials(path)
-    if not trials:
-        why = problems[0] if problems else "no trial has finished; run the sweep again, it resumes"
-        raise ReportError(f"{run_dir}: nothing to report: {why}")
-    return LoadedRun(path, run, tuple(trials), tuple(problems))
+    def trial_folder(self, trial: Trial) -> Path:
+        """Where the trial's counters and logs lie."""
+        return self.folder / "trials" / trial.trial_id
 
 
-def load_many(run_dirs: Sequence[Path]) -> pd.DataFrame:
-    """The rows of several run folders, one below the other; the column `run` tells them apart."""
-    loaded = [load(path) for path in run_dirs]
-    names = [run.name for run in loaded]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ReportError(f"{twice}: two run folders have this name; rename one of them")
-    return pd.concat([run.frame() for run in loaded], ignore_index=True)
-
-
-def write_rows(run_dir: Path) -> tuple[Path, Path]:
-    """Derives rows.parquet and rows.csv from the trials of `run_dir`; each is there whole or not at all."""
-    loaded = load(run_dir)
-    return write_frame(loaded.frame(), loaded)
-
-
-def write_frame(frame: pd.DataFrame, loaded: LoadedRun) -> tuple[Path, Path]:
-    """Writes the rows of `loaded`; the Parquet file carries schema, commit and command as metadata."""
-    about = {"schema": SCHEMA} | {k: loaded.run.provenance.get(k) for k in ("commit", "dirty", "command")}
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    table = table.replace_schema_metadata({key: str(value) for key, value in about.items()})
-    parquet, csv = loaded.path / "rows.parquet", loaded.path / "rows.csv"
-    part = parquet.with_name(".rows.parquet.part")
-    pa.parquet.write_table(table, part)
-    part.replace(parquet)
-    part = csv.with_name(".rows.csv.part")
-    pa.csv.write_csv(table, part)
-    part.replace(csv)
-    return parquet, csv
-
-
-def read_samples(path: Path) -> pd.DataFrame:
-    """A nics.parquet; raises `SchemaError` with one line."""
-    if not path.is_file():
-        raise SchemaError(f"{path}: no such file; this trial has no counter samples")
-    try:
-        table = pa.parquet.read_table(path)
-    except (pa.ArrowException, OSError) as error:
-        line = str(error).splitlines()[0]
-        raise SchemaError(f"{path}: broken or cut short ({line}); the timeline is left out") from None
-    missing = [name for name in SAMPLE_COLUMNS if name not in table.column_names]
-    if missing:
-        raise SchemaError(f"{path}: column {missing[0]!r} is missing; the timeline is left out")
-    frame: pd.DataFrame = table.select(list(SAMPLE_COLUMNS)).to_pandas()
-    return frame
-
-
-def _load_trials(path: Path) -> tuple[list[Trial], list[str]]:
-    trials: list[Trial] = []
-    problems: list[str] = []
-    for folder in sorted(p for p in (path / "trials").glob("*") if p.is_dir()):
-        file = folder / "trial.json"
-        if not file.exists():
-            problems.append(f"trials/{folder.name}: unfinished: it has no trial.json")
-            continue
+def load_folder(folder: Path) -> LoadedRun:
+    """Reads one run folder. Raises `SchemaError` or `ReportError`, one line each."""
+    folder = folder.resolve()
+    run = load_run(folder / "run.json")
+    trials, problems = [], []
+    for path in sorted((folder / "trials").glob("*/trial.json")):
         try:
-            trial = load_trial(file)
+            trials.append(_trial(path))
         except SchemaError as error:
-            problems.append(str(error).replace(f"{path}/", "", 1))
-            continue
-        if trial.trial_id == folder.name:
-            trials.append(trial)
-        else:
-            problems.append(f"trials/{folder.name}/trial.json: trial_id is {trial.trial_id!r}, not its folder's name")
-    return trials, problems
+            problems.append(_within(folder, str(error)))
+    if not trials:
+        why = (
+            f"none of its {len(problems)} trials can be read; the first: {problems[0]}"
+            if problems
+            else ("no trial has finished; sweep first")
+        )
+        raise ReportError(f"{folder}: {why}")
+    trials.sort(key=lambda t: (min((i.t_ns for i in t.iterations), default=0), t.trial_id))
+    return LoadedRun(folder, run, tuple(trials), tuple(problems))
+
+
+def load_folders(folders: Sequence[Path]) -> list[LoadedRun]:
+    """Reads several run folders; the same folder counts once."""
+    if not folders:
+        raise ReportError("no run folder was given; name one, as runs/<name>-<time>")
+    return [load_folder(folder) for folder in dict.fromkeys(f.resolve() for f in folders)]
+
+
+def frame(folders: Sequence[Path]) -> "pd.DataFrame":
+    """The rows of all `folders` as one DataFrame (columns: `reports.rows`)."""
+    import pyarrow as pa
+
+    from reports import rows
+
+    tables = [rows.rows_table(r.name, r.run, r.trials) for r in load_folders(folders)]
+    return pa.concat_tables(tables).to_pandas()
+
+
+def write_rows(folder: Path) -> tuple[Path, Path]:
+    """Writes rows.parquet and rows.csv of a run folder anew from its trials; their paths."""
+    return write_rows_of(load_folder(folder))
+
+
+def write_rows_of(loaded: LoadedRun) -> tuple[Path, Path]:
+    """As `write_rows`, of a folder that is already loaded."""
+    # Not at the top: it takes a tenth of a second, which who only reads folders need not wait.
+    from reports import rows
+
+    return rows.write(rows.rows_table(loaded.name, loaded.run, loaded.trials), loaded.folder)
+
+
+def counters(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
+    """The NIC counters of a trial (t_ns, host, nic, rx_bytes, tx_bytes, up), or a line on why there are none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = loaded.trial_folder(trial) / "nics.parquet"
+    where = _within(loaded.folder, str(path))
+    names = ["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"]
+    try:
+        return pq.ParquetFile(path).read(names).to_pandas()
+    except FileNotFoundError:
+        return f"{where}: no such file; the trial has no counters"
+    except (OSError, pa.ArrowException, KeyError):
+        return f"{where}: broken or cut short; the trial is reported without its counters"
+
+
+def _trial(path: Path) -> Trial:
+    trial = load_trial(path)
+    if trial.trial_id != path.parent.name:
+        raise SchemaError(f"{path}: trial_id: {trial.trial_id[:80]!r} is not the name of its folder; was it copied?")
+    return trial
+
+
+def _within(folder: Path, line: str) -> str:
+    """`line` with paths told from the run's folder on: a report travels, absolute paths do not."""
+    return line.replace(f"{folder}/", f"{folder.name}/")
+
+
+def all_problems(runs: Iterable[LoadedRun]) -> list[str]:
+    """The lines of all runs."""
+    return [line for run in runs for line in run.problems]

@@ -1,99 +1,153 @@
-"""The flat form: one row per iteration of every trial, the schema of rows.parquet and rows.csv. Pure.
+"""The flat row: one per iteration of a trial, the form in which a run leaves for other tools.
 
-A trial without a single finished iteration still has one row, with the iteration's columns empty: a failed
-trial is a row with a status, not a hole. Times and bandwidths are as in `reports.trial`.
+Times are ns since the epoch on the harness' clock, durations ns, bandwidths GB/s (1e9 bytes/s, as
+nccl-tests). A trial without any iteration still has one row, its iteration columns empty: a failed trial is
+a row with a status, not a hole. The documentation of each column travels in the Parquet file itself.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 
-from reports.trial import Iteration, Run, Trial
+from reports.errors import SchemaError
+from reports.trial import SCHEMA, Iteration, Run, Trial, check_version
 
-COLUMNS = {
-    "run": "string",  # the folder's name
-    "commit": "string",  # of the program that measured; empty where it was not known
-    "dirty": "boolean",  # whether that tree had uncommitted changes
-    "trial_id": "string",
-    "cell_id": "string",  # the trial that this is an attempt at
-    "last_attempt": "bool",  # later attempts replace earlier ones in every statistic
-    "system": "string",
-    "mode": "int64",
-    "collective": "string",
-    "size_bytes": "int64",
-    "dtype": "string",
-    "op": "string",
-    "place": "string",
-    "scenario": "string",  # the label of the fault, or 'healthy'
-    "repeat": "int64",
-    "attempt": "int64",
-    "status": "string",
-    "expected": "bool",
-    "reason": "string",
-    "fault_kind": "string",
-    "fault_host": "string",
-    "fault_nic": "string",
-    "fault_before_ns": "Int64",
-    "fault_after_ns": "Int64",
-    "heal_ns": "Int64",
-    "in_flight": "boolean",
-    "dead_nic_tx_after": "Int64",
-    "dead_nic_rx_after": "Int64",
-    "healed": "boolean",
-    "error": "string",
-    "error_after_fault_ns": "Int64",
-    "iteration": "Int64",
-    "phase": "string",
-    "t_ns": "Int64",
-    "duration_ns": "Int64",
-    "wrong": "Int64",
-    "algbw_gbs": "Float64",
-    "busbw_gbs": "Float64",
+_INT, _FLOAT, _TEXT, _BOOL = pa.int64(), pa.float64(), pa.string(), pa.bool_()
+
+
+class Column(NamedTuple):
+    """One column: its type, its meaning, and how to read it off a trial."""
+
+    type: pa.DataType
+    meaning: str
+    of: Callable[[Trial], Any]
+
+
+class IterationColumn(NamedTuple):
+    """One column that differs between the iterations of a trial."""
+
+    type: pa.DataType
+    meaning: str
+    of: Callable[[Iteration], Any]
+
+
+def _of_fault(name: str) -> Callable[[Trial], Any]:
+    return lambda trial: getattr(trial.fault, name, None)
+
+
+def _of_evidence(name: str) -> Callable[[Trial], Any]:
+    return lambda trial: getattr(trial.evidence, name)
+
+
+def _of_error(name: str) -> Callable[[Trial], Any]:
+    return lambda trial: getattr(trial.error, name, None)
+
+
+TRIAL_COLUMNS: dict[str, Column] = {
+    "trial_id": Column(_TEXT, "name of the trial's folder; later attempts end in -a<attempt>", lambda t: t.trial_id),
+    "system": Column(_TEXT, "the system under test", lambda t: t.system),
+    "mode": Column(_INT, "R2CC_MODE: 0 fail-stop, 1 hot repair, 2 Balance", lambda t: t.mode),
+    "collective": Column(_TEXT, "the collective", lambda t: t.collective),
+    "size_bytes": Column(_INT, "bytes of one rank's vector", lambda t: t.size_bytes),
+    "dtype": Column(_TEXT, "element type", lambda t: t.dtype),
+    "op": Column(_TEXT, "reduction", lambda t: t.op),
+    "place": Column(_TEXT, "out of place or in place", lambda t: t.place),
+    "scenario": Column(_TEXT, "label of the fault scenario; healthy without a fault", lambda t: t.scenario),
+    "repeat": Column(_INT, "number of the repeat, from 0", lambda t: t.repeat),
+    "attempt": Column(
+        _INT, "number of the attempt, from 1; above 1 the ones before were inconclusive", lambda t: t.attempt
+    ),  # noqa: E501
+    "status": Column(_TEXT, "ok, wrong, failed or inconclusive", lambda t: t.status),
+    "expected": Column(_BOOL, "the status is what the experiment expects of this system", lambda t: t.expected),
+    "reason": Column(_TEXT, "why, in one line", lambda t: t.reason),
+    "fault_kind": Column(_TEXT, "what broke", _of_fault("kind")),
+    "fault_host": Column(_TEXT, "on which host", _of_fault("host")),
+    "fault_nic": Column(_TEXT, "which NIC", _of_fault("nic")),
+    "fault_before_ns": Column(_INT, "the effect came after this time", _of_fault("t_before_ns")),
+    "fault_after_ns": Column(_INT, "and before this one", _of_fault("t_after_ns")),
+    "heal_ns": Column(_INT, "when the fault was healed", _of_fault("heal_ns")),
+    "in_flight": Column(_BOOL, "the fault struck inside an iteration on every rank", _of_evidence("in_flight")),
+    "dead_nic_tx_after": Column(_INT, "bytes the dead NIC still sent", _of_evidence("dead_nic_tx_after")),
+    "dead_nic_rx_after": Column(_INT, "bytes the dead NIC still received", _of_evidence("dead_nic_rx_after")),
+    "healed": Column(_BOOL, "the NIC was up again afterwards", _of_evidence("healed")),
+    "error": Column(_TEXT, "the first error of any rank", _of_error("message")),
+    "error_after_fault_ns": Column(_INT, "from the fault to that error", _of_error("after_fault_ns")),
 }
-"""Every column, in order, with its pandas type; the capitalised ones may be empty."""
 
-TRIAL_COLUMNS = tuple(name for name in COLUMNS if name not in Iteration.model_fields)
-"""Those that are the same in every row of a trial."""
+ITERATION_COLUMNS: dict[str, IterationColumn] = {
+    "iteration": IterationColumn(_INT, "from 0; warm-ups are negative", lambda i: i.iteration),
+    "phase": IterationColumn(_TEXT, "warmup, before, hit or after the fault", lambda i: i.phase),
+    "t_ns": IterationColumn(_INT, "earliest start on any rank", lambda i: i.t_ns),
+    "duration_ns": IterationColumn(_INT, "duration of the slowest rank", lambda i: i.duration_ns),
+    "wrong": IterationColumn(_INT, "wrong elements over all ranks; empty where unchecked", lambda i: i.wrong),
+    "algbw_gbs": IterationColumn(_FLOAT, "algorithm bandwidth, GB/s", lambda i: i.algbw_gbs),
+    "busbw_gbs": IterationColumn(_FLOAT, "bus bandwidth, GB/s", lambda i: i.busbw_gbs),
+}
 
-
-def rows(run_name: str, run: Run, trials: Iterable[Trial]) -> pd.DataFrame:
-    """All rows of a run, ordered as `trials`; columns and types are `COLUMNS`."""
-    listed = list(trials)
-    last = {t.cell_id: t.attempt for t in sorted(listed, key=lambda t: t.attempt)}
-    head = (run_name, run.provenance.get("commit"), run.provenance.get("dirty"))
-    taken = [row for t in listed for row in _trial_rows(head, t, last[t.cell_id] == t.attempt)]
-    columns: list[Any] = list(zip(*taken, strict=True)) or [()] * len(COLUMNS)
-    return pd.DataFrame(
-        {name: pd.array(list(c), dtype=t) for (name, t), c in zip(COLUMNS.items(), columns, strict=True)}  # type: ignore[call-overload]
-    )
-
-
-def trials_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per attempt, without the iteration's columns."""
-    return frame.drop_duplicates(["run", "trial_id"])[list(TRIAL_COLUMNS)].reset_index(drop=True)
+RUN_COLUMNS = {
+    "schema": (_INT, "version of this table"),
+    "run": (_TEXT, "name of the run's folder"),
+    "commit": (_TEXT, "commit of the program that ran"),
+    "dirty": (_BOOL, "the source differed from that commit"),
+}
 
 
-def final(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that count: last attempts, without the inconclusive ones."""
-    return frame[frame["last_attempt"] & (frame["status"] != "inconclusive")]
+def rows_table(name: str, run: Run, trials: Iterable[Trial]) -> pa.Table:
+    """The rows of one run, in the order of its trials; `name` is the run's folder."""
+    rows: dict[str, list[Any]] = {c: [] for c in (*TRIAL_COLUMNS, *ITERATION_COLUMNS)}
+    for trial in trials:
+        count = max(1, len(trial.iterations))
+        for key, column in TRIAL_COLUMNS.items():
+            rows[key] += [column.of(trial)] * count
+        for key, inner in ITERATION_COLUMNS.items():
+            rows[key] += [inner.of(i) for i in trial.iterations] or [None]
+    count = len(rows["trial_id"])
+    dirty = run.provenance.get("dirty")
+    about = (SCHEMA, name, _text(run.provenance.get("commit")), dirty if isinstance(dirty, bool) else None)
+    arrays = [pa.array([value] * count, kind) for value, (kind, _) in zip(about, RUN_COLUMNS.values(), strict=True)]
+    arrays += [pa.array(values, _types()[key]) for key, values in rows.items()]
+    return pa.Table.from_arrays(arrays, schema=arrow_schema())
 
 
-def _trial_rows(head: tuple[Any, ...], trial: Trial, last: bool) -> Iterator[tuple[Any, ...]]:
-    order = (*head, trial.trial_id, trial.cell_id, last, *_about(trial), *_proof(trial))
-    if not trial.iterations:
-        yield (*order, *[None] * 7)
-    for i in trial.iterations:
-        yield (*order, i.iteration, i.phase, i.t_ns, i.duration_ns, i.wrong, i.algbw_gbs, i.busbw_gbs)
+def arrow_schema() -> pa.Schema:
+    """The table's Arrow schema: every field carries its meaning, the whole its version."""
+    columns = {key: (c.type, c.meaning) for key, c in (*TRIAL_COLUMNS.items(), *ITERATION_COLUMNS.items())}
+    fields = [
+        pa.field(key, kind, metadata={"meaning": meaning}) for key, (kind, meaning) in (RUN_COLUMNS | columns).items()
+    ]
+    return pa.schema(fields, metadata={"r2ccl_rows": str(SCHEMA)})
 
 
-def _about(t: Trial) -> tuple[Any, ...]:
-    what = (t.system, t.mode, t.collective, t.size_bytes, t.dtype, t.op, t.place, t.scenario)
-    return (*what, t.repeat, t.attempt, t.status, t.expected, t.reason)
+def write(table: pa.Table, folder: Path) -> tuple[Path, Path]:
+    """Writes rows.parquet and rows.csv into `folder`, each whole or not at all."""
+    parquet, csv = folder / "rows.parquet", folder / "rows.csv"
+    for path, writer in ((parquet, pq.write_table), (csv, pyarrow.csv.write_csv)):
+        part = path.with_name(f".{path.name}.part")
+        writer(table, part)
+        part.replace(path)
+    return parquet, csv
 
 
-def _proof(t: Trial) -> tuple[Any, ...]:
-    f, e, seen = t.fault, t.error, t.evidence
-    fault = (f.kind, f.host, f.nic, f.t_before_ns, f.t_after_ns, f.heal_ns) if f else (None,) * 6
-    error = (e.message, e.after_fault_ns) if e else (None, None)
-    return (*fault, seen.in_flight, seen.dead_nic_tx_after, seen.dead_nic_rx_after, seen.healed, *error)
+def read(path: Path) -> pa.Table:
+    """Reads a rows.parquet; raises `SchemaError` for anything but this version's rows."""
+    try:
+        table = pq.read_table(path)
+    except FileNotFoundError:
+        raise SchemaError(f"{path}: no such file; `harness report` on the run's folder writes it") from None
+    except (OSError, pa.ArrowException):
+        raise SchemaError(f"{path}: broken or cut short; `harness report` on the run's folder writes it anew") from None
+    version = (table.schema.metadata or {}).get(b"r2ccl_rows", b"").decode("ascii", "replace")
+    check_version({"schema": int(version) if version.isdecimal() else None}, str(path))
+    return table
+
+
+def _types() -> dict[str, pa.DataType]:
+    return {key: c.type for key, c in (*TRIAL_COLUMNS.items(), *ITERATION_COLUMNS.items())}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,165 +1,120 @@
-"""Statistics over rows: pure functions of frames and arrays. Every result says over how many repeats it is.
+"""Statistics of repeats, as pure functions of numbers: medians, intervals, slowdowns, paired differences.
 
-Repeats are trials of the same cell (scenario, size, system); a trial counts as the median over its
-iterations, a cell as the median over its trials, and an interval is a seeded percentile bootstrap over them.
+Everything is seeded: the same numbers give the same interval on every machine. Missing values are NaN or
+None and are left out; where nothing is left, the answer is NaN.
 """
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
+from numpy.typing import NDArray
 
-Values = npt.NDArray[np.float64]
-
-CELL = ["scenario", "size_bytes", "system"]
-TRIAL = ["run", *CELL, "trial_id", "repeat"]
+LEVEL = 0.95
 RESAMPLES = 2000
+MIN_BOOTSTRAP = 5
+"""Below this many repeats a bootstrap only pretends; their range is given instead."""
 MIN_PAIRS = 3
-"""Below this many pairs no difference is claimed, whatever they are."""
+"""Below this many pairs nothing is said about a difference."""
+
+Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A median over `n` repeats with its 95 % interval; all NaN for none, and no interval for one."""
+class Estimate(NamedTuple):
+    """A median over `n` repeats with its interval; NaN where there is none."""
 
     median: float
     low: float
     high: float
     n: int
 
-    @property
-    def known(self) -> bool:
-        """There was something to take a median of."""
-        return self.n > 0
+
+class Difference(NamedTuple):
+    """How many times `a` is `b`: the median ratio over `n` pairs, its interval, and what may be said."""
+
+    ratio: float
+    low: float
+    high: float
+    n: int
+    verdict: Literal["more", "less", "no difference shown", "too few pairs"]
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The median of `first - second` over pairs from the same run, size and repeat."""
-
-    scenario: str
-    size_bytes: int
-    first: str
-    second: str
-    estimate: Estimate
-
-    @property
-    def shown(self) -> bool:
-        """Enough pairs, and an interval without 0; otherwise no difference is shown."""
-        e = self.estimate
-        return e.n >= MIN_PAIRS and not e.low <= 0.0 <= e.high
+def known(values: Iterable[float | None]) -> Floats:
+    """The values that are there, as an array."""
+    array = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+    return array[np.isfinite(array)]
 
 
-def estimate(values: Sequence[float] | Values, seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
-    """Median and 95 % percentile bootstrap interval of the finite values; the same seed, the same result."""
-    taken = np.asarray(values, dtype=np.float64)
-    taken = taken[np.isfinite(taken)]
-    if len(taken) == 0:
-        return Estimate(math.nan, math.nan, math.nan, 0)
-    if len(taken) == 1:
-        return Estimate(float(taken[0]), math.nan, math.nan, 1)
-    drawn = np.random.default_rng(seed).choice(taken, (resamples, len(taken)))
-    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
-    return Estimate(float(np.median(taken)), float(low), float(high), len(taken))
+def median(values: Iterable[float | None]) -> float:
+    """The median."""
+    there = known(values)
+    return float(np.median(there)) if there.size else float("nan")
 
 
-def percentile(values: Sequence[float] | Values, q: float) -> float:
-    """The `q`-th percentile (0 to 100) of the finite values; NaN for none."""
-    taken = np.asarray(values, dtype=np.float64)
-    taken = taken[np.isfinite(taken)]
-    return float(np.percentile(taken, q)) if len(taken) else math.nan
+def percentile(values: Iterable[float | None], q: float) -> float:
+    """The q-th percentile (0 to 100), linear between neighbours."""
+    there = known(values)
+    return float(np.percentile(there, q)) if there.size else float("nan")
 
 
-def per_trial(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per trial: status columns, median time and bandwidth by phase, and what follows from them.
+def interval(values: Iterable[float | None], seed: int = 0) -> tuple[float, float]:
+    """The 95 % percentile-bootstrap interval of the median; the range of fewer than `MIN_BOOTSTRAP` values.
 
-    Columns beside `TRIAL`: status, expected, before_ms, hit_ms, after_ms (medians; NaN where the phase is
-    empty), before_gbs, hit_gbs, after_gbs (bus bandwidth), slowdown (T/T0), hit_cost_ms, wrong,
-    checked (iterations whose elements were compared), error_ms (from the fault to the error).
+    One value has no interval: NaN.
     """
-    if frame.empty:
-        return pd.DataFrame(columns=[*TRIAL, "status", "expected", *_NUMBERS])
-    whole = frame.groupby(TRIAL, sort=False, observed=True)
-    trials = whole[["status", "expected", "error_after_fault_ns"]].first()
-    trials["wrong"] = whole["wrong"].sum().astype("float64")
-    trials["checked"] = whole["wrong"].count().astype("float64")
-    trials["error_ms"] = trials.pop("error_after_fault_ns").astype("float64") / 1e6
-    timed = frame[frame["phase"].isin(PHASES)].copy()
-    timed["ms"] = timed["duration_ns"].astype("float64") / 1e6
-    timed["gbs"] = timed["busbw_gbs"].astype("float64")
-    medians = timed.groupby([*TRIAL, "phase"], observed=True)[["ms", "gbs"]].median().unstack("phase")
-    for unit in ("ms", "gbs"):
-        for phase in PHASES:
-            column = medians.get((unit, phase), pd.Series(dtype="float64"))
-            trials[f"{phase}_{unit}"] = column.reindex(trials.index).astype("float64")
-    trials["slowdown"] = trials["after_ms"] / trials["before_ms"]
-    trials["hit_cost_ms"] = _hit_cost_ms(timed, trials)
-    return trials.reset_index()
+    there = known(values)
+    if there.size < 2:
+        return float("nan"), float("nan")
+    if there.size < MIN_BOOTSTRAP:
+        return float(there.min()), float(there.max())
+    picks = np.random.default_rng(seed).integers(0, there.size, (RESAMPLES, there.size))
+    medians = np.median(there[picks], axis=1)
+    low, high = np.percentile(medians, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    return float(low), float(high)
 
 
-PHASES = ("before", "hit", "after")
-_NUMBERS = (
-    "wrong", "checked", "error_ms", "before_ms", "hit_ms", "after_ms",
-    "before_gbs", "hit_gbs", "after_gbs", "slowdown", "hit_cost_ms",
-)  # fmt: skip
+def estimate(values: Iterable[float | None], seed: int = 0) -> Estimate:
+    """Median and interval over repeats."""
+    there = known(values)
+    return Estimate(median(there), *interval(there, seed), int(there.size))
 
 
-def _hit_cost_ms(timed: pd.DataFrame, trials: pd.DataFrame) -> pd.Series:
-    """What the iterations that were hit took more than as many after them would have, in ms."""
-    hit = timed[timed["phase"] == "hit"].groupby(TRIAL, observed=True)["ms"].agg(["sum", "count"])
-    hit = hit.reindex(trials.index)
-    return hit["sum"] - hit["count"] * trials["after_ms"]
+def slowdown(before_ns: Sequence[float], after_ns: Sequence[float]) -> float:
+    """T/T0 of one trial: the median duration after the fault over the median before it."""
+    base = median(before_ns)
+    return median(after_ns) / base if base > 0 else float("nan")
 
 
-def by_cell(trials: pd.DataFrame, column: str, seed: int = 0) -> dict[tuple[str, int, str], Estimate]:
-    """The estimate of one column of `per_trial` for every (scenario, size, system), in order of appearance."""
-    return {
-        (str(scenario), int(str(size)), str(system)): estimate(group.to_numpy(np.float64), seed)
-        for (scenario, size, system), group in trials.groupby(CELL, sort=False, observed=True)[column]
-    }
+def hit_cost_ns(hit_ns: Sequence[float], after_ns: Sequence[float]) -> float:
+    """What the hit iteration cost beyond the ones after it; several hit ones (a slow fault) add up."""
+    usual = median(after_ns)
+    return float(sum(duration - usual for duration in hit_ns)) if hit_ns else float("nan")
 
 
-def nic_share(gbs: float, rate_bit_s: float, nics: int) -> float:
-    """Bus bandwidth (GB/s) as a share of what `nics` NICs carry in one direction at full rate."""
-    return gbs * 1e9 * 8 / (rate_bit_s * nics)
+def stall_ns(lasted_ns: float, until_fault_ns: float, before_ns: float, after_ns: float) -> float:
+    """The time the hit iteration lost to the failure itself, beyond what the smaller bandwidth explains.
 
-
-def paired(trials: pd.DataFrame, column: str, first: str, second: str) -> list[Difference]:
-    """`first - second` of one column for every scenario and size, pairing trials of one run and repeat."""
-    keys = ["run", "scenario", "size_bytes", "repeat"]
-    sides = [trials[trials["system"] == name][[*keys, column]] for name in (first, second)]
-    both = sides[0].merge(sides[1], on=keys, suffixes=("_first", "_second"))
-    both["difference"] = both[f"{column}_first"] - both[f"{column}_second"]
-    return [
-        Difference(str(scenario), int(str(size)), first, second, estimate(group.to_numpy(np.float64)))
-        for (scenario, size), group in both.groupby(["scenario", "size_bytes"], sort=False)["difference"]
-    ]
-
-
-def throughput(samples: pd.DataFrame, bin_ms: float) -> pd.DataFrame:
-    """Counter samples as rates: columns host, nic, t_ns (middle of a bin), tx_bit_s, rx_bit_s.
-
-    A counter is interpolated to the edges of bins of `bin_ms` that all NICs share, so that late samples do
-    not show as spikes.
+    Until the fault it ran at the old speed (`before_ns` an iteration), the rest would take its share of
+    `after_ns`; what it lasted longer is the stall. Negative values are noise.
     """
-    if samples.empty:
-        return pd.DataFrame(columns=["host", "nic", "t_ns", "tx_bit_s", "rx_bit_s"])
-    step = bin_ms * 1e6
-    start, end = int(samples["t_ns"].min()), int(samples["t_ns"].max())
-    edges = np.arange(0, end - start + step, step)
-    parts = [_rates(group, start, edges, step) for _, group in samples.groupby(["host", "nic"])]
-    return pd.concat(parts, ignore_index=True)
+    done = min(1.0, max(0.0, until_fault_ns / before_ns)) if before_ns > 0 else float("nan")
+    return lasted_ns - done * before_ns - (1 - done) * after_ns
 
 
-def _rates(group: pd.DataFrame, start: int, edges: Values, step: float) -> pd.DataFrame:
-    group = group.sort_values("t_ns")
-    at = (group["t_ns"] - start).to_numpy(np.float64)
-    rates = {
-        f"{way}_bit_s": np.diff(np.interp(edges, at, group[f"{way}_bytes"].to_numpy(np.float64))) * 8e9 / step
-        for way in ("tx", "rx")
-    }
-    middle = start + ((edges[:-1] + edges[1:]) / 2).astype(np.int64)
-    return pd.DataFrame({"host": group["host"].iloc[0], "nic": group["nic"].iloc[0], "t_ns": middle, **rates})
+def paired(a: Mapping[Hashable, float], b: Mapping[Hashable, float], seed: int = 0) -> Difference:
+    """The ratio a/b over the keys (repeats of one run) that both have.
+
+    `more` or `less` only where the whole interval of the ratio lies on one side of 1.
+    """
+    ratios = known(a[k] / b[k] for k in a if k in b and a[k] > 0 and b[k] > 0)
+    if ratios.size < MIN_PAIRS:
+        return Difference(median(ratios), *interval(ratios, seed), int(ratios.size), "too few pairs")
+    # Of logarithms, so that a/b and b/a say the same.
+    low, high = np.exp(interval(np.log(ratios), seed))
+    verdict: Literal["more", "less", "no difference shown"] = "no difference shown"
+    if low > 1:
+        verdict = "more"
+    elif high < 1:
+        verdict = "less"
+    middle = float(np.exp(median(np.log(ratios))))
+    return Difference(middle, float(low), float(high), int(ratios.size), verdict)

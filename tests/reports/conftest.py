@@ -70,7 +70,7 @@ def make_trial(system: str, mode: int, size: int, repeat: int, seed: int, iterat
                           t_after_ns=before_ns + 400_000)  # fmt: skip
             if mode == 0:
                 break
-            lasts_ns += int(clock.random.uniform(0.012, 0.045) * 1e9) + int(0.5 * lasts_ns)
+            lasts_ns = int(lasts_ns * (0.3 + 0.7 * SLOWER[mode]) + clock.random.uniform(0.012, 0.045) * 1e9)
         busbw = size / lasts_ns * 4 / 3
         done.append(Iteration(iteration=number, phase=phase, t_ns=t_ns, duration_ns=lasts_ns, wrong=0,
                               algbw_gbs=size / lasts_ns, busbw_gbs=busbw))  # fmt: skip

@@ -1,0 +1,56 @@
+"""What happened when after the fault: seen, moved to other NICs, traffic back, or stopped with an error."""
+
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from reports.figures import style
+
+STAGES = {
+    "detect_ms": "loss noticed\n(core's log)",
+    "migrate_ms": "chunks moved\n(core's log)",
+    "recover_ms": "traffic back\n(NIC counters)",
+    "error_after_ms": "stopped with\nan error",
+}
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """`frame`: `reports.measures.trial_frame`, one case; every dot is one trial, the bars are medians."""
+    systems, long = style.systems_of(frame), times(frame)
+    looks = style.looks(systems)
+    with style.applied():
+        figure = style.sheet(6.6, 3.1)
+        ax = figure.subplots()
+        if not long.empty:
+            common = {"x": "ms", "y": "stage", "order": list(STAGES.values()), "hue": "system", "hue_order": systems}
+            colors = [looks[s][0] for s in systems]
+            dodge = len(systems) > 1
+            sns.stripplot(long, **common, palette=colors, dodge=dodge, size=3.4, alpha=0.7, legend=False, ax=ax)
+            sns.boxplot(
+                long, **common, dodge="auto", legend=False, ax=ax, showbox=False, showcaps=False, showfliers=False,
+                whis=0, medianprops={"color": "#111111", "linewidth": 1.6},
+            )  # fmt: skip
+            ax.set_xscale("log")
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.grid(axis="x", color="#E4E4E4")
+        ax.grid(axis="y", visible=False)
+        ax.set_xlabel("time after the fault (ms, logarithmic)")
+        ax.set_ylabel("")
+        style.legend(figure, systems)
+    return figure
+
+
+def times(frame: pd.DataFrame) -> pd.DataFrame:
+    """What is drawn: one row a trial and stage; a time of 0 stands at the clock's 0.01 ms."""
+    long = frame.melt(id_vars=["system", "size_bytes"], value_vars=list(STAGES), var_name="stage", value_name="ms")
+    long = long.dropna(subset=["ms"])
+    return long.assign(stage=long["stage"].map(STAGES), ms=long["ms"].clip(lower=0.01))
+
+
+def caption(frame: pd.DataFrame) -> str:
+    """What the figure shows, with the number of trials."""
+    return (
+        f"Times after the fault over all sizes, {int(frame['faulted'].sum())} trials; every dot is one trial, "
+        "the bars are medians. Counters are read every 10 ms, which is the resolution of the third line."
+    )

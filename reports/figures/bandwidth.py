@@ -1,0 +1,72 @@
+"""Bus bandwidth by message size and system: before the fault, in the iteration that is hit, and after it."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reports.figures import style
+from reports.figures.points import DODGE, draw_points
+
+PANELS = (("before", "before the fault"), ("hit", "the iteration that is hit"), ("after", "after it"))
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """`frame`: `reports.measures.trial_frame`, one case. A system that stopped is a cross on the zero line."""
+    systems, sizes = style.systems_of(frame), style.sizes_of(frame)
+    panels = PANELS if frame["faulted"].any() else (("before", "without a fault"),)
+    with style.applied():
+        figure = style.sheet(2.9 * len(panels) + 0.6, 3.1)
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for ax, (phase, title) in zip(axes, panels, strict=True):
+            draw_points(ax, frame, f"{phase}_gbs", sizes, systems)
+            ax.set_title(title)
+            ax.set_ylabel("bus bandwidth (GB/s)" if ax is axes[0] else "")
+            _limit(ax, frame, phase)
+            if phase != "before":
+                _stopped(ax, frame, f"{phase}_gbs")
+        axes[0].set_ylim(bottom=0, top=_top(frame))
+        style.legend(figure, systems)
+    return figure
+
+
+def caption(frame: pd.DataFrame) -> str:
+    """What the figure shows, with the number of repeats."""
+    return (
+        f"Bus bandwidth by message size: {style.INTERVAL_NOTE}; dots are single trials; {style.repeats_text(frame)}. "
+        "The dashed line is what the NICs' rate allows, all of them before the fault and those that are left after it."
+    )
+
+
+def _limit(ax: Axes, frame: pd.DataFrame, phase: str) -> None:
+    """The dashed line of the NICs' rate; the hit iteration has a bit of both, so it has none."""
+    column = {"before": "limit_gbs", "after": "limit_after_gbs"}.get(phase)
+    for value in sorted(frame[column].dropna().unique()) if column else ():
+        ax.axhline(value, color=style.LINE, linestyle=(0, (5, 3)), linewidth=1)
+        ax.annotate(
+            f"NICs' limit {value:.3g}", (1, value), xycoords=("axes fraction", "data"), xytext=(0, 2),
+            textcoords="offset points", ha="right", va="bottom", fontsize=7.5, color=style.LINE,
+        )  # fmt: skip
+
+
+def _stopped(ax: Axes, frame: pd.DataFrame, column: str) -> None:
+    """A cross on the zero line for every system and size of which no trial got this far."""
+    systems, sizes = style.systems_of(frame), style.sizes_of(frame)
+    told = False
+    for (system, size), trials in frame.groupby(["system", "size_bytes"], observed=True):
+        if trials[column].notna().any() or not (trials["status"] == "failed").any():
+            continue
+        index = systems.index(str(system))
+        x = sizes.index(int(str(size))) + style.position(index, len(systems), DODGE)
+        ax.plot(x, 0, "x", color=style.looks(systems)[str(system)][0], markersize=7, markeredgewidth=2, clip_on=False)
+        if not told:
+            ax.annotate(
+                "stopped", (x, 0), xytext=(1, 7), textcoords="offset points", ha="center", fontsize=7.5,
+                color=style.looks(systems)[str(system)][0],
+            )  # fmt: skip
+        told = True
+
+
+def _top(frame: pd.DataFrame) -> float:
+    columns = ["before_gbs", "hit_gbs", "after_gbs", "limit_gbs"]
+    highest = pd.to_numeric(frame[columns].max().dropna()).max()
+    return float(highest) * 1.12 if highest == highest and highest > 0 else 1.0

@@ -1,0 +1,41 @@
+"""What the hit iteration cost: beyond one after it, and beyond what the smaller bandwidth explains."""
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from reports.figures import style
+from reports.figures.points import draw_points
+
+TARGET_MS = 100.0
+PANELS = (("hit_cost_ms", "more than an iteration after it"), ("stall_ms", "stall: not explained by bandwidth"))
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """`frame`: `reports.measures.trial_frame`, one case."""
+    systems, sizes = style.systems_of(frame), style.sizes_of(frame)
+    with style.applied():
+        figure = style.sheet(7.4, 3.1)
+        for ax, (column, title) in zip(figure.subplots(1, 2), PANELS, strict=True):
+            draw_points(ax, frame, column, sizes, systems, joined=False)
+            ax.set_title(title)
+            ax.set_ylabel("time (ms)")
+            ax.axhline(0, color="#444444", linewidth=0.8)
+            if column == "hit_cost_ms":
+                ax.axhline(TARGET_MS, color=style.LINE, linestyle=(0, (5, 3)), linewidth=1)
+                ax.annotate(
+                    f"target: at most {TARGET_MS:g} ms", (0, TARGET_MS), xycoords=("axes fraction", "data"),
+                    xytext=(2, 2), textcoords="offset points", fontsize=7.5, color=style.LINE,
+                )  # fmt: skip
+        style.legend(figure, [s for s in systems if frame.loc[frame["system"] == s, "hit_cost_ms"].notna().any()])
+    return figure
+
+
+def caption(frame: pd.DataFrame) -> str:
+    """What the figure shows, with the number of repeats."""
+    shown = frame[frame["hit_cost_ms"].notna()]
+    return (
+        f"Cost of the iteration that is hit: {style.INTERVAL_NOTE}; dots are single trials; "
+        f"{style.repeats_text(shown if len(shown) else frame)}. Left: its duration minus the median iteration after "
+        "the fault (below zero where much of it ran before the fault). Right: its duration minus what its parts "
+        "before and after the fault should have lasted."
+    )

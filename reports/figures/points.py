@@ -1,0 +1,44 @@
+"""Medians with intervals by size and system: the mark that most figures share.
+
+Beside the median stand the single trials, so that nobody has to trust an interval over five repeats.
+"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+
+from reports import stats
+from reports.figures import style
+
+DODGE = 0.5
+MAX_DOTS = 2000
+"""Single trials drawn; beyond it they would be a smear, and megabytes of SVG."""
+
+
+def draw_points(
+    ax: Axes, frame: pd.DataFrame, column: str, sizes: Sequence[int], systems: Sequence[str], joined: bool = True
+) -> None:
+    """Draws `column` of `frame` (one row per trial) into `ax`; x is the index of the size."""
+    data = frame[frame[column].notna()]
+    looks = style.looks(systems)
+    if not data.empty:
+        _dots(ax, data, column, sizes, systems)
+        sns.pointplot(
+            data, x="size_bytes", y=column, hue="system", order=sizes, hue_order=systems,
+            estimator="median", errorbar=stats.interval, dodge=DODGE if len(systems) > 1 else False,
+            palette=[looks[s][0] for s in systems], markers=[looks[s][1] for s in systems],
+            linestyles="-" if joined else "none", linewidth=1.2, markersize=5.5, markeredgecolor="white",
+            markeredgewidth=0.5, err_kws={"linewidth": 1.2}, capsize=0.07, legend=False, ax=ax,
+        )  # fmt: skip
+    style.size_axis(ax, sizes)
+
+
+def _dots(ax: Axes, data: pd.DataFrame, column: str, sizes: Sequence[int], systems: Sequence[str]) -> None:
+    shown = data if len(data) <= MAX_DOTS else data.iloc[:: -(-len(data) // MAX_DOTS)]
+    for index, system in enumerate(systems):
+        own = shown[shown["system"] == system]
+        beside = style.position(index, len(systems), DODGE) + 0.07
+        xs = [sizes.index(int(size)) + beside for size in own["size_bytes"]]
+        ax.scatter(xs, own[column], s=6, color=style.looks(systems)[system][0], alpha=0.5, linewidths=0, zorder=1)

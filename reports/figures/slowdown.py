@@ -1,0 +1,59 @@
+"""T/T0, the duration after the fault over the duration before it, against what the models say."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reports.figures import style
+from reports.figures.points import draw_points
+
+MODEL_NAMES = {1: "hot repair", 2: "Balance 1/(1\N{MINUS SIGN}X)"}
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """`frame`: `reports.measures.trial_frame`, one case. Systems that stopped have no T/T0 and are left out."""
+    shown = frame[frame["slowdown"].notna()]
+    systems, sizes = style.systems_of(frame), style.sizes_of(frame)
+    with style.applied():
+        figure = style.sheet(5.6, 3.2)
+        ax = figure.subplots()
+        draw_points(ax, shown, "slowdown", sizes, systems, joined=False)
+        ax.set_ylabel("T/T0")
+        lines = model_lines(frame)
+        for text, value in lines:
+            _line(ax, text, value)
+        highest = max([1.0, *shown["slowdown"], *(value for _, value in lines)])
+        ax.set_ylim(0.95, 1 + (highest - 1) * 1.12 + 0.05)
+        style.legend(figure, [s for s in systems if (shown["system"] == s).any()] or systems)
+    return figure
+
+
+def caption(frame: pd.DataFrame) -> str:
+    """What the figure shows, with the number of repeats."""
+    shown = frame[frame["slowdown"].notna()]
+    left_out = [s for s in style.systems_of(frame) if not (shown["system"] == s).any()]
+    stopped = f" {', '.join(left_out)} stopped and has no T/T0." if left_out else ""
+    return (
+        f"Slowdown after the fault (median iteration after it over median iteration before it, by trial): "
+        f"{style.INTERVAL_NOTE}; dots are single trials; {style.repeats_text(shown if len(shown) else frame)}. "
+        f"X is the share of the host's bandwidth that was lost.{stopped}"
+    )
+
+
+def model_lines(frame: pd.DataFrame) -> list[tuple[str, float]]:
+    """The horizontal lines: what each mode's model gives, and the floor under every schedule."""
+    lines = []
+    for (mode, value), _ in frame.dropna(subset=["model"]).groupby(["mode", "model"]):
+        name = MODEL_NAMES.get(int(str(mode)), f"mode {mode}")
+        lines.append((f"model of {name}: {value:.3g}", float(str(value))))
+    floors = frame["floor"].dropna().unique() if "floor" in frame else ()
+    lines += [(f"no schedule beats {value:.4g}", float(value)) for value in floors]
+    return sorted(lines, key=lambda line: line[1])
+
+
+def _line(ax: Axes, text: str, value: float) -> None:
+    dotted = text.startswith("no schedule")
+    ax.axhline(value, color=style.LINE, linestyle=":" if dotted else (0, (5, 3)), linewidth=1)
+    ax.annotate(
+        text, (1.01, value), xycoords=("axes fraction", "data"), ha="left", va="center", fontsize=7.5, color=style.LINE
+    )

@@ -1,0 +1,115 @@
+"""How every figure looks: fonts, sizes, and colours that survive print in grey and colour-blind eyes.
+
+Colours differ in lightness, not only in hue, and every system has a marker of its own besides.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from r2ccl_core.units import format_size
+
+COLORS = ("#333333", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#56B4E9", "#8C510A", "#999999")
+"""By system, in the order of their modes: L* is 21, 71 and 46 for the first three."""
+MARKERS = ("X", "s", "o", "D", "^", "v", "P", "*")
+RAIL_COLORS = ("#08519C", "#6BAED6", "#C6DBEF", "#FDAE6B", "#E6550D", "#A63603", "#74C476", "#31A354")
+"""By NIC of a host; neighbours in a stack differ in lightness."""
+ACCENT = "#B2182B"
+"""What went wrong: the fault, the hit iteration."""
+LINE = "#666666"
+
+_RC: dict[str, Any] = {
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#444444",
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "figure.dpi": 100,
+    "savefig.dpi": 180,
+    "svg.hashsalt": "r2ccl",
+    # Names come from files: a dollar sign in one is a dollar sign, not mathematics.
+    "text.parse_math": False,
+}
+
+
+@contextmanager
+def applied() -> Iterator[None]:
+    """The style, for the time of drawing or saving; nothing of it leaks to the caller's own figures."""
+    with mpl.rc_context(), sns.axes_style("ticks", _RC):
+        mpl.rcParams.update(_RC)
+        yield
+
+
+def sheet(width_in: float, height_in: float) -> Figure:
+    """An empty figure that no global state knows about."""
+    return Figure(figsize=(width_in, height_in), layout="constrained")
+
+
+def looks(systems: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each system, in the given order."""
+    return {s: (COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)]) for i, s in enumerate(systems)}
+
+
+def systems_of(frame: pd.DataFrame) -> list[str]:
+    """The systems in `frame`, by mode, then by name."""
+    return list(frame.sort_values(["mode", "system"], kind="stable")["system"].unique())
+
+
+def sizes_of(frame: pd.DataFrame) -> list[int]:
+    """The message sizes in `frame`, ascending."""
+    return sorted(int(size) for size in frame["size_bytes"].unique())
+
+
+def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
+    """Sizes as categories 0, 1, ... on the x axis."""
+    ax.set_xticks(range(len(sizes)), [format_size(size) for size in sizes])
+    ax.set_xlim(-0.5, len(sizes) - 0.5)
+    ax.set_xlabel("message size")
+
+
+def position(index: int, count: int, width: float = 0.5) -> float:
+    """Where system number `index` of `count` stands beside the middle of its category."""
+    return 0.0 if count < 2 else width * (index / (count - 1) - 0.5)
+
+
+def system_handles(systems: Sequence[str]) -> list[Line2D]:
+    """The legend's entries."""
+    return [
+        Line2D([], [], color=color, marker=marker, markersize=6, linestyle="-", linewidth=1.4, label=system)
+        for system, (color, marker) in looks(systems).items()
+    ]
+
+
+def legend(figure: Figure, systems: Sequence[str]) -> None:
+    """The systems, in one row above all panels."""
+    figure.legend(handles=system_handles(systems), loc="outside upper left", ncols=min(4, len(systems)))
+
+
+def repeats_text(frame: pd.DataFrame) -> str:
+    """How many repeats stand behind a point, for the caption."""
+    counts = frame.groupby(["case", "system", "size_bytes"], observed=True).size()
+    low, high = int(counts.min()), int(counts.max())
+    many = f"{low}" if low == high else f"{low} to {high}"
+    return f"{many} repeat{'' if high == 1 else 's'} per point"
+
+
+INTERVAL_NOTE = "medians over repeats with 95 % bootstrap intervals (with fewer than 5 repeats, their range)"

@@ -1,0 +1,162 @@
+"""Recovery timeline of one trial: what every NIC sent, host by host, with the iterations above.
+
+Each host's NICs are stacked, so that the height is what the host sends in all and a lost NIC is a missing
+band. The shaded window lasts from the fault to its heal.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from reports.figures import style
+from reports.setting import Setting
+from reports.stats import Floats
+from reports.trial import Trial
+
+GRID_S = 0.01
+MAX_BINS = 1500
+MAX_HOSTS = 8
+EVENT_MARKS = {
+    "path_down": ("v", "path lost"),
+    "migrated": ("D", "chunks moved"),
+    "path_returned": ("^", "path back"),
+    "failed": ("X", "gave up"),
+    "refused": ("P", "refused"),
+}
+
+
+def draw(trial: Trial, rates: pd.DataFrame, events: Sequence[dict[str, Any]], setting: Setting) -> Figure:
+    """`rates`: `reports.recovery.throughput` of its counters; `events`: its core events, times in `t_ns`."""
+    zero_ns = trial.fault.t_before_ns if trial.fault else _first_ns(trial, rates)
+    hosts = shown_hosts(trial, rates)
+    with style.applied():
+        figure = style.sheet(7.4, 1.0 + 1.15 * len(hosts))
+        axes = figure.subplots(
+            len(hosts) + 1, 1, sharex=True, squeeze=False, height_ratios=[0.55] + [1.0] * len(hosts)
+        )[:, 0]
+        _iterations(axes[0], trial, zero_ns)
+        _events(axes[0], events, zero_ns)
+        for ax, host in zip(axes[1:], hosts, strict=True):
+            _host(ax, rates[rates["host"] == host], host, zero_ns, setting)
+        for ax in axes:
+            _fault(ax, trial, zero_ns)
+        axes[-1].set_xlabel("time since the fault (s)" if trial.fault else "time (s)")
+        axes[-1].set_xlim(*_span(trial, rates, zero_ns))
+        _legend(figure, rates, trial)
+    return figure
+
+
+def caption(trial: Trial, rates: pd.DataFrame) -> str:
+    """What the figure shows."""
+    left_out = rates["host"].nunique() - len(shown_hosts(trial, rates))
+    more = f"; {left_out} more hosts are not shown" if left_out else ""
+    return (
+        f"{trial.trial_id}: throughput sent by every NIC, stacked by host (one trial, counters every 10 ms){more}. "
+        "Top: iterations by turns dark and light, the hit one in red; marks are events in the cores' logs. "
+        "Shaded: from the fault to its heal."
+    )
+
+
+def shown_hosts(trial: Trial, rates: pd.DataFrame) -> list[str]:
+    """The hosts with a panel: the struck one is always among them."""
+    hosts = list(dict.fromkeys(rates["host"]))
+    if len(hosts) <= MAX_HOSTS:
+        return hosts
+    struck = [trial.fault.host] if trial.fault and trial.fault.host in hosts else []
+    kept = set(struck + [h for h in hosts if h not in struck][: MAX_HOSTS - len(struck)])
+    return [h for h in hosts if h in kept]
+
+
+def stack(rates: pd.DataFrame) -> tuple[Floats, dict[str, Floats]]:
+    """Throughput of one host's NICs (Mbit/s) on a common grid of times (ns): what the bands are."""
+    first, last = float(rates["start_ns"].min()), float(rates["end_ns"].max())
+    bins = int(min(MAX_BINS, max(2, (last - first) / (GRID_S * 1e9))))
+    grid = np.linspace(first, last, bins)
+    bands = {}
+    for nic, own in rates.groupby("nic", sort=True):
+        at = np.minimum(np.searchsorted(own["end_ns"], grid), len(own) - 1)
+        bands[str(nic)] = own["bit_s"].to_numpy(np.float64)[at] / 1e6
+    return grid, bands
+
+
+def _host(ax: Axes, rates: pd.DataFrame, host: str, zero_ns: int, setting: Setting) -> None:
+    if not rates.empty:
+        grid, bands = stack(rates)
+        colors = [style.RAIL_COLORS[i % len(style.RAIL_COLORS)] for i in range(len(bands))]
+        # Steps, not slopes: between two samples only the mean is known.
+        ax.stackplot((grid - zero_ns) / 1e9, *bands.values(), colors=colors, step="pre", linewidth=0)
+    if setting.rate_bit_s and setting.nics:
+        limit = setting.rate_bit_s * setting.nics / 1e6
+        ax.axhline(limit, color=style.LINE, linestyle=(0, (5, 3)), linewidth=0.9)
+        ax.set_ylim(0, limit * 1.15)
+    ax.set_ylabel(f"{host}\nsent (Mbit/s)")
+
+
+def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
+    """A strip of bars, one an iteration."""
+    for item in trial.iterations:
+        start, length = (item.t_ns - zero_ns) / 1e9, item.duration_ns / 1e9
+        color = style.ACCENT if item.phase == "hit" else ("#555555", "#AAAAAA")[item.iteration % 2]
+        if item.phase == "warmup":
+            color = "#DDDDDD"
+        ax.broken_barh([(start, length)], (0, 1), facecolors=color, linewidth=0)
+        if item.phase == "hit":
+            ax.annotate(
+                f"hit: {item.duration_ns / 1e6:.0f} ms", (start + length / 2, 0.5), ha="center", va="center",
+                fontsize=7.5, color="white", clip_on=True,
+            )  # fmt: skip
+    if trial.error and trial.error.t_ns:
+        at = (trial.error.t_ns - zero_ns) / 1e9
+        ax.plot(at, 0.5, "X", color=style.ACCENT, markersize=8, markeredgecolor="white", clip_on=False, zorder=5)
+        ax.annotate("stopped", (at, 0.5), xytext=(7, -3), textcoords="offset points", fontsize=8, color=style.ACCENT)
+    ax.set_ylim(0, 2.3)
+    ax.set_yticks([0.5, 1.7], ["iterations", "core"])
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.grid(visible=False)
+
+
+def _events(ax: Axes, events: Sequence[dict[str, Any]], zero_ns: int) -> None:
+    for kind, (marker, name) in EVENT_MARKS.items():
+        times = [(int(e["t_ns"]) - zero_ns) / 1e9 for e in events if e.get("kind") == kind]
+        if times:
+            ax.plot(
+                times, [1.7] * len(times), marker, color="#111111", markersize=4.5, linestyle="none", label=name,
+                markeredgecolor="white", markeredgewidth=0.4,
+            )  # fmt: skip
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.6), fontsize=7.5, handletextpad=0.2)
+
+
+def _fault(ax: Axes, trial: Trial, zero_ns: int) -> None:
+    if trial.fault is None:
+        return
+    healed = trial.fault.heal_ns or trial.fault.t_after_ns
+    ax.axvspan(0, (healed - zero_ns) / 1e9, color=style.ACCENT, alpha=0.09, linewidth=0, zorder=0)
+    ax.axvline(0, color=style.ACCENT, linewidth=1.1)
+
+
+def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial) -> None:
+    nics = sorted(rates["nic"].unique())
+    handles = [Patch(color=style.RAIL_COLORS[i % len(style.RAIL_COLORS)], label=nic) for i, nic in enumerate(nics)]
+    if trial.fault:
+        what = f"{trial.fault.kind} on {trial.fault.host} {trial.fault.nic}"
+        handles.append(Patch(color=style.ACCENT, alpha=0.2, label=what))
+    figure.legend(handles=handles[:10], loc="outside upper left", ncols=min(6, len(handles)))
+
+
+def _span(trial: Trial, rates: pd.DataFrame, zero_ns: int) -> tuple[float, float]:
+    """From the first iteration to the end of the samples, with a little air."""
+    first = _first_ns(trial, rates)
+    last = max([int(rates["end_ns"].max())] + [i.t_ns + i.duration_ns for i in trial.iterations])
+    air = 0.01 * (last - first)
+    return (first - zero_ns - air) / 1e9, (last - zero_ns + air) / 1e9
+
+
+def _first_ns(trial: Trial, rates: pd.DataFrame) -> int:
+    return min((i.t_ns for i in trial.iterations), default=int(rates["start_ns"].min()))

@@ -1,0 +1,63 @@
+"""How long a host's traffic was down after a fault, from its NIC counters. Pure.
+
+The counters are samples of bytes so far (every 10 ms or so); between two samples lies one mean throughput.
+Recovery is the time from the fault to the end of the first interval in which the host sends as fast as it
+does later, on what is left. Its resolution is the sampling interval.
+"""
+
+import numpy as np
+import pandas as pd
+
+from reports.stats import Floats
+
+RECOVERED = 0.8
+"""Share of the later throughput at which traffic counts as back."""
+MIN_SAMPLES = 5
+"""An iteration shorter than this many samples is too short to see its dip."""
+
+
+def throughput(samples: pd.DataFrame, column: str = "tx_bytes") -> pd.DataFrame:
+    """Bits per second between samples: columns host, nic, start_ns, end_ns, bit_s, up."""
+    ordered = samples.sort_values(["host", "nic", "t_ns"], kind="stable")
+    groups = ordered.groupby(["host", "nic"], sort=False)
+    lasted, moved = groups["t_ns"].diff(), groups[column].diff()
+    rates = pd.DataFrame(
+        {
+            "host": ordered["host"],
+            "nic": ordered["nic"],
+            "start_ns": ordered["t_ns"] - lasted,
+            "end_ns": ordered["t_ns"],
+            "bit_s": 8e9 * moved / lasted,
+            "up": ordered["up"],
+        }
+    )
+    # A counter that goes back (a NIC that was made anew) says nothing about that interval.
+    rates = rates[(lasted > 0) & (moved >= 0)]
+    return rates.astype({"start_ns": "int64"}).reset_index(drop=True)
+
+
+def host_total(rates: pd.DataFrame, host: str) -> tuple[Floats, Floats, Floats]:
+    """Starts and ends (ns) of the sampling intervals of `host`, and its NICs' summed bits per second."""
+    own = rates[rates["host"] == host]
+    table = own.pivot_table(index="end_ns", values=["bit_s", "start_ns"], aggfunc={"bit_s": "sum", "start_ns": "min"})
+    ends = table.index.to_numpy(dtype=np.float64)
+    return table["start_ns"].to_numpy(np.float64), ends, table["bit_s"].to_numpy(np.float64)
+
+
+def recovery_ns(rates: pd.DataFrame, host: str, fault_ns: int, hit_end_ns: int, after: tuple[int, int]) -> float | None:
+    """Time from the fault to traffic being back on `host`; None where the counters are too coarse to say.
+
+    `after` spans the iterations after the hit one: their throughput is what traffic must come back to.
+    """
+    starts, ends, total = host_total(rates, host)
+    if ends.size < 2:
+        return None
+    if hit_end_ns - fault_ns < MIN_SAMPLES * float(np.median(np.diff(ends))):
+        return None
+    inside = (starts >= after[0]) & (ends <= after[1])
+    if inside.sum() < MIN_SAMPLES:
+        return None
+    # The upper quartile: between iterations the line is idle, which is no measure of its speed.
+    usual = float(np.percentile(total[inside], 75))
+    back = (starts >= fault_ns) & (ends <= hit_end_ns) & (total >= RECOVERED * usual)
+    return float(ends[back][0] - fault_ns) if back.any() else float(hit_end_ns - fault_ns)

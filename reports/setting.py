@@ -1,0 +1,51 @@
+"""What a run ran on, as far as a report needs it: hosts, NICs and their rate, read from the stored experiment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from r2ccl_core.errors import UnitError
+from r2ccl_core.units import parse_rate
+from reports.trial import Run
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The cluster of a run. None: not known, or not limited."""
+
+    hosts: int | None = None
+    nics: int | None = None
+    rate_bit_s: float | None = None
+
+    @property
+    def limit_gbs(self) -> float | None:
+        """The bus bandwidth at which all NICs of a host send and receive at their full rate, GB/s."""
+        return self.nics * self.rate_bit_s / 8e9 if self.nics and self.rate_bit_s else None
+
+    @property
+    def limit_after_gbs(self) -> float | None:
+        """The same with one NIC lost."""
+        return self.limit_gbs * (self.nics - 1) / self.nics if self.limit_gbs and self.nics else None
+
+
+def setting_of(run: Run) -> Setting:
+    """Reads the run's `cluster` table; what is missing or strange there is not known."""
+    cluster = run.experiment.get("cluster")
+    table: Mapping[str, Any] = cluster if isinstance(cluster, dict) else {}
+    return Setting(_count(table.get("hosts")), _count(table.get("nics")), _rate(table.get("rate")))
+
+
+def experiment_name(run: Run) -> str:
+    """The name in the experiment file."""
+    return str(run.experiment.get("name", "experiment"))
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _rate(value: object) -> float | None:
+    try:
+        return parse_rate(value) if isinstance(value, str) else None
+    except UnitError:
+        return None

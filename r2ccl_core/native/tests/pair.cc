@@ -66,6 +66,12 @@ Params QuickParams(int mode) {
   return params;
 }
 
+Params PatientParams(int mode) {
+  Params params = QuickParams(mode);
+  params.stall_min_ms = 10000;
+  return params;
+}
+
 size_t CountEvents(Net& net, const std::string& kind) {
   auto events = net.environment().log.Snapshot();
   return static_cast<size_t>(

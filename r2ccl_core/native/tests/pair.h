@@ -27,6 +27,9 @@ std::vector<Nic> LoopbackNics(int host, int count);
 // Parameters with timers short enough for tests.
 Params QuickParams(int mode);
 
+// As QuickParams, for tests in which no path may be lost: a starved machine must not look like a dead path.
+Params PatientParams(int mode);
+
 size_t CountEvents(Net& net, const std::string& kind);
 bool AnyEvent(Net& net, const std::string& kind, const std::string& text);
 

@@ -147,9 +147,8 @@ void Relay::Carry(Stream& stream, Direction& direction, int from, int to, bool u
   bool slow = wires_[static_cast<size_t>(stream.path)] == Wire::kSlow;
   size_t allowance = slow ? kTrickleBytes : direction.held.size();
   while (allowance > 0 && !direction.held.empty()) {
-    size_t bytes = std::min({allowance, direction.held.size(), sizeof buffer});
-    std::copy_n(direction.held.begin(), bytes, buffer);
-    ssize_t sent = send(to, buffer, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    size_t bytes = std::min(allowance, direction.held.size());
+    ssize_t sent = send(to, direction.held.data(), bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) stream.broken = true;
     if (sent <= 0) break;
     direction.held.erase(direction.held.begin(), direction.held.begin() + sent);

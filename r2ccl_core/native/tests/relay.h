@@ -10,7 +10,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -52,7 +51,7 @@ class Relay {
 
  private:
   struct Direction {
-    std::deque<char> held;
+    std::vector<char> held;
     uint64_t passed = 0;
     bool ended = false;  // the source sent its last byte
     bool shut = false;   // and the other side was told

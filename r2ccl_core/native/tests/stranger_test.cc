@@ -55,7 +55,7 @@ class Strangers : public testing::Test {
     return Traffic(*pair.send, *pair.recv, options).Run();
   }
 
-  Pair pair{QuickParams(2)};
+  Pair pair{PatientParams(2)};
   Handle handle;
   uint64_t transfers = 0;
 };

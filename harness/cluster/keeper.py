@@ -89,9 +89,6 @@ def start(host: dict[str, Any]) -> tuple[int, str]:
 
 def main() -> None:
     """Starts, waits for the end of standard input, stops."""
-    os.setsid()
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
     pids, error = {}, ""
     for host in json.loads(sys.stdin.buffer.readline()):
         pids[host["host"]], error = start(host)

@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from harness.cluster import namespaces, netlink, processes, rights, sshd, state
+from harness.cluster import netlink, processes, rights, sshd, state
 from harness.cluster.base import ClusterSpec
+from harness.cluster.clean import remove
 from harness.cluster.layout import SUBNETS, Layout, lay_out
 from harness.errors import ClusterError, HostError
 from harness.hosts.base import Host
@@ -71,7 +72,8 @@ class LocalCluster:
         if self._keeper is not None:
             self._keeper.stop()
             self._keeper = None
-        remove(layout.tag)
+        with state.lock():
+            remove(layout.tag)
         self.layout = None
 
     def describe(self) -> dict[str, Any]:
@@ -133,20 +135,6 @@ class LocalCluster:
             lines = (state.directory(self.tag) / f"{host}.log").read_text().strip().splitlines()
             return f"sshd: {lines[-1]}" if lines else ""
         return ""
-
-
-def remove(tag: str) -> None:
-    """Removes all that carries this tag: processes, uplink, namespaces, files. Harmless twice."""
-    spaces = [name for name in namespaces.names() if name.startswith(f"r2ccl-{tag}-")]
-    inodes = set()
-    for name in spaces:
-        with suppress(OSError):
-            inodes.add(namespaces.path_of(name).stat().st_ino)
-    processes.kill(processes.in_namespaces("net", inodes))
-    netlink.remove_uplink(f"r2m{tag}")
-    for name in spaces:
-        namespaces.remove(name)
-    state.forget(tag)
 
 
 def _free_subnet() -> str:

@@ -8,9 +8,9 @@ A cluster whose owner (a process, by number and start time) is gone is a left-ov
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -45,28 +45,54 @@ class Record:
 
 
 def root() -> Path:
-    """This user's directory of clusters; made on demand. Raises `ClusterError` if it is another's."""
+    """This user's directory of clusters, there while there is a cluster."""
     # tempfile.gettempdir() would follow TMPDIR, and a later `clean` without it would not find the clusters.
-    path = Path("/tmp") / f"r2ccl-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    status = path.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise ClusterError(f"{path} is not a directory of yours alone (mode 0700); remove it")
-    return path
+    return Path("/tmp") / f"r2ccl-{os.getuid()}"
 
 
 @contextmanager
 def lock() -> Iterator[None]:
-    """One process of this user at a time. The lock is the directory itself, which may go while we wait."""
+    """One process of this user at a time; makes the directory if need be, and takes it away when empty.
+
+    The lock is on the directory itself, which may go while we wait for it.
+    """
     while True:
-        fd = os.open(root(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open_root()
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            if os.fstat(fd).st_ino == root().stat().st_ino:
-                yield
+            if _is_root(fd):
+                try:
+                    yield
+                finally:
+                    with suppress(OSError):
+                        root().rmdir()
                 return
         finally:
             os.close(fd)
+
+
+def _open_root() -> int:
+    """Raises `ClusterError` if the directory is another's, or open to others."""
+    path = root()
+    path.mkdir(mode=0o700, exist_ok=True)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return _open_root()  # another process's last cluster went in between
+    except OSError as e:
+        raise ClusterError(f"{path}: {e.strerror}; it must be a directory of yours alone: remove it") from None
+    status = os.fstat(fd)
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        os.close(fd)
+        raise ClusterError(f"{path} is not a directory of yours alone (mode 0700); remove it")
+    return fd
+
+
+def _is_root(fd: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), root().stat())
+    except FileNotFoundError:
+        return False
 
 
 def new_tag() -> str:
@@ -103,11 +129,10 @@ def read(tag: str) -> Record | None:
 
 def tags() -> list[str]:
     """All clusters of this user that have left a directory, living or not."""
-    return sorted(path.name for path in root().iterdir() if path.is_dir())
+    names = [path.name for path in root().iterdir()] if root().is_dir() else []
+    return sorted(name for name in names if re.fullmatch("[0-9a-f]{8}", name))
 
 
 def forget(tag: str) -> None:
-    """Removes the cluster's directory, and the user's with the last one; harmless twice."""
+    """Removes the cluster's directory; harmless twice."""
     shutil.rmtree(directory(tag), ignore_errors=True)
-    with suppress(OSError):
-        root().rmdir()

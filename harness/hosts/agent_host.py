@@ -72,9 +72,7 @@ class AgentHost:
         told = self.session().call("sample_stop")
         return unpack_samples(told["nics"], told["rows"])
 
-    def prepare(
-        self, arm_id: str, inject_argvs: Sequence[Argv], heal_argvs: Sequence[Argv], ttl_s: float
-    ) -> None:
+    def prepare(self, arm_id: str, inject_argvs: Sequence[Argv], heal_argvs: Sequence[Argv], ttl_s: float) -> None:
         """Arms a detached healer that heals after `ttl_s`, and gets `fire` ready."""
         inject, heal = [list(a) for a in inject_argvs], [list(a) for a in heal_argvs]
         self.session().call("prepare", arm=arm_id, inject=inject, heal=heal, ttl_s=ttl_s)

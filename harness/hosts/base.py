@@ -114,9 +114,7 @@ class Host(Protocol):
         """Ends the sampling; all samples since it began, by time. Empty if none was running."""
         ...
 
-    def prepare(
-        self, arm_id: str, inject_argvs: Sequence[Argv], heal_argvs: Sequence[Argv], ttl_s: float
-    ) -> None:
+    def prepare(self, arm_id: str, inject_argvs: Sequence[Argv], heal_argvs: Sequence[Argv], ttl_s: float) -> None:
         """Arms a detached healer that runs `heal_argvs` `ttl_s` seconds from now, and gets `fire` ready.
 
         The healer is a process of its own session: it outlives the agent, the SSH session and the harness.

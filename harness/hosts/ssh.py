@@ -5,6 +5,7 @@ is installed on the host, which needs an SSH server, a POSIX shell and Python 3.
 """
 
 import contextlib
+import logging
 import shlex
 import socket
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from harness.errors import UnreachableError
 from harness.hosts.agent_host import AgentHost
 from harness.hosts.base import Nic
 from harness.hosts.session import Channel, bootstrap
+
+# Its warnings would appear on stderr beside the error that says the same in our words.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 CONNECT_TIMEOUT_S = 10
 KEEPALIVE_S = 5
@@ -95,7 +99,8 @@ def open_connection(name: str, login: SshLogin) -> Connection:
         login.address,
         user=login.user,
         port=login.port,
-        config=Config(lazy=True) if login.key_file else Config(),
+        # Where the log-in is complete, the user's own ~/.ssh/config must not add to it.
+        config=Config(overrides={"load_ssh_configs": login.key_file is None}),
         connect_timeout=CONNECT_TIMEOUT_S,
         connect_kwargs=_connect_kwargs(login),
     )

@@ -13,7 +13,7 @@ from rich.progress import (
 )
 
 from harness.sweep.plan import Trial
-from harness.sweep.summary import bandwidth_gbs
+from harness.sweep.summary import bandwidth_gbs, shown_status
 from r2ccl_core.units import format_size
 from reports import trial as stored
 from reports.trial import Phase
@@ -110,10 +110,9 @@ class ConsoleProgress:
 
 def trial_line(record: stored.Trial, seconds: float) -> str:
     """One attempt in one line."""
-    surprising = not record.expected and record.status != "inconclusive"
     what = f"{record.system:<12} {format_size(record.size_bytes):>7} r{record.repeat}"
     phases: tuple[Phase, ...] = ("before", "hit", "after")
     shown = {phase: bandwidth_gbs([record], phase) for phase in phases}
     bandwidths = "  ".join(f"{phase} {v:.3f}" for phase, v in shown.items() if v is not None)
     told = "  ".join(filter(None, (f"{bandwidths} GB/s" if bandwidths else "", record.reason)))
-    return f"{what}  {record.status + '!' * surprising:<12} {told}  [{seconds:.1f} s]"
+    return f"{what}  {shown_status(record):<12} {told}  [{seconds:.1f} s]"

@@ -61,8 +61,14 @@ def bandwidth_gbs(records: Sequence[stored.Trial], phase: Phase) -> float | None
     return _median([_median([i.busbw_gbs for i in _in(r, phase)]) for r in records])
 
 
+def shown_status(record: stored.Trial) -> str:
+    """Its status for people; what nobody expected ends in an exclamation mark."""
+    surprising = not record.expected and record.status != "inconclusive"
+    return record.status + "!" * surprising
+
+
 def _line(size_bytes: int, system: str, records: Sequence[stored.Trial]) -> Line:
-    statuses = [f"{r.status}{'' if r.expected else '!'}" for r in records]
+    statuses = [shown_status(r) for r in records]
     counted = ", ".join(f"{statuses.count(s)} {s}" for s in sorted(set(statuses)))
     return Line(
         size_bytes,

@@ -7,6 +7,7 @@
     publish   rows and report from all finished trials, after an interrupt too
 """
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from harness.sweep.summary import exit_code, last_attempts, next_attempt
 from harness.sweep.trial import run_trial
 from reports import trial as stored
 from reports.trial import Run
+
+SWITCH_S = 0.0005
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,8 @@ def _run_pending(
         return
     progress.note(f"bringing up {experiment.cluster.hosts} hosts with {experiment.cluster.nics} NICs each")
     with make_cluster() as cluster:
+        # The thread that fires a fault must not wait 5 ms, Python's default, for one that reads a rank's lines.
+        sys.setswitchinterval(SWITCH_S)
         try:
             folder.add_provenance({"cluster": cluster.describe()})
             bench = Bench(experiment, cluster.hosts, BACKENDS[experiment.workload.backend])

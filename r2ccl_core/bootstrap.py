@@ -53,6 +53,8 @@ class Bootstrap:
         self._results: dict[int, list[bytes]] = {}
         self._left: set[int] = set()
         self._verdict: str | None = None
+        self._deciding = threading.RLock()  # taken before the former
+        self._decided: str | None = None
         self._closed = False
         self._star: Star | None = None
         if size > 1:
@@ -199,13 +201,16 @@ class Bootstrap:
 
     def _decide(self, reason: str) -> str:
         """Makes `reason` the verdict unless there is one, and tells whom it concerns."""
-        with self._changed:
-            if self._verdict is not None or self._closed:
-                return self._verdict or reason
-            self._verdict = reason
-            self._changed.notify_all()
-        if self.rank == 0 and self._star is not None:
-            self._star.send_all(_FAILED, 0, reason.encode())
+        with self._deciding:
+            if self._decided is not None or self._closed:
+                return self._decided or reason
+            self._decided = reason
+            # The others are told before this rank's own thread can hear it, raise, and leave.
+            if self.rank == 0 and self._star is not None:
+                self._star.send_all(_FAILED, 0, reason.encode())
+            with self._changed:
+                self._verdict = reason
+                self._changed.notify_all()
         self._on_abort(reason)
         return reason
 

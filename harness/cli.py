@@ -94,3 +94,45 @@ def report(
 
     print(publish(run))
     return ExitCode.OK
+
+
+@app.command()
+@reported
+def clean(
+    everything: Annotated[bool, typer.Option("--all", help="The clusters that are in use, too.")] = False,
+) -> int:
+    """Remove what crashed sweeps left behind, and nothing else."""
+    from harness.cluster_command import remove
+
+    return remove(everything)
+
+
+cluster_app = typer.Typer(
+    help="A cluster without a sweep: bring it up to look around, see what is up.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(cluster_app, name="cluster")
+
+
+@cluster_app.command("up")
+@reported
+def cluster_up(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment whose cluster to make.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key.")
+    ] = None,
+) -> int:
+    """Bring up the cluster of an experiment and keep it until Ctrl-C."""
+    from harness.cluster_command import up
+
+    return up(file, settings or [])
+
+
+@cluster_app.command("show")
+@reported
+def cluster_show() -> int:
+    """List the clusters that are up. `harness clean --all` takes them down."""
+    from harness.cluster_command import show
+
+    return show()

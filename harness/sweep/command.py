@@ -8,9 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.cluster import rights
-from harness.cluster.base import Cluster, ClusterSpec
-from harness.cluster.local import LocalCluster
-from harness.cluster.noop import NoopCluster
+from harness.cluster.factory import make_cluster
 from harness.errors import ExitCode
 from harness.experiment_file import load
 from harness.publish import publish
@@ -48,20 +46,13 @@ def sweep_command(
         status = run_sweep(
             request,
             folder,
-            lambda: _cluster(experiment.cluster.spec()),
+            lambda: make_cluster(experiment.cluster.spec()),
             publish,
             ConsoleProgress(console),
         )
     _print_table(console, folder)
     _say(console, f"report: {folder.path / 'report.html'}")
     return status
-
-
-def _cluster(spec: ClusterSpec) -> Cluster:
-    """The cluster that `spec` asks for, still down."""
-    if spec.kind == "noop":
-        return NoopCluster(spec)
-    return LocalCluster(spec)
 
 
 def _print_table(console: Console, folder: RunFolder) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cluster.noop import NoopCluster
 
 from harness.cluster.base import Cluster
+from harness.cluster.noop import NoopCluster
 from harness.errors import ExitCode, SweepError
 from harness.experiment_file import read
 from harness.sweep.plan import Trial, parse_only, plan, select

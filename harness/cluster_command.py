@@ -1,0 +1,52 @@
+"""A cluster by itself, without a sweep: to look around in, and to see and remove what stands."""
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.cluster import rights, state
+from harness.cluster.clean import clean, living
+from harness.cluster.factory import make_cluster
+from harness.errors import ExitCode
+from harness.experiment_file import load
+from harness.hosts.base import Host
+from harness.sweep.interrupt import stoppable
+
+
+def up(file: Path, settings: Sequence[str]) -> ExitCode:
+    """Brings up the cluster of an experiment and keeps it until Ctrl-C or SIGTERM."""
+    spec = load(file, settings).cluster.spec()
+    if spec.kind == "local":
+        rights.acquire()
+    try:
+        with stoppable(), make_cluster(spec) as cluster:
+            for host in cluster.hosts:
+                print(host_line(host), flush=True)
+            print("up; Ctrl-C takes it down", flush=True)
+            while True:
+                signal.pause()
+    except KeyboardInterrupt:
+        return ExitCode.OK
+
+
+def host_line(host: Host) -> str:
+    """One host for people: its name, management address, and NICs."""
+    nics = ", ".join(f"{nic.name} {nic.address}" for nic in host.nics)
+    return f"{host.name}  {host.address}  {nics or 'no NICs'}"
+
+
+def show() -> ExitCode:
+    """Prints this user's clusters that are in use."""
+    records = [record for record in map(state.read, living()) if record is not None]
+    for record in records:
+        print(f"{record.tag}  {record.name}  since {record.created}  process {record.owner.pid}")
+    if not records:
+        print("no cluster is up")
+    return ExitCode.OK
+
+
+def remove(everything: bool) -> ExitCode:
+    """Removes what crashes left behind, with `everything` this user's living clusters too."""
+    removed = clean(all=everything)
+    print("\n".join(f"removed {what}" for what in removed) or "nothing to remove")
+    return ExitCode.OK

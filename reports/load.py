@@ -79,7 +79,8 @@ def frame(folders: Sequence[Path]) -> "pd.DataFrame":
     from reports import rows
 
     tables = [rows.rows_table(r.name, r.run, r.trials) for r in load_folders(folders)]
-    return pa.concat_tables(tables).to_pandas()
+    together: pd.DataFrame = pa.concat_tables(tables).to_pandas()
+    return together
 
 
 def write_rows(folder: Path) -> tuple[Path, Path]:
@@ -104,11 +105,12 @@ def counters(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
     where = _within(loaded.folder, str(path))
     names = ["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"]
     try:
-        return pq.ParquetFile(path).read(names).to_pandas()
+        samples: pd.DataFrame = pq.ParquetFile(path).read(names).to_pandas()
     except FileNotFoundError:
         return f"{where}: no such file; the trial has no counters"
     except (OSError, pa.ArrowException, KeyError):
         return f"{where}: broken or cut short; the trial is reported without its counters"
+    return samples
 
 
 def _trial(path: Path) -> Trial:

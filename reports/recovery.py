@@ -39,7 +39,7 @@ def throughput(samples: pd.DataFrame, column: str = "tx_bytes") -> pd.DataFrame:
 def host_total(rates: pd.DataFrame, host: str) -> tuple[Floats, Floats, Floats]:
     """Starts and ends (ns) of the sampling intervals of `host`, and its NICs' summed bits per second."""
     own = rates[rates["host"] == host]
-    table = own.pivot_table(index="end_ns", values=["bit_s", "start_ns"], aggfunc={"bit_s": "sum", "start_ns": "min"})
+    table = own.groupby("end_ns").agg({"bit_s": "sum", "start_ns": "min"})
     ends = table.index.to_numpy(dtype=np.float64)
     return table["start_ns"].to_numpy(np.float64), ends, table["bit_s"].to_numpy(np.float64)
 

@@ -5,7 +5,7 @@ nccl-tests). A trial without any iteration still has one row, its iteration colu
 a row with a status, not a hole. The documentation of each column travels in the Parquet file itself.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,9 +58,7 @@ TRIAL_COLUMNS: dict[str, Column] = {
     "place": Column(_TEXT, "out of place or in place", lambda t: t.place),
     "scenario": Column(_TEXT, "label of the fault scenario; healthy without a fault", lambda t: t.scenario),
     "repeat": Column(_INT, "number of the repeat, from 0", lambda t: t.repeat),
-    "attempt": Column(
-        _INT, "number of the attempt, from 1; above 1 the ones before were inconclusive", lambda t: t.attempt
-    ),  # noqa: E501
+    "attempt": Column(_INT, "from 1; above 1 the attempts before were inconclusive", lambda t: t.attempt),
     "status": Column(_TEXT, "ok, wrong, failed or inconclusive", lambda t: t.status),
     "expected": Column(_BOOL, "the status is what the experiment expects of this system", lambda t: t.expected),
     "reason": Column(_TEXT, "why, in one line", lambda t: t.reason),
@@ -115,7 +113,7 @@ def rows_table(name: str, run: Run, trials: Iterable[Trial]) -> pa.Table:
 
 def arrow_schema() -> pa.Schema:
     """The table's Arrow schema: every field carries its meaning, the whole its version."""
-    columns = {key: (c.type, c.meaning) for key, c in (*TRIAL_COLUMNS.items(), *ITERATION_COLUMNS.items())}
+    columns = {key: (c.type, c.meaning) for key, c in _columns()}
     fields = [
         pa.field(key, kind, metadata={"meaning": meaning}) for key, (kind, meaning) in (RUN_COLUMNS | columns).items()
     ]
@@ -146,7 +144,12 @@ def read(path: Path) -> pa.Table:
 
 
 def _types() -> dict[str, pa.DataType]:
-    return {key: c.type for key, c in (*TRIAL_COLUMNS.items(), *ITERATION_COLUMNS.items())}
+    return {key: c.type for key, c in _columns()}
+
+
+def _columns() -> Iterator[tuple[str, Column | IterationColumn]]:
+    yield from TRIAL_COLUMNS.items()
+    yield from ITERATION_COLUMNS.items()
 
 
 def _text(value: object) -> str | None:

@@ -3,7 +3,7 @@
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from reports.figures import style
 
@@ -32,12 +32,14 @@ def draw(frame: pd.DataFrame) -> Figure:
                 whis=0, medianprops={"color": "#111111", "linewidth": 1.6},
             )  # fmt: skip
             ax.set_xscale("log")
+            ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.grid(axis="x", color="#E4E4E4")
         ax.grid(axis="y", visible=False)
         ax.set_xlabel("time after the fault (ms, logarithmic)")
         ax.set_ylabel("")
-        style.legend(figure, systems)
+        style.legend(figure, systems, systems)
     return figure
 
 

@@ -25,7 +25,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             if phase != "before":
                 _stopped(ax, frame, f"{phase}_gbs")
         axes[0].set_ylim(bottom=0, top=_top(frame))
-        style.legend(figure, systems)
+        style.legend(figure, systems, systems)
     return figure
 
 
@@ -43,7 +43,7 @@ def _limit(ax: Axes, frame: pd.DataFrame, phase: str) -> None:
     for value in sorted(frame[column].dropna().unique()) if column else ():
         ax.axhline(value, color=style.LINE, linestyle=(0, (5, 3)), linewidth=1)
         ax.annotate(
-            f"NICs' limit {value:.3g}", (1, value), xycoords=("axes fraction", "data"), xytext=(0, 2),
+            f"NICs' limit {value:.3g} GB/s", (1, value), xycoords=("axes fraction", "data"), xytext=(0, 2),
             textcoords="offset points", ha="right", va="bottom", fontsize=7.5, color=style.LINE,
         )  # fmt: skip
 

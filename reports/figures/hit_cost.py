@@ -26,7 +26,9 @@ def draw(frame: pd.DataFrame) -> Figure:
                     f"target: at most {TARGET_MS:g} ms", (0, TARGET_MS), xycoords=("axes fraction", "data"),
                     xytext=(2, 2), textcoords="offset points", fontsize=7.5, color=style.LINE,
                 )  # fmt: skip
-        style.legend(figure, [s for s in systems if frame.loc[frame["system"] == s, "hit_cost_ms"].notna().any()])
+                low, high = ax.get_ylim()
+                ax.set_ylim(low, max(high, TARGET_MS + 0.1 * (high - low)))
+        style.legend(figure, systems, style.with_values(frame, "hit_cost_ms"))
     return figure
 
 

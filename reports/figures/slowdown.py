@@ -24,7 +24,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             _line(ax, text, value)
         highest = max([1.0, *shown["slowdown"], *(value for _, value in lines)])
         ax.set_ylim(0.95, 1 + (highest - 1) * 1.12 + 0.05)
-        style.legend(figure, [s for s in systems if (shown["system"] == s).any()] or systems)
+        style.legend(figure, systems, style.with_values(frame, "slowdown"))
     return figure
 
 

@@ -55,13 +55,21 @@ _RC: dict[str, Any] = {
 def applied() -> Iterator[None]:
     """The style, for the time of drawing or saving; nothing of it leaks to the caller's own figures."""
     with mpl.rc_context(), sns.axes_style("ticks", _RC):
-        mpl.rcParams.update(_RC)
+        mpl.rcParams.update(_RC)  # type: ignore[arg-type]
         yield
 
 
 def sheet(width_in: float, height_in: float) -> Figure:
     """An empty figure that no global state knows about."""
     return Figure(figsize=(width_in, height_in), layout="constrained")
+
+
+def fixed_sheet(width_in: float, height_in: float, margins_in: tuple[float, float, float, float]) -> Figure:
+    """As `sheet` with fixed margins (left, bottom, right, top): quick, for figures that a report has many of."""
+    figure = Figure(figsize=(width_in, height_in))
+    left, bottom, right, top = margins_in
+    figure.subplots_adjust(left / width_in, bottom / height_in, 1 - right / width_in, 1 - top / height_in, hspace=0.16)
+    return figure
 
 
 def looks(systems: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -91,17 +99,24 @@ def position(index: int, count: int, width: float = 0.5) -> float:
     return 0.0 if count < 2 else width * (index / (count - 1) - 0.5)
 
 
-def system_handles(systems: Sequence[str]) -> list[Line2D]:
-    """The legend's entries."""
+def system_handles(systems: Sequence[str], shown: Sequence[str]) -> list[Line2D]:
+    """The legend's entries for those of `systems` that are `shown`."""
     return [
         Line2D([], [], color=color, marker=marker, markersize=6, linestyle="-", linewidth=1.4, label=system)
         for system, (color, marker) in looks(systems).items()
+        if system in shown
     ]
 
 
-def legend(figure: Figure, systems: Sequence[str]) -> None:
-    """The systems, in one row above all panels."""
-    figure.legend(handles=system_handles(systems), loc="outside upper left", ncols=min(4, len(systems)))
+def legend(figure: Figure, systems: Sequence[str], shown: Sequence[str]) -> None:
+    """The systems that are `shown`, in rows above all panels."""
+    handles = system_handles(systems, shown)
+    figure.legend(handles=handles, loc="outside upper left", ncols=max(1, min(4, len(handles))))
+
+
+def with_values(frame: pd.DataFrame, column: str) -> list[str]:
+    """The systems of which any trial has `column`."""
+    return systems_of(frame[frame[column].notna()])
 
 
 def repeats_text(frame: pd.DataFrame) -> str:

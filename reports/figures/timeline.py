@@ -19,7 +19,7 @@ from reports.stats import Floats
 from reports.trial import Trial
 
 GRID_S = 0.01
-MAX_BINS = 1500
+MAX_BINS = 450
 MAX_HOSTS = 8
 EVENT_MARKS = {
     "path_down": ("v", "path lost"),
@@ -35,9 +35,9 @@ def draw(trial: Trial, rates: pd.DataFrame, events: Sequence[dict[str, Any]], se
     zero_ns = trial.fault.t_before_ns if trial.fault else _first_ns(trial, rates)
     hosts = shown_hosts(trial, rates)
     with style.applied():
-        figure = style.sheet(7.4, 1.0 + 1.15 * len(hosts))
+        figure = style.fixed_sheet(7.4, 1.65 + 0.95 * len(hosts), (0.95, 0.5, 0.15, 0.4))
         axes = figure.subplots(
-            len(hosts) + 1, 1, sharex=True, squeeze=False, height_ratios=[0.55] + [1.0] * len(hosts)
+            len(hosts) + 1, 1, sharex=True, squeeze=False, height_ratios=[0.65] + [1.0] * len(hosts)
         )[:, 0]
         _iterations(axes[0], trial, zero_ns)
         _events(axes[0], events, zero_ns)
@@ -47,7 +47,9 @@ def draw(trial: Trial, rates: pd.DataFrame, events: Sequence[dict[str, Any]], se
             _fault(ax, trial, zero_ns)
         axes[-1].set_xlabel("time since the fault (s)" if trial.fault else "time (s)")
         axes[-1].set_xlim(*_span(trial, rates, zero_ns))
-        _legend(figure, rates, trial)
+        _legend(figure, rates, trial, axes[0])
+        figure.supylabel("sent (Mbit/s)", fontsize=9, x=0.015)
+        figure.align_ylabels(axes[1:])
     return figure
 
 
@@ -94,7 +96,10 @@ def _host(ax: Axes, rates: pd.DataFrame, host: str, zero_ns: int, setting: Setti
         limit = setting.rate_bit_s * setting.nics / 1e6
         ax.axhline(limit, color=style.LINE, linestyle=(0, (5, 3)), linewidth=0.9)
         ax.set_ylim(0, limit * 1.15)
-    ax.set_ylabel(f"{host}\nsent (Mbit/s)")
+        ax.set_yticks(
+            [0, limit / 2, limit] if setting.nics > 4 else [i * limit / setting.nics for i in range(setting.nics + 1)]
+        )
+    ax.set_ylabel(host, fontweight="bold")
 
 
 def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
@@ -106,16 +111,20 @@ def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
             color = "#DDDDDD"
         ax.broken_barh([(start, length)], (0, 1), facecolors=color, linewidth=0)
         if item.phase == "hit":
+            # Above the bar: of small messages the bar is narrower than its text.
             ax.annotate(
-                f"hit: {item.duration_ns / 1e6:.0f} ms", (start + length / 2, 0.5), ha="center", va="center",
-                fontsize=7.5, color="white", clip_on=True,
+                f"hit: {item.duration_ns / 1e6:.0f} ms", (start, 1.08), xytext=(3, 0), textcoords="offset points",
+                va="bottom", fontsize=7.5, color=style.ACCENT,
             )  # fmt: skip
     if trial.error and trial.error.t_ns:
         at = (trial.error.t_ns - zero_ns) / 1e9
         ax.plot(at, 0.5, "X", color=style.ACCENT, markersize=8, markeredgecolor="white", clip_on=False, zorder=5)
-        ax.annotate("stopped", (at, 0.5), xytext=(7, -3), textcoords="offset points", fontsize=8, color=style.ACCENT)
-    ax.set_ylim(0, 2.3)
-    ax.set_yticks([0.5, 1.7], ["iterations", "core"])
+        ax.annotate(
+            "stopped", (at, 1.08), xytext=(0, 0), textcoords="offset points", ha="right", va="bottom",
+            fontsize=7.5, color=style.ACCENT,
+        )  # fmt: skip
+    ax.set_ylim(0, 3.1)
+    ax.set_yticks([0.5, 2.6], ["iterations", "core"])
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)
@@ -126,11 +135,9 @@ def _events(ax: Axes, events: Sequence[dict[str, Any]], zero_ns: int) -> None:
         times = [(int(e["t_ns"]) - zero_ns) / 1e9 for e in events if e.get("kind") == kind]
         if times:
             ax.plot(
-                times, [1.7] * len(times), marker, color="#111111", markersize=4.5, linestyle="none", label=name,
+                times, [2.6] * len(times), marker, color="#111111", markersize=4.5, linestyle="none", label=name,
                 markeredgecolor="white", markeredgewidth=0.4,
             )  # fmt: skip
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.6), fontsize=7.5, handletextpad=0.2)
 
 
 def _fault(ax: Axes, trial: Trial, zero_ns: int) -> None:
@@ -141,13 +148,16 @@ def _fault(ax: Axes, trial: Trial, zero_ns: int) -> None:
     ax.axvline(0, color=style.ACCENT, linewidth=1.1)
 
 
-def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial) -> None:
+def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes) -> None:
     nics = sorted(rates["nic"].unique())
-    handles = [Patch(color=style.RAIL_COLORS[i % len(style.RAIL_COLORS)], label=nic) for i, nic in enumerate(nics)]
+    handles: list[Any] = [
+        Patch(color=style.RAIL_COLORS[i % len(style.RAIL_COLORS)], label=nic) for i, nic in enumerate(nics)
+    ]
     if trial.fault:
         what = f"{trial.fault.kind} on {trial.fault.host} {trial.fault.nic}"
         handles.append(Patch(color=style.ACCENT, alpha=0.2, label=what))
-    figure.legend(handles=handles[:10], loc="outside upper left", ncols=min(6, len(handles)))
+    handles = handles[:12] + strip.get_legend_handles_labels()[0]
+    figure.legend(handles=handles, loc="upper left", ncols=min(7, len(handles)), handlelength=1.2, columnspacing=1.2)
 
 
 def _span(trial: Trial, rates: pd.DataFrame, zero_ns: int) -> tuple[float, float]:

@@ -146,9 +146,7 @@ def write_trial(folder: Path, trial: dict[str, Any], samples: dict[str, list[Any
     return place
 
 
-_STOPPED = (
-    "NIC eth1 (10.101.0.1 to 10.101.0.2) was lost: stalled; R2CC_MODE=0 stops at the first failure"
-)
+_STOPPED = "NIC eth1 (10.101.0.1 to 10.101.0.2) was lost: stalled; R2CC_MODE=0 stops at the first failure"
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:

@@ -1,0 +1,106 @@
+"""Run folders that are broken in every way that one is likely to meet: one clear line each."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from synthetic_run import make_run
+
+from reports.errors import ReportError
+from reports.load import all_problems, counters, load_folder, load_folders
+
+BALANCE = "balance-1MiB-nic_down-r0"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_run(tmp_path, repeats=1, sizes={1 << 20: 4})
+
+
+def edit(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def cut_trial(folder: Path) -> None:
+    path = folder / "trials" / BALANCE / "trial.json"
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def newer_trial(folder: Path) -> None:
+    edit(folder / "trials" / BALANCE / "trial.json", schema=2)
+
+
+def copied_trial(folder: Path) -> None:
+    shutil.copytree(folder / "trials" / BALANCE, folder / "trials" / "copy")
+
+
+BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
+    "cut": (cut_trial, "broken or cut short"),
+    "newer": (newer_trial, "newer than this program's"),
+    "copied": (copied_trial, "not the name of its folder"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_trial_costs_one_line_and_nothing_else(folder: Path, case: str) -> None:
+    whole = len(load_folder(folder).trials)
+    harm, expected = BROKEN[case]
+    harm(folder)
+    loaded = load_folder(folder)
+    (line,) = all_problems([loaded])
+    assert expected in line
+    assert "\n" not in line
+    assert str(folder.parent) not in line
+    assert len(loaded.trials) == whole - (case != "copied")
+
+
+def test_trials_come_in_the_order_in_which_they_ran(folder: Path) -> None:
+    starts = [min(i.t_ns for i in t.iterations) for t in load_folder(folder).trials]
+    assert starts == sorted(starts)
+
+
+def test_the_last_attempt_counts(folder: Path) -> None:
+    first = folder / "trials" / BALANCE
+    second = folder / "trials" / f"{BALANCE}-a2"
+    shutil.copytree(first, second)
+    edit(first / "trial.json", status="inconclusive", expected=False)
+    edit(second / "trial.json", trial_id=second.name, attempt=2)
+    loaded = load_folder(folder)
+    assert len(loaded.trials) == len(loaded.final_trials) + 1
+    assert second.name in [t.trial_id for t in loaded.final_trials]
+    assert first.name not in [t.trial_id for t in loaded.final_trials]
+
+
+def test_no_report_without_a_run_or_without_trials(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="give the folder of a run"):
+        load_folder(tmp_path / "nowhere")
+    with pytest.raises(ReportError, match="no run folder was given"):
+        load_folders([])
+    shutil.rmtree(folder / "trials")
+    with pytest.raises(ReportError, match="no trial has finished"):
+        load_folder(folder)
+    edit(folder / "run.json", schema=99)
+    with pytest.raises(ReportError, match="newer"):
+        load_folder(folder)
+
+
+def test_when_no_trial_can_be_read_the_first_reason_is_told(folder: Path) -> None:
+    for path in folder.glob("trials/*/trial.json"):
+        path.write_text("")
+    with pytest.raises(ReportError, match=r"none of its 3 trials can be read; the first: .*broken"):
+        load_folder(folder)
+
+
+def test_counters_are_there_or_a_line_says_why(folder: Path) -> None:
+    loaded = load_folder(folder)
+    trial = next(t for t in loaded.trials if t.trial_id == BALANCE)
+    samples = counters(loaded, trial)
+    assert not isinstance(samples, str)
+    assert set(samples["host"]) == {"host0", "host1", "host2"}
+    path = loaded.trial_folder(trial) / "nics.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "broken or cut short" in str(counters(loaded, trial))
+    path.unlink()
+    assert "no such file" in str(counters(loaded, trial))

@@ -1,0 +1,48 @@
+"""Throughput and recovery from counters made by hand: 100 Mbit/s, a gap after the fault, then 50 Mbit/s."""
+
+import pandas as pd
+import pytest
+
+from reports.recovery import host_total, recovery_ns, throughput
+
+MS = 1_000_000
+FAULT = 200 * MS
+BACK = 240 * MS
+
+
+def counters() -> pd.DataFrame:
+    """One host, two NICs at 50 Mbit/s each, sampled every 10 ms over 600 ms; eth1 dies, eth0 pauses 40 ms."""
+    rows = []
+    for nic in ("eth0", "eth1"):
+        sent = 0
+        for t_ns in range(0, 610 * MS, 10 * MS):
+            rows.append((t_ns, "host0", nic, 0, sent, True))
+            idle = FAULT <= t_ns < BACK or (nic == "eth1" and t_ns >= FAULT)
+            sent += 0 if idle else 62_500
+    return pd.DataFrame(rows, columns=["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"])
+
+
+def test_throughput_is_bytes_over_time() -> None:
+    rates = throughput(counters())
+    assert set(rates[rates["end_ns"] <= FAULT]["bit_s"]) == {50e6}
+    assert set(rates[(rates["nic"] == "eth1") & (rates["start_ns"] >= FAULT)]["bit_s"]) == {0.0}
+    _, _, total = host_total(rates, "host0")
+    assert (total[0], total[-1]) == (100e6, 50e6)
+
+
+def test_a_counter_that_goes_back_says_nothing() -> None:
+    samples = counters()
+    samples.loc[30:, "tx_bytes"] -= 500_000
+    assert (throughput(samples)["bit_s"] >= 0).all()
+
+
+def test_recovery_lasts_until_traffic_is_back() -> None:
+    took = recovery_ns(throughput(counters()), "host0", FAULT, 400 * MS, (400 * MS, 600 * MS))
+    assert took == pytest.approx(BACK + 10 * MS - FAULT)
+
+
+def test_counters_too_coarse_to_say_say_nothing() -> None:
+    rates = throughput(counters())
+    assert recovery_ns(rates, "host0", FAULT, FAULT + 20 * MS, (400 * MS, 600 * MS)) is None
+    assert recovery_ns(rates, "host0", FAULT, 400 * MS, (400 * MS, 420 * MS)) is None
+    assert recovery_ns(rates, "nobody", FAULT, 400 * MS, (400 * MS, 600 * MS)) is None

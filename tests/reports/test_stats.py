@@ -1,0 +1,77 @@
+"""Statistics on numbers small enough to check by hand."""
+
+import math
+from collections.abc import Hashable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports import stats
+
+VALUES = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=12)
+
+
+def test_missing_values_are_left_out() -> None:
+    assert stats.known([1.0, None, math.nan, math.inf, 2.0]).tolist() == [1.0, 2.0]
+    assert stats.median([3.0, None, 1.0]) == 2.0
+    assert math.isnan(stats.median([]))
+    assert stats.percentile([0.0, 10.0], 25) == 2.5
+    assert math.isnan(stats.percentile([None], 50))
+
+
+def test_one_value_has_no_interval_and_few_have_their_range() -> None:
+    assert all(math.isnan(x) for x in stats.interval([4.0]))
+    assert stats.interval([4.0, 1.0, 2.0]) == (1.0, 4.0)
+    assert stats.estimate([4.0, 1.0, 2.0]) == (2.0, 1.0, 4.0, 3)
+
+
+@given(VALUES)
+def test_an_interval_is_seeded_and_holds_the_median(values: list[float]) -> None:
+    found = stats.estimate(values)
+    assert found.n == len(values)
+    if found.n > 1:
+        assert stats.estimate(values) == found
+        assert min(values) <= found.low <= found.median <= found.high <= max(values)
+
+
+def test_a_bootstrap_interval_narrows_with_more_repeats() -> None:
+    rng = np.random.default_rng(3)
+    few, many = (stats.interval(rng.normal(10, 1, n)) for n in (8, 400))
+    assert few[1] - few[0] > 3 * (many[1] - many[0])
+
+
+def test_slowdown_and_cost_of_the_hit() -> None:
+    assert stats.slowdown([10, 20, 30], [30, 30]) == 1.5
+    assert math.isnan(stats.slowdown([], [30]))
+    assert stats.hit_cost_ns([50, 35], [30, 30]) == 25
+    assert math.isnan(stats.hit_cost_ns([], [30]))
+
+
+def test_a_stall_is_what_the_bandwidth_does_not_explain() -> None:
+    # A third of the iteration at 90 an iteration, two thirds at 150, and 12 of standing still.
+    assert stats.stall_ns(30 + 100 + 12, 30, 90, 150) == pytest.approx(12)
+
+
+def ratios(*values: float) -> tuple[dict[Hashable, float], dict[Hashable, float]]:
+    return dict(enumerate(values)), dict.fromkeys(range(len(values)), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ((1.3, 1.31, 1.32, 1.3, 1.33), "more"),
+        ((0.7, 0.71, 0.72, 0.7, 0.73), "less"),
+        ((0.98, 1.03, 1.01, 0.97, 1.02), "no difference shown"),
+        ((2.0, 2.0), "too few pairs"),
+    ],
+)
+def test_a_difference_is_claimed_only_where_it_shows(values: tuple[float, ...], verdict: str) -> None:
+    found = stats.paired(*ratios(*values))
+    assert (found.verdict, found.n) == (verdict, len(values))
+
+
+def test_only_repeats_that_both_have_are_paired() -> None:
+    found = stats.paired({0: 2.0, 1: 2.0, 2: 2.0, 3: math.nan}, {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 9.0})
+    assert (found.ratio, found.n) == (pytest.approx(2.0), 3)

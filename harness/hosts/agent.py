@@ -82,7 +82,7 @@ class Child:
         self.request = request
         self.deadline: float | None = None
         self.timed_out = False
-        self.unsent: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+        self.unsent = {"stdout": bytearray(), "stderr": bytearray()}
         env = dict(os.environ, **request.get("env", {}))
         try:
             self.popen = subprocess.Popen(
@@ -393,7 +393,7 @@ class Agent:
             self.send_lines(handle, stream, lines)
         return True
 
-    def send_lines(self, handle: int, stream: str, lines: list[bytes]) -> None:
+    def send_lines(self, handle: int, stream: str, lines: list[bytearray]) -> None:
         if lines:
             texts = [line.decode("utf-8", "replace") for line in lines]
             self.send({"proc": handle, "stream": stream, "lines": texts})

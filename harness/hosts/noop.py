@@ -53,14 +53,13 @@ class PipeChannel:
 
     def close(self) -> str:
         """Ends the agent's input and waits for it; what it said on its stderr."""
-        if self._popen.poll() is None:
-            assert self._popen.stdin is not None
-            self._popen.stdin.close()
-            try:
-                self._popen.wait(LEAVE_S)
-            except subprocess.TimeoutExpired:
-                self._popen.kill()
-                self._popen.wait()
+        assert self._popen.stdin is not None
+        self._popen.stdin.close()
+        try:
+            self._popen.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
         stderr = self._popen.stderr
         if stderr is not None and not stderr.closed:
             self._said = stderr.read().decode("utf-8", "replace")

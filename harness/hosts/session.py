@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from importlib.resources import files
 from itertools import count
 from signal import Signals
@@ -84,7 +85,7 @@ class Session:
             raise UnreachableError(self.host, f"the agent did not answer within {timeout_s:g} s") from None
         except (OSError, UnreachableError) as e:
             said = self.close().strip().splitlines()
-            reason = said[-1] if said else str(e)
+            reason = said[-1] if said else self.lost or str(e)
             raise UnreachableError(self.host, f"the agent did not start: {reason}") from None
 
     def close(self) -> str:
@@ -138,16 +139,18 @@ class Session:
         try:
             while data := self._channel.recv():
                 pending += data
-                *lines, rest = pending.split(b"\n")
-                for line in lines:
-                    self._deliver(json.loads(line))
-                pending = bytearray(rest)
+                if b"\n" in data:
+                    *lines, pending = pending.split(b"\n")
+                    for line in lines:
+                        self._deliver(json.loads(line))
         except OSError as e:
             reason = f"the session was lost: {e}"
-        except ValueError:
-            shown = bytes(pending[:80]).decode("utf-8", "replace")
-            reason = f"the host answers with something that is not the agent's: {shown!r}"
+        except (ValueError, KeyError, TypeError):
+            reason = f"the host says something that is not the agent's: {line[:80].decode('utf-8', 'replace')!r}"
         self._lose(reason)
+        with suppress(OSError):
+            while self._channel.recv():
+                pass
 
     def _deliver(self, message: dict[str, Any]) -> None:
         if "proc" in message:

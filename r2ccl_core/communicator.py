@@ -141,7 +141,7 @@ class Communicator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self.abort(f"{type(error).__name__}: {error}")
+            self.abort(_one_line(error))
         self.close()
 
     @contextmanager
@@ -156,7 +156,7 @@ class Communicator:
             kind = type(error) if verdict == own else PeerLostError
             raise kind(verdict) from error
         except BaseException as error:
-            self.abort(f"{type(error).__name__}: {error}")
+            self.abort(_one_line(error))
             raise
 
     def _executor(self, schedule: Schedule, count: int) -> Any:
@@ -181,6 +181,11 @@ class Communicator:
         return self._native.Executor(
             self._net, lanes, self._connections.senders(sends), self._connections.receivers(receives)
         )
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _shut(net: Any, reason: str) -> None:

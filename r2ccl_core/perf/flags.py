@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from r2ccl_core.communicator import DTYPES, OPS
-from r2ccl_core.errors import UsageError
+from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.units import parse_size
 
 ALIASES = {"float": "float32", "double": "float64", "half": "float16", "int": "int32"}
+COLLECTIVES = ("all_reduce",)
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,9 @@ class Flags:
     iters: int
     warmup: int
     check: int
-    dtype: str
-    op: str
+    dtypes: tuple[str, ...]
+    ops: tuple[str, ...]
+    root: int
     cycles: int
     timeout_s: float
     places: tuple[str, ...]
@@ -34,6 +36,12 @@ class Flags:
     stdin_watch: bool
     corrupt: tuple[int, int] | None
 
+    def check_ranks(self, size: int) -> None:
+        """Raises `UsageError` for a flag that names a rank which a group of `size` does not have."""
+        for flag, rank in (("-r", self.root), ("--corrupt", self.corrupt[0] if self.corrupt else 0)):
+            if not 0 <= rank < size:
+                raise UsageError(f"{flag}: there is no rank {rank} among {size}")
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
@@ -43,25 +51,30 @@ class _Parser(argparse.ArgumentParser):
 def parse_flags(argv: Sequence[str]) -> Flags:
     """`argv` (without the program) as `Flags`; `UsageError` with one line for anything wrong."""
     given = _parser().parse_args(argv)
-    begin, end = parse_size(given.minbytes), parse_size(given.maxbytes or given.minbytes)
-    sizes = _sizes(begin, end, given.stepfactor, parse_size(given.stepbytes) if given.stepbytes else None)
+    corrupt = _corrupt(given.corrupt)
+    if corrupt and corrupt[1] >= given.iters:
+        raise UsageError(f"--corrupt {given.corrupt}: iterations go from 0 to {given.iters - 1} (-n {given.iters})")
+    for flag, value in (("-g", given.ngpus), ("-t", given.nthreads)):
+        if value != 1:
+            raise UsageError(f"{flag} {value}: this program runs one rank a process; start more processes instead")
     return Flags(
         collective=given.collective,
-        sizes=sizes,
+        sizes=_sizes(given.minbytes, given.maxbytes, given.stepfactor, given.stepbytes),
         iters=_at_least(given.iters, 1, "-n"),
         warmup=_at_least(given.warmup_iters, 0, "-w"),
         check=_at_least(given.check, 0, "-c"),
-        dtype=ALIASES.get(given.datatype, given.datatype),
-        op=given.op,
+        dtypes=DTYPES if given.datatype == "all" else (ALIASES.get(given.datatype, given.datatype),),
+        ops=OPS if given.op == "all" else (given.op,),
+        root=_at_least(given.root, 0, "-r"),
         cycles=_at_least(given.run_cycles, 0, "-N"),
         timeout_s=float(_at_least(given.timeout, 0, "-T")),
         places=("out", "in") if given.place == "both" else (given.place,),
         seed=given.seed,
         average=given.average,
-        json_path=given.output_file,
+        json_path=_writable(given.output_file),
         stream=given.stream,
         stdin_watch=given.stdin_watch,
-        corrupt=_corrupt(given.corrupt),
+        corrupt=corrupt,
     )
 
 
@@ -71,58 +84,68 @@ def _parser() -> argparse.ArgumentParser:
         description="Measures a collective, one process per rank. Rank, number of ranks and rendezvous come from "
         "R2CC_RANK, R2CC_SIZE and R2CC_ROOT=host:port (or OMPI_COMM_WORLD_RANK and _SIZE).",
         epilog="Exit codes: 0 ok, 1 wrong elements, 2 usage, 3 a peer or the transport was lost.",
+        allow_abbrev=False,
     )
     add = parser.add_argument
-    add("collective", choices=["all_reduce"], help="what to measure")
+    add("collective", choices=COLLECTIVES, help="what to measure")
     add("-b", "--minbytes", default="32M", help="smallest size (default 32M)")
     add("-e", "--maxbytes", help="largest size (default: the smallest)")
     add("-i", "--stepbytes", help="add this from size to size")
     add("-f", "--stepfactor", type=float, default=2.0, help="multiply by this from size to size (default 2)")
     add("-n", "--iters", type=int, default=20, help="timed iterations per size (default 20)")
     add("-w", "--warmup_iters", type=int, default=1, help="untimed iterations before them (default 1)")
-    add(
-        "-c",
-        "--check",
-        type=int,
-        default=1,
-        help="check every element of every c-th iteration, 0 never (default 1)",
-    )
-    add("-d", "--datatype", default="float32", choices=[*DTYPES, *ALIASES], help="default float32")
-    add("-o", "--op", default="sum", choices=OPS, help="default sum")
+    add("-c", "--check", type=int, default=1, help="check every element of every c-th iteration, 0 never (default 1)")
+    add("-d", "--datatype", default="float32", choices=[*DTYPES, *ALIASES, "all"], help="default float32")
+    add("-o", "--op", default="sum", choices=[*OPS, "all"], help="default sum")
+    add("-r", "--root", type=int, default=0, help="root rank of a collective that has one (default 0)")
     add("-N", "--run_cycles", type=int, default=1, help="go over all sizes this often, 0 forever (default 1)")
-    add("-T", "--timeout", type=int, default=0, help="end after so many seconds, 0 never (default 0)")
+    add("-T", "--timeout", type=int, default=0, help="give up when one iteration takes so many seconds, 0 never")
     add("-a", "--average", type=int, default=3, choices=[0, 1, 2, 3], help="time over ranks: 0 rank 0, 1 mean, "
         "2 min, 3 max (default 3: a collective ends when its last rank does)")  # fmt: skip
+    add("-g", "--ngpus", type=int, default=1, help="for nccl-tests' command lines: 1")
+    add("-t", "--nthreads", type=int, default=1, help="for nccl-tests' command lines: 1")
     add("-J", "--output_file", type=Path, help="also write the results to this file as JSON")
     add("--place", default="both", choices=["out", "in", "both"], help="out of place, in place (default both)")
     add("--seed", type=int, default=0, help="varies the data (default 0)")
-    add(
-        "--corrupt",
-        metavar="RANK:ITER",
-        help="negative control: that rank spoils one element of that iteration",
-    )
+    add("--corrupt", metavar="RANK:ITER", help="negative control: that rank spoils one element of that iteration")
     add("--stream", action="store_true", help="one JSON event a line instead of the table")
     add("--stdin-watch", action="store_true", help="end when standard input does")
     return parser
 
 
-def _sizes(begin: int, end: int, factor: float, step: int | None) -> tuple[int, ...]:
+def _sizes(begin_text: str, end_text: str | None, factor: float, step_text: str | None) -> tuple[int, ...]:
+    begin = _size("-b", begin_text)
+    end = begin if end_text is None else _size("-e", end_text)
     if end < begin:
-        raise UsageError(f"-e {end} is below -b {begin}")
-    if step is not None:
-        return tuple(range(begin, end + 1, _at_least(step, 1, "-i")))
-    if factor <= 1:
-        raise UsageError(f"-f {factor:g}: a factor above 1 is needed")
+        raise UsageError(f"-e {end_text} is below -b {begin_text}")
+    if step_text is not None:
+        return tuple(range(begin, end + 1, _at_least(_size("-i", step_text), 1, "-i")))
+    if not factor > 1:
+        raise UsageError(f"-f {factor:g}: a factor above 1 is needed; or give a step with -i")
     sizes = [begin]
-    while begin > 0 and (following := int(sizes[-1] * factor)) <= end:
-        sizes.append(max(following, sizes[-1] + 1))
+    while begin > 0 and (following := max(int(sizes[-1] * factor), sizes[-1] + 1)) <= end:
+        sizes.append(following)
     return tuple(sizes)
+
+
+def _size(flag: str, text: str) -> int:
+    try:
+        return parse_size(text)
+    except UnitError as error:
+        raise UsageError(f"{flag}: {error}") from error
 
 
 def _at_least(value: int, low: int, flag: str) -> int:
     if value < low:
         raise UsageError(f"{flag} {value}: give {low} or more")
     return value
+
+
+def _writable(path: Path | None) -> Path | None:
+    """Found out now, not after an hour of measuring."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise UsageError(f"-J {path}: cannot be written there; give a file in a directory that exists")
+    return path
 
 
 def _corrupt(text: str | None) -> tuple[int, int] | None:

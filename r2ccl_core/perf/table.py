@@ -2,29 +2,43 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean
+
+ITEM_BYTES = {"float32": 4, "float64": 8, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table: `size_bytes` asked for, of which whole elements are measured."""
+
+    size_bytes: int
+    dtype: str
+    op: str
+
+    @property
+    def count(self) -> int:
+        """Elements."""
+        return self.size_bytes // ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
 class Result:
-    """One size, one place: seconds per iteration and wrong elements over all checked iterations.
+    """One case in one place: per iteration its start (rank 0's, CLOCK_REALTIME in ns) and duration in seconds, and
+    wrong elements over all checked iterations and ranks, None where nothing was checked."""
 
-    `wrong` is None where nothing was checked.
-    """
-
-    size_bytes: int
+    case: Case
     place: str
+    started_ns: tuple[int, ...]
     times_s: tuple[float, ...]
     wrong: int | None
 
     @property
     def time_s(self) -> float:
         """Mean over the iterations, as nccl-tests reports."""
-        return mean(self.times_s)
+        return sum(self.times_s) / len(self.times_s)
 
     def algbw(self) -> float:
         """Algorithm bandwidth in GB/s (1e9 bytes): size over time."""
-        return self.size_bytes / self.time_s / 1e9
+        return self.case.count * ITEM_BYTES[self.case.dtype] / self.time_s / 1e9
 
     def busbw(self, ranks: int) -> float:
         """Bus bandwidth in GB/s: what each port carries one way, ``algbw * 2(p-1)/p`` for AllReduce."""
@@ -32,37 +46,53 @@ class Result:
 
 
 def bus_factor(ranks: int) -> float:
-    """AllReduce's bytes per port over its size, 1 for a single rank as nccl-tests has it."""
-    return 2 * (ranks - 1) / ranks if ranks > 1 else 1.0
+    """AllReduce's bytes per port over its size; 0 for a rank alone, whose port carries nothing."""
+    return 2 * (ranks - 1) / ranks
 
 
-_COLUMNS = "    time   algbw   busbw  #wrong"
-_UNITS = "    (us)  (GB/s)  (GB/s)        "
-HEADER = (
-    f"#{'':>55}{'out-of-place':>22}{'in-place':>31}\n"
-    f"#{'size':>11}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}{_COLUMNS}{_COLUMNS}\n"
-    f"#{'(B)':>11}  {'(elements)':>12}{'':>26}{_UNITS}{_UNITS}".rstrip()
-)
+def _heads() -> str:
+    """Three lines of column heads over the columns of `line`."""
+    place = ["  {:>7}  {:>6}  {:>6}  {:>6}".format(*heads) for heads in _PLACE_HEADS]
+    whole = ["{:>11}  {:>12}  {:>8}  {:>6}  {:>6}".format(*heads) for heads in _CASE_HEADS]
+    titles = " " * len(whole[0]) + f"{'out-of-place':>{len(place[0])}}{'in-place':>{len(place[0])}}"
+    return "\n".join(f"#{row}".rstrip() for row in [titles, *(w + p + p for w, p in zip(whole, place, strict=True))])
 
 
-def line(size: int, count: int, dtype: str, op: str, ranks: int, results: Mapping[str, Result]) -> str:
+_CASE_HEADS = (("size", "count", "type", "redop", "root"), ("(B)", "(elements)", "", "", ""))
+_PLACE_HEADS = (("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", ""))
+
+
+def header(settings: Mapping[str, object], ranks: Sequence[str]) -> str:
+    """What is measured, where every rank runs, and the column heads."""
+    first = "# " + " ".join(f"{name}: {value}" for name, value in settings.items())
+    places = [f"#  Rank {rank:>2} {place}" for rank, place in enumerate(ranks)]
+    return "\n".join([first, "#", "# Using ranks", *places, "#", _heads()])
+
+
+def line(case: Case, ranks: int, results: Mapping[str, Result]) -> str:
     """One line of the table; a place that was not measured is left empty."""
-    left = f"{size:>12}  {count:>12}  {dtype:>8}  {op:>6}  {-1:>6}"
+    size_bytes = case.count * ITEM_BYTES[case.dtype]
+    left = f"{size_bytes:>12}  {case.count:>12}  {case.dtype:>8}  {case.op:>6}  {-1:>6}"
     return (left + "".join(_columns(results.get(place), ranks) for place in ("out", "in"))).rstrip()
 
 
 def _columns(result: Result | None, ranks: int) -> str:
     if result is None:
-        return " " * len(_COLUMNS)
+        return " " * 35
     wrong = "N/A" if result.wrong is None else str(result.wrong)
     time_us = f"{result.time_s * 1e6:.1f}" if result.time_s < 0.1 else f"{result.time_s * 1e6:.0f}"
-    return f"{time_us:>8}  {result.algbw():>6.3f}  {result.busbw(ranks):>6.3f}  {wrong:>6}"
+    return f"  {time_us:>7}  {result.algbw():>6.2f}  {result.busbw(ranks):>6.2f}  {wrong:>6}"
+
+
+def average_busbw(results: Sequence[Result], ranks: int) -> float:
+    """GB/s, the mean over all cases and places that have elements."""
+    measured = [result.busbw(ranks) for result in results if result.case.count]
+    return sum(measured) / len(measured) if measured else 0.0
 
 
 def summary(results: Sequence[Result], ranks: int) -> str:
     """The closing lines: wrong elements and the mean bus bandwidth over all sizes and places."""
-    wrong = sum(r.wrong or 0 for r in results)
-    measured = [r.busbw(ranks) for r in results if r.size_bytes]
-    average = mean(measured) if measured else 0.0
+    wrong = sum(result.wrong or 0 for result in results)
     verdict = "OK" if wrong == 0 else "FAILED"
-    return f"# Out of bounds values : {wrong} {verdict}\n# Avg bus bandwidth    : {average:g}"
+    average = average_busbw(results, ranks)
+    return f"# Out of bounds values : {wrong} {verdict}\n# Avg bus bandwidth    : {average:g}\n#"

@@ -2,9 +2,13 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +21,52 @@ from r2ccl_core.communicator import DTYPES, OPS
 from r2ccl_core.errors import UsageError
 from r2ccl_core.perf import pattern, table
 from r2ccl_core.perf.flags import parse_flags
-from r2ccl_core.perf.table import Result
+from r2ccl_core.perf.table import Case, Result
 
 
-def perf(ranks: int, *flags: str, **extra: str) -> list[tuple[int, str, str]]:
-    """Runs the program on `ranks` processes over loopback: (exit code, stdout, stderr) by rank."""
+@contextmanager
+def started(ranks: int, *flags: str, **extra: str) -> Iterator[list["subprocess.Popen[str]"]]:
+    """The program on `ranks` processes over loopback, two NICs each; what still runs at the end is killed."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         root = f"127.0.0.1:{probe.getsockname()[1]}"
-    started = [
+    processes = [
         subprocess.Popen(
             [sys.executable, "-m", "r2ccl_core.perf", "all_reduce", *flags],
             env={**os.environ, "R2CC_RANK": str(rank), "R2CC_SIZE": str(ranks), "R2CC_ROOT": root}
-            | {"R2CC_SOCKET_IFNAME": "=lo", **extra},
-            stdin=subprocess.DEVNULL,
+            | {"R2CC_SOCKET_IFNAME": f"lo@127.{rank + 1}.0.1,lo@127.{rank + 1}.0.2", **extra},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         for rank in range(ranks)
     ]
-    outputs = [process.communicate(timeout=60) for process in started]
-    return [(process.returncode, out, err) for process, (out, err) in zip(started, outputs, strict=True)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def outcome(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def perf(ranks: int, *flags: str, **extra: str) -> list[tuple[int, str, str]]:
+    """Runs the program to its end: outcomes by rank."""
+    with started(ranks, *flags, **extra) as processes:
+        return [outcome(process) for process in processes]
+
+
+def await_event(process: "subprocess.Popen[str]", kind: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if json.loads(line)["event"] == kind:
+            return
+    raise AssertionError(f"no {kind} came")
 
 
 def test_the_table_has_nccl_tests_columns() -> None:
@@ -48,6 +77,22 @@ def test_the_table_has_nccl_tests_columns() -> None:
     assert all(len(row) == 13 and row[2:5] == ["float32", "sum", "-1"] for row in rows)
     assert all(row[8] == row[12] == "0" for row in rows)
     assert "# Out of bounds values : 0 OK" in out and "# Avg bus bandwidth" in out
+    assert "Rank  1 Pid" in out and "NICs lo 127.2.0.1, lo 127.2.0.2" in out
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_every_type_and_operation_is_exact(ranks: int) -> None:
+    results = perf(ranks, "-b", "4099", "-d", "all", "-o", "all", "-n", "2", "-w", "0", "--seed", "3")
+    assert [code for code, _, _ in results] == [0] * ranks
+    rows = [line.split() for line in results[0][1].splitlines() if not line.startswith("#")]
+    assert [(row[2], row[3]) for row in rows] == [(dtype, op) for dtype in DTYPES for op in OPS]
+    assert all(row[8] == row[12] == "0" for row in rows)
+
+
+def test_vectors_smaller_than_the_ring_and_of_no_elements() -> None:
+    ((code, out, _), *others) = perf(3, "-b", "0", "-e", "24", "-i", "4", "-n", "2")
+    assert [code, *(other for other, _, _ in others)] == [0, 0, 0]
+    assert [line.split()[1] for line in out.splitlines() if line[0] != "#"] == ["0", "1", "2", "3", "4", "5", "6"]
 
 
 def test_one_spoilt_element_is_found_and_fails_the_run() -> None:
@@ -68,21 +113,110 @@ def test_the_stream_tells_every_iteration_on_every_rank() -> None:
         assert events[-1]["core"]["nics"][0]["name"] == "lo"
 
 
+def test_unchecked_iterations_say_so() -> None:
+    (code, out, _), _ = perf(2, "-b", "1K", "-n", "4", "-c", "2", "--stream", "--place", "in")
+    events = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [e["wrong"] for e in events if e["event"] == "iteration"] == [None, 0, None, 0, None]
+    (_, out, _), _ = perf(2, "-b", "1K", "-n", "2", "-c", "0", "--place", "out")
+    (row,) = [line.split() for line in out.splitlines() if line[0] != "#"]
+    assert row[8:] == ["N/A"]
+
+
 def test_json_holds_what_the_table_shows(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    perf(2, "-b", "1K", "-n", "3", "-d", "bfloat16", "-o", "max", "-J", str(path))
+    before_ns = time.time_ns()
+    results = perf(2, "-b", "1K", "-n", "3", "-d", "bfloat16", "-o", "max", "-J", str(path), R2CC_SECRET="not this")
+    assert [code for code, _, _ in results] == [0, 0]
     document: dict[str, Any] = json.loads(path.read_text())
-    assert (document["schema"], document["ranks"], document["dtype"], document["op"]) == (1, 2, "bfloat16", "max")
-    assert [(r["size_bytes"], r["place"], r["wrong"], len(r["times_us"])) for r in document["results"]] == [
-        (1024, "out", 0, 3),
-        (1024, "in", 0, 3),
+    assert (document["schema"], document["ranks"], document["mode"], document["wrong"]) == (1, 2, 2, 0)
+    assert document["command"].startswith("r2ccl-perf all_reduce -b 1K -n 3")
+    assert [(r["size_bytes"], r["dtype"], r["op"], r["place"], r["wrong"]) for r in document["results"]] == [
+        (1024, "bfloat16", "max", "out", 0),
+        (1024, "bfloat16", "max", "in", 0),
     ]
+    for row in document["results"]:
+        assert row["time_us"] == pytest.approx(sum(row["times_us"]) / 3)
+        assert sorted(row["started_ns"]) == row["started_ns"] and before_ns < row["started_ns"][0] < time.time_ns()
+    assert "not this" not in path.read_text()
+
+
+@pytest.mark.parametrize("mode", ["0", "1", "2"])
+def test_a_killed_rank_ends_all_with_one_line_and_exit_3(mode: str) -> None:
+    with started(3, "-b", "4M", "-n", "100000", "--stream", "--place", "out", R2CC_MODE=mode) as processes:
+        for process in processes:
+            await_event(process, "iteration")
+        processes[1].send_signal(signal.SIGKILL)
+        killed_s = time.monotonic()
+        survivors = [outcome(processes[0]), outcome(processes[2])]
+        assert time.monotonic() - killed_s < 5
+    messages = set()
+    for code, out, err in survivors:
+        last = json.loads(out.splitlines()[-1])
+        assert code == 3 and last["event"] == "error" and last["iteration"] is not None
+        assert last["core"]["nics"] and last["message"] in err and len(err.splitlines()) == 1
+        messages.add(last["message"])
+    assert len(messages) == 1
+
+
+def test_an_interrupted_rank_ends_all() -> None:
+    with started(2, "-b", "1M", "-N", "0", "--stream") as processes:
+        for process in processes:
+            await_event(process, "iteration")
+        processes[1].send_signal(signal.SIGINT)
+        (code, out, _), (other, _, err) = [outcome(process) for process in processes]
+    assert (code, other) == (3, 3) and "interrupted" in err and "Traceback" not in err
+    assert json.loads(out.splitlines()[-1])["message"] == "rank 1: KeyboardInterrupt"
+
+
+def test_an_iteration_that_takes_too_long_is_given_up() -> None:
+    with started(2, "-b", "1M", "-N", "0", "-T", "1", "--stream") as processes:
+        for process in processes:
+            await_event(process, "iteration")
+        processes[1].send_signal(signal.SIGSTOP)
+        code, out, err = outcome(processes[0])
+        processes[1].send_signal(signal.SIGCONT)
+        assert outcome(processes[1])[0] == 3
+    message = json.loads(out.splitlines()[-1])["message"]
+    assert code == 3 and message in err and "took longer than 1 s (-T)" in message
+
+
+def test_the_end_of_standard_input_ends_the_program() -> None:
+    with started(2, "-b", "1M", "-N", "0", "--stream", "--stdin-watch") as processes:
+        for process in processes:
+            await_event(process, "iteration")
+        assert processes[1].stdin is not None
+        processes[1].stdin.close()
+        processes[1].stdin = None
+        assert outcome(processes[1])[0] == 3 and outcome(processes[0])[0] == 3
+
+
+def test_a_reader_that_leaves_is_no_traceback() -> None:
+    with started(2, "-b", "1M", "-N", "0", "--stream") as processes:
+        for process in processes:
+            await_event(process, "iteration")
+        assert processes[1].stdout is not None and processes[1].stderr is not None
+        processes[1].stdout.close()
+        assert processes[1].wait(30) == 3 and processes[1].stderr.read() == ""
+        assert outcome(processes[0])[0] == 3
+
+
+def test_open_mpi_names_ranks_too() -> None:
+    (code, out, err), *_ = perf(1, "-b", "64", "-n", "1", OMPI_COMM_WORLD_RANK="7", OMPI_COMM_WORLD_SIZE="9")
+    assert (code, err) == (0, "") and "ranks: 1 " in out, "our own variables come first"
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["-b", "12Q"], "12Q"),
+        (["-b", "12Q"], "-b: '12Q'"),
+        (["-e", "x"], "-e: 'x'"),
+        (["-i", "0"], "-i 0"),
+        (["-g", "2"], "-g 2"),
+        (["-J", "/nonexistent/out.json"], "-J /nonexistent"),
+        (["-J", "/"], "-J /"),
+        (["--corrupt", "1:20"], "from 0 to 19"),
+        (["--str"], "--str"),
         (["-b", "2M", "-e", "1M"], "below"),
         (["-n", "0"], "-n 0"),
         (["-f", "1"], "-f 1"),
@@ -102,6 +236,12 @@ def test_bad_input_to_the_program_is_one_line_and_exit_2() -> None:
         (["-b", "1Q"], {}),
         ([], {"R2CC_MODE": "7"}),
         ([], {"R2CC_ROOT": "nowhere"}),
+        ([], {"R2CC_ROOT": ""}),
+        ([], {"R2CC_SIZE": "two"}),
+        ([], {"R2CC_RANK": "2"}),
+        ([], {"R2CC_SLICE_BYTES": "0"}),
+        (["-r", "2"], {}),
+        (["--corrupt", "2:0"], {}),
         ([], {"R2CC_SOCKET_IFNAME": "=nosuchnic"}),
     ):
         for code, out, err in perf(2, *flags, **extra):
@@ -113,14 +253,14 @@ def test_sizes_step_as_nccl_tests_steps() -> None:
     assert parse_flags(["all_reduce", "-b", "1M", "-e", "64M", "-f", "8"]).sizes == (1 << 20, 1 << 23, 1 << 26)
     assert parse_flags(["all_reduce", "-b", "1K", "-e", "4K", "-i", "1K"]).sizes == (1024, 2048, 3072, 4096)
     assert parse_flags(["all_reduce", "-b", "0"]).sizes == (0,)
-    assert parse_flags(["all_reduce", "-d", "half"]).dtype == "float16"
+    assert parse_flags(["all_reduce", "-d", "half"]).dtypes == ("float16",)
 
 
 def test_bus_bandwidth_is_nccl_tests_definition() -> None:
-    result = Result(64 << 20, "out", (0.5, 0.5), 0)
+    result = Result(Case(64 << 20, "float32", "sum"), "out", (1, 2), (0.5, 0.5), 0)
     assert result.algbw() == pytest.approx(0.134217728)
     assert result.busbw(3) == pytest.approx(0.134217728 * 4 / 3)
-    assert table.bus_factor(1) == 1
+    assert table.bus_factor(1) == 0
 
 
 @pytest.mark.parametrize("op", OPS)

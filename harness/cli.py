@@ -119,9 +119,7 @@ app.add_typer(cluster_app, name="cluster")
 @reported
 def cluster_up(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment whose cluster to make.")],
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key.")
-    ] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key.")] = None,
 ) -> int:
     """Bring up the cluster of an experiment and keep it until Ctrl-C."""
     from harness.cluster_command import up
@@ -136,3 +134,16 @@ def cluster_show() -> int:
     from harness.cluster_command import show
 
     return show()
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    help="Predict every algorithm's time beside the lower bound, and choose one.",
+)
+def plan(context: typer.Context) -> None:
+    """Hands its arguments on: the options are told where their meaning is, which takes long to import."""
+    from harness.plan import plan_command
+
+    planner = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    planner.command(context_settings={"help_option_names": ["-h", "--help"]})(reported(plan_command))
+    planner(context.args, prog_name="harness plan")

@@ -1,10 +1,11 @@
-"""From a run's folder to what people read: rows and the report, through `reports` alone."""
+"""From a run's folder to what people read: rows, figures and the page, all by `reports`."""
 
 from pathlib import Path
 
-from reports.load import write_rows
-
 
 def publish(folder: Path) -> Path:
-    """Writes rows of all finished trials of the run; the rows' path."""
-    return write_rows(folder)[0]
+    """Writes rows and report of all finished trials of a run; the page's path. Raises `ReportError`."""
+    # Not at the top: pandas and Matplotlib take more than a second, and a sweep needs them at its end only.
+    from reports.report import write_report
+
+    return write_report(folder)

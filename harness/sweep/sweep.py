@@ -25,6 +25,7 @@ from harness.sweep.record import lost_record, record_of
 from harness.sweep.run_folder import RunFolder, utc_now
 from harness.sweep.summary import exit_code, last_attempts, next_attempt
 from harness.sweep.trial import run_trial
+from r2ccl_core.errors import R2cclError
 from reports import trial as stored
 from reports.trial import Run
 
@@ -84,12 +85,20 @@ def run_sweep(
             folder.finish()
         finally:
             progress.end()
-            if folder.records():
-                publish(folder.path)
-            else:
-                folder.discard()
+            _close(folder, publish, progress)
         wanted = {trial.trial_id for trial in request.trials}
         return exit_code(r for trial, r in last_attempts(folder.records()).items() if trial in wanted)
+
+
+def _close(folder: RunFolder, publish: Callable[[Path], object], progress: SweepProgress) -> None:
+    """Publishes what there is. A report that cannot be made takes nothing away from the trials."""
+    if not folder.records():
+        folder.discard()
+        return
+    try:
+        publish(folder.path)
+    except R2cclError as error:
+        progress.note(f"no report: {error}; after that: harness report {folder.path}")
 
 
 def _run_pending(

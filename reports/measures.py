@@ -120,7 +120,7 @@ def core_events(trial: Trial) -> list[dict[str, Any]]:
     for rank, core in trial.core.items():
         offset = by_rank[int(rank)] if rank.isdecimal() and int(rank) < len(by_rank) else 0
         for event in core.get("events", ()) if isinstance(core, dict) else ():
-            if isinstance(event, dict) and isinstance(event.get("t_ns"), int):
+            if isinstance(event, dict) and _is_time(event.get("t_ns")):
                 events.append(event | {"rank": rank, "t_ns": event["t_ns"] - int(offset)})
     return sorted(events, key=lambda e: int(e["t_ns"]))
 
@@ -146,6 +146,10 @@ def _recover_ms(run: LoadedRun, trial: Trial) -> float | None:
     hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns
     took = recovery_ns(throughput(samples), trial.fault.host, trial.fault.t_before_ns, hit_end_ns, span)
     return None if took is None else took / 1e6
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62
 
 
 def _number(value: object) -> float | None:

@@ -8,6 +8,9 @@ from r2ccl_core.errors import UnitError
 from r2ccl_core.units import parse_rate
 from reports.trial import Run
 
+MAX_COUNT = 100_000
+"""Hosts or NICs of a host; a larger number is a damaged file, not a cluster."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -41,7 +44,7 @@ def experiment_name(run: Run) -> str:
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_COUNT else None
 
 
 def _rate(value: object) -> float | None:

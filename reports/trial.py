@@ -10,9 +10,9 @@ import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from reports.errors import SchemaError
 
@@ -29,18 +29,22 @@ class Stored(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
 
 
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""What a column of rows.parquet can hold."""
+
+
 class Iteration(Stored):
     """One iteration that ended on every rank. `t_ns` is its earliest start, `duration_ns` the longest rank's."""
 
-    iteration: int
+    iteration: Int64
     """Counted from 0; warm-ups are negative."""
     phase: Phase
-    t_ns: int
-    duration_ns: int = Field(ge=0)
-    wrong: int | None = None
+    t_ns: Int64
+    duration_ns: Annotated[Int64, Field(ge=0)]
+    wrong: Int64 | None = None
     """Wrong elements over all ranks; None where nothing was checked."""
-    algbw_gbs: float
-    busbw_gbs: float
+    algbw_gbs: FiniteFloat
+    busbw_gbs: FiniteFloat
 
 
 class Fault(Stored):
@@ -49,9 +53,9 @@ class Fault(Stored):
     kind: str
     host: str
     nic: str
-    t_before_ns: int
-    t_after_ns: int
-    heal_ns: int | None = None
+    t_before_ns: Int64
+    t_after_ns: Int64
+    heal_ns: Int64 | None = None
 
 
 class TrialError(Stored):
@@ -59,8 +63,8 @@ class TrialError(Stored):
 
     rank: int | None = None
     message: str
-    t_ns: int | None = None
-    after_fault_ns: int | None = None
+    t_ns: Int64 | None = None
+    after_fault_ns: Int64 | None = None
 
 
 class Evidence(BaseModel):
@@ -69,9 +73,9 @@ class Evidence(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     in_flight: bool | None = None
-    struck_iteration: int | None = None
-    dead_nic_tx_after: int | None = None
-    dead_nic_rx_after: int | None = None
+    struck_iteration: Int64 | None = None
+    dead_nic_tx_after: Int64 | None = None
+    dead_nic_rx_after: Int64 | None = None
     healed: bool | None = None
 
 
@@ -82,14 +86,14 @@ class Trial(Stored):
     trial_id: str
     """The name of its folder; from the second attempt on it ends in ``-a<attempt>``."""
     system: str
-    mode: int
+    mode: Int64
     collective: str
-    size_bytes: int = Field(ge=0)
+    size_bytes: Annotated[Int64, Field(ge=0)]
     dtype: str
     op: str
     place: str
-    repeat: int
-    attempt: int = Field(ge=1)
+    repeat: Int64
+    attempt: Annotated[Int64, Field(ge=1)]
     status: Status
     expected: bool
     """Whether `status` is what the experiment expects of this system."""

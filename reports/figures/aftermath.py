@@ -1,7 +1,10 @@
 """What happened when after the fault: seen, moved to other NICs, traffic back, or stopped with an error."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -27,10 +30,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             colors = [looks[s][0] for s in systems]
             dodge = len(systems) > 1
             sns.stripplot(long, **common, palette=colors, dodge=dodge, size=3.4, alpha=0.7, legend=False, ax=ax)
-            sns.boxplot(
-                long, **common, dodge="auto", legend=False, ax=ax, showbox=False, showcaps=False, showfliers=False,
-                whis=0, medianprops={"color": "#111111", "linewidth": 1.6},
-            )  # fmt: skip
+            _medians(ax, long, systems)
             ax.set_xscale("log")
             ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             ax.xaxis.set_minor_locator(NullLocator())
@@ -41,6 +41,16 @@ def draw(frame: pd.DataFrame) -> Figure:
         ax.set_ylabel("")
         style.legend(figure, systems, systems)
     return figure
+
+
+def _medians(ax: Axes, long: pd.DataFrame, systems: Sequence[str]) -> None:
+    """A bar for each stage and system, where the strip of its dots lies."""
+    stages, width = list(STAGES.values()), 0.8 / len(systems)
+    for (stage, system), group in long.groupby(["stage", "system"]):
+        middle = stages.index(str(stage)) - 0.4 + width * (systems.index(str(system)) + 0.5)
+        ax.plot(
+            [group["ms"].median()] * 2, [middle - 0.4 * width, middle + 0.4 * width], color="#111111", linewidth=1.6
+        )
 
 
 def times(frame: pd.DataFrame) -> pd.DataFrame:

@@ -51,6 +51,11 @@ _RC: dict[str, Any] = {
 }
 
 
+def plain(text: str, longest: int) -> str:
+    """`text` fit for a label: printable, on one line, not too long."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:longest])
+
+
 @contextmanager
 def applied() -> Iterator[None]:
     """The style, for the time of drawing or saving; nothing of it leaks to the caller's own figures."""
@@ -102,7 +107,7 @@ def position(index: int, count: int, width: float = 0.5) -> float:
 def system_handles(systems: Sequence[str], shown: Sequence[str]) -> list[Line2D]:
     """The legend's entries for those of `systems` that are `shown`."""
     return [
-        Line2D([], [], color=color, marker=marker, markersize=6, linestyle="-", linewidth=1.4, label=system)
+        Line2D([], [], color=color, marker=marker, markersize=6, linestyle="-", linewidth=1.4, label=plain(system, 60))
         for system, (color, marker) in looks(systems).items()
         if system in shown
     ]

@@ -99,7 +99,7 @@ def _host(ax: Axes, rates: pd.DataFrame, host: str, zero_ns: int, setting: Setti
         ax.set_yticks(
             [0, limit / 2, limit] if setting.nics > 4 else [i * limit / setting.nics for i in range(setting.nics + 1)]
         )
-    ax.set_ylabel(host, fontweight="bold")
+    ax.set_ylabel(style.plain(host, 16), fontweight="bold")
 
 
 def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
@@ -113,7 +113,8 @@ def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
         if item.phase == "hit":
             # Above the bar: of small messages the bar is narrower than its text.
             ax.annotate(
-                f"hit: {item.duration_ns / 1e6:.0f} ms", (start, 1.08), xytext=(3, 0), textcoords="offset points",
+                f"hit: {item.duration_ns / 1e6:.0f} ms", (max(start, 0), 1.08), xytext=(3, 0),
+                textcoords="offset points",
                 va="bottom", fontsize=7.5, color=style.ACCENT,
             )  # fmt: skip
     if trial.error and trial.error.t_ns:
@@ -151,11 +152,12 @@ def _fault(ax: Axes, trial: Trial, zero_ns: int) -> None:
 def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes) -> None:
     nics = sorted(rates["nic"].unique())
     handles: list[Any] = [
-        Patch(color=style.RAIL_COLORS[i % len(style.RAIL_COLORS)], label=nic) for i, nic in enumerate(nics)
+        Patch(color=style.RAIL_COLORS[i % len(style.RAIL_COLORS)], label=style.plain(nic, 16))
+        for i, nic in enumerate(nics)
     ]
     if trial.fault:
         what = f"{trial.fault.kind} on {trial.fault.host} {trial.fault.nic}"
-        handles.append(Patch(color=style.ACCENT, alpha=0.2, label=what))
+        handles.append(Patch(color=style.ACCENT, alpha=0.2, label=style.plain(what, 50)))
     handles = handles[:12] + strip.get_legend_handles_labels()[0]
     figure.legend(handles=handles, loc="upper left", ncols=min(7, len(handles)), handlelength=1.2, columnspacing=1.2)
 

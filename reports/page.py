@@ -1,0 +1,122 @@
+"""The page: everything known about a run put into one HTML file that fetches nothing. Pure.
+
+Every value is escaped by the template, whoever wrote it; figures come in as data URIs.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from r2ccl_core.units import format_size
+from reports.stats import Estimate
+from reports.summary import Line
+from reports.trial import Trial
+
+MAX_TRIAL_ROWS = 2000
+MAX_DETAILS = 200
+MAX_ITERATIONS = 60
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure in the page; `uri` holds it whole."""
+
+    title: str
+    uri: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that the page shows."""
+
+    title: str
+    description: str
+    command: str
+    started: str
+    finished: str | None
+    sentences: Sequence[str]
+    lines: Sequence[Line]
+    pictures: Sequence[Picture]
+    trials: Sequence[Trial]
+    timelines: Mapping[str, Picture]
+    """By trial_id."""
+    problems: Sequence[str]
+    provenance: Mapping[str, Any]
+    experiment: Mapping[str, Any]
+    several_cases: bool = False
+    repeat_hint: str = field(default="")
+
+
+def html(content: Content) -> str:
+    """The whole page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "size": format_size,
+        "number": number,
+        "estimate": estimate,
+        "plain": plain,
+        "sort": sort_key,
+    }
+    detailed = shown_in_detail(content.trials, content.timelines)
+    return environment.get_template("page.html.j2").render(
+        c=content,
+        listed=content.trials[:MAX_TRIAL_ROWS],
+        left_out=max(0, len(content.trials) - MAX_TRIAL_ROWS),
+        detailed=detailed,
+        max_iterations=MAX_ITERATIONS,
+        provenance=[(key, plain(value)) for key, value in content.provenance.items()],
+        experiment=json.dumps(content.experiment, indent=2, ensure_ascii=False),
+    )
+
+
+def shown_in_detail(trials: Sequence[Trial], timelines: Mapping[str, Picture]) -> list[Trial]:
+    """The fault trials with a section: unexpected ones and those with a timeline first, if there are too many."""
+    faulted = [t for t in trials if t.fault is not None or not t.expected]
+    urgent = sorted(faulted, key=lambda t: (t.expected, t.trial_id not in timelines))[:MAX_DETAILS]
+    kept = {t.trial_id for t in urgent}
+    return [t for t in faulted if t.trial_id in kept]
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Significant digits without an exponent; a dash where there is nothing."""
+    if value is None or not math.isfinite(value):
+        return "\N{EN DASH}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:,.{min(decimals, 6)}f}".replace(",", "\N{NARROW NO-BREAK SPACE}").replace("-", "\N{MINUS SIGN}")
+
+
+def estimate(value: Estimate, digits: int = 3, factor: float = 1.0) -> Markup:
+    """A median with its interval in small print."""
+    if not value.n:
+        return Markup("\N{EN DASH}")
+    text = number(value.median * factor, digits)
+    if not math.isfinite(value.low):
+        return Markup("{}").format(text)
+    low, high = number(value.low * factor, digits), number(value.high * factor, digits)
+    return Markup('{} <span class="ci">{} to {}</span>').format(text, low, high)
+
+
+def sort_key(value: Estimate | float | None) -> str:
+    """What a column sorts by; what is missing comes last."""
+    there = value.median if isinstance(value, Estimate) else value
+    return "" if there is None or not math.isfinite(there) else repr(float(there))
+
+
+def plain(value: object) -> str:
+    """A JSON value for people: text as it is, the rest as compact JSON."""
+    if value is None:
+        return "not known"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

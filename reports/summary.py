@@ -1,0 +1,192 @@
+"""What a run came to: the headline table, and the same in plain sentences. Pure.
+
+Input is `reports.measures.trial_frame`. Sentences say only what the table holds: medians over repeats, the
+worst single trial where a promise is about every trial, and a difference between systems only where the
+pairs of one run show one.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from r2ccl_core.units import format_rate, format_size
+from reports import stats
+from reports.setting import Setting
+from reports.stats import Estimate
+
+MODES = {0: "fail-stop, as NCCL is", 1: "hot repair onto one back-up NIC", 2: "Balance over all NICs left"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the headline table: a system at a size over all repeats. `share` is of the NIC limit."""
+
+    case: str
+    size_bytes: int
+    system: str
+    mode: int
+    statuses: str
+    as_expected: bool
+    before_gbs: Estimate
+    hit_gbs: Estimate
+    after_gbs: Estimate
+    share: Estimate
+    slowdown: Estimate
+    model: float | None
+    hit_cost_ms: Estimate
+    worst_cost_ms: float
+    wrong: int
+    checked: int
+    error_ms: Estimate
+    worst_error_ms: float
+
+
+def headline(frame: pd.DataFrame) -> list[Line]:
+    """The table, by case, size, then mode."""
+    keys = ["case", "size_bytes", "mode", "system"]
+    return [_line(part) for _, part in frame.groupby(keys, sort=False)]
+
+
+def sentences(frame: pd.DataFrame, setting: Setting, collective: str = "all_reduce") -> list[str]:
+    """The run in plain words, the most important first; nothing in it is markup."""
+    lines = headline(frame)
+    told = [_scope(frame, setting, collective), _verdict(frame), _healthy(lines)]
+    for system in dict.fromkeys(line.system for line in lines):
+        told.append(_system(frame[frame["system"] == system], [li for li in lines if li.system == system]))
+    return [text for text in [*told, *_comparisons(frame), _elements(frame)] if text]
+
+
+def _line(part: pd.DataFrame) -> Line:
+    first = part.iloc[0]
+    estimates = {name: stats.estimate(part[name]) for name in ("before_gbs", "hit_gbs", "after_gbs", "slowdown")}
+    model = first["model"]
+    return Line(
+        case=str(first["case"]),
+        size_bytes=int(first["size_bytes"]),
+        system=str(first["system"]),
+        mode=int(first["mode"]),
+        statuses=_statuses(part),
+        as_expected=bool((part["expected"] & (part["status"] != "inconclusive")).all()),
+        share=stats.estimate(part["before_gbs"] / pd.to_numeric(part["limit_gbs"])),
+        model=None if pd.isna(model) else float(model),
+        hit_cost_ms=stats.estimate(part["hit_cost_ms"]),
+        worst_cost_ms=stats.percentile(part["hit_cost_ms"], 100),
+        wrong=int(part["wrong"].sum()),
+        checked=int(part["checked"].sum()),
+        error_ms=stats.estimate(part["error_after_ms"]),
+        worst_error_ms=stats.percentile(part["error_after_ms"], 100),
+        **estimates,
+    )
+
+
+def _statuses(part: pd.DataFrame) -> str:
+    """``4 ok, 1 inconclusive``; a failure that was expected says so."""
+    words = part["status"].where(~((part["status"] == "failed") & part["expected"]), "stopped as expected")
+    return ", ".join(f"{count} {word}" for word, count in words.value_counts().sort_index().items())
+
+
+def _scope(frame: pd.DataFrame, setting: Setting, collective: str) -> str:
+    where = f"{setting.hosts} hosts" if setting.hosts else "hosts"
+    if setting.nics:
+        rate = f" of {format_rate(setting.rate_bit_s)}" if setting.rate_bit_s else ""
+        where += f" with {setting.nics} NIC{'s' * (setting.nics > 1)}{rate} each"
+    sizes = " to ".join(dict.fromkeys(format_size(int(frame["size_bytes"].agg(end))) for end in ("min", "max")))
+    faulted = int(frame["faulted"].sum())
+    how = f"{faulted} of them with a fault in mid-collective" if faulted else "none of them with a fault"
+    return f"{len(frame)} trials of {collective} over {where}, {sizes}; {how}."
+
+
+def _verdict(frame: pd.DataFrame) -> str:
+    inconclusive = int((frame["status"] == "inconclusive").sum())
+    odd = frame[~frame["expected"] & (frame["status"] != "inconclusive")]
+    if odd.empty and not inconclusive:
+        return "Every trial ended as the experiment expects."
+    told = [f"{len(odd)} trial(s) did not end as expected (first: {odd.iloc[0]['trial_id']})"] if len(odd) else []
+    told += [f"{inconclusive} stayed inconclusive and are in no figure"] if inconclusive else []
+    return "; ".join(told).capitalize() + "."
+
+
+def _healthy(lines: Sequence[Line]) -> str:
+    known = [line for line in lines if line.share.n]
+    if not known:
+        return ""
+    largest = max(line.size_bytes for line in known)
+    shares = [line.share.median for line in known if line.size_bytes == largest]
+    limit = next(li.before_gbs.median / li.share.median for li in known if li.size_bytes == largest)
+    between = " to ".join(dict.fromkeys(f"{100 * s:.1f}" for s in (min(shares), max(shares))))
+    return (
+        f"Healthy, at {format_size(largest)}, the bus bandwidth was {between} % of what the NICs carry "
+        f"({limit:.3g} GB/s)."
+    )
+
+
+def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
+    name = f"{lines[0].system} ({MODES.get(lines[0].mode, f'mode {lines[0].mode}')})"
+    faulted = trials[trials["faulted"] & (trials["status"] != "inconclusive")]
+    if faulted.empty:
+        return ""
+    stopped = faulted[faulted["status"] == "failed"]
+    if len(stopped) == len(faulted):
+        worst = stats.percentile(faulted["error_after_ms"], 100)
+        when = f", at the latest {worst:.0f} ms after the fault" if worst == worst else ""
+        return f"{name} stopped: each of its {len(faulted)} faulted trials ended with an error{when}."
+    after = stats.estimate(faulted["slowdown"])
+    if not after.n:
+        return f"{name}: no trial has iterations both before and after the fault."
+    kept = f"{name} went on at {100 / after.median:.0f} % of its healthy speed (T/T0 {_per_size(lines)}"
+    model = next((line.model for line in lines if line.model is not None), None)
+    kept += f"; the model says {model:.3g})" if model is not None else ")"
+    worst = stats.percentile(faulted["hit_cost_ms"], 100)
+    cost = f"; the iteration that was hit cost at most {worst:.0f} ms more than one after it" if worst == worst else ""
+    lost = f". {len(stopped)} of its {len(faulted)} faulted trials failed" if len(stopped) else ""
+    return f"{kept}{cost}{lost}."
+
+
+def _per_size(lines: Sequence[Line]) -> str:
+    known = [line for line in lines if line.slowdown.n]
+    return ", ".join(f"{line.slowdown.median:.2f} at {format_size(line.size_bytes)}" for line in known[-4:])
+
+
+def _comparisons(frame: pd.DataFrame) -> list[str]:
+    """Systems that went on, two by two, at the largest size: time after the fault in the same run and repeat."""
+    going = frame[frame["after_ms"].notna() & frame["faulted"]]
+    told = []
+    for _, case in going.groupby("case", sort=False):
+        part = case[case["size_bytes"] == case["size_bytes"].max()]
+        systems = list(dict.fromkeys(part["system"]))
+        size = format_size(int(part["size_bytes"].iloc[0]))
+        for i, first in enumerate(systems):
+            told += [_compared(part, first, second, size) for second in systems[i + 1 :]]
+    return told[:6]
+
+
+def _compared(part: pd.DataFrame, first: str, second: str, size: str) -> str:
+    found = stats.paired(_by_repeat(part, first), _by_repeat(part, second))
+    what = f"After the fault, at {size}, pairing trials of one repeat"
+    if found.verdict == "too few pairs":
+        return f"{what}: too few pairs ({found.n}) to compare {first} with {second}."
+    if found.verdict == "no difference shown":
+        return f"{what}: no difference shown between {first} and {second} ({found.n} pairs)."
+    ratio, low, high = found.ratio, found.low, found.high
+    if found.verdict == "more":
+        slow, fast = first, second
+    else:
+        slow, fast, ratio, low, high = second, first, 1 / ratio, 1 / high, 1 / low
+    return (
+        f"{what}, {slow} took {ratio:.2f} times as long as {fast} (interval {low:.2f} to {high:.2f}, {found.n} pairs)."
+    )
+
+
+def _by_repeat(part: pd.DataFrame, system: str) -> dict[Hashable, float]:
+    own = part[part["system"] == system]
+    return dict(zip(zip(own["run"], own["repeat"], strict=True), own["after_ms"].astype(float), strict=True))
+
+
+def _elements(frame: pd.DataFrame) -> str:
+    checked, wrong = int(frame["checked"].sum()), int(frame["wrong"].sum())
+    if not checked:
+        return "No element was checked."
+    if wrong:
+        return f"{wrong} WRONG elements in {checked} checked iterations."
+    return f"No wrong element in {checked} checked iterations, every element on every rank compared."

@@ -1,0 +1,27 @@
+"""Numbers as people read them: three digits, no exponent, an honest sign, a dash for what is not known."""
+
+NOTHING = "\N{EN DASH}"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """`value` with `digits` significant digits, but never fewer than its whole part: ``1.51``, ``1234``."""
+    if value is None or value != value:
+        return NOTHING
+    if value in (float("inf"), float("-inf")):
+        return "infinite"
+    if value == 0:
+        return "0"
+    text = f"{value:.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+    if "e" in text:
+        text = f"{value:.6f}".rstrip("0").rstrip(".") or "0"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def percent(share: float) -> str:
+    """A share as whole percent: ``66 %``."""
+    return NOTHING if share != share else f"{100 * share:.0f} %"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 trial``, ``3 trials``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -205,6 +205,10 @@ Status Net::Admit(Guest& guest) {
   {
     std::lock_guard lock(mutex_);
     auto entry = listeners_.find(secret);
+    if (ended_.contains(secret)) {
+      RefuseStream(guest.fd.get(), 0);
+      return {Code::kPeerLost, "the listener is closed"};
+    }
     if (entry == listeners_.end() || shut_down_) return {Code::kProtocol, "a stranger: unknown secret"};
     Listener& listener = *entry->second;
     std::lock_guard listener_lock(listener.mutex_);
@@ -212,7 +216,7 @@ Status Net::Admit(Guest& guest) {
     bool is_new = known == listener.connections_.end();
     if (!is_new) comm = known->second.lock();
     if (is_new ? listener.closed_ : comm == nullptr) {
-      RefuseStream(guest.fd.get());
+      RefuseStream(guest.fd.get(), 0);
       return {Code::kPeerLost, is_new ? "the listener is closed" : "its connection has ended"};
     }
     if (is_new) {
@@ -239,12 +243,14 @@ std::vector<std::shared_ptr<Comm>> Net::Comms() {
 
 void Net::ForgetClosedListeners() {
   std::erase_if(comms_, [](const auto& entry) { return entry.second.expired(); });
-  std::erase_if(listeners_, [](auto& entry) {
+  std::erase_if(listeners_, [this](auto& entry) {
     Listener& listener = *entry.second;
     std::lock_guard lock(listener.mutex_);
     if (!listener.closed_) return false;  // remembers connections that ended: their late streams make no new ones
     std::erase_if(listener.connections_, [](const auto& connection) { return connection.second.expired(); });
-    return listener.connections_.empty();
+    if (!listener.connections_.empty()) return false;
+    ended_.insert(entry.first);
+    return true;
   });
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,7 @@ class Net : private Pollable {
   std::vector<std::unique_ptr<Poller>> pollers_;
   std::mutex mutex_;  // guards what follows; taken before Listener's, never while a Comm's is held
   std::map<Secret, std::shared_ptr<Listener>> listeners_;
+  std::set<Secret> ended_;  // of listeners that are gone: who still comes for one is told so
   std::vector<std::pair<size_t, std::weak_ptr<Comm>>> comms_;  // with the poller that serves it
   std::map<uint64_t, std::unique_ptr<Guest>> guests_;          // by poll id
   size_t next_poller_ = 0;

@@ -18,15 +18,15 @@ RecvComm::RecvComm(Environment* environment, Poller* poller, uint64_t connection
   for (int i = 0; i < paths; ++i) paths_[static_cast<size_t>(i)].index = i;
 }
 
-void RefuseStream(int fd) {
-  std::string close = EncodeControl(FrameType::kClose);
+void RefuseStream(int fd, uint64_t messages) {
+  std::string close = EncodeClose(messages);
   (void)!send(fd, close.data(), close.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote, Fd fd) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok() || peer_closed_) {
-    RefuseStream(fd.get());
+    RefuseStream(fd.get(), first_);
     return {Code::kPeerLost, "its connection has ended"};
   }
   if (index >= static_cast<int>(paths_.size())) return {Code::kProtocol, "wire: no such path"};
@@ -229,11 +229,13 @@ void RecvComm::SendAck(Path* preferred) {
   SendControl(*path, EncodeState());
 }
 
-std::string RecvComm::EncodeState() const {
+std::string RecvComm::EncodeState(bool farewell) const {
   std::vector<AckEntry> entries(paths_.size());
   for (size_t i = 0; i < paths_.size(); ++i) {
-    // A path that is down keeps its count: what arrived by it did arrive.
-    entries[i] = {paths_[i].epoch, incoming_[i].chunks};
+    // A path that is down keeps its count: what arrived by it did arrive. That it is down is part of the state
+    // because a hint alone can be lost with the path that carries it; at the farewell they all go down.
+    uint32_t down = paths_[i].state != PathState::kUp && !farewell ? 1 : 0;
+    entries[i] = {paths_[i].epoch, down, incoming_[i].chunks};
   }
   return EncodeAck(posted_, entries);
 }

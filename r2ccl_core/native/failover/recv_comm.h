@@ -20,8 +20,9 @@
 
 namespace r2ccl {
 
-// Tells the sender at the other end of `fd` that its connection is over, so that it does not try again.
-void RefuseStream(int fd);
+// Tells the sender at the other end of `fd` that its connection is over, and how many of its messages came, so
+// that it does not try again.
+void RefuseStream(int fd, uint64_t messages);
 
 class RecvComm final : public Comm {
  public:
@@ -68,7 +69,7 @@ class RecvComm final : public Comm {
   int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : INT64_MAX; }
   void FailRequests() override;
   // The last acknowledgement goes with every CLOSE: another stream's CLOSE may overtake the one that carried it.
-  std::string Farewell() const override { return EncodeState() + EncodeControl(FrameType::kClose); }
+  std::string Farewell() const override { return EncodeState(true) + EncodeClose(first_); }
 
   Status TakeData(Path& path);
   Status Begin(Message& message, const Frame& frame);
@@ -76,7 +77,7 @@ class RecvComm final : public Comm {
   void RetireRival(const Path& path, const Frame& frame);
   void Deliver(Message& message);
   void SendAck(Path* preferred);
-  std::string EncodeState() const;
+  std::string EncodeState(bool farewell = false) const;
 
   const uint64_t connection_;
   std::vector<Incoming> incoming_;

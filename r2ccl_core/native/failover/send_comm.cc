@@ -18,6 +18,7 @@ constexpr int64_t kQueueTargetNs = 8 * kMillisecond;  // how long a path's unack
 constexpr int64_t kRateSampleNs = 2 * kMillisecond;
 constexpr uint64_t kFirstWindowBytes = 256 * 1024;
 constexpr uint64_t kChunkAlignment = 4096;
+constexpr char kPeerHint[] = "peer hint: the other end lost this path";
 
 }  // namespace
 
@@ -267,29 +268,39 @@ Status SendComm::OnBody(Path& path) {
       auto entries = DecodeAckEntries(path.control_body.data(), path.control_body.size());
       for (size_t i = 0; i < entries.size() && i < paths_.size(); ++i) {
         Path& acked = paths_[i];
-        if (acked.state == PathState::kUp && acked.epoch == entries[i].epoch) ApplyAck(acked, entries[i].chunks);
+        if (acked.state != PathState::kUp || acked.epoch != entries[i].epoch) continue;
+        ApplyAck(acked, entries[i].chunks);
+        if (entries[i].down != 0 && acked.state == PathState::kUp) Retire(acked, kPeerHint, false);
       }
       return {};
     }
     case FrameType::kPathDown:
       if (frame.path < paths_.size() && paths_[frame.path].epoch == frame.epoch &&
           paths_[frame.path].state == PathState::kUp) {
-        Retire(paths_[frame.path], "peer hint: the other end lost this path", false);
+        Retire(paths_[frame.path], kPeerHint, false);
       }
       return {};
     case FrameType::kPing:
       return {};
-    default: {
-      Status gone(Code::kPeerLost, "the receiving end closed the connection");
-      peer_closed_ = true;
-      if (HasPending()) {
-        Fail(gone);
-      } else {
-        End(gone);  // an orderly end; only a later send is an error
-      }
-      return {};
-    }
+    default:
+      return PeerClosed(frame.a);
   }
+}
+
+// What the peer has got is done, even where the acknowledgements went under with their paths.
+Status SendComm::PeerClosed(uint64_t messages) {
+  peer_closed_ = true;
+  while (!messages_.empty() && messages_.front().number < messages) {
+    if (messages_.front().request != nullptr) Complete(messages_.front().request, Request::kDone);
+    messages_.pop_front();
+  }
+  Status gone(Code::kPeerLost, "the receiving end closed the connection");
+  if (HasPending()) {
+    Fail(gone);
+  } else {
+    End(gone);  // an orderly end; only a later send is an error
+  }
+  return {};
 }
 
 void SendComm::ApplyAck(Path& path, uint64_t chunks) {

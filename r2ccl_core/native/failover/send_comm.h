@@ -75,7 +75,7 @@ class SendComm final : public Comm {
   bool HasPending() const override { return !messages_.empty(); }
   int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : kQuietIdleNs; }
   void FailRequests() override;
-  std::string Farewell() const override { return EncodeControl(FrameType::kClose); }
+  std::string Farewell() const override { return EncodeClose(0); }
 
   void Dial(Path& path, int64_t now_ns);
   void FinishDial(Path& path);
@@ -89,6 +89,7 @@ class SendComm final : public Comm {
   uint64_t WindowBytes(const Outgoing& out) const;
   void ApplyAck(Path& path, uint64_t chunks);
   void Acknowledge(const Chunk& chunk);
+  Status PeerClosed(uint64_t messages);
   void MeasureRate(Outgoing& out, uint64_t bytes, int64_t now_ns);
   Message& message(uint64_t number) { return messages_[number - messages_.front().number]; }
   Outgoing& outgoing(const Path& path) { return outgoing_[static_cast<size_t>(path.index)]; }

@@ -109,6 +109,7 @@ std::string EncodeAck(uint64_t posted, const std::vector<AckEntry>& entries) {
   EncodeFrame(frame, out);
   for (size_t i = 0; i < entries.size(); ++i) {
     Put(out, kHeaderBytes + i * kAckEntryBytes, entries[i].epoch);
+    Put(out, kHeaderBytes + i * kAckEntryBytes + 4, entries[i].down);
     Put(out, kHeaderBytes + i * kAckEntryBytes + 8, entries[i].chunks);
   }
   return bytes;
@@ -118,6 +119,7 @@ std::vector<AckEntry> DecodeAckEntries(const uint8_t* body, size_t bytes) {
   std::vector<AckEntry> entries(bytes / kAckEntryBytes);
   for (size_t i = 0; i < entries.size(); ++i) {
     entries[i].epoch = Get<uint32_t>(body, i * kAckEntryBytes);
+    entries[i].down = Get<uint32_t>(body, i * kAckEntryBytes + 4);
     entries[i].chunks = Get<uint64_t>(body, i * kAckEntryBytes + 8);
   }
   return entries;
@@ -145,6 +147,15 @@ std::string EncodeHelloAck(uint16_t path, uint32_t epoch, uint64_t eager_bytes, 
   frame.epoch = epoch;
   frame.a = eager_bytes;
   frame.b = eager_messages;
+  EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
+  return bytes;
+}
+
+std::string EncodeClose(uint64_t messages) {
+  std::string bytes(kHeaderBytes, '\0');
+  Frame frame;
+  frame.type = FrameType::kClose;
+  frame.a = messages;
   EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
   return bytes;
 }

@@ -7,19 +7,21 @@
 //        6    2 path       path index       =               =                0               failed path  0     0
 //        8    4 epoch      of this path, >0 =               =                0               failed epoch 0     0
 //       12    4 body size  16 (secret)      0               chunk length     16 per path     0            0     0
-//       16    8 a          connection id    eager bytes     message number   messages posted 0            0     0
+//       16    8 a          connection id    eager bytes     message number   messages posted 0            (*)   0
 //       24    8 b          number of paths  eager messages  message size     0               0            0     0
 //       32    8 c          0                0               chunk offset     0               0            0     0
 //       40    4 d          0                0               chunk size       0               0            0     0
 //       44    4 checksum   of what precedes =               =                =               =            =     =
 //
+// (*) from the receiving end: how many messages it has got, from the first on.
+//
 // A connection has one sender and one receiver and one TCP stream per path. The sender opens every stream
 // with HELLO; the epoch counts how often the path was opened, so that anything said about an earlier stream
 // is recognised as stale. DATA flows from sender to receiver, ACK back; an ACK carries the whole state
-// (messages posted; chunks received per path and epoch), so that losing one with its path loses nothing.
-// PATH_DOWN is the hint, either way over any healthy path, that one end has given a path up. HELLO_ACK says how
-// much may come before its receive is posted. PING means nothing: it goes over a quiet path so that the sender's
-// kernel finds out whether the other's is still there. A header that was changed on its way is refused; bodies
+// (messages posted; chunks received and whether it is given up, per path and epoch), so that losing one with its path
+// loses nothing. PATH_DOWN is the hint, either way over any healthy path, that one end has given a path up. HELLO_ACK
+// says how much may come before its receive is posted. PING means nothing: it goes over a quiet path so that the
+// sender's kernel finds out whether the other's is still there. A header that was changed on its way is refused; bodies
 // are not checked.
 #ifndef R2CCL_NET_WIRE_H_
 #define R2CCL_NET_WIRE_H_
@@ -59,6 +61,7 @@ struct Frame {
 // What the receiver has got over one path in one epoch.
 struct AckEntry {
   uint32_t epoch = 0;
+  uint32_t down = 0;  // 1: the receiver has given the path up in this epoch
   uint64_t chunks = 0;
 };
 
@@ -74,6 +77,7 @@ std::vector<AckEntry> DecodeAckEntries(const uint8_t* body, size_t bytes);
 
 std::string EncodeHello(uint16_t path, uint32_t epoch, uint64_t connection, int paths, const Secret& secret);
 std::string EncodeHelloAck(uint16_t path, uint32_t epoch, uint64_t eager_bytes, uint64_t eager_messages);
+std::string EncodeClose(uint64_t messages);
 std::string EncodeControl(FrameType type, uint16_t path = 0, uint32_t epoch = 0);
 
 }  // namespace r2ccl

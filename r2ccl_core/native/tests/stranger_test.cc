@@ -142,7 +142,7 @@ TEST_F(Strangers, ALateStreamOfAnEndedConnectionMakesNoNewOne) {
   EXPECT_TRUE(Until([&] {
     Client late(handle);
     late.Say(EncodeHello(0, 7, connection, 3, handle.secret));
-    return late.Answer() == EncodeControl(FrameType::kClose);
+    return late.Answer() == EncodeClose(0);
   }));
   EXPECT_EQ(pair.listener->Accept(), nullptr);
 }

@@ -63,7 +63,7 @@ TEST(Wire, HelloAckRoundTrip) {
 }
 
 TEST(Wire, AckRoundTrip) {
-  std::string bytes = EncodeAck(42, {{3, 1000000007}, {0, 0}, {5, 1}});
+  std::string bytes = EncodeAck(42, {{3, 0, 1000000007}, {0, 0, 0}, {5, 1, 1}});
   Frame frame;
   ASSERT_TRUE(Decode(bytes, &frame).ok());
   EXPECT_EQ(frame.a, 42u);
@@ -72,6 +72,8 @@ TEST(Wire, AckRoundTrip) {
   ASSERT_EQ(entries.size(), 3u);
   EXPECT_EQ(entries[0].epoch, 3u);
   EXPECT_EQ(entries[0].chunks, 1000000007u);
+  EXPECT_EQ(entries[0].down, 0u);
+  EXPECT_EQ(entries[2].down, 1u);
   EXPECT_EQ(entries[2].chunks, 1u);
 }
 
@@ -83,6 +85,13 @@ TEST(Wire, ControlRoundTrip) {
     EXPECT_EQ(frame.path, 3);
     EXPECT_EQ(frame.epoch, 4u);
   }
+}
+
+TEST(Wire, CloseRoundTrip) {
+  Frame frame;
+  ASSERT_TRUE(Decode(EncodeClose(12), &frame).ok());
+  EXPECT_EQ(frame.type, FrameType::kClose);
+  EXPECT_EQ(frame.a, 12u);
 }
 
 TEST(Wire, DataRoundTrip) {
@@ -168,7 +177,7 @@ TEST(Wire, FuzzedFramesNeverHarm) {
   std::mt19937_64 random(TestSeed());
   const std::string originals[] = {EncodeHello(1, 2, 3, 4, {}),
                                    EncodeHelloAck(1, 2, 3, 4),
-                                   EncodeAck(7, {{1, 2}, {3, 4}}),
+                                   EncodeAck(7, {{1, 0, 2}, {3, 1, 4}}),
                                    EncodeControl(FrameType::kPathDown, 1, 2),
                                    Data(1 << 20, 1 << 17, 1 << 17, 1 << 17),
                                    Data(0, 0, 0, 1)};

@@ -1,0 +1,110 @@
+"""The C++ core's own tests, built by CMake and run by ctest: once plain, once under each sanitizer.
+
+The build folders lie under ``build/native-tests`` (git-ignored) and are kept, so a second run compiles only what
+changed. ``R2CCL_TEST_SEED`` chooses the random schedules; a failure prints the seed that repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "r2ccl_core" / "native"
+BUILDS = ROOT / "build" / "native-tests"
+JOBS = str(max(2, os.cpu_count() or 2))
+TAIL_LINES = 60
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """One way to build the tests: ``schedules`` chaos schedules are enough under a slow sanitizer."""
+
+    name: str
+    sanitize: str
+    flags: str
+    schedules: int
+
+
+FLAVOURS = (
+    Flavour("plain", "", "-O2", 200),
+    Flavour("address", "address,undefined", "-O1 -g1", 200),
+    Flavour("thread", "thread", "-O1 -g1", 80),
+)
+
+
+def run(what: str, *argv: str | Path, env: dict[str, str] | None = None) -> None:
+    """Runs ``argv``; fails the test with the end of its output when it fails."""
+    done = subprocess.run(
+        [str(arg) for arg in argv],
+        env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.splitlines()[-TAIL_LINES:])
+        pytest.fail(f"{what} failed (exit {done.returncode}):\n{tail}", pytrace=False)
+
+
+def configure(flavour: Flavour, build: Path) -> None:
+    """Configures ``build``; a GoogleTest that CMake cannot find is a reason to skip, not to fail."""
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    done = subprocess.run(
+        [
+            "cmake",
+            *generator,
+            "-S",
+            str(SOURCE),
+            "-B",
+            str(build),
+            "-DR2CCL_PYTHON=OFF",
+            "-DR2CCL_TESTS=ON",
+            "-DCMAKE_BUILD_TYPE=Debug",
+            f"-DCMAKE_CXX_FLAGS_DEBUG={flavour.flags}",
+            f"-DR2CCL_SANITIZE={flavour.sanitize}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0 and "GTest" in done.stderr:
+        pytest.skip("GoogleTest is missing (on Debian: apt install libgtest-dev)")
+    if done.returncode != 0:
+        pytest.fail(f"cmake failed:\n{done.stderr}", pytrace=False)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is missing (on Debian: apt install cmake)")
+@pytest.mark.skipif(shutil.which("c++") is None, reason="a C++ compiler is missing (on Debian: apt install g++)")
+@pytest.mark.parametrize(
+    "flavour", [pytest.param(flavour, id=flavour.name, marks=pytest.mark.slow) for flavour in FLAVOURS]
+)
+def test_cpp(flavour: Flavour) -> None:
+    """Every GoogleTest of r2ccl_core/native/tests passes in this flavour."""
+    build = BUILDS / flavour.name
+    configure(flavour, build)
+    run("the build", "cmake", "--build", build, "--target", "r2ccl_tests", "--parallel", JOBS)
+    run(
+        "ctest",
+        "ctest",
+        "--test-dir",
+        build,
+        "--parallel",
+        "4",  # most tests wait for timers, so more than there are cores
+        "--output-on-failure",
+        "--no-tests=error",
+        env={
+            "R2CCL_TEST_SEED": os.environ.get("R2CCL_TEST_SEED", "1"),
+            "R2CCL_TEST_SCHEDULES": str(flavour.schedules),
+            "ASAN_OPTIONS": "detect_leaks=1",
+            "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+            "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+        },
+    )

@@ -16,6 +16,8 @@ MIN_BOOTSTRAP = 5
 """Below this many repeats a bootstrap only pretends; their range is given instead."""
 MIN_PAIRS = 3
 """Below this many pairs nothing is said about a difference."""
+MIN_EFFECT = 0.01
+"""A smaller relative difference is not told as one, however steady it is: nobody would act on it."""
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +32,7 @@ class Estimate(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How many times `a` is `b`: the median ratio over `n` pairs, its interval, and what may be said."""
+    """How many times `a` is `b`: the mean ratio over `n` pairs, its interval, and what may be said."""
 
     ratio: float
     low: float
@@ -101,20 +103,34 @@ def stall_ns(lasted_ns: float, until_fault_ns: float, before_ns: float, after_ns
     return lasted_ns - done * before_ns - (1 - done) * after_ns
 
 
-def paired(a: Mapping[Hashable, float], b: Mapping[Hashable, float], seed: int = 0) -> Difference:
-    """The ratio a/b over the keys (repeats of one run) that both have.
+def paired(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> Difference:
+    """The ratio a/b over the keys (repeats of one run) that both have: geometric mean, 95 % t interval.
 
-    `more` or `less` only where the whole interval of the ratio lies on one side of 1.
+    Of logarithms, so that a/b and b/a say the same; Student's t, since over five pairs a bootstrap is too
+    narrow. `more` or `less` only where the whole interval lies on one side of 1 and the ratio is at least
+    `MIN_EFFECT` away from it.
     """
     ratios = known(a[k] / b[k] for k in a if k in b and a[k] > 0 and b[k] > 0)
-    if ratios.size < MIN_PAIRS:
-        return Difference(median(ratios), *interval(ratios, seed), int(ratios.size), "too few pairs")
-    # Of logarithms, so that a/b and b/a say the same.
-    low, high = np.exp(interval(np.log(ratios), seed))
+    n, logs = int(ratios.size), np.log(ratios)
+    middle = float(logs.mean()) if n else float("nan")
+    if n < MIN_PAIRS:
+        return Difference(float(np.exp(middle)), float("nan"), float("nan"), n, "too few pairs")
+    half = student_t(n - 1) * float(logs.std(ddof=1)) / n**0.5
+    ratio, low, high = (float(np.exp(middle + d)) for d in (0.0, -half, half))
     verdict: Literal["more", "less", "no difference shown"] = "no difference shown"
-    if low > 1:
+    if low > 1 and ratio > 1 + MIN_EFFECT:
         verdict = "more"
-    elif high < 1:
+    elif high < 1 and ratio < 1 - MIN_EFFECT:
         verdict = "less"
-    middle = float(np.exp(median(np.log(ratios))))
-    return Difference(middle, float(low), float(high), int(ratios.size), verdict)
+    return Difference(ratio, low, high, n, verdict)
+
+
+def student_t(degrees: int) -> float:
+    """The 97.5 % quantile of Student's t: a 95 % interval is so many standard errors to either side."""
+    return _T95[degrees - 1] if degrees <= len(_T95) else 1.96 + 2.4 / degrees
+
+
+_T95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+)  # fmt: skip

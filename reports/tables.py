@@ -1,156 +1,85 @@
-"""Tables as values, and their text as Markdown, CSV and LaTeX; the page renders the same values as HTML. Pure."""
+"""The table by size and system as Markdown, CSV and LaTeX, for notes, spreadsheets and papers. Pure."""
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from r2ccl_core.units import format_size
-from reports.cells import Cell
-from reports.comparison import MEASURES, Comparison
-from reports.targets import Target
+from reports.stats import Estimate
+from reports.summary import Line
 from reports.wording import NOTHING, number
 
-
-@dataclass(frozen=True)
-class Entry:
-    """What stands in a table's cell, and the number by which its column is sorted, if it is one."""
-
-    text: str
-    key: float | None = None
-    mark: str = ""
-    """``good`` or ``bad`` where the page may colour it."""
-    link: str = ""
-    """The id of the element on the page that tells more."""
+HEADINGS = (
+    "case", "size", "system", "trials", "healthy (GB/s)", "of NIC limit (%)", "hit (GB/s)", "after (GB/s)",
+    "T/T0", "model", "hit cost (ms)", "worst (ms)", "wrong", "fault to error (ms)",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Table:
-    """A caption, headings, and rows of as many entries as there are headings."""
-
-    caption: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[Entry, ...], ...]
+ABOUT = ("case", "size_bytes", "system", "mode", "statuses", "model", "wrong", "checked")
+"""The CSV's first columns, named as in `Line`."""
 
 
-def cells_table(found: Sequence[Cell]) -> Table:
-    """The table by size and system."""
-    several = len({c.case for c in found}) > 1
-    headings = (
-        *(("case",) if several else ()), "size", "system", "trials", "before (GB/s)", "hit (GB/s)", "after (GB/s)",
-        "T/T0", "model", "hit cost (ms)", "stall (ms)", "traffic back (ms)", "error after (ms)", "wrong",
-    )  # fmt: skip
-    rows = tuple((*((Entry(c.case),) if several else ()), *_cell_row(c)) for c in found)
-    caption = "Medians over repeats, in brackets the 95 % interval (with fewer than 5 repeats, their range)."
-    return Table(caption, headings, rows)
+def texts(lines: Sequence[Line]) -> list[list[str]]:
+    """One row of texts a line, as `HEADINGS`."""
+    return [
+        [
+            line.case, format_size(line.size_bytes), line.system, line.statuses,
+            _estimate(line.before_gbs), _estimate(line.share, 100), _estimate(line.hit_gbs), _estimate(line.after_gbs),
+            _estimate(line.slowdown), number(line.model), _estimate(line.hit_cost_ms), number(line.worst_cost_ms),
+            str(line.wrong) if line.checked else "unchecked", _estimate(line.error_ms),
+        ]
+        for line in lines
+    ]  # fmt: skip
 
 
-def targets_table(found: Sequence[Target]) -> Table:
-    """The headline table."""
-    rows = tuple(
-        (
-            Entry("reached" if t.met else "missed", float(t.met), "good" if t.met else "bad"),
-            Entry(t.what), Entry(t.wanted), Entry(t.measured), Entry(t.detail),
-        )
-        for t in found
-    )  # fmt: skip
-    return Table(
-        "What a run should reach, and what this one reached.", ("", "target", "wanted", "measured", "detail"), rows
-    )
+def markdown(lines: Sequence[Line]) -> str:
+    """A Markdown table; bars, brackets and line breaks in names are made harmless."""
+    rows = [HEADINGS, ["---"] * len(HEADINGS), *texts(lines)]
+    return "".join(f"| {' | '.join(map(_markdown, row))} |\n" for row in rows)
 
 
-def comparisons_table(found: Sequence[Comparison]) -> Table:
-    """Paired differences between systems."""
-    several = len({c.case for c in found}) > 1
-    headings = (
-        *(("case",) if several else ()),
-        "size",
-        "measure",
-        "system",
-        "against",
-        "ratio",
-        "interval",
-        "pairs",
-        "verdict",
-    )
-    rows = tuple((*((Entry(c.case),) if several else ()), *_comparison_row(c)) for c in found)
-    caption = (
-        "How many times the bandwidth of the other system, paired by repeat within one run (geometric mean, 95 % "
-        "t interval). Differences below 1 % are not told as differences."
-    )
-    return Table(caption, headings, rows)
-
-
-def to_markdown(table: Table) -> str:
-    """A GitHub table; bars and line breaks in names are made harmless."""
-    lines = [_markdown_line(table.headings), _markdown_line("---" for _ in table.headings)]
-    lines += [_markdown_line(entry.text for entry in row) for row in table.rows]
-    return f"{table.caption}\n\n" + "\n".join(lines) + "\n"
-
-
-def to_csv(table: Table) -> str:
-    """Headings and texts, quoted where needed."""
+def comma_separated(lines: Sequence[Line]) -> str:
+    """A CSV file with plain numbers: median, low and high of every measure in columns of their own."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.headings)
-    writer.writerows([entry.text for entry in row] for row in table.rows)
+    estimates = ("before_gbs", "share", "hit_gbs", "after_gbs", "slowdown", "hit_cost_ms", "error_ms")
+    names = [f"{name}_{part}" for name in estimates for part in ("median", "low", "high", "n")]
+    writer.writerow([*ABOUT, *names])
+    for line in lines:
+        numbers = [value for name in estimates for value in getattr(line, name)]
+        about = [getattr(line, name) for name in ABOUT]
+        writer.writerow([*about, *("" if value != value else value for value in numbers)])
     return out.getvalue()
 
 
-def to_latex(table: Table) -> str:
-    """A ``tabular`` with booktabs rules; every special character is escaped."""
-    head = " & ".join(map(_latex, table.headings)) + r" \\"
-    body = "\n".join(" & ".join(_latex(e.text) for e in row) + r" \\" for row in table.rows)
-    columns = "l" * len(table.headings)
-    return (
-        f"% {_one_line(table.caption)}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head}\n\\midrule\n{body}\n"
-        "\\bottomrule\n\\end{tabular}\n"
-    )
+def latex(lines: Sequence[Line]) -> str:
+    """A ``tabular`` with booktabs rules; every special character of a name is escaped."""
+    rows = [" & ".join(map(_latex, row)) + r" \\" for row in [HEADINGS, *texts(lines)]]
+    rows.insert(1, r"\midrule")
+    columns = "llll" + "r" * (len(HEADINGS) - 4)
+    body = "\n".join(rows)
+    return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
 
 
-def _cell_row(c: Cell) -> tuple[Entry, ...]:
-    statuses = ", ".join(f"{count} {status}" for status, count in c.statuses.items())
-    return (
-        Entry(format_size(c.size_bytes), c.size_bytes),
-        Entry(c.system, c.mode),
-        Entry(statuses + (f" ({c.unexpected} unexpected)" if c.unexpected else ""), mark="bad" if c.unexpected else ""),
-        *(_estimate(c, name) for name in ("before_gbs", "hit_gbs", "after_gbs", "slowdown")),
-        Entry(number(c.model), c.model),
-        *(_estimate(c, name) for name in ("hit_cost_ms", "stall_ms", "recover_ms", "error_after_ms")),
-        Entry(str(c.wrong) if c.checked else NOTHING, c.wrong, "bad" if c.wrong else ""),
-    )
+def _estimate(value: Estimate, factor: float = 1.0) -> str:
+    if not value.n:
+        return NOTHING
+    text = number(value.median * factor)
+    return f"{text} [{number(value.low * factor)}, {number(value.high * factor)}]" if value.n > 1 else text
 
 
-def _estimate(c: Cell, name: str) -> Entry:
-    found = c.measures[name]
-    if not found.n:
-        return Entry(NOTHING)
-    span = f" [{number(found.low)}, {number(found.high)}]" if found.low == found.low else ""
-    return Entry(number(found.median) + span, found.median)
-
-
-def _comparison_row(c: Comparison) -> tuple[Entry, ...]:
-    d = c.difference
-    return (
-        Entry(format_size(c.size_bytes), c.size_bytes), Entry(MEASURES[c.measure]), Entry(c.system), Entry(c.other),
-        Entry(number(d.ratio), d.ratio), Entry(f"{number(d.low)} to {number(d.high)}"), Entry(str(d.n), d.n),
-        Entry(d.verdict),
-    )  # fmt: skip
-
-
-def _markdown_line(texts: Iterable[str]) -> str:
-    return "| " + " | ".join(_one_line(t).replace("|", "\\|").replace("<", "&lt;") for t in texts) + " |"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _markdown(text: str) -> str:
+    return "".join(f"\\{c}" if c in "|<>[]`*\\" else c for c in " ".join(text.split()))
 
 
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "\N{MINUS SIGN}": "$-$", "\N{EN DASH}": "--",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\N{MINUS SIGN}": "$-$",
+    "\N{EN DASH}": "--",
+}
 
 
 def _latex(text: str) -> str:
-    return "".join(_LATEX.get(c, c) for c in _one_line(text))
+    return "".join(_LATEX.get(c, c) for c in " ".join(text.split()))

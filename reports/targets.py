@@ -1,17 +1,15 @@
 """The headline: what a run should reach, what it reached, and whether that is enough. Pure.
 
-The targets are those of the project: healthy bandwidth near the NICs' limit, T/T0 near the model's, a short
+The targets are the project's own: healthy bandwidth near the NICs' limit, T/T0 near the model's, a short
 stop, a prompt error where stopping is right, and no wrong element. What a run did not measure has no line.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-
-import pandas as pd
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from r2ccl_core.units import format_size
-from reports.cells import Cell, largest
-from reports.wording import number
+from reports.summary import Line
+from reports.wording import number, percent, plural
 
 HEALTHY_SHARE = 0.90
 """Of the sum of the NICs' rates; TCP at MTU 1500 can carry 95.6 %."""
@@ -32,81 +30,89 @@ class Target:
     detail: str = ""
 
 
-def targets(frame: pd.DataFrame, found: Sequence[Cell]) -> list[Target]:
-    """Every target that `frame` (`reports.measures.trial_frame`) can be held against."""
-    makers: tuple[Callable[[pd.DataFrame, Sequence[Cell]], Iterator[Target]], ...]
-    makers = (_healthy, _slowdown, _hit_cost, _error, _wrong)
-    return [target for make in makers for target in make(frame, found)]
+def targets(lines: Sequence[Line]) -> list[Target]:
+    """Every target that the table of a run (`reports.summary.headline`) can be held against."""
+    top = list(_at_largest(lines))
+    # Where a run has one case only, it needs no naming.
+    if len({li.case for li in lines}) == 1:
+        top = [replace(line, case="") for line in top]
+    found = [_healthy(case, [li for li in top if li.case == case]) for case in dict.fromkeys(li.case for li in top)]
+    found += [_slowdown(line) for line in top]
+    found += [_hit_cost(lines), *_errors(lines), _wrong(lines)]
+    return [target for target in found if target is not None]
 
 
-def _healthy(frame: pd.DataFrame, found: Sequence[Cell]) -> Iterator[Target]:
-    for case in frame["case"].unique():
-        shares = {c.system: c.share_of_limit for c in largest(found, case) if c.share_of_limit == c.share_of_limit}
-        if not shares:
-            continue
-        lowest = min(shares.values())
-        size = format_size(largest(found, case)[0].size_bytes)
-        yield Target(
-            f"healthy bus bandwidth at {size}, share of the NICs' limit{_where(frame, case)}",
-            f"at least {HEALTHY_SHARE:.0%}".replace("%", " %"),
-            f"{100 * lowest:.1f} %",
-            lowest >= HEALTHY_SHARE,
-            ", ".join(f"{system} {100 * share:.1f} %" for system, share in shares.items()),
-        )
+def _at_largest(lines: Sequence[Line]) -> Iterator[Line]:
+    """The lines of the largest size of their case: where bandwidth, not latency, decides."""
+    largest = {case: max(li.size_bytes for li in lines if li.case == case) for case in {li.case for li in lines}}
+    return (line for line in lines if line.size_bytes == largest[line.case])
 
 
-def _slowdown(frame: pd.DataFrame, found: Sequence[Cell]) -> Iterator[Target]:
-    for case in frame["case"].unique():
-        for cell in largest(found, case):
-            took = cell.measures["slowdown"]
-            if cell.model is None or took.n == 0:
-                continue
-            most = cell.model * MODEL_MARGIN.get(cell.mode, 1.1)
-            yield Target(
-                f"T/T0 of {cell.system} at {format_size(cell.size_bytes)}{_where(frame, case)}",
-                f"at most {number(most)} (model {number(cell.model)})",
-                number(took.median),
-                took.median <= most,
-                f"interval {number(took.low)} to {number(took.high)} over {took.n} repeats"
-                if took.n > 1
-                else "1 trial",
-            )
-
-
-def _hit_cost(frame: pd.DataFrame, found: Sequence[Cell]) -> Iterator[Target]:
-    costs = frame.dropna(subset=["hit_cost_ms"])
-    if costs.empty:
-        return
-    worst = costs.iloc[int(costs["hit_cost_ms"].to_numpy().argmax())]
-    middle = [f"{s} {number(g.median())} ms" for s, g in costs.groupby("system", sort=False)["hit_cost_ms"]]
-    yield Target(
-        "the hit iteration, more than one after it, worst trial",
-        f"at most {HIT_COST_MS:g} ms",
-        f"{number(worst['hit_cost_ms'])} ms",
-        bool(worst["hit_cost_ms"] <= HIT_COST_MS),
-        f"worst: {worst['trial_id']}; medians: {', '.join(middle)}",
+def _healthy(case: str, lines: Sequence[Line]) -> Target | None:
+    known = [line for line in lines if line.share.n]
+    if not known:
+        return None
+    lowest = min(line.share.median for line in known)
+    return Target(
+        f"Healthy bus bandwidth at {format_size(known[0].size_bytes)} over what the NICs' rate allows",
+        f"at least {percent(HEALTHY_SHARE)}",
+        f"{100 * lowest:.1f} %",
+        lowest >= HEALTHY_SHARE,
+        f"lowest system; {', '.join(f'{li.system} {100 * li.share.median:.1f} %' for li in known)}{_of(case)}",
     )
 
 
-def _error(frame: pd.DataFrame, found: Sequence[Cell]) -> Iterator[Target]:
-    stopped = frame[(frame["status"] == "failed") & frame["expected"]]
-    for system, trials in stopped.groupby("system", sort=False):
-        times_s = trials["error_after_ms"].dropna() / 1e3
-        if len(times_s):
-            yield Target(
-                f"{system} stops with an error after the fault, latest trial",
-                f"within {ERROR_S:g} s",
-                f"{number(times_s.max())} s",
-                bool(times_s.max() <= ERROR_S),
-                f"median {number(times_s.median())} s over {len(times_s)} trials",
-            )
+def _slowdown(line: Line) -> Target | None:
+    took = line.slowdown
+    if line.model is None or not took.n:
+        return None
+    most = line.model * MODEL_MARGIN.get(line.mode, 1.1)
+    span = f"{number(took.low)} to {number(took.high)} over {plural(took.n, 'repeat')}" if took.n > 1 else "one trial"
+    return Target(
+        f"T/T0 of {line.system} at {format_size(line.size_bytes)} after the loss of a NIC",
+        f"at most {number(most)}",
+        number(took.median),
+        took.median <= most,
+        f"model {number(line.model)}; measured {span}{_of(line.case)}",
+    )
 
 
-def _wrong(frame: pd.DataFrame, found: Sequence[Cell]) -> Iterator[Target]:
-    wrong, checked = int(frame["wrong"].sum()), int(frame["checked"].sum())
-    if checked:
-        yield Target("wrong elements", "0", str(wrong), wrong == 0, f"{checked} iterations compared in full")
+def _hit_cost(lines: Sequence[Line]) -> Target | None:
+    known = [line for line in lines if line.worst_cost_ms == line.worst_cost_ms]
+    if not known:
+        return None
+    worst = max(known, key=lambda line: line.worst_cost_ms)
+    return Target(
+        "What the hit iteration costs beyond one after it, worst trial",
+        f"at most {HIT_COST_MS:g} ms",
+        f"{number(worst.worst_cost_ms)} ms",
+        worst.worst_cost_ms <= HIT_COST_MS,
+        f"{worst.system} at {format_size(worst.size_bytes)}; its median is {number(worst.hit_cost_ms.median)} ms",
+    )
 
 
-def _where(frame: pd.DataFrame, case: str) -> str:
-    return f" ({case})" if frame["case"].nunique() > 1 else ""
+def _errors(lines: Sequence[Line]) -> Iterator[Target]:
+    """One line a system that stopped: how late its latest error came."""
+    known = [line for line in lines if line.error_ms.n]
+    for system in dict.fromkeys(line.system for line in known):
+        own = [line for line in known if line.system == system]
+        latest_s = max(line.worst_error_ms for line in own) / 1e3
+        trials = plural(sum(line.error_ms.n for line in own), "trial")
+        yield Target(
+            f"{system}: from the fault to its error, latest trial",
+            f"within {ERROR_S:g} s",
+            f"{number(latest_s)} s",
+            latest_s <= ERROR_S,
+            f"{trials} ended with an error",
+        )
+
+
+def _wrong(lines: Sequence[Line]) -> Target | None:
+    wrong, checked = sum(line.wrong for line in lines), sum(line.checked for line in lines)
+    if not checked:
+        return None
+    return Target("Wrong elements", "0", str(wrong), wrong == 0, f"{plural(checked, 'iteration')} compared in full")
+
+
+def _of(case: str) -> str:
+    return f"; {case}" if case else ""

@@ -29,7 +29,9 @@ def draw(frame: pd.DataFrame) -> Figure:
             common = {"x": "ms", "y": "stage", "order": list(STAGES.values()), "hue": "system", "hue_order": systems}
             colors = [looks[s][0] for s in systems]
             dodge = len(systems) > 1
-            sns.stripplot(long, **common, palette=colors, dodge=dodge, size=3.4, alpha=0.7, legend=False, ax=ax)
+            sns.stripplot(
+                long, **common, palette=colors, dodge=dodge, size=3.4, alpha=0.7, legend=False, jitter=False, ax=ax
+            )
             _medians(ax, long, systems)
             ax.set_xscale("log")
             ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

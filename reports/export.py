@@ -1,0 +1,29 @@
+"""Files beside the page: tables for people's other tools, and the run for programs. An edge."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from reports import machine, tables
+from reports.load import LoadedRun
+from reports.summary import Line
+from reports.targets import targets
+
+
+def write_exports(loaded: LoadedRun, lines: Sequence[Line]) -> list[Path]:
+    """Writes table.{md,csv,tex}, summary.json, junit.xml and metrics.prom into the run's folder; their paths."""
+    texts = {
+        "table.md": tables.markdown(lines),
+        "table.csv": tables.comma_separated(lines),
+        "table.tex": tables.latex(lines),
+        "summary.json": machine.json_summary(loaded, lines, targets(lines)),
+        "junit.xml": machine.junit(loaded),
+        "metrics.prom": machine.prometheus(loaded, lines),
+    }
+    return [_write(loaded.folder / name, text) for name, text in texts.items()]
+
+
+def _write(path: Path, text: str) -> Path:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8", errors="replace")
+    part.replace(path)
+    return path

@@ -1,0 +1,115 @@
+"""A run for other programs: a JSON summary, JUnit XML for CI, Prometheus text for a node's textfile collector.
+
+Pure: each takes what is loaded and returns text. Names come from files, so every format's own escaping is
+applied; what XML cannot hold is replaced.
+"""
+
+import json
+import math
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from reports.load import LoadedRun
+from reports.setting import experiment_name
+from reports.stats import Estimate
+from reports.summary import Line
+from reports.targets import Target
+from reports.trial import SCHEMA, Trial
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+GAUGES = {
+    "before_gbs": ("r2ccl_busbw_healthy_gigabytes_per_second", "Median bus bandwidth before the fault"),
+    "after_gbs": ("r2ccl_busbw_after_fault_gigabytes_per_second", "Median bus bandwidth after the fault"),
+    "slowdown": ("r2ccl_slowdown_ratio", "T/T0, iteration after the fault over iteration before it"),
+    "hit_cost_ms": ("r2ccl_hit_cost_milliseconds", "Median cost of the hit iteration beyond one after it"),
+    "error_ms": ("r2ccl_fault_to_error_milliseconds", "Median time from the fault to the error"),
+}
+
+
+def json_summary(loaded: LoadedRun, lines: Sequence[Line], held: Sequence[Target]) -> str:
+    """The run's table, targets and provenance as one JSON object with a schema version."""
+    summary = {
+        "schema": SCHEMA,
+        "run": loaded.name,
+        "experiment": experiment_name(loaded.run),
+        "started": loaded.run.started,
+        "finished": loaded.run.finished,
+        "as_expected": all(line.as_expected for line in lines),
+        "targets": [vars(target) for target in held],
+        "table": [{name: _plain(value) for name, value in vars(line).items()} for line in lines],
+        "problems": list(loaded.problems),
+        "provenance": loaded.run.provenance,
+    }
+    return json.dumps(summary, indent=1) + "\n"
+
+
+def junit(loaded: LoadedRun) -> str:
+    """One test case a trial: unexpected ends are failures, inconclusive ones are skipped, unread ones errors."""
+    trials = loaded.final_trials
+    suite = ET.Element("testsuite", name=_xml(experiment_name(loaded.run)), timestamp=_xml(loaded.run.started))
+    for trial in trials:
+        case = ET.SubElement(suite, "testcase", classname=_xml(trial.system), name=_xml(trial.cell_id))
+        case.set("time", f"{sum(i.duration_ns for i in trial.iterations) / 1e9:.3f}")
+        if trial.status == "inconclusive":
+            ET.SubElement(case, "skipped", message=_xml(trial.reason))
+        elif not trial.expected:
+            ET.SubElement(case, "failure", type=trial.status, message=_xml(trial.reason or trial.status))
+    for problem in loaded.problems:
+        case = ET.SubElement(suite, "testcase", classname="unreadable", name=_xml(problem.partition(": ")[0]))
+        ET.SubElement(case, "error", message=_xml(problem))
+    counts = {"tests": len(trials) + len(loaded.problems), "errors": len(loaded.problems)}
+    counts |= {"skipped": _count(trials, inconclusive=True), "failures": _count(trials, inconclusive=False)}
+    for name, count in counts.items():
+        suite.set(name, str(count))
+    ET.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+
+
+def prometheus(loaded: LoadedRun, lines: Sequence[Line]) -> str:
+    """The text exposition format, one sample a line of the table and gauge."""
+    name = experiment_name(loaded.run)
+    return "".join(f"{text}\n" for text in _exposition(name, lines))
+
+
+def _exposition(experiment: str, lines: Sequence[Line]) -> Iterator[str]:
+    for measure, (gauge, meaning) in GAUGES.items():
+        known = [line for line in lines if getattr(line, measure).n]
+        if known:
+            yield from (f"# HELP {gauge} {meaning}", f"# TYPE {gauge} gauge")
+        for line in known:
+            yield f"{gauge}{_labels(experiment, line)} {getattr(line, measure).median!r}"
+    for gauge, meaning, of in (
+        ("r2ccl_wrong_elements", "Wrong elements over all trials", lambda line: line.wrong),
+        ("r2ccl_as_expected", "1 if every trial ended as expected", lambda line: int(line.as_expected)),
+    ):
+        yield from (f"# HELP {gauge} {meaning}", f"# TYPE {gauge} gauge")
+        yield from (f"{gauge}{_labels(experiment, line)} {of(line)}" for line in lines)
+
+
+def _labels(experiment: str, line: Line) -> str:
+    labels = {"experiment": experiment, "case": line.case, "system": line.system, "size_bytes": str(line.size_bytes)}
+    escaped = (f'{key}="{_label(value)}"' for key, value in labels.items())
+    return "{" + ",".join(escaped) + "}"
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _count(trials: Iterable[Trial], inconclusive: bool) -> int:
+    return sum(1 for t in trials if (t.status == "inconclusive") == inconclusive and (inconclusive or not t.expected))
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN: what is not known is null."""
+    if isinstance(value, Estimate):
+        return {name: _plain(part) for name, part in value._asdict().items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _xml(text: str) -> str:
+    """`text` without the characters that no XML document may hold."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

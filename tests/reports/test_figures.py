@@ -1,0 +1,148 @@
+"""Figures by their data: what is drawn equals what the frame says. No pixel is compared."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from synthetic_run import make_run
+
+from reports import stats
+from reports.figures import aftermath, bandwidth, hit_cost, slowdown, style, timeline
+from reports.load import LoadedRun, counters, load_folder
+from reports.measures import core_events, trial_frame
+from reports.recovery import throughput
+from reports.setting import setting_of
+
+SIZES = {1 << 20: 12, 8 << 20: 6}
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
+    return load_folder(make_run(tmp_path_factory.mktemp("runs"), sizes=SIZES))
+
+
+@pytest.fixture(scope="module")
+def frame(loaded: LoadedRun) -> pd.DataFrame:
+    return trial_frame([loaded])
+
+
+def drawn_medians(ax: Axes, color: str) -> list[float]:
+    """The heights of the markers of one colour that are joined or lined up by size."""
+    lines = [line for line in ax.lines if line.get_color() == color and line.get_marker() not in ("None", "", "x")]
+    return [float(y) for line in lines for y in np.atleast_1d(line.get_ydata()) if y == y]
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for ax in figure.axes for text in ax.texts]
+
+
+@pytest.mark.parametrize(("panel", "column"), [(0, "before_gbs"), (1, "hit_gbs"), (2, "after_gbs")])
+def test_bandwidth_points_are_the_medians_over_repeats(frame: pd.DataFrame, panel: int, column: str) -> None:
+    ax = bandwidth.draw(frame).axes[panel]
+    for system, (color, _) in style.looks(style.systems_of(frame)).items():
+        own = frame[frame["system"] == system].groupby("size_bytes")[column]
+        expected = [stats.median(values) for _, values in own if values.notna().any()]
+        assert drawn_medians(ax, color) == pytest.approx(expected)
+
+
+def test_bandwidth_intervals_are_those_of_stats(frame: pd.DataFrame) -> None:
+    ax = bandwidth.draw(frame).axes[0]
+    color = style.looks(style.systems_of(frame))["balance"][0]
+    spans = [line.get_ydata() for line in ax.lines if line.get_color() == color and len(line.get_ydata()) > 2]
+    drawn = {(round(float(np.nanmin(y)), 9), round(float(np.nanmax(y)), 9)) for y in map(np.asarray, spans)}
+    for _, values in frame[frame["system"] == "balance"].groupby("size_bytes")["before_gbs"]:
+        low, high = stats.interval(values)
+        assert (round(low, 9), round(high, 9)) in drawn
+
+
+def test_the_limit_of_the_nics_is_a_line_before_and_after_the_fault(frame: pd.DataFrame) -> None:
+    figure = bandwidth.draw(frame)
+    assert [text for text in texts(figure) if "limit" in text] == ["NICs' limit 0.188 GB/s", "NICs' limit 0.125 GB/s"]
+    assert 0.1875 in [line.get_ydata()[0] for line in figure.axes[0].lines if len(line.get_ydata())]
+
+
+def test_a_system_that_stopped_is_a_cross_on_zero_for_every_size(frame: pd.DataFrame) -> None:
+    figure = bandwidth.draw(frame)
+    for ax in figure.axes[1:]:
+        crosses = [line for line in ax.lines if line.get_marker() == "x"]
+        assert [list(line.get_ydata()) for line in crosses] == [[0]] * len(SIZES)
+    assert not [line for line in figure.axes[0].lines if line.get_marker() == "x"]
+
+
+def test_slowdown_stands_against_the_models_and_the_floor(frame: pd.DataFrame) -> None:
+    assert [value for _, value in slowdown.model_lines(frame)] == pytest.approx([1.125, 1.5, 2.0])
+    ax = slowdown.draw(frame).axes[0]
+    color = style.looks(style.systems_of(frame))["balance"][0]
+    expected = frame[frame["system"] == "balance"].groupby("size_bytes")["slowdown"].median()
+    assert drawn_medians(ax, color) == pytest.approx(list(expected))
+
+
+def test_captions_tell_the_number_of_repeats_and_who_is_left_out(frame: pd.DataFrame) -> None:
+    assert "5 repeats per point" in bandwidth.caption(frame)
+    assert "failstop stopped and has no T/T0" in slowdown.caption(frame)
+    assert "5 repeats per point" in hit_cost.caption(frame)
+    assert "30 trials" in aftermath.caption(frame)
+
+
+def test_hit_cost_has_both_measures_and_the_target(frame: pd.DataFrame) -> None:
+    figure = hit_cost.draw(frame)
+    color = style.looks(style.systems_of(frame))["hot_repair"][0]
+    for ax, column in zip(figure.axes, ("hit_cost_ms", "stall_ms"), strict=True):
+        expected = frame[frame["system"] == "hot_repair"].groupby("size_bytes")[column].median()
+        assert drawn_medians(ax, color) == pytest.approx(list(expected))
+    assert "target: at most 100 ms" in texts(figure)
+
+
+def test_aftermath_has_one_dot_a_trial_and_stage(frame: pd.DataFrame) -> None:
+    long = aftermath.times(frame)
+    counted = long.groupby("stage").size()
+    assert counted[aftermath.STAGES["detect_ms"]] == len(frame)
+    assert counted[aftermath.STAGES["error_after_ms"]] == (frame["status"] == "failed").sum()
+    dots = sum(len(c.get_offsets()) for c in aftermath.draw(frame).axes[0].collections)
+    assert dots == len(long)
+
+
+def test_a_timeline_stacks_what_each_host_sent(loaded: LoadedRun) -> None:
+    trial = next(t for t in loaded.trials if t.system == "balance" and t.size_bytes == 8 << 20)
+    rates = throughput(counters(loaded, trial))  # type: ignore[arg-type]
+    figure = timeline.draw(trial, rates, core_events(trial), setting_of(loaded.run))
+    strip, *hosts = figure.axes
+    assert [ax.get_ylabel() for ax in hosts] == ["host0", "host1", "host2"]
+    assert "hit:" in " ".join(text.get_text() for text in strip.texts)
+    grid, bands = timeline.stack(rates[rates["host"] == "host1"])
+    dead = (grid > trial.fault.t_after_ns + 20e6) & (grid < trial.fault.heal_ns)  # type: ignore[union-attr,operator]
+    assert bands["eth1"][dead].max() == 0
+    assert bands["eth0"][dead].max() > 400
+
+
+def test_a_timeline_of_a_trial_without_iterations_can_be_drawn(loaded: LoadedRun) -> None:
+    trial = next(t for t in loaded.trials if t.system == "failstop")
+    rates = throughput(counters(loaded, trial))  # type: ignore[arg-type]
+    bare = trial.model_copy(update={"iterations": (), "fault": None, "error": None})
+    assert len(timeline.draw(bare, rates, [], setting_of(loaded.run)).axes) == 4
+
+
+def test_colours_of_the_first_systems_differ_in_grey() -> None:
+    def lightness(color: str) -> float:
+        red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        luminance = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+        return 116 * float(np.cbrt(luminance)) - 16
+
+    values = sorted(map(lightness, style.COLORS[:3]))
+    assert min(np.diff(values)) > 20
+
+
+def test_a_frame_without_a_fault_has_one_panel(tmp_path: Path) -> None:
+    healthy = trial_frame([load_folder(make_run(tmp_path, sizes={1 << 20: 4}, fault=False, repeats=2))])
+    assert len(bandwidth.draw(healthy).axes) == 1
+
+
+def test_names_are_text_and_not_mathematics(frame: pd.DataFrame, tmp_path: Path) -> None:
+    hostile = frame.assign(system=frame["system"].replace("balance", r"$\frac{</svg><script>"))
+    with style.applied():
+        for module in (bandwidth, slowdown, hit_cost, aftermath):
+            module.draw(hostile).savefig(tmp_path / "figure.svg")
+            assert "<script" not in (tmp_path / "figure.svg").read_text()

@@ -1,0 +1,59 @@
+"""Targets: what is reached, what is missed, and what was not measured."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from synthetic_run import make_run
+
+from reports.load import load_folder
+from reports.measures import trial_frame
+from reports.stats import Estimate
+from reports.summary import Line, headline
+from reports.targets import Target, targets
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[Line]:
+    folder = make_run(tmp_path_factory.mktemp("runs"), sizes={1 << 20: 8, 64 << 20: 6}, repeats=3)
+    return headline(trial_frame([load_folder(folder)]))
+
+
+def named(found: list[Target], start: str) -> Target:
+    return next(target for target in found if target.what.startswith(start))
+
+
+def test_a_good_run_reaches_every_target(lines: list[Line]) -> None:
+    found = targets(lines)
+    assert [t.what for t in found if not t.met] == []
+    assert len(found) == 6
+
+
+def test_balance_is_held_against_1_55(lines: list[Line]) -> None:
+    assert named(targets(lines), "T/T0 of balance at 64MiB").wanted == "at most 1.55"
+
+
+@pytest.mark.parametrize(
+    ("start", "change"),
+    [
+        ("T/T0 of balance", {"slowdown": Estimate(1.56, 1.5, 1.6, 5)}),
+        ("Healthy", {"share": Estimate(0.89, 0.88, 0.9, 5)}),
+        ("What the hit", {"worst_cost_ms": 100.5}),
+        ("Wrong", {"wrong": 1}),
+    ],
+)
+def test_each_target_is_missed_for_its_own_reason(lines: list[Line], start: str, change: dict[str, object]) -> None:
+    worse = [replace(line, **change) if line.system == "balance" else line for line in lines]  # type: ignore[arg-type]
+    missed = [t for t in targets(worse) if not t.met]
+    assert [t.what.startswith(start) for t in missed] == [True]
+
+
+def test_a_late_error_misses(lines: list[Line]) -> None:
+    late = [replace(line, worst_error_ms=5001.0) if line.error_ms.n else line for line in lines]
+    assert not named(targets(late), "failstop: from the fault").met
+
+
+def test_what_was_not_measured_has_no_line(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, sizes={1 << 20: 4}, repeats=2, fault=False)
+    found = targets(headline(trial_frame([load_folder(folder)])))
+    assert [t.what.split()[0] for t in found] == ["Healthy", "Wrong"]

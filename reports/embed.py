@@ -1,6 +1,11 @@
-"""A figure as files (PNG and SVG) and as something a page can hold without fetching anything."""
+"""A figure as files, and as something a page can hold without fetching anything. An edge.
+
+Equal data make equal files: no date is written into them. The caption travels in each.
+"""
 
 import base64
+import warnings
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -11,18 +16,29 @@ from reports.figures import style
 MAX_SVG_BYTES = 400_000
 """Above this a figure goes into the page as PNG: many marks make an SVG larger than its picture."""
 PNG_DPI = 150
+TYPES = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 
 
-def save(figure: Figure, folder: Path, name: str) -> str:
-    """Writes `name`.png and `name`.svg into `folder`; returns the figure as a data URI for an <img>."""
+def save(figure: Figure, folder: Path, name: str, caption: str, types: Sequence[str] = ("svg", "png")) -> str:
+    """Writes `figure` as `name` of each of `types` into `folder`; returns it as a data URI for an <img>."""
     folder.mkdir(exist_ok=True)
-    kinds = {}
-    with style.applied():
-        for kind, about in (("svg", {"Date": None}), ("png", {})):
+    made: dict[str, bytes] = {}
+    with style.applied(), warnings.catch_warnings():
+        # A name from a file may hold letters that the font lacks; a box in a label is no reason to fail.
+        warnings.filterwarnings("ignore", message=".*Glyph .* missing")
+        for kind in types:
             buffer = BytesIO()
-            figure.savefig(buffer, format=kind, dpi=PNG_DPI, metadata=about)
-            kinds[kind] = buffer.getvalue()
-            (folder / f"{name}.{kind}").write_bytes(kinds[kind])
-    if len(kinds["svg"]) <= MAX_SVG_BYTES:
-        return f"data:image/svg+xml;base64,{base64.b64encode(kinds['svg']).decode()}"
-    return f"data:image/png;base64,{base64.b64encode(kinds['png']).decode()}"
+            figure.savefig(buffer, format=kind, dpi=PNG_DPI, metadata=_metadata(kind, caption))
+            made[kind] = buffer.getvalue()
+            (folder / f"{name}.{kind}").write_bytes(made[kind])
+            # The layout is found once; the other types take it over, which halves their time.
+            figure.set_layout_engine("none")
+    kind = "svg" if "svg" in made and len(made["svg"]) <= MAX_SVG_BYTES else "png"
+    return f"data:{TYPES[kind]};base64,{base64.b64encode(made[kind]).decode('ascii')}"
+
+
+def _metadata(kind: str, caption: str) -> dict[str, str | None]:
+    text = style.plain(caption, 2000)
+    if kind == "svg":
+        return {"Date": None, "Description": text}
+    return {"Subject": text, "CreationDate": None} if kind == "pdf" else {"Description": text}

@@ -3,10 +3,12 @@
 Every value is escaped by the template, whoever wrote it; figures come in as data URIs.
 """
 
+import base64
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ from markupsafe import Markup
 from r2ccl_core.units import format_size
 from reports.stats import Estimate
 from reports.summary import Line
+from reports.targets import Target
 from reports.trial import Trial
 
+TEMPLATES = Path(__file__).parent / "templates"
 MAX_TRIAL_ROWS = 2000
 MAX_DETAILS = 200
 MAX_ITERATIONS = 60
@@ -42,6 +46,7 @@ class Content:
     started: str
     finished: str | None
     sentences: Sequence[str]
+    targets: Sequence[Target]
     lines: Sequence[Line]
     pictures: Sequence[Picture]
     trials: Sequence[Trial]
@@ -51,13 +56,12 @@ class Content:
     provenance: Mapping[str, Any]
     experiment: Mapping[str, Any]
     several_cases: bool = False
-    repeat_hint: str = field(default="")
 
 
 def html(content: Content) -> str:
     """The whole page."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -71,8 +75,12 @@ def html(content: Content) -> str:
         "sort": sort_key,
     }
     detailed = shown_in_detail(content.trials, content.timelines)
+    style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     return environment.get_template("page.html.j2").render(
         c=content,
+        style=Markup(style),
+        script=Markup(script),
+        policy=policy(style, script),
         listed=content.trials[:MAX_TRIAL_ROWS],
         left_out=max(0, len(content.trials) - MAX_TRIAL_ROWS),
         detailed=detailed,
@@ -80,6 +88,14 @@ def html(content: Content) -> str:
         provenance=[(key, plain(value)) for key, value in content.provenance.items()],
         experiment=json.dumps(content.experiment, indent=2, ensure_ascii=False),
     )
+
+
+def policy(style: str, script: str) -> str:
+    """The page's content security policy: no network, and of styles and scripts only the page's own two."""
+    style_hash, script_hash = (
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii") for text in (style, script)
+    )
+    return f"default-src 'none'; img-src data:; style-src 'sha256-{style_hash}'; script-src 'sha256-{script_hash}'"
 
 
 def shown_in_detail(trials: Sequence[Trial], timelines: Mapping[str, Picture]) -> list[Trial]:

@@ -1,18 +1,20 @@
 """Writes the report of a run folder: report.html, figures/ and the rows. The edge where everything meets."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from reports.embed import save
+from reports.export import write_exports
 from reports.figures import aftermath, bandwidth, hit_cost, slowdown, timeline
 from reports.load import LoadedRun, counters, load_folder, write_rows_of
 from reports.measures import core_events, trial_frame
 from reports.page import Content, Picture, html
 from reports.recovery import throughput
 from reports.setting import experiment_name, setting_of
-from reports.summary import headline, sentences
+from reports.summary import Line, headline, sentences
+from reports.targets import targets
 from reports.trial import Trial
 
 MAX_TIMELINES = 24
@@ -32,14 +34,16 @@ def write_report(run_dir: Path) -> Path:
     write_rows_of(loaded)
     frame = trial_frame([loaded])
     page = loaded.folder / "report.html"
-    text = html(content(loaded, frame))
+    lines = headline(frame)
+    text = html(content(loaded, frame, lines))
+    write_exports(loaded, lines)
     part = page.with_name(".report.html.part")
     part.write_text(text, encoding="utf-8", errors="replace")
     part.replace(page)
     return page
 
 
-def content(loaded: LoadedRun, frame: pd.DataFrame) -> Content:
+def content(loaded: LoadedRun, frame: pd.DataFrame, lines: Sequence[Line]) -> Content:
     """All that the page shows; the figures are drawn, and saved beside it, on the way."""
     run = loaded.run
     timelines, problems = _timelines(loaded)
@@ -50,7 +54,8 @@ def content(loaded: LoadedRun, frame: pd.DataFrame) -> Content:
         started=run.started,
         finished=run.finished,
         sentences=sentences(frame, setting_of(run), str(frame["collective"].iloc[0])),
-        lines=headline(frame),
+        targets=targets(lines),
+        lines=lines,
         pictures=list(_pictures(loaded, frame)),
         trials=loaded.final_trials,
         timelines=timelines,
@@ -68,8 +73,9 @@ def _pictures(loaded: LoadedRun, frame: pd.DataFrame) -> Iterator[Picture]:
         suffix = f"-{number + 1}" if len(cases) > 1 else ""
         for name, title, module, needed in FIGURES:
             if part[needed].notna().any():
-                uri = save(module.draw(part), loaded.folder / "figures", f"{name}{suffix}")
-                yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, module.caption(part))
+                told = module.caption(part)
+                uri = save(module.draw(part), loaded.folder / "figures", f"{name}{suffix}", told, ("svg", "png", "pdf"))
+                yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told)
 
 
 def _timelines(loaded: LoadedRun) -> tuple[dict[str, Picture], list[str]]:
@@ -87,8 +93,9 @@ def _timelines(loaded: LoadedRun) -> tuple[dict[str, Picture], list[str]]:
             continue
         figure = timeline.draw(trial, rates, core_events(trial), setting_of(loaded.run))
         # Numbered: an id is a host's or a file's text, which has no say in the names of files.
-        uri = save(figure, loaded.folder / "figures", f"timeline-{len(drawn) + 1:02d}")
-        drawn[trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, timeline.caption(trial, rates))
+        told = timeline.caption(trial, rates)
+        uri = save(figure, loaded.folder / "figures", f"timeline-{len(drawn) + 1:02d}", told)
+        drawn[trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told)
     return drawn, problems
 
 

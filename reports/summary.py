@@ -82,7 +82,7 @@ def _line(part: pd.DataFrame) -> Line:
 
 def _statuses(part: pd.DataFrame) -> str:
     """``4 ok, 1 inconclusive``; a failure that was expected says so."""
-    words = part["status"].where(~((part["status"] == "failed") & part["expected"]), "stopped as expected")
+    words = part["status"].where(~((part["status"] == "failed") & part["expected"]), "stopped (expected)")
     return ", ".join(f"{count} {word}" for word, count in words.value_counts().sort_index().items())
 
 

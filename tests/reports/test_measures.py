@@ -51,7 +51,9 @@ def test_fail_stop_has_a_time_to_its_error_and_nothing_after_the_fault(folder: P
 
 def test_models_and_limits_stand_beside_the_measures(folder: Path) -> None:
     frame = trial_frame([load_folder(folder)])
-    assert frame.groupby("system")["model"].first().dropna().to_dict() == pytest.approx({"hot_repair": 2, "balance": 1.5})
+    assert frame.groupby("system")["model"].first().dropna().to_dict() == pytest.approx(
+        {"hot_repair": 2, "balance": 1.5}
+    )
     assert set(frame["limit_gbs"]) == {0.1875}
     assert set(frame["limit_after_gbs"]) == {0.125}
 

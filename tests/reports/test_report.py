@@ -1,0 +1,211 @@
+"""The report of a whole run folder: complete, self-contained, harmless whatever the folder says."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from synthetic_run import make_run
+
+from reports.errors import ReportError
+from reports.report import representatives, write_report
+
+HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
+VOID = {"meta", "img", "br"}
+
+
+class Page(HTMLParser):
+    """What a browser would make of it: tags, attributes and open elements."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "script" not in self.open and "style" not in self.open:
+            self.text += data
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = make_run(tmp_path_factory.mktemp("runs"), repeats=3, sizes={1 << 20: 6})
+    return folder, write_report(folder).read_text(encoding="utf-8")
+
+
+def small(tmp_path: Path) -> Path:
+    return make_run(tmp_path, repeats=1, sizes={1 << 20: 4}, counters=False)
+
+
+def edit(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_the_page_fetches_nothing(written: tuple[Path, str]) -> None:
+    page = Page(written[1])
+    assert not page.open
+    assert all(str(img["src"]).startswith("data:image/") for img in page.of("img"))
+    assert not page.of("link")
+    assert not [a for _, a in page.tags if a.get("href") or any(name.startswith("on") for name in a)]
+    (policy,) = [m["content"] for m in page.of("meta") if m.get("http-equiv")]
+    assert "default-src 'none'" in str(policy)
+    assert "unsafe" not in str(policy)
+    assert len(written[1]) < 5_000_000
+
+
+def test_the_summary_comes_first_and_says_what_happened(written: tuple[Path, str]) -> None:
+    text = " ".join(Page(written[1]).text.split())
+    assert text.index("In short") < text.index("By size and system") < text.index("Figures") < text.index("Trials")
+    for said in (
+        "Every trial ended as the experiment expects.",
+        "failstop (fail-stop, as NCCL is) stopped: each of its 3 faulted trials ended with an error",
+        "the model says 1.5",
+        "No wrong element in",
+        "harness sweep experiments/allreduce.toml",
+        "0123456789abcdef",
+    ):
+        assert said in text
+
+
+def test_every_fault_trial_has_a_section_and_every_cell_a_timeline(written: tuple[Path, str]) -> None:
+    folder, text = written
+    page = Page(text)
+    sections = [a for a in page.of("details") if a.get("id")]
+    assert len(sections) == 9
+    timelines = [a for a in page.of("img") if str(a["alt"]).startswith("Timeline")]
+    assert len(timelines) == 3
+    names = {p.name for p in (folder / "figures").iterdir()}
+    assert {"bandwidth.png", "bandwidth.svg", "slowdown.svg", "timeline-03.png", "timeline-03.svg"} <= names
+
+
+def test_rows_stand_beside_the_page(written: tuple[Path, str]) -> None:
+    folder, _ = written
+    assert {"rows.parquet", "rows.csv", "report.html"} <= {p.name for p in folder.iterdir()}
+    assert not list(folder.glob(".*.part"))
+
+
+def test_a_report_can_be_written_again_and_is_the_same(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    assert write_report(folder).read_text(encoding="utf-8") == write_report(folder).read_text(encoding="utf-8")
+
+
+def test_the_representative_is_the_trial_with_the_median_hit(written: tuple[Path, str]) -> None:
+    from reports.load import load_folder
+
+    trials = load_folder(written[0]).final_trials
+    for chosen in representatives(trials):
+        same = [t for t in trials if (t.system, t.size_bytes) == (chosen.system, chosen.size_bytes)]
+        hits = sorted(sum(i.duration_ns for i in t.iterations if i.phase == "hit") for t in same)
+        assert sum(i.duration_ns for i in chosen.iterations if i.phase == "hit") == hits[1]
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    run = json.loads((folder / "run.json").read_text())
+    run["experiment"] |= {"name": HOSTILE, "description": HOSTILE, HOSTILE: [HOSTILE]}
+    run["provenance"] |= {"command": HOSTILE, HOSTILE: {HOSTILE: HOSTILE}}
+    edit(folder / "run.json", **run)
+    for path in folder.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        fault = trial["fault"] | {"host": HOSTILE, "nic": "$x_{", "kind": HOSTILE}
+        edit(
+            path, system=HOSTILE + str(trial["mode"]), reason=HOSTILE, fault=fault, collective=HOSTILE, dtype="\x1b[31m"
+        )
+    page = Page(write_report(folder).read_text(encoding="utf-8"))
+    assert len(page.of("script")) == 1
+    assert not [a for _, a in page.tags if "onerror" in a]
+    assert all(str(img["src"]).startswith("data:image/") for img in page.of("img"))
+    assert HOSTILE in page.text
+
+
+def unfinished(folder: Path) -> None:
+    edit(folder / "run.json", finished=None)
+
+
+def no_experiment(folder: Path) -> None:
+    edit(folder / "run.json", experiment={}, provenance={})
+
+
+def strange_cluster(folder: Path) -> None:
+    edit(folder / "run.json", experiment={"name": 3, "cluster": {"hosts": "x", "nics": -1, "rate": "fast"}})
+
+
+def truncated(folder: Path) -> None:
+    path = next(folder.glob("trials/*/trial.json"))
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def only_failures(folder: Path) -> None:
+    for path in folder.glob("trials/*/trial.json"):
+        edit(path, status="failed", expected=False, iterations=[], core={}, error=None)
+
+
+def all_inconclusive(folder: Path) -> None:
+    for path in folder.glob("trials/*/trial.json"):
+        edit(path, status="inconclusive", expected=False, fault=None, iterations=[])
+
+
+def unchecked(folder: Path) -> None:
+    for path in folder.glob("trials/*/trial.json"):
+        items = json.loads(path.read_text())["iterations"]
+        edit(path, iterations=[i | {"wrong": None} for i in items])
+
+
+ODD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "unfinished": (unfinished, "not finished: the trials so far"),
+    "no experiment": (no_experiment, "not known"),
+    "strange cluster": (strange_cluster, "3 trials of all_reduce over hosts"),
+    "truncated": (truncated, "Left out of this report"),
+    "only failures": (only_failures, "3 trial(s) did not end as expected"),
+    "all inconclusive": (all_inconclusive, "3 stayed inconclusive"),
+    "unchecked": (unchecked, "No element was checked."),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_runs_are_reported_as_far_as_they_go(tmp_path: Path, case: str) -> None:
+    folder = small(tmp_path)
+    change, said = ODD[case]
+    change(folder)
+    assert said in " ".join(Page(write_report(folder).read_text(encoding="utf-8")).text.split())
+
+
+def test_wrong_elements_are_told_loudly(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    path = folder / "trials/balance-1MiB-nic_down-r0/trial.json"
+    items = json.loads(path.read_text())["iterations"]
+    edit(path, status="wrong", expected=False, iterations=[i | {"wrong": 7} for i in items])
+    text = write_report(folder).read_text(encoding="utf-8")
+    assert re.search(r'<li class="bad">\d+ WRONG elements in', text)
+
+
+def test_a_run_without_faults_is_reported(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, repeats=2, sizes={1 << 20: 4}, systems={"balance": 2}, fault=False, counters=False)
+    page = Page(write_report(folder).read_text(encoding="utf-8"))
+    assert "none of them with a fault" in page.text
+    assert len(page.of("img")) == 1
+
+
+def test_nothing_to_report_is_one_line(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    shutil.rmtree(folder / "trials")
+    with pytest.raises(ReportError) as caught:
+        write_report(folder)
+    assert "\n" not in str(caught.value)
+    assert not (folder / "report.html").exists()

@@ -34,8 +34,13 @@ OPS = ("sum", "min", "max", "prod")
 _MOST_EXECUTORS = 64
 _FAREWELL_S = 5.0
 
-# How the core says that a peer hung up. The peer knows why, and its own word may be on the way.
-_HEARSAY = "end closed the connection"
+# How the core says that a peer gave up. The peer knows why, and its own word may be on the way.
+_HEARSAY = (
+    "end closed the connection",
+    "the other end lost this path",
+    "the peer closed the stream",
+    "Connection reset by peer",
+)
 _HEARSAY_S = 0.5
 
 
@@ -151,8 +156,8 @@ class Communicator:
             yield
         except R2cclError as error:
             own = f"rank {self.rank}: {error}"
-            heard = self._bootstrap.await_verdict(_HEARSAY_S) if str(error).endswith(_HEARSAY) else None
-            verdict = heard or self._bootstrap.abort(own)
+            hearsay = any(words in own for words in _HEARSAY)
+            verdict = self._bootstrap.await_verdict(_HEARSAY_S if hearsay else 0) or self._bootstrap.abort(own)
             kind = type(error) if verdict == own else PeerLostError
             raise kind(verdict) from error
         except BaseException as error:

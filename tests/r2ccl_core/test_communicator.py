@@ -1,6 +1,8 @@
 """Collectives on real sockets: every type, operation, size and group against NumPy."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -237,3 +239,25 @@ def test_nics_are_chosen_by_name_or_address(variable: str) -> None:
     with pytest.raises(UsageError, match="name@address"):
         find_nics({variable: "lo@127.0.1.1,lo"})
     assert find_nics({"NCCL_SOCKET_IFNAME": "nosuchnic", "R2CC_SOCKET_IFNAME": "lo"}) == [("lo", "127.0.0.1")]
+
+
+def test_a_missing_native_core_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "r2ccl_core._native", None)
+    monkeypatch.delattr("r2ccl_core._native", raising=False)
+    with pytest.raises(TransportError, match=r"native core cannot be loaded .*pip install"):
+        Communicator(0, 1)
+
+
+def test_a_program_that_forgets_to_close_ends_quietly() -> None:
+    script = (
+        "import sys, threading, numpy as np\n"
+        "from r2ccl_core.communicator import Communicator\n"
+        "root, comms = sys.argv[1], {}\n"
+        "def rank(r):\n"
+        "    comms[r] = Communicator(r, 2, root, nics=[('lo', f'127.{r + 1}.0.1')])\n"
+        "    comms[r].all_reduce(np.ones(100_000))\n"
+        "threads = [threading.Thread(target=rank, args=(r,)) for r in (0, 1)]\n"
+        "[t.start() for t in threads], [t.join() for t in threads]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, free_root()], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

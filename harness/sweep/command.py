@@ -57,7 +57,7 @@ def sweep_command(
 
 def _print_table(console: Console, folder: RunFolder) -> None:
     """The sweep on one screen."""
-    shown = Table(title="bus bandwidth in GB/s, median over repeats; T/T0: after the fault over before it")
+    shown = Table(title="bus bandwidth, GB/s, medians; T/T0: after over before")
     for heading in ("size", "system", "trials", "before", "hit", "after", "T/T0"):
         shown.add_column(heading, justify="left" if heading in ("system", "trials") else "right")
     for line in table(folder.records()):

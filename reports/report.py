@@ -74,7 +74,7 @@ def _pictures(loaded: LoadedRun, frame: pd.DataFrame) -> Iterator[Picture]:
         for name, title, module, needed in FIGURES:
             if part[needed].notna().any():
                 told = module.caption(part)
-                uri = save(module.draw(part), loaded.folder / "figures", f"{name}{suffix}", told, ("svg", "png", "pdf"))
+                uri = save(module.draw(part), loaded.folder / "figures", f"{name}{suffix}", told)
                 yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told)
 
 

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from reports.figures import style
 from reports.setting import Setting
 from reports.stats import Floats
-from reports.trial import Trial
+from reports.trial import Iteration, Trial
 
 GRID_S = 0.01
 MAX_BINS = 450
@@ -103,19 +103,15 @@ def _host(ax: Axes, rates: pd.DataFrame, host: str, zero_ns: int, setting: Setti
 
 
 def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
-    """A strip of bars, one an iteration."""
-    for item in trial.iterations:
-        start, length = (item.t_ns - zero_ns) / 1e9, item.duration_ns / 1e9
-        color = style.ACCENT if item.phase == "hit" else ("#555555", "#AAAAAA")[item.iteration % 2]
-        if item.phase == "warmup":
-            color = "#DDDDDD"
-        ax.broken_barh([(start, length)], (0, 1), facecolors=color, linewidth=0)
+    """A strip of bars, one an iteration, and a cross where the trial stopped."""
+    spans = [((item.t_ns - zero_ns) / 1e9, item.duration_ns / 1e9) for item in trial.iterations]
+    ax.broken_barh(spans, (0, 1), facecolors=[_color(item) for item in trial.iterations], linewidth=0)
+    for item, (start, _) in zip(trial.iterations, spans, strict=True):
         if item.phase == "hit":
             # Above the bar: of small messages the bar is narrower than its text.
             ax.annotate(
                 f"hit: {item.duration_ns / 1e6:.0f} ms", (max(start, 0), 1.08), xytext=(3, 0),
-                textcoords="offset points",
-                va="bottom", fontsize=7.5, color=style.ACCENT,
+                textcoords="offset points", va="bottom", fontsize=7.5, color=style.ACCENT,
             )  # fmt: skip
     if trial.error and trial.error.t_ns:
         at = (trial.error.t_ns - zero_ns) / 1e9
@@ -129,6 +125,12 @@ def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)
+
+
+def _color(item: Iteration) -> str:
+    if item.phase in ("hit", "warmup"):
+        return style.ACCENT if item.phase == "hit" else "#DDDDDD"
+    return ("#555555", "#AAAAAA")[item.iteration % 2]
 
 
 def _events(ax: Axes, events: Sequence[dict[str, Any]], zero_ns: int) -> None:

@@ -84,6 +84,8 @@ def html(content: Content) -> str:
         listed=content.trials[:MAX_TRIAL_ROWS],
         left_out=max(0, len(content.trials) - MAX_TRIAL_ROWS),
         detailed=detailed,
+        anchors={t.trial_id: f"trial-{place}" for place, t in enumerate(detailed, start=1)},
+        opened=_largest_with_timeline(detailed, content.timelines),
         max_iterations=MAX_ITERATIONS,
         provenance=[(key, plain(value)) for key, value in content.provenance.items()],
         experiment=json.dumps(content.experiment, indent=2, ensure_ascii=False),
@@ -99,11 +101,18 @@ def policy(style: str, script: str) -> str:
 
 
 def shown_in_detail(trials: Sequence[Trial], timelines: Mapping[str, Picture]) -> list[Trial]:
-    """The fault trials with a section: unexpected ones and those with a timeline first, if there are too many."""
+    """The fault trials with a section: those with a timeline, then unexpected ones, then the others."""
+    order = {trial_id: place for place, trial_id in enumerate(timelines)}
     faulted = [t for t in trials if t.fault is not None or not t.expected]
-    urgent = sorted(faulted, key=lambda t: (t.expected, t.trial_id not in timelines))[:MAX_DETAILS]
-    kept = {t.trial_id for t in urgent}
-    return [t for t in faulted if t.trial_id in kept]
+    return sorted(faulted, key=lambda t: (order.get(t.trial_id, len(order)), t.expected))[:MAX_DETAILS]
+
+
+def _largest_with_timeline(trials: Sequence[Trial], timelines: Mapping[str, Picture]) -> set[str]:
+    """The trials whose section is open from the start: one a system, of the largest size."""
+    drawn = [t for t in trials if t.trial_id in timelines]
+    largest = max((t.size_bytes for t in drawn), default=0)
+    first = {t.system: t.trial_id for t in reversed(drawn) if t.size_bytes == largest}
+    return set(first.values())
 
 
 def number(value: float | None, digits: int = 3) -> str:

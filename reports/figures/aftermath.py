@@ -41,6 +41,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         ax.grid(axis="y", visible=False)
         ax.set_xlabel("time after the fault (ms, logarithmic)")
         ax.set_ylabel("")
+        ax.set_ylim(len(STAGES) - 0.5, -0.5)
         style.legend(figure, systems, systems)
     return figure
 

@@ -60,7 +60,7 @@ def _stopped(ax: Axes, frame: pd.DataFrame, column: str) -> None:
         ax.plot(x, 0, "x", color=style.looks(systems)[str(system)][0], markersize=7, markeredgewidth=2, clip_on=False)
         if not told:
             ax.annotate(
-                "stopped", (x, 0), xytext=(1, 7), textcoords="offset points", ha="center", fontsize=7.5,
+                "stopped", (x, 0), xytext=(-4, 7), textcoords="offset points", ha="left", fontsize=7.5,
                 color=style.looks(systems)[str(system)][0],
             )  # fmt: skip
         told = True

@@ -39,6 +39,6 @@ def _dots(ax: Axes, data: pd.DataFrame, column: str, sizes: Sequence[int], syste
     shown = data if len(data) <= MAX_DOTS else data.iloc[:: -(-len(data) // MAX_DOTS)]
     for index, system in enumerate(systems):
         own = shown[shown["system"] == system]
-        beside = style.position(index, len(systems), DODGE) + 0.07
+        beside = style.position(index, len(systems), DODGE) + 0.1
         xs = [sizes.index(int(size)) + beside for size in own["size_bytes"]]
-        ax.scatter(xs, own[column], s=6, color=style.looks(systems)[system][0], alpha=0.5, linewidths=0, zorder=1)
+        ax.scatter(xs, own[column], s=9, color=style.looks(systems)[system][0], alpha=0.55, linewidths=0, zorder=1)

@@ -19,7 +19,7 @@ from r2ccl_core.units import format_size
 COLORS = ("#333333", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#56B4E9", "#8C510A", "#999999")
 """By system, in the order of their modes: L* is 21, 71 and 46 for the first three."""
 MARKERS = ("X", "s", "o", "D", "^", "v", "P", "*")
-RAIL_COLORS = ("#08519C", "#6BAED6", "#C6DBEF", "#FDAE6B", "#E6550D", "#A63603", "#74C476", "#31A354")
+RAIL_COLORS = ("#08306B", "#4292C6", "#9ECAE1", "#FDAE6B", "#E6550D", "#A63603", "#74C476", "#31A354")
 """By NIC of a host; neighbours in a stack differ in lightness."""
 ACCENT = "#B2182B"
 """What went wrong: the fault, the hit iteration."""

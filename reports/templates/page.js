@@ -1,4 +1,8 @@
 "use strict";
+// A link to a trial opens its section.
+for (const link of document.querySelectorAll('a[href^="#trial-"]')) {
+  link.addEventListener("click", () => { document.querySelector(link.hash).open = true; });
+}
 // Sorting: a click (or Enter) on a heading sorts its table by that column; what is missing stays last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];

@@ -31,7 +31,7 @@ table.tHead.rows[0].cells[column].click();
 const up = shown();
 table.tHead.rows[0].cells[column].click();
 const down = shown();
-const trial = document.querySelector("details.trial");
+const trial = document.querySelector("details.trial:not([open])");
 trial.querySelector("summary").click();
 const images = [...document.images].map((i) => i.decode().then(() => 1, () => 0));
 Promise.all(images).then((ok) => {

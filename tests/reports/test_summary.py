@@ -1,0 +1,61 @@
+"""Plain words and numbers: what is said is what the frame holds, and no more."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from synthetic_run import make_run
+
+from reports.load import load_folder
+from reports.measures import trial_frame
+from reports.page import number
+from reports.setting import Setting
+from reports.summary import headline, sentences
+
+
+@pytest.fixture
+def frame(tmp_path: Path) -> pd.DataFrame:
+    return trial_frame([load_folder(make_run(tmp_path, repeats=5, sizes={1 << 20: 4, 8 << 20: 4}, counters=False))])
+
+
+def told(frame: pd.DataFrame) -> str:
+    return " ".join(sentences(frame, Setting(3, 3, 500e6)))
+
+
+def test_the_headline_holds_medians_over_repeats(frame: pd.DataFrame) -> None:
+    for line in headline(frame):
+        own = frame[(frame["system"] == line.system) & (frame["size_bytes"] == line.size_bytes)]
+        assert line.before_gbs.median == pytest.approx(own["before_gbs"].median())
+        assert line.share.median == pytest.approx((own["before_gbs"] / 0.1875).median())
+        assert line.slowdown.n == (0 if line.mode == 0 else 5)
+        assert line.as_expected
+
+
+def test_a_difference_is_told_only_where_it_shows(frame: pd.DataFrame) -> None:
+    assert "hot_repair took 1.3" in told(frame)
+    same = frame.assign(after_ms=frame["after_ms"].where(frame["mode"] == 0, [100 + n % 3 for n in range(len(frame))]))
+    assert "no difference shown between hot_repair and balance" in told(same)
+
+
+def test_one_failure_among_many_is_told(frame: pd.DataFrame) -> None:
+    odd = frame.copy()
+    place = odd.index[odd["system"] == "balance"][0]
+    odd.loc[place, ["status", "expected"]] = ["failed", False]
+    assert f"1 trial(s) did not end as expected (first: {odd.loc[place, 'trial_id']})" in told(odd)
+    assert "1 of its 10 faulted trials failed" in told(odd)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (float("nan"), "–"),
+        (0, "0.00"),
+        (0.18234, "0.182"),
+        (34.26, "34.3"),
+        (1234.5, "1\u202f234"),
+        (-2.5, "−2.50"),
+    ],  # noqa: E501, RUF001
+)
+def test_numbers_have_three_digits(value: float | None, text: str) -> None:
+    assert number(value) == text

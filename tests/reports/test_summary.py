@@ -40,7 +40,8 @@ def test_a_difference_is_told_only_where_it_shows(frame: pd.DataFrame) -> None:
 def test_one_failure_among_many_is_told(frame: pd.DataFrame) -> None:
     odd = frame.copy()
     place = odd.index[odd["system"] == "balance"][0]
-    odd.loc[place, ["status", "expected"]] = ["failed", False]
+    odd.loc[place, "status"] = "failed"
+    odd.loc[place, "expected"] = False
     assert f"1 trial(s) did not end as expected (first: {odd.loc[place, 'trial_id']})" in told(odd)
     assert "1 of its 10 faulted trials failed" in told(odd)
 
@@ -48,14 +49,14 @@ def test_one_failure_among_many_is_told(frame: pd.DataFrame) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "–"),
-        (float("nan"), "–"),
-        (0, "0.00"),
+        (None, "\N{EN DASH}"),
+        (float("nan"), "\N{EN DASH}"),
+        (0, "0"),
         (0.18234, "0.182"),
         (34.26, "34.3"),
         (1234.5, "1\u202f234"),
-        (-2.5, "−2.50"),
-    ],  # noqa: E501, RUF001
+        (-2.5, "\N{MINUS SIGN}2.50"),
+    ],
 )
 def test_numbers_have_three_digits(value: float | None, text: str) -> None:
     assert number(value) == text

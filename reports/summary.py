@@ -104,7 +104,7 @@ def _verdict(frame: pd.DataFrame) -> str:
         return "Every trial ended as the experiment expects."
     told = [f"{len(odd)} trial(s) did not end as expected (first: {odd.iloc[0]['trial_id']})"] if len(odd) else []
     told += [f"{inconclusive} stayed inconclusive and are in no figure"] if inconclusive else []
-    return "; ".join(told).capitalize() + "."
+    return "; ".join(told) + "."
 
 
 def _healthy(lines: Sequence[Line]) -> str:

@@ -38,9 +38,10 @@ SendComm::SendComm(Environment* environment, Poller* poller, const Handle& handl
 void SendComm::Start() {
   std::lock_guard lock(mutex_);
   int64_t now_ns = NowNs();
-  no_path_since_ns_ = now_ns;
+  if (AnyUp() == nullptr) no_path_since_ns_ = now_ns;
   for (Path& path : paths_) {
-    if (failure_.ok()) Dial(path, now_ns);
+    // A tick may have come first and dialled already.
+    if (failure_.ok() && path.state == PathState::kDown && path.epoch == 0) Dial(path, now_ns);
   }
 }
 

@@ -23,7 +23,7 @@ class SendComm final : public Comm {
  public:
   SendComm(Environment* environment, Poller* poller, const Handle& handle, uint64_t connection);
 
-  // Begins to connect every path. Call once, after the object is owned by a shared_ptr.
+  // Begins to connect every path. Call after the object is owned by a shared_ptr; a second call does nothing.
   void Start();
 
   // Ready: at least one path is up and every other one was tried; in fail-stop mode all are up.

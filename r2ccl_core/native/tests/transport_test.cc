@@ -43,6 +43,20 @@ TEST_P(EveryMode, OneNic) {
   EXPECT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
 }
 
+// The I/O thread's tick may dial before the thread that connects does.
+TEST(Transport, StartingTwiceChangesNothing) {
+  Params params = PatientParams(2);
+  params.give_up_ms = 100;
+  Pair pair(params);
+  ASSERT_EQ(pair.Open().message(), "");
+  pair.send->Start();
+  TrafficOptions options;
+  options.sizes = {1 << 20, 100};
+  ASSERT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+  for (int path = 0; path < 3; ++path) EXPECT_EQ(pair.relay->streams_opened(path), 1);
+  EXPECT_EQ(CountEvents(*pair.sender, "path_down"), 0u);
+}
+
 TEST(Transport, EveryNicCarriesItsShare) {
   Pair pair(QuickParams(2));
   ASSERT_EQ(pair.Open().message(), "");

@@ -117,7 +117,7 @@ class SystemModel(Model):
     """One system under test: the core in one mode, with its environment."""
 
     name: Slug
-    mode: Literal[0, 1, 2]
+    mode: Literal[0, 1, 2, 3]
     env: dict[str, str] = {}
     expect_on_fault: Literal["ok", "failed"] = "ok"
 

@@ -2,8 +2,8 @@
 
 It carries what the transport cannot carry yet (connection handles) and barriers, over the management network; no
 data. Ranks GIVE their part of a round to rank 0, which answers with the RESULT; the n-th agreement of every rank
-is round n. The first reason to fail that reaches rank 0 (a rank's own FAILED, or a stream that ends without
-LEAVE) is the verdict, and every rank hears the same one.
+is round n. A NOTE is for who has something to say out of turn. The first reason to fail that reaches rank 0 (a
+rank's own FAILED, or a stream that ends without LEAVE) is the verdict, and every rank hears the same one.
 """
 
 import os
@@ -17,7 +17,7 @@ from r2ccl_core.errors import PeerLostError, UsageError
 from r2ccl_core.rendezvous import Place, greet, parse_root, welcome
 from r2ccl_core.star import Star
 
-_GIVE, _RESULT, _FAILED, _LEAVE = range(1, 5)
+_GIVE, _RESULT, _FAILED, _LEAVE, _NOTE = range(1, 6)
 _LENGTH = struct.Struct("!Q")
 _VERDICT_PATIENCE_S = 1.0
 
@@ -36,17 +36,19 @@ class Bootstrap:
         patience_s: float = 600.0,
         secret: str | None = None,
         on_abort: Callable[[str], None] = lambda reason: None,
+        on_note: Callable[[int, bytes], None] = lambda rank, data: None,
     ) -> None:
         """Connects all ranks; raises `TransportError` when some are missing after `timeout_s`.
 
         `patience_s` is how long an agreement waits for the last rank. `secret` (default: R2CC_SECRET) keeps
-        strangers out. `on_abort` is called once with the verdict, on the thread that learns it first.
+        strangers out. `on_abort` is called once with the verdict, on the thread that learns it first. `on_note` is
+        called with each note and the rank that sent it, on any thread; it must not wait.
         """
         if not 0 <= rank < size:
             raise UsageError(f"R2CC_RANK={rank}: ranks go from 0 to {size - 1}, as R2CC_SIZE={size} says")
         self.rank, self.size = rank, size
         self._patience_s = patience_s
-        self._on_abort = on_abort
+        self._on_abort, self._on_note = on_abort, on_note
         self._changed = threading.Condition()  # guards what follows
         self._round = 0
         self._given: dict[int, bytes] = {}  # rank 0: parts of the round that is being gathered
@@ -84,6 +86,19 @@ class Bootstrap:
     def barrier(self, what: str = "barrier") -> None:
         """Returns when every rank has called it."""
         self.allgather(b"", what)
+
+    def note(self, data: bytes) -> None:
+        """Says something to rank 0, outside of any agreement. Any thread."""
+        if self._star is None or self.rank == 0:
+            self._on_note(0, data)
+        else:
+            self._star.send(0, _NOTE, 0, data)
+
+    def note_all(self, data: bytes) -> None:
+        """Rank 0: says something to every rank, itself included. Any thread."""
+        if self._star is not None:
+            self._star.send_all(_NOTE, 0, data)
+        self._on_note(0, data)
 
     def farewell(self, patience_s: float) -> None:
         """A last barrier, which does not insist: it ends after `patience_s`, or when the group is over."""
@@ -184,6 +199,8 @@ class Bootstrap:
             self._deliver(number, list(_unpack(body)))
         elif kind == _FAILED:
             self._decide(body.decode("utf-8", "replace"))
+        elif kind == _NOTE:
+            self._on_note(rank, body)
         elif kind == _LEAVE:
             with self._changed:
                 self._left.add(rank)

@@ -11,6 +11,8 @@ collective ends on each of them with the same one line.
 """
 
 import os
+import struct
+import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,18 +22,22 @@ from typing import Any, Self
 
 import numpy as np
 
-from r2ccl_core import native
+from r2ccl_core import calibration, native
 from r2ccl_core.bootstrap import Bootstrap
 from r2ccl_core.connections import Connections
 from r2ccl_core.errors import PeerLostError, R2cclError, UsageError
-from r2ccl_core.lower import connections_of, lower
+from r2ccl_core.health import Health
+from r2ccl_core.lower import Connection, connections_of, lower
 from r2ccl_core.nics import Nic, find_nics
 from r2ccl_core.schedule import Schedule
-from r2ccl_core.selection import Select, default_selection
+from r2ccl_core.selection import Cost, Settings, read_settings, selection
+from r2ccl_core.switching import Notes, Switching
 
 DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16")
 OPS = ("sum", "min", "max", "prod")
 _MOST_EXECUTORS = 64
+_MOST_RECENT = 8
+_COST = struct.Struct("!dd")
 _FAREWELL_S = 5.0
 
 # How the core says that a peer gave up. The peer knows why, and its own word may be on the way.
@@ -56,31 +62,49 @@ class Communicator:
         nics: Sequence[Nic] | None = None,
         mode: int | None = None,
         options: Mapping[str, str] | None = None,
-        select: Select | None = None,
+        settings: Settings | None = None,
         timeout_s: float = 30.0,
     ) -> None:
         """Joins the group whose rank 0 listens at `root`; returns when all ranks have.
 
-        `mode` (default: R2CC_MODE, else 2): 0 fail-stop, 1 one back-up NIC, 2 Balance. `options` set R2CC_*
-        parameters by name. `select` chooses schedules. Raises `UsageError` for bad arguments and `TransportError`
-        when ranks are missing after `timeout_s`.
+        `mode` (default: R2CC_MODE, else 2): 0 fail-stop, 1 one back-up NIC, 2 Balance, 3 Balance and
+        R2CC-AllReduce after a loss. `options` set the transport's R2CC_* parameters by name, `settings` say which
+        schedules run (default: what the environment asks for; the same on every rank). Raises `UsageError` for
+        bad arguments and `TransportError` when ranks are missing after `timeout_s`.
         """
-        self.rank, self.size = rank, size
-        self._select = select or default_selection()
+        self.rank, self.size, self._mode = rank, size, _read_mode(mode)
+        self._settings = settings or read_settings(self._mode)
+        self._select = selection(self._settings)
         self._native = native.load()
         chosen = find_nics() if nics is None else nics
-        self._net = self._native.open_net(_read_mode(mode), list(chosen), dict(options or {}))
+        # Mode 3 is a schedule over the transport of mode 2.
+        self._net = self._native.open_net(min(self._mode, 2), list(chosen), dict(options or {}))
+        notes: Notes = Notes()
         self._executors: dict[tuple[int, int], tuple[Schedule, Any]] = {}
         try:
             # The verdict closes the connections, and with them ends whatever waits for bytes.
             on_abort = partial(_shut, self._net)
-            self._bootstrap = Bootstrap(rank, size, root, timeout_s=timeout_s, on_abort=on_abort)
+            self._bootstrap = Bootstrap(
+                rank, size, root, timeout_s=timeout_s, on_abort=on_abort, on_note=lambda *note: notes.put(note)
+            )
+            health = self._agree_on_start(len(chosen))
         except BaseException:
             self._net.close()
             raise
         # A program that ends without close() must not end in the destructors of running threads.
         self._release = weakref.finalize(self, _release, self._net, self._bootstrap)
         self._connections = Connections(self._net, self._bootstrap)
+        self._health, self._cost = health, Cost()
+        self._recent: dict[tuple[str, int], None] = {}  # what ran last, for which connections are made ahead
+        self._switching: Switching | None = None
+        if self._settings.follows_health and size > 1:
+            # It must not keep this object alive.
+            missing = weakref.WeakMethod(self._missing)
+            self._switching = Switching(
+                self._net, self._bootstrap, self._connections, health, notes, lambda h: (missing() or _nothing)(h)
+            )
+            self._switching.begin()
+            weakref.finalize(self, self._switching.end)
 
     def all_reduce(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
         """Combines `send` of all ranks element by element into `recv` (default: a new array) on every rank.
@@ -88,11 +112,15 @@ class Communicator:
         `recv` may be `send` itself (in place). Both are C-contiguous, of one of `DTYPES` and equal shape.
         Raises `PeerLostError` when a peer is lost for good; the communicator is then of no more use.
         """
-        return self.run(self.schedule("all_reduce", send.nbytes), send, recv, op)
+        recv = np.empty_like(send) if recv is None else recv
+        _check_arrays(send, recv, op)
+        if self._switching is None:
+            return self.run(self.schedule("all_reduce", send.nbytes), send, recv, op)
+        return self.run(self._next_schedule(self._switching, "all_reduce", send), send, recv, op)
 
     def schedule(self, collective: str, nbytes: int) -> Schedule:
-        """The schedule that `collective` runs for a vector of `nbytes`."""
-        return self._select(collective, nbytes, self.size)
+        """The schedule that `collective` runs for a vector of `nbytes` in the health that holds now."""
+        return self._select(collective, nbytes, self._health, self._cost)
 
     def connect(self, schedule: Schedule) -> None:
         """Makes the connections of `schedule` now, on every rank, rather than when it is first run."""
@@ -129,12 +157,17 @@ class Communicator:
 
     def stats(self) -> dict[str, Any]:
         """NICs with their bytes and state, the core's event log, replayed and duplicate chunks."""
-        return {"rank": self.rank, **self._net.stats()}
+        stats = {"rank": self.rank, **self._net.stats(), "mode": self._mode, "algo": self._settings.algo}
+        if self._switching is not None:
+            stats["events"] = sorted([*stats["events"], *self._switching.events], key=lambda event: event["t_ns"])
+        return stats
 
     def close(self) -> None:
         """Leaves the group, for a few seconds after the others if need be. Idempotent."""
         # A peer that still waits for its last acknowledgement must not see this end closed.
         self._bootstrap.farewell(_FAREWELL_S)
+        if self._switching is not None:
+            self._switching.end()
         self._executors.clear()
         self._connections.clear()
         self._release()
@@ -163,6 +196,48 @@ class Communicator:
         except BaseException as error:
             self.abort(_one_line(error))
             raise
+
+    def _agree_on_start(self, nics: int) -> Health:
+        """The health in which all begin. Ranks that would choose different schedules are refused."""
+        told = self._bootstrap.allgather(f"{nics} {self._settings}".encode(), "start")
+        counts, settings = zip(*(part.decode().split(" ", 1) for part in told), strict=True)
+        for rank, other in enumerate(settings):
+            if other != settings[0]:
+                raise UsageError(f"R2CC_ALGO and its like differ: rank 0 has {settings[0]}, rank {rank} has {other}")
+        return Health.whole([int(count) for count in counts])
+
+    def _next_schedule(self, switching: Switching, collective: str, send: np.ndarray) -> Schedule:
+        """The schedule of the next operation, whose number decides which health holds."""
+        begin_s = time.perf_counter()
+        with self._together():
+            if not self._recent:
+                self._cost = self._calibrated()
+            self._recent.pop((collective, send.nbytes), None)
+            self._recent[(collective, send.nbytes)] = None  # the last used is the last to go
+            if len(self._recent) > _MOST_RECENT:
+                del self._recent[next(iter(self._recent))]
+            before, self._health = self._health, switching.start()
+            schedule = self.schedule(collective, send.nbytes)
+            if before != self._health:
+                self._executor(schedule, send.size)
+                took_ms = (time.perf_counter() - begin_s) * 1e3
+                switching.log("switched", f"{schedule.name} in {took_ms:.1f} ms: {self._health}")
+        return schedule
+
+    def _calibrated(self) -> Cost:
+        """What messages and bytes cost, measured by all ranks over their rings."""
+
+        def run(data: np.ndarray) -> np.ndarray:
+            return self.run(selection(Settings())("all_reduce", data.nbytes, self._health, self._cost), data, data)
+
+        own = _COST.pack(*calibration.measure(run, self.size))
+        measured = [_COST.unpack(part) for part in self._bootstrap.allgather(own, "calibrate")]
+        return calibration.agreed([(alpha, byte) for alpha, byte in measured], max(self._health.nics))
+
+    def _missing(self, health: Health) -> list[Connection]:
+        """Connections that lack for what ran last, were `health` to hold. Called beside the collectives."""
+        schedules = (self._select(collective, nbytes, health, self._cost) for collective, nbytes in list(self._recent))
+        return list(dict.fromkeys(lack for schedule in schedules for lack in self._connections.missing(schedule)))
 
     def _executor(self, schedule: Schedule, count: int) -> Any:
         # By identity, which the schedule that is kept with its executor makes safe.
@@ -193,6 +268,10 @@ def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def _nothing(health: Health) -> list[Connection]:
+    return []
+
+
 def _shut(net: Any, reason: str) -> None:
     net.close()
 
@@ -204,8 +283,9 @@ def _release(net: Any, bootstrap: Bootstrap) -> None:
 
 def _read_mode(mode: int | None) -> int:
     text = os.environ.get("R2CC_MODE", "2") if mode is None else str(mode)
-    if text not in ("0", "1", "2"):
-        raise UsageError(f"R2CC_MODE={text}: use 0 (fail-stop), 1 (one back-up NIC) or 2 (Balance)")
+    if text not in ("0", "1", "2", "3"):
+        modes = "0 (fail-stop), 1 (one back-up NIC), 2 (Balance) or 3 (Balance and R2CC-AllReduce)"
+        raise UsageError(f"R2CC_MODE={text}: use {modes}")
     return int(text)
 
 

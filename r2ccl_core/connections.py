@@ -1,7 +1,10 @@
-"""The connections of a group, made when a schedule first needs them, by all ranks together."""
+"""The connections of a group, made when a schedule first needs them, by all ranks together, or ahead of that."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,52 +16,61 @@ from r2ccl_core.schedule import Schedule
 
 _TIMEOUT_S = 15.0
 _LOOK_S = 0.2
+_AT_ONCE = 16
 _HANDLE = np.dtype([("connection", "<i4", 3), ("handle", "V128")])
 
 
-class Connections:
-    """This rank's ends, by connection. All ranks ask for the same schedules in the same order, so each knows
-    which connections exist between any two."""
+@dataclass
+class Ends:
+    """This rank's native ends of some connections."""
 
-    def __init__(self, net: Any, bootstrap: Bootstrap) -> None:
+    senders: dict[Connection, Any] = field(default_factory=dict)
+    receivers: dict[Connection, Any] = field(default_factory=dict)
+
+    def take(self, other: "Ends", connections: Iterable[Connection]) -> None:
+        """The ends of `connections` that `other` has."""
+        for connection in connections:
+            if connection in other.senders:
+                self.senders[connection] = other.senders[connection]
+            if connection in other.receivers:
+                self.receivers[connection] = other.receivers[connection]
+
+
+class Wiring:
+    """Making connections in two steps, between which the ranks tell each other their handles. Any thread."""
+
+    def __init__(self, net: Any, bootstrap: Bootstrap, connections: Sequence[Connection]) -> None:
+        """Begins to listen for those of `connections` that end at this rank."""
         self._net, self._bootstrap = net, bootstrap
-        self._made: set[Connection] = set()
-        self._senders: dict[Connection, Any] = {}
-        self._receivers: dict[Connection, Any] = {}
-
-    def ensure(self, schedule: Schedule) -> None:
-        """Makes what `schedule` needs and is not there; free when nothing is missing."""
-        missing = [connection for connection in schedule.connections() if connection not in self._made]
-        if missing:
-            self._make(missing, f"connect {schedule.name}")
-            self._made.update(missing)
-
-    def senders(self, connections: Sequence[Connection]) -> list[Any]:
-        """Native sending ends."""
-        return [self._senders[connection] for connection in connections]
-
-    def receivers(self, connections: Sequence[Connection]) -> list[Any]:
-        """Native receiving ends."""
-        return [self._receivers[connection] for connection in connections]
-
-    def clear(self) -> None:
-        """Lets go of all ends."""
-        self._senders.clear()
-        self._receivers.clear()
-
-    def _make(self, missing: Sequence[Connection], what: str) -> None:
-        rank = self._bootstrap.rank
+        self.connections = tuple(connections)
         # A listener each: a connection that arrives does not say whose it is.
-        listeners = {connection: self._net.listen() for connection in missing if connection[1] == rank}
-        handles: dict[Connection, bytes] = {}
-        for published in self._bootstrap.allgather(_pack(listeners), what):
-            handles |= _unpack(published)
-        for connection in missing:
-            if connection[0] == rank:
-                self._senders[connection] = self._net.connect(handles[connection], _TIMEOUT_S)
-        for connection, listener in listeners.items():
-            self._receivers[connection] = self._accept(listener, connection)
-            listener.close()
+        mine = (connection for connection in connections if connection[1] == bootstrap.rank)
+        self._listeners = {connection: net.listen() for connection in mine}
+
+    @property
+    def handles(self) -> dict[Connection, bytes]:
+        """What the senders of the connections that end here must know."""
+        return {connection: listener.handle for connection, listener in self._listeners.items()}
+
+    def finish(self, handles: Mapping[Connection, bytes]) -> Ends:
+        """Connects what begins here, all at once, and takes what ends here."""
+        ends = Ends()
+        mine = [connection for connection in self.connections if connection[0] == self._bootstrap.rank]
+        if mine:
+            with ThreadPoolExecutor(min(len(mine), _AT_ONCE), "r2ccl-connect") as pool:
+                made = pool.map(lambda connection: self._net.connect(handles[connection], _TIMEOUT_S), mine)
+                ends.senders.update(zip(mine, made, strict=True))
+        for connection, listener in self._listeners.items():
+            ends.receivers[connection] = self._accept(listener, connection)
+        self.close()
+        return ends
+
+    def close(self) -> None:
+        """Listens no more. Idempotent."""
+        for listener in self._listeners.values():
+            with suppress(TransportError):
+                listener.close()
+        self._listeners = {}
 
     def _accept(self, listener: Any, connection: Connection) -> Any:
         """Waits in short turns: the verdict may come meanwhile."""
@@ -74,9 +86,53 @@ class Connections:
                     raise TransportError(f"{text}; can its NICs reach this host's?") from error
 
 
-def _pack(listeners: dict[Connection, Any]) -> bytes:
-    rows = [(connection, listener.handle) for connection, listener in listeners.items()]
-    return np.array(rows, dtype=_HANDLE).tobytes()
+class Connections:
+    """This rank's ends, by connection. All ranks ask for the same schedules in the same order, so each knows
+    which connections exist between any two. One thread; `missing` from any."""
+
+    def __init__(self, net: Any, bootstrap: Bootstrap) -> None:
+        self._net, self._bootstrap = net, bootstrap
+        self._made: frozenset[Connection] = frozenset()
+        self._ends = Ends()
+
+    def missing(self, schedule: Schedule) -> list[Connection]:
+        """What `schedule` needs and is not there, in the schedule's order."""
+        made = self._made
+        return [connection for connection in schedule.connections() if connection not in made]
+
+    def ensure(self, schedule: Schedule) -> None:
+        """Makes what `schedule` needs and is not there; free when nothing is missing."""
+        if missing := self.missing(schedule):
+            self._make(missing, f"connect {schedule.name}")
+
+    def adopt(self, wiring: Wiring, ends: Ends) -> None:
+        """Takes over connections that all ranks have made ahead; those that are there stay as they are."""
+        new = [connection for connection in wiring.connections if connection not in self._made]
+        self._ends.take(ends, new)
+        self._made |= set(new)
+
+    def senders(self, connections: Sequence[Connection]) -> list[Any]:
+        """Native sending ends."""
+        return [self._ends.senders[connection] for connection in connections]
+
+    def receivers(self, connections: Sequence[Connection]) -> list[Any]:
+        """Native receiving ends."""
+        return [self._ends.receivers[connection] for connection in connections]
+
+    def clear(self) -> None:
+        """Lets go of all ends."""
+        self._ends = Ends()
+
+    def _make(self, missing: Sequence[Connection], what: str) -> None:
+        wiring = Wiring(self._net, self._bootstrap, missing)
+        handles: dict[Connection, bytes] = {}
+        for published in self._bootstrap.allgather(_pack(wiring.handles), what):
+            handles |= _unpack(published)
+        self.adopt(wiring, wiring.finish(handles))
+
+
+def _pack(handles: Mapping[Connection, bytes]) -> bytes:
+    return np.array(list(handles.items()), dtype=_HANDLE).tobytes()
 
 
 def _unpack(published: bytes) -> dict[Connection, bytes]:

@@ -1,23 +1,89 @@
-"""Which schedule a collective runs: a `Select` answers for a collective, a size and a number of ranks.
+"""Which schedule a collective runs: a `Select` answers for a collective, a size, the group's health and its costs.
 
 The answer must be the same on every rank, and the same object for the same question: connections and executors
 are kept by schedule.
+
+    R2CC_ALGO               ring (default), tree, r2cc, forest, optcc, leaf_ring, owner_skewed, or auto: the planner's
+                            choice. All but tree and auto run the ring while no NIC is lost.
+    R2CC_MODE=3             the same as R2CC_ALGO=r2cc: R2CC-AllReduce after a loss
+    R2CC_AR_STAGE2_CHUNKS   its K, 1 to 16 (4)
+    R2CC_AR_MIN_BYTES       smaller vectors stay with the ring (16 MiB)
+    R2CC_SLICE_BYTES        the ring's slices (256 KiB)
 """
 
 import os
 from collections.abc import Callable, Mapping
-from functools import cache
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache, lru_cache
+from typing import NamedTuple
 
 from r2ccl_core.errors import UnitError, UsageError
+from r2ccl_core.health import Health
+from r2ccl_core.planner import Candidate, plan
 from r2ccl_core.schedule import Schedule
-from r2ccl_core.schedules import ring
+from r2ccl_core.schedules import r2cc_all_reduce, ring, tree
 from r2ccl_core.units import parse_size
 
-Select = Callable[[str, int, int], Schedule]
-"""Collective, size in bytes, number of ranks; `UsageError` for a collective it does not know."""
 
-DEFAULT_SLICE_BYTES = 256 * 1024
+class Cost(NamedTuple):
+    """The planner's alpha and beta: seconds per message on its connection, bytes per second of one NIC."""
+
+    alpha_s: float = 150e-6
+    nic_bytes_s: float = 1e9
+
+
+Select = Callable[[str, int, Health, Cost], Schedule]
+"""Collective, size in bytes, health, cost; `UsageError` for a collective it does not know. Any thread may ask."""
+
+PLANNED = {
+    "r2cc": "r2cc_all_reduce",
+    "forest": "forest",
+    "optcc": "optcc",
+    "leaf_ring": "leaf_ring",
+    "owner_skewed": "owner_skewed_ring",
+}
+"""R2CC_ALGO's word for each algorithm that depends on the health, and the planner's."""
+
+ALGOS = ("ring", "tree", *PLANNED, "auto")
+
 _MIN_SLICE_BYTES = 64 * 1024
+_MOST_PIPELINE = 16
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment asks for."""
+
+    algo: str = "ring"
+    slice_bytes: int = 256 * 1024
+    pipeline: int = 4
+    min_bytes: int = 16 << 20
+
+    @property
+    def follows_health(self) -> bool:
+        """Whether the schedule depends on which NICs are lost."""
+        return self.algo not in ("ring", "tree")
+
+
+def read_settings(mode: int = 2, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings that `environ` and R2CC_MODE say; `UsageError` in one line for a wrong value."""
+    algo = environ.get("R2CC_ALGO") or ("r2cc" if mode == 3 else "ring")
+    if algo not in ALGOS:
+        close = get_close_matches(algo, ALGOS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(ALGOS)}"
+        raise UsageError(f"R2CC_ALGO={algo}: no such algorithm; {hint}")
+    if mode == 0 and algo not in ("ring", "tree"):
+        raise UsageError(f"R2CC_ALGO={algo} needs a transport that survives a loss; R2CC_MODE is 0 (fail-stop)")
+    settings = Settings(
+        algo,
+        _size(environ, "R2CC_SLICE_BYTES", Settings.slice_bytes),
+        _size(environ, "R2CC_AR_STAGE2_CHUNKS", Settings.pipeline),
+        _size(environ, "R2CC_AR_MIN_BYTES", Settings.min_bytes, least=0),
+    )
+    if settings.pipeline > _MOST_PIPELINE:
+        raise UsageError(f"R2CC_AR_STAGE2_CHUNKS={settings.pipeline}: give 1 to {_MOST_PIPELINE}")
+    return settings
 
 
 def ring_slices(nbytes: int, nranks: int, slice_bytes: int) -> int:
@@ -27,25 +93,54 @@ def ring_slices(nbytes: int, nranks: int, slice_bytes: int) -> int:
     return max(1, round(section / slice_bytes), min(2, section // _MIN_SLICE_BYTES))
 
 
-def ring_selection(slice_bytes: int) -> Select:
-    """Rings, whatever the health of the NICs: Balance in the transport does the rest."""
-    build = cache(ring.all_reduce)
+def selection(settings: Settings) -> Select:
+    """The selection that `settings` ask for."""
+    rings = cache(ring.all_reduce)
 
-    def select(collective: str, nbytes: int, nranks: int) -> Schedule:
+    def plain(nbytes: int, nranks: int) -> Schedule:
+        return rings(nranks, slices=ring_slices(nbytes, nranks, settings.slice_bytes))
+
+    @lru_cache(maxsize=256)
+    def planned(nbytes: int, health: Health, cost: Cost) -> Schedule:
+        candidate = _candidate(settings.algo, nbytes, health, cost)
+        if candidate is None or candidate.name in ("ring", "hot_repair"):
+            return plain(nbytes, len(health.nics))
+        if candidate.name == "r2cc_all_reduce":
+            chunks = candidate.settings["chunks"]
+            return r2cc_all_reduce.all_reduce(health.shares, pipeline=settings.pipeline, chunks=chunks)
+        return candidate.build()
+
+    trees = cache(tree.all_reduce)
+
+    def select(collective: str, nbytes: int, health: Health, cost: Cost) -> Schedule:
         if collective != "all_reduce":
             raise UsageError(f"no schedule is selected for {collective}; run one with Communicator.run")
-        return build(nranks, slices=ring_slices(nbytes, nranks, slice_bytes))
+        nranks = len(health.nics)
+        if settings.algo == "tree" and nranks > 1:
+            return trees(nranks, slices=1)
+        waits = health.is_whole and settings.algo != "auto"
+        small = settings.algo == "r2cc" and nbytes < settings.min_bytes
+        if settings.algo == "ring" or nranks < 2 or waits or small:
+            return plain(nbytes, nranks)
+        return planned(nbytes, health, cost)
 
     return select
 
 
-def default_selection(environ: Mapping[str, str] = os.environ) -> Select:
-    """What the environment asks for: slices of R2CC_SLICE_BYTES (256 KiB)."""
-    text = environ.get("R2CC_SLICE_BYTES", "")
+def _candidate(algo: str, nbytes: int, health: Health, cost: Cost) -> Candidate | None:
+    """The planner's choice, or its form of the algorithm asked for; None where that has none for this health."""
+    result = plan(health.topology(cost.nic_bytes_s), "all_reduce", nbytes, cost.alpha_s)
+    if algo == "auto":
+        return result.chosen
+    return next((one for one in result.candidates if one.name == PLANNED[algo]), None)
+
+
+def _size(environ: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
+    text = environ.get(name, "")
     try:
-        slice_bytes = parse_size(text) if text else DEFAULT_SLICE_BYTES
+        value = parse_size(text) if text else default
     except UnitError as error:
-        raise UsageError(f"R2CC_SLICE_BYTES={text}: {error}") from error
-    if slice_bytes < 1:
-        raise UsageError(f"R2CC_SLICE_BYTES={text}: give at least one byte, such as 256KiB")
-    return ring_selection(slice_bytes)
+        raise UsageError(f"{name}={text}: {error}") from error
+    if value < least:
+        raise UsageError(f"{name}={text}: give at least {least}, such as {default}")
+    return value

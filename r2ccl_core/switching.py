@@ -1,0 +1,150 @@
+"""One rank's part in following the health of the NICs: a thread beside the collectives.
+
+It reads the state of this rank's NICs, reports changes to rank 0, answers the agreement's messages (on rank 0 it
+also is the chair), and makes the connections that will be needed. The collectives' own thread calls `start` before
+each operation: a lock when nothing has changed.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from r2ccl_core.agreement import Call, Chair, Hold, Message, Offers, Report, Switch, Turn, Wire, Wired
+from r2ccl_core.agreement_codec import decode, encode
+from r2ccl_core.bootstrap import Bootstrap
+from r2ccl_core.connections import Connections, Ends, Wiring
+from r2ccl_core.errors import PeerLostError, R2cclError
+from r2ccl_core.health import Health, OwnNics
+from r2ccl_core.lower import Connection
+
+_LOOK_S = 0.01
+_LEAVE_S = 2.0
+
+Notes = queue.SimpleQueue[tuple[int, bytes] | None]
+
+
+class Switching:
+    """Follows the health from `begin` to `end`. `missing` says which connections a health's schedules lack."""
+
+    def __init__(
+        self,
+        net: Any,
+        bootstrap: Bootstrap,
+        connections: Connections,
+        health: Health,
+        notes: Notes,
+        missing: Callable[[Health], Sequence[Connection]],
+    ) -> None:
+        self._net, self._bootstrap, self._connections = net, bootstrap, connections
+        self._own = OwnNics(health.nics[bootstrap.rank])
+        self._said: tuple[int, ...] = ()
+        self._notes = notes
+        self._chair = Chair(health, missing) if bootstrap.rank == 0 else None
+        self._changed = threading.Condition()  # guards what follows
+        self._turn = Turn(health)
+        self._wirings: dict[int, tuple[Wiring, Ends | None]] = {}  # by epoch, until the switch
+        self._events: list[dict[str, Any]] = []
+        self._thread = threading.Thread(target=self._follow, name="r2ccl-switching", daemon=True)
+
+    def begin(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The switches, in the form of the core's events."""
+        return list(self._events)
+
+    def log(self, kind: str, detail: str) -> None:
+        """Adds an event in the form of the core's."""
+        self._events.append({"t_ns": time.time_ns(), "kind": kind, "nic": "", "peer": "", "detail": detail})
+
+    def start(self) -> Health:
+        """Starts the next operation, after the verdict if this rank is held, and says which health holds for it.
+        Raises `PeerLostError` when the group has ended."""
+        with self._changed:
+            while self._turn.held:
+                self._changed.wait(_LOOK_S)
+                if self._bootstrap.verdict is not None:
+                    raise PeerLostError(self._bootstrap.verdict)
+            due = self._turn.start()
+        for switch in due:
+            wiring, ends = self._wirings.pop(switch.epoch, (None, None))
+            if wiring is not None and ends is not None and switch.made:
+                self._connections.adopt(wiring, ends)
+        return self._turn.health
+
+    def end(self) -> None:
+        """Stops the thread. Idempotent."""
+        self._notes.put(None)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(_LEAVE_S)
+        self._wirings.clear()
+
+    def _follow(self) -> None:
+        look_s = 0.0
+        while True:
+            try:
+                note = self._notes.get(timeout=max(0.0, look_s - time.monotonic()))
+                if note is None:
+                    return
+                self._take(*note)
+            except queue.Empty:
+                look_s = time.monotonic() + _LOOK_S
+                self._look()
+            except (R2cclError, ValueError) as error:
+                self._bootstrap.abort(f"rank {self._bootstrap.rank}: {error}")
+                return
+
+    def _look(self) -> None:
+        """Reports what has changed. Before the first operation is under way paths are still being made."""
+        if self._turn.operation == 0 or self._bootstrap.verdict is not None:
+            return
+        lost = self._own.update(time.monotonic(), self._net.stats()["nics"])
+        if lost != self._said:
+            self._said = lost
+            self._say(Report(lost))
+
+    def _take(self, rank: int, data: bytes) -> None:
+        message = decode(data)
+        if isinstance(message, Call | Wire | Hold | Switch):
+            self._answer(message)
+        elif self._chair is not None:
+            for told in self._chair.take(rank, message):
+                self._bootstrap.note_all(encode(told))
+
+    def _answer(self, message: Message) -> None:
+        """What a member does about the chair's word."""
+        if isinstance(message, Call):
+            wiring = Wiring(self._net, self._bootstrap, message.connections)
+            self._wirings[message.epoch] = (wiring, None)
+            self._say(Offers(message.epoch, tuple(wiring.handles.items())))
+        elif isinstance(message, Wire):
+            self._say(Wired(message.epoch, self._wire(message)))
+        elif isinstance(message, Hold):
+            with self._changed:
+                held = self._turn.hold(message)
+            self._say(held)
+        elif isinstance(message, Switch):
+            with self._changed:
+                self._turn.verdict(message)
+                self._changed.notify_all()
+            self.log("agreed", f"operation {message.operation}: {message.health}")
+
+    def _wire(self, message: Wire) -> bool:
+        """Whether it went well. Where it did not, all ranks connect when the schedule is first run, and what
+        prevents that is an error there."""
+        wiring, _ = self._wirings[message.epoch]
+        try:
+            ends = wiring.finish(dict(message.handles))
+        except R2cclError as error:
+            wiring.close()
+            self.log("not_wired", str(error))
+            return False
+        self._wirings[message.epoch] = (wiring, ends)
+        return True
+
+    def _say(self, message: Message) -> None:
+        self._bootstrap.note(encode(message))

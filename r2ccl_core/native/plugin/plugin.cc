@@ -1,8 +1,7 @@
 // The process-wide state of the plugin and the translation of statuses into NCCL's results.
 #include "plugin/plugin.h"
 
-#include <unistd.h>
-
+#include <atomic>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -22,7 +21,7 @@ static_assert(kHandleUsedBytes <= kPendingAt);
 
 struct State {
   std::mutex mutex;
-  abi::Logger logger = nullptr;
+  std::atomic<abi::Logger> logger = nullptr;  // renewed by each communicator while others log
   std::shared_ptr<Net> net;
   std::vector<Device> devices;
 };
@@ -34,9 +33,8 @@ State& state() {
 }
 
 void Log(abi::LogLevel level, const std::string& text) {
-  if (state().logger != nullptr) {
-    state().logger(level, abi::kLogInit | abi::kLogNet, "r2ccl", 0, "NET/r2ccl : %s", text.c_str());
-  }
+  abi::Logger logger = state().logger;
+  if (logger != nullptr) logger(level, abi::kLogInit | abi::kLogNet, "r2ccl", 0, "NET/r2ccl : %s", text.c_str());
 }
 
 abi::Result Translate(const Status& status) {

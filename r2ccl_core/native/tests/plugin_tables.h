@@ -11,12 +11,12 @@
 
 enum { kFirstVersion = 8, kLastVersion = 12, kHandleMax = 128 };
 
-typedef void (*log_fn)(int level, unsigned long flags, const char *file, int line, const char *format, ...);
+typedef void (*log_fn)(int level, unsigned long flags, const char* file, int line, const char* format, ...);
 
 /* The properties of a device in the widest form. What a version lacks has the value that NCCL assumes for it. */
 struct properties {
-  const char *name;
-  const char *pciPath;
+  const char* name;
+  const char* pciPath;
   uint64_t guid;
   int ptrSupport, regIsGlobal, forceFlush, speed, port;
   float latency;
@@ -28,32 +28,32 @@ struct properties {
 };
 
 /* Opens the library's table of `version`. NULL, or one line that says why not. */
-const char *tables_open(const char *path, int version);
+const char* tables_open(const char* path, int version);
 /* NULL, or the name of an exported plugin table that should not be there or of one that is missing. */
-const char *tables_unexpected(void);
+const char* tables_unexpected(void);
 /* Hands the library back as NCCL does. Nothing below may be called afterwards. */
 int tables_close(void);
 
 /* What every version must offer is there, and what we cannot do is null, which NCCL reads as "cannot". */
-const char *net_missing(void);
-const char *net_name(void);
-int net_init(void **context, uint64_t comm_id, log_fn log);
-int net_devices(int *count);
-int net_properties(int device, struct properties *properties);
-int net_listen(void *context, int device, void *handle, void **listen_comm);
-int net_connect(void *context, int device, void *handle, void **send_comm);
-int net_accept(void *listen_comm, void **recv_comm);
-int net_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle);
-int net_dereg_mr(void *comm, void *mhandle);
-int net_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request);
-int net_irecv(void *recv_comm, void *data, size_t size, int tag, void *mhandle, void **request);
-int net_iflush(void *recv_comm, void *data, int size, void *mhandle, void **request);
-int net_test(void *request, int *done, int *size);
-int net_close_send(void *comm);
-int net_close_recv(void *comm);
-int net_close_listen(void *comm);
+const char* net_missing(void);
+const char* net_name(void);
+int net_init(void** context, uint64_t comm_id, log_fn log);
+int net_devices(int* count);
+int net_properties(int device, struct properties* properties);
+int net_listen(void* context, int device, void* handle, void** listen_comm);
+int net_connect(void* context, int device, void* handle, void** send_comm);
+int net_accept(void* listen_comm, void** recv_comm);
+int net_reg_mr(void* comm, void* data, size_t size, int type, void** mhandle);
+int net_dereg_mr(void* comm, void* mhandle);
+int net_isend(void* send_comm, void* data, size_t size, int tag, void* mhandle, void** request);
+int net_irecv(void* recv_comm, void* data, size_t size, int tag, void* mhandle, void** request);
+int net_iflush(void* recv_comm, void* data, int size, void* mhandle, void** request);
+int net_test(void* request, int* done, int* size);
+int net_close_send(void* comm);
+int net_close_recv(void* comm);
+int net_close_listen(void* comm);
 /* Success without a call before version 11, which brought them. */
-int net_set_attributes(void *context);
-int net_finalize(void *context);
+int net_set_attributes(void* context);
+int net_finalize(void* context);
 
 #endif

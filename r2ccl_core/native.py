@@ -1,9 +1,15 @@
-"""The one place that opens the C++ core (`r2ccl_core._native`)."""
+"""The one place that finds and opens what C++ built: the Python module and the net plugin for NCCL."""
 
+import os
+from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
 from types import ModuleType
 
-from r2ccl_core.errors import TransportError
+from r2ccl_core.errors import TransportError, UsageError
+
+PLUGIN = "libnccl-net-r2ccl.so"
 
 
 def load() -> ModuleType:
@@ -12,3 +18,39 @@ def load() -> ModuleType:
         return import_module("r2ccl_core._native")
     except ImportError as error:
         raise TransportError(f"the native core cannot be loaded ({error}); build it with: pip install .") from error
+
+
+def plugin_path() -> Path:
+    """The net plugin, as an absolute path for ``NCCL_NET_PLUGIN``.
+
+    The directory ``R2CCL_CORE_LIB`` decides where it is set (`UsageError` if the plugin is not there). Otherwise the
+    first of: the installed files, beside this module, the newest of the build folders of a checkout. `TransportError`
+    with the remedy where there is none.
+    """
+    override = os.environ.get("R2CCL_CORE_LIB")
+    if override:
+        chosen = Path(override) / PLUGIN
+        if not chosen.is_file():
+            raise UsageError(f"R2CCL_CORE_LIB={override}: {PLUGIN} is not there; name the directory that holds it")
+        return chosen.resolve()
+    package = Path(__file__).resolve().parent
+    for candidate in (*_installed("r2ccl"), package / PLUGIN, *_built(package.parent / "build")):
+        if candidate.is_file():
+            return candidate.resolve()
+    raise TransportError(
+        f"{PLUGIN} was not built; build it with: pip install . (or set R2CCL_CORE_LIB to its directory)"
+    )
+
+
+def _installed(distribution: str) -> Iterator[Path]:
+    """The plugin among the distribution's files: an editable install keeps it apart from the sources."""
+    try:
+        listed = files(distribution) or []
+    except PackageNotFoundError:
+        return
+    yield from (Path(str(file.locate())) for file in listed if file.name == PLUGIN)
+
+
+def _built(folder: Path) -> list[Path]:
+    """The plugins in a checkout's build folders, newest first."""
+    return sorted(folder.glob(f"*/{PLUGIN}"), key=lambda path: path.stat().st_mtime, reverse=True)

@@ -1,0 +1,142 @@
+"""Manifests become inventories, or are refused with every reason on a line of its own."""
+
+import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudlab import inventory, manifest
+from cloudlab.errors import ManifestError
+
+MANIFESTS = Path(__file__).parent / "manifests"
+REFUSED = json.loads((Path(__file__).parent / "refused.json").read_text())
+GOOD = sorted(path.name for path in MANIFESTS.glob("*.xml") if path.name not in REFUSED)
+R7525 = (MANIFESTS / "r7525_three_lans.xml").read_bytes()
+
+
+def made(name: str, user: str | None = "ada") -> inventory.Inventory:
+    return inventory.make(manifest.parse((MANIFESTS / name).read_bytes(), name), name, user)
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(ManifestError) as error:
+        inventory.make(manifest.parse(data, "m.xml"), "m.xml", "ada")
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_cannot_be_used_is_refused_with_the_reasons(name: str) -> None:
+    with pytest.raises(ManifestError) as error:
+        made(name)
+    assert str(error.value).splitlines() == REFUSED[name]
+    assert all(character.isprintable() or character == "\n" for character in str(error.value))
+
+
+def test_r7525_with_three_lans() -> None:
+    hosts = made("r7525_three_lans.xml").hosts
+    assert [host.name for host in hosts] == ["node0", "node1", "node2"]
+    assert [(host.address, host.port, host.user) for host in hosts][1] == ("130.127.134.21", 22, "ada")
+    assert [(nic.rail, nic.mac, str(nic.ipv4)) for nic in hosts[2].nics] == [
+        (0, "0c:42:a1:dd:02:2a", "10.10.1.3/24"),
+        (1, "0c:42:a1:dd:12:4a", "10.10.2.3/24"),
+        (2, "0c:42:a1:dd:22:5a", "10.10.3.3/24"),
+    ]
+
+
+def test_another_version_under_a_prefix_with_storage_and_a_virtual_machine() -> None:
+    made_of_it = made("c240g5_protogeni2_storage.xml", user=None)
+    assert made_of_it.rails == ("lan9", "lan10"), "numbers count as numbers, and storage is no rail"
+    assert [(host.address, host.port) for host in made_of_it.hosts] == [
+        ("gpu-0.two.r2ccl-PG0.wisc.cloudlab.us", 22),
+        ("pc607.emulab.net", 25011),
+    ]
+    assert str(made_of_it.hosts[1].nics[1].ipv4) == "10.1.10.2/24", "not the IPv6 address before it"
+    assert made_of_it.hosts[0].user == "ada", "the only login there is"
+
+
+def test_logins_of_other_people_stay_behind() -> None:
+    text = inventory.to_toml(made("r7525_three_lans.xml"), {})
+    assert "ada" in text and "grace" not in text
+    with pytest.raises(ManifestError, match="lists the logins of 2 people; say which is yours with --user NAME"):
+        made("r7525_three_lans.xml", user=None)
+
+
+@pytest.mark.parametrize("user", ["-oProxyCommand=reboot", "a b", "x" * 33, "a\nb"])
+def test_a_login_that_ssh_could_misread_is_refused(user: str) -> None:
+    with pytest.raises(ManifestError, match="is no login"):
+        made("r7525_three_lans.xml", user=user)
+
+
+@pytest.mark.parametrize("address", ["-oProxyCommand=reboot", "a b", "130.127.134.20\n", "$(reboot)", "a" * 300])
+def test_an_address_that_ssh_could_misread_is_refused(address: str) -> None:
+    read = manifest.parse(R7525, "m.xml")
+    first = replace(read.nodes[0], host_ipv4=address)
+    with pytest.raises(ManifestError, match="which is none"):
+        inventory.make(replace(read, nodes=(first, *read.nodes[1:])), "m.xml", "ada")
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "22x", "²²", "9" * 5000])
+def test_an_ssh_port_that_is_none_is_refused(port: str) -> None:
+    data = R7525.decode().replace('port="22"', f'port="{port}"')
+    assert "which is none" in refusal(data.encode())
+
+
+def test_a_request_is_read_although_it_is_no_inventory() -> None:
+    request = manifest.load(MANIFESTS / "request.xml")
+    assert request.kind == "request"
+    assert request.nodes[0].interfaces[0].address == "10.10.1.1"
+    assert request.links[0].interfaces == ("node0:nic0",)
+
+
+@pytest.mark.parametrize("length", range(0, len(R7525) - 10, 97))
+def test_a_truncated_manifest_is_refused_in_one_line(length: int) -> None:
+    message = refusal(R7525[:length])
+    assert "is cut off or no XML" in message and "\n" not in message
+
+
+def test_depth_and_size_have_limits() -> None:
+    assert "is nested deeper than 64" in refusal(b'<rspec type="manifest">' + b"<a>" * 100_000)
+    assert "is larger than 8 MiB" in refusal(b" " * (manifest.MAX_BYTES + 1))
+
+
+def test_an_internal_subset_without_entities_is_refused_as_well() -> None:
+    assert "has a document type" in refusal(b'<!DOCTYPE rspec SYSTEM "http://127.0.0.1/x"><rspec type="manifest"/>')
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="cannot be read: No such file"):
+        manifest.load(tmp_path / "absent.xml")
+    with pytest.raises(ManifestError, match="cannot be read: Is a directory"):
+        manifest.load(tmp_path)
+
+
+@given(st.binary(max_size=200), st.integers(0, len(R7525)), st.integers(0, 100))
+def test_whatever_the_bytes_are_the_answer_is_an_inventory_or_lines(noise: bytes, place: int, dropped: int) -> None:
+    data = R7525[:place] + noise + R7525[place + dropped :]
+    try:
+        inventory.make(manifest.parse(data, "m.xml"), "m.xml", "ada")
+    except ManifestError as error:
+        assert all(line.startswith("m.xml: ") for line in str(error).splitlines())
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1))
+def test_any_text_survives_toml(text: str) -> None:
+    hosts = tuple(replace(host, key=text) for host in made("r7525_three_lans.xml").hosts)
+    made_of_it = inventory.Inventory(hosts, ("rail0",))
+    read = tomllib.loads(inventory.to_toml(made_of_it, {"command": text, "dirty": True}))
+    assert read["host"][0]["key"] == text
+    assert read["provenance"] == {"command": text, "dirty": True}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_the_toml_text_says_what_the_values_say(name: str) -> None:
+    values = made(name)
+    read = tomllib.loads(inventory.to_toml(values, {}))
+    assert read["schema"] == inventory.SCHEMA
+    assert tuple(read["rails"]) == values.rails
+    assert [host["address"] for host in read["host"]] == [host.address for host in values.hosts]
+    assert [nic["mac"] for nic in read["host"][0]["nics"]] == [nic.mac for nic in values.hosts[0].nics]

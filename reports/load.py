@@ -103,9 +103,11 @@ def counters(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
 
     path = loaded.trial_folder(trial) / "nics.parquet"
     where = _within(loaded.folder, str(path))
-    names = ["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"]
+    whole, text = pa.int64(), pa.string()
+    types = {"t_ns": whole, "host": text, "nic": text, "rx_bytes": whole, "tx_bytes": whole, "up": pa.bool_()}
     try:
-        samples: pd.DataFrame = pq.ParquetFile(path).read(names).to_pandas()
+        table = pq.ParquetFile(path).read(list(types)).select(list(types)).cast(pa.schema(types)).drop_null()
+        samples: pd.DataFrame = table.to_pandas()
     except FileNotFoundError:
         return f"{where}: no such file; the trial has no counters"
     except (OSError, pa.ArrowException, KeyError):

@@ -46,6 +46,7 @@ def write_report(run_dir: Path) -> Path:
 def content(loaded: LoadedRun, frame: pd.DataFrame, lines: Sequence[Line]) -> Content:
     """All that the page shows; the figures are drawn, and saved beside it, on the way."""
     run = loaded.run
+    repeated = len(loaded.trials) - len(loaded.final_trials)
     timelines, problems = _timelines(loaded)
     return Content(
         title=experiment_name(run),
@@ -53,7 +54,7 @@ def content(loaded: LoadedRun, frame: pd.DataFrame, lines: Sequence[Line]) -> Co
         command=str(run.provenance.get("command") or "not known"),
         started=run.started,
         finished=run.finished,
-        sentences=sentences(frame, setting_of(run), str(frame["collective"].iloc[0])),
+        sentences=sentences(frame, setting_of(run), str(frame["collective"].iloc[0]), repeated),
         targets=targets(lines),
         lines=lines,
         pictures=list(_pictures(loaded, frame)),

@@ -48,10 +48,13 @@ def headline(frame: pd.DataFrame) -> list[Line]:
     return [_line(part) for _, part in frame.groupby(keys, sort=False)]
 
 
-def sentences(frame: pd.DataFrame, setting: Setting, collective: str = "all_reduce") -> list[str]:
-    """The run in plain words, the most important first; nothing in it is markup."""
+def sentences(frame: pd.DataFrame, setting: Setting, collective: str = "all_reduce", repeated: int = 0) -> list[str]:
+    """The run in plain words, the most important first; nothing in it is markup.
+
+    `repeated` counts the inconclusive attempts that were run again and are not in `frame`.
+    """
     lines = headline(frame)
-    told = [_scope(frame, setting, collective), _verdict(frame), _healthy(lines)]
+    told = [_scope(frame, setting, collective), _verdict(frame), _repeated(repeated), _healthy(lines)]
     for system in dict.fromkeys(line.system for line in lines):
         told.append(_system(frame[frame["system"] == system], [li for li in lines if li.system == system]))
     return [text for text in [*told, *_comparisons(frame), _elements(frame)] if text]
@@ -105,6 +108,13 @@ def _verdict(frame: pd.DataFrame) -> str:
     told = [f"{len(odd)} trial(s) did not end as expected (first: {odd.iloc[0]['trial_id']})"] if len(odd) else []
     told += [f"{inconclusive} stayed inconclusive and are in no figure"] if inconclusive else []
     return "; ".join(told) + "."
+
+
+def _repeated(attempts: int) -> str:
+    if not attempts:
+        return ""
+    were = "attempt was" if attempts == 1 else "attempts were"
+    return f"{attempts} earlier {were} inconclusive and run again; rows.csv has them, no figure does."
 
 
 def _healthy(lines: Sequence[Line]) -> str:

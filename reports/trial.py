@@ -169,21 +169,29 @@ def check_version(values: Mapping[str, Any], where: str) -> None:
 
 
 def _load(model: type[S], path: Path) -> S:
-    values = _values(path)
-    check_version(values, str(path))
+    text = _text(path)
+    check_version(_values(path, text), str(path))
     try:
-        return model.model_validate(values)
+        # From the text again, not from the values: this parser refuses half characters, which no file can hold.
+        return model.model_validate_json(text)
     except ValidationError as error:
         raise SchemaError(f"{path}: {_first_mistake(model, error)}") from None
 
 
-def _values(path: Path) -> dict[str, Any]:
+def _text(path: Path) -> str:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise SchemaError(f"{path}: no such file; give the folder of a run, as runs/<name>-<time>") from None
     except OSError as error:
         raise SchemaError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SchemaError(f"{path}: broken: not UTF-8 text; remove it and sweep again") from None
+
+
+def _values(path: Path, text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"{path}: broken or cut short ({error}); remove it and sweep again") from None
     if not isinstance(values, dict):

@@ -116,9 +116,10 @@ def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
     if trial.error and trial.error.t_ns:
         at = (trial.error.t_ns - zero_ns) / 1e9
         ax.plot(at, 0.5, "X", color=style.ACCENT, markersize=8, markeredgecolor="white", clip_on=False, zorder=5)
+        # Left of the fault's line, which would cross it.
         ax.annotate(
-            "stopped", (at, 1.08), xytext=(0, 0), textcoords="offset points", ha="right", va="bottom",
-            fontsize=7.5, color=style.ACCENT,
+            "stopped", (min(at, 0) if trial.fault else at, 1.08), xytext=(-3, 0), textcoords="offset points",
+            ha="right", va="bottom", fontsize=7.5, color=style.ACCENT,
         )  # fmt: skip
     ax.set_ylim(0, 3.1)
     ax.set_yticks([0.5, 2.6], ["iterations", "core"])

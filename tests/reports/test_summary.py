@@ -60,3 +60,8 @@ def test_one_failure_among_many_is_told(frame: pd.DataFrame) -> None:
 )
 def test_numbers_have_three_digits(value: float | None, text: str) -> None:
     assert number(value) == text
+
+
+def test_attempts_that_were_run_again_are_told(frame: pd.DataFrame) -> None:
+    assert "15 earlier attempts were inconclusive" in " ".join(sentences(frame, Setting(3, 3, 500e6), repeated=15))
+    assert "inconclusive" not in told(frame)

@@ -63,14 +63,20 @@ char* ReadPciPath(const std::string& nic) {
   return strdup(resolved);
 }
 
+// Empty counts as not set.
+std::string ReadVariable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 Status Start(State& plugin) {
   Params params;
   Status status = ReadParams({}, &params);
   if (!status.ok()) return status;
-  const char* filter = std::getenv("R2CC_SOCKET_IFNAME");
-  if (filter == nullptr) filter = std::getenv("NCCL_SOCKET_IFNAME");
+  std::string filter = ReadVariable("R2CC_SOCKET_IFNAME");
+  if (filter.empty()) filter = ReadVariable("NCCL_SOCKET_IFNAME");
   std::vector<Nic> nics;
-  status = DiscoverNics(filter == nullptr ? "" : filter, &nics);
+  status = DiscoverNics(filter, &nics);
   if (!status.ok()) return status;
   status = Net::Create(params, nics, &plugin.net);
   if (!status.ok()) return status;

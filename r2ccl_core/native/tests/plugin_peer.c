@@ -130,6 +130,7 @@ struct link link_open(void) {
   }
   link.send_mr = registered(link.send_comm, 4096);
   link.recv_mr = registered(link.recv_comm, 4096);
+  barrier(); /* an end that closes at once would make the other's connect fail, rightly */
   return link;
 }
 

@@ -1,0 +1,160 @@
+"""The net plugin as NCCL meets it: loaded by a plain C program, driven through every version of its table.
+
+The build folders are those of ``test_native.py`` (``build/native-tests/plain`` and ``address``), configured without
+GoogleTest where they do not exist yet. No GPU and no NCCL; loopback only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "r2ccl_core" / "native"
+BUILDS = ROOT / "build" / "native-tests"
+PLUGIN = "libnccl-net-r2ccl.so"
+DRIVER = ("plugin_driver.c", "plugin_peer.c", "plugin_tables.c")
+JOBS = str(max(2, os.cpu_count() or 2))
+VERSIONS = (8, 9, 10, 11, 12)
+WRONG_DATA = 3
+SANITIZER = {"plain": "", "address": "address,undefined"}
+FLAGS = {"plain": "-O2", "address": "-O1 -g1"}
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is missing (on Debian: apt install cmake)"),
+    pytest.mark.skipif(shutil.which("c++") is None, reason="a C++ compiler is missing (on Debian: apt install g++)"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is missing (on Debian: apt install gcc)"),
+]
+
+
+def run(*argv: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(arg) for arg in argv],
+        env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+def must(*argv: str | Path) -> str:
+    """What ``argv`` printed; fails the test with it when ``argv`` fails."""
+    done = run(*argv)
+    if done.returncode != 0:
+        pytest.fail(f"{argv[0]} failed (exit {done.returncode}):\n{done.stdout[-6000:]}", pytrace=False)
+    return done.stdout
+
+
+def build_plugin(flavour: str) -> Path:
+    build = BUILDS / flavour
+    if not any((build / made).exists() for made in ("build.ninja", "Makefile")):
+        must(
+            "cmake",
+            *(["-G", "Ninja"] if shutil.which("ninja") else []),
+            "-S",
+            SOURCE,
+            "-B",
+            build,
+            "-DR2CCL_PYTHON=OFF",
+            "-DR2CCL_TESTS=OFF",
+            "-DCMAKE_BUILD_TYPE=Debug",
+            f"-DCMAKE_CXX_FLAGS_DEBUG={FLAGS[flavour]}",
+            f"-DR2CCL_SANITIZE={SANITIZER[flavour]}",
+        )
+    must("cmake", "--build", build, "--target", "nccl-net-r2ccl", "--parallel", JOBS)
+    return build / PLUGIN
+
+
+def build_driver(flavour: str) -> Path:
+    """C99 and nothing of ours but the C files: the plugin is seen through its binary interface alone."""
+    sanitize = [f"-fsanitize={SANITIZER[flavour]}"] if SANITIZER[flavour] else []
+    driver = BUILDS / flavour / "plugin_driver"
+    sources = [SOURCE / "tests" / name for name in DRIVER]
+    must("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-g", *sanitize, *sources, "-ldl", "-o", driver)
+    return driver
+
+
+@pytest.fixture(scope="module")
+def plugin() -> Path:
+    return build_plugin("plain")
+
+
+@pytest.fixture(scope="module")
+def driver() -> Path:
+    BUILDS.joinpath("plain").mkdir(parents=True, exist_ok=True)
+    return build_driver("plain")
+
+
+def drive(driver: Path, plugin: Path, *arguments: str | int) -> subprocess.CompletedProcess[str]:
+    env = {
+        "R2CC_SOCKET_IFNAME": "=lo",
+        # The interceptor of dynamic thread-local storage crashes the leak check after a dlclose.
+        "ASAN_OPTIONS": "detect_leaks=1:intercept_tls_get_addr=0",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    }
+    return run(driver, plugin, *(str(a) for a in arguments), env=env)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_table_keeps_the_contract(driver: Path, plugin: Path, version: int) -> None:
+    done = drive(driver, plugin, version)
+    assert done.returncode == 0, done.stdout
+
+
+def test_nccl_names_of_variables_work(driver: Path, plugin: Path) -> None:
+    done = run(driver, plugin, "11", env={"R2CC_SOCKET_IFNAME": "", "NCCL_SOCKET_IFNAME": "=lo"})
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_changed_byte_is_seen(driver: Path, plugin: Path) -> None:
+    done = drive(driver, plugin, 11, "--corrupt")
+    assert done.returncode == WRONG_DATA, done.stdout
+    assert "byte 524288 is" in done.stdout
+
+
+def test_no_usable_nic_is_one_line_that_nccl_prints(driver: Path, plugin: Path) -> None:
+    done = run(driver, plugin, "11", "--verbose", env={"R2CC_SOCKET_IFNAME": "no-such-nic"})
+    assert done.returncode == 1
+    assert "no interface with an IPv4 address matches 'no-such-nic'; set R2CC_SOCKET_IFNAME" in done.stdout
+
+
+def test_a_wrong_parameter_is_one_line_that_nccl_prints(driver: Path, plugin: Path) -> None:
+    done = run(driver, plugin, "8", "--verbose", env={"R2CC_SOCKET_IFNAME": "=lo", "R2CC_CHUNK_BYTES": "1"})
+    assert done.returncode == 1
+    assert "R2CC_CHUNK_BYTES=1: give a whole number from 4096 to 67108864" in done.stdout
+
+
+def test_the_driver_says_how_it_is_used(driver: Path, plugin: Path) -> None:
+    done = run(driver, plugin, "7")
+    assert done.returncode == 2
+    assert done.stdout.startswith("usage: ")
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="nm is missing (on Debian: apt install binutils)")
+def test_nothing_but_the_tables_is_exported(plugin: Path) -> None:
+    """Not even a unique symbol of the C++ library, which would be shared with NCCL's own."""
+    lines = must("nm", "-D", "--defined-only", plugin).splitlines()
+    kind_and_name = {(kind, name) for _, kind, name in (line.split() for line in lines)}
+    assert kind_and_name == {("D", f"ncclNetPlugin_v{version}") for version in VERSIONS}
+
+
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="readelf is missing (on Debian: apt install binutils)")
+def test_the_plugin_brings_its_c_plus_plus_library_along(plugin: Path) -> None:
+    """It must load beside whatever C++ library a framework ships; and it stays loaded, as its threads run on."""
+    dynamic = must("readelf", "-d", "-W", plugin)
+    assert "libstdc++" not in dynamic
+    assert "NODELETE" in dynamic
+
+
+def test_the_contract_holds_under_the_address_sanitizer() -> None:
+    plugin, driver = build_plugin("address"), build_driver("address")
+    for version in (8, 12):
+        done = drive(driver, plugin, version)
+        assert done.returncode == 0, done.stdout

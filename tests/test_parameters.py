@@ -1,0 +1,53 @@
+"""PARAMETERS.md stays true: its table is made from params.h, and no variable that the code names is missing."""
+
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("parameters", ROOT / "tests" / "parameters.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_entry_of_the_header_is_read(script: ModuleType) -> None:
+    """Counted another way than the script reads them."""
+    header = script.HEADER.read_text()
+    listed = script.parameters(header)
+    assert {p.name for p in listed} >= set(re.findall(r'^  X\(\w+, "(\w+)"', header, re.MULTILINE))
+    assert len(listed) == len(re.findall(r"^  X\(", header, re.MULTILINE)) >= 13
+    assert all(p.meaning and int(p.low) <= int(p.default) <= int(p.high) for p in listed)
+
+
+def test_a_meaning_of_two_lines_is_one_text(script: ModuleType) -> None:
+    header = (
+        '#define R2CCL_PARAMS(X)  \\\n  X(a_ms, "R2CC_A_MS", 1, 0, 2,  \\\n    "first"  \\\n    " second")\n\nX(no)'
+    )
+    assert script.parameters(header) == [("R2CC_A_MS", "1", "0", "2", "first second")]
+
+
+def test_the_table_is_up_to_date(script: ModuleType) -> None:
+    made = script.table(script.parameters(script.HEADER.read_text()))
+    assert script.written(script.DOCUMENT.read_text()) == made, "run: python tests/parameters.py --write"
+
+
+def test_every_variable_that_the_code_names_is_documented(script: ModuleType) -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files", "r2ccl_core"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
+    sources = [ROOT / path for path in tracked if path.endswith((".py", ".h", ".cc")) and "/tests/" not in path]
+    if not sources:
+        pytest.skip("needs a git checkout to tell which files are sources")
+    named = {name for path in sources if path.exists() for name in re.findall(r"\bR2CC_[A-Z0-9_]+\b", path.read_text())}
+    documented = set(re.findall(r"R2CC_[A-Z0-9_]+", script.DOCUMENT.read_text()))
+    assert named - documented == set()

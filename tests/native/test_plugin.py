@@ -131,6 +131,18 @@ def test_a_wrong_parameter_is_one_line_that_nccl_prints(driver: Path, plugin: Pa
     assert "R2CC_CHUNK_BYTES=1: give a whole number from 4096 to 67108864" in done.stdout
 
 
+def test_mode_3_is_mode_2_to_the_plugin(driver: Path, plugin: Path) -> None:
+    done = run(driver, plugin, "10", "--verbose", env={"R2CC_SOCKET_IFNAME": "=lo", "R2CC_MODE": "3"})
+    assert done.returncode == 0, done.stdout
+    assert "NET/r2ccl : mode 2, NICs lo:127.0.0.1" in done.stdout
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_the_other_modes_keep_the_contract_too(driver: Path, plugin: Path, mode: int) -> None:
+    done = run(driver, plugin, "12", env={"R2CC_SOCKET_IFNAME": "=lo", "R2CC_MODE": str(mode)})
+    assert done.returncode == 0, done.stdout
+
+
 def test_the_driver_says_how_it_is_used(driver: Path, plugin: Path) -> None:
     done = run(driver, plugin, "7")
     assert done.returncode == 2

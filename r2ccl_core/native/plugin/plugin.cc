@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -70,8 +71,12 @@ std::string ReadVariable(const char* name) {
 }
 
 Status Start(State& plugin) {
+  std::map<std::string, std::string> overrides;
+  // Mode 3 is mode 2 with other schedules after a loss, but NCCL chooses its own; to refuse it would send NCCL back
+  // to its built-in transport.
+  if (ReadVariable("R2CC_MODE") == "3") overrides["R2CC_MODE"] = "2";
   Params params;
-  Status status = ReadParams({}, &params);
+  Status status = ReadParams(overrides, &params);
   if (!status.ok()) return status;
   std::string filter = ReadVariable("R2CC_SOCKET_IFNAME");
   if (filter.empty()) filter = ReadVariable("NCCL_SOCKET_IFNAME");

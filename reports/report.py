@@ -18,6 +18,7 @@ from reports.targets import targets
 from reports.trial import Trial
 
 MAX_TIMELINES = 24
+MAX_TIMELINE_SVGS = 3
 
 FIGURES = (
     ("bandwidth", "Bus bandwidth", bandwidth, "before_gbs"),
@@ -95,7 +96,9 @@ def _timelines(loaded: LoadedRun) -> tuple[dict[str, Picture], list[str]]:
         figure = timeline.draw(trial, rates, core_events(trial), setting_of(loaded.run))
         # Numbered: an id is a host's or a file's text, which has no say in the names of files.
         told = timeline.caption(trial, rates)
-        uri = save(figure, loaded.folder / "figures", f"timeline-{len(drawn) + 1:02d}", told)
+        # An SVG costs as much time as the drawing: the first ones, of the largest sizes, have one for papers.
+        types = ("svg", "png") if len(drawn) < MAX_TIMELINE_SVGS else ("png",)
+        uri = save(figure, loaded.folder / "figures", f"timeline-{len(drawn) + 1:02d}", told, types)
         drawn[trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told)
     return drawn, problems
 

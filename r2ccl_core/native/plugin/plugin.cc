@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct State {
   std::atomic<abi::Logger> logger = nullptr;  // renewed by each communicator while others log
   std::shared_ptr<Net> net;
   std::vector<Device> devices;
+  std::set<void*> connecting;  // attempts under way; what a handle brings along is believed only if it is one of them
 };
 
 // Never destroyed: NCCL's threads may still call while the process ends.
@@ -101,6 +103,32 @@ struct Holder {
   std::shared_ptr<T> comm;
 };
 
+Status BeginConnect(const std::string& handle, Holder<SendComm>** pending) {
+  Handle decoded;
+  Status status = DecodeHandle(handle, &decoded);
+  if (!status.ok()) return status;
+  State& plugin = state();
+  auto made = std::make_unique<Holder<SendComm>>();
+  status = plugin.net->Connect(decoded, &made->comm);
+  if (!status.ok()) return status;
+  std::lock_guard lock(plugin.mutex);
+  plugin.connecting.insert(made.get());
+  *pending = made.release();
+  return {};
+}
+
+bool IsConnecting(void* pending) {
+  State& plugin = state();
+  std::lock_guard lock(plugin.mutex);
+  return plugin.connecting.contains(pending);
+}
+
+void EndConnect(void* pending) {
+  State& plugin = state();
+  std::lock_guard lock(plugin.mutex);
+  plugin.connecting.erase(pending);
+}
+
 }  // namespace
 
 abi::Result Init(abi::Logger logger) {
@@ -139,19 +167,18 @@ abi::Result Connect(int, void* handle, void** send_comm) {
   auto* bytes = static_cast<char*>(handle);
   Holder<SendComm>* pending = nullptr;
   std::memcpy(&pending, bytes + kPendingAt, sizeof pending);
+  Status status;
   if (pending == nullptr) {
-    Handle decoded;
-    Status status = DecodeHandle(std::string(bytes, kHandleBytes), &decoded);
+    status = BeginConnect(std::string(bytes, kHandleBytes), &pending);
     if (!status.ok()) return Translate(status);
-    auto made = std::make_unique<Holder<SendComm>>();
-    status = state().net->Connect(decoded, &made->comm);
-    if (!status.ok()) return Translate(status);
-    pending = made.release();
     std::memcpy(bytes + kPendingAt, &pending, sizeof pending);
+  } else if (!IsConnecting(pending)) {
+    return Translate({Code::kInvalidArgument, "handle was not made by r2ccl, or was changed on its way"});
   }
   bool ready = false;
-  Status status = pending->comm->Ready(&ready);
+  status = pending->comm->Ready(&ready);
   if (status.ok() && !ready) return abi::kSuccess;
+  EndConnect(pending);
   std::memset(bytes + kPendingAt, 0, sizeof pending);
   if (!status.ok()) {
     CloseSend(pending);

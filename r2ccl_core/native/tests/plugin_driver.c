@@ -320,6 +320,21 @@ static void receiver_closes_in_flight(void) {
   succeed(net_close_listen(link.listen_comm), "closeListen");
 }
 
+/* A handle travels over the job's bootstrap network: what arrives changed is refused, wherever the change is. */
+static void changed_handles_are_refused(void) {
+  static const size_t places[] = {0, 4, 5, kHandleMax - 8, kHandleMax - 1};
+  unsigned char handle[kHandleMax];
+  void* listen_comm = listen_here(handle);
+  for (size_t i = 0; i < sizeof places / sizeof *places; ++i) {
+    void* send_comm = NULL;
+    handle[places[i]] ^= 0x55;
+    expect(net_connect(self.context, self.device, handle, &send_comm) > 0, "a changed handle is refused");
+    expect(send_comm == NULL, "a refused connect gives no comm");
+    handle[places[i]] ^= 0x55;
+  }
+  succeed(net_close_listen(listen_comm), "closeListen");
+}
+
 /* A listener that is closed with nobody accepted: who connected, or still tries to, gets an error. */
 static void listener_closes(int connect_first) {
   unsigned char handle[kHandleMax];
@@ -391,6 +406,8 @@ static void drive(const char* path) {
   listener_closes(0);
   scenario("listener closes before accept");
   listener_closes(1);
+  scenario("changed handles");
+  changed_handles_are_refused();
   scenario("unload");
   succeed(net_finalize(self.context), "finalize");
   succeed(tables_close(), "dlclose");

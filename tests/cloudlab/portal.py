@@ -13,11 +13,10 @@ import io
 import json
 import os
 import re
-import runpy
 import sys
 import tempfile
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 
@@ -41,14 +40,14 @@ def load_portal() -> ModuleType:
     return module
 
 
-def answer(portal: ModuleType, profile: str, form: dict[str, Any], folder: Path) -> dict[str, Any]:
+def answer(portal: ModuleType, profile: CodeType, form: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What the portal would show for one form. Any other exception of the profile goes on."""
     (folder / "form.json").write_text(json.dumps(form))
     portal.Context._instance, portal.Context._initialized = None, False
     complaints = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaints):
-            runpy.run_path(profile, run_name="__main__")
+            exec(profile, {"__name__": "__main__"})
     except SystemExit as end:
         errors = json.loads(complaints.getvalue())
         assert end.code == 100 + len(errors)
@@ -63,7 +62,8 @@ def main() -> None:
         os.environ["GENILIB_PORTAL_PARAMS_PATH"] = str(folder / "form.json")
         os.environ["GENILIB_PORTAL_REQUEST_PATH"] = str(folder / "request.xml")
         portal = load_portal()
-        answers = [answer(portal, sys.argv[1], form, folder) for form in json.load(sys.stdin)]
+        profile = compile(Path(sys.argv[1]).read_text(encoding="utf-8"), sys.argv[1], "exec")
+        answers = [answer(portal, profile, form, folder) for form in json.load(sys.stdin)]
     json.dump(answers, sys.stdout)
 
 

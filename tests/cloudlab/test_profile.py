@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cloudlab import manifest, profile
+from cloudlab import inventory, manifest, profile
 from cloudlab.manifest import Manifest
 
 ROOT = Path(__file__).parents[2]
@@ -172,7 +173,7 @@ def test_every_combination_keeps_the_rules_or_is_refused(tmp_path: Path) -> None
             other_type="r650" * (kind == "other"),
         )
         for kind, nodes, nics, speed, site in itertools.product(
-            types, (1, 2, 16), (0, 1, 2, 3, 4, 5), profile.SPEEDS_GBIT, sites
+            types, (1, 2, 5), (0, 1, 2, 3, 4, 5), profile.SPEEDS_GBIT, sites
         )
     ]
     for asked, answer in zip(forms, run(forms, tmp_path), strict=True):
@@ -187,6 +188,19 @@ def test_the_defaults_are_the_testbed_of_the_paper(tmp_path: Path) -> None:
     check(form(), answer)
     assert "harness cloudlab inventory" in answer["rspec"], "the instructions"
     assert "rspec_tour" in answer["rspec"] and profile.IMAGE in answer["rspec"]
+
+
+@needs_geni
+def test_a_manifest_of_what_was_asked_becomes_an_inventory(tmp_path: Path) -> None:
+    [answer] = run([form()], tmp_path)
+    macs = itertools.count()
+    granted = answer["rspec"].replace('type="request"', 'type="manifest"')
+    granted = re.sub("<interface client", lambda _: f'<interface mac_address="{next(macs):012x}" client', granted)
+    granted = granted.replace("</node>", '<host name="granted.clemson.cloudlab.us"/></node>')
+    made = inventory.make(manifest.parse(granted.encode(), "m.xml"), "m.xml", "ada")
+    assert made.rails == ("rail0", "rail1", "rail2")
+    assert [str(nic.ipv4) for nic in made.hosts[2].nics] == ["10.10.1.3/24", "10.10.2.3/24", "10.10.3.3/24"]
+    assert [nic.mac for nic in made.hosts[1].nics] == [f"00:00:00:00:00:{number:02x}" for number in (3, 4, 5)]
 
 
 @needs_geni

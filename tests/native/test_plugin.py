@@ -1,6 +1,6 @@
 """The net plugin as NCCL meets it: loaded by a plain C program, driven through every version of its table.
 
-The build folders are those of ``test_native.py`` (``build/native-tests/plain`` and ``address``), configured without
+The build folders are those of ``test_native.py`` (``build/native-tests/plain``, ``address``, ``thread``), configured without
 GoogleTest where they do not exist yet. No GPU and no NCCL; loopback only.
 """
 
@@ -21,8 +21,8 @@ DRIVER = ("plugin_driver.c", "plugin_peer.c", "plugin_tables.c")
 JOBS = str(max(2, os.cpu_count() or 2))
 VERSIONS = (8, 9, 10, 11, 12)
 WRONG_DATA = 3
-SANITIZER = {"plain": "", "address": "address,undefined"}
-FLAGS = {"plain": "-O2", "address": "-O1 -g1"}
+SANITIZER = {"plain": "", "address": "address,undefined", "thread": "thread"}
+FLAGS = {"plain": "-O2", "address": "-O1 -g1", "thread": "-O1 -g1"}
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -98,6 +98,7 @@ def drive(driver: Path, plugin: Path, *arguments: str | int) -> subprocess.Compl
         # The interceptor of dynamic thread-local storage crashes the leak check after a dlclose.
         "ASAN_OPTIONS": "detect_leaks=1:intercept_tls_get_addr=0",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+        "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
     }
     return run(driver, plugin, *(str(a) for a in arguments), env=env)
 
@@ -117,6 +118,13 @@ def test_a_changed_byte_is_seen(driver: Path, plugin: Path) -> None:
     done = drive(driver, plugin, 11, "--corrupt")
     assert done.returncode == WRONG_DATA, done.stdout
     assert "byte 524288 is" in done.stdout
+
+
+def test_a_rank_that_crashes_fails_its_peer(driver: Path, plugin: Path) -> None:
+    """In bounded time: the driver ends with another code where a request hangs."""
+    env = {"R2CC_SOCKET_IFNAME": "=lo", "R2CC_FAILOVER_GIVE_UP_MS": "1000"}
+    done = run(driver, plugin, "11", "--die", env=env)
+    assert done.returncode == 0, done.stdout
 
 
 def test_no_usable_nic_is_one_line_that_nccl_prints(driver: Path, plugin: Path) -> None:
@@ -165,8 +173,9 @@ def test_the_plugin_brings_its_c_plus_plus_library_along(plugin: Path) -> None:
     assert "NODELETE" in dynamic
 
 
-def test_the_contract_holds_under_the_address_sanitizer() -> None:
-    plugin, driver = build_plugin("address"), build_driver("address")
+@pytest.mark.parametrize("flavour", ["address", "thread"])
+def test_the_contract_holds_under_a_sanitizer(flavour: str) -> None:
+    plugin, driver = build_plugin(flavour), build_driver(flavour)
     for version in (8, 12):
         done = drive(driver, plugin, version)
         assert done.returncode == 0, done.stdout

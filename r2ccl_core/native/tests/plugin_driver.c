@@ -1,7 +1,8 @@
 /* Drives the net plugin as NCCL does, in plain C: one table version, two processes, loopback, no GPU and no NCCL.
  *
- *   plugin_driver LIBRARY VERSION [--corrupt] [--verbose]
+ *   plugin_driver LIBRARY VERSION [--corrupt] [--die] [--verbose]
  *
+ * --die ends one side without a word while requests are under way; the other has to get errors.
  * Exit codes: 0 the contract holds, 1 it does not, 2 usage, 3 a byte is wrong, 4 a call or a wait hangs, 5 a process
  * crashed. --corrupt changes one byte on its way, which has to give 3: the check sees what it is for. */
 #define _POSIX_C_SOURCE 200809L
@@ -22,6 +23,7 @@ enum { kMany = 64, kStream = 160, kMiB = 1 << 20 };
 
 static int version;
 static int corrupt;
+static int die;
 static int verbose;
 static int log_lines;
 
@@ -373,6 +375,31 @@ static void listener_closes(int connect_first) {
   barrier();
 }
 
+/* A rank that crashes: what its peer has under way fails, and so does what it starts later. */
+static void peer_dies(void) {
+  struct link link = link_open();
+  struct message in = message_to_receive(kMiB, kMiB, 1), out = message_to_send(kMiB, 1);
+  expect(start_receive(&link, &in, 0), "receive posted");
+  barrier();
+  if (self.side == 1) _exit(kOk);
+  expect(start_send(&link, &out, 0), "send posted");
+  int state = 0;
+  while ((state = poll_receive(&in)) == 0) breathe();
+  expect(state < 0, "a receive from a rank that is gone fails");
+  while ((state = poll_send(&out)) == 0) breathe(); /* the receive was posted: it may have been served */
+  struct message later = message_to_send(1, 2);
+  later.request = NULL;
+  int result = 0;
+  while (result == 0) {
+    result = net_isend(link.send_comm, later.bytes, 1, 0, link.send_mr, &later.request);
+    int done = 0, size = 0;
+    while (result == 0 && !done) result = net_test(later.request, &done, &size);
+    breathe();
+  }
+  free(later.bytes);
+  link_close(&link);
+}
+
 static void drive(const char* path) {
   scenario("load");
   const char* problem = tables_open(path, version);
@@ -408,6 +435,11 @@ static void drive(const char* path) {
   listener_closes(1);
   scenario("changed handles");
   changed_handles_are_refused();
+  if (die) {
+    scenario("peer dies");
+    peer_dies();
+    exit(kOk);
+  }
   scenario("unload");
   succeed(net_finalize(self.context), "finalize");
   succeed(tables_close(), "dlclose");
@@ -434,11 +466,12 @@ int main(int argc, char** argv) {
   int lines[2], code = kOk;
   for (int i = 3; i < argc; ++i) {
     corrupt |= strcmp(argv[i], "--corrupt") == 0;
+    die |= strcmp(argv[i], "--die") == 0;
     verbose |= strcmp(argv[i], "--verbose") == 0;
   }
   version = argc >= 3 ? atoi(argv[2]) : 0;
-  if (argc - 3 != corrupt + verbose || version < kFirstVersion || version > kLastVersion) {
-    fprintf(stderr, "usage: %s LIBRARY VERSION(8..12) [--corrupt] [--verbose]\n", argv[0]);
+  if (argc - 3 != corrupt + die + verbose || version < kFirstVersion || version > kLastVersion) {
+    fprintf(stderr, "usage: %s LIBRARY VERSION(8..12) [--corrupt] [--die] [--verbose]\n", argv[0]);
     return kUsage;
   }
   signal(SIGPIPE, SIG_IGN);

@@ -28,7 +28,8 @@ namespace r2ccl {
     "first pause before a lost NIC is probed; doubles up to R2CC_PROBE_MAX_MS")                                      \
   X(probe_max_ms, "R2CC_PROBE_MAX_MS", 1000, 1, 600000, "longest pause between probes of a lost NIC")                \
   X(connect_ms, "R2CC_CONNECT_TIMEOUT_MS", 1000, 1, 600000, "longest wait for one NIC's connection to be made")      \
-  X(io_threads, "R2CC_IO_THREADS", 1, 1, 64, "threads that move bytes; a connection belongs to one of them")
+  X(io_threads, "R2CC_IO_THREADS", 0, 0, 64,                                                                         \
+    "threads that move bytes, a connection belongs to one of them; 0: one for every eight processors, at most eight")
 
 // The values in force. Plain data, set once before the transport starts.
 struct Params {

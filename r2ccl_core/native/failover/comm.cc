@@ -42,15 +42,69 @@ void Comm::Complete(Request* request, Request::State state) {
   environment_->notifier.Notify();
 }
 
+Status Comm::Submit(void* data, uint64_t size, Request** request) {
+  {
+    std::lock_guard lock(inbox_mutex_);
+    if (!inbox_failure_.ok()) return inbox_failure_;
+    *request = NewRequest();
+    inbox_.push_back({static_cast<char*>(data), size, *request});
+  }
+  if (small_messages_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
+    std::lock_guard lock(mutex_, std::adopt_lock);
+    EmptyInbox();
+  } else if (!kicked_.exchange(true)) {
+    poller_->Kick(shared_from_this());
+  }
+  return {};
+}
+
+void Comm::EmptyInbox() {
+  std::vector<Order> orders;
+  {
+    std::lock_guard lock(inbox_mutex_);
+    orders.swap(inbox_);
+  }
+  if (orders.empty()) return;
+  for (const Order& order : orders) {
+    if (failure_.ok()) {
+      Take(order);
+    } else {
+      Complete(order.request, Request::kFailed);
+    }
+  }
+  if (failure_.ok()) OnTaken();
+}
+
+void Comm::OnKick() {
+  kicked_.store(false);
+  std::lock_guard lock(mutex_);
+  EmptyInbox();
+}
+
 Status Comm::Test(Request* request, bool* done, uint64_t* size) {
   *done = false;
   Request::State state = request->state.load(std::memory_order_acquire);
+  if (state == Request::kPending && small_messages_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
+    std::lock_guard lock(mutex_, std::adopt_lock);
+    Poll();
+    state = request->state.load(std::memory_order_acquire);
+  }
   if (state == Request::kPending) return {};
-  std::lock_guard lock(mutex_);
   *done = state == Request::kDone;
   if (size != nullptr) *size = request->size;
+  std::lock_guard lock(inbox_mutex_);
   free_requests_.push_back(request);
-  return *done ? Status() : failure_;
+  return *done ? Status() : inbox_failure_;
+}
+
+// What the poller's thread does when streams are readable, without waiting for it to wake.
+void Comm::Poll() {
+  EmptyInbox();
+  for (Path& path : paths_) {
+    if (path.state != PathState::kUp || !failure_.ok()) continue;
+    Read(path);
+    if (failure_.ok()) OnReadDone(path);
+  }
 }
 
 Status Comm::failure() const {
@@ -80,6 +134,11 @@ void Comm::End(Status status) {
   failure_ = std::move(status);
   HangUp();
   FailRequests();
+  {
+    std::lock_guard lock(inbox_mutex_);
+    inbox_failure_ = failure_;
+  }
+  EmptyInbox();
   environment_->notifier.Notify();
 }
 
@@ -225,6 +284,7 @@ bool Comm::FlushControl(Path& path) {
 
 void Comm::OnEvents(uint64_t id, int tag, uint32_t events) {
   std::lock_guard lock(mutex_);
+  EmptyInbox();
   if (closed_ || !failure_.ok()) return;
   Path& path = paths_[static_cast<size_t>(tag)];
   if (path.poll_id != id) return;  // fetched before the path was retired
@@ -367,6 +427,7 @@ void Comm::CheckGiveUp(int64_t now_ns) {
 
 void Comm::Tick(int64_t now_ns) {
   std::lock_guard lock(mutex_);
+  EmptyInbox();
   if (closed_ || !failure_.ok()) return;
   // A process that was stopped or starved must not take its own absence for the network's.
   bool was_asleep = last_tick_ns_ != 0 && now_ns - last_tick_ns_ > kAsleepNs;

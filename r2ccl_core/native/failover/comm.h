@@ -1,9 +1,11 @@
 // Comm: what both ends of a connection share: paths, frames, control messages, detection and failure.
 //
 // A connection carries messages one way, from a SendComm to a RecvComm, over one TCP stream per path. All
-// state of a Comm is guarded by its mutex; the poller's thread (socket events, ticks, link events) and the
-// user's threads (isend, irecv, test, close) take it. Lock order: Comm, then any of Poller, Notifier,
-// EventLog, which are leaves.
+// state of a Comm is guarded by its mutex, which the poller's thread takes for socket events, ticks and link
+// events. The user's threads never wait for it in isend, irecv and test: an order goes into an inbox with a
+// lock of its own, which the poller's thread empties; where the message is small and the mutex happens to be
+// free, the user's thread does the work itself, because waking another thread would take longer.
+// Lock order: Comm, then any of inbox, Poller, Notifier, EventLog, which are leaves.
 #ifndef R2CCL_FAILOVER_COMM_H_
 #define R2CCL_FAILOVER_COMM_H_
 
@@ -77,6 +79,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void Close();
 
   void OnEvents(uint64_t id, int tag, uint32_t events) final;
+  void OnKick() final;
   void OnLink(int ifindex, bool running);
   void Tick(int64_t now_ns);
 
@@ -156,7 +159,22 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   NicCounters& counters(const Path& path) { return environment_->counters[static_cast<size_t>(path.nic)]; }
   void Log(const char* kind, const Path& path, const std::string& detail);
   void Complete(Request* request, Request::State state);
-  Request* NewRequest();
+
+  // One isend or irecv that the connection has not seen yet.
+  struct Order {
+    char* data;
+    uint64_t size;
+    Request* request;
+  };
+  // Takes an order of the user. Does not need mutex_.
+  Status Submit(void* data, uint64_t size, Request** request);
+  // Puts all orders through. REQUIRES mutex_ held, as do both functions below.
+  void EmptyInbox();
+  virtual void Take(const Order& order) = 0;
+  virtual void OnTaken() = 0;
+  // The user's thread may poll for itself while messages are this small.
+  static constexpr uint64_t kInlineBytes = 32 * 1024;
+  std::atomic<bool> small_messages_{true};
 
   Environment* const environment_;
   Poller* const poller_;
@@ -166,10 +184,10 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   bool peer_closed_ = false;
   Status failure_;
   int64_t no_path_since_ns_ = 0;  // 0 while a path is up
-  std::vector<std::unique_ptr<Request>> requests_;
-  std::vector<Request*> free_requests_;
 
  private:
+  void Poll();
+  Request* NewRequest();  // REQUIRES inbox_mutex_ held
   void Cut(Path& path);
   void HangUp();
   void TellPeer(const Path& lost, uint32_t epoch);
@@ -182,6 +200,13 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void CheckGiveUp(int64_t now_ns);
 
   int64_t last_tick_ns_ = 0;
+
+  std::mutex inbox_mutex_;  // leaf lock: guards what follows
+  std::vector<Order> inbox_;
+  Status inbox_failure_;  // what later orders are refused with
+  std::vector<std::unique_ptr<Request>> requests_;
+  std::vector<Request*> free_requests_;
+  std::atomic<bool> kicked_{false};
 };
 
 }  // namespace r2ccl

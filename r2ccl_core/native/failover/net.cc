@@ -56,6 +56,7 @@ Status Net::Start() {
   Status status = ListenAnywhere(&listen_fd_, &port_);
   if (status.ok()) status = link_monitor_.Open();
   auto threads = static_cast<size_t>(environment_.params.io_threads);
+  if (threads == 0) threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 8, 1, 8);
   for (size_t i = 0; i < threads; ++i) pollers_.push_back(std::make_unique<Poller>());
   for (size_t i = 0; i < threads && status.ok(); ++i) status = pollers_[i]->Start([this, i] { OnTick(i); });
   if (!status.ok()) return status;

@@ -51,33 +51,26 @@ Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote
   return {};
 }
 
-Status RecvComm::Irecv(void* data, uint64_t capacity, Request** request) {
-  std::lock_guard lock(mutex_);
-  if (!failure_.ok()) return failure_;
-  if (closed_) return {Code::kInvalidArgument, "receive on a closed connection"};
+Status RecvComm::Irecv(void* data, uint64_t capacity, Request** request) { return Submit(data, capacity, request); }
+
+void RecvComm::Take(const Order& order) {
   uint64_t number = posted_++;
   while (first_ + messages_.size() <= number) {
     messages_.emplace_back();
     messages_.back().number = first_ + messages_.size() - 1;
   }
   Message& message = messages_[number - first_];
-  message.data = static_cast<char*>(data);
-  message.capacity = capacity;
-  message.request = NewRequest();
-  *request = message.request;
-  if (message.started && message.size > capacity) {
-    Fail({Code::kProtocol,
-          "a message of " + std::to_string(message.size) + " bytes came for a receive of " + std::to_string(capacity)});
-    return failure_;
-  }
-  if (message.complete()) {
+  message.data = order.data;
+  message.capacity = order.size;
+  message.request = order.request;
+  if (message.started && message.size > order.size) {
+    Fail({Code::kProtocol, "a message of " + std::to_string(message.size) + " bytes came for a receive of " +
+                               std::to_string(order.size)});
+  } else if (message.complete()) {
     Deliver(message);
   } else if (peer_closed_) {
     Fail({Code::kPeerLost, "the sending end closed the connection"});
-    return failure_;
   }
-  SendAck(nullptr);
-  return {};
 }
 
 Status RecvComm::OnHeader(Path& path) {
@@ -176,7 +169,11 @@ Status RecvComm::OnBody(Path& path) {
       Message& message = messages_[frame.a - first_];
       message.chunks[frame.c / frame.d] = ChunkState::kDone;
       ++message.done;
-      if (message.complete() && message.request != nullptr) Deliver(message);
+      if (!message.complete()) return {};
+      small_messages_.store(message.size <= kInlineBytes, std::memory_order_relaxed);
+      // Acknowledged before it is delivered: the program may end right after its last message.
+      SendAck(&path);
+      if (message.request != nullptr) Deliver(message);
       return {};
     }
     case FrameType::kPathDown:

@@ -71,6 +71,8 @@ class RecvComm final : public Comm {
   // The last acknowledgement goes with every CLOSE: another stream's CLOSE may overtake the one that carried it.
   std::string Farewell() const override { return EncodeState(true) + EncodeClose(first_); }
 
+  void Take(const Order& order) override;
+  void OnTaken() override { SendAck(nullptr); }
   Status TakeData(Path& path);
   Status Begin(Message& message, const Frame& frame);
   Status Locate(const Frame& frame, Message** message);

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kQueueTargetNs = 8 * kMillisecond;  // how long a path's unacknowledged bytes may take to drain
 constexpr int64_t kRateSampleNs = 2 * kMillisecond;
+constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr uint64_t kFirstWindowBytes = 256 * 1024;
 constexpr uint64_t kChunkAlignment = 4096;
 constexpr char kPeerHint[] = "peer hint: the other end lost this path";
@@ -39,6 +40,7 @@ void SendComm::Start() {
   std::lock_guard lock(mutex_);
   int64_t now_ns = NowNs();
   if (AnyUp() == nullptr) no_path_since_ns_ = now_ns;
+  started_ns_ = now_ns;
   for (Path& path : paths_) {
     // A tick may have come first and dialled already.
     if (failure_.ok() && path.state == PathState::kDown && path.epoch == 0) Dial(path, now_ns);
@@ -52,7 +54,9 @@ Status SendComm::Ready(bool* ready) {
     auto is_up = [](const Path& path) { return path.state == PathState::kUp; };
     bool any_up = std::any_of(paths_.begin(), paths_.end(), is_up);
     bool all_tried = std::all_of(outgoing_.begin(), outgoing_.end(), [](const Outgoing& out) { return out.tried; });
-    ready_ = any_up && all_tried;
+    // A NIC that is dead from the start must not hold the connection up for long; it joins when it answers.
+    bool waited = any_up && environment_->params.mode != 0 && NowNs() - started_ns_ > kReadyGraceNs;
+    ready_ = any_up && (all_tried || waited);
   }
   *ready = ready_;
   return {};
@@ -90,22 +94,21 @@ void SendComm::FinishDial(Path& path) {
 }
 
 Status SendComm::Isend(const void* data, uint64_t size, Request** request) {
-  std::lock_guard lock(mutex_);
-  if (!failure_.ok()) return failure_;
-  if (closed_) return {Code::kInvalidArgument, "send on a closed connection"};
+  small_messages_.store(size <= kInlineBytes, std::memory_order_relaxed);
+  return Submit(const_cast<void*>(data), size, request);  // Take only reads it
+}
+
+void SendComm::Take(const Order& order) {
   const Params& params = environment_->params;
   // Small messages are cut so that every path gets a share, large ones by the chunk size.
-  uint64_t share = (size + paths_.size() - 1) / paths_.size();
+  uint64_t share = (order.size + paths_.size() - 1) / paths_.size();
   share = (share + kChunkAlignment - 1) / kChunkAlignment * kChunkAlignment;
   auto chunk = static_cast<uint32_t>(
       std::clamp<uint64_t>(share, static_cast<uint64_t>(std::min(params.min_chunk_bytes, params.chunk_bytes)),
                            static_cast<uint64_t>(params.chunk_bytes)));
-  auto chunks = static_cast<uint32_t>(size == 0 ? 1 : (size + chunk - 1) / chunk);
-  *request = NewRequest();
-  (*request)->size = size;
-  messages_.push_back({next_message_++, static_cast<const char*>(data), size, chunk, chunks, 0, *request});
-  Pump();
-  return {};
+  auto chunks = static_cast<uint32_t>(order.size == 0 ? 1 : (order.size + chunk - 1) / chunk);
+  order.request->size = order.size;
+  messages_.push_back({next_message_++, order.data, order.size, chunk, chunks, 0, order.request});
 }
 
 void SendComm::CutMessages() {

@@ -77,6 +77,8 @@ class SendComm final : public Comm {
   void FailRequests() override;
   std::string Farewell() const override { return EncodeClose(0); }
 
+  void Take(const Order& order) override;
+  void OnTaken() override { Pump(); }
   void Dial(Path& path, int64_t now_ns);
   void FinishDial(Path& path);
   void CutMessages();
@@ -108,6 +110,7 @@ class SendComm final : public Comm {
   uint64_t eager_bytes_ = 0;
   uint64_t eager_messages_ = 0;
   bool ready_ = false;
+  int64_t started_ns_ = 0;
 };
 
 }  // namespace r2ccl

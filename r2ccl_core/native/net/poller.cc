@@ -31,9 +31,11 @@ void Poller::Stop() {
   eventfd_write(wake_.get(), 1);
   thread_.join();
   std::unordered_map<uint64_t, Registration> dropped;
+  std::vector<std::shared_ptr<Pollable>> kicked;
   {
     std::lock_guard lock(mutex_);
     dropped.swap(registrations_);
+    kicked.swap(kicked_);
   }
 }
 
@@ -67,6 +69,27 @@ void Poller::Remove(uint64_t id) {
   registrations_.erase(entry);
 }
 
+void Poller::Kick(std::shared_ptr<Pollable> target) {
+  bool wake = false;
+  {
+    std::lock_guard lock(mutex_);
+    wake = kicked_.empty();
+    kicked_.push_back(std::move(target));
+  }
+  if (wake) eventfd_write(wake_.get(), 1);
+}
+
+void Poller::RunKicks() {
+  eventfd_t count = 0;
+  eventfd_read(wake_.get(), &count);
+  std::vector<std::shared_ptr<Pollable>> kicked;
+  {
+    std::lock_guard lock(mutex_);
+    kicked.swap(kicked_);
+  }
+  for (const auto& target : kicked) target->OnKick();
+}
+
 void Poller::Run() {
   constexpr int kBatch = 64;
   epoll_event events[kBatch];
@@ -77,6 +100,10 @@ void Poller::Run() {
     int count = epoll_wait(epoll_.get(), events, kBatch, wait_ms);
     for (int i = 0; i < count; ++i) {
       uint64_t id = events[i].data.u64;
+      if (id == 0) {
+        RunKicks();
+        continue;
+      }
       std::shared_ptr<Pollable> target;
       int tag = 0;
       {

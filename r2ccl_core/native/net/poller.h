@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "base/status.h"
 #include "net/socket.h"
@@ -19,6 +20,8 @@ namespace r2ccl {
 class Pollable {
  public:
   virtual ~Pollable() = default;
+  // Somebody called Poller::Kick for this object.
+  virtual void OnKick() {}
   // `tag` and `id` are those of the registration; `events` are epoll's.
   virtual void OnEvents(uint64_t id, int tag, uint32_t events) = 0;
 };
@@ -41,6 +44,8 @@ class Poller {
   uint64_t Add(int fd, uint32_t events, int tag, std::shared_ptr<Pollable> target);
   void Modify(uint64_t id, uint32_t events);
   void Remove(uint64_t id);
+  // Has OnKick of `target` called on the poller's thread soon.
+  void Kick(std::shared_ptr<Pollable> target);
 
  private:
   struct Registration {
@@ -50,14 +55,16 @@ class Poller {
   };
 
   void Run();
+  void RunKicks();
 
   Fd epoll_;
   Fd wake_;
   std::thread thread_;
   std::function<void()> on_tick_;
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;  // leaf lock: guards registrations_ and next_id_
+  std::mutex mutex_;  // leaf lock: guards what follows
   std::unordered_map<uint64_t, Registration> registrations_;
+  std::vector<std::shared_ptr<Pollable>> kicked_;
   uint64_t next_id_ = 1;
 };
 

@@ -1,7 +1,7 @@
 """The net plugin as NCCL meets it: loaded by a plain C program, driven through every version of its table.
 
-The build folders are those of ``test_native.py`` (``build/native-tests/plain``, ``address``, ``thread``), configured without
-GoogleTest where they do not exist yet. No GPU and no NCCL; loopback only.
+The build folders are those of ``test_native.py``, ``build/native-tests/<flavour>``, configured without GoogleTest where
+they do not exist yet. No GPU and no NCCL; loopback only.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class NodeType(NamedTuple):
     """
 
     sites: tuple[str, ...]
-    count: int
+    nodes: int
     ports_gbit: tuple[int, ...]
     about: str
 
@@ -107,8 +107,8 @@ def _type_mistakes(params: Any, node_type: NodeType) -> Iterator[tuple[str, list
     name, ports = params.node_type, sorted(node_type.ports_gbit, reverse=True)
     if params.other_type:
         yield "Leave this empty, or choose the node type 'other'.", ["other_type"]
-    if params.nodes > node_type.count:
-        yield f"There are {node_type.count} nodes of type {name}.", ["nodes", "node_type"]
+    if params.nodes > node_type.nodes:
+        yield f"There are {node_type.nodes} nodes of type {name}.", ["nodes", "node_type"]
     if params.nics > len(ports):
         have = f"{len(ports)} port{'s' * (len(ports) > 1)}"
         yield f"Nodes of type {name} have {have} for experiments, and each NIC needs its own.", ["nics", "node_type"]

@@ -18,6 +18,9 @@ from cloudlab.errors import ManifestError
 MAX_BYTES = 8 * 2**20
 """A manifest of a hundred nodes has about half a megabyte."""
 
+MAX_ELEMENTS = 50_000
+"""A manifest of a hundred nodes with eight NICs each has a tenth of that."""
+
 MAX_DEPTH = 64
 """Real ones have eight levels."""
 
@@ -117,14 +120,16 @@ def _malformed(error: expat.ExpatError) -> str:
 
 def _refuse_traps(data: bytes, source: str) -> None:
     """Walks through the file without building anything. Entities need a document type, and its begin ends the walk."""
-    depth = 0
+    depth = elements = 0
 
     def on_doctype(*_: object) -> None:
         raise ManifestError(source, ["has a document type, which no manifest has: it may hide an attack; " + REMEDY])
 
     def on_start(*_: object) -> None:
-        nonlocal depth
-        depth += 1
+        nonlocal depth, elements
+        depth, elements = depth + 1, elements + 1
+        if elements > MAX_ELEMENTS:
+            raise ManifestError(source, [f"has more than {MAX_ELEMENTS} elements, so it is no manifest; {REMEDY}"])
         if depth > MAX_DEPTH:
             raise ManifestError(source, [f"is nested deeper than {MAX_DEPTH} elements, so it is no manifest; {REMEDY}"])
 

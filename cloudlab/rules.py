@@ -3,11 +3,15 @@
 import re
 from collections.abc import Iterable, Iterator
 from ipaddress import AddressValueError, IPv4Address, IPv4Interface, NetmaskValueError
-from itertools import combinations
+from itertools import chain, combinations, islice
 
 from cloudlab.manifest import REMEDY, Interface, Link, Node
 
 SSH_PORT = 22
+
+MAX_RAILS = 64
+MAX_FINDINGS = 20
+"""Enough to see what is wrong; a hostile file could break a rule for each pair of its elements."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 _DNS = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*\Z")
@@ -16,9 +20,10 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}\Z")
 
 
 def findings(nodes: list[Node], links: list[Link], user: str | None) -> list[str]:
-    """Everything that keeps these hosts and LANs from being an inventory; SSH goes as `user`, or the only login."""
-    shape = [*_node_findings(nodes), *_login_findings(nodes, user), *_link_findings(links, nodes)]
-    return shape or [*_port_findings(links, nodes), *_network_findings(links, nodes)]
+    """What keeps these hosts and LANs from being an inventory, at most 20; SSH goes as `user`, or the only login."""
+    shape = chain(_node_findings(nodes), _login_findings(nodes, user), _link_findings(links, nodes))
+    ports = chain(_port_findings(links, nodes), _network_findings(links, nodes))
+    return list(islice(shape, MAX_FINDINGS)) or list(islice(ports, MAX_FINDINGS))
 
 
 def _node_findings(nodes: list[Node]) -> Iterator[str]:
@@ -46,6 +51,9 @@ def _link_findings(links: list[Link], nodes: list[Node]) -> Iterator[str]:
         yield "has no LAN between its hosts, so there are no rails; ask for at least one NIC per node in the profile"
     for name in _repeated(interface.name for node in nodes for interface in node.interfaces):
         yield f"two interfaces are named {name[:60]!r}; {REMEDY}"
+    if len(links) > MAX_RAILS:
+        yield f"has {len(links)} LANs, and {MAX_RAILS} are the most that can be rails; use this repository's profile"
+        return
     known = {interface.name for node in nodes for interface in node.interfaces}
     for link in links:
         name = repr(link.name[:60])

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudlab import inventory, manifest
@@ -100,7 +100,23 @@ def test_a_truncated_manifest_is_refused_in_one_line(length: int) -> None:
 
 def test_depth_and_size_have_limits() -> None:
     assert "is nested deeper than 64" in refusal(b'<rspec type="manifest">' + b"<a>" * 100_000)
+    assert "has more than 50000 elements" in refusal(b'<rspec type="manifest">' + b"<a/>" * 100_000)
     assert "is larger than 8 MiB" in refusal(b" " * (manifest.MAX_BYTES + 1))
+
+
+def test_many_findings_are_cut_short() -> None:
+    nodes = "".join(f'<node client_id="?{number}"/>' for number in range(10_000))
+    links = "".join(f'<link client_id="rail{number}"/>' for number in range(10_000))
+    message = refusal(f'<rspec type="manifest">{nodes}{links}</rspec>'.encode())
+    assert message.count("\n") == 19
+    assert "has 10000 LANs" in refusal(f'<rspec type="manifest">{links}</rspec>'.encode())
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "iso-8859-1"])
+def test_no_encoding_hides_a_document_type(encoding: str) -> None:
+    declared = encoding.removesuffix("-sig")
+    text = f'<?xml version="1.0" encoding="{declared}"?><!DOCTYPE rspec [<!ENTITY a "b">]><rspec type="manifest"/>'
+    assert "has a document type" in refusal(text.encode(encoding))
 
 
 def test_an_internal_subset_without_entities_is_refused_as_well() -> None:
@@ -114,6 +130,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         manifest.load(tmp_path)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, len(R7525)), st.integers(0, 100))
 def test_whatever_the_bytes_are_the_answer_is_an_inventory_or_lines(noise: bytes, place: int, dropped: int) -> None:
     data = R7525[:place] + noise + R7525[place + dropped :]
@@ -123,6 +140,7 @@ def test_whatever_the_bytes_are_the_answer_is_an_inventory_or_lines(noise: bytes
         assert all(line.startswith("m.xml: ") for line in str(error).splitlines())
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8"), min_size=1))
 def test_any_text_survives_toml(text: str) -> None:
     hosts = tuple(replace(host, key=text) for host in made("r7525_three_lans.xml").hosts)

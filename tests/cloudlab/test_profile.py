@@ -89,7 +89,7 @@ def possible(asked: dict[str, Any]) -> bool:
     kind = profile.NODE_TYPES[asked["node_type"]]
     ports = Counter(port >= asked["speed_gbit"] for port in kind.ports_gbit)[True]
     return (
-        2 <= asked["nodes"] <= kind.count
+        2 <= asked["nodes"] <= kind.nodes
         and 1 <= asked["nics"] <= ports
         and (asked["site"] == "any" or asked["site"] in kind.sites)
     )

@@ -16,7 +16,7 @@ namespace r2ccl {
     "0 fail-stop as NCCL is, 1 live migration to one back-up NIC, 2 Balance over all NICs")                          \
   X(chunk_bytes, "R2CC_CHUNK_BYTES", 131072, 4096, 67108864, "largest piece of a message that travels on one NIC")   \
   X(min_chunk_bytes, "R2CC_MIN_CHUNK_BYTES", 16384, 1024, 67108864, "messages are not cut finer than this")          \
-  X(window_bytes, "R2CC_WINDOW_BYTES", 1048576, 65536, 1073741824, "most unacknowledged bytes on one NIC")           \
+  X(window_bytes, "R2CC_WINDOW_BYTES", 4194304, 65536, 1073741824, "most unacknowledged bytes on one NIC")           \
   X(eager_bytes, "R2CC_EAGER_BYTES", 16384, 0, 1048576, "messages up to this size do not wait for a posted receive") \
   X(eager_messages, "R2CC_EAGER_MESSAGES", 64, 0, 4096, "most messages ahead of the posted receives")                \
   X(stall_ms, "R2CC_FAILOVER_TIMEOUT_MS", 0, 0, 600000,                                                              \

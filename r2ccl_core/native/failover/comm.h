@@ -29,10 +29,14 @@
 
 namespace r2ccl {
 
-// Payload bytes that left and reached this process by one NIC.
+// One NIC's traffic in this process, over all connections.
 struct NicCounters {
-  std::atomic<uint64_t> sent_bytes{0};
+  std::atomic<uint64_t> sent_bytes{0};  // frames included
   std::atomic<uint64_t> received_bytes{0};
+  std::atomic<uint64_t> acknowledged_bytes{0};
+  std::atomic<int64_t> in_flight_bytes{0};
+  // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
+  std::atomic<double> drain_bytes_per_ns{0};
 };
 
 // How many paths of open connections a NIC carries, and how many of its paths are down.
@@ -157,6 +161,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
 
   const Nic& nic(const Path& path) const { return environment_->nics[static_cast<size_t>(path.nic)]; }
   NicCounters& counters(const Path& path) { return environment_->counters[static_cast<size_t>(path.nic)]; }
+  const NicCounters& nic_counters(const Path& path) const {
+    return environment_->counters[static_cast<size_t>(path.nic)];
+  }
   void Log(const char* kind, const Path& path, const std::string& detail);
   void Complete(Request* request, Request::State state);
 

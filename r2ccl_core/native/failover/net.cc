@@ -55,6 +55,7 @@ Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<
 Status Net::Start() {
   Status status = ListenAnywhere(&listen_fd_, &port_);
   if (status.ok()) status = link_monitor_.Open();
+  drain_meter_ = std::make_unique<DrainMeter>(&environment_);
   auto threads = static_cast<size_t>(environment_.params.io_threads);
   if (threads == 0) threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 8, 1, 8);
   for (size_t i = 0; i < threads; ++i) pollers_.push_back(std::make_unique<Poller>());
@@ -101,7 +102,7 @@ void Net::CloseListener(const std::shared_ptr<Listener>& listener) {
 
 Poller* Net::NextPoller() { return pollers_[next_poller_++ % pollers_.size()].get(); }
 
-Status Net::Connect(const Handle& handle, std::shared_ptr<SendComm>* comm) {
+Status Net::Connect(const Handle& handle, std::shared_ptr<SendComm>* comm, int home) {
   uint64_t connection = 0;
   Status status = FillRandom(&connection);
   if (!status.ok()) return status;
@@ -110,7 +111,7 @@ Status Net::Connect(const Handle& handle, std::shared_ptr<SendComm>* comm) {
     std::lock_guard lock(mutex_);
     if (shut_down_) return {Code::kInvalidArgument, "connect after shutdown"};
     size_t thread = next_poller_ % pollers_.size();
-    made = std::make_shared<SendComm>(&environment_, NextPoller(), handle, connection);
+    made = std::make_shared<SendComm>(&environment_, NextPoller(), handle, home, connection);
     comms_.emplace_back(thread, made);
   }
   made->Start();
@@ -257,6 +258,7 @@ void Net::ForgetClosedListeners() {
 
 void Net::OnTick(size_t thread) {
   int64_t now_ns = NowNs();
+  if (thread == 0) drain_meter_->Sample(now_ns);
   std::vector<std::shared_ptr<Comm>> mine;
   {
     std::lock_guard lock(mutex_);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "failover/comm.h"
+#include "failover/drain_meter.h"
 #include "failover/recv_comm.h"
 #include "failover/send_comm.h"
 #include "net/handle.h"
@@ -48,7 +49,9 @@ class Net : private Pollable {
   // Paths of connections accepted from `listener` keep coming back after a failure until it is closed and the
   // connections are gone; closing it only ends the arrival of new connections.
   void CloseListener(const std::shared_ptr<Listener>& listener);
-  Status Connect(const Handle& handle, std::shared_ptr<SendComm>* comm);
+  // `home` is the NIC (an index) that the connection uses while it is well, such as the one nearest to a GPU;
+  // kNoHome spreads every message over all NICs.
+  Status Connect(const Handle& handle, std::shared_ptr<SendComm>* comm, int home = kNoHome);
 
   // Closes every connection and joins the threads. Idempotent.
   void Shutdown();
@@ -85,6 +88,7 @@ class Net : private Pollable {
   Fd listen_fd_;
   uint16_t port_ = 0;
   LinkMonitor link_monitor_;
+  std::unique_ptr<DrainMeter> drain_meter_;  // used by the first poller's thread
   std::vector<std::unique_ptr<Poller>> pollers_;
   std::mutex mutex_;  // guards what follows; taken before Listener's, never while a Comm's is held
   std::map<Secret, std::shared_ptr<Listener>> listeners_;

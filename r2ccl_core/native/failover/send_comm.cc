@@ -15,6 +15,7 @@ namespace r2ccl {
 namespace {
 
 constexpr int64_t kQueueTargetNs = 8 * kMillisecond;  // how long a path's unacknowledged bytes may take to drain
+constexpr int64_t kChunkTargetNs = kMillisecond / 2;
 constexpr int64_t kRateSampleNs = 2 * kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr uint64_t kFirstWindowBytes = 256 * 1024;
@@ -23,7 +24,7 @@ constexpr char kPeerHint[] = "peer hint: the other end lost this path";
 
 }  // namespace
 
-SendComm::SendComm(Environment* environment, Poller* poller, const Handle& handle, uint64_t connection)
+SendComm::SendComm(Environment* environment, Poller* poller, const Handle& handle, int home, uint64_t connection)
     : Comm(environment, poller), handle_(handle), connection_(connection) {
   auto pairs = PairNics(environment->nics, handle.addresses);
   paths_.resize(pairs.size());
@@ -33,6 +34,7 @@ SendComm::SendComm(Environment* environment, Poller* poller, const Handle& handl
     paths_[i].index = static_cast<int>(i);
     paths_[i].nic = pairs[i].first;
     paths_[i].remote = handle.addresses[static_cast<size_t>(pairs[i].second)];
+    if (pairs[i].first == home) home_ = &paths_[i];
   }
 }
 
@@ -101,14 +103,24 @@ Status SendComm::Isend(const void* data, uint64_t size, Request** request) {
 void SendComm::Take(const Order& order) {
   const Params& params = environment_->params;
   // Small messages are cut so that every path gets a share, large ones by the chunk size.
-  uint64_t share = (order.size + paths_.size() - 1) / paths_.size();
+  uint64_t sharers = HomeIsWell() ? 1 : paths_.size();
+  uint64_t share = (order.size + sharers - 1) / sharers;
   share = (share + kChunkAlignment - 1) / kChunkAlignment * kChunkAlignment;
-  auto chunk = static_cast<uint32_t>(
-      std::clamp<uint64_t>(share, static_cast<uint64_t>(std::min(params.min_chunk_bytes, params.chunk_bytes)),
-                           static_cast<uint64_t>(params.chunk_bytes)));
+  auto chunk = static_cast<uint32_t>(std::clamp<uint64_t>(
+      share, static_cast<uint64_t>(std::min(params.min_chunk_bytes, params.chunk_bytes)), LargestChunk()));
   auto chunks = static_cast<uint32_t>(order.size == 0 ? 1 : (order.size + chunk - 1) / chunk);
   order.request->size = order.size;
   messages_.push_back({next_message_++, order.data, order.size, chunk, chunks, 0, order.request});
+}
+
+// A fast NIC takes larger pieces: fewer system calls and acknowledgements for the same time on the wire.
+uint64_t SendComm::LargestChunk() const {
+  const Params& params = environment_->params;
+  auto chunk = static_cast<uint64_t>(params.chunk_bytes);
+  if (home_ == nullptr) return chunk;
+  double drain = nic_counters(*home_).drain_bytes_per_ns.load(std::memory_order_relaxed);
+  auto fast = static_cast<uint64_t>(drain * static_cast<double>(kChunkTargetNs));
+  return std::clamp<uint64_t>(fast, chunk, std::max<uint64_t>(chunk, static_cast<uint64_t>(params.window_bytes) / 8));
 }
 
 void SendComm::CutMessages() {
@@ -119,7 +131,8 @@ void SendComm::CutMessages() {
     for (uint64_t i = 0; i < next.chunks; ++i) {
       uint64_t offset = i * next.chunk_bytes;
       auto length = static_cast<uint32_t>(std::min<uint64_t>(next.chunk_bytes, next.size - offset));
-      auto lane = static_cast<uint32_t>(next_lane_++ % lanes_.size());
+      auto lane = static_cast<uint32_t>((home_ != nullptr ? static_cast<uint64_t>(home_->index) : next_lane_++) %
+                                        lanes_.size());
       lanes_[lane].push_back({next.number, offset, length, lane, 0});
     }
     ++next_cut_;
@@ -154,16 +167,37 @@ uint64_t SendComm::WindowBytes(const Outgoing& out) const {
   return std::clamp<uint64_t>(static_cast<uint64_t>(target), smallest, largest);
 }
 
-// The path that would deliver the next chunk first, among those that can take one and have one to take.
+bool SendComm::CanTake(const Path& path) {
+  const Outgoing& out = outgoing(path);
+  return path.state == PathState::kUp && !path.wants_write && !out.mid_frame &&
+         out.in_flight_bytes < WindowBytes(out) && LaneFor(path) != nullptr;
+}
+
+// Whether the home NIC does its work: it is up and drains at least half of what the best other NIC does.
+bool SendComm::HomeIsWell() const {
+  if (home_ == nullptr || home_->state != PathState::kUp) return false;
+  double drain = nic_counters(*home_).drain_bytes_per_ns.load(std::memory_order_relaxed);
+  if (drain == 0) return true;
+  return std::all_of(paths_.begin(), paths_.end(), [&](const Path& path) {
+    return path.state != PathState::kUp ||
+           nic_counters(path).drain_bytes_per_ns.load(std::memory_order_relaxed) <= 2 * drain;
+  });
+}
+
+// The path that would deliver the next chunk first, among those that can take one: the home path while it is
+// well, otherwise the one whose NIC has the least before it, over all connections, for what it drains.
 SendComm::Path* SendComm::FastestFree() {
+  if (environment_->params.mode == 2 && HomeIsWell()) return CanTake(*home_) ? home_ : nullptr;
   Path* best = nullptr;
   double best_cost = 0;
   for (Path& path : paths_) {
+    if (!CanTake(path)) continue;
     const Outgoing& out = outgoing(path);
-    if (path.state != PathState::kUp || path.wants_write || out.mid_frame) continue;
-    if (out.in_flight_bytes >= WindowBytes(out) || LaneFor(path) == nullptr) continue;
-    double rate = out.bytes_per_ns > 0 ? out.bytes_per_ns : 1.0;
-    double cost = static_cast<double>(out.in_flight_bytes + 1) / rate;
+    const NicCounters& nic = nic_counters(path);
+    double drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
+    // The whole NIC's queue decides; this connection's own breaks ties between NICs that look alike.
+    auto queued = static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed) + 1);
+    double cost = (queued + static_cast<double>(out.in_flight_bytes)) / (drain > 0 ? drain : 1.0);
     if (best == nullptr || cost < best_cost) {
       best = &path;
       best_cost = cost;
@@ -195,6 +229,7 @@ bool SendComm::SendOne(Path& path) {
   }
   out.in_flight.push_back(chunk);
   out.in_flight_bytes += chunk.length;
+  counters(path).in_flight_bytes += chunk.length;
   Frame frame;
   frame.type = FrameType::kData;
   frame.path = static_cast<uint16_t>(path.index);
@@ -328,6 +363,8 @@ void SendComm::ApplyAck(Path& path, uint64_t chunks) {
   }
   out.acknowledged_chunks = chunks;
   out.in_flight_bytes -= bytes;
+  counters(path).in_flight_bytes -= static_cast<int64_t>(bytes);
+  counters(path).acknowledged_bytes += bytes;
   MeasureRate(out, bytes, now_ns);
 }
 
@@ -377,6 +414,8 @@ void SendComm::OnLost(Path& path) {
     out.in_flight.pop_back();
     lanes_[chunk.lane].push_front(chunk);
   }
+  counters(path).in_flight_bytes -= static_cast<int64_t>(out.in_flight_bytes);
+  counters(path).drain_bytes_per_ns.store(0);  // what it drained while it died says nothing about its return
   out.in_flight_bytes = 0;
   out.mid_frame = false;
   out.bytes_per_ns = 0;
@@ -403,7 +442,12 @@ void SendComm::FailRequests() {
   }
   messages_.clear();
   for (auto& lane : lanes_) lane.clear();
-  for (Outgoing& out : outgoing_) out.in_flight.clear();
+  for (Path& path : paths_) {
+    Outgoing& out = outgoing(path);
+    counters(path).in_flight_bytes -= static_cast<int64_t>(out.in_flight_bytes);
+    out.in_flight_bytes = 0;
+    out.in_flight.clear();
+  }
 }
 
 }  // namespace r2ccl

@@ -19,9 +19,11 @@
 
 namespace r2ccl {
 
+constexpr int kNoHome = -1;
+
 class SendComm final : public Comm {
  public:
-  SendComm(Environment* environment, Poller* poller, const Handle& handle, uint64_t connection);
+  SendComm(Environment* environment, Poller* poller, const Handle& handle, int home, uint64_t connection);
 
   // Begins to connect every path. Call after the object is owned by a shared_ptr; a second call does nothing.
   void Start();
@@ -81,12 +83,15 @@ class SendComm final : public Comm {
   void OnTaken() override { Pump(); }
   void Dial(Path& path, int64_t now_ns);
   void FinishDial(Path& path);
+  uint64_t LargestChunk() const;
   void CutMessages();
   void Pump();
   bool SendOne(Path& path);
   bool ContinueFrame(Path& path);
   std::deque<Chunk>* LaneFor(const Path& path);
   bool Serves(const Path& path, uint32_t lane) const;
+  bool CanTake(const Path& path);
+  bool HomeIsWell() const;
   Path* FastestFree();
   uint64_t WindowBytes(const Outgoing& out) const;
   void ApplyAck(Path& path, uint64_t chunks);
@@ -99,6 +104,7 @@ class SendComm final : public Comm {
 
   const Handle handle_;
   const uint64_t connection_;
+  Path* home_ = nullptr;  // the path over the home NIC, if there is one
   std::vector<Outgoing> outgoing_;
   std::vector<std::deque<Chunk>> lanes_;  // one shared lane in Balance, one per path otherwise
   std::deque<Message> messages_;          // unfinished, in order; finished ones leave from the front

@@ -103,13 +103,13 @@ struct Holder {
   std::shared_ptr<T> comm;
 };
 
-Status BeginConnect(const std::string& handle, Holder<SendComm>** pending) {
+Status BeginConnect(const std::string& handle, int home, Holder<SendComm>** pending) {
   Handle decoded;
   Status status = DecodeHandle(handle, &decoded);
   if (!status.ok()) return status;
   State& plugin = state();
   auto made = std::make_unique<Holder<SendComm>>();
-  status = plugin.net->Connect(decoded, &made->comm);
+  status = plugin.net->Connect(decoded, &made->comm, home);
   if (!status.ok()) return status;
   std::lock_guard lock(plugin.mutex);
   plugin.connecting.insert(made.get());
@@ -162,14 +162,14 @@ abi::Result Listen(int, void* handle, void** listen_comm) {
 
 // NCCL calls again with the same handle until there is a comm, so the attempt under way is kept in the
 // handle's unused tail, which Listen left zero.
-abi::Result Connect(int, void* handle, void** send_comm) {
+abi::Result Connect(int device, void* handle, void** send_comm) {
   *send_comm = nullptr;
   auto* bytes = static_cast<char*>(handle);
   Holder<SendComm>* pending = nullptr;
   std::memcpy(&pending, bytes + kPendingAt, sizeof pending);
   Status status;
   if (pending == nullptr) {
-    status = BeginConnect(std::string(bytes, kHandleBytes), &pending);
+    status = BeginConnect(std::string(bytes, kHandleBytes), device, &pending);
     if (!status.ok()) return Translate(status);
     std::memcpy(bytes + kPendingAt, &pending, sizeof pending);
   } else if (!IsConnecting(pending)) {

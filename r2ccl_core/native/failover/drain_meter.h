@@ -1,0 +1,55 @@
+// DrainMeter: what each NIC of the process drains while it has work, over all connections.
+#ifndef R2CCL_FAILOVER_DRAIN_METER_H_
+#define R2CCL_FAILOVER_DRAIN_METER_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "failover/comm.h"
+
+namespace r2ccl {
+
+// Used by one thread. A NIC shows what it drains only while it has a queue: a sample taken then replaces what is
+// known step by step. Without a queue a sample is a lower limit, and what is known grows slowly, so that a NIC
+// that was slow once is given more until it shows its rate again.
+class DrainMeter {
+ public:
+  explicit DrainMeter(Environment* environment) : environment_(environment), nics_(environment->nics.size()) {}
+
+  void Sample(int64_t now_ns) {
+    if (now_ns - last_ns_ < kSampleNs) return;
+    auto elapsed_ns = static_cast<double>(now_ns - last_ns_);
+    for (size_t i = 0; i < nics_.size(); ++i) {
+      NicCounters& counters = environment_->counters[i];
+      uint64_t acknowledged = counters.acknowledged_bytes.load();
+      bool queued = counters.in_flight_bytes.load() >= kQueueBytes;
+      double rate = static_cast<double>(acknowledged - nics_[i].acknowledged) / elapsed_ns;
+      double known = counters.drain_bytes_per_ns.load();
+      if (queued && nics_[i].was_queued) {
+        counters.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
+      } else {
+        counters.drain_bytes_per_ns.store(std::max(known * kGrowth, rate));
+      }
+      nics_[i] = {acknowledged, queued};
+    }
+    last_ns_ = now_ns;
+  }
+
+ private:
+  static constexpr int64_t kSampleNs = 10'000'000;
+  static constexpr int64_t kQueueBytes = 256 * 1024;
+  static constexpr double kGrowth = 1.02;  // doubles in about a third of a second
+  struct Seen {
+    uint64_t acknowledged = 0;
+    bool was_queued = false;
+  };
+
+  Environment* const environment_;
+  std::vector<Seen> nics_;
+  int64_t last_ns_ = 0;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_DRAIN_METER_H_

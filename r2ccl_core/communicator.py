@@ -87,12 +87,16 @@ class Communicator:
             self._bootstrap = Bootstrap(
                 rank, size, root, timeout_s=timeout_s, on_abort=on_abort, on_note=lambda *note: notes.put(note)
             )
-            health = self._agree_on_start(len(chosen))
         except BaseException:
             self._net.close()
             raise
         # A program that ends without close() must not end in the destructors of running threads.
         self._release = weakref.finalize(self, _release, self._net, self._bootstrap)
+        try:
+            health = self._agree_on_start(len(chosen))
+        except BaseException:
+            self._release()
+            raise
         self._connections = Connections(self._net, self._bootstrap)
         self._health, self._cost = health, Cost()
         self._recent: dict[tuple[str, int], None] = {}  # what ran last, for which connections are made ahead

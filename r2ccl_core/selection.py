@@ -47,6 +47,9 @@ PLANNED = {
 
 ALGOS = ("ring", "tree", *PLANNED, "auto")
 
+LEAST_MESSAGE_BYTES = 256 * 1024
+"""The CPU pays for every message besides alpha; 64 MiB took longer in finer ones."""
+
 _MIN_SLICE_BYTES = 64 * 1024
 _MOST_PIPELINE = 16
 
@@ -129,7 +132,13 @@ def selection(settings: Settings) -> Select:
 
 def _candidate(algo: str, nbytes: int, health: Health, cost: Cost) -> Candidate | None:
     """The planner's choice, or its form of the algorithm asked for; None where that has none for this health."""
-    result = plan(health.topology(cost.nic_bytes_s), "all_reduce", nbytes, cost.alpha_s)
+    result = plan(
+        health.topology(cost.nic_bytes_s),
+        "all_reduce",
+        nbytes,
+        cost.alpha_s,
+        least_message_bytes=LEAST_MESSAGE_BYTES,
+    )
     if algo == "auto":
         return result.chosen
     return next((one for one in result.candidates if one.name == PLANNED[algo]), None)

@@ -1,0 +1,100 @@
+"""Which schedule runs: by the environment, the size and the health."""
+
+import pytest
+
+from r2ccl_core.errors import UsageError
+from r2ccl_core.health import RETURN_S, Health, OwnNics
+from r2ccl_core.schedule import Schedule
+from r2ccl_core.selection import Cost, read_settings, selection
+
+WHOLE = Health.whole((3, 3, 3))
+LOST = WHOLE.with_lost(1, (1,))
+LARGE = 64 << 20
+
+
+def chosen(environ: dict[str, str], nbytes: int, health: Health, mode: int = 2) -> Schedule:
+    return selection(read_settings(mode, environ))("all_reduce", nbytes, health, Cost())
+
+
+@pytest.mark.parametrize(
+    ("algo", "whole", "lost"),
+    [
+        ("", "ring", "ring"),
+        ("ring", "ring", "ring"),
+        ("tree", "tree", "tree"),
+        ("r2cc", "ring", "r2cc_all_reduce"),
+        ("forest", "ring", "forest"),
+        ("optcc", "ring", "optcc"),
+        ("leaf_ring", "ring", "leaf_ring"),
+        ("owner_skewed", "ring", "owner_skewed_ring"),
+        ("auto", "ring", "forest"),
+    ],
+)
+def test_every_algorithm_has_its_schedule(algo: str, whole: str, lost: str) -> None:
+    environ = {"R2CC_ALGO": algo}
+    assert chosen(environ, LARGE, WHOLE).name == whole
+    assert chosen(environ, LARGE, LOST).name == lost
+
+
+def test_an_algorithm_without_a_form_for_the_health_leaves_it_to_the_ring() -> None:
+    two = LOST.with_lost(0, (0,)).with_lost(2, (0,))
+    assert chosen({"R2CC_ALGO": "optcc"}, LARGE, two).name == "ring"
+    assert chosen({"R2CC_ALGO": "forest"}, LARGE, Health((3, 3), ((1,), ()))).name == "ring"
+
+
+def test_mode_3_is_r2cc_all_reduce_with_the_users_parameters() -> None:
+    assert chosen({}, LARGE, LOST, mode=3).name == "r2cc_all_reduce"
+    assert chosen({}, 1 << 20, LOST, mode=3).name == "ring"
+    assert chosen({"R2CC_AR_MIN_BYTES": "1MiB"}, 1 << 20, LOST, mode=3).name == "r2cc_all_reduce"
+    assert chosen({"R2CC_ALGO": "forest"}, LARGE, LOST, mode=3).name == "forest"
+    assert read_settings(3, {"R2CC_AR_STAGE2_CHUNKS": "16"}).pipeline == 16
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    select = selection(read_settings(2, {"R2CC_ALGO": "forest"}))
+    assert select("all_reduce", LARGE, LOST, Cost()) is select("all_reduce", LARGE, LOST, Cost())
+
+
+def test_slices_can_be_set() -> None:
+    assert chosen({}, 3 << 20, WHOLE).nchunks == 3 * 4
+    assert chosen({"R2CC_SLICE_BYTES": "1MiB"}, 3 << 20, WHOLE).nchunks == 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"R2CC_SLICE_BYTES": "0"}, "R2CC_SLICE_BYTES=0"),
+        ({"R2CC_SLICE_BYTES": "x"}, "R2CC_SLICE_BYTES=x"),
+        ({"R2CC_SLICE_BYTES": "1.5"}, "R2CC_SLICE_BYTES=1.5"),
+        ({"R2CC_AR_STAGE2_CHUNKS": "17"}, "1 to 16"),
+        ({"R2CC_AR_STAGE2_CHUNKS": "0"}, "at least 1"),
+        ({"R2CC_AR_MIN_BYTES": "much"}, "R2CC_AR_MIN_BYTES=much"),
+        ({"R2CC_ALGO": "forst"}, "did you mean forest"),
+        ({"R2CC_ALGO": "7"}, "use one of ring"),
+    ],
+)
+def test_a_wrong_value_is_one_line(environ: dict[str, str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        read_settings(2, environ)
+
+
+def test_fail_stop_follows_no_loss_and_other_collectives_have_no_selection() -> None:
+    with pytest.raises(UsageError, match="fail-stop"):
+        read_settings(0, {"R2CC_ALGO": "forest"})
+    with pytest.raises(UsageError, match="broadcast"):
+        selection(read_settings(2, {}))("broadcast", 1, WHOLE, Cost())
+
+
+def nic(up: int, down: int) -> dict[str, int]:
+    return {"paths_up": up, "paths_down": down}
+
+
+def test_a_nic_is_lost_with_its_last_path_and_counts_again_when_it_stays() -> None:
+    own = OwnNics(2)
+    assert own.update(0.0, [nic(0, 0), nic(2, 0)]) == ()
+    assert own.update(1.0, [nic(1, 1), nic(2, 0)]) == ()
+    assert own.update(2.0, [nic(0, 2), nic(2, 0)]) == (0,)
+    assert own.update(3.0, [nic(1, 1), nic(2, 0)]) == (0,)
+    assert own.update(3.0 + RETURN_S / 2, [nic(0, 2), nic(2, 0)]) == (0,)
+    assert own.update(4.0, [nic(2, 0), nic(2, 0)]) == (0,)
+    assert own.update(4.1 + RETURN_S, [nic(2, 0), nic(2, 0)]) == ()

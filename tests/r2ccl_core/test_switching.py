@@ -1,0 +1,146 @@
+"""Switching schedules under real collectives on loopback: what the ranks hear of their NICs is set by the test,
+everything behind it (agreement, connections, bytes) is the real thing."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from r2ccl_core.communicator import Communicator
+from r2ccl_core.errors import PeerLostError, UsageError
+from r2ccl_core.selection import Settings
+
+COUNT = 200_003
+
+
+class Seen:
+    """The transport, but that some of its NICs are said to have no path."""
+
+    def __init__(self, net: Any) -> None:
+        self._net = net
+        self.lost: set[int] = set()
+
+    def stats(self) -> dict[str, Any]:
+        stats: dict[str, Any] = self._net.stats()
+        for index in self.lost:
+            stats["nics"][index] |= {"paths_up": 0, "paths_down": 1}
+        return stats
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._net, name)
+
+
+class Group:
+    """Three ranks as threads, each with three NICs."""
+
+    def __init__(self, settings: list[Settings]) -> None:
+        size = len(settings)
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            root = f"127.0.0.1:{probe.getsockname()[1]}"
+        self._pool = ThreadPoolExecutor(size)
+        made = [
+            self._pool.submit(
+                Communicator,
+                rank,
+                size,
+                root,
+                nics=[("lo", f"127.{1 + rank}.0.{1 + nic}") for nic in range(3)],
+                settings=own,
+            )
+            for rank, own in enumerate(settings)
+        ]
+        self.comms = [future.result(timeout=30) for future in made]
+        self.seen = []
+        for comm in self.comms:
+            assert comm._switching is not None
+            comm._switching._net = seen = Seen(comm._net)  # type: ignore[assignment]
+            self.seen.append(seen)
+
+    def run(self, work: Callable[[Communicator], Any]) -> list[Any]:
+        futures = [self._pool.submit(work, comm) for comm in self.comms]
+        return [future.result(timeout=60) for future in futures]
+
+    def until(self, name: str) -> None:
+        """Collectives, every element checked, until all ranks have run schedule `name`, together."""
+        deadline_s = time.monotonic() + 20
+
+        def once(comm: Communicator) -> str:
+            own = np.arange(COUNT, dtype=np.int64) * (comm.rank + 1)
+            np.testing.assert_array_equal(comm.all_reduce(own), np.arange(COUNT, dtype=np.int64) * 6)
+            return comm.schedule("all_reduce", own.nbytes).name
+
+        while True:
+            names = set(self.run(once))
+            assert len(names) == 1, "the ranks run different schedules"
+            if names == {name}:
+                return
+            assert time.monotonic() < deadline_s, f"still {names}"
+
+    def close(self) -> None:
+        self.run(Communicator.close)
+        self._pool.shutdown()
+
+
+@pytest.fixture(params=["forest", "auto", "r2cc", "optcc", "leaf_ring", "owner_skewed"])
+def group(request: pytest.FixtureRequest) -> Iterator[Group]:
+    made = Group([Settings(algo=request.param, min_bytes=0)] * 3)
+    yield made
+    made.close()
+
+
+NAMES = {"r2cc": "r2cc_all_reduce", "owner_skewed": "owner_skewed_ring"}
+
+
+@pytest.mark.parametrize("group", ["forest", "r2cc", "optcc", "leaf_ring", "owner_skewed"], indirect=True)
+def test_a_loss_switches_all_ranks_and_a_repair_switches_back(group: Group) -> None:
+    algo = group.comms[0].stats()["algo"]
+    group.until("ring")
+    for _ in range(2):
+        group.seen[1].lost = {2}
+        group.until(NAMES.get(algo, algo))
+        group.seen[1].lost = set()
+        group.until("ring")
+    kinds = [event["kind"] for event in group.comms[2].stats()["events"]]
+    assert kinds.count("switched") == 4
+
+
+@pytest.mark.parametrize("group", ["forest"], indirect=True)
+def test_changes_on_all_ranks_at_once_end_in_one_health(group: Group) -> None:
+    group.until("ring")
+    for rank, seen in enumerate(group.seen):
+        seen.lost = {rank}
+    deadline_s = time.monotonic() + 20
+    while {comm._health.lost for comm in group.comms} != {((0,), (1,), (2,))}:
+        group.run(lambda comm: comm.all_reduce(np.ones(1000, np.float32)))
+        assert time.monotonic() < deadline_s
+
+
+@pytest.mark.parametrize("group", ["forest"], indirect=True)
+def test_a_rank_that_dies_while_others_are_held_ends_in_one_error(group: Group) -> None:
+    group.until("ring")
+    heard = threading.Event()
+    switching = group.comms[1]._switching
+    assert switching is not None
+    switching._take = lambda rank, data: heard.set()  # type: ignore[method-assign]  # it answers no more
+    group.seen[0].lost = {0}
+    assert heard.wait(10)
+
+    def work(comm: Communicator) -> str:
+        if comm.rank == 1:
+            return comm.abort("power cut")
+        with pytest.raises(PeerLostError) as caught:
+            while True:
+                comm.all_reduce(np.ones(1000, np.float32))
+        return str(caught.value)
+
+    assert group.run(work) == ["rank 1: power cut"] * 3
+
+
+def test_ranks_that_ask_for_different_schedules_are_refused() -> None:
+    with pytest.raises(UsageError, match="rank 0 has .*forest.*rank 2 has .*optcc"):
+        Group([Settings(algo="forest"), Settings(algo="forest"), Settings(algo="optcc")])

@@ -67,6 +67,7 @@ def configure(flavour: Flavour, build: Path) -> None:
             "-DR2CCL_PYTHON=OFF",
             "-DR2CCL_TESTS=ON",
             "-DCMAKE_BUILD_TYPE=Debug",
+            "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON",
             f"-DCMAKE_CXX_FLAGS_DEBUG={flavour.flags}",
             f"-DR2CCL_SANITIZE={flavour.sanitize}",
         ],

@@ -58,12 +58,12 @@ def lower(
 
 def lower_lane(steps: Lane, offsets: Ints, senders: Ints, receivers: Ints) -> Ints:
     """One lane; `senders` and `receivers` give a peer's connection, by rank, with -1 at the end for nobody."""
-    steps = _not_empty(steps, offsets)
+    steps, offsets = _without_empty_chunks(steps, offsets)
     if not len(steps):
         return np.empty((0, 6), dtype=np.int64)
     touches = _Touches(steps)
     if touches.mixed().any():
-        steps = _not_empty(_split_mixed(steps), offsets)
+        steps = _split_mixed(steps)
         touches = _Touches(steps)
     rows = np.empty((len(steps), 6), dtype=np.int64)
     rows[:, 0], rows[:, 1] = receivers[steps["recv"]], senders[steps["send"]]
@@ -72,9 +72,12 @@ def lower_lane(steps: Lane, offsets: Ints, senders: Ints, receivers: Ints) -> In
     return rows
 
 
-def _not_empty(steps: Lane, offsets: Ints) -> Lane:
-    kept: Lane = steps[offsets[steps["begin"]] < offsets[steps["end"]]]
-    return kept
+def _without_empty_chunks(steps: Lane, offsets: Ints) -> tuple[Lane, Ints]:
+    """The same lane over the chunks that hold elements: an empty one overlaps nothing and belongs to nobody."""
+    bounds, at = np.unique(offsets, return_inverse=True)
+    kept = steps.copy()
+    kept["begin"], kept["end"] = at[steps["begin"]], at[steps["end"]]
+    return kept[kept["begin"] < kept["end"]], bounds
 
 
 def _table(nranks: int, connection: Mapping[int, int]) -> Ints:

@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from r2ccl_core.lower import (
@@ -89,6 +89,7 @@ def reference(steps: Steps, offsets: np.ndarray) -> list[list[int]]:
 
 @settings(max_examples=400)
 @given(steps=lanes(), count=st.integers(0, 40))
+@example(steps=[(0, 0, 0, 1, 0), (0, 0, 0, 5, 0), (0, 0, 4, 7, 0)], count=2)
 def test_a_lane_is_lowered_as_the_reference_says(steps: Steps, count: int) -> None:
     peers = np.array([0, 1, 2, NOBODY])
     offsets = chunk_offsets(CHUNKS, count)

@@ -142,5 +142,5 @@ def test_a_rank_that_dies_while_others_are_held_ends_in_one_error(group: Group) 
 
 
 def test_ranks_that_ask_for_different_schedules_are_refused() -> None:
-    with pytest.raises(UsageError, match="rank 0 has .*forest.*rank 2 has .*optcc"):
+    with pytest.raises(UsageError, match=r"rank 0 has .*forest.*rank 2 has .*optcc"):
         Group([Settings(algo="forest"), Settings(algo="forest"), Settings(algo="optcc")])

@@ -62,27 +62,31 @@ def reference(steps: Steps, offsets: np.ndarray) -> list[list[int]]:
     rows: list[list[int]] = []
     written: set[int] = set()
 
+    def full(begin: int, end: int) -> list[int]:
+        return [chunk for chunk in range(begin, end) if offsets[chunk] < offsets[chunk + 1]]
+
     def add(recv: int, send: int, begin: int, end: int, reduce: int) -> None:
         low, high = int(offsets[begin]), int(offsets[end])
         overlapping = [i for i, row in enumerate(rows) if row[2] < high and low < row[3]]
-        fresh = not written & set(range(begin, end))
+        fresh = not written & set(full(begin, end))
         own = OWN_IS_INPUT if fresh and (reduce or recv < 0) else 0
         sent = SEND_FROM_INPUT if fresh and recv < 0 <= send else 0
         rows.append([recv, send, low, high, REDUCE * reduce + own + sent, max(overlapping, default=-1)])
         if recv >= 0 or send < 0:
-            written.update(range(begin, end))
+            written.update(full(begin, end))
 
     for recv, send, begin, end, reduce in steps:
         if offsets[begin] == offsets[end]:
             continue
-        unwritten = [chunk for chunk in range(begin, end) if chunk not in written]
-        if (reduce or recv < 0) and 0 < len(unwritten) < end - begin:
-            starts = [c for c in unwritten if c - 1 not in unwritten]
-            ends = [c + 1 for c in unwritten if c + 1 not in unwritten]
-            for low, high in zip(starts, ends, strict=True):
-                if offsets[low] < offsets[high]:
-                    add(NOBODY, NOBODY, low, high, 0)
-            written.update(unwritten)
+        present = full(begin, end)
+        unwritten = [chunk for chunk in present if chunk not in written]
+        if (reduce or recv < 0) and 0 < len(unwritten) < len(present):
+            runs: list[list[int]] = []
+            for before, chunk in zip([None, *present], present, strict=False):
+                if chunk in unwritten:
+                    runs.append([chunk]) if before not in unwritten else runs[-1].append(chunk)
+            for run in runs:
+                add(NOBODY, NOBODY, run[0], run[-1] + 1, 0)
         add(recv, send, begin, end, reduce)
     return rows
 

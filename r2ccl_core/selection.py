@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.health import Health
-from r2ccl_core.planner import Candidate, plan
+from r2ccl_core.planner import LEAST_MESSAGE_BYTES, Candidate, plan
 from r2ccl_core.schedule import Schedule
-from r2ccl_core.schedules import r2cc_all_reduce, ring, tree
+from r2ccl_core.schedules import forest, r2cc_all_reduce, ring, tree
 from r2ccl_core.units import parse_size
 
 
@@ -47,8 +47,13 @@ PLANNED = {
 
 ALGOS = ("ring", "tree", *PLANNED, "auto")
 
-LEAST_MESSAGE_BYTES = 256 * 1024
-"""The CPU pays for every message besides alpha; 64 MiB took longer in finer ones."""
+TREES = 6
+"""About so many has a forest on the CPU. Its lanes share the NICs fairly only when they are many, and each has few buffers: 64 MiB
+on 3 hosts with one NIC of 9 lost took 1.40 of the healthy time with 2 trees, 1.17 with 6; with 10 trees on
+6 hosts more is lost in filling than won."""
+
+MOST_ROUNDS = 64
+"""Chunks through each of those trees: more cost more messages than they save in filling."""
 
 _MIN_SLICE_BYTES = 64 * 1024
 _MOST_PIPELINE = 16
@@ -111,6 +116,8 @@ def selection(settings: Settings) -> Select:
         if candidate.name == "r2cc_all_reduce":
             chunks = candidate.settings["chunks"]
             return r2cc_all_reduce.all_reduce(health.shares, pipeline=settings.pipeline, chunks=chunks)
+        if candidate.name == "forest":
+            return _wide_forest(nbytes, health, candidate.settings)
         return candidate.build()
 
     trees = cache(tree.all_reduce)
@@ -130,15 +137,16 @@ def selection(settings: Settings) -> Select:
     return select
 
 
+def _wide_forest(nbytes: int, health: Health, shape: Mapping[str, int]) -> Schedule:
+    """The planner's forest with each of its trees several times: the same loads on more lanes."""
+    trees = shape["trees"] * max(1, round(TREES / shape["trees"]))
+    rounds = max(1, min(MOST_ROUNDS, nbytes // LEAST_MESSAGE_BYTES // trees))
+    return forest.all_reduce(health.shares, trees=trees, rounds=rounds, fan=shape["fan"])
+
+
 def _candidate(algo: str, nbytes: int, health: Health, cost: Cost) -> Candidate | None:
     """The planner's choice, or its form of the algorithm asked for; None where that has none for this health."""
-    result = plan(
-        health.topology(cost.nic_bytes_s),
-        "all_reduce",
-        nbytes,
-        cost.alpha_s,
-        least_message_bytes=LEAST_MESSAGE_BYTES,
-    )
+    result = plan(health.topology(cost.nic_bytes_s), "all_reduce", nbytes, cost.alpha_s)
     if algo == "auto":
         return result.chosen
     return next((one for one in result.candidates if one.name == PLANNED[algo]), None)

@@ -48,9 +48,9 @@ PLANNED = {
 ALGOS = ("ring", "tree", *PLANNED, "auto")
 
 TREES = 6
-"""About so many has a forest on the CPU. Its lanes share the NICs fairly only when they are many, and each has few buffers: 64 MiB
-on 3 hosts with one NIC of 9 lost took 1.40 of the healthy time with 2 trees, 1.17 with 6; with 10 trees on
-6 hosts more is lost in filling than won."""
+"""About so many has a forest on the CPU: few lanes do not share the NICs fairly, and have few buffers. 64 MiB on
+3 hosts with one NIC of 9 lost took 1.40 of the healthy time with 2 trees, 1.17 with 6; with 10 trees on 6 hosts
+filling cost more than that won."""
 
 MOST_ROUNDS = 64
 """Chunks through each of those trees: more cost more messages than they save in filling."""

@@ -1,10 +1,10 @@
 """The faults' branch of the error tree.
 
-    R2cclError                  (r2ccl_core.errors)
-    └── UsageError
-        └── FaultError          a fault was asked for that cannot or must not be injected
-            ├── UnknownFaultError      no fault of that name, or no parameter of that name
-            └── ProtectedNicError      the target carries SSH or management; cutting it would lock us out
+R2cclError                  (r2ccl_core.errors)
+└── UsageError
+    └── FaultError          a fault was asked for that cannot or must not be injected
+        ├── UnknownFaultError      no fault of that name, or no parameter of that name
+        └── ProtectedNicError      the target carries SSH or management; cutting it would lock us out
 """
 
 from r2ccl_core.errors import UsageError

@@ -1,7 +1,7 @@
 """The file map of ARCHITECTURE.md: each source file with the first sentence that it says about itself.
 
-    python tests/file_map.py          prints the map
-    python tests/file_map.py --write  puts it into ARCHITECTURE.md
+python tests/file_map.py          prints the map
+python tests/file_map.py --write  puts it into ARCHITECTURE.md
 """
 
 import ast

@@ -1,10 +1,10 @@
 """A sweep from experiment to report: the cluster comes up once, every trial runs on it, each leaves a row.
 
-    open      the newest unfinished run of the same experiment, or a new folder
-    up        the cluster; it stays up to the end
-    trials    run, judge, write; an inconclusive one is tried again, up to `retries` times
-    down      the cluster, whatever happened
-    publish   rows and report from all finished trials, after an interrupt too
+open      the newest unfinished run of the same experiment, or a new folder
+up        the cluster; it stays up to the end
+trials    run, judge, write; an inconclusive one is tried again, up to `retries` times
+down      the cluster, whatever happened
+publish   rows and report from all finished trials, after an interrupt too
 """
 
 import sys

@@ -1,3 +1,4 @@
+// What the page does by itself: sorts tables and opens the section that a link leads to.
 "use strict";
 // A link to a trial opens its section.
 for (const link of document.querySelectorAll('a[href^="#trial-"]')) {

@@ -1,3 +1,4 @@
+// Max-min fair sharing of full-duplex ports: the rates of all flows, recomputed when a flow comes or goes.
 #include "simulate/fair_share.h"
 
 #include <algorithm>

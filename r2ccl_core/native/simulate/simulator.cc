@@ -1,3 +1,4 @@
+// The event loop of the simulator: messages become flows, flows finish, lanes go on.
 #include "simulate/simulator.h"
 
 #include <algorithm>

@@ -5,6 +5,7 @@ worst single trial where a promise is about every trial, and a difference betwee
 pairs of one run show one.
 """
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -147,10 +148,18 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
     kept = f"{name} went on at {100 / after.median:.0f} % of its healthy speed (T/T0 {_per_size(lines)}"
     model = next((line.model for line in lines if line.model is not None), None)
     kept += f"; the model says {model:.3g})" if model is not None else ")"
-    worst = stats.percentile(faulted["hit_cost_ms"], 100)
-    cost = f"; the iteration that was hit cost at most {worst:.0f} ms more than one after it" if worst == worst else ""
+    cost = _hit_cost(stats.percentile(faulted["hit_cost_ms"], 100))
     lost = f". {len(stopped)} of its {len(faulted)} faulted trials failed" if len(stopped) else ""
     return f"{kept}{cost}{lost}."
+
+
+def _hit_cost(worst_ms: float) -> str:
+    """In words; NaN, where no trial can tell, says nothing."""
+    if math.isnan(worst_ms):
+        return ""
+    if round(worst_ms) <= 0:
+        return "; the iteration that was hit took no longer than those after it"
+    return f"; the iteration that was hit cost at most {worst_ms:.0f} ms more than one after it"
 
 
 def _per_size(lines: Sequence[Line]) -> str:

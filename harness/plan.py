@@ -6,9 +6,12 @@ from typing import Annotated
 import typer
 
 from harness.errors import ExitCode
+from r2ccl_core.errors import UsageError
 from r2ccl_core.planner import as_record, explain, plan
 from r2ccl_core.topology import Topology, parse_lost
 from r2ccl_core.units import parse_duration, parse_rate, parse_size
+
+MAX_HOSTS = 1024
 
 
 def plan_command(
@@ -26,6 +29,8 @@ def plan_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Predict every algorithm's time beside the lower bound, and choose one."""
+    if hosts > MAX_HOSTS:
+        raise UsageError(f"--hosts {hosts}: at most {MAX_HOSTS}, the size up to which the models were checked")
     topology = Topology.uniform(hosts, nics, parse_rate(rate) / 8, gpus=gpus)
     for text in lost or []:
         topology = topology.slowed(*parse_lost(text))

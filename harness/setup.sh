@@ -6,6 +6,14 @@
 #     sh harness/setup.sh test ARGUMENTS...   then every check and test; ARGUMENTS go to pytest
 set -eu
 cd "$(dirname "$0")/.."
+case "${1-}" in
+run | test) ;;
+*)
+    echo "setup.sh: say run or test first, such as: sh harness/setup.sh run sweep experiments/smoke.toml" >&2
+    exit 2
+    ;;
+esac
+say() { echo "setup: $*" >&2; }
 
 missing=""
 need() { # need PACKAGE CONDITION...: adds PACKAGE unless the condition holds
@@ -33,6 +41,7 @@ if [ -n "$missing" ]; then
         echo "these packages are missing and only root can install them: apt-get install$missing" >&2
         exit 2
     fi
+    say "installing$missing"
     apt-get update -qq
     # shellcheck disable=SC2086  # a list of words
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing >/dev/null
@@ -43,6 +52,7 @@ extras=""
 [ "$1" = test ] && extras="[dev]"
 stamp=".venv/.installed$extras"
 if [ ! -e "$stamp" ] || [ -n "$(find pyproject.toml r2ccl_core/native -newer "$stamp" -print -quit)" ]; then
+    say "building and installing into .venv (about a minute)"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".$extras"
     touch "$stamp"
 fi
@@ -52,8 +62,4 @@ shift
 case $command in
 run) exec .venv/bin/harness "$@" ;;
 test) exec sh tests/run.sh "$@" ;;
-*)
-    echo "setup.sh: say run or test, not '$command'" >&2
-    exit 2
-    ;;
 esac

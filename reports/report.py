@@ -55,7 +55,10 @@ def content(loaded: LoadedRun, frame: pd.DataFrame, lines: Sequence[Line]) -> Co
         command=str(run.provenance.get("command") or "not known"),
         started=run.started,
         finished=run.finished,
-        sentences=sentences(frame, setting_of(run), str(frame["collective"].iloc[0]), repeated),
+        sentences=[
+            *sentences(frame, setting_of(run), str(frame["collective"].iloc[0]), repeated),
+            *(f"A trial cannot be read and is in no figure: {problem}" for problem in loaded.problems),
+        ],
         targets=targets(lines),
         lines=lines,
         pictures=list(_pictures(loaded, frame)),

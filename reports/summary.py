@@ -41,6 +41,7 @@ class Line:
     checked: int
     error_ms: Estimate
     worst_error_ms: float
+    worst_stall_ms: float = math.nan
 
 
 def headline(frame: pd.DataFrame) -> list[Line]:
@@ -80,6 +81,7 @@ def _line(part: pd.DataFrame) -> Line:
         checked=int(part["checked"].sum()),
         error_ms=stats.estimate(part["error_after_ms"]),
         worst_error_ms=stats.percentile(part["error_after_ms"], 100),
+        worst_stall_ms=stats.percentile(part["stall_ms"], 100),
         **estimates,
     )
 

@@ -38,7 +38,7 @@ def targets(lines: Sequence[Line]) -> list[Target]:
         top = [replace(line, case="") for line in top]
     found = [_healthy(case, [li for li in top if li.case == case]) for case in dict.fromkeys(li.case for li in top)]
     found += [_slowdown(line) for line in top]
-    found += [_hit_cost(lines), *_errors(lines), _wrong(lines)]
+    found += [_hit_cost(lines), _stall(lines), *_errors(lines), _wrong(lines)]
     return [target for target in found if target is not None]
 
 
@@ -88,6 +88,21 @@ def _hit_cost(lines: Sequence[Line]) -> Target | None:
         f"{number(worst.worst_cost_ms)} ms",
         worst.worst_cost_ms <= HIT_COST_MS,
         f"{worst.system} at {format_size(worst.size_bytes)}; its median is {number(worst.hit_cost_ms.median)} ms",
+    )
+
+
+def _stall(lines: Sequence[Line]) -> Target | None:
+    """What the plain difference can hide: a large hit iteration ran at full speed before the fault."""
+    known = [line for line in lines if line.worst_stall_ms == line.worst_stall_ms]
+    if not known:
+        return None
+    worst = max(known, key=lambda line: line.worst_stall_ms)
+    return Target(
+        "Stall of the hit iteration that lost bandwidth does not explain, worst trial",
+        f"at most {HIT_COST_MS:g} ms",
+        f"{number(worst.worst_stall_ms)} ms",
+        worst.worst_stall_ms <= HIT_COST_MS,
+        f"{worst.system} at {format_size(worst.size_bytes)}",
     )
 
 

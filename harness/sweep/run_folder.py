@@ -17,6 +17,7 @@ from typing import Any
 
 from harness.errors import SweepError
 from harness.hosts.base import Sample
+from r2ccl_core.errors import UsageError
 from reports.errors import SchemaError
 from reports.trial import SCHEMA, Run, Trial, load_run, load_trial, save
 
@@ -33,11 +34,13 @@ class RunFolder:
         """A new folder for `run`."""
         stamp = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
         name = f"{run.experiment['name']}-{stamp}"
-        path = next(p for p in _candidates(runs / name) if _made(p))
-        folder = cls(path)
-        folder.trials.mkdir()
-        write_whole(path / "experiment.toml", toml)
-        folder.write_run(run)
+        try:
+            folder = cls(next(p for p in _candidates(runs / name) if _made(p)))
+            folder.trials.mkdir()
+            write_whole(folder.path / "experiment.toml", toml)
+            folder.write_run(run)
+        except OSError as error:
+            raise UsageError(f"{runs}: no run can be written there ({error.strerror}); use --out DIR") from error
         return folder
 
     @classmethod

@@ -26,7 +26,7 @@ def named(found: list[Target], start: str) -> Target:
 def test_a_good_run_reaches_every_target(lines: list[Line]) -> None:
     found = targets(lines)
     assert [t.what for t in found if not t.met] == []
-    assert len(found) == 6
+    assert len(found) == 7
 
 
 def test_balance_is_held_against_1_55(lines: list[Line]) -> None:
@@ -39,6 +39,7 @@ def test_balance_is_held_against_1_55(lines: list[Line]) -> None:
         ("T/T0 of balance", {"slowdown": Estimate(1.56, 1.5, 1.6, 5)}),
         ("Healthy", {"share": Estimate(0.89, 0.88, 0.9, 5)}),
         ("What the hit", {"worst_cost_ms": 100.5}),
+        ("Stall of the hit", {"worst_stall_ms": 100.5}),
         ("Wrong", {"wrong": 1}),
     ],
 )

@@ -8,6 +8,7 @@ import base64
 import sys
 import threading
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from harness.errors import CommandError, HostTimeoutError, UnreachableError
@@ -15,7 +16,7 @@ from harness.hosts.base import Argv, Completed, Nic, OnLine, Sample
 from harness.hosts.session import REPLY_TIMEOUT_S, AgentProcess, Channel, Session
 
 
-class AgentHost:
+class AgentHost(ABC):
     """What all hosts have in common. `connect` opens one session, everything else goes through it."""
 
     def __init__(self, name: str, address: str, nics: Sequence[Nic]) -> None:
@@ -23,9 +24,9 @@ class AgentHost:
         self._session: Session | None = None
         self._connecting = threading.Lock()
 
+    @abstractmethod
     def open_channel(self) -> Channel:
         """Starts the agent's loader on the host. Raises `UnreachableError`."""
-        raise NotImplementedError
 
     def connect(self) -> None:
         """Opens the connection and starts the agent; harmless twice."""

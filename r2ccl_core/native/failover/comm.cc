@@ -17,7 +17,6 @@ namespace {
 constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get their turn
 constexpr size_t kScratchBytes = 65536;
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
-constexpr int64_t kQuietNs = 250 * kMillisecond;           // before an end that waits sends a PING
 constexpr int64_t kFailStopStallNs = 2000 * kMillisecond;  // where a false alarm ends the job
 
 }  // namespace

@@ -1,39 +1,166 @@
-"""What a fault is: a pure turning of one target NIC into commands, a poorer topology, and a plot hint.
+"""What a fault is: a pure turning of one target into a recipe, signs that prove it, a poorer topology, a plot hint.
 
-Nothing here runs anything. The harness runs the commands on the target's host (heal commands first armed in
-a detached healer there), the simulator applies the effects to its topology, the report draws the hint.
-A new fault is one file: parameters as dataclass fields with units in their names, `inject`, `heal`,
-`effects`, and a line in `faults.registry`.
+Nothing here runs anything. The harness arms a recipe's heal commands in detached healers, runs its inject commands
+and looks for the signs; the simulator applies the effects to its topology; the report draws the hint. A new fault
+is one file: parameters with units, `recipe`, `signs`, `effects`, `plot`, and a line in `faults.registry`.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from faults.errors import FaultError, ProtectedNicError
+from pydantic import BaseModel, ConfigDict
+
+from faults.errors import FaultError, NotPossibleError, ProtectedNicError
+from faults.token_bucket import TokenBucket
 
 Argv = tuple[str, ...]
 """One command as the list of its words; no shell ever sees it."""
 
+TAG = "52cc"
+"""What qdiscs (as their handle) and filters (as their preference, hexadecimal) of ours are known by."""
+
+ROUTE_PROTOCOL = "204"
+"""What routes of ours are known by."""
+
 RESERVED_NICS = frozenset({"lo", "mgmt0"})
 """Interfaces that are never a target: loopback, and the one that carries SSH in our own clusters."""
+
+Direction = Literal["tx", "rx", "both"]
+"""As the host sees it: what it sends, what it receives."""
+
+Scope = Literal["nic", "rail", "host", "process"]
+"""What one target of a fault grows to: itself, all NICs of its rail, all NICs of its host, or a rank's process."""
 
 # Linux: up to 15 bytes, no '/' and no white space; a leading '-' would read as an option of `ip`.
 _INTERFACE = re.compile(r"(?!-)[A-Za-z0-9_.:-]{1,15}\Z")
 
 
+class Order(NamedTuple):
+    """A command at a place: a host or a switch by its name.
+
+    A first word with a '-' before it, as ``-tc``, says that the command may fail: there was nothing to do.
+    """
+
+    place: str
+    argv: Argv
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that makes a fault and undoes it. Healing twice, or healing what was never injected, is harmless."""
+
+    inject: tuple[Order, ...] = ()
+    """In order; the effect comes with the last one of each place at the latest."""
+    heal: tuple[Order, ...] = ()
+    repeat: tuple[tuple[float, Order], ...] = ()
+    """What goes on after the injection, over and over: wait so many seconds, then run the command."""
+    beside: tuple[Order, ...] = ()
+    """Programs that run from injection to heal. They write a line when they are at work, and end with their input."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Every host or switch on which something is to be done."""
+        orders = (*self.inject, *self.heal, *(order for _, order in self.repeat), *self.beside)
+        return tuple(dict.fromkeys(order.place for order in orders))
+
+
+class Probe(NamedTuple):
+    """A command that changes nothing: its output matches `while_faulted` during the fault and not afterwards."""
+
+    order: Order
+    while_faulted: str
+
+
+class Quiet(NamedTuple):
+    """A NIC's counter that moves by at most so many bytes, and so many a second, while the fault lasts."""
+
+    host: str
+    nic: str
+    direction: Literal["tx", "rx"]
+    slack_bytes: int = 10_000
+    """A few frames of ARP or FIN that a NIC which is being taken down may still count."""
+    rate_bytes_s: float = 0.0
+
+
+class LinkDown(NamedTuple):
+    """A NIC that has no carrier while the fault lasts, or, if not `always`, some of the time."""
+
+    host: str
+    nic: str
+    always: bool = True
+
+
+Sign = Probe | Quiet | LinkDown
+"""How to see that a fault took effect, and that it is gone."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """An interface on a host or a switch, and what hangs on it."""
+
+    place: str
+    name: str
+    shaping: TokenBucket | None = None
+    """The rate limit of ours that it has at its root for good: what it sends."""
+    occupied: str | None = None
+    """The queueing discipline of somebody else's making at its root, such as ``htb``."""
+    hooked: bool = False
+    """Whether a clsact hook is there already."""
+
+    def run(self, *argv: str) -> Order:
+        """A command at its place."""
+        return Order(self.place, argv)
+
+    def free_root(self, kind: str) -> Self:
+        """Itself; raises `NotPossibleError` where its root queueing discipline is somebody else's."""
+        if self.occupied:
+            raise NotPossibleError(
+                f"{kind}: {self.place} {self.name} has a {self.occupied} qdisc that is not ours; "
+                "remove it, or choose another NIC"
+            )
+        return self
+
+    def free_hook(self, kind: str) -> Self:
+        """Itself; raises `NotPossibleError` where somebody, or a fault of ours, uses its clsact hook."""
+        if self.hooked:
+            raise NotPossibleError(
+                f"{kind}: {self.place} {self.name} has a clsact qdisc already; "
+                "remove it if nobody needs it, or choose another NIC"
+            )
+        return self
+
+
 @dataclass(frozen=True)
 class Target:
-    """One NIC of one host. `reserved` holds the names on that host that carry SSH or the default route.
+    """One NIC of one host, or the process of its rank, with what is known of it.
 
-    Raises `ProtectedNicError` for a reserved NIC and `FaultError` for what is no interface name, so that a
-    target that exists may be faulted.
+    `reserved` holds the names on that host that carry SSH or the default route. Raises `ProtectedNicError` for a
+    reserved NIC and `FaultError` for what is no interface name, so that a target that exists may be faulted.
     """
 
     host: str
     nic: str
     reserved: frozenset[str] = field(default=RESERVED_NICS, compare=False)
+    address: str | None = None
+    prefix: int = 24
+    peers: tuple[str, ...] = ()
+    """The addresses of the other hosts' NICs on the same rail."""
+    rate_bit_s: float | None = None
+    device: Device | None = None
+    """What hangs on the NIC itself; by default nothing."""
+    switch: Device | None = None
+    """The port that it is plugged in, on a switch that runs Linux and is reached by SSH."""
+    bus_address: str | None = None
+    """Of its PCI function, ``0000:81:00.0``; None for a NIC without hardware of its own."""
+    driver: str | None = None
+    rdma: tuple[str, int] | None = None
+    """Its RDMA device and port."""
+    routes: tuple[Argv, ...] = ()
+    """Routes that go away with the link and do not come back by themselves, as words after ``ip route``."""
+    pid: int | None = None
+    """Of the rank on that host; it leads a process group of its own."""
 
     def __post_init__(self) -> None:
         if not _INTERFACE.match(self.nic):
@@ -41,13 +168,30 @@ class Target:
         if self.nic in self.reserved | RESERVED_NICS:
             raise ProtectedNicError(f"{self.nic!r} carries management traffic of {self.host}; choose a data NIC")
 
+    def here(self, *argv: str) -> Order:
+        """A command on the host itself."""
+        return Order(self.host, argv)
+
+    @property
+    def own(self) -> Device:
+        """The NIC as a device."""
+        return self.device or Device(self.host, self.nic)
+
+    def port(self, kind: str) -> Device:
+        """The switch port; raises `NotPossibleError` where it is not known."""
+        if self.switch is None:
+            raise NotPossibleError(
+                f"{kind} needs the switch port of {self.host} {self.nic}; name switch and switch_port in the inventory"
+            )
+        return self.switch
+
 
 @dataclass(frozen=True)
 class Effect:
-    """What a fault does to one NIC in a topology, as plain data: both directions of the NIC's link.
+    """What a fault does to one NIC in a topology, as plain data.
 
     `rate_factor` scales its rate (0.0: dead), `added_delay_s` is added to its latency, `loss` is the share
-    of packets lost.
+    of packets lost, in the given direction.
     """
 
     host: str
@@ -55,6 +199,7 @@ class Effect:
     rate_factor: float = 1.0
     added_delay_s: float = 0.0
     loss: float = 0.0
+    direction: Direction = "both"
 
 
 @dataclass(frozen=True)
@@ -65,27 +210,46 @@ class PlotHint:
     colour: str | None
 
 
-class Fault(Protocol):
-    """One way in which the network can break. `inject` then `heal`, twice too, leaves nothing behind."""
+class Fault(BaseModel):
+    """One way in which the network, or a rank, can break; its fields are the parameters of an experiment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: ClassVar[str]
     """Its name in experiments."""
 
-    needs: ClassVar[frozenset[str]]
-    """Programs that its commands call on the target's host, for example ``{'ip'}``."""
+    scope: ClassVar[Scope] = "nic"
 
-    def inject(self, target: Target) -> Sequence[Argv]:
-        """Commands that make the fault, in order; the effect comes with the last one at the latest."""
-        ...
+    needs: ClassVar[frozenset[str]] = frozenset({"ip"})
+    """Programs that its commands call, for example ``{'ip'}``."""
 
-    def heal(self, target: Target) -> Sequence[Argv]:
-        """Commands that undo it; harmless where there is nothing to undo."""
-        ...
+    rehearsal: ClassVar[tuple[Argv, ...]] = ()
+    """Commands that succeed in an empty network namespace where the kernel can do it."""
+
+    kills: ClassVar[bool] = False
+    """Whether a rank does not survive it, whatever runs."""
+
+    def recipe(self, target: Target) -> Recipe:
+        """What to run where. Raises `NotPossibleError` where the target lacks what it takes."""
+        raise NotImplementedError
+
+    def signs(self, target: Target) -> Sequence[Sign]:
+        """What proves that it took effect and, once healed, is gone."""
+        raise NotImplementedError
 
     def effects(self, target: Target) -> Sequence[Effect]:
         """What a simulated topology sees between inject and heal."""
-        ...
+        raise NotImplementedError
 
     def plot(self, target: Target) -> PlotHint:
         """How the fault's window is drawn."""
-        ...
+        return PlotHint(f"{target.host} {target.nic} {self.kind.replace('_', ' ')}", "tab:red")
+
+    def summary(self) -> dict[str, Any]:
+        """Its parameters as plain values."""
+        return self.model_dump(mode="json")
+
+
+def severs(effects: Sequence[Effect]) -> bool:
+    """Whether a NIC is dead in some direction; a fault that only hampers ends no job."""
+    return any(effect.rate_factor == 0.0 for effect in effects)

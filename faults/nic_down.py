@@ -1,33 +1,25 @@
-"""The NIC is taken down by its own host: the kernel reports the loss at once, the peer loses the carrier.
+"""The NIC is taken down by its own host: the kernel reports the loss at once, the peer loses the carrier."""
 
-The address stays on the interface, so taking it up again brings its connected route back by itself.
-"""
-
-from dataclasses import dataclass
 from typing import ClassVar
 
-from faults.base import Argv, Effect, PlotHint, Target
+from faults import link
+from faults.base import Effect, Fault, LinkDown, Quiet, Recipe, Sign, Target
 
 
-@dataclass(frozen=True)
-class NicDown:
+class NicDown(Fault):
     """``ip link set dev NIC down``; no parameters."""
 
     kind: ClassVar[str] = "nic_down"
-    needs: ClassVar[frozenset[str]] = frozenset({"ip"})
 
-    def inject(self, target: Target) -> tuple[Argv, ...]:
-        """Take the link down."""
-        return (("ip", "link", "set", "dev", target.nic, "down"),)
+    def recipe(self, target: Target) -> Recipe:
+        """Down, and up again; a link that is up stays so."""
+        return link.taken_down(target)
 
-    def heal(self, target: Target) -> tuple[Argv, ...]:
-        """Take the link up; a link that is up stays so."""
-        return (("ip", "link", "set", "dev", target.nic, "up"),)
+    def signs(self, target: Target) -> tuple[Sign, ...]:
+        """No carrier, and both counters stand still."""
+        host, nic = target.host, target.nic
+        return LinkDown(host, nic), Quiet(host, nic, "tx"), Quiet(host, nic, "rx")
 
     def effects(self, target: Target) -> tuple[Effect, ...]:
         """The NIC is dead in both directions."""
         return (Effect(target.host, target.nic, rate_factor=0.0),)
-
-    def plot(self, target: Target) -> PlotHint:
-        """A red window."""
-        return PlotHint(f"{target.host} {target.nic} down", "tab:red")

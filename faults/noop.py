@@ -1,27 +1,25 @@
 """No fault at all: the whole life of a fault trial, with a network that stays healthy."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from faults.base import Argv, Effect, PlotHint, Target
+from faults.base import Fault, PlotHint, Recipe, Target
 
 
-@dataclass(frozen=True)
-class Noop:
+class Noop(Fault):
     """Injects nothing, heals nothing; no parameters."""
 
     kind: ClassVar[str] = "noop"
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def inject(self, target: Target) -> tuple[Argv, ...]:
-        """No command."""
+    def recipe(self, target: Target) -> Recipe:
+        """No command; the host is armed all the same."""
+        return Recipe()
+
+    def signs(self, target: Target) -> tuple[()]:
+        """Nothing to see."""
         return ()
 
-    def heal(self, target: Target) -> tuple[Argv, ...]:
-        """No command."""
-        return ()
-
-    def effects(self, target: Target) -> tuple[Effect, ...]:
+    def effects(self, target: Target) -> tuple[()]:
         """The topology stays as it is."""
         return ()
 

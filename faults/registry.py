@@ -1,31 +1,81 @@
 """Every fault by its name in experiments, and the one place that makes a fault from its parameters."""
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from faults.base import Fault
-from faults.errors import UnknownFaultError
-from faults.nic_down import NicDown
-from faults.noop import Noop
+from pydantic import ValidationError
 
-FAULTS: dict[str, type[NicDown] | type[Noop]] = {cls.kind: cls for cls in (NicDown, Noop)}
+from faults.base import Fault
+from faults.blackhole import Blackhole
+from faults.corrupt import Corrupt
+from faults.delay import Delay
+from faults.errors import FaultError, UnknownFaultError
+from faults.flap import Flap
+from faults.host_isolate import HostIsolate
+from faults.ib_port_down import IbPortDown
+from faults.loss import Loss
+from faults.nic_down import NicDown
+from faults.nic_shared_congestion import NicSharedCongestion
+from faults.nic_unbind import NicUnbind
+from faults.noop import Noop
+from faults.process_kill import ProcessKill
+from faults.process_pause import ProcessPause
+from faults.rate_limit import RateLimit
+from faults.reorder import Reorder
+from faults.route_blackhole import RouteBlackhole
+from faults.switch_outage import SwitchOutage
+from faults.switch_port_down import SwitchPortDown
+
+FAULTS: dict[str, type[Fault]] = {
+    cls.kind: cls
+    for cls in (
+        NicDown,
+        SwitchPortDown,
+        SwitchOutage,
+        HostIsolate,
+        RouteBlackhole,
+        Blackhole,
+        RateLimit,
+        Loss,
+        Delay,
+        Corrupt,
+        Reorder,
+        Flap,
+        NicUnbind,
+        IbPortDown,
+        NicSharedCongestion,
+        ProcessPause,
+        ProcessKill,
+        Noop,
+    )
+}
 
 
 def create(kind: str, parameters: Mapping[str, Any] | None = None) -> Fault:
-    """The fault named `kind`; raises `UnknownFaultError` for a name or parameter that does not exist."""
+    """The fault named `kind`.
+
+    Raises `UnknownFaultError` for a name or parameter that does not exist, `FaultError` for a value that is wrong.
+    """
     if kind not in FAULTS:
         raise UnknownFaultError(f"unknown fault {kind!r}; {_hint(kind, FAULTS)}")
-    given = dict(parameters or {})
-    known = [f.name for f in fields(FAULTS[kind])]
-    for name in given:
-        if name not in known:
-            raise UnknownFaultError(f"fault {kind!r} has no parameter {name!r}; {_hint(name, known)}")
-    return FAULTS[kind](**given)
+    try:
+        return FAULTS[kind](**dict(parameters or {}))
+    except ValidationError as error:
+        raise _translated(kind, error) from None
 
 
-def _hint(name: str, known: Mapping[str, object] | list[str]) -> str:
+def _translated(kind: str, error: ValidationError) -> FaultError:
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        return UnknownFaultError(f"fault {kind!r} has no parameter {name!r}; {_hint(name, FAULTS[kind].model_fields)}")
+    said = first["msg"].removeprefix("Value error, ")
+    meaning = FAULTS[kind].model_fields[name].description
+    return FaultError(f"fault {kind!r}: {name} = {first['input']!r}: {said} ({meaning})")
+
+
+def _hint(name: str, known: Collection[str]) -> str:
     near = get_close_matches(name, list(known), n=1)
     if near:
         return f"did you mean {near[0]!r}?"

@@ -7,67 +7,25 @@ held as bytes, bit/s and seconds. Reading a file and turning mistakes into lines
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
-from difflib import get_close_matches
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator
 
-from faults.base import Target
-from faults.errors import FaultError
-from faults.registry import create
 from harness.cluster.base import ClusterSpec
+from harness.cluster.layout import lay_out
+from harness.fault_tables import FaultModel, Setting, fault_mistakes
+from harness.hosts.base import Nic
+from harness.tables import Duration, Mistake, Model, Size, Slug, read_duration, read_rate
 from r2ccl_core.errors import UnitError
-from r2ccl_core.units import format_size, parse_duration, parse_rate, parse_size
-
-Q = TypeVar("Q", int, float)
+from r2ccl_core.units import format_size, parse_size
 
 TCP_SHARE = 0.956
 """Share of a NIC's rate that TCP at MTU 1500 carries as payload (1448 bytes of 1514)."""
 
 
-def _size(value: object) -> int:
-    return _read(parse_size, value)
-
-
-def _rate(value: object) -> float:
-    return _read(parse_rate, value)
-
-
-def _duration(value: object) -> float:
-    return _read(parse_duration, value)
-
-
-def _read(parse: Callable[[str], Q], value: object) -> Q:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError("write a number with its unit in quotes")
-    try:
-        return parse(str(value))
-    except UnitError as error:
-        raise ValueError(str(error)) from error
-
-
-Size = Annotated[int, BeforeValidator(_size), PlainSerializer(format_size)]
-Duration = Annotated[float, BeforeValidator(_duration), Field(ge=0), PlainSerializer(lambda v: f"{v:.15g} s")]
-Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=40)]
-
-
 UNLIMITED_BIT_S = 10e9
 """What a NIC without a rate is taken to carry where a duration must be estimated."""
-
-
-class Model(BaseModel):
-    """Frozen, and an unknown key is a mistake."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ClusterTable(ClusterSpec):
@@ -79,7 +37,7 @@ class ClusterTable(ClusterSpec):
     @field_validator("rate", "delay", mode="before")
     @classmethod
     def _reads(cls, value: object, info: ValidationInfo) -> object:
-        _rate(value) if info.field_name == "rate" else _duration(value)
+        read_rate(value) if info.field_name == "rate" else read_duration(value)
         return value
 
     def spec(self) -> ClusterSpec:
@@ -89,6 +47,10 @@ class ClusterTable(ClusterSpec):
     def host_names(self) -> list[str]:
         """``host0``, ``host1``, ..."""
         return [f"host{i}" for i in range(self.hosts)]
+
+    def data_nics(self) -> dict[str, tuple[Nic, ...]]:
+        """Every host's NICs as they will be."""
+        return {host.name: host.nics for host in lay_out(self.spec(), "00000000", "198.18.0").hosts}
 
     def nic_names(self) -> list[str]:
         """``eth0``, ``eth1``, ...: one per rail, the same on every host."""
@@ -105,7 +67,7 @@ class WorkloadModel(Model):
     op: Literal["sum", "min", "max", "prod"] = "sum"
     place: Literal["out", "in"] = "out"
     iterations: int = Field(default=10, ge=1, le=100_000)
-    iterations_by_size: dict[str, int] = {}
+    iterations_by_size: dict[str, int] = Field(default_factory=dict)
     """Iterations for single sizes, by the size as written: ``{"64MiB" = 7}``."""
     min_duration_s: Duration = Field(default=0.0, alias="min_duration")
     """Iterations are added until a healthy trial should last this long."""
@@ -118,30 +80,8 @@ class SystemModel(Model):
 
     name: Slug
     mode: Literal[0, 1, 2, 3]
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict)
     expect_on_fault: Literal["ok", "failed"] = "ok"
-
-
-class FaultModel(Model):
-    """One fault scenario: what breaks, where, and when. Every trial of the grid has exactly one."""
-
-    name: Slug | None = None
-    kind: str
-    host: str
-    nic: str
-    at_iteration: int | None = Field(default=None, ge=0)
-    at_time_s: Duration | None = Field(default=None, alias="at_time")
-    """The first iteration that begins this long after the first timed one."""
-    at_progress: float | None = Field(default=None, ge=0, lt=1)
-    """The iteration at this share of all of them."""
-    into: float = Field(default=0.3, ge=0, lt=1)
-    """Share of the expected duration of that iteration at which the fault takes effect."""
-    parameters: dict[str, Any] = {}
-
-    @property
-    def label(self) -> str:
-        """Its name in trial ids."""
-        return self.name or self.kind
 
 
 class LimitsModel(Model):
@@ -193,18 +133,16 @@ class Experiment(Model):
         return max(count, filling)
 
 
-class Mistake(NamedTuple):
-    """One thing that is wrong: the key in the file, its value, and what to do instead."""
-
-    key: str
-    value: object
-    remedy: str
-
-
 def mistakes(experiment: Experiment) -> list[Mistake]:
     """What is wrong between keys that are each right by themselves."""
     found = [*_workload_mistakes(experiment), *_name_mistakes(experiment)]
-    return found or list(_fault_mistakes(experiment))
+    return found or list(fault_mistakes(experiment.faults, _setting(experiment)))
+
+
+def _setting(experiment: Experiment) -> Setting:
+    cluster = experiment.cluster
+    iterations = {size: experiment.iterations_of(size) for size in experiment.workload.sizes_bytes}
+    return Setting(cluster.host_names(), cluster.nic_names(), iterations, cluster.kind != "noop")
 
 
 def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
@@ -239,54 +177,6 @@ def _name_mistakes(experiment: Experiment) -> Iterator[Mistake]:
         for index, name in enumerate(names):
             if name in names[:index]:
                 yield Mistake(f"{table}[{index}].name", name, "is there already; give every entry its own name")
-
-
-def _fault_mistakes(experiment: Experiment) -> Iterator[Mistake]:
-    for index, fault in enumerate(experiment.faults):
-        key = f"fault[{index}]"
-        yield from _when_mistakes(experiment, fault, key)
-        yield from _target_mistakes(experiment, fault, key)
-
-
-def _when_mistakes(experiment: Experiment, fault: FaultModel, key: str) -> Iterator[Mistake]:
-    given = [name for name in ("at_iteration", "at_time_s", "at_progress") if getattr(fault, name) is not None]
-    if len(given) != 1:
-        written = ", ".join(name.removesuffix("_s") for name in given) or None
-        yield Mistake(key, written, "give exactly one of at_iteration, at_time, at_progress")
-    for size in experiment.workload.sizes_bytes:
-        count = experiment.iterations_of(size)
-        if fault.at_iteration is not None and fault.at_iteration >= count:
-            remedy = f"{format_size(size)} has only the iterations 0 to {count - 1}; raise workload.iterations"
-            yield Mistake(f"{key}.at_iteration", fault.at_iteration, remedy)
-            return
-
-
-def _target_mistakes(experiment: Experiment, fault: FaultModel, key: str) -> Iterator[Mistake]:
-    cluster = experiment.cluster
-    if fault.host not in cluster.host_names():
-        yield Mistake(f"{key}.host", fault.host, f"no such host; {nearest(fault.host, cluster.host_names())}")
-    try:
-        create(fault.kind, fault.parameters)
-    except FaultError as error:
-        yield Mistake(f"{key}.kind", fault.kind, str(error))
-    try:
-        Target(fault.host, fault.nic)
-    except FaultError as error:
-        yield Mistake(f"{key}.nic", fault.nic, str(error))
-        return
-    if fault.nic not in cluster.nic_names():
-        yield Mistake(f"{key}.nic", fault.nic, f"no such NIC; {nearest(fault.nic, cluster.nic_names())}")
-    if cluster.kind == "noop" and fault.kind != "noop":
-        yield Mistake(f"{key}.kind", fault.kind, 'a noop cluster has no NICs; use cluster.kind = "local"')
-
-
-def nearest(name: str, known: list[str]) -> str:
-    """A remedy for a name that is not known: the nearest one, or what there is."""
-    close = get_close_matches(name, known, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    shown = known if len(known) <= 6 else [known[0], known[1], "...", known[-1]]
-    return f"known: {', '.join(shown)}"
 
 
 def identity(experiment: Experiment, only: object = None) -> str:

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from harness.errors import ExperimentError, InvalidExperimentError
-from harness.experiment import Experiment, mistakes, nearest
+from harness.experiment import Experiment, mistakes
+from harness.tables import nearest
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _KEY = re.compile(r"[^.\[\]]+(\[\d+\])*(\.[^.\[\]]+(\[\d+\])*)*\Z")

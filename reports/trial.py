@@ -19,7 +19,7 @@ from reports.errors import SchemaError
 SCHEMA = 1
 """The version of every file of a run folder. Any change that an old reader would misread raises it."""
 
-Phase = Literal["warmup", "before", "hit", "after"]
+Phase = Literal["warmup", "before", "hit", "after", "repaired"]
 Status = Literal["ok", "wrong", "failed", "inconclusive"]
 
 
@@ -77,6 +77,8 @@ class Evidence(BaseModel):
     dead_nic_tx_after: Int64 | None = None
     dead_nic_rx_after: Int64 | None = None
     healed: bool | None = None
+    strikes: tuple[dict[str, Any], ...] = ()
+    """The same for every failure of the trial, in the order in which they came."""
 
 
 class Trial(Stored):
@@ -99,6 +101,9 @@ class Trial(Stored):
     """Whether `status` is what the experiment expects of this system."""
     reason: str = ""
     fault: Fault | None = None
+    """The first failure."""
+    further_faults: tuple[Fault, ...] = ()
+    """Those after it, in the order in which they came."""
     iterations: tuple[Iteration, ...] = ()
     evidence: Evidence = Evidence()
     core: dict[str, Any] = {}

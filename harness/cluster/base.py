@@ -78,6 +78,11 @@ class Cluster(Protocol):
         """Its hosts in the order of their numbers; connected from `up` to `down`."""
         ...
 
+    @property
+    def switches(self) -> Sequence[Host]:
+        """Switches that run Linux and are reached like hosts, where faults on their ports run; no ranks."""
+        ...
+
     def up(self) -> None:
         """Makes and connects every host. On an error everything made so far is removed again."""
         ...

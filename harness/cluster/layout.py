@@ -12,37 +12,9 @@ from harness.hosts.base import Nic
 NAMESPACE_PREFIX = "r2ccl-"
 UPLINK_PREFIX = "r2m"
 MANAGEMENT_NIC = "mgmt0"
+SWITCH = "switch"
 SUBNETS = tuple(f"198.{net}.{part}" for net in (18, 19) for part in range(256))
 """Management networks (/24), out of the block for benchmarks (RFC 2544): it never appears in the Internet."""
-
-GSO_BYTES = 65536 + 1024
-"""The largest packet TCP hands to a NIC at once, and room for its headers."""
-
-QUEUE_S = 0.016
-"""How long a packet may wait behind a NIC's rate limit."""
-
-BURST_S = 0.002
-"""How much a NIC may send at once after a pause, as time at its rate; at least one GSO packet."""
-
-
-@dataclass(frozen=True)
-class RateLimit:
-    """The parameters of one token bucket filter (tbf)."""
-
-    rate_bytes_s: int
-    burst_bytes: int
-    limit_bytes: int
-
-
-def rate_limit(rate_bit_s: float) -> RateLimit:
-    """For one direction of one NIC.
-
-    A packet larger than the burst would be cut up by the kernel, one larger than the queue dropped; so both
-    hold GSO packets whole even where the rate alone would ask for less.
-    """
-    rate = rate_bit_s / 8
-    burst = max(2 * GSO_BYTES, int(rate * BURST_S))
-    return RateLimit(int(rate), burst, max(4 * GSO_BYTES, int(rate * QUEUE_S)))
 
 
 @dataclass(frozen=True)
@@ -69,6 +41,13 @@ class Layout:
     uplink_address: str
     rails: tuple[str, ...]
     hosts: tuple[HostLayout, ...]
+    switch_host: HostLayout
+    """The switch as a place that is reached over SSH."""
+
+    @property
+    def places(self) -> tuple[HostLayout, ...]:
+        """Everything that has an SSH server."""
+        return (*self.hosts, self.switch_host)
 
 
 def lay_out(spec: ClusterSpec, tag: str, subnet: str) -> Layout:
@@ -80,11 +59,14 @@ def lay_out(spec: ClusterSpec, tag: str, subnet: str) -> Layout:
         uplink_address=f"{subnet}.254",
         rails=tuple(f"rail{r}" for r in range(spec.nics)),
         hosts=tuple(_lay_out_host(spec, tag, subnet, h) for h in range(spec.hosts)),
+        switch_host=HostLayout(SWITCH, f"{NAMESPACE_PREFIX}{tag}-switch", f"{subnet}.253", (), (), "mgmt"),
     )
 
 
 def _lay_out_host(spec: ClusterSpec, tag: str, subnet: str, h: int) -> HostLayout:
-    nics = tuple(Nic(f"eth{r}", r, f"10.{100 + r}.0.{h + 1}", spec.rate_bit_s) for r in range(spec.nics))
+    nics = tuple(
+        Nic(f"eth{r}", r, f"10.{100 + r}.0.{h + 1}", spec.rate_bit_s, SWITCH, f"h{h}r{r}") for r in range(spec.nics)
+    )
     return HostLayout(
         name=f"host{h}",
         namespace=f"{NAMESPACE_PREFIX}{tag}-host{h}",

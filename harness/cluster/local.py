@@ -34,13 +34,18 @@ class LocalCluster:
     def __init__(self, spec: ClusterSpec) -> None:
         self.spec = spec
         self.layout: Layout | None = None
-        self._hosts: list[SshHost] = []
+        self._places: list[SshHost] = []
         self._keeper: sshd.Keeper | None = None
 
     @property
     def hosts(self) -> list[Host]:
         """Its hosts in the order of their numbers; empty while it is down."""
-        return list(self._hosts)
+        return list(self._places[:-1])
+
+    @property
+    def switches(self) -> list[Host]:
+        """The one switch that all rails are on; empty while it is down."""
+        return list(self._places[-1:])
 
     @property
     def tag(self) -> str:
@@ -67,8 +72,8 @@ class LocalCluster:
         layout = self.layout
         if layout is None:
             return
-        for_each(self._hosts, lambda host: host.close())
-        self._hosts = []
+        for_each(self._places, lambda host: host.close())
+        self._places = []
         if self._keeper is not None:
             self._keeper.stop()
             self._keeper = None
@@ -78,7 +83,7 @@ class LocalCluster:
 
     def describe(self) -> dict[str, Any]:
         """What it is made of, as JSON values."""
-        hosts = [{"name": h.name, "address": h.address, "nics": [asdict(n) for n in h.nics]} for h in self._hosts]
+        hosts = [{"name": h.name, "address": h.address, "nics": [asdict(n) for n in h.nics]} for h in self.hosts]
         return {"kind": "local", "tag": self.tag, "spec": self.spec.model_dump(), "hosts": hosts}
 
     def __enter__(self) -> Self:
@@ -106,14 +111,14 @@ class LocalCluster:
         found = map(processes.identify, [self._keeper.pid, *self._keeper.pids.values()])
         record.processes = [process for process in found if process is not None]
         state.write(record)
-        for host in self.layout.hosts:
+        for host in self.layout.places:
             login = SshLogin(
                 host.address, sshd.PORT, account.name, directory / "login", directory / "known_hosts", sys.executable
             )
-            self._hosts.append(SshHost(host.name, login, host.nics))
+            self._places.append(SshHost(host.name, login, host.nics))
 
     def _connect(self) -> None:
-        errors = [e for e in for_each(self._hosts, self._connect_one).values() if isinstance(e, HostError)]
+        errors = [e for e in for_each(self._places, self._connect_one).values() if isinstance(e, HostError)]
         if errors:
             raise ClusterError(f"the local cluster does not come up: {errors[0]}")
 

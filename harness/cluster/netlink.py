@@ -17,9 +17,10 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
+from faults.token_bucket import HANDLE, TokenBucket
 from harness.cluster import namespaces
 from harness.cluster.base import ClusterSpec
-from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, UPLINK_PREFIX, HostLayout, Layout, rate_limit
+from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, UPLINK_PREFIX, HostLayout, Layout
 from harness.errors import ClusterError
 
 HOST_SYSCTLS = {
@@ -99,6 +100,8 @@ def _build_switch(spec: ClusterSpec, layout: Layout) -> None:
         bridges = {name: _add_bridge(ip, name, spec.mtu) for name in layout.rails}
         bridges["mgmt"] = _add_bridge(ip, "mgmt", 1500)
         ip.link("set", index=_indexes(ip)["up"], master=bridges["mgmt"], state="up")
+        ip.link("set", index=_indexes(ip)["lo"], state="up")
+        ip.addr("add", index=bridges["mgmt"], address=layout.switch_host.address, prefixlen=24)
         for host in layout.hosts:
             _add_ports(ip, host, bridges, spec.mtu)
         _shape(ip, [port for host in layout.hosts for port in host.ports], spec)
@@ -144,12 +147,12 @@ def _shape(ip: Any, names: list[str], spec: ClusterSpec) -> None:
             ip.tc("add", "netem", index=indexes[name], handle="1:", delay=delay_us, limit=NETEM_PACKETS)
             parent = 0x10001
         if spec.rate_bit_s is not None:
-            limit = rate_limit(spec.rate_bit_s)
+            limit = TokenBucket.for_rate(spec.rate_bit_s)
             ip.tc(
                 "add",
                 "tbf",
                 index=indexes[name],
-                handle="2:",
+                handle=HANDLE,
                 parent=parent,
                 rate=limit.rate_bytes_s,
                 burst=limit.burst_bytes,

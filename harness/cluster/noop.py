@@ -20,6 +20,11 @@ class NoopCluster:
         """Its hosts; the noop cluster's exist even while it is down."""
         return list(self._hosts)
 
+    @property
+    def switches(self) -> list[Host]:
+        """None."""
+        return []
+
     def up(self) -> None:
         """Starts the agents."""
         try:

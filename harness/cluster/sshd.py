@@ -91,12 +91,12 @@ def write_files(directory: Path, layout: Layout, account: Account) -> None:
     """All keys and files of all hosts into the cluster's directory."""
     _write_key(directory / "login", directory / "login.pub")
     known = []
-    for host in layout.hosts:
+    for host in layout.places:
         public = _write_key(directory / f"{host.name}.key", None)
         known.append(f"{host.address} {public}")
         (directory / f"{host.name}.conf").write_text(configuration(directory, host, account))
     (directory / "known_hosts").write_text("\n".join(known) + "\n")
-    hosts = [f"{host.address} {host.name}" for host in layout.hosts]
+    hosts = [f"{host.address} {host.name}" for host in layout.places]
     (directory / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts]) + "\n")
     (directory / "passwd").write_text(account.passwd(Path("/etc/passwd").read_text()))
     (directory / "shadow").write_text(f"{account.name}:*:19000:0:99999:7:::\n")
@@ -130,7 +130,7 @@ class Keeper:
     def start(self) -> None:
         """Starts every server. Raises `ClusterError`."""
         assert self._popen.stdin is not None and self._popen.stdout is not None
-        task = [_task(self._directory, host, find_server()) for host in self._layout.hosts]
+        task = [_task(self._directory, host, find_server()) for host in self._layout.places]
         self._popen.stdin.write(json.dumps(task).encode() + b"\n")
         self._popen.stdin.flush()
         told = json.loads(self._popen.stdout.readline() or b'{"error": "the keeper ended"}')

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import array
 import base64
+import bisect
 import fcntl
 import json
 import os
 import selectors
-import shutil
 import signal
 import socket
 import struct
@@ -31,48 +31,17 @@ import sys
 import threading
 import time
 import zlib
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from typing import Any, Callable, Iterator  # noqa: UP035  (old hosts: Python 3.8)
+from typing import Any, Callable  # noqa: UP035  (old hosts: Python 3.8)
+
+from harness.hosts.arms import Arm, RefusedError, failed_command, heal_entry, is_healer, journal
 
 GRACE_S = 0.5
 """Between SIGTERM and SIGKILL when a command ran past its time."""
 
 SIOCGIFFLAGS = 0x8913
 IFF_UP_AND_RUNNING = 0x1 | 0x40
-
-HEALER = r"""
-import json, os, select, subprocess, sys, time
-task = json.loads(sys.stdin.buffer.readline())
-os.write(1, b"armed\n")
-select.select([0], [], [], task["ttl_s"])
-failed = []
-for argv in task["heal"]:
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, timeout=30)
-        if done.returncode:
-            failed.append([argv, done.returncode, done.stderr.decode("utf-8", "replace")])
-    except (OSError, subprocess.TimeoutExpired) as e:
-        failed.append([argv, 127, str(e)])
-try:
-    os.write(1, json.dumps({"t_ns": time.time_ns(), "failed": failed}).encode() + b"\n")
-except OSError:
-    pass
-"""
-
-
-class RefusedError(Exception):
-    """A request that cannot be met; `fields` go into the reply."""
-
-    def __init__(self, kind: str, message: str, **fields: Any) -> None:
-        super().__init__(message)
-        self.fields = dict(fields, kind=kind, error=message)
-
-
-def failed_command(argv: list[str], returncode: int, stderr: str) -> RefusedError:
-    """The reply for a command that ended badly."""
-    return RefusedError("command", "command failed", argv=argv, returncode=returncode, stderr=stderr)
 
 
 class Child:
@@ -116,78 +85,6 @@ class Child:
         return self.popen.wait()
 
 
-@contextmanager
-def urgently() -> Iterator[None]:
-    """Runs its body, and what is started there, before other processes, where that is allowed.
-
-    On a host whose cores are all busy with a collective, the moment of a fault would else be known badly.
-    """
-    usual = os.getpriority(os.PRIO_PROCESS, 0)
-    with suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, -20)
-    try:
-        yield
-    finally:
-        os.setpriority(os.PRIO_PROCESS, 0, usual)
-
-
-class Arm:
-    """One prepared fault: its inject commands, and the detached healer that undoes it."""
-
-    def __init__(self, inject: list[list[str]], heal: list[list[str]], ttl_s: float) -> None:
-        self.inject, self.heal_argvs = inject, heal
-        for argv in [*inject, *heal]:
-            if shutil.which(argv[0]) is None:
-                raise failed_command(argv, 127, f"{argv[0]}: No such file or directory")
-        self.healer = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", HEALER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,
-        )
-        assert self.healer.stdin is not None and self.healer.stdout is not None
-        self.healer.stdin.write(json.dumps({"ttl_s": ttl_s, "heal": heal}).encode() + b"\n")
-        if self.healer.stdout.readline() != b"armed\n":
-            raise RefusedError("host", "the healer did not start")
-
-    def fire(self) -> tuple[int, int]:
-        """Runs the inject commands in order; the clock right before the first and right after the last."""
-        with urgently():
-            before = time.time_ns()
-            for argv in self.inject:
-                done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-                if done.returncode:
-                    break
-            after = time.time_ns()
-        if self.inject and done.returncode:
-            self.heal()
-            raise failed_command(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
-        return before, after
-
-    def heal(self) -> int:
-        """Has the healer heal now, or heals itself where the healer was killed; the clock afterwards."""
-        assert self.healer.stdin is not None and self.healer.stdout is not None
-        self.healer.stdin.close()
-        report = self.healer.stdout.readline()
-        self.healer.wait()
-        self.healer.stdout.close()
-        if not report:
-            return self._heal_without_healer()
-        told = json.loads(report)
-        for argv, returncode, stderr in told["failed"]:
-            raise failed_command(argv, returncode, stderr)
-        return int(told["t_ns"])
-
-    def _heal_without_healer(self) -> int:
-        for argv in self.heal_argvs:
-            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True)
-            if done.returncode:
-                raise failed_command(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
-        return time.time_ns()
-
-
 class Sampler(threading.Thread):
     """Reads the counters of some NICs at a fixed interval, into one flat array until it is stopped.
 
@@ -221,6 +118,29 @@ class Sampler(threading.Thread):
             row += [int(fields[0]), int(fields[8])] if fields else [-1, -1]
             row.append(self.carrier(question))
         self.rows.extend(row)
+
+    def moved_now(self, nic: str) -> int:
+        """Bytes that `nic` has received and sent, by its counters."""
+        for line in os.pread(self.dev, 65536, 0).splitlines()[2:]:
+            name, _, fields = line.partition(b":")
+            if name.strip() == nic.encode():
+                numbers = fields.split()
+                return int(numbers[0]) + int(numbers[8])
+        return 0
+
+    def moved_at(self, nic: str, t_ns: int) -> float:
+        """The same at a moment of the past, between two samples on a straight line."""
+        width, at = 1 + 3 * len(self.nics), 1 + 3 * self.nics.index(nic)
+        rows = self.rows[: len(self.rows) // width * width]
+        times = rows[0::width]
+        after = bisect.bisect_left(times, t_ns)
+        if after in (0, len(times)):
+            row = max(0, min(after, len(times) - 1)) * width
+            return rows[row + at] + rows[row + at + 1]
+        low, high = (after - 1) * width, after * width
+        share = (t_ns - rows[low]) / (rows[high] - rows[low])
+        first, second = (rows[row + at] + rows[row + at + 1] for row in (low, high))
+        return first + share * (second - first)
 
     def carrier(self, question: bytes) -> int:
         """1 while the link is up and has a carrier."""
@@ -263,6 +183,9 @@ class Agent:
             "prepare": self.op_prepare,
             "fire": self.op_fire,
             "heal": self.op_heal,
+            "moved": self.op_moved,
+            "journal": self.op_journal,
+            "heal_journal": self.op_heal_journal,
             "clock": lambda request: time.time_ns(),
         }
 
@@ -371,7 +294,7 @@ class Agent:
     def op_prepare(self, request: dict[str, Any]) -> None:
         if request["arm"] in self.arms:
             raise RefusedError("host", f"{request['arm']!r} is armed already; heal it first")
-        self.arms[request["arm"]] = Arm(request["inject"], request["heal"], request["ttl_s"])
+        self.arms[request["arm"]] = Arm(request["arm"], request["healer"], request["orders"], request["ttl_s"])
 
     def op_fire(self, request: dict[str, Any]) -> tuple[int, int]:
         arm = self.arms.get(request["arm"])
@@ -380,6 +303,8 @@ class Agent:
         if arm.healer.poll() is not None:
             raise RefusedError("host", f"the healer of {request['arm']!r} has ended already; arm it again")
         try:
+            if request.get("after"):
+                self.await_bytes(**request["after"])
             return arm.fire()
         except RefusedError:
             del self.arms[request["arm"]]
@@ -388,6 +313,36 @@ class Agent:
     def op_heal(self, request: dict[str, Any]) -> int | None:
         arm = self.arms.pop(request["arm"], None)
         return None if arm is None else arm.heal()
+
+    def await_bytes(self, nic: str, begin_ns: int, period_ns: int, share: float, limit_s: float) -> None:
+        """Until the NIC has moved `share` of what it moved in the `period_ns` before `begin_ns`, since then."""
+        if self.sampler is None:
+            raise RefusedError("host", "no counters are sampled")
+        begin = self.sampler.moved_at(nic, begin_ns)
+        whole = begin - self.sampler.moved_at(nic, begin_ns - period_ns)
+        deadline = time.monotonic() + limit_s
+        while self.sampler.moved_now(nic) < begin + share * whole and time.monotonic() < deadline:
+            time.sleep(0.0002)
+
+    def op_moved(self, request: dict[str, Any]) -> dict[str, int]:
+        """Bytes that each NIC has moved, both ways, since the sampling began."""
+        if self.sampler is None:
+            raise RefusedError("host", "no counters are sampled")
+        sampler = self.sampler
+        return {nic: int(sampler.moved_now(nic) - sampler.moved_at(nic, 0)) for nic in sampler.nics}
+
+    def op_journal(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """What is armed on this host, by whichever agent of this user, and whether its healer lives."""
+        return [{"name": path.stem, "alive": is_healer(entry)} for path, entry in journal()]
+
+    def op_heal_journal(self, request: dict[str, Any]) -> list[str]:
+        """Heals what other agents have armed and left; with `all` also what has a living healer."""
+        own = {arm.journal for arm in self.arms.values()}
+        others = [(path, entry) for path, entry in journal() if path not in own]
+        chosen = [(path, entry) for path, entry in others if request["all"] or not is_healer(entry)]
+        for path, entry in chosen:
+            heal_entry(path, entry)
+        return [path.stem for path, _ in chosen]
 
     # Children -----------------------------------------------------------------------------------------
 

@@ -10,10 +10,14 @@ import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from harness.errors import CommandError, HostTimeoutError, UnreachableError
-from harness.hosts.base import Argv, Completed, Nic, OnLine, Sample
-from harness.hosts.session import REPLY_TIMEOUT_S, AgentProcess, Channel, Session
+from harness.hosts.base import After, Argv, Completed, Nic, OnLine, Orders, Sample
+from harness.hosts.session import REPLY_TIMEOUT_S, AgentProcess, Channel, Session, source_of
+
+HEAL_S = 120.0
+"""How long a host may take to heal all that is left on it."""
 
 
 class AgentHost(ABC):
@@ -27,6 +31,10 @@ class AgentHost(ABC):
     @abstractmethod
     def open_channel(self) -> Channel:
         """Starts the agent's loader on the host. Raises `UnreachableError`."""
+
+    def reserved(self) -> frozenset[str]:
+        """None that is known of."""
+        return frozenset()
 
     def connect(self) -> None:
         """Opens the connection and starts the agent; harmless twice."""
@@ -73,22 +81,25 @@ class AgentHost(ABC):
         told = self.session().call("sample_stop")
         return unpack_samples(told["nics"], told["rows"])
 
-    def prepare(self, arm_id: str, inject_argvs: Sequence[Argv], heal_argvs: Sequence[Argv], ttl_s: float) -> None:
+    def prepare(self, arm_id: str, orders: Orders, ttl_s: float) -> None:
         """Arms a detached healer that heals after `ttl_s`, and gets `fire` ready."""
-        inject, heal = [list(a) for a in inject_argvs], [list(a) for a in heal_argvs]
-        self.session().call("prepare", arm=arm_id, inject=inject, heal=heal, ttl_s=ttl_s)
+        self.session().call("prepare", arm=arm_id, orders=asdict(orders), healer=source_of("healer"), ttl_s=ttl_s)
 
-    def fire(self, arm_id: str) -> tuple[int, int]:
+    def fire(self, arm_id: str, after: After | None = None) -> tuple[int, int]:
         """Runs the prepared inject commands; the times right before the first and right after the last."""
-        before_ns, after_ns = self.session().call("fire", arm=arm_id)
+        waits = asdict(after) if after else None
+        before_ns, after_ns = self.session().call("fire", arm=arm_id, after=waits)
         return before_ns, after_ns
 
-    def inject(
-        self, arm_id: str, inject_argvs: Sequence[Argv], heal_argvs: Sequence[Argv], ttl_s: float
-    ) -> tuple[int, int]:
-        """`prepare`, then `fire`."""
-        self.prepare(arm_id, inject_argvs, heal_argvs, ttl_s)
-        return self.fire(arm_id)
+    def moved(self) -> dict[str, int]:
+        """Bytes that each data NIC has moved since the sampling began."""
+        moved: dict[str, int] = self.session().call("moved")
+        return moved
+
+    def heal_journal(self, *, all: bool) -> list[str]:  # noqa: A002  (as the command-line option is called)
+        """Heals what is armed and left; the names of what was healed."""
+        healed: list[str] = self.session().call("heal_journal", timeout_s=HEAL_S, all=all)
+        return healed
 
     def heal(self, arm_id: str) -> int | None:
         """Heals now; the time when that had ended, or None where nothing is armed under that name."""

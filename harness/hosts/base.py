@@ -25,6 +25,9 @@ class Nic:
     rail: int
     address: str
     rate_bit_s: float | None = None
+    switch: str | None = None
+    """The switch that it is plugged in, if that is a place the cluster reaches; else None."""
+    switch_port: str | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,28 @@ class Sample(NamedTuple):
     rx_bytes: int
     tx_bytes: int
     up: bool
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What a fault does on one host; see `faults.base.Recipe`. A '-' before a first word: it may fail."""
+
+    inject: tuple[tuple[str, ...], ...] = ()
+    heal: tuple[tuple[str, ...], ...] = ()
+    repeat: tuple[tuple[float, tuple[str, ...]], ...] = ()
+    beside: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class After:
+    """When `nic` has moved `share` of what it moved in the `period_ns` before `begin_ns`, counted from there."""
+
+    nic: str
+    begin_ns: int
+    period_ns: int
+    share: float
+    limit_s: float
+    """No longer than this."""
 
 
 class RemoteProcess(Protocol):
@@ -90,6 +115,10 @@ class Host(Protocol):
         """Its data NICs by rail; the one that carries SSH is never among them."""
         ...
 
+    def reserved(self) -> frozenset[str]:
+        """The interfaces that carry its SSH session or a default route, with what lies above and below them."""
+        ...
+
     def connect(self) -> None:
         """Opens the connection and starts the agent; harmless twice. Raises `UnreachableError`."""
         ...
@@ -114,21 +143,26 @@ class Host(Protocol):
         """Ends the sampling; all samples since it began, by time. Empty if none was running."""
         ...
 
-    def prepare(self, arm_id: str, inject_argvs: Sequence[Argv], heal_argvs: Sequence[Argv], ttl_s: float) -> None:
-        """Arms a detached healer that runs `heal_argvs` `ttl_s` seconds from now, and gets `fire` ready.
+    def prepare(self, arm_id: str, orders: Orders, ttl_s: float) -> None:
+        """Arms a detached healer that heals `ttl_s` seconds from now, and gets `fire` ready.
 
         The healer is a process of its own session: it outlives the agent, the SSH session and the harness.
         """
         ...
 
-    def fire(self, arm_id: str) -> tuple[int, int]:
-        """Runs the prepared inject commands; the times right before the first and right after the last."""
+    def fire(self, arm_id: str, after: "After | None" = None) -> tuple[int, int]:
+        """Runs the prepared inject commands; the times right before the first and right after the last.
+
+        With `after`, once a NIC of this host has moved that many bytes.
+        """
         ...
 
-    def inject(
-        self, arm_id: str, inject_argvs: Sequence[Argv], heal_argvs: Sequence[Argv], ttl_s: float
-    ) -> tuple[int, int]:
-        """`prepare`, then `fire`."""
+    def moved(self) -> dict[str, int]:
+        """Bytes that each data NIC has received and sent since the sampling began."""
+        ...
+
+    def heal_journal(self, *, all: bool) -> list[str]:  # noqa: A002  (as the command-line option is called)
+        """Heals what agents that are gone have left armed, with `all` what living healers hold, too; their names."""
         ...
 
     def heal(self, arm_id: str) -> int | None:

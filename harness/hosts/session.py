@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from functools import cache
 from importlib.resources import files
 from itertools import count
 from signal import Signals
@@ -40,12 +41,17 @@ class Channel(Protocol):
 
 # Unbuffered: what follows the source must stay in the pipe, where the agent reads it by its number.
 _LOADER = """\
-import sys
+import json, sys, types
 i, s = sys.stdin.buffer.raw, b""
 n = int(i.readline())
 while len(s) < n: s += i.read(n - len(s)) or sys.exit(1)
-exec(compile(s, "agent", "exec"))
+for name, source in json.loads(s):
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, name, "exec"), module.__dict__)
 """
+
+_PARTS = ("arms",)
+"""Modules beside the agent that it imports and that travel with it, in the order of their imports."""
 
 
 def bootstrap(python: str) -> tuple[str, ...]:
@@ -54,9 +60,16 @@ def bootstrap(python: str) -> tuple[str, ...]:
 
 
 def agent_source() -> bytes:
-    """The agent, preceded by its length."""
-    source = files("harness.hosts").joinpath("agent.py").read_bytes()
-    return b"%d\n%s" % (len(source), source)
+    """The agent and its parts as JSON, preceded by its length: names and sources, each run when it is read."""
+    parts = [(f"harness.hosts.{name}", source_of(name)) for name in _PARTS]
+    bundle = json.dumps([*parts, ("__main__", source_of("agent"))]).encode()
+    return b"%d\n%s" % (len(bundle), bundle)
+
+
+@cache
+def source_of(name: str) -> str:
+    """The text of one of the modules beside this one."""
+    return files("harness.hosts").joinpath(f"{name}.py").read_text(encoding="utf-8")
 
 
 class Session:

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.backends.base import Backend, Job
 from harness.errors import UnhealthyError
 from harness.experiment import Experiment
-from harness.hosts.base import Host, Sample
+from harness.hosts.base import Host, Nic, Sample
 from harness.hosts.each import for_each
 from harness.sweep.plan import Trial
 from harness.sweep.strike import FIRST_LATENCY_NS
@@ -32,6 +32,8 @@ class Bench:
     experiment: Experiment
     hosts: Sequence[Host]
     backend: Backend
+    switches: Sequence[Host] = ()
+    """Where faults on switch ports run."""
     offsets_ns: dict[str, int] = field(default_factory=dict)
     """Per host: its clock minus ours; 0 where the difference drowns in the measurement's own error."""
     fire_latency_ns: int = FIRST_LATENCY_NS
@@ -40,6 +42,20 @@ class Bench:
     def host(self, name: str) -> Host:
         """The host of that name."""
         return next(h for h in self.hosts if h.name == name)
+
+    @property
+    def places(self) -> dict[str, Host]:
+        """Hosts and switches by name."""
+        return {place.name: place for place in (*self.hosts, *self.switches)}
+
+    def place(self, name: str) -> Host:
+        """The host or switch of that name."""
+        return self.places[name]
+
+    @property
+    def data_nics(self) -> dict[str, tuple[Nic, ...]]:
+        """The data NICs of every host, in the order of ranks."""
+        return {host.name: host.nics for host in self.hosts}
 
     def offset_ns(self, host: str) -> int:
         """That host's clock minus ours."""
@@ -71,7 +87,7 @@ class Bench:
 
     def measure_clocks(self) -> None:
         """Measures every host's clock against ours, by the fastest of five questions."""
-        self.offsets_ns = {host.name: _offset_ns(host) for host in self.hosts}
+        self.offsets_ns = {place.name: _offset_ns(place) for place in (*self.hosts, *self.switches)}
 
     def _findings(self, host: str, result: object) -> list[str]:
         if isinstance(result, Exception):

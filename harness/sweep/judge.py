@@ -6,54 +6,69 @@
     failed        an error, an early exit or a hang; expected only as an error that a rank reported itself
                   after the fault: a crash or a hang is no clear end for anybody
     inconclusive  nothing can be said: the fault missed the collective (it was not inside one iteration that
-                  was in flight on every rank), the NIC that should be dead still carried bytes, the
-                  counters do not cover the fault, or it did not heal
+                  was in flight on every rank), a sign of it is missing (a NIC that should be dead still
+                  carried bytes), the counters do not cover it, it did not heal, or the network is not as
+                  it was before
 
 An inconclusive trial is run again, so nothing that is a finding may hide behind it. Hence the order:
 wrong; then failed, unless this failure is the expected one and the fault's proof is incomplete; then
 inconclusive; then ok.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from faults.base import LinkDown, Probe, Quiet, Sign
 from harness.hosts.base import Sample
 from harness.sweep.events import RankRecord
 from reports.trial import Evidence, Status, TrialError
 
-SLACK_BYTES = 10_000
-"""What a NIC that is being taken down may still count after the effect: a few frames of ARP or FIN."""
-
 
 @dataclass(frozen=True)
 class Injected:
-    """A fault as it was: the effect came between `t_before_ns` and `t_after_ns`; healed at `heal_ns`.
-
-    `silent` says that the NIC must carry nothing meanwhile; `samples` are the counters of that NIC alone.
-    """
+    """A fault as it was: the effect came between `t_before_ns` and `t_after_ns`; healed at `heal_ns`."""
 
     kind: str
     host: str
     nic: str
+    """Empty where a whole host or a process was hit."""
     t_before_ns: int
     t_after_ns: int
     heal_ns: int | None
-    silent: bool
-    samples: Sequence[Sample] = ()
+    heal_from_ns: int | None = None
+    """When healing began."""
+    aimed: bool = True
+    """Whether it was to hit one chosen iteration."""
+    signs: Sequence[Sign] = ()
+    unseen: Sequence[str] = ()
+    """Signs that a command did not show during the fault."""
+    left: Sequence[str] = ()
+    """Signs that a command still showed after it was healed."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All that the judge looks at. `fault` is None if none was planned or none was injected."""
+    """All that the judge looks at. `strikes` is empty if none was planned or none was injected."""
 
     ranks: Sequence[RankRecord]
     iterations: int
     expect_on_fault: Literal["ok", "failed"]
     fault_planned: bool = False
-    fault: Injected | None = None
+    strikes: Sequence[Injected] = ()
     hang: str | None = None
     """Why waiting was given up, if it was."""
+    killed: frozenset[int] = frozenset()
+    """Ranks that a fault ended: that they ended is no finding."""
+    samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
+    """Counters by host."""
+    changed: Sequence[str] = ()
+    """What of the network's state is not as it was before the trial."""
+
+    @property
+    def fault(self) -> Injected | None:
+        """The first strike."""
+        return self.strikes[0] if self.strikes else None
 
 
 @dataclass(frozen=True)
@@ -101,7 +116,8 @@ def first_error(facts: Facts) -> TrialError | None:
         return TrialError(rank=rank, message=message, t_ns=t_ns, after_fault_ns=after)
     fine = (0, 1) if count_wrong(facts.ranks) else (0,)
     for record in facts.ranks:
-        if record.returncode is not None and not (record.done and record.returncode in fine):
+        ended = record.returncode is not None and record.rank not in facts.killed
+        if ended and not (record.done and record.returncode in fine):
             return TrialError(rank=record.rank, message=_exit_text(record))
     if facts.hang:
         return TrialError(message=facts.hang)
@@ -109,19 +125,38 @@ def first_error(facts: Facts) -> TrialError | None:
 
 
 def gather(facts: Facts) -> Evidence:
-    """What is known about the fault; empty without one."""
-    fault = facts.fault
-    if fault is None:
+    """What is known about the faults; empty without one."""
+    if facts.fault is None:
         return Evidence()
-    struck = struck_iteration(facts.ranks, fault)
-    tx, rx = _carried(fault) if fault.silent else (None, None)
+    struck = [struck_iteration(facts.ranks, strike) for strike in facts.strikes]
+    hit = [iteration for iteration in struck if iteration is not None]
     return Evidence(
-        in_flight=struck is not None,
-        struck_iteration=struck,
-        dead_nic_tx_after=tx,
-        dead_nic_rx_after=rx,
-        healed=fault.heal_ns is not None and _up_again(fault),
+        in_flight=_counts(facts, struck),
+        struck_iteration=hit[0] if hit else None,
+        dead_nic_tx_after=_of_first(facts, "tx"),
+        dead_nic_rx_after=_of_first(facts, "rx"),
+        healed=not any(_not_healed(facts, strike) for strike in facts.strikes) and not facts.changed,
+        strikes=tuple(_strike_evidence(facts, s, i) for s, i in zip(facts.strikes, struck, strict=True)),
     )
+
+
+def _strike_evidence(facts: Facts, strike: Injected, iteration: int | None) -> dict[str, Any]:
+    return {
+        "kind": strike.kind,
+        "host": strike.host,
+        "nic": strike.nic,
+        "struck_iteration": iteration,
+        "window_ns": strike.t_after_ns - strike.t_before_ns,
+        "signs": len(strike.signs),
+        "missing": [*strike.unseen, *filter(None, (_sign_missing(facts, strike, s) for s in strike.signs))],
+        "left": [*strike.left],
+    }
+
+
+def _counts(facts: Facts, struck: Sequence[int | None]) -> bool:
+    """Every aimed strike hit an iteration that was in flight on every rank; of those by the clock, one did."""
+    aimed = [i for s, i in zip(facts.strikes, struck, strict=True) if s.aimed]
+    return all(i is not None for i in aimed) if aimed else any(i is not None for i in struck)
 
 
 def struck_iteration(ranks: Sequence[RankRecord], fault: Injected) -> int | None:
@@ -139,39 +174,84 @@ def _in_flight(record: RankRecord, iteration: int, fault: Injected) -> bool:
     return start_ns <= fault.t_before_ns and (timed is None or timed.end_ns >= fault.t_after_ns)
 
 
-def _carried(fault: Injected) -> tuple[int | None, int | None]:
-    """Bytes sent and received by the dead NIC between the effect and the heal; None if not observed."""
-    end_ns = fault.heal_ns if fault.heal_ns is not None else float("inf")
-    dead = [s for s in fault.samples if fault.t_after_ns <= s.t_ns < end_ns]
-    live = [s for s in fault.samples if s.t_ns < fault.t_before_ns]
-    if len(dead) < 2 or not live:
-        return None, None
-    return dead[-1].tx_bytes - dead[0].tx_bytes, dead[-1].rx_bytes - dead[0].rx_bytes
+# Signs ----------------------------------------------------------------------------------------------------
 
 
-def _up_again(fault: Injected) -> bool:
-    """The last sample after the heal shows the link up; without a sample, the heal's word counts."""
-    after = [s for s in fault.samples if fault.heal_ns is not None and s.t_ns >= fault.heal_ns]
-    return after[-1].up if after else True
+def _sign_missing(facts: Facts, strike: Injected, sign: Sign) -> str | None:
+    """Why a sign that counters show is not there, or None; what commands show was looked at in time."""
+    if isinstance(sign, Probe):
+        return None
+    where = f"{sign.host} {sign.nic}"
+    during = _during(facts, strike, sign.host, sign.nic)
+    if len(during) < 2:
+        return f"the counters of {where} do not cover the fault"
+    if isinstance(sign, LinkDown):
+        return None if _was_down(during, sign.always) else f"{where} kept its carrier"
+    carried = _carried(during, sign)
+    allowed = sign.slack_bytes + sign.rate_bytes_s * (during[-1].t_ns - during[0].t_ns) / 1e9
+    return f"{where} still carried {carried} bytes" if carried > allowed else None
+
+
+def _during(facts: Facts, strike: Injected, host: str, nic: str) -> list[Sample]:
+    """The samples from the effect to the heal."""
+    ends = [t for t in (strike.heal_from_ns, strike.heal_ns) if t is not None]
+    end_ns = min(ends) if ends else float("inf")
+    return [s for s in facts.samples.get(host, ()) if s.nic == nic and strike.t_after_ns <= s.t_ns < end_ns]
+
+
+def _was_down(during: Sequence[Sample], always: bool) -> bool:
+    """Down at some time, and, with `always`, for good from then on: the kernel may tell it a moment late."""
+    first = next((i for i, sample in enumerate(during) if not sample.up), None)
+    return first is not None and (not always or not any(sample.up for sample in during[first:]))
+
+
+def _carried(during: Sequence[Sample], sign: Quiet) -> int:
+    first, last = during[0], during[-1]
+    return last.tx_bytes - first.tx_bytes if sign.direction == "tx" else last.rx_bytes - first.rx_bytes
+
+
+def _of_first(facts: Facts, direction: str) -> int | None:
+    """What the first strike's NIC still carried, where it should carry nothing."""
+    assert facts.fault is not None
+    for sign in facts.fault.signs:
+        if isinstance(sign, Quiet) and sign.direction == direction and not sign.rate_bytes_s:
+            during = _during(facts, facts.fault, sign.host, sign.nic)
+            return _carried(during, sign) if len(during) >= 2 else None
+    return None
+
+
+def _not_healed(facts: Facts, strike: Injected) -> str | None:
+    """What is left of a strike, or None. The last sample after the heal shows the link up again."""
+    if strike.heal_ns is None:
+        return f"{strike.host} {strike.nic} did not heal"
+    for sign in strike.signs:
+        if isinstance(sign, LinkDown) and not _hit_again(facts, strike, sign):
+            after = [s for s in facts.samples.get(sign.host, ()) if s.nic == sign.nic and s.t_ns >= strike.heal_ns]
+            if after and not after[-1].up:
+                return f"{sign.host} {sign.nic} did not heal"
+    return strike.left[0] if strike.left else None
+
+
+def _hit_again(facts: Facts, strike: Injected, sign: LinkDown) -> bool:
+    """Whether a later strike takes the same link down and is not healed before the end."""
+    later = [s for s in facts.strikes if s.t_before_ns > strike.t_before_ns and s.heal_ns is None]
+    return any(isinstance(x, LinkDown) and (x.host, x.nic) == (sign.host, sign.nic) for s in later for x in s.signs)
 
 
 def _doubt(facts: Facts, evidence: Evidence) -> str | None:
-    """Why the fault proves nothing, or None."""
+    """Why the faults prove nothing, or None."""
     if not facts.fault_planned:
         return None
     if facts.fault is None:
         return "the fault was never injected"
     if not evidence.in_flight:
         return "the fault missed the collective: it was not inside an iteration in flight on every rank"
-    if facts.fault.silent:
-        carried = (evidence.dead_nic_tx_after, evidence.dead_nic_rx_after)
-        if None in carried:
-            return f"the counters of {facts.fault.host} {facts.fault.nic} do not cover the fault"
-        if max(c for c in carried if c is not None) > SLACK_BYTES:
-            return f"{facts.fault.host} {facts.fault.nic} still carried {max(c or 0 for c in carried)} bytes"
-    if not evidence.healed:
-        return f"{facts.fault.host} {facts.fault.nic} did not heal"
-    return None
+    for strike in facts.strikes:
+        found = [*strike.unseen, *(_sign_missing(facts, strike, sign) for sign in strike.signs)]
+        missing = next((text for text in found if text), None) or _not_healed(facts, strike)
+        if missing:
+            return missing
+    return f"not as it was before: {facts.changed[0]}" if facts.changed else None
 
 
 def _told(error: TrialError, facts: Facts) -> str:
@@ -197,7 +277,7 @@ def _incomplete(facts: Facts) -> TrialError | None:
     """A rank that says it is done but did not do every iteration is an error, not a success."""
     for record in facts.ranks:
         finished = sum(1 for i in record.finished if i >= 0)
-        if finished < facts.iterations:
+        if finished < facts.iterations and record.rank not in facts.killed:
             message = f"ended after {finished} of {facts.iterations} iterations"
             return TrialError(rank=record.rank, message=message)
     return None

@@ -1,9 +1,10 @@
-"""What the ranks' iterations were together, and where each lies relative to the fault. Pure.
+"""What the ranks' iterations were together, and where each lies relative to the faults. Pure.
 
-before   ended on every rank before the fault's effect could come
-hit      everything else: the effect came while some rank was in it
-after    began on every rank after the effect had come
-warmup   negative numbers; not timed for the record
+before     ended on every rank before the first fault's effect could come
+hit        the effect of a fault came while some rank was in it
+after      a fault was there, but none came
+repaired   began on every rank after everything that had come was healed
+warmup     negative numbers; not timed for the record
 """
 
 from collections.abc import Sequence
@@ -19,13 +20,18 @@ def joined(ranks: Sequence[RankRecord]) -> dict[int, list[Timed]]:
     return {i: [r.finished[i] for r in ranks] for i in sorted(common)}
 
 
-def phase_of(iteration: int, timed: Sequence[Timed], fault: Injected | None) -> Phase:
+def phase_of(iteration: int, timed: Sequence[Timed], strikes: Sequence[Injected]) -> Phase:
     """Where one joined iteration lies."""
     if iteration < 0:
         return "warmup"
-    if fault is None or max(t.end_ns for t in timed) <= fault.t_before_ns:
+    begin_ns, end_ns = min(t.t_ns for t in timed), max(t.end_ns for t in timed)
+    came = [s for s in strikes if s.t_before_ns < end_ns]
+    if not came:
         return "before"
-    return "after" if min(t.t_ns for t in timed) >= fault.t_after_ns else "hit"
+    if any(s.t_after_ns > begin_ns for s in came):
+        return "hit"
+    healed = all(s.heal_ns is not None and s.heal_ns <= begin_ns for s in came)
+    return "repaired" if healed else "after"
 
 
 def bandwidths_gbs(collective: str, size_bytes: int, ranks: int, duration_ns: int) -> tuple[float, float]:

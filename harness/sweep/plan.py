@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from itertools import product
 
 from harness.errors import ExperimentError
-from harness.experiment import Experiment, FaultModel, SystemModel, nearest
+from harness.experiment import Experiment, SystemModel
+from harness.fault_tables import FaultModel
+from harness.tables import nearest
 from r2ccl_core.errors import UnitError
 from r2ccl_core.units import format_size, parse_size
 

@@ -5,10 +5,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from faults.registry import create
+from faults.registry import FAULTS
 from harness.backends.registry import BACKENDS
 from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment import Experiment
+from harness.sweep.rehearse import kinds
 
 SYSTEM_PATH = os.pathsep.join(("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"))
 """Where the hosts of a local cluster look for programs, whatever this shell's PATH is."""
@@ -23,10 +24,11 @@ def preflight(experiment: Experiment, file: str) -> None:
 
 def _programs(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
     for index, fault in enumerate(experiment.faults):
-        for program in sorted(create(fault.kind, fault.parameters).needs):
-            if shutil.which(program, path=SYSTEM_PATH) is None:
-                remedy = f"needs the program {program!r}, which is not here; install it"
-                yield ExperimentError(file, f"fault[{index}].kind", fault.kind, remedy)
+        for kind in kinds(fault):
+            for program in sorted(FAULTS[kind].needs):
+                if shutil.which(program, path=SYSTEM_PATH) is None:
+                    remedy = f"needs the program {program!r}, which is not here; install it"
+                    yield ExperimentError(file, f"fault[{index}].kind", kind, remedy)
 
 
 def _python(experiment: Experiment, file: str) -> Iterator[ExperimentError]:

@@ -26,6 +26,7 @@ def record_of(outcome: Outcome, workload: WorkloadModel) -> stored.Trial:
         expected=verdict.expected,
         reason=verdict.reason,
         fault=_fault(facts.fault),
+        further_faults=tuple(filter(None, map(_fault, facts.strikes[1:]))),
         iterations=_iterations(outcome, workload.collective),
         evidence=verdict.evidence.model_copy(update=more),
         core={str(r.rank): r.core for r in facts.ranks if r.core is not None},
@@ -75,7 +76,7 @@ def _iterations(outcome: Outcome, collective: str) -> tuple[stored.Iteration, ..
         checked = [t.wrong for t in timed if t.wrong is not None]
         row = stored.Iteration(
             iteration=number,
-            phase=phase_of(number, timed, facts.fault),
+            phase=phase_of(number, timed, facts.strikes),
             t_ns=min(t.t_ns for t in timed),
             duration_ns=duration_ns,
             wrong=sum(checked) if checked else None,

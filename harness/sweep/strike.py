@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import ceil
 from statistics import median
 
-from harness.experiment import FaultModel
+from harness.fault_tables import FaultModel
 from harness.sweep.events import Timed
 from harness.sweep.plan import Trial
 

@@ -22,6 +22,7 @@ from harness.sweep.bench import Bench
 from harness.sweep.plan import Only, Trial
 from harness.sweep.progress import SweepProgress
 from harness.sweep.record import lost_record, record_of
+from harness.sweep.rehearse import rehearse
 from harness.sweep.run_folder import RunFolder, utc_now
 from harness.sweep.summary import exit_code, last_attempts, next_attempt
 from harness.sweep.trial import run_trial
@@ -116,8 +117,9 @@ def _run_pending(
         sys.setswitchinterval(SWITCH_S)
         try:
             folder.add_provenance({"cluster": cluster.describe()})
-            bench = Bench(experiment, cluster.hosts, BACKENDS[experiment.workload.backend])
+            bench = Bench(experiment, cluster.hosts, BACKENDS[experiment.workload.backend], cluster.switches)
             bench.measure_clocks()
+            rehearse(bench)
             for trial in pending:
                 _run_to_a_verdict(bench, folder, trial, records, progress)
         except HarnessError as error:

@@ -2,11 +2,12 @@
 
     check     every host answers, every NIC is up, its counters can be read; if not: heal, check again
     start     one process a rank over the hosts' open sessions; counters are sampled from here on
-    prepare   the fault: its healer is armed on the host before anything else can happen
+    prepare   the first fault: its healers are armed, where it acts, before anything else can happen
     ready     until every rank is connected; they warm up by themselves
-    strike    once rank 0 has begun the chosen iteration, part of the way through it
+    strike    once rank 0 has begun the chosen iteration, part of the way through it; further faults by the clock,
+              each armed before it fires and healed when its time is over
     watch     until every rank has ended; after an error the others get a moment, a hang is cut short
-    heal      the fault
+    heal      every fault that is left; the network's state is compared with the one before
     collect   counters, logs, exit statuses
     clean up  every process that is left, whatever happened above
 
@@ -17,20 +18,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from signal import SIGKILL
+from typing import Literal
 
-from faults.base import Argv, Effect, Target
-from faults.registry import create
+from faults.base import Effect, severs
+from faults.registry import FAULTS, create
 from harness.errors import HostError, UnhealthyError
-from harness.experiment import FaultModel
-from harness.hosts.base import Host, RemoteProcess, Sample
+from harness.hosts.base import After, Host, RemoteProcess, Sample
 from harness.hosts.each import all_results, for_each
+from harness.hosts.state import State, differences, read_state
 from harness.sweep.bench import Bench
+from harness.sweep.breakage import Breakage
 from harness.sweep.events import EventLog
-from harness.sweep.judge import Facts, Injected, Verdict, judge
+from harness.sweep.judge import Facts, Verdict, judge
 from harness.sweep.plan import Trial
+from harness.sweep.scenario import BUSIEST, Strike, reach, strikes
 from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
 
 SAMPLE_S = 0.01
@@ -38,10 +42,11 @@ GRACE_S = 2.0
 """How long the other ranks may take to end after the first error."""
 OBSERVE_S = 0.06
 """How long a fault lasts at least, so that several samples show the dead NIC."""
-HEAL_S = 10.0
 KILL_S = 5.0
 SETTLE_S = 0.025
 """From the heal to the last sample, so that a sample shows the NIC up again."""
+SAME_S = 2.0
+"""How long the network's state may take to be as it was before."""
 
 
 @dataclass(frozen=True)
@@ -68,18 +73,23 @@ class _Run:
     trial: Trial
     attempt: int
     log: EventLog
-    processes: list[RemoteProcess] = field(default_factory=list)
+    processes: dict[str, RemoteProcess] = field(default_factory=dict)
     deadline_s: float = float("inf")
     hang: str | None = None
-    effect_ns: tuple[int, int] | None = None
-    heal_ns: int | None = None
+    strikes: Sequence[Strike] = ()
+    breakages: list[Breakage] = field(default_factory=list)
+    states: dict[str, State] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def arm_id(self) -> str:
-        """The name under which the fault is armed on its host."""
-        return f"{self.trial.trial_id}-{self.attempt}"
+    def is_over(self) -> bool:
+        """Whether there is nothing more to break."""
+        return self.hang is not None or self.log.any_failed() or self.log.all_ended()
+
+    def pids(self) -> dict[str, int]:
+        """The processes of the ranks by host."""
+        return {host: process.pid for host, process in self.processes.items()}
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -122,13 +132,12 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
 
 
 def _make_healthy(run: _Run) -> None:
-    """Check; where that fails, heal and check again. Only the experiment's own faults are healed."""
+    """Check; where that fails, heal what is left armed and check again."""
     try:
         run.bench.check()
     except UnhealthyError:
-        for fault in run.bench.experiment.faults:
-            for argv in _commands(fault)[1]:
-                run.bench.host(fault.host).run(argv, timeout_s=HEAL_S)
+        for place in run.bench.places.values():
+            place.heal_journal(all=False)
         run.bench.check()
 
 
@@ -140,7 +149,7 @@ def _start(run: _Run) -> None:
         rank = ranks[host.name]
         command = run.bench.backend.command(job, rank)
         process = host.start(command.argv, env=command.env, on_line=partial(run.log.feed, rank))
-        run.processes.append(process)
+        run.processes[host.name] = process
         limit_s = run.bench.experiment.sweep.limits.trial_s + GRACE_S
         threading.Thread(target=_await_end, args=(run.log, rank, process, limit_s), daemon=True).start()
         host.sample_start(SAMPLE_S)
@@ -159,13 +168,29 @@ def _await_end(log: EventLog, rank: int, process: RemoteProcess, limit_s: float)
 
 
 def _prepare(run: _Run) -> None:
+    """Draws what will break; the first is armed where it is known by now."""
     fault = run.trial.fault
     if fault is None:
         return
+    sweep = run.bench.experiment.sweep
+    seed = f"{sweep.seed}/{fault.label}/{run.trial.repeat}"
+    run.strikes = strikes(fault, run.bench.data_nics, seed, sweep.limits.trial_s)
+    run.states = _states(run)
+    if run.strikes and run.strikes[0].aimed and run.strikes[0].nic != BUSIEST:
+        _arm(run, run.strikes[0])
+
+
+def _arm(run: _Run, strike: Strike) -> Breakage:
+    """Arms one strike; the busiest NIC is the one that has moved the most until now."""
+    if strike.nic == BUSIEST:
+        moved = run.bench.host(strike.host).moved()
+        strike = replace(strike, nic=max(moved, key=lambda nic: moved[nic]))
     limits = run.bench.experiment.sweep.limits
-    inject, heal = _commands(fault)
-    ttl_s = limits.ready_s + limits.trial_s + 2 * GRACE_S
-    run.bench.host(fault.host).prepare(run.arm_id, inject, heal, ttl_s)
+    name = f"{run.trial.trial_id}-{run.attempt}-{len(run.breakages)}"
+    breakage = Breakage(run.bench, strike, name)
+    run.breakages.append(breakage)
+    breakage.arm(run.pids(), limits.ready_s + limits.trial_s + 2 * GRACE_S)
+    return breakage
 
 
 def _await_ready(run: _Run) -> None:
@@ -178,13 +203,34 @@ def _await_ready(run: _Run) -> None:
 
 
 def _strike(run: _Run) -> None:
-    """Waits for the chosen iteration and fires; returns at once if it will not come any more."""
-    fault, log, bench = run.trial.fault, run.log, run.bench
-    if fault is None or run.hang:
+    """The aimed strike, then those by the clock; returns at once when there is nothing more to hit."""
+    if not run.strikes or run.hang:
         return
+    first = run.log.ranks[0]
+    if run.strikes[0].aimed:
+        anchor_ns = _strike_aimed(run)
+        rest = run.strikes[1:]
+    else:
+        _wait(run, lambda: 0 in first.begun or run.is_over())
+        anchor_ns = first.begun.get(0)
+        rest = run.strikes
+    if anchor_ns is not None:
+        _strike_by_clock(run, anchor_ns, rest)
+
+
+def _strike_aimed(run: _Run) -> int | None:
+    """Waits for the chosen iteration and fires; the time of the effect, None if that iteration does not come."""
+    fault, log, bench = run.trial.fault, run.log, run.bench
+    assert fault is not None
     first = log.ranks[0]
+    if not run.breakages:  # the busiest NIC shows once something has run
+        _wait(run, lambda: bool(first.finished) or run.is_over())
+        if run.is_over():
+            return None
+    breakage = run.breakages[0] if run.breakages else _arm(run, run.strikes[0])
     model_s = bench.experiment.expected_duration_s(run.trial.size_bytes)
-    lead = lead_of(fault.into, int(model_s * 1e9), bench.fire_latency_ns)
+    by_bytes = fault.after_bytes is not None
+    lead = 0 if by_bytes else lead_of(fault.into, int(model_s * 1e9), bench.fire_latency_ns)
     begin_ns: int | None = None
 
     def known_or_over() -> bool:
@@ -194,14 +240,61 @@ def _strike(run: _Run) -> None:
 
     _wait(run, known_or_over)
     if begin_ns is None or log.any_failed():
-        return
+        return None
     lasts_ns = expected_ns(first.finished, model_s)
-    _sleep_until(fire_at_ns(begin_ns, fault.into, lasts_ns, bench.fire_latency_ns))
-    fired_ns = time.time_ns()
-    effect = bench.host(fault.host).fire(run.arm_id)
-    before_ns, after_ns = (t_ns - bench.offset_ns(fault.host) for t_ns in effect)
-    run.effect_ns = before_ns, after_ns
-    bench.fire_latency_ns = smoothed_ns(bench.fire_latency_ns, (before_ns + after_ns) // 2 - fired_ns)
+    if by_bytes:
+        breakage.fire(_after(run, breakage, begin_ns, lasts_ns))
+    else:
+        _sleep_until(fire_at_ns(begin_ns, fault.into, lasts_ns, bench.fire_latency_ns))
+        fired_ns = time.time_ns()
+        breakage.fire()
+        assert breakage.effect_ns is not None
+        bench.fire_latency_ns = smoothed_ns(bench.fire_latency_ns, sum(breakage.effect_ns) // 2 - fired_ns)
+    return breakage.effect_ns[1] if breakage.effect_ns else None
+
+
+def _after(run: _Run, breakage: Breakage, begin_ns: int, lasts_ns: int) -> After:
+    """The condition that the host itself waits for: no news has to travel."""
+    fault, strike = run.trial.fault, breakage.strike
+    assert fault is not None and fault.after_bytes is not None
+    offset_ns = run.bench.offset_ns(strike.host)
+    nic = strike.nic or run.bench.host(strike.host).nics[0].name
+    limit_s = run.bench.experiment.sweep.limits.iteration_s
+    return After(nic, begin_ns + offset_ns, lasts_ns, fault.after_bytes, limit_s)
+
+
+def _strike_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Strike]) -> None:
+    """Fires and heals in the order of time, until all is done or the ranks have ended."""
+    waiting = list(todo)
+    while True:
+        heals = [(end_ns, b) for b in run.breakages if (end_ns := _heal_due_ns(b)) is not None]
+        due_ns, breakage = min(heals, key=lambda heal: heal[0], default=(None, None))
+        next_ns = anchor_ns + int(waiting[0].offset_s * 1e9) if waiting else None
+        if due_ns is None and next_ns is None:
+            return
+        moment_ns = min(t_ns for t_ns in (due_ns, next_ns) if t_ns is not None)
+        if _wait_until(run, moment_ns):
+            return
+        if breakage is not None and due_ns == moment_ns:
+            breakage.heal()
+        else:
+            _arm(run, waiting.pop(0)).fire()
+
+
+def _heal_due_ns(breakage: Breakage) -> int | None:
+    """When a strike that lasts only so long is to be healed; None where the end of the trial heals it."""
+    if breakage.effect_ns is None or not breakage.armed or breakage.strike.lasts_s is None:
+        return None
+    return breakage.effect_ns[1] + int(breakage.strike.lasts_s * 1e9)
+
+
+def _wait_until(run: _Run, t_ns: int) -> bool:
+    """Waits for a moment; True if the trial was over before."""
+    while (left_s := (t_ns - time.time_ns()) / 1e9) > 0:
+        limit_s = run.deadline_s - time.monotonic()
+        if run.log.wait_for(run.is_over, min(left_s, max(limit_s, 0.0))) or limit_s <= 0:
+            return True
+    return run.is_over()
 
 
 def _sleep_until(t_ns: int) -> None:
@@ -231,15 +324,40 @@ def _wait(run: _Run, condition: Callable[[], bool]) -> None:
 
 
 def _observe_and_heal(run: _Run) -> None:
-    fault = run.trial.fault
-    if fault is None:
+    effects = [b.effect_ns[1] for b in run.breakages if b.effect_ns is not None and b.armed]
+    if effects:
+        _sleep_until(max(effects) + int(OBSERVE_S * 1e9))
+    if not run.breakages:
         return
-    if run.effect_ns is not None:
-        _sleep_until(run.effect_ns[1] + int(OBSERVE_S * 1e9))
-    healed_ns = run.bench.host(fault.host).heal(run.arm_id)
-    if healed_ns is not None:
-        run.heal_ns = healed_ns - run.bench.offset_ns(fault.host)
-        time.sleep(SETTLE_S)
+    for breakage in run.breakages:
+        breakage.heal()
+    time.sleep(SETTLE_S)
+    run.changed = _await_same(run)
+
+
+def _states(run: _Run) -> dict[str, State]:
+    """The state of everything that the strikes may touch, by place."""
+    nics = run.bench.data_nics
+    touched = {(host, n.name) for s in run.strikes for host, _ in reach(s, nics) for n in nics[host]}
+    by_place: dict[str, set[str]] = {}
+    for host, name in touched:
+        nic = next(n for n in nics[host] if n.name == name)
+        by_place.setdefault(host, set()).add(name)
+        if nic.switch in run.bench.places and nic.switch_port:
+            by_place.setdefault(nic.switch, set()).add(nic.switch_port)
+    places = [run.bench.place(name) for name in by_place]
+    return all_results(for_each(places, lambda place: read_state(place, sorted(by_place[place.name]))))
+
+
+def _await_same(run: _Run) -> list[str]:
+    """What is still not as it was, a moment after everything was healed."""
+    deadline = time.monotonic() + SAME_S
+    while True:
+        now = _states(run)
+        changed = [line for place in run.states for line in differences(place, run.states[place], now[place])]
+        if not changed or time.monotonic() > deadline:
+            return changed
+        time.sleep(0.05)
 
 
 def _samples(bench: Bench) -> dict[str, list[Sample]]:
@@ -250,11 +368,10 @@ def _samples(bench: Bench) -> dict[str, list[Sample]]:
 
 def _clean_up(run: _Run) -> None:
     """Heals what is still armed and ends what still runs; a host that is lost does both by itself."""
-    fault = run.trial.fault
-    with suppress(HostError):
-        if fault is not None:
-            run.bench.host(fault.host).heal(run.arm_id)
-    for process in run.processes:
+    for breakage in run.breakages:
+        with suppress(HostError):
+            breakage.heal()
+    for process in run.processes.values():
         with suppress(HostError):
             if process.poll() is None:
                 process.signal(SIGKILL)
@@ -263,40 +380,36 @@ def _clean_up(run: _Run) -> None:
 
 def _facts(run: _Run) -> Facts:
     trial = run.trial
-    fault = _injected(run)
-    harmless = trial.fault is not None and not _effects(trial.fault)
     return Facts(
         ranks=run.log.ranks,
         iterations=trial.iterations,
-        expect_on_fault="ok" if harmless else trial.system.expect_on_fault,
+        expect_on_fault=_expected(run),
         fault_planned=trial.fault is not None,
-        fault=fault,
+        strikes=[injected for b in run.breakages if (injected := b.injected()) is not None],
         hang=run.hang,
+        killed=frozenset(_ranks_killed(run)),
+        samples=run.samples,
+        changed=run.changed,
     )
 
 
-def _injected(run: _Run) -> Injected | None:
-    """The fault as it was, with the counters of its NIC; None if it never came to it."""
+def _ranks_killed(run: _Run) -> Iterator[int]:
+    for breakage in run.breakages:
+        if FAULTS[breakage.strike.kind].kills and breakage.effect_ns is not None:
+            yield next(rank for rank, host in enumerate(run.bench.hosts) if host.name == breakage.strike.host)
+
+
+def _expected(run: _Run) -> Literal["ok", "failed"]:
+    """What the trial is to come to: a fault that only hampers ends no system, one that kills a rank ends all."""
     fault = run.trial.fault
-    if fault is None or run.effect_ns is None:
-        return None
-    return Injected(
-        kind=fault.kind,
-        host=fault.host,
-        nic=fault.nic,
-        t_before_ns=run.effect_ns[0],
-        t_after_ns=run.effect_ns[1],
-        heal_ns=run.heal_ns,
-        silent=any(effect.rate_factor == 0.0 for effect in _effects(fault)),
-        samples=[s for s in run.samples[fault.host] if s.nic == fault.nic],
-    )
+    if fault is not None and fault.expect is not None:
+        return fault.expect
+    if any(FAULTS[strike.kind].kills for strike in run.strikes):
+        return "failed"
+    severed = any(severs(effects) for effects in map(_effects, run.breakages))
+    return run.trial.system.expect_on_fault if severed else "ok"
 
 
-def _effects(fault: FaultModel) -> Sequence[Effect]:
-    return create(fault.kind, fault.parameters).effects(Target(fault.host, fault.nic))
-
-
-def _commands(fault: FaultModel) -> tuple[Sequence[Argv], Sequence[Argv]]:
-    """What injects and what heals `fault`."""
-    made, target = create(fault.kind, fault.parameters), Target(fault.host, fault.nic)
-    return made.inject(target), made.heal(target)
+def _effects(breakage: Breakage) -> Sequence[Effect]:
+    fault = create(breakage.strike.kind, breakage.strike.parameters)
+    return [effect for target in breakage.targets for effect in fault.effects(target)]

@@ -5,16 +5,25 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.cluster.processes import identify
 from harness.errors import CommandError, HostError, HostTimeoutError, UnreachableError
 from harness.hosts.agent_host import unpack_samples
-from harness.hosts.base import Nic
+from harness.hosts.base import Nic, Orders
 from harness.hosts.noop import NoopHost, PipeChannel
 
 LIMIT_S = 20.0
+
+
+def inject(host: Any, name: str, inject: list[list[str]], heal: list[list[str]], ttl_s: float) -> tuple[int, int]:
+    """Arms and fires at once."""
+    orders = Orders(tuple(map(tuple, inject)), tuple(map(tuple, heal)))
+    host.prepare(name, orders, ttl_s)
+    fired: tuple[int, int] = host.fire(name)
+    return fired
 
 
 @pytest.fixture
@@ -136,7 +145,7 @@ def test_unpacking_no_samples() -> None:
 
 def test_prepare_fire_heal(host: NoopHost, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    host.prepare("f", [["touch", str(mark)]], [["rm", "-f", str(mark)]], 60)
+    host.prepare("f", Orders((("touch", str(mark)),), (("rm", "-f", str(mark)),)), 60)
     assert not mark.exists()
     before, after = host.fire("f")
     assert mark.exists()
@@ -147,9 +156,9 @@ def test_prepare_fire_heal(host: NoopHost, tmp_path: Path) -> None:
 
 
 def test_an_arm_is_not_armed_twice_and_not_fired_unarmed(host: NoopHost) -> None:
-    host.prepare("f", [], [], 60)
+    host.prepare("f", Orders(), 60)
     with pytest.raises(HostError, match="armed already"):
-        host.prepare("f", [], [], 60)
+        host.prepare("f", Orders(), 60)
     with pytest.raises(HostError, match="not armed"):
         host.fire("g")
 
@@ -157,7 +166,7 @@ def test_an_arm_is_not_armed_twice_and_not_fired_unarmed(host: NoopHost) -> None
 def test_a_failing_injection_heals_at_once(host: NoopHost, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     with pytest.raises(CommandError, match="exit status 1"):
-        host.inject("f", [["touch", str(mark)], ["false"]], [["rm", "-f", str(mark)]], 60)
+        inject(host, "f", [["touch", str(mark)], ["false"]], [["rm", "-f", str(mark)]], 60)
     assert not mark.exists()
     assert host.heal("f") is None
 
@@ -165,19 +174,19 @@ def test_a_failing_injection_heals_at_once(host: NoopHost, tmp_path: Path) -> No
 def test_a_missing_tool_is_refused_before_anything_happens(host: NoopHost, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     with pytest.raises(CommandError, match="no-such-tool"):
-        host.inject("f", [["touch", str(mark)]], [["no-such-tool"]], 60)
+        inject(host, "f", [["touch", str(mark)]], [["no-such-tool"]], 60)
     assert not mark.exists()
 
 
 def test_a_failing_heal_is_told(host: NoopHost) -> None:
-    host.inject("f", [], [["sh", "-c", "echo cannot >&2; exit 5"]], 60)
+    inject(host, "f", [], [["sh", "-c", "echo cannot >&2; exit 5"]], 60)
     with pytest.raises(CommandError, match="exit status 5: cannot"):
         host.heal("f")
 
 
 def test_the_healer_heals_when_its_time_is_over(host: NoopHost, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    host.inject("f", [["touch", str(mark)]], [["rm", "-f", str(mark)]], 0.1)
+    inject(host, "f", [["touch", str(mark)]], [["rm", "-f", str(mark)]], 0.1)
     until(lambda: not mark.exists())
     with pytest.raises(HostError, match="has ended already"):
         until(lambda: host.fire("f") and False)
@@ -186,7 +195,7 @@ def test_the_healer_heals_when_its_time_is_over(host: NoopHost, tmp_path: Path) 
 
 def test_the_healer_survives_kill_9_of_the_agent(host: NoopHost, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    host.inject("f", [["touch", str(mark)]], [["rm", "-f", str(mark)]], 60)
+    inject(host, "f", [["touch", str(mark)]], [["rm", "-f", str(mark)]], 60)
     os.kill(agent_pid(host), signal.SIGKILL)
     until(lambda: not mark.exists())
     with pytest.raises(UnreachableError):
@@ -195,7 +204,7 @@ def test_the_healer_survives_kill_9_of_the_agent(host: NoopHost, tmp_path: Path)
 
 def test_the_agent_heals_when_the_healer_was_killed(host: NoopHost, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    host.inject("f", [["touch", str(mark)]], [["rm", "-f", str(mark)]], 60)
+    inject(host, "f", [["touch", str(mark)]], [["rm", "-f", str(mark)]], 60)
     children = Path(f"/proc/{agent_pid(host)}/task/{agent_pid(host)}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGKILL)
     assert host.heal("f") is not None
@@ -207,7 +216,7 @@ def test_the_agent_takes_everything_with_it(number: signal.Signals | None, tmp_p
     host = NoopHost()
     host.connect()
     mark, pids = tmp_path / "mark", list[int]()
-    host.inject("f", [["touch", str(mark)]], [["rm", "-f", str(mark)]], 60)
+    inject(host, "f", [["touch", str(mark)]], [["rm", "-f", str(mark)]], 60)
     script = "trap '' TERM HUP; sleep 1000 & echo $!; echo $$; wait"
     process = host.start(["sh", "-c", script], env={}, on_line=lambda _, line: pids.append(int(line)))
     until(lambda: len(pids) == 2)

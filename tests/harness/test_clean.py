@@ -22,13 +22,15 @@ OWNER = """
 import sys, time
 from harness.cluster.base import ClusterSpec
 from harness.cluster.local import LocalCluster
+from harness.hosts.base import Orders
 cluster = LocalCluster(ClusterSpec(name="doomed", hosts=2, nics=2))
 cluster.up()
 host = cluster.hosts[0]
 LINK = ("ip", "link", "set", "dev", "eth1")
 pids = []
 host.start(["sh", "-c", "trap '' TERM HUP; sleep 1000 & echo $!; wait"], env={}, on_line=lambda _, l: pids.append(l))
-host.inject("f", [[*LINK, "down"]], [[*LINK, "up"]], 60)
+host.prepare("f", Orders(((*LINK, "down"),), ((*LINK, "up"),)), 60)
+host.fire("f")
 while not pids:
     time.sleep(0.01)
 print(cluster.tag, pids[0], flush=True)
@@ -88,7 +90,7 @@ def test_kill_9_is_cleaned_up_and_a_living_cluster_is_not(owner: subprocess.Pope
 def test_even_the_keeper_may_be_killed(owner: subprocess.Popen[str]) -> None:
     tag, _ = announced(owner)
     record = state.read(tag)
-    assert record is not None and len(record.processes) == 3
+    assert record is not None and len(record.processes) == 4
     for process in (record.owner, *record.processes[:2]):
         os.kill(process.pid, signal.SIGKILL)
     owner.wait()

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from faults.base import LinkDown, Quiet
 from harness.hosts.base import Sample
 from harness.sweep.events import RankError, RankRecord, Timed
-from harness.sweep.judge import SLACK_BYTES, Facts, Injected, Verdict, judge
+from harness.sweep.judge import Facts, Injected, Verdict, judge
 from harness.sweep.phases import joined, phase_of
 
 MS = 1_000_000
@@ -40,11 +41,16 @@ def samples(leak: int = 0, up_at_end: bool = True) -> tuple[Sample, ...]:
     return tuple(taken)
 
 
-FAULT = Injected("nic_down", "host1", "eth1", BEFORE, AFTER, HEAL, True, samples())
+SLACK_BYTES = 10_000
+SIGNS = (LinkDown("host1", "eth1"), Quiet("host1", "eth1", "tx"), Quiet("host1", "eth1", "rx"))
+FAULT = Injected("nic_down", "host1", "eth1", BEFORE, AFTER, HEAL, heal_from_ns=HEAL - MS, signs=SIGNS)
+SAMPLES = {"host1": samples()}
 
 
 def survived(**changes: Any) -> Facts:
-    return replace(Facts([rank_of(r) for r in range(3)], 5, "ok", fault_planned=True, fault=FAULT), **changes)
+    return replace(
+        Facts([rank_of(r) for r in range(3)], 5, "ok", fault_planned=True, strikes=(FAULT,), samples=SAMPLES), **changes
+    )
 
 
 def died(error_ns: int = BEFORE + MS, **changes: Any) -> Facts:
@@ -53,7 +59,7 @@ def died(error_ns: int = BEFORE + MS, **changes: Any) -> Facts:
         record.begun[STRUCK] = STRUCK * PERIOD
         record.done, record.returncode = False, 3
         record.error = RankError("connection lost", error_ns + record.rank * MS, STRUCK)
-    facts = Facts(ranks, 5, "failed", fault_planned=True, fault=FAULT)
+    facts = Facts(ranks, 5, "failed", fault_planned=True, strikes=(FAULT,), samples=SAMPLES)
     return replace(facts, **changes)
 
 
@@ -71,13 +77,13 @@ def test_a_survivor_is_ok_with_its_evidence() -> None:
 
 
 def test_a_healthy_trial_needs_no_evidence() -> None:
-    verdict = judge(survived(fault_planned=False, fault=None))
+    verdict = judge(survived(fault_planned=False, strikes=()))
     assert word(verdict) == ("ok", True)
     assert verdict.evidence.in_flight is None
 
 
 def test_one_wrong_element_on_one_rank_is_wrong_even_when_the_rest_is_in_doubt() -> None:
-    facts = survived(fault=replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS, heal_ns=None))
+    facts = survived(strikes=(replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS, heal_ns=None),))
     facts.ranks[1].finished[4] = Timed(4 * PERIOD, LENGTH, 1)
     assert word(judge(facts)) == ("wrong", False)
     assert judge(facts).reason == "1 wrong elements"
@@ -114,12 +120,12 @@ def test_a_failure_of_a_system_that_should_survive_is_unexpected() -> None:
 
 def test_a_failure_that_should_not_be_is_no_retry_even_if_the_fault_missed() -> None:
     missed = replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS)
-    assert word(judge(died(expect_on_fault="ok", fault=missed))) == ("failed", False)
+    assert word(judge(died(expect_on_fault="ok", strikes=(missed,)))) == ("failed", False)
 
 
 def test_an_expected_failure_without_proof_is_inconclusive() -> None:
     missed = replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS)
-    assert judge(died(fault=missed)).status == "inconclusive"
+    assert judge(died(strikes=(missed,))).status == "inconclusive"
 
 
 def test_an_error_before_the_fault_is_unexpected() -> None:
@@ -129,7 +135,7 @@ def test_an_error_before_the_fault_is_unexpected() -> None:
 
 
 def test_an_error_with_the_fault_never_injected_is_unexpected() -> None:
-    assert word(judge(died(fault=None))) == ("failed", False)
+    assert word(judge(died(strikes=()))) == ("failed", False)
 
 
 def test_a_hang_is_a_failure_that_nobody_expects() -> None:
@@ -159,30 +165,57 @@ def test_too_few_iterations_are_a_failure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"),
+    ("changes", "reason"),
     [
-        (None, "the fault was never injected"),
-        (replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS), "the fault missed the collective"),
-        (replace(FAULT, t_after_ns=STRUCK * PERIOD + LENGTH + 1), "the fault missed the collective"),
-        (replace(FAULT, samples=samples(leak=SLACK_BYTES + 1)), "host1 eth1 still carried 10001 bytes"),
-        (replace(FAULT, samples=()), "the counters of host1 eth1 do not cover the fault"),
-        (replace(FAULT, samples=samples()[40:]), "the counters of host1 eth1 do not cover the fault"),
-        (replace(FAULT, heal_ns=None), "host1 eth1 did not heal"),
-        (replace(FAULT, samples=samples(up_at_end=False)), "host1 eth1 did not heal"),
+        ({"strikes": ()}, "the fault was never injected"),
+        ({"strikes": (replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS),)}, "the fault missed the collective"),
+        ({"strikes": (replace(FAULT, t_after_ns=STRUCK * PERIOD + LENGTH + 1),)}, "the fault missed the collective"),
+        ({"samples": {"host1": samples(leak=SLACK_BYTES + 1)}}, "host1 eth1 still carried 10001 bytes"),
+        ({"samples": {}}, "the counters of host1 eth1 do not cover the fault"),
+        ({"strikes": (replace(FAULT, heal_ns=None),)}, "host1 eth1 did not heal"),
+        ({"samples": {"host1": samples(up_at_end=False)}}, "host1 eth1 did not heal"),
+        ({"strikes": (replace(FAULT, unseen=("switch: no 'pref'",)),)}, "switch: no 'pref'"),
+        ({"strikes": (replace(FAULT, left=("switch: still 'pref'",)),)}, "switch: still 'pref'"),
+        ({"changed": ["host1: eth1 qdiscs: was tbf, is nothing"]}, "not as it was before: host1: eth1 qdiscs"),
+        ({"samples": {"host1": [s._replace(up=True) for s in samples()]}}, "host1 eth1 kept its carrier"),
     ],
 )
-def test_doubts(fault: Injected | None, reason: str) -> None:
-    verdict = judge(survived(fault=fault))
+def test_doubts(changes: dict[str, Any], reason: str) -> None:
+    verdict = judge(survived(**changes))
     assert word(verdict) == ("inconclusive", False)
     assert verdict.reason.startswith(reason)
 
 
 def test_a_few_late_frames_are_no_doubt() -> None:
-    assert judge(survived(fault=replace(FAULT, samples=samples(leak=SLACK_BYTES)))).status == "ok"
+    assert judge(survived(samples={"host1": samples(leak=SLACK_BYTES)})).status == "ok"
 
 
-def test_a_fault_that_is_not_silent_needs_no_counters() -> None:
-    assert judge(survived(fault=replace(FAULT, silent=False, samples=()))).status == "ok"
+def test_a_fault_without_signs_needs_no_counters() -> None:
+    assert judge(survived(strikes=(replace(FAULT, signs=()),), samples={})).status == "ok"
+
+
+def test_a_slowed_nic_may_carry_what_its_rate_allows() -> None:
+    slowed = Quiet("host1", "eth1", "tx", 10_000, rate_bytes_s=1e6)
+    over_s = (HEAL - MS - AFTER) / 1e9
+    for leak, status in ((int(1e6 * (over_s - 0.02)), "ok"), (int(1e6 * over_s) + 10_001, "inconclusive")):
+        facts = survived(strikes=(replace(FAULT, signs=(slowed,)),), samples={"host1": samples(leak=leak)})
+        assert judge(facts).status == status
+
+
+def test_of_failures_by_the_clock_one_must_hit_and_every_aimed_one() -> None:
+    missed = replace(FAULT, t_before_ns=HEAL - 3 * MS, t_after_ns=HEAL - 2 * MS, signs=(), aimed=False)
+    assert judge(survived(strikes=(replace(FAULT, aimed=False), missed))).status == "ok"
+    assert judge(survived(strikes=(missed,))).status == "inconclusive"
+    assert judge(survived(strikes=(FAULT, replace(missed, aimed=True)))).status == "inconclusive"
+
+
+def test_a_killed_rank_is_no_finding_but_the_others_must_say_so() -> None:
+    facts = died(killed=frozenset({1}), strikes=(replace(FAULT, signs=()),))
+    facts.ranks[1].error, facts.ranks[1].returncode = None, -9
+    assert word(judge(facts)) == ("failed", True)
+    for record in facts.ranks:
+        record.error = None
+    assert word(judge(facts)) == ("failed", False)
 
 
 def test_one_rank_that_had_not_begun_means_missed() -> None:
@@ -196,15 +229,21 @@ def test_one_rank_that_had_not_begun_means_missed() -> None:
 def test_phases_partition_the_iterations() -> None:
     ranks = [rank_of(r) for r in range(3)]
     ranks[0].finished[-1] = ranks[1].finished[-1] = ranks[2].finished[-1] = Timed(-PERIOD, LENGTH, None)
-    phases = {i: phase_of(i, timed, FAULT) for i, timed in joined(ranks).items()}
+    phases = {i: phase_of(i, timed, [FAULT]) for i, timed in joined(ranks).items()}
     assert phases == {-1: "warmup", 0: "before", 1: "before", 2: "hit", 3: "after", 4: "after"}
-    assert {phase_of(i, t, None) for i, t in joined(ranks).items() if i >= 0} == {"before"}
+    assert {phase_of(i, t, []) for i, t in joined(ranks).items() if i >= 0} == {"before"}
+
+
+def test_an_iteration_after_all_is_healed_is_repaired() -> None:
+    ranks = [rank_of(r, 9) for r in range(3)]
+    phases = {i: phase_of(i, timed, [FAULT]) for i, timed in joined(ranks).items()}
+    assert [phases[i] for i in (1, 2, 5, 6, 7)] == ["before", "hit", "after", "repaired", "repaired"]
 
 
 def test_an_iteration_that_straddles_the_effect_on_one_rank_is_hit() -> None:
     ranks = [rank_of(r) for r in range(3)]
     ranks[1].finished[1] = Timed(PERIOD, BEFORE - PERIOD + 1, 0)
-    assert phase_of(1, joined(ranks)[1], FAULT) == "hit"
+    assert phase_of(1, joined(ranks)[1], [FAULT]) == "hit"
 
 
 def test_an_iteration_that_one_rank_did_not_end_is_not_joined() -> None:

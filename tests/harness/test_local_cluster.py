@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,21 @@ from harness.cluster.base import ClusterSpec
 from harness.cluster.layout import tag_of
 from harness.cluster.local import LocalCluster
 from harness.errors import ClusterError, RightsError, UnreachableError
+from harness.hosts.base import Orders
 from harness.hosts.each import all_results, for_each
 from harness.hosts.ssh import SshHost, SshLogin
 
 pytestmark = pytest.mark.netns
 
 REPOSITORY = Path(__file__).parents[2]
+
+
+def inject(host: Any, name: str, inject: list[list[str]], heal: list[list[str]], ttl_s: float) -> tuple[int, int]:
+    """Arms and fires at once."""
+    orders = Orders(tuple(map(tuple, inject)), tuple(map(tuple, heal)))
+    host.prepare(name, orders, ttl_s)
+    fired: tuple[int, int] = host.fire(name)
+    return fired
 
 
 @pytest.fixture(autouse=True)
@@ -82,8 +92,8 @@ def test_rails_reach_each_other_and_nothing_else(cluster: LocalCluster) -> None:
 def test_a_link_down_and_up_restores_everything(cluster: LocalCluster) -> None:
     host, before = cluster.hosts[0], network(cluster, 0)
     host.sample_start(0.002)
-    fired = host.inject(
-        "down", [["ip", "link", "set", "dev", "eth1", "down"]], [["ip", "link", "set", "dev", "eth1", "up"]], 60
+    fired = inject(
+        host, "down", [["ip", "link", "set", "dev", "eth1", "down"]], [["ip", "link", "set", "dev", "eth1", "up"]], 60
     )
     during = network(cluster, 0)
     healed = host.heal("down")
@@ -98,8 +108,8 @@ def test_a_link_down_and_up_restores_everything(cluster: LocalCluster) -> None:
 
 def test_the_peer_sees_a_healer_act_alone(cluster: LocalCluster) -> None:
     host = cluster.hosts[1]
-    host.inject(
-        "short", [["ip", "link", "set", "dev", "eth0", "down"]], [["ip", "link", "set", "dev", "eth0", "up"]], 0.2
+    inject(
+        host, "short", [["ip", "link", "set", "dev", "eth0", "down"]], [["ip", "link", "set", "dev", "eth0", "up"]], 0.2
     )
     wait = "until ip -o link show dev eth0 | grep -q LOWER_UP; do sleep 0.01; done"
     host.run(["sh", "-c", wait], timeout_s=20)
@@ -189,9 +199,11 @@ rights.acquire()
 import os
 from harness.cluster.base import ClusterSpec
 from harness.cluster.local import LocalCluster
+from harness.hosts.base import Orders
 with LocalCluster(ClusterSpec(hosts=2, nics=2)) as cluster:
     for host in cluster.hosts:
-        host.inject("f", [[*LINK, "down"]], [[*LINK, "up"]], 60)
+        host.prepare("f", Orders(((*LINK, "down"),), ((*LINK, "up"),)), 60)
+        host.fire("f")
         assert "LOWER_UP" not in host.run(["ip", "link", "show", "dev", "eth1"]).stdout
         assert host.heal("f")
         print(host.run(["id", "-u"]).stdout.strip(), host.run(["uname", "-n"]).stdout.strip())

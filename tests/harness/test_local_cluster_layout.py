@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from faults.token_bucket import TokenBucket
 from harness.cluster.base import ClusterSpec
-from harness.cluster.layout import SUBNETS, lay_out, rate_limit, tag_of
+from harness.cluster.layout import SUBNETS, lay_out, tag_of
 from harness.cluster.rights import effective_capabilities
 from harness.cluster.sshd import Account, configuration
 
@@ -40,7 +41,7 @@ def test_other_names_are_not_ours(name: str) -> None:
 
 @pytest.mark.parametrize("rate_bit_s", [1e6, 1e8, 5e8, 1e10, 3e10])
 def test_a_gso_packet_passes_whole_and_waits_not_long(rate_bit_s: float) -> None:
-    limit = rate_limit(rate_bit_s)
+    limit = TokenBucket.for_rate(rate_bit_s)
     assert limit.rate_bytes_s == rate_bit_s / 8
     assert limit.burst_bytes > 65536 + 100
     assert limit.limit_bytes > 2 * 65536

@@ -1,0 +1,50 @@
+"""Packets dropped by a classic BPF program at a NIC's clsact hook: the commands that several faults share.
+
+The hook lies before the NIC's own queueing disciplines and after its driver, needs nothing but cls_bpf, and
+leaves rate limits as they are. Where the NIC has a clsact hook already (some container networks), adding ours
+fails, so that nobody else's filters are ever touched.
+"""
+
+from typing import Literal
+
+from faults.base import TAG, Argv, Device, Direction, Probe, Recipe
+
+PREFERENCE = str(int(TAG, 16))
+"""What our filters are known by."""
+
+DROP_ALL = "1,6 0 0 2"
+"""ret TC_ACT_SHOT"""
+
+REHEARSAL: tuple[Argv, ...] = (
+    ("tc", "qdisc", "add", "dev", "lo", "clsact"),
+    ("tc", "filter", "add", "dev", "lo", "egress", "protocol", "all", "bpf", "direct-action", "bytecode", DROP_ALL),
+)
+
+
+def drop_share(share: float) -> str:
+    """A program that drops each packet with probability `share`: ld rand; jge K; ret UNSPEC; ret SHOT."""
+    if share >= 1.0:
+        return DROP_ALL
+    rand, unspec = 2**32 - 4096 + 56, 2**32 - 1
+    # Jumps over the drop when the random word is at or above the threshold.
+    return f"4,32 0 0 {rand},53 1 0 {int(share * 2**32)},6 0 0 2,6 0 0 {unspec}"
+
+
+def recipe(device: Device, direction: Direction, program: str, kind: str) -> Recipe:
+    """Hooks `program` in, and takes the hook away again; directions as the device sees them."""
+    inject = [device.free_hook(kind).run("tc", "qdisc", "add", "dev", device.name, "clsact")]
+    for hook in hooks(direction):
+        words = ("protocol", "all", "pref", PREFERENCE, "handle", "1", "bpf", "direct-action", "bytecode", program)
+        inject.append(device.run("tc", "filter", "add", "dev", device.name, hook, *words))
+    return Recipe(tuple(inject), (device.run("-tc", "qdisc", "del", "dev", device.name, "clsact"),))
+
+
+def signs(device: Device, direction: Direction) -> tuple[Probe, ...]:
+    """Our filters are there."""
+    shown = (device.run("tc", "filter", "show", "dev", device.name, hook) for hook in hooks(direction))
+    return tuple(Probe(order, rf"pref {PREFERENCE}\b") for order in shown)
+
+
+def hooks(direction: Direction) -> tuple[Literal["egress", "ingress"], ...]:
+    """The hooks of a direction."""
+    return {"tx": ("egress",), "rx": ("ingress",), "both": ("egress", "ingress")}[direction]  # type: ignore[return-value]

@@ -1,0 +1,38 @@
+"""Linux' network emulator at the root of a NIC: the commands of the faults that delay, corrupt or reorder.
+
+A rate limit that the NIC has for good moves below the emulator meanwhile, and is put back as it was.
+"""
+
+from typing import ClassVar
+
+from faults.base import TAG, Argv, Fault, Probe, Recipe, Sign, Target
+from faults.token_bucket import HANDLE
+
+QUEUE_PACKETS = "100000"
+"""What the emulator may hold; it must never be what drops a packet."""
+
+
+class Netem(Fault):
+    """A fault that is made by the emulator, for what the host sends."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"tc"})
+    rehearsal: ClassVar[tuple[Argv, ...]] = (("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"),)
+
+    def words(self) -> tuple[str, ...]:
+        """What the emulator is told."""
+        raise NotImplementedError
+
+    def recipe(self, target: Target) -> Recipe:
+        """The emulator at the root; the usual rate limit, if there is one, below it."""
+        shaping = target.own.free_root(self.kind).shaping
+        root = ("qdisc", "replace", "dev", target.nic, "root", "handle")
+        emulate = ("tc", *root, f"{TAG}:", "netem", "limit", QUEUE_PACKETS, *self.words())
+        if shaping is None:
+            return Recipe((target.here(*emulate),), (target.here("-tc", "qdisc", "del", "dev", target.nic, "root"),))
+        below = ("tc", "qdisc", "add", "dev", target.nic, "parent", f"{TAG}:1", "handle", HANDLE)
+        inject = (target.here(*emulate), target.here(*below, *shaping.words))
+        return Recipe(inject, (target.here("tc", *root, HANDLE, *shaping.words),))
+
+    def signs(self, target: Target) -> tuple[Sign, ...]:
+        """The emulator is there."""
+        return (Probe(target.here("tc", "qdisc", "show", "dev", target.nic, "root"), rf"netem {TAG}:"),)

@@ -1,0 +1,73 @@
+"""A competing flow on the same NIC: another job's traffic, which takes its share of the rate and of the queues."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from faults.base import Effect, Fault, PlotHint, Probe, Recipe, Sign, Target
+from faults.errors import NotPossibleError
+from faults.quantities import BitRate
+from r2ccl_core.units import format_rate
+
+# Datagrams of 60 KiB, paced by the clock. The flow says when it begins, and ends with its standard input, so that
+# it outlives nobody. It keeps no backlog: what could not be sent in time is not made up for.
+FLOW = """\
+import select, socket, sys, time
+own, peer, rate = sys.argv[1], sys.argv[2], float(sys.argv[3])
+family = socket.AF_INET6 if ":" in own else socket.AF_INET
+flow = socket.socket(family, socket.SOCK_DGRAM)
+flow.bind((own, 0))
+print("going", flush=True)
+load, due = bytes(61440), time.monotonic()
+while not select.select([0], [], [], max(0.0, due - time.monotonic()))[0]:
+    try:
+        flow.sendto(load, (peer, 9))
+    except OSError:
+        time.sleep(0.001)
+    due = max(due + len(load) * 8 / rate, time.monotonic() - 0.01)
+"""
+
+
+class NicSharedCongestion(Fault):
+    """A UDP flow from the NIC to the discard port of a peer on its rail."""
+
+    kind: ClassVar[str] = "nic_shared_congestion"
+    needs: ClassVar[frozenset[str]] = frozenset({"python3", "cat"})
+
+    share: float = Field(default=0.5, gt=0, le=1, description="of the NIC's rate that the flow offers")
+    rate: BitRate | None = Field(
+        default=None, gt=0, description="what it offers, instead of share, such as '200 Mbit/s'"
+    )
+
+    def recipe(self, target: Target) -> Recipe:
+        """The flow runs beside, from inject to heal."""
+        if target.address is None or not target.peers:
+            raise NotPossibleError(f"{self.kind} needs a peer of {target.host} {target.nic} on its rail; there is none")
+        words = ("python3", "-I", "-S", "-c", FLOW, target.address, target.peers[0], f"{self._offered(target):.0f}")
+        return Recipe(beside=(target.here(*words),))
+
+    def signs(self, target: Target) -> tuple[Sign, ...]:
+        """A socket of the flow is bound to the NIC's address; UDP sockets of ours stand on no other port."""
+        if target.address is None or ":" in target.address:
+            return ()
+        octets = "".join(f"{int(part):02X}" for part in reversed(target.address.split(".")))
+        return (Probe(target.here("cat", "/proc/net/udp"), rf"{octets}:[0-9A-F]{{4}} [0-9A-F]{{8}}:"),)
+
+    def effects(self, target: Target) -> tuple[Effect, ...]:
+        """What the flow takes is missing for the others."""
+        taken = self._offered(target) / target.rate_bit_s if target.rate_bit_s else self.share
+        return (Effect(target.host, target.nic, rate_factor=max(0.05, 1 - taken), direction="tx"),)
+
+    def plot(self, target: Target) -> PlotHint:
+        """A purple window."""
+        offered = format_rate(self.rate) if self.rate else f"{self.share:.0%}"
+        return PlotHint(f"{target.host} {target.nic} shared with a flow of {offered}", "tab:purple")
+
+    def _offered(self, target: Target) -> float:
+        if self.rate is not None:
+            return self.rate
+        if target.rate_bit_s is None:
+            raise NotPossibleError(
+                f"{self.kind}: the rate of {target.host} {target.nic} is not known; give rate instead of share"
+            )
+        return target.rate_bit_s * self.share

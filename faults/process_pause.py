@@ -1,0 +1,31 @@
+"""A rank stands still: a process that is stopped, swapped or stuck, while its NICs and its kernel go on."""
+
+from typing import ClassVar
+
+from faults import process
+from faults.base import Fault, PlotHint, Probe, Recipe, Scope, Sign, Target
+
+
+class ProcessPause(Fault):
+    """SIGSTOP to the rank, then SIGCONT; no parameters. Slow is not dead: nothing may fail over."""
+
+    kind: ClassVar[str] = "process_pause"
+    scope: ClassVar[Scope] = "process"
+    needs: ClassVar[frozenset[str]] = frozenset({"kill", "cat"})
+
+    def recipe(self, target: Target) -> Recipe:
+        """A rank that has ended meanwhile needs no healing."""
+        go_on = process.signal(target, "CONT", self.kind, lenient=True)
+        return Recipe((process.signal(target, "STOP", self.kind),), (go_on,))
+
+    def signs(self, target: Target) -> tuple[Sign, ...]:
+        """The kernel says that it is stopped."""
+        return (Probe(process.status(target, self.kind), r"\) [Tt] "),)
+
+    def effects(self, target: Target) -> tuple[()]:
+        """The network stays as it is."""
+        return ()
+
+    def plot(self, target: Target) -> PlotHint:
+        """A grey window."""
+        return PlotHint(f"rank on {target.host} paused", "tab:gray")

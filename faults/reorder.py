@@ -1,0 +1,30 @@
+"""Packets overtake each other, as where a flow is spread over unequal ways."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from faults.base import Effect, PlotHint, Target
+from faults.netem import Netem
+from faults.quantities import Seconds
+
+
+class Reorder(Netem):
+    """Sends a share of the packets at once, and the others `delay` later."""
+
+    kind: ClassVar[str] = "reorder"
+
+    percent: float = Field(default=10.0, gt=0, le=100, description="share of packets that overtake, in percent")
+    delay: Seconds = Field(default=0.002, gt=0, le=10, description="such as '2 ms'")
+
+    def words(self) -> tuple[str, ...]:
+        """The emulator reorders only what it delays."""
+        return ("delay", f"{round(self.delay * 1e6)}us", "reorder", f"{self.percent:g}%")
+
+    def effects(self, target: Target) -> tuple[Effect, ...]:
+        """A longer way."""
+        return (Effect(target.host, target.nic, added_delay_s=self.delay, direction="tx"),)
+
+    def plot(self, target: Target) -> PlotHint:
+        """An orange window."""
+        return PlotHint(f"{target.host} {target.nic} reorders {self.percent:g} %", "tab:orange")

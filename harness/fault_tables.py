@@ -1,0 +1,185 @@
+"""The fault tables of an experiment as values, and what is wrong with them that no single key can say."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from faults.base import Target
+from faults.errors import FaultError
+from faults.registry import create
+from harness.tables import Duration, Mistake, Model, Slug, nearest
+from r2ccl_core.units import format_size
+
+
+class PlaceModel(Model):
+    """Where something breaks: a NIC by name or by rail; ``random`` and ``busiest`` are drawn or looked up."""
+
+    host: str | None = None
+    nic: str | None = None
+    rail: int | Literal["random"] | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    lasts_s: Duration | None = Field(default=None, alias="lasts")
+    """Healed so long after its effect; by default at the end of the trial."""
+
+
+class AlsoModel(PlaceModel):
+    """A further failure, so long after the effect of the aimed one."""
+
+    kind: str
+    after_s: Duration = Field(default=0.0, alias="after")
+
+
+class TraceEvent(PlaceModel):
+    """One failure of a trace, so long after the begin of the first timed iteration."""
+
+    kind: str
+    at_s: Duration = Field(alias="at")
+
+
+class ChoiceModel(Model):
+    """One kind of failure that chance may choose."""
+
+    kind: str
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    weight: float = Field(default=1.0, gt=0)
+
+
+class FaultModel(PlaceModel):
+    """One fault scenario: what breaks, where, and when. Every trial of the grid has exactly one.
+
+    One failure aimed into an iteration, with `times` and `also` for more of them; or failures by chance (`mtbf`,
+    `mttr`, from `choices`); or those of a trace.
+    """
+
+    name: Slug | None = None
+    kind: str = ""
+    at_iteration: int | None = Field(default=None, ge=0)
+    at_time_s: Duration | None = Field(default=None, alias="at_time")
+    """The first iteration that begins this long after the first timed one."""
+    at_progress: float | None = Field(default=None, ge=0, lt=1)
+    """The iteration at this share of all of them."""
+    into: float = Field(default=0.3, ge=0, lt=1)
+    """Share of the expected duration of that iteration at which the fault takes effect."""
+    after_bytes: float | None = Field(default=None, ge=0, lt=1)
+    """Instead of `into`: once the NIC has moved this share of what it moves in an iteration."""
+    times: int = Field(default=1, ge=1, le=1000)
+    every_s: Duration | None = Field(default=None, alias="every")
+    also: tuple[AlsoModel, ...] = ()
+    mtbf_s: Duration | None = Field(default=None, alias="mtbf", gt=0)
+    """Mean time between failures of the whole cluster."""
+    mttr_s: Duration | None = Field(default=None, alias="mttr", gt=0)
+    """Mean time to repair."""
+    choices: tuple[ChoiceModel, ...] = ()
+    events: tuple[TraceEvent, ...] = ()
+    """What was in the file that `trace` names in the experiment file."""
+    expect: Literal["ok", "failed"] | None = None
+    """What the trial is to come to, where that is not what the system's table says."""
+
+    @property
+    def label(self) -> str:
+        """Its name in trial ids."""
+        return self.name or self.kind
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether its failures come by the clock, not aimed into an iteration."""
+        return self.mtbf_s is not None or bool(self.events)
+
+
+class Setting(NamedTuple):
+    """What fault tables are checked against."""
+
+    hosts: Sequence[str]
+    nics: Sequence[str]
+    iterations: Mapping[int, int]
+    """Of every size in bytes."""
+    has_nics: bool
+
+
+def fault_mistakes(faults: Sequence[FaultModel], setting: Setting) -> Iterator[Mistake]:
+    """Everything that is wrong between keys that are each right by themselves."""
+    for index, fault in enumerate(faults):
+        key = f"fault[{index}]"
+        yield from _when_mistakes(fault, setting, key)
+        yield from _which_mistakes(fault, key)
+        for place, kind, where in _places(fault, key):
+            yield from _place_mistakes(place, kind, where, setting, optional=fault.mtbf_s is not None)
+
+
+def _places(fault: FaultModel, key: str) -> Iterator[tuple[PlaceModel, str, str]]:
+    """Everything in a table that names a place, with its kind and its key."""
+    if not fault.events and not fault.choices:
+        yield fault, fault.kind, key
+    for choice in fault.choices:
+        place = PlaceModel(host=fault.host, nic=fault.nic, rail=fault.rail, parameters=choice.parameters)
+        yield place, choice.kind, f"{key}.choices"
+    for number, also in enumerate(fault.also):
+        yield also, also.kind, f"{key}.also[{number}]"
+    for number, event in enumerate(fault.events):
+        yield event, event.kind, f"{key}.trace[{number}]"
+
+
+def _when_mistakes(fault: FaultModel, setting: Setting, key: str) -> Iterator[Mistake]:
+    given = [name for name in ("at_iteration", "at_time_s", "at_progress") if getattr(fault, name) is not None]
+    written = ", ".join(name.removesuffix("_s") for name in given) or None
+    if fault.by_chance and given:
+        yield Mistake(key, written, "mtbf or a trace says when; leave out at_iteration, at_time and at_progress")
+    if not fault.by_chance and len(given) != 1:
+        yield Mistake(key, written, "give exactly one of at_iteration, at_time, at_progress")
+    for size, count in setting.iterations.items():
+        if fault.at_iteration is not None and fault.at_iteration >= count:
+            remedy = f"{format_size(size)} has only the iterations 0 to {count - 1}; raise workload.iterations"
+            yield Mistake(f"{key}.at_iteration", fault.at_iteration, remedy)
+            return
+
+
+def _which_mistakes(fault: FaultModel, key: str) -> Iterator[Mistake]:
+    if not fault.kind and not fault.choices and not fault.events:
+        yield Mistake(f"{key}.kind", None, "is missing; add it")
+    elif not fault.label:
+        yield Mistake(f"{key}.name", None, "is missing; a table without kind needs a name")
+    if fault.choices and fault.mtbf_s is None:
+        yield Mistake(f"{key}.choices", None, "chance chooses only with mtbf; add it, or use kind")
+    if fault.mtbf_s is not None and (fault.also or fault.times > 1 or fault.events):
+        yield Mistake(f"{key}.mtbf", fault.mtbf_s, "goes with neither times, also nor trace")
+    if fault.times > 1 and (fault.every_s is None or fault.lasts_s is None):
+        yield Mistake(f"{key}.times", fault.times, "needs every and lasts")
+    elif fault.times > 1 and (fault.lasts_s or 0.0) >= (fault.every_s or 0.0):
+        yield Mistake(f"{key}.lasts", fault.lasts_s, "must be shorter than every: it is healed before it comes again")
+
+
+def _place_mistakes(place: PlaceModel, kind: str, key: str, setting: Setting, *, optional: bool) -> Iterator[Mistake]:
+    """What is wrong with one place; with `optional`, chance draws what is not named."""
+    try:
+        scope = create(kind, place.parameters).scope
+    except FaultError as error:
+        if kind:
+            yield Mistake(f"{key}.kind", kind, str(error))
+        return
+    if not setting.has_nics and kind != "noop":
+        yield Mistake(f"{key}.kind", kind, 'a noop cluster has no NICs; use cluster.kind = "local"')
+    if place.host is None and scope != "rail" and not optional:
+        yield Mistake(f"{key}.host", None, "is missing; name a host, or 'random'")
+    elif place.host not in (None, "random", *setting.hosts):
+        yield Mistake(f"{key}.host", place.host, f"no such host; {nearest(str(place.host), list(setting.hosts))}")
+    yield from _nic_mistakes(place, key, setting)
+    unnamed = place.nic is None and place.rail is None
+    if scope in ("nic", "rail") and unnamed and not optional:
+        yield Mistake(f"{key}.nic", None, "is missing; name a NIC or a rail, or 'random' or 'busiest'")
+
+
+def _nic_mistakes(place: PlaceModel, key: str, setting: Setting) -> Iterator[Mistake]:
+    if place.nic is not None and place.rail is not None:
+        yield Mistake(f"{key}.rail", place.rail, "give nic or rail, not both")
+    if isinstance(place.rail, int) and not 0 <= place.rail < len(setting.nics):
+        yield Mistake(f"{key}.rail", place.rail, f"no such rail; they are 0 to {len(setting.nics) - 1}")
+    if place.nic in (None, "random", "busiest"):
+        return
+    try:
+        Target(place.host or "", place.nic)
+    except FaultError as error:
+        yield Mistake(f"{key}.nic", place.nic, str(error))
+        return
+    if place.nic not in setting.nics:
+        yield Mistake(f"{key}.nic", place.nic, f"no such NIC; {nearest(place.nic, list(setting.nics))}")

@@ -1,0 +1,198 @@
+"""Faults on a host: armed with a detached healer first, then fired, then healed. Part of the agent, shipped with it.
+
+The healer (`harness.hosts.healer`) outlives the agent, the SSH session and the harness. Should it be killed, too,
+its journal still says what is to be undone, and `harness clean --cluster` does it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Iterator  # noqa: UP035  (old hosts: Python 3.8)
+
+LEAVE_S = 30.0
+"""How long a healer that is told to heal may take."""
+
+
+class RefusedError(Exception):
+    """A request that cannot be met; `fields` go into the reply."""
+
+    def __init__(self, kind: str, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.fields = dict(fields, kind=kind, error=message)
+
+
+def failed_command(argv: list[str], returncode: int, stderr: str) -> RefusedError:
+    """The reply for a command that ended badly."""
+    return RefusedError("command", "command failed", argv=argv, returncode=returncode, stderr=stderr)
+
+
+@contextmanager
+def urgently() -> Iterator[None]:
+    """Runs its body, and what is started there, before other processes, where that is allowed.
+
+    On a host whose cores are all busy with a collective, the moment of a fault would else be known badly.
+    """
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, usual)
+
+
+def run_order(argv: list[str]) -> None:
+    """One command of a fault; one with a '-' before its first word may fail."""
+    lenient, argv = argv[0].startswith("-"), [argv[0].lstrip("-"), *argv[1:]]
+    done = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
+    )
+    if done.returncode and not lenient:
+        raise failed_command(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+
+
+def batches(argvs: list[list[str]]) -> Iterator[list[list[str]]]:
+    """Neighbours that one process of iproute2 can run, so that the fault comes at one moment."""
+    for program, group in groupby(argvs, key=lambda argv: argv[0]):
+        if program in ("ip", "tc"):
+            yield list(group)
+        else:
+            yield from ([argv] for argv in group)
+
+
+def run_batch(argvs: list[list[str]]) -> None:
+    """Several commands of one program, in order, until the first that fails."""
+    if len(argvs) == 1:
+        return run_order(argvs[0])
+    program, lines = argvs[0][0], "".join(shlex.join(argv[1:]) + "\n" for argv in argvs)
+    done = subprocess.run([program, "-batch", "-"], input=lines.encode(), capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip()
+        raise failed_command(argvs[0], done.returncode, f"{said} (in: {lines.strip()})".replace("\n", "; "))
+    return None
+
+
+class Arm:
+    """One prepared fault: its inject commands, and the detached healer that undoes it and does what repeats."""
+
+    def __init__(self, name: str, healer: str, orders: dict[str, Any], ttl_s: float) -> None:
+        self.inject, self.heal_argvs = orders["inject"], orders["heal"]
+        self.goes_on = bool(orders["repeat"] or orders["beside"])
+        for argv in [*self.inject, *self.heal_argvs, *orders["beside"], *(argv for _, argv in orders["repeat"])]:
+            if shutil.which(argv[0].lstrip("-")) is None:
+                raise failed_command(argv, 127, f"{argv[0].lstrip('-')}: No such file or directory")
+        self.journal = journal_folder() / f"{os.getpid()}-{name}.json"
+        self.healer = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", healer],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
+        task = dict(orders, ttl_s=ttl_s, journal=str(self.journal))
+        self.tell(json.dumps(task).encode() + b"\n")
+        self.expect(b"armed\n")
+
+    def tell(self, text: bytes) -> None:
+        """One line to the healer."""
+        assert self.healer.stdin is not None
+        self.healer.stdin.write(text)
+
+    def expect(self, text: bytes) -> None:
+        """Waits for the healer's answer."""
+        assert self.healer.stdout is not None
+        if self.healer.stdout.readline() != text:
+            raise RefusedError("host", "the healer did not start")
+
+    def fire(self) -> tuple[int, int]:
+        """Runs the inject commands in order; the clock right before the first and right after the last."""
+        with urgently():
+            before = time.time_ns()
+            try:
+                for batch in batches(self.inject):
+                    run_batch(batch)
+                if self.goes_on:
+                    self.tell(b"go\n")
+                    self.expect(b"going\n")
+            except RefusedError:
+                with suppress(RefusedError):
+                    self.heal()
+                raise
+            return before, time.time_ns()
+
+    def heal(self) -> int:
+        """Has the healer heal now, or heals itself where the healer was killed; the clock afterwards."""
+        assert self.healer.stdin is not None and self.healer.stdout is not None
+        self.healer.stdin.close()
+        report = self.healer.stdout.readline()
+        self.healer.wait()
+        self.healer.stdout.close()
+        if not report:
+            return self.heal_without_healer()
+        told = json.loads(report)
+        for argv, returncode, stderr in told["failed"]:
+            raise failed_command(argv, returncode, stderr)
+        return int(told["t_ns"])
+
+    def heal_without_healer(self) -> int:
+        """The same commands, by this process."""
+        undo(self.journal, self.heal_argvs)
+        return time.time_ns()
+
+
+def undo(path: Path, heal: list[list[str]]) -> None:
+    """Heals what a journal names, then removes it."""
+    for argv in heal:
+        run_order(argv)
+    with suppress(FileNotFoundError):
+        path.unlink()
+
+
+# The journal --------------------------------------------------------------------------------------------
+
+
+def journal_folder() -> Path:
+    """Where healers write down what they will undo: gone after a reboot, as the faults are."""
+    for folder in ("/run/r2ccl", f"/run/user/{os.getuid()}/r2ccl", f"/tmp/r2ccl-faults-{os.getuid()}"):
+        path = Path(folder)
+        with suppress(OSError):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if path.stat().st_uid == os.getuid() and os.access(path, os.W_OK):
+                return path
+    raise RefusedError("host", "no folder for what must be healed; make /run/r2ccl writable")
+
+
+def journal() -> Iterator[tuple[Path, dict[str, Any]]]:
+    """What is armed on this host, by whichever agent of this user."""
+    for path in sorted(journal_folder().glob("*.json")):
+        with suppress(OSError, ValueError):
+            yield path, json.loads(path.read_text())
+
+
+def is_healer(entry: dict[str, Any]) -> bool:
+    """Whether the healer that wrote this entry still lives; its number alone may be another's by now."""
+    with suppress(OSError):
+        return bool(Path(f"/proc/{entry['pid']}/stat").read_text().rpartition(")")[2].split()[19] == entry["ticks"])
+    return False
+
+
+def heal_entry(path: Path, entry: dict[str, Any]) -> None:
+    """Has the entry's healer heal, or heals in its place where it is gone."""
+    if is_healer(entry):
+        os.kill(entry["pid"], signal.SIGTERM)
+        deadline = time.monotonic() + LEAVE_S
+        while is_healer(entry) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    if path.exists():
+        undo(path, entry["heal"])

@@ -1,0 +1,95 @@
+"""What hangs on an interface of a host: queueing disciplines, routes, hardware. Reading is at the bottom, thin."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from faults.base import Device
+from faults.token_bucket import HANDLE, TokenBucket
+from harness.hosts.base import Host
+
+DEFAULT_HANDLE = "0:"
+"""Of a queueing discipline that the kernel chose and nobody set."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What lies below an interface; None where there is none."""
+
+    bus_address: str | None = None
+    driver: str | None = None
+    rdma: tuple[str, int] | None = None
+
+
+def device_from(place: str, name: str, qdiscs: Sequence[Mapping[str, Any]], rate_bit_s: float | None) -> Device:
+    """The device that ``tc -j qdisc show`` describes. A rate limit is ours if it is just what the rate asks for."""
+    root = next((q for q in qdiscs if q.get("root")), {})
+    hooked = any(q.get("kind") in ("clsact", "ingress") for q in qdiscs)
+    if root.get("handle", DEFAULT_HANDLE) == DEFAULT_HANDLE:
+        return Device(place, name, hooked=hooked)
+    usual = TokenBucket.for_rate(rate_bit_s) if rate_bit_s else None
+    ours = root.get("kind") == "tbf" and root.get("handle") == HANDLE and usual is not None
+    if ours and usual is not None and root.get("options", {}).get("rate") == usual.rate_bytes_s:
+        return Device(place, name, shaping=usual, hooked=hooked)
+    return Device(place, name, occupied=str(root.get("kind")), hooked=hooked)
+
+
+def routes_from(name: str, routes: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], ...]:
+    """Those of ``ip -j route show dev NAME`` that an address does not bring back by itself."""
+    return tuple(_words(name, route) for route in routes if route.get("protocol") != "kernel")
+
+
+def _words(name: str, route: Mapping[str, Any]) -> tuple[str, ...]:
+    words = [str(route["dst"])]
+    for key, word in (("gateway", "via"), ("protocol", "proto"), ("metric", "metric"), ("prefsrc", "src")):
+        if key in route:
+            words += [word, str(route[key])]
+    return (*words, "dev", name)
+
+
+def hardware_from(device: str, driver: str, infiniband: str, port: str) -> Hardware:
+    """From the ends of sysfs' links, and the names below ``infiniband``; empty where there are none."""
+    bus = device.strip().rpartition("/")[2]
+    is_pci = bus.count(":") == 2 and "." in bus
+    rdma = infiniband.split()
+    number = int(port.strip() or "0", 0) + 1
+    return Hardware(
+        bus if is_pci else None,
+        driver.strip().rpartition("/")[2] or None if is_pci else None,
+        (rdma[0], number) if rdma else None,
+    )
+
+
+def read_device(host: Host, name: str, rate_bit_s: float | None) -> Device:
+    """Asks the host; where it has no ``tc``, nothing is known to hang there."""
+    return device_from(host.name, name, _json(host, "tc", "-j", "qdisc", "show", "dev", name), rate_bit_s)
+
+
+def read_routes(host: Host, name: str) -> tuple[tuple[str, ...], ...]:
+    """Asks the host."""
+    return routes_from(name, _json(host, "ip", "-j", "route", "show", "dev", name))
+
+
+def read_hardware(host: Host, name: str) -> Hardware:
+    """Asks the host."""
+    folder = f"/sys/class/net/{name}/device"
+    said = [
+        host.run(argv, check=False).stdout
+        for argv in (
+            ("readlink", "-f", folder),
+            ("readlink", "-f", f"{folder}/driver"),
+            ("ls", f"{folder}/infiniband"),
+            ("cat", f"/sys/class/net/{name}/dev_port"),
+        )
+    ]
+    return hardware_from(said[0], said[1], said[2], said[3])
+
+
+def _json(host: Host, *argv: str) -> list[dict[str, Any]]:
+    done = host.run(argv, check=False)
+    with suppress(ValueError):
+        values = json.loads(done.stdout or "[]")
+        return [value for value in values if isinstance(value, dict)]
+    return []

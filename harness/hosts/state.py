@@ -1,0 +1,78 @@
+"""The network state of a host as values that can be compared: before a fault, and after it was healed.
+
+Links, addresses, routes, rules, queueing disciplines and filters of the given interfaces. What changes by itself
+(counters, lifetimes, handles that the kernel draws) is left out.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from harness.hosts.base import Host
+
+State = Mapping[str, str]
+"""What there is, by name: ``eth1 link`` and the like."""
+
+_VOLATILE = frozenset({"valid_life_time", "preferred_life_time", "stats", "stats64", "expires", "refcnt", "used"})
+_LINK_FLAGS = ("UP", "LOWER_UP", "NO-CARRIER")
+
+
+def read_state(host: Host, names: Collection[str]) -> State:
+    """The state of these interfaces on `host`. A host without ``ip`` or ``tc`` has no such part of it."""
+    links = {link.get("ifname"): link for link in _json(host, "ip", "-j", "addr", "show")}
+    routes = _json(host, "ip", "-j", "route", "show", "table", "all")
+    qdiscs = _json(host, "tc", "-j", "qdisc", "show")
+    state = {
+        "rules": _lines(_json(host, "ip", "-j", "rule", "show")),
+        "routes to nowhere": _lines(route for route in routes if route.get("type") == "blackhole"),
+    }
+    for name in names:
+        state |= _link(name, links.get(name))
+        state[f"{name} routes"] = _lines(route for route in routes if route.get("dev") == name)
+        hanging = [qdisc for qdisc in qdiscs if qdisc.get("dev") == name]
+        state[f"{name} qdiscs"] = _lines(hanging)
+        if any(qdisc.get("kind") in ("clsact", "ingress") for qdisc in hanging):
+            for hook in ("ingress", "egress"):
+                state[f"{name} {hook} filters"] = _lines(_json(host, "tc", "-j", "filter", "show", "dev", name, hook))
+    return state
+
+
+def differences(place: str, before: State, after: State) -> Iterator[str]:
+    """One line for everything that is not as it was."""
+    for key in sorted({*before, *after}):
+        was, now = before.get(key, ""), after.get(key, "")
+        if was != now:
+            yield f"{place}: {key}: was {was or 'nothing'}, is {now or 'nothing'}"
+
+
+def _link(name: str, link: Mapping[str, Any] | None) -> dict[str, str]:
+    if link is None:
+        return {f"{name} link": "absent"}
+    flags = [flag for flag in _LINK_FLAGS if flag in link.get("flags", ())]
+    parts = [*flags, f"mtu {link.get('mtu')}", f"master {link.get('master', 'none')}", str(link.get("operstate"))]
+    return {f"{name} link": " ".join(parts), f"{name} addresses": _lines(link.get("addr_info", []))}
+
+
+def _lines(values: Iterable[Mapping[str, Any]]) -> str:
+    return "; ".join(sorted(json.dumps(_stable(value), sort_keys=True) for value in values))
+
+
+def _stable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _stable(inner) for key, inner in value.items() if key not in _VOLATILE and not _drawn(key, inner)}
+    return [_stable(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _drawn(key: str, value: object) -> bool:
+    """Handles from 8000: on are the kernel's own numbers, which grow with every one it draws."""
+    return key == "handle" and re.fullmatch(r"[89a-f][0-9a-f]{3}:", str(value)) is not None and value != "ffff:"
+
+
+def _json(host: Host, *argv: str) -> list[dict[str, Any]]:
+    done = host.run(argv, check=False)
+    try:
+        values = json.loads(done.stdout or "[]")
+    except ValueError:
+        return []
+    return [value for value in values if isinstance(value, dict)]

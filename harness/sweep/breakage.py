@@ -1,0 +1,136 @@
+"""One strike on its way: armed on every place that it needs, fired, looked at, healed."""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from faults.base import Order, Probe, Recipe, Sign, Target
+from faults.registry import create
+from harness.errors import HostError
+from harness.hosts.base import After, Host, Orders
+from harness.hosts.each import all_results, for_each
+from harness.sweep.bench import Bench
+from harness.sweep.judge import Injected
+from harness.sweep.scenario import Strike
+from harness.sweep.targets import asked
+
+PROBE_S = 10.0
+GONE_S = 2.0
+"""How long what a fault made may stay visible after it was healed."""
+
+
+@dataclass
+class Breakage:
+    """The life of one strike; times are the harness' clock."""
+
+    bench: Bench
+    strike: Strike
+    arm_id: str
+    targets: list[Target] = field(default_factory=list)
+    armed: bool = False
+    effect_ns: tuple[int, int] | None = None
+    heal_from_ns: int | None = None
+    heal_ns: int | None = None
+    places: list[str] = field(default_factory=list)
+    """Where it is armed."""
+    unseen: list[str] = field(default_factory=list)
+    """Signs that did not show during the fault."""
+    left: list[str] = field(default_factory=list)
+    """Signs that were still there after it was healed."""
+
+    def arm(self, pids: Mapping[str, int], ttl_s: float) -> None:
+        """Looks up what the targets are, and arms a healer on every place before anything else happens."""
+        self.targets = asked(self.strike, self.bench.data_nics, self.bench.places, pids)
+        fault = create(self.strike.kind, self.strike.parameters)
+        recipes = [fault.recipe(target) for target in self.targets]
+        by_place = {place: orders_on(place, recipes) for recipe in recipes for place in recipe.places}
+        self.places = list(by_place) or [self.strike.host]
+        self.armed = True
+        hosts = [self.bench.place(place) for place in self.places]
+        all_results(for_each(hosts, lambda h: h.prepare(self.arm_id, by_place.get(h.name, Orders()), ttl_s)))
+
+    def fire(self, after: After | None = None) -> None:
+        """Everywhere at once; then looks for the signs that commands can show."""
+        hosts = [self.bench.place(place) for place in self.places]
+        fired = all_results(for_each(hosts, lambda h: self._fire_on(h, after)))
+        self.effect_ns = min(before for before, _ in fired.values()), max(end for _, end in fired.values())
+        self.unseen = [f"{probe.order.place}: no {probe.while_faulted!r}" for probe in self._probes(during=True)]
+
+    def heal(self) -> None:
+        """Everywhere, whatever fails on one of them; harmless twice. Raises the first `HostError` at the end."""
+        if not self.armed or self.heal_ns is not None:
+            return
+        self.heal_from_ns = time.time_ns()
+        hosts = [self.bench.place(place) for place in self.places]
+        healed = all_results(for_each(hosts, lambda h: self._heal_on(h)))
+        self.armed = False
+        if self.effect_ns is not None:
+            self.heal_ns = max((t_ns for t_ns in healed.values() if t_ns is not None), default=None)
+            self.left = [f"{probe.order.place}: still {probe.while_faulted!r}" for probe in self._probes(during=False)]
+
+    def injected(self) -> Injected | None:
+        """The strike as the judge sees it; None if it never came to it."""
+        if self.effect_ns is None:
+            return None
+        fault = create(self.strike.kind, self.strike.parameters)
+        return Injected(
+            kind=self.strike.kind,
+            host=self.strike.host,
+            nic=self.strike.nic if fault.scope == "nic" else "",
+            t_before_ns=self.effect_ns[0],
+            t_after_ns=self.effect_ns[1],
+            heal_from_ns=self.heal_from_ns,
+            heal_ns=self.heal_ns,
+            aimed=self.strike.aimed,
+            signs=self.signs(),
+            unseen=tuple(self.unseen),
+            left=tuple(self.left),
+        )
+
+    def signs(self) -> tuple[Sign, ...]:
+        """Of all targets."""
+        fault = create(self.strike.kind, self.strike.parameters)
+        return tuple(sign for target in self.targets for sign in fault.signs(target))
+
+    def _fire_on(self, host: Host, after: After | None) -> tuple[int, int]:
+        mine = after if after and host.name == self.strike.host else None
+        before_ns, after_ns = host.fire(self.arm_id, mine)
+        offset_ns = self.bench.offset_ns(host.name)
+        return before_ns - offset_ns, after_ns - offset_ns
+
+    def _heal_on(self, host: Host) -> int | None:
+        healed_ns = host.heal(self.arm_id)
+        return None if healed_ns is None else healed_ns - self.bench.offset_ns(host.name)
+
+    def _probes(self, *, during: bool) -> list[Probe]:
+        """Those whose output is not what it should be; what a heal leaves may take a moment to go."""
+        odd = []
+        for probe in (sign for sign in self.signs() if isinstance(sign, Probe)):
+            deadline = time.monotonic() + (0.0 if during else GONE_S)
+            while (shows := self._shows(probe)) and not during and time.monotonic() < deadline:
+                time.sleep(0.02)
+            if shows != during:
+                odd.append(probe)
+        return odd
+
+    def _shows(self, probe: Probe) -> bool:
+        with suppress(HostError):
+            done = self.bench.place(probe.order.place).run(probe.order.argv, timeout_s=PROBE_S, check=False)
+            return re.search(probe.while_faulted, done.stdout) is not None
+        return False
+
+
+def orders_on(place: str, recipes: Sequence[Recipe]) -> Orders:
+    """What several recipes together do on one place."""
+    return Orders(
+        inject=_argvs(place, [order for recipe in recipes for order in recipe.inject]),
+        heal=_argvs(place, [order for recipe in recipes for order in recipe.heal]),
+        repeat=tuple((s, order.argv) for recipe in recipes for s, order in recipe.repeat if order.place == place),
+        beside=_argvs(place, [order for recipe in recipes for order in recipe.beside]),
+    )
+
+
+def _argvs(place: str, orders: Sequence[Order]) -> tuple[tuple[str, ...], ...]:
+    return tuple(dict.fromkeys(order.argv for order in orders if order.place == place))

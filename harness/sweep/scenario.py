@@ -1,0 +1,132 @@
+"""From a fault table of an experiment to the strikes of one trial: what breaks, where, when, and for how long. Pure.
+
+Chance is seeded by experiment, table and repeat, not by system or size: every system meets the same failures.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from faults.base import Scope
+from faults.registry import FAULTS
+from harness.fault_tables import AlsoModel, FaultModel, TraceEvent
+from harness.hosts.base import Nic
+
+Hosts = Mapping[str, Sequence[Nic]]
+"""The data NICs of every host, in the order of ranks."""
+
+RANDOM, BUSIEST = "random", "busiest"
+
+MIN_REPAIR_S = 0.06
+"""No random fault is shorter: fewer than several samples would prove nothing."""
+
+
+@dataclass(frozen=True)
+class Strike:
+    """One failure. `offset_s` counts from the anchor: the aimed strike's effect, or the first timed iteration."""
+
+    kind: str
+    host: str
+    nic: str
+    """``busiest`` is decided when it strikes, by the counters."""
+    offset_s: float = 0.0
+    lasts_s: float | None = None
+    """Until the end of the trial, if None."""
+    aimed: bool = False
+    """Whether it waits for its moment inside an iteration."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def scope(self) -> Scope:
+        """What its target grows to."""
+        return FAULTS[self.kind].scope
+
+
+def strikes(fault: FaultModel, hosts: Hosts, seed: str, horizon_s: float) -> tuple[Strike, ...]:
+    """The strikes of one trial by time, none later than `horizon_s` after the anchor."""
+    chance = random.Random(seed)
+    if fault.events:
+        found = [_traced(event, hosts, chance) for event in fault.events]
+    elif fault.mtbf_s is not None:
+        found = list(_poisson(fault, hosts, chance, horizon_s))
+    else:
+        found = list(_aimed(fault, hosts, chance))
+    return tuple(sorted((s for s in found if s.offset_s <= horizon_s), key=lambda s: s.offset_s))
+
+
+def _aimed(fault: FaultModel, hosts: Hosts, chance: random.Random) -> Iterator[Strike]:
+    host, nic = _choose(fault.kind, fault.host, fault.nic, fault.rail, hosts, chance)
+    first = Strike(fault.kind, host, nic, 0.0, fault.lasts_s, True, fault.parameters)
+    yield first
+    for number in range(1, fault.times):
+        yield replace(first, offset_s=number * (fault.every_s or 0.0), aimed=False)
+    for also in fault.also:
+        yield _also(also, hosts, chance)
+
+
+def _also(also: AlsoModel, hosts: Hosts, chance: random.Random) -> Strike:
+    host, nic = _choose(also.kind, also.host, also.nic, also.rail, hosts, chance)
+    return Strike(also.kind, host, nic, also.after_s, also.lasts_s, False, also.parameters)
+
+
+def _traced(event: TraceEvent, hosts: Hosts, chance: random.Random) -> Strike:
+    host, nic = _choose(event.kind, event.host, event.nic, event.rail, hosts, chance)
+    return Strike(event.kind, host, nic, event.at_s, event.lasts_s, False, event.parameters)
+
+
+def _poisson(fault: FaultModel, hosts: Hosts, chance: random.Random, horizon_s: float) -> Iterator[Strike]:
+    """Failures with exponential gaps and repairs, never two at once on a NIC, and one NIC of a host always whole."""
+    assert fault.mtbf_s is not None
+    until: dict[tuple[str, str], float] = {}
+    now_s = 0.0
+    while True:
+        now_s += chance.expovariate(1 / fault.mtbf_s)
+        if now_s > horizon_s:
+            return
+        chosen = chance.choices(fault.choices, [c.weight for c in fault.choices])[0] if fault.choices else fault
+        host, nic = _choose(chosen.kind, fault.host or RANDOM, fault.nic or RANDOM, fault.rail, hosts, chance)
+        lasts_s = max(MIN_REPAIR_S, chance.expovariate(1 / (fault.mttr_s or fault.mtbf_s)))
+        strike = Strike(chosen.kind, host, nic, now_s, lasts_s, False, chosen.parameters)
+        touched = reach(strike, hosts)
+        if _fits(touched, until, hosts, now_s):
+            until |= dict.fromkeys(touched, now_s + lasts_s)
+            yield strike
+
+
+def _fits(touched: Sequence[tuple[str, str]], until: Mapping[tuple[str, str], float], hosts: Hosts, t_s: float) -> bool:
+    """Whether nothing of `touched` is broken at `t_s`, and every host keeps a NIC when it is."""
+    if any(until.get(nic, 0.0) >= t_s for nic in touched):
+        return False
+    broken = {nic for nic, end_s in until.items() if end_s >= t_s} | set(touched)
+    return all(any((host, nic.name) not in broken for nic in nics) for host, nics in hosts.items())
+
+
+def reach(strike: Strike, hosts: Hosts) -> tuple[tuple[str, str], ...]:
+    """Host and NIC of everything that a strike breaks; for a process, the first NIC stands for the host."""
+    if strike.scope == "host":
+        return tuple((strike.host, nic.name) for nic in hosts[strike.host])
+    if strike.scope == "rail":
+        rail = next((nic.rail for nic in hosts[strike.host] if nic.name == strike.nic), 0)
+        return tuple((host, nic.name) for host, nics in hosts.items() for nic in nics if nic.rail == rail)
+    return ((strike.host, strike.nic),)
+
+
+def _choose(
+    kind: str, host: str | None, nic: str | None, rail: int | str | None, hosts: Hosts, chance: random.Random
+) -> tuple[str, str]:
+    """A host and a NIC for what the experiment names; every call draws the same numbers, whatever is random."""
+    draws = chance.random(), chance.random()
+    names = list(hosts)
+    scope = FAULTS[kind].scope
+    if host is None or host == RANDOM:
+        host = names[int(draws[0] * len(names))]
+    if scope in ("host", "process"):
+        return host, hosts[host][0].name if hosts[host] else ""
+    if nic == BUSIEST:
+        return host, BUSIEST
+    if nic not in (None, RANDOM):
+        return host, str(nic)
+    if isinstance(rail, int):
+        return host, next(n.name for n in hosts[host] if n.rail == rail)
+    return host, hosts[host][int(draws[1] * len(hosts[host]))].name

@@ -1,0 +1,66 @@
+"""What the models of all tables of an experiment file are made of: quantities, names, mistakes.
+
+Quantities are written with units and are held as bytes, bit/s and seconds.
+"""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Annotated, NamedTuple, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from r2ccl_core.errors import UnitError
+from r2ccl_core.units import format_size, parse_duration, parse_rate, parse_size
+
+Q = TypeVar("Q", int, float)
+
+
+def _size(value: object) -> int:
+    return _read(parse_size, value)
+
+
+def read_rate(value: object) -> float:
+    """Bits per second; raises the ValueError that pydantic attaches to the key."""
+    return _read(parse_rate, value)
+
+
+def read_duration(value: object) -> float:
+    """Seconds; raises the ValueError that pydantic attaches to the key."""
+    return _read(parse_duration, value)
+
+
+def _read(parse: Callable[[str], Q], value: object) -> Q:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("write a number with its unit in quotes")
+    try:
+        return parse(str(value))
+    except UnitError as error:
+        raise ValueError(str(error)) from error
+
+
+Size = Annotated[int, BeforeValidator(_size), PlainSerializer(format_size)]
+Duration = Annotated[float, BeforeValidator(read_duration), Field(ge=0), PlainSerializer(lambda v: f"{v:.15g} s")]
+Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=40)]
+
+
+class Model(BaseModel):
+    """Frozen, and an unknown key is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Mistake(NamedTuple):
+    """One thing that is wrong: the key in the file, its value, and what to do instead."""
+
+    key: str
+    value: object
+    remedy: str
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """A remedy for a name that is not known: the nearest one, or what there is."""
+    close = get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    shown = known if len(known) <= 6 else [known[0], known[1], "...", known[-1]]
+    return f"known: {', '.join(shown)}"

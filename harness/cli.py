@@ -98,6 +98,17 @@ def report(
 
 @app.command()
 @reported
+def faults(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> int:
+    """List every kind of fault with its parameters."""
+    from harness.faults_command import list_faults
+
+    return list_faults(as_json)
+
+
+@app.command()
+@reported
 def clean(
     everything: Annotated[bool, typer.Option("--all", help="The clusters that are in use, too.")] = False,
 ) -> int:

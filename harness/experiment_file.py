@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment import Experiment, mistakes
 from harness.tables import nearest
+from harness.trace import read_trace
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _KEY = re.compile(r"[^.\[\]]+(\[\d+\])*(\.[^.\[\]]+(\[\d+\])*)*\Z")
@@ -48,6 +49,7 @@ def load(path: Path, settings: Sequence[str] = ()) -> Experiment:
     document = _document(path, file)
     for setting in settings:
         apply(document, setting)
+    _read_traces(document, path)
     return read(document, file)
 
 
@@ -77,6 +79,18 @@ def apply(document: dict[str, Any], setting: str) -> None:
     for step in path:
         place = _descend(place, step, setting)
     _put(place, last, _value(text.strip()), setting)
+
+
+def _read_traces(document: dict[str, Any], path: Path) -> None:
+    """Puts the events of trace files, named relative to the experiment, where the files are named."""
+    faults = document.get("fault")
+    for index, fault in enumerate(faults if isinstance(faults, list) else ()):
+        trace = fault.pop("trace", None) if isinstance(fault, dict) else None
+        if trace is not None:
+            key = f"fault[{index}].trace"
+            if not isinstance(trace, str):
+                raise ExperimentError(str(path), key, trace, "name a file of failures in quotes")
+            fault["events"] = read_trace(path.parent / trace, str(path), key)
 
 
 def _document(path: Path, file: str) -> dict[str, Any]:

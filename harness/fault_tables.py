@@ -72,7 +72,7 @@ class FaultModel(PlaceModel):
     """Mean time to repair."""
     choices: tuple[ChoiceModel, ...] = ()
     events: tuple[TraceEvent, ...] = ()
-    """What was in the file that `trace` names in the experiment file."""
+    """What was in the file that the key ``trace`` of the experiment file names (`harness.trace`)."""
     expect: Literal["ok", "failed"] | None = None
     """What the trial is to come to, where that is not what the system's table says."""
 

@@ -77,6 +77,8 @@ class Evidence(BaseModel):
     dead_nic_tx_after: Int64 | None = None
     dead_nic_rx_after: Int64 | None = None
     healed: bool | None = None
+    strikes_left_out: int | None = None
+    """Failures by chance that were drawn but could not come in time."""
     strikes: tuple[dict[str, Any], ...] = ()
     """The same for every failure of the trial, in the order in which they came."""
 

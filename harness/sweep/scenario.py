@@ -4,7 +4,7 @@ Chance is seeded by experiment, table and repeat, not by system or size: every s
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,9 @@ Hosts = Mapping[str, Sequence[Nic]]
 """The data NICs of every host, in the order of ranks."""
 
 RANDOM, BUSIEST = "random", "busiest"
+
+PAUSE_S = 0.05
+"""Between two random failures of one NIC."""
 
 MIN_REPAIR_S = 0.06
 """No random fault is shorter: fewer than several samples would prove nothing."""
@@ -76,7 +79,7 @@ def _traced(event: TraceEvent, hosts: Hosts, chance: random.Random) -> Strike:
 
 
 def _poisson(fault: FaultModel, hosts: Hosts, chance: random.Random, horizon_s: float) -> Iterator[Strike]:
-    """Failures with exponential gaps and repairs, never two at once on a NIC, and one NIC of a host always whole."""
+    """Failures with exponential gaps and repairs, a pause between two of one NIC, one NIC of a host always whole."""
     assert fault.mtbf_s is not None
     until: dict[tuple[str, str], float] = {}
     now_s = 0.0
@@ -89,17 +92,16 @@ def _poisson(fault: FaultModel, hosts: Hosts, chance: random.Random, horizon_s: 
         lasts_s = max(MIN_REPAIR_S, chance.expovariate(1 / (fault.mttr_s or fault.mtbf_s)))
         strike = Strike(chosen.kind, host, nic, now_s, lasts_s, False, chosen.parameters)
         touched = reach(strike, hosts)
-        if _fits(touched, until, hosts, now_s):
+        if fits(touched, [nic for nic, end_s in until.items() if end_s + PAUSE_S >= now_s], hosts):
             until |= dict.fromkeys(touched, now_s + lasts_s)
             yield strike
 
 
-def _fits(touched: Sequence[tuple[str, str]], until: Mapping[tuple[str, str], float], hosts: Hosts, t_s: float) -> bool:
-    """Whether nothing of `touched` is broken at `t_s`, and every host keeps a NIC when it is."""
-    if any(until.get(nic, 0.0) >= t_s for nic in touched):
-        return False
-    broken = {nic for nic, end_s in until.items() if end_s >= t_s} | set(touched)
-    return all(any((host, nic.name) not in broken for nic in nics) for host, nics in hosts.items())
+def fits(touched: Sequence[tuple[str, str]], broken: Collection[tuple[str, str]], hosts: Hosts) -> bool:
+    """Whether nothing of `touched` is broken already, and every host keeps a NIC when it is, too."""
+    all_broken = {*broken, *touched}
+    whole = (any((host, nic.name) not in all_broken for nic in nics) for host, nics in hosts.items())
+    return not set(touched) & set(broken) and all(whole)
 
 
 def reach(strike: Strike, hosts: Hosts) -> tuple[tuple[str, str], ...]:

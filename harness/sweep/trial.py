@@ -34,7 +34,7 @@ from harness.sweep.breakage import Breakage
 from harness.sweep.events import EventLog
 from harness.sweep.judge import Facts, Verdict, judge
 from harness.sweep.plan import Trial
-from harness.sweep.scenario import BUSIEST, Strike, reach, strikes
+from harness.sweep.scenario import BUSIEST, Strike, fits, reach, strikes
 from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
 
 SAMPLE_S = 0.01
@@ -45,6 +45,8 @@ OBSERVE_S = 0.06
 KILL_S = 5.0
 SETTLE_S = 0.025
 """From the heal to the last sample, so that a sample shows the NIC up again."""
+LATE_NS = 100_000_000
+"""A failure by chance that cannot come within this time of its own is left out."""
 SAME_S = 2.0
 """How long the network's state may take to be as it was before."""
 
@@ -80,6 +82,8 @@ class _Run:
     breakages: list[Breakage] = field(default_factory=list)
     states: dict[str, State] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
+    left_out: int = 0
+    """Failures by chance for which it was too late."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -278,7 +282,22 @@ def _strike_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Strike]) -> None:
         if breakage is not None and due_ns == moment_ns:
             breakage.heal()
         else:
-            _arm(run, waiting.pop(0)).fire()
+            strike = waiting.pop(0)
+            if _is_too_late(run, strike, moment_ns):
+                run.left_out += 1
+            else:
+                _arm(run, strike).fire()
+
+
+def _is_too_late(run: _Run, strike: Strike, planned_ns: int) -> bool:
+    """Whether a failure by chance must be left out: on a slow machine they would pile up into what nobody drew."""
+    assert run.trial.fault is not None
+    if run.trial.fault.mtbf_s is None:
+        return False
+    nics = run.bench.data_nics
+    broken = [nic for b in run.breakages if b.armed for nic in reach(b.strike, nics)]
+    late_ns = time.time_ns() - planned_ns
+    return late_ns > LATE_NS or not fits(reach(strike, nics), broken, nics)
 
 
 def _heal_due_ns(breakage: Breakage) -> int | None:
@@ -390,6 +409,7 @@ def _facts(run: _Run) -> Facts:
         killed=frozenset(_ranks_killed(run)),
         samples=run.samples,
         changed=run.changed,
+        left_out=run.left_out,
     )
 
 

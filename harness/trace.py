@@ -1,0 +1,80 @@
+"""Traces of failures: a CSV or JSON-lines file of what broke when, as the events of a fault table.
+
+Columns or keys: at (a duration from the first timed iteration), kind, host, nic or rail, lasts; every further one is
+a parameter of the kind. Empty cells are left out. So a cluster's own log of failures can be played back.
+"""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ExperimentError
+
+PLACES = ("at", "kind", "host", "nic", "rail", "lasts")
+
+
+def read_trace(path: Path, file: str, key: str) -> list[dict[str, Any]]:
+    """The events of the trace that `key` of the experiment `file` names. Raises `ExperimentError`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ExperimentError(file, key, str(path), f"cannot be read: {reason}") from None
+    try:
+        rows = list(_json_rows(text) if text.lstrip().startswith("{") else _csv_rows(text))
+    except ValueError as error:
+        raise ExperimentError(file, key, str(path), str(error)) from None
+    if not rows:
+        raise ExperimentError(file, key, str(path), "holds no failure; give at least one line")
+    return [_event(row) for row in rows]
+
+
+def _csv_rows(text: str) -> Iterator[Mapping[str, Any]]:
+    reader = csv.DictReader(text.splitlines(), restkey="", strict=True)
+    missing = [name for name in ("at", "kind") if name not in (reader.fieldnames or ())]
+    if missing:
+        raise ValueError(f"has no column {missing[0]!r}; the first line names the columns: {', '.join(PLACES)}")
+    try:
+        for number, row in enumerate(reader, start=2):
+            if "" in row:
+                raise ValueError(f"line {number}: has more cells than columns")
+            yield {name: _value(cell.strip()) for name, cell in row.items() if cell is not None and cell.strip()}
+    except csv.Error as error:
+        raise ValueError(f"line {reader.line_num}: {error}") from None
+
+
+def _json_rows(text: str) -> Iterator[Mapping[str, Any]]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"line {number}: is no JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"line {number}: is no JSON object")
+        yield row
+
+
+def _value(cell: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except ValueError:
+            continue
+    return cell
+
+
+def _event(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Durations and names are text, as in an experiment file."""
+    event = {name: row[name] for name in PLACES if name in row}
+    event |= {name: _seconds(event[name]) for name in ("at", "lasts") if name in event}
+    parameters = {name: value for name, value in row.items() if name not in PLACES}
+    return event | ({"parameters": parameters} if parameters else {})
+
+
+def _seconds(value: object) -> object:
+    """A plain number is seconds."""
+    return f"{value} s" if isinstance(value, int | float) and not isinstance(value, bool) else value

@@ -11,7 +11,8 @@ Promises:
 2. A fault is armed before it is injected: a detached healer, a process in a session of its own, heals when
    told, when its time to live is over, or when the agent is gone in whatever way.
 3. When standard input ends (the harness died, the session was cut) the agent kills, heals and leaves.
-4. Counters are sampled by a thread of their own from /proc/net/dev and SIOCGIFFLAGS: some 30 us a sample.
+4. Counters are sampled by a thread of their own from /proc/net/dev, SIOCGIFFLAGS and, where a NIC is an RDMA device's
+   too, its port's counters in sysfs: some 30 us a sample without RDMA.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import array
 import base64
 import fcntl
+import glob
 import json
 import os
 import selectors
@@ -84,9 +86,10 @@ class Child:
         self.timed_out = False
         self.unsent = {"stdout": bytearray(), "stderr": bytearray()}
         env = dict(os.environ, **request.get("env", {}))
+        own_python = [sys.executable] if request.get("python") else []
         try:
             self.popen = subprocess.Popen(
-                request["argv"],
+                [*own_python, *request["argv"]],
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -188,13 +191,40 @@ class Arm:
         return time.time_ns()
 
 
+def rdma_port_of(nic: str, sysfs: str) -> str | None:
+    """The folder in sysfs of the RDMA port that sends over `nic`; None where there is none."""
+    for port in sorted(glob.glob(sysfs + "/class/infiniband/*/ports/*")):  # noqa: PTH207
+        with suppress(OSError), open(port + "/gid_attrs/ndevs/0") as file:  # noqa: PTH123
+            if file.read().strip() == nic:
+                return port
+    for owner in glob.glob(f"{sysfs}/class/infiniband/*/device/net/{nic}"):  # noqa: PTH207
+        with suppress(OSError, ValueError), open(owner + "/dev_port") as file:  # noqa: PTH123
+            return f"{owner.rsplit('/device/', 1)[0]}/ports/{int(file.read()) + 1}"
+    return None
+
+
+class RdmaCounter:
+    """One data counter of an RDMA port, kept open: bytes so far, which sysfs counts in words of four."""
+
+    def __init__(self, path: str) -> None:
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self) -> int:
+        """-1 where the port does not tell."""
+        try:
+            return 4 * int(os.pread(self.fd, 64, 0))
+        except (OSError, ValueError):
+            return -1
+
+
 class Sampler(threading.Thread):
     """Reads the counters of some NICs at a fixed interval, into one flat array until it is stopped.
 
-    One row is: t_ns, then rx bytes, tx bytes and carrier of each NIC. A NIC that is gone reads -1, -1, 0.
+    One row is: t_ns, then rx bytes, tx bytes, carrier, and RDMA rx and tx bytes of each NIC. A NIC that is gone reads
+    -1, -1, 0; one without an RDMA port, or whose port does not count, -1, -1 for the last two.
     """
 
-    def __init__(self, nics: list[str], interval_s: float) -> None:
+    def __init__(self, nics: list[str], interval_s: float, sysfs: str = "/sys") -> None:
         super().__init__(name="sampler", daemon=True)
         self.nics, self.interval_s = nics, interval_s
         self.rows = array.array("q")
@@ -202,6 +232,15 @@ class Sampler(threading.Thread):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.dev = os.open("/proc/net/dev", os.O_RDONLY | os.O_CLOEXEC)
         self.questions = [struct.pack("16sH22x", nic.encode(), 0) for nic in nics]
+        self.rdma = [self.rdma_counters(rdma_port_of(nic, sysfs)) for nic in nics]
+
+    @staticmethod
+    def rdma_counters(port: str | None) -> list[RdmaCounter]:
+        """Of received and of sent bytes; empty where there are none."""
+        try:
+            return [RdmaCounter(f"{port}/counters/port_{way}_data") for way in ("rcv", "xmit")] if port else []
+        except OSError:
+            return []
 
     def run(self) -> None:
         due = time.monotonic()
@@ -216,10 +255,11 @@ class Sampler(threading.Thread):
         row = [time.time_ns()]
         counters = dict(line.split(b":", 1) for line in text.splitlines()[2:])
         named = {name.strip(): fields.split() for name, fields in counters.items()}
-        for nic, question in zip(self.nics, self.questions):  # noqa: B905  (Python 3.8)
+        for nic, question, rdma in zip(self.nics, self.questions, self.rdma):  # noqa: B905  (Python 3.8)
             fields = named.get(nic.encode())
             row += [int(fields[0]), int(fields[8])] if fields else [-1, -1]
             row.append(self.carrier(question))
+            row += [counter.read() for counter in rdma] or [-1, -1]
         self.rows.extend(row)
 
     def carrier(self, question: bytes) -> int:
@@ -237,7 +277,8 @@ class Sampler(threading.Thread):
         self.join()
         self.read_once()
         self.socket.close()
-        os.close(self.dev)
+        for fd in (self.dev, *(counter.fd for counters in self.rdma for counter in counters)):
+            os.close(fd)
         if sys.byteorder != "little":
             self.rows.byteswap()
         return base64.b64encode(zlib.compress(self.rows.tobytes(), 1)).decode()

@@ -41,6 +41,8 @@ class Injected:
     heal_ns: int | None
     silent: bool
     samples: Sequence[Sample] = ()
+    clock_error_ns: int = 0
+    """How far off both times may be, because the host's clock is known no better."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def _carried(fault: Injected) -> tuple[int | None, int | None]:
     live = [s for s in fault.samples if s.t_ns < fault.t_before_ns]
     if len(dead) < 2 or not live:
         return None, None
-    return dead[-1].tx_bytes - dead[0].tx_bytes, dead[-1].rx_bytes - dead[0].rx_bytes
+    return dead[-1].sent - dead[0].sent, dead[-1].received - dead[0].received
 
 
 def _up_again(fault: Injected) -> bool:

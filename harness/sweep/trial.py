@@ -7,7 +7,7 @@
     strike    once rank 0 has begun the chosen iteration, part of the way through it
     watch     until every rank has ended; after an error the others get a moment, a hang is cut short
     heal      the fault
-    collect   counters, logs, exit statuses
+    collect   counters, the hosts' state, logs, exit statuses; after a long trial the clocks are measured again
     clean up  every process that is left, whatever happened above
 
 The judge then has the facts (`harness.sweep.judge`). An interrupt at any point heals and cleans up.
@@ -25,15 +25,18 @@ from faults.base import Argv, Effect, Target
 from faults.registry import create
 from harness.errors import HostError, UnhealthyError
 from harness.experiment import FaultModel
-from harness.hosts.base import Host, RemoteProcess, Sample
+from harness.hosts.base import Host, Reading, RemoteProcess, Sample
 from harness.hosts.each import all_results, for_each
-from harness.sweep.bench import Bench
+from harness.sweep.bench import CLOCKS_EVERY_S, Bench
+from harness.sweep.clock import Clock
 from harness.sweep.events import EventLog
 from harness.sweep.judge import Facts, Injected, Verdict, judge
+from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
 from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
 
 SAMPLE_S = 0.01
+WATCH_S = 0.1
 GRACE_S = 2.0
 """How long the other ranks may take to end after the first error."""
 OBSERVE_S = 0.06
@@ -53,11 +56,13 @@ class Outcome:
     facts: Facts
     verdict: Verdict
     samples: Mapping[str, Sequence[Sample]]
+    readings: Mapping[str, Sequence[Reading]]
+    """What the hosts' watches saw."""
     started_s: float
     seconds: Mapping[str, float]
     """How long each step of the lifecycle took."""
-    offsets_ns: Mapping[str, int]
-    """What was taken off each host's clock."""
+    clocks: Mapping[str, Clock]
+    """By which every time was brought to our clock."""
 
 
 @dataclass
@@ -72,8 +77,12 @@ class _Run:
     deadline_s: float = float("inf")
     hang: str | None = None
     effect_ns: tuple[int, int] | None = None
+    effect_theirs_ns: tuple[int, int] | None = None
+    """The same on the host's own clock."""
     heal_ns: int | None = None
     samples: dict[str, list[Sample]] = field(default_factory=dict)
+    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    clocks: dict[str, Clock] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -98,6 +107,7 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
     a trial that fails is an `Outcome`, not an error.
     """
     started_s = time.time()
+    bench.measure_clocks(CLOCKS_EVERY_S)
     run = _Run(bench, trial, attempt, EventLog([bench.offset_ns(h.name) for h in bench.hosts]))
     with run.step("check"):
         _make_healthy(run)
@@ -113,12 +123,13 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
         with run.step("heal"):
             _observe_and_heal(run)
         with run.step("collect"):
-            run.samples = _samples(bench)
+            _collect(run)
     finally:
         with run.step("clean up"):
             _clean_up(run)
     facts = _facts(run)
-    return Outcome(trial, attempt, facts, judge(facts), run.samples, started_s, run.seconds, bench.offsets_ns)
+    seen = run.samples, run.readings, started_s, run.seconds, run.clocks
+    return Outcome(trial, attempt, facts, judge(facts), *seen)
 
 
 def _make_healthy(run: _Run) -> None:
@@ -144,6 +155,7 @@ def _start(run: _Run) -> None:
         limit_s = run.bench.experiment.sweep.limits.trial_s + GRACE_S
         threading.Thread(target=_await_end, args=(run.log, rank, process, limit_s), daemon=True).start()
         host.sample_start(SAMPLE_S)
+        host.watch_start({f"rank{rank}": process.pid}, WATCH_S)
         return process
 
     all_results(for_each(run.bench.hosts, start))
@@ -198,8 +210,8 @@ def _strike(run: _Run) -> None:
     lasts_ns = expected_ns(first.finished, model_s)
     _sleep_until(fire_at_ns(begin_ns, fault.into, lasts_ns, bench.fire_latency_ns))
     fired_ns = time.time_ns()
-    effect = bench.host(fault.host).fire(run.arm_id)
-    before_ns, after_ns = (t_ns - bench.offset_ns(fault.host) for t_ns in effect)
+    run.effect_theirs_ns = bench.host(fault.host).fire(run.arm_id)
+    before_ns, after_ns = (t_ns - bench.offset_ns(fault.host) for t_ns in run.effect_theirs_ns)
     run.effect_ns = before_ns, after_ns
     bench.fire_latency_ns = smoothed_ns(bench.fire_latency_ns, (before_ns + after_ns) // 2 - fired_ns)
 
@@ -242,10 +254,25 @@ def _observe_and_heal(run: _Run) -> None:
         time.sleep(SETTLE_S)
 
 
-def _samples(bench: Bench) -> dict[str, list[Sample]]:
-    """The counters of every host, on our clock."""
-    taken = all_results(for_each(bench.hosts, lambda host: host.sample_stop()))
-    return {name: [s._replace(t_ns=s.t_ns - bench.offset_ns(name)) for s in samples] for name, samples in taken.items()}
+def _collect(run: _Run) -> None:
+    """The counters and the state of every host, on our clock."""
+    bench = run.bench
+    samples = all_results(for_each(bench.hosts, lambda host: host.sample_stop()))
+    readings = for_each(bench.hosts, lambda host: host.watch_stop())
+    bench.measure_clocks(CLOCKS_EVERY_S)
+    began_ns = min((s.t_ns for taken in samples.values() for s in taken), default=0)
+    # An hour earlier: the beginning is told by a clock that may be far from ours.
+    run.clocks = {host.name: bench.clock(host.name).since(began_ns - 3600 * 10**9) for host in bench.hosts}
+    run.samples = on_our_clock(samples, run.clocks)
+    run.readings = on_our_clock({name: _told(run, name, seen) for name, seen in readings.items()}, run.clocks)
+
+
+def _told(run: _Run, host: str, seen: list[Reading] | HostError) -> list[Reading]:
+    """What a watch saw; one that failed leaves a line in its rank's log, since the trial is as good without it."""
+    if isinstance(seen, HostError):
+        run.log.feed([h.name for h in run.bench.hosts].index(host), "harness", str(seen))
+        return []
+    return seen
 
 
 def _clean_up(run: _Run) -> None:
@@ -263,6 +290,8 @@ def _clean_up(run: _Run) -> None:
 
 def _facts(run: _Run) -> Facts:
     trial = run.trial
+    for host, record in zip(run.bench.hosts, run.log.ranks, strict=True):
+        record.reclock(run.clocks[host.name].ours_ns)
     fault = _injected(run)
     harmless = trial.fault is not None and not _effects(trial.fault)
     return Facts(
@@ -278,17 +307,20 @@ def _facts(run: _Run) -> Facts:
 def _injected(run: _Run) -> Injected | None:
     """The fault as it was, with the counters of its NIC; None if it never came to it."""
     fault = run.trial.fault
-    if fault is None or run.effect_ns is None:
+    if fault is None or run.effect_theirs_ns is None:
         return None
+    clock = run.clocks[fault.host]
+    before_ns, after_ns = map(clock.ours_ns, run.effect_theirs_ns)
     return Injected(
         kind=fault.kind,
         host=fault.host,
         nic=fault.nic,
-        t_before_ns=run.effect_ns[0],
-        t_after_ns=run.effect_ns[1],
+        t_before_ns=before_ns,
+        t_after_ns=after_ns,
         heal_ns=run.heal_ns,
         silent=any(effect.rate_factor == 0.0 for effect in _effects(fault)),
         samples=[s for s in run.samples[fault.host] if s.nic == fault.nic],
+        clock_error_ns=clock.at(before_ns).error_ns,
     )
 
 

@@ -132,6 +132,19 @@ class Moment:
     error_ns: int
 
 
+def narrowed(window_ns: tuple[int, int], carrier: Sequence[tuple[int, bool]]) -> tuple[int, int]:
+    """`window_ns`, less what the NIC's carrier tells: `carrier` is (when looked, whether up), by time.
+
+    A look is over by the time of the next one. Where the carrier did not go, as with faults that leave it, nothing is
+    learnt.
+    """
+    first, last = window_ns
+    for (before_ns, was_up), (_, is_up), (over_ns, _) in zip(carrier, carrier[1:], carrier[2:], strict=False):
+        if was_up and not is_up and first <= over_ns and before_ns <= last:
+            return max(first, before_ns), min(last, over_ns)
+    return window_ns
+
+
 def moment_of(window_ns: tuple[int, int], clock_error_ns: int) -> Moment:
     """What happened at some time in `window_ns`, which was read off a clock that is known to `clock_error_ns`."""
     first, last = window_ns

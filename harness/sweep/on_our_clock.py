@@ -18,6 +18,20 @@ def on_our_clock(taken: Mapping[str, Sequence[Timed]], clocks: Mapping[str, Cloc
     }
 
 
+def thinned(samples: Sequence[Sample], apart_ns: int) -> list[Sample]:
+    """`samples` without those that follow another of their NIC more closely, as they do while a fault takes effect.
+
+    Throughput between two that are very close tells the size of a burst and not a rate.
+    """
+    kept: list[Sample] = []
+    last: dict[str, int] = {}
+    for sample in samples:
+        if sample.t_ns - last.get(sample.nic, sample.t_ns - apart_ns) >= apart_ns:
+            last[sample.nic] = sample.t_ns
+            kept.append(sample)
+    return kept
+
+
 def event_rows(
     ranks: Sequence[RankRecord], hosts: Sequence[str], clocks: Mapping[str, Clock]
 ) -> Iterator[tuple[Any, ...]]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from harness.experiment import WorkloadModel
-from harness.sweep.clock import moment_of
+from harness.sweep.clock import moment_of, narrowed
 from harness.sweep.events import RankRecord
 from harness.sweep.judge import Injected
 from harness.sweep.phases import bandwidths_gbs, joined, phase_of
@@ -72,7 +72,8 @@ def _clocks(outcome: Outcome) -> dict[str, Any]:
         "clock_errors_ns": {name: offset.error_ns for name, offset in at.items()},
     }
     if fault is not None:
-        moment = moment_of((fault.t_before_ns, fault.t_after_ns), fault.clock_error_ns)
+        window_ns = narrowed((fault.t_before_ns, fault.t_after_ns), [(s.t_ns, s.up) for s in fault.samples])
+        moment = moment_of(window_ns, fault.clock_error_ns)
         told["effect"] = {"t_ns": moment.t_ns, "error_ns": moment.error_ns}
     return told
 

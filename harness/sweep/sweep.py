@@ -20,18 +20,19 @@ from harness.cluster.base import Cluster
 from harness.errors import ExitCode, HarnessError, HostError, SweepError, UnreachableError
 from harness.experiment import Experiment, identity
 from harness.sweep.bench import Bench
-from harness.sweep.on_our_clock import event_rows
+from harness.sweep.on_our_clock import event_rows, thinned
 from harness.sweep.plan import Only, Trial
 from harness.sweep.progress import SweepProgress
 from harness.sweep.record import lost_record, record_of
 from harness.sweep.run_folder import RunFolder, utc_now
 from harness.sweep.summary import exit_code, last_attempts, next_attempt
-from harness.sweep.trial import run_trial
+from harness.sweep.trial import SAMPLE_S, run_trial
 from r2ccl_core.errors import R2cclError
 from reports import trial as stored
 from reports.trial import Run
 
 SWITCH_S = 0.0005
+THINNED_NS = int(0.8e9 * SAMPLE_S)
 
 
 @dataclass(frozen=True)
@@ -159,5 +160,6 @@ def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> sto
     record = record_of(outcome, workload)
     ranks, hosts = outcome.facts.ranks, [host.name for host in bench.hosts]
     events = event_rows(ranks, hosts, outcome.clocks)
-    folder.write_trial(record, outcome.samples, [r.log for r in ranks], outcome.readings, events)
+    samples = {name: thinned(taken, THINNED_NS) for name, taken in outcome.samples.items()}
+    folder.write_trial(record, samples, [r.log for r in ranks], outcome.readings, events)
     return record

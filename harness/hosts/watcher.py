@@ -76,6 +76,9 @@ NVML_FIELDS = {
 }
 """NVML's name, ours, and what one count is of ours. All of them only grow."""
 
+WRAP = 2**32
+"""Where NVML's 32-bit counters begin again: PCIe's bytes do, so more than this between two samples is told too low."""
+
 
 def text_of(path: str) -> str:
     """The content of a small file, as it is now."""
@@ -277,6 +280,8 @@ class Gpus:
         nvml.nvmlInit()
         self.gpus = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
         self.fields = [(getattr(nvml, name), *ours) for name, ours in NVML_FIELDS.items() if hasattr(nvml, name)]
+        self.unknown: set[tuple[int, str]] = set()
+        self.counted: dict[tuple[int, str], tuple[float, float]] = {}
         self.last_xid: dict[int, float] = dict.fromkeys(range(len(self.gpus)), 0.0)
         self.events = self.watch_xids()
         self.slow_pcie = self.lacks_pcie_counters()
@@ -286,12 +291,15 @@ class Gpus:
         self.take_xids()
         for number, gpu in enumerate(self.gpus):
             device = f"gpu{number}"
-            for metric, value in self.of_one(gpu).items():
+            for metric, value in self.of_one(number, gpu).items():
                 values[device, metric] = value
             values[device, "last_xid"] = self.last_xid[number]
+        # A field that no GPU here knows is told as missing once: asking for it costs as much as one that is there.
+        everywhere = range(len(self.gpus))
+        self.fields = [f for f in self.fields if not all((number, f[1]) in self.unknown for number in everywhere)]
         return values
 
-    def of_one(self, gpu: Any) -> dict[str, float | None]:
+    def of_one(self, number: int, gpu: Any) -> dict[str, float | None]:
         n = self.nvml
         values = {
             "busy_share": self.attempt(lambda: n.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
@@ -299,7 +307,7 @@ class Gpus:
             "power_w": self.attempt(lambda: n.nvmlDeviceGetPowerUsage(gpu) / 1000),
             "temperature_c": self.attempt(lambda: n.nvmlDeviceGetTemperature(gpu, n.NVML_TEMPERATURE_GPU)),
         }
-        values.update(self.field_values(gpu))
+        values.update(self.field_values(number, gpu))
         if self.slow_pcie:
             # Each takes 20 ms, over which it is the mean: only where the driver has no counters.
             for metric, kind in (("pcie_tx_bytes_s", "TX"), ("pcie_rx_bytes_s", "RX")):
@@ -311,16 +319,27 @@ class Gpus:
         """Bytes per second over PCIe."""
         return float(self.nvml.nvmlDeviceGetPcieThroughput(gpu, which)) * 1024
 
-    def field_values(self, gpu: Any) -> dict[str, float | None]:
+    def field_values(self, number: int, gpu: Any) -> dict[str, float | None]:
         every_link = 0xFFFFFFFF
-        asked = [(number, every_link if ours.startswith("nvlink") else 0) for number, ours, _ in self.fields]
+        asked = [(field, every_link if ours.startswith("nvlink") else 0) for field, ours, _ in self.fields]
         values: dict[str, float | None] = {ours: None for _, ours, _ in self.fields}
         with suppress(Exception):
             answers = self.nvml.nvmlDeviceGetFieldValues(gpu, asked)
             for answer, (_, ours, unit) in zip(answers, self.fields):  # noqa: B905
                 if answer.nvmlReturn == self.nvml.NVML_SUCCESS:
-                    values[ours] = self.number(answer) * unit
+                    values[ours] = self.total((number, ours), answer) * unit
+                elif answer.nvmlReturn in (self.nvml.NVML_ERROR_NOT_SUPPORTED, self.nvml.NVML_ERROR_INVALID_ARGUMENT):
+                    self.unknown.add((number, ours))
         return values
+
+    def total(self, series: tuple[int, str], answer: Any) -> float:
+        """The counter without the jumps back of one of 32 bits."""
+        now = self.number(answer)
+        if answer.valueType != self.nvml.NVML_VALUE_TYPE_UNSIGNED_INT:
+            return now
+        before, total = self.counted.get(series, (now, now))
+        self.counted[series] = now, total + (now - before) % WRAP
+        return self.counted[series][1]
 
     def number(self, answer: Any) -> float:
         """The member of NVML's union that its type names."""
@@ -335,7 +354,7 @@ class Gpus:
         return float(getattr(answer.value, members[answer.valueType]))
 
     def lacks_pcie_counters(self) -> bool:
-        return not any(self.field_values(gpu).get("pcie_tx_bytes") is not None for gpu in self.gpus)
+        return all(self.field_values(n, gpu).get("pcie_tx_bytes") is None for n, gpu in enumerate(self.gpus))
 
     def watch_xids(self) -> Any:
         """An event set for the driver's critical errors; None where this user may not have one."""

@@ -203,6 +203,8 @@ def nvml(**answers: Any) -> Any:
         nvmlEventSetWait_v2=lambda *_: pending.pop() if pending else fail(),
         nvmlEventTypeXidCriticalError=8,
         NVML_SUCCESS=0,
+        NVML_ERROR_INVALID_ARGUMENT=2,
+        NVML_ERROR_NOT_SUPPORTED=3,
         NVML_VALUE_TYPE_DOUBLE=0,
         NVML_VALUE_TYPE_UNSIGNED_INT=1,
         NVML_VALUE_TYPE_UNSIGNED_LONG=2,
@@ -231,6 +233,27 @@ def test_what_nvml_answers_is_counted_in_our_units_and_one_failure_costs_one_val
     assert (values["gpu0", "memory_used_bytes"], values["gpu1", "memory_used_bytes"]) == (1 << 30, None)
     assert (values["gpu0", "last_xid"], values["gpu1", "last_xid"]) == (0, 79)
     assert {metric for _, metric in values} <= set(METRICS)
+
+
+def test_a_counter_of_32_bits_goes_on_where_it_begins_again() -> None:
+    counted = iter([2**32 - 100, 2**32 - 10, 20, 20])
+
+    def fields(gpu: str, asked: list[tuple[int, int]]) -> list[Any]:
+        return [SimpleNamespace(nvmlReturn=0, valueType=1, value=SimpleNamespace(uiVal=next(counted))) for _ in asked]
+
+    module = nvml()
+    for name in ("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", "NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"):
+        delattr(module, name)
+    module.nvmlDeviceGetCount, module.nvmlDeviceGetFieldValues = (lambda: 1), fields
+    gpus = watcher.Gpus(module)  # reads once to learn whether PCIe's counters are there
+    assert [gpus.read()["gpu0", "pcie_replays"] for _ in range(3)] == [2**32 - 10, 2**32 + 20, 2**32 + 20]
+
+
+def test_a_field_that_no_gpu_has_is_told_as_missing_once() -> None:
+    gpus = watcher.Gpus(nvml())
+    assert gpus.read()["gpu0", "nvlink_replays"] is None
+    assert ("gpu0", "nvlink_replays") not in gpus.read()
+    assert gpus.read()["gpu0", "nvlink_tx_bytes"] == 2048 * 1024
 
 
 class Failing:

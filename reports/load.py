@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reports import series
 from reports.errors import ReportError, SchemaError
 from reports.trial import Run, Trial, load_run, load_trial
 
@@ -97,22 +98,33 @@ def write_rows_of(loaded: LoadedRun) -> tuple[Path, Path]:
 
 
 def counters(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
-    """The NIC counters of a trial (t_ns, host, nic, rx_bytes, tx_bytes, up), or a line on why there are none."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    """The NIC counters of a trial (t_ns, host, nic, rx_bytes, tx_bytes, up), or a line on why there are none.
 
-    path = loaded.trial_folder(trial) / "nics.parquet"
-    where = _within(loaded.folder, str(path))
-    whole, text = pa.int64(), pa.string()
-    types = {"t_ns": whole, "host": text, "nic": text, "rx_bytes": whole, "tx_bytes": whole, "up": pa.bool_()}
-    try:
-        table = pq.ParquetFile(path).read(list(types)).select(list(types)).cast(pa.schema(types)).drop_null()
-        samples: pd.DataFrame = table.to_pandas()
-    except FileNotFoundError:
-        return f"{where}: no such file; the trial has no counters"
-    except (OSError, pa.ArrowException, KeyError):
-        return f"{where}: broken or cut short; the trial is reported without its counters"
+    The bytes are all that the NIC carried: by the kernel and, where its RDMA port counts, past it.
+    """
+    samples = _series(loaded, trial, series.NICS)
+    if isinstance(samples, str):
+        return samples
+    for way in ("rx", "tx"):
+        past_the_kernel = samples.pop(f"rdma_{way}_bytes") if f"rdma_{way}_bytes" in samples else None
+        if past_the_kernel is not None and past_the_kernel.notna().any():
+            samples[f"{way}_bytes"] += past_the_kernel.fillna(0).astype("int64")
     return samples
+
+
+def watched(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
+    """The hosts' state over a trial (`reports.series.WATCH`, `METRICS`), or a line on why it is not known."""
+    return _series(loaded, trial, series.WATCH)
+
+
+def log_events(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
+    """What NCCL's log and the cores' event logs said (`reports.series.EVENTS`), or a line on why that is not known."""
+    return _series(loaded, trial, series.EVENTS)
+
+
+def _series(loaded: LoadedRun, trial: Trial, table: series.Table) -> "pd.DataFrame | str":
+    path = loaded.trial_folder(trial) / table.file
+    return series.read(path, table, _within(loaded.folder, str(path)))
 
 
 def _trial(path: Path) -> Trial:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from r2ccl_core.units import format_size
+from reports.state import effect_text
 from reports.stats import Estimate
 from reports.summary import Line
 from reports.targets import Target
@@ -56,6 +57,8 @@ class Content:
     provenance: Mapping[str, Any]
     experiment: Mapping[str, Any]
     several_cases: bool = False
+    states: Mapping[str, Picture] = field(default_factory=dict)
+    """What the hosts were doing, by trial_id."""
 
 
 def html(content: Content) -> str:
@@ -72,6 +75,7 @@ def html(content: Content) -> str:
         "number": number,
         "estimate": estimate,
         "plain": plain,
+        "effect": effect_text,
         "sort": sort_key,
     }
     detailed = shown_in_detail(content.trials, content.timelines)

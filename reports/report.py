@@ -13,6 +13,7 @@ from reports.measures import core_events, trial_frame
 from reports.page import Content, Picture, html
 from reports.recovery import throughput
 from reports.setting import experiment_name, setting_of
+from reports.state_pictures import state_pictures
 from reports.summary import Line, headline, sentences
 from reports.targets import targets
 from reports.trial import Trial
@@ -49,6 +50,7 @@ def content(loaded: LoadedRun, frame: pd.DataFrame, lines: Sequence[Line]) -> Co
     run = loaded.run
     repeated = len(loaded.trials) - len(loaded.final_trials)
     timelines, problems = _timelines(loaded)
+    states, unread = state_pictures(loaded, timelines)
     return Content(
         title=experiment_name(run),
         description=str(run.experiment.get("description") or ""),
@@ -64,10 +66,11 @@ def content(loaded: LoadedRun, frame: pd.DataFrame, lines: Sequence[Line]) -> Co
         pictures=list(_pictures(loaded, frame)),
         trials=loaded.final_trials,
         timelines=timelines,
-        problems=[*loaded.problems, *problems],
+        problems=[*loaded.problems, *problems, *unread],
         provenance={k: v for k, v in run.provenance.items() if k != "command"} | {"folder": loaded.name},
         experiment=run.experiment,
         several_cases=frame["case"].nunique() > 1,
+        states=states,
     )
 
 

@@ -10,11 +10,13 @@ import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 
-from harness.errors import CommandError, HostTimeoutError, UnreachableError
-from harness.hosts.base import After, Argv, Completed, Nic, OnLine, Orders, Sample
+from harness.errors import CommandError, HostError, HostTimeoutError, UnreachableError
+from harness.hosts.base import After, Argv, Completed, Nic, OnLine, Orders, Reading, Sample
 from harness.hosts.session import REPLY_TIMEOUT_S, AgentProcess, Channel, Session, source_of
+from harness.hosts.watch import Watch
 
 HEAL_S = 120.0
 """How long a host may take to heal all that is left on it."""
@@ -26,6 +28,7 @@ class AgentHost(ABC):
     def __init__(self, name: str, address: str, nics: Sequence[Nic]) -> None:
         self.name, self.address, self.nics = name, address, tuple(nics)
         self._session: Session | None = None
+        self._watch: Watch | None = None
         self._connecting = threading.Lock()
 
     @abstractmethod
@@ -81,6 +84,18 @@ class AgentHost(ABC):
         told = self.session().call("sample_stop")
         return unpack_samples(told["nics"], told["rows"])
 
+    def watch_start(self, pids: Mapping[str, int], interval_s: float = 0.1) -> None:
+        """Begins to watch the host and the processes `pids`; a running watch is ended."""
+        if self._watch is not None:
+            with suppress(HostError):
+                self.watch_stop()
+        self._watch = Watch(self.session(), [nic.name for nic in self.nics], pids, interval_s)
+
+    def watch_stop(self) -> list[Reading]:
+        """Ends the watch; all readings since it began, by time. Empty if none was running."""
+        watch, self._watch = self._watch, None
+        return [] if watch is None else watch.stop()
+
     def prepare(self, arm_id: str, orders: Orders, ttl_s: float) -> None:
         """Arms a detached healer that heals after `ttl_s`, and gets `fire` ready."""
         self.session().call("prepare", arm=arm_id, orders=asdict(orders), healer=source_of("healer"), ttl_s=ttl_s)
@@ -112,7 +127,7 @@ class AgentHost(ABC):
 
 
 def unpack_samples(nics: Sequence[str], rows: str) -> list[Sample]:
-    """The agent's rows (t_ns, then rx, tx, carrier of each NIC, as compressed int64) as samples.
+    """The agent's rows (see its `Sampler`; compressed int64) as samples.
 
     Readings of a NIC that was gone at the time are left out.
     """
@@ -121,11 +136,12 @@ def unpack_samples(nics: Sequence[str], rows: str) -> list[Sample]:
     values = array.array("q", zlib.decompress(base64.b64decode(rows)))
     if sys.byteorder != "little":
         values.byteswap()
-    width = 1 + 3 * len(nics)
+    width = 1 + 5 * len(nics)
     samples = []
     for at in range(0, len(values), width):
         for i, nic in enumerate(nics):
-            rx, tx, up = values[at + 1 + 3 * i : at + 4 + 3 * i]
+            rx, tx, up, rdma_rx, rdma_tx = values[at + 1 + 5 * i : at + 6 + 5 * i]
             if rx >= 0:
-                samples.append(Sample(values[at], nic, rx, tx, bool(up)))
+                rdma = (rdma_rx, rdma_tx) if min(rdma_rx, rdma_tx) >= 0 else (None, None)
+                samples.append(Sample(values[at], nic, rx, tx, bool(up), *rdma))
     return samples

@@ -41,13 +41,38 @@ class Completed:
 
 
 class Sample(NamedTuple):
-    """The counters of one NIC at one moment. `up` is the carrier: False while the link is down."""
+    """The counters of one NIC at one moment. `up` is the carrier: False while the link is down.
+
+    The kernel's own bytes do not hold what went by RDMA past the kernel; that is in the last two, which are None
+    where the NIC has no RDMA port or where the port does not count (as Soft-RoCE's, whose bytes the kernel sees).
+    """
 
     t_ns: int
     nic: str
     rx_bytes: int
     tx_bytes: int
     up: bool
+    rdma_rx_bytes: int | None = None
+    rdma_tx_bytes: int | None = None
+
+    @property
+    def received(self) -> int:
+        """Bytes received on whatever way."""
+        return self.rx_bytes + (self.rdma_rx_bytes or 0)
+
+    @property
+    def sent(self) -> int:
+        """Bytes sent on whatever way."""
+        return self.tx_bytes + (self.rdma_tx_bytes or 0)
+
+
+class Reading(NamedTuple):
+    """One value of a host's watch at one moment; None: it could not be read. `reports.series` lists the metrics."""
+
+    t_ns: int
+    device: str
+    metric: str
+    value: float | None
 
 
 @dataclass(frozen=True)
@@ -141,6 +166,14 @@ class Host(Protocol):
 
     def sample_stop(self) -> list[Sample]:
         """Ends the sampling; all samples since it began, by time. Empty if none was running."""
+        ...
+
+    def watch_start(self, pids: Mapping[str, int], interval_s: float = 0.1) -> None:
+        """Begins to watch the host's state (`reports.series`) and the processes `pids`; a running watch is ended."""
+        ...
+
+    def watch_stop(self) -> list[Reading]:
+        """Ends the watch; all readings since it began, by time. Raises `HostError` where it told nothing."""
         ...
 
     def prepare(self, arm_id: str, orders: Orders, ttl_s: float) -> None:

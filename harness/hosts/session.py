@@ -120,14 +120,16 @@ class Session:
             with self._lock:
                 self._replies.pop(number, None)
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], on_line: OnLine) -> "AgentProcess":
-        """Starts a process; its lines go to `on_line`."""
+    def start(
+        self, argv: Sequence[str], env: Mapping[str, str], on_line: OnLine, *, python: bool = False
+    ) -> "AgentProcess":
+        """Starts a process; its lines go to `on_line`. With `python`, `argv` follows the agent's own Python."""
         number, reply = next(self._numbers), Future[Any]()
         process = AgentProcess(self, number, tuple(argv), on_line)
         with self._lock:
             self._processes[number] = process
         try:
-            self._send(number, reply, {"id": number, "op": "start", "argv": list(argv), "env": dict(env)})
+            self._send(number, reply, _started(number, argv, env, python))
             process.pid = reply.result(REPLY_TIMEOUT_S)
         except BaseException:
             with self._lock:
@@ -230,6 +232,10 @@ class AgentProcess:
         """Ends its standard input; harmless twice."""
         if not self.ended.done():
             self._session.call("close_stdin", proc=self._number)
+
+
+def _started(number: int, argv: Sequence[str], env: Mapping[str, str], python: bool) -> dict[str, Any]:
+    return {"id": number, "op": "start", "argv": list(argv), "env": dict(env), "python": python}
 
 
 def _settle(reply: "Future[Any]", host: str, message: dict[str, Any]) -> None:

@@ -11,14 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 from harness.backends.base import Backend, Job
 from harness.errors import UnhealthyError
 from harness.experiment import Experiment
 from harness.hosts.base import Host, Nic, Sample
-from harness.hosts.each import for_each
+from harness.hosts.each import all_results, for_each
+from harness.sweep.clock import Clock, Exchange, offset_of
 from harness.sweep.plan import Trial
 from harness.sweep.strike import FIRST_LATENCY_NS
+
+EXCHANGES = 6
+"""Questions for a host's time that one measurement of its clock consists of."""
+CLOCKS_EVERY_S = 2.0
+"""No trial begins with clocks measured longer ago than this; after a longer one they are measured again."""
 
 CHECK_INTERVAL_S = 0.004
 CHECK_S = 0.012
@@ -34,8 +41,8 @@ class Bench:
     backend: Backend
     switches: Sequence[Host] = ()
     """Where faults on switch ports run."""
-    offsets_ns: dict[str, int] = field(default_factory=dict)
-    """Per host: its clock minus ours; 0 where the difference drowns in the measurement's own error."""
+    clocks: dict[str, Clock] = field(default_factory=dict)
+    """Per host: its clock against ours, by all measurements so far."""
     fire_latency_ns: int = FIRST_LATENCY_NS
     trials_begun: int = 0
 
@@ -58,8 +65,12 @@ class Bench:
         return {host.name: host.nics for host in self.hosts}
 
     def offset_ns(self, host: str) -> int:
-        """That host's clock minus ours."""
-        return self.offsets_ns.get(host, 0)
+        """That host's clock minus ours, now."""
+        return self.clock(host).at(time.time_ns()).offset_ns
+
+    def clock(self, host: str) -> Clock:
+        """That host's clock; ours where it was never measured."""
+        return self.clocks.get(host, Clock())
 
     def job(self, trial: Trial) -> Job:
         """What the ranks of the next run of `trial` are to do; every call takes a new port."""
@@ -85,9 +96,18 @@ class Bench:
         if found:
             raise UnhealthyError("; ".join(found))
 
-    def measure_clocks(self) -> None:
-        """Measures every host's clock against ours, by the fastest of five questions."""
-        self.offsets_ns = {place.name: _offset_ns(place) for place in (*self.hosts, *self.switches)}
+    def measure_clocks(self, older_than_s: float = 0.0) -> None:
+        """Measures every host's clock against ours, where the last time was longer ago than that."""
+        newest_ns = min((c.offsets[-1].at_ns for c in self.clocks.values()), default=0)
+        if time.time_ns() - newest_ns < older_than_s * 1e9:
+            return
+        measured = for_each(self.places.values(), lambda place: offset_of(_exchanges(place)))
+        for name, offset in all_results(measured).items():
+            self.clocks[name] = self.clock(name).measured(offset)
+
+    def describe_clocks(self) -> dict[str, Any]:
+        """Every host's clock against ours over the sweep, as JSON values, for the provenance."""
+        return {name: described(clock) for name, clock in self.clocks.items()}
 
     def _findings(self, host: str, result: object) -> list[str]:
         if isinstance(result, Exception):
@@ -98,21 +118,25 @@ class Bench:
         return silent + [f"{host}: {nic}: the link is down" for nic in nics if nic in last and not last[nic].up]
 
 
+def described(clock: Clock) -> dict[str, Any]:
+    """The measurements of one clock: how many, the first and the last, the worst error, the drift."""
+    return {
+        "measurements": len(clock.offsets),
+        "first": clock.offsets[0]._asdict() if clock.offsets else None,
+        "last": clock.offsets[-1]._asdict() if clock.offsets else None,
+        "worst_error_ns": clock.worst_error_ns,
+        "drift_ppm": None if clock.drift_ppm is None else round(clock.drift_ppm, 3),
+    }
+
+
 def _sampled(host: Host) -> list[Sample]:
     host.sample_start(CHECK_INTERVAL_S)
     time.sleep(CHECK_S)
     return host.sample_stop()
 
 
-def _offset_ns(host: Host) -> int:
-    rounds = []
-    for _ in range(5):
-        before_ns = time.time_ns()
-        theirs_ns = host.clock_ns()
-        after_ns = time.time_ns()
-        rounds.append((after_ns - before_ns, theirs_ns - (before_ns + after_ns) // 2))
-    round_trip_ns, offset_ns = min(rounds)
-    return offset_ns if abs(offset_ns) > round_trip_ns else 0
+def _exchanges(host: Host) -> list[Exchange]:
+    return [Exchange(time.time_ns(), host.clock_ns(), time.time_ns()) for _ in range(EXCHANGES)]
 
 
 def _port(pid: int, count: int) -> int:

@@ -33,6 +33,8 @@ class Breakage:
     effect_ns: tuple[int, int] | None = None
     heal_from_ns: int | None = None
     heal_ns: int | None = None
+    clock_error_ns: int = 0
+    """How far off the times of the effect may be."""
     places: list[str] = field(default_factory=list)
     """Where it is armed."""
     unseen: list[str] = field(default_factory=list)
@@ -56,6 +58,7 @@ class Breakage:
         hosts = [self.bench.place(place) for place in self.places]
         fired = all_results(for_each(hosts, lambda h: self._fire_on(h, after)))
         self.effect_ns = min(before for before, _ in fired.values()), max(end for _, end in fired.values())
+        self.clock_error_ns = max(self.bench.clock(name).at(self.effect_ns[0]).error_ns for name in fired)
         self.unseen = [f"{probe.order.place}: no {probe.while_faulted!r}" for probe in self._probes(during=True)]
 
     def heal(self) -> None:
@@ -87,6 +90,7 @@ class Breakage:
             signs=self.signs(),
             unseen=tuple(self.unseen),
             left=tuple(self.left),
+            clock_error_ns=self.clock_error_ns,
         )
 
     def signs(self) -> tuple[Sign, ...]:

@@ -9,8 +9,11 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from harness.backends.nccl_log import NcclEvent
+from harness.backends.nccl_log import parse as parse_nccl
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ class RankRecord:
     finished: dict[int, Timed] = field(default_factory=dict)
     error: RankError | None = None
     core: dict[str, Any] | None = None
+    """`Communicator.stats()`, where the rank lived to tell; its events are on the host's own clock."""
+    core_events: list[dict[str, Any]] = field(default_factory=list)
+    """The core's events that the rank told as they happened, on the host's own clock: what a crash leaves."""
+    nccl: list[tuple[int, NcclEvent]] = field(default_factory=list)
+    """What NCCL's lines said, with the time on our clock at which each arrived."""
     done: bool = False
     returncode: int | None = None
     log: list[str] = field(default_factory=list)
@@ -55,7 +63,9 @@ class RankRecord:
     def take(self, event: dict[str, Any]) -> None:
         """Adds one event; events of an unknown kind are left out."""
         kind, t_ns = event["event"], int(event["t_ns"]) - self.offset_ns
-        if kind == "ready":
+        if kind == "core":
+            self.core_events.append({k: v for k, v in event.items() if k not in ("event", "rank")})
+        elif kind == "ready":
             self.ready_ns = t_ns
         elif kind == "begin":
             self.begun[int(event["iteration"])] = t_ns
@@ -69,6 +79,18 @@ class RankRecord:
             self.core = event.get("core")
         if kind == "error" and event.get("core") is not None:
             self.core = event["core"]
+
+    def reclock(self, ours_ns: Callable[[int], int]) -> None:
+        """Reads all times again, now that the clock is known better: `ours_ns` turns a time of theirs into ours."""
+
+        def again(t_ns: int) -> int:
+            return ours_ns(t_ns + self.offset_ns)
+
+        self.ready_ns = None if self.ready_ns is None else again(self.ready_ns)
+        self.begun = {number: again(t_ns) for number, t_ns in self.begun.items()}
+        self.finished = {number: replace(timed, t_ns=again(timed.t_ns)) for number, timed in self.finished.items()}
+        self.error = None if self.error is None else replace(self.error, t_ns=again(self.error.t_ns))
+        self.offset_ns = 0
 
 
 def parse(line: str) -> dict[str, Any] | None:
@@ -94,11 +116,15 @@ class EventLog:
     def feed(self, rank: int, stream: str, line: str) -> None:
         """One line of one rank; called on reader threads."""
         event = parse(line) if stream == "stdout" else None
+        nccl = parse_nccl(line) if event is None else None
         with self._changed:
             self.ranks[rank].log.append(line if stream == "stdout" else f"[{stream}] {line}")
+            if nccl is not None:
+                self.ranks[rank].nccl.append((time.time_ns(), nccl))
             if event is not None:
                 self.ranks[rank].take(event)
-                self.last_event_s = time.monotonic()
+                if event["event"] != "core":  # a NIC that comes and goes is no progress of the rank
+                    self.last_event_s = time.monotonic()
                 self._changed.notify_all()
 
     def ended(self, rank: int, returncode: int) -> None:

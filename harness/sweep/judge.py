@@ -48,6 +48,8 @@ class Injected:
     """Signs that a command did not show during the fault."""
     left: Sequence[str] = ()
     """Signs that a command still showed after it was healed."""
+    clock_error_ns: int = 0
+    """How far off both times may be, because the host's clock is known no better."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ def _was_down(during: Sequence[Sample], always: bool) -> bool:
 
 def _carried(during: Sequence[Sample], sign: Quiet) -> int:
     first, last = during[0], during[-1]
-    return last.tx_bytes - first.tx_bytes if sign.direction == "tx" else last.rx_bytes - first.rx_bytes
+    return last.sent - first.sent if sign.direction == "tx" else last.received - first.received
 
 
 def _of_first(facts: Facts, direction: str) -> int | None:

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from faults.base import LinkDown
 from harness.experiment import WorkloadModel
-from harness.sweep.judge import Injected
+from harness.sweep.clock import moment_of, narrowed
+from harness.sweep.events import RankRecord
+from harness.sweep.judge import Facts, Injected
 from harness.sweep.phases import bandwidths_gbs, joined, phase_of
 from harness.sweep.plan import Trial
 from harness.sweep.trial import Outcome
@@ -19,7 +22,7 @@ def record_of(outcome: Outcome, workload: WorkloadModel) -> stored.Trial:
     """Everything that is kept of `outcome` but counters and logs."""
     verdict, facts = outcome.verdict, outcome.facts
     lasted = {name: round(seconds, 4) for name, seconds in outcome.seconds.items()}
-    more = {"step_seconds": lasted, "clock_offsets_ns": dict(outcome.offsets_ns)}
+    more = {"step_seconds": lasted} | _clocks(outcome)
     return stored.Trial(
         **_head(outcome.trial, outcome.attempt, workload),
         status=verdict.status,
@@ -29,7 +32,7 @@ def record_of(outcome: Outcome, workload: WorkloadModel) -> stored.Trial:
         further_faults=tuple(filter(None, map(_fault, facts.strikes[1:]))),
         iterations=_iterations(outcome, workload.collective),
         evidence=verdict.evidence.model_copy(update=more),
-        core={str(r.rank): r.core for r in facts.ranks if r.core is not None},
+        core={str(r.rank): core for r in facts.ranks if (core := _core(r)) is not None},
         error=verdict.error,
     )
 
@@ -52,6 +55,35 @@ def _head(trial: Trial, attempt: int, workload: WorkloadModel) -> dict[str, Any]
         "repeat": trial.repeat,
         "attempt": attempt,
     }
+
+
+def _core(record: RankRecord) -> dict[str, Any] | None:
+    """The core's last word; of a rank that had none, the events it told before it ended."""
+    if record.core is None and record.core_events:
+        return {"events": record.core_events, "cut_short": True}
+    return record.core
+
+
+def _clocks(outcome: Outcome) -> dict[str, Any]:
+    """Each host's clock against ours at the fault, or else at the trial's end, and when the effect was, all told."""
+    fault = outcome.facts.fault
+    at_ns = fault.t_before_ns if fault else int(1e9 * (outcome.started_s + sum(outcome.seconds.values())))
+    at = {name: clock.at(at_ns) for name, clock in outcome.clocks.items()}
+    told: dict[str, Any] = {
+        "clock_offsets_ns": {name: offset.offset_ns for name, offset in at.items()},
+        "clock_errors_ns": {name: offset.error_ns for name, offset in at.items()},
+    }
+    if fault is not None:
+        window_ns = narrowed((fault.t_before_ns, fault.t_after_ns), _carrier_seen(outcome.facts, fault))
+        moment = moment_of(window_ns, fault.clock_error_ns)
+        told["effect"] = {"t_ns": moment.t_ns, "error_ns": moment.error_ns}
+    return told
+
+
+def _carrier_seen(facts: Facts, fault: Injected) -> list[tuple[int, bool]]:
+    """Where the fault takes a carrier away, when the counters of that NIC showed it there and when not."""
+    downs = [sign for sign in fault.signs if isinstance(sign, LinkDown) and sign.always][:1]
+    return [(s.t_ns, s.up) for sign in downs for s in facts.samples.get(sign.host, ()) if s.nic == sign.nic]
 
 
 def _fault(fault: Injected | None) -> stored.Fault | None:

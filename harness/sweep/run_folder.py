@@ -1,6 +1,6 @@
 """A run's folder on disk: made, found again by a resuming sweep, filled trial by trial, each file whole.
 
-    run.json  experiment.toml  trials/<attempt id>/{trial.json, nics.parquet, rank<r>.log}
+    run.json  experiment.toml  trials/<attempt id>/{trial.json, {nics,watch,events}.parquet, rank<r>.log}
 
 Every file is written under another name and renamed, trial.json last: an attempt that has one is finished,
 whatever killed the harness. `.lock` is held while a sweep writes here; it dies with its process.
@@ -9,17 +9,19 @@ whatever killed the harness. `.lock` is held while a sweep writes here; it dies 
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from harness.errors import SweepError
-from harness.hosts.base import Sample
+from harness.hosts.base import Reading, Sample
 from r2ccl_core.errors import UsageError
+from reports import series
 from reports.errors import SchemaError
-from reports.trial import SCHEMA, Run, Trial, load_run, load_trial, save
+from reports.trial import Run, Trial, load_run, load_trial, save
 
 
 class RunFolder:
@@ -86,14 +88,20 @@ class RunFolder:
         record: Trial,
         samples: Mapping[str, Sequence[Sample]],
         logs: Sequence[Sequence[str]],
+        readings: Mapping[str, Sequence[Reading]] = MappingProxyType({}),
+        events: Iterable[Sequence[Any]] = (),
     ) -> None:
-        """Adds one finished attempt; what an interrupted one left under its name is replaced."""
+        """Adds one finished attempt; what an interrupted one left under its name is replaced.
+
+        `readings` are those of the hosts' watches, `events` rows of `reports.series.EVENTS`.
+        """
         place = self.trials / record.trial_id
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         for rank, lines in enumerate(logs):
             write_whole(place / f"rank{rank}.log", "".join(f"{line}\n" for line in lines))
-        _write_samples(place / "nics.parquet", samples)
+        for table, rows in ((series.NICS, _rows(samples)), (series.WATCH, _rows(readings)), (series.EVENTS, events)):
+            series.write(place / table.file, table, rows)
         save(place / "trial.json", record)
 
     def is_free(self) -> bool:
@@ -137,19 +145,9 @@ def write_whole(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def _write_samples(path: Path, samples: Mapping[str, Sequence[Sample]]) -> None:
-    # Not at the top: it takes a tenth of a second, which a command that only reads folders need not wait.
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = [(s.t_ns, host, s.nic, s.rx_bytes, s.tx_bytes, s.up) for host, taken in samples.items() for s in taken]
-    columns = list(zip(*rows, strict=True)) or [()] * 6
-    names = ("t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up")
-    types = (pa.int64(), pa.string(), pa.string(), pa.int64(), pa.int64(), pa.bool_())
-    table = pa.table({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)})
-    part = path.with_name(f".{path.name}.part")
-    pq.write_table(table.replace_schema_metadata({"schema": str(SCHEMA)}), part)
-    part.replace(path)
+def _rows(taken: Mapping[str, Sequence[tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
+    """What was taken on each host, with the host's name behind the time."""
+    return ((row[0], host, *row[1:]) for host, rows in taken.items() for row in rows)
 
 
 def _candidates(path: Path) -> Iterator[Path]:

@@ -10,6 +10,7 @@ publish   rows and report from all finished trials, after an interrupt too
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,20 @@ from harness.cluster.base import Cluster
 from harness.errors import ExitCode, HarnessError, HostError, SweepError, UnreachableError
 from harness.experiment import Experiment, identity
 from harness.sweep.bench import Bench
+from harness.sweep.on_our_clock import event_rows, thinned
 from harness.sweep.plan import Only, Trial
 from harness.sweep.progress import SweepProgress
 from harness.sweep.record import lost_record, record_of
 from harness.sweep.rehearse import rehearse
 from harness.sweep.run_folder import RunFolder, utc_now
 from harness.sweep.summary import exit_code, last_attempts, next_attempt
-from harness.sweep.trial import run_trial
+from harness.sweep.trial import SAMPLE_S, run_trial
 from r2ccl_core.errors import R2cclError
 from reports import trial as stored
 from reports.trial import Run
 
 SWITCH_S = 0.0005
+THINNED_NS = int(0.8e9 * SAMPLE_S)
 
 
 @dataclass(frozen=True)
@@ -120,8 +123,13 @@ def _run_pending(
             bench = Bench(experiment, cluster.hosts, BACKENDS[experiment.workload.backend], cluster.switches)
             bench.measure_clocks()
             rehearse(bench)
-            for trial in pending:
-                _run_to_a_verdict(bench, folder, trial, records, progress)
+            try:
+                for trial in pending:
+                    _run_to_a_verdict(bench, folder, trial, records, progress)
+                with suppress(HostError):  # all trials are done: a host that is lost now takes nothing from them
+                    bench.measure_clocks()
+            finally:
+                folder.add_provenance({"clocks": bench.describe_clocks()})
         except HarnessError as error:
             raise SweepError(str(error)) from error
 
@@ -152,5 +160,8 @@ def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> sto
         folder.write_trial(record, {}, [])
         return record
     record = record_of(outcome, workload)
-    folder.write_trial(record, outcome.samples, [r.log for r in outcome.facts.ranks])
+    ranks, hosts = outcome.facts.ranks, [host.name for host in bench.hosts]
+    events = event_rows(ranks, hosts, outcome.clocks)
+    samples = {name: thinned(taken, THINNED_NS) for name, taken in outcome.samples.items()}
+    folder.write_trial(record, samples, [r.log for r in ranks], outcome.readings, events)
     return record

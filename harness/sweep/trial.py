@@ -8,7 +8,7 @@
               each armed before it fires and healed when its time is over
     watch     until every rank has ended; after an error the others get a moment, a hang is cut short
     heal      every fault that is left; the network's state is compared with the one before
-    collect   counters, logs, exit statuses
+    collect   counters, the hosts' state, logs, exit statuses; after a long trial the clocks are measured again
     clean up  every process that is left, whatever happened above
 
 The judge then has the facts (`harness.sweep.judge`). An interrupt at any point heals and cleans up.
@@ -26,18 +26,21 @@ from typing import Literal
 from faults.base import Effect, severs
 from faults.registry import FAULTS, create
 from harness.errors import HostError, UnhealthyError
-from harness.hosts.base import After, Host, RemoteProcess, Sample
+from harness.hosts.base import After, Host, Reading, RemoteProcess, Sample
 from harness.hosts.each import all_results, for_each
 from harness.hosts.state import State, differences, read_state
-from harness.sweep.bench import Bench
+from harness.sweep.bench import CLOCKS_EVERY_S, Bench
 from harness.sweep.breakage import Breakage
+from harness.sweep.clock import Clock
 from harness.sweep.events import EventLog
 from harness.sweep.judge import Facts, Verdict, judge
+from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import BUSIEST, Strike, fits, reach, strikes
 from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
 
 SAMPLE_S = 0.01
+WATCH_S = 0.1
 GRACE_S = 2.0
 """How long the other ranks may take to end after the first error."""
 OBSERVE_S = 0.06
@@ -60,11 +63,13 @@ class Outcome:
     facts: Facts
     verdict: Verdict
     samples: Mapping[str, Sequence[Sample]]
+    readings: Mapping[str, Sequence[Reading]]
+    """What the hosts' watches saw."""
     started_s: float
     seconds: Mapping[str, float]
     """How long each step of the lifecycle took."""
-    offsets_ns: Mapping[str, int]
-    """What was taken off each host's clock."""
+    clocks: Mapping[str, Clock]
+    """By which every time was brought to our clock."""
 
 
 @dataclass
@@ -85,6 +90,8 @@ class _Run:
     left_out: int = 0
     """Failures by chance for which it was too late."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
+    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    clocks: dict[str, Clock] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def is_over(self) -> bool:
@@ -112,6 +119,7 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
     a trial that fails is an `Outcome`, not an error.
     """
     started_s = time.time()
+    bench.measure_clocks(CLOCKS_EVERY_S)
     run = _Run(bench, trial, attempt, EventLog([bench.offset_ns(h.name) for h in bench.hosts]))
     with run.step("check"):
         _make_healthy(run)
@@ -127,12 +135,13 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
         with run.step("heal"):
             _observe_and_heal(run)
         with run.step("collect"):
-            run.samples = _samples(bench)
+            _collect(run)
     finally:
         with run.step("clean up"):
             _clean_up(run)
     facts = _facts(run)
-    return Outcome(trial, attempt, facts, judge(facts), run.samples, started_s, run.seconds, bench.offsets_ns)
+    seen = run.samples, run.readings, started_s, run.seconds, run.clocks
+    return Outcome(trial, attempt, facts, judge(facts), *seen)
 
 
 def _make_healthy(run: _Run) -> None:
@@ -157,6 +166,7 @@ def _start(run: _Run) -> None:
         limit_s = run.bench.experiment.sweep.limits.trial_s + GRACE_S
         threading.Thread(target=_await_end, args=(run.log, rank, process, limit_s), daemon=True).start()
         host.sample_start(SAMPLE_S)
+        host.watch_start({f"rank{rank}": process.pid}, WATCH_S)
         return process
 
     all_results(for_each(run.bench.hosts, start))
@@ -379,10 +389,25 @@ def _await_same(run: _Run) -> list[str]:
         time.sleep(0.05)
 
 
-def _samples(bench: Bench) -> dict[str, list[Sample]]:
-    """The counters of every host, on our clock."""
-    taken = all_results(for_each(bench.hosts, lambda host: host.sample_stop()))
-    return {name: [s._replace(t_ns=s.t_ns - bench.offset_ns(name)) for s in samples] for name, samples in taken.items()}
+def _collect(run: _Run) -> None:
+    """The counters and the state of every host, on our clock."""
+    bench = run.bench
+    samples = all_results(for_each(bench.hosts, lambda host: host.sample_stop()))
+    readings = for_each(bench.hosts, lambda host: host.watch_stop())
+    bench.measure_clocks(CLOCKS_EVERY_S)
+    began_ns = min((s.t_ns for taken in samples.values() for s in taken), default=0)
+    # An hour earlier: the beginning is told by a clock that may be far from ours.
+    run.clocks = {host.name: bench.clock(host.name).since(began_ns - 3600 * 10**9) for host in bench.hosts}
+    run.samples = on_our_clock(samples, run.clocks)
+    run.readings = on_our_clock({name: _told(run, name, seen) for name, seen in readings.items()}, run.clocks)
+
+
+def _told(run: _Run, host: str, seen: list[Reading] | HostError) -> list[Reading]:
+    """What a watch saw; one that failed leaves a line in its rank's log, since the trial is as good without it."""
+    if isinstance(seen, HostError):
+        run.log.feed([h.name for h in run.bench.hosts].index(host), "harness", str(seen))
+        return []
+    return seen
 
 
 def _clean_up(run: _Run) -> None:
@@ -399,6 +424,8 @@ def _clean_up(run: _Run) -> None:
 
 def _facts(run: _Run) -> Facts:
     trial = run.trial
+    for host, record in zip(run.bench.hosts, run.log.ranks, strict=True):
+        record.reclock(run.clocks[host.name].ours_ns)
     return Facts(
         ranks=run.log.ranks,
         iterations=trial.iterations,

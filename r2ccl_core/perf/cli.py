@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 import threading
+from contextlib import nullcontext
 from typing import NoReturn
 
 from r2ccl_core.communicator import Communicator
@@ -11,6 +12,7 @@ from r2ccl_core.errors import R2cclError, TransportError, UsageError
 from r2ccl_core.perf import table
 from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import Flags, parse_flags
+from r2ccl_core.perf.live_log import LiveLog
 from r2ccl_core.perf.measure import Measurement
 from r2ccl_core.perf.table import Result
 
@@ -71,7 +73,8 @@ def _run(flags: Flags, argv: list[str], rank: int, size: int, root: str | None) 
     try:
         with Communicator(rank, size, root) as comm:
             measurement = Measurement(comm, flags, events)
-            results = _measure(comm, measurement, flags, events)
+            with LiveLog(lambda: comm.stats()["events"], events) if flags.stream else nullcontext():
+                results = _measure(comm, measurement, flags, events)
             stats = comm.stats()
             events.emit("done", core=stats)
     except (R2cclError, KeyboardInterrupt) as error:

@@ -70,10 +70,18 @@ def test_a_trial_is_finished_when_its_json_is_there(tmp_path: Path) -> None:
     assert folder.records() == []
     folder.write_trial(RECORD, {"host0": [Sample(5, "eth0", 1, 2, True)]}, [["a", "b"], []])
     assert folder.records() == [RECORD]
-    assert sorted(p.name for p in torn.iterdir()) == ["nics.parquet", "rank0.log", "rank1.log", "trial.json"]
+    assert sorted(p.name for p in torn.iterdir()) == [
+        "events.parquet",
+        "nics.parquet",
+        "rank0.log",
+        "rank1.log",
+        "trial.json",
+        "watch.parquet",
+    ]
     assert (torn / "rank0.log").read_text() == "a\nb\n"
     rows = pq.read_table(torn / "nics.parquet").to_pylist()
-    assert rows == [{"t_ns": 5, "host": "host0", "nic": "eth0", "rx_bytes": 1, "tx_bytes": 2, "up": True}]
+    kernel = {"t_ns": 5, "host": "host0", "nic": "eth0", "rx_bytes": 1, "tx_bytes": 2, "up": True}
+    assert rows == [kernel | {"rdma_rx_bytes": None, "rdma_tx_bytes": None}]
 
 
 def test_provenance_grows(tmp_path: Path) -> None:

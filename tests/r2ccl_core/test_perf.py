@@ -103,7 +103,7 @@ def test_one_spoilt_element_is_found_and_fails_the_run() -> None:
 
 def test_the_stream_tells_every_iteration_on_every_rank() -> None:
     for rank, (code, out, _) in enumerate(perf(3, "-b", "8K", "-n", "2", "-w", "1", "--place", "out", "--stream")):
-        events = [json.loads(line) for line in out.splitlines()]
+        events = [event for line in out.splitlines() if (event := json.loads(line))["event"] != "core"]
         assert code == 0
         kinds = [(e["event"], e.get("iteration")) for e in events]
         assert kinds[0] == ("ready", None) and kinds[-1] == ("done", None)
@@ -288,3 +288,18 @@ def test_the_pattern_sees_a_chunk_in_another_chunks_place() -> None:
         assert core.pattern_check(shifted.view(np.uint8), "float32", ranks, 0, 0, "sum") > len(right) // 4
         other = pattern.result(1 << 18, ranks, 1, 0, "sum").astype(np.float32)
         assert core.pattern_check(other.view(np.uint8), "float32", ranks, 0, 0, "sum") > len(right) // 4
+
+
+def test_a_killed_rank_has_told_its_core_events() -> None:
+    with started(2, "-b", "1M", "-N", "0", "--stream") as processes:
+        await_event(processes[0], "core")
+        processes[0].kill()
+        out, _ = processes[1].communicate(timeout=60)
+    told = [json.loads(line) for line in out.splitlines()]
+    live = [event for event in told if event["event"] == "core"]
+    assert {"path_up"} <= {event["kind"] for event in live}
+    assert all(set(event) == {"event", "rank", "t_ns", "kind", "nic", "peer", "detail"} for event in live)
+    last = told[-1]
+    assert last["event"] == "error"
+    assert len(live) == len({tuple(event.values()) for event in live}), "an event was told twice"
+    assert {event["t_ns"] for event in live} <= {event["t_ns"] for event in last["core"]["events"]}

@@ -1,0 +1,152 @@
+"""Two clocks compared: how far a host's is from ours, and how far off that may be at most. Pure.
+
+A question asked at `asked_ns` and answered at `answered_ns` on our clock, with their time `theirs_ns` in the answer:
+they read their clock somewhere in between, so their clock minus ours lies between ``theirs - answered`` and
+``theirs - asked``, however unlike the two ways are. Several exchanges narrow that down to what all of them allow.
+
+Between two measurements the offset is interpolated. Nothing is assumed of the drift but its limit, `MAX_DRIFT`, so the
+error is the largest that both measurements leave open: it grows with the distance to the nearest one.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+MAX_DRIFT = 200e-6
+"""What two clocks may gain on each other: crystals do less than 100 millionths; a time service adds what it slews."""
+
+
+class Exchange(NamedTuple):
+    """One question for the time and its answer."""
+
+    asked_ns: int
+    theirs_ns: int
+    answered_ns: int
+
+
+class Offset(NamedTuple):
+    """Their clock minus ours at `at_ns` of ours: within `error_ns` of `offset_ns`."""
+
+    at_ns: int
+    offset_ns: int
+    error_ns: int
+
+
+def offset_of(exchanges: Sequence[Exchange]) -> Offset:
+    """What at least one exchange, made within a second or so, says.
+
+    The offset is 0 where that is possible: clocks that are one clock must not seem to differ.
+    """
+    began_ns, ended_ns = exchanges[0].asked_ns, exchanges[-1].answered_ns
+    low = max(e.theirs_ns - e.answered_ns for e in exchanges)
+    high = min(e.theirs_ns - e.asked_ns for e in exchanges)
+    if low > high:  # a clock was set meanwhile, or drifts; then only the last word counts, and the doubt is told
+        last = exchanges[-1]
+        low, high = last.theirs_ns - last.answered_ns - (low - high), last.theirs_ns - last.asked_ns + (low - high)
+    offset_ns = 0 if low <= 0 <= high else (low + high) // 2
+    drift_ns = _drift_ns(ended_ns - began_ns)
+    return Offset(ended_ns, offset_ns, max(high - offset_ns, offset_ns - low) + drift_ns)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A host's clock against ours, from measurements in the order of time. Without any, it is ours."""
+
+    offsets: tuple[Offset, ...] = ()
+
+    def measured(self, offset: Offset) -> "Clock":
+        """With one more measurement."""
+        return Clock((*self.offsets, offset))
+
+    def since(self, ours_ns: int) -> "Clock":
+        """Without the measurements that say nothing about any time from `ours_ns` on: a sweep has many."""
+        earlier = [o for o in self.offsets if o.at_ns <= ours_ns]
+        return Clock((*earlier[-1:], *(o for o in self.offsets if o.at_ns > ours_ns)))
+
+    def at(self, ours_ns: int) -> Offset:
+        """The offset at a time of our clock, with the largest error that the measurements leave open."""
+        if not self.offsets:
+            return Offset(ours_ns, 0, 0)
+        if ours_ns <= self.offsets[0].at_ns or ours_ns >= self.offsets[-1].at_ns:
+            near = self.offsets[0] if ours_ns <= self.offsets[0].at_ns else self.offsets[-1]
+            return Offset(ours_ns, near.offset_ns, near.error_ns + _drift_ns(ours_ns - near.at_ns))
+        before, after = next(pair for pair in pairwise(self.offsets) if pair[1].at_ns > ours_ns)
+        return _between(before, after, ours_ns)
+
+    def ours_ns(self, theirs_ns: int) -> int:
+        """A time of their clock on ours."""
+        theirs, offsets = self._knots, self.offsets
+        if not theirs:
+            return theirs_ns
+        after = bisect_right(theirs, theirs_ns)
+        if after in (0, len(theirs)):
+            return theirs_ns - offsets[max(0, after - 1)].offset_ns
+        share = (theirs_ns - theirs[after - 1]) / max(1, theirs[after] - theirs[after - 1])
+        first, last = offsets[after - 1].offset_ns, offsets[after].offset_ns
+        return theirs_ns - first - round(share * (last - first))
+
+    @cached_property
+    def _knots(self) -> list[int]:
+        """Their clock at each measurement."""
+        return [o.at_ns + o.offset_ns for o in self.offsets]
+
+    @property
+    def worst_error_ns(self) -> int:
+        """The largest error of any measurement."""
+        return max((o.error_ns for o in self.offsets), default=0)
+
+    @property
+    def drift_ppm(self) -> float | None:
+        """What it gained on ours from the first measurement to the last, in millionths; None with fewer than two."""
+        if len(self.offsets) < 2:
+            return None
+        first, last = self.offsets[0], self.offsets[-1]
+        return 1e6 * (last.offset_ns - first.offset_ns) / max(1, last.at_ns - first.at_ns)
+
+
+def _between(before: Offset, after: Offset, ours_ns: int) -> Offset:
+    share = (ours_ns - before.at_ns) / (after.at_ns - before.at_ns)
+    offset_ns = before.offset_ns + round(share * (after.offset_ns - before.offset_ns))
+    widths = [(o, o.error_ns + _drift_ns(ours_ns - o.at_ns)) for o in (before, after)]
+    low = max(o.offset_ns - width for o, width in widths)
+    high = min(o.offset_ns + width for o, width in widths)
+    if low > high:  # more than drift: a clock was set between the two, and nobody knows when
+        low, high = (
+            edge(o.offset_ns + sign * o.error_ns for o in (before, after)) for edge, sign in ((min, -1), (max, 1))
+        )
+    return Offset(ours_ns, offset_ns, max(high - offset_ns, offset_ns - low, 0))
+
+
+def _drift_ns(distance_ns: int) -> int:
+    return int(abs(distance_ns) * MAX_DRIFT) + 1
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When something took effect: within `error_ns` of `t_ns`, all told."""
+
+    t_ns: int
+    error_ns: int
+
+
+def narrowed(window_ns: tuple[int, int], carrier: Sequence[tuple[int, bool]]) -> tuple[int, int]:
+    """`window_ns`, less what the NIC's carrier tells: `carrier` is (when looked, whether up), by time.
+
+    A look is over by the time of the next one. Where the carrier did not go, as with faults that leave it, nothing is
+    learnt.
+    """
+    first, last = window_ns
+    for (before_ns, was_up), (_, is_up), (over_ns, _) in zip(carrier, carrier[1:], carrier[2:], strict=False):
+        if was_up and not is_up and first <= over_ns and before_ns <= last:
+            return max(first, before_ns), min(last, over_ns)
+    return window_ns
+
+
+def moment_of(window_ns: tuple[int, int], clock_error_ns: int) -> Moment:
+    """What happened at some time in `window_ns`, which was read off a clock that is known to `clock_error_ns`."""
+    first, last = window_ns
+    half = -(-(last - first) // 2)
+    return Moment(first + half, half + clock_error_ns)

@@ -1,0 +1,205 @@
+"""The tables beside a trial's trial.json: columns, versions, what their metrics mean; written and read here alone.
+
+    nics.parquet     counters of the NICs, every 10 ms
+    watch.parquet    the hosts' state, every 100 ms: one row a reading, so that new metrics need no new columns
+    events.parquet   what NCCL's log and the core's event log said
+
+All times are ns since the epoch on the harness' clock. A table of a newer version is refused; columns may be added
+without a new one. METRICS lists what watch.parquet holds.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Table:
+    """One kind of table. A row without one of `required` is left out; `added` columns may be missing in old files."""
+
+    name: str
+    version: int
+    columns: dict[str, str]
+    required: tuple[str, ...]
+    added: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> str:
+        """Its file in the trial's folder."""
+        return f"{self.name}.parquet"
+
+    def schema(self) -> "pa.Schema":
+        """Its columns as Arrow has them."""
+        import pyarrow as pa
+
+        return pa.schema(self.columns.items())
+
+
+NICS = Table(
+    "nics",
+    2,
+    {
+        "t_ns": "int64",
+        "host": "string",
+        "nic": "string",
+        "rx_bytes": "int64",
+        "tx_bytes": "int64",
+        "up": "bool",
+        "rdma_rx_bytes": "int64",
+        "rdma_tx_bytes": "int64",
+    },
+    ("t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"),
+    ("rdma_rx_bytes", "rdma_tx_bytes"),
+)
+"""Bytes so far by the kernel's counters, and by the RDMA port's where the NIC has one that counts."""
+
+WATCH = Table(
+    "watch",
+    1,
+    {"t_ns": "int64", "host": "string", "device": "string", "metric": "string", "value": "float64"},
+    ("t_ns", "host", "device", "metric"),
+)
+"""A null `value` could not be read at that moment."""
+
+EVENTS = Table(
+    "events",
+    1,
+    {
+        "t_ns": "int64",
+        "host": "string",
+        "rank": "int64",
+        "source": "string",
+        "kind": "string",
+        "level": "string",
+        "text": "string",
+        "fields": "string",
+    },
+    ("t_ns", "host", "rank", "source", "kind"),
+)
+"""`source` is ``nccl`` (t_ns: when the line reached the harness) or ``core`` (when it happened); `fields` is JSON."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What one metric of watch.parquet is. A counter only grows: its rate is its difference over time."""
+
+    unit: str
+    counter: bool
+    meaning: str
+
+
+def _of(unit: str, counter: bool, **meanings: str) -> dict[str, Metric]:
+    return {name: Metric(unit, counter, meaning) for name, meaning in meanings.items()}
+
+
+METRICS: dict[str, Metric] = {
+    **_of(
+        "share",
+        False,
+        busy_share="cpu: of all CPUs' time since the reading before; gpuN: by NVML's utilisation",
+        softirq_share="cpu: spent in interrupts, mostly the network's",
+        steal_share="cpu: taken by the hypervisor",
+    ),
+    **_of("s", True, cpu_seconds="rankN: CPU time of the rank and all it started; 1 a second is one core"),
+    **_of(
+        "bytes",
+        False,
+        rss_bytes="rankN: resident memory, with all it started",
+        available_bytes="memory: what programs could still get",
+        memory_used_bytes="gpuN",
+        active_mtu_bytes="RDMA port: the MTU in use (pyverbs)",
+    ),
+    **_of(
+        "count",
+        True,
+        segments_sent="tcp: of the host's network namespace, as all of tcp",
+        segments_retransmitted="tcp",
+        fast_retransmissions="tcp: those without waiting for a time-out",
+        timeouts="tcp: retransmission time-outs",
+        lost_again="tcp: retransmissions that were lost too",
+        resets="tcp: connections cut by a reset",
+        rx_packets="NIC",
+        tx_packets="NIC",
+        rx_errors="NIC",
+        tx_errors="NIC",
+        rx_dropped="NIC",
+        tx_dropped="NIC",
+        tx_carrier_errors="NIC",
+        carrier_changes="NIC: how often its link came or went",
+        nvlink_crc_errors="gpuN: all links",
+        nvlink_replays="gpuN: all links",
+        nvlink_recoveries="gpuN: all links",
+        pcie_replays="gpuN",
+    ),
+    **_of(
+        "bytes",
+        True,
+        port_rcv_bytes="RDMA port",
+        port_xmit_bytes="RDMA port",
+        nvlink_tx_bytes="gpuN: all links, payload",
+        nvlink_rx_bytes="gpuN: all links, payload",
+        pcie_tx_bytes="gpuN: from the GPU's side",
+        pcie_rx_bytes="gpuN: from the GPU's side",
+    ),
+    **_of(
+        "bytes/s",
+        False,
+        pcie_tx_bytes_s="gpuN: mean of 20 ms, where the driver has no counter",
+        pcie_rx_bytes_s="gpuN: likewise",
+    ),
+    **_of("bit/s", False, rate_bit_s="RDMA port"),
+    **_of("W", False, power_w="gpuN"),
+    **_of("C", False, temperature_c="gpuN"),
+    **_of(
+        "number",
+        False,
+        state="RDMA port: 1 down, 2 init, 3 armed, 4 active, 5 deferred",
+        physical_state="RDMA port: 3 disabled, 5 link up, 6 recovery",
+        last_xid="gpuN: the newest critical error of the driver since the watch began; 0 none",
+        present="how many there are; 0 once at the beginning: none here, or none that can be read",
+    ),
+    **_of("us", False, sample_us="watch: what its own sample took", sample_cpu_us="watch: CPU time of that"),
+}
+"""By name. An RDMA port has every other counter of its driver besides, under the name of its file in sysfs."""
+
+
+def write(path: Path, table: Table, rows: Iterable[Sequence[Any]]) -> None:
+    """Writes `rows`, each in the order of the columns, so that the file is there whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = list(zip(*rows, strict=True)) or [()] * len(table.columns)
+    schema = table.schema()
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    part = path.with_name(f".{path.name}.part")
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema.with_metadata({"schema": str(table.version)})), part)
+    part.replace(path)
+
+
+def read(path: Path, table: Table, where: str) -> "pd.DataFrame | str":
+    """The rows of `path`, or a line on why there are none that begins with `where`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+        found = (file.schema_arrow.metadata or {}).get(b"schema", b"1")
+        if not found.isdigit() or int(found) > table.version:
+            version = found.decode("utf-8", "replace")[:20]
+            return f"{where}: version {version} is newer than this program's {table.version}; update"
+        there = [name for name in table.columns if name not in table.added or name in file.schema_arrow.names]
+        wanted = pa.schema([field for field in table.schema() if field.name in there])
+        rows = file.read(there).select(there).cast(wanted)
+        for name in table.required:  # before pandas, which would make numbers of a column with a gap inexact
+            rows = rows.filter(rows[name].is_valid())
+        frame: pd.DataFrame = rows.to_pandas()
+    except FileNotFoundError:
+        return f"{where}: no such file; the trial has no such table"
+    except (OSError, pa.ArrowException, KeyError):
+        return f"{where}: broken or cut short; the trial is reported without it"
+    return frame

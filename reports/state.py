@@ -1,0 +1,105 @@
+"""What the hosts were doing around a fault, from their watches: one long frame that the figure draws. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeGuard
+
+import pandas as pd
+
+from reports.series import METRICS
+from reports.trial import Trial
+
+UNCERTAIN_NS = 5_000_000
+"""A moment of effect that is known worse than this is told as such."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One thing that is shown: the sum, or the largest, over a host's devices of some metrics, times a factor."""
+
+    label: str
+    devices: str
+    """What the devices' names match."""
+    metrics: tuple[str, ...]
+    factor: float = 1.0
+    largest: bool = False
+    always: bool = False
+    """Shown even where it was 0 all the time."""
+
+
+PANELS = (
+    Panel("CPU busy (%)", r"cpu", ("busy_share",), 100, always=True),
+    Panel("ranks' CPU (cores)", r"rank\d+", ("cpu_seconds",), always=True),
+    Panel("TCP segments\nsent again (1/s)", r"tcp", ("segments_retransmitted",), always=True),
+    Panel("NIC drops and\nerrors (1/s)", r".*", ("rx_dropped", "tx_dropped", "rx_errors", "tx_errors")),
+    Panel("RDMA sent (Gbit/s)", r".+:\d+", ("port_xmit_bytes",), 8e-9),
+    Panel("GPU busy (%)", r"gpu\d+", ("busy_share",), 100, largest=True, always=True),
+    Panel("PCIe of the GPUs\n(GB/s)", r"gpu\d+", ("pcie_tx_bytes", "pcie_rx_bytes"), 1e-9),
+    Panel("NVLink sent\n(GB/s)", r"gpu\d+", ("nvlink_tx_bytes",), 1e-9),
+)
+"""A counter is shown as its rate."""
+
+
+def state_frame(watched: pd.DataFrame, trial: Trial) -> pd.DataFrame:
+    """`watched` (`reports.series.WATCH`) as rows of panel, host, seconds (since the fault or the beginning), value.
+
+    Panels of which nothing is known are left out, and those in which nothing happened unless they are always shown.
+    """
+    zero_ns = trial.fault.t_before_ns if trial.fault else min((i.t_ns for i in trial.iterations), default=None)
+    if zero_ns is None:
+        zero_ns = int(watched["t_ns"].min()) if len(watched) else 0
+    shown = [part for panel in PANELS if (part := _of_panel(watched, panel)) is not None]
+    if not shown:
+        return pd.DataFrame({"panel": [], "host": [], "seconds": [], "value": []})
+    frame = pd.concat(shown, ignore_index=True)
+    return frame.assign(seconds=(frame.pop("t_ns") - zero_ns) / 1e9)
+
+
+def _of_panel(watched: pd.DataFrame, panel: Panel) -> pd.DataFrame | None:
+    own = watched[watched["metric"].isin(panel.metrics) & watched["device"].str.fullmatch(panel.devices)]
+    own = own.dropna(subset=["value"]).sort_values("t_ns", kind="stable")
+    if METRICS[panel.metrics[0]].counter:
+        own = _rates(own)
+    if own.empty:
+        return None
+    # All devices of a host are read within a moment of each other: a tick is what the watch does at once.
+    groups = own.groupby(["host", own["t_ns"] // 20_000_000])
+    value = (groups["value"].max() if panel.largest else groups["value"].sum()) * panel.factor
+    if not panel.always and not value.any():
+        return None
+    frame = pd.DataFrame({"t_ns": groups["t_ns"].max(), "value": value}).reset_index(level=0).reset_index(drop=True)
+    return frame.assign(panel=panel.label)
+
+
+def _rates(counted: pd.DataFrame) -> pd.DataFrame:
+    groups = counted.groupby(["host", "device", "metric"], sort=False)
+    lasted, grown = groups["t_ns"].diff(), groups["value"].diff()
+    # A counter that goes back (a process that ended, a NIC made anew) says nothing about that interval.
+    known = (lasted > 0) & (grown >= 0)
+    return counted.assign(value=1e9 * grown / lasted)[known]
+
+
+def effect_text(trial: Trial) -> str | None:
+    """When the fault took effect, as people read it: ``effect at 1.234 s ± 2.1 ms`` since the first timed iteration."""
+    effect = (trial.evidence.model_extra or {}).get("effect")
+    if not isinstance(effect, dict):
+        return None
+    t_ns, error_ns = effect.get("t_ns"), effect.get("error_ns")
+    if not (_is_whole(t_ns) and _is_whole(error_ns)):
+        return None
+    begin_ns = min((i.t_ns for i in trial.iterations if i.iteration >= 0), default=None)
+    when = f"effect at {(t_ns - begin_ns) / 1e9:.3f} s" if begin_ns is not None else "effect known"
+    text = f"{when} \N{PLUS-MINUS SIGN} {error_ns / 1e6:.1f} ms"
+    return text + (" (more than 5 ms: not known well enough)" if error_ns > UNCERTAIN_NS else "")
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62
+
+
+def panels_of(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The panels of `frame` in their order, each with its rows."""
+    for panel in PANELS:
+        own = frame[frame["panel"] == panel.label]
+        if len(own):
+            yield panel.label, own

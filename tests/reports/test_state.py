@@ -1,0 +1,152 @@
+"""What the hosts were doing: rates from counters, what is left out, what the figure draws, how an effect is told."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from synthetic_run import make_run
+
+from reports import series
+from reports.figures import state
+from reports.load import LoadedRun, load_folder, log_events, watched
+from reports.report import write_report
+from reports.state import effect_text, panels_of, state_frame
+from reports.trial import Trial
+
+S = 1_000_000_000
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> LoadedRun:
+    return load_folder(make_run(tmp_path, repeats=1, sizes={1 << 20: 4}, systems={"balance": 2}))
+
+
+@pytest.fixture
+def trial(loaded: LoadedRun) -> Trial:
+    return loaded.trials[0]
+
+
+def readings(trial: Trial) -> list[tuple[int, str, str, str, float | None]]:
+    """Two hosts over three seconds around the fault; host1 resends 50 segments a second from the fault on."""
+    assert trial.fault is not None
+    zero, rows = trial.fault.t_before_ns, list[tuple[int, str, str, str, float | None]]()
+    for tick in range(-10, 11):
+        for host in ("host0", "host1"):
+            t_ns = zero + tick * S // 10
+            resent = 5.0 * max(0, tick) if host == "host1" else 0.0
+            rows.append((t_ns, host, "cpu", "busy_share", 0.5))
+            rows.append((t_ns, host, "tcp", "segments_retransmitted", 100 + resent))
+            rows.append((t_ns, host, "eth0", "rx_dropped", 3.0))
+            rows.append((t_ns + 100, host, "gpu0", "busy_share", 0.2 if host == "host0" else None))
+            rows.append((t_ns + 150, host, "gpu1", "busy_share", 0.9 if host == "host0" else None))
+            rows.append((t_ns + 100, host, "gpu0", "nvlink_tx_bytes", 1e8 * (tick + 10)))
+            rows.append((t_ns + 150, host, "gpu1", "nvlink_tx_bytes", 1e8 * (tick + 10)))
+    return rows
+
+
+def table(rows: list[tuple[int, str, str, str, float | None]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(series.WATCH.columns))
+
+
+def panel(frame: pd.DataFrame, label: str) -> pd.DataFrame:
+    return dict(panels_of(frame))[label]
+
+
+def test_counters_become_rates_and_shares_stay(trial: Trial) -> None:
+    frame = state_frame(table(readings(trial)), trial)
+    assert set(panel(frame, "CPU busy (%)")["value"]) == {50.0}
+    resent = panel(frame, "TCP segments\nsent again (1/s)")
+    late = resent[(resent["host"] == "host1") & (resent["seconds"] > 0.05)]["value"]
+    assert late.to_numpy() == pytest.approx(50.0)
+    assert set(resent[resent["host"] == "host0"]["value"]) == {0.0}
+    assert resent["seconds"].min() == pytest.approx(-0.9)
+
+
+def test_devices_of_a_host_are_joined(trial: Trial) -> None:
+    frame = state_frame(table(readings(trial)), trial)
+    assert panel(frame, "GPU busy (%)")["value"].to_numpy() == pytest.approx(90.0)
+    assert panel(frame, "NVLink sent\n(GB/s)")["value"].to_numpy() == pytest.approx(2.0)
+
+
+def test_nothing_is_shown_of_what_did_not_happen_or_is_not_there(trial: Trial) -> None:
+    frame = state_frame(table(readings(trial)), trial)
+    labels = [label for label, _ in panels_of(frame)]
+    assert labels == ["CPU busy (%)", "TCP segments\nsent again (1/s)", "GPU busy (%)", "NVLink sent\n(GB/s)"]
+    assert state_frame(table([]), trial).empty
+
+
+def test_a_counter_that_goes_back_tells_nothing(trial: Trial) -> None:
+    rows = [(i * S, "h", "tcp", "segments_retransmitted", value) for i, value in enumerate([5.0, 9.0, 2.0, 3.0])]
+    values = state_frame(table(rows), trial)["value"]
+    assert list(values) == [4.0, 1.0]
+
+
+def test_the_figure_draws_the_frame(trial: Trial) -> None:
+    frame = state_frame(table(readings(trial)), trial)
+    figure = state.draw(frame)
+    assert [ax.get_ylabel() for ax in figure.axes] == [label for label, _ in panels_of(frame)]
+    for ax, (_, part) in zip(figure.axes, panels_of(frame), strict=True):
+        drawn = [line for line in ax.lines if len(np.atleast_1d(line.get_ydata())) > 2]
+        assert len(drawn) == part["host"].nunique()
+        for line, (_, own) in zip(drawn, part.groupby("host"), strict=True):
+            assert list(np.asarray(line.get_ydata())) == pytest.approx(list(own.sort_values("seconds")["value"]))
+    assert "100 ms" in state.caption(frame)
+
+
+def test_the_page_shows_it_and_a_broken_table_costs_only_itself(loaded: LoadedRun, trial: Trial) -> None:
+    path = loaded.trial_folder(trial) / series.WATCH.file
+    without = write_report(loaded.folder).read_text(encoding="utf-8")
+    assert "Hosts during" not in without and "watch.parquet" not in without
+    series.write(path, series.WATCH, readings(trial))
+    assert f"Hosts during {trial.trial_id}" in write_report(loaded.folder).read_text(encoding="utf-8")
+    path.write_bytes(path.read_bytes()[:100])
+    broken = write_report(loaded.folder).read_text(encoding="utf-8")
+    assert "watch.parquet: broken or cut short" in broken and "Hosts during" not in broken
+
+
+def test_tables_come_back_as_they_were_written(loaded: LoadedRun, trial: Trial) -> None:
+    folder, rows = loaded.trial_folder(trial), readings(trial)
+    series.write(folder / series.WATCH.file, series.WATCH, rows)
+    back = watched(loaded, trial)
+    assert not isinstance(back, str)
+    assert back["t_ns"].tolist() == [row[0] for row in rows]
+    assert back["value"].isna().sum() == sum(row[4] is None for row in rows)
+    event = (trial.iterations[0].t_ns + 1, "host0", 0, "nccl", "network", "INFO", "Using network r2ccl", "{}")
+    series.write(folder / series.EVENTS.file, series.EVENTS, [event, (None, *event[1:])])
+    told = log_events(loaded, trial)
+    assert not isinstance(told, str)
+    assert [tuple(row) for row in told.itertuples(index=False)] == [event], "a row without a time is none"
+
+
+def test_a_table_of_a_newer_program_is_refused(loaded: LoadedRun, trial: Trial) -> None:
+    newer = series.Table("watch", 9, series.WATCH.columns, series.WATCH.required)
+    series.write(loaded.trial_folder(trial) / newer.file, newer, readings(trial))
+    assert "version 9 is newer than this program's 1" in str(watched(loaded, trial))
+
+
+def test_a_table_from_before_a_column_was_added_is_read(tmp_path: Path) -> None:
+    old = series.Table(
+        "nics", 1, {k: v for k, v in series.NICS.columns.items() if k not in series.NICS.added}, ("t_ns",)
+    )
+    series.write(tmp_path / "nics.parquet", old, [(5, "h", "eth0", 1, 2, True)])
+    read = series.read(tmp_path / "nics.parquet", series.NICS, "x")
+    assert not isinstance(read, str)
+    assert list(read.columns) == list(old.columns)
+
+
+@pytest.mark.parametrize(
+    ("effect", "told"),
+    [
+        ({"t_ns": 1_234_000_000, "error_ns": 2_100_000}, "effect at 1.234 s ± 2.1 ms"),
+        ({"t_ns": 0, "error_ns": 6_000_000}, "effect at 0.000 s ± 6.0 ms (more than 5 ms: not known well enough)"),
+        ({"t_ns": "x", "error_ns": 1}, None),
+        (None, None),
+    ],
+)
+def test_the_moment_of_effect_is_told_with_its_uncertainty(trial: Trial, effect: object, told: str | None) -> None:
+    begin = min(i.t_ns for i in trial.iterations if i.iteration >= 0)
+    if isinstance(effect, dict) and isinstance(effect["t_ns"], int):
+        effect = effect | {"t_ns": begin + effect["t_ns"]}
+    evidence = trial.evidence.model_copy(update={"effect": effect})
+    assert effect_text(trial.model_copy(update={"evidence": evidence})) == told

@@ -121,6 +121,17 @@ void Comm::AddHealth(std::vector<NicHealth>* health) const {
   }
 }
 
+void Comm::AddPeer(std::map<PeerKey, PeerReport>* peers) const {
+  std::lock_guard lock(mutex_);
+  if (closed_) return;
+  auto known = std::find_if(paths_.begin(), paths_.end(), [](const Path& path) { return path.nic >= 0; });
+  if (known == paths_.end()) return;
+  PeerReport& tally = (*peers)[{Direction(), r2ccl::ToString(known->remote)}];
+  ++tally.connections;
+  if (!failure_.ok()) ++tally.failed;
+  for (const Path& path : paths_) ++(path.state == PathState::kUp ? tally.paths_up : tally.paths_down);
+}
+
 void Comm::Close() {
   std::lock_guard lock(mutex_);
   if (closed_) return;

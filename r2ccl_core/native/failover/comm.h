@@ -22,6 +22,7 @@
 #include "base/params.h"
 #include "base/status.h"
 #include "failover/path_state.h"
+#include "failover/report.h"
 #include "net/nic.h"
 #include "net/poller.h"
 #include "net/socket.h"
@@ -37,6 +38,7 @@ struct NicCounters {
   std::atomic<int64_t> in_flight_bytes{0};
   // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
   std::atomic<double> drain_bytes_per_ns{0};
+  std::atomic<bool> link_up{true};  // the kernel's word
 };
 
 // How many paths of open connections a NIC carries, and how many of its paths are down.
@@ -90,6 +92,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   Status failure() const;
   // Adds this connection's paths to their NICs' tallies.
   void AddHealth(std::vector<NicHealth>* health) const;
+  // Adds this connection to those with the same peer.
+  void AddPeer(std::map<PeerKey, PeerReport>* peers) const;
 
  protected:
   struct Path {
@@ -141,7 +145,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   virtual bool HasPending() const = 0;
   virtual int64_t QuietLimitNs() const = 0;  // how long a path may be quiet before it is asked for a sign of life
   virtual void FailRequests() = 0;
-  virtual std::string Farewell() const = 0;  // the last frames of a stream
+  virtual std::string Farewell() const = 0;   // the last frames of a stream
+  virtual const char* Direction() const = 0;  // send or receive
 
   void Register(Path& path, uint32_t events);
   void SetWantsWrite(Path& path, bool wants);

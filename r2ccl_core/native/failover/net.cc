@@ -27,6 +27,12 @@ Status FillRandom(T* value) {
   return {};
 }
 
+std::string StateOf(const NicCounters& counters, const NicHealth& health) {
+  if (!counters.link_up.load()) return "down";
+  if (health.up + health.down == 0) return "idle";
+  return health.down == 0 ? "up" : (health.up == 0 ? "down" : "partial");
+}
+
 }  // namespace
 
 std::shared_ptr<RecvComm> Listener::Accept() {
@@ -63,6 +69,12 @@ Status Net::Start() {
   if (!status.ok()) return status;
   pollers_[0]->Add(listen_fd_.get(), EPOLLIN, kListenTag, Self());
   pollers_[0]->Add(link_monitor_.fd(), EPOLLIN, kLinkTag, Self());
+  const Params& params = environment_.params;
+  if (!params.status_dir.empty()) {
+    report_status_ = ReportFile::Create(
+        params.status_dir, params.status_ms, &environment_.log, [this] { return EncodeReport(MakeReport()); },
+        &report_file_);
+  }
   return {};
 }
 
@@ -76,6 +88,7 @@ void Net::Shutdown() {
   }
   for (const auto& comm : Comms()) comm->Close();
   for (auto& poller : pollers_) poller->Stop();
+  report_file_.reset();  // after the last event, and not under our lock, which its thread takes
 }
 
 Status Net::Listen(std::shared_ptr<Listener>* listener) {
@@ -126,9 +139,18 @@ void Net::OnEvents(uint64_t id, int tag, uint32_t) {
     ReadGuest(id);
   } else {
     auto comms = Comms();
-    link_monitor_.Drain([&comms](int ifindex, bool running) {
+    link_monitor_.Drain([this, &comms](int ifindex, bool running) {
+      NoteLink(ifindex, running);
       for (const auto& comm : comms) comm->OnLink(ifindex, running);
     });
+  }
+}
+
+void Net::NoteLink(int ifindex, bool running) {
+  for (size_t i = 0; i < environment_.nics.size(); ++i) {
+    const Nic& nic = environment_.nics[i];
+    if (nic.ifindex != ifindex || environment_.counters[i].link_up.exchange(running) == running) continue;
+    environment_.log.Add(running ? "link_up" : "link_down", nic.name, "", "");
   }
 }
 
@@ -282,6 +304,29 @@ std::vector<NicHealth> Net::Health() {
   std::vector<NicHealth> health(environment_.nics.size());
   for (const auto& comm : Comms()) comm->AddHealth(&health);
   return health;
+}
+
+Report Net::MakeReport() {
+  Report report;
+  report.process = process_;
+  report.started_ns = started_ns_;
+  report.params = environment_.params;
+  auto health = Health();
+  for (size_t i = 0; i < environment_.nics.size(); ++i) {
+    const Nic& nic = environment_.nics[i];
+    const NicCounters& counters = environment_.counters[i];
+    report.nics.push_back({nic.name, r2ccl::ToString(nic.address), StateOf(counters, health[i]),
+                           counters.link_up.load(), health[i].up, health[i].down, counters.sent_bytes.load(),
+                           counters.received_bytes.load(), counters.acknowledged_bytes.load(),
+                           counters.in_flight_bytes.load(), counters.drain_bytes_per_ns.load() * 1e9});
+  }
+  for (const auto& comm : Comms()) comm->AddPeer(&report.peers);
+  report.replayed_chunks = environment_.replayed_chunks.load();
+  report.duplicate_chunks = environment_.duplicate_chunks.load();
+  report.events_total = environment_.log.total();
+  report.events = environment_.log.Snapshot(kReportEvents);
+  report.written_ns = WallNs();
+  return report;
 }
 
 }  // namespace r2ccl

@@ -14,9 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "failover/comm.h"
 #include "failover/drain_meter.h"
 #include "failover/recv_comm.h"
+#include "failover/report_file.h"
 #include "failover/send_comm.h"
 #include "net/handle.h"
 #include "net/link_monitor.h"
@@ -58,6 +60,9 @@ class Net : private Pollable {
 
   Environment& environment() { return environment_; }
   std::vector<NicHealth> Health();  // one per NIC
+  Report MakeReport();
+  // Why R2CC_STATUS_DIR is not served; ok when it is, or when nobody asked for it. No reason to go without a transport.
+  const Status& report_status() const { return report_status_; }
 
  private:
   // A stream that has not yet said whose it is.
@@ -75,6 +80,7 @@ class Net : private Pollable {
   Status Start();
   void OnEvents(uint64_t id, int tag, uint32_t events) override;
   void OnTick(size_t thread);
+  void NoteLink(int ifindex, bool running);
   void AcceptGuests();
   void ReadGuest(uint64_t id);
   void DropGuest(uint64_t id, const std::string& reason);
@@ -85,6 +91,10 @@ class Net : private Pollable {
   Poller* NextPoller();
 
   Environment environment_;
+  Process process_ = ThisProcess();
+  int64_t started_ns_ = WallNs();
+  Status report_status_;
+  std::unique_ptr<ReportFile> report_file_;
   Fd listen_fd_;
   uint16_t port_ = 0;
   LinkMonitor link_monitor_;

@@ -71,6 +71,7 @@ class RecvComm final : public Comm {
   // The last acknowledgement goes with every CLOSE: another stream's CLOSE may overtake the one that carried it.
   std::string Farewell() const override { return EncodeState(true) + EncodeClose(first_); }
 
+  const char* Direction() const override { return "receive"; }
   void Take(const Order& order) override;
   void OnTaken() override { SendAck(nullptr); }
   Status TakeData(Path& path);

@@ -78,6 +78,7 @@ class SendComm final : public Comm {
   int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : kQuietIdleNs; }
   void FailRequests() override;
   std::string Farewell() const override { return EncodeClose(0); }
+  const char* Direction() const override { return "send"; }
 
   void Take(const Order& order) override;
   void OnTaken() override { Pump(); }

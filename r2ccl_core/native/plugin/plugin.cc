@@ -94,6 +94,7 @@ Status Start(State& plugin) {
                               ReadSpeed(nic.name), static_cast<int>(i)});
     names += " " + nic.name + ":" + r2ccl::ToString(nic.address);
   }
+  if (!plugin.net->report_status().ok()) Log(abi::kLogWarn, plugin.net->report_status().message());
   Log(abi::kLogInfo, "mode " + std::to_string(params.mode) + ", NICs" + names);
   return {};
 }

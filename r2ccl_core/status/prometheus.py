@@ -67,6 +67,7 @@ METRICS = (
     Metric("peer_paths_down", "gauge", "Paths to a peer that are down.", _of_peers("paths_down")),
     Metric("replayed_chunks_total", "counter", "Chunks sent again over other NICs.", _of_process("replayed_chunks")),
     Metric("duplicate_chunks_total", "counter", "Chunks that came twice.", _of_process("duplicate_chunks")),
+    Metric("corrupt_chunks_total", "counter", "Chunks that failed their checksum.", _of_process("corrupt_chunks")),
     Metric("events_total", "counter", "Entries of the event log.", _of_process("events_total")),
 )
 

@@ -30,6 +30,8 @@ namespace r2ccl {
   X(connect_ms, "R2CC_CONNECT_TIMEOUT_MS", 1000, 1, 600000, "longest wait for one NIC's connection to be made")       \
   X(io_threads, "R2CC_IO_THREADS", 0, 0, 64,                                                                          \
     "threads that move bytes, a connection belongs to one of them; 0: one for every eight processors, at most eight") \
+  X(checksum, "R2CC_CHECKSUM", 0, 0, 1,                                                                               \
+    "1: every piece of a message carries its CRC32C, is checked before it counts, and sent again where it is wrong")  \
   X(status_ms, "R2CC_STATUS_MS", 1000, 50, 3600000,                                                                   \
     "pause between two versions of the status file while nothing happens to a NIC")
 

@@ -41,12 +41,12 @@ void Comm::Complete(Request* request, Request::State state) {
   environment_->notifier.Notify();
 }
 
-Status Comm::Submit(void* data, uint64_t size, Request** request) {
+Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched) {
   {
     std::lock_guard lock(inbox_mutex_);
     if (!inbox_failure_.ok()) return inbox_failure_;
     *request = NewRequest();
-    inbox_.push_back({static_cast<char*>(data), size, *request});
+    inbox_.push_back({static_cast<char*>(data), size, *request, watched});
   }
   if (small_messages_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
     std::lock_guard lock(mutex_, std::adopt_lock);
@@ -371,6 +371,10 @@ Status Comm::TakeHeader(Path& path) {
 
 Status Comm::FinishBody(Path& path) {
   path.in_body = false;
+  if (BuffersBody(path)) {
+    Status status = CheckBody(path.frame, path.control_body.data());
+    if (!status.ok()) return status;
+  }
   return OnBody(path);
 }
 

@@ -56,6 +56,7 @@ struct Environment {
   Notifier notifier;
   std::atomic<uint64_t> replayed_chunks{0};
   std::atomic<uint64_t> duplicate_chunks{0};
+  std::atomic<uint64_t> corrupt_chunks{0};
 };
 
 class Comm;
@@ -177,9 +178,10 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     char* data;
     uint64_t size;
     Request* request;
+    bool watched;  // see RecvComm::Irecv
   };
   // Takes an order of the user. Does not need mutex_.
-  Status Submit(void* data, uint64_t size, Request** request);
+  Status Submit(void* data, uint64_t size, Request** request, bool watched = false);
   // Puts all orders through. REQUIRES mutex_ held, as do both functions below.
   void EmptyInbox();
   virtual void Take(const Order& order) = 0;

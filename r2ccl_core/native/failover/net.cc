@@ -195,6 +195,11 @@ void Net::ReadGuest(uint64_t id) {
       return;
     }
     guest.bytes += static_cast<size_t>(received);
+    Status prefix = CheckPrefix(guest.hello, guest.bytes);
+    if (!prefix.ok()) {
+      DropGuest(id, prefix.message());
+      return;
+    }
     if (guest.bytes < sizeof guest.hello) return;
     pollers_[0]->Remove(id);
     admitted = std::move(entry->second);
@@ -221,6 +226,7 @@ void Net::DropGuest(uint64_t id, const std::string& reason) {
 Status Net::Admit(Guest& guest) {
   Frame frame;
   Status status = DecodeFrame(guest.hello, &frame);
+  if (status.ok() && frame.body_bytes == kSecretBytes) status = CheckBody(frame, guest.hello + kHeaderBytes);
   if (!status.ok()) return status;
   if (frame.type != FrameType::kHello) return {Code::kProtocol, "wire: stream does not begin with a greeting"};
   Secret secret;
@@ -323,6 +329,7 @@ Report Net::MakeReport() {
   for (const auto& comm : Comms()) comm->AddPeer(&report.peers);
   report.replayed_chunks = environment_.replayed_chunks.load();
   report.duplicate_chunks = environment_.duplicate_chunks.load();
+  report.corrupt_chunks = environment_.corrupt_chunks.load();
   report.events_total = environment_.log.total();
   report.events = environment_.log.Snapshot(kReportEvents);
   report.written_ns = WallNs();

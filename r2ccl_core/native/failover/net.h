@@ -73,7 +73,7 @@ class Net : private Pollable {
     in_addr remote{};
     int64_t deadline_ns = 0;
     size_t bytes = 0;
-    uint8_t hello[kHeaderBytes + kSecretBytes] = {};
+    uint8_t hello[kGreetingBytes] = {};
   };
 
   Net() = default;

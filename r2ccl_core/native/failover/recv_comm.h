@@ -33,8 +33,10 @@ class RecvComm final : public Comm {
   // Takes over a stream whose HELLO was accepted. Refuses an epoch that is not newer than the path's own.
   Status Attach(int path, uint32_t epoch, int nic, in_addr remote, Fd fd);
 
-  // Receives the next message into `data`; it may be shorter than `capacity`, which Test reports.
-  Status Irecv(void* data, uint64_t capacity, Request** request);
+  // Receives the next message into `data`; it may be shorter than `capacity`, which Test reports. Somebody may watch
+  // `data` and take what lands there before the request completes: then nothing lands before its sum was checked, where
+  // it has one.
+  Status Irecv(void* data, uint64_t capacity, Request** request, bool watched = false);
 
  private:
   enum class ChunkState : uint8_t { kMissing, kArriving, kDone };
@@ -44,7 +46,8 @@ class RecvComm final : public Comm {
     char* data = nullptr;  // nullptr until a receive is posted
     uint64_t capacity = 0;
     Request* request = nullptr;
-    std::unique_ptr<char[]> stash;  // holds an early message
+    bool watched = false;
+    std::unique_ptr<char[]> stash;  // holds an early message, or one that is watched, until it is complete
     bool started = false;           // size is known
     uint64_t size = 0;
     uint32_t chunk_bytes = 1;

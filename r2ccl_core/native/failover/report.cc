@@ -92,6 +92,7 @@ std::string EncodeReport(const Report& report) {
   json.Field("peers_total", report.peers.size());
   json.Field("replayed_chunks", report.replayed_chunks);
   json.Field("duplicate_chunks", report.duplicate_chunks);
+  json.Field("corrupt_chunks", report.corrupt_chunks);
   json.Field("events_total", report.events_total);
   json.Key("events").Open('[');
   for (const Event& event : report.events) EncodeEvent(event, &json);

@@ -51,6 +51,7 @@ struct Report {
   std::map<PeerKey, PeerReport> peers;
   uint64_t replayed_chunks = 0;
   uint64_t duplicate_chunks = 0;
+  uint64_t corrupt_chunks = 0;
   uint64_t events_total = 0;
   std::vector<Event> events;
 };

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 
 namespace r2ccl {
 namespace {
@@ -239,6 +240,10 @@ bool SendComm::SendOne(Path& path) {
   frame.b = owner.size;
   frame.c = chunk.offset;
   frame.d = owner.chunk_bytes;
+  if (environment_->params.checksum != 0) {
+    frame.flags = kBodySumFlag;
+    frame.body_sum = Crc32c(owner.data + chunk.offset, chunk.length);
+  }
   EncodeFrame(frame, out.header);
   out.frame_sent = 0;
   out.mid_frame = true;

@@ -211,10 +211,12 @@ abi::Result Isend(void* send_comm, void* data, size_t size, void** request) {
 }
 
 abi::Result Irecv(void* recv_comm, int n, void** data, const size_t* sizes, void** request) {
+  // NCCL's low-latency protocols: the GPU takes each word as soon as the flag beside it is there.
+  bool watched = *request == abi::kOptionalCompletion;
   *request = nullptr;
   if (n != 1) return abi::kInternalError;  // we announced max_receives = 1
   Request* made = nullptr;
-  Status status = static_cast<Holder<RecvComm>*>(recv_comm)->comm->Irecv(data[0], sizes[0], &made);
+  Status status = static_cast<Holder<RecvComm>*>(recv_comm)->comm->Irecv(data[0], sizes[0], &made, watched);
   *request = made;
   return Translate(status);
 }

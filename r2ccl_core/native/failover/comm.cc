@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get their turn
 constexpr size_t kScratchBytes = 65536;
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
+constexpr int64_t kGoneNs = 1000 * kMillisecond;
 constexpr int64_t kFailStopStallNs = 2000 * kMillisecond;  // where a false alarm ends the job
 
 }  // namespace
@@ -197,7 +198,7 @@ void Comm::MarkUp(Path& path) {
   path.acked_bytes = 0;
   path.heard_ns = path.progress_ns;
   path.backoff_ns = 0;
-  path.refused = false;
+  path.outlook = Outlook::kOpen;
   path.header_bytes = 0;
   path.in_body = false;
   no_path_since_ns_ = 0;
@@ -427,11 +428,31 @@ void Comm::CheckQuiet(Path& path, int64_t now_ns) {
   SendControl(path, EncodeControl(FrameType::kPing));
 }
 
+// Whether the peer's process ended: its host says so on some path, and no other path leaves hope. Where every path
+// says so that is at once, else after a second, in which a NIC that is silent may come back.
+bool Comm::PeerIsGone(int64_t now_ns) {
+  bool any_refused = false;
+  bool all_refused = true;
+  bool hope = false;
+  for (const Path& path : paths_) {
+    if (path.nic < 0) continue;  // never came up on this end
+    bool refused = path.outlook == Outlook::kRefused;
+    any_refused |= refused;
+    all_refused &= refused;
+    hope |= path.outlook == Outlook::kOpen && !path.link_down;
+  }
+  if (!any_refused || hope) {
+    gone_since_ns_ = 0;
+    return false;
+  }
+  if (gone_since_ns_ == 0) gone_since_ns_ = now_ns;
+  return all_refused || now_ns - gone_since_ns_ > kGoneNs;
+}
+
 void Comm::CheckGiveUp(int64_t now_ns) {
   const Params& params = environment_->params;
   if (no_path_since_ns_ == 0 || peer_closed_) return;
-  bool gone = std::all_of(paths_.begin(), paths_.end(), [](const Path& path) { return path.refused; });
-  if (gone) {
+  if (PeerIsGone(now_ns)) {
     Fail({Code::kPeerLost, "the peer at " + r2ccl::ToString(paths_.front().remote) + " ended: nobody listens there"});
   } else if (now_ns - no_path_since_ns_ > params.give_up_ms * kMillisecond) {
     Fail({Code::kPeerLost, "no path to " + r2ccl::ToString(paths_.front().remote) + " for " +

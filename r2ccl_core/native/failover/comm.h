@@ -25,6 +25,7 @@
 #include "failover/report.h"
 #include "net/nic.h"
 #include "net/poller.h"
+#include "net/prober.h"
 #include "net/socket.h"
 #include "net/wire.h"
 
@@ -57,6 +58,8 @@ struct Environment {
   std::atomic<uint64_t> replayed_chunks{0};
   std::atomic<uint64_t> duplicate_chunks{0};
   std::atomic<uint64_t> corrupt_chunks{0};
+  uint16_t port = 0;         // where this process listens
+  Prober* prober = nullptr;  // outlives every Comm's last call
 };
 
 class Comm;
@@ -67,6 +70,13 @@ struct Request {
   enum State { kPending, kDone, kFailed };
   std::atomic<State> state{kPending};
   uint64_t size = 0;  // bytes of the message, valid once done
+};
+
+// What the last attempt to reach the peer over a path that is down came to.
+enum class Outlook {
+  kOpen,     // not tried yet, or the peer answered
+  kRefused,  // the peer's host answered that nobody listens
+  kSilent,   // no answer
 };
 
 // Pauses before a quiet path is pinged: while requests wait, and (sending end only, which has to dial) always.
@@ -132,7 +142,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     int64_t deadline_ns = 0;  // of connecting and greeting
     int64_t dial_ns = 0;      // not dialled before
     int64_t backoff_ns = 0;
-    bool refused = false;  // the peer's host answered that nobody listens
+    Outlook outlook = Outlook::kOpen;
+    bool asking = false;  // the receiving end waits for the answer to a knock
   };
 
   // All of these REQUIRE mutex_ held.
@@ -212,8 +223,10 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void CheckQuiet(Path& path, int64_t now_ns);
   int64_t StallLimitNs(const TcpProgress& progress) const;
   void CheckGiveUp(int64_t now_ns);
+  bool PeerIsGone(int64_t now_ns);
 
   int64_t last_tick_ns_ = 0;
+  int64_t gone_since_ns_ = 0;  // 0 while there is hope that the peer answers
 
   std::mutex inbox_mutex_;  // leaf lock: guards what follows
   std::vector<Order> inbox_;

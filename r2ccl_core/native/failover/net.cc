@@ -65,6 +65,9 @@ Status Net::Start() {
   auto threads = static_cast<size_t>(environment_.params.io_threads);
   if (threads == 0) threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 8, 1, 8);
   for (size_t i = 0; i < threads; ++i) pollers_.push_back(std::make_unique<Poller>());
+  prober_ = std::make_unique<Prober>(pollers_[0].get());
+  environment_.prober = prober_.get();
+  environment_.port = port_;
   for (size_t i = 0; i < threads && status.ok(); ++i) status = pollers_[i]->Start([this, i] { OnTick(i); });
   if (!status.ok()) return status;
   pollers_[0]->Add(listen_fd_.get(), EPOLLIN, kListenTag, Self());
@@ -126,6 +129,7 @@ Status Net::Connect(const Handle& handle, std::shared_ptr<SendComm>* comm, int h
     size_t thread = next_poller_ % pollers_.size();
     made = std::make_shared<SendComm>(&environment_, NextPoller(), handle, home, connection);
     comms_.emplace_back(thread, made);
+    senders_[connection] = made;
   }
   made->Start();
   *comm = std::move(made);
@@ -228,9 +232,10 @@ Status Net::Admit(Guest& guest) {
   Status status = DecodeFrame(guest.hello, &frame);
   if (status.ok() && frame.body_bytes == kSecretBytes) status = CheckBody(frame, guest.hello + kHeaderBytes);
   if (!status.ok()) return status;
-  if (frame.type != FrameType::kHello) return {Code::kProtocol, "wire: stream does not begin with a greeting"};
   Secret secret;
   std::memcpy(secret.data(), guest.hello + kHeaderBytes, kSecretBytes);
+  if (frame.type == FrameType::kKnock) return AnswerKnock(guest, frame.a, secret);
+  if (frame.type != FrameType::kHello) return {Code::kProtocol, "wire: stream does not begin with a greeting"};
   std::shared_ptr<RecvComm> comm;
   {
     std::lock_guard lock(mutex_);
@@ -251,7 +256,7 @@ Status Net::Admit(Guest& guest) {
     }
     if (is_new) {
       size_t thread = next_poller_ % pollers_.size();
-      comm = std::make_shared<RecvComm>(&environment_, NextPoller(), frame.a, static_cast<int>(frame.b));
+      comm = std::make_shared<RecvComm>(&environment_, NextPoller(), secret, frame);
       comms_.emplace_back(thread, comm);
       listener.connections_[frame.a] = comm;
       listener.arrived_.push_back(comm);
@@ -260,6 +265,21 @@ Status Net::Admit(Guest& guest) {
   status = comm->Attach(frame.path, frame.epoch, guest.nic, guest.remote, std::move(guest.fd));
   environment_.notifier.Notify();
   return status;
+}
+
+// A connection that is not known here was ours and has ended, as its number cannot be guessed.
+Status Net::AnswerKnock(Guest& guest, uint64_t connection, const Secret& secret) {
+  std::shared_ptr<SendComm> comm;
+  {
+    std::lock_guard lock(mutex_);
+    auto entry = senders_.find(connection);
+    if (entry != senders_.end()) comm = entry->second.lock();
+  }
+  if (comm != nullptr && comm->secret() != secret) return {Code::kProtocol, "a stranger: unknown secret"};
+  bool alive = comm != nullptr && comm->failure().ok();
+  std::string answer = alive ? EncodeControl(FrameType::kPing) : EncodeClose(0);
+  (void)!send(guest.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  return {};
 }
 
 std::vector<std::shared_ptr<Comm>> Net::Comms() {
@@ -273,6 +293,7 @@ std::vector<std::shared_ptr<Comm>> Net::Comms() {
 
 void Net::ForgetClosedListeners() {
   std::erase_if(comms_, [](const auto& entry) { return entry.second.expired(); });
+  std::erase_if(senders_, [](const auto& entry) { return entry.second.expired(); });
   std::erase_if(listeners_, [this](auto& entry) {
     Listener& listener = *entry.second;
     std::lock_guard lock(listener.mutex_);
@@ -286,7 +307,10 @@ void Net::ForgetClosedListeners() {
 
 void Net::OnTick(size_t thread) {
   int64_t now_ns = NowNs();
-  if (thread == 0) drain_meter_->Sample(now_ns);
+  if (thread == 0) {
+    drain_meter_->Sample(now_ns);
+    prober_->Tick(now_ns);
+  }
   std::vector<std::shared_ptr<Comm>> mine;
   {
     std::lock_guard lock(mutex_);

@@ -85,6 +85,7 @@ class Net : private Pollable {
   void ReadGuest(uint64_t id);
   void DropGuest(uint64_t id, const std::string& reason);
   Status Admit(Guest& guest);
+  Status AnswerKnock(Guest& guest, uint64_t connection, const Secret& secret);
   void ForgetClosedListeners();
   std::shared_ptr<Pollable> Self() { return {std::shared_ptr<void>(), this}; }  // not owning: we outlive the pollers
   std::vector<std::shared_ptr<Comm>> Comms();
@@ -98,12 +99,14 @@ class Net : private Pollable {
   Fd listen_fd_;
   uint16_t port_ = 0;
   LinkMonitor link_monitor_;
+  std::unique_ptr<Prober> prober_;
   std::unique_ptr<DrainMeter> drain_meter_;  // used by the first poller's thread
   std::vector<std::unique_ptr<Poller>> pollers_;
   std::mutex mutex_;  // guards what follows; taken before Listener's, never while a Comm's is held
   std::map<Secret, std::shared_ptr<Listener>> listeners_;
   std::set<Secret> ended_;  // of listeners that are gone: who still comes for one is told so
   std::vector<std::pair<size_t, std::weak_ptr<Comm>>> comms_;  // with the poller that serves it
+  std::map<uint64_t, std::weak_ptr<SendComm>> senders_;        // by connection id, for receiving ends that knock
   std::map<uint64_t, std::unique_ptr<Guest>> guests_;          // by poll id
   size_t next_poller_ = 0;
   bool shut_down_ = false;

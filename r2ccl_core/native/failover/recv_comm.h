@@ -26,7 +26,7 @@ void RefuseStream(int fd, uint64_t messages);
 
 class RecvComm final : public Comm {
  public:
-  RecvComm(Environment* environment, Poller* poller, uint64_t connection, int paths);
+  RecvComm(Environment* environment, Poller* poller, const Secret& secret, const Frame& hello);
 
   uint64_t connection() const { return connection_; }
 
@@ -85,7 +85,12 @@ class RecvComm final : public Comm {
   void SendAck(Path* preferred);
   std::string EncodeState(bool farewell = false) const;
 
+  void Knock(int64_t now_ns);
+  void TakeAnswer(int path, uint32_t epoch, Answer answer, const Frame* said);
+
+  const Secret secret_;
   const uint64_t connection_;
+  const uint16_t sender_port_;  // where the sending end's process listens, to ask whether it lives; 0: unknown
   std::vector<Incoming> incoming_;
   std::deque<Message> messages_;  // from first_ on, contiguous
   uint64_t first_ = 0;            // number of messages_.front()

@@ -25,6 +25,9 @@ class SendComm final : public Comm {
  public:
   SendComm(Environment* environment, Poller* poller, const Handle& handle, int home, uint64_t connection);
 
+  uint64_t connection() const { return connection_; }
+  const Secret& secret() const { return handle_.secret; }
+
   // Begins to connect every path. Call after the object is owned by a shared_ptr; a second call does nothing.
   void Start();
 

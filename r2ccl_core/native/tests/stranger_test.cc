@@ -76,7 +76,6 @@ TEST_F(Strangers, AreRefusedAndNamed) {
       {EncodeHello(0, 0, 99, 3, handle.secret), "malformed hello"},
       {EncodeHello(0, 1, 99, 3, handle.secret).substr(0, 60), "no greeting came in time"},
       {other_version.substr(0, 20), "peer speaks version 9"},
-      {EncodeKnock(99, wrong), "unknown secret"},
   };
   for (const auto& [bytes, reason] : cases) {
     Client client(handle);

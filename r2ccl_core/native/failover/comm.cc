@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <tuple>
 
 #include "base/clock.h"
 
@@ -18,7 +19,6 @@ constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get 
 constexpr size_t kScratchBytes = 65536;
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
 constexpr int64_t kGoneNs = 1000 * kMillisecond;
-constexpr int64_t kFailStopStallNs = 2000 * kMillisecond;  // where a false alarm ends the job
 
 }  // namespace
 
@@ -195,6 +195,9 @@ void Comm::SetWantsWrite(Path& path, bool wants) {
 void Comm::MarkUp(Path& path) {
   Advance(path, PathEvent::kGreeted);
   path.progress_ns = NowNs();
+  path.up_since_ns = path.progress_ns;
+  path.loss = {};
+  path.suspect = false;
   path.acked_bytes = 0;
   path.heard_ns = path.progress_ns;
   path.backoff_ns = 0;
@@ -206,14 +209,13 @@ void Comm::MarkUp(Path& path) {
   path.was_up = true;
 }
 
-Comm::Path* Comm::AnyUp(const Path* except) {
-  Path* busy = nullptr;
+Comm::Path* Comm::AnyUp() {
+  auto rank = [](const Path& path) { return std::tuple(!path.control.empty(), path.suspect, path.up_since_ns); };
+  Path* best = nullptr;
   for (Path& path : paths_) {
-    if (path.state != PathState::kUp || &path == except) continue;
-    if (path.control.empty()) return &path;
-    busy = &path;
+    if (path.state == PathState::kUp && (best == nullptr || rank(path) < rank(*best))) best = &path;
   }
-  return busy;
+  return best;
 }
 
 // Nothing of the stream can land after this.
@@ -404,20 +406,26 @@ void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
   if (progress.unanswered == 0 || progress.bytes_acked != path.acked_bytes || was_asleep) {
     path.acked_bytes = progress.bytes_acked;
     path.progress_ns = now_ns;
+    path.suspect = false;
+    path.loss.Sample(progress, now_ns);
     if (progress.unanswered == 0) CheckQuiet(path, now_ns);
     return;
   }
   int64_t silent_ns = now_ns - path.progress_ns;
-  if (silent_ns > StallLimitNs(progress)) {
+  if (silent_ns > StallLimitNs(environment_->params, progress, path.loss.lossy())) {
     Retire(path, "stalled: no acknowledgement for " + std::to_string(silent_ns / kMillisecond) + " ms", true);
+  } else {
+    AskSuspect(path, progress, now_ns);
   }
 }
 
-int64_t Comm::StallLimitNs(const TcpProgress& progress) const {
-  const Params& params = environment_->params;
-  if (params.stall_ms > 0) return params.stall_ms * kMillisecond;
-  int64_t shortest_ns = params.mode == 0 ? kFailStopStallNs : params.stall_min_ms * kMillisecond;
-  return std::max(shortest_ns, 4 * (progress.rtt_ns + 4 * progress.rtt_variance_ns));
+// A single lost packet with nothing behind it is reported by the peer's kernel only when something comes behind it.
+void Comm::AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns) {
+  int64_t patience_ns = SuspectAfterNs(progress);
+  path.suspect = now_ns - path.progress_ns > patience_ns;
+  if (!path.suspect || now_ns - path.asked_ns < patience_ns || !path.control.empty() || !AtFrameBoundary(path)) return;
+  path.asked_ns = now_ns;
+  SendControl(path, EncodeControl(FrameType::kPing));
 }
 
 // A path that loses everything while nothing is under way would never be noticed: a PING provokes an answer of

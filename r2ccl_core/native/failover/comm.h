@@ -23,6 +23,7 @@
 #include "base/status.h"
 #include "failover/path_state.h"
 #include "failover/report.h"
+#include "failover/stall.h"
 #include "net/nic.h"
 #include "net/poller.h"
 #include "net/prober.h"
@@ -117,6 +118,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     uint64_t poll_id = 0;
     bool wants_write = false;
     bool was_up = false;
+    int64_t up_since_ns = 0;
     bool link_down = false;
 
     // Outgoing control frames, sent at the next frame boundary.
@@ -135,6 +137,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     // Stall detection.
     uint64_t acked_bytes = 0;
     int64_t progress_ns = 0;
+    LossMeter loss;
+    bool suspect = false;  // the peer's kernel owes an answer for longer than usual
+    int64_t asked_ns = 0;  // last PING into that silence
     bool heard = false;    // something was read since the last tick
     int64_t heard_ns = 0;  // last sign of life, or last PING
 
@@ -173,7 +178,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void SendControl(Path& path, const std::string& bytes);
   // Sends what is queued. True when nothing is left.
   bool FlushControl(Path& path);
-  Path* AnyUp(const Path* except = nullptr);
+  // The path for a word to the peer: one that can take it at once and is not suspect, among those the one that has been
+  // up for longest, as one that flaps would lose it. nullptr when none is up.
+  Path* AnyUp();
   bool BuffersBody(const Path& path) const { return path.frame.type != FrameType::kData; }
 
   const Nic& nic(const Path& path) const { return environment_->nics[static_cast<size_t>(path.nic)]; }
@@ -221,7 +228,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   Status FinishBody(Path& path);
   void CheckStall(Path& path, int64_t now_ns, bool was_asleep);
   void CheckQuiet(Path& path, int64_t now_ns);
-  int64_t StallLimitNs(const TcpProgress& progress) const;
+  void AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns);
   void CheckGiveUp(int64_t now_ns);
   bool PeerIsGone(int64_t now_ns);
 

@@ -18,6 +18,8 @@ constexpr int kListenTag = 0;
 constexpr int kLinkTag = 1;
 constexpr int kGuestTag = 2;
 constexpr size_t kMaxGuests = 1024;
+constexpr size_t kMostEnded = 4096;
+constexpr int64_t kAcceptPauseNs = 100 * kMillisecond;
 
 template <typename T>
 Status FillRandom(T* value) {
@@ -70,7 +72,7 @@ Status Net::Start() {
   environment_.port = port_;
   for (size_t i = 0; i < threads && status.ok(); ++i) status = pollers_[i]->Start([this, i] { OnTick(i); });
   if (!status.ok()) return status;
-  pollers_[0]->Add(listen_fd_.get(), EPOLLIN, kListenTag, Self());
+  listen_id_ = pollers_[0]->Add(listen_fd_.get(), EPOLLIN, kListenTag, Self());
   pollers_[0]->Add(link_monitor_.fd(), EPOLLIN, kLinkTag, Self());
   const Params& params = environment_.params;
   if (!params.status_dir.empty()) {
@@ -158,12 +160,29 @@ void Net::NoteLink(int ifindex, bool running) {
   }
 }
 
+// Out of descriptors or memory: whoever knocks waits in the kernel, which would wake us for them without end.
+void Net::PauseAccept(const std::string& reason) {
+  if (accept_again_ns_ == 0) environment_.log.Add("accept_paused", "", "", reason);
+  accept_again_ns_ = NowNs() + kAcceptPauseNs;
+  pollers_[0]->Modify(listen_id_, 0);
+}
+
+void Net::ResumeAccept(int64_t now_ns) {
+  if (accept_again_ns_ == 0 || now_ns < accept_again_ns_) return;
+  accept_again_ns_ = 0;
+  pollers_[0]->Modify(listen_id_, EPOLLIN);
+}
+
 void Net::AcceptGuests() {
   while (true) {
     sockaddr_in peer{};
     socklen_t length = sizeof peer;
     Fd fd(accept4(listen_fd_.get(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd.valid()) return;
+    if (!fd.valid() && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (!fd.valid()) {
+      if (errno != EAGAIN) PauseAccept(std::strerror(errno));
+      return;
+    }
     sockaddr_in own{};
     length = sizeof own;
     getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length);
@@ -300,9 +319,10 @@ void Net::ForgetClosedListeners() {
     if (!listener.closed_) return false;  // remembers connections that ended: their late streams make no new ones
     std::erase_if(listener.connections_, [](const auto& connection) { return connection.second.expired(); });
     if (!listener.connections_.empty()) return false;
-    ended_.insert(entry.first);
+    if (ended_.insert(entry.first).second) ended_order_.push_back(entry.first);
     return true;
   });
+  for (; ended_order_.size() > kMostEnded; ended_order_.pop_front()) ended_.erase(ended_order_.front());
 }
 
 void Net::OnTick(size_t thread) {
@@ -310,6 +330,7 @@ void Net::OnTick(size_t thread) {
   if (thread == 0) {
     drain_meter_->Sample(now_ns);
     prober_->Tick(now_ns);
+    ResumeAccept(now_ns);
   }
   std::vector<std::shared_ptr<Comm>> mine;
   {

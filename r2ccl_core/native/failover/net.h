@@ -82,6 +82,8 @@ class Net : private Pollable {
   void OnTick(size_t thread);
   void NoteLink(int ifindex, bool running);
   void AcceptGuests();
+  void PauseAccept(const std::string& reason);
+  void ResumeAccept(int64_t now_ns);
   void ReadGuest(uint64_t id);
   void DropGuest(uint64_t id, const std::string& reason);
   Status Admit(Guest& guest);
@@ -97,6 +99,8 @@ class Net : private Pollable {
   Status report_status_;
   std::unique_ptr<ReportFile> report_file_;
   Fd listen_fd_;
+  uint64_t listen_id_ = 0;       // with the first poller
+  int64_t accept_again_ns_ = 0;  // used by its thread: 0 unless this process is out of descriptors
   uint16_t port_ = 0;
   LinkMonitor link_monitor_;
   std::unique_ptr<Prober> prober_;
@@ -104,7 +108,9 @@ class Net : private Pollable {
   std::vector<std::unique_ptr<Poller>> pollers_;
   std::mutex mutex_;  // guards what follows; taken before Listener's, never while a Comm's is held
   std::map<Secret, std::shared_ptr<Listener>> listeners_;
-  std::set<Secret> ended_;  // of listeners that are gone: who still comes for one is told so
+  // Of the last listeners that are gone, oldest first: who still comes for one is told so.
+  std::set<Secret> ended_;
+  std::deque<Secret> ended_order_;
   std::vector<std::pair<size_t, std::weak_ptr<Comm>>> comms_;  // with the poller that serves it
   std::map<uint64_t, std::weak_ptr<SendComm>> senders_;        // by connection id, for receiving ends that knock
   std::map<uint64_t, std::unique_ptr<Guest>> guests_;          // by poll id

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from rails import Job, job, rails, until
+from rails import Job, job, rails
 
 from harness.cluster import rights
 

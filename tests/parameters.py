@@ -18,6 +18,9 @@ _ENTRY = re.compile(
 )
 
 
+_TEXT_ENTRY = re.compile(r'X\(\s*\w+,\s*"(?P<name>\w+)",\s*"(?P<default>[^"]*)",\s*"(?P<meaning>[^"]*)"\s*\)')
+
+
 class Parameter(NamedTuple):
     """One line of the header."""
 
@@ -29,16 +32,28 @@ class Parameter(NamedTuple):
 
 
 def parameters(header: str) -> list[Parameter]:
-    """What the list in the text of params.h says, in its order."""
-    listed = header.partition("#define R2CCL_PARAMS(X)")[2].partition("\n\n")[0]
-    joined = re.sub(r'"\s*\\\n\s*"', "", listed).replace("\\\n", " ")
-    return [Parameter(**match.groupdict()) for match in _ENTRY.finditer(joined)]
+    """What the lists in the text of params.h say, in their order; a text has no limits."""
+    numbers = [Parameter(**match.groupdict()) for match in _ENTRY.finditer(_listed(header, "R2CCL_PARAMS"))]
+    texts = [
+        Parameter(match["name"], match["default"], "", "", match["meaning"])
+        for match in _TEXT_ENTRY.finditer(_listed(header, "R2CCL_TEXT_PARAMS"))
+    ]
+    return [*numbers, *texts]
+
+
+def _listed(header: str, name: str) -> str:
+    listed = header.partition(f"#define {name}(X)")[2].partition("\n\n")[0]
+    return re.sub(r'"\s*\\\n\s*"', "", listed).replace("\\\n", " ")
 
 
 def table(listed: list[Parameter]) -> str:
     """The parameters as Markdown."""
-    rows = [f"| `{p.name}` | {p.default} | {p.low} to {p.high} | {p.meaning} |" for p in listed]
+    rows = [f"| `{p.name}` | {p.default} | {_limits(p)} | {p.meaning} |" for p in listed]
     return "\n".join(["| variable | default | limits | meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def _limits(parameter: Parameter) -> str:
+    return f"{parameter.low} to {parameter.high}" if parameter.high else "a text"
 
 
 def written(document: str) -> str:

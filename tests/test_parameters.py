@@ -26,7 +26,9 @@ def test_every_entry_of_the_header_is_read(script: ModuleType) -> None:
     listed = script.parameters(header)
     assert {p.name for p in listed} >= set(re.findall(r'^  X\(\w+, "(\w+)"', header, re.MULTILINE))
     assert len(listed) == len(re.findall(r"^  X\(", header, re.MULTILINE)) >= 13
-    assert all(p.meaning and int(p.low) <= int(p.default) <= int(p.high) for p in listed)
+    assert all(p.meaning for p in listed)
+    assert all(int(p.low) <= int(p.default) <= int(p.high) for p in listed if p.high)
+    assert [p.name for p in listed if not p.high] == re.findall(r'^  X\(\w+, "(\w+)", "', header, re.MULTILINE)
 
 
 def test_a_meaning_of_two_lines_is_one_text(script: ModuleType) -> None:

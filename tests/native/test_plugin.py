@@ -6,6 +6,7 @@ they do not exist yet. No GPU and no NCCL; loopback only.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -122,9 +123,28 @@ def test_a_changed_byte_is_seen(driver: Path, plugin: Path) -> None:
 
 def test_a_rank_that_crashes_fails_its_peer(driver: Path, plugin: Path) -> None:
     """In bounded time: the driver ends with another code where a request hangs."""
-    env = {"R2CC_SOCKET_IFNAME": "=lo", "R2CC_FAILOVER_GIVE_UP_MS": "1000"}
+    env = {"R2CC_SOCKET_IFNAME": "=lo", "R2CC_FAILOVER_GIVE_UP_MS": "600000"}  # not the limit that ends it
     done = run(driver, plugin, "11", "--die", env=env)
     assert done.returncode == 0, done.stdout
+
+
+def test_status_files_come_and_go_with_the_processes(driver: Path, plugin: Path, tmp_path: Path) -> None:
+    """Of the two, the one that ends without a word leaves its file behind, with what it last knew."""
+    env = {"R2CC_SOCKET_IFNAME": "=lo", "R2CC_STATUS_DIR": str(tmp_path)}
+    assert run(driver, plugin, "11", env=env).returncode == 0
+    assert list(tmp_path.iterdir()) == []
+    assert run(driver, plugin, "11", "--die", env=env).returncode == 0
+    (left,) = tmp_path.glob("*.json")
+    told = json.loads(left.read_text())
+    assert (told["process"]["program"], told["nics"][0]["name"]) == ("plugin_driver", "lo")
+    assert told["nics"][0]["received_bytes"] > 0
+
+
+def test_a_status_folder_that_cannot_be_written_is_a_warning(driver: Path, plugin: Path) -> None:
+    env = {"R2CC_SOCKET_IFNAME": "=lo", "R2CC_STATUS_DIR": "/proc/nowhere"}
+    done = run(driver, plugin, "8", "--verbose", env=env)
+    assert done.returncode == 0, done.stdout
+    assert "R2CC_STATUS_DIR: cannot write /proc/nowhere" in done.stdout
 
 
 def test_no_usable_nic_is_one_line_that_nccl_prints(driver: Path, plugin: Path) -> None:

@@ -1,6 +1,7 @@
 // The bounded event log.
 #include "base/event_log.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -9,14 +10,24 @@ namespace r2ccl {
 
 void EventLog::Add(std::string kind, std::string nic, std::string peer, std::string detail) {
   Event event{WallNs(), std::move(kind), std::move(nic), std::move(peer), std::move(detail)};
-  std::lock_guard lock(mutex_);
-  if (events_.size() == kCapacity) events_.pop_front();
-  events_.push_back(std::move(event));
+  {
+    std::lock_guard lock(mutex_);
+    if (events_.size() == kCapacity) events_.pop_front();
+    events_.push_back(std::move(event));
+    ++total_;
+  }
+  added_.Notify();
 }
 
-std::vector<Event> EventLog::Snapshot() const {
+std::vector<Event> EventLog::Snapshot(size_t most) const {
   std::lock_guard lock(mutex_);
-  return {events_.begin(), events_.end()};
+  size_t count = std::min(most, events_.size());
+  return {events_.end() - static_cast<std::ptrdiff_t>(count), events_.end()};
+}
+
+uint64_t EventLog::total() const {
+  std::lock_guard lock(mutex_);
+  return total_;
 }
 
 }  // namespace r2ccl

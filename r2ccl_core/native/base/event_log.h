@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/notifier.h"
+
 namespace r2ccl {
 
 struct Event {
@@ -24,11 +26,18 @@ class EventLog {
   static constexpr size_t kCapacity = 4096;
 
   void Add(std::string kind, std::string nic, std::string peer, std::string detail);
-  std::vector<Event> Snapshot() const;
+  // The newest events, at most `most`, the oldest of them first.
+  std::vector<Event> Snapshot(size_t most = kCapacity) const;
+  // How many were ever added.
+  uint64_t total() const;
+  // Moves on with every event.
+  Notifier& added() { return added_; }
 
  private:
   mutable std::mutex mutex_;
   std::deque<Event> events_;
+  uint64_t total_ = 0;
+  Notifier added_;
 };
 
 }  // namespace r2ccl

@@ -38,11 +38,26 @@ Status ReadParams(const std::map<std::string, std::string>& overrides, Params* p
   }
   R2CCL_PARAMS(R2CCL_READ)
 #undef R2CCL_READ
+#define R2CCL_READ(field, name, value, meaning)    \
+  {                                                \
+    const char* environment = std::getenv(name);   \
+    auto override_entry = overrides.find(name);    \
+    if (override_entry != overrides.end()) ++used; \
+    if (override_entry != overrides.end())         \
+      params->field = override_entry->second;      \
+    else if (environment != nullptr)               \
+      params->field = environment;                 \
+  }
+  R2CCL_TEXT_PARAMS(R2CCL_READ)
+#undef R2CCL_READ
   if (used != overrides.size()) {
     for (const auto& [name, text] : overrides) {
       bool known = false;
 #define R2CCL_KNOWN(field, parameter, value, low, high, meaning) known = known || name == parameter;
       R2CCL_PARAMS(R2CCL_KNOWN)
+#undef R2CCL_KNOWN
+#define R2CCL_KNOWN(field, parameter, value, meaning) known = known || name == parameter;
+      R2CCL_TEXT_PARAMS(R2CCL_KNOWN)
 #undef R2CCL_KNOWN
       if (!known) return {Code::kInvalidArgument, name + ": no such parameter"};
     }

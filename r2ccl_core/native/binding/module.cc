@@ -144,6 +144,7 @@ std::shared_ptr<Net> MakeNet(int mode, const std::vector<std::pair<std::string, 
   for (size_t i = 0; i < nics.size(); ++i) Check(FindNic(nics[i].first, nics[i].second, &found[i]));
   std::shared_ptr<Net> net;
   Check(Net::Create(params, std::move(found), &net));
+  Check(net->report_status());
   return net;
 }
 

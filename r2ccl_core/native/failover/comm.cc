@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <tuple>
 
 #include "base/clock.h"
 
@@ -17,7 +18,7 @@ namespace {
 constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get their turn
 constexpr size_t kScratchBytes = 65536;
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
-constexpr int64_t kFailStopStallNs = 2000 * kMillisecond;  // where a false alarm ends the job
+constexpr int64_t kGoneNs = 1000 * kMillisecond;
 
 }  // namespace
 
@@ -41,12 +42,12 @@ void Comm::Complete(Request* request, Request::State state) {
   environment_->notifier.Notify();
 }
 
-Status Comm::Submit(void* data, uint64_t size, Request** request) {
+Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched) {
   {
     std::lock_guard lock(inbox_mutex_);
     if (!inbox_failure_.ok()) return inbox_failure_;
     *request = NewRequest();
-    inbox_.push_back({static_cast<char*>(data), size, *request});
+    inbox_.push_back({static_cast<char*>(data), size, *request, watched});
   }
   if (small_messages_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
     std::lock_guard lock(mutex_, std::adopt_lock);
@@ -121,6 +122,17 @@ void Comm::AddHealth(std::vector<NicHealth>* health) const {
   }
 }
 
+void Comm::AddPeer(std::map<PeerKey, PeerReport>* peers) const {
+  std::lock_guard lock(mutex_);
+  if (closed_) return;
+  auto known = std::find_if(paths_.begin(), paths_.end(), [](const Path& path) { return path.nic >= 0; });
+  if (known == paths_.end()) return;
+  PeerReport& tally = (*peers)[{Direction(), r2ccl::ToString(known->remote)}];
+  ++tally.connections;
+  if (!failure_.ok()) ++tally.failed;
+  for (const Path& path : paths_) ++(path.state == PathState::kUp ? tally.paths_up : tally.paths_down);
+}
+
 void Comm::Close() {
   std::lock_guard lock(mutex_);
   if (closed_) return;
@@ -183,10 +195,13 @@ void Comm::SetWantsWrite(Path& path, bool wants) {
 void Comm::MarkUp(Path& path) {
   Advance(path, PathEvent::kGreeted);
   path.progress_ns = NowNs();
+  path.up_since_ns = path.progress_ns;
+  path.loss = {};
+  path.suspect = false;
   path.acked_bytes = 0;
   path.heard_ns = path.progress_ns;
   path.backoff_ns = 0;
-  path.refused = false;
+  path.outlook = Outlook::kOpen;
   path.header_bytes = 0;
   path.in_body = false;
   no_path_since_ns_ = 0;
@@ -194,14 +209,13 @@ void Comm::MarkUp(Path& path) {
   path.was_up = true;
 }
 
-Comm::Path* Comm::AnyUp(const Path* except) {
-  Path* busy = nullptr;
+Comm::Path* Comm::AnyUp() {
+  auto rank = [](const Path& path) { return std::tuple(!path.control.empty(), path.suspect, path.up_since_ns); };
+  Path* best = nullptr;
   for (Path& path : paths_) {
-    if (path.state != PathState::kUp || &path == except) continue;
-    if (path.control.empty()) return &path;
-    busy = &path;
+    if (path.state == PathState::kUp && (best == nullptr || rank(path) < rank(*best))) best = &path;
   }
-  return busy;
+  return best;
 }
 
 // Nothing of the stream can land after this.
@@ -360,6 +374,10 @@ Status Comm::TakeHeader(Path& path) {
 
 Status Comm::FinishBody(Path& path) {
   path.in_body = false;
+  if (BuffersBody(path)) {
+    Status status = CheckBody(path.frame, path.control_body.data());
+    if (!status.ok()) return status;
+  }
   return OnBody(path);
 }
 
@@ -388,20 +406,26 @@ void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
   if (progress.unanswered == 0 || progress.bytes_acked != path.acked_bytes || was_asleep) {
     path.acked_bytes = progress.bytes_acked;
     path.progress_ns = now_ns;
+    path.suspect = false;
+    path.loss.Sample(progress, now_ns);
     if (progress.unanswered == 0) CheckQuiet(path, now_ns);
     return;
   }
   int64_t silent_ns = now_ns - path.progress_ns;
-  if (silent_ns > StallLimitNs(progress)) {
+  if (silent_ns > StallLimitNs(environment_->params, progress, path.loss.lossy())) {
     Retire(path, "stalled: no acknowledgement for " + std::to_string(silent_ns / kMillisecond) + " ms", true);
+  } else {
+    AskSuspect(path, progress, now_ns);
   }
 }
 
-int64_t Comm::StallLimitNs(const TcpProgress& progress) const {
-  const Params& params = environment_->params;
-  if (params.stall_ms > 0) return params.stall_ms * kMillisecond;
-  int64_t shortest_ns = params.mode == 0 ? kFailStopStallNs : params.stall_min_ms * kMillisecond;
-  return std::max(shortest_ns, 4 * (progress.rtt_ns + 4 * progress.rtt_variance_ns));
+// A single lost packet with nothing behind it is reported by the peer's kernel only when something comes behind it.
+void Comm::AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns) {
+  int64_t patience_ns = SuspectAfterNs(progress);
+  path.suspect = now_ns - path.progress_ns > patience_ns;
+  if (!path.suspect || now_ns - path.asked_ns < patience_ns || !path.control.empty() || !AtFrameBoundary(path)) return;
+  path.asked_ns = now_ns;
+  SendControl(path, EncodeControl(FrameType::kPing));
 }
 
 // A path that loses everything while nothing is under way would never be noticed: a PING provokes an answer of
@@ -412,11 +436,31 @@ void Comm::CheckQuiet(Path& path, int64_t now_ns) {
   SendControl(path, EncodeControl(FrameType::kPing));
 }
 
+// Whether the peer's process ended: its host says so on some path, and no other path leaves hope. Where every path
+// says so that is at once, else after a second, in which a NIC that is silent may come back.
+bool Comm::PeerIsGone(int64_t now_ns) {
+  bool any_refused = false;
+  bool all_refused = true;
+  bool hope = false;
+  for (const Path& path : paths_) {
+    if (path.nic < 0) continue;  // never came up on this end
+    bool refused = path.outlook == Outlook::kRefused;
+    any_refused |= refused;
+    all_refused &= refused;
+    hope |= path.outlook == Outlook::kOpen && !path.link_down;
+  }
+  if (!any_refused || hope) {
+    gone_since_ns_ = 0;
+    return false;
+  }
+  if (gone_since_ns_ == 0) gone_since_ns_ = now_ns;
+  return all_refused || now_ns - gone_since_ns_ > kGoneNs;
+}
+
 void Comm::CheckGiveUp(int64_t now_ns) {
   const Params& params = environment_->params;
   if (no_path_since_ns_ == 0 || peer_closed_) return;
-  bool gone = std::all_of(paths_.begin(), paths_.end(), [](const Path& path) { return path.refused; });
-  if (gone) {
+  if (PeerIsGone(now_ns)) {
     Fail({Code::kPeerLost, "the peer at " + r2ccl::ToString(paths_.front().remote) + " ended: nobody listens there"});
   } else if (now_ns - no_path_since_ns_ > params.give_up_ms * kMillisecond) {
     Fail({Code::kPeerLost, "no path to " + r2ccl::ToString(paths_.front().remote) + " for " +

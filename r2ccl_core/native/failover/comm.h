@@ -22,8 +22,11 @@
 #include "base/params.h"
 #include "base/status.h"
 #include "failover/path_state.h"
+#include "failover/report.h"
+#include "failover/stall.h"
 #include "net/nic.h"
 #include "net/poller.h"
+#include "net/prober.h"
 #include "net/socket.h"
 #include "net/wire.h"
 
@@ -37,6 +40,7 @@ struct NicCounters {
   std::atomic<int64_t> in_flight_bytes{0};
   // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
   std::atomic<double> drain_bytes_per_ns{0};
+  std::atomic<bool> link_up{true};  // the kernel's word
 };
 
 // How many paths of open connections a NIC carries, and how many of its paths are down.
@@ -54,6 +58,9 @@ struct Environment {
   Notifier notifier;
   std::atomic<uint64_t> replayed_chunks{0};
   std::atomic<uint64_t> duplicate_chunks{0};
+  std::atomic<uint64_t> corrupt_chunks{0};
+  uint16_t port = 0;         // where this process listens
+  Prober* prober = nullptr;  // outlives every Comm's last call
 };
 
 class Comm;
@@ -64,6 +71,13 @@ struct Request {
   enum State { kPending, kDone, kFailed };
   std::atomic<State> state{kPending};
   uint64_t size = 0;  // bytes of the message, valid once done
+};
+
+// What the last attempt to reach the peer over a path that is down came to.
+enum class Outlook {
+  kOpen,     // not tried yet, or the peer answered
+  kRefused,  // the peer's host answered that nobody listens
+  kSilent,   // no answer
 };
 
 // Pauses before a quiet path is pinged: while requests wait, and (sending end only, which has to dial) always.
@@ -90,6 +104,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   Status failure() const;
   // Adds this connection's paths to their NICs' tallies.
   void AddHealth(std::vector<NicHealth>* health) const;
+  // Adds this connection to those with the same peer.
+  void AddPeer(std::map<PeerKey, PeerReport>* peers) const;
 
  protected:
   struct Path {
@@ -102,6 +118,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     uint64_t poll_id = 0;
     bool wants_write = false;
     bool was_up = false;
+    int64_t up_since_ns = 0;
     bool link_down = false;
 
     // Outgoing control frames, sent at the next frame boundary.
@@ -120,6 +137,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     // Stall detection.
     uint64_t acked_bytes = 0;
     int64_t progress_ns = 0;
+    LossMeter loss;
+    bool suspect = false;  // the peer's kernel owes an answer for longer than usual
+    int64_t asked_ns = 0;  // last PING into that silence
     bool heard = false;    // something was read since the last tick
     int64_t heard_ns = 0;  // last sign of life, or last PING
 
@@ -127,7 +147,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     int64_t deadline_ns = 0;  // of connecting and greeting
     int64_t dial_ns = 0;      // not dialled before
     int64_t backoff_ns = 0;
-    bool refused = false;  // the peer's host answered that nobody listens
+    Outlook outlook = Outlook::kOpen;
+    bool asking = false;  // the receiving end waits for the answer to a knock
   };
 
   // All of these REQUIRE mutex_ held.
@@ -141,7 +162,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   virtual bool HasPending() const = 0;
   virtual int64_t QuietLimitNs() const = 0;  // how long a path may be quiet before it is asked for a sign of life
   virtual void FailRequests() = 0;
-  virtual std::string Farewell() const = 0;  // the last frames of a stream
+  virtual std::string Farewell() const = 0;   // the last frames of a stream
+  virtual const char* Direction() const = 0;  // send or receive
 
   void Register(Path& path, uint32_t events);
   void SetWantsWrite(Path& path, bool wants);
@@ -156,7 +178,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void SendControl(Path& path, const std::string& bytes);
   // Sends what is queued. True when nothing is left.
   bool FlushControl(Path& path);
-  Path* AnyUp(const Path* except = nullptr);
+  // The path for a word to the peer: one that can take it at once and is not suspect, among those the one that has been
+  // up for longest, as one that flaps would lose it. nullptr when none is up.
+  Path* AnyUp();
   bool BuffersBody(const Path& path) const { return path.frame.type != FrameType::kData; }
 
   const Nic& nic(const Path& path) const { return environment_->nics[static_cast<size_t>(path.nic)]; }
@@ -172,9 +196,10 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     char* data;
     uint64_t size;
     Request* request;
+    bool watched;  // see RecvComm::Irecv
   };
   // Takes an order of the user. Does not need mutex_.
-  Status Submit(void* data, uint64_t size, Request** request);
+  Status Submit(void* data, uint64_t size, Request** request, bool watched = false);
   // Puts all orders through. REQUIRES mutex_ held, as do both functions below.
   void EmptyInbox();
   virtual void Take(const Order& order) = 0;
@@ -203,10 +228,12 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   Status FinishBody(Path& path);
   void CheckStall(Path& path, int64_t now_ns, bool was_asleep);
   void CheckQuiet(Path& path, int64_t now_ns);
-  int64_t StallLimitNs(const TcpProgress& progress) const;
+  void AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns);
   void CheckGiveUp(int64_t now_ns);
+  bool PeerIsGone(int64_t now_ns);
 
   int64_t last_tick_ns_ = 0;
+  int64_t gone_since_ns_ = 0;  // 0 while there is hope that the peer answers
 
   std::mutex inbox_mutex_;  // leaf lock: guards what follows
   std::vector<Order> inbox_;

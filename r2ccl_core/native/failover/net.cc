@@ -18,6 +18,8 @@ constexpr int kListenTag = 0;
 constexpr int kLinkTag = 1;
 constexpr int kGuestTag = 2;
 constexpr size_t kMaxGuests = 1024;
+constexpr size_t kMostEnded = 4096;
+constexpr int64_t kAcceptPauseNs = 100 * kMillisecond;
 
 template <typename T>
 Status FillRandom(T* value) {
@@ -25,6 +27,12 @@ Status FillRandom(T* value) {
     return {Code::kSystem, std::string("getrandom: ") + std::strerror(errno)};
   }
   return {};
+}
+
+std::string StateOf(const NicCounters& counters, const NicHealth& health) {
+  if (!counters.link_up.load()) return "down";
+  if (health.up + health.down == 0) return "idle";
+  return health.down == 0 ? "up" : (health.up == 0 ? "down" : "partial");
 }
 
 }  // namespace
@@ -59,10 +67,19 @@ Status Net::Start() {
   auto threads = static_cast<size_t>(environment_.params.io_threads);
   if (threads == 0) threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 8, 1, 8);
   for (size_t i = 0; i < threads; ++i) pollers_.push_back(std::make_unique<Poller>());
+  prober_ = std::make_unique<Prober>(pollers_[0].get());
+  environment_.prober = prober_.get();
+  environment_.port = port_;
   for (size_t i = 0; i < threads && status.ok(); ++i) status = pollers_[i]->Start([this, i] { OnTick(i); });
   if (!status.ok()) return status;
-  pollers_[0]->Add(listen_fd_.get(), EPOLLIN, kListenTag, Self());
+  listen_id_ = pollers_[0]->Add(listen_fd_.get(), EPOLLIN, kListenTag, Self());
   pollers_[0]->Add(link_monitor_.fd(), EPOLLIN, kLinkTag, Self());
+  const Params& params = environment_.params;
+  if (!params.status_dir.empty()) {
+    report_status_ = ReportFile::Create(
+        params.status_dir, params.status_ms, &environment_.log, [this] { return EncodeReport(MakeReport()); },
+        &report_file_);
+  }
   return {};
 }
 
@@ -76,6 +93,7 @@ void Net::Shutdown() {
   }
   for (const auto& comm : Comms()) comm->Close();
   for (auto& poller : pollers_) poller->Stop();
+  report_file_.reset();  // after the last event, and not under our lock, which its thread takes
 }
 
 Status Net::Listen(std::shared_ptr<Listener>* listener) {
@@ -113,6 +131,7 @@ Status Net::Connect(const Handle& handle, std::shared_ptr<SendComm>* comm, int h
     size_t thread = next_poller_ % pollers_.size();
     made = std::make_shared<SendComm>(&environment_, NextPoller(), handle, home, connection);
     comms_.emplace_back(thread, made);
+    senders_[connection] = made;
   }
   made->Start();
   *comm = std::move(made);
@@ -126,10 +145,32 @@ void Net::OnEvents(uint64_t id, int tag, uint32_t) {
     ReadGuest(id);
   } else {
     auto comms = Comms();
-    link_monitor_.Drain([&comms](int ifindex, bool running) {
+    link_monitor_.Drain([this, &comms](int ifindex, bool running) {
+      NoteLink(ifindex, running);
       for (const auto& comm : comms) comm->OnLink(ifindex, running);
     });
   }
+}
+
+void Net::NoteLink(int ifindex, bool running) {
+  for (size_t i = 0; i < environment_.nics.size(); ++i) {
+    const Nic& nic = environment_.nics[i];
+    if (nic.ifindex != ifindex || environment_.counters[i].link_up.exchange(running) == running) continue;
+    environment_.log.Add(running ? "link_up" : "link_down", nic.name, "", "");
+  }
+}
+
+// Out of descriptors or memory: whoever knocks waits in the kernel, which would wake us for them without end.
+void Net::PauseAccept(const std::string& reason) {
+  if (accept_again_ns_ == 0) environment_.log.Add("accept_paused", "", "", reason);
+  accept_again_ns_ = NowNs() + kAcceptPauseNs;
+  pollers_[0]->Modify(listen_id_, 0);
+}
+
+void Net::ResumeAccept(int64_t now_ns) {
+  if (accept_again_ns_ == 0 || now_ns < accept_again_ns_) return;
+  accept_again_ns_ = 0;
+  pollers_[0]->Modify(listen_id_, EPOLLIN);
 }
 
 void Net::AcceptGuests() {
@@ -137,7 +178,11 @@ void Net::AcceptGuests() {
     sockaddr_in peer{};
     socklen_t length = sizeof peer;
     Fd fd(accept4(listen_fd_.get(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd.valid()) return;
+    if (!fd.valid() && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (!fd.valid()) {
+      if (errno != EAGAIN) PauseAccept(std::strerror(errno));
+      return;
+    }
     sockaddr_in own{};
     length = sizeof own;
     getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length);
@@ -173,6 +218,11 @@ void Net::ReadGuest(uint64_t id) {
       return;
     }
     guest.bytes += static_cast<size_t>(received);
+    Status prefix = CheckPrefix(guest.hello, guest.bytes);
+    if (!prefix.ok()) {
+      DropGuest(id, prefix.message());
+      return;
+    }
     if (guest.bytes < sizeof guest.hello) return;
     pollers_[0]->Remove(id);
     admitted = std::move(entry->second);
@@ -199,10 +249,12 @@ void Net::DropGuest(uint64_t id, const std::string& reason) {
 Status Net::Admit(Guest& guest) {
   Frame frame;
   Status status = DecodeFrame(guest.hello, &frame);
+  if (status.ok() && frame.body_bytes == kSecretBytes) status = CheckBody(frame, guest.hello + kHeaderBytes);
   if (!status.ok()) return status;
-  if (frame.type != FrameType::kHello) return {Code::kProtocol, "wire: stream does not begin with a greeting"};
   Secret secret;
   std::memcpy(secret.data(), guest.hello + kHeaderBytes, kSecretBytes);
+  if (frame.type == FrameType::kKnock) return AnswerKnock(guest, frame.a, secret);
+  if (frame.type != FrameType::kHello) return {Code::kProtocol, "wire: stream does not begin with a greeting"};
   std::shared_ptr<RecvComm> comm;
   {
     std::lock_guard lock(mutex_);
@@ -223,7 +275,7 @@ Status Net::Admit(Guest& guest) {
     }
     if (is_new) {
       size_t thread = next_poller_ % pollers_.size();
-      comm = std::make_shared<RecvComm>(&environment_, NextPoller(), frame.a, static_cast<int>(frame.b));
+      comm = std::make_shared<RecvComm>(&environment_, NextPoller(), secret, frame);
       comms_.emplace_back(thread, comm);
       listener.connections_[frame.a] = comm;
       listener.arrived_.push_back(comm);
@@ -232,6 +284,21 @@ Status Net::Admit(Guest& guest) {
   status = comm->Attach(frame.path, frame.epoch, guest.nic, guest.remote, std::move(guest.fd));
   environment_.notifier.Notify();
   return status;
+}
+
+// A connection that is not known here was ours and has ended, as its number cannot be guessed.
+Status Net::AnswerKnock(Guest& guest, uint64_t connection, const Secret& secret) {
+  std::shared_ptr<SendComm> comm;
+  {
+    std::lock_guard lock(mutex_);
+    auto entry = senders_.find(connection);
+    if (entry != senders_.end()) comm = entry->second.lock();
+  }
+  if (comm != nullptr && comm->secret() != secret) return {Code::kProtocol, "a stranger: unknown secret"};
+  bool alive = comm != nullptr && comm->failure().ok();
+  std::string answer = alive ? EncodeControl(FrameType::kPing) : EncodeClose(0);
+  (void)!send(guest.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  return {};
 }
 
 std::vector<std::shared_ptr<Comm>> Net::Comms() {
@@ -245,20 +312,26 @@ std::vector<std::shared_ptr<Comm>> Net::Comms() {
 
 void Net::ForgetClosedListeners() {
   std::erase_if(comms_, [](const auto& entry) { return entry.second.expired(); });
+  std::erase_if(senders_, [](const auto& entry) { return entry.second.expired(); });
   std::erase_if(listeners_, [this](auto& entry) {
     Listener& listener = *entry.second;
     std::lock_guard lock(listener.mutex_);
     if (!listener.closed_) return false;  // remembers connections that ended: their late streams make no new ones
     std::erase_if(listener.connections_, [](const auto& connection) { return connection.second.expired(); });
     if (!listener.connections_.empty()) return false;
-    ended_.insert(entry.first);
+    if (ended_.insert(entry.first).second) ended_order_.push_back(entry.first);
     return true;
   });
+  for (; ended_order_.size() > kMostEnded; ended_order_.pop_front()) ended_.erase(ended_order_.front());
 }
 
 void Net::OnTick(size_t thread) {
   int64_t now_ns = NowNs();
-  if (thread == 0) drain_meter_->Sample(now_ns);
+  if (thread == 0) {
+    drain_meter_->Sample(now_ns);
+    prober_->Tick(now_ns);
+    ResumeAccept(now_ns);
+  }
   std::vector<std::shared_ptr<Comm>> mine;
   {
     std::lock_guard lock(mutex_);
@@ -282,6 +355,30 @@ std::vector<NicHealth> Net::Health() {
   std::vector<NicHealth> health(environment_.nics.size());
   for (const auto& comm : Comms()) comm->AddHealth(&health);
   return health;
+}
+
+Report Net::MakeReport() {
+  Report report;
+  report.process = process_;
+  report.started_ns = started_ns_;
+  report.params = environment_.params;
+  auto health = Health();
+  for (size_t i = 0; i < environment_.nics.size(); ++i) {
+    const Nic& nic = environment_.nics[i];
+    const NicCounters& counters = environment_.counters[i];
+    report.nics.push_back({nic.name, r2ccl::ToString(nic.address), StateOf(counters, health[i]),
+                           counters.link_up.load(), health[i].up, health[i].down, counters.sent_bytes.load(),
+                           counters.received_bytes.load(), counters.acknowledged_bytes.load(),
+                           counters.in_flight_bytes.load(), counters.drain_bytes_per_ns.load() * 1e9});
+  }
+  for (const auto& comm : Comms()) comm->AddPeer(&report.peers);
+  report.replayed_chunks = environment_.replayed_chunks.load();
+  report.duplicate_chunks = environment_.duplicate_chunks.load();
+  report.corrupt_chunks = environment_.corrupt_chunks.load();
+  report.events_total = environment_.log.total();
+  report.events = environment_.log.Snapshot(kReportEvents);
+  report.written_ns = WallNs();
+  return report;
 }
 
 }  // namespace r2ccl

@@ -14,9 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "failover/comm.h"
 #include "failover/drain_meter.h"
 #include "failover/recv_comm.h"
+#include "failover/report_file.h"
 #include "failover/send_comm.h"
 #include "net/handle.h"
 #include "net/link_monitor.h"
@@ -58,6 +60,9 @@ class Net : private Pollable {
 
   Environment& environment() { return environment_; }
   std::vector<NicHealth> Health();  // one per NIC
+  Report MakeReport();
+  // Why R2CC_STATUS_DIR is not served; ok when it is, or when nobody asked for it. No reason to go without a transport.
+  const Status& report_status() const { return report_status_; }
 
  private:
   // A stream that has not yet said whose it is.
@@ -68,32 +73,46 @@ class Net : private Pollable {
     in_addr remote{};
     int64_t deadline_ns = 0;
     size_t bytes = 0;
-    uint8_t hello[kHeaderBytes + kSecretBytes] = {};
+    uint8_t hello[kGreetingBytes] = {};
   };
 
   Net() = default;
   Status Start();
   void OnEvents(uint64_t id, int tag, uint32_t events) override;
   void OnTick(size_t thread);
+  void NoteLink(int ifindex, bool running);
   void AcceptGuests();
+  void PauseAccept(const std::string& reason);
+  void ResumeAccept(int64_t now_ns);
   void ReadGuest(uint64_t id);
   void DropGuest(uint64_t id, const std::string& reason);
   Status Admit(Guest& guest);
+  Status AnswerKnock(Guest& guest, uint64_t connection, const Secret& secret);
   void ForgetClosedListeners();
   std::shared_ptr<Pollable> Self() { return {std::shared_ptr<void>(), this}; }  // not owning: we outlive the pollers
   std::vector<std::shared_ptr<Comm>> Comms();
   Poller* NextPoller();
 
   Environment environment_;
+  Process process_ = ThisProcess();
+  int64_t started_ns_ = WallNs();
+  Status report_status_;
+  std::unique_ptr<ReportFile> report_file_;
   Fd listen_fd_;
+  uint64_t listen_id_ = 0;       // with the first poller
+  int64_t accept_again_ns_ = 0;  // used by its thread: 0 unless this process is out of descriptors
   uint16_t port_ = 0;
   LinkMonitor link_monitor_;
+  std::unique_ptr<Prober> prober_;
   std::unique_ptr<DrainMeter> drain_meter_;  // used by the first poller's thread
   std::vector<std::unique_ptr<Poller>> pollers_;
   std::mutex mutex_;  // guards what follows; taken before Listener's, never while a Comm's is held
   std::map<Secret, std::shared_ptr<Listener>> listeners_;
-  std::set<Secret> ended_;  // of listeners that are gone: who still comes for one is told so
+  // Of the last listeners that are gone, oldest first: who still comes for one is told so.
+  std::set<Secret> ended_;
+  std::deque<Secret> ended_order_;
   std::vector<std::pair<size_t, std::weak_ptr<Comm>>> comms_;  // with the poller that serves it
+  std::map<uint64_t, std::weak_ptr<SendComm>> senders_;        // by connection id, for receiving ends that knock
   std::map<uint64_t, std::unique_ptr<Guest>> guests_;          // by poll id
   size_t next_poller_ = 0;
   bool shut_down_ = false;

@@ -11,11 +11,11 @@
 
 namespace r2ccl {
 
-RecvComm::RecvComm(Environment* environment, Poller* poller, uint64_t connection, int paths)
-    : Comm(environment, poller), connection_(connection) {
-  paths_.resize(static_cast<size_t>(paths));
-  incoming_.resize(static_cast<size_t>(paths));
-  for (int i = 0; i < paths; ++i) paths_[static_cast<size_t>(i)].index = i;
+RecvComm::RecvComm(Environment* environment, Poller* poller, const Secret& secret, const Frame& hello)
+    : Comm(environment, poller), secret_(secret), connection_(hello.a), sender_port_(static_cast<uint16_t>(hello.c)) {
+  paths_.resize(hello.b);
+  incoming_.resize(hello.b);
+  for (size_t i = 0; i < paths_.size(); ++i) paths_[i].index = static_cast<int>(i);
 }
 
 void RefuseStream(int fd, uint64_t messages) {
@@ -51,7 +51,9 @@ Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote
   return {};
 }
 
-Status RecvComm::Irecv(void* data, uint64_t capacity, Request** request) { return Submit(data, capacity, request); }
+Status RecvComm::Irecv(void* data, uint64_t capacity, Request** request, bool watched) {
+  return Submit(data, capacity, request, watched);
+}
 
 void RecvComm::Take(const Order& order) {
   uint64_t number = posted_++;
@@ -63,6 +65,7 @@ void RecvComm::Take(const Order& order) {
   message.data = order.data;
   message.capacity = order.size;
   message.request = order.request;
+  message.watched = order.watched;
   if (message.started && message.size > order.size) {
     Fail({Code::kProtocol, "a message of " + std::to_string(message.size) + " bytes came for a receive of " +
                                std::to_string(order.size)});
@@ -113,7 +116,8 @@ Status RecvComm::Begin(Message& message, const Frame& frame) {
   message.size = frame.b;
   message.chunk_bytes = frame.d;
   message.chunks.assign(frame.b == 0 ? 1 : (frame.b + frame.d - 1) / frame.d, ChunkState::kMissing);
-  if (message.request == nullptr) message.stash = std::make_unique<char[]>(std::max<uint64_t>(frame.b, 1));
+  bool aside = message.request == nullptr || (message.watched && (frame.flags & kBodySumFlag) != 0);
+  if (aside) message.stash = std::make_unique<char[]>(std::max<uint64_t>(frame.b, 1));
   return {};
 }
 
@@ -162,6 +166,14 @@ Status RecvComm::OnBody(Path& path) {
   Incoming& in = incoming_[static_cast<size_t>(path.index)];
   switch (frame.type) {
     case FrameType::kData: {
+      if (in.arriving) {
+        // Before it counts. Until it does, the path that is retired for it leaves the chunk missing.
+        Status status = CheckBody(frame, reinterpret_cast<uint8_t*>(path.body) - frame.body_bytes);
+        if (!status.ok()) {
+          ++environment_->corrupt_chunks;
+          return status;
+        }
+      }
       ++in.chunks;
       ack_due_ = true;
       if (!in.arriving) return {};
@@ -219,7 +231,8 @@ void RecvComm::OnWritable() {
 // The acknowledgement is the whole state, so an older one that still waits in a stream's queue does no harm.
 void RecvComm::SendAck(Path* preferred) {
   ack_due_ = true;
-  bool usable = preferred != nullptr && preferred->state == PathState::kUp && preferred->control.empty();
+  bool usable =
+      preferred != nullptr && preferred->state == PathState::kUp && preferred->control.empty() && !preferred->suspect;
   Path* path = usable ? preferred : AnyUp();
   if (path == nullptr || !path->control.empty()) return;  // OnWritable comes back to it
   ack_due_ = false;
@@ -248,7 +261,48 @@ void RecvComm::OnLost(Path& path) {
   SendAck(nullptr);  // the lost path may have taken an acknowledgement with it
 }
 
-void RecvComm::OnTick(int64_t) { OnWritable(); }
+void RecvComm::OnTick(int64_t now_ns) {
+  OnWritable();
+  Knock(now_ns);
+}
+
+// Every stream is gone, and only the sending end can open new ones: does it still live? Its host answers at once if its
+// process has ended, and its process if the connection has.
+void RecvComm::Knock(int64_t now_ns) {
+  if (no_path_since_ns_ == 0 || peer_closed_ || sender_port_ == 0) return;
+  for (Path& path : paths_) {
+    if (path.nic < 0 || path.asking || path.link_down || now_ns < path.dial_ns) continue;
+    path.asking = true;
+    auto on_answer = [weak = weak_from_this(), index = path.index, epoch = path.epoch](Answer answer,
+                                                                                       const Frame* said) {
+      if (auto self = weak.lock()) static_cast<RecvComm&>(*self).TakeAnswer(index, epoch, answer, said);
+    };
+    environment_->prober->Ask({nic(path),
+                               {path.remote, sender_port_},
+                               EncodeKnock(connection_, secret_),
+                               environment_->params.connect_ms * kMillisecond},
+                              std::move(on_answer));
+  }
+}
+
+void RecvComm::TakeAnswer(int index, uint32_t epoch, Answer answer, const Frame* said) {
+  std::lock_guard lock(mutex_);
+  Path& path = paths_[static_cast<size_t>(index)];
+  path.asking = false;
+  const Params& params = environment_->params;
+  path.backoff_ns =
+      std::min(std::max(path.backoff_ns * 2, params.probe_ms * kMillisecond), params.probe_max_ms * kMillisecond);
+  path.dial_ns = NowNs() + path.backoff_ns;
+  if (closed_ || !failure_.ok() || no_path_since_ns_ == 0 || path.epoch != epoch) return;
+  if (answer == Answer::kReached && said != nullptr && said->type == FrameType::kClose) {
+    peer_closed_ = true;
+    Fail({Code::kPeerLost, "the sending end closed the connection"});
+    return;
+  }
+  if (answer == Answer::kReached) path.outlook = Outlook::kOpen;
+  if (answer == Answer::kRefused) path.outlook = Outlook::kRefused;
+  if (answer == Answer::kSilent) path.outlook = Outlook::kSilent;
+}
 
 bool RecvComm::HasPending() const {
   return std::any_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.request != nullptr; });

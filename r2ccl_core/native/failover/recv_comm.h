@@ -26,15 +26,17 @@ void RefuseStream(int fd, uint64_t messages);
 
 class RecvComm final : public Comm {
  public:
-  RecvComm(Environment* environment, Poller* poller, uint64_t connection, int paths);
+  RecvComm(Environment* environment, Poller* poller, const Secret& secret, const Frame& hello);
 
   uint64_t connection() const { return connection_; }
 
   // Takes over a stream whose HELLO was accepted. Refuses an epoch that is not newer than the path's own.
   Status Attach(int path, uint32_t epoch, int nic, in_addr remote, Fd fd);
 
-  // Receives the next message into `data`; it may be shorter than `capacity`, which Test reports.
-  Status Irecv(void* data, uint64_t capacity, Request** request);
+  // Receives the next message into `data`; it may be shorter than `capacity`, which Test reports. Somebody may watch
+  // `data` and take what lands there before the request completes: then nothing lands before its sum was checked, where
+  // it has one.
+  Status Irecv(void* data, uint64_t capacity, Request** request, bool watched = false);
 
  private:
   enum class ChunkState : uint8_t { kMissing, kArriving, kDone };
@@ -44,7 +46,8 @@ class RecvComm final : public Comm {
     char* data = nullptr;  // nullptr until a receive is posted
     uint64_t capacity = 0;
     Request* request = nullptr;
-    std::unique_ptr<char[]> stash;  // holds an early message
+    bool watched = false;
+    std::unique_ptr<char[]> stash;  // holds an early message, or one that is watched, until it is complete
     bool started = false;           // size is known
     uint64_t size = 0;
     uint32_t chunk_bytes = 1;
@@ -71,6 +74,7 @@ class RecvComm final : public Comm {
   // The last acknowledgement goes with every CLOSE: another stream's CLOSE may overtake the one that carried it.
   std::string Farewell() const override { return EncodeState(true) + EncodeClose(first_); }
 
+  const char* Direction() const override { return "receive"; }
   void Take(const Order& order) override;
   void OnTaken() override { SendAck(nullptr); }
   Status TakeData(Path& path);
@@ -81,7 +85,12 @@ class RecvComm final : public Comm {
   void SendAck(Path* preferred);
   std::string EncodeState(bool farewell = false) const;
 
+  void Knock(int64_t now_ns);
+  void TakeAnswer(int path, uint32_t epoch, Answer answer, const Frame* said);
+
+  const Secret secret_;
   const uint64_t connection_;
+  const uint16_t sender_port_;  // where the sending end's process listens, to ask whether it lives; 0: unknown
   std::vector<Incoming> incoming_;
   std::deque<Message> messages_;  // from first_ on, contiguous
   uint64_t first_ = 0;            // number of messages_.front()

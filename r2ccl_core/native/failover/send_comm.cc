@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 
 namespace r2ccl {
 namespace {
@@ -68,11 +69,11 @@ void SendComm::Dial(Path& path, int64_t now_ns) {
   Advance(path, PathEvent::kDial);
   ++path.epoch;
   path.deadline_ns = now_ns + environment_->params.connect_ms * kMillisecond;
-  path.refused = false;
   Status status = StartConnect(nic(path), path.remote, handle_.port, &path.fd);
   if (status.ok()) {
     Register(path, EPOLLOUT);
   } else {
+    path.outlook = Outlook::kSilent;
     Retire(path, status.message(), false);
   }
 }
@@ -82,7 +83,7 @@ void SendComm::FinishDial(Path& path) {
   socklen_t length = sizeof error;
   getsockopt(path.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   if (error != 0) {
-    path.refused = error == ECONNREFUSED;
+    path.outlook = error == ECONNREFUSED ? Outlook::kRefused : Outlook::kSilent;
     Retire(path, std::strerror(error), false);
     return;
   }
@@ -90,9 +91,10 @@ void SendComm::FinishDial(Path& path) {
   length = sizeof peer;
   if (getpeername(path.fd.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;  // not connected yet
   Advance(path, PathEvent::kConnected);
+  path.outlook = Outlook::kOpen;
   SetWantsWrite(path, false);
   SendControl(path, EncodeHello(static_cast<uint16_t>(path.index), path.epoch, connection_,
-                                static_cast<int>(paths_.size()), handle_.secret));
+                                static_cast<int>(paths_.size()), handle_.secret, environment_->port));
 }
 
 Status SendComm::Isend(const void* data, uint64_t size, Request** request) {
@@ -239,6 +241,10 @@ bool SendComm::SendOne(Path& path) {
   frame.b = owner.size;
   frame.c = chunk.offset;
   frame.d = owner.chunk_bytes;
+  if (environment_->params.checksum != 0) {
+    frame.flags = kBodySumFlag;
+    frame.body_sum = Crc32c(owner.data + chunk.offset, chunk.length);
+  }
   EncodeFrame(frame, out.header);
   out.frame_sent = 0;
   out.mid_frame = true;
@@ -429,7 +435,10 @@ void SendComm::OnLost(Path& path) {
 void SendComm::OnTick(int64_t now_ns) {
   for (Path& path : paths_) {
     bool opening = path.state == PathState::kConnecting || path.state == PathState::kGreeting;
-    if (opening && now_ns > path.deadline_ns) Retire(path, "no answer to the connection request", false);
+    if (opening && now_ns > path.deadline_ns) {
+      path.outlook = Outlook::kSilent;
+      Retire(path, "no answer to the connection request", false);
+    }
     if (!failure_.ok()) return;
     if (path.state == PathState::kDown && !path.link_down && now_ns >= path.dial_ns) Dial(path, now_ns);
   }

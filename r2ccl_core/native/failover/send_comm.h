@@ -25,6 +25,9 @@ class SendComm final : public Comm {
  public:
   SendComm(Environment* environment, Poller* poller, const Handle& handle, int home, uint64_t connection);
 
+  uint64_t connection() const { return connection_; }
+  const Secret& secret() const { return handle_.secret; }
+
   // Begins to connect every path. Call after the object is owned by a shared_ptr; a second call does nothing.
   void Start();
 
@@ -78,6 +81,7 @@ class SendComm final : public Comm {
   int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : kQuietIdleNs; }
   void FailRequests() override;
   std::string Farewell() const override { return EncodeClose(0); }
+  const char* Direction() const override { return "send"; }
 
   void Take(const Order& order) override;
   void OnTaken() override { Pump(); }

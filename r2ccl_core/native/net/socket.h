@@ -59,6 +59,9 @@ struct TcpProgress {
   uint32_t unanswered = 0;   // segments not acknowledged, and probes of a closed window not answered
   int64_t rtt_ns = 0;        // smoothed
   int64_t rtt_variance_ns = 0;
+  int64_t timeout_ns = 0;  // until the kernel retransmits, without its back-off
+  uint32_t segments = 0;   // sent since the connection began, retransmissions included
+  uint32_t resent = 0;     // retransmissions among them
 };
 bool ReadProgress(int fd, TcpProgress* progress);
 

@@ -4,12 +4,14 @@
 #include <bit>
 #include <cstring>
 
+#include "base/crc32c.h"
+
 namespace r2ccl {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian; add swaps to port this file");
 
-constexpr size_t kChecksumAt = 44;
+constexpr size_t kChecksumAt = kHeaderBytes - 4;
 
 template <typename T>
 void Put(uint8_t* out, size_t offset, T value) {
@@ -34,6 +36,30 @@ Status CheckData(const Frame& frame) {
   return {};
 }
 
+Status CheckHello(const Frame& frame) {
+  if (frame.body_bytes != kSecretBytes || frame.epoch == 0 || frame.b == 0 || frame.b > kMaxPaths ||
+      frame.path >= frame.b || frame.c > 65535) {
+    return Refuse("malformed hello");
+  }
+  return {};
+}
+
+bool Fits(const Frame& frame, size_t entry_bytes, size_t most) {
+  return frame.body_bytes % entry_bytes == 0 && frame.body_bytes / entry_bytes <= most;
+}
+
+// A control frame with its body; both are covered by sums.
+std::string Encode(Frame frame, const std::string& body = "") {
+  frame.body_bytes = static_cast<uint32_t>(body.size());
+  frame.flags = kBodySumFlag;
+  frame.body_sum = Crc32c(body.data(), body.size());
+  std::string bytes(kHeaderBytes, '\0');
+  EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
+  return bytes + body;
+}
+
+std::string ToBody(const Secret& secret) { return {reinterpret_cast<const char*>(secret.data()), secret.size()}; }
+
 }  // namespace
 
 void EncodeFrame(const Frame& frame, uint8_t* out) {
@@ -48,6 +74,8 @@ void EncodeFrame(const Frame& frame, uint8_t* out) {
   Put(out, 24, frame.b);
   Put(out, 32, frame.c);
   Put(out, 40, frame.d);
+  Put(out, 44, frame.body_sum);
+  Put(out, 48, frame.flags);
   Put(out, kChecksumAt, HeaderChecksum(out));
 }
 
@@ -59,16 +87,26 @@ uint32_t HeaderChecksum(const uint8_t* bytes) {
   return sum ^ (sum >> 15);
 }
 
-Status DecodeFrame(const uint8_t* bytes, Frame* frame) {
-  if (Get<uint32_t>(bytes, 0) != kWireMagic) return Refuse("not an r2ccl stream");
-  uint8_t version = bytes[4];
-  if (version != kWireVersion) {
-    return Refuse("peer speaks version " + std::to_string(version) + ", this is version " +
+Status CheckPrefix(const uint8_t* bytes, size_t count) {
+  if (count >= 4 && Get<uint32_t>(bytes, 0) != kWireMagic) return Refuse("not an r2ccl stream");
+  if (count >= 5 && bytes[4] != kWireVersion) {
+    return Refuse("peer speaks version " + std::to_string(bytes[4]) + ", this is version " +
                   std::to_string(kWireVersion) + "; install the same release on every host");
   }
+  return {};
+}
+
+Status CheckBody(const Frame& frame, const uint8_t* body) {
+  if ((frame.flags & kBodySumFlag) == 0 || Crc32c(body, frame.body_bytes) == frame.body_sum) return {};
+  return Refuse("body was changed on its way");
+}
+
+Status DecodeFrame(const uint8_t* bytes, Frame* frame) {
+  Status prefix = CheckPrefix(bytes, kHeaderBytes);
+  if (!prefix.ok()) return prefix;
   if (Get<uint32_t>(bytes, kChecksumAt) != HeaderChecksum(bytes)) return Refuse("header was changed on its way");
   uint8_t type = bytes[5];
-  if (type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kPing)) {
+  if (type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kVerdict)) {
     return Refuse("unknown frame type " + std::to_string(type));
   }
   frame->type = static_cast<FrameType>(type);
@@ -79,40 +117,37 @@ Status DecodeFrame(const uint8_t* bytes, Frame* frame) {
   frame->b = Get<uint64_t>(bytes, 24);
   frame->c = Get<uint64_t>(bytes, 32);
   frame->d = Get<uint32_t>(bytes, 40);
+  frame->body_sum = Get<uint32_t>(bytes, 44);
+  frame->flags = Get<uint32_t>(bytes, 48);
   if (frame->path >= kMaxPaths) return Refuse("path number too large");
+  if (frame->type == FrameType::kData) return CheckData(*frame);
+  if ((frame->flags & kBodySumFlag) == 0) return Refuse("control frame without a sum");
   switch (frame->type) {
-    case FrameType::kData:
-      return CheckData(*frame);
     case FrameType::kHello:
-      if (frame->body_bytes != kSecretBytes || frame->epoch == 0 || frame->b == 0 || frame->b > kMaxPaths ||
-          frame->path >= frame->b) {
-        return Refuse("malformed hello");
-      }
-      return {};
+      return CheckHello(*frame);
+    case FrameType::kKnock:
+      return frame->body_bytes == kSecretBytes ? Status() : Refuse("malformed knock");
     case FrameType::kAck:
-      if (frame->body_bytes > kMaxPaths * kAckEntryBytes || frame->body_bytes % kAckEntryBytes != 0) {
-        return Refuse("malformed acknowledgement");
-      }
-      return {};
+      return Fits(*frame, kAckEntryBytes, kMaxPaths) ? Status() : Refuse("malformed acknowledgement");
+    case FrameType::kProbe:
+      return Fits(*frame, kTargetBytes, kMaxTargets) ? Status() : Refuse("malformed probe");
     default:
       return frame->body_bytes == 0 ? Status() : Refuse("unexpected body");
   }
 }
 
 std::string EncodeAck(uint64_t posted, const std::vector<AckEntry>& entries) {
-  std::string bytes(kHeaderBytes + entries.size() * kAckEntryBytes, '\0');
-  auto* out = reinterpret_cast<uint8_t*>(bytes.data());
+  std::string body(entries.size() * kAckEntryBytes, '\0');
+  auto* out = reinterpret_cast<uint8_t*>(body.data());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    Put(out, i * kAckEntryBytes, entries[i].epoch);
+    Put(out, i * kAckEntryBytes + 4, entries[i].down);
+    Put(out, i * kAckEntryBytes + 8, entries[i].chunks);
+  }
   Frame frame;
   frame.type = FrameType::kAck;
-  frame.body_bytes = static_cast<uint32_t>(entries.size() * kAckEntryBytes);
   frame.a = posted;
-  EncodeFrame(frame, out);
-  for (size_t i = 0; i < entries.size(); ++i) {
-    Put(out, kHeaderBytes + i * kAckEntryBytes, entries[i].epoch);
-    Put(out, kHeaderBytes + i * kAckEntryBytes + 4, entries[i].down);
-    Put(out, kHeaderBytes + i * kAckEntryBytes + 8, entries[i].chunks);
-  }
-  return bytes;
+  return Encode(frame, body);
 }
 
 std::vector<AckEntry> DecodeAckEntries(const uint8_t* body, size_t bytes) {
@@ -125,49 +160,77 @@ std::vector<AckEntry> DecodeAckEntries(const uint8_t* body, size_t bytes) {
   return entries;
 }
 
-std::string EncodeHello(uint16_t path, uint32_t epoch, uint64_t connection, int paths, const Secret& secret) {
-  std::string bytes(kHeaderBytes + kSecretBytes, '\0');
+std::string EncodeHello(uint16_t path, uint32_t epoch, uint64_t connection, int paths, const Secret& secret,
+                        uint16_t port) {
   Frame frame;
   frame.type = FrameType::kHello;
   frame.path = path;
   frame.epoch = epoch;
-  frame.body_bytes = kSecretBytes;
   frame.a = connection;
   frame.b = static_cast<uint64_t>(paths);
-  EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
-  std::memcpy(bytes.data() + kHeaderBytes, secret.data(), kSecretBytes);
-  return bytes;
+  frame.c = port;
+  return Encode(frame, ToBody(secret));
 }
 
 std::string EncodeHelloAck(uint16_t path, uint32_t epoch, uint64_t eager_bytes, uint64_t eager_messages) {
-  std::string bytes(kHeaderBytes, '\0');
   Frame frame;
   frame.type = FrameType::kHelloAck;
   frame.path = path;
   frame.epoch = epoch;
   frame.a = eager_bytes;
   frame.b = eager_messages;
-  EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
-  return bytes;
+  return Encode(frame);
 }
 
-std::string EncodeClose(uint64_t messages) {
-  std::string bytes(kHeaderBytes, '\0');
+std::string EncodeClose(uint64_t messages) { return EncodeControl(FrameType::kClose, 0, 0, messages); }
+
+std::string EncodeKnock(uint64_t connection, const Secret& secret) {
   Frame frame;
-  frame.type = FrameType::kClose;
-  frame.a = messages;
-  EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
-  return bytes;
+  frame.type = FrameType::kKnock;
+  frame.a = connection;
+  return Encode(frame, ToBody(secret));
 }
 
-std::string EncodeControl(FrameType type, uint16_t path, uint32_t epoch) {
-  std::string bytes(kHeaderBytes, '\0');
+std::string EncodeProbe(uint16_t path, uint64_t question, const std::vector<Target>& targets) {
+  std::string body(targets.size() * kTargetBytes, '\0');
+  auto* out = reinterpret_cast<uint8_t*>(body.data());
+  for (size_t i = 0; i < targets.size(); ++i) {
+    Put(out, i * kTargetBytes, targets[i].address);
+    Put(out, i * kTargetBytes + 4, uint32_t{targets[i].port});
+  }
+  Frame frame;
+  frame.type = FrameType::kProbe;
+  frame.path = path;
+  frame.a = question;
+  return Encode(frame, body);
+}
+
+std::vector<Target> DecodeTargets(const uint8_t* body, size_t bytes) {
+  std::vector<Target> targets(bytes / kTargetBytes);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    targets[i].address = Get<in_addr>(body, i * kTargetBytes);
+    targets[i].port = static_cast<uint16_t>(Get<uint32_t>(body, i * kTargetBytes + 4));
+  }
+  return targets;
+}
+
+std::string EncodeProbed(uint16_t path, uint64_t question, uint64_t tried, uint64_t reached) {
+  Frame frame;
+  frame.type = FrameType::kProbed;
+  frame.path = path;
+  frame.a = question;
+  frame.b = tried;
+  frame.c = reached;
+  return Encode(frame);
+}
+
+std::string EncodeControl(FrameType type, uint16_t path, uint32_t epoch, uint64_t a) {
   Frame frame;
   frame.type = type;
   frame.path = path;
   frame.epoch = epoch;
-  EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
-  return bytes;
+  frame.a = a;
+  return Encode(frame);
 }
 
 }  // namespace r2ccl

@@ -1,17 +1,28 @@
-// Wire format, version 1: what travels on a path. Little-endian, one fixed header, then the body.
+// Wire format, version 2: what travels on a path. Little-endian, one fixed header, then the body.
 //
 //   offset size field      HELLO            HELLO_ACK       DATA             ACK             PATH_DOWN    CLOSE PING
 //        0    4 magic      "R2CC"           =               =                =               =            =     =
-//        4    1 version    1                =               =                =               =            =     =
+//        4    1 version    2                =               =                =               =            =     =
 //        5    1 type       1                2               3                4               5            6     7
 //        6    2 path       path index       =               =                0               failed path  0     0
 //        8    4 epoch      of this path, >0 =               =                0               failed epoch 0     0
 //       12    4 body size  16 (secret)      0               chunk length     16 per path     0            0     0
-//       16    8 a          connection id    eager bytes     message number   messages posted 0            (*)   0
+//       16    8 a          connection id    eager bytes     message number   messages posted cause        (*)   0
 //       24    8 b          number of paths  eager messages  message size     0               0            0     0
-//       32    8 c          0                0               chunk offset     0               0            0     0
+//       32    8 c          sender's port    0               chunk offset     0               0            0     0
 //       40    4 d          0                0               chunk size       0               0            0     0
-//       44    4 checksum   of what precedes =               =                =               =            =     =
+//       44    4 body sum   CRC32C of the body; of DATA only if the sender was asked to (R2CC_CHECKSUM)
+//       48    4 flags      1: the body sum is to be checked
+//       52    4 checksum   of what precedes
+//
+//                          KNOCK            PROBE            PROBED           VERDICT
+//        5    1 type       8                9                10               11
+//        6    2 path       0                path index       =                =
+//        8    4 epoch      0                0                0                failed epoch
+//       12    4 body size  16 (secret)      8 per target     0                0
+//       16    8 a          connection id    question         =                verdict
+//       24    8 b          0                0                targets tried    0
+//       32    8 c          0                0                targets reached  0
 //
 // (*) from the receiving end: how many messages it has got, from the first on.
 //
@@ -19,12 +30,20 @@
 // with HELLO; the epoch counts how often the path was opened, so that anything said about an earlier stream
 // is recognised as stale. DATA flows from sender to receiver, ACK back; an ACK carries the whole state
 // (messages posted; chunks received and whether it is given up, per path and epoch), so that losing one with its path
-// loses nothing. PATH_DOWN is the hint, either way over any healthy path, that one end has given a path up. HELLO_ACK
-// says how much may come before its receive is posted. PING means nothing: it goes over a quiet path so that the
-// sender's kernel finds out whether the other's is still there. A header that was changed on its way is refused; bodies
-// are not checked.
+// loses nothing. PATH_DOWN is the hint, either way over any healthy path, that one end has given a path up, and why.
+// HELLO_ACK says how much may come before its receive is posted. PING means nothing: it goes over a quiet path so that
+// the sender's kernel finds out whether the other's is still there.
+//
+// A receiver that has lost every stream KNOCKs at the port that HELLO named, on a stream of its own: PING is the answer
+// while the sending end lives, CLOSE when it has ended. PROBE (either way, over any healthy path) asks the other end
+// whether addresses (in_addr, then port in 4 bytes) answer to its NIC of that path; without targets it is to choose
+// hosts itself, from those it has connections with. VERDICT tells the other end what came of it, as seen from there.
+//
+// A header or a control body that was changed on its way is refused; a chunk, where it carries a sum.
 #ifndef R2CCL_NET_WIRE_H_
 #define R2CCL_NET_WIRE_H_
+
+#include <netinet/in.h>
 
 #include <array>
 #include <cstdint>
@@ -36,16 +55,35 @@
 namespace r2ccl {
 
 constexpr uint32_t kWireMagic = 0x43433252;  // "R2CC" in memory
-constexpr uint8_t kWireVersion = 1;
-constexpr size_t kHeaderBytes = 48;
+constexpr uint8_t kWireVersion = 2;
+constexpr size_t kHeaderBytes = 56;
 constexpr size_t kAckEntryBytes = 16;
+constexpr size_t kTargetBytes = 8;
 constexpr size_t kSecretBytes = 16;
+constexpr size_t kGreetingBytes = kHeaderBytes + kSecretBytes;  // what every stream begins with
 constexpr int kMaxPaths = 16;
+constexpr size_t kMaxTargets = 8;
 constexpr uint32_t kMaxChunkBytes = 64 << 20;
+constexpr uint32_t kBodySumFlag = 1;
 
 using Secret = std::array<uint8_t, kSecretBytes>;
 
-enum class FrameType : uint8_t { kHello = 1, kHelloAck, kData, kAck, kPathDown, kClose, kPing };
+enum class FrameType : uint8_t {
+  kHello = 1,
+  kHelloAck,
+  kData,
+  kAck,
+  kPathDown,
+  kClose,
+  kPing,
+  kKnock,
+  kProbe,
+  kProbed,
+  kVerdict
+};
+
+// Why an end gave a path up, as far as the other end can use it.
+enum class Cause : uint8_t { kUnknown, kOwnLink };
 
 struct Frame {
   FrameType type = FrameType::kClose;
@@ -56,6 +94,8 @@ struct Frame {
   uint64_t b = 0;
   uint64_t c = 0;
   uint32_t d = 0;
+  uint32_t body_sum = 0;
+  uint32_t flags = 0;
 };
 
 // What the receiver has got over one path in one epoch.
@@ -65,20 +105,36 @@ struct AckEntry {
   uint64_t chunks = 0;
 };
 
+// Somebody to try to reach.
+struct Target {
+  in_addr address{};
+  uint16_t port = 0;
+  bool operator==(const Target& other) const { return address.s_addr == other.address.s_addr && port == other.port; }
+};
+
 void EncodeFrame(const Frame& frame, uint8_t* out);  // writes kHeaderBytes
 
 uint32_t HeaderChecksum(const uint8_t* bytes);
 
 // Refuses a wrong magic, version, checksum, type, or sizes that no correct peer sends. Never reads past kHeaderBytes.
 Status DecodeFrame(const uint8_t* bytes, Frame* frame);
+// The same for the magic and the version, as soon as they are there: releases may differ in the length of the rest.
+Status CheckPrefix(const uint8_t* bytes, size_t count);
+// Refuses a body that was changed on its way; ok where the frame carries no sum.
+Status CheckBody(const Frame& frame, const uint8_t* body);
 
 std::string EncodeAck(uint64_t posted, const std::vector<AckEntry>& entries);
 std::vector<AckEntry> DecodeAckEntries(const uint8_t* body, size_t bytes);
 
-std::string EncodeHello(uint16_t path, uint32_t epoch, uint64_t connection, int paths, const Secret& secret);
+std::string EncodeHello(uint16_t path, uint32_t epoch, uint64_t connection, int paths, const Secret& secret,
+                        uint16_t port = 0);
 std::string EncodeHelloAck(uint16_t path, uint32_t epoch, uint64_t eager_bytes, uint64_t eager_messages);
 std::string EncodeClose(uint64_t messages);
-std::string EncodeControl(FrameType type, uint16_t path = 0, uint32_t epoch = 0);
+std::string EncodeKnock(uint64_t connection, const Secret& secret);
+std::string EncodeProbe(uint16_t path, uint64_t question, const std::vector<Target>& targets);
+std::vector<Target> DecodeTargets(const uint8_t* body, size_t bytes);
+std::string EncodeProbed(uint16_t path, uint64_t question, uint64_t tried, uint64_t reached);
+std::string EncodeControl(FrameType type, uint16_t path = 0, uint32_t epoch = 0, uint64_t a = 0);
 
 }  // namespace r2ccl
 

@@ -26,6 +26,9 @@ constexpr unsigned long kLogInit = 1;
 constexpr unsigned long kLogNet = 16;
 using Logger = void (*)(LogLevel level, unsigned long subsystems, const char* file, int line, const char* format, ...);
 
+// What *request of a receive holds on entry if nobody waits for the request: the data carries flags of its own.
+inline void* const kOptionalCompletion = reinterpret_cast<void*>(1);
+
 constexpr int kPointerHost = 1;
 constexpr int kDeviceTypeHost = 0;
 constexpr int kUndefined = -1;

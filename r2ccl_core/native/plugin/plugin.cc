@@ -9,10 +9,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "failover/net.h"
 
 namespace r2ccl::plugin {
@@ -20,13 +20,21 @@ namespace {
 
 constexpr size_t kPendingAt = kHandleBytes - sizeof(void*);  // see Connect
 static_assert(kHandleUsedBytes <= kPendingAt);
+constexpr int64_t kAbandonedAfter = 3;  // times R2CC_FAILOVER_GIVE_UP_MS
+
+template <typename T>
+struct Holder {
+  std::shared_ptr<T> comm;
+};
 
 struct State {
   std::mutex mutex;
   std::atomic<abi::Logger> logger = nullptr;  // renewed by each communicator while others log
   std::shared_ptr<Net> net;
   std::vector<Device> devices;
-  std::set<void*> connecting;  // attempts under way; what a handle brings along is believed only if it is one of them
+  // Attempts under way, with the time NCCL last asked; what a handle brings along is believed only if it is one of
+  // them.
+  std::map<Holder<SendComm>*, int64_t> connecting;
 };
 
 // Never destroyed: NCCL's threads may still call while the process ends.
@@ -94,14 +102,10 @@ Status Start(State& plugin) {
                               ReadSpeed(nic.name), static_cast<int>(i)});
     names += " " + nic.name + ":" + r2ccl::ToString(nic.address);
   }
+  if (!plugin.net->report_status().ok()) Log(abi::kLogWarn, plugin.net->report_status().message());
   Log(abi::kLogInfo, "mode " + std::to_string(params.mode) + ", NICs" + names);
   return {};
 }
-
-template <typename T>
-struct Holder {
-  std::shared_ptr<T> comm;
-};
 
 Status BeginConnect(const std::string& handle, int home, Holder<SendComm>** pending) {
   Handle decoded;
@@ -112,21 +116,40 @@ Status BeginConnect(const std::string& handle, int home, Holder<SendComm>** pend
   status = plugin.net->Connect(decoded, &made->comm, home);
   if (!status.ok()) return status;
   std::lock_guard lock(plugin.mutex);
-  plugin.connecting.insert(made.get());
+  plugin.connecting[made.get()] = NowNs();
   *pending = made.release();
   return {};
 }
 
-bool IsConnecting(void* pending) {
+bool IsConnecting(Holder<SendComm>* pending) {
   State& plugin = state();
   std::lock_guard lock(plugin.mutex);
-  return plugin.connecting.contains(pending);
+  auto entry = plugin.connecting.find(pending);
+  if (entry == plugin.connecting.end()) return false;
+  entry->second = NowNs();
+  return true;
 }
 
-void EndConnect(void* pending) {
+void EndConnect(Holder<SendComm>* pending) {
   State& plugin = state();
   std::lock_guard lock(plugin.mutex);
   plugin.connecting.erase(pending);
+}
+
+// NCCL asks for a connection again and again until it is there. When it is aborted it stops, and tells nobody.
+void DropAbandoned() {
+  State& plugin = state();
+  std::vector<Holder<SendComm>*> abandoned;
+  {
+    std::lock_guard lock(plugin.mutex);
+    if (plugin.net == nullptr) return;
+    int64_t asked_after_ns = NowNs() - kAbandonedAfter * plugin.net->environment().params.give_up_ms * kMillisecond;
+    for (const auto& [pending, asked_ns] : plugin.connecting) {
+      if (asked_ns < asked_after_ns) abandoned.push_back(pending);
+    }
+    for (auto* pending : abandoned) plugin.connecting.erase(pending);
+  }
+  for (auto* pending : abandoned) CloseSend(pending);
 }
 
 }  // namespace
@@ -151,6 +174,7 @@ abi::Result Describe(int device, Device* description) {
 }
 
 abi::Result Listen(int, void* handle, void** listen_comm) {
+  DropAbandoned();
   std::shared_ptr<Listener> listener;
   Status status = state().net->Listen(&listener);
   if (!status.ok()) return Translate(status);
@@ -210,10 +234,12 @@ abi::Result Isend(void* send_comm, void* data, size_t size, void** request) {
 }
 
 abi::Result Irecv(void* recv_comm, int n, void** data, const size_t* sizes, void** request) {
+  // NCCL's low-latency protocols: the GPU takes each word as soon as the flag beside it is there.
+  bool watched = *request == abi::kOptionalCompletion;
   *request = nullptr;
   if (n != 1) return abi::kInternalError;  // we announced max_receives = 1
   Request* made = nullptr;
-  Status status = static_cast<Holder<RecvComm>*>(recv_comm)->comm->Irecv(data[0], sizes[0], &made);
+  Status status = static_cast<Holder<RecvComm>*>(recv_comm)->comm->Irecv(data[0], sizes[0], &made, watched);
   *request = made;
   return Translate(status);
 }
@@ -249,6 +275,7 @@ abi::Result CloseListen(void* listen_comm) {
   if (holder == nullptr) return abi::kSuccess;
   state().net->CloseListener(holder->comm);
   delete holder;
+  DropAbandoned();
   return abi::kSuccess;
 }
 

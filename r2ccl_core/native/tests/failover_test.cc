@@ -259,6 +259,54 @@ TEST(Failover, APeerThatEndedIsNoticedAtOnce) {
   EXPECT_TRUE(Until([&] { return !pair.send->failure().ok(); }, 10));
 }
 
+// The streams end in the middle of frames, where no farewell can be said.
+TEST(Failover, ASenderThatClosesInMidFrameIsNoticedSoon) {
+  for (int mode : {1, 2}) {
+    Pair pair(QuickParams(mode));  // its give-up limit is longer than this test may take
+    ASSERT_TRUE(pair.sender->Connect(pair.listener->handle(), &pair.send).ok());
+    ASSERT_TRUE(Until([&] { return (pair.recv = pair.listener->Accept()) != nullptr; }));
+    ASSERT_TRUE(Until([&] { return pair.PathsUp() == 3; }));
+    std::vector<char> data(64 * kMiB), got(64 * kMiB);
+    Request* request = nullptr;
+    ASSERT_TRUE(pair.recv->Irecv(got.data(), got.size(), &request).ok());
+    ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &request).ok());
+    ASSERT_TRUE(Until([&] { return pair.receiver->environment().counters[0].received_bytes > kMiB; }));
+    pair.send->Close();
+    EXPECT_TRUE(Until([&] { return !pair.recv->failure().ok(); }, 5));
+    EXPECT_EQ(pair.recv->failure().code(), Code::kPeerLost);
+  }
+}
+
+// A connection that lives answers a knock; who does not know the secret is told nothing.
+TEST(Failover, KnocksAreAnsweredByWhoeverKnowsTheConnection) {
+  Pair pair(QuickParams(2));
+  ASSERT_TRUE(pair.sender->Connect(pair.listener->handle(), &pair.send).ok());
+  ASSERT_TRUE(Until([&] { return (pair.recv = pair.listener->Accept()) != nullptr; }));
+  Secret secret = pair.listener->handle().secret;
+  Secret wrong = secret;
+  wrong[3] ^= 1;
+  auto ask = [&](uint64_t connection, const Secret& with) {
+    std::string told = "-";
+    std::atomic<bool> answered{false};
+    Target target{LoopbackNics(1, 1)[0].address, pair.sender->environment().port};
+    pair.receiver->environment().prober->Ask(
+        {LoopbackNics(2, 1)[0], target, EncodeKnock(connection, with), 300 * kMillisecond},
+        [&](Answer answer, const Frame* said) {
+          told = ToString(answer);
+          if (said != nullptr) told += said->type == FrameType::kPing ? ", alive" : ", ended";
+          answered = true;
+        });
+    EXPECT_TRUE(Until([&] { return answered.load(); }));
+    return told;
+  };
+  EXPECT_EQ(ask(pair.recv->connection(), secret), "reached, alive");
+  EXPECT_EQ(ask(pair.recv->connection() + 1, secret), "reached, ended");
+  EXPECT_EQ(ask(pair.recv->connection(), wrong), "silent");
+  EXPECT_TRUE(AnyEvent(*pair.sender, "refused", "unknown secret"));
+  pair.send->Close();
+  EXPECT_EQ(ask(pair.recv->connection(), secret), "reached, ended");
+}
+
 TEST(FailStop, OneLostPathFailsBothEndsWithItsName) {
   for (Wire wire : {Wire::kRefused, Wire::kSilent}) {
     Params params = QuickParams(0);

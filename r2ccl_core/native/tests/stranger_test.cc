@@ -74,7 +74,8 @@ TEST_F(Strangers, AreRefusedAndNamed) {
       {changed, "header was changed on its way"},
       {EncodeControl(FrameType::kClose) + std::string(16, 'x'), "does not begin with a greeting"},
       {EncodeHello(0, 0, 99, 3, handle.secret), "malformed hello"},
-      {"short", "no greeting came in time"},
+      {EncodeHello(0, 1, 99, 3, handle.secret).substr(0, 60), "no greeting came in time"},
+      {other_version.substr(0, 20), "peer speaks version 9"},
   };
   for (const auto& [bytes, reason] : cases) {
     Client client(handle);
@@ -167,7 +168,7 @@ TEST(Corruption, OfTheGreetingOnlyDelaysThePath) {
 
 TEST(Corruption, OfAChunksHeaderRetiresThePathAndReplays) {
   constexpr uint64_t kFirstData = kHeaderBytes + kSecretBytes;
-  for (uint64_t at : {0, 4, 5, 6, 8, 12, 16, 24, 32, 40, 44}) {
+  for (uint64_t at : {0, 4, 5, 6, 8, 12, 16, 24, 32, 40, 44, 48, 52}) {
     Pair pair(QuickParams(2));
     ASSERT_EQ(pair.Open().message(), "");
     bool corrupted = false;
@@ -182,6 +183,76 @@ TEST(Corruption, OfAChunksHeaderRetiresThePathAndReplays) {
     pair.relay->SetMangle(nullptr);
     EXPECT_TRUE(AnyEvent(*pair.receiver, "path_down", "wire:")) << "byte " << at;
   }
+}
+
+// Flips one bit in `flips` chunks' bodies on path 0, and says how many were flipped.
+int FlipBodies(Relay& relay, int flips) {
+  auto left = std::make_shared<int>(flips);
+  auto next = std::make_shared<uint64_t>(10000);
+  relay.SetMangle([left, next](int path, uint64_t offset, char* data, size_t bytes) {
+    if (path != 0) return;
+    if (offset == 0) *next = 10000;  // another stream
+    if (*left == 0 || *next < offset || *next >= offset + bytes) return;
+    data[*next - offset] = static_cast<char>(data[*next - offset] ^ 0x10);
+    *next += 300007;  // bodies are far longer than headers, and of these lengths no flip hits a header
+    --*left;
+  });
+  return flips;
+}
+
+TEST(Corruption, OfAChunksBodyIsNoticedWithChecksums) {
+  for (int mode : {1, 2}) {
+    Params params = PatientParams(mode);
+    params.checksum = 1;
+    Pair pair(params);
+    ASSERT_EQ(pair.Open().message(), "");
+    FlipBodies(*pair.relay, 5);
+    TrafficOptions options;
+    options.sizes.assign(24, 1 << 20);
+    for (int round = 0; round < 20 && pair.receiver->environment().corrupt_chunks < 3; ++round) {
+      ASSERT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+    }
+    EXPECT_GE(pair.receiver->environment().corrupt_chunks.load(), 3u);
+    EXPECT_GE(pair.sender->environment().replayed_chunks.load(), 3u);
+    EXPECT_TRUE(AnyEvent(*pair.receiver, "path_down", "wire: body was changed on its way"));
+    pair.relay->SetMangle(nullptr);
+    EXPECT_TRUE(Until([&] { return pair.PathsUp() == 3; })) << "the path comes back";
+  }
+}
+
+// What the check is worth: without it, and only then, the damage arrives.
+TEST(Corruption, OfAChunksBodyArrivesWithoutChecksums) {
+  Pair pair(PatientParams(2));
+  ASSERT_EQ(pair.Open().message(), "");
+  FlipBodies(*pair.relay, 1);
+  TrafficOptions options;
+  options.sizes.assign(24, 1 << 20);
+  EXPECT_NE(Traffic(*pair.send, *pair.recv, options).Run().find("came wrong"), std::string::npos);
+}
+
+// A GPU looks at the buffer of such a receive all the time: what fails its check must never be seen there.
+TEST(Corruption, IsNeverSeenInAWatchedBuffer) {
+  Params params = PatientParams(2);
+  params.checksum = 1;
+  Pair pair(params, 1);
+  ASSERT_EQ(pair.Open().message(), "");
+  std::vector<char> data(200000, 'x'), got(200000, '.');
+  bool flipped = false;
+  pair.relay->SetMangle([&](int, uint64_t offset, char* bytes, size_t count) {
+    constexpr uint64_t kAt = kGreetingBytes + kHeaderBytes + 100;
+    if (flipped || kAt < offset || kAt >= offset + count) return;
+    bytes[kAt - offset] = 'y';
+    flipped = true;
+  });
+  Request* send = nullptr;
+  Request* receive = nullptr;
+  ASSERT_TRUE(pair.recv->Irecv(got.data(), got.size(), &receive, true).ok());
+  ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &send).ok());
+  bool done = false;
+  EXPECT_TRUE(Until([&] { return pair.receiver->environment().corrupt_chunks == 1; }));
+  EXPECT_TRUE(Until([&] { return !pair.recv->Test(receive, &done, nullptr).ok() || done; }));
+  EXPECT_EQ(std::count(got.begin(), got.end(), 'y'), 0);
+  EXPECT_EQ(got, data);
 }
 
 }  // namespace

@@ -94,6 +94,54 @@ TEST(Wire, CloseRoundTrip) {
   EXPECT_EQ(frame.a, 12u);
 }
 
+TEST(Wire, ProbeRoundTrip) {
+  std::string bytes = EncodeProbe(3, 77, {{in_addr{1}, 2}, {in_addr{~0u}, 65535}});
+  Frame frame;
+  ASSERT_TRUE(Decode(bytes, &frame).ok());
+  EXPECT_EQ(frame.type, FrameType::kProbe);
+  EXPECT_EQ(frame.path, 3);
+  EXPECT_EQ(frame.a, 77u);
+  auto targets = DecodeTargets(Bytes(bytes) + kHeaderBytes, frame.body_bytes);
+  ASSERT_EQ(targets.size(), 2u);
+  EXPECT_EQ(targets[1], (Target{in_addr{~0u}, 65535}));
+  EXPECT_FALSE(Decode(EncodeProbe(3, 77, std::vector<Target>(kMaxTargets + 1))).ok());
+  ASSERT_TRUE(Decode(EncodeProbed(3, 77, 6, 2), &frame).ok());
+  EXPECT_EQ(frame.type, FrameType::kProbed);
+  EXPECT_EQ(frame.b, 6u);
+  EXPECT_EQ(frame.c, 2u);
+}
+
+TEST(Wire, KnockRoundTrip) {
+  Frame frame;
+  std::string bytes = EncodeKnock(5, {9});
+  ASSERT_EQ(bytes.size(), kGreetingBytes);
+  ASSERT_TRUE(Decode(bytes, &frame).ok());
+  EXPECT_EQ(frame.type, FrameType::kKnock);
+  EXPECT_EQ(frame.a, 5u);
+}
+
+TEST(Wire, EveryChangedBitOfAControlBodyIsNoticed) {
+  std::string bytes = EncodeAck(42, {{3, 0, 1000000007}, {5, 1, 1}});
+  Frame frame;
+  ASSERT_TRUE(Decode(bytes, &frame).ok());
+  EXPECT_TRUE(CheckBody(frame, Bytes(bytes) + kHeaderBytes).ok());
+  for (size_t bit = kHeaderBytes * 8; bit < bytes.size() * 8; ++bit) {
+    std::string changed = bytes;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+    EXPECT_FALSE(CheckBody(frame, Bytes(changed) + kHeaderBytes).ok()) << "bit " << bit;
+  }
+}
+
+// Another release's greeting may be shorter than ours: its version is enough to refuse it by name.
+TEST(Wire, TheVersionIsCheckedAsSoonAsItIsThere) {
+  std::string hello = EncodeHello(0, 1, 2, 3, {});
+  hello[4] = 1;
+  EXPECT_TRUE(CheckPrefix(Bytes(hello), 4).ok());
+  EXPECT_NE(CheckPrefix(Bytes(hello), 5).message().find("peer speaks version 1"), std::string::npos);
+  EXPECT_FALSE(CheckPrefix(Bytes("short"), 5).ok());
+  EXPECT_TRUE(CheckPrefix(Bytes("sho"), 3).ok());
+}
+
 TEST(Wire, DataRoundTrip) {
   Frame frame;
   ASSERT_TRUE(Decode(Data(100000, 98304, 1696, 32768), &frame).ok());
@@ -138,15 +186,17 @@ TEST(Wire, MalformedHeadersAreRefused) {
   EXPECT_TRUE(Decode(good).ok());
   EXPECT_FALSE(with(0, 'X').ok());  // magic
   EXPECT_FALSE(with(5, 0).ok());    // type
-  EXPECT_FALSE(with(5, 8).ok());    // type
+  EXPECT_FALSE(with(5, 12).ok());   // type
+  EXPECT_FALSE(with(48, 0).ok());   // no sum of the secret
+  EXPECT_FALSE(with(34, 1).ok());   // port 65536
   EXPECT_FALSE(with(6, 2).ok());    // a path that the connection has not
   EXPECT_FALSE(with(7, 1).ok());    // path 256
   EXPECT_FALSE(with(8, 0).ok());    // epoch 0
   EXPECT_FALSE(with(12, 15).ok());  // short secret
   EXPECT_FALSE(with(24, 0).ok());   // no path
   EXPECT_FALSE(with(24, 17).ok());  // too many paths
-  Status version = with(4, 2);
-  EXPECT_NE(version.message().find("version 2"), std::string::npos) << version.message();
+  Status version = with(4, 1);
+  EXPECT_NE(version.message().find("version 1"), std::string::npos) << version.message();
   EXPECT_NE(version.message().find("install the same release"), std::string::npos) << version.message();
 }
 
@@ -179,6 +229,9 @@ TEST(Wire, FuzzedFramesNeverHarm) {
                                    EncodeHelloAck(1, 2, 3, 4),
                                    EncodeAck(7, {{1, 0, 2}, {3, 1, 4}}),
                                    EncodeControl(FrameType::kPathDown, 1, 2),
+                                   EncodeKnock(7, {}),
+                                   EncodeProbe(1, 2, {{in_addr{5}, 6}}),
+                                   EncodeProbed(1, 2, 3, 4),
                                    Data(1 << 20, 1 << 17, 1 << 17, 1 << 17),
                                    Data(0, 0, 0, 1)};
   int accepted = 0;

@@ -1,0 +1,63 @@
+// Report: what a process knows of its NICs at one moment, as values and as JSON. The file that R2CC_STATUS_DIR asks
+// for holds one; its readers are in r2ccl_core/status.
+#ifndef R2CCL_FAILOVER_REPORT_H_
+#define R2CCL_FAILOVER_REPORT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/event_log.h"
+#include "base/params.h"
+#include "base/process.h"
+
+namespace r2ccl {
+
+constexpr int kReportSchema = 1;  // raised when a field changes its meaning or goes away
+constexpr size_t kReportEvents = 512;
+constexpr size_t kReportPeers = 256;
+
+struct NicReport {
+  std::string name;
+  std::string address;
+  std::string state;  // up, partial, down, or idle where no connection uses it
+  bool link_up = true;
+  int paths_up = 0;
+  int paths_down = 0;
+  uint64_t sent_bytes = 0;
+  uint64_t received_bytes = 0;
+  uint64_t acknowledged_bytes = 0;
+  int64_t in_flight_bytes = 0;
+  double drain_bytes_s = 0;
+};
+
+// The connections that go one way to (or come from) one peer, together.
+struct PeerReport {
+  int connections = 0;
+  int failed = 0;  // not closed by their user yet
+  int paths_up = 0;
+  int paths_down = 0;
+};
+using PeerKey = std::pair<std::string, std::string>;  // "send" or "receive", the peer's address on its first path
+
+struct Report {
+  Process process;
+  int64_t started_ns = 0;  // CLOCK_REALTIME
+  int64_t written_ns = 0;
+  Params params;
+  std::vector<NicReport> nics;
+  std::map<PeerKey, PeerReport> peers;
+  uint64_t replayed_chunks = 0;
+  uint64_t duplicate_chunks = 0;
+  uint64_t corrupt_chunks = 0;
+  uint64_t events_total = 0;
+  std::vector<Event> events;
+};
+
+std::string EncodeReport(const Report& report);
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_REPORT_H_

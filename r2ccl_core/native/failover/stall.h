@@ -1,0 +1,64 @@
+// Stall: how long the peer's kernel may owe an acknowledgement before its silence means that the path is dead.
+//
+// On a path that loses nothing 80 ms are plenty, and no retransmission is needed to be sure: PINGs sent into the
+// silence give the peer's kernel several chances to answer, and it would report what is missing. A path that loses
+// packets now and then may lose a few in a row with nothing behind them; then only the kernel's own retransmission
+// timer helps, and a path may be called dead only after several of those went unanswered. So the limit follows that
+// timer there.
+#ifndef R2CCL_FAILOVER_STALL_H_
+#define R2CCL_FAILOVER_STALL_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/params.h"
+#include "net/socket.h"
+
+namespace r2ccl {
+
+// The share of segments that a path had to send again, over about the last seconds in which it made progress.
+// What is sent again into a silence counts only once that is over: a dead path does not excuse itself.
+class LossMeter {
+ public:
+  void Sample(const TcpProgress& progress, int64_t now_ns) {
+    double fade = std::exp2(-static_cast<double>(now_ns - last_ns_) / kHalfLifeNs);
+    sent_ = sent_ * fade + static_cast<double>(progress.segments - last_.segments);
+    resent_ = resent_ * fade + static_cast<double>(progress.resent - last_.resent);
+    last_ = progress;
+    last_ns_ = now_ns;
+  }
+  // Drops of a full queue are rarer than this, and come with acknowledgements of what is behind them.
+  bool lossy() const { return resent_ >= kLeastResent && resent_ > kLossyShare * sent_; }
+
+ private:
+  static constexpr double kHalfLifeNs = 3e9;
+  static constexpr double kLossyShare = 0.004;
+  static constexpr double kLeastResent = 1.5;
+  TcpProgress last_;
+  int64_t last_ns_ = 0;
+  double sent_ = 0;
+  double resent_ = 0;
+};
+
+constexpr int64_t kFailStopStallNs = 2000 * kMillisecond;  // where a false alarm ends the job
+constexpr int64_t kLossyStallNs = 1000 * kMillisecond;     // a lossy path is given at most this
+constexpr int64_t kLossyTimeouts = 8;  // unanswered time-outs of the kernel, counted without back-off
+
+constexpr int64_t StallLimitNs(const Params& params, const TcpProgress& progress, bool lossy) {
+  if (params.stall_ms > 0) return params.stall_ms * kMillisecond;
+  int64_t shortest_ns = params.mode == 0 ? kFailStopStallNs : params.stall_min_ms * kMillisecond;
+  int64_t limit_ns = std::max(shortest_ns, 4 * (progress.rtt_ns + 4 * progress.rtt_variance_ns));
+  if (!lossy) return limit_ns;
+  return std::max(limit_ns, std::min(kLossyStallNs, kLossyTimeouts * progress.timeout_ns));
+}
+
+// Silence after which a path is asked for a sign of life, and how often from then on. Until it answers it is suspect.
+constexpr int64_t SuspectAfterNs(const TcpProgress& progress) {
+  return std::max(15 * kMillisecond, 2 * (progress.rtt_ns + 4 * progress.rtt_variance_ns));
+}
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_STALL_H_

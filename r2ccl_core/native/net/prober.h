@@ -1,0 +1,93 @@
+// Prober: asks whether somebody answers to one NIC, with tiny connections of its own, apart from those that carry data.
+//
+// A question is one TCP connection; as a single packet may be lost, it is asked again on a fresh one a few times within
+// its time, and the first answer counts. Work is bounded: beyond kMostQuestions at once a question is not asked.
+#ifndef R2CCL_NET_PROBER_H_
+#define R2CCL_NET_PROBER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "net/nic.h"
+#include "net/poller.h"
+#include "net/socket.h"
+#include "net/wire.h"
+
+namespace r2ccl {
+
+enum class Answer {
+  kReached,   // connected; where something was said, the other end said something back
+  kRefused,   // the host answered that nobody listens there
+  kSilent,    // no answer in time, or the NIC cannot send
+  kNotAsked,  // too many questions at once
+};
+const char* ToString(Answer answer);
+
+struct Question {
+  Nic nic;  // asked from here
+  Target target;
+  std::string greeting;  // said once connected; empty: to be connected is the answer
+  int64_t patience_ns = 0;
+};
+
+// Thread-safe. Every question is answered once, by the poller's thread and with no lock held, unless the prober goes
+// first. Destroy it after the poller was stopped.
+class Prober : private Pollable {
+ public:
+  static constexpr size_t kMostQuestions = 128;
+  static constexpr int kAttempts = 3;
+  // `said` is what the other end answered to a greeting, nullptr where there was none.
+  using OnAnswer = std::function<void(Answer answer, const Frame* said)>;
+
+  explicit Prober(Poller* poller) : poller_(poller) {}
+
+  // Never answers from within.
+  void Ask(Question question, OnAnswer on_answer);
+  // To be called by the poller's thread about every Poller::kTickMs.
+  void Tick(int64_t now_ns);
+
+ private:
+  struct Attempt {
+    Fd fd;
+    uint64_t poll_id = 0;
+    bool connected = false;
+    size_t bytes = 0;
+    uint8_t header[kHeaderBytes] = {};
+  };
+  struct Asked {
+    Question question;
+    OnAnswer on_answer;
+    int64_t deadline_ns = 0;
+    int64_t next_attempt_ns = 0;
+    int attempts_left = kAttempts;
+    std::vector<std::unique_ptr<Attempt>> attempts;
+    Answer answer = Answer::kSilent;
+    bool answered = false;
+    bool has_said = false;
+    Frame said;
+  };
+
+  void OnEvents(uint64_t id, int tag, uint32_t events) override;
+  // All of these REQUIRE mutex_ held.
+  void TryAgain(uint64_t number, Asked& asked, int64_t now_ns);
+  void Progress(Asked& asked, Attempt& attempt);
+  void Drop(Asked& asked, Attempt& attempt);
+  void Settle(Asked& asked, Answer answer);
+
+  std::shared_ptr<Pollable> Self() { return {std::shared_ptr<void>(), this}; }  // not owning: we outlive the poller
+
+  Poller* const poller_;
+  std::mutex mutex_;  // guards what follows; only the poller's leaf lock is taken under it
+  std::unordered_map<uint64_t, Asked> asked_;
+  std::unordered_map<uint64_t, uint64_t> question_of_;  // by poll id
+  uint64_t next_number_ = 1;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_NET_PROBER_H_

@@ -1,0 +1,78 @@
+// When silence means death: the limits as a table, and what counts as loss.
+#include "failover/stall.h"
+
+#include <gtest/gtest.h>
+
+namespace r2ccl {
+namespace {
+
+constexpr int64_t kMs = kMillisecond;
+
+TcpProgress Progress(int64_t rtt_ms, int64_t variance_ms, int64_t timeout_ms) {
+  TcpProgress progress;
+  progress.rtt_ns = rtt_ms * kMs;
+  progress.rtt_variance_ns = variance_ms * kMs;
+  progress.timeout_ns = timeout_ms * kMs;
+  return progress;
+}
+
+TEST(Stall, LimitsAsATable) {
+  struct Case {
+    const char* what;
+    int64_t mode, stall_ms;
+    TcpProgress progress;
+    bool lossy;
+    int64_t limit_ms;
+  };
+  const Case kCases[] = {
+      {"a clean path", 2, 0, Progress(1, 0, 50), false, 80},
+      {"a long way", 2, 0, Progress(100, 10, 300), false, 560},
+      {"losses, short time-out", 2, 0, Progress(1, 0, 51), true, 408},
+      {"losses, an older kernel", 2, 0, Progress(1, 0, 201), true, 1000},
+      {"losses on a long way", 2, 0, Progress(300, 0, 900), true, 1200},
+      {"the user's own limit", 2, 33, Progress(100, 10, 300), true, 33},
+      {"fail-stop is patient", 0, 0, Progress(1, 0, 50), false, 2000},
+  };
+  for (const Case& c : kCases) {
+    Params params;
+    params.mode = c.mode;
+    params.stall_ms = c.stall_ms;
+    EXPECT_EQ(StallLimitNs(params, c.progress, c.lossy), c.limit_ms * kMs) << c.what;
+  }
+}
+
+TEST(Stall, IsSuspectedLongBefore) {
+  EXPECT_EQ(SuspectAfterNs(Progress(1, 0, 50)), 15 * kMs);
+  EXPECT_EQ(SuspectAfterNs(Progress(20, 5, 50)), 80 * kMs);
+}
+
+class Meter : public testing::Test {
+ protected:
+  void Send(uint32_t segments, uint32_t resent) {
+    progress.segments += segments;
+    progress.resent += resent;
+    meter.Sample(progress, now_ns += 5 * kMs);
+  }
+  TcpProgress progress;
+  LossMeter meter;
+  int64_t now_ns = 1000 * kMs;
+};
+
+TEST_F(Meter, OneInAHundredIsLossAndOneInAThousandIsNot) {
+  for (int i = 0; i < 100; ++i) Send(1000, 1);
+  EXPECT_FALSE(meter.lossy());
+  for (int i = 0; i < 100; ++i) Send(1000, 10);
+  EXPECT_TRUE(meter.lossy());
+}
+
+TEST_F(Meter, OneSegmentIsNoLossAndAllIsForgottenInTime) {
+  Send(10, 1);
+  EXPECT_FALSE(meter.lossy());
+  Send(10, 1);
+  EXPECT_TRUE(meter.lossy());
+  for (int i = 0; i < 4000; ++i) Send(1, 0);
+  EXPECT_FALSE(meter.lossy());
+}
+
+}  // namespace
+}  // namespace r2ccl

@@ -1,0 +1,93 @@
+"""The command line of the status command."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from r2ccl_core.errors import R2cclError, UsageError
+from r2ccl_core.status import prometheus, table
+from r2ccl_core.status.read import Life, ProcessStatus, read_folder
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """The entry point of ``python -m r2ccl_core.status``."""
+    app(prog_name="python -m r2ccl_core.status")
+
+
+@app.command()
+def status(
+    folder: Annotated[
+        Path | None, typer.Argument(envvar="R2CC_STATUS_DIR", help="Where the processes' files are.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array of all processes.")] = False,
+    as_prometheus: Annotated[bool, typer.Option("--prometheus", help="Prometheus' text format.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again until Ctrl-C.")] = False,
+    every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks of --watch.")] = 1.0,
+    events: Annotated[int, typer.Option("--events", min=0, help="Newest events of each process in the table.")] = 8,
+    stale: Annotated[bool, typer.Option("--stale", help="Show processes that have ended, too.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove the files of processes that have ended.")] = False,
+) -> None:
+    """What the processes of this host say of their NICs: states, bytes, replays, events.
+
+    A process keeps a file when R2CC_STATUS_DIR names a folder. Exit status: 0, or 2 when the folder or a file cannot be
+    read.
+    """
+    try:
+        if as_json and as_prometheus:
+            raise UsageError("--json and --prometheus: choose one")
+        if folder is None:
+            raise UsageError("no folder: name it, or set R2CC_STATUS_DIR as for the processes")
+        if clean:
+            _clean(folder)
+        if watch:
+            _watch(folder, as_json, as_prometheus, every_s, events, stale)
+        else:
+            _print(_look(folder, stale), as_json, as_prometheus, events)
+    except R2cclError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+def _look(folder: Path, stale: bool) -> list[ProcessStatus]:
+    return [s for s in read_folder(folder, time.time()) if stale or s.life is Life.ALIVE]
+
+
+def _clean(folder: Path) -> None:
+    for ended in read_folder(folder, time.time()):
+        if ended.life is Life.GONE:
+            ended.path.unlink(missing_ok=True)
+
+
+def _print(statuses: list[ProcessStatus], as_json: bool, as_prometheus: bool, events: int) -> None:
+    if as_json:
+        print(json.dumps([{"life": s.life, **s.document} for s in statuses], indent=1), flush=True)
+    elif as_prometheus:
+        print(prometheus.render(statuses), end="", flush=True)
+    else:
+        Console().print(table.render(statuses, events))
+
+
+def _watch(folder: Path, as_json: bool, as_prometheus: bool, every_s: float, events: int, stale: bool) -> None:
+    if as_json or as_prometheus:
+        while True:
+            _print(_look(folder, stale), as_json, as_prometheus, events)
+            time.sleep(every_s)
+    with Live(table.render(_look(folder, stale), events), auto_refresh=False) as live:
+        while True:
+            time.sleep(every_s)
+            live.update(table.render(_look(folder, stale), events), refresh=True)

@@ -25,6 +25,8 @@ from faults.base import Target
 from faults.errors import FaultError
 from faults.registry import create
 from harness.cluster.base import ClusterSpec
+from r2ccl_core.bandwidth import bus_factor
+from r2ccl_core.buffers import APART
 from r2ccl_core.errors import UnitError
 from r2ccl_core.units import format_size, parse_duration, parse_rate, parse_size
 
@@ -99,11 +101,15 @@ class WorkloadModel(Model):
     """What runs: one collective over all hosts, one rank a host."""
 
     backend: Literal["perf", "noop"] = "perf"
-    collective: Literal["all_reduce"] = "all_reduce"
+    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "sendrecv", "alltoall"] = (
+        "all_reduce"
+    )
     sizes_bytes: tuple[Size, ...] = Field(alias="sizes", min_length=1)
     dtype: Literal["float32", "float64", "int32", "int64", "float16", "bfloat16"] = "float32"
     op: Literal["sum", "min", "max", "prod"] = "sum"
     place: Literal["out", "in"] = "out"
+    root: int = Field(default=0, ge=0)
+    """The rank that broadcast begins at and reduce ends at."""
     iterations: int = Field(default=10, ge=1, le=100_000)
     iterations_by_size: dict[str, int] = {}
     """Iterations for single sizes, by the size as written: ``{"64MiB" = 7}``."""
@@ -182,7 +188,7 @@ class Experiment(Model):
         """Lower estimate of one healthy iteration: busbw equals what TCP carries over all NICs of a host."""
         ranks = self.cluster.hosts
         payload_bytes_s = self.cluster.nics * (self.cluster.rate_bit_s or UNLIMITED_BIT_S) / 8 * TCP_SHARE
-        return size_bytes * 2 * (ranks - 1) / ranks / payload_bytes_s
+        return size_bytes * bus_factor(self.workload.collective, ranks) / payload_bytes_s
 
     def iterations_of(self, size_bytes: int) -> int:
         """Timed iterations of a trial of this size."""
@@ -211,6 +217,10 @@ def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     workload = experiment.workload
     if experiment.cluster.hosts < 2:
         yield Mistake("cluster.hosts", experiment.cluster.hosts, "a collective needs at least 2")
+    if workload.place == "in" and workload.collective in APART:
+        yield Mistake("workload.place", "in", f'{workload.collective} has no form in place; use "out"')
+    if workload.root >= experiment.cluster.hosts:
+        yield Mistake("workload.root", workload.root, f"ranks go from 0 to {experiment.cluster.hosts - 1}")
     for size in workload.sizes_bytes:
         if size == 0:
             yield Mistake("workload.sizes", "0", "a collective of no bytes moves nothing; give at least one element")

@@ -13,7 +13,18 @@ class PerfBackend:
         work, size = job.workload, str(job.size_bytes)
         argv = [job.python, "-m", "r2ccl_core.perf", work.collective, "-b", size, "-e", size]
         argv += ["-n", str(job.iterations), "-w", str(job.warmup), "-c", str(int(work.check))]
-        argv += ["-d", work.dtype, "-o", work.op, "--place", work.place, "--stream", "--stdin-watch"]
+        argv += [
+            "-d",
+            work.dtype,
+            "-o",
+            work.op,
+            "-r",
+            str(work.root),
+            "--place",
+            work.place,
+            "--stream",
+            "--stdin-watch",
+        ]
         return Command(tuple(argv), rendezvous(job, rank))
 
     def missing(self) -> str | None:

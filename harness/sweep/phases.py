@@ -26,10 +26,3 @@ def phase_of(iteration: int, timed: Sequence[Timed], fault: Injected | None) -> 
     if fault is None or max(t.end_ns for t in timed) <= fault.t_before_ns:
         return "before"
     return "after" if min(t.t_ns for t in timed) >= fault.t_after_ns else "hit"
-
-
-def bandwidths_gbs(collective: str, size_bytes: int, ranks: int, duration_ns: int) -> tuple[float, float]:
-    """Algorithm and bus bandwidth in GB/s (1e9 bytes/s), as nccl-tests defines them."""
-    factors = {"all_reduce": 2 * (ranks - 1) / ranks}
-    algbw = size_bytes / duration_ns if duration_ns else 0.0
-    return algbw, algbw * factors[collective]

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
 from pydantic import (
     BaseModel,
@@ -19,12 +19,15 @@ from pydantic import (
     PlainSerializer,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from faults.base import Target
 from faults.errors import FaultError
 from faults.registry import create
 from harness.cluster.base import ClusterSpec
+from harness.systems.base import Expectation, Mode
+from harness.systems.catalogue import CATALOGUE, fill
 from r2ccl_core.bandwidth import bus_factor
 from r2ccl_core.buffers import APART
 from r2ccl_core.errors import UnitError
@@ -97,10 +100,13 @@ class ClusterTable(ClusterSpec):
         return [f"eth{i}" for i in range(self.nics)]
 
 
+BackendName = Literal["perf", "noop", "torch_gloo", "torch_nccl"]
+
+
 class WorkloadModel(Model):
     """What runs: one collective over all hosts, one rank a host."""
 
-    backend: Literal["perf", "noop"] = "perf"
+    backend: BackendName = "perf"
     collective: Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "sendrecv", "alltoall"] = (
         "all_reduce"
     )
@@ -120,12 +126,24 @@ class WorkloadModel(Model):
 
 
 class SystemModel(Model):
-    """One system under test: the core in one mode, with its environment."""
+    """One system under test: an entry of the catalogue (`use`), or our core in one mode; with its environment."""
 
     name: Slug
-    mode: Literal[0, 1, 2, 3]
+    use: str | None = None
+    path: str | None = None
+    """Of the plugin or library, where the entry takes one."""
+    backend: BackendName | None = None
+    """Where it is not the workload's."""
+    mode: Mode
     env: dict[str, str] = {}
-    expect_on_fault: Literal["ok", "failed"] = "ok"
+    network: str | None = None
+    """The network that NCCL's log must name, such as IB or Socket."""
+    expect_on_fault: Expectation = "ok"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_catalogue(cls, values: Any) -> Any:
+        return fill(values) if isinstance(values, dict) and values.get("use") is not None else values
 
 
 class FaultModel(Model):
@@ -184,6 +202,13 @@ class Experiment(Model):
         """The whole experiment with every default filled in, under the file's own keys; plain JSON values."""
         return self.model_dump(mode="json", by_alias=True)
 
+    def backend_of(self, system: SystemModel) -> BackendName:
+        """What runs `system`: its own word, else the workload's, else the usual one of its catalogue entry."""
+        if system.backend is not None:
+            return system.backend
+        fits = CATALOGUE[system.use].backends if system.use else ()
+        return self.workload.backend if not fits or self.workload.backend in fits else cast(BackendName, fits[0])
+
     def expected_duration_s(self, size_bytes: int) -> float:
         """Lower estimate of one healthy iteration: busbw equals what TCP carries over all NICs of a host."""
         ranks = self.cluster.hosts
@@ -209,7 +234,7 @@ class Mistake(NamedTuple):
 
 def mistakes(experiment: Experiment) -> list[Mistake]:
     """What is wrong between keys that are each right by themselves."""
-    found = [*_workload_mistakes(experiment), *_name_mistakes(experiment)]
+    found = [*_workload_mistakes(experiment), *_system_mistakes(experiment), *_name_mistakes(experiment)]
     return found or list(_fault_mistakes(experiment))
 
 
@@ -239,6 +264,14 @@ def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
             yield Mistake(key, written, f"not one of workload.sizes; these are {known}")
         if count < 1:
             yield Mistake(key, count, "at least 1 iteration is needed")
+
+
+def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    for index, system in enumerate(experiment.systems):
+        backend = experiment.backend_of(system)
+        fits = CATALOGUE[system.use].backends if system.use else (backend,)
+        if backend not in fits:
+            yield Mistake(f"system[{index}].backend", backend, f"{system.use} runs with {' or '.join(fits)}")
 
 
 def _name_mistakes(experiment: Experiment) -> Iterator[Mistake]:

@@ -3,5 +3,12 @@
 from harness.backends.base import Backend
 from harness.backends.noop import NoopBackend
 from harness.backends.perf import PerfBackend
+from harness.backends.torch import TorchBackend
+from harness.experiment import BackendName
 
-BACKENDS: dict[str, Backend] = {"perf": PerfBackend(), "noop": NoopBackend()}
+BACKENDS: dict[BackendName, Backend] = {
+    "perf": PerfBackend(),
+    "noop": NoopBackend(),
+    "torch_gloo": TorchBackend("gloo"),
+    "torch_nccl": TorchBackend("nccl"),
+}

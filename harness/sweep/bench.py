@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from harness.backends.base import Backend, Job
+from harness.backends.registry import BACKENDS
 from harness.errors import UnhealthyError
 from harness.experiment import Experiment
 from harness.hosts.base import Host, Sample
@@ -31,11 +32,14 @@ class Bench:
 
     experiment: Experiment
     hosts: Sequence[Host]
-    backend: Backend
     offsets_ns: dict[str, int] = field(default_factory=dict)
     """Per host: its clock minus ours; 0 where the difference drowns in the measurement's own error."""
     fire_latency_ns: int = FIRST_LATENCY_NS
     trials_begun: int = 0
+
+    def backend(self, trial: Trial) -> Backend:
+        """What runs the ranks of `trial`."""
+        return BACKENDS[self.experiment.backend_of(trial.system)]
 
     def host(self, name: str) -> Host:
         """The host of that name."""
@@ -61,6 +65,7 @@ class Bench:
             nics=tuple(nic.name for nic in root.nics),
             expected_s=experiment.expected_duration_s(trial.size_bytes),
             env=_source_path() | trial.system.env,
+            addresses=tuple(host.address for host in self.hosts),
         )
 
     def check(self) -> None:

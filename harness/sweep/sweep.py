@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.backends.registry import BACKENDS
 from harness.cluster.base import Cluster
 from harness.errors import ExitCode, HarnessError, HostError, SweepError, UnreachableError
 from harness.experiment import Experiment, identity
@@ -116,7 +115,7 @@ def _run_pending(
         sys.setswitchinterval(SWITCH_S)
         try:
             folder.add_provenance({"cluster": cluster.describe()})
-            bench = Bench(experiment, cluster.hosts, BACKENDS[experiment.workload.backend])
+            bench = Bench(experiment, cluster.hosts)
             bench.measure_clocks()
             for trial in pending:
                 _run_to_a_verdict(bench, folder, trial, records, progress)

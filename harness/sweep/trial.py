@@ -30,6 +30,7 @@ from harness.hosts.each import all_results, for_each
 from harness.sweep.bench import Bench
 from harness.sweep.events import EventLog
 from harness.sweep.judge import Facts, Injected, Verdict, judge
+from harness.sweep.networks import network_of, with_network
 from harness.sweep.plan import Trial
 from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
 
@@ -118,7 +119,8 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
         with run.step("clean up"):
             _clean_up(run)
     facts = _facts(run)
-    return Outcome(trial, attempt, facts, judge(facts), run.samples, started_s, run.seconds, bench.offsets_ns)
+    verdict = with_network(judge(facts), network_of(bench, trial, facts.ranks, run.samples))
+    return Outcome(trial, attempt, facts, verdict, run.samples, started_s, run.seconds, bench.offsets_ns)
 
 
 def _make_healthy(run: _Run) -> None:
@@ -138,7 +140,7 @@ def _start(run: _Run) -> None:
 
     def start(host: Host) -> RemoteProcess:
         rank = ranks[host.name]
-        command = run.bench.backend.command(job, rank)
+        command = run.bench.backend(run.trial).command(job, rank)
         process = host.start(command.argv, env=command.env, on_line=partial(run.log.feed, rank))
         run.processes.append(process)
         limit_s = run.bench.experiment.sweep.limits.trial_s + GRACE_S

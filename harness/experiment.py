@@ -100,7 +100,7 @@ class ClusterTable(ClusterSpec):
         return [f"eth{i}" for i in range(self.nics)]
 
 
-BackendName = Literal["perf", "noop", "torch_gloo", "torch_nccl"]
+BackendName = Literal["perf", "noop", "nccl_tests", "torch_gloo", "torch_nccl"]
 
 
 class WorkloadModel(Model):
@@ -123,6 +123,15 @@ class WorkloadModel(Model):
     """Iterations are added until a healthy trial should last this long."""
     warmup: int = Field(default=1, ge=0, le=1000)
     check: bool = True
+    nccl_tests: str | None = None
+    """The folder of a build of nccl-tests, the same on every host."""
+    launcher: Literal["mpirun", "mpiexec", "srun", "ssh"] = "mpirun"
+    """What starts nccl-tests' processes, one a host: Open MPI, MPICH and its like, Slurm; ``ssh``: the harness itself,
+    one process on one host."""
+    launch_args: tuple[str, ...] = ()
+    """More words for the launcher, before the program."""
+    gpus: int = Field(default=1, ge=1, le=16)
+    """GPUs of each nccl-tests process."""
 
 
 class SystemModel(Model):
@@ -211,7 +220,7 @@ class Experiment(Model):
 
     def expected_duration_s(self, size_bytes: int) -> float:
         """Lower estimate of one healthy iteration: busbw equals what TCP carries over all NICs of a host."""
-        ranks = self.cluster.hosts
+        ranks = self.cluster.hosts * self.workload.gpus
         payload_bytes_s = self.cluster.nics * (self.cluster.rate_bit_s or UNLIMITED_BIT_S) / 8 * TCP_SHARE
         return size_bytes * bus_factor(self.workload.collective, ranks) / payload_bytes_s
 
@@ -240,7 +249,7 @@ def mistakes(experiment: Experiment) -> list[Mistake]:
 
 def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     workload = experiment.workload
-    if experiment.cluster.hosts < 2:
+    if experiment.cluster.hosts * workload.gpus < 2:
         yield Mistake("cluster.hosts", experiment.cluster.hosts, "a collective needs at least 2")
     if workload.place == "in" and workload.collective in APART:
         yield Mistake("workload.place", "in", f'{workload.collective} has no form in place; use "out"')
@@ -267,11 +276,25 @@ def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
 
 
 def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    workload = experiment.workload
     for index, system in enumerate(experiment.systems):
         backend = experiment.backend_of(system)
         fits = CATALOGUE[system.use].backends if system.use else (backend,)
         if backend not in fits:
             yield Mistake(f"system[{index}].backend", backend, f"{system.use} runs with {' or '.join(fits)}")
+    backends = {experiment.backend_of(system) for system in experiment.systems}
+    for backend in sorted(backends - {"nccl_tests"} if workload.gpus > 1 else ()):
+        yield Mistake("workload.gpus", workload.gpus, f"{backend} runs one rank a host")
+    if "nccl_tests" in backends:
+        yield from _nccl_tests_mistakes(workload, experiment.cluster.hosts)
+
+
+def _nccl_tests_mistakes(workload: WorkloadModel, hosts: int) -> Iterator[Mistake]:
+    if workload.nccl_tests is None:
+        yield Mistake("workload.nccl_tests", None, "name the folder of a build of nccl-tests, such as .../build")
+    if workload.launcher == "ssh" and hosts > 1:
+        remedy = "without MPI nccl-tests is one process on one host; use mpirun, mpiexec or srun"
+        yield Mistake("workload.launcher", "ssh", remedy)
 
 
 def _name_mistakes(experiment: Experiment) -> Iterator[Mistake]:

@@ -71,8 +71,8 @@ def _iterations(outcome: Outcome, workload: WorkloadModel) -> tuple[stored.Itera
     """The iterations that ended on every rank."""
     facts, rows = outcome.facts, []
     for number, timed in joined(facts.ranks).items():
-        duration_ns = max(t.duration_ns for t in timed)
-        measured = (workload.collective, outcome.trial.size_bytes, workload.dtype, len(facts.ranks))
+        duration_ns = max(t.duration_ns if t.measured_ns is None else t.measured_ns for t in timed)
+        measured = (workload.collective, outcome.trial.size_bytes, workload.dtype, len(facts.ranks) * workload.gpus)
         algbw, busbw = bandwidths_gbs(*measured, duration_ns / 1e9)
         checked = [t.wrong for t in timed if t.wrong is not None]
         row = stored.Iteration(

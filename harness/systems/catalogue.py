@@ -13,7 +13,7 @@ from r2ccl_core.errors import R2cclError
 from r2ccl_core.native import plugin_path
 
 CORE = ("perf", "noop")
-NCCL = ("torch_nccl",)
+NCCL = ("nccl_tests", "torch_nccl")
 
 _CORE_NEEDS = "this project, installed"
 _NCCL_NEEDS = "a GPU, NCCL"

@@ -35,7 +35,7 @@ def experiment(*systems: dict[str, Any], **workload: Any) -> Experiment:
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_every_entry_makes_a_system_that_a_backend_runs(entry: Any) -> None:
     given = {"use": entry.name} | ({"path": "/opt/lib.so"} if entry.path != "none" else {})
-    made = experiment(given)
+    made = experiment(given, nccl_tests="/opt/build")
     (system,) = made.systems
     assert (system.name, system.mode, system.expect_on_fault) == (entry.name, entry.mode, entry.expect_on_fault)
     assert not any(PATH in value for value in system.env.values())
@@ -44,7 +44,7 @@ def test_every_entry_makes_a_system_that_a_backend_runs(entry: Any) -> None:
     assert SystemModel.model_validate(system.model_dump(mode="json")) == system, (
         "what a run stores reads back as itself"
     )
-    if entry.backends[0] == "torch_nccl":
+    if entry.backends[0] in ("nccl_tests", "torch_nccl"):
         assert system.env["NCCL_DEBUG"] == "INFO", "without it nothing can be proven"
 
 
@@ -66,6 +66,7 @@ def test_systems_of_one_experiment_have_backends_of_their_own() -> None:
         ({"use": "nccl_plugin"}, "path: the system nccl_plugin needs the path of its plugin"),
         ({"use": "balance", "path": "/x"}, "path: the system balance takes none"),
         ({"use": "gloo", "backend": "perf"}, "system[0].backend: perf: gloo runs with torch_gloo"),
+        ({"use": "nccl"}, "workload.nccl_tests: name the folder of a build of nccl-tests"),
     ],
 )
 def test_a_system_that_cannot_be_is_one_line(system: dict[str, Any], line: str) -> None:

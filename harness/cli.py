@@ -118,6 +118,16 @@ def clean(
     return remove(everything)
 
 
+@app.command()
+@reported
+def systems() -> int:
+    """List the systems that an experiment can name with `use`: what each is, what runs it, what it needs."""
+    from harness.systems.listing import lines
+
+    print("\n".join(lines()))
+    return ExitCode.OK
+
+
 cluster_app = typer.Typer(
     help="A cluster without a sweep: bring it up to look around, see what is up.",
     no_args_is_help=True,

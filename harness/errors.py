@@ -12,7 +12,8 @@
         │   └── HostTimeoutError    a host did not answer in time
         ├── ClusterError            a cluster cannot be made, checked or taken down
         │   └── UnhealthyError      a check before a trial failed (a NIC is down, counters unreadable)
-        └── SweepError              a sweep cannot go on
+        ├── SweepError              a sweep cannot go on
+        └── LogError                what another program wrote cannot be understood
 
 A trial that fails is no exception: it is a row with a status. Anything that is not in this tree is a bug
 and keeps its traceback.
@@ -98,6 +99,10 @@ class UnhealthyError(ClusterError):
 
 class SweepError(HarnessError):
     """A sweep cannot go on."""
+
+
+class LogError(HarnessError):
+    """What another program wrote cannot be understood."""
 
 
 def _shown(value: object) -> str:

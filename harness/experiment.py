@@ -8,15 +8,19 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from harness.cluster.base import ClusterSpec
 from harness.cluster.layout import lay_out
 from harness.fault_tables import FaultModel, Setting, fault_mistakes
 from harness.hosts.base import Nic
+from harness.systems.base import Expectation, Mode
+from harness.systems.catalogue import CATALOGUE, fill
 from harness.tables import Duration, Mistake, Model, Size, Slug, read_duration, read_rate
+from r2ccl_core.bandwidth import bus_factor
+from r2ccl_core.buffers import APART
 from r2ccl_core.errors import UnitError
 from r2ccl_core.units import format_size, parse_size
 
@@ -57,15 +61,22 @@ class ClusterTable(ClusterSpec):
         return [f"eth{i}" for i in range(self.nics)]
 
 
+BackendName = Literal["perf", "noop", "nccl_tests", "torch_gloo", "torch_nccl"]
+
+
 class WorkloadModel(Model):
     """What runs: one collective over all hosts, one rank a host."""
 
-    backend: Literal["perf", "noop"] = "perf"
-    collective: Literal["all_reduce"] = "all_reduce"
+    backend: BackendName = "perf"
+    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "sendrecv", "alltoall"] = (
+        "all_reduce"
+    )
     sizes_bytes: tuple[Size, ...] = Field(alias="sizes", min_length=1)
     dtype: Literal["float32", "float64", "int32", "int64", "float16", "bfloat16"] = "float32"
     op: Literal["sum", "min", "max", "prod"] = "sum"
     place: Literal["out", "in"] = "out"
+    root: int = Field(default=0, ge=0)
+    """The rank that broadcast begins at and reduce ends at."""
     iterations: int = Field(default=10, ge=1, le=100_000)
     iterations_by_size: dict[str, int] = Field(default_factory=dict)
     """Iterations for single sizes, by the size as written: ``{"64MiB" = 7}``."""
@@ -73,15 +84,36 @@ class WorkloadModel(Model):
     """Iterations are added until a healthy trial should last this long."""
     warmup: int = Field(default=1, ge=0, le=1000)
     check: bool = True
+    nccl_tests: str | None = None
+    """The folder of a build of nccl-tests, the same on every host."""
+    launcher: Literal["mpirun", "mpiexec", "srun", "ssh"] = "mpirun"
+    """What starts nccl-tests' processes, one a host: Open MPI, MPICH and its like, Slurm; ``ssh``: the harness itself,
+    one process on one host."""
+    launch_args: tuple[str, ...] = ()
+    """More words for the launcher, before the program."""
+    gpus: int = Field(default=1, ge=1, le=16)
+    """GPUs of each nccl-tests process."""
 
 
 class SystemModel(Model):
-    """One system under test: the core in one mode, with its environment."""
+    """One system under test: an entry of the catalogue (`use`), or our core in one mode; with its environment."""
 
     name: Slug
-    mode: Literal[0, 1, 2, 3]
+    use: str | None = None
+    path: str | None = None
+    """Of the plugin or library, where the entry takes one."""
+    backend: BackendName | None = None
+    """Where it is not the workload's."""
+    mode: Mode
     env: dict[str, str] = Field(default_factory=dict)
-    expect_on_fault: Literal["ok", "failed"] = "ok"
+    network: str | None = None
+    """The network that NCCL's log must name, such as IB or Socket."""
+    expect_on_fault: Expectation = "ok"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_catalogue(cls, values: Any) -> Any:
+        return fill(values) if isinstance(values, dict) and values.get("use") is not None else values
 
 
 class LimitsModel(Model):
@@ -118,11 +150,18 @@ class Experiment(Model):
         """The whole experiment with every default filled in, under the file's own keys; plain JSON values."""
         return self.model_dump(mode="json", by_alias=True)
 
+    def backend_of(self, system: SystemModel) -> BackendName:
+        """What runs `system`: its own word, else the workload's, else the usual one of its catalogue entry."""
+        if system.backend is not None:
+            return system.backend
+        fits = CATALOGUE[system.use].backends if system.use else ()
+        return self.workload.backend if not fits or self.workload.backend in fits else cast(BackendName, fits[0])
+
     def expected_duration_s(self, size_bytes: int) -> float:
         """Lower estimate of one healthy iteration: busbw equals what TCP carries over all NICs of a host."""
-        ranks = self.cluster.hosts
+        ranks = self.cluster.hosts * self.workload.gpus
         payload_bytes_s = self.cluster.nics * (self.cluster.rate_bit_s or UNLIMITED_BIT_S) / 8 * TCP_SHARE
-        return size_bytes * 2 * (ranks - 1) / ranks / payload_bytes_s
+        return size_bytes * bus_factor(self.workload.collective, ranks) / payload_bytes_s
 
     def iterations_of(self, size_bytes: int) -> int:
         """Timed iterations of a trial of this size."""
@@ -135,7 +174,7 @@ class Experiment(Model):
 
 def mistakes(experiment: Experiment) -> list[Mistake]:
     """What is wrong between keys that are each right by themselves."""
-    found = [*_workload_mistakes(experiment), *_name_mistakes(experiment)]
+    found = [*_workload_mistakes(experiment), *_system_mistakes(experiment), *_name_mistakes(experiment)]
     return found or list(fault_mistakes(experiment.faults, _setting(experiment)))
 
 
@@ -147,8 +186,12 @@ def _setting(experiment: Experiment) -> Setting:
 
 def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     workload = experiment.workload
-    if experiment.cluster.hosts < 2:
+    if experiment.cluster.hosts * workload.gpus < 2:
         yield Mistake("cluster.hosts", experiment.cluster.hosts, "a collective needs at least 2")
+    if workload.place == "in" and workload.collective in APART:
+        yield Mistake("workload.place", "in", f'{workload.collective} has no form in place; use "out"')
+    if workload.root >= experiment.cluster.hosts:
+        yield Mistake("workload.root", workload.root, f"ranks go from 0 to {experiment.cluster.hosts - 1}")
     for size in workload.sizes_bytes:
         if size == 0:
             yield Mistake("workload.sizes", "0", "a collective of no bytes moves nothing; give at least one element")
@@ -167,6 +210,28 @@ def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
             yield Mistake(key, written, f"not one of workload.sizes; these are {known}")
         if count < 1:
             yield Mistake(key, count, "at least 1 iteration is needed")
+
+
+def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    workload = experiment.workload
+    for index, system in enumerate(experiment.systems):
+        backend = experiment.backend_of(system)
+        fits = CATALOGUE[system.use].backends if system.use else (backend,)
+        if backend not in fits:
+            yield Mistake(f"system[{index}].backend", backend, f"{system.use} runs with {' or '.join(fits)}")
+    backends = {experiment.backend_of(system) for system in experiment.systems}
+    for backend in sorted(backends - {"nccl_tests"} if workload.gpus > 1 else ()):
+        yield Mistake("workload.gpus", workload.gpus, f"{backend} runs one rank a host")
+    if "nccl_tests" in backends:
+        yield from _nccl_tests_mistakes(workload, experiment.cluster.hosts)
+
+
+def _nccl_tests_mistakes(workload: WorkloadModel, hosts: int) -> Iterator[Mistake]:
+    if workload.nccl_tests is None:
+        yield Mistake("workload.nccl_tests", None, "name the folder of a build of nccl-tests, such as .../build")
+    if workload.launcher == "ssh" and hosts > 1:
+        remedy = "without MPI nccl-tests is one process on one host; use mpirun, mpiexec or srun"
+        yield Mistake("workload.launcher", "ssh", remedy)
 
 
 def _name_mistakes(experiment: Experiment) -> Iterator[Mistake]:

@@ -149,7 +149,9 @@ def _translated(detail: ErrorDetails, file: str) -> ExperimentError:
     value = None if kind == "missing" else detail["input"]
     remedy = _REMEDIES.get(kind, "").format(**detail.get("ctx", {}))
     remedy = remedy or detail["msg"].removeprefix("Value error, ").removeprefix(f"{str(value)!r} ")
-    return ExperimentError(file, key, _short(value), remedy)
+    return ExperimentError(
+        file, key, None if kind == "value_error" and isinstance(value, dict) else _short(value), remedy
+    )
 
 
 def _key(location: Iterable[str | int]) -> str:

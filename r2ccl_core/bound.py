@@ -18,8 +18,8 @@ With n bytes on each host:
     all_gather      the same, time reversed                           n = the whole result
     broadcast       max( n/min r,               (p-1) n / sum r )
     reduce          the same, time reversed
-    all_to_all      max( (p-1)/p^2 n/min r,     (p-1)/p n / sum r )   n = all p*p blocks
-    send_recv       n / min(r_source, r_destination)
+    sendrecv        max( 1/p n/min r,           n / sum r )           n = all p blocks
+    alltoall        max( (p-1)/p^2 n/min r,     (p-1)/p n / sum r )   n = all p*p blocks
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UsageError
 
 
-def bound_s(collective: str, rates_bytes_s: Sequence[float], size_bytes: float, root: int = 0) -> float:
+def bound_s(collective: str, rates_bytes_s: Sequence[float], size_bytes: float) -> float:
     """The least time in seconds that any schedule can take; infinite if a needed host has no bandwidth.
 
     ``size_bytes`` is the vector of `collective.py`'s chunk space on one rank (see the table above).
@@ -38,8 +38,6 @@ def bound_s(collective: str, rates_bytes_s: Sequence[float], size_bytes: float, 
         raise UsageError(f"the collective {collective!r} is unknown; it is one of {', '.join(COLLECTIVES)}")
     if hosts < 2 or size_bytes == 0:
         return 0.0
-    if collective == "send_recv":
-        return _over(size_bytes, min(rates_bytes_s[root], rates_bytes_s[(root + 1) % hosts]))
     cut, volume = _needs(collective, hosts)
     return max(_over(cut * size_bytes, min(rates_bytes_s)), _over(volume * size_bytes, sum(rates_bytes_s)))
 
@@ -53,7 +51,8 @@ def _needs(collective: str, hosts: int) -> tuple[float, float]:
         "reduce": (1.0, 1.0 * others),
         "reduce_scatter": (others / hosts, 1.0 * others),
         "all_gather": (others / hosts, 1.0 * others),
-        "all_to_all": (others / hosts**2, others / hosts),
+        "sendrecv": (1 / hosts, 1.0),
+        "alltoall": (others / hosts**2, others / hosts),
     }[collective]
 
 

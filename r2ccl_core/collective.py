@@ -7,23 +7,24 @@ The data is one vector of ``nchunks`` chunks, the same on every rank:
     broadcast       the root brings it, every rank ends with it
     reduce_scatter  every rank brings all of it, rank r ends with the sum of its block
     all_gather      rank r brings its block, every rank ends with all blocks
-    all_to_all      p*p blocks; block (i, j) = number i*p+j is brought by i and wanted by j
-    send_recv       the root brings it, rank ``(root + 1) % p`` ends with it
+    sendrecv        rank r brings its block, rank ``(r + 1) % p`` ends with it
+    alltoall        p*p blocks; block (i, j) = number i*p+j is brought by i and wanted by j
 
-Block r of p is the chunks ``[r*nchunks//p, (r+1)*nchunks//p)``. In all_to_all a rank stores only the
-blocks it brings (its input buffer, in the order of j) and wants (its output buffer, in the order of i).
+Block r of p is the chunks ``[r*nchunks//p, (r+1)*nchunks//p)``. In the last two, a rank stores only the blocks
+it brings (its input buffer) and those it wants (its output buffer): `lower` says where. Names and meanings are
+those of nccl-tests.
 """
 
 from r2ccl_core.errors import UsageError
 
 COLLECTIVES = (
     "all_reduce",
-    "reduce",
-    "broadcast",
-    "reduce_scatter",
     "all_gather",
-    "all_to_all",
-    "send_recv",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "sendrecv",
+    "alltoall",
 )
 
 Span = tuple[int, int]
@@ -39,7 +40,7 @@ def brings(collective: str, rank: int, nranks: int, nchunks: int, root: int = 0)
     _check(collective)
     if collective in ("all_reduce", "reduce", "reduce_scatter"):
         return ((0, nchunks),)
-    if collective in ("all_gather", "all_to_all"):
+    if collective in ("all_gather", "sendrecv", "alltoall"):
         return (block(rank, nranks, nchunks),)
     return ((0, nchunks),) if rank == root else ()
 
@@ -51,11 +52,12 @@ def wants(collective: str, rank: int, nranks: int, nchunks: int, root: int = 0) 
         return ((0, nchunks),)
     if collective == "reduce_scatter":
         return (block(rank, nranks, nchunks),)
-    if collective == "all_to_all":
+    if collective == "sendrecv":
+        return (block((rank - 1) % nranks, nranks, nchunks),)
+    if collective == "alltoall":
         blocks = nranks * nranks
         return tuple(block(source * nranks + rank, blocks, nchunks) for source in range(nranks))
-    wanting = root if collective == "reduce" else (root + 1) % nranks
-    return ((0, nchunks),) if rank == wanting else ()
+    return ((0, nchunks),) if rank == root else ()
 
 
 def reduces(collective: str) -> bool:

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from r2ccl_core import calibration, native
+from r2ccl_core import buffers, calibration, native
 from r2ccl_core.bootstrap import Bootstrap
 from r2ccl_core.connections import Connections
 from r2ccl_core.errors import PeerLostError, R2cclError, UsageError
@@ -33,8 +33,6 @@ from r2ccl_core.schedule import Schedule
 from r2ccl_core.selection import Cost, Settings, read_settings, selection
 from r2ccl_core.switching import Notes, Switching
 
-DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16")
-OPS = ("sum", "min", "max", "prod")
 _MOST_EXECUTORS = 64
 _MOST_RECENT = 8
 _COST = struct.Struct("!dd")
@@ -99,7 +97,8 @@ class Communicator:
             raise
         self._connections = Connections(self._net, self._bootstrap)
         self._health, self._cost = health, Cost()
-        self._recent: dict[tuple[str, int], None] = {}  # what ran last, for which connections are made ahead
+        self._scratch = np.empty(0, np.uint8)
+        self._recent: dict[tuple[str, int, int], None] = {}  # what ran last, for which connections are made ahead
         self._switching: Switching | None = None
         if self._settings.follows_health and size > 1:
             # It must not keep this object alive.
@@ -114,17 +113,60 @@ class Communicator:
         """Combines `send` of all ranks element by element into `recv` (default: a new array) on every rank.
 
         `recv` may be `send` itself (in place). Both are C-contiguous, of one of `DTYPES` and equal shape.
-        Raises `PeerLostError` when a peer is lost for good; the communicator is then of no more use.
+        Raises `PeerLostError` when a peer is lost for good; the communicator is then of no more use. So do all
+        collectives below.
         """
-        recv = np.empty_like(send) if recv is None else recv
-        _check_arrays(send, recv, op)
-        if self._switching is None:
-            return self.run(self.schedule("all_reduce", send.nbytes), send, recv, op)
-        return self.run(self._next_schedule(self._switching, "all_reduce", send), send, recv, op)
+        recv = self._checked("all_reduce", send, recv, op)
+        return self._vector("all_reduce", send, recv, op)
 
-    def schedule(self, collective: str, nbytes: int) -> Schedule:
-        """The schedule that `collective` runs for a vector of `nbytes` in the health that holds now."""
-        return self._select(collective, nbytes, self._health, self._cost)
+    def all_gather(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
+        """Every rank's `send`, in the order of the ranks. In place `send` is the own block of `recv`."""
+        recv = self._checked("all_gather", send, recv)
+        mine = buffers.block(recv, self.rank, self.size)
+        if mine.ctypes.data != send.ctypes.data:
+            mine[...] = send.reshape(-1)
+        return self._vector("all_gather", recv, recv)
+
+    def reduce_scatter(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
+        """This rank's of `size` equal blocks of the combination of all ranks' `send`, which stays as it is but for
+        that block in place."""
+        recv = self._checked("reduce_scatter", send, recv, op)
+        whole = self._vector("reduce_scatter", send, self._scratch_like(send), op)
+        recv.reshape(-1)[...] = buffers.block(whole, self.rank, self.size)
+        return recv
+
+    def broadcast(self, send: np.ndarray, recv: np.ndarray | None = None, root: int = 0) -> np.ndarray:
+        """The root's `send` in `recv` (default: in place) on every rank; other ranks' `send` is not looked at."""
+        recv = self._checked("broadcast", send, send if recv is None else recv, root=root)
+        return self._vector("broadcast", send if self.rank == root else recv, recv, root=root)
+
+    def reduce(
+        self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum", root: int = 0
+    ) -> np.ndarray | None:
+        """As `all_reduce` on the root; other ranks' `recv` stays as it is, and None comes back."""
+        mine = self.rank == root
+        recv = self._checked("reduce", send, recv if mine else self._scratch_like(send), op, root)
+        result = self._vector("reduce", send, recv, op, root)
+        return result if mine else None
+
+    def send_recv(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
+        """`send` to the next rank, the previous rank's into `recv`."""
+        recv = self._checked("sendrecv", send, recv)
+        if self.size == 1:
+            recv[...] = send
+        return self._vector("sendrecv", send, recv)
+
+    def all_to_all(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
+        """Block r of `send`, one of `size` equal ones, to rank r; block r of `recv` is rank r's for this rank."""
+        recv = self._checked("alltoall", send, recv)
+        buffers.block(recv, self.rank, self.size)[...] = buffers.block(send, self.rank, self.size)
+        return self._vector("alltoall", send, recv)
+
+    def schedule(self, collective: str, nbytes: int, root: int = 0) -> Schedule:
+        """The schedule that `collective` runs in the health that holds now; `nbytes` of a rank's larger array."""
+        if not 0 <= root < self.size:
+            raise UsageError(f"root {root}: there is no such rank among {self.size}")
+        return self._select(collective, nbytes, self._health, self._cost, root)
 
     def connect(self, schedule: Schedule) -> None:
         """Makes the connections of `schedule` now, on every rank, rather than when it is first run."""
@@ -132,20 +174,11 @@ class Communicator:
             self._connections.ensure(schedule)
 
     def run(self, schedule: Schedule, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
-        """Runs `schedule`, the same on every rank, on `send` into `recv`; as `all_reduce` otherwise."""
-        if recv is None:
-            recv = np.empty_like(send)
-        _check_arrays(send, recv, op)
-        if schedule.nranks != self.size:
-            raise UsageError(f"schedule {schedule.name} is for {schedule.nranks} ranks, the group has {self.size}")
-        if schedule.collective == "all_to_all":
-            raise UsageError(f"schedule {schedule.name}: all_to_all has no form in one shared vector yet")
-        if not send.flags.writeable:
-            recv[...] = send  # the core takes what it may write to; in place it reads nothing else
-            send = recv
-        with self._together():
-            self._executor(schedule, send.size).run(_bytes(send), _bytes(recv), send.dtype.name, op)
-        return recv
+        """Runs `schedule` of an AllReduce, the same on every rank; as `all_reduce` otherwise."""
+        recv = self._checked("all_reduce", send, recv, op)
+        if (schedule.nranks, schedule.collective) != (self.size, "all_reduce"):
+            raise UsageError(f"schedule {schedule.name} is no AllReduce of {self.size} ranks")
+        return self._execute(schedule, send, recv, op)
 
     def barrier(self) -> None:
         """Returns when every rank has called it."""
@@ -210,18 +243,53 @@ class Communicator:
                 raise UsageError(f"R2CC_ALGO and its like differ: rank 0 has {settings[0]}, rank {rank} has {other}")
         return Health.whole([int(count) for count in counts])
 
-    def _next_schedule(self, switching: Switching, collective: str, send: np.ndarray) -> Schedule:
+    def _checked(
+        self, collective: str, send: np.ndarray, recv: np.ndarray | None, op: str = "sum", root: int = 0
+    ) -> np.ndarray:
+        """`recv`, or a new array in its place, if it and `send` will do; else `UsageError`."""
+        if not 0 <= root < self.size:
+            raise UsageError(f"root {root}: there is no such rank among {self.size}")
+        if recv is None:
+            recv = buffers.result_like(collective, send, self.size)
+        buffers.check(collective, send, recv, op, self.rank, self.size)
+        return recv
+
+    def _vector(
+        self, collective: str, source: np.ndarray, result: np.ndarray, op: str = "sum", root: int = 0
+    ) -> np.ndarray:
+        """Runs the schedule that is selected, from `source` into `result`, which are equally large."""
+        if self._switching is None:
+            schedule = self.schedule(collective, source.nbytes, root)
+        else:
+            schedule = self._next_schedule(self._switching, collective, source, root)
+        return self._execute(schedule, source, result, op)
+
+    def _execute(self, schedule: Schedule, source: np.ndarray, result: np.ndarray, op: str) -> np.ndarray:
+        if not source.flags.writeable:
+            source = source.copy()  # the core takes what it may write to
+        with self._together():
+            self._executor(schedule, source.size).run(_bytes(source), _bytes(result), source.dtype.name, op)
+        return result
+
+    def _scratch_like(self, array: np.ndarray) -> np.ndarray:
+        """An array of the same size that is kept: fresh memory costs as much as a fast network."""
+        if self._scratch.size < array.nbytes:
+            self._scratch = np.empty(array.nbytes, np.uint8)
+        return self._scratch[: array.nbytes].view(array.dtype).reshape(array.shape)
+
+    def _next_schedule(self, switching: Switching, collective: str, send: np.ndarray, root: int) -> Schedule:
         """The schedule of the next operation, whose number decides which health holds."""
+        asked = (collective, send.nbytes, root)
         begin_s = time.perf_counter()
         with self._together():
             if not self._recent:
                 self._cost = self._calibrated()
-            self._recent.pop((collective, send.nbytes), None)
-            self._recent[(collective, send.nbytes)] = None  # the last used is the last to go
+            self._recent.pop(asked, None)
+            self._recent[asked] = None  # the last used is the last to go
             if len(self._recent) > _MOST_RECENT:
                 del self._recent[next(iter(self._recent))]
             before, self._health = self._health, switching.start()
-            schedule = self.schedule(collective, send.nbytes)
+            schedule = self.schedule(*asked)
             if before != self._health:
                 self._executor(schedule, send.size)
                 took_ms = (time.perf_counter() - begin_s) * 1e3
@@ -240,7 +308,10 @@ class Communicator:
 
     def _missing(self, health: Health) -> list[Connection]:
         """Connections that lack for what ran last, were `health` to hold. Called beside the collectives."""
-        schedules = (self._select(collective, nbytes, health, self._cost) for collective, nbytes in list(self._recent))
+        schedules = (
+            self._select(collective, nbytes, health, self._cost, root)
+            for collective, nbytes, root in list(self._recent)
+        )
         return list(dict.fromkeys(lack for schedule in schedules for lack in self._connections.missing(schedule)))
 
     def _executor(self, schedule: Schedule, count: int) -> Any:
@@ -291,19 +362,6 @@ def _read_mode(mode: int | None) -> int:
         modes = "0 (fail-stop), 1 (one back-up NIC), 2 (Balance) or 3 (Balance and R2CC-AllReduce)"
         raise UsageError(f"R2CC_MODE={text}: use {modes}")
     return int(text)
-
-
-def _check_arrays(send: np.ndarray, recv: np.ndarray, op: str) -> None:
-    if send.dtype.name not in DTYPES or not send.dtype.isnative:
-        raise UsageError(f"data type {send.dtype!r} is not supported; use one of {', '.join(DTYPES)}")
-    if op not in OPS:
-        raise UsageError(f"operation {op!r} is not supported; use one of {', '.join(OPS)}")
-    if (send.dtype, send.shape) != (recv.dtype, recv.shape):
-        raise UsageError("send and recv differ in data type or shape")
-    if not (send.flags.c_contiguous and recv.flags.c_contiguous and recv.flags.writeable):
-        raise UsageError("send and recv must be C-contiguous and recv writeable")
-    if send.ctypes.data != recv.ctypes.data and np.may_share_memory(send, recv):
-        raise UsageError("send and recv overlap; use the same array for in place")
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

@@ -42,18 +42,39 @@ def lower(
     send_index: Mapping[Connection, int],
     recv_index: Mapping[Connection, int],
 ) -> list[Ints]:
-    """The lanes of `rank` for a vector of `count` elements, one ``(steps, 6)`` array each.
+    """The lanes of `rank` for arrays of `count` elements, one ``(steps, 6)`` array each.
 
-    Steps whose range is empty (fewer elements than chunks) are dropped; both ends of a message see the same
-    range, so they drop the same steps.
+    The arrays hold the schedule's vector, but in sendrecv and alltoall only the blocks that the rank brings (the
+    input) and wants (the result), by the number of the other rank; the caller copies the block it keeps.
+
+    Steps whose range is empty (fewer elements than chunks) are dropped; both ends of a message see the same range,
+    so they drop the same steps.
     """
-    offsets = chunk_offsets(schedule.nchunks, count)
+    blocks = schedule.nranks if schedule.collective in ("sendrecv", "alltoall") else 1
+    offsets = chunk_offsets(schedule.nchunks, count * blocks)
     lanes = []
     for index, steps in enumerate(schedule.programs[rank]):
         senders = _table(schedule.nranks, {c[1]: i for c, i in send_index.items() if c[0] == rank and c[2] == index})
         receivers = _table(schedule.nranks, {c[0]: i for c, i in recv_index.items() if c[1] == rank and c[2] == index})
-        lanes.append(lower_lane(steps, offsets, senders, receivers))
+        rows = lower_lane(steps, offsets, senders, receivers)
+        lanes.append(_in_own_blocks(rows, schedule, count) if blocks > 1 else rows)
     return lanes
+
+
+def _in_own_blocks(rows: Ints, schedule: Schedule, count: int) -> Ints:
+    """The rows with places in the arrays of a rank that stores its own blocks only; its copies are made empty."""
+    moves = (rows[:, 0] != NOBODY) | (rows[:, 1] != NOBODY)
+    width = np.where(moves, rows[:, 3] - rows[:, 2], 0)
+    if schedule.collective == "alltoall":
+        block = max(1, count // schedule.nranks)
+        source, target = np.divmod(rows[:, 2] // block, schedule.nranks)
+        other = np.where(rows[:, 0] != NOBODY, source, target)
+        begin = other * block + rows[:, 2] % block
+    else:
+        begin = rows[:, 2] % max(1, count)
+    rows[:, 2] = np.where(moves, begin, 0)
+    rows[:, 3] = rows[:, 2] + width
+    return rows
 
 
 def lower_lane(steps: Lane, offsets: Ints, senders: Ints, receivers: Ints) -> Ints:

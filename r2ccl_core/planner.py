@@ -73,7 +73,7 @@ def plan(
     if min(rates) <= 0:
         raise UsageError(f"host {rates.index(min(rates))} has no NIC left; no schedule can reach it")
     chunks = max(1, min(most_chunks, size_bytes // least_message_bytes))
-    fault_free = bound_s(collective, topology.healthy.rates_bytes_s, size_bytes, root)
+    fault_free = bound_s(collective, topology.healthy.rates_bytes_s, size_bytes)
     if topology.nhosts < 2 and topology.nranks > 1:
         raise UsageError("a plan is about the network: give two hosts or more")
     if collective == "all_reduce" and topology.nhosts > 1:
@@ -85,7 +85,7 @@ def plan(
         for name, seconds, idea, settings, build in sorted(found, key=lambda one: one[1])
     )
     chosen, reason = _choose(candidates)
-    limit = bound_s(collective, rates, size_bytes, root)
+    limit = bound_s(collective, rates, size_bytes)
     return Plan(collective, size_bytes, limit, fault_free, candidates, chosen, reason)
 
 
@@ -135,7 +135,7 @@ def _others(
     p = topology.nranks
     if p != topology.nhosts:
         raise UsageError(f"{collective} is planned for one GPU per host only; all_reduce for any number")
-    optimal_s = bound_s(collective, topology.rates_bytes_s, size_bytes, root) + (p - 1) * alpha_s
+    optimal_s = bound_s(collective, topology.rates_bytes_s, size_bytes) + (p - 1) * alpha_s
     blocks = {"slices": max(1, min(64, chunks // p))}
     if collective == "reduce_scatter":
         return [
@@ -149,13 +149,13 @@ def _others(
         ]
     if collective == "all_gather":
         return [("ring", optimal_s, "the ring, which is optimal", blocks, lambda: ring.all_gather(p, **blocks))]
-    if collective == "all_to_all":
-        return [("all_to_all", optimal_s, "every distance in turn", {}, lambda: all_to_all.all_to_all(p))]
+    if collective == "alltoall":
+        return [("alltoall", optimal_s, "every distance in turn", {}, lambda: all_to_all.all_to_all(p))]
     if collective == "all_reduce":
         return [("ring", 0.0, "one rank alone", {}, lambda: ring.all_reduce(1))]
     whole = {"slices": max(1, min(64, chunks))}
-    if collective == "send_recv":
-        return [("send_recv", optimal_s, "one connection", whole, lambda: send_recv.send_recv(p, root, **whole))]
+    if collective == "sendrecv":
+        return [("sendrecv", optimal_s, "round the ring by one", blocks, lambda: send_recv.send_recv(p, **blocks))]
     return _rooted(topology, collective, size_bytes, alpha_s, whole, root)
 
 

@@ -3,26 +3,29 @@
 The answer must be the same on every rank, and the same object for the same question: connections and executors
 are kept by schedule.
 
+Only AllReduce has schedules to choose from: the other collectives' one is optimal whatever is lost.
+
     R2CC_ALGO               ring (default), tree, r2cc, forest, optcc, leaf_ring, owner_skewed, or auto: the planner's
                             choice. All but tree and auto run the ring while no NIC is lost.
     R2CC_MODE=3             the same as R2CC_ALGO=r2cc: R2CC-AllReduce after a loss
     R2CC_AR_STAGE2_CHUNKS   its K, 1 to 16 (4)
     R2CC_AR_MIN_BYTES       smaller vectors stay with the ring (16 MiB)
-    R2CC_SLICE_BYTES        the ring's slices (256 KiB)
+    R2CC_SLICE_BYTES        the slices of what is pipelined (256 KiB)
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.health import Health
 from r2ccl_core.planner import LEAST_MESSAGE_BYTES, Candidate, plan
-from r2ccl_core.schedule import Schedule
-from r2ccl_core.schedules import forest, r2cc_all_reduce, ring, tree
+from r2ccl_core.schedule import Schedule, copied
+from r2ccl_core.schedules import all_to_all, broadcast, forest, r2cc_all_reduce, ring, send_recv, tree
 from r2ccl_core.units import parse_size
 
 
@@ -33,8 +36,13 @@ class Cost(NamedTuple):
     nic_bytes_s: float = 1e9
 
 
-Select = Callable[[str, int, Health, Cost], Schedule]
-"""Collective, size in bytes, health, cost; `UsageError` for a collective it does not know. Any thread may ask."""
+class Select(Protocol):
+    """The schedule for a collective of so many bytes on a rank; any thread may ask."""
+
+    def __call__(self, collective: str, nbytes: int, health: Health, cost: Cost, root: int = 0) -> Schedule:
+        """`nbytes` is nccl-tests' size: of the larger of a rank's two buffers. `UsageError` for what is unknown."""
+        ...
+
 
 PLANNED = {
     "r2cc": "r2cc_all_reduce",
@@ -121,11 +129,12 @@ def selection(settings: Settings) -> Select:
         return candidate.build()
 
     trees = cache(tree.all_reduce)
+    only = cache(_only)
 
-    def select(collective: str, nbytes: int, health: Health, cost: Cost) -> Schedule:
-        if collective != "all_reduce":
-            raise UsageError(f"no schedule is selected for {collective}; run one with Communicator.run")
+    def select(collective: str, nbytes: int, health: Health, cost: Cost, root: int = 0) -> Schedule:
         nranks = len(health.nics)
+        if collective != "all_reduce":
+            return only(collective, nranks, root, _slices(collective, nbytes, nranks, settings.slice_bytes))
         if settings.algo == "tree" and nranks > 1:
             return trees(nranks, slices=1)
         waits = health.is_whole and settings.algo != "auto"
@@ -135,6 +144,29 @@ def selection(settings: Settings) -> Select:
         return planned(nbytes, health, cost)
 
     return select
+
+
+def _only(collective: str, nranks: int, root: int, slices: int) -> Schedule:
+    """The schedule of a collective that has one; a rooted one of a single slice goes along a tree."""
+    if collective == "all_gather":
+        return ring.all_gather(nranks, slices=slices)
+    if collective == "reduce_scatter":
+        return ring.reduce_scatter(nranks, slices=slices)
+    if collective == "broadcast":
+        return broadcast.broadcast(nranks, root, slices=slices, tree=slices == 1)
+    if collective == "reduce":
+        return broadcast.reduce(nranks, root, slices=slices, tree=slices == 1)
+    if collective == "alltoall":
+        return all_to_all.all_to_all(nranks, slices=slices)
+    if collective == "sendrecv":
+        return send_recv.send_recv(nranks, slices=slices) if nranks > 1 else copied("sendrecv", "sendrecv")
+    raise UsageError(f"the collective {collective!r} is unknown; it is one of {', '.join(COLLECTIVES)}")
+
+
+def _slices(collective: str, nbytes: int, nranks: int, slice_bytes: int) -> int:
+    """In how many pieces a block of a rank travels."""
+    blocks = 1 if collective in ("broadcast", "reduce", "sendrecv") else nranks
+    return ring_slices(nbytes, blocks, slice_bytes)
 
 
 def _wide_forest(nbytes: int, health: Health, shape: Mapping[str, int]) -> Schedule:

@@ -6,7 +6,7 @@ elements), 2 (usage) or 3 (transport error), and ends by itself when its stdin e
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from harness.experiment import WorkloadModel
 
@@ -27,6 +27,12 @@ class Job:
     expected_s: float
     """Expected duration of a healthy iteration."""
     env: Mapping[str, str] = field(default_factory=dict)
+    addresses: tuple[str, ...] = ()
+    """Of the hosts on the management network, by rank."""
+
+
+Witness = Literal["core", "counters", "nccl_log", "none"]
+"""What says which network a backend's trial used: the ranks' core, the NICs' counters, NCCL's log, nothing."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +46,17 @@ class Command:
 class Backend(Protocol):
     """How ranks are started."""
 
+    @property
+    def witness(self) -> Witness:
+        """What says which network was used."""
+        ...
+
     def command(self, job: Job, rank: int) -> Command:
         """The command of one rank."""
         ...
 
-    def missing(self) -> str | None:
-        """What this machine lacks to run it, with the remedy in the same line; None if nothing."""
+    def missing(self, workload: WorkloadModel, python: str) -> str | None:
+        """What a host like this machine lacks to run it, with the remedy in the same line; None if nothing."""
         ...
 
 

@@ -1,10 +1,13 @@
 """The backend that moves no data: ranks that keep step and keep time, to run a sweep's whole life."""
 
-from harness.backends.base import Command, Job, rendezvous
+from harness.backends.base import Command, Job, Witness, rendezvous
+from harness.experiment import WorkloadModel
 
 
 class NoopBackend:
     """``python -m harness.backends.noop_rank``."""
+
+    witness: Witness = "none"
 
     def command(self, job: Job, rank: int) -> Command:
         """A rank whose iterations last as long as a healthy collective should."""
@@ -13,6 +16,6 @@ class NoopBackend:
         argv += ["--duration-s", f"{job.expected_s:.6f}"]
         return Command(tuple(argv), rendezvous(job, rank))
 
-    def missing(self) -> str | None:
+    def missing(self, workload: WorkloadModel, python: str) -> str | None:
         """Nothing: it needs the standard library only."""
         return None

@@ -2,21 +2,35 @@
 
 from importlib.util import find_spec
 
-from harness.backends.base import Command, Job, rendezvous
+from harness.backends.base import Command, Job, Witness, rendezvous
+from harness.experiment import WorkloadModel
 
 
 class PerfBackend:
     """``python -m r2ccl_core.perf``, one size a process."""
+
+    witness: Witness = "core"
 
     def command(self, job: Job, rank: int) -> Command:
         """The measuring program in stream mode; it ends when the harness does."""
         work, size = job.workload, str(job.size_bytes)
         argv = [job.python, "-m", "r2ccl_core.perf", work.collective, "-b", size, "-e", size]
         argv += ["-n", str(job.iterations), "-w", str(job.warmup), "-c", str(int(work.check))]
-        argv += ["-d", work.dtype, "-o", work.op, "--place", work.place, "--stream", "--stdin-watch"]
+        argv += [
+            "-d",
+            work.dtype,
+            "-o",
+            work.op,
+            "-r",
+            str(work.root),
+            "--place",
+            work.place,
+            "--stream",
+            "--stdin-watch",
+        ]
         return Command(tuple(argv), rendezvous(job, rank))
 
-    def missing(self) -> str | None:
+    def missing(self, workload: WorkloadModel, python: str) -> str | None:
         """The native core, where it was not built."""
         if find_spec("r2ccl_core._native") is not None:
             return None

@@ -1,7 +1,16 @@
 """Every backend by its name in experiments."""
 
 from harness.backends.base import Backend
+from harness.backends.nccl_tests import NcclTestsBackend
 from harness.backends.noop import NoopBackend
 from harness.backends.perf import PerfBackend
+from harness.backends.torch import TorchBackend
+from harness.experiment import BackendName
 
-BACKENDS: dict[str, Backend] = {"perf": PerfBackend(), "noop": NoopBackend()}
+BACKENDS: dict[BackendName, Backend] = {
+    "perf": PerfBackend(),
+    "noop": NoopBackend(),
+    "nccl_tests": NcclTestsBackend(),
+    "torch_gloo": TorchBackend("gloo"),
+    "torch_nccl": TorchBackend("nccl"),
+}

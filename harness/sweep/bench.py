@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends.base import Backend, Job
+from harness.backends.registry import BACKENDS
 from harness.errors import UnhealthyError
 from harness.experiment import Experiment
 from harness.hosts.base import Host, Nic, Sample
@@ -38,13 +39,16 @@ class Bench:
 
     experiment: Experiment
     hosts: Sequence[Host]
-    backend: Backend
     switches: Sequence[Host] = ()
     """Where faults on switch ports run."""
     clocks: dict[str, Clock] = field(default_factory=dict)
     """Per host: its clock against ours, by all measurements so far."""
     fire_latency_ns: int = FIRST_LATENCY_NS
     trials_begun: int = 0
+
+    def backend(self, trial: Trial) -> Backend:
+        """What runs the ranks of `trial`."""
+        return BACKENDS[self.experiment.backend_of(trial.system)]
 
     def host(self, name: str) -> Host:
         """The host of that name."""
@@ -88,6 +92,7 @@ class Bench:
             nics=tuple(nic.name for nic in root.nics),
             expected_s=experiment.expected_duration_s(trial.size_bytes),
             env=_source_path() | trial.system.env,
+            addresses=tuple(host.address for host in self.hosts),
         )
 
     def check(self) -> None:

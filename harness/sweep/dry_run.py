@@ -37,9 +37,10 @@ def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
         nics=tuple(cluster.nic_names()),
         expected_s=experiment.expected_duration_s(trial.size_bytes),
         env=trial.system.env,
+        addresses=tuple(cluster.host_names()),
     )
     for rank, host in enumerate(cluster.host_names()):
-        command = BACKENDS[experiment.workload.backend].command(job, rank)
+        command = BACKENDS[experiment.backend_of(trial.system)].command(job, rank)
         settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in command.env.items())
         yield f"{host}: {settings} {shlex.join(command.argv)}"
 

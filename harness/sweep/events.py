@@ -32,6 +32,8 @@ class Timed:
     t_ns: int
     duration_ns: int
     wrong: int | None
+    measured_ns: int | None = None
+    """What counts as its time, where it was in flight for longer than is measured."""
 
     @property
     def end_ns(self) -> int:
@@ -70,7 +72,7 @@ class RankRecord:
         elif kind == "begin":
             self.begun[int(event["iteration"])] = t_ns
         elif kind == "iteration":
-            timed = Timed(t_ns, int(event["duration_ns"]), event.get("wrong"))
+            timed = Timed(t_ns, int(event["duration_ns"]), event.get("wrong"), event.get("measured_ns"))
             self.finished[int(event["iteration"])] = timed
         elif kind == "error" and self.error is None:
             self.error = RankError(str(event["message"]), t_ns, event.get("iteration"))

@@ -32,10 +32,3 @@ def phase_of(iteration: int, timed: Sequence[Timed], strikes: Sequence[Injected]
         return "hit"
     healed = all(s.heal_ns is not None and s.heal_ns <= begin_ns for s in came)
     return "repaired" if healed else "after"
-
-
-def bandwidths_gbs(collective: str, size_bytes: int, ranks: int, duration_ns: int) -> tuple[float, float]:
-    """Algorithm and bus bandwidth in GB/s (1e9 bytes/s), as nccl-tests defines them."""
-    factors = {"all_reduce": 2 * (ranks - 1) / ranks}
-    algbw = size_bytes / duration_ns if duration_ns else 0.0
-    return algbw, algbw * factors[collective]

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +39,14 @@ def _python(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
 
 
 def _backend(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
-    backend = experiment.workload.backend
-    missing = BACKENDS[backend].missing()
-    if missing is not None:
-        yield ExperimentError(file, "workload.backend", backend, missing)
+    """What backends lack, and paths that lead nowhere; hosts elsewhere are not this machine's to judge."""
+    if experiment.cluster.kind not in ("local", "noop"):
+        return
+    python = experiment.cluster.python or sys.executable
+    for backend in dict.fromkeys(map(experiment.backend_of, experiment.systems)):
+        missing = BACKENDS[backend].missing(experiment.workload, python)
+        if missing is not None:
+            yield ExperimentError(file, "workload.backend", backend, missing)
+    for index, system in enumerate(experiment.systems):
+        if system.path is not None and "/" in system.path and not Path(system.path).is_file():
+            yield ExperimentError(file, f"system[{index}].path", system.path, "there is no such file")

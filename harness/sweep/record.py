@@ -7,9 +7,10 @@ from harness.experiment import WorkloadModel
 from harness.sweep.clock import moment_of, narrowed
 from harness.sweep.events import RankRecord
 from harness.sweep.judge import Facts, Injected
-from harness.sweep.phases import bandwidths_gbs, joined, phase_of
+from harness.sweep.phases import joined, phase_of
 from harness.sweep.plan import Trial
 from harness.sweep.trial import Outcome
+from r2ccl_core.bandwidth import bandwidths_gbs
 from reports import trial as stored
 
 
@@ -30,7 +31,7 @@ def record_of(outcome: Outcome, workload: WorkloadModel) -> stored.Trial:
         reason=verdict.reason,
         fault=_fault(facts.fault),
         further_faults=tuple(filter(None, map(_fault, facts.strikes[1:]))),
-        iterations=_iterations(outcome, workload.collective),
+        iterations=_iterations(outcome, workload),
         evidence=verdict.evidence.model_copy(update=more),
         core={str(r.rank): core for r in facts.ranks if (core := _core(r)) is not None},
         error=verdict.error,
@@ -99,12 +100,13 @@ def _fault(fault: Injected | None) -> stored.Fault | None:
     )
 
 
-def _iterations(outcome: Outcome, collective: str) -> tuple[stored.Iteration, ...]:
+def _iterations(outcome: Outcome, workload: WorkloadModel) -> tuple[stored.Iteration, ...]:
     """The iterations that ended on every rank."""
     facts, rows = outcome.facts, []
     for number, timed in joined(facts.ranks).items():
-        duration_ns = max(t.duration_ns for t in timed)
-        algbw, busbw = bandwidths_gbs(collective, outcome.trial.size_bytes, len(facts.ranks), duration_ns)
+        duration_ns = max(t.duration_ns if t.measured_ns is None else t.measured_ns for t in timed)
+        measured = (workload.collective, outcome.trial.size_bytes, workload.dtype, len(facts.ranks) * workload.gpus)
+        algbw, busbw = bandwidths_gbs(*measured, duration_ns / 1e9)
         checked = [t.wrong for t in timed if t.wrong is not None]
         row = stored.Iteration(
             iteration=number,

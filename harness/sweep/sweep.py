@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.backends.registry import BACKENDS
 from harness.cluster.base import Cluster
 from harness.errors import ExitCode, HarnessError, HostError, SweepError, UnreachableError
 from harness.experiment import Experiment, identity
@@ -120,7 +119,7 @@ def _run_pending(
         sys.setswitchinterval(SWITCH_S)
         try:
             folder.add_provenance({"cluster": cluster.describe()})
-            bench = Bench(experiment, cluster.hosts, BACKENDS[experiment.workload.backend], cluster.switches)
+            bench = Bench(experiment, cluster.hosts, cluster.switches)
             bench.measure_clocks()
             rehearse(bench)
             try:

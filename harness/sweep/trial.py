@@ -34,6 +34,7 @@ from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
 from harness.sweep.events import EventLog
 from harness.sweep.judge import Facts, Verdict, judge
+from harness.sweep.networks import network_of, with_network
 from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import BUSIEST, Strike, fits, reach, strikes
@@ -140,8 +141,9 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
         with run.step("clean up"):
             _clean_up(run)
     facts = _facts(run)
+    verdict = with_network(judge(facts), network_of(bench, trial, facts.ranks, run.samples))
     seen = run.samples, run.readings, started_s, run.seconds, run.clocks
-    return Outcome(trial, attempt, facts, judge(facts), *seen)
+    return Outcome(trial, attempt, facts, verdict, *seen)
 
 
 def _make_healthy(run: _Run) -> None:
@@ -160,7 +162,7 @@ def _start(run: _Run) -> None:
 
     def start(host: Host) -> RemoteProcess:
         rank = ranks[host.name]
-        command = run.bench.backend.command(job, rank)
+        command = run.bench.backend(run.trial).command(job, rank)
         process = host.start(command.argv, env=command.env, on_line=partial(run.log.feed, rank))
         run.processes[host.name] = process
         limit_s = run.bench.experiment.sweep.limits.trial_s + GRACE_S

@@ -107,10 +107,10 @@ def _measure(comm: Communicator, measurement: Measurement, flags: Flags, events:
         shown[result.place] = result
         if len(shown) == len(flags.places):
             if show:
-                print(table.line(result.case, comm.size, shown), flush=True)
+                print(table.line(result.case, shown), flush=True)
             shown.clear()
     if show:
-        print(table.summary(results, comm.size), flush=True)
+        print(table.summary(results), flush=True)
     return results
 
 

@@ -28,23 +28,24 @@ def write(path: Path, flags: Flags, argv: Sequence[str], mode: int, ranks: int, 
         "mode": mode,
         "iterations": flags.iters,
         "warmup": flags.warmup,
-        "results": [_row(result, ranks) for result in results],
+        "results": [_row(result) for result in results],
         "wrong": sum(result.wrong or 0 for result in results),
-        "average_busbw_gbs": average_busbw(results, ranks),
+        "average_busbw_gbs": average_busbw(results),
     }
     path.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def _row(result: Result, ranks: int) -> dict[str, Any]:
+def _row(result: Result) -> dict[str, Any]:
     return {
         "size_bytes": result.case.size_bytes,
         "count": result.case.count,
         "dtype": result.case.dtype,
-        "op": result.case.op,
+        "op": result.case.shown_op,
+        "root": result.case.shown_root,
         "place": result.place,
         "time_us": result.time_s * 1e6,
         "algbw_gbs": result.algbw(),
-        "busbw_gbs": result.busbw(ranks),
+        "busbw_gbs": result.busbw(),
         "wrong": result.wrong,
         "started_ns": list(result.started_ns),
         "times_us": [time_s * 1e6 for time_s in result.times_s],

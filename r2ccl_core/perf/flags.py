@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from r2ccl_core.communicator import DTYPES, OPS
+from r2ccl_core.buffers import APART, DTYPES, OPS
+from r2ccl_core.collective import COLLECTIVES, reduces
 from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.units import parse_size
 
 ALIASES = {"float": "float32", "double": "float64", "half": "float16", "int": "int32"}
-COLLECTIVES = ("all_reduce",)
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ def parse_flags(argv: Sequence[str]) -> Flags:
         warmup=_at_least(given.warmup_iters, 0, "-w"),
         check=_at_least(given.check, 0, "-c"),
         dtypes=DTYPES if given.datatype == "all" else (ALIASES.get(given.datatype, given.datatype),),
-        ops=OPS if given.op == "all" else (given.op,),
+        ops=_ops(given.collective, given.op),
         root=_at_least(given.root, 0, "-r"),
         cycles=_at_least(given.run_cycles, 0, "-N"),
         timeout_s=float(_at_least(given.timeout, 0, "-T")),
-        places=("out", "in") if given.place == "both" else (given.place,),
+        places=_places(given.collective, given.place),
         seed=given.seed,
         average=given.average,
         json_path=_writable(given.output_file),
@@ -111,6 +111,19 @@ def _parser() -> argparse.ArgumentParser:
     add("--stream", action="store_true", help="one JSON event a line instead of the table")
     add("--stdin-watch", action="store_true", help="end when standard input does")
     return parser
+
+
+def _ops(collective: str, op: str) -> tuple[str, ...]:
+    """One, where nothing is combined."""
+    return OPS if op == "all" and reduces(collective) else ("sum" if op == "all" else op,)
+
+
+def _places(collective: str, place: str) -> tuple[str, ...]:
+    if place == "in" and collective in APART:
+        raise UsageError(f"--place in: {collective} has no form in place; use --place out")
+    if place != "both":
+        return (place,)
+    return ("out",) if collective in APART else ("out", "in")
 
 
 def _sizes(begin_text: str, end_text: str | None, factor: float, step_text: str | None) -> tuple[int, ...]:

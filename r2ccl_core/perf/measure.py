@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from r2ccl_core import native
+from r2ccl_core import buffers, native
 from r2ccl_core.communicator import Communicator
+from r2ccl_core.perf.data import Data, Task
 from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import Flags
 from r2ccl_core.perf.table import Case, Result
@@ -25,7 +27,8 @@ class Measurement:
 
     def connect(self) -> None:
         """Makes the connections before anything is timed."""
-        self._comm.connect(self._comm.schedule(self._flags.collective, self._flags.sizes[0]))
+        flags = self._flags
+        self._comm.connect(self._comm.schedule(flags.collective, flags.sizes[0], flags.root))
 
     def run(self) -> Iterator[Result]:
         """One `Result` per case and place, cycle after cycle."""
@@ -38,17 +41,24 @@ class Measurement:
 
     def cases(self) -> list[Case]:
         """What one cycle measures, in the order of nccl-tests: all sizes of a type and operation together."""
-        flags = self._flags
-        return [Case(size, dtype, op) for dtype in flags.dtypes for op in flags.ops for size in flags.sizes]
+        flags, ranks = self._flags, self._comm.size
+        return [
+            Case(flags.collective, ranks, size, dtype, op, flags.root)
+            for dtype in flags.dtypes
+            for op in flags.ops
+            for size in flags.sizes
+        ]
 
     def _measure(self, case: Case, place: str) -> Result:
-        send = np.empty(case.count, dtype=_dtype(case.dtype))
-        recv = send if place == "in" else np.empty_like(send)
+        flags, comm = self._flags, self._comm
+        task = Task(case.collective, comm.rank, comm.size, case.count, case.dtype, case.op, case.root, flags.seed)
+        send, recv = _arrays(task, place)
+        run = _Run(comm, case, place, send, recv, Data(self._native, task, send.itemsize))
         started_ns, durations_ns, wrong_total, checked = [], [], 0, False
-        for iteration in range(-self._flags.warmup, self._flags.iters):
+        for iteration in range(-flags.warmup, flags.iters):
             # The wait for the other ranks counts too: one that stands still shows there first.
             with self._watchdog.watch(f"iteration {iteration} of {case.size_bytes} bytes"):
-                start_ns, duration_ns, wrong = self._iterate(iteration, case, place, send, recv)
+                start_ns, duration_ns, wrong = self._iterate(iteration, run)
             if iteration >= 0:
                 started_ns.append(start_ns)
                 durations_ns.append(duration_ns)
@@ -57,39 +67,26 @@ class Measurement:
         self.iteration = None
         return self._combine(case, place, started_ns, durations_ns, wrong_total if checked else None)
 
-    def _iterate(
-        self, iteration: int, case: Case, place: str, send: np.ndarray, recv: np.ndarray
-    ) -> tuple[int, int, int | None]:
+    def _iterate(self, iteration: int, run: "_Run") -> tuple[int, int, int | None]:
         """Start, duration, wrong elements (None: not checked)."""
         flags, comm = self._flags, self._comm
         self.iteration = iteration
         check = flags.check > 0 and iteration % flags.check == 0
         if check:
-            self._fill(case, place, iteration, send, recv)
+            run.data.fill(_raw(run.send), _raw(run.recv), iteration)
         if check or flags.stream:
             comm.barrier()  # so that the ranks' times compare
-        at = {"size_bytes": case.size_bytes, "iteration": iteration, "place": place}
+        at = {"size_bytes": run.case.size_bytes, "iteration": iteration, "place": run.place}
         t_ns = time.time_ns()
         self._events.emit("begin", t_ns, **at)
         start_ns = time.perf_counter_ns()
-        comm.all_reduce(send, recv, case.op)
+        run.collective()
         duration_ns = time.perf_counter_ns() - start_ns
-        if flags.corrupt == (comm.rank, iteration) and recv.size:
-            _raw(recv)[recv.nbytes // 2] ^= 0xFF
-        wrong = self._wrong(case, iteration, recv) if check else None
+        if flags.corrupt == (comm.rank, iteration) and run.recv.size:
+            _raw(run.recv)[run.recv.nbytes // 2] ^= 0xFF
+        wrong = run.data.wrong(_raw(run.recv), iteration, run.place == "in") if check else None
         self._events.emit("iteration", t_ns, duration_ns=duration_ns, wrong=wrong, **at)
         return t_ns, duration_ns, wrong
-
-    def _fill(self, case: Case, place: str, iteration: int, send: np.ndarray, recv: np.ndarray) -> None:
-        comm, seed = self._comm, self._flags.seed
-        self._native.pattern_fill(_raw(send), case.dtype, comm.rank, comm.size, iteration, seed, case.op)
-        if place == "out":
-            _raw(recv)[:] = 0xFF  # what an earlier iteration left must not pass for a result
-
-    def _wrong(self, case: Case, iteration: int, recv: np.ndarray) -> int:
-        comm, seed = self._comm, self._flags.seed
-        wrong: int = self._native.pattern_check(_raw(recv), case.dtype, comm.size, iteration, seed, case.op)
-        return wrong
 
     def _combine(
         self, case: Case, place: str, started_ns: list[int], durations_ns: list[int], wrong: int | None
@@ -104,6 +101,50 @@ class Measurement:
         return Result(
             case, place, tuple(table[0, 1 : 1 + iters].tolist()), tuple(over[self._flags.average].tolist()), total
         )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One case in one place on this rank, ready to be repeated."""
+
+    comm: Communicator
+    case: Case
+    place: str
+    send: np.ndarray
+    recv: np.ndarray
+    data: Data
+
+    def collective(self) -> None:
+        """Runs it once."""
+        comm, send, recv, op, root = self.comm, self.send, self.recv, self.case.op, self.case.root
+        match self.case.collective:
+            case "all_reduce":
+                comm.all_reduce(send, recv, op)
+            case "all_gather":
+                comm.all_gather(send, recv)
+            case "reduce_scatter":
+                comm.reduce_scatter(send, recv, op)
+            case "broadcast":
+                comm.broadcast(send, recv, root)
+            case "reduce":
+                comm.reduce(send, recv, op, root)
+            case "sendrecv":
+                comm.send_recv(send, recv)
+            case "alltoall":
+                comm.all_to_all(send, recv)
+
+
+def _arrays(task: Task, place: str) -> tuple[np.ndarray, np.ndarray]:
+    """What is sent and what is received; in place, the smaller lies in the larger."""
+    sent, received = task.counts()
+    dtype = _dtype(task.dtype)
+    if place == "out":
+        return np.empty(sent, dtype), np.empty(received, dtype)
+    whole = np.empty(max(sent, received), dtype)
+    return (
+        whole if sent == whole.size else buffers.block(whole, task.rank, task.ranks),
+        whole if received == whole.size else buffers.block(whole, task.rank, task.ranks),
+    )
 
 
 def _dtype(name: str) -> np.dtype[Any]:

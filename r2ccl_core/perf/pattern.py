@@ -9,6 +9,8 @@ prod it is 2, and ranks beyond the sixth hold 1.
 
 import numpy as np
 
+from r2ccl_core.bandwidth import ITEM_BYTES
+
 _U32 = np.uint32
 _PROD_RANKS = 6
 
@@ -22,6 +24,29 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 def _modulus(ranks: int, op: str) -> int:
     return 2 if op == "prod" else max(1, min(4, 256 // ranks))
+
+
+def pattern_fill(data: np.ndarray, dtype: str, rank: int, ranks: int, iteration: int, seed: int, op: str) -> None:
+    """Fills `data`, an array of bytes, with what `rank` brings: as the native function of this name."""
+    count = len(data) // ITEM_BYTES[dtype]
+    data[:] = _encoded(values(count, rank, ranks, iteration, seed, op), dtype)
+
+
+def pattern_check(data: np.ndarray, dtype: str, ranks: int, iteration: int, seed: int, op: str) -> int:
+    """How many elements of `data` are not the result over all ranks: as the native function of this name."""
+    item_bytes = ITEM_BYTES[dtype]
+    want = _encoded(result(len(data) // item_bytes, ranks, iteration, seed, op), dtype)
+    kind = np.dtype(f"u{item_bytes}")
+    return int(np.count_nonzero(data.view(kind) != want.view(kind)))
+
+
+def _encoded(small: np.ndarray, dtype: str) -> np.ndarray:
+    """Small integers in the bytes of a type; NumPy itself has no bfloat16, whose bytes are float32's upper ones."""
+    if dtype == "bfloat16":
+        upper: np.ndarray = small.astype(np.float32).view(np.uint16)[1::2].copy().view(np.uint8)
+        return upper
+    encoded: np.ndarray = small.astype(dtype).view(np.uint8)
+    return encoded
 
 
 def values(count: int, rank: int, ranks: int, iteration: int, seed: int, op: str) -> np.ndarray:

@@ -3,21 +3,42 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-ITEM_BYTES = {"float32": 4, "float64": 8, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2}
+from r2ccl_core.bandwidth import bandwidths_gbs, moved_bytes, part_count
+from r2ccl_core.collective import reduces
+
+ROOTED = ("broadcast", "reduce")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the table: `size_bytes` asked for, of which whole elements are measured."""
+    """One line of the table: `size_bytes` asked for, of which whole elements (or blocks of them) are measured."""
 
+    collective: str
+    ranks: int
     size_bytes: int
     dtype: str
     op: str
+    root: int = 0
 
     @property
     def count(self) -> int:
-        """Elements."""
-        return self.size_bytes // ITEM_BYTES[self.dtype]
+        """Elements of a block, or of the array where there are none."""
+        return part_count(self.collective, self.size_bytes, self.dtype, self.ranks)
+
+    @property
+    def moved_bytes(self) -> int:
+        """The size that is measured."""
+        return moved_bytes(self.collective, self.size_bytes, self.dtype, self.ranks)
+
+    @property
+    def shown_op(self) -> str:
+        """The operation, where there is one."""
+        return self.op if reduces(self.collective) else "none"
+
+    @property
+    def shown_root(self) -> int:
+        """The root; -1 where there is none."""
+        return self.root if self.collective in ROOTED else -1
 
 
 @dataclass(frozen=True)
@@ -38,16 +59,15 @@ class Result:
 
     def algbw(self) -> float:
         """Algorithm bandwidth in GB/s (1e9 bytes): size over time."""
-        return self.case.count * ITEM_BYTES[self.case.dtype] / self.time_s / 1e9
+        return self._bandwidths()[0]
 
-    def busbw(self, ranks: int) -> float:
-        """Bus bandwidth in GB/s: what each port carries one way, ``algbw * 2(p-1)/p`` for AllReduce."""
-        return self.algbw() * bus_factor(ranks)
+    def busbw(self) -> float:
+        """Bus bandwidth in GB/s: what the busiest port carries one way."""
+        return self._bandwidths()[1]
 
-
-def bus_factor(ranks: int) -> float:
-    """AllReduce's bytes per port over its size; 0 for a rank alone, whose port carries nothing."""
-    return 2 * (ranks - 1) / ranks
+    def _bandwidths(self) -> tuple[float, float]:
+        case = self.case
+        return bandwidths_gbs(case.collective, case.size_bytes, case.dtype, case.ranks, self.time_s)
 
 
 def _heads() -> str:
@@ -69,30 +89,29 @@ def header(settings: Mapping[str, object], ranks: Sequence[str]) -> str:
     return "\n".join([first, "#", "# Using ranks", *places, "#", _heads()])
 
 
-def line(case: Case, ranks: int, results: Mapping[str, Result]) -> str:
+def line(case: Case, results: Mapping[str, Result]) -> str:
     """One line of the table; a place that was not measured is left empty."""
-    size_bytes = case.count * ITEM_BYTES[case.dtype]
-    left = f"{size_bytes:>12}  {case.count:>12}  {case.dtype:>8}  {case.op:>6}  {-1:>6}"
-    return (left + "".join(_columns(results.get(place), ranks) for place in ("out", "in"))).rstrip()
+    left = f"{case.moved_bytes:>12}  {case.count:>12}  {case.dtype:>8}  {case.shown_op:>6}  {case.shown_root:>6}"
+    return (left + "".join(_columns(results.get(place)) for place in ("out", "in"))).rstrip()
 
 
-def _columns(result: Result | None, ranks: int) -> str:
+def _columns(result: Result | None) -> str:
     if result is None:
         return " " * 35
     wrong = "N/A" if result.wrong is None else str(result.wrong)
     time_us = f"{result.time_s * 1e6:.1f}" if result.time_s < 0.1 else f"{result.time_s * 1e6:.0f}"
-    return f"  {time_us:>7}  {result.algbw():>6.2f}  {result.busbw(ranks):>6.2f}  {wrong:>6}"
+    return f"  {time_us:>7}  {result.algbw():>6.2f}  {result.busbw():>6.2f}  {wrong:>6}"
 
 
-def average_busbw(results: Sequence[Result], ranks: int) -> float:
+def average_busbw(results: Sequence[Result]) -> float:
     """GB/s, the mean over all cases and places that have elements."""
-    measured = [result.busbw(ranks) for result in results if result.case.count]
+    measured = [result.busbw() for result in results if result.case.count]
     return sum(measured) / len(measured) if measured else 0.0
 
 
-def summary(results: Sequence[Result], ranks: int) -> str:
+def summary(results: Sequence[Result]) -> str:
     """The closing lines: wrong elements and the mean bus bandwidth over all sizes and places."""
     wrong = sum(result.wrong or 0 for result in results)
     verdict = "OK" if wrong == 0 else "FAILED"
-    average = average_busbw(results, ranks)
+    average = average_busbw(results)
     return f"# Out of bounds values : {wrong} {verdict}\n# Avg bus bandwidth    : {average:g}\n#"

@@ -27,4 +27,4 @@ def all_to_all(nranks: int, *, slices: int = 1) -> Schedule:
                 yield (origin, NOBODY, begin, begin + 1, 0)
 
     programs = tuple((lane(steps(rank)),) for rank in range(nranks))
-    return Schedule("all_to_all", "all_to_all", nranks, nranks * nranks * slices, programs)
+    return Schedule("alltoall", "alltoall", nranks, nranks * nranks * slices, programs)

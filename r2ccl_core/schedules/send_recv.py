@@ -1,17 +1,22 @@
-"""Send/recv: one rank's vector to the next rank, in slices."""
+"""Send/recv: every rank's block to the next rank, in slices; all ports send and receive at once."""
+
+from collections.abc import Iterator
 
 from r2ccl_core.errors import UsageError
 from r2ccl_core.schedule import NOBODY, Schedule, lane
 
 
-def send_recv(nranks: int, root: int = 0, *, slices: int = 16) -> Schedule:
-    """The vector of ``root`` to rank ``root + 1``; the others have nothing to do."""
+def send_recv(nranks: int, *, slices: int = 16) -> Schedule:
+    """Block r, ``slices`` chunks, goes from rank r to rank r + 1."""
     if nranks < 2:
-        raise UsageError("send_recv needs two ranks or more")
-    target = (root + 1) % nranks
-    peers = {root: (NOBODY, target), target: (root, NOBODY)}
-    programs = tuple(
-        (lane((*peers[rank], chunk, chunk + 1, 0) for chunk in range(slices) if rank in peers),)
-        for rank in range(nranks)
-    )
-    return Schedule("send_recv", "send_recv", nranks, slices, programs, root)
+        raise UsageError("sendrecv needs two ranks or more")
+
+    def steps(rank: int) -> Iterator[tuple[int, int, int, int, int]]:
+        following, previous = (rank + 1) % nranks, (rank - 1) % nranks
+        for piece in range(slices):
+            mine, other = rank * slices + piece, previous * slices + piece
+            yield (NOBODY, following, mine, mine + 1, 0)
+            yield (previous, NOBODY, other, other + 1, 0)
+
+    programs = tuple((lane(steps(rank)),) for rank in range(nranks))
+    return Schedule("sendrecv", "sendrecv", nranks, nranks * slices, programs)

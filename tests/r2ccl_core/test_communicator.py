@@ -11,7 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from r2ccl_core.communicator import DTYPES, OPS, Communicator
+from r2ccl_core.buffers import DTYPES, OPS
+from r2ccl_core.communicator import Communicator
 from r2ccl_core.errors import PeerLostError, TransportError, UsageError
 from r2ccl_core.nics import find_nics
 from r2ccl_core.perf import pattern
@@ -87,6 +88,68 @@ def test_every_size_in_and_out_of_place(group: Group) -> None:
         for apart, within, own in group.run(work):
             assert apart.tobytes() == want.tobytes()
             assert within is own and within.tobytes() == want.tobytes()
+
+
+def test_every_collective_against_numpy(group: Group) -> None:
+    ranks = len(group.comms)
+    root = ranks - 1
+    for count in (0, 1, 7, 100_003):
+        data = [np.random.default_rng(rank).integers(-9, 9, count * ranks) for rank in range(ranks)]
+        kept = [own.copy() for own in data]
+        total = np.sum(data, axis=0)
+
+        def work(comm: Communicator, count: int = count, data: list[np.ndarray] = data) -> dict[str, Any]:
+            own, rank = data[comm.rank], comm.rank
+            within = np.concatenate(data) * 0
+            mine = within[rank * own.size : (rank + 1) * own.size]
+            mine[...] = own
+            scattered = own.copy()
+            part = scattered[rank * count : (rank + 1) * count]
+            return {
+                "all_gather": comm.all_gather(own).ravel(),
+                "all_gather in place": comm.all_gather(mine, within),
+                "reduce_scatter": comm.reduce_scatter(own),
+                "reduce_scatter in place": comm.reduce_scatter(scattered, part).copy(),
+                "broadcast": comm.broadcast(own, np.empty_like(own), root=root),
+                "broadcast in place": comm.broadcast(own.copy(), root=root),
+                "reduce": comm.reduce(own, np.empty_like(own), root=root),
+                "reduce in place": comm.reduce(within := own.copy(), within, root=root),
+                "sendrecv": comm.send_recv(own),
+                "alltoall": comm.all_to_all(own),
+            }
+
+        for rank, got in enumerate(group.run(work)):
+            block = slice(rank * count, (rank + 1) * count)
+            want = {
+                "all_gather": np.concatenate(data),
+                "reduce_scatter": total[block],
+                "broadcast": data[root],
+                "reduce": total if rank == root else None,
+                "sendrecv": data[(rank - 1) % ranks],
+                "alltoall": np.concatenate([other[block] for other in data]),
+            }
+            for name, result in got.items():
+                np.testing.assert_array_equal(result, want[name.removesuffix(" in place")], f"{name}, rank {rank}")
+        for own, before in zip(data, kept, strict=True):
+            np.testing.assert_array_equal(own, before, "out of place must leave its input alone")
+
+
+def test_arrays_that_do_not_fit_the_ranks_are_one_line() -> None:
+    group = Group(2)
+    three = np.ones(3, np.float32)
+    comm = group.comms[0]
+    for call, words in [
+        (lambda: comm.all_gather(three, three), "fit 2 ranks"),
+        (lambda: comm.reduce_scatter(three, three), "fit 2 ranks"),
+        (lambda: comm.all_to_all(three), "equal blocks"),
+        (lambda: comm.send_recv(three, three), "use two arrays"),
+        (lambda: comm.broadcast(three, root=2), "root 2"),
+        (lambda: comm.reduce_scatter(np.ones(8)[:4], np.ones(2, ">f8")), "data type"),
+    ]:
+        with pytest.raises(UsageError, match=words) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+    group.close()
 
 
 @pytest.mark.parametrize("mode", [0, 2])

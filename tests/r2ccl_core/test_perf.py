@@ -17,11 +17,14 @@ import numpy as np
 import pytest
 
 from r2ccl_core import native
-from r2ccl_core.communicator import DTYPES, OPS
+from r2ccl_core.buffers import DTYPES, OPS
+from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UsageError
-from r2ccl_core.perf import pattern, table
+from r2ccl_core.perf import pattern
 from r2ccl_core.perf.flags import parse_flags
 from r2ccl_core.perf.table import Case, Result
+
+COLLECTIVE = [(name,) for name in COLLECTIVES]
 
 
 @contextmanager
@@ -31,7 +34,7 @@ def started(ranks: int, *flags: str, **extra: str) -> Iterator[list["subprocess.
         root = f"127.0.0.1:{probe.getsockname()[1]}"
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "r2ccl_core.perf", "all_reduce", *flags],
+            [sys.executable, "-m", "r2ccl_core.perf", *(flags if flags[:1] in COLLECTIVE else ("all_reduce", *flags))],
             env={**os.environ, "R2CC_RANK": str(rank), "R2CC_SIZE": str(ranks), "R2CC_ROOT": root}
             | {"R2CC_SOCKET_IFNAME": f"lo@127.{rank + 1}.0.1,lo@127.{rank + 1}.0.2", **extra},
             stdin=subprocess.PIPE,
@@ -99,6 +102,19 @@ def test_one_spoilt_element_is_found_and_fails_the_run() -> None:
     results = perf(2, "-b", "64K", "-n", "2", "--corrupt", "1:1", "--place", "out")
     assert [code for code, _, _ in results] == [1, 1]
     assert "# Out of bounds values : 1 FAILED" in results[0][1]
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_every_collective_is_exact_and_one_spoilt_element_on_any_rank_is_found(collective: str) -> None:
+    results = perf(3, collective, "-b", "300K", "-n", "3", "-r", "1", "--corrupt", "2:1", "--seed", "4")
+    rows = [line.split() for line in results[0][1].splitlines() if not line.startswith("#")]
+    places = 1 if collective in ("sendrecv", "alltoall") else 2
+    wrong = [row[8:13:4] for row in rows]
+    assert wrong == [["1"] * places], "of three iterations one element, in every place"
+    assert [code for code, _, _ in results] == [1, 1, 1]
+    blocked = collective in ("all_gather", "reduce_scatter", "alltoall")
+    assert rows[0][1] == str(300 * 1024 // 4 // 3 if blocked else 300 * 1024 // 4)
+    assert rows[0][4] == ("1" if collective in ("broadcast", "reduce") else "-1")
 
 
 def test_the_stream_tells_every_iteration_on_every_rank() -> None:
@@ -223,11 +239,12 @@ def test_open_mpi_names_ranks_too() -> None:
         (["-d", "int8"], "int8"),
         (["--corrupt", "x"], "RANK:ITER"),
         (["--nonsense"], "--nonsense"),
+        (["--place", "in"], "alltoall has no form in place"),
     ],
 )
 def test_bad_flags_are_one_line_and_exit_2(flags: list[str], words: str) -> None:
     with pytest.raises(UsageError, match=words) as caught:
-        parse_flags(["all_reduce", *flags])
+        parse_flags(["alltoall", *flags])
     assert "\n" not in str(caught.value)
 
 
@@ -257,10 +274,9 @@ def test_sizes_step_as_nccl_tests_steps() -> None:
 
 
 def test_bus_bandwidth_is_nccl_tests_definition() -> None:
-    result = Result(Case(64 << 20, "float32", "sum"), "out", (1, 2), (0.5, 0.5), 0)
+    result = Result(Case("all_reduce", 3, 64 << 20, "float32", "sum"), "out", (1, 2), (0.5, 0.5), 0)
     assert result.algbw() == pytest.approx(0.134217728)
-    assert result.busbw(3) == pytest.approx(0.134217728 * 4 / 3)
-    assert table.bus_factor(1) == 0
+    assert result.busbw() == pytest.approx(0.134217728 * 4 / 3)
 
 
 @pytest.mark.parametrize("op", OPS)

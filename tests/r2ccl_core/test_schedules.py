@@ -42,7 +42,7 @@ def equal_hosts(p: int) -> list[Schedule]:
         broadcast.reduce(p, p - 1, slices=2, tree=True),
         all_to_all.all_to_all(p, slices=2),
     ]
-    return made if p == 1 else [*made, send_recv.send_recv(p, p // 2)]
+    return made if p == 1 else [*made, send_recv.send_recv(p, slices=3)]
 
 
 def unequal_hosts(shares: list[float]) -> list[Schedule]:

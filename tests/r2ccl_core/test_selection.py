@@ -2,10 +2,12 @@
 
 import pytest
 
+from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UsageError
 from r2ccl_core.health import RETURN_S, Health, OwnNics
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.selection import Cost, read_settings, selection
+from r2ccl_core.verify import verify
 
 WHOLE = Health.whole((3, 3, 3))
 LOST = WHOLE.with_lost(1, (1,))
@@ -78,11 +80,21 @@ def test_a_wrong_value_is_one_line(environ: dict[str, str], words: str) -> None:
         read_settings(2, environ)
 
 
-def test_fail_stop_follows_no_loss_and_other_collectives_have_no_selection() -> None:
+def test_fail_stop_follows_no_loss() -> None:
     with pytest.raises(UsageError, match="fail-stop"):
         read_settings(0, {"R2CC_ALGO": "forest"})
-    with pytest.raises(UsageError, match="broadcast"):
-        selection(read_settings(2, {}))("broadcast", 1, WHOLE, Cost())
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES[1:])
+def test_the_other_collectives_have_one_schedule_whatever_is_lost(collective: str) -> None:
+    select = selection(read_settings(2, {"R2CC_ALGO": "auto"}))
+    schedule = select(collective, LARGE, WHOLE, Cost(), 2)
+    assert select(collective, LARGE, LOST, Cost(), 2) is schedule
+    assert schedule.collective == collective and schedule.root == (2 if collective in ("broadcast", "reduce") else 0)
+    verify(schedule)
+    verify(select(collective, 1024, WHOLE, Cost()))
+    with pytest.raises(UsageError, match="scatter"):
+        select("scatter", 1, WHOLE, Cost())
 
 
 def nic(up: int, down: int) -> dict[str, int]:

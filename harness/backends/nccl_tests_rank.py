@@ -1,0 +1,247 @@
+"""The rank program of the nccl_tests backend: on the first host it runs nccl-tests and turns its rows into events; on
+the others it says what the first one says.
+
+The hosts meet at R2CC_ROOT. Times that cross hosts travel as ages, so that the hosts' clocks need not agree.
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from harness.backends.nccl_tests_cycles import Cycles
+from harness.backends.nccl_tests_json import parse_document
+from harness.backends.nccl_tests_text import Report, TextParser
+from harness.errors import LogError
+
+OK, WRONG, USAGE, LOST = 0, 1, 2, 3
+_MEET_S = 20.0
+_PROBE_S = 20.0
+
+
+def main() -> NoReturn:
+    """Ends with 0 ok, 1 wrong elements, 2 usage, 3 nccl-tests failed or the first host was lost."""
+    args = _arguments()
+    rank, hosts = int(os.environ["R2CC_RANK"]), int(os.environ["R2CC_SIZE"])
+    host, _, port = os.environ["R2CC_ROOT"].rpartition(":")
+    if rank > 0:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+        sys.exit(_follow(rank, host, int(port)))
+    try:
+        listeners = _meet(host, int(port), hosts - 1)
+    except OSError as error:
+        _say(rank, {"event": "error", "message": f"the other hosts did not come: {error}", "iteration": None})
+        sys.exit(LOST)
+    sys.exit(_Leader(args, listeners).run())
+
+
+class _Leader:
+    """The first host's part."""
+
+    def __init__(self, args: argparse.Namespace, listeners: list[socket.socket]) -> None:
+        self._args, self._listeners = args, listeners
+        self._parser = TextParser()
+        self._cycles = Cycles(args.size_bytes, args.warmup, args.iterations, args.place)
+        self._last_error = ""
+
+    def run(self) -> int:
+        """From the probe of the build to the last event."""
+        with tempfile.TemporaryDirectory(prefix="nccl-tests-") as folder:
+            argv, problem = self._prepared(Path(folder) / "out.json")
+            if problem:
+                return self._fail(problem, USAGE)
+            status = self._measure(argv)
+            return self._finish(status, Path(folder) / "out.json")
+
+    def _prepared(self, document: Path) -> tuple[list[str], str]:
+        """The whole command, and what is wrong with the build."""
+        argv = list(self._args.command)
+        path = argv[_program_at(argv)]
+        try:
+            usage = subprocess.run([path, "--help"], capture_output=True, text=True, timeout=_PROBE_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return argv, f"{path} cannot be run: {error}"
+        if usage.returncode:
+            return argv, f"{path} --help: exit status {usage.returncode}: {_last_line(usage.stderr or usage.stdout)}"
+        if "--run_cycles" not in usage.stdout:
+            return argv, f"{path} has no -N, so no iteration is seen by itself; build nccl-tests 2.13.10 or later"
+        if "--output_file" in usage.stdout:
+            argv += ["-J", str(document)]
+        return argv, ""
+
+    def _measure(self, argv: list[str]) -> int:
+        """Runs nccl-tests to its end, and tells every row as it comes."""
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._last_error = f"{argv[0]} cannot be run: {error.strerror}"
+            return LOST
+        threading.Thread(target=_end_with_stdin, args=(process.pid,), daemon=True).start()
+        reader = threading.Thread(target=self._read_errors, args=(process,), daemon=True)
+        reader.start()
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._take(line.rstrip("\n"))
+        reader.join(1.0)
+        return process.wait()
+
+    def _take(self, line: str) -> None:
+        t_ns = time.time_ns()
+        print(line, flush=True)
+        row = self._parser.feed(line)
+        if self._parser.is_header(line) and self._parser.report.headers == 1:
+            self._tell(self._cycles.begin(t_ns))
+        if row is not None:
+            self._tell(self._cycles.row(row, t_ns))
+
+    def _read_errors(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            print(line.rstrip("\n"), file=sys.stderr, flush=True)
+            self._last_error = line.strip() or self._last_error
+
+    def _finish(self, status: int, document: Path) -> int:
+        problem = _problem(self._parser.report, self._args.ranks, self._cycles.left)
+        if problem is None and status and not (self._cycles.wrong or self._parser.report.out_of_bounds):
+            problem = f"nccl-tests ended with exit status {status}"
+        if problem is None and self._parser.report.out_of_bounds and not self._cycles.wrong:
+            problem = f"nccl-tests counts {self._parser.report.out_of_bounds} values out of bounds"
+        if problem is not None:
+            more = next(iter(self._parser.report.errors), "") or self._last_error
+            return self._fail(f"{problem}: {more}" if more and more not in problem else problem, LOST)
+        self._tell([{"event": "done", "core": self._core(document)}])
+        return WRONG if self._cycles.wrong else OK
+
+    def _core(self, document: Path) -> dict[str, Any]:
+        report = self._parser.report
+        told: dict[str, Any] = {"mode": int(os.environ.get("R2CC_MODE", "0")), "nics": [], "events": []}
+        told |= {"nccl_tests": report.version, "nccl": report.nccl_version, "warnings": report.warnings[:20]}
+        with suppress(OSError, LogError):
+            told["document"] = parse_document(document.read_text(encoding="utf-8", errors="replace")).as_record()
+        return told
+
+    def _fail(self, message: str, code: int) -> int:
+        print(message, file=sys.stderr, flush=True)
+        self._tell([{"event": "error", "message": message, "iteration": self._cycles.iteration}])
+        return code
+
+    def _tell(self, events: list[dict[str, Any]]) -> None:
+        """Says events here and on the other hosts, where nothing was checked."""
+        for event in events:
+            _say(0, event)
+            kept = {key: value for key, value in event.items() if key not in ("t_ns", "core")}
+            kept |= {"wrong": None} if "wrong" in event else {}
+            age_ns = time.time_ns() - event.get("t_ns", time.time_ns())
+            line = json.dumps({"age_ns": age_ns, **kept}).encode() + b"\n"
+            for listener in self._listeners:
+                with suppress(OSError):
+                    listener.sendall(line)
+
+
+def _problem(report: Report, ranks: int, left: int) -> str | None:
+    """What the text says went wrong."""
+    if report.headers > 1:
+        return f"{report.headers} processes ran side by side: this build of nccl-tests has no MPI; build it with MPI=1"
+    if report.errors:
+        return report.errors[0]
+    if left > 0:
+        return f"nccl-tests ended with {left} cycles to go"
+    if report.ranks and report.ranks != ranks:
+        return f"nccl-tests ran {report.ranks} ranks where the experiment has {ranks}"
+    return None
+
+
+def _follow(rank: int, host: str, port: int) -> int:
+    """Another host's part: says what comes, on its own clock."""
+    try:
+        stream = _dial(host, port).makefile("rb")
+        for line in stream:
+            event = json.loads(line)
+            _say(rank, {"t_ns": time.time_ns() - event.pop("age_ns"), **event})
+            if event["event"] in ("done", "error"):
+                return OK if event["event"] == "done" else LOST
+        message = "the first host has ended"
+    except (OSError, ValueError) as error:
+        message = f"the first host is lost: {error}"
+    _say(rank, {"event": "error", "message": message, "iteration": None})
+    return LOST
+
+
+def _meet(host: str, port: int, others: int) -> list[socket.socket]:
+    """Connections to the other hosts."""
+    if not others:
+        return []
+    with socket.create_server((host, port)) as server:
+        server.settimeout(_MEET_S)
+        return [server.accept()[0] for _ in range(others)]
+
+
+def _dial(host: str, port: int) -> socket.socket:
+    """A connection to the first host, which may start later; it stays silent as long as nccl-tests does."""
+    deadline_s = time.monotonic() + _MEET_S
+    while True:
+        try:
+            connection = socket.create_connection((host, port), timeout=_MEET_S)
+            connection.settimeout(None)
+            return connection
+        except OSError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.02)
+
+
+def _say(rank: int, event: dict[str, Any]) -> None:
+    print(json.dumps({"rank": rank, "t_ns": time.time_ns(), **event}), flush=True)
+
+
+def _program_at(argv: list[str]) -> int:
+    """Where nccl-tests itself stands in the command: the last word that is one of its programs."""
+    return max((at for at, word in enumerate(argv) if "_perf" in Path(word).name), default=len(argv) - 1)
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no message")
+
+
+def _end_with_stdin(group: int | None = None) -> None:
+    # Not sys.stdin: a daemon thread that holds its lock aborts the interpreter's end.
+    while os.read(0, 4096):
+        pass
+    if group is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+    os._exit(LOST)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="nccl_tests_rank", description=__doc__)
+    parser.add_argument("--size-bytes", type=int, required=True)
+    parser.add_argument("--iterations", type=int, required=True)
+    parser.add_argument("--warmup", type=int, default=0)
+    parser.add_argument("--place", choices=("out", "in"), default="out")
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    args.command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    return args
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The backends that run PyTorch's collectives: torch.distributed with gloo in host memory, or with NCCL on GPUs."""
+
+import subprocess
+
+from harness.backends.base import Command, Job, Witness, rendezvous
+from harness.experiment import WorkloadModel
+
+LEAST_TIMEOUT_S = 3.0
+HEALTHY_TIMES = 10
+"""A collective that takes so many times its healthy duration is given up: gloo itself would wait for minutes."""
+
+_PROBE_S = 60.0
+
+
+class TorchBackend:
+    """``python -m harness.backends.torch_rank``; `library` is what torch.distributed calls its backend."""
+
+    def __init__(self, library: str) -> None:
+        self._library = library
+        self.witness: Witness = "nccl_log" if library == "nccl" else "counters"
+
+    def command(self, job: Job, rank: int) -> Command:
+        """A rank that gives up before the harness would."""
+        work = job.workload
+        argv = [job.python, "-m", "harness.backends.torch_rank", work.collective, "--library", self._library]
+        argv += ["--size-bytes", str(job.size_bytes), "--iterations", str(job.iterations)]
+        argv += ["--warmup", str(job.warmup), "--check", str(int(work.check)), "--dtype", work.dtype]
+        argv += ["--op", work.op, "--root", str(work.root), "--place", work.place]
+        argv += ["--timeout-s", f"{max(LEAST_TIMEOUT_S, HEALTHY_TIMES * job.expected_s):.3f}"]
+        return Command(tuple(argv), self._sockets(job) | rendezvous(job, rank))
+
+    def missing(self, workload: WorkloadModel, python: str) -> str | None:
+        """PyTorch in the Python of the hosts, built with the library."""
+        code = f"import torch.distributed as d, sys; sys.exit(not d.is_{self._library}_available())"
+        try:
+            probe = subprocess.run([python, "-c", code], capture_output=True, timeout=_PROBE_S)
+        except (OSError, subprocess.TimeoutExpired):
+            return f"{python} cannot be asked for PyTorch; name the hosts' Python in cluster.python"
+        if probe.returncode == 0:
+            return None
+        if b"ModuleNotFoundError" in probe.stderr:
+            return f"{python} has no PyTorch; run: {python} -m pip install torch (or name another cluster.python)"
+        return f"PyTorch of {python} was built without {self._library}, or cannot be loaded"
+
+    def _sockets(self, job: Job) -> dict[str, str]:
+        if self._library == "nccl":
+            return {"NCCL_SOCKET_IFNAME": "=" + ",".join(job.nics)} if job.nics else {}
+        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if job.nics else {}

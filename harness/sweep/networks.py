@@ -1,0 +1,65 @@
+"""Whether a trial used the network it was meant to use, and what that does to its verdict. Pure.
+
+Another network than intended makes any trial failed, because its numbers belong to no system of the experiment; a
+trial that does not say which it used is inconclusive, where it would have counted. Wrong elements stay what they are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from harness.hosts.base import Sample
+from harness.sweep.bench import Bench
+from harness.sweep.events import RankRecord
+from harness.sweep.judge import Verdict
+from harness.sweep.plan import Trial
+from harness.systems.catalogue import CATALOGUE
+from harness.systems.network import NOT_ASKED, Proof, from_core, from_counters, from_nccl_log
+from r2ccl_core.bandwidth import bus_factor, moved_bytes
+
+
+def network_of(
+    bench: Bench, trial: Trial, ranks: Sequence[RankRecord], samples: Mapping[str, Sequence[Sample]]
+) -> Proof:
+    """Which network `trial` used, by the witness of its backend; hosts without NICs have none to prove."""
+    nics = [nic.name for nic in bench.hosts[0].nics]
+    witness = bench.backend(trial).witness
+    if witness == "none" or not nics:
+        return NOT_ASKED
+    if witness == "core":
+        return from_core([record.core for record in ranks], nics)
+    if witness == "nccl_log":
+        plugin = trial.system.use is not None and CATALOGUE[trial.system.use].path == "plugin"
+        return from_nccl_log((line for record in ranks for line in record.log), trial.system.network, plugin, nics)
+    return from_counters(sent_bytes(samples), nics, _least_bytes(bench, trial, ranks))
+
+
+def with_network(verdict: Verdict, proof: Proof) -> Verdict:
+    """The verdict in the light of the network that was used, which becomes part of its evidence."""
+    if proof is NOT_ASKED:
+        return verdict
+    evidence = verdict.evidence.model_copy(update={"network": proof.as_evidence()})
+    verdict = replace(verdict, evidence=evidence)
+    if proof.finding == "another" and verdict.status != "wrong":
+        return replace(verdict, status="failed", expected=False, reason=proof.reason)
+    counts = verdict.status == "ok" or (verdict.status == "failed" and verdict.expected)
+    if proof.finding == "unknown" and counts:
+        return replace(verdict, status="inconclusive", expected=False, reason=proof.reason)
+    return verdict
+
+
+def sent_bytes(samples: Mapping[str, Sequence[Sample]]) -> dict[str, int]:
+    """By NIC, what it sent on all hosts together from the first sample to the last."""
+    sent: dict[str, int] = {}
+    for taken in samples.values():
+        for nic in dict.fromkeys(sample.nic for sample in taken):
+            counts = [sample.tx_bytes for sample in taken if sample.nic == nic]
+            sent[nic] = sent.get(nic, 0) + counts[-1] - counts[0]
+    return sent
+
+
+def _least_bytes(bench: Bench, trial: Trial, ranks: Sequence[RankRecord]) -> float:
+    """What all ranks together must have sent for the iterations that every rank finished."""
+    work, count = bench.experiment.workload, len(ranks)
+    finished = min(len(record.finished) for record in ranks)
+    size_bytes = moved_bytes(work.collective, trial.size_bytes, work.dtype, count)
+    return finished * size_bytes * bus_factor(work.collective, count) * count

@@ -1,0 +1,137 @@
+"""The catalogue: every system that an experiment can name with ``use``, as data.
+
+NCCL's own variables are facts of its releases: a plugin by path since 2.20, IB port failover since 2.29.7 and port
+recovery since 2.30.3, both only within one virtual NIC that is made of several (NCCL_NET_MERGE_LEVEL).
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from harness.systems.base import NCCL_LOG, PATH, Expectation, Mode, System
+from r2ccl_core.errors import R2cclError
+from r2ccl_core.native import plugin_path
+
+CORE = ("perf", "noop")
+NCCL = ("nccl_tests", "torch_nccl")
+
+_CORE_NEEDS = "this project, installed"
+_NCCL_NEEDS = "a GPU, NCCL"
+
+
+def _core(name: str, what: str, mode: Mode, expect: Expectation = "ok", **env: str) -> System:
+    return System(name, f"our core: {what}", _CORE_NEEDS, CORE, mode, expect, env)
+
+
+ENTRIES = (
+    _core("failstop", "stripes over all NICs and stops at the first loss, as NCCL does", 0, "failed"),
+    _core("hot_repair", "one back-up NIC takes over the lost one's share", 1),
+    _core("balance", "every NIC left takes what it can carry", 2),
+    _core("r2cc", "Balance and R2CC-AllReduce after a loss", 3),
+    _core("forest", "Balance and the forest after a loss", 2, R2CC_ALGO="forest"),
+    _core("optcc", "Balance and OptCC after a loss", 2, R2CC_ALGO="optcc"),
+    _core("auto", "Balance and what the planner chooses", 2, R2CC_ALGO="auto"),
+    System(
+        "nccl",
+        "NCCL as it is",
+        _NCCL_NEEDS,
+        NCCL,
+        0,
+        "failed",
+        {**NCCL_LOG, "NCCL_NET_PLUGIN": "none"},
+    ),
+    System(
+        "nccl_ib_resiliency",
+        "NCCL with its own IB port failover and recovery",
+        f"{_NCCL_NEEDS} 2.30.3 or later, two RDMA ports or more that merge into one NIC",
+        NCCL,
+        1,
+        "ok",
+        {
+            **NCCL_LOG,
+            "NCCL_NET_PLUGIN": "none",
+            "NCCL_IB_RESILIENCY_PORT_FAILOVER": "1",
+            "NCCL_IB_RESILIENCY_PORT_RECOVERY": "1",
+            "NCCL_IB_MERGE_NICS": "1",
+            "NCCL_NET_MERGE_LEVEL": "SYS",
+        },
+        network="IB",
+    ),
+    System(
+        "nccl_r2ccl_plugin",
+        "NCCL over this project's net plugin",
+        f"{_NCCL_NEEDS} 2.20.3 or later, the plugin (by default the one built here)",
+        NCCL,
+        2,
+        "ok",
+        {**NCCL_LOG, "NCCL_NET_PLUGIN": PATH},
+        network="r2ccl",
+        path="plugin",
+    ),
+    System(
+        "nccl_plugin",
+        "NCCL over a net plugin of your own: path",
+        f"{_NCCL_NEEDS} 2.20.3 or later, the plugin",
+        NCCL,
+        2,
+        "ok",
+        {**NCCL_LOG, "NCCL_NET_PLUGIN": PATH},
+        path="plugin",
+    ),
+    System(
+        "nccl_fork",
+        "a build of NCCL of your own: path of its libnccl.so",
+        "a GPU, the library",
+        NCCL,
+        2,
+        "ok",
+        {**NCCL_LOG, "LD_PRELOAD": PATH},
+        path="library",
+    ),
+    System(
+        "gloo",
+        "torch.distributed with gloo in host memory, which stops when a NIC is lost",
+        "PyTorch in the hosts' Python",
+        ("torch_gloo",),
+        0,
+        "failed",
+        network="gloo",
+    ),
+)
+
+CATALOGUE = {entry.name: entry for entry in ENTRIES}
+
+
+def fill(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A ``[[system]]`` table with what the entry named by its ``use`` says; what the table says itself wins.
+
+    Raises `ValueError`, one line, for an entry that is not there or a path that is missing or too many.
+    """
+    entry = CATALOGUE.get(str(values["use"]))
+    if entry is None:
+        close = get_close_matches(str(values["use"]), CATALOGUE, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(CATALOGUE)}"
+        raise ValueError(f"use: {values['use']!r} is no system of the catalogue; {hint}")
+    filled = {"name": entry.name, "mode": entry.mode, "expect_on_fault": entry.expect_on_fault} | dict(values)
+    path = _path(entry, filled.get("path"))
+    env = {name: value.replace(PATH, path or "") for name, value in entry.env.items()}
+    filled |= {"env": env | dict(values.get("env") or {}), "path": path}
+    if entry.network is not None:
+        filled.setdefault("network", entry.network)
+    return filled
+
+
+def _path(entry: System, given: object) -> str | None:
+    """The path that the entry's environment names."""
+    if entry.path == "none":
+        if given is not None:
+            raise ValueError(f"path: the system {entry.name} takes none")
+        return None
+    if given is None and entry.network == "r2ccl":
+        try:
+            return str(plugin_path())
+        except R2cclError as error:
+            raise ValueError(f"path: {error}") from None
+    if given is None:
+        raise ValueError(f"path: the system {entry.name} needs the path of its {entry.path}")
+    return str(given)

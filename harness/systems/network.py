@@ -1,0 +1,142 @@
+"""Which network was really used, from what a trial left behind. Pure.
+
+NCCL falls back silently: a plugin that cannot be loaded is one INFO line, and the numbers that follow are those of its
+own sockets. So its log must name the network ("Using network X") and show connections over it ("via NET/X/0"), not
+P2P or shared memory alone. Our core tells the NICs that carried bytes; for anything else the NICs' counters speak.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Finding = Literal["proven", "another", "unknown", "not_asked"]
+
+INTERNAL = ("IB", "Socket")
+"""Names of the networks that NCCL has inside; any other comes from a plugin."""
+
+LEAST_SHARE = 0.5
+"""Share of the bytes a collective must move that the NICs' counters must show."""
+
+_USING = re.compile(r"NCCL INFO Using network (\S+)")
+_VIA = re.compile(r"NCCL INFO Channel .* via (NET/[^/\s]+|P2P|SHM)\b")
+_SOCKETS = re.compile(r"NCCL INFO NET/Socket : Using (.*)")
+_SOCKET_NIC = re.compile(r"\[\d+\](\S+?):")
+_PLUGIN = re.compile(r"NCCL INFO (.*(?:NET/Plugin|network plugin|NET plugin).*)")
+_MOST_LINES = 12
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was found. `intended` and `used` are names of networks or of NICs."""
+
+    finding: Finding
+    reason: str = ""
+    intended: str = ""
+    used: tuple[str, ...] = ()
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_evidence(self) -> dict[str, Any]:
+        """JSON values for the stored trial."""
+        return {
+            "finding": self.finding,
+            "reason": self.reason,
+            "intended": self.intended,
+            "used": list(self.used),
+            **self.detail,
+        }
+
+
+NOT_ASKED = Proof("not_asked")
+
+
+def from_nccl_log(lines: Iterable[str], intended: str | None, plugin: bool, nics: Sequence[str]) -> Proof:
+    """What NCCL's log says. `intended` is a network's name (None: any, or with `plugin` any that NCCL has not
+    inside); where NCCL used its sockets, they must be on `nics`."""
+    log = _NcclLog()
+    for line in lines:
+        log.take(line)
+    wanted = intended or ("a plugin's network" if plugin else "any network")
+    told = {"connections": log.connections, "lines": log.lines[:_MOST_LINES]}
+    used = tuple(sorted(log.networks))
+    if not used:
+        why = "the log does not say which network NCCL used; is NCCL_DEBUG=INFO set?"
+        return Proof("unknown", why, wanted, used, told)
+    others = [name for name in used if not _is_wanted(name, intended, plugin)]
+    if others:
+        return Proof("another", f"NCCL used the network {others[0]}, not {wanted}", wanted, used, told)
+    if log.connections and not any(name.startswith("NET/") for name in log.connections):
+        ways = ", ".join(log.connections)
+        return Proof("another", f"NCCL moved the data by {ways}, over no network", wanted, used, told)
+    strangers = sorted(log.socket_nics - set(nics))
+    if "Socket" in used and nics and strangers:
+        return Proof("another", f"NCCL's sockets were on {', '.join(strangers)} too", wanted, used, told)
+    return Proof("proven", "", wanted, used, told)
+
+
+def from_core(cores: Sequence[Mapping[str, Any] | None], nics: Sequence[str]) -> Proof:
+    """What our core's ranks say of their NICs; None for a rank that did not live to tell."""
+    told = [core for core in cores if core is not None and core.get("nics")]
+    wanted = ", ".join(nics)
+    if not told:
+        return Proof("unknown", "no rank told which NICs it used", wanted)
+    used = {nic["name"]: 0 for core in told for nic in core["nics"]}
+    for core in told:
+        for nic in core["nics"]:
+            used[nic["name"]] += nic["tx_bytes"] + nic["rx_bytes"]
+    detail = {"bytes_by_nic": used}
+    if strangers := sorted(set(used) - set(nics)):
+        return Proof("another", f"the ranks used {', '.join(strangers)}, not {wanted}", wanted, tuple(used), detail)
+    if not any(used.values()):
+        return Proof("another", f"no NIC of {wanted} carried anything", wanted, (), detail)
+    return Proof("proven", "", wanted, tuple(nic for nic, count in used.items() if count), detail)
+
+
+def from_counters(sent_bytes: Mapping[str, int], nics: Sequence[str], least_bytes: float) -> Proof:
+    """What the NICs' counters say: by NIC, bytes sent over all hosts; `least_bytes` had to pass them together."""
+    wanted = ", ".join(nics)
+    detail = {"bytes_by_nic": dict(sent_bytes), "least_bytes": round(least_bytes)}
+    if not sent_bytes:
+        return Proof("unknown", "no counters of any NIC", wanted)
+    total = sum(sent_bytes.values())
+    if total < LEAST_SHARE * least_bytes:
+        why = f"the NICs {wanted} sent {total} bytes where the collectives need {least_bytes:.0f}"
+        return Proof("another", why, wanted, (), detail)
+    used = tuple(nic for nic, count in sent_bytes.items() if count >= 0.01 * total)
+    return Proof("proven", "", wanted, used, detail)
+
+
+def _is_wanted(name: str, intended: str | None, plugin: bool) -> bool:
+    if intended is not None:
+        return name.lower() == intended.lower()
+    return not (plugin and name in INTERNAL)
+
+
+class _NcclLog:
+    """What matters of a log, line by line."""
+
+    def __init__(self) -> None:
+        self.networks: set[str] = set()
+        self.connections: dict[str, int] = {}
+        self.socket_nics: set[str] = set()
+        self.lines: list[str] = []
+
+    def take(self, line: str) -> None:
+        """One line, of any rank."""
+        if "NCCL INFO" not in line:
+            return
+        if found := _USING.search(line):
+            self.networks.add(found[1])
+            self._keep(found[0])
+        elif found := _VIA.search(line):
+            self.connections[found[1]] = self.connections.get(found[1], 0) + 1
+        elif found := _SOCKETS.search(line):
+            self.socket_nics.update(_SOCKET_NIC.findall(found[1]))
+            self._keep(found[0])
+        elif found := _PLUGIN.search(line):
+            self._keep(found[0])
+
+    def _keep(self, text: str) -> None:
+        text = text.removeprefix("NCCL INFO ")
+        if text not in self.lines:
+            self.lines.append(text)

@@ -1,0 +1,68 @@
+"""The arrays that each collective takes: how many elements, which may lie in each other, and where. Pure checks.
+
+Counts are nccl-tests': a rank's part of all_gather and reduce_scatter is one of `ranks` equal blocks of the larger
+array, and in place means inside of it. sendrecv and alltoall have no form in place.
+"""
+
+import numpy as np
+
+from r2ccl_core.errors import UsageError
+
+DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16")
+OPS = ("sum", "min", "max", "prod")
+APART = ("sendrecv", "alltoall")
+"""Collectives whose arrays must be two."""
+
+
+def block(array: np.ndarray, rank: int, ranks: int) -> np.ndarray:
+    """The block of `rank` among `ranks` equal ones, flat; a view."""
+    count = array.size // ranks
+    return array.reshape(-1)[rank * count : (rank + 1) * count]
+
+
+def result_like(collective: str, send: np.ndarray, ranks: int) -> np.ndarray:
+    """A new array for the result of `send`."""
+    if collective == "all_gather":
+        return np.empty((ranks, *send.shape), send.dtype)
+    if collective == "reduce_scatter":
+        return np.empty(send.size // ranks, send.dtype)
+    return np.empty_like(send)
+
+
+def check(collective: str, send: np.ndarray, recv: np.ndarray, op: str, rank: int, ranks: int) -> None:
+    """Raises `UsageError`, one line, unless `rank` may run `collective` from `send` into `recv`."""
+    if send.dtype.name not in DTYPES or not send.dtype.isnative:
+        raise UsageError(f"data type {send.dtype!r} is not supported; use one of {', '.join(DTYPES)}")
+    if op not in OPS:
+        raise UsageError(f"operation {op!r} is not supported; use one of {', '.join(OPS)}")
+    if not (send.flags.c_contiguous and recv.flags.c_contiguous and recv.flags.writeable):
+        raise UsageError("send and recv must be C-contiguous and recv writeable")
+    _check_shapes(collective, send, recv, ranks)
+    if np.may_share_memory(send, recv) and not is_in_place(collective, send, recv, rank, ranks):
+        remedy = "use two arrays" if collective in APART else "use the same memory for in place"
+        raise UsageError(f"send and recv overlap; {remedy}")
+
+
+def is_in_place(collective: str, send: np.ndarray, recv: np.ndarray, rank: int, ranks: int) -> bool:
+    """Whether the smaller of the two arrays is this rank's place in the larger."""
+    if collective in APART:
+        return False
+    if collective == "all_gather":
+        recv = block(recv, rank, ranks)
+    if collective == "reduce_scatter":
+        send = block(send, rank, ranks)
+    return send.ctypes.data == recv.ctypes.data
+
+
+def _check_shapes(collective: str, send: np.ndarray, recv: np.ndarray, ranks: int) -> None:
+    fits = send.dtype == recv.dtype
+    if collective == "all_gather":
+        fits = fits and recv.size == send.size * ranks
+    elif collective == "reduce_scatter":
+        fits = fits and send.size == recv.size * ranks
+    else:
+        fits = fits and send.shape == recv.shape
+    if not fits:
+        raise UsageError(f"send and recv differ in data type or shape, or do not fit {ranks} ranks, for {collective}")
+    if collective == "alltoall" and send.size % ranks:
+        raise UsageError(f"alltoall of {send.size} elements: {ranks} ranks need as many equal blocks")

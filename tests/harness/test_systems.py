@@ -1,0 +1,141 @@
+"""The catalogue of systems, and the proof of the network that a trial used."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.backends.registry import BACKENDS
+from harness.errors import InvalidExperimentError
+from harness.experiment import Experiment, SystemModel
+from harness.experiment_file import read
+from harness.hosts.base import Sample
+from harness.sweep.judge import Verdict
+from harness.sweep.networks import sent_bytes, with_network
+from harness.systems.base import PATH
+from harness.systems.catalogue import CATALOGUE, ENTRIES
+from harness.systems.listing import lines
+from harness.systems.network import NOT_ASKED, Proof, from_core, from_counters, from_nccl_log
+from reports.trial import Evidence
+
+LOGS = json.loads((Path(__file__).parent / "network_cases" / "nccl_logs.json").read_text())
+
+
+def experiment(*systems: dict[str, Any], **workload: Any) -> Experiment:
+    document = {
+        "name": "x",
+        "cluster": {"hosts": 2},
+        "workload": {"sizes": ["1MiB"], **workload},
+        "system": list(systems),
+    }
+    return read(document, "x.toml")
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_every_entry_makes_a_system_that_a_backend_runs(entry: Any) -> None:
+    given = {"use": entry.name} | ({"path": "/opt/lib.so"} if entry.path != "none" else {})
+    made = experiment(given, nccl_tests="/opt/build")
+    (system,) = made.systems
+    assert (system.name, system.mode, system.expect_on_fault) == (entry.name, entry.mode, entry.expect_on_fault)
+    assert not any(PATH in value for value in system.env.values())
+    assert made.backend_of(system) == entry.backends[0]
+    assert set(entry.backends) <= set(BACKENDS)
+    assert SystemModel.model_validate(system.model_dump(mode="json")) == system, (
+        "what a run stores reads back as itself"
+    )
+    if entry.backends[0] in ("nccl_tests", "torch_nccl"):
+        assert system.env["NCCL_DEBUG"] == "INFO", "without it nothing can be proven"
+
+
+def test_what_the_experiment_says_wins_over_the_catalogue() -> None:
+    given = {"use": "auto", "name": "mine", "mode": 1, "env": {"R2CC_ALGO": "forest", "A": "b"}}
+    (system,) = experiment(given).systems
+    assert (system.name, system.mode, system.env) == ("mine", 1, {"R2CC_ALGO": "forest", "A": "b"})
+
+
+def test_systems_of_one_experiment_have_backends_of_their_own() -> None:
+    made = experiment({"use": "gloo"}, {"use": "balance"}, {"name": "plain", "mode": 2})
+    assert [made.backend_of(system) for system in made.systems] == ["torch_gloo", "perf", "perf"]
+
+
+@pytest.mark.parametrize(
+    ("system", "line"),
+    [
+        ({"use": "balence"}, "system[0]: use: 'balence' is no system of the catalogue; did you mean 'balance'?"),
+        ({"use": "nccl_plugin"}, "path: the system nccl_plugin needs the path of its plugin"),
+        ({"use": "balance", "path": "/x"}, "path: the system balance takes none"),
+        ({"use": "gloo", "backend": "perf"}, "system[0].backend: perf: gloo runs with torch_gloo"),
+        ({"use": "nccl"}, "workload.nccl_tests: name the folder of a build of nccl-tests"),
+    ],
+)
+def test_a_system_that_cannot_be_is_one_line(system: dict[str, Any], line: str) -> None:
+    with pytest.raises(InvalidExperimentError) as refused:
+        experiment(system)
+    assert line in str(refused.value) and len(str(refused.value).splitlines()) == 1
+
+
+def test_the_list_names_every_entry() -> None:
+    shown = "\n".join(lines())
+    assert all(f"\n{name}: " in shown for name in CATALOGUE)
+
+
+@pytest.mark.parametrize("case", LOGS, ids=lambda case: case["case"])
+def test_the_log_of_nccl_tells_the_network(case: dict[str, Any]) -> None:
+    proof = from_nccl_log(case["log"], case["intended"], case["plugin"], ["eth0", "eth1"])
+    assert proof.finding == case["finding"]
+    assert case["reason"] in proof.reason
+    assert bool(proof.reason) is (case["finding"] != "proven")
+    assert json.loads(json.dumps(proof.as_evidence()))["used"] == case["used"]
+
+
+def core(*nics: tuple[str, int]) -> dict[str, Any]:
+    return {"nics": [{"name": name, "tx_bytes": count, "rx_bytes": count} for name, count in nics]}
+
+
+def test_the_core_tells_its_nics() -> None:
+    nics = ["eth0", "eth1"]
+    assert from_core([core(("eth0", 5), ("eth1", 0)), None], nics).used == ("eth0",)
+    assert from_core([None, None], nics).finding == "unknown"
+    assert from_core([core(("eth0", 0), ("eth1", 0))], nics).finding == "another"
+    strange = from_core([core(("eth0", 5)), core(("mgmt0", 5))], nics)
+    assert strange.finding == "another" and strange.reason == "the ranks used mgmt0, not eth0, eth1"
+
+
+def test_the_counters_tell_where_the_bytes_went() -> None:
+    samples = {
+        host: [Sample(t, nic, 0, 1000 + t * each, True) for t in (0, 10) for nic, each in (("eth0", 99), ("eth1", 1))]
+        for host in ("host0", "host1")
+    }
+    sent = sent_bytes(samples)
+    assert sent == {"eth0": 1980, "eth1": 20}
+    assert from_counters(sent, ["eth0", "eth1"], 2000).used == ("eth0", "eth1")
+    assert from_counters(sent, ["eth0", "eth1"], 5000).finding == "another"
+    assert from_counters({}, ["eth0"], 1).finding == "unknown"
+
+
+ANOTHER, UNKNOWN, PROVEN = (Proof(finding, "why") for finding in ("another", "unknown", "proven"))
+
+
+@pytest.mark.parametrize(
+    ("status", "expected", "proof", "after"),
+    [
+        ("ok", True, PROVEN, ("ok", True)),
+        ("ok", True, ANOTHER, ("failed", False)),
+        ("ok", True, UNKNOWN, ("inconclusive", False)),
+        ("failed", True, ANOTHER, ("failed", False)),
+        ("failed", True, UNKNOWN, ("inconclusive", False)),
+        ("failed", False, UNKNOWN, ("failed", False)),
+        ("inconclusive", False, ANOTHER, ("failed", False)),
+        ("wrong", False, ANOTHER, ("wrong", False)),
+        ("ok", True, NOT_ASKED, ("ok", True)),
+    ],
+)
+def test_another_network_is_a_failed_trial_and_an_unknown_one_is_none(
+    status: Any, expected: bool, proof: Proof, after: tuple[str, bool]
+) -> None:
+    verdict = with_network(Verdict(status, expected, "", Evidence(), None), proof)
+    assert (verdict.status, verdict.expected) == after
+    assert (verdict.reason == "why") is (after != (status, expected) or (status, proof) == ("failed", ANOTHER))
+    told = verdict.evidence.model_dump().get("network")
+    assert told is None if proof is NOT_ASKED else told["finding"] == proof.finding

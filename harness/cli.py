@@ -87,13 +87,20 @@ def sweep(
 @app.command()
 @reported
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="A run's folder, or several for one report.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Where the report goes; several runs need one.")
+    ] = None,
+    opened: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve it on 127.0.0.1 and follow a running sweep, until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --serve; 0: any free one.")] = 0,
 ) -> int:
-    """Write rows and report of a run again, from its trials."""
-    from harness.publish import publish
+    """Write rows and report of one run or several, from their trials."""
+    from harness.report_command import report_command
 
-    print(publish(run))
-    return ExitCode.OK
+    return report_command(runs, out, opened, serve, port)
 
 
 @app.command()

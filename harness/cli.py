@@ -103,6 +103,31 @@ def report(
     return report_command(runs, out, opened, serve, port)
 
 
+COMPARE_EPILOG = """
+\b
+Exit status:
+  0    no regression is shown
+  1    at least one measure is worse than its rule tolerates
+  2    the input is wrong, or the runs have nothing in common
+"""
+
+
+@app.command(epilog=COMPARE_EPILOG)
+@reported
+def compare(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="A run's folder, or one of its systems: RUN@SYSTEM.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The same of what is to be judged.")],
+    rules: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML: metric, direction, tolerance and filters of each rule.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Say whether NEW is worse than BASE, measure by measure, and how sure that is."""
+    from harness.compare_command import compare_command
+
+    return compare_command(base, new, rules, json)
+
+
 @app.command()
 @reported
 def clean(

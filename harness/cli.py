@@ -130,6 +130,24 @@ def compare(
 
 @app.command()
 @reported
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A published experiment; without: all.")] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where the result is made.")] = Path("runs"),
+    run: Annotated[Path | None, typer.Option(metavar="RUN", help="Read this run instead of sweeping.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As of a sweep.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run can go on.")] = False,
+    model_only: Annotated[bool, typer.Option("--model-only", help="Measure nothing.")] = False,
+) -> int:
+    """List published experiments, or put one of them beside models and measurements of this program."""
+    from harness.reproduce_command import list_entries, reproduce_command
+
+    if name is None:
+        return list_entries()
+    return reproduce_command(name, out, run, settings or [], fresh, model_only)
+
+
+@app.command()
+@reported
 def clean(
     everything: Annotated[bool, typer.Option("--all", help="The clusters that are in use, too.")] = False,
 ) -> int:

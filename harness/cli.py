@@ -87,13 +87,63 @@ def sweep(
 @app.command()
 @reported
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="A run's folder, or several for one report.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Where the report goes; several runs need one.")
+    ] = None,
+    opened: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve it on 127.0.0.1 and follow a running sweep, until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --serve; 0: any free one.")] = 0,
 ) -> int:
-    """Write rows and report of a run again, from its trials."""
-    from harness.publish import publish
+    """Write rows and report of one run or several, from their trials."""
+    from harness.report_command import report_command
 
-    print(publish(run))
-    return ExitCode.OK
+    return report_command(runs, out, opened, serve, port)
+
+
+COMPARE_EPILOG = """
+\b
+Exit status:
+  0    no regression is shown
+  1    at least one measure is worse than its rule tolerates
+  2    the input is wrong, or the runs have nothing in common
+"""
+
+
+@app.command(epilog=COMPARE_EPILOG)
+@reported
+def compare(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="A run's folder, or one of its systems: RUN@SYSTEM.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The same of what is to be judged.")],
+    rules: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML: metric, direction, tolerance and filters of each rule.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Say whether NEW is worse than BASE, measure by measure, and how sure that is."""
+    from harness.compare_command import compare_command
+
+    return compare_command(base, new, rules, json)
+
+
+@app.command()
+@reported
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A published experiment; without: all.")] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where the result is made.")] = Path("runs"),
+    run: Annotated[Path | None, typer.Option(metavar="RUN", help="Read this run instead of sweeping.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As of a sweep.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run can go on.")] = False,
+    model_only: Annotated[bool, typer.Option("--model-only", help="Measure nothing.")] = False,
+) -> int:
+    """List published experiments, or put one of them beside models and measurements of this program."""
+    from harness.reproduce_command import list_entries, reproduce_command
+
+    if name is None:
+        return list_entries()
+    return reproduce_command(name, out, run, settings or [], fresh, model_only)
 
 
 @app.command()

@@ -1,18 +1,22 @@
-"""From a run's folder to what people read: rows, figures and the page, all by `reports`."""
+"""From run folders to what people read: rows, figures and the page, all by `reports`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 
-def publish(folder: Path) -> Path:
-    """Writes rows and report of all finished trials of a run; the page's path. Raises `ReportError`."""
+def publish(folders: Path | Sequence[Path], out: Path | None = None) -> Path:
+    """Writes rows and report of all finished trials of a run, or of several into `out`; the page's path.
+
+    Raises `ReportError`.
+    """
     # Not at the top: pandas and Matplotlib take more than a second, and a sweep needs them at its end only.
     from reports.errors import ReportError
     from reports.report import write_report
 
     try:
-        return write_report(folder)
+        return write_report(folders, out)
     except OSError as error:
-        why = error.strerror or str(error)
+        where = out or folders
         raise ReportError(
-            f"{folder}: the report cannot be written ({why}); copy the folder to where you may"
+            f"{where}: the report cannot be written ({error.strerror or error}); give another folder with -o DIR"
         ) from error

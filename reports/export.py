@@ -9,17 +9,17 @@ from reports.summary import Line
 from reports.targets import targets
 
 
-def write_exports(loaded: LoadedRun, lines: Sequence[Line]) -> list[Path]:
-    """Writes table.{md,csv,tex}, summary.json, junit.xml and metrics.prom into the run's folder; their paths."""
+def write_exports(runs: Sequence[LoadedRun], lines: Sequence[Line], out: Path) -> list[Path]:
+    """Writes table.{md,csv,tex}, summary.json, junit.xml and metrics.prom into `out`; their paths."""
     texts = {
         "table.md": tables.markdown(lines),
         "table.csv": tables.comma_separated(lines),
         "table.tex": tables.latex(lines),
-        "summary.json": machine.json_summary(loaded, lines, targets(lines)),
-        "junit.xml": machine.junit(loaded),
-        "metrics.prom": machine.prometheus(loaded, lines),
+        "summary.json": machine.json_summary(runs, lines, targets(lines)),
+        "junit.xml": machine.junit(runs),
+        "metrics.prom": machine.prometheus(runs, lines),
     }
-    return [_write(loaded.folder / name, text) for name, text in texts.items()]
+    return [_write(out / name, text) for name, text in texts.items()]
 
 
 def _write(path: Path, text: str) -> Path:

@@ -6,7 +6,7 @@ some trials cannot be read          a report of the others; the lines stand in i
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,11 +26,13 @@ class LoadedRun:
     run: Run
     trials: tuple[Trial, ...]
     problems: tuple[str, ...] = ()
+    label: str = ""
+    """Its name among several runs, where its folder's name is not enough."""
 
     @property
     def name(self) -> str:
-        """The folder's name."""
-        return self.folder.name
+        """The folder's name, or what tells it from another of the same name."""
+        return self.label or self.folder.name
 
     @property
     def final_trials(self) -> tuple[Trial, ...]:
@@ -39,6 +41,14 @@ class LoadedRun:
         for trial in sorted(self.trials, key=lambda t: t.attempt):
             last[trial.cell_id] = trial
         return tuple(t for t in self.trials if last[t.cell_id] is t)
+
+    def earlier_attempts(self) -> dict[str, tuple[Trial, ...]]:
+        """By `cell_id` the attempts before the last one, where there are any: each was inconclusive."""
+        final, earlier = set(map(id, self.final_trials)), dict[str, tuple[Trial, ...]]()
+        for trial in sorted(self.trials, key=lambda t: t.attempt):
+            if id(trial) not in final:
+                earlier[trial.cell_id] = (*earlier.get(trial.cell_id, ()), trial)
+        return earlier
 
     def trial_folder(self, trial: Trial) -> Path:
         """Where the trial's counters and logs lie."""
@@ -67,10 +77,16 @@ def load_folder(folder: Path) -> LoadedRun:
 
 
 def load_folders(folders: Sequence[Path]) -> list[LoadedRun]:
-    """Reads several run folders; the same folder counts once."""
+    """Reads several run folders, each with a name of its own; the same folder counts once."""
     if not folders:
         raise ReportError("no run folder was given; name one, as runs/<name>-<time>")
-    return [load_folder(folder) for folder in dict.fromkeys(f.resolve() for f in folders)]
+    runs: list[LoadedRun] = []
+    for folder in dict.fromkeys(f.resolve() for f in folders):
+        run, taken = load_folder(folder), {other.name for other in runs}
+        labels = (f"{folder.name} ({number})" for number in range(2, len(folders) + 1))
+        free = folder.name if folder.name not in taken else next(label for label in labels if label not in taken)
+        runs.append(replace(run, label=free))
+    return runs
 
 
 def frame(folders: Sequence[Path]) -> "pd.DataFrame":
@@ -84,17 +100,14 @@ def frame(folders: Sequence[Path]) -> "pd.DataFrame":
     return together
 
 
-def write_rows(folder: Path) -> tuple[Path, Path]:
-    """Writes rows.parquet and rows.csv of a run folder anew from its trials; their paths."""
-    return write_rows_of(load_folder(folder))
-
-
-def write_rows_of(loaded: LoadedRun) -> tuple[Path, Path]:
-    """As `write_rows`, of a folder that is already loaded."""
+def write_rows(runs: Sequence[LoadedRun], out: Path) -> tuple[Path, Path]:
+    """The rows of runs that are loaded already, one below the other, as files in `out`."""
     # Not at the top: it takes a tenth of a second, which who only reads folders need not wait.
+    import pyarrow as pa
+
     from reports import rows
 
-    return rows.write(rows.rows_table(loaded.name, loaded.run, loaded.trials), loaded.folder)
+    return rows.write(pa.concat_tables([rows.rows_table(r.name, r.run, r.trials) for r in runs]), out)
 
 
 def counters(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from reports import machines
 from reports.load import LoadedRun
 from reports.setting import experiment_name
 from reports.stats import Estimate
@@ -23,31 +24,46 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 GAUGES = {
     "before_gbs": ("r2ccl_busbw_healthy_gigabytes_per_second", "Median bus bandwidth before the fault"),
     "after_gbs": ("r2ccl_busbw_after_fault_gigabytes_per_second", "Median bus bandwidth after the fault"),
+    "switch_ms": ("r2ccl_schedule_switch_milliseconds", "Median duration of the operation that changed the schedule"),
     "slowdown": ("r2ccl_slowdown_ratio", "T/T0, iteration after the fault over iteration before it"),
     "hit_cost_ms": ("r2ccl_hit_cost_milliseconds", "Median cost of the hit iteration beyond one after it"),
     "error_ms": ("r2ccl_fault_to_error_milliseconds", "Median time from the fault to the error"),
 }
 
 
-def json_summary(loaded: LoadedRun, lines: Sequence[Line], held: Sequence[Target]) -> str:
-    """The run's table, targets and provenance as one JSON object with a schema version."""
+def json_summary(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequence[Target]) -> str:
+    """The table, the targets and the provenance of each run as one JSON object with a schema version."""
     summary = {
         "schema": SCHEMA,
-        "run": loaded.name,
-        "experiment": experiment_name(loaded.run),
-        "started": loaded.run.started,
-        "finished": loaded.run.finished,
         "as_expected": all(line.as_expected for line in lines),
         "targets": [vars(target) for target in held],
-        "table": [{name: _plain(value) for name, value in vars(line).items()} for line in lines],
-        "problems": list(loaded.problems),
-        "provenance": loaded.run.provenance,
+        "table": [{name: plain(value) for name, value in vars(line).items()} for line in lines],
+        "runs": [_about(run) for run in runs],
+        "differences": [vars(difference) for difference in machines.differences(runs)],
     }
     return json.dumps(summary, indent=1) + "\n"
 
 
-def junit(loaded: LoadedRun) -> str:
-    """One test case a trial: unexpected ends are failures, inconclusive ones are skipped, unread ones errors."""
+def _about(run: LoadedRun) -> dict[str, Any]:
+    return {
+        "run": run.name,
+        "experiment": experiment_name(run.run),
+        "started": run.run.started,
+        "finished": run.run.finished,
+        "problems": list(run.problems),
+        "provenance": run.run.provenance,
+    }
+
+
+def junit(runs: Sequence[LoadedRun]) -> str:
+    """A suite a run, a test case a trial: unexpected ends are failures, inconclusive ones skipped, unread errors."""
+    suites = ET.Element("testsuites")
+    suites.extend(_suite(run) for run in runs)
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+
+def _suite(loaded: LoadedRun) -> ET.Element:
     trials = loaded.final_trials
     suite = ET.Element("testsuite", name=_xml(experiment_name(loaded.run)), timestamp=_xml(loaded.run.started))
     for trial in trials:
@@ -64,13 +80,12 @@ def junit(loaded: LoadedRun) -> str:
     counts |= {"skipped": _count(trials, inconclusive=True), "failures": _count(trials, inconclusive=False)}
     for name, count in counts.items():
         suite.set(name, str(count))
-    ET.indent(suite)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+    return suite
 
 
-def prometheus(loaded: LoadedRun, lines: Sequence[Line]) -> str:
+def prometheus(runs: Sequence[LoadedRun], lines: Sequence[Line]) -> str:
     """The text exposition format, one sample a line of the table and gauge."""
-    name = experiment_name(loaded.run)
+    name = " and ".join(dict.fromkeys(experiment_name(run.run) for run in runs))
     return "".join(f"{text}\n" for text in _exposition(name, lines))
 
 
@@ -103,10 +118,10 @@ def _count(trials: Iterable[Trial], inconclusive: bool) -> int:
     return sum(1 for t in trials if (t.status == "inconclusive") == inconclusive and (inconclusive or not t.expected))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON has no NaN: what is not known is null."""
     if isinstance(value, Estimate):
-        return {name: _plain(part) for name, part in value._asdict().items()}
+        return {name: plain(part) for name, part in value._asdict().items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -4,16 +4,17 @@ This frame is what every table and figure is made from. Only the last attempt of
 inconclusive one has its status but no measure, since nothing can be said about it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from reports import model, stats
+from reports import model, stats, traffic
+from reports.after import after
 from reports.load import LoadedRun, counters
 from reports.recovery import recovery_ns, throughput
-from reports.setting import Setting, setting_of
-from reports.trial import Phase, Trial
+from reports.setting import Setting, env_of, setting_of, systems_of
+from reports.trial import Iteration, Phase, Trial
 
 MAX_COUNTERS = 600
 """Trials whose counters are read; a file takes a few milliseconds, so of more trials an even sample is taken."""
@@ -21,10 +22,13 @@ MAX_COUNTERS = 600
 SHOWN_PHASES: tuple[Phase, ...] = ("before", "hit", "after")
 
 MEASURES = (
-    "before_gbs", "hit_gbs", "after_gbs", "before_ms", "hit_ms", "after_ms", "slowdown", "hit_cost_ms", "stall_ms",
-    "error_after_ms", "detect_ms", "migrate_ms", "return_ms", "recover_ms", "replayed_chunks",
+    "before_gbs", "hit_gbs", "after_gbs", "before_ms", "hit_ms", "after_ms", "switch_ms", "switch_cost_ms",
+    "slowdown", "hit_cost_ms", "stall_ms",
+    "error_after_ms", "detect_ms", "migrate_ms", "return_ms", "recover_ms", "replayed_chunks", "pipeline",
 )  # fmt: skip
-"""The columns that are measured; `_ms` are milliseconds, the last ones from the fault (return: from the heal)."""
+"""The columns that are measured; `_ms` are milliseconds, the last ones from the fault (return: from the heal).
+`switch_ms` is the operation in which the ranks changed their schedule, its cost what it lasted beyond one after it;
+where they did, `after_` are the iterations that follow it (`reports.after`)."""
 
 
 def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
@@ -34,26 +38,32 @@ def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     faulted = sum(1 for run in runs for t in run.final_trials if t.fault and t.status == "ok")
     every = max(1, -(-faulted // MAX_COUNTERS))
     for run in runs:
-        setting = setting_of(run.run)
+        systems = systems_of(run.run)
         for number, trial in enumerate(run.final_trials):
-            row = _about(trial, run.name, setting, several)
+            setting, system = setting_of(run.run, trial.axes), systems.get(trial.system, {})
+            row = _about(trial, run.name, setting, system, several)
             if trial.status != "inconclusive":
                 row |= _measures(trial)
-                row["recover_ms"] = _recover_ms(run, trial) if number % every == 0 else None
+                row |= _counted(run, trial, setting, system) if number % every == 0 else {}
             rows.append(row)
     frame = pd.DataFrame(rows)
     for column in MEASURES:
         frame[column] = pd.to_numeric(frame[column]) if column in frame else float("nan")
+    if frame["pipeline"].nunique() < 2:
+        frame["pipeline"] = float("nan")
+    if "received_bytes" not in frame:
+        frame["received_bytes"] = None
     return frame.sort_values(["case", "size_bytes", "mode", "system", "repeat"], kind="stable").reset_index(drop=True)
 
 
-def _about(trial: Trial, run: str, setting: Setting, several: bool) -> dict[str, Any]:
+def _about(trial: Trial, run: str, setting: Setting, system: Mapping[str, Any], several: bool) -> dict[str, Any]:
     checked = [i.wrong for i in trial.iterations if i.wrong is not None]
     lost_nic = trial.fault is not None and trial.fault.kind == "nic_down" and setting.nics is not None
     return {
         "run": run,
         "trial_id": trial.trial_id,
-        "case": f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place), {trial.scenario}",
+        "case": case_of(trial),
+        "axes": axes_text(trial),
         "scenario": trial.scenario,
         "collective": trial.collective,
         "system": f"{trial.system} ({run})" if several else trial.system,
@@ -69,39 +79,62 @@ def _about(trial: Trial, run: str, setting: Setting, several: bool) -> dict[str,
         "nics": setting.nics,
         "limit_gbs": setting.limit_gbs,
         "limit_after_gbs": setting.limit_after_gbs if lost_nic else None,
-        "model": model.of_mode(trial.mode, setting.nics or 0) if lost_nic else None,
+        "model": model.of_system(trial, setting.hosts or 0, setting.nics or 0, env_of(system)) if lost_nic else None,
+        "pipeline": model.pipeline(trial, env_of(system)) if lost_nic else None,
         "floor": model.floor(trial.collective, setting.hosts or 0, setting.nics or 0) if lost_nic else None,
     }
 
 
+def case_of(trial: Trial) -> str:
+    """What trials must share to stand in one figure: the collective, the fault and every further axis."""
+    what = f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place), {trial.scenario}"
+    return f"{what}, {axes_text(trial)}" if trial.axes else what
+
+
+def axes_text(trial: Trial) -> str:
+    """Its values on further axes: ``nics = 2, window = 4``."""
+    return ", ".join(f"{axis} = {value}" for axis, value in sorted(trial.axes.items()))
+
+
 def _measures(trial: Trial) -> dict[str, float | None]:
-    durations = {p: [float(i.duration_ns) for i in trial.iterations if i.phase == p] for p in SHOWN_PHASES}
+    events = core_events(trial) if trial.fault else []
+    rest = after(trial, events)
+    by_phase: dict[Phase, Sequence[Iteration]] = {
+        p: [i for i in trial.iterations if i.phase == p] for p in SHOWN_PHASES if p != "after"
+    }
+    by_phase["after"] = rest.steady
+    durations = {p: [float(i.duration_ns) for i in items] for p, items in by_phase.items()}
     measured: dict[str, float | None] = {}
-    for phase in SHOWN_PHASES:
-        measured[f"{phase}_gbs"] = stats.median(i.busbw_gbs for i in trial.iterations if i.phase == phase)
+    for phase, items in by_phase.items():
+        measured[f"{phase}_gbs"] = stats.median(i.busbw_gbs for i in items)
         measured[f"{phase}_ms"] = stats.median(durations[phase]) / 1e6
     measured["slowdown"] = stats.slowdown(durations["before"], durations["after"])
-    measured["hit_cost_ms"] = stats.hit_cost_ns(durations["hit"], durations["after"]) / 1e6
-    measured["stall_ms"] = _stall_ms(trial, durations)
+    if rest.switch is not None:
+        measured["switch_ms"] = rest.switch.duration_ns / 1e6
+        measured["switch_cost_ms"] = stats.hit_cost_ns([float(rest.switch.duration_ns)], durations["after"]) / 1e6
+    # Beyond one after it on the same schedule: the gain of a new one is not the hit iteration's.
+    same = [float(i.duration_ns) for i in rest.old] or durations["after"]
+    measured["hit_cost_ms"] = stats.hit_cost_ns(durations["hit"], same) / 1e6
+    measured["stall_ms"] = _stall_ms(trial, durations["before"], same)
     after_ns = trial.error.after_fault_ns if trial.error else None
     measured["error_after_ms"] = after_ns / 1e6 if after_ns is not None and after_ns >= 0 else None
-    return measured | _event_times(trial)
+    return measured | _event_times(trial, events)
 
 
-def _stall_ms(trial: Trial, durations: dict[Phase, list[float]]) -> float | None:
+def _stall_ms(trial: Trial, before_ns: Sequence[float], after_ns: Sequence[float]) -> float | None:
     hit = [i for i in trial.iterations if i.phase == "hit"]
     if trial.fault is None or len(hit) != 1:
         return None
     until_fault_ns = trial.fault.t_before_ns - hit[0].t_ns
-    usual = stats.median(durations["before"]), stats.median(durations["after"])
+    usual = stats.median(before_ns), stats.median(after_ns)
     return stats.stall_ns(float(hit[0].duration_ns), until_fault_ns, *usual) / 1e6
 
 
-def _event_times(trial: Trial) -> dict[str, float | None]:
+def _event_times(trial: Trial, events: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     """From the fault to the first sign of it in any core's log, and to the first migration; heal to return."""
     if trial.fault is None:
         return {}
-    events, fault = core_events(trial), trial.fault
+    fault = trial.fault
     replayed = [_number(core.get("replayed_chunks")) for core in trial.core.values() if isinstance(core, dict)]
     return {
         "detect_ms": _first_ms(events, lambda kind: kind == "path_down", fault.t_before_ns),
@@ -134,16 +167,33 @@ def _first_ms(events: Iterable[dict[str, Any]], wanted: Callable[[str], bool], s
     return None if first is None else float(first - since_ns) / 1e6
 
 
-def _recover_ms(run: LoadedRun, trial: Trial) -> float | None:
-    """From the fault until the struck host sends at its later speed again, by its NIC counters."""
-    hit = [i for i in trial.iterations if i.phase == "hit"]
-    after = [i for i in trial.iterations if i.phase == "after"]
-    if trial.fault is None or not hit or not after:
-        return None
+def _counted(run: LoadedRun, trial: Trial, setting: Setting, system: Mapping[str, Any]) -> dict[str, Any]:
+    """What the NIC counters say: time until traffic was back, and bytes per host beside those of the schedules."""
+    if not trial.iterations:
+        return {}
     samples = counters(run, trial)
     if isinstance(samples, str) or samples.empty:
+        return {}
+    received = traffic.counted(samples, trial, after(trial, core_events(trial)))
+    if received:
+        lost = _number_of(trial.fault.host) if trial.fault is not None and trial.fault.kind == "nic_down" else None
+        phases = {item.phase for item in received}
+        received += [i for i in traffic.scheduled(trial, setting, system, lost) if i.phase in phases]
+    return {"recover_ms": _recover_ms(trial, samples), "received_bytes": tuple(received) or None}
+
+
+def _number_of(host: str) -> int | None:
+    digits = host.removeprefix("host")
+    return int(digits) if digits.isdecimal() and len(digits) < 6 else None
+
+
+def _recover_ms(trial: Trial, samples: pd.DataFrame) -> float | None:
+    """From the fault until the struck host sends at its later speed again."""
+    hit = [i for i in trial.iterations if i.phase == "hit"]
+    later = [i for i in trial.iterations if i.phase == "after"]
+    if trial.fault is None or not hit or not later:
         return None
-    span = after[0].t_ns, after[-1].t_ns + after[-1].duration_ns
+    span = later[0].t_ns, later[-1].t_ns + later[-1].duration_ns
     hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns
     took = recovery_ns(throughput(samples), trial.fault.host, trial.fault.t_before_ns, hit_end_ns, span)
     return None if took is None else took / 1e6

@@ -2,10 +2,17 @@
 
 X is the lost share of the host's bandwidth. Balance (mode 2) spreads the load over what is left:
 T/T0 = 1/(1-X). Hot repair (mode 1) lets one back-up NIC carry the lost one's load beside its own: 2, however
-many NICs there are. `floor` is the least that any schedule can reach (`r2ccl_core.bound`).
+many NICs there are. R2CC-AllReduce (mode 3) is `r2cc_all_reduce.predicted_ratio`. `floor` is the least that any
+schedule can reach (`r2ccl_core.bound`).
 """
 
+from collections.abc import Mapping
+
 from r2ccl_core.bound import bound_s, fault_free_ring_s
+from r2ccl_core.errors import R2cclError
+from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
+from r2ccl_core.selection import Settings, read_settings
+from reports.trial import Trial
 
 HOT_REPAIR = 2.0
 
@@ -15,11 +22,37 @@ def balance(lost_share: float) -> float:
     return 1 / (1 - lost_share) if lost_share < 1 else float("inf")
 
 
+def of_system(trial: Trial, hosts: int, nics: int, env: Mapping[str, str]) -> float | None:
+    """T/T0 that the model gives the trial's system with one of `nics` NICs lost; None where there is no model."""
+    settings = _settings(trial, env)
+    if nics < 2 or settings is None:
+        return None
+    if (k := pipeline(trial, env)) is not None and hosts >= 3:
+        return predicted_ratio(hosts, 1 / nics, k)
+    rings = settings.algo == "ring" or settings.algo == "r2cc"
+    return of_mode(2 if trial.mode == 3 else trial.mode, nics) if rings else None
+
+
 def of_mode(mode: int, nics: int) -> float | None:
-    """T/T0 that the model gives a system of this mode with one of `nics` NICs lost; None: it does not go on."""
+    """The same for the ring of a mode; None: it does not go on."""
     if nics < 2 or mode not in (1, 2):
         return None
     return HOT_REPAIR if mode == 1 else balance(1 / nics)
+
+
+def pipeline(trial: Trial, env: Mapping[str, str]) -> int | None:
+    """K of R2CC-AllReduce, where the trial's system runs that after a loss."""
+    settings = _settings(trial, env)
+    if settings is None or settings.algo != "r2cc" or trial.size_bytes < settings.min_bytes:
+        return None
+    return settings.pipeline if trial.collective == "all_reduce" else None
+
+
+def _settings(trial: Trial, env: Mapping[str, str]) -> Settings | None:
+    try:
+        return read_settings(trial.mode, env)
+    except R2cclError:
+        return None
 
 
 def floor(collective: str, hosts: int, nics: int) -> float | None:

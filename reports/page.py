@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,31 +38,57 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Content:
-    """All that the page shows."""
+class Origin:
+    """Where one run comes from."""
 
-    title: str
+    run: str
     description: str
     command: str
     started: str
     finished: str | None
+    provenance: Mapping[str, Any]
+    experiment: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One trial of the page: its last attempt, the run where there are several, and the attempts before it."""
+
+    trial: Trial
+    run: str = ""
+    timeline: Picture | None = None
+    state: Picture | None = None
+    """What the hosts were doing."""
+    earlier: Sequence[Trial] = ()
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that the page shows."""
+
+    title: str
+    origins: Sequence[Origin]
     sentences: Sequence[str]
     targets: Sequence[Target]
     lines: Sequence[Line]
     pictures: Sequence[Picture]
-    trials: Sequence[Trial]
-    timelines: Mapping[str, Picture]
-    """By trial_id."""
+    entries: Sequence[Entry]
     problems: Sequence[str]
-    provenance: Mapping[str, Any]
-    experiment: Mapping[str, Any]
     several_cases: bool = False
-    states: Mapping[str, Picture] = field(default_factory=dict)
-    """What the hosts were doing, by trial_id."""
 
 
-def html(content: Content) -> str:
-    """The whole page."""
+@dataclass(frozen=True)
+class Live:
+    """How far the sweep of a served page is; the page loads itself again when `version` changes."""
+
+    version: str
+    done: int
+    planned: int | None
+    finished: bool
+
+
+def html(content: Content, live: Live | None = None) -> str:
+    """The whole page. With `live`, as it is served: it asks its own server for the progress, and nobody else."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -78,21 +104,26 @@ def html(content: Content) -> str:
         "effect": effect_text,
         "sort": sort_key,
     }
-    detailed = shown_in_detail(content.trials, content.timelines)
+    detailed = shown_in_detail(content.entries)
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    script += (TEMPLATES / "live.js").read_text(encoding="utf-8") if live else ""
     return environment.get_template("page.html.j2").render(
         c=content,
         style=Markup(style),
         script=Markup(script),
-        policy=policy(style, script),
-        listed=content.trials[:MAX_TRIAL_ROWS],
-        left_out=max(0, len(content.trials) - MAX_TRIAL_ROWS),
+        policy=policy(style, script) + ("; connect-src 'self'" if live else ""),
+        live=live,
+        listed=content.entries[:MAX_TRIAL_ROWS],
+        left_out=max(0, len(content.entries) - MAX_TRIAL_ROWS),
         detailed=detailed,
-        anchors={t.trial_id: f"trial-{place}" for place, t in enumerate(detailed, start=1)},
-        opened=_largest_with_timeline(detailed, content.timelines),
+        anchors={(e.run, e.trial.trial_id): f"trial-{place}" for place, e in enumerate(detailed, start=1)},
+        opened=_largest_with_timeline(detailed),
+        several_runs=len(content.origins) > 1,
+        switches=any(line.switch_ms.n for line in content.lines),
+        with_earlier=any(entry.earlier for entry in content.entries),
         max_iterations=MAX_ITERATIONS,
-        provenance=[(key, plain(value)) for key, value in content.provenance.items()],
-        experiment=json.dumps(content.experiment, indent=2, ensure_ascii=False),
+        provenance=[[(key, plain(value)) for key, value in o.provenance.items()] for o in content.origins],
+        experiments=[json.dumps(o.experiment, indent=2, ensure_ascii=False) for o in content.origins],
     )
 
 
@@ -104,19 +135,19 @@ def policy(style: str, script: str) -> str:
     return f"default-src 'none'; img-src data:; style-src 'sha256-{style_hash}'; script-src 'sha256-{script_hash}'"
 
 
-def shown_in_detail(trials: Sequence[Trial], timelines: Mapping[str, Picture]) -> list[Trial]:
+def shown_in_detail(entries: Sequence[Entry]) -> list[Entry]:
     """The fault trials with a section: those with a timeline, then unexpected ones, then the others."""
-    order = {trial_id: place for place, trial_id in enumerate(timelines)}
-    faulted = [t for t in trials if t.fault is not None or not t.expected]
-    return sorted(faulted, key=lambda t: (order.get(t.trial_id, len(order)), t.expected))[:MAX_DETAILS]
+    told = [e for e in entries if e.trial.fault is not None or not e.trial.expected]
+    drawn = sorted((e for e in told if e.timeline), key=lambda e: (e.run, -e.trial.size_bytes))
+    return (drawn + sorted((e for e in told if not e.timeline), key=lambda e: e.trial.expected))[:MAX_DETAILS]
 
 
-def _largest_with_timeline(trials: Sequence[Trial], timelines: Mapping[str, Picture]) -> set[str]:
+def _largest_with_timeline(entries: Sequence[Entry]) -> set[tuple[str, str]]:
     """The trials whose section is open from the start: one a system, of the largest size."""
-    drawn = [t for t in trials if t.trial_id in timelines]
-    largest = max((t.size_bytes for t in drawn), default=0)
-    first = {t.system: t.trial_id for t in reversed(drawn) if t.size_bytes == largest}
-    return set(first.values())
+    drawn = [e for e in entries if e.timeline]
+    largest = max((e.trial.size_bytes for e in drawn), default=0)
+    first = {e.trial.system: e for e in reversed(drawn) if e.trial.size_bytes == largest}
+    return {(e.run, e.trial.trial_id) for e in first.values()}
 
 
 def number(value: float | None, digits: int = 3) -> str:

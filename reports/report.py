@@ -1,20 +1,22 @@
-"""Writes the report of a run folder: report.html, figures/ and the rows. The edge where everything meets."""
+"""Writes the report of one run folder or several: report.html, figures/, tables and rows. The edge where all meets."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from reports import machines
 from reports.embed import save
+from reports.errors import ReportError
 from reports.export import write_exports
-from reports.figures import aftermath, bandwidth, hit_cost, slowdown, timeline
-from reports.load import LoadedRun, counters, load_folder, write_rows_of
+from reports.figures import aftermath, bandwidth, hit_cost, host_bytes, k_sweep, recovery, slowdown, timeline
+from reports.load import LoadedRun, counters, load_folders, write_rows
 from reports.measures import core_events, trial_frame
-from reports.page import Content, Picture, html
+from reports.page import Content, Entry, Origin, Picture, html
 from reports.recovery import throughput
 from reports.setting import experiment_name, setting_of
-from reports.state_pictures import state_pictures
-from reports.summary import Line, headline, sentences
+from reports.state_pictures import Pictures, state_pictures
+from reports.summary import Line, headline, scope, sentences
 from reports.targets import targets
 from reports.trial import Trial
 
@@ -24,74 +26,126 @@ MAX_TIMELINE_SVGS = 3
 FIGURES = (
     ("bandwidth", "Bus bandwidth", bandwidth, "before_gbs"),
     ("slowdown", "Slowdown after the fault", slowdown, "slowdown"),
+    ("k_sweep", "Pipeline chunks of R2CC-AllReduce", k_sweep, "pipeline"),
     ("hit_cost", "Cost of the iteration that is hit", hit_cost, "hit_cost_ms"),
     ("aftermath", "What happened when", aftermath, "detect_ms"),
+    ("recovery", "How long traffic was down", recovery, "recover_ms"),
+    ("host_bytes", "Bytes per host", host_bytes, "received_bytes"),
 )
 """Name, title, module, and the measure without which it would be empty."""
+LEAST = {"recovery": 3}
+"""Trials that a figure needs to say more than the table; of most one is enough."""
 
 
-def write_report(run_dir: Path) -> Path:
-    """Writes rows, figures and report.html of a run folder; returns the page. Raises `ReportError`."""
-    loaded = load_folder(Path(run_dir))
-    write_rows_of(loaded)
-    frame = trial_frame([loaded])
-    page = loaded.folder / "report.html"
+def write_report(folders: Path | Sequence[Path], out: Path | None = None) -> Path:
+    """Writes rows, figures, tables and report.html of one run or several into `out`; returns the page.
+
+    Without `out` they stand in the run's own folder; several runs need one. Raises `ReportError`.
+    """
+    runs = load_folders([folders] if isinstance(folders, Path) else folders)
+    place = _place(runs, out)
+    write_rows(runs, place)
+    frame = trial_frame(runs)
+    page = place / "report.html"
     lines = headline(frame)
-    text = html(content(loaded, frame, lines))
-    write_exports(loaded, lines)
+    text = html(content(runs, frame, lines, place / "figures"))
+    write_exports(runs, lines, place)
     part = page.with_name(".report.html.part")
     part.write_text(text, encoding="utf-8", errors="replace")
     part.replace(page)
     return page
 
 
-def content(loaded: LoadedRun, frame: pd.DataFrame, lines: Sequence[Line]) -> Content:
-    """All that the page shows; the figures are drawn, and saved beside it, on the way."""
-    run = loaded.run
-    repeated = len(loaded.trials) - len(loaded.final_trials)
-    timelines, problems = _timelines(loaded)
-    states, unread = state_pictures(loaded, timelines)
+def _place(runs: Sequence[LoadedRun], out: Path | None) -> Path:
+    if out is None:
+        if len(runs) > 1:
+            raise ReportError(f"{len(runs)} runs in one report need a folder of their own for it: add -o DIR")
+        return runs[0].folder
+    out = out.resolve()
+    if len(runs) > 1 and out in [run.folder for run in runs]:
+        raise ReportError(f"{out}: is one of the runs, whose own report would be lost; give another folder with -o DIR")
+    if out.exists() and not out.is_dir():
+        raise ReportError(f"{out}: is no folder; give one with -o DIR")
+    out.mkdir(parents=True, exist_ok=True)
+    return out
+
+
+def content(
+    runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Line], figures: Path | None = None
+) -> Content:
+    """All that the page shows; the figures are drawn, and saved into `figures`, on the way. None: without any."""
+    timelines, problems = _timelines(runs, figures) if figures else ({}, [])
+    states, unread = state_pictures(runs, timelines, figures) if figures else ({}, [])
     return Content(
-        title=experiment_name(run),
-        description=str(run.experiment.get("description") or ""),
-        command=str(run.provenance.get("command") or "not known"),
-        started=run.started,
-        finished=run.finished,
+        title=" and ".join(dict.fromkeys(experiment_name(run.run) for run in runs)),
+        origins=[_origin(run) for run in runs],
         sentences=[
-            *sentences(frame, setting_of(run), str(frame["collective"].iloc[0]), repeated),
-            *(f"A trial cannot be read and is in no figure: {problem}" for problem in loaded.problems),
+            *(f"The runs differ in {d.told()}." for d in machines.differences(runs)),
+            *sentences(frame, [_scope(run, frame, len(runs) > 1) for run in runs], _earlier(runs)),
+            *(f"A trial cannot be read and is in no figure: {line}" for run in runs for line in run.problems),
         ],
         targets=targets(lines),
         lines=lines,
-        pictures=list(_pictures(loaded, frame)),
-        trials=loaded.final_trials,
-        timelines=timelines,
-        problems=[*loaded.problems, *problems, *unread],
-        provenance={k: v for k, v in run.provenance.items() if k != "command"} | {"folder": loaded.name},
-        experiment=run.experiment,
+        pictures=list(_pictures(frame, figures)) if figures else [],
+        entries=_entries(runs, timelines, states),
+        problems=[*(line for run in runs for line in run.problems), *problems, *unread],
         several_cases=frame["case"].nunique() > 1,
-        states=states,
     )
 
 
-def _pictures(loaded: LoadedRun, frame: pd.DataFrame) -> Iterator[Picture]:
+def _origin(run: LoadedRun) -> Origin:
+    provenance = run.run.provenance
+    return Origin(
+        run=run.name,
+        description=str(run.run.experiment.get("description") or ""),
+        command=str(provenance.get("command") or "not known"),
+        started=run.run.started,
+        finished=run.run.finished,
+        provenance={k: v for k, v in provenance.items() if k != "command"} | {"folder": run.folder.name},
+        experiment=run.run.experiment,
+    )
+
+
+def _scope(run: LoadedRun, frame: pd.DataFrame, several: bool) -> str:
+    told = scope(frame[frame["run"] == run.name], setting_of(run.run))
+    return f"{run.name}: {told}" if several else told
+
+
+def _earlier(runs: Sequence[LoadedRun]) -> list[Trial]:
+    """Every attempt that was inconclusive and run again."""
+    return [trial for run in runs for attempts in run.earlier_attempts().values() for trial in attempts]
+
+
+def _entries(runs: Sequence[LoadedRun], timelines: Pictures, states: Pictures) -> list[Entry]:
+    entries = []
+    for run in runs:
+        earlier, label = run.earlier_attempts(), run.name if len(runs) > 1 else ""
+        for trial in run.final_trials:
+            key = run.name, trial.trial_id
+            entries.append(Entry(trial, label, timelines.get(key), states.get(key), earlier.get(trial.cell_id, ())))
+    return entries
+
+
+def _pictures(frame: pd.DataFrame, figures: Path) -> Iterator[Picture]:
     """Every figure of every case that has something to show."""
     cases = list(frame.groupby("case", sort=False))
     for number, (case, part) in enumerate(cases):
         suffix = f"-{number + 1}" if len(cases) > 1 else ""
         for name, title, module, needed in FIGURES:
-            if part[needed].notna().any():
+            if part[needed].notna().sum() >= LEAST.get(name, 1):
                 told = module.caption(part)
-                uri = save(module.draw(part), loaded.folder / "figures", f"{name}{suffix}", told)
+                uri = save(module.draw(part), figures, f"{name}{suffix}", told)
                 yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told)
 
 
-def _timelines(loaded: LoadedRun) -> tuple[dict[str, Picture], list[str]]:
-    """One for the representative of every scenario, size and system; a line for each that cannot be drawn."""
-    drawn: dict[str, Picture] = {}
+def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list[str]]:
+    """By run and trial: one for the representative of every case, size and system; a line for each that cannot be."""
+    drawn: Pictures = {}
     problems: list[str] = []
-    for trial in representatives(loaded.final_trials)[:MAX_TIMELINES]:
-        samples = counters(loaded, trial)
+    share = max(1, MAX_TIMELINES // len(runs))
+    chosen = [(run, trial) for run in runs for trial in representatives(run.final_trials)[:share]]
+    for run, trial in chosen:
+        samples = counters(run, trial)
         if isinstance(samples, str):
             problems.append(samples)
             continue
@@ -99,22 +153,23 @@ def _timelines(loaded: LoadedRun) -> tuple[dict[str, Picture], list[str]]:
         if rates.empty:
             problems.append(f"{trial.trial_id}: too few counter samples for a timeline")
             continue
-        figure = timeline.draw(trial, rates, core_events(trial), setting_of(loaded.run))
+        figure = timeline.draw(trial, rates, core_events(trial), setting_of(run.run, trial.axes))
         # Numbered: an id is a host's or a file's text, which has no say in the names of files.
         told = timeline.caption(trial, rates)
         # An SVG costs as much time as the drawing: the first ones, of the largest sizes, have one for papers.
         types = ("svg", "png") if len(drawn) < MAX_TIMELINE_SVGS else ("png",)
-        uri = save(figure, loaded.folder / "figures", f"timeline-{len(drawn) + 1:02d}", told, types)
-        drawn[trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told)
+        uri = save(figure, figures, f"timeline-{len(drawn) + 1:02d}", told, types)
+        drawn[run.name, trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told)
     return drawn, problems
 
 
-def representatives(trials: tuple[Trial, ...]) -> list[Trial]:
-    """Of every (scenario, size, system) the trial whose hit iteration is the median; the largest sizes first."""
-    groups: dict[tuple[str, int, str], list[Trial]] = {}
+def representatives(trials: Sequence[Trial]) -> list[Trial]:
+    """Of every (scenario, axes, size, system) the trial whose hit iteration is the median; the largest sizes first."""
+    groups: dict[tuple[str, tuple[tuple[str, str], ...], int, str], list[Trial]] = {}
     for trial in trials:
         if trial.fault is not None and trial.status != "inconclusive":
-            groups.setdefault((trial.scenario, -trial.size_bytes, trial.system), []).append(trial)
+            axes = tuple(sorted(trial.axes.items()))
+            groups.setdefault((trial.scenario, axes, -trial.size_bytes, trial.system), []).append(trial)
     return [sorted(groups[key], key=_hit_ns)[(len(groups[key]) - 1) // 2] for key in sorted(groups)]
 
 

@@ -5,6 +5,7 @@ nccl-tests). A trial without any iteration still has one row, its iteration colu
 a row with a status, not a hole. The documentation of each column travels in the Parquet file itself.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ import pyarrow.parquet as pq
 
 from reports.errors import SchemaError
 from reports.trial import SCHEMA, Iteration, Run, Trial, check_version
+
+_AGAIN = "`harness report` on the run's folder writes it anew"
 
 _INT, _FLOAT, _TEXT, _BOOL = pa.int64(), pa.float64(), pa.string(), pa.bool_()
 
@@ -50,13 +53,14 @@ def _of_error(name: str) -> Callable[[Trial], Any]:
 TRIAL_COLUMNS: dict[str, Column] = {
     "trial_id": Column(_TEXT, "name of the trial's folder; later attempts end in -a<attempt>", lambda t: t.trial_id),
     "system": Column(_TEXT, "the system under test", lambda t: t.system),
-    "mode": Column(_INT, "R2CC_MODE: 0 fail-stop, 1 hot repair, 2 Balance", lambda t: t.mode),
+    "mode": Column(_INT, "R2CC_MODE: 0 fail-stop, 1 hot repair, 2 Balance, 3 R2CC-AllReduce", lambda t: t.mode),
     "collective": Column(_TEXT, "the collective", lambda t: t.collective),
     "size_bytes": Column(_INT, "bytes of one rank's vector", lambda t: t.size_bytes),
     "dtype": Column(_TEXT, "element type", lambda t: t.dtype),
     "op": Column(_TEXT, "reduction", lambda t: t.op),
     "place": Column(_TEXT, "out of place or in place", lambda t: t.place),
     "scenario": Column(_TEXT, "label of the fault scenario; healthy without a fault", lambda t: t.scenario),
+    "axes": Column(_TEXT, "values on further axes, as JSON; empty without any", lambda t: _axes(t)),
     "repeat": Column(_INT, "number of the repeat, from 0", lambda t: t.repeat),
     "attempt": Column(_INT, "from 1; above 1 the attempts before were inconclusive", lambda t: t.attempt),
     "status": Column(_TEXT, "ok, wrong, failed or inconclusive", lambda t: t.status),
@@ -137,9 +141,11 @@ def read(path: Path) -> pa.Table:
     except FileNotFoundError:
         raise SchemaError(f"{path}: no such file; `harness report` on the run's folder writes it") from None
     except (OSError, pa.ArrowException):
-        raise SchemaError(f"{path}: broken or cut short; `harness report` on the run's folder writes it anew") from None
+        raise SchemaError(f"{path}: broken or cut short; {_AGAIN}") from None
     version = (table.schema.metadata or {}).get(b"r2ccl_rows", b"").decode("ascii", "replace")
-    check_version({"schema": int(version) if version.isdecimal() else None}, str(path))
+    found = check_version({"schema": int(version) if version.isdecimal() else None}, str(path))
+    if found < SCHEMA:
+        raise SchemaError(f"{path}: schema {found} is older than this program's {SCHEMA}; {_AGAIN}")
     return table
 
 
@@ -150,6 +156,10 @@ def _types() -> dict[str, pa.DataType]:
 def _columns() -> Iterator[tuple[str, Column | IterationColumn]]:
     yield from TRIAL_COLUMNS.items()
     yield from ITERATION_COLUMNS.items()
+
+
+def _axes(trial: Trial) -> str:
+    return json.dumps(trial.axes, sort_keys=True) if trial.axes else ""
 
 
 def _text(value: object) -> str | None:

@@ -31,11 +31,31 @@ class Setting:
         return self.limit_gbs * (self.nics - 1) / self.nics if self.limit_gbs and self.nics else None
 
 
-def setting_of(run: Run) -> Setting:
-    """Reads the run's `cluster` table; what is missing or strange there is not known."""
+def setting_of(run: Run, axes: Mapping[str, str] | None = None) -> Setting:
+    """Reads the run's `cluster` table; what is missing or strange there is not known.
+
+    `axes` are a trial's: one of ``cluster.nics`` (or ``nics``) and its like stands for the table's key.
+    """
     cluster = run.experiment.get("cluster")
-    table: Mapping[str, Any] = cluster if isinstance(cluster, dict) else {}
+    table: dict[str, Any] = dict(cluster) if isinstance(cluster, dict) else {}
+    for axis, value in (axes or {}).items():
+        key = axis.removeprefix("cluster.")
+        if key in ("hosts", "nics", "rate"):
+            table[key] = int(value) if value.isdecimal() and len(value) < 10 else value
     return Setting(_count(table.get("hosts")), _count(table.get("nics")), _rate(table.get("rate")))
+
+
+def systems_of(run: Run) -> dict[str, Mapping[str, Any]]:
+    """The run's systems by name, as its experiment has them."""
+    systems = run.experiment.get("system")
+    tables = [s for s in systems if isinstance(s, dict)] if isinstance(systems, list) else []
+    return {str(table.get("name")): table for table in tables}
+
+
+def env_of(system: Mapping[str, Any]) -> dict[str, str]:
+    """The environment that a system sets."""
+    env = system.get("env")
+    return {str(k): str(v) for k, v in env.items()} if isinstance(env, dict) else {}
 
 
 def experiment_name(run: Run) -> str:

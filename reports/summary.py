@@ -6,6 +6,7 @@ pairs of one run show one.
 """
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,14 @@ from r2ccl_core.units import format_rate, format_size
 from reports import stats
 from reports.setting import Setting
 from reports.stats import Estimate
+from reports.trial import Trial
 
-MODES = {0: "fail-stop, as NCCL is", 1: "hot repair onto one back-up NIC", 2: "Balance over all NICs left"}
+MODES = {
+    0: "fail-stop, as NCCL is",
+    1: "hot repair onto one back-up NIC",
+    2: "Balance over all NICs left",
+    3: "Balance, and R2CC-AllReduce after a loss",
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,8 @@ class Line:
     checked: int
     error_ms: Estimate
     worst_error_ms: float
+    switch_ms: Estimate
+    switch_cost_ms: Estimate
     worst_stall_ms: float = math.nan
 
 
@@ -50,13 +59,14 @@ def headline(frame: pd.DataFrame) -> list[Line]:
     return [_line(part) for _, part in frame.groupby(keys, sort=False)]
 
 
-def sentences(frame: pd.DataFrame, setting: Setting, collective: str = "all_reduce", repeated: int = 0) -> list[str]:
-    """The run in plain words, the most important first; nothing in it is markup.
+def sentences(frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Trial] = ()) -> list[str]:
+    """The runs in plain words, the most important first; nothing in it is markup.
 
-    `repeated` counts the inconclusive attempts that were run again and are not in `frame`.
+    `scopes` say what was run (`scope`); `earlier` are the inconclusive attempts that were run again and are not in
+    `frame`.
     """
     lines = headline(frame)
-    told = [_scope(frame, setting, collective), _verdict(frame), _repeated(repeated), _healthy(lines)]
+    told = [*scopes, _verdict(frame), _repeated(earlier), _healthy(lines)]
     for system in dict.fromkeys(line.system for line in lines):
         told.append(_system(frame[frame["system"] == system], [li for li in lines if li.system == system]))
     return [text for text in [*told, *_comparisons(frame), _elements(frame)] if text]
@@ -81,6 +91,8 @@ def _line(part: pd.DataFrame) -> Line:
         checked=int(part["checked"].sum()),
         error_ms=stats.estimate(part["error_after_ms"]),
         worst_error_ms=stats.percentile(part["error_after_ms"], 100),
+        switch_ms=stats.estimate(part["switch_ms"]),
+        switch_cost_ms=stats.estimate(part["switch_cost_ms"]),
         worst_stall_ms=stats.percentile(part["stall_ms"], 100),
         **estimates,
     )
@@ -92,7 +104,11 @@ def _statuses(part: pd.DataFrame) -> str:
     return ", ".join(f"{count} {word}" for word, count in words.value_counts().sort_index().items())
 
 
-def _scope(frame: pd.DataFrame, setting: Setting, collective: str) -> str:
+def scope(frame: pd.DataFrame, setting: Setting) -> str:
+    """What one run ran, in a sentence."""
+    if frame.empty:
+        return "No trial."
+    collective = ", ".join(map(str, frame["collective"].unique()))
     where = f"{setting.hosts} hosts" if setting.hosts else "hosts"
     if setting.nics:
         rate = f" of {format_rate(setting.rate_bit_s)}" if setting.rate_bit_s else ""
@@ -113,11 +129,17 @@ def _verdict(frame: pd.DataFrame) -> str:
     return "; ".join(told) + "."
 
 
-def _repeated(attempts: int) -> str:
-    if not attempts:
+def _repeated(earlier: Sequence[Trial]) -> str:
+    if not earlier:
         return ""
-    were = "attempt was" if attempts == 1 else "attempts were"
-    return f"{attempts} earlier {were} inconclusive and run again; rows.csv has them, no figure does."
+    were = "attempt was" if len(earlier) == 1 else "attempts were"
+    reasons = Counter(trial.reason or "no reason is known" for trial in earlier)
+    told = "; ".join(f"{count} times: {reason}" if count > 1 else reason for reason, count in reasons.most_common(3))
+    more = f"; and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
+    return (
+        f"{len(earlier)} earlier {were} inconclusive and run again; rows.csv has them, no figure does. "
+        f"Why ({'the reason' if len(reasons) == 1 else 'the reasons'}): {told}{more}."
+    )
 
 
 def _healthy(lines: Sequence[Line]) -> str:
@@ -152,7 +174,7 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
     kept += f"; the model says {model:.3g})" if model is not None else ")"
     cost = _hit_cost(stats.percentile(faulted["hit_cost_ms"], 100))
     lost = f". {len(stopped)} of its {len(faulted)} faulted trials failed" if len(stopped) else ""
-    return f"{kept}{cost}{lost}."
+    return f"{kept}{cost}{_switch(faulted)}{lost}."
 
 
 def _hit_cost(worst_ms: float) -> str:
@@ -162,6 +184,17 @@ def _hit_cost(worst_ms: float) -> str:
     if round(worst_ms) <= 0:
         return "; the iteration that was hit took no longer than those after it"
     return f"; the iteration that was hit cost at most {worst_ms:.0f} ms more than one after it"
+
+
+def _switch(faulted: pd.DataFrame) -> str:
+    known = faulted[faulted["switch_cost_ms"].notna()]
+    if known.empty:
+        return ""
+    middle, worst = (stats.percentile(known["switch_cost_ms"], q) for q in (50, 100))
+    return (
+        f"; its change of the schedule made one operation {middle:.0f} ms longer than those after it "
+        f"(median of {len(known)} trials; at most {worst:.0f} ms)"
+    )
 
 
 def _per_size(lines: Sequence[Line]) -> str:

@@ -35,7 +35,7 @@ def texts(lines: Sequence[Line]) -> list[list[str]]:
 def markdown(lines: Sequence[Line]) -> str:
     """A Markdown table; bars, brackets and line breaks in names are made harmless."""
     rows = [HEADINGS, ["---"] * len(HEADINGS), *texts(lines)]
-    return "".join(f"| {' | '.join(map(_markdown, row))} |\n" for row in rows)
+    return "".join(f"| {' | '.join(map(cell, row))} |\n" for row in rows)
 
 
 def comma_separated(lines: Sequence[Line]) -> str:
@@ -68,7 +68,8 @@ def _estimate(value: Estimate, factor: float = 1.0) -> str:
     return f"{text} [{number(value.low * factor)}, {number(value.high * factor)}]" if value.n > 1 else text
 
 
-def _markdown(text: str) -> str:
+def cell(text: str) -> str:
+    """`text` as the cell of a Markdown table."""
     return "".join(f"\\{c}" if c in "|<>[]`*\\" else c for c in " ".join(text.split()))
 
 

@@ -3,7 +3,8 @@
 The sweep writes these models and reports read them; nothing here needs pandas or matplotlib. All times are
 ns since the epoch on the harness' clock, durations are ns, bandwidths GB/s (1e9 bytes/s, as nccl-tests).
 Unknown keys are refused by name; `provenance`, `tags`, `evidence` and `core` are open: they may grow
-without a new schema version.
+without a new schema version. Files of older versions are brought up to date as they are read
+(`reports.upgrade`); SCHEMA.md says what each version changed.
 """
 
 import difflib
@@ -15,9 +16,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from reports.errors import SchemaError
-
-SCHEMA = 1
-"""The version of every file of a run folder. Any change that an old reader would misread raises it."""
+from reports.upgrade import OLDEST, Kind, upgraded
+from reports.upgrade import SCHEMA as SCHEMA
 
 Phase = Literal["warmup", "before", "hit", "after", "repaired"]
 Status = Literal["ok", "wrong", "failed", "inconclusive"]
@@ -96,6 +96,10 @@ class Trial(Stored):
     dtype: str
     op: str
     place: str
+    scenario: str
+    """The label of its fault scenario; ``healthy`` without one."""
+    axes: dict[str, str] = {}
+    """Its value on every axis that the experiment has beside system, size, fault and repeat."""
     repeat: Int64
     attempt: Annotated[Int64, Field(ge=1)]
     status: Status
@@ -117,13 +121,6 @@ class Trial(Stored):
         """The trial that this is an attempt at."""
         return self.trial_id.removesuffix(f"-a{self.attempt}") if self.attempt > 1 else self.trial_id
 
-    @property
-    def scenario(self) -> str:
-        """The label of its fault scenario, ``healthy`` without one: the third part of its id."""
-        parts = self.cell_id.split("-")
-        fallback = self.fault.kind if self.fault else "healthy"
-        return parts[2] if len(parts) == 4 else fallback
-
 
 class Run(Stored):
     """The content of run.json. `experiment` is the experiment file with every default filled in."""
@@ -141,12 +138,12 @@ S = TypeVar("S", bound=Stored)
 
 def load_trial(path: Path) -> Trial:
     """Reads a trial.json; raises `SchemaError`, one line with the file and what to do."""
-    return _load(Trial, path)
+    return _load(Trial, "trial", path)
 
 
 def load_run(path: Path) -> Run:
     """Reads a run.json; raises `SchemaError`."""
-    return _load(Run, path)
+    return _load(Run, "run", path)
 
 
 def to_json(stored: Stored) -> dict[str, Any]:
@@ -161,25 +158,27 @@ def save(path: Path, stored: Stored) -> None:
     part.replace(path)
 
 
-def check_version(values: Mapping[str, Any], where: str) -> None:
-    """Raises `SchemaError` unless `values` are of this program's schema version."""
+def check_version(values: Mapping[str, Any], where: str) -> int:
+    """The schema version of `values`; raises `SchemaError` unless this program knows it."""
     found = values.get("schema")
-    if type(found) is not int or found < 1:
-        raise SchemaError(f"{where}: schema: {found!r} is no schema version; was this written by a sweep?")
+    if type(found) is not int or found < OLDEST:
+        raise SchemaError(f"{where}: schema: {found!r} is no schema version that is read; was this written by a sweep?")
     if found > SCHEMA:
         raise SchemaError(
             f"{where}: schema {found} is newer than this program's {SCHEMA}; "
             "report it with the version that wrote it (its commit is in run.json), or update"
         )
-    if found < SCHEMA:
-        raise SchemaError(f"{where}: schema {found} is older than this program's {SCHEMA}; run the sweep again")
+    return found
 
 
-def _load(model: type[S], path: Path) -> S:
+def _load(model: type[S], kind: Kind, path: Path) -> S:
     text = _text(path)
-    check_version(_values(path, text), str(path))
+    values = _values(path, text)
+    found = check_version(values, str(path))
+    if found < SCHEMA:
+        text = json.dumps(upgraded(kind, values, found))
     try:
-        # From the text again, not from the values: this parser refuses half characters, which no file can hold.
+        # From the text, not from the values: this parser refuses half characters, which no file can hold.
         return model.model_validate_json(text)
     except ValidationError as error:
         raise SchemaError(f"{path}: {_first_mistake(model, error)}") from None

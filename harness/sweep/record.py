@@ -53,6 +53,7 @@ def _head(trial: Trial, attempt: int, workload: WorkloadModel) -> dict[str, Any]
         "dtype": workload.dtype,
         "op": workload.op,
         "place": workload.place,
+        "scenario": trial.value("fault"),
         "repeat": trial.repeat,
         "attempt": attempt,
     }

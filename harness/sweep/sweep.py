@@ -64,7 +64,11 @@ def open_folder(request: Request) -> tuple[RunFolder, bool]:
         experiment=request.experiment.resolved(),
         provenance=dict(request.provenance),
         started=utc_now(),
-        tags={"identity": request.identity, "only": {k: list(v) for k, v in request.only.items()}},
+        tags={
+            "trials": len(request.trials),
+            "identity": request.identity,
+            "only": {k: list(v) for k, v in request.only.items()},
+        },
     )
     return RunFolder.create(request.runs, run, request.toml), False
 

@@ -66,6 +66,7 @@ def times(frame: pd.DataFrame) -> pd.DataFrame:
 def caption(frame: pd.DataFrame) -> str:
     """What the figure shows, with the number of trials."""
     return (
-        f"Times after the fault over all sizes, {int(frame['faulted'].sum())} trials; every dot is one trial, "
+        f"Times from the fault to each sign of it, by system, over all sizes, {int(frame['faulted'].sum())} trials; "
+        "every dot is one trial, "
         "the bars are medians. Counters are read every 10 ms, which is the resolution of the third line."
     )

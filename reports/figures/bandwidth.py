@@ -32,7 +32,8 @@ def draw(frame: pd.DataFrame) -> Figure:
 def caption(frame: pd.DataFrame) -> str:
     """What the figure shows, with the number of repeats."""
     return (
-        f"Bus bandwidth by message size: {style.INTERVAL_NOTE}; dots are single trials; {style.repeats_text(frame)}. "
+        f"Bus bandwidth by message size and system: {style.INTERVAL_NOTE}; dots are single trials; "
+        f"{style.repeats_text(frame)}. Compared: systems at equal size, each before and after the fault. "
         "The dashed line is what the NICs' rate allows, all of them before the fault and those that are left after it."
     )
 

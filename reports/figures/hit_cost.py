@@ -38,6 +38,6 @@ def caption(frame: pd.DataFrame) -> str:
     return (
         f"Cost of the iteration that is hit: {style.INTERVAL_NOTE}; dots are single trials; "
         f"{style.repeats_text(shown if len(shown) else frame)}. Left: its duration minus the median iteration after "
-        "the fault (below zero where much of it ran before the fault). Right: its duration minus what its parts "
-        "before and after the fault should have lasted."
+        "it in the same trial, on the same schedule (below zero where much of it ran before the fault). Right: its "
+        "duration minus what its parts before and after the fault should have lasted."
     )

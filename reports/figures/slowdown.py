@@ -7,7 +7,9 @@ from matplotlib.figure import Figure
 from reports.figures import style
 from reports.figures.points import draw_points
 
-MODEL_NAMES = {1: "hot repair", 2: "Balance 1/(1\N{MINUS SIGN}X)"}
+MOST_LINES = 2
+"""Models of one mode that are drawn."""
+MODEL_NAMES = {1: "hot repair", 2: "Balance 1/(1\N{MINUS SIGN}X)", 3: "R2CC-AllReduce"}
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -34,7 +36,8 @@ def caption(frame: pd.DataFrame) -> str:
     left_out = [s for s in style.systems_of(frame) if not (shown["system"] == s).any()]
     stopped = f" {', '.join(left_out)} stopped and has no T/T0." if left_out else ""
     return (
-        f"Slowdown after the fault (median iteration after it over median iteration before it, by trial): "
+        "Slowdown after the fault: the median iteration after it (after a change of the schedule, where there was one) "
+        "over the median one before it in the same trial, beside models and bound as lines; "
         f"{style.INTERVAL_NOTE}; dots are single trials; {style.repeats_text(shown if len(shown) else frame)}. "
         f"X is the share of the host's bandwidth that was lost.{stopped}"
     )
@@ -43,7 +46,10 @@ def caption(frame: pd.DataFrame) -> str:
 def model_lines(frame: pd.DataFrame) -> list[tuple[str, float]]:
     """The horizontal lines: what each mode's model gives, and the floor under every schedule."""
     lines = []
-    for (mode, value), _ in frame.dropna(subset=["model"]).groupby(["mode", "model"]):
+    known = frame.dropna(subset=["model"])
+    # Of many values (a sweep over K) the lines would lie on each other; such a sweep has a figure of its own.
+    known = known[known.groupby("mode")["model"].transform("nunique") <= MOST_LINES]
+    for (mode, value), _ in known.groupby(["mode", "model"]):
         name = MODEL_NAMES.get(int(str(mode)), f"mode {mode}")
         lines.append((f"model of {name}: {value:.3g}", float(str(value))))
     floors = frame["floor"].dropna().unique() if "floor" in frame else ()

@@ -3,6 +3,7 @@
 Colours differ in lightness, not only in hue, and every system has a marker of its own besides.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from r2ccl_core.units import format_size
 
@@ -24,6 +26,12 @@ RAIL_COLORS = ("#08306B", "#4292C6", "#9ECAE1", "#FDAE6B", "#E6550D", "#A63603",
 ACCENT = "#B2182B"
 """What went wrong: the fault, the hit iteration."""
 LINE = "#666666"
+LETTER_IN = 0.072
+"""About as wide is a letter of a legend."""
+HATCHES = ("", "////", "", "xxxx", "\\\\\\\\", "....", "", "----")
+"""Of bars, by system: with the colours' lightness they tell bars apart in grey."""
+FILLS = ("#DDDDDD", "#F0E442", "#0072B2", "#CC79A7", "#56B4E9", "#8C510A", "#009E73", "#E69F00")
+"""Of areas that have a letter in them."""
 
 _RC: dict[str, Any] = {
     "font.size": 9.0,
@@ -83,8 +91,14 @@ def looks(systems: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def systems_of(frame: pd.DataFrame) -> list[str]:
-    """The systems in `frame`, by mode, then by name."""
-    return list(frame.sort_values(["mode", "system"], kind="stable")["system"].unique())
+    """The systems in `frame`, by mode, then by name; numbers in names count as numbers: k2 before k16."""
+    modes = dict(zip(frame["system"], frame["mode"], strict=True))
+    return sorted(modes, key=lambda system: (modes[system], _natural(system)))
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    parts = re.findall(r"[0-9]{1,15}|[^0-9]+|[0-9]+", name)
+    return [(not p.isascii() or not p.isdigit(), int(p) if p.isascii() and p.isdigit() else 0, p) for p in parts]
 
 
 def sizes_of(frame: pd.DataFrame) -> list[int]:
@@ -104,8 +118,16 @@ def position(index: int, count: int, width: float = 0.5) -> float:
     return 0.0 if count < 2 else width * (index / (count - 1) - 0.5)
 
 
-def system_handles(systems: Sequence[str], shown: Sequence[str]) -> list[Line2D]:
-    """The legend's entries for those of `systems` that are `shown`."""
+def system_handles(systems: Sequence[str], shown: Sequence[str], bars: bool = False) -> list[Line2D | Patch]:
+    """The legend's entries for those of `systems` that are `shown`, as lines with markers or as bars."""
+    if bars:
+        return [
+            Patch(
+                facecolor=color, hatch=HATCHES[systems.index(system) % len(HATCHES)], edgecolor="white",
+                label=plain(system, 60),
+            )
+            for system, (color, _) in looks(systems).items() if system in shown
+        ]  # fmt: skip
     return [
         Line2D([], [], color=color, marker=marker, markersize=6, linestyle="-", linewidth=1.4, label=plain(system, 60))
         for system, (color, marker) in looks(systems).items()
@@ -115,8 +137,18 @@ def system_handles(systems: Sequence[str], shown: Sequence[str]) -> list[Line2D]
 
 def legend(figure: Figure, systems: Sequence[str], shown: Sequence[str]) -> None:
     """The systems that are `shown`, in rows above all panels."""
-    handles = system_handles(systems, shown)
-    figure.legend(handles=handles, loc="outside upper left", ncols=max(1, min(4, len(handles))))
+    legend_of(figure, system_handles(systems, shown))
+
+
+def legend_of(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:
+    """A legend above all panels, in as many columns as the figure is wide for."""
+    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+    fitting = int(figure.get_figwidth() / (0.55 + LETTER_IN * longest))
+    columns = max(1, min(4, fitting, len(handles)))
+    # The panels keep their height under a legend of many rows.
+    rows = -(-len(handles) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.18 * max(0, rows - 2))
+    figure.legend(handles=list(handles), loc="outside upper left", ncols=columns)
 
 
 def with_values(frame: pd.DataFrame, column: str) -> list[str]:
@@ -126,10 +158,19 @@ def with_values(frame: pd.DataFrame, column: str) -> list[str]:
 
 def repeats_text(frame: pd.DataFrame) -> str:
     """How many repeats stand behind a point, for the caption."""
-    counts = frame.groupby(["case", "system", "size_bytes"], observed=True).size()
+    return f"{count_text(frame.groupby(['case', 'system', 'size_bytes'], observed=True).size(), 'repeat')} per point"
+
+
+def count_text(counts: pd.Series, noun: str) -> str:
+    """``5 repeats``, ``2 to 5 repeats``."""
     low, high = int(counts.min()), int(counts.max())
     many = f"{low}" if low == high else f"{low} to {high}"
-    return f"{many} repeat{'' if high == 1 else 's'} per point"
+    return f"{many} {noun}{'' if high == 1 else 's'}"
+
+
+def size_text(frame: pd.DataFrame) -> str:
+    """The largest message size in `frame`."""
+    return format_size(int(frame["size_bytes"].max()))
 
 
 INTERVAL_NOTE = "medians over repeats with 95 % bootstrap intervals (with fewer than 5 repeats, their range)"

@@ -24,6 +24,7 @@ MAX_HOSTS = 8
 EVENT_MARKS = {
     "path_down": ("v", "path lost"),
     "migrated": ("D", "chunks moved"),
+    "switched": ("s", "new schedule"),
     "path_returned": ("^", "path back"),
     "failed": ("X", "gave up"),
     "refused": ("P", "refused"),
@@ -59,8 +60,9 @@ def caption(trial: Trial, rates: pd.DataFrame) -> str:
     more = f"; {left_out} more hosts are not shown" if left_out else ""
     return (
         f"{trial.trial_id}: throughput sent by every NIC, stacked by host (one trial, counters every 10 ms){more}. "
-        "Top: iterations by turns dark and light, the hit one in red; marks are events in the cores' logs. "
-        "Shaded: from the fault to its heal."
+        "Top: iterations by turns dark and light, the hit one in red "
+        "(hatched where it never ended); marks are events in the cores' logs. "
+        "Shaded: from the fault to its heal. Compared: every host with what its NICs carry at most (dashed)."
     )
 
 
@@ -106,6 +108,11 @@ def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
     """A strip of bars, one an iteration, and a cross where the trial stopped."""
     spans = [((item.t_ns - zero_ns) / 1e9, item.duration_ns / 1e9) for item in trial.iterations]
     ax.broken_barh(spans, (0, 1), facecolors=[_color(item) for item in trial.iterations], linewidth=0)
+    if (cut := unfinished(trial)) is not None:
+        begin, end = ((ns - zero_ns) / 1e9 for ns in cut)
+        ax.broken_barh(
+            [(begin, end - begin)], (0, 1), facecolors="white", edgecolor=style.ACCENT, hatch="/////", linewidth=0.8
+        )
     for item, (start, _) in zip(trial.iterations, spans, strict=True):
         if item.phase == "hit":
             # Above the bar: of small messages the bar is narrower than its text.
@@ -126,6 +133,19 @@ def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)
+
+
+def unfinished(trial: Trial) -> tuple[int, int] | None:
+    """From when to when (ns) the iteration lasted that the fault hit and that never ended; None if there is none.
+
+    It began when the one before it ended, or with the fault if that was the first; the error ended it.
+    """
+    hit = any(i.phase in ("hit", "after") for i in trial.iterations)
+    if trial.fault is None or trial.error is None or trial.error.t_ns is None or hit:
+        return None
+    ends = [i.t_ns + i.duration_ns for i in trial.iterations]
+    begin_ns = min([trial.fault.t_before_ns, *ends[-1:]])
+    return (begin_ns, trial.error.t_ns) if begin_ns < trial.error.t_ns else None
 
 
 def _color(item: Iteration) -> str:

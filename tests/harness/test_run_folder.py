@@ -22,6 +22,7 @@ RECORD = Trial(
     dtype="float32",
     op="sum",
     place="out",
+    scenario="nic_down",
     repeat=0,
     attempt=1,
     status="ok",

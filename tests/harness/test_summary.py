@@ -37,6 +37,7 @@ def record(status: Status = "ok", expected: bool = True, attempt: int = 1, **cha
         dtype="float32",
         op="sum",
         place="out",
+        scenario="nic_down",
         repeat=0,
         attempt=attempt,
         status=status,

@@ -52,7 +52,7 @@ def run_record(name: str, sizes: dict[int, int], systems: dict[str, int], repeat
     """The content of run.json."""
     expect = {0: "failed", 1: "ok", 2: "ok"}
     return {
-        "schema": 1,
+        "schema": 2,
         "experiment": {
             "schema": 1,
             "name": name,
@@ -104,7 +104,7 @@ def make_trial(
     end_ns = int(error_ns if stopped else at_ns)
     heal_ns = end_ns + 60_000_000
     trial = {
-        "schema": 1,
+        "schema": 2,
         "trial_id": f"{system}-{format_size(size)}-{'nic_down' if fault else 'healthy'}-r{repeat}",
         "system": system,
         "mode": mode,
@@ -113,6 +113,7 @@ def make_trial(
         "dtype": "float32",
         "op": "sum",
         "place": "out",
+        "scenario": "nic_down" if fault else "healthy",
         "repeat": repeat,
         "attempt": 1,
         "status": "failed" if stopped else "ok",

@@ -15,6 +15,7 @@ from reports.load import LoadedRun, load_folder
 from reports.measures import trial_frame
 from reports.summary import Line, headline
 from reports.targets import targets
+from reports.trial import SCHEMA
 
 HOSTILE = 'a|b<script>\n"$&%_{x}\\\x00'
 
@@ -57,9 +58,9 @@ def test_latex_escapes_every_special_character(hostile: list[Line]) -> None:
 
 
 def test_json_summary_reads_back_and_knows_no_nan(loaded: LoadedRun, hostile: list[Line]) -> None:
-    text = machine.json_summary(loaded, hostile, targets(hostile))
+    text = machine.json_summary([loaded], hostile, targets(hostile))
     values = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert (values["schema"], values["as_expected"], len(values["table"])) == (1, True, 3)
+    assert (values["schema"], values["as_expected"], len(values["table"])) == (SCHEMA, True, 3)
     assert {row["slowdown"]["median"] for row in values["table"] if row["mode"] == 0} == {None}
 
 
@@ -68,7 +69,7 @@ def test_junit_tells_failures_from_doubts(loaded: LoadedRun) -> None:
     failed = first.model_copy(update={"expected": False, "status": "failed", "reason": HOSTILE})
     doubtful = second.model_copy(update={"expected": False, "status": "inconclusive"})
     run = replace(loaded, trials=(failed, doubtful, *others), problems=("x/trial.json: broken\x01",))
-    suite = ET.fromstring(machine.junit(run))
+    (suite,) = ET.fromstring(machine.junit([run]))
     assert {k: suite.get(k) for k in ("tests", "failures", "skipped", "errors")} == {
         "tests": str(len(loaded.trials) + 1), "failures": "1", "skipped": "1", "errors": "1"
     }  # fmt: skip
@@ -78,7 +79,7 @@ def test_junit_tells_failures_from_doubts(loaded: LoadedRun) -> None:
 
 
 def test_prometheus_lines_are_whole(loaded: LoadedRun, hostile: list[Line]) -> None:
-    samples = [line for line in machine.prometheus(loaded, hostile).splitlines() if not line.startswith("#")]
+    samples = [line for line in machine.prometheus([loaded], hostile).splitlines() if not line.startswith("#")]
     assert samples
     for sample in samples:
         name, _, rest = sample.partition("{")
@@ -89,7 +90,7 @@ def test_prometheus_lines_are_whole(loaded: LoadedRun, hostile: list[Line]) -> N
 
 
 def test_exports_are_written_whole(loaded: LoadedRun, lines: list[Line]) -> None:
-    names = [path.name for path in write_exports(loaded, lines)]
+    names = [path.name for path in write_exports([loaded], lines, loaded.folder)]
     assert names == ["table.md", "table.csv", "table.tex", "summary.json", "junit.xml", "metrics.prom"]
     assert all((loaded.folder / name).stat().st_size > 0 for name in names)
     assert not list(Path(loaded.folder).glob(".*.part"))

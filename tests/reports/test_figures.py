@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from synthetic_run import make_run
 
+from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
 from reports import stats
-from reports.figures import aftermath, bandwidth, hit_cost, slowdown, style, timeline
+from reports.figures import aftermath, bandwidth, hit_cost, host_bytes, k_sweep, recovery, slowdown, style, timeline
 from reports.load import LoadedRun, counters, load_folder
 from reports.measures import core_events, trial_frame
 from reports.recovery import throughput
@@ -116,6 +117,72 @@ def test_a_timeline_stacks_what_each_host_sent(loaded: LoadedRun) -> None:
     dead = (grid > trial.fault.t_after_ns + 20e6) & (grid < trial.fault.heal_ns)  # type: ignore[union-attr,operator]
     assert bands["eth1"][dead].max() == 0
     assert bands["eth0"][dead].max() > 400
+
+
+def test_the_hit_iteration_of_a_system_that_stopped_is_a_bar_until_its_error(loaded: LoadedRun) -> None:
+    trial = next(t for t in loaded.trials if t.system == "failstop")
+    last, error = trial.iterations[-1], trial.error
+    assert error is not None
+    assert timeline.unfinished(trial) == (last.t_ns + last.duration_ns, error.t_ns)
+    going = next(t for t in loaded.trials if t.system == "balance")
+    assert timeline.unfinished(going) is None
+    rates = throughput(counters(loaded, trial))  # type: ignore[arg-type]
+    strip = timeline.draw(trial, rates, core_events(trial), setting_of(loaded.run)).axes[0]
+    assert len([bars for bars in strip.collections if bars.get_hatch()]) == 1
+
+
+def test_bytes_per_host_are_medians_with_a_line_of_the_schedule(frame: pd.DataFrame) -> None:
+    figure = host_bytes.draw(frame)
+    long = host_bytes.counts(frame)
+    for ax, phase in zip(figure.axes, ("before", "after"), strict=True):
+        counted = long[(long["phase"] == phase) & (long["source"] == "counters")]
+        expected = counted.groupby(["system", "host"])["share"].median()
+        assert sorted(bar.get_height() for bar in ax.patches) == pytest.approx(sorted(expected))
+        lines = [path.vertices[0][1] for c in ax.collections for path in c.get_paths()]
+        assert lines == pytest.approx([4 / 3] * len(expected), rel=1e-5)
+    assert "5 repeats per point" in host_bytes.caption(frame)
+
+
+def test_recovery_times_are_steps_one_a_trial(frame: pd.DataFrame) -> None:
+    times, shares = recovery.steps(frame, "balance")
+    own = frame[frame["system"] == "balance"]["recover_ms"].dropna()
+    assert list(times) == sorted(own)
+    assert shares[-1] == 100
+    drawn = [line for line in recovery.draw(frame).axes[0].lines if line.get_marker() == "o"]
+    assert [list(line.get_xdata()) for line in drawn] == [list(times)]
+
+
+def sweep_over_k(frame: pd.DataFrame) -> pd.DataFrame:
+    own = frame[frame["system"] == "balance"]
+    return own.assign(pipeline=[1, 2, 4, 8, 16] * (len(own) // 5))
+
+
+def test_the_k_sweep_has_medians_and_the_formula(frame: pd.DataFrame) -> None:
+    ks = sweep_over_k(frame)
+    ax = k_sweep.draw(ks).axes[0]
+    (points,) = [line for line in ax.lines if line.get_marker() == "o"]
+    assert list(points.get_ydata()) == pytest.approx(list(ks.groupby("pipeline")["slowdown"].median()))
+    (formula,) = [line for line in ax.lines if line.get_marker() == "None"]
+    assert formula.get_ydata()[0] == pytest.approx(predicted_ratio(3, 1 / 3, 1))
+    assert formula.get_ydata()[-1] == pytest.approx(predicted_ratio(3, 1 / 3, 16))
+    assert "2 repeats per measured point" in k_sweep.caption(ks)
+
+
+def test_many_models_of_one_mode_are_no_lines(frame: pd.DataFrame) -> None:
+    many = frame.assign(model=[1 + n / 100 for n in range(len(frame))])
+    assert [name for name, _ in slowdown.model_lines(many)] == ["no schedule beats 1.125"]
+
+
+def test_systems_with_numbers_stand_in_their_order(frame: pd.DataFrame) -> None:
+    named = frame.iloc[:4].assign(system=["k16", "k2", "k1", "\N{SUPERSCRIPT TWO}k"], mode=3)
+    assert style.systems_of(named)[:3] == ["k1", "k2", "k16"]
+
+
+def test_a_legend_has_no_more_columns_than_fit(frame: pd.DataFrame) -> None:
+    long = frame.assign(system=frame["system"] + " (a-run-with-a-long-name-20260921-101500)")
+    figure = slowdown.draw(long)
+    figure.draw_without_rendering()
+    assert figure.legends[0].get_window_extent().width <= figure.bbox.width
 
 
 def test_a_timeline_of_a_trial_without_iterations_can_be_drawn(loaded: LoadedRun) -> None:

@@ -29,7 +29,7 @@ def cut_trial(folder: Path) -> None:
 
 
 def newer_trial(folder: Path) -> None:
-    edit(folder / "trials" / BALANCE / "trial.json", schema=2)
+    edit(folder / "trials" / BALANCE / "trial.json", schema=3)
 
 
 def copied_trial(folder: Path) -> None:

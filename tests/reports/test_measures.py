@@ -2,14 +2,18 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import pytest
 from synthetic_run import make_run
 
+from reports.after import after
 from reports.load import load_folder
-from reports.measures import MEASURES, trial_frame
+from reports.measures import MEASURES, core_events, trial_frame
+from reports.summary import sentences
+from reports.trial import Trial
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,58 @@ def test_measures_equal_what_the_iterations_say(folder: Path) -> None:
         assert row["slowdown"] == pytest.approx(median(durations["after"]) / median(durations["before"]))
         assert row["hit_cost_ms"] == pytest.approx((durations["hit"][0] - median(durations["after"])) / 1e6)
         assert row["before_gbs"] == pytest.approx(median(i.busbw_gbs for i in trial.iterations if i.phase == "before"))
+
+
+def switching(trial: Trial, at_ns: int) -> Trial:
+    event = {"t_ns": at_ns, "kind": "switched", "nic": "", "peer": "", "detail": "forest in 3.0 ms"}
+    core = {rank: values | {"events": [*values["events"], event]} for rank, values in trial.core.items()}
+    return trial.model_copy(update={"core": core})
+
+
+def test_after_a_switch_of_the_schedule_only_what_follows_it_counts(folder: Path) -> None:
+    loaded = load_folder(folder)
+    trial = next(t for t in loaded.final_trials if t.system == "balance" and t.size_bytes == 1 << 20)
+    items = [i for i in trial.iterations if i.phase == "after"]
+    switched = switching(trial, items[1].t_ns + 1000)
+    parts = after(switched, core_events(switched))
+    assert (parts.old, parts.switch, parts.steady) == ((items[0],), items[1], tuple(items[2:]))
+    run = replace(loaded, trials=(switched,))
+    (row,) = trial_frame([run]).to_dict("records")
+    usual = median(i.duration_ns for i in items[2:])
+    before = median(i.duration_ns for i in trial.iterations if i.phase == "before")
+    assert row["slowdown"] == pytest.approx(usual / before)
+    assert row["switch_ms"] == pytest.approx(items[1].duration_ns / 1e6)
+    assert row["switch_cost_ms"] == pytest.approx((items[1].duration_ns - usual) / 1e6)
+    hit = next(i for i in trial.iterations if i.phase == "hit")
+    assert row["hit_cost_ms"] == pytest.approx((hit.duration_ns - items[0].duration_ns) / 1e6)
+    assert "its change of the schedule made one operation" in " ".join(sentences(trial_frame([run]), []))
+
+
+def test_a_switch_back_after_the_repair_is_not_counted(folder: Path) -> None:
+    trial = next(t for t in load_folder(folder).final_trials if t.system == "balance")
+    assert trial.fault is not None
+    assert trial.fault.heal_ns is not None
+    assert after(switching(trial, trial.fault.heal_ns + 1), []).switch is None
+    back = switching(trial, trial.fault.heal_ns + 1)
+    assert after(back, core_events(back)).switch is None
+
+
+def test_values_on_other_axes_are_never_in_one_case(folder: Path) -> None:
+    loaded = load_folder(folder)
+    changes = {"axes": {"cluster.nics": "2"}}
+    some = [t.model_copy(update=changes | {"trial_id": f"{t.trial_id}-nics=2"}) for t in loaded.final_trials]
+    frame = trial_frame([replace(loaded, trials=(*loaded.final_trials, *some))])
+    assert frame.groupby("case")["nics"].unique().map(list).to_list() == [[3], [2]]
+    assert any("cluster.nics = 2" in case for case in frame["case"])
+
+
+def test_bytes_per_host_are_counted_and_stand_beside_the_schedules(folder: Path) -> None:
+    frame = trial_frame([load_folder(folder)])
+    row = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)].iloc[0]
+    by = {(b.host, b.phase, b.source): b.received_bytes / row["size_bytes"] for b in row["received_bytes"]}
+    assert by["host1", "before", "schedule"] == by["host1", "after", "schedule"] == pytest.approx(4 / 3, rel=1e-6)
+    # The synthetic NICs send at their full rate while an iteration runs.
+    assert by["host0", "before", "counters"] == pytest.approx(4 / 3, rel=0.06)
 
 
 def test_fail_stop_has_a_time_to_its_error_and_nothing_after_the_fault(folder: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from synthetic_run import make_run
 
@@ -93,6 +94,53 @@ def test_every_fault_trial_has_a_section_and_every_cell_a_timeline(written: tupl
     assert len(timelines) == 3
     names = {p.name for p in (folder / "figures").iterdir()}
     assert {"bandwidth.png", "bandwidth.svg", "slowdown.svg", "timeline-03.png", "timeline-03.svg"} <= names
+
+
+def test_several_runs_stand_in_one_report_told_apart(tmp_path: Path) -> None:
+    first, second = small(tmp_path / "a"), small(tmp_path / "b")
+    run = json.loads((second / "run.json").read_text())
+    edit(second / "run.json", provenance=run["provenance"] | {"cpu": "Another processor"})
+    before = {path: path.stat().st_mtime_ns for path in (*first.iterdir(), *second.iterdir())}
+    page = Page(write_report([first, second], tmp_path / "both").read_text(encoding="utf-8"))
+    text = " ".join(page.text.split())
+    label = f"{second.name} (2)"
+    assert f"The runs differ in machine: cpu: A processor ({first.name}), Another processor ({label})." in text
+    assert f"balance ({first.name})" in text
+    assert f"balance ({label})" in text
+    assert len({a["id"] for a in page.of("details") if a.get("id")}) == 6
+    assert before == {path: path.stat().st_mtime_ns for path in (*first.iterdir(), *second.iterdir())}
+    rows = pd.read_csv(tmp_path / "both" / "rows.csv")
+    assert set(rows["run"]) == {first.name, label}
+    summary = json.loads((tmp_path / "both" / "summary.json").read_text())
+    assert [(d["about"], d["what"]) for d in summary["differences"]] == [("machine", "cpu")]
+
+
+def test_several_runs_need_a_place_of_their_own(tmp_path: Path) -> None:
+    first, second = small(tmp_path / "a"), small(tmp_path / "b")
+    with pytest.raises(ReportError, match="add -o DIR"):
+        write_report([first, second])
+    with pytest.raises(ReportError, match="would be lost"):
+        write_report([first, second], first)
+    (tmp_path / "file").touch()
+    with pytest.raises(ReportError, match="is no folder"):
+        write_report(first, tmp_path / "file")
+    edit(second / "run.json", schema=99)
+    with pytest.raises(ReportError, match="newer"):
+        write_report([first, second], tmp_path / "both")
+    assert not (tmp_path / "both").exists()
+
+
+def test_attempts_that_were_run_again_are_on_the_page_with_their_reasons(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    first = folder / "trials/balance-1MiB-nic_down-r0"
+    second = first.with_name(f"{first.name}-a2")
+    shutil.copytree(first, second)
+    edit(first / "trial.json", status="inconclusive", expected=False, reason="the fault missed <b>")
+    edit(second / "trial.json", trial_id=second.name, attempt=2)
+    text = " ".join(Page(write_report(folder).read_text(encoding="utf-8")).text.split())
+    assert "1 earlier attempt was inconclusive and run again" in text
+    assert text.count("the fault missed <b>") == 3
+    assert "attempts before it" in text
 
 
 def test_rows_stand_beside_the_page(written: tuple[Path, str]) -> None:

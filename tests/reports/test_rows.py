@@ -37,7 +37,7 @@ def test_a_trial_without_iterations_is_a_row(folder: Path) -> None:
 
 
 def test_parquet_and_csv_hold_the_same_rows(folder: Path) -> None:
-    parquet, csv = write_rows(folder)
+    parquet, csv = write_rows([load_folder(folder)], folder)
     table, text = rows.read(parquet), pd.read_csv(csv)
     assert list(text.columns) == table.column_names
     assert text["duration_ns"].tolist() == table.column("duration_ns").to_pylist()

@@ -10,7 +10,8 @@ from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.page import number
 from reports.setting import Setting
-from reports.summary import headline, sentences
+from reports.summary import headline, scope, sentences
+from reports.trial import Trial
 
 
 @pytest.fixture
@@ -18,8 +19,14 @@ def frame(tmp_path: Path) -> pd.DataFrame:
     return trial_frame([load_folder(make_run(tmp_path, repeats=5, sizes={1 << 20: 4, 8 << 20: 4}, counters=False))])
 
 
+def doubtful(reason: str) -> Trial:
+    values = {"trial_id": "b-1MiB-x-r0", "system": "b", "mode": 2, "collective": "all_reduce", "size_bytes": 1}
+    values |= {"dtype": "float32", "op": "sum", "place": "out", "scenario": "x", "repeat": 0, "attempt": 1}
+    return Trial.model_validate(values | {"status": "inconclusive", "expected": False, "reason": reason})
+
+
 def told(frame: pd.DataFrame) -> str:
-    return " ".join(sentences(frame, Setting(3, 3, 500e6)))
+    return " ".join(sentences(frame, [scope(frame, Setting(3, 3, 500e6))]))
 
 
 def test_the_headline_holds_medians_over_repeats(frame: pd.DataFrame) -> None:
@@ -63,5 +70,8 @@ def test_numbers_have_three_digits(value: float | None, text: str) -> None:
 
 
 def test_attempts_that_were_run_again_are_told(frame: pd.DataFrame) -> None:
-    assert "15 earlier attempts were inconclusive" in " ".join(sentences(frame, Setting(3, 3, 500e6), repeated=15))
+    earlier = [doubtful("the fault missed")] * 14 + [doubtful("host1 did not heal")]
+    text = " ".join(sentences(frame, [], earlier))
+    assert "15 earlier attempts were inconclusive" in text
+    assert "(the reasons): 14 times: the fault missed; host1 did not heal." in text
     assert "inconclusive" not in told(frame)

@@ -53,10 +53,40 @@ def test_attempts_of_one_cell_share_its_id(folder: Path, trial_id: str, attempt:
     assert trial.cell_id == cell
 
 
-def test_the_scenario_is_read_off_the_id(folder: Path) -> None:
-    assert Trial.model_validate(stored(folder) | {"trial_id": "b-1MiB-two_nics-r0"}).scenario == "two_nics"
-    assert Trial.model_validate(stored(folder) | {"trial_id": "odd"}).scenario == "nic_down"
-    assert Trial.model_validate(stored(folder) | {"trial_id": "odd", "fault": None}).scenario == "healthy"
+def old(folder: Path, **changes: object) -> dict[str, Any]:
+    """As the first version wrote it: without a scenario, which was only in the id."""
+    values = stored(folder) | {"schema": 1} | changes
+    return {key: value for key, value in values.items() if key not in ("scenario", "axes")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "scenario"),
+    [
+        ({"trial_id": "b-1MiB-two_nics-r0"}, "two_nics"),
+        ({"trial_id": "b-1MiB-two_nics-r0-a2", "attempt": 2}, "two_nics"),
+        ({"trial_id": "odd"}, "nic_down"),
+        ({"trial_id": "odd", "fault": None}, "healthy"),
+    ],
+)
+def test_a_trial_of_the_first_version_is_brought_up_to_date(
+    folder: Path, tmp_path: Path, changes: dict[str, object], scenario: str
+) -> None:
+    path = tmp_path / "trial.json"
+    path.write_text(json.dumps(old(folder, **changes)))
+    trial = load_trial(path)
+    assert (trial.scenario, trial.axes, trial.schema_version) == (scenario, {}, SCHEMA)
+
+
+def test_an_older_file_that_is_damaged_is_still_refused(folder: Path, tmp_path: Path) -> None:
+    assert "trial_id" in refusal(tmp_path, json.dumps(old(folder, trial_id=7)))
+    assert "half" not in refusal(tmp_path, json.dumps(old(folder, reason="\ud800")))
+
+
+def test_a_run_of_the_first_version_reads_as_one_of_today(folder: Path, tmp_path: Path) -> None:
+    today = load_run(folder / "run.json")
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(to_json(today) | {"schema": 1}))
+    assert load_run(path) == today
 
 
 def test_evidence_may_grow_and_keeps_what_it_does_not_know(folder: Path, tmp_path: Path) -> None:

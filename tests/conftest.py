@@ -1,4 +1,4 @@
-"""Makes the modules beside the tests importable: test folders are no packages and on no path."""
+"""Makes the modules beside the tests of reports importable: test folders are no packages and on no path."""
 
 import importlib.util
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 for name in ("synthetic_run", "chromium_page"):
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "reports" / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -1,0 +1,81 @@
+"""``harness compare BASE NEW``: is NEW worse than BASE by the rules?"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from harness.errors import ExitCode
+from r2ccl_core.errors import UsageError
+from reports.compare import Finding, compare, regressions
+from reports.compared import HEADINGS, as_json, cells, told
+from reports.load import LoadedRun, load_folder
+from reports.machines import differences
+from reports.measures import trial_frame
+from reports.rules import DEFAULT, load_rules
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WIDTH = 180
+
+
+def compare_command(base: str, new: str, rules: Path | None, json: bool) -> ExitCode:
+    """Prints the comparison; 1 if anything regressed. A side is a run's folder, or ``FOLDER@SYSTEM``."""
+    (base_folder, base_system), (new_folder, new_system) = parse_side(base), parse_side(new)
+    if (base_system is None) != (new_system is None):
+        raise UsageError(f"{base} and {new}: name a system on both sides (RUN@SYSTEM) or on neither")
+    if (base_folder.resolve(), base_system) == (new_folder.resolve(), new_system):
+        raise UsageError(f"{base} and {new} are the same; give two runs, or two systems of one as RUN@SYSTEM")
+    chosen = load_rules(rules) if rules else DEFAULT
+    runs = [replace(load_folder(folder), label=label) for folder, label in ((base_folder, "BASE"), (new_folder, "NEW"))]
+    label = base_system if base_system == new_system else f"{base_system} to {new_system}"
+    before, after = (_frame(run, system, label) for run, system in zip(runs, (base_system, new_system), strict=True))
+    # Repeats of one run are blocks in which every system ran once: they pair. Those of two runs do not.
+    paired = base_folder.resolve() == new_folder.resolve()
+    findings = compare(before, after, chosen, paired=paired)
+    if not any(finding.base.n and finding.new.n for finding in findings):
+        raise UsageError(f"{base} and {new} have nothing in common that a rule names; compare runs of one experiment")
+    for problem in (problem for run in runs for problem in run.problems):
+        print(f"left out: {problem}", file=sys.stderr)
+    if json:
+        print(as_json(base, new, findings, differences(runs)), end="")
+    else:
+        _print(findings, told(findings, differences(runs)))
+    return ExitCode.WRONG if regressions(findings) else ExitCode.OK
+
+
+def parse_side(text: str) -> tuple[Path, str | None]:
+    """``FOLDER`` or ``FOLDER@SYSTEM``; a folder that is there with such a name is itself."""
+    folder, mark, system = text.rpartition("@")
+    return (Path(text), None) if not mark or Path(text).exists() else (Path(folder), system)
+
+
+def _frame(run: LoadedRun, system: str | None, label: str | None) -> "pd.DataFrame":
+    frame = trial_frame([run])
+    if system is None:
+        return frame
+    own = frame[frame["system"] == system]
+    if own.empty:
+        raise UsageError(f"{run.folder}: has no system {system!r}; it has {', '.join(frame['system'].unique())}")
+    return own.assign(system=label)
+
+
+def _print(findings: Sequence[Finding], lines: Sequence[str]) -> None:
+    console = Console()
+    # In a file or a pipe nothing is gained by folding the table.
+    console = console if console.is_terminal else Console(width=WIDTH)
+    several = len({finding.case for finding in findings}) > 1
+    for case in dict.fromkeys(finding.case for finding in findings):
+        shown = Table(title=case if several else None)
+        for heading in HEADINGS:
+            shown.add_column(heading, justify="left" if heading in ("system", "metric", "verdict") else "right")
+        for finding in (finding for finding in findings if finding.case == case):
+            shown.add_row(*cells(finding), style="bold red" if finding.regressed else None)
+        console.print(shown, markup=False)
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,42 @@
+"""``harness report``: writes the report of runs, shows it, or serves it while a sweep runs."""
+
+import os
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import ExitCode
+from harness.publish import publish
+from r2ccl_core.errors import UsageError
+
+
+def report_command(runs: Sequence[Path], out: Path | None, opened: bool, serve: bool, port: int) -> ExitCode:
+    """Writes the report and prints its path; with `serve`, serves one run until Ctrl-C."""
+    if serve:
+        if len(runs) > 1 or out is not None:
+            raise UsageError("--serve follows one run in its own folder: give one RUN and no -o")
+        return _serve(runs[0], port, opened)
+    page = publish(runs, out)
+    print(page)
+    if opened and not webbrowser.open(page.resolve().as_uri()):
+        raise UsageError(f"no browser was found; open {page} yourself, or set BROWSER to one")
+    return ExitCode.OK
+
+
+def _serve(run: Path, port: int, opened: bool) -> ExitCode:
+    from reports.live import LiveReport, server
+
+    # A sweep on this machine keeps the processors.
+    os.nice(10)
+    serving = server(LiveReport(run), port)
+    url = f"http://127.0.0.1:{serving.server_port}/"
+    print(f"{url} shows {run} until Ctrl-C", flush=True)
+    try:
+        if opened:
+            webbrowser.open(url)
+        serving.serve_forever()
+    except KeyboardInterrupt:
+        print("stopped")
+    finally:
+        serving.server_close()
+    return ExitCode.OK

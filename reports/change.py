@@ -1,0 +1,72 @@
+"""How much a measure changed between two groups of repeats, with its interval. Pure.
+
+Relative changes are ratios, taken over logarithms so that a change and its reverse say the same; absolute ones are
+differences in the measure's own unit. Repeats of one run pair by their number; those of two runs have nothing in
+common, so their means are compared by Welch's interval, which does not take their spreads to be equal.
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from reports import stats
+from reports.stats import Floats
+
+MIN_PAIRS = stats.MIN_PAIRS
+MIN_REPEATS = 2
+"""Of each side, where they do not pair."""
+
+
+class Change(NamedTuple):
+    """From base to new: a ratio or a difference with its 95 % interval (NaN: too few repeats), and the repeats."""
+
+    value: float
+    low: float
+    high: float
+    base_n: int
+    new_n: int
+    paired: bool
+
+
+def change(
+    base: Mapping[Hashable, float], new: Mapping[Hashable, float], *, relative: bool, paired: bool
+) -> Change | None:
+    """The change of a measure that is known by repeat; None where a ratio is asked of values that are not positive."""
+    if paired:
+        keys = [key for key in base if key in new]
+        base, new = {k: base[k] for k in keys}, {k: new[k] for k in keys}
+    ours, theirs = stats.known(new.values()), stats.known(base.values())
+    if relative and (np.any(ours <= 0) or np.any(theirs <= 0)):
+        return None
+    if relative:
+        ours, theirs = np.log(ours), np.log(theirs)
+    middle, half = (_paired if paired and ours.size == theirs.size else _welch)(theirs, ours)
+    back = np.exp if relative else float
+    value, low, high = (float(back(middle + step)) for step in (0.0, -half, half))
+    return Change(value, low, high, int(theirs.size), int(ours.size), paired)
+
+
+def _paired(base: Floats, new: Floats) -> tuple[float, float]:
+    """Mean difference and half its interval."""
+    steps = new - base
+    n = int(steps.size)
+    middle = float(steps.mean()) if n else float("nan")
+    if n < MIN_PAIRS:
+        return middle, float("nan")
+    return middle, stats.student_t(n - 1) * float(steps.std(ddof=1)) / n**0.5
+
+
+def _welch(base: Floats, new: Floats) -> tuple[float, float]:
+    """Difference of the means and half its interval, the degrees of freedom by Welch and Satterthwaite."""
+    if not base.size or not new.size:
+        return float("nan"), float("nan")
+    middle = float(new.mean() - base.mean())
+    if min(base.size, new.size) < MIN_REPEATS:
+        return middle, float("nan")
+    parts = [float(side.var(ddof=1)) / side.size for side in (base, new)]
+    spread = sum(parts)
+    if spread == 0:
+        return middle, 0.0
+    degrees = spread**2 / sum(p**2 / (side.size - 1) for p, side in zip(parts, (base, new), strict=True))
+    return middle, stats.student_t(max(1, int(degrees))) * spread**0.5

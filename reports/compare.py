@@ -1,0 +1,142 @@
+"""Whether NEW is worse than BASE by the rules, cell by cell. Pure.
+
+A regression is one only where the whole 95 % interval of the change lies beyond the tolerance: what repeats do not
+show is called that, not a pass and not a failure. A measure that BASE has and NEW, though it ran the same trials,
+does not (a system that now stops) is a regression.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from reports.change import Change, change
+from reports.rules import COUNTED, Rule, Rules
+from reports.stats import MIN_EFFECT, Estimate, estimate
+
+Verdict = Literal[
+    "regression", "worse, not beyond the tolerance", "no difference shown", "better", "same", "too few repeats",
+    "not measured in NEW", "only in NEW", "not run in NEW", "no ratio of such values",
+]  # fmt: skip
+REGRESSIONS = ("regression", "not measured in NEW")
+
+CELL = ("case", "size_bytes", "system")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One rule in one cell: the values of both sides, the change and what may be said of it."""
+
+    case: str
+    size_bytes: int
+    system: str
+    metric: str
+    better: str
+    tolerance: float
+    relative: bool
+    base: Estimate
+    new: Estimate
+    change: Change | None
+    verdict: Verdict
+
+    @property
+    def regressed(self) -> bool:
+        """Whether it fails the comparison."""
+        return self.verdict in REGRESSIONS
+
+
+def compare(base: pd.DataFrame, new: pd.DataFrame, rules: Rules, *, paired: bool = False) -> list[Finding]:
+    """Every rule in every cell (case, size, system) of either frame (`reports.measures.trial_frame` of one run)."""
+    base, new = _counted(base), _counted(new)
+    cells = dict.fromkeys([*_cells(base), *_cells(new)])
+    return [
+        finding
+        for cell in cells
+        for rule in rules.rules
+        if rule.applies(cell[2], cell[1], *_about(base, new, cell))
+        for finding in _finding(rule, cell, _of(base, cell), _of(new, cell), paired)
+    ]
+
+
+def _counted(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(unexpected=(~frame["expected"].astype(bool)).astype(int))
+
+
+def _cells(frame: pd.DataFrame) -> list[tuple[str, int, str]]:
+    return [(str(c), int(s), str(n)) for c, s, n in frame[list(CELL)].drop_duplicates().itertuples(index=False)]
+
+
+def _of(frame: pd.DataFrame, cell: tuple[str, int, str]) -> pd.DataFrame:
+    case, size, system = cell
+    return frame[(frame["case"] == case) & (frame["size_bytes"] == size) & (frame["system"] == system)]
+
+
+def _about(base: pd.DataFrame, new: pd.DataFrame, cell: tuple[str, int, str]) -> tuple[str, str]:
+    row = pd.concat([_of(side, cell)[["collective", "scenario"]].head(1) for side in (base, new)]).iloc[0]
+    return str(row["collective"]), str(row["scenario"])
+
+
+def _finding(
+    rule: Rule, cell: tuple[str, int, str], base: pd.DataFrame, new: pd.DataFrame, paired: bool
+) -> Iterator[Finding]:
+    """None where neither side has the measure: it does not belong to such trials."""
+    ours, theirs = _values(new, rule.metric), _values(base, rule.metric)
+    if not ours and not theirs:
+        return
+    found, verdict = _judged(rule, theirs, ours, not new.empty, paired)
+    tolerance = rule.tolerance
+    yield Finding(
+        *cell, rule.metric, rule.better, tolerance.amount, tolerance.relative,
+        estimate(theirs.values()), estimate(ours.values()), found, verdict,
+    )  # fmt: skip
+
+
+def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
+    """By repeat; what is not known is left out."""
+    known = part[part[metric].notna()]
+    return {repeat: float(value) for repeat, value in zip(known["repeat"], known[metric], strict=True)}
+
+
+def _judged(
+    rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float], ran: bool, paired: bool
+) -> tuple[Change | None, Verdict]:
+    if not base:
+        return None, "only in NEW"
+    if not new:
+        return None, "not measured in NEW" if ran else "not run in NEW"
+    if rule.metric in COUNTED:
+        return None, _counts(rule, sum(base.values()), sum(new.values()))
+    found = change(base, new, relative=rule.tolerance.relative, paired=paired)
+    return found, "no ratio of such values" if found is None else verdict(found, rule)
+
+
+def _counts(rule: Rule, base: float, new: float) -> Verdict:
+    """Of counted things the totals are compared as they are: one wrong element is one too many."""
+    worse = (new - base) * (1 if rule.better == "lower" else -1)
+    if worse > rule.tolerance.amount:
+        return "regression"
+    return "same" if worse == 0 else "better" if worse < 0 else "worse, not beyond the tolerance"
+
+
+def verdict(found: Change, rule: Rule) -> Verdict:
+    """What the interval of a change says against the rule's tolerance."""
+    if found.low != found.low:
+        return "too few repeats"
+    neutral = 1.0 if rule.tolerance.relative else 0.0
+    if rule.better == "lower":
+        low, high = found.low - neutral, found.high - neutral
+    else:
+        low, high = neutral - found.high, neutral - found.low
+    if low > rule.tolerance.amount:
+        return "regression"
+    if rule.tolerance.relative and abs(found.value - 1) < MIN_EFFECT:
+        return "no difference shown"
+    if low > 0:
+        return "worse, not beyond the tolerance"
+    return "better" if high < 0 else "no difference shown"
+
+
+def regressions(findings: Sequence[Finding]) -> list[Finding]:
+    """Those that fail the comparison."""
+    return [finding for finding in findings if finding.regressed]

@@ -1,0 +1,85 @@
+"""A comparison as people and programs read it: one line a finding, Markdown, JSON. Pure."""
+
+import json
+from collections.abc import Sequence
+
+from r2ccl_core.units import format_size
+from reports.compare import Finding, regressions
+from reports.machine import plain
+from reports.machines import Difference
+from reports.rules import METRICS
+from reports.stats import Estimate
+from reports.wording import number
+
+HEADINGS = ("size", "system", "metric", "BASE", "NEW", "repeats", "change", "interval", "tolerated", "verdict")
+
+
+def cells(finding: Finding) -> tuple[str, ...]:
+    """The texts of one finding, as `HEADINGS`."""
+    unit = METRICS[finding.metric].unit
+    repeats = f"{finding.base.n}, {finding.new.n}"
+    return (
+        format_size(finding.size_bytes), finding.system, f"{finding.metric} ({unit})" if unit else finding.metric,
+        _estimate(finding.base), _estimate(finding.new), repeats,
+        *_change(finding), _tolerated(finding), finding.verdict,
+    )  # fmt: skip
+
+
+def _estimate(value: Estimate) -> str:
+    return number(value.median) if value.n else "-"
+
+
+def _change(finding: Finding) -> tuple[str, str]:
+    found = finding.change
+    if found is None:
+        return "-", "-"
+    values = (_signed(v, finding.relative) for v in (found.value, found.low, found.high))
+    value, low, high = values
+    how = "pairs" if found.paired else "unpaired"
+    return value, "-" if found.low != found.low else f"{low} to {high}, {how}"
+
+
+def _signed(value: float, relative: bool) -> str:
+    amount = 100 * (value - 1) if relative else value
+    return f"{amount:+.1f}{' %' if relative else ''}".replace("-", "\N{MINUS SIGN}")
+
+
+def _tolerated(finding: Finding) -> str:
+    worse = "+" if finding.better == "lower" else "\N{MINUS SIGN}"
+    amount = f"{100 * finding.tolerance:g} %" if finding.relative else f"{finding.tolerance:g}"
+    return f"{worse}{amount}"
+
+
+def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list[str]:
+    """The comparison in sentences, the verdict last."""
+    lines = [f"BASE and NEW differ in {difference.told()}" for difference in differences]
+    if any(difference.about == "machine" for difference in differences):
+        lines.append("Numbers of different machines: what differs below may be the machines.")
+    failed = regressions(findings)
+    if failed:
+        first = failed[0]
+        where = f"{first.metric} of {first.system} at {format_size(first.size_bytes)}"
+        lines.append(f"{len(failed)} of {len(findings)} comparisons are regressions (first: {where}).")
+    else:
+        lines.append(f"No regression is shown in {len(findings)} comparisons.")
+    return lines
+
+
+def as_json(base: str, new: str, findings: Sequence[Finding], differences: Sequence[Difference]) -> str:
+    """The comparison as one JSON object."""
+    values = {
+        "schema": 1,
+        "base": base,
+        "new": new,
+        "regressions": len(regressions(findings)),
+        "differences": [vars(difference) for difference in differences],
+        "findings": [_record(finding) for finding in findings],
+    }
+    return json.dumps(values, indent=1) + "\n"
+
+
+def _record(finding: Finding) -> dict[str, object]:
+    record = {key: plain(value) for key, value in vars(finding).items() if key != "change"}
+    found = finding.change
+    record["change"] = None if found is None else {key: plain(value) for key, value in found._asdict().items()}
+    return record

@@ -1,0 +1,68 @@
+"""Which algorithm the planner chooses, over the message size and what is left of the slow host's bandwidth."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import ListedColormap, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from r2ccl_core.units import format_size
+from reports.figures import style
+
+LETTERS = {
+    "ring": "R", "tree": "T", "r2cc_all_reduce": "2", "optcc": "O", "leaf_ring": "L", "owner_skewed_ring": "S",
+    "forest": "F", "hot_repair": "H",
+}  # fmt: skip
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """`frame`: rows with hosts, remaining (x, 0 to 1), size_bytes and algorithm; one panel for each number of hosts."""
+    algorithms = [name for name in LETTERS if (frame["algorithm"] == name).any()]
+    algorithms += sorted(set(frame["algorithm"]) - set(algorithms))
+    counts = sorted(frame["hosts"].unique())
+    with style.applied():
+        figure = style.sheet(2.7 * len(counts) + 0.8, 2.9)
+        axes = figure.subplots(1, len(counts), sharey=True, squeeze=False)[0]
+        for ax, hosts in zip(axes, counts, strict=True):
+            table = cells(frame, int(hosts))
+            codes = np.array([[algorithms.index(name) for name in row] for row in table.to_numpy()])
+            colors = ListedColormap(style.FILLS[: len(algorithms)])
+            ax.imshow(codes, cmap=colors, vmin=-0.5, vmax=len(algorithms) - 0.5, aspect="auto", origin="lower")
+            for (y, x), code in np.ndenumerate(codes):
+                # A letter in every cell: in grey print the colours alone would not do.
+                ink = "white" if sum(to_rgb(style.FILLS[code % len(style.FILLS)])) < 1.3 else "#111111"
+                ax.text(x, y, _letter(algorithms[code]), ha="center", va="center", fontsize=7, color=ink)
+            shown = range(0, table.shape[1], max(1, table.shape[1] // 5))
+            ax.set_xticks(list(shown), [format_size(int(table.columns[i])) for i in shown], fontsize=7.5)
+            ax.set_yticks(range(table.shape[0]), [f"{x:.3g}" for x in table.index])
+            ax.set_title(f"{int(hosts)} hosts")
+            ax.set_xlabel("message size")
+            ax.grid(visible=False)
+        axes[0].set_ylabel("x, left of the slow host")
+        handles = [
+            Patch(color=style.FILLS[i % len(style.FILLS)], label=f"{_letter(name)}  {style.plain(name, 24)}")
+            for i, name in enumerate(algorithms)
+        ]
+        style.legend_of(figure, handles)
+    return figure
+
+
+def cells(frame: pd.DataFrame, hosts: int) -> pd.DataFrame:
+    """What is drawn for a number of hosts: the chosen algorithm, x down and size across."""
+    own = frame[frame["hosts"] == hosts]
+    return own.pivot(index="remaining", columns="size_bytes", values="algorithm")
+
+
+def _letter(name: str) -> str:
+    return LETTERS.get(name, name[:1].upper())
+
+
+def caption(frame: pd.DataFrame) -> str:
+    """What the figure shows."""
+    alpha = f", {frame['alpha_s'].iloc[0] * 1e6:g} µs a message" if "alpha_s" in frame else ""
+    rate = f" at {frame['rate_bytes_s'].iloc[0] / 1e9:g} GB/s a host" if "rate_bytes_s" in frame else ""
+    return (
+        "The planner's choice for an AllReduce with one slow host that keeps the share x of its bandwidth, by size and "
+        f"number of hosts{rate}{alpha}. Each cell compares the models of all algorithms; the ring stays unless another "
+        "promises more than 3 %. Computed, not measured: one plan a cell."
+    )

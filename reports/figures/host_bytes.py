@@ -1,0 +1,72 @@
+"""Bytes that each host receives per operation, by its NICs' counters and by the schedule, before and after the loss."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from reports.figures import style
+
+PHASES = {"before": "before the fault", "after": "after it"}
+MAX_HOSTS = 8
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """`frame`: `reports.measures.trial_frame`, one case. Of the largest size that was counted; bars are medians."""
+    long = counts(frame)
+    systems, hosts = style.systems_of(frame), list(dict.fromkeys(long["host"]))
+    shown = [s for s in systems if (long["system"] == s).any()]
+    phases = [phase for phase in PHASES if (long["phase"] == phase).any()] or ["before"]
+    with style.applied():
+        figure = style.sheet(3.4 * len(phases) + 0.6, 3.1)
+        axes = figure.subplots(1, len(phases), sharey=True, squeeze=False)[0]
+        for ax, phase in zip(axes, phases, strict=True):
+            _panel(ax, long[long["phase"] == phase], hosts, systems, shown)
+            ax.set_title(PHASES[phase])
+        axes[0].set_ylabel("received per operation\n(vector sizes)")
+        axes[0].set_ylim(bottom=0)
+        mark = Line2D([], [], color="#111111", linewidth=1.8, label="as the schedule says")
+        style.legend_of(figure, [*style.system_handles(systems, shown, bars=True), mark])
+    return figure
+
+
+def _panel(ax: Axes, long: pd.DataFrame, hosts: list[str], systems: list[str], shown: list[str]) -> None:
+    width = 0.8 / max(1, len(shown))
+    looks = style.looks(systems)
+    for place, system in enumerate(shown):
+        for x, host in enumerate(hosts):
+            own = long[(long["system"] == system) & (long["host"] == host)]
+            counted = own[own["source"] == "counters"]["share"]
+            left = x - 0.4 + place * width
+            if len(counted):
+                color, hatch = looks[system][0], style.HATCHES[systems.index(system) % len(style.HATCHES)]
+                ax.bar(left, counted.median(), 0.92 * width, align="edge", color=color, hatch=hatch, edgecolor="white")
+            planned = own[own["source"] == "schedule"]["share"]
+            if len(planned):
+                ax.hlines(planned.median(), left - 0.02 * width, left + 0.94 * width, color="#111111", linewidth=1.8)
+    ax.set_xticks(range(len(hosts)), [style.plain(host, 14) for host in hosts])
+
+
+def counts(frame: pd.DataFrame) -> pd.DataFrame:
+    """What is drawn: one row a trial, host, phase and source; `share` is bytes over the vector's size."""
+    known = frame[frame["received_bytes"].notna()]
+    known = known[known["size_bytes"] == known["size_bytes"].max()]
+    rows = [
+        {"system": row.system, "host": item.host, "phase": item.phase, "source": item.source,
+         "share": item.received_bytes / row.size_bytes}
+        for row in known.itertuples() for item in row.received_bytes
+    ]  # fmt: skip
+    long = pd.DataFrame(rows, columns=["system", "host", "phase", "source", "share"])
+    return long[long["host"].isin(sorted(long["host"].unique())[:MAX_HOSTS])]
+
+
+def caption(frame: pd.DataFrame) -> str:
+    """What the figure shows, with the number of repeats."""
+    known = frame[frame["received_bytes"].notna()]
+    largest = known[known["size_bytes"] == known["size_bytes"].max()]
+    return (
+        f"Bytes that each host receives in one operation of {style.size_text(largest)}: the bars are counted "
+        f"by its NICs (frames with headers and acknowledgements; medians; {style.repeats_text(largest)}), the black "
+        "lines are the payload that the system's schedule moves, where that is known. Compared: hosts with each other, "
+        "counters with schedule, and operations before the fault with those after it."
+    )

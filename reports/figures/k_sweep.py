@@ -1,0 +1,69 @@
+"""T/T0 of R2CC-AllReduce over K, its number of pipeline chunks, against the published formula."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
+from reports import stats
+from reports.figures import style
+
+SOURCES = {
+    "measured": ("#0072B2", "o"), "simulated": ("#E69F00", "s"), "published": ("#333333", "X"),
+}  # fmt: skip
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """`frame`: rows with pipeline, slowdown, hosts, nics (`reports.measures.trial_frame`, one case), and `source`
+    (measured, simulated, published) where they are not all measured. One line of the formula for each cluster."""
+    points = known(frame)
+    with style.applied():
+        figure = style.sheet(5.6, 3.2)
+        ax = figure.subplots()
+        clusters = points[["hosts", "nics"]].drop_duplicates().astype(int)
+        for hosts, nics in clusters.itertuples(index=False):
+            own = points[(points["hosts"] == hosts) & (points["nics"] == nics)]
+            xs = np.geomspace(own["pipeline"].min(), own["pipeline"].max(), 60)
+            ys = [predicted_ratio(hosts, 1 / nics, k) for k in xs]
+            ax.plot(xs, ys, color=style.LINE, linestyle=(0, (5, 3)), linewidth=1)
+            ax.annotate(
+                f"formula, n = {hosts}, X = 1/{nics}", (xs[-1], ys[-1]), xytext=(6, 0),
+                textcoords="offset points", va="center", fontsize=7.5, color=style.LINE, annotation_clip=False,
+            )  # fmt: skip
+        for source, (color, marker) in SOURCES.items():
+            own = points[points["source"] == source]
+            for k, group in own.groupby("pipeline"):
+                found = stats.estimate(group["slowdown"])
+                ax.vlines(float(str(k)), found.low, found.high, color=color, linewidth=1.2)
+            middle = own.groupby(["hosts", "pipeline"])["slowdown"].median().reset_index()
+            if len(middle):
+                ax.plot(
+                    middle["pipeline"], middle["slowdown"], marker, color=color, markersize=6.5,
+                    markeredgecolor="white", linestyle="none", label=source,
+                )  # fmt: skip
+        ks = sorted({int(k) for k in points["pipeline"]})
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(ks, [str(k) for k in ks])
+        ax.minorticks_off()
+        ax.set_xlabel("K (pipeline chunks of stage 2)")
+        ax.set_ylabel("T/T0")
+        figure.legend(loc="outside upper left", ncols=3)
+    return figure
+
+
+def known(frame: pd.DataFrame) -> pd.DataFrame:
+    """What is drawn: the rows that have a K and a T/T0, each with its source."""
+    points = frame if "source" in frame else frame.assign(source="measured")
+    return points[points["pipeline"].notna() & points["slowdown"].notna()]
+
+
+def caption(frame: pd.DataFrame) -> str:
+    """What the figure shows, with the number of repeats."""
+    points = known(frame)
+    measured = points[points["source"] == "measured"]
+    counts = measured.groupby("pipeline").size()
+    repeats = f" {style.count_text(counts, 'repeat')} per measured point." if len(counts) else ""
+    return (
+        "T/T0 after the loss of a NIC over K: operations after the change to R2CC-AllReduce against those before "
+        f"the fault, beside the published formula for the same n and X; {style.INTERVAL_NOTE}.{repeats}"
+    )

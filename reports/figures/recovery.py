@@ -1,0 +1,57 @@
+"""How recovery times are distributed: the share of trials in which traffic was back by then."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from reports.figures import style
+from reports.stats import Floats
+
+STYLES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """`frame`: `reports.measures.trial_frame`, one case; one step a trial, over all sizes."""
+    systems = style.systems_of(frame)
+    with style.applied():
+        figure = style.sheet(5.6, 3.0)
+        ax = figure.subplots()
+        for system, (color, marker) in style.looks(systems).items():
+            times, shares = steps(frame, system)
+            if times.size:
+                line = STYLES[systems.index(system) % len(STYLES)]
+                # From the first one's foot on, so that one trial is a step, too.
+                ax.step([times[0], *times], [0, *shares], where="post", color=color, linestyle=line, linewidth=1.5)
+                ax.plot(
+                    times, shares, marker, color=color, markersize=4.5, markeredgecolor="white", markeredgewidth=0.4
+                )
+        known = frame["recover_ms"].dropna().clip(lower=0.01)
+        wide = known.max() > 10 * known.min()
+        if wide:
+            ax.set_xscale("log")
+            ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.xaxis.set_minor_locator(NullLocator())
+            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.set_ylim(0, 104)
+        ax.set_xlabel(f"time from the fault until traffic was back (ms{', logarithmic' if wide else ''})")
+        ax.set_ylabel("trials (%)")
+        style.legend(figure, systems, style.with_values(frame, "recover_ms"))
+    return figure
+
+
+def steps(frame: pd.DataFrame, system: str) -> tuple[Floats, Floats]:
+    """What is drawn of a system: its sorted times (ms), and the share of trials (%) that were back by each."""
+    times = np.sort(frame[frame["system"] == system]["recover_ms"].dropna().to_numpy(np.float64)).clip(min=0.01)
+    return times, 100 * np.arange(1, times.size + 1) / max(1, times.size)
+
+
+def caption(frame: pd.DataFrame) -> str:
+    """What the figure shows, with the number of trials."""
+    counts = frame.groupby("system", sort=False)["recover_ms"].count()
+    told = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
+    return (
+        "Recovery time by system: from the fault until the struck host sends at 80 % of its later speed again, by its "
+        f"NIC counters (read every 10 ms, which is the resolution). Every step is one trial, all sizes together; "
+        f"trials: {told}. Compared: how late each system is back, in the share of its trials."
+    )

@@ -1,0 +1,57 @@
+"""In what the machines, programs and clusters of several runs differ: unlike machines compare badly. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reports.load import LoadedRun
+
+MACHINE = ("cpu", "cpu_count", "machine", "kernel", "platform")
+PROGRAM = ("commit", "dirty")
+LONGEST = 120
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not the same in all runs: `about` is machine, program or cluster."""
+
+    about: str
+    what: str
+    values: Mapping[str, str]
+    """By the run's name."""
+
+    def told(self) -> str:
+        """One line: ``machine: cpu: A (run1), B (run2, run3)``."""
+        groups: dict[str, list[str]] = {}
+        for run, value in self.values.items():
+            groups.setdefault(value, []).append(run)
+        return f"{self.about}: {self.what}: " + ", ".join(f"{v} ({', '.join(runs)})" for v, runs in groups.items())
+
+
+def differences(runs: Sequence[LoadedRun]) -> list[Difference]:
+    """What differs between `runs`, machines first; empty for one run."""
+    facts = {run.name: _facts(run) for run in runs}
+    keys = dict.fromkeys(key for of_run in facts.values() for key in of_run)
+    found = []
+    for about, what in sorted(keys, key=lambda key: ("machine", "cluster", "program").index(key[0])):
+        values = {name: of_run.get((about, what), "not known") for name, of_run in facts.items()}
+        if len(set(values.values())) > 1:
+            found.append(Difference(about, what, values))
+    return found
+
+
+def _facts(run: LoadedRun) -> dict[tuple[str, str], str]:
+    provenance = run.run.provenance
+    facts = {("machine", key): _text(provenance.get(key)) for key in MACHINE}
+    facts |= {("program", key): _text(provenance.get(key)) for key in PROGRAM}
+    facts |= {("program", name): _text(value) for name, value in _table(provenance.get("versions")).items()}
+    cluster = _table(run.run.experiment.get("cluster"))
+    return facts | {("cluster", name): _text(value) for name, value in cluster.items()}
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    return "not known" if value is None else " ".join(str(value).split())[:LONGEST]

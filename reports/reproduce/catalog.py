@@ -1,0 +1,20 @@
+"""Every published experiment by its name."""
+
+from difflib import get_close_matches
+
+from reports.errors import ReportError
+from reports.reproduce import applications, cloudlab, collectives, theory
+from reports.reproduce.entry import Entry
+
+ENTRIES = (*cloudlab.ENTRIES, *collectives.ENTRIES, *applications.ENTRIES, *theory.ENTRIES)
+"""In the order in which they are listed."""
+
+
+def find(name: str) -> Entry:
+    """The entry of that name; raises `ReportError` with the nearest one."""
+    for entry in ENTRIES:
+        if entry.name == name:
+            return entry
+    close = get_close_matches(name, [entry.name for entry in ENTRIES], n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "`harness reproduce` lists them"
+    raise ReportError(f"{name}: no published experiment has this name; {hint}")

@@ -1,0 +1,156 @@
+"""What a published experiment is to this program: facts, a model, and how a run of ours answers for each fact.
+
+An absolute time at another scale says little, so every value stands beside the model at its own scale: published
+over model there, measured over model here. What is free of scale (a ratio, a share) is compared directly as well.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pandas as pd
+
+from r2ccl_core.units import format_rate, format_size
+from reports.stats import Estimate
+
+
+class Scale(NamedTuple):
+    """The cluster and the message of an experiment; `ranks` over all hosts."""
+
+    hosts: int
+    nics: int
+    ranks: int
+    nic_bit_s: float
+    size_bytes: int
+
+    @property
+    def host_bytes_s(self) -> float:
+        """What the NICs of one host carry in one direction."""
+        return self.nics * self.nic_bit_s / 8
+
+    @property
+    def lost(self) -> float:
+        """X, the share of a host's bandwidth that one NIC is."""
+        return 1 / self.nics
+
+    def told(self) -> str:
+        """In words."""
+        ranks = f", {self.ranks} ranks" if self.ranks != self.hosts else ""
+        nics = f"{self.nics} NIC{'s' * (self.nics > 1)} of {format_rate(self.nic_bit_s)}"
+        return f"{self.hosts} hosts with {nics} each{ranks}, {format_size(self.size_bytes)}"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One published number with its source. `high` makes it a range from `value`; `free`: it has no scale."""
+
+    key: str
+    what: str
+    unit: str
+    value: float
+    source: str
+    high: float | None = None
+    free: bool = False
+
+
+Model = Callable[[Scale], Mapping[str, float]]
+Measured = Callable[[pd.DataFrame], Mapping[str, Estimate]]
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What to sweep: an experiment of experiments/, its changed keys, the trials that are kept, and how to read it."""
+
+    experiment: str
+    measured: Measured
+    only: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    collective: str = "all_reduce"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A published experiment. Without `trials` it is modelled or simulated only, and `missing` says why."""
+
+    name: str
+    title: str
+    setup: str
+    facts: tuple[Fact, ...]
+    scale: Scale | None = None
+    model: Model | None = None
+    trials: Trials | None = None
+    missing: str = ""
+    draw: str = "side_by_side"
+    """The figure: a module of `reports.figures`."""
+    figure: Callable[[], pd.DataFrame] | None = field(default=None, compare=False)
+    """Its data, where they are not the lines themselves."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One fact beside what models and measurements say of it."""
+
+    fact: Fact
+    model: float | None
+    measured: Estimate | None = None
+    model_here: float | None = None
+
+    @property
+    def published_over_model(self) -> float | None:
+        """None for ranges and where there is no model."""
+        return None if self.fact.high is not None else _over(self.fact.value, self.model)
+
+    @property
+    def measured_over_model(self) -> float | None:
+        """Against the model at the scale of the measurement."""
+        return _over(self.measured.median, self.model_here) if self.measured else None
+
+    @property
+    def measured_over_published(self) -> float | None:
+        """Only of what is free of scale."""
+        if not self.fact.free or self.measured is None or self.fact.high is not None:
+            return None
+        return _over(self.measured.median, self.fact.value)
+
+    @property
+    def within(self) -> bool | None:
+        """Whether the measured value, or else the model's, lies in the published range; None without a range."""
+        value = self.measured.median if self.measured else self.model
+        if self.fact.high is None or value is None:
+            return None
+        return self.fact.value <= value <= self.fact.high
+
+
+def lines(entry: Entry, here: Scale | None = None, frame: pd.DataFrame | None = None) -> list[Line]:
+    """The facts of `entry` with model and, where `frame` (the trials of a run at scale `here`) is given, measured."""
+    model = entry.model(entry.scale) if entry.model and entry.scale else {}
+    model_here = entry.model(here) if entry.model and here else {}
+    measured = entry.trials.measured(frame) if entry.trials and frame is not None else {}
+    return [
+        Line(
+            fact,
+            model.get(fact.key),
+            found if (found := measured.get(fact.key)) is not None and found.n else None,
+            model_here.get(fact.key),
+        )
+        for fact in entry.facts
+    ]
+
+
+def scaled_down(entry: Entry, here: Scale | None) -> list[str]:
+    """What differs between the published set-up and the one measured here."""
+    there = entry.scale
+    if there is None or here is None:
+        return []
+    pairs = (
+        ("hosts", there.hosts, here.hosts),
+        ("NICs a host", there.nics, here.nics),
+        ("ranks", there.ranks, here.ranks),
+        ("rate of a NIC", format_rate(there.nic_bit_s), format_rate(here.nic_bit_s)),
+        ("vector", format_size(there.size_bytes), format_size(here.size_bytes)),
+    )
+    return [f"{what}: {ours} here, {theirs} published" for what, theirs, ours in pairs if ours != theirs]
+
+
+def _over(value: float, by: float | None) -> float | None:
+    return value / by if by and value == value else None

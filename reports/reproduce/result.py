@@ -1,0 +1,167 @@
+"""The outcome of a reproduction as people and programs read it: Markdown, CSV, JSON and the figure. An edge."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import pandas as pd
+
+from reports import machine
+from reports.embed import save
+from reports.reproduce.entry import Entry, Fact, Line
+from reports.stats import Estimate
+from reports.tables import cell
+from reports.wording import NOTHING, number
+
+HEADINGS = (
+    "quantity", "unit", "published", "model", "published / model", "measured", "model here", "measured / model here",
+    "measured / published",
+)  # fmt: skip
+
+
+def row(line: Line) -> list[str]:
+    """The texts of one line, as `HEADINGS`."""
+    return [
+        line.fact.what, line.fact.unit, published(line.fact), _digits(line.model), number(line.published_over_model),
+        _estimate(line.measured), _digits(line.model_here if line.measured else None),
+        number(line.measured_over_model), _over_published(line),
+    ]  # fmt: skip
+
+
+def published(fact: Fact) -> str:
+    """The published number, or its range."""
+    return _digits(fact.value) if fact.high is None else f"{_digits(fact.value)} to {_digits(fact.high)}"
+
+
+def _digits(value: float | None) -> str:
+    """Ratios differ in the third digit after the point."""
+    return number(value, 4)
+
+
+def _over_published(line: Line) -> str:
+    if line.within is not None:
+        which = "" if line.measured else "model "
+        return f"{which}{'within' if line.within else 'outside'}"
+    return number(line.measured_over_published)
+
+
+def _estimate(value: Estimate | None) -> str:
+    if value is None:
+        return NOTHING
+    span = f" [{_digits(value.low)}, {_digits(value.high)}]" if value.n > 1 else ""
+    return f"{_digits(value.median)}{span}"
+
+
+def markdown(entry: Entry, lines: Sequence[Line], notes: Sequence[str]) -> str:
+    """The table with its title, set-up, what was scaled down, and the sources."""
+    rows = [HEADINGS, ["---"] * len(HEADINGS), *map(row, lines)]
+    table = "".join(f"| {' | '.join(map(cell, one))} |\n" for one in rows)
+    told = "".join(f"- {cell(note)}\n" for note in notes)
+    sources = "; ".join(dict.fromkeys(line.fact.source for line in lines))
+    return (
+        f"# {entry.name}\n\n{entry.title}.\n\nPublished set-up: {entry.setup}.\n\n{table}\n{told}- sources: {sources}\n"
+    )
+
+
+def comma_separated(lines: Sequence[Line]) -> str:
+    """Plain numbers, one row a quantity."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = ("measured_median", "measured_low", "measured_high", "measured_n")
+    writer.writerow(["key", "quantity", "unit", "published", "published_high", "model", *names, "model_here", "source"])
+    for line in lines:
+        fact = line.fact
+        found = line.measured or ("", "", "", "")
+        numbers = [line.model, *found, line.model_here]
+        shown = ["" if value is None or value != value else value for value in numbers]
+        high = "" if fact.high is None else fact.high
+        writer.writerow([fact.key, fact.what, fact.unit, fact.value, high, *shown, fact.source])
+    return out.getvalue()
+
+
+def as_json(entry: Entry, lines: Sequence[Line], notes: Sequence[str], run: str | None) -> str:
+    """Everything as one JSON object."""
+    values = {
+        "schema": 1,
+        "name": entry.name,
+        "title": entry.title,
+        "setup": entry.setup,
+        "notes": list(notes),
+        "run": run,
+        "lines": [_record(line) for line in lines],
+    }
+    return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
+
+
+def _record(line: Line) -> dict[str, object]:
+    ratios = ("published_over_model", "measured_over_model", "measured_over_published", "within")
+    return {
+        **vars(line.fact),
+        "model": machine.plain(line.model),
+        "measured": machine.plain(line.measured),
+        "model_here": machine.plain(line.model_here),
+        **{name: machine.plain(getattr(line, name)) for name in ratios},
+    }
+
+
+def ratios(lines: Sequence[Line]) -> pd.DataFrame:
+    """For the figure: published and measured, each over the model at its own scale."""
+    rows = []
+    for line in lines:
+        shown, by = line.measured, line.model_here
+        low, high = (
+            end / by if shown and by else float("nan") for end in ((shown.low, shown.high) if shown else (0, 0))
+        )
+        if line.published_over_model is not None or line.measured_over_model is not None:
+            values = (line.published_over_model, line.measured_over_model, low, high, shown.n if shown else 0)
+            rows.append((line.fact.what, *values))
+    return pd.DataFrame(rows, columns=["what", "published", "measured", "low", "high", "n"]).astype(
+        {"published": float, "measured": float}
+    )
+
+
+def figure_frame(entry: Entry, lines: Sequence[Line], trials: pd.DataFrame | None) -> pd.DataFrame:
+    """What the entry's figure is drawn from."""
+    if entry.figure is None:
+        return ratios(lines)
+    frame = entry.figure()
+    if entry.draw == "k_sweep" and trials is not None:
+        columns = ["pipeline", "slowdown", "hosts", "nics"]
+        return pd.concat([frame, trials[columns].assign(source="measured")], ignore_index=True)
+    return frame
+
+
+def write(
+    entry: Entry,
+    lines: Sequence[Line],
+    notes: Sequence[str],
+    folder: Path,
+    trials: pd.DataFrame | None,
+    run: str | None,
+) -> list[Path]:
+    """Writes table.md, table.csv, result.json and the figure (where it has something to show); their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "table.md": markdown(entry, lines, notes),
+        "table.csv": comma_separated(lines),
+        "result.json": as_json(entry, lines, notes, run),
+    }
+    for name, text in texts.items():
+        part = folder / f".{name}.part"
+        part.write_text(text, encoding="utf-8", errors="replace")
+        part.replace(folder / name)
+    return [*(folder / name for name in texts), *_figure(entry, figure_frame(entry, lines, trials), folder)]
+
+
+def _figure(entry: Entry, frame: pd.DataFrame, folder: Path) -> list[Path]:
+    if frame.empty:
+        return []
+    module = import_module(f"reports.figures.{entry.draw}")
+    told = module.caption(frame)
+    types = ("svg", "png", "pdf")
+    save(module.draw(frame), folder, "figure", told, types)
+    (folder / "caption.txt").write_text(told + "\n", encoding="utf-8")
+    return [*(folder / f"figure.{kind}" for kind in types), folder / "caption.txt"]

@@ -1,0 +1,179 @@
+"""The rules of a comparison: which measures matter, which way is better, and how much worse is too much.
+
+schema = 1
+
+[[rule]]
+metric = "after_gbs"          # see METRICS
+direction = "higher"          # which way is better; each metric has its own, so this may be left out
+tolerance = "5 %"             # of the base, or an amount in the metric's unit: "20 ms", 0
+systems = ["balance"]         # optional: only these systems, sizes, collectives, scenarios
+sizes = ["64MiB"]
+"""
+
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from r2ccl_core.errors import UnitError
+from r2ccl_core.units import parse_size
+from reports.errors import ReportError
+
+Direction = Literal["higher", "lower"]
+
+
+class Metric(NamedTuple):
+    """A measure that rules may name: its unit, and which way is better."""
+
+    unit: str
+    better: Direction
+
+
+METRICS = {
+    "before_gbs": Metric("GB/s", "higher"), "hit_gbs": Metric("GB/s", "higher"), "after_gbs": Metric("GB/s", "higher"),
+    "before_ms": Metric("ms", "lower"), "hit_ms": Metric("ms", "lower"), "after_ms": Metric("ms", "lower"),
+    "switch_ms": Metric("ms", "lower"), "switch_cost_ms": Metric("ms", "lower"), "slowdown": Metric("", "lower"),
+    "hit_cost_ms": Metric("ms", "lower"), "stall_ms": Metric("ms", "lower"), "error_after_ms": Metric("ms", "lower"),
+    "detect_ms": Metric("ms", "lower"), "migrate_ms": Metric("ms", "lower"), "return_ms": Metric("ms", "lower"),
+    "recover_ms": Metric("ms", "lower"), "wrong": Metric("elements", "lower"), "unexpected": Metric("trials", "lower"),
+}  # fmt: skip
+"""By the name of the column of `reports.measures.trial_frame`. `wrong` and `unexpected` are counted, not averaged."""
+
+COUNTED = ("wrong", "unexpected")
+
+
+class Tolerance(NamedTuple):
+    """How much worse is still fine: a share of the base, or an amount in the metric's unit."""
+
+    amount: float
+    relative: bool
+
+
+def _tolerance(value: object) -> object:
+    """``"5 %"`` is relative; a number with or without a unit is not. The unit is checked by the rule."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError('write a share as "5 %" or an amount as "20 ms"')
+    number, _, unit = str(value).strip().partition(" ")
+    if str(value).strip().endswith("%"):
+        number, unit = str(value).strip().removesuffix("%"), "%"
+    try:
+        amount = float(number)
+    except ValueError:
+        raise ValueError(f'{value!r} is no tolerance; write a share as "5 %" or an amount as "20 ms"') from None
+    if not 0 <= amount < 1e12:
+        raise ValueError(f"{value!r} is no tolerance; it must be 0 or more")
+    return amount, unit.strip()
+
+
+def _size(value: object) -> int:
+    try:
+        return parse_size(str(value))
+    except UnitError as error:
+        raise ValueError(str(error)) from error
+
+
+class Rule(BaseModel):
+    """One measure to hold NEW against BASE by."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    metric: str
+    direction: Direction | None = None
+    written: Annotated[tuple[float, str], BeforeValidator(_tolerance)] = Field(alias="tolerance")
+    systems: tuple[str, ...] = ()
+    sizes: tuple[Annotated[int, BeforeValidator(_size)], ...] = ()
+    collectives: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = ()
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in METRICS:
+            raise ValueError(f"unknown metric {name!r}; {_nearest(name, list(METRICS))}")
+        return name
+
+    @model_validator(mode="after")
+    def _unit_fits(self) -> "Rule":
+        unit = self.written[1]
+        if unit == "%" and self.metric in COUNTED:
+            raise ValueError(f"{self.metric} is counted: give its tolerance as a number, such as 0")
+        if unit not in ("", "%", METRICS[self.metric].unit):
+            raise ValueError(f"the tolerance of {self.metric} is in {METRICS[self.metric].unit or 'no unit'} or in %")
+        return self
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """What is allowed."""
+        amount, unit = self.written
+        return Tolerance(amount / 100, True) if unit == "%" else Tolerance(amount, False)
+
+    @property
+    def better(self) -> Direction:
+        """Which way is better."""
+        return self.direction or METRICS[self.metric].better
+
+    def applies(self, system: str, size_bytes: int, collective: str, scenario: str) -> bool:
+        """Whether a cell passes its filters."""
+        filters = (
+            (self.systems, system), (self.sizes, size_bytes), (self.collectives, collective), (self.scenarios, scenario)
+        )  # fmt: skip
+        return all(not kept or value in kept for kept, value in filters)
+
+
+class Rules(BaseModel):
+    """A whole rules file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    rules: tuple[Rule, ...] = Field(alias="rule", min_length=1)
+
+
+DEFAULT = Rules.model_validate(
+    {
+        "rule": [
+            {"metric": "unexpected", "tolerance": 0},
+            {"metric": "wrong", "tolerance": 0},
+            {"metric": "before_gbs", "tolerance": "5 %"},
+            {"metric": "after_gbs", "tolerance": "5 %"},
+            {"metric": "slowdown", "tolerance": "5 %"},
+            {"metric": "stall_ms", "tolerance": "50 ms"},
+            {"metric": "error_after_ms", "tolerance": "100 ms"},
+        ]
+    }
+)
+"""What is compared without a rules file."""
+
+
+def load_rules(path: Path) -> Rules:
+    """Reads a rules file; raises `ReportError`, one line with file, key and remedy."""
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ReportError(f"{path}: is no TOML: {error}") from None
+    try:
+        return Rules.model_validate(values)
+    except ValidationError as error:
+        raise ReportError(f"{path}: {_told(error)}") from None
+
+
+def _told(error: ValidationError) -> str:
+    # A misspelt key is why another is missing.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    place = ".".join(str(part) for part in first["loc"])
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if first["type"] == "extra_forbidden":
+        model = Rules if len(first["loc"]) == 1 else Rule
+        known = [field.alias or name for name, field in model.model_fields.items()]
+        return f"{place}: unknown key; {_nearest(str(first['loc'][-1]), known)}{more}"
+    message = first["msg"].removeprefix("Value error, ").replace("\n", " ")
+    return f"{place}: {message}{more}"
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f"nearest is {close[0]!r}" if close else f"known: {', '.join(known)}"

@@ -1,0 +1,109 @@
+"""Bytes that each host receives per operation: counted by its NICs, and as the schedules say. Pure.
+
+The NICs count frames, so their number is a few percent above the payload (headers, acknowledgements). Where a
+counter was read is up to a sampling interval off the operations' ends; between two samples bytes are taken to have
+come evenly, and over several operations the error is small.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from r2ccl_core.errors import R2cclError
+from r2ccl_core.health import Health
+from r2ccl_core.schedule import NOBODY, Schedule, chunk_offsets
+from r2ccl_core.selection import Cost, read_settings, selection
+from reports.after import After
+from reports.setting import Setting
+from reports.trial import Iteration, Trial
+
+MIN_SAMPLES = 5
+"""Operations shorter than this many samples together are too short to count their bytes."""
+MAX_RANKS = 64
+
+Source = Literal["counters", "schedule"]
+
+
+class HostBytes(NamedTuple):
+    """What one host receives in one operation of a phase, in bytes."""
+
+    host: str
+    phase: str
+    source: Source
+    received_bytes: float
+
+
+def counted(samples: pd.DataFrame, trial: Trial, rest: After) -> list[HostBytes]:
+    """By the NICs' counters (`reports.load.counters`), in the operations before the fault and in the steady ones."""
+    before = [i for i in trial.iterations if i.phase == "before"]
+    found = []
+    for phase, items in (("before", before), ("after", rest.steady)):
+        for host, own in samples.groupby("host", sort=True):
+            received = _received(own, items)
+            if received is not None:
+                found.append(HostBytes(str(host), phase, "counters", received))
+    return found
+
+
+def _received(own: pd.DataFrame, items: Sequence[Iteration]) -> float | None:
+    """Mean bytes in one of `items` over all NICs of a host; None where the samples are too few."""
+    if not items:
+        return None
+    # Each operation by itself: what moves between two of them is not theirs.
+    starts = np.array([i.t_ns for i in items], dtype=np.float64)
+    ends = starts + [i.duration_ns for i in items]
+    total = 0.0
+    for _, nic in own.groupby("nic"):
+        times, counts = nic["t_ns"].to_numpy(np.float64), nic["rx_bytes"].to_numpy(np.float64)
+        if len(times) < 2 or np.any(np.diff(counts) < 0):
+            return None
+        inside = (times >= starts[0]) & (times <= ends[-1])
+        if inside.sum() < MIN_SAMPLES or times[0] > starts[0] or times[-1] < ends[-1]:
+            return None
+        total += float(np.sum(np.interp(ends, times, counts) - np.interp(starts, times, counts)))
+    return total / len(items)
+
+
+def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_host: int | None) -> list[HostBytes]:
+    """As the schedules of the trial's system say, whole and after one NIC of host number `lost_host` is lost.
+
+    Empty where the report cannot know the schedule: another collective, several ranks a host, a choice that
+    depends on what was measured at run time.
+    """
+    hosts, nics, environ = setting.hosts or 0, setting.nics or 0, system.get("env")
+    if trial.collective != "all_reduce" or not 2 <= hosts <= MAX_RANKS or nics < 1 or len(trial.core) not in (0, hosts):
+        return []
+    env = tuple(sorted((str(k), str(v)) for k, v in environ.items())) if isinstance(environ, dict) else ()
+    phases = {"before": None} | ({} if lost_host is None or nics < 2 else {"after": lost_host})
+    return [
+        HostBytes(f"host{rank}", phase, "schedule", float(count))
+        for phase, lost in phases.items()
+        for rank, count in enumerate(_by_schedule(trial.mode, env, hosts, nics, trial.size_bytes, lost))
+    ]
+
+
+@lru_cache(maxsize=64)
+def _by_schedule(
+    mode: int, env: tuple[tuple[str, str], ...], hosts: int, nics: int, size_bytes: int, lost: int | None
+) -> tuple[int, ...]:
+    health = Health.whole([nics] * hosts)
+    try:
+        settings = read_settings(mode, dict(env))
+        if settings.algo == "auto":
+            return ()
+        health = health if lost is None else health.with_lost(lost, [0])
+        return received_bytes(selection(settings)("all_reduce", size_bytes, health, Cost()), size_bytes)
+    except R2cclError:
+        return ()
+
+
+def received_bytes(schedule: Schedule, size_bytes: int) -> tuple[int, ...]:
+    """What each rank receives when `schedule` runs once on a vector of `size_bytes`."""
+    offsets = chunk_offsets(schedule.nchunks, size_bytes)
+    return tuple(
+        sum(int((offsets[steps["end"]] - offsets[steps["begin"]])[steps["recv"] != NOBODY].sum()) for steps in program)
+        for program in schedule.programs
+    )

@@ -1,0 +1,109 @@
+"""``harness compare`` as a user runs it: table or JSON, and the exit status."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from synthetic_run import make_run
+from typer.testing import CliRunner
+
+from harness.cli import app
+
+
+def make(folder: Path, seed: int = 1) -> Path:
+    return make_run(folder, sizes={1 << 20: 8}, repeats=4, counters=False, seed=seed)
+
+
+def slower(folder: Path) -> Path:
+    """Every iteration after the fault takes twice as long."""
+    for path in folder.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        for item in trial["iterations"]:
+            if item["phase"] == "after":
+                item |= {"duration_ns": 2 * item["duration_ns"], "busbw_gbs": item["busbw_gbs"] / 2}
+        path.write_text(json.dumps(trial))
+    return folder
+
+
+def run(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["compare", *map(str, words)])
+    return result.exit_code, result.output
+
+
+def test_runs_alike_are_fine_and_a_slower_one_is_not(tmp_path: Path) -> None:
+    base, new, worse = make(tmp_path / "a"), make(tmp_path / "b", 2), slower(make(tmp_path / "c", 3))
+    assert run(base, new)[0] == 0
+    status, text = run(base, worse)
+    assert status == 1
+    assert "regression" in text
+    assert "after_gbs (GB/s)" in text
+    status, text = run(base, worse, "--json")
+    assert status == 1
+    found = [f for f in json.loads(text)["findings"] if f["verdict"] == "regression"]
+    assert {(f["metric"], f["system"]) for f in found} >= {("after_gbs", "balance"), ("slowdown", "hot_repair")}
+
+
+def test_two_systems_of_one_run_are_compared_in_pairs(tmp_path: Path) -> None:
+    base = make(tmp_path)
+    status, text = run(f"{base}@balance", f"{base}@hot_repair", "--json")
+    assert status == 1
+    found = json.loads(text)["findings"]
+    assert {f["system"] for f in found} == {"balance to hot_repair"}
+    assert all(f["change"]["paired"] for f in found if f["change"])
+
+
+def test_machines_that_differ_are_said_to_differ(tmp_path: Path) -> None:
+    base, new = make(tmp_path / "a"), make(tmp_path / "b", 2)
+    path = new / "run.json"
+    path.write_text(path.read_text().replace("A processor", "Another processor"))
+    text = run(base, new)[1]
+    assert "BASE and NEW differ in machine: cpu: A processor (BASE), Another processor (NEW)" in text
+    assert "Numbers of different machines" in text
+
+
+def cut(folder: Path) -> None:
+    for path in folder.glob("trials/*/trial.json"):
+        path.write_bytes(path.read_bytes()[:-30])
+
+
+def newer(folder: Path) -> None:
+    path = folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 99}))
+
+
+def other(folder: Path) -> None:
+    for path in folder.glob("trials/*/trial.json"):
+        path.write_text(path.read_text().replace("float32", "float16"))
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [(cut, "none of its 12 trials can be read"), (newer, "newer than this program"), (other, "nothing in common")],
+)
+def test_runs_that_cannot_be_compared_are_a_mistake_of_usage(
+    tmp_path: Path, harm: Callable[[Path], None], told: str
+) -> None:
+    base, new = make(tmp_path / "a"), make(tmp_path / "b", 2)
+    harm(new)
+    status, text = run(base, new)
+    assert status == 2
+    assert told in text
+    assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("sides", "told"),
+    [
+        (("{run}", "{run}"), "are the same"),
+        (("{run}@balance", "{run}"), "on both sides"),
+        (("{run}@balance", "{run}@ring"), "has no system 'ring'; it has failstop"),
+        (("{run}", "nowhere"), "give the folder of a run"),
+    ],
+)
+def test_sides_that_make_no_sense_are_one_line(tmp_path: Path, sides: tuple[str, str], told: str) -> None:
+    made = make(tmp_path)
+    status, text = run(*(side.format(run=made) for side in sides))
+    assert status == 2
+    assert told in text
+    assert text.count("\n") == 1

@@ -1,0 +1,178 @@
+"""Comparisons: a regression is told where the repeats show one, and nowhere else."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from synthetic_run import make_run
+
+from reports.change import change
+from reports.compare import Finding, compare, regressions
+from reports.compared import as_json, told
+from reports.errors import ReportError
+from reports.load import load_folder
+from reports.measures import trial_frame
+from reports.rules import DEFAULT, METRICS, Rules, load_rules
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Two runs of one experiment that differ by chance alone."""
+    folders = [
+        make_run(tmp_path_factory.mktemp("runs"), sizes={1 << 20: 8}, repeats=4, counters=False, seed=seed)
+        for seed in (1, 2)
+    ]
+    first, second = (trial_frame([load_folder(folder)]) for folder in folders)
+    return first, second
+
+
+def rules(**rule: object) -> Rules:
+    return Rules.model_validate({"rule": [rule]})
+
+
+def only(found: list[Finding]) -> Finding:
+    (finding,) = found
+    return finding
+
+
+def test_two_runs_of_the_same_show_no_regression(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    found = compare(*frames, DEFAULT)
+    assert regressions(found) == []
+    assert {f.verdict for f in found} <= {"same", "no difference shown", "better", "worse, not beyond the tolerance"}
+    assert told(found, []) == [f"No regression is shown in {len(found)} comparisons."]
+
+
+@pytest.mark.parametrize(
+    ("factor", "tolerance", "verdict"),
+    [
+        (0.80, "5 %", "regression"),
+        (0.80, "30 %", "worse, not beyond the tolerance"),
+        (1.25, "5 %", "better"),
+        (1.00, "5 %", "no difference shown"),
+    ],
+)
+def test_a_change_is_what_its_interval_says(
+    frames: tuple[pd.DataFrame, pd.DataFrame], factor: float, tolerance: str, verdict: str
+) -> None:
+    base, new = frames
+    changed = new.assign(after_gbs=new["after_gbs"] * factor)
+    rule = rules(metric="after_gbs", tolerance=tolerance, systems=["balance"])
+    finding = only(compare(base, changed, rule))
+    assert finding.verdict == verdict
+    assert finding.change is not None
+    assert finding.change.value == pytest.approx(factor, rel=0.02)
+    assert finding.change.low < finding.change.value < finding.change.high
+
+
+def test_noise_as_large_as_the_change_is_no_regression(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = frames
+    noisy = new.assign(after_gbs=new["after_gbs"] * np.tile([0.5, 1.2], len(new) // 2))
+    finding = only(compare(base, noisy, rules(metric="after_gbs", tolerance="5 %", systems=["balance"])))
+    assert finding.verdict == "no difference shown"
+
+
+def test_a_system_that_stops_now_is_a_regression(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = frames
+    stopped = new.assign(after_gbs=new["after_gbs"].where(new["system"] != "balance"))
+    rule = rules(metric="after_gbs", tolerance="5 %", systems=["balance"])
+    assert only(compare(base, stopped, rule)).verdict == "not measured in NEW"
+    assert only(compare(base, new[new["system"] != "balance"], rule)).verdict == "not run in NEW"
+    assert only(compare(stopped, new, rule)).verdict == "only in NEW"
+    assert len(regressions(compare(base, stopped, rule))) == 1
+
+
+def test_wrong_elements_and_unexpected_ends_are_counted(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = frames
+    worse = new.assign(wrong=[1, *[0] * (len(new) - 1)], expected=[False, *[True] * (len(new) - 1)])
+    found = {(f.metric, f.verdict) for f in compare(base, worse, DEFAULT) if f.system == new["system"].iloc[0]}
+    assert {("wrong", "regression"), ("unexpected", "regression")} <= found
+
+
+def test_a_single_repeat_says_nothing(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = (frame[frame["repeat"] == 0] for frame in frames)
+    worse = new.assign(after_gbs=new["after_gbs"] / 2)
+    rule = rules(metric="after_gbs", tolerance="5 %", systems=["balance"])
+    assert only(compare(base, worse, rule)).verdict == "too few repeats"
+
+
+def test_an_absolute_tolerance_is_in_the_metrics_unit(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = frames
+    later = new.assign(stall_ms=new["stall_ms"] + 70)
+    rule = rules(metric="stall_ms", tolerance="30 ms", systems=["balance"])
+    finding = only(compare(base, later, rule))
+    assert finding.verdict == "regression"
+    assert finding.change is not None
+    assert finding.change.value == pytest.approx(70, abs=15)
+    negative = base.assign(stall_ms=-base["stall_ms"])
+    ratio = rules(metric="stall_ms", tolerance="5 %", systems=["balance"])
+    assert only(compare(negative, negative, ratio)).verdict == "no ratio of such values"
+
+
+def test_the_intervals_are_those_of_the_textbook() -> None:
+    base, new = {0: 10.0, 1: 12.0, 2: 11.0}, {0: 13.0, 1: 15.0, 2: 17.0}
+    welch = change(base, new, relative=False, paired=False)
+    assert welch is not None
+    assert welch.value == pytest.approx(4.0)
+    # Variances 1 and 4, three of each: 2.94 degrees of freedom, of which only whole ones are in the table.
+    assert welch.high - welch.value == pytest.approx(4.303 * (5 / 3) ** 0.5)
+    pairs = change(base, new, relative=False, paired=True)
+    assert pairs is not None
+    assert pairs.high - pairs.value == pytest.approx(4.303 * 3**0.5 / 3**0.5)
+    ratio = change(base, new, relative=True, paired=True)
+    back = change(new, base, relative=True, paired=True)
+    assert ratio is not None
+    assert back is not None
+    assert ratio.value == pytest.approx(1 / back.value)
+
+
+def test_json_reads_back_and_knows_no_nan(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = frames
+    found = compare(base[base["repeat"] == 0], new, DEFAULT)
+    values = json.loads(as_json("a", "b", found, []), parse_constant=lambda name: pytest.fail(name))
+    assert values["regressions"] == 0
+    assert len(values["findings"]) == len(found)
+    assert None in [f["change"]["low"] for f in values["findings"] if f["change"]]
+
+
+BAD = {
+    "no toml": ("rule = [", "is no TOML"),
+    "no rule": ("schema = 1", "rule: Field required"),
+    "unknown metric": ('[[rule]]\nmetric = "after_gb"\ntolerance = "5 %"', "rule.0.metric: unknown metric 'after_gb'"),
+    "nearest": ('[[rule]]\nmetric = "after_gb"\ntolerance = "5 %"', "nearest is 'after_gbs'"),
+    "unknown key": ('[[rule]]\nmetric = "wrong"\ntolerence = 0', "nearest is 'tolerance'"),
+    "wrong unit": ('[[rule]]\nmetric = "after_gbs"\ntolerance = "5 ms"', "is in GB/s or in %"),
+    "share of a count": ('[[rule]]\nmetric = "wrong"\ntolerance = "5 %"', "wrong is counted"),
+    "negative": ('[[rule]]\nmetric = "wrong"\ntolerance = -1', "must be 0 or more"),
+    "not a number": ('[[rule]]\nmetric = "wrong"\ntolerance = "few"', "is no tolerance"),
+    "direction": ('[[rule]]\nmetric = "wrong"\ntolerance = 0\ndirection = "up"', "rule.0.direction"),
+    "size": ('[[rule]]\nmetric = "wrong"\ntolerance = 0\nsizes = ["big"]', "'big' is not a size"),
+    "newer": ('schema = 2\n[[rule]]\nmetric = "wrong"\ntolerance = 0', "schema"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_rules_file_with_a_mistake_is_one_line(tmp_path: Path, case: str) -> None:
+    text, expected = BAD[case]
+    path = tmp_path / "rules.toml"
+    path.write_text(text)
+    with pytest.raises(ReportError) as refused:
+        load_rules(path)
+    assert expected in str(refused.value)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_rules_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(
+        'schema = 1\n[[rule]]\nmetric = "slowdown"\ndirection = "lower"\ntolerance = "3 %"\nsizes = ["64MiB"]\n'
+    )
+    (rule,) = load_rules(path).rules
+    assert (rule.tolerance.amount, rule.tolerance.relative, rule.sizes) == (0.03, True, (64 << 20,))
+    assert not rule.applies("balance", 1 << 20, "all_reduce", "nic_down")
+
+
+def test_every_metric_is_a_column(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    assert set(METRICS) - {"unexpected"} <= set(frames[0].columns)

@@ -10,51 +10,16 @@ import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
-from harness.cluster.base import ClusterSpec
-from harness.cluster.layout import lay_out
+from harness.cluster.spec import ClusterSpec, NoopSpec
 from harness.fault_tables import FaultModel, Setting, fault_mistakes
-from harness.hosts.base import Nic
-from harness.tables import Duration, Mistake, Model, Size, Slug, read_duration, read_rate
+from harness.tables import Duration, Mistake, Model, Size, Slug
 from r2ccl_core.errors import UnitError
 from r2ccl_core.units import format_size, parse_size
 
 TCP_SHARE = 0.956
 """Share of a NIC's rate that TCP at MTU 1500 carries as payload (1448 bytes of 1514)."""
-
-
-UNLIMITED_BIT_S = 10e9
-"""What a NIC without a rate is taken to carry where a duration must be estimated."""
-
-
-class ClusterTable(ClusterSpec):
-    """Where it runs: the cluster to make, and the Python that runs on its hosts."""
-
-    python: str | None = None
-    """Its path on the hosts; by default the Python that runs the harness."""
-
-    @field_validator("rate", "delay", mode="before")
-    @classmethod
-    def _reads(cls, value: object, info: ValidationInfo) -> object:
-        read_rate(value) if info.field_name == "rate" else read_duration(value)
-        return value
-
-    def spec(self) -> ClusterSpec:
-        """What the cluster itself is made from."""
-        return ClusterSpec.model_validate(self.model_dump(exclude={"python"}))
-
-    def host_names(self) -> list[str]:
-        """``host0``, ``host1``, ..."""
-        return [f"host{i}" for i in range(self.hosts)]
-
-    def data_nics(self) -> dict[str, tuple[Nic, ...]]:
-        """Every host's NICs as they will be."""
-        return {host.name: host.nics for host in lay_out(self.spec(), "00000000", "198.18.0").hosts}
-
-    def nic_names(self) -> list[str]:
-        """``eth0``, ``eth1``, ...: one per rail, the same on every host."""
-        return [f"eth{i}" for i in range(self.nics)]
 
 
 class WorkloadModel(Model):
@@ -108,7 +73,7 @@ class Experiment(Model):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     name: Slug
     description: str = ""
-    cluster: ClusterTable
+    cluster: ClusterSpec
     workload: WorkloadModel
     systems: tuple[SystemModel, ...] = Field(alias="system", min_length=1)
     faults: tuple[FaultModel, ...] = Field(default=(), alias="fault")
@@ -119,9 +84,9 @@ class Experiment(Model):
         return self.model_dump(mode="json", by_alias=True)
 
     def expected_duration_s(self, size_bytes: int) -> float:
-        """Lower estimate of one healthy iteration: busbw equals what TCP carries over all NICs of a host."""
-        ranks = self.cluster.hosts
-        payload_bytes_s = self.cluster.nics * (self.cluster.rate_bit_s or UNLIMITED_BIT_S) / 8 * TCP_SHARE
+        """Lower estimate of one healthy iteration: busbw is what TCP carries over all NICs of the slowest host."""
+        ranks = len(self.cluster.host_names())
+        payload_bytes_s = self.cluster.bandwidth_bit_s() / 8 * TCP_SHARE
         return size_bytes * 2 * (ranks - 1) / ranks / payload_bytes_s
 
     def iterations_of(self, size_bytes: int) -> int:
@@ -142,13 +107,14 @@ def mistakes(experiment: Experiment) -> list[Mistake]:
 def _setting(experiment: Experiment) -> Setting:
     cluster = experiment.cluster
     iterations = {size: experiment.iterations_of(size) for size in experiment.workload.sizes_bytes}
-    return Setting(cluster.host_names(), cluster.nic_names(), iterations, cluster.kind != "noop")
+    return Setting(cluster.data_nics(), iterations, not isinstance(cluster, NoopSpec))
 
 
 def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     workload = experiment.workload
-    if experiment.cluster.hosts < 2:
-        yield Mistake("cluster.hosts", experiment.cluster.hosts, "a collective needs at least 2")
+    hosts = len(experiment.cluster.host_names())
+    if hosts < 2:
+        yield Mistake("cluster.hosts", hosts, "a collective needs at least 2")
     for size in workload.sizes_bytes:
         if size == 0:
             yield Mistake("workload.sizes", "0", "a collective of no bytes moves nothing; give at least one element")

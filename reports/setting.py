@@ -35,7 +35,24 @@ def setting_of(run: Run) -> Setting:
     """Reads the run's `cluster` table; what is missing or strange there is not known."""
     cluster = run.experiment.get("cluster")
     table: Mapping[str, Any] = cluster if isinstance(cluster, dict) else {}
+    if table.get("kind") == "inventory":
+        return _of_inventory(table.get("content"))
     return Setting(_count(table.get("hosts")), _count(table.get("nics")), _rate(table.get("rate")))
+
+
+def _of_inventory(content: object) -> Setting:
+    """Hosts that exist: of NICs and rates only what all of them share is known."""
+    hosts = content.get("host") if isinstance(content, dict) else None
+    if not isinstance(hosts, list):
+        return Setting()
+    nics = [nics if isinstance(nics := host.get("nics"), list) else [] for host in hosts if isinstance(host, dict)]
+    counts = {len(of_host) for of_host in nics}
+    rates = {nic.get("rate") for of_host in nics for nic in of_host if isinstance(nic, dict)}
+    return Setting(
+        _count(len(hosts)),
+        _count(counts.pop()) if len(counts) == 1 else None,
+        _rate(rates.pop()) if len(rates) == 1 else None,
+    )
 
 
 def experiment_name(run: Run) -> str:

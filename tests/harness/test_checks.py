@@ -135,7 +135,7 @@ def hosts_of(probe: Probe) -> set[str]:
         (with_facts("memory", available_bytes=1 << 30), ["warning memory n2: 1.0 GiB of memory are free"]),
         (with_facts("memory", available_bytes=1 << 20), ["error memory n2: 0.0 GiB of memory are free"]),
         (with_facts("memory", shm_bytes=64 << 20), ["warning memory n2: /dev/shm takes 64 MiB only"]),
-        (with_facts("programs", ip=None), ["error programs n2: has no 'ip', which blackhole, "]),
+        (with_facts("programs", ip=None), ["error programs n2: has no 'ip', which flap, "]),
         (with_facts("programs", tc=None), ["warning programs n2: has no 'tc', which blackhole, "]),
         (with_facts("features", delay="unknown"), ["warning kernel n2: its kernel cannot make delay (unknown)"]),
         (

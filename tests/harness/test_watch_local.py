@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.cluster import rights, sshd
-from harness.cluster.base import ClusterSpec
 from harness.cluster.factory import make_cluster
 from harness.cluster.local import LocalCluster
+from harness.cluster.spec import LocalSpec
 from harness.errors import ExitCode
 from harness.experiment_file import load
 from harness.sweep.plan import plan
@@ -38,7 +38,7 @@ def test_what_is_seen_of_a_collective_is_what_it_moved(tmp_path: Path) -> None:
     trials = [t for t in plan(experiment) if t.system.name == "balance"]
     request = Request(experiment, "", trials, tmp_path)
     folder, _ = open_folder(request)
-    spec = experiment.cluster.spec()
+    spec = experiment.cluster
     assert run_sweep(request, folder, lambda: make_cluster(spec), lambda _: None, SilentProgress()) is ExitCode.OK
 
     loaded = load_folder(folder.path)
@@ -78,7 +78,7 @@ def test_what_is_seen_of_a_collective_is_what_it_moved(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(ClusterSpec(name="watch", hosts=2, nics=2, rate="200 Mbit/s")) as cluster:
+    with LocalCluster(LocalSpec(name="watch", hosts=2, nics=2, rate="200 Mbit/s")) as cluster:
         yield cluster
 
 

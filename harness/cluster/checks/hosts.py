@@ -18,7 +18,7 @@ KERNEL_REMEDY = (
     "load the module (modprobe sch_netem sch_tbf sch_ingress cls_bpf; Debian, Ubuntu: linux-modules-extra), "
     "or leave such faults out"
 )
-PACKAGES = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux"}
+PACKAGES = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "ibportstate": "infiniband-diags"}
 
 
 def findings(seen: Evidence) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def findings(seen: Evidence) -> Iterator[Finding]:
         yield _clock(name, survey)
         yield from _rights(name, survey)
         yield from _memory(name, survey.facts["memory"])
-        yield from _programs(seen, name, survey.facts["programs"])
+        yield from _programs(seen, name, survey.facts["programs"], bool(survey.facts["rdma"].get("ports")))
         yield from _kernel(seen, name, survey.facts["features"])
         yield from _failed(name, survey.facts)
 
@@ -81,11 +81,13 @@ def _memory(name: str, memory: Mapping[str, int]) -> Iterator[Finding]:
         yield warning("memory", name, what, "enlarge it (mount -o remount,size=2G /dev/shm), or NCCL may fail to start")
 
 
-def _programs(seen: Evidence, name: str, programs: Mapping[str, str | None]) -> Iterator[Finding]:
+def _programs(seen: Evidence, name: str, programs: Mapping[str, str | None], has_rdma: bool) -> Iterator[Finding]:
     for program in (program for program, path in programs.items() if path is None):
         users = sorted(kind for kind, fault in FAULTS.items() if program in fault.needs)
         remedy = f"install the package {PACKAGES.get(program, program)}"
         told = error if seen.faults & set(users) or program == "ip" else warning
+        if program == "ibportstate" and not has_rdma:
+            told = note
         what = f"has no {program!r}" + (f", which {', '.join(users)} need" if users else "")
         yield told("programs", name, what, remedy)
 

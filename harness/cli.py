@@ -1,20 +1,16 @@
-"""The command line: reads arguments, calls one function, turns errors into one line and an exit status.
+"""The command line: reads arguments, calls one function, ends with its exit status.
 
 Nothing heavy is imported here: each command imports what it needs when it runs, so that ``--help`` is quick.
 """
 
-import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated
 
 import typer
 
-from harness.errors import ExitCode, SweepError
-from r2ccl_core.errors import R2cclError
-
-P = ParamSpec("P")
+from harness.cluster_cli import cluster_app
+from harness.errors import ExitCode
+from harness.reported import reported
 
 app = typer.Typer(
     help="Collectives over NICs that really fail: clusters, faults, sweeps and reports.",
@@ -41,24 +37,6 @@ def main() -> None:
     app(prog_name="harness")
 
 
-def reported(command: Callable[P, int]) -> Callable[P, None]:
-    """A command whose result is the exit status and whose errors become one line on stderr."""
-
-    @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            status = command(*args, **kwargs)
-        except KeyboardInterrupt:
-            print("interrupted: healed and closed; the same command goes on", file=sys.stderr)
-            status = ExitCode.INTERRUPTED
-        except R2cclError as error:
-            print(error, file=sys.stderr)
-            status = ExitCode.INCONCLUSIVE if isinstance(error, SweepError) else ExitCode.USAGE
-        raise typer.Exit(int(status))
-
-    return run
-
-
 @app.command(epilog=SWEEP_EPILOG)
 @reported
 def sweep(
@@ -74,6 +52,9 @@ def sweep(
         typer.Option(metavar="AXIS=VALUE,...", help="Keep some trials, by system, size, fault or repeat."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print every command on every host.")] = False,
+    inventory: Annotated[
+        Path | None, typer.Option(metavar="HOSTS.toml", help="Run on these hosts instead of the experiment's cluster.")
+    ] = None,
 ) -> int:
     """Run every trial of an experiment, then write rows and a report.
 
@@ -81,7 +62,7 @@ def sweep(
     """
     from harness.sweep.command import sweep_command
 
-    return sweep_command(file, out, fresh, settings or [], only or [], dry_run)
+    return sweep_command(file, out, fresh, settings or [], only or [], dry_run, inventory)
 
 
 @app.command()
@@ -178,33 +159,7 @@ def systems() -> int:
     return ExitCode.OK
 
 
-cluster_app = typer.Typer(
-    help="A cluster without a sweep: bring it up to look around, see what is up.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 app.add_typer(cluster_app, name="cluster")
-
-
-@cluster_app.command("up")
-@reported
-def cluster_up(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment whose cluster to make.")],
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key.")] = None,
-) -> int:
-    """Bring up the cluster of an experiment and keep it until Ctrl-C."""
-    from harness.cluster_command import up
-
-    return up(file, settings or [])
-
-
-@cluster_app.command("show")
-@reported
-def cluster_show() -> int:
-    """List the clusters that are up. `harness clean --all` takes them down."""
-    from harness.cluster_command import show
-
-    return show()
 
 
 cloudlab_app = typer.Typer(

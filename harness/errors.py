@@ -2,8 +2,10 @@
 
     R2cclError                      (r2ccl_core.errors) one line: what, where, remedy
     ├── UsageError                  (r2ccl_core.errors) exit code 2
-    │   ├── ExperimentError         an experiment file says something impossible: file, key, value, remedy
-    │   ├── InvalidExperimentError  all mistakes of one file, one line each
+    │   ├── MistakeError            one mistake in a file or an option: file, key, value, remedy
+    │   │   └── ExperimentError     an experiment file says something impossible
+    │   ├── InvalidExperimentError  all mistakes of one experiment file, one line each
+    │   ├── InventoryError          all mistakes of one inventory file, one line each
     │   └── RightsError             the kernel or the user's rights do not allow what was asked
     └── HarnessError                something outside the user's input went wrong
         ├── HostError               one host: its name comes first in the text
@@ -40,18 +42,30 @@ class ExitCode(IntEnum):
     """Ctrl-C or SIGTERM; finished trials are kept, the same command resumes."""
 
 
-class ExperimentError(UsageError):
-    """One mistake in an experiment file, as the line ``file: key: value: remedy``."""
+class MistakeError(UsageError):
+    """One mistake in a file or an option, as the line ``file: key: value: remedy``."""
 
     def __init__(self, file: str, key: str, value: object, remedy: str) -> None:
         self.file, self.key, self.value, self.remedy = file, key, value, remedy
         super().__init__(": ".join(part for part in (file, key, _shown(value), remedy) if part))
 
 
+class ExperimentError(MistakeError):
+    """One mistake in an experiment file."""
+
+
 class InvalidExperimentError(UsageError):
     """Every mistake of one experiment file; the text has one line for each."""
 
     def __init__(self, errors: Sequence[ExperimentError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("\n".join(map(str, self.errors)))
+
+
+class InventoryError(UsageError):
+    """Every mistake of one inventory file; the text has one line for each."""
+
+    def __init__(self, errors: Sequence[MistakeError]) -> None:
         self.errors = tuple(errors)
         super().__init__("\n".join(map(str, self.errors)))
 
@@ -68,7 +82,7 @@ class HostError(HarnessError):
     """Something went wrong on one host; the text starts with the host's name."""
 
     def __init__(self, host: str, message: str) -> None:
-        self.host = host
+        self.host, self.message = host, message
         super().__init__(f"{host}: {message}")
 
 

@@ -10,15 +10,13 @@ import math
 from collections.abc import Iterator
 from typing import Any, Literal, cast
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from harness.cluster.base import ClusterSpec
-from harness.cluster.layout import lay_out
+from harness.cluster.spec import ClusterSpec, NoopSpec
 from harness.fault_tables import FaultModel, Setting, fault_mistakes
-from harness.hosts.base import Nic
 from harness.systems.base import Expectation, Mode
 from harness.systems.catalogue import CATALOGUE, fill
-from harness.tables import Duration, Mistake, Model, Size, Slug, read_duration, read_rate
+from harness.tables import Duration, Mistake, Model, Size, Slug
 from r2ccl_core.bandwidth import bus_factor
 from r2ccl_core.buffers import APART
 from r2ccl_core.errors import UnitError
@@ -26,39 +24,6 @@ from r2ccl_core.units import format_size, parse_size
 
 TCP_SHARE = 0.956
 """Share of a NIC's rate that TCP at MTU 1500 carries as payload (1448 bytes of 1514)."""
-
-
-UNLIMITED_BIT_S = 10e9
-"""What a NIC without a rate is taken to carry where a duration must be estimated."""
-
-
-class ClusterTable(ClusterSpec):
-    """Where it runs: the cluster to make, and the Python that runs on its hosts."""
-
-    python: str | None = None
-    """Its path on the hosts; by default the Python that runs the harness."""
-
-    @field_validator("rate", "delay", mode="before")
-    @classmethod
-    def _reads(cls, value: object, info: ValidationInfo) -> object:
-        read_rate(value) if info.field_name == "rate" else read_duration(value)
-        return value
-
-    def spec(self) -> ClusterSpec:
-        """What the cluster itself is made from."""
-        return ClusterSpec.model_validate(self.model_dump(exclude={"python"}))
-
-    def host_names(self) -> list[str]:
-        """``host0``, ``host1``, ..."""
-        return [f"host{i}" for i in range(self.hosts)]
-
-    def data_nics(self) -> dict[str, tuple[Nic, ...]]:
-        """Every host's NICs as they will be."""
-        return {host.name: host.nics for host in lay_out(self.spec(), "00000000", "198.18.0").hosts}
-
-    def nic_names(self) -> list[str]:
-        """``eth0``, ``eth1``, ...: one per rail, the same on every host."""
-        return [f"eth{i}" for i in range(self.nics)]
 
 
 BackendName = Literal["perf", "noop", "nccl_tests", "torch_gloo", "torch_nccl"]
@@ -140,7 +105,7 @@ class Experiment(Model):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     name: Slug
     description: str = ""
-    cluster: ClusterTable
+    cluster: ClusterSpec
     workload: WorkloadModel
     systems: tuple[SystemModel, ...] = Field(alias="system", min_length=1)
     faults: tuple[FaultModel, ...] = Field(default=(), alias="fault")
@@ -158,9 +123,9 @@ class Experiment(Model):
         return self.workload.backend if not fits or self.workload.backend in fits else cast(BackendName, fits[0])
 
     def expected_duration_s(self, size_bytes: int) -> float:
-        """Lower estimate of one healthy iteration: busbw equals what TCP carries over all NICs of a host."""
-        ranks = self.cluster.hosts * self.workload.gpus
-        payload_bytes_s = self.cluster.nics * (self.cluster.rate_bit_s or UNLIMITED_BIT_S) / 8 * TCP_SHARE
+        """Lower estimate of one healthy iteration: busbw is what TCP carries over all NICs of the slowest host."""
+        ranks = len(self.cluster.host_names()) * self.workload.gpus
+        payload_bytes_s = self.cluster.bandwidth_bit_s() / 8 * TCP_SHARE
         return size_bytes * bus_factor(self.workload.collective, ranks) / payload_bytes_s
 
     def iterations_of(self, size_bytes: int) -> int:
@@ -181,17 +146,18 @@ def mistakes(experiment: Experiment) -> list[Mistake]:
 def _setting(experiment: Experiment) -> Setting:
     cluster = experiment.cluster
     iterations = {size: experiment.iterations_of(size) for size in experiment.workload.sizes_bytes}
-    return Setting(cluster.host_names(), cluster.nic_names(), iterations, cluster.kind != "noop")
+    return Setting(cluster.data_nics(), iterations, not isinstance(cluster, NoopSpec))
 
 
 def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     workload = experiment.workload
-    if experiment.cluster.hosts * workload.gpus < 2:
-        yield Mistake("cluster.hosts", experiment.cluster.hosts, "a collective needs at least 2")
+    hosts = len(experiment.cluster.host_names())
+    if hosts * workload.gpus < 2:
+        yield Mistake("cluster.hosts", hosts, "a collective needs at least 2")
     if workload.place == "in" and workload.collective in APART:
         yield Mistake("workload.place", "in", f'{workload.collective} has no form in place; use "out"')
-    if workload.root >= experiment.cluster.hosts:
-        yield Mistake("workload.root", workload.root, f"ranks go from 0 to {experiment.cluster.hosts - 1}")
+    if workload.root >= hosts:
+        yield Mistake("workload.root", workload.root, f"ranks go from 0 to {hosts - 1}")
     for size in workload.sizes_bytes:
         if size == 0:
             yield Mistake("workload.sizes", "0", "a collective of no bytes moves nothing; give at least one element")
@@ -223,7 +189,7 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     for backend in sorted(backends - {"nccl_tests"} if workload.gpus > 1 else ()):
         yield Mistake("workload.gpus", workload.gpus, f"{backend} runs one rank a host")
     if "nccl_tests" in backends:
-        yield from _nccl_tests_mistakes(workload, experiment.cluster.hosts)
+        yield from _nccl_tests_mistakes(workload, len(experiment.cluster.host_names()))
 
 
 def _nccl_tests_mistakes(workload: WorkloadModel, hosts: int) -> Iterator[Mistake]:

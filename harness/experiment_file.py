@@ -5,48 +5,37 @@ file: key: value: remedy
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
+from harness.cluster import inventory_file
+from harness.cluster.inventory import Inventory
 from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment import Experiment, mistakes
+from harness.fault_places import placed
+from harness.mistakes import read_toml, translated
 from harness.tables import nearest
 from harness.trace import read_trace
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _KEY = re.compile(r"[^.\[\]]+(\[\d+\])*(\.[^.\[\]]+(\[\d+\])*)*\Z")
 
-_REMEDIES = {
-    "missing": "is missing; add it",
-    "string_pattern_mismatch": "use lower-case letters, digits and '_' only",
-    "string_type": "must be text in quotes",
-    "int_type": "must be a whole number without quotes",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number without quotes",
-    "bool_type": "must be true or false",
-    "dict_type": "must be a table",
-    "model_type": "must be a table",
-    "tuple_type": "must be a list",
-    "literal_error": "must be {expected}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le}",
-    "less_than": "must be less than {lt}",
-    "too_short": "needs at least {min_length} entry",
-    "string_too_long": "must have at most {max_length} characters",
-}
+
+_ABSENT = "see experiments/ for examples"
 
 
-def load(path: Path, settings: Sequence[str] = ()) -> Experiment:
-    """The experiment in `path` with `settings` (``key=value``) applied.
+def load(path: Path, settings: Sequence[str] = (), inventory: Path | None = None) -> Experiment:
+    """The experiment in `path`, on the hosts of `inventory` if that is given, with `settings` (``key=value``) applied.
 
-    Raises `InvalidExperimentError`, one line a mistake; nothing but the file is touched.
+    Raises `InvalidExperimentError` and `InventoryError`, one line a mistake; nothing is touched.
     """
     file = str(path)
-    document = _document(path, file)
+    document = read_toml(path, _ABSENT)
+    if inventory is not None:
+        document["cluster"] = {"kind": "inventory", "inventory": str(inventory.absolute())}
     for setting in settings:
         apply(document, setting)
     _read_traces(document, path)
@@ -54,11 +43,15 @@ def load(path: Path, settings: Sequence[str] = ()) -> Experiment:
 
 
 def read(document: Mapping[str, Any], file: str) -> Experiment:
-    """The experiment that `document`, a parsed TOML file, describes; raises `InvalidExperimentError`."""
+    """The experiment that `document`, a parsed TOML file, describes; raises `InvalidExperimentError`.
+
+    An inventory that it names is read, too, from beside `file`: raises `InventoryError`.
+    """
+    document = _with_inventory(document, file)
     try:
-        experiment = Experiment.model_validate(document)
+        experiment = placed(Experiment.model_validate(document))
     except ValidationError as error:
-        found = [_translated(detail, file) for detail in _roots(error.errors(include_url=False))]
+        found = [ExperimentError(file, *mistake) for mistake in translated(error, Experiment)]
         raise InvalidExperimentError(found) from None
     found = [ExperimentError(file, *mistake) for mistake in mistakes(experiment)]
     if found:
@@ -93,17 +86,6 @@ def _read_traces(document: dict[str, Any], path: Path) -> None:
             fault["events"] = read_trace(path.parent / trace, str(path), key)
 
 
-def _document(path: Path, file: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ExperimentError(file, "", None, "there is no such file; see experiments/ for examples") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ExperimentError(file, "", None, f"cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ExperimentError(file, "", None, f"is no TOML: {error}") from None
-
-
 def _steps(key: str, setting: str) -> list[str | int]:
     """``fault[0].nic`` as ``['fault', 0, 'nic']``."""
     if not _KEY.match(key):
@@ -127,57 +109,37 @@ def _put(place: Any, name: str | int, value: object, setting: str) -> None:
     place[name] = value
 
 
+def _with_inventory(document: Mapping[str, Any], file: str) -> Mapping[str, Any]:
+    """`document` with the content of the inventory that its cluster names; a stored document has it already."""
+    table = document.get("cluster")
+    if not isinstance(table, Mapping) or table.get("kind") != "inventory" or "content" in table:
+        return document
+    name = table.get("inventory")
+    if not isinstance(name, str):
+        raise ExperimentError(file, "cluster.inventory", name, 'name the file: inventory = "hosts.toml"')
+    content = inventory_file.load(Path(file).parent / Path(name).expanduser())
+    names = _chosen(content, table.get("hosts"), file)
+    return {**document, "cluster": {**table, "content": content.subset(names)}}
+
+
+def _chosen(content: Inventory, hosts: object, file: str) -> list[str]:
+    """The names of the hosts that `cluster.hosts` keeps; the model refuses what is neither a number nor names."""
+    known = [host.name for host in content.hosts]
+    if isinstance(hosts, int) and not isinstance(hosts, bool):
+        if not 1 <= hosts <= len(known):
+            raise ExperimentError(file, "cluster.hosts", hosts, f"the inventory has {len(known)} hosts")
+        return known[:hosts]
+    if not isinstance(hosts, list | tuple):
+        return known
+    for name in hosts:
+        if name not in known or hosts.count(name) > 1:
+            remedy = "is there twice" if name in known else f"no such host; {nearest(str(name), known)}"
+            raise ExperimentError(file, "cluster.hosts", name, remedy)
+    return list(hosts)
+
+
 def _value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _roots(details: Sequence[ErrorDetails]) -> list[ErrorDetails]:
-    """Without what only follows: a list whose entries are wrong also counts as too short."""
-    places = [detail["loc"] for detail in details]
-    return [d for d in details if not any(p[: len(d["loc"])] == d["loc"] and p != d["loc"] for p in places)]
-
-
-def _translated(detail: ErrorDetails, file: str) -> ExperimentError:
-    """One mistake that pydantic found, in the words of the file."""
-    location, kind = detail["loc"], detail["type"]
-    key = _key(location)
-    if kind == "extra_forbidden":
-        return ExperimentError(file, key, None, f"unknown key; {nearest(str(location[-1]), _keys(location[:-1]))}")
-    value = None if kind == "missing" else detail["input"]
-    remedy = _REMEDIES.get(kind, "").format(**detail.get("ctx", {}))
-    remedy = remedy or detail["msg"].removeprefix("Value error, ").removeprefix(f"{str(value)!r} ")
-    return ExperimentError(
-        file, key, None if kind == "value_error" and isinstance(value, dict) else _short(value), remedy
-    )
-
-
-def _key(location: Iterable[str | int]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
-
-
-def _short(value: object) -> object:
-    """A table or a list would drown the line; the key says where it is."""
-    return None if isinstance(value, dict | list | tuple) and len(str(value)) > 60 else value
-
-
-def _keys(location: Iterable[str | int]) -> list[str]:
-    """The keys that the table at `location` may have, as they are written in the file."""
-    model: Any = Experiment
-    for part in location:
-        if isinstance(part, str):
-            model = _model_of(model, part)
-    if model is None:
-        return []
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _model_of(model: Any, key: str) -> type[BaseModel] | None:
-    """The model of the values under `key`, through tuples of them; None for plain values."""
-    for name, field in model.model_fields.items() if model else ():
-        if key == (field.alias or name):
-            inner = [field.annotation, *get_args(field.annotation)]
-            return next((t for t in inner if isinstance(t, type) and issubclass(t, BaseModel)), None)
-    return None

@@ -8,6 +8,7 @@ from pydantic import Field
 from faults.base import Target
 from faults.errors import FaultError
 from faults.registry import create
+from harness.hosts.base import Nic
 from harness.tables import Duration, Mistake, Model, Slug, nearest
 from r2ccl_core.units import format_size
 
@@ -90,11 +91,15 @@ class FaultModel(PlaceModel):
 class Setting(NamedTuple):
     """What fault tables are checked against."""
 
-    hosts: Sequence[str]
-    nics: Sequence[str]
+    nics: Mapping[str, Sequence[Nic]]
+    """The data NICs of every host."""
     iterations: Mapping[int, int]
     """Of every size in bytes."""
     has_nics: bool
+
+    def of(self, host: str | None) -> list[Nic]:
+        """Those of one host; all there are where the host is not named, or not known."""
+        return list(self.nics.get(host or "") or (nic for nics in self.nics.values() for nic in nics))
 
 
 def fault_mistakes(faults: Sequence[FaultModel], setting: Setting) -> Iterator[Mistake]:
@@ -161,8 +166,8 @@ def _place_mistakes(place: PlaceModel, kind: str, key: str, setting: Setting, *,
         yield Mistake(f"{key}.kind", kind, 'a noop cluster has no NICs; use cluster.kind = "local"')
     if place.host is None and scope != "rail" and not optional:
         yield Mistake(f"{key}.host", None, "is missing; name a host, or 'random'")
-    elif place.host not in (None, "random", *setting.hosts):
-        yield Mistake(f"{key}.host", place.host, f"no such host; {nearest(str(place.host), list(setting.hosts))}")
+    elif place.host not in (None, "random", *setting.nics):
+        yield Mistake(f"{key}.host", place.host, f"no such host; {nearest(str(place.host), list(setting.nics))}")
     yield from _nic_mistakes(place, key, setting)
     unnamed = place.nic is None and place.rail is None
     if scope in ("nic", "rail") and unnamed and not optional:
@@ -172,8 +177,9 @@ def _place_mistakes(place: PlaceModel, kind: str, key: str, setting: Setting, *,
 def _nic_mistakes(place: PlaceModel, key: str, setting: Setting) -> Iterator[Mistake]:
     if place.nic is not None and place.rail is not None:
         yield Mistake(f"{key}.rail", place.rail, "give nic or rail, not both")
-    if isinstance(place.rail, int) and not 0 <= place.rail < len(setting.nics):
-        yield Mistake(f"{key}.rail", place.rail, f"no such rail; they are 0 to {len(setting.nics) - 1}")
+    rails = sorted({nic.rail for nic in setting.of(place.host)})
+    if isinstance(place.rail, int) and place.rail not in rails:
+        yield Mistake(f"{key}.rail", place.rail, f"no such rail; there are {', '.join(map(str, rails)) or 'none'}")
     if place.nic in (None, "random", "busiest"):
         return
     try:
@@ -181,5 +187,7 @@ def _nic_mistakes(place: PlaceModel, key: str, setting: Setting) -> Iterator[Mis
     except FaultError as error:
         yield Mistake(f"{key}.nic", place.nic, str(error))
         return
-    if place.nic not in setting.nics:
-        yield Mistake(f"{key}.nic", place.nic, f"no such NIC; {nearest(place.nic, list(setting.nics))}")
+    names = list(dict.fromkeys(nic.name for nic in setting.of(place.host) if nic.name))
+    if place.nic not in names:
+        remedy = nearest(place.nic, names) if names else "the host alone knows its NICs' names; give rail = 0"
+        yield Mistake(f"{key}.nic", place.nic, f"no such NIC; {remedy}")

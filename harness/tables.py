@@ -3,7 +3,7 @@
 Quantities are written with units and are held as bytes, bit/s and seconds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -38,7 +38,16 @@ def _read(parse: Callable[[str], Q], value: object) -> Q:
         raise ValueError(str(error)) from error
 
 
+def _rate_text(rate_bit_s: float) -> str:
+    """Exact, in the largest unit in which it is a whole number."""
+    for factor, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
+        if rate_bit_s % factor == 0:
+            return f"{rate_bit_s / factor:.0f} {unit}"
+    return f"{rate_bit_s!r} bit/s"
+
+
 Size = Annotated[int, BeforeValidator(_size), PlainSerializer(format_size)]
+Rate = Annotated[float, BeforeValidator(read_rate), PlainSerializer(_rate_text)]
 Duration = Annotated[float, BeforeValidator(read_duration), Field(ge=0), PlainSerializer(lambda v: f"{v:.15g} s")]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=40)]
 
@@ -57,7 +66,7 @@ class Mistake(NamedTuple):
     remedy: str
 
 
-def nearest(name: str, known: list[str]) -> str:
+def nearest(name: str, known: Sequence[str]) -> str:
     """A remedy for a name that is not known: the nearest one, or what there is."""
     close = get_close_matches(name, known, n=1)
     if close:

@@ -42,7 +42,24 @@ def setting_of(run: Run, axes: Mapping[str, str] | None = None) -> Setting:
         key = axis.removeprefix("cluster.")
         if key in ("hosts", "nics", "rate"):
             table[key] = int(value) if value.isdecimal() and len(value) < 10 else value
+    if table.get("kind") == "inventory":
+        return _of_inventory(table.get("content"))
     return Setting(_count(table.get("hosts")), _count(table.get("nics")), _rate(table.get("rate")))
+
+
+def _of_inventory(content: object) -> Setting:
+    """Hosts that exist: of NICs and rates only what all of them share is known."""
+    hosts = content.get("host") if isinstance(content, dict) else None
+    if not isinstance(hosts, list):
+        return Setting()
+    nics = [nics if isinstance(nics := host.get("nics"), list) else [] for host in hosts if isinstance(host, dict)]
+    counts = {len(of_host) for of_host in nics}
+    rates = {nic.get("rate") for of_host in nics for nic in of_host if isinstance(nic, dict)}
+    return Setting(
+        _count(len(hosts)),
+        _count(counts.pop()) if len(counts) == 1 else None,
+        _rate(rates.pop()) if len(rates) == 1 else None,
+    )
 
 
 def systems_of(run: Run) -> dict[str, Mapping[str, Any]]:

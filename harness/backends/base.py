@@ -66,7 +66,8 @@ def rendezvous(job: Job, rank: int) -> dict[str, str]:
         "R2CC_RANK": str(rank),
         "R2CC_SIZE": str(job.ranks),
         "R2CC_ROOT": job.root,
-        "R2CC_SOCKET_IFNAME": ",".join(job.nics),
+        # Exact names: as a prefix, eth1 would be eth10, too, which may be the NIC that carries SSH.
+        "R2CC_SOCKET_IFNAME": "=" + ",".join(job.nics) if job.nics else "",
         "R2CC_MODE": str(job.mode),
         **job.env,
     }

@@ -28,7 +28,7 @@ def main() -> int:
     """Runs one rank to its end; the exit status is that of a measuring program."""
     args = _arguments()
     rank, ranks = int(os.environ["R2CC_RANK"]), int(os.environ["R2CC_SIZE"])
-    nics = [n for n in os.environ.get("R2CC_SOCKET_IFNAME", "").split(",") if _is_up(n) is not None]
+    nics = [n for n in os.environ.get("R2CC_SOCKET_IFNAME", "").lstrip("=").split(",") if _is_up(n) is not None]
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
         peers = _gather(os.environ["R2CC_ROOT"], rank, ranks)
@@ -81,8 +81,9 @@ def _gather(root: str, rank: int, ranks: int) -> list[socket.socket]:
     """Rank 0: a connection to every other rank; another rank: its connection to rank 0."""
     host, _, port = root.rpartition(":")
     if rank > 0:
-        return [_dial(host, int(port))]
-    with socket.create_server((host, int(port))) as server:
+        return [_dial(host.strip("[]"), int(port))]
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    with socket.create_server((host.strip("[]"), int(port)), family=family) as server:
         server.settimeout(20)
         return [server.accept()[0] for _ in range(ranks - 1)]
 

@@ -1,14 +1,19 @@
 """The one place that makes a cluster from its spec."""
 
-from harness.cluster.base import Cluster, ClusterSpec
+from harness.cluster.base import Cluster
+from harness.cluster.spec import ClusterSpec, InventorySpec, NoopSpec
 
 
 def make_cluster(spec: ClusterSpec) -> Cluster:
     """A cluster of the spec's kind, still down. Imports only what that kind needs."""
-    if spec.kind == "noop":
+    if isinstance(spec, NoopSpec):
         from harness.cluster.noop import NoopCluster
 
         return NoopCluster(spec)
+    if isinstance(spec, InventorySpec):
+        from harness.cluster.existing import ExistingCluster
+
+        return ExistingCluster(spec)
     from harness.cluster.local import LocalCluster
 
     return LocalCluster(spec)

@@ -5,8 +5,8 @@ Everything that is made carries the cluster's tag, so that what a crash leaves b
 
 import re
 from dataclasses import dataclass
+from typing import Protocol
 
-from harness.cluster.base import ClusterSpec
 from harness.hosts.base import Nic
 
 NAMESPACE_PREFIX = "r2ccl-"
@@ -15,6 +15,19 @@ MANAGEMENT_NIC = "mgmt0"
 SWITCH = "switch"
 SUBNETS = tuple(f"198.{net}.{part}" for net in (18, 19) for part in range(256))
 """Management networks (/24), out of the block for benchmarks (RFC 2544): it never appears in the Internet."""
+
+
+class Regular(Protocol):
+    """What is laid out: so many hosts with so many like NICs."""
+
+    @property
+    def hosts(self) -> int: ...
+
+    @property
+    def nics(self) -> int: ...
+
+    @property
+    def rate_bit_s(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -50,7 +63,7 @@ class Layout:
         return (*self.hosts, self.switch_host)
 
 
-def lay_out(spec: ClusterSpec, tag: str, subnet: str) -> Layout:
+def lay_out(spec: Regular, tag: str, subnet: str) -> Layout:
     """All names and addresses of a cluster; `subnet` is one of `SUBNETS`."""
     return Layout(
         tag=tag,
@@ -63,7 +76,7 @@ def lay_out(spec: ClusterSpec, tag: str, subnet: str) -> Layout:
     )
 
 
-def _lay_out_host(spec: ClusterSpec, tag: str, subnet: str, h: int) -> HostLayout:
+def _lay_out_host(spec: Regular, tag: str, subnet: str, h: int) -> HostLayout:
     nics = tuple(
         Nic(f"eth{r}", r, f"10.{100 + r}.0.{h + 1}", spec.rate_bit_s, SWITCH, f"h{h}r{r}") for r in range(spec.nics)
     )

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness.cluster import netlink, processes, rights, sshd, state
-from harness.cluster.base import ClusterSpec
 from harness.cluster.clean import remove
 from harness.cluster.layout import SUBNETS, Layout, lay_out
+from harness.cluster.spec import LocalSpec
 from harness.errors import ClusterError, HostError
 from harness.hosts.base import Host
 from harness.hosts.each import for_each
@@ -31,7 +31,7 @@ START_S = 15.0
 class LocalCluster:
     """See the module. Not to be shared between processes; several may stand side by side."""
 
-    def __init__(self, spec: ClusterSpec) -> None:
+    def __init__(self, spec: LocalSpec) -> None:
         self.spec = spec
         self.layout: Layout | None = None
         self._places: list[SshHost] = []
@@ -150,7 +150,7 @@ def _free_subnet() -> str:
     raise ClusterError(f"all {len(SUBNETS)} management networks are in use; run `harness clean`")
 
 
-def _record(spec: ClusterSpec, layout: Layout) -> state.Record:
+def _record(spec: LocalSpec, layout: Layout) -> state.Record:
     owner = processes.identify(os.getpid())
     assert owner is not None
     return state.Record(

@@ -19,8 +19,8 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from faults.token_bucket import HANDLE, TokenBucket
 from harness.cluster import namespaces
-from harness.cluster.base import ClusterSpec
 from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, UPLINK_PREFIX, HostLayout, Layout
+from harness.cluster.spec import LocalSpec
 from harness.errors import ClusterError
 
 HOST_SYSCTLS = {
@@ -74,7 +74,7 @@ def remove_uplink(name: str) -> None:
                     raise
 
 
-def build(spec: ClusterSpec, layout: Layout) -> None:
+def build(spec: LocalSpec, layout: Layout) -> None:
     """Makes the whole network. Raises `ClusterError`; what was made until then is the caller's to remove."""
     with _translated():
         namespaces.create(layout.switch, _set_sysctls)
@@ -95,7 +95,7 @@ def _add_uplink(layout: Layout) -> None:
         ip.link("set", index=index, state="up")
 
 
-def _build_switch(spec: ClusterSpec, layout: Layout) -> None:
+def _build_switch(spec: LocalSpec, layout: Layout) -> None:
     with IPRoute() as ip:
         bridges = {name: _add_bridge(ip, name, spec.mtu) for name in layout.rails}
         bridges["mgmt"] = _add_bridge(ip, "mgmt", 1500)
@@ -126,7 +126,7 @@ def _add_ports(ip: Any, host: HostLayout, bridges: dict[str, int], mtu: int) -> 
         ip.link("add", ifname=port, kind="veth", peer=peer, master=bridges["mgmt"], state="up")
 
 
-def _build_host(spec: ClusterSpec, host: HostLayout) -> None:
+def _build_host(spec: LocalSpec, host: HostLayout) -> None:
     addresses = {nic.name: nic.address for nic in host.nics} | {MANAGEMENT_NIC: host.address}
     with IPRoute() as ip:
         indexes = _indexes(ip)
@@ -137,7 +137,7 @@ def _build_host(spec: ClusterSpec, host: HostLayout) -> None:
         _shape(ip, [nic.name for nic in host.nics], spec)
 
 
-def _shape(ip: Any, names: list[str], spec: ClusterSpec) -> None:
+def _shape(ip: Any, names: list[str], spec: LocalSpec) -> None:
     """The rate limit of each interface and, outside of it, the delay."""
     indexes = _indexes(ip)
     parent = ROOT

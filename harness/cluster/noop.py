@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from harness.cluster.base import ClusterSpec
+from harness.cluster.spec import NoopSpec
 from harness.hosts.base import Host
 from harness.hosts.each import all_results, for_each
 from harness.hosts.noop import NoopHost
@@ -11,7 +11,7 @@ from harness.hosts.noop import NoopHost
 class NoopCluster:
     """`spec.hosts` agents side by side on this machine; no NICs."""
 
-    def __init__(self, spec: ClusterSpec) -> None:
+    def __init__(self, spec: NoopSpec) -> None:
         self.spec = spec
         self._hosts = [NoopHost(f"host{h}") for h in range(spec.hosts)]
 

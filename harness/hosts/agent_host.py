@@ -5,6 +5,7 @@ How the agent is reached is left to the subclasses: over SSH, or on this machine
 
 import array
 import base64
+import json
 import sys
 import threading
 import zlib
@@ -12,9 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from typing import Any
 
 from harness.errors import CommandError, HostError, HostTimeoutError, UnreachableError
 from harness.hosts.base import After, Argv, Completed, Nic, OnLine, Orders, Reading, Sample
+from harness.hosts.links import Links, read_links
 from harness.hosts.session import REPLY_TIMEOUT_S, AgentProcess, Channel, Session, source_of
 from harness.hosts.watch import Watch
 
@@ -35,9 +38,10 @@ class AgentHost(ABC):
     def open_channel(self) -> Channel:
         """Starts the agent's loader on the host. Raises `UnreachableError`."""
 
-    def reserved(self) -> frozenset[str]:
-        """None that is known of."""
-        return frozenset()
+    @property
+    @abstractmethod
+    def python(self) -> str:
+        """The Python there that runs the agent."""
 
     def connect(self) -> None:
         """Opens the connection and starts the agent; harmless twice."""
@@ -124,6 +128,22 @@ class AgentHost(ABC):
     def clock_ns(self) -> int:
         """The host's clock now."""
         return int(self.session().call("clock"))
+
+    def links(self) -> Links:
+        """Its interfaces as they are now."""
+        return read_links(self.ask(source_of("interfaces")))
+
+    def reserved(self) -> frozenset[str]:
+        """Its interfaces that no fault may touch."""
+        return self.links().reserved()
+
+    def ask(self, script: str, *arguments: str, timeout_s: float = 60.0) -> Any:
+        """Runs a stand-alone Python file on the host; the JSON value that it prints. Raises `HostError`."""
+        said = self.run([self.python, "-I", "-S", "-c", script, *arguments], timeout_s=timeout_s).stdout
+        try:
+            return json.loads(said)
+        except ValueError:
+            raise HostError(self.name, f"a script on it printed no JSON: {said[:80]!r}") from None
 
 
 def unpack_samples(nics: Sequence[str], rows: str) -> list[Sample]:

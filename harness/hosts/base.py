@@ -19,7 +19,10 @@ OnLine = Callable[[str, str], None]
 
 @dataclass(frozen=True)
 class Nic:
-    """One data NIC of a host. NICs of one rail reach each other; `rate_bit_s` is per direction."""
+    """One data NIC of a host. NICs of one rail reach each other; `rate_bit_s` is per direction.
+
+    `switch` is the name of the cluster's switch that it is plugged in, `switch_port` the port's name there.
+    """
 
     name: str
     rail: int
@@ -142,6 +145,11 @@ class Host(Protocol):
 
     def reserved(self) -> frozenset[str]:
         """The interfaces that carry its SSH session or a default route, with what lies above and below them."""
+        ...
+
+    @property
+    def python(self) -> str:
+        """The Python there that runs the agent and, unless the experiment names another, the ranks."""
         ...
 
     def connect(self) -> None:

@@ -73,9 +73,14 @@ class NoopHost(AgentHost):
     def __init__(self, name: str = "host0", address: str = "127.0.0.1", nics: Sequence[Nic] = ()) -> None:
         super().__init__(name, address, nics)
 
+    @property
+    def python(self) -> str:
+        """The one that runs the harness."""
+        return sys.executable
+
     def open_channel(self) -> Channel:
         """Starts the agent's loader as a child."""
         try:
-            return PipeChannel(bootstrap(sys.executable))
+            return PipeChannel(bootstrap(self.python))
         except OSError as e:
-            raise UnreachableError(self.name, f"{sys.executable}: {e.strerror}") from None
+            raise UnreachableError(self.name, f"{self.python}: {e.strerror}") from None

@@ -40,8 +40,10 @@ class Channel(Protocol):
 
 
 # Unbuffered: what follows the source must stay in the pipe, where the agent reads it by its number.
+# The argument, where there is one, is the SSH_CONNECTION that sudo drops.
 _LOADER = """\
-import json, sys, types
+import json, os, sys, types
+if sys.argv[1:]: os.environ["SSH_CONNECTION"] = sys.argv[1]
 i, s = sys.stdin.buffer.raw, b""
 n = int(i.readline())
 while len(s) < n: s += i.read(n - len(s)) or sys.exit(1)

@@ -15,6 +15,7 @@ from typing import Any
 
 import paramiko
 from fabric import Config, Connection
+from paramiko.ssh_exception import NoValidConnectionsError, PasswordRequiredException
 
 from harness.errors import UnreachableError
 from harness.hosts.agent_host import AgentHost
@@ -28,6 +29,8 @@ CONNECT_TIMEOUT_S = 10
 KEEPALIVE_S = 5
 LOST_AFTER_MS = 15_000
 """Unacknowledged bytes for this long end the session, so that a dead host is noticed in seconds."""
+
+SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
 
 LEAVE_S = 10.0
 """How long an agent may take to kill, heal and leave."""
@@ -43,6 +46,8 @@ class SshLogin:
     key_file: Path | None = None
     known_hosts: Path | None = None
     python: str = "python3"
+    become_root: tuple[str, ...] = ()
+    """The words before a command that make the agent root, and so all that it runs; it must not ask anything."""
 
 
 class SshChannel:
@@ -78,6 +83,18 @@ class SshHost(AgentHost):
         super().__init__(name, login.address, nics)
         self.login = login
 
+    @property
+    def python(self) -> str:
+        """As the log-in says."""
+        return self.login.python
+
+    def connect(self) -> None:
+        """Opens the connection and starts the agent; harmless twice. Raises `UnreachableError`."""
+        try:
+            super().connect()
+        except UnreachableError as e:
+            raise UnreachableError(self.name, _with_remedy(self.login, e.message)) from None
+
     def open_channel(self) -> Channel:
         """Connects, checks the host's key, logs in, starts the agent's loader."""
         connection = open_connection(self.name, self.login)
@@ -86,11 +103,25 @@ class SshHost(AgentHost):
             transport.set_keepalive(KEEPALIVE_S)
             transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_AFTER_MS)
             channel = transport.open_session(timeout=CONNECT_TIMEOUT_S)
-            channel.exec_command("exec " + shlex.join(bootstrap(self.login.python)))
+            words = shlex.join([*self.login.become_root, *bootstrap(self.python)])
+            channel.exec_command(f'exec {words} "$SSH_CONNECTION"')
         except (paramiko.SSHException, OSError, EOFError) as e:
             connection.close()
             raise UnreachableError(self.name, f"{self.login.address}: no session: {e}") from None
         return SshChannel(connection, channel)
+
+
+def _with_remedy(login: SshLogin, message: str) -> str:
+    """`message`, and what helps where the agent did not start for a reason that we know."""
+    if not message.startswith("the agent did not start"):
+        return message
+    if "a password is required" in message or "a terminal is required" in message:
+        user = login.user or "this user"
+        return f"{login.become_root[0]} asks for a password; let {user} run it without (NOPASSWD), or leave out sudo"
+    if "not found" in message or "No such file" in message:
+        words = " or ".join(repr(word) for word in (*login.become_root[:1], login.python))
+        return f"{message}; {words} is missing there: install it, or name another"
+    return message
 
 
 def open_connection(name: str, login: SshLogin) -> Connection:
@@ -108,12 +139,15 @@ def open_connection(name: str, login: SshLogin) -> Connection:
     try:
         if login.known_hosts is None:
             connection.client.load_system_host_keys()
+            with contextlib.suppress(OSError):
+                connection.client.load_system_host_keys(SYSTEM_KNOWN_HOSTS)
         else:
             connection.client.load_host_keys(str(login.known_hosts))
         connection.open()
     except (paramiko.SSHException, OSError, EOFError) as e:
         connection.close()
-        raise UnreachableError(name, f"{login.address}: {explain(e)}") from None
+        where = "" if login.address == name else f"{login.address}: "
+        raise UnreachableError(name, where + explain(e)) from None
     return connection
 
 
@@ -122,10 +156,19 @@ def explain(error: Exception) -> str:
     match error:
         case paramiko.BadHostKeyException():
             return "its host key is not the known one; if that is right, correct known_hosts"
+        case PasswordRequiredException():
+            return "the key has a passphrase; add it to your ssh-agent, and leave out the key"
         case paramiko.AuthenticationException():
             return f"log-in refused: {error}; check the user and the key"
         case paramiko.SSHException() if "not found in known_hosts" in str(error):
             return "its host key is not known; log in once with ssh, or name a known_hosts file"
+        case NoValidConnectionsError():
+            reasons = {cause.strerror or str(cause) for cause in error.errors.values()}
+            return f"cannot connect: {', '.join(sorted(reasons))}; check address and port, and that its sshd runs"
+        case socket.gaierror():
+            return "no such name in DNS; check the address"
+        case FileNotFoundError():
+            return f"{error.filename}: no such file; check the key and known_hosts"
         case TimeoutError():
             return f"no answer within {CONNECT_TIMEOUT_S} s; check the address"
         case _:

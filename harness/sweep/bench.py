@@ -5,15 +5,14 @@ fault takes from the trigger to its effect.
 """
 
 import os
-import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from harness.backends.base import Backend, Job
+from harness.backends.base import Backend, Command, Job
 from harness.backends.registry import BACKENDS
 from harness.errors import UnhealthyError
 from harness.experiment import Experiment
@@ -81,19 +80,26 @@ class Bench:
         self.trials_begun += 1
         experiment, root = self.experiment, self.hosts[0]
         return Job(
-            python=experiment.cluster.python or sys.executable,
+            python=experiment.cluster.python or root.python,
             workload=experiment.workload,
             size_bytes=trial.size_bytes,
             iterations=trial.iterations,
             warmup=trial.warmup,
             mode=trial.system.mode,
             ranks=len(self.hosts),
-            root=f"{root.address}:{_port(os.getpid(), self.trials_begun)}",
+            root=_endpoint(root.address, _port(os.getpid(), self.trials_begun)),
             nics=tuple(nic.name for nic in root.nics),
             expected_s=experiment.expected_duration_s(trial.size_bytes),
             env=_source_path() | trial.system.env,
             addresses=tuple(host.address for host in self.hosts),
         )
+
+    def command(self, trial: Trial, job: Job, rank: int) -> Command:
+        """The command of one rank of `job`: with the Python and the NICs of the host that it runs on."""
+        host = self.hosts[rank]
+        nics = tuple(nic.name for nic in host.nics)
+        here = replace(job, python=self.experiment.cluster.python or host.python, nics=nics)
+        return self.backend(trial).command(here, rank)
 
     def check(self) -> None:
         """Raises `UnhealthyError` unless every host answers and every NIC is up with readable counters."""
@@ -142,6 +148,10 @@ def _sampled(host: Host) -> list[Sample]:
 
 def _exchanges(host: Host) -> list[Exchange]:
     return [Exchange(time.time_ns(), host.clock_ns(), time.time_ns()) for _ in range(EXCHANGES)]
+
+
+def _endpoint(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _port(pid: int, count: int) -> int:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from harness.cluster import rights
 from harness.cluster.factory import make_cluster
+from harness.cluster.spec import LocalSpec
 from harness.errors import ExitCode
 from harness.experiment_file import load
 from harness.publish import publish
@@ -25,17 +26,23 @@ from r2ccl_core.units import format_size
 
 
 def sweep_command(
-    file: Path, out: Path, fresh: bool, settings: Sequence[str], only: Sequence[str], dry_run: bool
+    file: Path,
+    out: Path,
+    fresh: bool,
+    settings: Sequence[str],
+    only: Sequence[str],
+    dry_run: bool,
+    inventory: Path | None = None,
 ) -> ExitCode:
     """Loads, checks, runs and publishes the experiment in `file`; prints what happens."""
-    experiment = load(file, settings)
+    experiment = load(file, settings, inventory)
     kept = parse_only(",".join(only))
     trials = select(plan(experiment), kept)
     if dry_run:
         print("\n".join(dry.lines(experiment, trials)))
         return ExitCode.OK
     preflight(experiment, str(file))
-    if experiment.cluster.kind == "local":
+    if isinstance(experiment.cluster, LocalSpec):
         rights.acquire()
     toml, provenance = file.read_text(encoding="utf-8"), collect(["harness", *sys.argv[1:]])
     request = Request(experiment, toml, trials, out, kept, fresh, provenance)
@@ -46,7 +53,7 @@ def sweep_command(
         status = run_sweep(
             request,
             folder,
-            lambda: make_cluster(experiment.cluster.spec()),
+            lambda: make_cluster(experiment.cluster),
             publish,
             ConsoleProgress(console),
         )

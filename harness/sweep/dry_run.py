@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from faults.base import Fault, Target
 from faults.errors import FaultError
@@ -10,6 +11,7 @@ from harness.backends.base import Job
 from harness.backends.registry import BACKENDS
 from harness.experiment import Experiment
 from harness.fault_tables import FaultModel
+from harness.hosts.base import Nic
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import Strike, strikes
 from harness.sweep.targets import planned
@@ -25,6 +27,7 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
 
 def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
     cluster = experiment.cluster
+    hosts = _named_nics(experiment)
     job = Job(
         python=cluster.python or "python",
         workload=experiment.workload,
@@ -32,17 +35,26 @@ def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
         iterations=trial.iterations,
         warmup=trial.warmup,
         mode=trial.system.mode,
-        ranks=cluster.hosts,
-        root="host0:PORT",
-        nics=tuple(cluster.nic_names()),
+        ranks=len(hosts),
+        root=f"{next(iter(hosts))}:PORT",
+        nics=(),
         expected_s=experiment.expected_duration_s(trial.size_bytes),
         env=trial.system.env,
         addresses=tuple(cluster.host_names()),
     )
-    for rank, host in enumerate(cluster.host_names()):
-        command = BACKENDS[experiment.backend_of(trial.system)].command(job, rank)
+    for rank, (host, nics) in enumerate(hosts.items()):
+        here = replace(job, nics=tuple(nic.name for nic in nics))
+        command = BACKENDS[experiment.backend_of(trial.system)].command(here, rank)
         settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in command.env.items())
         yield f"{host}: {settings} {shlex.join(command.argv)}"
+
+
+def _named_nics(experiment: Experiment) -> dict[str, tuple[Nic, ...]]:
+    """The data NICs of every host; one whose name only the host knows is called RAIL<N>."""
+    known = experiment.cluster.data_nics()
+    return {
+        host: tuple(replace(nic, name=nic.name or f"RAIL{nic.rail}") for nic in nics) for host, nics in known.items()
+    }
 
 
 def _fault(experiment: Experiment, trial: Trial) -> Iterator[str]:
@@ -50,7 +62,7 @@ def _fault(experiment: Experiment, trial: Trial) -> Iterator[str]:
     fault = trial.fault
     if fault is None:
         return
-    hosts = experiment.cluster.data_nics()
+    hosts = _named_nics(experiment)
     sweep = experiment.sweep
     horizon_s = min(sweep.limits.trial_s, experiment.expected_duration_s(trial.size_bytes) * trial.iterations)
     for strike in strikes(fault, hosts, f"{sweep.seed}/{fault.label}/{trial.repeat}", horizon_s):

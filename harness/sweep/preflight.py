@@ -8,6 +8,7 @@ from pathlib import Path
 
 from faults.registry import FAULTS
 from harness.backends.registry import BACKENDS
+from harness.cluster.spec import InventorySpec
 from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment import Experiment
 from harness.sweep.rehearse import kinds
@@ -17,7 +18,12 @@ SYSTEM_PATH = os.pathsep.join(("/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
 
 
 def preflight(experiment: Experiment, file: str) -> None:
-    """Raises `InvalidExperimentError` with a line for everything that is missing here."""
+    """Raises `InvalidExperimentError` with a line for everything that is missing here.
+
+    Hosts of an inventory are other machines: `harness cluster check` looks at those.
+    """
+    if isinstance(experiment.cluster, InventorySpec):
+        return
     found = [*_programs(experiment, file), *_python(experiment, file), *_backend(experiment, file)]
     if found:
         raise InvalidExperimentError(found)

@@ -117,7 +117,7 @@ def _run_pending(
     progress.begin(len(request.trials), len(request.trials) - len(pending))
     if not pending:
         return
-    progress.note(f"bringing up {experiment.cluster.hosts} hosts with {experiment.cluster.nics} NICs each")
+    progress.note(f"bringing up {experiment.cluster.summary()}")
     with make_cluster() as cluster:
         # The thread that fires a fault must not wait 5 ms, Python's default, for one that reads a rank's lines.
         sys.setswitchinterval(SWITCH_S)

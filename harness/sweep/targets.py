@@ -16,12 +16,12 @@ HARDWARE_KINDS = frozenset({"nic_unbind", "ib_port_down"})
 
 def known(host: str, nic: Nic, hosts: Hosts) -> Target:
     """A target with what the cluster's own description says; enough for a dry run."""
-    peers = [n.address for h, nics in hosts.items() if h != host for n in nics if n.rail == nic.rail]
+    peers = [n.address for h, nics in hosts.items() if h != host for n in nics if n.rail == nic.rail and n.address]
     switch = Device(nic.switch, nic.switch_port) if nic.switch and nic.switch_port else None
     return Target(
         host,
         nic.name,
-        address=_bare(nic.address),
+        address=_bare(nic.address) if nic.address else None,
         peers=tuple(_bare(peer) for peer in peers),
         rate_bit_s=nic.rate_bit_s,
         switch=switch,

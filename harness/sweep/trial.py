@@ -162,7 +162,7 @@ def _start(run: _Run) -> None:
 
     def start(host: Host) -> RemoteProcess:
         rank = ranks[host.name]
-        command = run.bench.backend(run.trial).command(job, rank)
+        command = run.bench.command(run.trial, job, rank)
         process = host.start(command.argv, env=command.env, on_line=partial(run.log.feed, rank))
         run.processes[host.name] = process
         limit_s = run.bench.experiment.sweep.limits.trial_s + GRACE_S

@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 from harness.cluster import namespaces, netlink, processes, rights, sshd, state
-from harness.cluster.base import ClusterSpec
 from harness.cluster.clean import clean, living
 from harness.cluster.local import LocalCluster
+from harness.cluster.spec import LocalSpec
 
 REPOSITORY = Path(__file__).parents[2]
 
 OWNER = """
 import sys, time
-from harness.cluster.base import ClusterSpec
+from harness.cluster.spec import LocalSpec
 from harness.cluster.local import LocalCluster
 from harness.hosts.base import Orders
-cluster = LocalCluster(ClusterSpec(name="doomed", hosts=2, nics=2))
+cluster = LocalCluster(LocalSpec(name="doomed", hosts=2, nics=2))
 cluster.up()
 host = cluster.hosts[0]
 LINK = ("ip", "link", "set", "dev", "eth1")
@@ -73,7 +73,7 @@ def named(tag: str) -> list[str]:
 @pytest.mark.netns
 def test_kill_9_is_cleaned_up_and_a_living_cluster_is_not(owner: subprocess.Popen[str]) -> None:
     tag, sleeper = announced(owner)
-    with LocalCluster(ClusterSpec(name="other", hosts=1, nics=1)) as other:
+    with LocalCluster(LocalSpec(name="other", hosts=1, nics=1)) as other:
         assert not any(tag in line for line in clean())
         assert {tag, other.tag} <= set(living())
         owner.kill()

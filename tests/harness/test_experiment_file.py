@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.errors import ExperimentError, InvalidExperimentError
+from harness.errors import ExperimentError, InvalidExperimentError, MistakeError
 from harness.experiment import Experiment, identity
 from harness.experiment_file import apply, load, read
 from r2ccl_core.units import parse_size
@@ -29,14 +29,14 @@ def test_shipped_experiments_are_right_and_named_as_their_file(path: Path) -> No
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(ExperimentError, match=r"^nowhere\.toml: there is no such file"):
+    with pytest.raises(MistakeError, match=r"^nowhere\.toml: there is no such file"):
         load(Path("nowhere.toml"))
 
 
 def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
     path = tmp_path / "broken.toml"
     path.write_text("[cluster\n")
-    with pytest.raises(ExperimentError, match=r"broken\.toml: is no TOML: .*line 1"):
+    with pytest.raises(MistakeError, match=r"broken\.toml: is no TOML: .*line 1"):
         load(path)
 
 

@@ -6,8 +6,8 @@ import threading
 import paramiko
 import pytest
 
-from harness.cluster.base import ClusterSpec
 from harness.cluster.factory import make_cluster
+from harness.cluster.spec import NoopSpec
 from harness.errors import HostError
 from harness.hosts.base import Host
 from harness.hosts.each import all_results, for_each
@@ -60,7 +60,7 @@ def test_a_failed_connection_is_explained(error: Exception, words: str) -> None:
 
 
 def test_the_noop_cluster_lives() -> None:
-    with make_cluster(ClusterSpec(kind="noop", hosts=3)) as cluster:
+    with make_cluster(NoopSpec(hosts=3)) as cluster:
         names = for_each(cluster.hosts, lambda host: host.run(["echo", host.name]).stdout.strip())
         assert names == {f"host{h}": f"host{h}" for h in range(3)}
         assert cluster.describe()["kind"] == "noop"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from harness.cluster import namespaces, netlink, processes, rights, sshd, state
-from harness.cluster.base import ClusterSpec
 from harness.cluster.layout import tag_of
 from harness.cluster.local import LocalCluster
+from harness.cluster.spec import LocalSpec
 from harness.errors import ClusterError, RightsError, UnreachableError
 from harness.hosts.base import Orders
 from harness.hosts.each import all_results, for_each
@@ -45,7 +45,7 @@ def _needs() -> None:
 def cluster() -> Iterator[LocalCluster]:
     if not rights.have() or shutil.which("sshd", path=sshd.PATH) is None:
         pytest.skip("needs root and sshd")
-    with LocalCluster(ClusterSpec(name="test", hosts=3, nics=2, rate="200 Mbit/s")) as cluster:
+    with LocalCluster(LocalSpec(name="test", hosts=3, nics=2, rate="200 Mbit/s")) as cluster:
         yield cluster
 
 
@@ -136,7 +136,7 @@ def test_a_host_with_another_key_is_refused(cluster: LocalCluster, tmp_path: Pat
 
 
 def test_several_clusters_stand_side_by_side(cluster: LocalCluster) -> None:
-    second = LocalCluster(ClusterSpec(hosts=1, nics=1, rate=None))
+    second = LocalCluster(LocalSpec(hosts=1, nics=1, rate=None))
     with second:
         assert second.hosts[0].address != cluster.hosts[0].address
         assert second.hosts[0].nics[0].address == cluster.hosts[0].nics[0].address
@@ -150,7 +150,7 @@ def test_several_clusters_stand_side_by_side(cluster: LocalCluster) -> None:
 
 
 def test_down_takes_every_process_with_it() -> None:
-    with LocalCluster(ClusterSpec(hosts=1, nics=1)) as cluster:
+    with LocalCluster(LocalSpec(hosts=1, nics=1)) as cluster:
         pid = int(cluster.hosts[0].run(["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $!"]).stdout)
         cluster.hosts[0].start(["sh", "-c", "trap '' TERM; sleep 1000"], env={}, on_line=lambda *_: None)
         tag = cluster.tag
@@ -165,14 +165,14 @@ def test_a_failed_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(sshd, "find_server", lambda: str(broken))
     before = (namespaces.names(), netlink.uplinks(), state.tags())
     with pytest.raises(ClusterError, match=r"^the local cluster does not come up: host0: "):
-        LocalCluster(ClusterSpec(hosts=2, nics=1)).up()
+        LocalCluster(LocalSpec(hosts=2, nics=1)).up()
     assert (namespaces.names(), netlink.uplinks(), state.tags()) == before
 
 
 def test_a_network_the_kernel_refuses_leaves_nothing() -> None:
     before = (namespaces.names(), netlink.uplinks(), state.tags())
     try:
-        LocalCluster(ClusterSpec(hosts=2, nics=1, delay="1 ms")).up()
+        LocalCluster(LocalSpec(hosts=2, nics=1, delay="1 ms")).up()
     except ClusterError as e:
         assert re.search("cannot be made: .*netem", str(e))
         assert (namespaces.names(), netlink.uplinks(), state.tags()) == before
@@ -183,13 +183,13 @@ def test_a_network_the_kernel_refuses_leaves_nothing() -> None:
 def test_a_missing_server_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     with pytest.raises(ClusterError, match="install the package openssh-server"):
-        LocalCluster(ClusterSpec()).up()
+        LocalCluster(LocalSpec()).up()
 
 
 def test_missing_rights_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rights, "have", lambda: False)
     with pytest.raises(RightsError, match="needs root"):
-        LocalCluster(ClusterSpec()).up()
+        LocalCluster(LocalSpec()).up()
 
 
 ROOTLESS = """
@@ -197,10 +197,10 @@ LINK = ("ip", "link", "set", "dev", "eth1")
 from harness.cluster import rights
 rights.acquire()
 import os
-from harness.cluster.base import ClusterSpec
+from harness.cluster.spec import LocalSpec
 from harness.cluster.local import LocalCluster
 from harness.hosts.base import Orders
-with LocalCluster(ClusterSpec(hosts=2, nics=2)) as cluster:
+with LocalCluster(LocalSpec(hosts=2, nics=2)) as cluster:
     for host in cluster.hosts:
         host.prepare("f", Orders(((*LINK, "down"),), ((*LINK, "up"),)), 60)
         host.fire("f")

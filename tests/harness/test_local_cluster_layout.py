@@ -6,12 +6,12 @@ import pytest
 from pydantic import ValidationError
 
 from faults.token_bucket import TokenBucket
-from harness.cluster.base import ClusterSpec
 from harness.cluster.layout import SUBNETS, lay_out, tag_of
 from harness.cluster.rights import effective_capabilities
+from harness.cluster.spec import LocalSpec
 from harness.cluster.sshd import Account, configuration
 
-BIGGEST = ClusterSpec(hosts=250, nics=100)
+BIGGEST = LocalSpec(hosts=250, nics=100)
 
 
 def test_every_name_fits_and_carries_the_tag() -> None:
@@ -64,7 +64,7 @@ def test_a_gso_packet_passes_whole_and_waits_not_long(rate_bit_s: float) -> None
 )
 def test_an_impossible_spec_is_refused(key: str, value: object, words: str) -> None:
     with pytest.raises(ValidationError, match=words) as caught:
-        ClusterSpec.model_validate({key: value})
+        LocalSpec.model_validate({key: value})
     assert caught.value.errors()[0]["loc"] == (key,)
 
 
@@ -75,7 +75,7 @@ def test_an_account_gets_a_plain_shell_and_others_stay() -> None:
 
 
 def test_a_server_listens_on_its_management_address_only() -> None:
-    host = lay_out(ClusterSpec(), "0123abcd", "198.18.3").hosts[1]
+    host = lay_out(LocalSpec(), "0123abcd", "198.18.3").hosts[1]
     text = configuration(Path("/tmp/x"), host, Account("root", 0, 0, "/root"))
     assert "ListenAddress 198.18.3.2:22\n" in text
     assert "AuthenticationMethods publickey\n" in text

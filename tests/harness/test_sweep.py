@@ -57,7 +57,7 @@ class Bench:
         return run_sweep(self.request, self.folder, self.cluster, self.published.append, progress)
 
     def cluster(self) -> Cluster:
-        return NoopCluster(self.request.experiment.cluster.spec())
+        return NoopCluster(self.request.experiment.cluster)
 
     def records(self) -> list[stored.Trial]:
         assert self.folder is not None

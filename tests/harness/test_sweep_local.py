@@ -27,9 +27,7 @@ def test_the_fault_is_seen_proven_and_healed(tmp_path: Path) -> None:
     request = Request(experiment, "", plan(experiment), tmp_path)
     folder, _ = open_folder(request)
 
-    status = run_sweep(
-        request, folder, lambda: make_cluster(experiment.cluster.spec()), lambda _: None, SilentProgress()
-    )
+    status = run_sweep(request, folder, lambda: make_cluster(experiment.cluster), lambda _: None, SilentProgress())
 
     records = {record.system: record for record in folder.records() if record.status != "inconclusive"}
     assert status is ExitCode.OK

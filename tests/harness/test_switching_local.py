@@ -26,9 +26,7 @@ def test_every_schedule_takes_over_after_the_loss(tmp_path: Path) -> None:
     request = Request(experiment, "", plan(experiment), tmp_path)
     folder, _ = open_folder(request)
 
-    status = run_sweep(
-        request, folder, lambda: make_cluster(experiment.cluster.spec()), lambda _: None, SilentProgress()
-    )
+    status = run_sweep(request, folder, lambda: make_cluster(experiment.cluster), lambda _: None, SilentProgress())
 
     assert status is ExitCode.OK
     for record in folder.records():

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.cluster import rights, sshd
-from harness.cluster.base import ClusterSpec
 from harness.cluster.factory import make_cluster
 from harness.cluster.local import LocalCluster
+from harness.cluster.spec import LocalSpec
 from harness.errors import ExitCode
 from harness.experiment_file import load
 from harness.sweep.plan import plan
@@ -38,7 +38,7 @@ def test_what_is_seen_of_a_collective_is_what_it_moved(tmp_path: Path) -> None:
     trials = [t for t in plan(experiment) if t.system.name == "balance"]
     request = Request(experiment, "", trials, tmp_path)
     folder, _ = open_folder(request)
-    spec = experiment.cluster.spec()
+    spec = experiment.cluster
     assert run_sweep(request, folder, lambda: make_cluster(spec), lambda _: None, SilentProgress()) is ExitCode.OK
 
     loaded = load_folder(folder.path)
@@ -72,13 +72,13 @@ def test_what_is_seen_of_a_collective_is_what_it_moved(tmp_path: Path) -> None:
     effect = (trial.evidence.model_extra or {})["effect"]
     assert trial.fault.t_before_ns <= effect["t_ns"] <= trial.fault.t_after_ns
     clocks = loaded.run.provenance["clocks"]
-    assert set(clocks) == {"host0", "host1"}
+    assert set(clocks) == {"host0", "host1", "switch"}
     assert all(clock["measurements"] >= 2 and clock["worst_error_ns"] < 50e6 for clock in clocks.values())
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(ClusterSpec(name="watch", hosts=2, nics=2, rate="200 Mbit/s")) as cluster:
+    with LocalCluster(LocalSpec(name="watch", hosts=2, nics=2, rate="200 Mbit/s")) as cluster:
         yield cluster
 
 

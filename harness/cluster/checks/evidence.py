@@ -1,0 +1,106 @@
+"""Everything that a check looks at, gathered in a few rounds over all hosts at once; nothing is changed there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from harness.cluster.find_nics import look_up
+from harness.cluster.gather import Endpoint, Probe, Reached, Surveyed, looking_at
+from harness.cluster.inventory import Inventory
+from harness.cluster.rails import pairs
+from harness.errors import HostError
+from harness.hosts.base import Nic
+from harness.hosts.links import Links
+
+FULL_SIZE_PEERS = 4
+"""So many others of its rail each NIC sends full-size packets to; one that passes shows that all do."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was seen, by host. A host is in `surveys` or in `errors`."""
+
+    inventory: Inventory
+    surveys: Mapping[str, Surveyed] = field(default_factory=dict)
+    errors: Mapping[str, HostError] = field(default_factory=dict)
+    nics: Mapping[str, tuple[Nic, ...]] = field(default_factory=dict)
+    """Those that are as the inventory says."""
+    wrong_nics: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """A line for each that is not."""
+    answers: Mapping[Probe, Reached] = field(default_factory=dict)
+    switches: Mapping[str, Links] = field(default_factory=dict)
+    faults: frozenset[str] = frozenset()
+    """The kinds of faults that are to be made; a lack of what they need is an error."""
+
+    def endpoint(self, host: str, nic: Nic) -> Endpoint:
+        """That NIC as one end of a probe."""
+        return Endpoint(host, nic.name, nic.address, self.surveys[host].links.by_name[nic.name].mtu)
+
+    def rails(self) -> dict[int, list[Endpoint]]:
+        """The NICs of every rail, in the order of hosts."""
+        found: dict[int, list[Endpoint]] = {}
+        for host, nics in self.nics.items():
+            for nic in nics:
+                found.setdefault(nic.rail, []).append(self.endpoint(host, nic))
+        return dict(sorted(found.items()))
+
+    def rail_name(self, rail: int) -> str:
+        """As the inventory calls it."""
+        return self.inventory.rails[rail] if rail < len(self.inventory.rails) else f"rail{rail}"
+
+
+def gather(inventory: Inventory, faults: frozenset[str] = frozenset()) -> Evidence:
+    """Logs in, surveys, then tries all pairs of every rail, each rail from each other, and the way to rank 0."""
+    with looking_at(inventory) as place:
+        surveys, switches = place.survey(), place.links()
+        looked = {name: look_up(place.entries[name], survey.links) for name, survey in surveys.items()}
+        nics = {name: found for name, (found, _) in looked.items()}
+        wrong = {name: lines for name, (_, lines) in looked.items()}
+        seen = Evidence(inventory, surveys, place.errors, nics, wrong, {}, switches, faults)
+        return replace(seen, answers=place.probe(probes(seen)))
+
+
+def probes(seen: Evidence) -> list[Probe]:
+    """What is tried. Across rails, one host asks the next, which is enough to know a network's shape."""
+    rails = list(seen.rails().values())
+    small = pairs(rails)
+    return [*small, *_full_size(rails), *_across(seen), *to_root(seen)]
+
+
+def _full_size(rails: Sequence[Sequence[Endpoint]]) -> list[Probe]:
+    """From each NIC to the next ones around its rail."""
+    found = []
+    for rail in rails:
+        for i, source in enumerate(rail):
+            others = [*rail[i + 1 :], *rail[:i]][:FULL_SIZE_PEERS]
+            found += [Probe(source, target, size=min(source.mtu, 65_000)) for target in others]
+    return found
+
+
+def _across(seen: Evidence) -> list[Probe]:
+    found = []
+    for (one, nics), (other, others) in pairwise(seen.nics.items()):
+        for a in nics:
+            for b in others:
+                if a.rail != b.rail:
+                    found.append(Probe(seen.endpoint(one, a), seen.endpoint(other, b)))
+    return found
+
+
+def to_root(seen: Evidence) -> list[Probe]:
+    """From every host to the first, by management addresses and the routing table, as ranks find each other."""
+    hosts = [host.name for host in seen.inventory.hosts if host.name in seen.surveys]
+    root = _management(hosts[0], seen.surveys[hosts[0]]) if hosts[:1] == [seen.inventory.hosts[0].name] else None
+    if root is None:
+        return []
+    others = (_management(name, seen.surveys[name]) for name in hosts[1:])
+    return [Probe(end, root, bound=False) for end in others if end and (":" in end.address) == (":" in root.address)]
+
+
+def _management(name: str, survey: Surveyed) -> Endpoint | None:
+    """None where the address is none of the host's own: it is behind an address translation, or a DNS name."""
+    try:
+        link = next((link for link in survey.links.by_name.values() if link.has_address(survey.address)), None)
+    except ValueError:
+        return None
+    return None if link is None else Endpoint(name, link.name, survey.address, link.mtu)

@@ -1,0 +1,95 @@
+"""Completes an inventory from what its hosts show: data NICs by rail, their speeds, RDMA devices, GPUs.
+
+What the inventory says already stays: a NIC that it names keeps its rail, and only what is missing is filled in.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.cluster.gather import Place, Surveyed
+from harness.cluster.inventory import Inventory, InventoryHost, InventoryNic
+from harness.cluster.rails import DataNic, connected, data_nics, group, pairs, why_not
+from harness.errors import HostError
+from harness.hosts.links import Link
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """What came of it: the inventory with the hosts that could be used, and what to tell about the others and NICs."""
+
+    inventory: Inventory | None
+    notes: tuple[str, ...]
+    errors: Mapping[str, HostError]
+
+
+def discover(place: Place) -> Discovered:
+    """Looks at every host that can be reached. `errors` names the others: they stay as they were.
+
+    Those of which no NIC is known are of no use and are left out.
+    """
+    surveys = place.survey()
+    found = [nic for name, survey in surveys.items() for nic in data_nics(name, survey.links)]
+    grouped = group(found)
+    answers = place.probe(pairs([[nic.endpoint for nic in rail] for rail in grouped]))
+    rails = [part for rail in grouped for part in connected(rail, answers)]
+    on_rails = {nic.endpoint for rail in rails for nic in rail}
+    notes = [_silent_note(nic) for nic in found if nic.endpoint not in on_rails]
+    notes += [note for name, survey in surveys.items() for note in _unused(name, survey)]
+    looked = [completed(h, surveys[h.name], rails) if h.name in surveys else h for h in place.inventory.hosts]
+    hosts = [host for host in looked if host.nics or host.name in surveys]
+    count = 1 + max((nic.rail for host in hosts for nic in host.nics), default=-1)
+    known = place.inventory.rails
+    names = (*known, *(f"rail{number}" for number in range(len(known), count)))
+    made = place.inventory.model_copy(update={"hosts": tuple(hosts), "rails": names}) if hosts else None
+    return Discovered(made, tuple(notes), place.errors)
+
+
+def completed(host: InventoryHost, survey: Surveyed, rails: Sequence[Sequence[DataNic]]) -> InventoryHost:
+    """The host with what its survey adds."""
+    gpus = survey.facts["gpus"].get("count") if host.gpus is None else host.gpus
+    if host.nics:
+        nics = tuple(_filled(nic, survey) for nic in host.nics)
+    else:
+        own = [(rail, nic) for rail, members in enumerate(rails) for nic in members if nic.endpoint.host == host.name]
+        nics = tuple(_filled(InventoryNic(rail=rail, name=nic.endpoint.nic), survey) for rail, nic in own)
+    return host.model_copy(update={"gpus": gpus, "nics": nics})
+
+
+def _filled(nic: InventoryNic, survey: Surveyed) -> InventoryNic:
+    """A NIC with its name, addresses, rate and RDMA device, as far as the host knows them."""
+    link = _link_of(nic, survey)
+    if link is None:
+        return nic
+    shown = survey.facts["nics"].get(link.name, {}) if isinstance(survey.facts["nics"], dict) else {}
+    speed = shown.get("speed_bit_s")
+    seen = {
+        "name": link.name,
+        "mac": link.permanent_mac or link.mac,
+        "ipv4": next((a for a in link.addresses if ":" not in a), None),
+        "ipv6": next((a for a in link.addresses if ":" in a and not a.startswith("fe80")), None),
+        "rate": f"{speed} bit/s" if speed and link.kind != "veth" else None,  # a veth's 10 Gbit/s mean nothing
+        "rdma": next(iter(shown.get("rdma", ())), None),
+    }
+    told = nic.model_dump(by_alias=True, exclude_none=True)
+    return InventoryNic.model_validate({name: value for name, value in seen.items() if value} | told)
+
+
+def _link_of(nic: InventoryNic, survey: Surveyed) -> Link | None:
+    links = survey.links.by_name.values()
+    if nic.name is not None:
+        return survey.links.by_name.get(nic.name)
+    if nic.mac is not None:
+        return next((link for link in links if nic.mac in (link.permanent_mac or link.mac, link.mac)), None)
+    return next((link for link in links if nic.address and link.has_address(nic.address)), None)
+
+
+def _silent_note(nic: DataNic) -> str:
+    place = nic.endpoint
+    return f"{place.host}: {place.nic} ({nic.network}) is on no rail: no other host's NIC answers it there"
+
+
+def _unused(name: str, survey: Surveyed) -> list[str]:
+    """Physical interfaces that are no data NICs for a reason that somebody may want to remove."""
+    reserved = survey.links.reserved()
+    links = [link for link in survey.links.by_name.values() if link.physical and link.name not in reserved]
+    return [f"{name}: {link.name} {reason}" for link in links if (reason := why_not(link)) and reason != "is virtual"]

@@ -1,0 +1,230 @@
+"""Looks at all hosts of an inventory at once: logs in, surveys, measures clocks, tries which NIC reaches which.
+
+A result or an error for every host. Nothing is changed there. What it means is for `harness.cluster.findings` and
+`harness.cluster.discover` to say.
+"""
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from random import randrange
+from typing import Any
+
+from faults.registry import FAULTS
+from harness.cluster.existing import management_address, ssh_host
+from harness.cluster.inventory import Inventory, InventoryHost
+from harness.errors import HostError
+from harness.hosts.agent_host import AgentHost
+from harness.hosts.base import Host
+from harness.hosts.each import for_each
+from harness.hosts.links import Links
+from harness.hosts.ssh import SshHost
+
+_ASKED = {
+    "programs": sorted({program for fault in FAULTS.values() for program in fault.needs} | {"unshare"}),
+    "features": {kind: fault.rehearsal for kind, fault in FAULTS.items() if fault.rehearsal},
+}
+"""What a survey looks for: all that any fault needs of programs and of the kernel."""
+
+PROBE_S = 2.0
+"""How long silent NICs are tried; where all answer it is over sooner."""
+
+START_S = 20.0
+"""How long a Python may take to start on a busy host."""
+
+PROBES_AT_ONCE = 800
+"""Of one host; they go as one word of a command, which Linux limits to 128 KiB."""
+
+CLOCK_QUESTIONS = 5
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """What one host is like. `clock_error_s` is half the round trip: the offset is known no better."""
+
+    facts: Mapping[str, Any]
+    """As `harness.cluster.survey` prints them."""
+    links: Links
+    address: str
+    """Where the others reach it on the management network."""
+    clock_offset_s: float
+    """Its clock minus ours."""
+    clock_error_s: float
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One address on one interface of one host."""
+
+    host: str
+    nic: str
+    address: str
+    mtu: int = 1500
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One thing to try: a packet from one NIC to another, small (`size` 0) or so large as it says, in bytes."""
+
+    source: Endpoint
+    target: Endpoint
+    bound: bool = True
+    """It leaves by the source's NIC; otherwise as the routing table says."""
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What came of a probe: the interface at which it arrived, or why it did not."""
+
+    arrived_on: str | None
+    rtt_us: int | None = None
+    error: str | None = None
+
+
+class Prober:
+    """One host's part in a round of probes: it listens from the start, and begins when it is told to finish."""
+
+    def __init__(self, host: Host, probes: Sequence[Probe], token: str, port: int) -> None:
+        self._host, self._probes = host, probes
+        self._lines: list[str] = []
+        self._said: list[str] = []
+        self._listening = threading.Event()
+        targets = [
+            {"nic": p.source.nic, "from": p.source.address, "to": p.target.address, "bound": p.bound, "size": p.size}
+            for p in probes
+        ]
+        task = json.dumps({"port": port, "token": token, "limit_s": PROBE_S, "targets": targets})
+        argv = [host.python, "-I", "-S", "-c", _script("probe.py"), task]
+        self._process = host.start(argv, env={}, on_line=self._take)
+        deadline_s = time.monotonic() + START_S
+        while not self._listening.wait(0.05):
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                raise HostError(host.name, f"the probe did not start: {' '.join(self._said[-1:]) or 'no answer'}")
+
+    def finish(self) -> dict[Probe, Reached]:
+        """Sends its probes, answers those of the others, ends; what came of each."""
+        self._process.close_stdin()
+        status = self._process.wait(PROBE_S + START_S)
+        if status != 0:
+            raise HostError(self._host.name, f"the probe ended with status {status}: {' '.join(self._said[-1:])}")
+        return {
+            probe: Reached(told.get("on"), told.get("rtt_us"), told.get("error"))
+            for probe, told in zip(self._probes, json.loads(self._lines[-1]), strict=True)
+        }
+
+    def _take(self, stream: str, line: str) -> None:
+        (self._lines if stream == "stdout" else self._said).append(line)
+        if line == "listening":
+            self._listening.set()
+
+
+class Place:
+    """The hosts of an inventory, logged in to as far as that is possible."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        self.entries: dict[str, InventoryHost] = {host.name: host for host in inventory.hosts}
+        self.hosts: list[SshHost] = [ssh_host(host) for host in inventory.hosts]
+        self.switches: list[SshHost] = [ssh_host(switch) for switch in inventory.switches]
+        self.errors: dict[str, HostError] = {}
+        """Why a host or a switch is not looked at, by its name."""
+
+    def connect(self) -> None:
+        """Logs in everywhere at once; who cannot be reached is in `errors` from then on."""
+        for group in (self.hosts, self.switches):
+            self._keep_errors(for_each(group, lambda host: host.connect()))
+
+    def close(self) -> None:
+        """Ends the sessions."""
+        for_each([*self.hosts, *self.switches], lambda host: host.close())
+
+    def reached(self) -> list[SshHost]:
+        """The hosts that have not failed yet."""
+        return [host for host in self.hosts if host.name not in self.errors]
+
+    def survey(self) -> dict[str, Surveyed]:
+        """Every reached host's survey."""
+        results = for_each(self.reached(), partial(_survey, self.entries))
+        self._keep_errors(results)
+        return {name: result for name, result in results.items() if isinstance(result, Surveyed)}
+
+    def links(self) -> dict[str, Links]:
+        """Every switch's interfaces."""
+        results = for_each([s for s in self.switches if s.name not in self.errors], _links)
+        self._keep_errors(results)
+        return {name: result for name, result in results.items() if isinstance(result, Links)}
+
+    def probe(self, probes: Sequence[Probe]) -> dict[Probe, Reached]:
+        """All probes at the same time; those of hosts that fail meanwhile are left out."""
+        own = {host.name: [probe for probe in probes if probe.source.host == host.name] for host in self.hosts}
+        found: dict[Probe, Reached] = {}
+        for first in range(0, max(map(len, own.values())), PROBES_AT_ONCE):
+            part = slice(first, first + PROBES_AT_ONCE)
+            found |= self._round({name: mine[part] for name, mine in own.items()})
+        return found
+
+    def _round(self, own: Mapping[str, Sequence[Probe]]) -> dict[Probe, Reached]:
+        """One round: first all listen, then all begin."""
+        token, port = secrets.token_hex(8), randrange(20_000, 32_000)
+        started = for_each(self.reached(), lambda host: Prober(host, own[host.name], token, port))
+        self._keep_errors(started)
+        listening = {name: prober for name, prober in started.items() if isinstance(prober, Prober)}
+        results = for_each(self.reached(), lambda host: listening[host.name].finish())
+        self._keep_errors(results)
+        found: dict[Probe, Reached] = {}
+        for result in results.values():
+            found |= result if isinstance(result, dict) else {}
+        return found
+
+    def _keep_errors(self, results: Mapping[str, object]) -> None:
+        self.errors |= {name: result for name, result in results.items() if isinstance(result, HostError)}
+
+
+@contextmanager
+def looking_at(inventory: Inventory) -> Iterator[Place]:
+    """The hosts of an inventory, logged in to, and logged out of at the end."""
+    place = Place(inventory)
+    try:
+        place.connect()
+        yield place
+    finally:
+        place.close()
+
+
+def _script(name: str) -> str:
+    return files("harness.cluster").joinpath(name).read_text(encoding="utf-8")
+
+
+def _survey(entries: Mapping[str, InventoryHost], host: Host) -> Surveyed:
+    assert isinstance(host, AgentHost)
+    said = host.run([host.python, "-c", _script("survey.py"), json.dumps(_ASKED)], timeout_s=60).stdout
+    try:
+        facts = json.loads(said.splitlines()[-1])
+    except (ValueError, IndexError):
+        raise HostError(host.name, f"its survey printed no JSON: {said[:80]!r}") from None
+    links, (offset_s, error_s) = host.links(), _clock(host)
+    return Surveyed(facts, links, management_address(entries[host.name], links), offset_s, error_s)
+
+
+def _clock(host: AgentHost) -> tuple[float, float]:
+    """Offset and its error in seconds, by the fastest of a few questions."""
+    rounds = []
+    for _ in range(CLOCK_QUESTIONS):
+        before_ns = time.time_ns()
+        theirs_ns = host.clock_ns()
+        after_ns = time.time_ns()
+        rounds.append((after_ns - before_ns, theirs_ns - (before_ns + after_ns) // 2))
+    round_trip_ns, offset_ns = min(rounds)
+    return offset_ns / 1e9, round_trip_ns / 2e9
+
+
+def _links(host: Host) -> Links:
+    assert isinstance(host, AgentHost)
+    return host.links()

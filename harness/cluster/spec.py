@@ -1,0 +1,147 @@
+"""What a cluster is made from, one model per kind: the `[cluster]` table of an experiment.
+
+    local      hosts and NICs to make out of network namespaces
+    noop       this machine as it is; hosts, NICs and their rate only set the pace
+    inventory  hosts that exist, from an inventory file
+
+An experiment sees what all kinds have in common (`Described`): names, and NICs by rail.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, field_validator
+
+from harness.cluster.inventory import Inventory, InventoryHost
+from harness.cluster.layout import SUBNETS, lay_out
+from harness.hosts.base import Nic
+from harness.tables import Model, read_duration, read_rate
+from r2ccl_core.units import parse_rate
+
+MAX_HOSTS = 250
+"""Hosts of a local cluster: the last byte of an address on a rail is the host's number plus one."""
+
+MAX_NICS = 100
+"""NICs per host of a local cluster: rail r is the network 10.<100+r>.0.0/24."""
+
+MIN_RATE_BIT_S, MAX_RATE_BIT_S = 1e6, 30e9
+"""What a NIC's token bucket takes: its rate is a 32-bit number of bytes per second."""
+
+UNLIMITED_BIT_S = 10e9
+"""What a NIC without a rate is taken to carry where a duration must be estimated."""
+
+
+class Described(Model):
+    """What every kind of cluster says of itself before it is up."""
+
+    python: str | None = None
+    """The Python that runs the ranks; by default the one that runs the harness, or each host's own."""
+
+    def data_nics(self) -> dict[str, tuple[Nic, ...]]:
+        """Every host, in the order of ranks, with its data NICs by rail.
+
+        Names and addresses that only the host itself knows are empty.
+        """
+        raise NotImplementedError
+
+    def host_names(self) -> list[str]:
+        """Every host, in the order of ranks."""
+        return list(self.data_nics())
+
+    def bandwidth_bit_s(self) -> float:
+        """What the host with the least has over all its NICs, per direction."""
+        hosts = [nics for nics in self.data_nics().values() if nics]
+        return min((sum(nic.rate_bit_s or UNLIMITED_BIT_S for nic in nics) for nics in hosts), default=UNLIMITED_BIT_S)
+
+    def summary(self) -> str:
+        """Hosts and NICs in a few words."""
+        hosts = self.data_nics()
+        counts = sorted({len(nics) for nics in hosts.values()})
+        shown = f"{counts[0]} NICs" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} NICs"
+        return f"{len(hosts)} hosts with {shown} each"
+
+
+class _Regular(Described):
+    """So many hosts with so many like NICs. Rates and times are text with a unit."""
+
+    name: str = Field(default="local", pattern=r"^[A-Za-z0-9_.-]{1,32}$")
+    hosts: int = Field(default=3, ge=1, le=MAX_HOSTS)
+    nics: int = Field(default=3, ge=1, le=MAX_NICS)
+    rate: str | None = "500 Mbit/s"
+    """Of every NIC, per direction; None: as fast as the machine goes."""
+    mtu: int = Field(default=1500, ge=576, le=65535)
+    delay: str | None = None
+    """Added one way on every NIC; needs the kernel's netem."""
+
+    @field_validator("rate", mode="before")
+    @classmethod
+    def _rate_reads(cls, rate: object) -> object:
+        if rate is not None and not MIN_RATE_BIT_S <= read_rate(rate) <= MAX_RATE_BIT_S:
+            raise ValueError(f"{rate!r} is out of range; choose between '1 Mbit/s' and '30 Gbit/s'")
+        return rate
+
+    @field_validator("delay", mode="before")
+    @classmethod
+    def _delay_reads(cls, delay: object) -> object:
+        if delay is not None and read_duration(delay) > 10:
+            raise ValueError(f"{delay!r} is too long; choose at most '10 s'")
+        return delay
+
+    @property
+    def rate_bit_s(self) -> float | None:
+        """The rate of a NIC in bits per second."""
+        return None if self.rate is None else parse_rate(self.rate)
+
+    @property
+    def delay_s(self) -> float:
+        """The added one-way delay in seconds."""
+        return 0.0 if self.delay is None else read_duration(self.delay)
+
+    def data_nics(self) -> dict[str, tuple[Nic, ...]]:
+        """``host0``, ``host1``, ... with ``eth0``, ``eth1``, ...: one per rail, the same on every host."""
+        return {host.name: host.nics for host in lay_out(self, "00000000", SUBNETS[0]).hosts}
+
+
+class LocalSpec(_Regular):
+    """A local cluster."""
+
+    kind: Literal["local"] = "local"
+
+
+class NoopSpec(_Regular):
+    """The noop cluster; it takes what a local one takes, so that an experiment can be tried without a network."""
+
+    kind: Literal["noop"] = "noop"
+
+
+class InventorySpec(Described):
+    """Hosts that exist. Reading the experiment also reads the inventory, into `content`, with these hosts only."""
+
+    kind: Literal["inventory"] = "inventory"
+    inventory: str
+    """The file; relative to the experiment's folder."""
+    hosts: int | tuple[str, ...] | None = None
+    """The first so many hosts, or those of these names, in this order; by default all."""
+    content: Inventory
+
+    def data_nics(self) -> dict[str, tuple[Nic, ...]]:
+        """In the order of the file, or as `hosts` names them."""
+        return {host.name: _planned(host) for host in self.content.hosts}
+
+
+def _planned(host: InventoryHost) -> tuple[Nic, ...]:
+    return tuple(
+        Nic(nic.name or "", nic.rail, nic.address or "", nic.rate_bit_s, nic.switch, nic.switch_port)
+        for nic in sorted(host.nics, key=lambda nic: nic.rail)
+    )
+
+
+def _kind(table: Any) -> object:
+    return table.get("kind", "local") if isinstance(table, Mapping) else getattr(table, "kind", None)
+
+
+ClusterSpec = Annotated[
+    Annotated[LocalSpec, Tag("local")] | Annotated[NoopSpec, Tag("noop")] | Annotated[InventorySpec, Tag("inventory")],
+    Discriminator(_kind),
+]
+"""Any of them; the table's `kind` decides, and without it the cluster is a local one."""

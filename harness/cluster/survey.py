@@ -1,0 +1,266 @@
+"""What one host is like, as one JSON object. A stand-alone file that runs on the host and changes nothing there.
+
+It needs Python 3.8 and its standard library; pynvml and pyverbs are used where this Python has them. Its one argument
+is JSON: programs to look for, and by name lists of commands that show what the kernel can do. Those are tried in a
+network namespace made for it, never on a NIC of the host. It judges nothing: `harness.cluster.checks` does.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import mmap
+import os
+import platform
+import re
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Callable  # noqa: UP035  (old hosts: Python 3.8)
+
+PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"])
+CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21
+
+
+def text_of(path: Path | str) -> str | None:
+    """A file's text without white space around it; None where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def said(argv: list[str], timeout_s: float = 20.0) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of a command; 127 where it cannot be started."""
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return 127, "", str(e)
+    return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+
+def rights() -> dict[str, Any]:
+    """Who we are, and whether we may change interfaces."""
+    status = text_of("/proc/self/status") or ""
+    effective = int((re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.M) or ["", "0"])[1], 16)
+    memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return {
+        "uid": os.getuid(),
+        "net_admin": bool(effective >> CAP_NET_ADMIN & 1),
+        "sys_admin": bool(effective >> CAP_SYS_ADMIN & 1),
+        "memlock_bytes": None if memlock == resource.RLIM_INFINITY else memlock,
+        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    }
+
+
+def memory() -> dict[str, int]:
+    """In bytes; what /dev/shm can still take beside it."""
+    lines = (text_of("/proc/meminfo") or "").splitlines()
+    sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
+    shared = os.statvfs("/dev/shm") if Path("/dev/shm").is_dir() else None
+    return {
+        "total_bytes": sizes.get("MemTotal", 0),
+        "available_bytes": sizes.get("MemAvailable", 0),
+        "shm_bytes": shared.f_bavail * shared.f_frsize if shared else 0,
+    }
+
+
+def nic(path: Path) -> dict[str, Any]:
+    """One interface in /sys/class/net."""
+    speed = text_of(path / "speed") or ""
+    device = path / "device"
+    rdma = sorted(p.name for p in (device / "infiniband").iterdir()) if (device / "infiniband").is_dir() else []
+    return {
+        "speed_bit_s": int(speed) * 1_000_000 if speed.isdigit() and int(speed) > 0 else None,
+        "duplex": text_of(path / "duplex"),
+        "driver": (device / "driver").resolve().name if (device / "driver").exists() else None,
+        "pci": device.resolve().name if device.exists() else None,
+        "numa_node": text_of(device / "numa_node"),
+        "rdma": rdma,
+    }
+
+
+def sysctls() -> dict[str, dict[str, int]]:
+    """How each interface, and `all` of them, answers ARP and filters by source."""
+    found = {}
+    for path in Path("/proc/sys/net/ipv4/conf").iterdir():
+        values = {key: text_of(path / key) for key in ("arp_ignore", "arp_announce", "rp_filter")}
+        found[path.name] = {key: int(value) for key, value in values.items() if value and value.isdigit()}
+    return found
+
+
+def features(wanted: dict[str, list[list[str]]]) -> dict[str, str | None]:
+    """Each feature with None where the kernel has it, else why that is not so or not known."""
+    unshare = shutil.which("unshare", path=PATH)
+    if unshare is None:
+        return dict.fromkeys(wanted, "not tried: no unshare")
+    aside = [unshare, "--net"] if os.getuid() == 0 else [unshare, "--user", "--map-root-user", "--net"]
+    if said([*aside, "true"])[0] != 0:
+        return dict.fromkeys(wanted, "not tried: no right to make a network namespace")
+    known: dict[str, str | None] = {}
+    for commands in wanted.values():
+        script = script_of(commands)
+        if script not in known:
+            status, _, error = said([*aside, "sh", "-c", script])
+            known[script] = None if status == 0 else (error.splitlines() or ["refused"])[0]
+    return {name: known[script_of(commands)] for name, commands in wanted.items()}
+
+
+def script_of(commands: list[list[str]]) -> str:
+    """Commands of ours, one after another."""
+    return " && ".join(shlex.join(argv) for argv in commands)
+
+
+def gpus() -> dict[str, Any]:
+    """By NVML, else by nvidia-smi; `missing` says what could not be asked."""
+    present = Path("/proc/driver/nvidia/version").exists()
+    try:
+        import pynvml  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        return {"source": None, "missing": "pynvml", **gpus_by_program(), "driver_loaded": present}
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as e:
+        return {"source": None, "missing": None, "count": 0, "names": [], "driver": None, "why": str(e)} | {
+            "driver_loaded": present
+        }
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+    named = [pynvml.nvmlDeviceGetName(handle) for handle in handles]
+    driver = pynvml.nvmlSystemGetDriverVersion()
+    return {
+        "source": "pynvml",
+        "missing": None,
+        "count": len(handles),
+        "names": [name.decode() if isinstance(name, bytes) else name for name in named],
+        "driver": driver.decode() if isinstance(driver, bytes) else driver,
+        "driver_loaded": present,
+    }
+
+
+def gpus_by_program() -> dict[str, Any]:
+    """As far as nvidia-smi tells."""
+    ask = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    status, out, _ = said(ask)
+    lines = [line.split(", ") for line in out.splitlines()] if status == 0 else []
+    return {
+        "source": "nvidia-smi" if lines else None,
+        "count": len(lines),
+        "names": [line[0] for line in lines],
+        "driver": lines[0][-1] if lines else None,
+    }
+
+
+def rdma() -> dict[str, Any]:
+    """Devices and their ports, by verbs, else from /sys; `missing` says what could not be asked."""
+    ports = rdma_ports()
+    if not ports:
+        return {"source": "sysfs", "missing": None, "ports": []}
+    try:
+        from pyverbs.device import Context, get_device_list  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return {"source": "sysfs", "missing": "pyverbs", "ports": ports}
+    opened = {}
+    for device in get_device_list():
+        name = device.name.decode()
+        try:
+            with Context(name=name) as context:
+                numbers = range(1, context.query_device().phys_port_cnt + 1)
+                opened.update({(name, number): context.query_port(number).state for number in numbers})
+        except Exception as e:
+            opened.update({(name, port["port"]): str(e) for port in ports if port["device"] == name})
+    for port in ports:
+        state = opened.get((port["device"], port["port"]), "not listed")
+        port["verbs"] = "ACTIVE" if state == 4 else str(state)
+    return {"source": "pyverbs", "missing": None, "ports": ports}
+
+
+def rdma_ports() -> list[dict[str, Any]]:
+    """What /sys says of every port."""
+    found = []
+    for path in sorted(glob.glob("/sys/class/infiniband/*/ports/*")):  # noqa: PTH207  (a pattern of directories)
+        state = text_of(f"{path}/state") or ""
+        found.append(
+            {
+                "device": path.split("/")[4],
+                "port": int(path.split("/")[6]),
+                "state": state.partition(": ")[2] or state,
+                "rate": text_of(f"{path}/rate"),
+                "link_layer": text_of(f"{path}/link_layer"),
+                "netdev": text_of(f"{path}/gid_attrs/ndevs/0"),
+            }
+        )
+    return found
+
+
+def nccl() -> list[dict[str, str]]:
+    """Every libnccl.so that the loader or this Python would find, and the version that is written in it."""
+    folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), "/usr/lib", "/usr/lib64", "/usr/local/lib"]
+    folders += [f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/local/cuda/lib64", "/usr/local/nccl/lib"]
+    folders += [f"{entry}/nvidia/nccl/lib" for entry in sys.path if entry.endswith("-packages")]
+    paths = {path.resolve() for folder in folders if folder for path in Path(folder).glob("libnccl.so*")}
+    return [{"path": str(path), "version": written_version(path)} for path in sorted(paths)]
+
+
+def written_version(path: Path) -> str:
+    """The version in the library's own greeting, so that it need not be loaded."""
+    with suppress(OSError, ValueError), path.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        match = re.search(rb"NCCL version (2\.\d+(\.\d+)?)", data)
+        if match:
+            return match[1].decode()
+    return "unknown"
+
+
+def package() -> dict[str, Any]:
+    """This project on the host: its version for this Python, and its NCCL plugin."""
+    code = (
+        "import json\nfrom importlib.metadata import version\nfrom r2ccl_core.native import plugin_path\n"
+        "print(json.dumps([version('r2ccl'), str(plugin_path())]))"
+    )
+    status, out, error = said([sys.executable, "-c", code])
+    if status != 0:
+        return {"version": None, "plugin": None, "why": (error.splitlines() or ["it cannot be imported"])[-1]}
+    version, path = json.loads(out.splitlines()[-1])
+    try:
+        digest: str | None = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]
+    except OSError:
+        digest = None
+    return {"version": version, "plugin": path if digest else None, "plugin_digest": digest}
+
+
+def guarded(ask: Callable[[], Any]) -> Any:
+    """An answer, or why there is none: one strange corner must not hide the rest of a host."""
+    try:
+        return ask()
+    except Exception as e:
+        return {"failed": f"{type(e).__name__}: {e}"}
+
+
+def survey(asked: dict[str, Any]) -> dict[str, Any]:
+    """All of it."""
+    interfaces = Path("/sys/class/net")
+    return {
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "rights": guarded(rights),
+        "memory": guarded(memory),
+        "programs": {name: shutil.which(name, path=PATH) for name in asked["programs"]},
+        "nics": guarded(lambda: {p.name: nic(p) for p in sorted(interfaces.iterdir()) if p.is_dir()}),
+        "sysctls": guarded(sysctls),
+        "features": guarded(lambda: features(asked["features"])),
+        "gpus": guarded(gpus),
+        "rdma": guarded(rdma),
+        "nccl": guarded(nccl),
+        "package": guarded(package),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(survey(json.loads(sys.argv[1]))))

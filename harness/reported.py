@@ -1,0 +1,31 @@
+"""How a command ends: its result is the exit status, its errors become one line on stderr."""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+import typer
+
+from harness.errors import ExitCode, SweepError
+from r2ccl_core.errors import R2cclError
+
+P = ParamSpec("P")
+
+
+def reported(command: Callable[P, int]) -> Callable[P, None]:
+    """A command whose result is the exit status and whose errors become one line on stderr."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            status = command(*args, **kwargs)
+        except KeyboardInterrupt:
+            print("interrupted: healed and closed; the same command goes on", file=sys.stderr)
+            status = ExitCode.INTERRUPTED
+        except R2cclError as error:
+            print(error, file=sys.stderr)
+            status = ExitCode.INCONCLUSIVE if isinstance(error, SweepError) else ExitCode.USAGE
+        raise typer.Exit(int(status))
+
+    return run

@@ -141,12 +141,18 @@ def faults(
 @app.command()
 @reported
 def clean(
-    everything: Annotated[bool, typer.Option("--all", help="The clusters that are in use, too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="What is in use, too.")] = False,
+    cluster: Annotated[
+        Path | None, typer.Option(metavar="HOSTS.toml", help="On the hosts of an inventory instead of here.")
+    ] = None,
 ) -> int:
-    """Remove what crashed sweeps left behind, and nothing else."""
-    from harness.cluster_command import remove
+    """Remove what crashed sweeps left behind, and nothing else.
 
-    return remove(everything)
+    Local clusters of this machine; with --cluster, faults on the hosts and switches of an inventory.
+    """
+    from harness.clean_command import clean_here, clean_hosts
+
+    return clean_here(everything) if cluster is None else clean_hosts(cluster, everything)
 
 
 @app.command()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.cluster import rights, state
-from harness.cluster.clean import clean, living
+from harness.cluster.clean import living
 from harness.cluster.factory import make_cluster
 from harness.cluster.spec import LocalSpec
 from harness.errors import ExitCode
@@ -43,11 +43,4 @@ def show() -> ExitCode:
         print(f"{record.tag}  {record.name}  since {record.created}  process {record.owner.pid}")
     if not records:
         print("no cluster is up")
-    return ExitCode.OK
-
-
-def remove(everything: bool) -> ExitCode:
-    """Removes what crashes left behind, with `everything` this user's living clusters too."""
-    removed = clean(all=everything)
-    print("\n".join(f"removed {what}" for what in removed) or "nothing to remove")
     return ExitCode.OK

@@ -115,6 +115,10 @@ class AgentHost(ABC):
         moved: dict[str, int] = self.session().call("moved")
         return moved
 
+    def is_armed(self) -> bool:
+        """Whether a living healer holds a fault on this host."""
+        return any(entry["alive"] for entry in self.session().call("journal"))
+
     def heal_journal(self, *, all: bool) -> list[str]:  # noqa: A002  (as the command-line option is called)
         """Heals what is armed and left; the names of what was healed."""
         healed: list[str] = self.session().call("heal_journal", timeout_s=HEAL_S, all=all)

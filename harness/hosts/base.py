@@ -202,6 +202,10 @@ class Host(Protocol):
         """Bytes that each data NIC has received and sent since the sampling began."""
         ...
 
+    def is_armed(self) -> bool:
+        """Whether a living healer of any agent of this user holds a fault on this host."""
+        ...
+
     def heal_journal(self, *, all: bool) -> list[str]:  # noqa: A002  (as the command-line option is called)
         """Heals what agents that are gone have left armed, with `all` what living healers hold, too; their names."""
         ...

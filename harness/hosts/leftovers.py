@@ -1,0 +1,60 @@
+"""What faults have left on a host that no journal names any more, known by its tag; and how it is removed.
+
+Qdiscs by their handle, filters by their preference, routes by their protocol number (`faults.base`). Links that are
+down carry no tag: those are healed from the journal alone.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from faults.base import ROUTE_PROTOCOL, TAG
+from faults.filter import PREFERENCE
+from harness.hosts.base import Host
+
+Argv = tuple[str, ...]
+Shown = Sequence[Mapping[str, Any]]
+
+
+def removals(qdiscs: Shown, filters: Mapping[str, Shown], routes: Shown) -> Iterator[Argv]:
+    """The commands that remove what is tagged. `filters` are those of the devices that have a clsact hook."""
+    for qdisc in qdiscs:
+        if qdisc.get("handle") == f"{TAG}:" and qdisc.get("root"):
+            yield "tc", "qdisc", "del", "dev", str(qdisc["dev"]), "root"
+    for device, shown in filters.items():
+        tagged = [entry for entry in shown if str(entry.get("pref")) == PREFERENCE]
+        if tagged and len(tagged) == len(shown):
+            yield "tc", "qdisc", "del", "dev", device, "clsact"  # nothing of anybody else hangs there
+        elif tagged:
+            for hook in ("ingress", "egress"):
+                yield "-tc", "filter", "del", "dev", device, hook, "pref", PREFERENCE
+    for route in routes:
+        if str(route.get("protocol")) == ROUTE_PROTOCOL:
+            yield "ip", "route", "del", str(route["dst"]), "dev", str(route["dev"]), "proto", ROUTE_PROTOCOL
+
+
+def remove_leftovers(host: Host) -> list[str]:
+    """Removes what is tagged on `host`; one line for each thing. Raises `HostError`."""
+    qdiscs = _json(host, "tc", "-j", "qdisc", "show")
+    hooked = [str(qdisc["dev"]) for qdisc in qdiscs if qdisc.get("kind") == "clsact"]
+    filters = {dev: [f for hook in ("ingress", "egress") for f in _filters(host, dev, hook)] for dev in hooked}
+    routes = [route for version in ("-4", "-6") for route in _json(host, "ip", version, "-j", "route", "show")]
+    done = []
+    for argv in removals(qdiscs, filters, routes):
+        lenient = argv[0].startswith("-")
+        host.run((argv[0].lstrip("-"), *argv[1:]), check=not lenient)
+        done.append(" ".join(argv).lstrip("-"))
+    return done
+
+
+def _filters(host: Host, device: str, hook: str) -> list[dict[str, Any]]:
+    return _json(host, "tc", "-j", "filter", "show", "dev", device, hook)
+
+
+def _json(host: Host, *argv: str) -> list[dict[str, Any]]:
+    done = host.run(argv, check=False)
+    try:
+        values = json.loads(done.stdout or "[]")
+    except ValueError:
+        return []
+    return [value for value in values if isinstance(value, dict)]

@@ -101,7 +101,7 @@ Status Comm::Test(Request* request, bool* done, uint64_t* size) {
 void Comm::Poll() {
   EmptyInbox();
   for (Path& path : paths_) {
-    if (path.state != PathState::kUp || !failure_.ok()) continue;
+    if (!IsOpen(path.state) || !failure_.ok()) continue;
     Read(path);
     if (failure_.ok()) OnReadDone(path);
   }
@@ -119,6 +119,7 @@ void Comm::AddHealth(std::vector<NicHealth>* health) const {
     if (path.nic < 0) continue;
     NicHealth& tally = (*health)[static_cast<size_t>(path.nic)];
     ++(path.state == PathState::kUp ? tally.up : tally.down);
+    if (path.state == PathState::kHeld) ++tally.held;
   }
 }
 
@@ -130,7 +131,10 @@ void Comm::AddPeer(std::map<PeerKey, PeerReport>* peers) const {
   PeerReport& tally = (*peers)[{Direction(), r2ccl::ToString(known->remote)}];
   ++tally.connections;
   if (!failure_.ok()) ++tally.failed;
-  for (const Path& path : paths_) ++(path.state == PathState::kUp ? tally.paths_up : tally.paths_down);
+  for (const Path& path : paths_) {
+    ++(path.state == PathState::kUp ? tally.paths_up : tally.paths_down);
+    if (path.state == PathState::kHeld) ++tally.paths_held;
+  }
 }
 
 void Comm::Close() {
@@ -158,7 +162,7 @@ void Comm::End(Status status) {
 void Comm::HangUp() {
   for (Path& path : paths_) {
     bool told = false;
-    if (path.state == PathState::kUp && AtFrameBoundary(path)) {
+    if (IsOpen(path.state) && AtFrameBoundary(path)) {
       path.control += Farewell();
       told = FlushControl(path);
     }
@@ -192,8 +196,8 @@ void Comm::SetWantsWrite(Path& path, bool wants) {
   poller_->Modify(path.poll_id, wants ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-void Comm::MarkUp(Path& path) {
-  Advance(path, PathEvent::kGreeted);
+void Comm::MarkUp(Path& path, bool hold) {
+  Advance(path, hold ? PathEvent::kHeldBack : PathEvent::kGreeted);
   path.progress_ns = NowNs();
   path.up_since_ns = path.progress_ns;
   path.loss = {};
@@ -205,15 +209,23 @@ void Comm::MarkUp(Path& path) {
   path.header_bytes = 0;
   path.in_body = false;
   no_path_since_ns_ = 0;
-  Log(path.was_up ? "path_returned" : "path_up", path, "epoch " + std::to_string(path.epoch));
+  if (hold) {
+    Log("path_held", path,
+        "lost too often lately: carries nothing until it has stayed up for " +
+            std::to_string(path.flaps.HoldMs(environment_->params, path.progress_ns)) + " ms");
+  } else {
+    Log(path.was_up ? "path_returned" : "path_up", path, "epoch " + std::to_string(path.epoch));
+  }
   path.was_up = true;
 }
 
 Comm::Path* Comm::AnyUp() {
-  auto rank = [](const Path& path) { return std::tuple(!path.control.empty(), path.suspect, path.up_since_ns); };
+  auto rank = [](const Path& path) {
+    return std::tuple(!path.control.empty(), path.suspect, path.state == PathState::kHeld, path.up_since_ns);
+  };
   Path* best = nullptr;
   for (Path& path : paths_) {
-    if (path.state == PathState::kUp && (best == nullptr || rank(path) < rank(*best))) best = &path;
+    if (IsOpen(path.state) && (best == nullptr || rank(path) < rank(*best))) best = &path;
   }
   return best;
 }
@@ -238,12 +250,12 @@ void Comm::TellPeer(const Path& lost, uint32_t epoch) {
   }
   // This end is about to hang up everywhere: whichever stream the peer reads first names the NIC that was lost.
   for (Path& other : paths_) {
-    if (other.state == PathState::kUp) SendControl(other, hint);
+    if (IsOpen(other.state)) SendControl(other, hint);
   }
 }
 
 void Comm::Retire(Path& path, const std::string& reason, bool tell_peer) {
-  bool was_up = path.state == PathState::kUp;
+  bool was_up = IsOpen(path.state);
   uint32_t epoch = path.epoch;
   Cut(path);
   if (peer_closed_) return;  // it has said farewell, so the end of its streams is no loss
@@ -256,6 +268,7 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer) {
     OnLost(path);
     return;
   }
+  path.flaps.Lose(params, now_ns);
   Log("path_down", path, reason);
   if (tell_peer) TellPeer(path, epoch);
   if (params.mode == 0) {
@@ -476,7 +489,7 @@ void Comm::Tick(int64_t now_ns) {
   bool was_asleep = last_tick_ns_ != 0 && now_ns - last_tick_ns_ > kAsleepNs;
   last_tick_ns_ = now_ns;
   for (Path& path : paths_) {
-    if (path.state == PathState::kUp) CheckStall(path, now_ns, was_asleep);
+    if (IsOpen(path.state)) CheckStall(path, now_ns, was_asleep);
     if (!failure_.ok()) return;
   }
   OnTick(now_ns);

@@ -21,6 +21,7 @@
 #include "base/notifier.h"
 #include "base/params.h"
 #include "base/status.h"
+#include "failover/damping.h"
 #include "failover/path_state.h"
 #include "failover/report.h"
 #include "failover/stall.h"
@@ -46,7 +47,8 @@ struct NicCounters {
 // How many paths of open connections a NIC carries, and how many of its paths are down.
 struct NicHealth {
   int up = 0;
-  int down = 0;
+  int down = 0;  // held ones included
+  int held = 0;
 };
 
 // What a Comm needs of its process. Outlives every Comm.
@@ -119,6 +121,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     bool wants_write = false;
     bool was_up = false;
     int64_t up_since_ns = 0;
+    FlapDamper flaps;
     bool link_down = false;
 
     // Outgoing control frames, sent at the next frame boundary.
@@ -167,7 +170,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
 
   void Register(Path& path, uint32_t events);
   void SetWantsWrite(Path& path, bool wants);
-  void MarkUp(Path& path);
+  void MarkUp(Path& path, bool hold = false);
   void Advance(Path& path, PathEvent event);
   // Gives the path up. In fail-stop mode this fails the connection. With `tell_peer`, hints the other end.
   void Retire(Path& path, const std::string& reason, bool tell_peer);

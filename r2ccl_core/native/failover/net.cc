@@ -32,7 +32,8 @@ Status FillRandom(T* value) {
 std::string StateOf(const NicCounters& counters, const NicHealth& health) {
   if (!counters.link_up.load()) return "down";
   if (health.up + health.down == 0) return "idle";
-  return health.down == 0 ? "up" : (health.up == 0 ? "down" : "partial");
+  if (health.up > 0) return health.down == 0 ? "up" : "partial";
+  return health.held > 0 ? "held" : "down";
 }
 
 }  // namespace
@@ -367,9 +368,10 @@ Report Net::MakeReport() {
     const Nic& nic = environment_.nics[i];
     const NicCounters& counters = environment_.counters[i];
     report.nics.push_back({nic.name, r2ccl::ToString(nic.address), StateOf(counters, health[i]),
-                           counters.link_up.load(), health[i].up, health[i].down, counters.sent_bytes.load(),
-                           counters.received_bytes.load(), counters.acknowledged_bytes.load(),
-                           counters.in_flight_bytes.load(), counters.drain_bytes_per_ns.load() * 1e9});
+                           counters.link_up.load(), health[i].up, health[i].down, health[i].held,
+                           counters.sent_bytes.load(), counters.received_bytes.load(),
+                           counters.acknowledged_bytes.load(), counters.in_flight_bytes.load(),
+                           counters.drain_bytes_per_ns.load() * 1e9});
   }
   for (const auto& comm : Comms()) comm->AddPeer(&report.peers);
   report.replayed_chunks = environment_.replayed_chunks.load();

@@ -39,6 +39,7 @@ void EncodeNic(const NicReport& nic, Json* json) {
   json->Field("link_up", nic.link_up);
   json->Field("paths_up", nic.paths_up);
   json->Field("paths_down", nic.paths_down);
+  json->Field("paths_held", nic.paths_held);
   json->Field("sent_bytes", nic.sent_bytes);
   json->Field("received_bytes", nic.received_bytes);
   json->Field("acknowledged_bytes", nic.acknowledged_bytes);
@@ -55,6 +56,7 @@ void EncodePeer(const PeerKey& key, const PeerReport& peer, Json* json) {
   json->Field("failed", peer.failed);
   json->Field("paths_up", peer.paths_up);
   json->Field("paths_down", peer.paths_down);
+  json->Field("paths_held", peer.paths_held);
   json->Close('}');
 }
 

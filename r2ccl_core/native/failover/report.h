@@ -22,10 +22,11 @@ constexpr size_t kReportPeers = 256;
 struct NicReport {
   std::string name;
   std::string address;
-  std::string state;  // up, partial, down, or idle where no connection uses it
+  std::string state;  // up, partial, held, down, or idle where no connection uses it
   bool link_up = true;
   int paths_up = 0;
-  int paths_down = 0;
+  int paths_down = 0;  // held ones included
+  int paths_held = 0;
   uint64_t sent_bytes = 0;
   uint64_t received_bytes = 0;
   uint64_t acknowledged_bytes = 0;
@@ -38,7 +39,8 @@ struct PeerReport {
   int connections = 0;
   int failed = 0;  // not closed by their user yet
   int paths_up = 0;
-  int paths_down = 0;
+  int paths_down = 0;  // held ones included
+  int paths_held = 0;
 };
 using PeerKey = std::pair<std::string, std::string>;  // "send" or "receive", the peer's address on its first path
 

@@ -85,6 +85,10 @@ class SendComm final : public Comm {
 
   void Take(const Order& order) override;
   void OnTaken() override { Pump(); }
+  static bool CarriesData(const Path& path);
+  bool HoldsBack(Path& path);
+  void ReleaseHeld(int64_t now_ns);
+  void Release(Path& path, const char* why);
   void Dial(Path& path, int64_t now_ns);
   void FinishDial(Path& path);
   uint64_t LargestChunk() const;

@@ -44,6 +44,11 @@ def _states(status: ProcessStatus) -> Iterator[Sample]:
             yield {"nic": nic["name"], "address": nic["address"], "state": state}, int(nic["state"] == state)
 
 
+def _verdicts(status: ProcessStatus) -> Iterator[Sample]:
+    for found in status.document["verdicts"]:
+        yield {name: found[name] for name in ("nic", "peer", "verdict")}, int(found["standing"])
+
+
 def _info(status: ProcessStatus) -> Iterator[Sample]:
     yield {"version": status.document["version"], "mode": str(status.document["config"]["R2CC_MODE"])}, 1
 
@@ -67,6 +72,7 @@ METRICS = (
     Metric("peer_paths_up", "gauge", "Paths to a peer that are up.", _of_peers("paths_up")),
     Metric("peer_paths_down", "gauge", "Paths to a peer that are down, held ones included.", _of_peers("paths_down")),
     Metric("peer_paths_held", "gauge", "Paths to a peer held back because they flap.", _of_peers("paths_held")),
+    Metric("verdict", "gauge", "Whose fault the last loss was; 1 until a path returns.", _verdicts),
     Metric("replayed_chunks_total", "counter", "Chunks sent again over other NICs.", _of_process("replayed_chunks")),
     Metric("duplicate_chunks_total", "counter", "Chunks that came twice.", _of_process("duplicate_chunks")),
     Metric("corrupt_chunks_total", "counter", "Chunks that failed their checksum.", _of_process("corrupt_chunks")),

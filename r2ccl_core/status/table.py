@@ -40,6 +40,9 @@ def _process(status: ProcessStatus, events: int) -> Iterable[RenderableType]:
     yield _nics(document["nics"])
     if document["peers"]:
         yield _peers(document["peers"])
+    for found in document["verdicts"]:
+        if found["standing"]:
+            yield Text(f"  {found['nic']} to {found['peer']}: {found['verdict']} ({found['why']})", style="red")
     for event in document["events"][-events:] if events else ():
         moment = datetime.fromtimestamp(event["t_ns"] / 1e9, UTC).strftime("%H:%M:%S.%f")[:-3]
         words = (moment, event["kind"], event["nic"], event["peer"], event["detail"])

@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get their turn
 constexpr size_t kScratchBytes = 65536;
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
+constexpr size_t kMostControlBytes = 65536;  // that wait for a stream
 constexpr int64_t kGoneNs = 1000 * kMillisecond;
 
 }  // namespace
@@ -217,6 +218,7 @@ void Comm::MarkUp(Path& path, bool hold) {
     Log(path.was_up ? "path_returned" : "path_up", path, "epoch " + std::to_string(path.epoch));
   }
   path.was_up = true;
+  environment_->locator->TakeReturn(path.nic, path.remote);
 }
 
 Comm::Path* Comm::AnyUp() {
@@ -242,8 +244,9 @@ void Comm::Cut(Path& path) {
   path.in_body = false;
 }
 
-void Comm::TellPeer(const Path& lost, uint32_t epoch) {
-  std::string hint = EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(lost.index), epoch);
+void Comm::TellPeer(const Path& lost, uint32_t epoch, Cause cause) {
+  std::string hint =
+      EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(lost.index), epoch, static_cast<uint64_t>(cause));
   if (environment_->params.mode != 0) {
     if (Path* other = AnyUp()) SendControl(*other, hint);
     return;
@@ -254,7 +257,18 @@ void Comm::TellPeer(const Path& lost, uint32_t epoch) {
   }
 }
 
-void Comm::Retire(Path& path, const std::string& reason, bool tell_peer) {
+void Comm::Suspect(const Path& path, uint32_t epoch, bool own_link_down, bool peer_link_down) {
+  if (path.nic < 0) return;
+  environment_->locator->Suspect({weak_from_this(),
+                                  static_cast<uint16_t>(path.index),
+                                  epoch,
+                                  path.nic,
+                                  {path.remote, PeerPort()},
+                                  own_link_down,
+                                  peer_link_down});
+}
+
+void Comm::Retire(Path& path, const std::string& reason, bool tell_peer, Cause cause) {
   bool was_up = IsOpen(path.state);
   uint32_t epoch = path.epoch;
   Cut(path);
@@ -270,15 +284,64 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer) {
   }
   path.flaps.Lose(params, now_ns);
   Log("path_down", path, reason);
-  if (tell_peer) TellPeer(path, epoch);
+  if (tell_peer) TellPeer(path, epoch, cause);
   if (params.mode == 0) {
     Fail({Code::kPeerLost, "NIC " + nic(path).name + " (" + r2ccl::ToString(nic(path).address) + " to " +
                                r2ccl::ToString(path.remote) + ") was lost: " + reason +
                                "; R2CC_MODE=0 stops at the first failure"});
     return;
   }
+  bool link_down = cause == Cause::kOwnLink;
+  if (tell_peer || link_down) Suspect(path, epoch, tell_peer && link_down, !tell_peer);
   if (AnyUp() == nullptr && no_path_since_ns_ == 0) no_path_since_ns_ = now_ns;
   OnLost(path);
+}
+
+void Comm::TakePathDown(const Frame& frame) {
+  if (frame.path >= paths_.size()) return;
+  Path& path = paths_[frame.path];
+  bool link_down = frame.a == static_cast<uint64_t>(Cause::kOwnLink);
+  if (IsOpen(path.state)) {
+    if (path.epoch != frame.epoch) return;
+    Retire(path, kPeerHint, false, link_down ? Cause::kOwnLink : Cause::kUnknown);
+  } else if (link_down && frame.epoch <= path.epoch) {
+    Suspect(path, frame.epoch, false, true);  // an acknowledgement said so first, but not why
+  }
+}
+
+Status Comm::TakeShared(Path& path) {
+  const Frame& frame = path.frame;
+  if (frame.type == FrameType::kPathDown) TakePathDown(frame);
+  if (frame.type == FrameType::kProbed) environment_->locator->TakeProbed(frame.a, frame.b, frame.c);
+  if (frame.type != FrameType::kProbe && frame.type != FrameType::kVerdict) return {};
+  if (frame.path >= paths_.size() || paths_[frame.path].nic < 0) return {};
+  const Path& about = paths_[frame.path];
+  if (frame.type == FrameType::kProbe) {
+    environment_->locator->TakeProbe({weak_from_this(), frame.path, frame.a, about.nic, about.remote,
+                                      DecodeTargets(path.control_body.data(), frame.body_bytes)});
+  } else if (frame.epoch <= about.epoch && frame.a <= static_cast<uint64_t>(Verdict::kWorks)) {
+    environment_->locator->TakeVerdict(about.nic, about.remote, static_cast<Verdict>(frame.a), !IsOpen(about.state));
+  }
+  return {};
+}
+
+bool Comm::Say(const std::string& frames) {
+  std::lock_guard lock(mutex_);
+  Path* path = closed_ || !failure_.ok() ? nullptr : AnyUp();
+  if (path == nullptr || path->control.size() > kMostControlBytes) return false;
+  SendControl(*path, frames);
+  return true;
+}
+
+bool Comm::ThirdOn(int nic, Third* third) {
+  std::lock_guard lock(mutex_);
+  if (closed_ || !failure_.ok()) return false;
+  for (const Path& path : paths_) {
+    if (path.nic != nic || !path.was_up) continue;
+    *third = {shared_from_this(), static_cast<uint16_t>(path.index), {path.remote, PeerPort()}};
+    return true;
+  }
+  return false;
 }
 
 void Comm::Fail(Status status) {
@@ -400,7 +463,7 @@ void Comm::OnLink(int ifindex, bool running) {
   for (Path& path : paths_) {
     if (path.nic < 0 || nic(path).ifindex != ifindex) continue;
     path.link_down = !running;
-    if (!running && path.state != PathState::kDown) Retire(path, "link down", true);
+    if (!running && path.state != PathState::kDown) Retire(path, "link down", true, Cause::kOwnLink);
     if (!failure_.ok()) return;
     if (running && path.state == PathState::kDown) {
       path.dial_ns = 0;

@@ -71,6 +71,9 @@ Status Net::Start() {
   prober_ = std::make_unique<Prober>(pollers_[0].get());
   environment_.prober = prober_.get();
   environment_.port = port_;
+  locator_ = std::make_unique<Locator>(environment_.params.locate_ms * kMillisecond, environment_.nics, port_,
+                                       prober_.get(), &environment_.log, [this](int nic) { return ThirdsOn(nic); });
+  environment_.locator = locator_.get();
   for (size_t i = 0; i < threads && status.ok(); ++i) status = pollers_[i]->Start([this, i] { OnTick(i); });
   if (!status.ok()) return status;
   listen_id_ = pollers_[0]->Add(listen_fd_.get(), EPOLLIN, kListenTag, Self());
@@ -311,6 +314,15 @@ std::vector<std::shared_ptr<Comm>> Net::Comms() {
   return comms;
 }
 
+std::vector<Third> Net::ThirdsOn(int nic) {
+  std::vector<Third> thirds;
+  for (const auto& comm : Comms()) {
+    Third third;
+    if (comm->ThirdOn(nic, &third)) thirds.push_back(std::move(third));
+  }
+  return thirds;
+}
+
 void Net::ForgetClosedListeners() {
   std::erase_if(comms_, [](const auto& entry) { return entry.second.expired(); });
   std::erase_if(senders_, [](const auto& entry) { return entry.second.expired(); });
@@ -331,6 +343,7 @@ void Net::OnTick(size_t thread) {
   if (thread == 0) {
     drain_meter_->Sample(now_ns);
     prober_->Tick(now_ns);
+    locator_->Tick(now_ns);
     ResumeAccept(now_ns);
   }
   std::vector<std::shared_ptr<Comm>> mine;
@@ -377,6 +390,11 @@ Report Net::MakeReport() {
   report.replayed_chunks = environment_.replayed_chunks.load();
   report.duplicate_chunks = environment_.duplicate_chunks.load();
   report.corrupt_chunks = environment_.corrupt_chunks.load();
+  for (const auto& [key, record] : locator_->Verdicts()) {
+    report.verdicts.push_back({record.wall_ns, environment_.nics[static_cast<size_t>(key.first)].name,
+                               r2ccl::ToString(in_addr{key.second}), r2ccl::ToString(record.verdict), record.why,
+                               record.standing});
+  }
   report.events_total = environment_.log.total();
   report.events = environment_.log.Snapshot(kReportEvents);
   report.written_ns = WallNs();

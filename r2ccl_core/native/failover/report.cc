@@ -60,6 +60,17 @@ void EncodePeer(const PeerKey& key, const PeerReport& peer, Json* json) {
   json->Close('}');
 }
 
+void EncodeVerdict(const VerdictReport& verdict, Json* json) {
+  json->Open('{');
+  json->Field("t_ns", verdict.t_ns);
+  json->Field("nic", verdict.nic);
+  json->Field("peer", verdict.peer);
+  json->Field("verdict", verdict.verdict);
+  json->Field("why", verdict.why);
+  json->Field("standing", verdict.standing);
+  json->Close('}');
+}
+
 void EncodeEvent(const Event& event, Json* json) {
   json->Open('{');
   json->Field("t_ns", event.wall_ns);
@@ -95,6 +106,9 @@ std::string EncodeReport(const Report& report) {
   json.Field("replayed_chunks", report.replayed_chunks);
   json.Field("duplicate_chunks", report.duplicate_chunks);
   json.Field("corrupt_chunks", report.corrupt_chunks);
+  json.Key("verdicts").Open('[');
+  for (const VerdictReport& verdict : report.verdicts) EncodeVerdict(verdict, &json);
+  json.Close(']');
   json.Field("events_total", report.events_total);
   json.Key("events").Open('[');
   for (const Event& event : report.events) EncodeEvent(event, &json);

@@ -34,6 +34,16 @@ struct NicReport {
   double drain_bytes_s = 0;
 };
 
+// Whose fault the last loss of a path over a NIC to a peer was.
+struct VerdictReport {
+  int64_t t_ns = 0;
+  std::string nic;
+  std::string peer;
+  std::string verdict;  // local_nic, remote_nic, link, unknown, works
+  std::string why;
+  bool standing = true;  // nothing has come back since
+};
+
 // The connections that go one way to (or come from) one peer, together.
 struct PeerReport {
   int connections = 0;
@@ -54,6 +64,7 @@ struct Report {
   uint64_t replayed_chunks = 0;
   uint64_t duplicate_chunks = 0;
   uint64_t corrupt_chunks = 0;
+  std::vector<VerdictReport> verdicts;
   uint64_t events_total = 0;
   std::vector<Event> events;
 };

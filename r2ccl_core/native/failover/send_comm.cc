@@ -21,7 +21,6 @@ constexpr int64_t kRateSampleNs = 2 * kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr uint64_t kFirstWindowBytes = 256 * 1024;
 constexpr uint64_t kChunkAlignment = 4096;
-constexpr char kPeerHint[] = "peer hint: the other end lost this path";
 
 }  // namespace
 
@@ -288,6 +287,9 @@ Status SendComm::OnHeader(Path& path) {
     case FrameType::kPathDown:
     case FrameType::kClose:
     case FrameType::kPing:
+    case FrameType::kProbe:
+    case FrameType::kProbed:
+    case FrameType::kVerdict:
       return {};
     default:
       return {Code::kProtocol, "wire: the receiving end sent a frame of the sending end"};
@@ -320,12 +322,11 @@ Status SendComm::OnBody(Path& path) {
       return {};
     }
     case FrameType::kPathDown:
-      if (frame.path < paths_.size() && paths_[frame.path].epoch == frame.epoch && IsOpen(paths_[frame.path].state)) {
-        Retire(paths_[frame.path], kPeerHint, false);
-      }
-      return {};
     case FrameType::kPing:
-      return {};
+    case FrameType::kProbe:
+    case FrameType::kProbed:
+    case FrameType::kVerdict:
+      return TakeShared(path);
     default:
       return PeerClosed(frame.a);
   }

@@ -82,6 +82,7 @@ class SendComm final : public Comm {
   void FailRequests() override;
   std::string Farewell() const override { return EncodeClose(0); }
   const char* Direction() const override { return "send"; }
+  uint16_t PeerPort() const override { return handle_.port; }
 
   void Take(const Order& order) override;
   void OnTaken() override { Pump(); }

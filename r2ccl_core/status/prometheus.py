@@ -40,8 +40,13 @@ def _of_process(field: str) -> Callable[[ProcessStatus], Iterator[Sample]]:
 
 def _states(status: ProcessStatus) -> Iterator[Sample]:
     for nic in status.document["nics"]:
-        for state in ("up", "partial", "down", "idle"):
+        for state in ("up", "partial", "held", "down", "idle"):
             yield {"nic": nic["name"], "address": nic["address"], "state": state}, int(nic["state"] == state)
+
+
+def _verdicts(status: ProcessStatus) -> Iterator[Sample]:
+    for found in status.document["verdicts"]:
+        yield {name: found[name] for name in ("nic", "peer", "verdict")}, int(found["standing"])
 
 
 def _info(status: ProcessStatus) -> Iterator[Sample]:
@@ -55,7 +60,8 @@ METRICS = (
     Metric("nic_state", "gauge", "1 for the state that the NIC is in.", _states),
     Metric("nic_link_up", "gauge", "1 while the kernel says that the link is up.", _of_nics("link_up")),
     Metric("nic_paths_up", "gauge", "Paths of open connections that are up.", _of_nics("paths_up")),
-    Metric("nic_paths_down", "gauge", "Paths of open connections that are down.", _of_nics("paths_down")),
+    Metric("nic_paths_down", "gauge", "Paths that are down, held ones included.", _of_nics("paths_down")),
+    Metric("nic_paths_held", "gauge", "Paths held back because they flap.", _of_nics("paths_held")),
     Metric("nic_sent_bytes_total", "counter", "Bytes sent, frames included.", _of_nics("sent_bytes")),
     Metric("nic_received_bytes_total", "counter", "Bytes of messages received.", _of_nics("received_bytes")),
     Metric("nic_acknowledged_bytes_total", "counter", "Bytes sent that arrived.", _of_nics("acknowledged_bytes")),
@@ -64,7 +70,9 @@ METRICS = (
     Metric("peer_connections", "gauge", "Open connections with a peer.", _of_peers("connections")),
     Metric("peer_connections_failed", "gauge", "Connections that ended with an error.", _of_peers("failed")),
     Metric("peer_paths_up", "gauge", "Paths to a peer that are up.", _of_peers("paths_up")),
-    Metric("peer_paths_down", "gauge", "Paths to a peer that are down.", _of_peers("paths_down")),
+    Metric("peer_paths_down", "gauge", "Paths to a peer that are down, held ones included.", _of_peers("paths_down")),
+    Metric("peer_paths_held", "gauge", "Paths to a peer held back because they flap.", _of_peers("paths_held")),
+    Metric("verdict", "gauge", "Whose fault the last loss was; 1 until a path returns.", _verdicts),
     Metric("replayed_chunks_total", "counter", "Chunks sent again over other NICs.", _of_process("replayed_chunks")),
     Metric("duplicate_chunks_total", "counter", "Chunks that came twice.", _of_process("duplicate_chunks")),
     Metric("corrupt_chunks_total", "counter", "Chunks that failed their checksum.", _of_process("corrupt_chunks")),

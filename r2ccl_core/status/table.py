@@ -9,7 +9,7 @@ from rich.text import Text
 
 from r2ccl_core.status.read import Life, ProcessStatus
 
-_COLOURS = {"up": "green", "partial": "yellow", "down": "red", "idle": "dim"}
+_COLOURS = {"up": "green", "partial": "yellow", "held": "yellow", "down": "red", "idle": "dim"}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -40,6 +40,9 @@ def _process(status: ProcessStatus, events: int) -> Iterable[RenderableType]:
     yield _nics(document["nics"])
     if document["peers"]:
         yield _peers(document["peers"])
+    for found in document["verdicts"]:
+        if found["standing"]:
+            yield Text(f"  {found['nic']} to {found['peer']}: {found['verdict']} ({found['why']})", style="red")
     for event in document["events"][-events:] if events else ():
         moment = datetime.fromtimestamp(event["t_ns"] / 1e9, UTC).strftime("%H:%M:%S.%f")[:-3]
         words = (moment, event["kind"], event["nic"], event["peer"], event["detail"])
@@ -55,7 +58,7 @@ def _nics(nics: Iterable[dict[str, object]]) -> Table:
             str(nic["name"]),
             str(nic["address"]),
             Text(state, style=_COLOURS.get(state, "")),
-            f"{nic['paths_up']} up, {nic['paths_down']} down",
+            _paths(nic),
             *(size(float(str(nic[field]))) for field in ("sent_bytes", "received_bytes", "drain_bytes_s")),
         )
     return table
@@ -64,6 +67,11 @@ def _nics(nics: Iterable[dict[str, object]]) -> Table:
 def _peers(peers: Iterable[dict[str, object]]) -> Table:
     table = Table("peer", "direction", "connections", "failed", "paths", box=None, pad_edge=True)
     for peer in peers:
-        paths = f"{peer['paths_up']} up, {peer['paths_down']} down"
-        table.add_row(str(peer["peer"]), str(peer["direction"]), str(peer["connections"]), str(peer["failed"]), paths)
+        words = (str(peer[field]) for field in ("peer", "direction", "connections", "failed"))
+        table.add_row(*words, _paths(peer))
     return table
+
+
+def _paths(entry: dict[str, object]) -> str:
+    held = f" ({entry['paths_held']} held back)" if entry["paths_held"] else ""
+    return f"{entry['paths_up']} up, {entry['paths_down']} down{held}"

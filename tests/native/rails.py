@@ -6,6 +6,8 @@ go and tells nobody, so it is a black hole, in the directions and for the share 
 
 from __future__ import annotations
 
+import ipaddress
+import itertools
 import json
 import os
 import subprocess
@@ -18,6 +20,8 @@ from typing import Any
 
 _RANDOM = 0xFFFFF000 + 56  # SKF_AD_OFF + SKF_AD_RANDOM
 _EVERYTHING = 1 << 32
+_numbers = itertools.count()
+_SOURCE, _DESTINATION = 26, 30  # of an IPv4 packet in an Ethernet frame
 
 
 def sh(*argv: str | int) -> str:
@@ -91,6 +95,15 @@ class Rails:
                 rule = ("bpf", "direct-action", "bytecode", bytecode(share))
                 sh("tc", "-n", self.switch, "filter", "add", "dev", f"p{host}-{nic}", hook, *rule)
 
+    def cut_between(self, host: int, other: int, nic: int) -> None:
+        """What `host` sends to `other` over the rail is lost, and what comes from there; it reaches everybody else."""
+        self.heal(host, nic)
+        peer = int(ipaddress.ip_address(self.address(other, nic)))
+        for hook, field in (("ingress", _DESTINATION), ("egress", _SOURCE)):
+            code = f"6,40 0 0 12,21 0 3 2048,32 0 0 {field},21 0 1 {peer},6 0 0 2,6 0 0 0,"
+            rule = ("bpf", "direct-action", "bytecode", code)
+            sh("tc", "-n", self.switch, "filter", "add", "dev", f"p{host}-{nic}", hook, *rule)
+
     def heal(self, host: int, nic: int) -> None:
         for hook in ("ingress", "egress"):
             sh("tc", "-n", self.switch, "filter", "del", "dev", f"p{host}-{nic}", hook)
@@ -118,7 +131,7 @@ class Rails:
 
 @contextmanager
 def rails(hosts: int, nics: int, rate: str = "400mbit") -> Iterator[Rails]:
-    made = Rails(f"r2t{os.getpid()}", hosts, nics)
+    made = Rails(f"r2t{os.getpid()}n{next(_numbers)}", hosts, nics)
     try:
         made.build(rate)
         yield made

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rails import Job, job, rails
+from rails import Job, Rails, job, rails, until
 
 from harness.cluster import rights
 
@@ -34,3 +35,68 @@ def test_losses_cost_speed_and_no_path(tmp_path: Path, percent: int) -> None:
         lossy, well = after[1] - before[1], after[0] - before[0]
         assert lossy > 0
         assert percent < 5 or lossy < well  # 1 % hardly shows at this rate
+
+
+def verdicts(running: Job, rank: int, nic: str, peer: str) -> list[str]:
+    """The verdicts of a rank on its NIC and the peer's address, in their order."""
+    return [
+        str(event["detail"]).partition(":")[0]
+        for event in running.events(rank, "verdict")
+        if (event["nic"], event["peer"]) == (nic, peer)
+    ]
+
+
+def await_verdict(running: Job, rank: int, peer: str, expected: str) -> None:
+    until(lambda: expected in verdicts(running, rank, "eth1", peer), running.output, 15)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Rails]:
+    with rails(3, 2) as network:
+        yield network
+
+
+def test_a_dead_nic_is_told_from_the_peers_and_from_the_link(three: Rails, tmp_path: Path) -> None:
+    """Three hosts, and the cable of one NIC is dead in the switch: no kernel sees it. Every pair agrees whose it is."""
+    with job(three, tmp_path) as running:
+        three.unplug_from_rail(1, 1)
+        dead, others = three.address(1, 1), (0, 2)
+        for host in others:
+            await_verdict(running, 1, three.address(host, 1), "local_nic")
+            await_verdict(running, host, dead, "remote_nic")
+        running.moves()
+        standing = [v for v in running.status(0)["verdicts"] if v["standing"]]
+        assert [(v["nic"], v["peer"], v["verdict"]) for v in standing] == [("eth1", dead, "remote_nic")]
+        three.plug_into_rail(1, 1)
+        until(lambda: all(nic["state"] == "up" for nic in running.status(0)["nics"]), running.output)
+        until(lambda: not any(v["standing"] for v in running.status(0)["verdicts"]), running.output)
+
+
+def test_a_dead_link_between_two_nics_that_work(three: Rails, tmp_path: Path) -> None:
+    with job(three, tmp_path) as running:
+        three.cut_between(0, 1, 1)
+        try:
+            await_verdict(running, 0, three.address(1, 1), "link")
+            await_verdict(running, 1, three.address(0, 1), "link")
+            running.moves()
+        finally:
+            three.heal(0, 1)
+
+
+def test_a_link_that_is_down_needs_no_questions(three: Rails, tmp_path: Path) -> None:
+    with job(three, tmp_path, R2CC_LOCATE_MS="0") as running:
+        three.port(1, 1, "down")
+        try:
+            await_verdict(running, 1, three.address(0, 1), "local_nic")
+            await_verdict(running, 0, three.address(1, 1), "remote_nic")
+            running.moves()
+        finally:
+            three.port(1, 1, "up")
+
+
+def test_two_hosts_know_that_they_do_not_know(tmp_path: Path) -> None:
+    with rails(2, 2) as network, job(network, tmp_path) as running:
+        network.drop(1, 1)
+        await_verdict(running, 0, network.address(1, 1), "unknown")
+        await_verdict(running, 1, network.address(0, 1), "unknown")
+        assert "no third host was there to ask" in running.output()

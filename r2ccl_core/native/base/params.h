@@ -28,6 +28,14 @@ namespace r2ccl {
     "first pause before a lost NIC is probed; doubles up to R2CC_PROBE_MAX_MS")                                       \
   X(probe_max_ms, "R2CC_PROBE_MAX_MS", 1000, 1, 600000, "longest pause between probes of a lost NIC")                 \
   X(connect_ms, "R2CC_CONNECT_TIMEOUT_MS", 1000, 1, 600000, "longest wait for one NIC's connection to be made")       \
+  X(locate_ms, "R2CC_LOCATE_MS", 300, 0, 60000,                                                                       \
+    "how long the probes that tell whose NIC is lost wait for an answer; 0: nobody is probed")                        \
+  X(flap_half_life_ms, "R2CC_FLAP_HALF_LIFE_MS", 4000, 0, 86400000,                                                   \
+    "time in which half of the penalty for losses of a NIC's path is forgotten; 0: none is ever held back")           \
+  X(flap_suppress, "R2CC_FLAP_SUPPRESS", 2000, 1000, 1000000,                                                         \
+    "penalty, 1000 for each loss, from which on a path that comes back is held back")                                 \
+  X(flap_reuse, "R2CC_FLAP_REUSE", 750, 1, 1000000, "penalty at which a path that is held back carries data again")   \
+  X(flap_max_ms, "R2CC_FLAP_MAX_MS", 60000, 0, 86400000, "longest time that a path is held back")                     \
   X(io_threads, "R2CC_IO_THREADS", 0, 0, 64,                                                                          \
     "threads that move bytes, a connection belongs to one of them; 0: one for every eight processors, at most eight") \
   X(checksum, "R2CC_CHECKSUM", 0, 0, 1,                                                                               \

@@ -192,6 +192,7 @@ nb::dict Stats(Net& net) {
     nic["rx_bytes"] = environment.counters[i].received_bytes.load();
     nic["paths_up"] = health[i].up;
     nic["paths_down"] = health[i].down;
+    nic["paths_held"] = health[i].held;
     nic["state"] = health[i].down == 0 ? "up" : (health[i].up == 0 ? "down" : "partial");
     nics.append(nic);
   }

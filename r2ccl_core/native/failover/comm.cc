@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get their turn
 constexpr size_t kScratchBytes = 65536;
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
+constexpr size_t kMostControlBytes = 65536;  // that wait for a stream
 constexpr int64_t kGoneNs = 1000 * kMillisecond;
 
 }  // namespace
@@ -101,7 +102,7 @@ Status Comm::Test(Request* request, bool* done, uint64_t* size) {
 void Comm::Poll() {
   EmptyInbox();
   for (Path& path : paths_) {
-    if (path.state != PathState::kUp || !failure_.ok()) continue;
+    if (!IsOpen(path.state) || !failure_.ok()) continue;
     Read(path);
     if (failure_.ok()) OnReadDone(path);
   }
@@ -119,6 +120,7 @@ void Comm::AddHealth(std::vector<NicHealth>* health) const {
     if (path.nic < 0) continue;
     NicHealth& tally = (*health)[static_cast<size_t>(path.nic)];
     ++(path.state == PathState::kUp ? tally.up : tally.down);
+    if (path.state == PathState::kHeld) ++tally.held;
   }
 }
 
@@ -130,7 +132,10 @@ void Comm::AddPeer(std::map<PeerKey, PeerReport>* peers) const {
   PeerReport& tally = (*peers)[{Direction(), r2ccl::ToString(known->remote)}];
   ++tally.connections;
   if (!failure_.ok()) ++tally.failed;
-  for (const Path& path : paths_) ++(path.state == PathState::kUp ? tally.paths_up : tally.paths_down);
+  for (const Path& path : paths_) {
+    ++(path.state == PathState::kUp ? tally.paths_up : tally.paths_down);
+    if (path.state == PathState::kHeld) ++tally.paths_held;
+  }
 }
 
 void Comm::Close() {
@@ -158,7 +163,7 @@ void Comm::End(Status status) {
 void Comm::HangUp() {
   for (Path& path : paths_) {
     bool told = false;
-    if (path.state == PathState::kUp && AtFrameBoundary(path)) {
+    if (IsOpen(path.state) && AtFrameBoundary(path)) {
       path.control += Farewell();
       told = FlushControl(path);
     }
@@ -192,8 +197,8 @@ void Comm::SetWantsWrite(Path& path, bool wants) {
   poller_->Modify(path.poll_id, wants ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-void Comm::MarkUp(Path& path) {
-  Advance(path, PathEvent::kGreeted);
+void Comm::MarkUp(Path& path, bool hold) {
+  Advance(path, hold ? PathEvent::kHeldBack : PathEvent::kGreeted);
   path.progress_ns = NowNs();
   path.up_since_ns = path.progress_ns;
   path.loss = {};
@@ -205,15 +210,24 @@ void Comm::MarkUp(Path& path) {
   path.header_bytes = 0;
   path.in_body = false;
   no_path_since_ns_ = 0;
-  Log(path.was_up ? "path_returned" : "path_up", path, "epoch " + std::to_string(path.epoch));
+  if (hold) {
+    Log("path_held", path,
+        "lost too often lately: carries nothing until it has stayed up for " +
+            std::to_string(path.flaps.HoldMs(environment_->params, path.progress_ns)) + " ms");
+  } else {
+    Log(path.was_up ? "path_returned" : "path_up", path, "epoch " + std::to_string(path.epoch));
+  }
   path.was_up = true;
+  environment_->locator->TakeReturn(path.nic, path.remote);
 }
 
 Comm::Path* Comm::AnyUp() {
-  auto rank = [](const Path& path) { return std::tuple(!path.control.empty(), path.suspect, path.up_since_ns); };
+  auto rank = [](const Path& path) {
+    return std::tuple(!path.control.empty(), path.suspect, path.state == PathState::kHeld, path.up_since_ns);
+  };
   Path* best = nullptr;
   for (Path& path : paths_) {
-    if (path.state == PathState::kUp && (best == nullptr || rank(path) < rank(*best))) best = &path;
+    if (IsOpen(path.state) && (best == nullptr || rank(path) < rank(*best))) best = &path;
   }
   return best;
 }
@@ -230,20 +244,32 @@ void Comm::Cut(Path& path) {
   path.in_body = false;
 }
 
-void Comm::TellPeer(const Path& lost, uint32_t epoch) {
-  std::string hint = EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(lost.index), epoch);
+void Comm::TellPeer(const Path& lost, uint32_t epoch, Cause cause) {
+  std::string hint =
+      EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(lost.index), epoch, static_cast<uint64_t>(cause));
   if (environment_->params.mode != 0) {
     if (Path* other = AnyUp()) SendControl(*other, hint);
     return;
   }
   // This end is about to hang up everywhere: whichever stream the peer reads first names the NIC that was lost.
   for (Path& other : paths_) {
-    if (other.state == PathState::kUp) SendControl(other, hint);
+    if (IsOpen(other.state)) SendControl(other, hint);
   }
 }
 
-void Comm::Retire(Path& path, const std::string& reason, bool tell_peer) {
-  bool was_up = path.state == PathState::kUp;
+void Comm::Suspect(const Path& path, uint32_t epoch, bool own_link_down, bool peer_link_down) {
+  if (path.nic < 0) return;
+  environment_->locator->Suspect({weak_from_this(),
+                                  static_cast<uint16_t>(path.index),
+                                  epoch,
+                                  path.nic,
+                                  {path.remote, PeerPort()},
+                                  own_link_down,
+                                  peer_link_down});
+}
+
+void Comm::Retire(Path& path, const std::string& reason, bool tell_peer, Cause cause) {
+  bool was_up = IsOpen(path.state);
   uint32_t epoch = path.epoch;
   Cut(path);
   if (peer_closed_) return;  // it has said farewell, so the end of its streams is no loss
@@ -256,16 +282,66 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer) {
     OnLost(path);
     return;
   }
+  path.flaps.Lose(params, now_ns);
   Log("path_down", path, reason);
-  if (tell_peer) TellPeer(path, epoch);
+  if (tell_peer) TellPeer(path, epoch, cause);
   if (params.mode == 0) {
     Fail({Code::kPeerLost, "NIC " + nic(path).name + " (" + r2ccl::ToString(nic(path).address) + " to " +
                                r2ccl::ToString(path.remote) + ") was lost: " + reason +
                                "; R2CC_MODE=0 stops at the first failure"});
     return;
   }
+  bool link_down = cause == Cause::kOwnLink;
+  if (tell_peer || link_down) Suspect(path, epoch, tell_peer && link_down, !tell_peer);
   if (AnyUp() == nullptr && no_path_since_ns_ == 0) no_path_since_ns_ = now_ns;
   OnLost(path);
+}
+
+void Comm::TakePathDown(const Frame& frame) {
+  if (frame.path >= paths_.size()) return;
+  Path& path = paths_[frame.path];
+  bool link_down = frame.a == static_cast<uint64_t>(Cause::kOwnLink);
+  if (IsOpen(path.state)) {
+    if (path.epoch != frame.epoch) return;
+    Retire(path, kPeerHint, false, link_down ? Cause::kOwnLink : Cause::kUnknown);
+  } else if (link_down && frame.epoch <= path.epoch) {
+    Suspect(path, frame.epoch, false, true);  // an acknowledgement said so first, but not why
+  }
+}
+
+Status Comm::TakeShared(Path& path) {
+  const Frame& frame = path.frame;
+  if (frame.type == FrameType::kPathDown) TakePathDown(frame);
+  if (frame.type == FrameType::kProbed) environment_->locator->TakeProbed(frame.a, frame.b, frame.c);
+  if (frame.type != FrameType::kProbe && frame.type != FrameType::kVerdict) return {};
+  if (frame.path >= paths_.size() || paths_[frame.path].nic < 0) return {};
+  const Path& about = paths_[frame.path];
+  if (frame.type == FrameType::kProbe) {
+    environment_->locator->TakeProbe({weak_from_this(), frame.path, frame.a, about.nic, about.remote,
+                                      DecodeTargets(path.control_body.data(), frame.body_bytes)});
+  } else if (frame.epoch <= about.epoch && frame.a <= static_cast<uint64_t>(Verdict::kWorks)) {
+    environment_->locator->TakeVerdict(about.nic, about.remote, static_cast<Verdict>(frame.a), !IsOpen(about.state));
+  }
+  return {};
+}
+
+bool Comm::Say(const std::string& frames) {
+  std::lock_guard lock(mutex_);
+  Path* path = closed_ || !failure_.ok() ? nullptr : AnyUp();
+  if (path == nullptr || path->control.size() > kMostControlBytes) return false;
+  SendControl(*path, frames);
+  return true;
+}
+
+bool Comm::ThirdOn(int nic, Third* third) {
+  std::lock_guard lock(mutex_);
+  if (closed_ || !failure_.ok()) return false;
+  for (const Path& path : paths_) {
+    if (path.nic != nic || !path.was_up) continue;
+    *third = {shared_from_this(), static_cast<uint16_t>(path.index), {path.remote, PeerPort()}};
+    return true;
+  }
+  return false;
 }
 
 void Comm::Fail(Status status) {
@@ -387,7 +463,7 @@ void Comm::OnLink(int ifindex, bool running) {
   for (Path& path : paths_) {
     if (path.nic < 0 || nic(path).ifindex != ifindex) continue;
     path.link_down = !running;
-    if (!running && path.state != PathState::kDown) Retire(path, "link down", true);
+    if (!running && path.state != PathState::kDown) Retire(path, "link down", true, Cause::kOwnLink);
     if (!failure_.ok()) return;
     if (running && path.state == PathState::kDown) {
       path.dial_ns = 0;
@@ -476,7 +552,7 @@ void Comm::Tick(int64_t now_ns) {
   bool was_asleep = last_tick_ns_ != 0 && now_ns - last_tick_ns_ > kAsleepNs;
   last_tick_ns_ = now_ns;
   for (Path& path : paths_) {
-    if (path.state == PathState::kUp) CheckStall(path, now_ns, was_asleep);
+    if (IsOpen(path.state)) CheckStall(path, now_ns, was_asleep);
     if (!failure_.ok()) return;
   }
   OnTick(now_ns);

@@ -21,6 +21,8 @@
 #include "base/notifier.h"
 #include "base/params.h"
 #include "base/status.h"
+#include "failover/damping.h"
+#include "failover/locator.h"
 #include "failover/path_state.h"
 #include "failover/report.h"
 #include "failover/stall.h"
@@ -46,7 +48,8 @@ struct NicCounters {
 // How many paths of open connections a NIC carries, and how many of its paths are down.
 struct NicHealth {
   int up = 0;
-  int down = 0;
+  int down = 0;  // held ones included
+  int held = 0;
 };
 
 // What a Comm needs of its process. Outlives every Comm.
@@ -60,7 +63,8 @@ struct Environment {
   std::atomic<uint64_t> duplicate_chunks{0};
   std::atomic<uint64_t> corrupt_chunks{0};
   uint16_t port = 0;         // where this process listens
-  Prober* prober = nullptr;  // outlives every Comm's last call
+  Prober* prober = nullptr;  // these outlive every Comm's last call
+  Locator* locator = nullptr;
 };
 
 class Comm;
@@ -79,6 +83,8 @@ enum class Outlook {
   kRefused,  // the peer's host answered that nobody listens
   kSilent,   // no answer
 };
+
+inline constexpr char kPeerHint[] = "peer hint: the other end lost this path";
 
 // Pauses before a quiet path is pinged: while requests wait, and (sending end only, which has to dial) always.
 constexpr int64_t kQuietPendingNs = 250'000'000;
@@ -102,6 +108,10 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void Tick(int64_t now_ns);
 
   Status failure() const;
+  // Sends control frames over some open path; false when there is none.
+  bool Say(const std::string& frames);
+  // The peer by its NIC at the other end of our path over `nic`; false when there is none.
+  bool ThirdOn(int nic, Third* third);
   // Adds this connection's paths to their NICs' tallies.
   void AddHealth(std::vector<NicHealth>* health) const;
   // Adds this connection to those with the same peer.
@@ -119,6 +129,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     bool wants_write = false;
     bool was_up = false;
     int64_t up_since_ns = 0;
+    FlapDamper flaps;
     bool link_down = false;
 
     // Outgoing control frames, sent at the next frame boundary.
@@ -164,13 +175,18 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   virtual void FailRequests() = 0;
   virtual std::string Farewell() const = 0;   // the last frames of a stream
   virtual const char* Direction() const = 0;  // send or receive
+  virtual uint16_t PeerPort() const = 0;      // where the peer's process listens, 0 while unknown
 
   void Register(Path& path, uint32_t events);
   void SetWantsWrite(Path& path, bool wants);
-  void MarkUp(Path& path);
+  void MarkUp(Path& path, bool hold = false);
   void Advance(Path& path, PathEvent event);
   // Gives the path up. In fail-stop mode this fails the connection. With `tell_peer`, hints the other end.
-  void Retire(Path& path, const std::string& reason, bool tell_peer);
+  // Who tells the peer also finds out whose fault it was, unless `cause` says so: then of the end that is the first to
+  // know.
+  void Retire(Path& path, const std::string& reason, bool tell_peer, Cause cause = Cause::kUnknown);
+  // Frames that both ends take alike.
+  Status TakeShared(Path& path);
   // Ends the connection with `status`: hangs up and fails the requests. Fail() also logs it.
   void End(Status status);
   void Fail(Status status);
@@ -222,7 +238,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   Request* NewRequest();  // REQUIRES inbox_mutex_ held
   void Cut(Path& path);
   void HangUp();
-  void TellPeer(const Path& lost, uint32_t epoch);
+  void TellPeer(const Path& lost, uint32_t epoch, Cause cause);
+  void TakePathDown(const Frame& frame);
+  void Suspect(const Path& path, uint32_t epoch, bool own_link_down, bool peer_link_down);
   void Read(Path& path);
   Status TakeHeader(Path& path);
   Status FinishBody(Path& path);

@@ -32,7 +32,8 @@ Status FillRandom(T* value) {
 std::string StateOf(const NicCounters& counters, const NicHealth& health) {
   if (!counters.link_up.load()) return "down";
   if (health.up + health.down == 0) return "idle";
-  return health.down == 0 ? "up" : (health.up == 0 ? "down" : "partial");
+  if (health.up > 0) return health.down == 0 ? "up" : "partial";
+  return health.held > 0 ? "held" : "down";
 }
 
 }  // namespace
@@ -70,6 +71,9 @@ Status Net::Start() {
   prober_ = std::make_unique<Prober>(pollers_[0].get());
   environment_.prober = prober_.get();
   environment_.port = port_;
+  locator_ = std::make_unique<Locator>(environment_.params.locate_ms * kMillisecond, environment_.nics, port_,
+                                       prober_.get(), &environment_.log, [this](int nic) { return ThirdsOn(nic); });
+  environment_.locator = locator_.get();
   for (size_t i = 0; i < threads && status.ok(); ++i) status = pollers_[i]->Start([this, i] { OnTick(i); });
   if (!status.ok()) return status;
   listen_id_ = pollers_[0]->Add(listen_fd_.get(), EPOLLIN, kListenTag, Self());
@@ -310,6 +314,15 @@ std::vector<std::shared_ptr<Comm>> Net::Comms() {
   return comms;
 }
 
+std::vector<Third> Net::ThirdsOn(int nic) {
+  std::vector<Third> thirds;
+  for (const auto& comm : Comms()) {
+    Third third;
+    if (comm->ThirdOn(nic, &third)) thirds.push_back(std::move(third));
+  }
+  return thirds;
+}
+
 void Net::ForgetClosedListeners() {
   std::erase_if(comms_, [](const auto& entry) { return entry.second.expired(); });
   std::erase_if(senders_, [](const auto& entry) { return entry.second.expired(); });
@@ -330,6 +343,7 @@ void Net::OnTick(size_t thread) {
   if (thread == 0) {
     drain_meter_->Sample(now_ns);
     prober_->Tick(now_ns);
+    locator_->Tick(now_ns);
     ResumeAccept(now_ns);
   }
   std::vector<std::shared_ptr<Comm>> mine;
@@ -367,14 +381,20 @@ Report Net::MakeReport() {
     const Nic& nic = environment_.nics[i];
     const NicCounters& counters = environment_.counters[i];
     report.nics.push_back({nic.name, r2ccl::ToString(nic.address), StateOf(counters, health[i]),
-                           counters.link_up.load(), health[i].up, health[i].down, counters.sent_bytes.load(),
-                           counters.received_bytes.load(), counters.acknowledged_bytes.load(),
-                           counters.in_flight_bytes.load(), counters.drain_bytes_per_ns.load() * 1e9});
+                           counters.link_up.load(), health[i].up, health[i].down, health[i].held,
+                           counters.sent_bytes.load(), counters.received_bytes.load(),
+                           counters.acknowledged_bytes.load(), counters.in_flight_bytes.load(),
+                           counters.drain_bytes_per_ns.load() * 1e9});
   }
   for (const auto& comm : Comms()) comm->AddPeer(&report.peers);
   report.replayed_chunks = environment_.replayed_chunks.load();
   report.duplicate_chunks = environment_.duplicate_chunks.load();
   report.corrupt_chunks = environment_.corrupt_chunks.load();
+  for (const auto& [key, record] : locator_->Verdicts()) {
+    report.verdicts.push_back({record.wall_ns, environment_.nics[static_cast<size_t>(key.first)].name,
+                               r2ccl::ToString(in_addr{key.second}), r2ccl::ToString(record.verdict), record.why,
+                               record.standing});
+  }
   report.events_total = environment_.log.total();
   report.events = environment_.log.Snapshot(kReportEvents);
   report.written_ns = WallNs();

@@ -91,6 +91,7 @@ class Net : private Pollable {
   void ForgetClosedListeners();
   std::shared_ptr<Pollable> Self() { return {std::shared_ptr<void>(), this}; }  // not owning: we outlive the pollers
   std::vector<std::shared_ptr<Comm>> Comms();
+  std::vector<Third> ThirdsOn(int nic);
   Poller* NextPoller();
 
   Environment environment_;
@@ -104,6 +105,7 @@ class Net : private Pollable {
   uint16_t port_ = 0;
   LinkMonitor link_monitor_;
   std::unique_ptr<Prober> prober_;
+  std::unique_ptr<Locator> locator_;
   std::unique_ptr<DrainMeter> drain_meter_;  // used by the first poller's thread
   std::vector<std::unique_ptr<Poller>> pollers_;
   std::mutex mutex_;  // guards what follows; taken before Listener's, never while a Comm's is held

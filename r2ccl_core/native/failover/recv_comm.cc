@@ -83,6 +83,9 @@ Status RecvComm::OnHeader(Path& path) {
     case FrameType::kPathDown:
     case FrameType::kClose:
     case FrameType::kPing:
+    case FrameType::kProbe:
+    case FrameType::kProbed:
+    case FrameType::kVerdict:
       return {};
     default:
       return {Code::kProtocol, "wire: the sending end sent a frame of the receiving end"};
@@ -189,13 +192,11 @@ Status RecvComm::OnBody(Path& path) {
       return {};
     }
     case FrameType::kPathDown:
-      if (frame.path < paths_.size() && paths_[frame.path].epoch == frame.epoch &&
-          paths_[frame.path].state == PathState::kUp) {
-        Retire(paths_[frame.path], "peer hint: the other end lost this path", false);
-      }
-      return {};
     case FrameType::kPing:
-      return {};
+    case FrameType::kProbe:
+    case FrameType::kProbed:
+    case FrameType::kVerdict:
+      return TakeShared(path);
     default:
       peer_closed_ = true;
       if (HasPending()) Fail({Code::kPeerLost, "the sending end closed the connection"});

@@ -75,6 +75,7 @@ class RecvComm final : public Comm {
   std::string Farewell() const override { return EncodeState(true) + EncodeClose(first_); }
 
   const char* Direction() const override { return "receive"; }
+  uint16_t PeerPort() const override { return sender_port_; }
   void Take(const Order& order) override;
   void OnTaken() override { SendAck(nullptr); }
   Status TakeData(Path& path);

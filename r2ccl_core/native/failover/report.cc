@@ -39,6 +39,7 @@ void EncodeNic(const NicReport& nic, Json* json) {
   json->Field("link_up", nic.link_up);
   json->Field("paths_up", nic.paths_up);
   json->Field("paths_down", nic.paths_down);
+  json->Field("paths_held", nic.paths_held);
   json->Field("sent_bytes", nic.sent_bytes);
   json->Field("received_bytes", nic.received_bytes);
   json->Field("acknowledged_bytes", nic.acknowledged_bytes);
@@ -55,6 +56,18 @@ void EncodePeer(const PeerKey& key, const PeerReport& peer, Json* json) {
   json->Field("failed", peer.failed);
   json->Field("paths_up", peer.paths_up);
   json->Field("paths_down", peer.paths_down);
+  json->Field("paths_held", peer.paths_held);
+  json->Close('}');
+}
+
+void EncodeVerdict(const VerdictReport& verdict, Json* json) {
+  json->Open('{');
+  json->Field("t_ns", verdict.t_ns);
+  json->Field("nic", verdict.nic);
+  json->Field("peer", verdict.peer);
+  json->Field("verdict", verdict.verdict);
+  json->Field("why", verdict.why);
+  json->Field("standing", verdict.standing);
   json->Close('}');
 }
 
@@ -93,6 +106,9 @@ std::string EncodeReport(const Report& report) {
   json.Field("replayed_chunks", report.replayed_chunks);
   json.Field("duplicate_chunks", report.duplicate_chunks);
   json.Field("corrupt_chunks", report.corrupt_chunks);
+  json.Key("verdicts").Open('[');
+  for (const VerdictReport& verdict : report.verdicts) EncodeVerdict(verdict, &json);
+  json.Close(']');
   json.Field("events_total", report.events_total);
   json.Key("events").Open('[');
   for (const Event& event : report.events) EncodeEvent(event, &json);

@@ -22,10 +22,11 @@ constexpr size_t kReportPeers = 256;
 struct NicReport {
   std::string name;
   std::string address;
-  std::string state;  // up, partial, down, or idle where no connection uses it
+  std::string state;  // up, partial, held, down, or idle where no connection uses it
   bool link_up = true;
   int paths_up = 0;
-  int paths_down = 0;
+  int paths_down = 0;  // held ones included
+  int paths_held = 0;
   uint64_t sent_bytes = 0;
   uint64_t received_bytes = 0;
   uint64_t acknowledged_bytes = 0;
@@ -33,12 +34,23 @@ struct NicReport {
   double drain_bytes_s = 0;
 };
 
+// Whose fault the last loss of a path over a NIC to a peer was.
+struct VerdictReport {
+  int64_t t_ns = 0;
+  std::string nic;
+  std::string peer;
+  std::string verdict;  // local_nic, remote_nic, link, unknown, works
+  std::string why;
+  bool standing = true;  // nothing has come back since
+};
+
 // The connections that go one way to (or come from) one peer, together.
 struct PeerReport {
   int connections = 0;
   int failed = 0;  // not closed by their user yet
   int paths_up = 0;
-  int paths_down = 0;
+  int paths_down = 0;  // held ones included
+  int paths_held = 0;
 };
 using PeerKey = std::pair<std::string, std::string>;  // "send" or "receive", the peer's address on its first path
 
@@ -52,6 +64,7 @@ struct Report {
   uint64_t replayed_chunks = 0;
   uint64_t duplicate_chunks = 0;
   uint64_t corrupt_chunks = 0;
+  std::vector<VerdictReport> verdicts;
   uint64_t events_total = 0;
   std::vector<Event> events;
 };

@@ -21,7 +21,6 @@ constexpr int64_t kRateSampleNs = 2 * kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr uint64_t kFirstWindowBytes = 256 * 1024;
 constexpr uint64_t kChunkAlignment = 4096;
-constexpr char kPeerHint[] = "peer hint: the other end lost this path";
 
 }  // namespace
 
@@ -288,6 +287,9 @@ Status SendComm::OnHeader(Path& path) {
     case FrameType::kPathDown:
     case FrameType::kClose:
     case FrameType::kPing:
+    case FrameType::kProbe:
+    case FrameType::kProbed:
+    case FrameType::kVerdict:
       return {};
     default:
       return {Code::kProtocol, "wire: the receiving end sent a frame of the sending end"};
@@ -305,7 +307,7 @@ Status SendComm::OnBody(Path& path) {
       outgoing(path).tried = true;
       eager_bytes_ = std::min(frame.a, static_cast<uint64_t>(environment_->params.eager_bytes));
       eager_messages_ = std::min(frame.b, static_cast<uint64_t>(environment_->params.eager_messages));
-      MarkUp(path);
+      MarkUp(path, HoldsBack(path));
       environment_->notifier.Notify();
       return {};
     case FrameType::kAck: {
@@ -313,20 +315,18 @@ Status SendComm::OnBody(Path& path) {
       auto entries = DecodeAckEntries(path.control_body.data(), path.control_body.size());
       for (size_t i = 0; i < entries.size() && i < paths_.size(); ++i) {
         Path& acked = paths_[i];
-        if (acked.state != PathState::kUp || acked.epoch != entries[i].epoch) continue;
+        if (!IsOpen(acked.state) || acked.epoch != entries[i].epoch) continue;
         ApplyAck(acked, entries[i].chunks);
-        if (entries[i].down != 0 && acked.state == PathState::kUp) Retire(acked, kPeerHint, false);
+        if (entries[i].down != 0 && IsOpen(acked.state)) Retire(acked, kPeerHint, false);
       }
       return {};
     }
     case FrameType::kPathDown:
-      if (frame.path < paths_.size() && paths_[frame.path].epoch == frame.epoch &&
-          paths_[frame.path].state == PathState::kUp) {
-        Retire(paths_[frame.path], kPeerHint, false);
-      }
-      return {};
     case FrameType::kPing:
-      return {};
+    case FrameType::kProbe:
+    case FrameType::kProbed:
+    case FrameType::kVerdict:
+      return TakeShared(path);
     default:
       return PeerClosed(frame.a);
   }
@@ -398,7 +398,7 @@ void SendComm::OnWritable() {
   for (Path& path : paths_) {
     if (path.state == PathState::kConnecting && path.poll_id != 0) FinishDial(path);
     if (path.state == PathState::kGreeting && !path.wants_write) FlushControl(path);
-    if (path.state != PathState::kUp || path.wants_write) continue;
+    if (!IsOpen(path.state) || path.wants_write) continue;
     if (outgoing(path).mid_frame && !ContinueFrame(path)) continue;
     FlushControl(path);
   }
@@ -426,13 +426,43 @@ void SendComm::OnLost(Path& path) {
   out.mid_frame = false;
   out.bytes_per_ns = 0;
   out.min_round_trip_ns = 0;
+  ReleaseHeld(NowNs());  // this may have been the last one that carries data
   if (moved == 0) return;
   environment_->replayed_chunks += moved;
   Log("migrated", path, std::to_string(moved) + " chunks go to the other NICs");
   Pump();
 }
 
+bool SendComm::CarriesData(const Path& path) { return path.state == PathState::kUp; }
+
+bool SendComm::HoldsBack(Path& path) {
+  return path.flaps.Holds(environment_->params, NowNs()) && std::any_of(paths_.begin(), paths_.end(), CarriesData);
+}
+
+// The last path is never held: of those that are, the one with the least behind it carries data all the same.
+void SendComm::ReleaseHeld(int64_t now_ns) {
+  const Params& params = environment_->params;
+  Path* best = nullptr;
+  for (Path& path : paths_) {
+    if (path.state != PathState::kHeld) continue;
+    if (!path.flaps.Holds(params, now_ns)) {
+      Release(path, "stayed up long enough");
+    } else if (best == nullptr || path.flaps.Penalty(params, now_ns) < best->flaps.Penalty(params, now_ns)) {
+      best = &path;
+    }
+  }
+  if (best != nullptr && std::none_of(paths_.begin(), paths_.end(), CarriesData)) {
+    Release(*best, "no other NIC is left");
+  }
+}
+
+void SendComm::Release(Path& path, const char* why) {
+  Advance(path, PathEvent::kReleased);
+  Log("path_returned", path, "epoch " + std::to_string(path.epoch) + ", " + why);
+}
+
 void SendComm::OnTick(int64_t now_ns) {
+  ReleaseHeld(now_ns);
   for (Path& path : paths_) {
     bool opening = path.state == PathState::kConnecting || path.state == PathState::kGreeting;
     if (opening && now_ns > path.deadline_ns) {

@@ -82,9 +82,14 @@ class SendComm final : public Comm {
   void FailRequests() override;
   std::string Farewell() const override { return EncodeClose(0); }
   const char* Direction() const override { return "send"; }
+  uint16_t PeerPort() const override { return handle_.port; }
 
   void Take(const Order& order) override;
   void OnTaken() override { Pump(); }
+  static bool CarriesData(const Path& path);
+  bool HoldsBack(Path& path);
+  void ReleaseHeld(int64_t now_ns);
+  void Release(Path& path, const char* why);
   void Dial(Path& path, int64_t now_ns);
   void FinishDial(Path& path);
   uint64_t LargestChunk() const;

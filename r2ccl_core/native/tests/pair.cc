@@ -76,6 +76,7 @@ Params QuickParams(int mode) {
   params.probe_max_ms = 50;
   params.connect_ms = mode == 0 ? 2000 : 200;  // mode 0 does not try twice
   params.give_up_ms = 20000;
+  params.flap_half_life_ms = 20;
   return params;
 }
 

@@ -1,0 +1,63 @@
+// Damping: a path that comes and goes is kept from carrying data, as BGP does it with routes that flap (RFC 2439).
+//
+// Every loss adds a penalty, which fades by halves. Above the suppress limit the path, once it is back, is held: it
+// stands ready but carries nothing until the penalty has faded to the reuse limit. The more losses lately, the longer
+// that takes; a path whose last loss is long ago is taken back at once. The gap between the limits is the hysteresis.
+#ifndef R2CCL_FAILOVER_DAMPING_H_
+#define R2CCL_FAILOVER_DAMPING_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/params.h"
+
+namespace r2ccl {
+
+constexpr double kFlapPenalty = 1000;
+
+class FlapDamper {
+ public:
+  void Lose(const Params& params, int64_t now_ns) {
+    if (params.flap_half_life_ms == 0) return;
+    double most = std::max(static_cast<double>(params.flap_reuse) * std::exp2(Ratio(params.flap_max_ms, params)),
+                           static_cast<double>(params.flap_suppress));
+    penalty_ = std::min(Penalty(params, now_ns) + kFlapPenalty, most);
+    since_ns_ = now_ns;
+    if (penalty_ >= static_cast<double>(params.flap_suppress)) held_ = true;
+  }
+
+  double Penalty(const Params& params, int64_t now_ns) const {
+    if (penalty_ == 0) return 0;
+    return penalty_ * std::exp2(-Ratio((now_ns - since_ns_) / kMillisecond, params));
+  }
+
+  // Whether the path is to be held now. It stays so until the penalty has faded far enough.
+  bool Holds(const Params& params, int64_t now_ns) {
+    held_ = held_ && Penalty(params, now_ns) > static_cast<double>(params.flap_reuse) &&
+            now_ns - since_ns_ < params.flap_max_ms * kMillisecond;
+    return held_;
+  }
+
+  // For how long from now on, if no loss comes.
+  int64_t HoldMs(const Params& params, int64_t now_ns) {
+    if (!Holds(params, now_ns)) return 0;
+    double halves = std::log2(Penalty(params, now_ns) / static_cast<double>(params.flap_reuse));
+    auto faded_ms = static_cast<int64_t>(halves * static_cast<double>(params.flap_half_life_ms));
+    return std::min(faded_ms, params.flap_max_ms - (now_ns - since_ns_) / kMillisecond);
+  }
+
+ private:
+  static double Ratio(int64_t ms, const Params& params) {
+    return static_cast<double>(ms) / static_cast<double>(params.flap_half_life_ms);
+  }
+
+  double penalty_ = 0;
+  int64_t since_ns_ = 0;
+  bool held_ = false;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_DAMPING_H_

@@ -1,0 +1,234 @@
+// Rounds of questions, answers to others' questions, and what came of them.
+#include "failover/locator.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/clock.h"
+#include "failover/comm.h"
+
+namespace r2ccl {
+namespace {
+
+constexpr size_t kMostNotes = 256;  // that wait for the next tick
+
+template <typename T>
+void AddNote(std::vector<T>* notes, T note) {
+  if (notes->size() < kMostNotes) notes->push_back(std::move(note));
+}
+
+}  // namespace
+
+void Locator::Suspect(Loss loss) {
+  std::lock_guard lock(mutex_);
+  AddNote(&losses_, std::move(loss));
+}
+
+void Locator::TakeProbe(ProbeOrder order) {
+  std::lock_guard lock(mutex_);
+  AddNote(&orders_, std::move(order));
+}
+
+void Locator::TakeProbed(uint64_t question, uint64_t tried, uint64_t reached) {
+  std::lock_guard lock(mutex_);
+  AddNote(&probed_, {question, tried, reached & tried});
+}
+
+void Locator::TakeVerdict(int nic, in_addr peer, Verdict verdict, bool standing) {
+  Record(nic, peer, verdict, "the peer found out", standing);
+}
+
+void Locator::TakeReturn(int nic, in_addr peer) {
+  std::lock_guard lock(mutex_);
+  auto entry = verdicts_.find({nic, peer.s_addr});
+  if (entry != verdicts_.end()) entry->second.standing = false;
+  AddNote(&returns_, {nic, peer.s_addr});
+}
+
+std::map<VerdictKey, VerdictRecord> Locator::Verdicts() const {
+  std::lock_guard lock(mutex_);
+  return verdicts_;
+}
+
+void Locator::Tick(int64_t now_ns) {
+  std::vector<Loss> losses;
+  std::vector<ProbeOrder> orders;
+  std::vector<Probed> probed;
+  std::vector<VerdictKey> returns;
+  {
+    std::lock_guard lock(mutex_);
+    losses.swap(losses_);
+    orders.swap(orders_);
+    probed.swap(probed_);
+    returns.swap(returns_);
+  }
+  for (const VerdictKey& key : returns) {
+    for (auto& [id, round] : rounds_) {
+      round.returned |= key == VerdictKey{round.loss.nic, round.loss.peer.address.s_addr};
+    }
+  }
+  for (const Loss& loss : losses) Begin(loss, now_ns);
+  for (const ProbeOrder& order : orders) Answer(order, now_ns);
+  for (const Probed& answer : probed) Apply(answer);
+  std::vector<uint64_t> over;
+  for (const auto& [id, round] : rounds_) {
+    if (round.pending == 0 || now_ns > round.deadline_ns) over.push_back(id);
+  }
+  for (uint64_t id : over) Finish(id);
+}
+
+// All connections of a NIC lose their paths together: one round is enough for them.
+void Locator::Begin(const Loss& loss, int64_t now_ns) {
+  VerdictKey key{loss.nic, loss.peer.address.s_addr};
+  if (loss.own_link_down || loss.peer_link_down) {
+    Evidence evidence;
+    evidence.own_link_down = loss.own_link_down;
+    evidence.peer_link_down = loss.peer_link_down;
+    auto known = Verdicts();
+    auto entry = known.find(key);
+    bool news = entry == known.end() || !entry->second.standing || entry->second.verdict != Judge(evidence);
+    if (news) Record(loss.nic, loss.peer.address, Judge(evidence), Explain(evidence), true);
+    return;
+  }
+  std::erase_if(last_round_ns_, [now_ns](const auto& last) { return now_ns - last.second > kRoundPauseNs; });
+  if (patience_ns_ == 0 || last_round_ns_.contains(key) || rounds_.size() >= kMostRounds) return;
+  last_round_ns_[key] = now_ns;
+  uint64_t id = next_id_++;
+  Round& round = rounds_[id];
+  round.loss = loss;
+  round.deadline_ns = now_ns + 2 * patience_ns_;  // others need as long as we do, and their words some time to travel
+  if (loss.peer.port != 0) {
+    ++round.pending;
+    AskHere(loss.nic, loss.peer,
+            [this, id](bool reached) { Note(id, [reached](Evidence& e) { e.direct |= reached; }); });
+  }
+  AskThirds(id, round);
+  if (auto comm = loss.comm.lock()) AskRemote(id, round, Asked::kPeer, comm, loss.path, {});
+}
+
+void Locator::AskThirds(uint64_t id, Round& round) {
+  const Loss& loss = round.loss;
+  const Target own{nics_[static_cast<size_t>(loss.nic)].address, port_};
+  for (const Third& third : Thirds(loss.nic, loss.peer.address)) {
+    ++round.pending;
+    AskHere(loss.nic, third.target, [this, id](bool reached) {
+      Note(id, [reached](Evidence& e) {
+        ++e.own_tried;
+        e.own_reached += reached ? 1 : 0;
+      });
+    });
+    AskRemote(id, round, Asked::kThird, third.comm, third.path, {own, loss.peer});
+  }
+}
+
+void Locator::AskRemote(uint64_t id, Round& round, Asked whom, const std::shared_ptr<Comm>& comm, uint16_t path,
+                        const std::vector<Target>& targets) {
+  uint64_t question = next_id_++;
+  if (!comm->Say(EncodeProbe(path, question, targets))) return;
+  ++round.pending;
+  questions_[question] = {id, whom};
+}
+
+// That nobody listens there is an answer, too: somebody's kernel gave it.
+void Locator::AskHere(int nic, Target target, std::function<void(bool reached)> on_answer) {
+  prober_->Ask({nics_[static_cast<size_t>(nic)], target, "", patience_ns_},
+               [on_answer = std::move(on_answer)](r2ccl::Answer answer, const Frame*) {
+                 on_answer(answer == r2ccl::Answer::kReached || answer == r2ccl::Answer::kRefused);
+               });
+}
+
+void Locator::Note(uint64_t id, const std::function<void(Evidence&)>& add) {
+  auto entry = rounds_.find(id);
+  if (entry == rounds_.end()) return;
+  add(entry->second.evidence);
+  --entry->second.pending;
+}
+
+void Locator::Apply(const Probed& probed) {
+  auto question = questions_.find(probed.question);
+  if (question == questions_.end()) return;
+  auto [id, whom] = question->second;
+  questions_.erase(question);
+  Note(id, [&probed, whom = whom](Evidence& e) {
+    auto bit = [](uint64_t bits, int place) { return static_cast<int>(bits >> place & 1); };
+    if (whom == Asked::kPeer) {
+      e.peer_tried += std::popcount(probed.tried);
+      e.peer_reached += std::popcount(probed.reached);
+    } else {
+      e.own_tried += bit(probed.tried, 0);
+      e.own_reached += bit(probed.reached, 0);
+      e.peer_tried += bit(probed.tried, 1);
+      e.peer_reached += bit(probed.reached, 1);
+    }
+  });
+}
+
+void Locator::Finish(uint64_t id) {
+  Round round = std::move(rounds_.at(id));
+  rounds_.erase(id);
+  std::erase_if(questions_, [id](const auto& question) { return question.second.first == id; });
+  const Loss& loss = round.loss;
+  Verdict verdict = Judge(round.evidence);
+  Record(loss.nic, loss.peer.address, verdict, Explain(round.evidence), !round.returned);
+  if (auto comm = loss.comm.lock()) {
+    auto mirrored = static_cast<uint64_t>(Mirrored(verdict));
+    comm->Say(EncodeControl(FrameType::kVerdict, loss.path, loss.epoch, mirrored));
+  }
+}
+
+// Tries what the other end asked for, and answers when all of it is known.
+void Locator::Answer(const ProbeOrder& order, int64_t now_ns) {
+  constexpr int64_t kSecondNs = 1'000'000'000;
+  if (now_ns - answers_since_ns_ > kSecondNs) {
+    answers_since_ns_ = now_ns;
+    answers_ = 0;
+  }
+  if (patience_ns_ == 0 || ++answers_ > kMostAnswers) return;
+  std::vector<Target> targets = order.targets;
+  if (targets.empty()) {
+    for (const Third& third : Thirds(order.nic, order.asker)) targets.push_back(third.target);
+  }
+  struct Tally {
+    size_t pending;
+    uint64_t reached = 0;
+  };
+  uint64_t tried = (uint64_t{1} << targets.size()) - 1;
+  auto say = [comm = order.comm, path = order.path, question = order.question, tried](uint64_t reached) {
+    if (auto held = comm.lock()) held->Say(EncodeProbed(path, question, tried, reached));
+  };
+  if (targets.empty()) return say(0);
+  auto tally = std::make_shared<Tally>(Tally{targets.size()});
+  for (size_t i = 0; i < targets.size(); ++i) {
+    AskHere(order.nic, targets[i], [tally, say, i](bool reached) {
+      if (reached) tally->reached |= uint64_t{1} << i;
+      if (--tally->pending == 0) say(tally->reached);
+    });
+  }
+}
+
+// Other hosts with a NIC on the rail of `nic`, each once, without the one at `except` and without our own.
+std::vector<Third> Locator::Thirds(int nic, in_addr except) const {
+  std::vector<Third> chosen;
+  for (Third& third : thirds_of_(nic)) {
+    in_addr_t address = third.target.address.s_addr;
+    auto is_same = [address](const Third& other) { return other.target.address.s_addr == address; };
+    auto is_own = [address](const Nic& own) { return own.address.s_addr == address; };
+    if (address == except.s_addr || third.target.port == 0 || chosen.size() == kMostThirds) continue;
+    if (std::any_of(chosen.begin(), chosen.end(), is_same) || std::any_of(nics_.begin(), nics_.end(), is_own)) continue;
+    chosen.push_back(std::move(third));
+  }
+  return chosen;
+}
+
+void Locator::Record(int nic, in_addr peer, Verdict verdict, const std::string& why, bool standing) {
+  {
+    std::lock_guard lock(mutex_);
+    if (verdicts_.size() >= kMostRecords) std::erase_if(verdicts_, [](const auto& v) { return !v.second.standing; });
+    if (verdicts_.size() >= kMostRecords) verdicts_.clear();
+    verdicts_[{nic, peer.s_addr}] = {WallNs(), verdict, why, standing && verdict != Verdict::kWorks};
+  }
+  log_->Add("verdict", nics_[static_cast<size_t>(nic)].name, ToString(peer),
+            std::string(ToString(verdict)) + ": " + why);
+}
+
+}  // namespace r2ccl

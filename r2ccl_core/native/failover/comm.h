@@ -40,6 +40,7 @@ struct NicCounters {
   std::atomic<uint64_t> received_bytes{0};
   std::atomic<uint64_t> acknowledged_bytes{0};
   std::atomic<int64_t> in_flight_bytes{0};
+  std::atomic<uint64_t> idle_times{0};  // how often nothing was in flight any more
   // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
   std::atomic<double> drain_bytes_per_ns{0};
   std::atomic<bool> link_up{true};  // the kernel's word

@@ -10,9 +10,9 @@
 
 namespace r2ccl {
 
-// Used by one thread. A NIC shows what it drains only while it has a queue: a sample taken then replaces what is
-// known step by step. Without a queue a sample is a lower limit, and what is known grows slowly, so that a NIC
-// that was slow once is given more until it shows its rate again.
+// Used by one thread. A NIC shows what it drains only while it has something to do all the time: a sample taken then
+// replaces what is known step by step. Otherwise a sample is a lower limit, and what is known grows slowly, so that a
+// NIC that was slow once is given more until it shows its rate again.
 class DrainMeter {
  public:
   explicit DrainMeter(Environment* environment) : environment_(environment), nics_(environment->nics.size()) {}
@@ -24,24 +24,26 @@ class DrainMeter {
       NicCounters& counters = environment_->counters[i];
       uint64_t acknowledged = counters.acknowledged_bytes.load();
       bool queued = counters.in_flight_bytes.load() >= kQueueBytes;
+      uint64_t idle_times = counters.idle_times.load();
       double rate = static_cast<double>(acknowledged - nics_[i].acknowledged) / elapsed_ns;
       double known = counters.drain_bytes_per_ns.load();
-      if (queued && nics_[i].was_queued) {
+      if (queued && nics_[i].was_queued && idle_times == nics_[i].idle_times) {
         counters.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
       } else {
         counters.drain_bytes_per_ns.store(std::max(known * kGrowth, rate));
       }
-      nics_[i] = {acknowledged, queued};
+      nics_[i] = {acknowledged, idle_times, queued};
     }
     last_ns_ = now_ns;
   }
 
  private:
   static constexpr int64_t kSampleNs = 10'000'000;
-  static constexpr int64_t kQueueBytes = 256 * 1024;
-  static constexpr double kGrowth = 1.02;  // doubles in about a third of a second
+  static constexpr int64_t kQueueBytes = 64 * 1024;  // less is latency, which tells nothing of the rate
+  static constexpr double kGrowth = 1.02;            // doubles in about a third of a second
   struct Seen {
     uint64_t acknowledged = 0;
+    uint64_t idle_times = 0;
     bool was_queued = false;
   };
 

@@ -20,6 +20,8 @@ constexpr int64_t kChunkTargetNs = kMillisecond / 2;
 constexpr int64_t kRateSampleNs = 2 * kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr uint64_t kFirstWindowBytes = 256 * 1024;
+constexpr double kMuchFaster = 2.0;           // NICs that differ by less share the work by their windows
+constexpr double kLongQueueBytes = 64 << 20;  // more need not be counted to know that there is enough
 constexpr uint64_t kChunkAlignment = 4096;
 
 }  // namespace
@@ -204,7 +206,31 @@ SendComm::Path* SendComm::FastestFree() {
       best_cost = cost;
     }
   }
-  return best;
+  return best != nullptr && IsWorthIt(*best) ? best : nullptr;
+}
+
+// Whether a slow path delivers the next chunk before the faster ones would have done all that waits, this chunk
+// included. If not, it would only hold up the message: the faster ones, whose windows are full, take it soon.
+bool SendComm::IsWorthIt(const Path& slow) const {
+  double drain = nic_counters(slow).drain_bytes_per_ns.load(std::memory_order_relaxed);
+  if (environment_->params.mode != 2 || drain == 0) return true;
+  double faster_drain = 0;
+  double faster_bytes = 0;
+  for (const Path& path : paths_) {
+    const NicCounters& nic = nic_counters(path);
+    double other = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
+    if (path.state != PathState::kUp || other < kMuchFaster * drain) continue;
+    faster_drain += other;
+    faster_bytes += static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed));
+  }
+  if (faster_drain == 0) return true;
+  double waiting = 0;
+  for (const Chunk& chunk : lanes_[0]) {
+    waiting += chunk.length;
+    if (waiting > kLongQueueBytes) break;
+  }
+  auto own = static_cast<double>(nic_counters(slow).in_flight_bytes.load(std::memory_order_relaxed));
+  return (own + lanes_[0].front().length) / drain <= (faster_bytes + waiting) / faster_drain;
 }
 
 void SendComm::Pump() {
@@ -369,7 +395,8 @@ void SendComm::ApplyAck(Path& path, uint64_t chunks) {
   }
   out.acknowledged_chunks = chunks;
   out.in_flight_bytes -= bytes;
-  counters(path).in_flight_bytes -= static_cast<int64_t>(bytes);
+  auto acknowledged = static_cast<int64_t>(bytes);
+  if (counters(path).in_flight_bytes.fetch_sub(acknowledged) == acknowledged) ++counters(path).idle_times;
   counters(path).acknowledged_bytes += bytes;
   MeasureRate(out, bytes, now_ns);
 }

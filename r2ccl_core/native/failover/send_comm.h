@@ -102,6 +102,7 @@ class SendComm final : public Comm {
   bool CanTake(const Path& path);
   bool HomeIsWell() const;
   Path* FastestFree();
+  bool IsWorthIt(const Path& slow) const;
   uint64_t WindowBytes(const Outgoing& out) const;
   void ApplyAck(Path& path, uint64_t chunks);
   void Acknowledge(const Chunk& chunk);

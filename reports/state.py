@@ -79,9 +79,13 @@ def _rates(counted: pd.DataFrame) -> pd.DataFrame:
     return counted.assign(value=1e9 * grown / lasted)[known]
 
 
-def effect_text(trial: Trial) -> str | None:
-    """When the fault took effect, as people read it: ``effect at 1.234 s ± 2.1 ms`` since the first timed iteration."""
-    effect = (trial.evidence.model_extra or {}).get("effect")
+def effect_text(trial: Trial, number: int = 0) -> str | None:
+    """When a fault took effect, as people read it: ``effect at 1.234 s ± 2.1 ms`` since the first timed iteration.
+
+    `number` 0 is the first fault of the trial, 1 the one after.
+    """
+    effects = (trial.evidence.model_extra or {}).get("effects")
+    effect = effects[number] if isinstance(effects, list) and number < len(effects) else None
     if not isinstance(effect, dict):
         return None
     t_ns, error_ns = effect.get("t_ns"), effect.get("error_ns")

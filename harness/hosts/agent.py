@@ -11,42 +11,27 @@ Promises:
 2. A fault is armed before it is injected: a detached healer, a process in a session of its own, heals when
    told, when its time to live is over, or when the agent is gone in whatever way.
 3. When standard input ends (the harness died, the session was cut) the agent kills, heals and leaves.
-4. Counters are sampled by a thread of their own from /proc/net/dev, SIOCGIFFLAGS and, where a NIC is an RDMA device's
-   too, its port's counters in sysfs: some 30 us a sample without RDMA.
+4. Counters are sampled by a thread of their own (`harness.hosts.sampler`).
 """
 
 from __future__ import annotations
 
-import array
-import base64
-import bisect
-import fcntl
-import glob
 import json
 import os
 import selectors
 import signal
-import socket
-import struct
 import subprocess
 import sys
-import threading
 import time
-import zlib
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from functools import partial
-from typing import Any, Callable, Iterator  # noqa: UP035  (old hosts: Python 3.8)
+from typing import Any, Callable  # noqa: UP035  (old hosts: Python 3.8)
 
 from harness.hosts.arms import Arm, RefusedError, failed_command, heal_entry, is_healer, journal
+from harness.hosts.sampler import Sampler
 
 GRACE_S = 0.5
 """Between SIGTERM and SIGKILL when a command ran past its time."""
-
-HURRY_S = 0.001
-"""Between samples while a fault takes effect."""
-
-SIOCGIFFLAGS = 0x8913
-IFF_UP_AND_RUNNING = 0x1 | 0x40
 
 
 class Child:
@@ -89,151 +74,6 @@ class Child:
         """Kills what is left of the group, then collects the exit status."""
         self.signal(signal.SIGKILL)
         return self.popen.wait()
-
-
-def rdma_port_of(nic: str, sysfs: str) -> str | None:
-    """The folder in sysfs of the RDMA port that sends over `nic`; None where there is none."""
-    for port in sorted(glob.glob(sysfs + "/class/infiniband/*/ports/*")):  # noqa: PTH207
-        with suppress(OSError), open(port + "/gid_attrs/ndevs/0") as file:  # noqa: PTH123
-            if file.read().strip() == nic:
-                return port
-    for owner in glob.glob(f"{sysfs}/class/infiniband/*/device/net/{nic}"):  # noqa: PTH207
-        with suppress(OSError, ValueError), open(owner + "/dev_port") as file:  # noqa: PTH123
-            return f"{owner.rsplit('/device/', 1)[0]}/ports/{int(file.read()) + 1}"
-    return None
-
-
-class RdmaCounter:
-    """One data counter of an RDMA port, kept open: bytes so far, which sysfs counts in words of four."""
-
-    def __init__(self, path: str) -> None:
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def read(self) -> int:
-        """-1 where the port does not tell."""
-        try:
-            return 4 * int(os.pread(self.fd, 64, 0))
-        except (OSError, ValueError):
-            return -1
-
-
-FIELDS = 5
-"""What a row of the sampler has for each NIC."""
-
-
-class Sampler(threading.Thread):
-    """Reads the counters of some NICs at a fixed interval, into one flat array until it is stopped.
-
-    One row is: t_ns, then rx bytes, tx bytes, carrier, and RDMA rx and tx bytes of each NIC. A NIC that is gone reads
-    -1, -1, 0; one without an RDMA port, or whose port does not count, -1, -1 for the last two.
-    """
-
-    def __init__(self, nics: list[str], interval_s: float, sysfs: str = "/sys") -> None:
-        super().__init__(name="sampler", daemon=True)
-        self.nics, self.interval_s = nics, interval_s
-        self.rows = array.array("q")
-        self.stopping, self.hurry = threading.Event(), threading.Event()
-        self.hurried = False
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.dev = os.open("/proc/net/dev", os.O_RDONLY | os.O_CLOEXEC)
-        self.questions = [struct.pack("16sH22x", nic.encode(), 0) for nic in nics]
-        self.rdma = [self.rdma_counters(rdma_port_of(nic, sysfs)) for nic in nics]
-
-    @staticmethod
-    def rdma_counters(port: str | None) -> list[RdmaCounter]:
-        """Of received and of sent bytes; empty where there are none."""
-        try:
-            return [RdmaCounter(f"{port}/counters/port_{way}_data") for way in ("rcv", "xmit")] if port else []
-        except OSError:
-            return []
-
-    def run(self) -> None:
-        due = time.monotonic()
-        while not self.stopping.is_set():
-            self.read_once()
-            if self.hurried:
-                time.sleep(HURRY_S)
-                due = time.monotonic()
-                continue
-            due = max(due + self.interval_s, time.monotonic())
-            self.hurry.wait(max(0.0, due - time.monotonic()))
-
-    @contextmanager
-    def hurrying(self) -> Iterator[None]:
-        """Samples as often as HURRY_S says while the body runs: when a carrier goes is then known that well."""
-        self.hurried = True
-        self.hurry.set()
-        try:
-            yield
-        finally:
-            self.hurried = False
-            self.hurry.clear()
-
-    def read_once(self) -> None:
-        """Appends one row."""
-        text = os.pread(self.dev, 65536, 0)
-        row = [time.time_ns()]
-        counters = dict(line.split(b":", 1) for line in text.splitlines()[2:])
-        named = {name.strip(): fields.split() for name, fields in counters.items()}
-        for nic, question, rdma in zip(self.nics, self.questions, self.rdma):  # noqa: B905  (Python 3.8)
-            fields = named.get(nic.encode())
-            row += [int(fields[0]), int(fields[8])] if fields else [-1, -1]
-            row.append(self.carrier(question))
-            row += [counter.read() for counter in rdma] or [-1, -1]
-        self.rows.extend(row)
-
-    def moved_now(self, nic: str) -> int:
-        """Bytes that `nic` has received and sent on whatever way, by its counters."""
-        rdma = self.rdma[self.nics.index(nic)]
-        moved = sum(max(0, counter.read()) for counter in rdma)
-        for line in os.pread(self.dev, 65536, 0).splitlines()[2:]:
-            name, _, fields = line.partition(b":")
-            if name.strip() == nic.encode():
-                numbers = fields.split()
-                return int(numbers[0]) + int(numbers[8]) + moved
-        return moved
-
-    def moved_at(self, nic: str, t_ns: int) -> float:
-        """The same at a moment of the past, between two samples on a straight line."""
-        width, at = 1 + FIELDS * len(self.nics), 1 + FIELDS * self.nics.index(nic)
-        rows = self.rows[: len(self.rows) // width * width]
-
-        def moved(row: int) -> int:
-            rx, tx, _, rdma_rx, rdma_tx = rows[row * width + at : row * width + at + FIELDS]
-            return rx + tx + max(0, rdma_rx) + max(0, rdma_tx)
-
-        times = rows[0::width]
-        after = bisect.bisect_left(times, t_ns)
-        if after in (0, len(times)):
-            return moved(max(0, min(after, len(times) - 1)))
-        share = (t_ns - times[after - 1]) / (times[after] - times[after - 1])
-        return moved(after - 1) + share * (moved(after) - moved(after - 1))
-
-    def carrier(self, question: bytes) -> int:
-        """1 while the link is up and has a carrier."""
-        try:
-            answer = fcntl.ioctl(self.socket.fileno(), SIOCGIFFLAGS, question)
-        except OSError:
-            return 0
-        flags = struct.unpack_from("16sH", answer)[1]
-        return int(flags & IFF_UP_AND_RUNNING == IFF_UP_AND_RUNNING)
-
-    def close(self) -> None:
-        """Closes what it reads from."""
-        self.socket.close()
-        for fd in (self.dev, *(counter.fd for counters in self.rdma for counter in counters)):
-            os.close(fd)
-
-    def stop(self) -> str:
-        """Ends the sampling; the rows as base64 of zlib of little-endian 64-bit integers."""
-        self.stopping.set()
-        self.hurry.set()
-        self.join()
-        self.read_once()
-        self.close()
-        if sys.byteorder != "little":
-            self.rows.byteswap()
-        return base64.b64encode(zlib.compress(self.rows.tobytes(), 1)).decode()
 
 
 class Agent:

@@ -18,6 +18,7 @@ from typing import Any
 from harness.errors import CommandError, HostError, HostTimeoutError, UnreachableError
 from harness.hosts.base import After, Argv, Completed, Nic, OnLine, Orders, Reading, Sample
 from harness.hosts.links import Links, read_links
+from harness.hosts.sampler import ROW
 from harness.hosts.session import REPLY_TIMEOUT_S, AgentProcess, Channel, Session, source_of
 from harness.hosts.watch import Watch
 
@@ -160,11 +161,11 @@ def unpack_samples(nics: Sequence[str], rows: str) -> list[Sample]:
     values = array.array("q", zlib.decompress(base64.b64decode(rows)))
     if sys.byteorder != "little":
         values.byteswap()
-    width = 1 + 5 * len(nics)
+    width = 1 + ROW * len(nics)
     samples = []
     for at in range(0, len(values), width):
         for i, nic in enumerate(nics):
-            rx, tx, up, rdma_rx, rdma_tx = values[at + 1 + 5 * i : at + 6 + 5 * i]
+            rx, tx, up, rdma_rx, rdma_tx = values[at + 1 + ROW * i : at + 1 + ROW * (i + 1)]
             if rx >= 0:
                 rdma = (rdma_rx, rdma_tx) if min(rdma_rx, rdma_tx) >= 0 else (None, None)
                 samples.append(Sample(values[at], nic, rx, tx, bool(up), *rdma))

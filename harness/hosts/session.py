@@ -52,7 +52,7 @@ for name, source in json.loads(s):
     exec(compile(source, name, "exec"), module.__dict__)
 """
 
-_PARTS = ("arms",)
+_PARTS = ("arms", "sampler")
 """Modules beside the agent that it imports and that travel with it, in the order of their imports."""
 
 

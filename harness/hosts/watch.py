@@ -7,12 +7,11 @@ import math
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from signal import SIGKILL
 
 from harness.errors import HostError, HostTimeoutError
 from harness.hosts.base import Reading
-from harness.hosts.session import AgentProcess, Session
+from harness.hosts.session import AgentProcess, Session, source_of
 
 STOP_S = 3.0
 """How long a watch may take to tell what it saw, once asked to."""
@@ -25,7 +24,7 @@ class Watch:
         self._told: list[str] = []
         self._said: list[str] = []
         task = {"interval_s": interval_s, "nics": list(nics), "pids": dict(pids)}
-        argv = ["-I", "-S", "-c", _source(), json.dumps(task)]
+        argv = ["-I", "-S", "-c", source_of("watcher"), json.dumps(task)]
         self._process: AgentProcess = session.start(argv, {}, self._take, python=True)
         self._host = session.host
 
@@ -63,7 +62,3 @@ def _unpacked(text: str, code: str) -> array.array:  # type: ignore[type-arg]
     if sys.byteorder != "little":
         values.byteswap()
     return values
-
-
-def _source() -> str:
-    return files("harness.hosts").joinpath("watcher.py").read_text(encoding="utf-8")

@@ -41,7 +41,7 @@ class Bench:
     switches: Sequence[Host] = ()
     """Where faults on switch ports run."""
     clocks: dict[str, Clock] = field(default_factory=dict)
-    """Per host: its clock against ours, by all measurements so far."""
+    """Per host or switch: its clock against ours, by all measurements so far."""
     fire_latency_ns: int = FIRST_LATENCY_NS
     trials_begun: int = 0
 
@@ -68,11 +68,11 @@ class Bench:
         return {host.name: host.nics for host in self.hosts}
 
     def offset_ns(self, host: str) -> int:
-        """That host's clock minus ours, now."""
+        """That host's or switch's clock minus ours, now."""
         return self.clock(host).at(time.time_ns()).offset_ns
 
     def clock(self, host: str) -> Clock:
-        """That host's clock; ours where it was never measured."""
+        """That host's or switch's clock; ours where it was never measured."""
         return self.clocks.get(host, Clock())
 
     def job(self, trial: Trial) -> Job:
@@ -108,12 +108,12 @@ class Bench:
             raise UnhealthyError("; ".join(found))
 
     def measure_clocks(self, older_than_s: float = 0.0) -> None:
-        """Measures every host's clock against ours, where the last time was longer ago than that."""
+        """Measures every place's clock against ours, where the last time was longer ago than that."""
         newest_ns = min((c.offsets[-1].at_ns for c in self.clocks.values()), default=0)
         if time.time_ns() - newest_ns < older_than_s * 1e9:
             return
-        measured = for_each(self.places.values(), lambda place: offset_of(_exchanges(place)))
-        for name, offset in all_results(measured).items():
+        asked = for_each(self.places.values(), lambda place: offset_of(_exchanges(place)))
+        for name, offset in all_results(asked).items():
             self.clocks[name] = self.clock(name).measured(offset)
 
     def describe_clocks(self) -> dict[str, Any]:

@@ -31,10 +31,10 @@ class Breakage:
     targets: list[Target] = field(default_factory=list)
     armed: bool = False
     effect_ns: tuple[int, int] | None = None
+    fired_ns: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The same on each place, by its own clock."""
     heal_from_ns: int | None = None
     heal_ns: int | None = None
-    clock_error_ns: int = 0
-    """How far off the times of the effect may be."""
     places: list[str] = field(default_factory=list)
     """Where it is armed."""
     unseen: list[str] = field(default_factory=list)
@@ -56,9 +56,8 @@ class Breakage:
     def fire(self, after: After | None = None) -> None:
         """Everywhere at once; then looks for the signs that commands can show."""
         hosts = [self.bench.place(place) for place in self.places]
-        fired = all_results(for_each(hosts, lambda h: self._fire_on(h, after)))
-        self.effect_ns = min(before for before, _ in fired.values()), max(end for _, end in fired.values())
-        self.clock_error_ns = max(self.bench.clock(name).at(self.effect_ns[0]).error_ns for name in fired)
+        self.fired_ns = all_results(for_each(hosts, lambda h: self._fire_on(h, after)))
+        self.effect_ns = self._window_ns()
         self.unseen = [f"{probe.order.place}: no {probe.while_faulted!r}" for probe in self._probes(during=True)]
 
     def heal(self) -> None:
@@ -77,6 +76,8 @@ class Breakage:
         """The strike as the judge sees it; None if it never came to it."""
         if self.effect_ns is None:
             return None
+        # The clocks are known better by now, if they were measured after the trial.
+        self.effect_ns = self._window_ns()
         fault = create(self.strike.kind, self.strike.parameters)
         return Injected(
             kind=self.strike.kind,
@@ -90,7 +91,7 @@ class Breakage:
             signs=self.signs(),
             unseen=tuple(self.unseen),
             left=tuple(self.left),
-            clock_error_ns=self.clock_error_ns,
+            clock_error_ns=self._clock_error_ns(self.effect_ns[0]),
         )
 
     def signs(self) -> tuple[Sign, ...]:
@@ -100,9 +101,16 @@ class Breakage:
 
     def _fire_on(self, host: Host, after: After | None) -> tuple[int, int]:
         mine = after if after and host.name == self.strike.host else None
-        before_ns, after_ns = host.fire(self.arm_id, mine)
-        offset_ns = self.bench.offset_ns(host.name)
-        return before_ns - offset_ns, after_ns - offset_ns
+        return host.fire(self.arm_id, mine)
+
+    def _window_ns(self) -> tuple[int, int]:
+        """From the first command on any place to the end of the last, on our clock."""
+        ours = [tuple(map(self.bench.clock(place).ours_ns, fired)) for place, fired in self.fired_ns.items()]
+        return min(before for before, _ in ours), max(end for _, end in ours)
+
+    def _clock_error_ns(self, at_ns: int) -> int:
+        """The largest error of the clocks that told when; the struck host's counters count, too."""
+        return max(self.bench.clock(place).at(at_ns).error_ns for place in {*self.places, self.strike.host})
 
     def _heal_on(self, host: Host) -> int | None:
         healed_ns = host.heal(self.arm_id)

@@ -49,7 +49,7 @@ class Injected:
     left: Sequence[str] = ()
     """Signs that a command still showed after it was healed."""
     clock_error_ns: int = 0
-    """How far off both times may be, because the host's clock is known no better."""
+    """How far off all these times may be, because the clocks of where it acted are known no better."""
 
 
 @dataclass(frozen=True)

@@ -71,21 +71,25 @@ def _clocks(outcome: Outcome) -> dict[str, Any]:
     fault = outcome.facts.fault
     at_ns = fault.t_before_ns if fault else int(1e9 * (outcome.started_s + sum(outcome.seconds.values())))
     at = {name: clock.at(at_ns) for name, clock in outcome.clocks.items()}
-    told: dict[str, Any] = {
+    return {
         "clock_offsets_ns": {name: offset.offset_ns for name, offset in at.items()},
         "clock_errors_ns": {name: offset.error_ns for name, offset in at.items()},
+        "effects": [_effect(outcome.facts, strike) for strike in outcome.facts.strikes],
     }
-    if fault is not None:
-        window_ns = narrowed((fault.t_before_ns, fault.t_after_ns), _carrier_seen(outcome.facts, fault))
-        moment = moment_of(window_ns, fault.clock_error_ns)
-        told["effect"] = {"t_ns": moment.t_ns, "error_ns": moment.error_ns}
-    return told
 
 
-def _carrier_seen(facts: Facts, fault: Injected) -> list[tuple[int, bool]]:
-    """Where the fault takes a carrier away, when the counters of that NIC showed it there and when not."""
-    downs = [sign for sign in fault.signs if isinstance(sign, LinkDown) and sign.always][:1]
-    return [(s.t_ns, s.up) for sign in downs for s in facts.samples.get(sign.host, ()) if s.nic == sign.nic]
+def _effect(facts: Facts, strike: Injected) -> dict[str, int]:
+    """When a strike took effect, all told: by its commands and, where it takes a carrier away, by that carrier."""
+    window_ns = narrowed((strike.t_before_ns, strike.t_after_ns), _carrier_seen(facts, strike))
+    moment = moment_of(window_ns, strike.clock_error_ns)
+    return {"t_ns": moment.t_ns, "error_ns": moment.error_ns}
+
+
+def _carrier_seen(facts: Facts, strike: Injected) -> list[tuple[int, bool]]:
+    """When the counters of that NIC showed its carrier and when not; empty where it is not one NIC's."""
+    downs = [sign for sign in strike.signs if isinstance(sign, LinkDown) and sign.always]
+    samples = facts.samples.get(downs[0].host, ()) if len(downs) == 1 else ()
+    return [(s.t_ns, s.up) for s in samples if s.nic == downs[0].nic]
 
 
 def _fault(fault: Injected | None) -> stored.Fault | None:

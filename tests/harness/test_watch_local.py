@@ -69,7 +69,7 @@ def test_what_is_seen_of_a_collective_is_what_it_moved(tmp_path: Path) -> None:
     lost = told[(told["source"] == "core") & (told["kind"] == "path_down")]
     assert trial.fault is not None
     assert 0 <= (lost["t_ns"].min() - trial.fault.t_before_ns) < 0.5e9
-    effect = (trial.evidence.model_extra or {})["effect"]
+    effect = (trial.evidence.model_extra or {})["effects"][0]
     assert trial.fault.t_before_ns <= effect["t_ns"] <= trial.fault.t_after_ns
     clocks = loaded.run.provenance["clocks"]
     assert set(clocks) == {"host0", "host1", "switch"}
@@ -119,8 +119,10 @@ def test_retransmissions_are_seen_where_a_nic_drops(cluster: LocalCluster) -> No
     starved = ["tbf", "rate", "40mbit", "burst", "3200", "limit", "6400"]
     usual = json.loads(host.run(["tc", "-j", "qdisc", "show", "dev", "eth0"]).stdout)
     assert any(qdisc["kind"] == "tbf" for qdisc in usual)
-    assert resent(cluster, "10.101.0.2", 1 << 20) <= 2
+    healthy = resent(cluster, "10.101.0.2", 2 << 20)
     handle = next(q for q in usual if q["kind"] == "tbf")
     place = ["root"] if handle.get("root") else ["parent", handle["parent"]]
     host.run(["tc", "qdisc", "replace", "dev", "eth0", *place, *starved])
-    assert resent(cluster, "10.100.0.2", 2 << 20) > 10
+    starving = resent(cluster, "10.100.0.2", 2 << 20)
+    # A busy machine makes TCP resend a few for nothing.
+    assert starving > 30 + 3 * healthy

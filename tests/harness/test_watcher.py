@@ -15,9 +15,9 @@ import pytest
 
 from harness.errors import HostError
 from harness.hosts import watcher
-from harness.hosts.agent import Sampler
 from harness.hosts.base import Nic, Reading
 from harness.hosts.noop import NoopHost
+from harness.hosts.sampler import Sampler
 from harness.hosts.watch import unpack_readings
 from reports.series import METRICS
 

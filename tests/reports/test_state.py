@@ -96,8 +96,6 @@ def test_the_figure_draws_the_frame(trial: Trial) -> None:
 
 def test_the_page_shows_it_and_a_broken_table_costs_only_itself(loaded: LoadedRun, trial: Trial) -> None:
     path = loaded.trial_folder(trial) / series.WATCH.file
-    without = write_report(loaded.folder).read_text(encoding="utf-8")
-    assert "Hosts during" not in without and "watch.parquet" not in without
     series.write(path, series.WATCH, readings(trial))
     assert f"Hosts during {trial.trial_id}" in write_report(loaded.folder).read_text(encoding="utf-8")
     path.write_bytes(path.read_bytes()[:100])
@@ -148,5 +146,7 @@ def test_the_moment_of_effect_is_told_with_its_uncertainty(trial: Trial, effect:
     begin = min(i.t_ns for i in trial.iterations if i.iteration >= 0)
     if isinstance(effect, dict) and isinstance(effect["t_ns"], int):
         effect = effect | {"t_ns": begin + effect["t_ns"]}
-    evidence = trial.evidence.model_copy(update={"effect": effect})
-    assert effect_text(trial.model_copy(update={"evidence": evidence})) == told
+    evidence = trial.evidence.model_copy(update={"effects": [effect, {}]})
+    after = trial.model_copy(update={"evidence": evidence})
+    assert effect_text(after) == told
+    assert effect_text(after, 1) is None and effect_text(after, 2) is None

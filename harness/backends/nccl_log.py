@@ -7,6 +7,7 @@ events; every other INFO line is None, and every WARN that no rule knows is a `w
     network            name                                  "Using network": what the communicator really uses
     plugin_loaded      name, api                             a net plugin's table was found
     plugin_failed      reason                                and NCCL goes on without it, silently
+    plugin_state       state                                 a net plugin was opened, initialised, assigned, closed
     net_devices        transport, devices                    the NICs that a transport will use
     ring               channel, ranks | before, rank, after
     channel            channel, from_rank, to_rank, direction, via
@@ -80,6 +81,8 @@ _RULES: tuple[tuple[str, str], ...] = (
     ("plugin_failed", r"NET/Plugin ?: (?P<reason>\S+\.so\S*: .*)"),
     ("plugin_failed", r"(?P<reason>External network plugin .* is unsupported)"),
     ("plugin_failed", r"(?P<reason>Failed to initialize (?:any )?NET plugin.*)"),
+    ("plugin_state", r"NET/Plugin ?: (?P<state>(?:Using|Plugin name set|Closing net plugin).*)"),
+    ("plugin_state", r"(?P<state>(?:Successfully loaded external network|Initialized NET|Assigned NET) plugin .*)"),
     ("net_devices", r"NET/(?P<transport>\w+) ?: Using ?(?P<devices>\[\d+\].*)"),
     ("net_devices", r"NET/(?P<transport>\w+) ?: (?P<devices>No device found)\.?"),
     ("channel", r"Channel (?P<channel>\d+)(?:/\d+)? : (?P<from_rank>\d+)\[\w+\] -> (?P<to_rank>\d+)\[\w+\]"

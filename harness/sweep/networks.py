@@ -52,7 +52,7 @@ def sent_bytes(samples: Mapping[str, Sequence[Sample]]) -> dict[str, int]:
     sent: dict[str, int] = {}
     for taken in samples.values():
         for nic in dict.fromkeys(sample.nic for sample in taken):
-            counts = [sample.tx_bytes for sample in taken if sample.nic == nic]
+            counts = [sample.sent for sample in taken if sample.nic == nic]
             sent[nic] = sent.get(nic, 0) + counts[-1] - counts[0]
     return sent
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from harness.backends.nccl_log import parse
+
 Finding = Literal["proven", "another", "unknown", "not_asked"]
 
 INTERNAL = ("IB", "Socket")
@@ -18,11 +20,9 @@ INTERNAL = ("IB", "Socket")
 LEAST_SHARE = 0.5
 """Share of the bytes a collective must move that the NICs' counters must show."""
 
-_USING = re.compile(r"NCCL INFO Using network (\S+)")
-_VIA = re.compile(r"NCCL INFO Channel .* via (NET/[^/\s]+|P2P|SHM)\b")
-_SOCKETS = re.compile(r"NCCL INFO NET/Socket : Using (.*)")
+_TELLING = ("network", "channel", "net_devices", "plugin_loaded", "plugin_failed", "plugin_state")
+_WAY = re.compile(r"NET/[^/\s]+|P2P|SHM")
 _SOCKET_NIC = re.compile(r"\[\d+\](\S+?):")
-_PLUGIN = re.compile(r"NCCL INFO (.*(?:NET/Plugin|network plugin|NET plugin).*)")
 _MOST_LINES = 12
 
 
@@ -123,20 +123,20 @@ class _NcclLog:
 
     def take(self, line: str) -> None:
         """One line, of any rank."""
-        if "NCCL INFO" not in line:
+        event = parse(line)
+        if event is None or event.kind not in _TELLING:
             return
-        if found := _USING.search(line):
-            self.networks.add(found[1])
-            self._keep(found[0])
-        elif found := _VIA.search(line):
-            self.connections[found[1]] = self.connections.get(found[1], 0) + 1
-        elif found := _SOCKETS.search(line):
-            self.socket_nics.update(_SOCKET_NIC.findall(found[1]))
-            self._keep(found[0])
-        elif found := _PLUGIN.search(line):
-            self._keep(found[0])
+        if event.kind == "channel":
+            way = _WAY.match(str(event.fields["via"]))
+            if way:
+                self.connections[way[0]] = self.connections.get(way[0], 0) + 1
+            return
+        if event.kind == "network":
+            self.networks.add(str(event.fields["name"]))
+        elif event.fields.get("transport") == "Socket":
+            self.socket_nics.update(_SOCKET_NIC.findall(str(event.fields["devices"])))
+        self._keep(event.text)
 
     def _keep(self, text: str) -> None:
-        text = text.removeprefix("NCCL INFO ")
         if text not in self.lines:
             self.lines.append(text)

@@ -8,7 +8,7 @@ some trials cannot be read          a report of the others; the lines stand in i
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reports import series
 from reports.errors import ReportError, SchemaError
@@ -133,6 +133,16 @@ def watched(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
 def log_events(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
     """What NCCL's log and the cores' event logs said (`reports.series.EVENTS`), or a line on why that is not known."""
     return _series(loaded, trial, series.EVENTS)
+
+
+def nccl_trouble(loaded: LoadedRun, trial: Trial) -> list[dict[str, Any]]:
+    """When NCCL's log told of a failure, as events of kind ``nccl``; none where there is no such table."""
+    told = log_events(loaded, trial)
+    if isinstance(told, str) or "trouble" not in told:
+        return []
+    chosen = told[(told["source"] == "nccl") & told["trouble"].eq(True)]
+    pairs = zip(chosen["t_ns"], chosen["text"], strict=True)
+    return [{"kind": "nccl", "t_ns": int(t_ns), "detail": str(text)} for t_ns, text in pairs]
 
 
 def _series(loaded: LoadedRun, trial: Trial, table: series.Table) -> "pd.DataFrame | str":

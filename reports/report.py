@@ -10,7 +10,7 @@ from reports.embed import save
 from reports.errors import ReportError
 from reports.export import write_exports
 from reports.figures import aftermath, bandwidth, hit_cost, host_bytes, k_sweep, recovery, slowdown, timeline
-from reports.load import LoadedRun, counters, load_folders, write_rows
+from reports.load import LoadedRun, counters, load_folders, nccl_trouble, write_rows
 from reports.measures import core_events, trial_frame
 from reports.page import Content, Entry, Origin, Picture, html
 from reports.recovery import throughput
@@ -153,7 +153,8 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
         if rates.empty:
             problems.append(f"{trial.trial_id}: too few counter samples for a timeline")
             continue
-        figure = timeline.draw(trial, rates, core_events(trial), setting_of(run.run, trial.axes))
+        marks = [*core_events(trial), *nccl_trouble(run, trial)]
+        figure = timeline.draw(trial, rates, marks, setting_of(run.run, trial.axes))
         # Numbered: an id is a host's or a file's text, which has no say in the names of files.
         told = timeline.caption(trial, rates)
         # An SVG costs as much time as the drawing: the first ones, of the largest sizes, have one for papers.

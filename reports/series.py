@@ -78,10 +78,15 @@ EVENTS = Table(
         "level": "string",
         "text": "string",
         "fields": "string",
+        "trouble": "bool",
     },
     ("t_ns", "host", "rank", "source", "kind"),
+    ("trouble",),
 )
-"""`source` is ``nccl`` (t_ns: when the line reached the harness) or ``core`` (when it happened); `fields` is JSON."""
+"""`source` is ``nccl`` (t_ns: when the line reached the harness) or ``core`` (when it happened); `fields` is JSON.
+
+`trouble` says that a line of NCCL's tells of a failure, by whatever level; of the core's events it is null.
+"""
 
 
 @dataclass(frozen=True)

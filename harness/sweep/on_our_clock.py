@@ -40,11 +40,12 @@ def event_rows(
         host = hosts[record.rank]
         for t_ns, event in record.nccl:
             fields = json.dumps(dict(event.fields))
-            yield t_ns, host, record.rank, "nccl", event.kind, event.level, event.text, fields
+            yield t_ns, host, record.rank, "nccl", event.kind, event.level, event.text, fields, event.is_trouble
         for logged in core_events(record):
             t_ns = clocks[host].ours_ns(int(logged["t_ns"]))
             fields = json.dumps({name: logged.get(name) for name in ("nic", "peer")})
-            yield t_ns, host, record.rank, "core", str(logged["kind"]), None, str(logged.get("detail", "")), fields
+            kind, text = str(logged["kind"]), str(logged.get("detail", ""))
+            yield t_ns, host, record.rank, "core", kind, None, text, fields, None
 
 
 def core_events(record: RankRecord) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ EVENT_MARKS = {
     "path_returned": ("^", "path back"),
     "failed": ("X", "gave up"),
     "refused": ("P", "refused"),
+    "nccl": ("*", "NCCL's log: trouble"),
 }
 
 
@@ -61,7 +62,7 @@ def caption(trial: Trial, rates: pd.DataFrame) -> str:
     return (
         f"{trial.trial_id}: throughput sent by every NIC, stacked by host (one trial, counters every 10 ms){more}. "
         "Top: iterations by turns dark and light, the hit one in red "
-        "(hatched where it never ended); marks are events in the cores' logs. "
+        "(hatched where it never ended); marks are events in the cores' logs and NCCL's. "
         "Shaded: from the fault to its heal. Compared: every host with what its NICs carry at most (dashed)."
     )
 

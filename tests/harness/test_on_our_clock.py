@@ -44,6 +44,7 @@ def test_logs_of_nccl_and_of_the_core_become_rows() -> None:
     nccl, lost = event_rows(log.ranks, ["h"], {"h": DRIFTING})
     assert nccl[1:7] == ("h", 0, "nccl", "network", "INFO", "Using network r2ccl")
     assert json.loads(nccl[7]) == {"name": "r2ccl"}
+    assert (nccl[8], lost[8]) == (False, None)
     assert lost[:7] == (T, "h", 0, "core", "path_down", None, "stalled")
     assert json.loads(lost[7]) == {"nic": "eth1", "peer": "10.0.0.2"}
 

@@ -8,9 +8,11 @@ import pytest
 from synthetic_run import make_run
 
 from reports import series
-from reports.figures import state
-from reports.load import LoadedRun, load_folder, log_events, watched
+from reports.figures import state, timeline
+from reports.load import LoadedRun, counters, load_folder, log_events, nccl_trouble, watched
+from reports.recovery import throughput
 from reports.report import write_report
+from reports.setting import setting_of
 from reports.state import effect_text, panels_of, state_frame
 from reports.trial import Trial
 
@@ -110,11 +112,28 @@ def test_tables_come_back_as_they_were_written(loaded: LoadedRun, trial: Trial) 
     assert not isinstance(back, str)
     assert back["t_ns"].tolist() == [row[0] for row in rows]
     assert back["value"].isna().sum() == sum(row[4] is None for row in rows)
-    event = (trial.iterations[0].t_ns + 1, "host0", 0, "nccl", "network", "INFO", "Using network r2ccl", "{}")
+    event = (trial.iterations[0].t_ns + 1, "host0", 0, "nccl", "network", "INFO", "Using network r2ccl", "{}", False)
     series.write(folder / series.EVENTS.file, series.EVENTS, [event, (None, *event[1:])])
     told = log_events(loaded, trial)
     assert not isinstance(told, str)
     assert [tuple(row) for row in told.itertuples(index=False)] == [event], "a row without a time is none"
+
+
+def test_what_nccl_complained_of_is_marked_in_the_timeline(loaded: LoadedRun, trial: Trial) -> None:
+    assert nccl_trouble(loaded, trial) == []
+    at = trial.iterations[0].t_ns
+    rows = [
+        (at, "host0", 0, "nccl", "network", "INFO", "Using network Socket", "{}", False),
+        (at + 5, "host0", 0, "nccl", "connection_error", "WARN", "closed by peer", "{}", True),
+        (at + 6, "host0", 0, "core", "path_down", None, "stalled", "{}", None),
+    ]
+    series.write(loaded.trial_folder(trial) / series.EVENTS.file, series.EVENTS, rows)
+    (mark,) = nccl_trouble(loaded, trial)
+    assert (mark["t_ns"], mark["detail"]) == (at + 5, "closed by peer")
+    rates = throughput(counters(loaded, trial))  # type: ignore[arg-type]
+    figure = timeline.draw(trial, rates, [mark], setting_of(loaded.run))
+    stars = [line for line in figure.axes[0].lines if line.get_marker() == "*"]
+    assert [list(line.get_ydata()) for line in stars] == [[2.6]]
 
 
 def test_a_table_of_a_newer_program_is_refused(loaded: LoadedRun, trial: Trial) -> None:

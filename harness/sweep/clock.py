@@ -124,6 +124,17 @@ def _drift_ns(distance_ns: int) -> int:
     return int(abs(distance_ns) * MAX_DRIFT) + 1
 
 
+def not_before(window_ns: tuple[int, int], counted: Sequence[tuple[int, int]], slack_bytes: int) -> int:
+    """The earliest moment in `window_ns` at which traffic can have ended that `counted` (when, bytes so far) shows.
+
+    What grew by more than `slack_bytes` between two looks was not ended at the first. Traffic that pauses by itself
+    proves nothing, so the end of the window stays as it is.
+    """
+    first, last = window_ns
+    grew = [at_ns for (at_ns, was), (_, now) in pairwise(counted) if at_ns < last and now - was > slack_bytes]
+    return max([first, *grew])
+
+
 @dataclass(frozen=True)
 class Moment:
     """When something took effect: within `error_ns` of `t_ns`, all told."""

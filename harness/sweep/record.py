@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from faults.base import LinkDown
+from faults.base import LinkDown, Quiet
 from harness.experiment import WorkloadModel
-from harness.sweep.clock import moment_of, narrowed
+from harness.sweep.clock import moment_of, narrowed, not_before
 from harness.sweep.events import RankRecord
 from harness.sweep.judge import Facts, Injected
 from harness.sweep.phases import joined, phase_of
@@ -79,8 +79,11 @@ def _clocks(outcome: Outcome) -> dict[str, Any]:
 
 
 def _effect(facts: Facts, strike: Injected) -> dict[str, int]:
-    """When a strike took effect, all told: by its commands and, where it takes a carrier away, by that carrier."""
+    """When a strike began to take effect, all told: by its commands, and by what the counters show of it."""
     window_ns = narrowed((strike.t_before_ns, strike.t_after_ns), _carrier_seen(facts, strike))
+    quiet = [sign for sign in strike.signs if isinstance(sign, Quiet) and not sign.rate_bytes_s]
+    begins = [not_before(window_ns, _counted(facts, sign), sign.slack_bytes) for sign in quiet]
+    window_ns = min(begins, default=window_ns[0]), window_ns[1]
     moment = moment_of(window_ns, strike.clock_error_ns)
     return {"t_ns": moment.t_ns, "error_ns": moment.error_ns}
 
@@ -90,6 +93,12 @@ def _carrier_seen(facts: Facts, strike: Injected) -> list[tuple[int, bool]]:
     downs = [sign for sign in strike.signs if isinstance(sign, LinkDown) and sign.always]
     samples = facts.samples.get(downs[0].host, ()) if len(downs) == 1 else ()
     return [(s.t_ns, s.up) for s in samples if s.nic == downs[0].nic]
+
+
+def _counted(facts: Facts, sign: Quiet) -> list[tuple[int, int]]:
+    """What the NIC had carried, the way in which it must fall silent, and when."""
+    samples = [s for s in facts.samples.get(sign.host, ()) if s.nic == sign.nic]
+    return [(s.t_ns, s.sent if sign.direction == "tx" else s.received) for s in samples]
 
 
 def _fault(fault: Injected | None) -> stored.Fault | None:

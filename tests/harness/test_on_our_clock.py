@@ -3,7 +3,7 @@
 import json
 
 from harness.hosts.base import Sample
-from harness.sweep.clock import Clock, Offset, narrowed
+from harness.sweep.clock import Clock, Offset, narrowed, not_before
 from harness.sweep.events import EventLog
 from harness.sweep.on_our_clock import event_rows, on_our_clock, thinned
 from harness.sweep.record import _core
@@ -89,3 +89,10 @@ def test_the_carrier_narrows_the_moment_of_effect() -> None:
     assert narrowed((30, 40), carrier) == (30, 40), "it went at another time, by something else"
     assert narrowed((10, 16), [(t, True) for t, _ in carrier]) == (10, 16)
     assert narrowed((10, 16), []) == (10, 16)
+
+
+def test_a_nic_that_still_carried_was_not_silent_yet() -> None:
+    counted = [(0, 0), (10, 100), (11, 200), (12, 300), (13, 304), (14, 304), (15, 500)]
+    assert not_before((10, 14), counted, 10) == 11, "between 11 and 12 it carried, between 12 and 13 a few frames"
+    assert not_before((10, 14), counted, 1000) == 10
+    assert not_before((10, 14), [], 10) == 10

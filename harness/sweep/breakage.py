@@ -59,6 +59,10 @@ class Breakage:
         fired = all_results(for_each(hosts, lambda h: self._fire_on(h, after)))
         self.effect_ns = min(before for before, _ in fired.values()), max(end for _, end in fired.values())
         self.clock_error_ns = max(self.bench.clock(name).at(self.effect_ns[0]).error_ns for name in fired)
+        strike = self.strike
+        self.bench.tell(
+            "fault", {"kind": strike.kind, "host": strike.host, "nic": strike.nic, "t_ns": self.effect_ns[1]}
+        )
         self.unseen = [f"{probe.order.place}: no {probe.while_faulted!r}" for probe in self._probes(during=True)]
 
     def heal(self) -> None:

@@ -25,9 +25,9 @@ SWEEP_EPILOG = """
 \b
 Exit status:
   0    every trial ended as the experiment expects
-  1    a result is wrong, or a trial ended otherwise than expected
-  2    the input is wrong, or the cluster cannot be made; nothing is left behind
-  3    inconclusive: a trial had no verdict after its retries, or the sweep broke off
+  1    a result is wrong, a trial ended otherwise than expected, or a bound is missed
+  2    nothing ran: the input is wrong, no cluster can be made, or another sweep has it
+  3    inconclusive: trials without a verdict, bounds unmeasured, or the sweep broke off
   130  interrupted: finished trials are kept, and the same command resumes
 """
 
@@ -49,20 +49,23 @@ def sweep(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="AXIS=VALUE,...", help="Keep some trials, by system, size, fault or repeat."),
+        typer.Option(metavar="AXIS=VALUE,...", help="Keep some trials, by system, size, fault, repeat or an axis."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print every command on every host.")] = False,
     inventory: Annotated[
         Path | None, typer.Option(metavar="HOSTS.toml", help="Run on these hosts instead of the experiment's cluster.")
     ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait where another sweep has the run or a host.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Tell what happens as one JSON event a line.")] = False,
 ) -> int:
     """Run every trial of an experiment, then write rows and a report.
 
     An interrupted sweep goes on where it was when the same command is given again.
     """
-    from harness.sweep.command import sweep_command
+    from harness.sweep.command import Options, sweep_command
 
-    return sweep_command(file, out, fresh, settings or [], only or [], dry_run, inventory)
+    options = Options(out, fresh, wait, dry_run, json, inventory)
+    return sweep_command(file, settings or [], only or [], options)
 
 
 @app.command()

@@ -6,6 +6,7 @@
     │   │   └── ExperimentError     an experiment file says something impossible
     │   ├── InvalidExperimentError  all mistakes of one experiment file, one line each
     │   ├── InventoryError          all mistakes of one inventory file, one line each
+    │   ├── BusyError               (harness.sweep.holder) another sweep has the run folder or a host
     │   └── RightsError             the kernel or the user's rights do not allow what was asked
     └── HarnessError                something outside the user's input went wrong
         ├── HostError               one host: its name comes first in the text
@@ -33,11 +34,11 @@ class ExitCode(IntEnum):
     OK = 0
     """Every trial ended as the experiment expects."""
     WRONG = 1
-    """A result is wrong, or a trial ended otherwise than expected."""
+    """A result is wrong, a trial ended otherwise than expected, or a bound is missed."""
     USAGE = 2
     """The input is wrong; nothing was touched."""
     INCONCLUSIVE = 3
-    """A trial stayed inconclusive after its retries; nothing was wrong or unexpected."""
+    """A trial stayed inconclusive after its retries, or a bound unmeasured; nothing was wrong or unexpected."""
     INTERRUPTED = 130
     """Ctrl-C or SIGTERM; finished trials are kept, the same command resumes."""
 

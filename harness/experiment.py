@@ -12,8 +12,10 @@ from typing import Any, Literal, cast
 
 from pydantic import Field, model_validator
 
+from harness.bound_model import BoundModel, bound_mistakes
 from harness.cluster.spec import ClusterSpec, NoopSpec
 from harness.fault_tables import FaultModel, Setting, fault_mistakes
+from harness.sweep_model import AxisModel, SweepModel, axis_mistakes, repeats_mistakes
 from harness.systems.base import Expectation, Mode
 from harness.systems.catalogue import CATALOGUE, fill
 from harness.tables import Duration, Mistake, Model, Size, Slug
@@ -81,24 +83,6 @@ class SystemModel(Model):
         return fill(values) if isinstance(values, dict) and values.get("use") is not None else values
 
 
-class LimitsModel(Model):
-    """How long each wait of a trial may last before the trial counts as failed."""
-
-    ready_s: Duration = Field(default=20.0, alias="ready")
-    iteration_s: Duration = Field(default=10.0, alias="iteration")
-    trial_s: Duration = Field(default=120.0, alias="trial")
-
-
-class SweepModel(Model):
-    """How often and in which order."""
-
-    repeats: int = Field(default=1, ge=1, le=10_000)
-    seed: int = 0
-    retries: int = Field(default=2, ge=0, le=100)
-    order: Literal["shuffled", "listed"] = "shuffled"
-    limits: LimitsModel = LimitsModel()
-
-
 class Experiment(Model):
     """A whole experiment file."""
 
@@ -110,6 +94,8 @@ class Experiment(Model):
     systems: tuple[SystemModel, ...] = Field(alias="system", min_length=1)
     faults: tuple[FaultModel, ...] = Field(default=(), alias="fault")
     sweep: SweepModel = SweepModel()
+    axes: tuple[AxisModel, ...] = Field(default=(), alias="axis")
+    bounds: tuple[BoundModel, ...] = Field(default=(), alias="bound")
 
     def resolved(self) -> dict[str, Any]:
         """The whole experiment with every default filled in, under the file's own keys; plain JSON values."""
@@ -140,6 +126,7 @@ class Experiment(Model):
 def mistakes(experiment: Experiment) -> list[Mistake]:
     """What is wrong between keys that are each right by themselves."""
     found = [*_workload_mistakes(experiment), *_system_mistakes(experiment), *_name_mistakes(experiment)]
+    found += _sweep_mistakes(experiment)
     return found or list(fault_mistakes(experiment.faults, _setting(experiment)))
 
 
@@ -147,6 +134,22 @@ def _setting(experiment: Experiment) -> Setting:
     cluster = experiment.cluster
     iterations = {size: experiment.iterations_of(size) for size in experiment.workload.sizes_bytes}
     return Setting(cluster.data_nics(), iterations, not isinstance(cluster, NoopSpec))
+
+
+def _sweep_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    sweep = experiment.sweep
+    cells = len(experiment.systems) * len(experiment.workload.sizes_bytes)
+    block = cells * max(1, len(experiment.faults)) + cells * (2 if sweep.healthy == "blocks" else 0)
+    total = block * sweep.repeats.max + cells * (2 if sweep.healthy == "ends" else 0)
+    yield from repeats_mistakes(sweep.repeats)
+    wrong = list(axis_mistakes(experiment.axes, total))
+    yield from wrong
+    if not wrong:
+        systems, faults = [s.name for s in experiment.systems], [f.label for f in experiment.faults]
+        faults += ["healthy"] if not faults else []
+        faults += ["healthy_before", "healthy_after"] if sweep.healthy != "off" else []
+        points = {axis.label: [text for text, _ in axis.points()] for axis in experiment.axes}
+        yield from bound_mistakes(experiment.bounds, systems, experiment.workload.sizes_bytes, faults, points)
 
 
 def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:

@@ -3,11 +3,12 @@
 file: key: value: remedy
 """
 
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -16,13 +17,11 @@ from harness.cluster.inventory import Inventory
 from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment import Experiment, mistakes
 from harness.fault_places import placed
+from harness.keys import KeyPathError, put, put_all
 from harness.mistakes import read_toml, translated
+from harness.sweep_model import AxisModel
 from harness.tables import nearest
 from harness.trace import read_trace
-
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
-_KEY = re.compile(r"[^.\[\]]+(\[\d+\])*(\.[^.\[\]]+(\[\d+\])*)*\Z")
-
 
 _ABSENT = "see experiments/ for examples"
 
@@ -47,7 +46,51 @@ def read(document: Mapping[str, Any], file: str) -> Experiment:
 
     An inventory that it names is read, too, from beside `file`: raises `InventoryError`.
     """
-    document = _with_inventory(document, file)
+    experiment = _read(_with_inventory(document, file), file)
+    if experiment.axes:
+        variants(experiment, file)
+    return experiment
+
+
+class Variant(NamedTuple):
+    """One point of an experiment's axes: what it is called by axis, the keys it sets, and what that makes."""
+
+    axes: Mapping[str, str]
+    settings: Mapping[str, Any]
+    experiment: Experiment
+    """Without axes and bounds of its own."""
+
+
+def variants(experiment: Experiment, file: str = "") -> tuple[Variant, ...]:
+    """Every point of the axes, the last axis fastest; without axes the experiment itself.
+
+    Raises `InvalidExperimentError` where a point is no experiment.
+    """
+    if not experiment.axes:
+        return (Variant({}, {}, experiment),)
+    base = without_none(experiment.resolved()) | {"axis": [], "bound": []}
+    return tuple(_variant(base, dict(point), file) for point in product(*map(_points, experiment.axes)))
+
+
+def _points(axis: AxisModel) -> list[tuple[str, tuple[str, dict[str, Any]]]]:
+    return [(axis.label, point) for point in axis.points()]
+
+
+def _variant(base: dict[str, Any], point: dict[str, tuple[str, dict[str, Any]]], file: str) -> Variant:
+    document = deepcopy(base)
+    settings: dict[str, Any] = {}
+    for label, (_, keys) in point.items():
+        for key, value in keys.items():
+            try:
+                put_all(document, key, value)
+            except KeyPathError as error:
+                raise InvalidExperimentError([ExperimentError(file, f"axis {label}", key, str(error))]) from None
+        settings |= keys
+    texts = {label: text for label, (text, _) in point.items()}
+    return Variant(texts, settings, _read(_with_fewer_hosts(document, settings, file), file))
+
+
+def _read(document: Mapping[str, Any], file: str) -> Experiment:
     try:
         experiment = placed(Experiment.model_validate(document))
     except ValidationError as error:
@@ -59,6 +102,13 @@ def read(document: Mapping[str, Any], file: str) -> Experiment:
     return experiment
 
 
+def without_none(value: Any) -> Any:
+    """A resolved experiment as a file would have it: a key that is not set is not there."""
+    if isinstance(value, dict):
+        return {k: without_none(v) for k, v in value.items() if v is not None}
+    return [without_none(v) for v in value] if isinstance(value, list) else value
+
+
 def apply(document: dict[str, Any], setting: str) -> None:
     """Set one key of `document` in place: ``sweep.repeats=2``, ``fault[0].nic=eth1``, ``system[0].mode=2``.
 
@@ -67,11 +117,10 @@ def apply(document: dict[str, Any], setting: str) -> None:
     key, separator, text = setting.partition("=")
     if not separator or not key.strip():
         raise ExperimentError("--set", setting, None, "write key=value, for example sweep.repeats=2")
-    *path, last = _steps(key.strip(), setting)
-    place: Any = document
-    for step in path:
-        place = _descend(place, step, setting)
-    _put(place, last, _value(text.strip()), setting)
+    try:
+        put(document, key.strip(), _value(text.strip()))
+    except KeyPathError as error:
+        raise ExperimentError("--set", setting, None, str(error)) from None
 
 
 def _read_traces(document: dict[str, Any], path: Path) -> None:
@@ -86,29 +135,6 @@ def _read_traces(document: dict[str, Any], path: Path) -> None:
             fault["events"] = read_trace(path.parent / trace, str(path), key)
 
 
-def _steps(key: str, setting: str) -> list[str | int]:
-    """``fault[0].nic`` as ``['fault', 0, 'nic']``."""
-    if not _KEY.match(key):
-        raise ExperimentError("--set", setting, None, "write keys like workload.iterations or fault[0].nic")
-    return [int(index) if index else name for name, index in _STEP.findall(key)]
-
-
-def _descend(place: Any, step: str | int, setting: str) -> Any:
-    if isinstance(place, dict) and isinstance(step, str):
-        return place.setdefault(step, {})
-    if isinstance(place, list) and isinstance(step, int) and step < len(place):
-        return place[step]
-    raise ExperimentError("--set", setting, None, f"there is nothing at {step!r}")
-
-
-def _put(place: Any, name: str | int, value: object, setting: str) -> None:
-    fits_table = isinstance(place, dict) and isinstance(name, str)
-    fits_list = isinstance(place, list) and isinstance(name, int) and name < len(place)
-    if not (fits_table or fits_list):
-        raise ExperimentError("--set", setting, None, f"there is nothing at {name!r} to set")
-    place[name] = value
-
-
 def _with_inventory(document: Mapping[str, Any], file: str) -> Mapping[str, Any]:
     """`document` with the content of the inventory that its cluster names; a stored document has it already."""
     table = document.get("cluster")
@@ -120,6 +146,15 @@ def _with_inventory(document: Mapping[str, Any], file: str) -> Mapping[str, Any]
     content = inventory_file.load(Path(file).parent / Path(name).expanduser())
     names = _chosen(content, table.get("hosts"), file)
     return {**document, "cluster": {**table, "content": content.subset(names)}}
+
+
+def _with_fewer_hosts(document: dict[str, Any], settings: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """Where an axis chooses among the hosts of an inventory: `document` with those alone in its content."""
+    table = document["cluster"]
+    if table.get("kind") != "inventory" or "cluster.hosts" not in settings:
+        return document
+    content = Inventory.model_validate(table["content"])
+    return {**document, "cluster": {**table, "content": content.subset(_chosen(content, table.get("hosts"), file))}}
 
 
 def _chosen(content: Inventory, hosts: object, file: str) -> list[str]:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from harness.errors import ExitCode
 from harness.experiment import WorkloadModel
-from harness.sweep.command import sweep_command
+from harness.sweep.command import Options, sweep_command
 from r2ccl_core.errors import UsageError
 from reports.errors import ReportError
 from reports.load import LoadedRun, load_folder
@@ -86,7 +86,7 @@ def _unbuilt(trials: Trials) -> str:
 def _swept(trials: Trials, folder: Path, settings: Sequence[str], fresh: bool) -> LoadedRun:
     """Sweeps on the local cluster, or goes on where an interrupted sweep was; the run."""
     file = EXPERIMENTS / f"{trials.experiment}.toml"
-    sweep_command(file, folder, fresh, [*trials.settings, *settings], list(trials.only), dry_run=False)
+    sweep_command(file, [*trials.settings, *settings], list(trials.only), Options(folder, fresh))
     runs = sorted((path.parent for path in folder.glob("*/run.json")), key=lambda path: path.stat().st_mtime)
     if not runs:
         raise UsageError(f"{folder}: the sweep left no run to read")

@@ -66,10 +66,14 @@ class Mistake(NamedTuple):
     remedy: str
 
 
+MAX_SHOWN = 24
+"""Names up to which a remedy lists all that are known."""
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """A remedy for a name that is not known: the nearest one, or what there is."""
     close = get_close_matches(name, known, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    shown = known if len(known) <= 6 else [known[0], known[1], "...", known[-1]]
+    shown = known if len(known) <= MAX_SHOWN else [known[0], known[1], "...", known[-1]]
     return f"known: {', '.join(shown)}"

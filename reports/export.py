@@ -6,16 +6,16 @@ from pathlib import Path
 from reports import machine, tables
 from reports.load import LoadedRun
 from reports.summary import Line
-from reports.targets import targets
+from reports.targets import Target
 
 
-def write_exports(runs: Sequence[LoadedRun], lines: Sequence[Line], out: Path) -> list[Path]:
+def write_exports(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequence[Target], out: Path) -> list[Path]:
     """Writes table.{md,csv,tex}, summary.json, junit.xml and metrics.prom into `out`; their paths."""
     texts = {
         "table.md": tables.markdown(lines),
         "table.csv": tables.comma_separated(lines),
         "table.tex": tables.latex(lines),
-        "summary.json": machine.json_summary(runs, lines, targets(lines)),
+        "summary.json": machine.json_summary(runs, lines, held),
         "junit.xml": machine.junit(runs),
         "metrics.prom": machine.prometheus(runs, lines),
     }

@@ -40,7 +40,7 @@ def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     for run in runs:
         systems = systems_of(run.run)
         for number, trial in enumerate(run.final_trials):
-            setting, system = setting_of(run.run, trial.axes), systems.get(trial.system, {})
+            setting, system = setting_of(run.run, trial.axes | trial.settings), systems.get(trial.system, {})
             row = _about(trial, run.name, setting, system, several)
             if trial.status != "inconclusive":
                 row |= _measures(trial)
@@ -65,6 +65,7 @@ def _about(trial: Trial, run: str, setting: Setting, system: Mapping[str, Any], 
         "case": case_of(trial),
         "axes": axes_text(trial),
         "scenario": trial.scenario,
+        "points": dict(trial.axes),
         "collective": trial.collective,
         "system": f"{trial.system} ({run})" if several else trial.system,
         "mode": trial.mode,
@@ -87,7 +88,9 @@ def _about(trial: Trial, run: str, setting: Setting, system: Mapping[str, Any], 
 
 def case_of(trial: Trial) -> str:
     """What trials must share to stand in one figure: the collective, the fault and every further axis."""
-    what = f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place), {trial.scenario}"
+    # Healthy trials before and after the others are one thing: together they show the healthy machine.
+    scenario = "healthy" if trial.scenario.startswith("healthy_") else trial.scenario
+    what = f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place), {scenario}"
     return f"{what}, {axes_text(trial)}" if trial.axes else what
 
 

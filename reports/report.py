@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from reports import machines
+from reports.bounds import held
 from reports.embed import save
 from reports.errors import ReportError
 from reports.export import write_exports
@@ -17,7 +18,7 @@ from reports.recovery import throughput
 from reports.setting import experiment_name, setting_of
 from reports.state_pictures import Pictures, state_pictures
 from reports.summary import Line, headline, scope, sentences
-from reports.targets import targets
+from reports.targets import Target, targets
 from reports.trial import Trial
 
 MAX_TIMELINES = 24
@@ -49,7 +50,7 @@ def write_report(folders: Path | Sequence[Path], out: Path | None = None) -> Pat
     page = place / "report.html"
     lines = headline(frame)
     text = html(content(runs, frame, lines, place / "figures"))
-    write_exports(runs, lines, place)
+    write_exports(runs, lines, promises(runs, frame, lines), place)
     part = page.with_name(".report.html.part")
     part.write_text(text, encoding="utf-8", errors="replace")
     part.replace(page)
@@ -70,6 +71,14 @@ def _place(runs: Sequence[LoadedRun], out: Path | None) -> Path:
     return out
 
 
+def promises(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Line]) -> list[Target]:
+    """The project's own targets, then the bounds that the experiments state, each held against its own trials."""
+    found = targets(lines)
+    for run in runs:
+        found += [bound.target() for bound in held(frame[frame["run"] == run.name], run.run.experiment)]
+    return found
+
+
 def content(
     runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Line], figures: Path | None = None
 ) -> Content:
@@ -84,7 +93,7 @@ def content(
             *sentences(frame, [_scope(run, frame, len(runs) > 1) for run in runs], _earlier(runs)),
             *(f"A trial cannot be read and is in no figure: {line}" for run in runs for line in run.problems),
         ],
-        targets=targets(lines),
+        targets=promises(runs, frame, lines),
         lines=lines,
         pictures=list(_pictures(frame, figures)) if figures else [],
         entries=_entries(runs, timelines, states),
@@ -154,7 +163,7 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
             problems.append(f"{trial.trial_id}: too few counter samples for a timeline")
             continue
         marks = [*core_events(trial), *nccl_trouble(run, trial)]
-        figure = timeline.draw(trial, rates, marks, setting_of(run.run, trial.axes))
+        figure = timeline.draw(trial, rates, marks, setting_of(run.run, trial.axes | trial.settings))
         # Numbered: an id is a host's or a file's text, which has no say in the names of files.
         told = timeline.caption(trial, rates)
         # An SVG costs as much time as the drawing: the first ones, of the largest sizes, have one for papers.

@@ -52,6 +52,12 @@ def living() -> list[str]:
     return [record.tag for record in records if record is not None and record.is_living()]
 
 
+def left_over() -> list[str]:
+    """The tags of this user's clusters whose owner is gone."""
+    records = map(state.read, state.tags())
+    return [record.tag for record in records if record is not None and not record.is_living()]
+
+
 def remove(tag: str) -> None:
     """Removes all that carries this tag: processes, uplink, namespaces, files. Harmless twice."""
     spaces = _namespaces_of(tag)

@@ -20,6 +20,7 @@ import json
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -32,6 +33,25 @@ from harness.hosts.sampler import Sampler
 
 GRACE_S = 0.5
 """Between SIGTERM and SIGKILL when a command ran past its time."""
+
+CLAIM = "\0r2ccl-claim"
+"""An abstract socket: one holder in a network namespace, whoever it is, freed by the kernel when it ends."""
+
+CLAIM_ANSWER_S = 2.0
+
+
+def claim_holder() -> dict[str, Any] | None:
+    """Who has this host, in its own words; empty where it does not say, None where nobody has it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(CLAIM_ANSWER_S)
+        try:
+            asking.connect(CLAIM)
+            with asking.makefile("rb") as told:
+                return dict(json.loads(told.readline(65536)))
+        except ConnectionRefusedError:
+            return None
+        except (OSError, ValueError, TypeError):
+            return {}
 
 
 class Child:
@@ -84,6 +104,7 @@ class Agent:
         self.children: dict[int, Child] = {}
         self.arms: dict[str, Arm] = {}
         self.sampler: Sampler | None = None
+        self.claim: socket.socket | None = None
         self.pending = b""
         self.leaving = False
         self.operations: dict[str, Callable[..., Any]] = {
@@ -99,6 +120,7 @@ class Agent:
             "moved": self.op_moved,
             "journal": self.op_journal,
             "heal_journal": self.op_heal_journal,
+            "claim": self.op_claim,
             "clock": lambda request: time.time_ns(),
         }
 
@@ -257,6 +279,34 @@ class Agent:
         for path, entry in chosen:
             heal_entry(path, entry)
         return [path.stem for path, _ in chosen]
+
+    def op_claim(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Has this host's network for one harness while the agent lives; None, or who has it. No holder: gives up."""
+        if self.claim is not None:
+            self.selector.unregister(self.claim)
+            self.claim.close()
+            self.claim = None
+        holder, found = request["holder"], None
+        for _ in range(3 if holder else 0):
+            claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                claim.bind(CLAIM)
+            except OSError:
+                claim.close()
+                found = claim_holder()
+                if found is not None:
+                    return found
+                continue  # it ended meanwhile
+            claim.listen(8)
+            self.claim = claim
+            self.selector.register(claim, selectors.EVENT_READ, partial(self.tell_claim, claim, holder))
+            return None
+        return found
+
+    def tell_claim(self, claim: socket.socket, holder: dict[str, Any]) -> None:
+        asking, _ = claim.accept()
+        with asking, suppress(OSError):
+            asking.sendall(json.dumps(holder).encode() + b"\n")
 
     # Children -----------------------------------------------------------------------------------------
 

@@ -130,6 +130,11 @@ class AgentHost(ABC):
         healed_ns: int | None = self.session().call("heal", arm=arm_id)
         return healed_ns
 
+    def claim(self, holder: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Has the host's network for `holder` until the session ends; None, or who has it. None: gives it up."""
+        found: Mapping[str, Any] | None = self.session().call("claim", holder=None if holder is None else dict(holder))
+        return found
+
     def clock_ns(self) -> int:
         """The host's clock now."""
         return int(self.session().call("clock"))

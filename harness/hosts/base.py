@@ -8,7 +8,7 @@ All times named `_ns` are the host's own CLOCK_REALTIME.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from signal import Signals
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Argv = Sequence[str]
 """One command as the list of its words; no shell ever sees it."""
@@ -214,6 +214,13 @@ class Host(Protocol):
         """Runs the heal commands, disarms the healer; the time when the last had ended. Idempotent.
 
         None where nothing (any more) is armed under that name.
+        """
+        ...
+
+    def claim(self, holder: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Has the host's network for `holder` until the session ends; None, or who has it (empty: not told).
+
+        A `holder` of None gives it up. The claim is the kernel's: it ends with the agent, however that ends.
         """
         ...
 

@@ -6,7 +6,7 @@ fault takes from the trigger to its effect.
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -44,6 +44,12 @@ class Bench:
     """Per host or switch: its clock against ours, by all measurements so far."""
     fire_latency_ns: int = FIRST_LATENCY_NS
     trials_begun: int = 0
+    tell: Callable[[str, Mapping[str, Any]], None] = lambda event, fields: None
+    """Called with what happens inside a trial, for who watches: ``step`` and ``fault``."""
+
+    def set_up_for(self, trial: Trial) -> None:
+        """From now on the experiment is the one that the point of `trial` on the axes makes; the hosts stay."""
+        self.experiment = trial.variant.experiment
 
     def backend(self, trial: Trial) -> Backend:
         """What runs the ranks of `trial`."""

@@ -58,6 +58,10 @@ class Breakage:
         hosts = [self.bench.place(place) for place in self.places]
         self.fired_ns = all_results(for_each(hosts, lambda h: self._fire_on(h, after)))
         self.effect_ns = self._window_ns()
+        strike = self.strike
+        self.bench.tell(
+            "fault", {"kind": strike.kind, "host": strike.host, "nic": strike.nic, "t_ns": self.effect_ns[1]}
+        )
         self.unseen = [f"{probe.order.place}: no {probe.while_faulted!r}" for probe in self._probes(during=True)]
 
     def heal(self) -> None:

@@ -1,78 +1,87 @@
 """The sweep command from its arguments to its exit code: where the pure parts and the edges meet."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from harness.cluster import rights
+from harness.cluster.clean import left_over
 from harness.cluster.factory import make_cluster
 from harness.cluster.spec import LocalSpec
-from harness.errors import ExitCode
+from harness.errors import ExitCode, SweepError
 from harness.experiment_file import load
 from harness.publish import publish
 from harness.sweep import dry_run as dry
+from harness.sweep.console import ConsoleProgress
 from harness.sweep.interrupt import stoppable
-from harness.sweep.plan import parse_only, plan, select
+from harness.sweep.json_events import JsonProgress
+from harness.sweep.plan import dimensions, parse_only, plan, select
 from harness.sweep.preflight import preflight
-from harness.sweep.progress import ConsoleProgress
+from harness.sweep.progress import SweepProgress
 from harness.sweep.provenance import collect
-from harness.sweep.run_folder import RunFolder
-from harness.sweep.summary import table
 from harness.sweep.sweep import Request, open_folder, run_sweep
-from r2ccl_core.units import format_size
+from r2ccl_core.errors import R2cclError
 
 
-def sweep_command(
-    file: Path,
-    out: Path,
-    fresh: bool,
-    settings: Sequence[str],
-    only: Sequence[str],
-    dry_run: bool,
-    inventory: Path | None = None,
+@dataclass(frozen=True)
+class Options:
+    """What the command line adds to the experiment file."""
+
+    out: Path = Path("runs")
+    fresh: bool = False
+    wait: bool = False
+    dry_run: bool = False
+    json: bool = False
+    inventory: Path | None = None
+
+
+def sweep_command(file: Path, settings: Sequence[str], only: Sequence[str], options: Options) -> ExitCode:
+    """Loads, checks, runs and publishes the experiment in `file`; tells what happens."""
+    progress = JsonProgress(sys.stdout) if options.json else ConsoleProgress(Console())
+    with _told(progress) if options.json else nullcontext():
+        return _sweep(file, settings, only, options, progress)
+
+
+def _sweep(
+    file: Path, settings: Sequence[str], only: Sequence[str], options: Options, progress: SweepProgress
 ) -> ExitCode:
-    """Loads, checks, runs and publishes the experiment in `file`; prints what happens."""
-    experiment = load(file, settings, inventory)
-    kept = parse_only(",".join(only))
+    experiment = load(file, settings, options.inventory)
+    kept = parse_only(",".join(only), dimensions(experiment))
     trials = select(plan(experiment), kept)
-    if dry_run:
-        print("\n".join(dry.lines(experiment, trials)))
+    if options.dry_run:
+        for line in dry.lines(experiment, trials):
+            progress.note(line)
+        if options.json:
+            progress.closed(ExitCode.OK, [])
         return ExitCode.OK
     preflight(experiment, str(file))
-    if isinstance(experiment.cluster, LocalSpec):
+    if any(isinstance(trial.variant.experiment.cluster, LocalSpec) for trial in trials):
         rights.acquire()
     toml, provenance = file.read_text(encoding="utf-8"), collect(["harness", *sys.argv[1:]])
-    request = Request(experiment, toml, trials, out, kept, fresh, provenance)
-    console = Console()
+    request = Request(experiment, toml, trials, options.out, kept, options.fresh, options.wait, provenance)
     with stoppable():
-        folder, resumed = open_folder(request)
-        _say(console, f"{'resuming' if resumed else 'writing to'} {folder.path}")
-        status = run_sweep(
-            request,
-            folder,
-            lambda: make_cluster(experiment.cluster),
-            publish,
-            ConsoleProgress(console),
-        )
-    _print_table(console, folder)
-    _say(console, f"report: {folder.path / 'report.html'}")
-    return status
+        folder, resumed = open_folder(request, progress)
+        progress.opened(folder.path, resumed)
+        if left_over():
+            progress.note(
+                "a sweep that was killed has left a cluster behind; it harms none; `harness clean` removes it"
+            )
+        return run_sweep(request, folder, make_cluster, publish, progress)
 
 
-def _print_table(console: Console, folder: RunFolder) -> None:
-    """The sweep on one screen."""
-    shown = Table(title="bus bandwidth, GB/s, medians; T/T0: after over before")
-    for heading in ("size", "system", "trials", "before", "hit", "after", "T/T0"):
-        shown.add_column(heading, justify="left" if heading in ("system", "trials") else "right")
-    for line in table(folder.records()):
-        numbers = (line.before_gbs, line.hit_gbs, line.after_gbs, line.slowdown)
-        cells = ["" if n is None else f"{n:.3f}" for n in numbers]
-        shown.add_row(format_size(line.size_bytes), line.system, line.statuses, *cells)
-    console.print(shown)
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+@contextmanager
+def _told(progress: SweepProgress) -> Iterator[None]:
+    """A program that reads the events learns of every end, also of one that comes as an error."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        progress.closed(ExitCode.INTERRUPTED, ["interrupted"])
+        raise
+    except R2cclError as error:
+        status = ExitCode.INCONCLUSIVE if isinstance(error, SweepError) else ExitCode.USAGE
+        progress.closed(status, str(error).splitlines())
+        raise

@@ -1,8 +1,9 @@
-"""A sweep without doing it: every command on every host, in the order of the trials. Pure."""
+"""A sweep without doing it: every command on every host, in the order of the trials, and totals. Pure."""
 
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from faults.base import Fault, Target
 from faults.errors import FaultError
@@ -16,13 +17,52 @@ from harness.sweep.plan import Trial
 from harness.sweep.scenario import Strike, strikes
 from harness.sweep.targets import planned
 
+TRIAL_S = 1.0
+"""What a trial lasts beside its iterations, as a rule: check, start of the ranks, heal, files."""
+CLUSTER_S = 2.0
+"""What it takes to bring a cluster up and down."""
+
 
 def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
-    """What the sweep would run, for people: a trial a paragraph, a command a line."""
-    for trial in trials:
-        yield trial.trial_id
-        yield from (f"  {line}" for line in _ranks(experiment, trial))
-        yield from (f"  {line}" for line in _fault(experiment, trial))
+    """What the sweep would run, for people: a trial a paragraph, a command a line, the totals last."""
+    clusters = 0
+    for _, group in groupby(trials, key=lambda trial: trial.cluster_key):
+        clusters += 1
+        members = list(group)
+        if len({trial.cluster_key for trial in trials}) > 1:
+            yield f"cluster {clusters}: {members[0].variant.experiment.cluster.summary()}"
+        for trial in members:
+            yield trial.trial_id
+            yield from (f"  {line}" for line in _ranks(trial.variant.experiment, trial))
+            yield from (f"  {line}" for line in _fault(trial.variant.experiment, trial))
+    yield _totals(experiment, trials, clusters)
+
+
+def estimate_s(trials: Sequence[Trial], clusters: int) -> float:
+    """How long the trials should last, retries left out: their iterations at the NICs' rate, and what is around."""
+    return sum(map(_trial_s, trials)) + CLUSTER_S * clusters
+
+
+def _totals(experiment: Experiment, trials: Sequence[Trial], clusters: int) -> str:
+    faults = sum(trial.fault is not None for trial in trials)
+    cells = len({trial.cell for trial in trials})
+    commands = sum(len(trial.variant.experiment.cluster.host_names()) for trial in trials)
+    upto = "at most " if experiment.sweep.repeats.until is not None else ""
+    minutes = estimate_s(trials, clusters) / 60
+    lasts = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
+    return (
+        f"{upto}{_counted(len(trials), 'trial')} of {_counted(cells, 'cell')}, {faults} with a fault, "
+        f"{_counted(commands, 'rank')} started, the cluster made {_counted(clusters, 'time')}; about {lasts}"
+    )
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
+def _trial_s(trial: Trial) -> float:
+    experiment = trial.variant.experiment
+    return TRIAL_S + (trial.warmup + trial.iterations) * experiment.expected_duration_s(trial.size_bytes)
 
 
 def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:

@@ -61,6 +61,8 @@ class Facts:
     expect_on_fault: Literal["ok", "failed"]
     fault_planned: bool = False
     strikes: Sequence[Injected] = ()
+    hosts: Sequence[str] = ()
+    """The host of every rank."""
     hang: str | None = None
     """Why waiting was given up, if it was."""
     killed: frozenset[int] = frozenset()
@@ -268,7 +270,7 @@ def _doubt(facts: Facts, evidence: Evidence) -> str | None:
 
 
 def _told(error: TrialError, facts: Facts) -> str:
-    where = "" if error.rank is None else f"rank {error.rank}: "
+    where = "" if error.rank is None else f"{_rank_text(error.rank, facts)}: "
     if not facts.fault_planned:
         when = ""
     elif facts.fault is None or (error.after_fault_ns is not None and error.after_fault_ns < 0):
@@ -278,6 +280,11 @@ def _told(error: TrialError, facts: Facts) -> str:
     else:
         when = ""
     return f"{where}{error.message}{when}"
+
+
+def _rank_text(rank: int, facts: Facts) -> str:
+    """``rank 2 (host2)``."""
+    return f"rank {rank} ({facts.hosts[rank]})" if rank < len(facts.hosts) else f"rank {rank}"
 
 
 def _exit_text(record: RankRecord) -> str:

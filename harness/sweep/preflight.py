@@ -11,6 +11,8 @@ from harness.backends.registry import BACKENDS
 from harness.cluster.spec import InventorySpec
 from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment import Experiment
+from harness.experiment_file import variants
+from harness.sweep.memory import check_machine
 from harness.sweep.rehearse import kinds
 
 SYSTEM_PATH = os.pathsep.join(("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"))
@@ -18,15 +20,22 @@ SYSTEM_PATH = os.pathsep.join(("/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
 
 
 def preflight(experiment: Experiment, file: str) -> None:
-    """Raises `InvalidExperimentError` with a line for everything that is missing here.
+    """Raises `InvalidExperimentError` with a line for everything that is missing here, at any point of the axes.
 
     Hosts of an inventory are other machines: `harness cluster check` looks at those.
     """
     if isinstance(experiment.cluster, InventorySpec):
         return
-    found = [*_programs(experiment, file), *_python(experiment, file), *_backend(experiment, file)]
+    found = {str(e): e for variant in variants(experiment, file) for e in _lacks(variant.experiment, file)}
     if found:
-        raise InvalidExperimentError(found)
+        raise InvalidExperimentError(list(found.values()))
+
+
+def _lacks(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
+    yield from _programs(experiment, file)
+    yield from _python(experiment, file)
+    yield from _backend(experiment, file)
+    yield from check_machine(experiment, file)
 
 
 def _programs(experiment: Experiment, file: str) -> Iterator[ExperimentError]:

@@ -53,7 +53,9 @@ def _head(trial: Trial, attempt: int, workload: WorkloadModel) -> dict[str, Any]
         "dtype": workload.dtype,
         "op": workload.op,
         "place": workload.place,
-        "scenario": trial.value("fault"),
+        "scenario": trial.scenario,
+        "axes": dict(trial.variant.axes),
+        "settings": dict(trial.variant.settings),
         "repeat": trial.repeat,
         "attempt": attempt,
     }

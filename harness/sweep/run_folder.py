@@ -3,10 +3,11 @@
     run.json  experiment.toml  trials/<attempt id>/{trial.json, {nics,watch,events}.parquet, rank<r>.log}
 
 Every file is written under another name and renamed, trial.json last: an attempt that has one is finished,
-whatever killed the harness. `.lock` is held while a sweep writes here; it dies with its process.
+whatever killed the harness. `.lock` is held while a sweep writes here, and says by whom; it dies with its process.
 """
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,8 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from harness.errors import SweepError
 from harness.hosts.base import Reading, Sample
+from harness.sweep.holder import BusyError, Holder
 from r2ccl_core.errors import UsageError
 from reports import series
 from reports.errors import SchemaError
@@ -30,6 +31,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trials = path / "trials"
+        self._lock: int | None = None
 
     @classmethod
     def create(cls, runs: Path, run: Run, toml: str, now: datetime | None = None) -> "RunFolder":
@@ -47,12 +49,9 @@ class RunFolder:
 
     @classmethod
     def unfinished(cls, runs: Path, name: str, identity: str) -> "RunFolder | None":
-        """The newest unfinished run of the same experiment that no other sweep is writing."""
-        for path in sorted(runs.glob(f"{name}-*"), reverse=True):
-            folder = cls(path)
-            if folder._is_unfinished(identity) and folder.is_free():
-                return folder
-        return None
+        """The newest unfinished run of the same experiment, whether another sweep is writing it or not."""
+        found = (cls(path) for path in sorted(runs.glob(f"{name}-*"), reverse=True))
+        return next((folder for folder in found if folder._is_unfinished(identity)), None)
 
     def run(self) -> Run:
         """What run.json says; raises `SchemaError`."""
@@ -104,14 +103,6 @@ class RunFolder:
             series.write(place / table.file, table, rows)
         save(place / "trial.json", record)
 
-    def is_free(self) -> bool:
-        """No living sweep writes here."""
-        try:
-            with self.locked():
-                return True
-        except SweepError:
-            return False
-
     def _is_unfinished(self, identity: str) -> bool:
         try:
             run = self.run()
@@ -119,18 +110,51 @@ class RunFolder:
             return False
         return run.finished is None and run.tags.get("identity") == identity
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Holds the folder for one sweep; raises `SweepError` if another one has it."""
+    def acquire(self) -> None:
+        """Holds the folder until `release` or the end of this process. Raises `BusyError` if another sweep has it."""
+        if self._lock is not None:
+            return
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise SweepError(f"{self.path}: another sweep is writing here; wait for it") from None
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(Holder.this().values()).encode(), 0)
+        except BlockingIOError:
+            holder = Holder.read(os.pread(descriptor, 4096, 0)) or "another sweep"
+            os.close(descriptor)
+            remedy = "wait for it (--wait does), or run another one beside it with --fresh"
+            raise BusyError(f"{self.path}: {holder} is running this; {remedy}") from None
+        self._lock = descriptor
+
+    def release(self) -> None:
+        """Lets others have the folder; harmless twice."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for one sweep, as `acquire`; it is free afterwards."""
+        self.acquire()
+        try:
             yield
         finally:
-            os.close(descriptor)
+            self.release()
+
+
+@contextmanager
+def opening(runs: Path) -> Iterator[None]:
+    """One process at a time looks for a run to go on with, or makes one. Makes `runs` if need be."""
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(runs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(f"{runs}: no run can be written there ({error.strerror}); use --out DIR") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def utc_now() -> str:

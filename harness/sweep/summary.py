@@ -18,6 +18,8 @@ class Line(NamedTuple):
 
     size_bytes: int
     system: str
+    points: str
+    """On the axes, and the healthy trials beside faulted ones: ``dtype=float16 healthy``."""
     statuses: str
     before_gbs: float | None
     hit_gbs: float | None
@@ -48,17 +50,36 @@ def exit_code(records: Iterable[stored.Trial]) -> ExitCode:
     return ExitCode.INCONCLUSIVE if any(r.status == "inconclusive" for r in last) else ExitCode.OK
 
 
+def with_bounds(status: ExitCode, held: Sequence[bool | None]) -> ExitCode:
+    """`status` once the bounds have been looked at: a missed one is as wrong as a wrong result."""
+    if status is ExitCode.WRONG or False in held:
+        return ExitCode.WRONG
+    return ExitCode.INCONCLUSIVE if None in held else status
+
+
 def table(records: Iterable[stored.Trial]) -> list[Line]:
-    """One line a size and system, sorted by them."""
-    groups: dict[tuple[int, str], list[stored.Trial]] = {}
+    """One line a size, system and point of the axes, sorted by them."""
+    groups: dict[tuple[int, str, str], list[stored.Trial]] = {}
     for record in last_attempts(records).values():
-        groups.setdefault((record.size_bytes, record.system), []).append(record)
-    return [_line(size, system, groups[size, system]) for size, system in sorted(groups)]
+        groups.setdefault((record.size_bytes, record.system, _points(record)), []).append(record)
+    return [_line(*key, groups[key]) for key in sorted(groups)]
+
+
+def _points(record: stored.Trial) -> str:
+    points = [f"{axis}={value}" for axis, value in record.axes.items()]
+    return " ".join([*points, *(["healthy"] if record.scenario.startswith("healthy_") else [])])
 
 
 def bandwidth_gbs(records: Sequence[stored.Trial], phase: Phase) -> float | None:
     """Median over trials of their median bus bandwidth in `phase`."""
     return _median([_median([i.busbw_gbs for i in _in(r, phase)]) for r in records])
+
+
+def slowdown_of(record: stored.Trial) -> float | None:
+    """T/T0 of one trial: the median duration after the fault over that before it."""
+    before = _median([i.duration_ns for i in _in(record, "before")])
+    after = _median([i.duration_ns for i in _in(record, "after")])
+    return after / before if before and after else None
 
 
 def shown_status(record: stored.Trial) -> str:
@@ -67,24 +88,19 @@ def shown_status(record: stored.Trial) -> str:
     return record.status + "!" * surprising
 
 
-def _line(size_bytes: int, system: str, records: Sequence[stored.Trial]) -> Line:
+def _line(size_bytes: int, system: str, points: str, records: Sequence[stored.Trial]) -> Line:
     statuses = [shown_status(r) for r in records]
     counted = ", ".join(f"{statuses.count(s)} {s}" for s in sorted(set(statuses)))
     return Line(
         size_bytes,
         system,
+        points,
         counted,
         bandwidth_gbs(records, "before"),
         bandwidth_gbs(records, "hit"),
         bandwidth_gbs(records, "after"),
-        _median([_slowdown(r) for r in records]),
+        _median([slowdown_of(r) for r in records]),
     )
-
-
-def _slowdown(record: stored.Trial) -> float | None:
-    before = _median([i.duration_ns for i in _in(record, "before")])
-    after = _median([i.duration_ns for i in _in(record, "after")])
-    return after / before if before and after else None
 
 
 def _in(record: stored.Trial, phase: Phase) -> list[stored.Iteration]:

@@ -1,37 +1,42 @@
 """A sweep from experiment to report: the cluster comes up once, every trial runs on it, each leaves a row.
 
-open      the newest unfinished run of the same experiment, or a new folder
-up        the cluster; it stays up to the end
-trials    run, judge, write; an inconclusive one is tried again, up to `retries` times
+open      the newest unfinished run of the same experiment, or a new folder; held until the end
+up        the cluster of the next trial; it stays up while trials can use it
+trials    run, judge, write; an inconclusive one is tried again, up to `retries` times; repeats are added
+          until every cell is known well enough, where the experiment asks for that
 down      the cluster, whatever happened
 publish   rows and report from all finished trials, after an interrupt too
+bounds    what the experiment promises of its results
 """
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harness.cluster.base import Cluster
 from harness.errors import ExitCode, HarnessError, HostError, SweepError, UnreachableError
 from harness.experiment import Experiment, identity
 from harness.sweep.bench import Bench
+from harness.sweep.course import due, remaining
+from harness.sweep.holder import BusyError
 from harness.sweep.on_our_clock import event_rows, thinned
 from harness.sweep.plan import Only, Trial
 from harness.sweep.progress import SweepProgress
 from harness.sweep.record import lost_record, record_of
-from harness.sweep.rehearse import rehearse
-from harness.sweep.run_folder import RunFolder, utc_now
-from harness.sweep.summary import exit_code, last_attempts, next_attempt
+from harness.sweep.remarks import drift_remarks, precision_remarks
+from harness.sweep.run_folder import RunFolder, opening, utc_now
+from harness.sweep.stage import MakeCluster, Stage
+from harness.sweep.summary import exit_code, last_attempts, next_attempt, with_bounds
 from harness.sweep.trial import SAMPLE_S, run_trial
 from r2ccl_core.errors import R2cclError
 from reports import trial as stored
 from reports.trial import Run
 
-SWITCH_S = 0.0005
+if TYPE_CHECKING:
+    from reports.bounds import Held
+
+LOOK_AGAIN_S = 0.5
 THINNED_NS = int(0.8e9 * SAMPLE_S)
 
 
@@ -46,6 +51,8 @@ class Request:
     only: Only = field(default_factory=dict)
     fresh: bool = False
     """Begin a new folder even where an unfinished run could go on."""
+    wait: bool = False
+    """Wait for a folder or for hosts that another sweep has, instead of refusing."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -54,11 +61,30 @@ class Request:
         return identity(self.experiment, {axis: list(values) for axis, values in self.only.items()})
 
 
-def open_folder(request: Request) -> tuple[RunFolder, bool]:
-    """The folder to write to, and whether an interrupted run goes on in it."""
+def open_folder(request: Request, progress: SweepProgress) -> tuple[RunFolder, bool]:
+    """The folder to write to, held by this process, and whether an interrupted run goes on in it.
+
+    Raises `BusyError` if another sweep runs the same experiment, unless the request is to wait.
+    """
+    told = False
+    while True:
+        try:
+            with opening(request.runs):
+                return _opened(request)
+        except BusyError as error:
+            if not request.wait:
+                raise
+            if not told:
+                progress.note(f"waiting: {error}")
+                told = True
+        time.sleep(LOOK_AGAIN_S)
+
+
+def _opened(request: Request) -> tuple[RunFolder, bool]:
     name = request.experiment.name
     found = None if request.fresh else RunFolder.unfinished(request.runs, name, request.identity)
     if found is not None:
+        found.acquire()
         return found, True
     run = Run(
         experiment=request.experiment.resolved(),
@@ -70,13 +96,15 @@ def open_folder(request: Request) -> tuple[RunFolder, bool]:
             "only": {k: list(v) for k, v in request.only.items()},
         },
     )
-    return RunFolder.create(request.runs, run, request.toml), False
+    made = RunFolder.create(request.runs, run, request.toml)
+    made.acquire()
+    return made, False
 
 
 def run_sweep(
     request: Request,
     folder: RunFolder,
-    make_cluster: Callable[[], Cluster],
+    make_cluster: MakeCluster,
     publish: Callable[[Path], object],
     progress: SweepProgress,
 ) -> ExitCode:
@@ -88,13 +116,12 @@ def run_sweep(
     """
     with folder.locked():
         try:
-            _run_pending(request, folder, make_cluster, progress)
+            _run_remaining(request, folder, make_cluster, progress)
             folder.finish()
         finally:
             progress.end()
             _close(folder, publish, progress)
-        wanted = {trial.trial_id for trial in request.trials}
-        return exit_code(r for trial, r in last_attempts(folder.records()).items() if trial in wanted)
+        return _concluded(request, folder, progress)
 
 
 def _close(folder: RunFolder, publish: Callable[[Path], object], progress: SweepProgress) -> None:
@@ -108,33 +135,17 @@ def _close(folder: RunFolder, publish: Callable[[Path], object], progress: Sweep
         progress.note(f"no report: {error}; after that: harness report {folder.path}")
 
 
-def _run_pending(
-    request: Request, folder: RunFolder, make_cluster: Callable[[], Cluster], progress: SweepProgress
-) -> None:
-    experiment = request.experiment
+def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluster, progress: SweepProgress) -> None:
     records = last_attempts(folder.records())
-    pending = [t for t in request.trials if next_attempt(t, records, experiment.sweep.retries) is not None]
-    progress.begin(len(request.trials), len(request.trials) - len(pending))
-    if not pending:
-        return
-    progress.note(f"bringing up {experiment.cluster.summary()}")
-    with make_cluster() as cluster:
-        # The thread that fires a fault must not wait 5 ms, Python's default, for one that reads a rank's lines.
-        sys.setswitchinterval(SWITCH_S)
-        try:
-            folder.add_provenance({"cluster": cluster.describe()})
-            bench = Bench(experiment, cluster.hosts, cluster.switches)
-            bench.measure_clocks()
-            rehearse(bench)
+    progress.begin(request.trials, records)
+    with Stage(request.trials, make_cluster, folder, progress, request.wait) as stage:
+        for trial in remaining(request.trials, request.experiment.sweep, records):
             try:
-                for trial in pending:
-                    _run_to_a_verdict(bench, folder, trial, records, progress)
-                with suppress(HostError):  # all trials are done: a host that is lost now takes nothing from them
-                    bench.measure_clocks()
-            finally:
-                folder.add_provenance({"clocks": bench.describe_clocks()})
-        except HarnessError as error:
-            raise SweepError(str(error)) from error
+                _run_to_a_verdict(stage.bench_for(trial), folder, trial, records, progress)
+            except HarnessError as error:
+                if not stage.has_stood:
+                    raise
+                raise SweepError(str(error)) from error
 
 
 def _run_to_a_verdict(
@@ -148,7 +159,7 @@ def _run_to_a_verdict(
         record = _attempt(bench, folder, trial, attempt)
         records[trial.trial_id] = record
         final = next_attempt(trial, records, retries) is None
-        progress.ended(record, time.monotonic() - began_s, final)
+        progress.ended(trial, record, time.monotonic() - began_s, final)
 
 
 def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> stored.Trial:
@@ -168,3 +179,25 @@ def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> sto
     samples = {name: thinned(taken, THINNED_NS) for name, taken in outcome.samples.items()}
     folder.write_trial(record, samples, [r.log for r in ranks], outcome.readings, events)
     return record
+
+
+def _concluded(request: Request, folder: RunFolder, progress: SweepProgress) -> ExitCode:
+    """The exit code, and what must be said about the sweep."""
+    records, sweep = last_attempts(folder.records()), request.experiment.sweep
+    trials = due(request.trials, sweep, records)
+    bounds = _bounds(request, folder)
+    wanted = {trial.trial_id for trial in trials}
+    status = exit_code(record for trial, record in records.items() if trial in wanted)
+    status = with_bounds(status, [bound.met for bound in bounds])
+    remarks = [*drift_remarks(records), *precision_remarks(trials, sweep, records), *(b.line for b in bounds)]
+    progress.closed(status, remarks)
+    return status
+
+
+def _bounds(request: Request, folder: RunFolder) -> "Sequence[Held]":
+    if not request.experiment.bounds or not folder.records():
+        return []
+    # Not at the top: it brings pandas, and most experiments state no bound.
+    from reports.bounds import held_in
+
+    return held_in(folder.path)

@@ -107,6 +107,7 @@ class _Run:
     def step(self, name: str) -> Iterator[None]:
         """Times one step of the lifecycle."""
         began = time.monotonic()
+        self.bench.tell("step", {"step": name})
         try:
             yield
         finally:
@@ -214,7 +215,7 @@ def _await_ready(run: _Run) -> None:
     run.deadline_s = time.monotonic() + limit_s + run.bench.experiment.sweep.limits.trial_s
     log.wait_for(lambda: log.all_ready() or log.any_failed(), limit_s)
     if not log.all_ready() and not log.any_failed():
-        late = [str(r.rank) for r in log.ranks if r.ready_ns is None]
+        late = [f"{r.rank} ({run.bench.hosts[r.rank].name})" for r in log.ranks if r.ready_ns is None]
         run.hang = f"rank {', '.join(late)} not ready after {limit_s:g} s"
 
 
@@ -434,6 +435,7 @@ def _facts(run: _Run) -> Facts:
         expect_on_fault=_expected(run),
         fault_planned=trial.fault is not None,
         strikes=[injected for b in run.breakages if (injected := b.injected()) is not None],
+        hosts=[host.name for host in run.bench.hosts],
         hang=run.hang,
         killed=frozenset(_ranks_killed(run)),
         samples=run.samples,

@@ -1,11 +1,13 @@
 """The command line as a user meets it: exit statuses, one line for each mistake, interrupts, quick help."""
 
+import json
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -69,13 +71,88 @@ def test_a_dry_run_shows_every_command_and_touches_nothing(tmp_path: Path) -> No
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert lines[0] == "balance-1MiB-nic_down-r0"
-    assert [line.split(":")[0].strip() for line in lines[1:]] == [
+    assert [line.split(":")[0].strip() for line in lines[1:-1]] == [
         *("host0", "host1", "host2"),
         "50% into iteration 20",
         *("host1", "host1"),
     ]
-    assert lines[-2].endswith("ip link set dev eth1 down")
+    assert lines[-3].endswith("ip link set dev eth1 down")
+    assert lines[-1].startswith("1 trial of 1 cell, 1 with a fault, 3 ranks started")
     assert list(tmp_path.iterdir()) == []
+
+
+TINY = [*SHORT, "--only=system=balance", "--set=sweep.retries=9"]
+
+
+@pytest.mark.slow
+def test_json_tells_the_whole_sweep_and_a_missed_bound_is_exit_status_1(tmp_path: Path) -> None:
+    bounds = '--set=bound=[{metric="slowdown", max=0.5}, {metric="before_gbs", min=0.001}]'
+    axis = '--set=axis=[{key="workload.warmup", values=[0, 1]}]'
+    done = harness(*TINY, "--json", bounds, axis, "--set=sweep.healthy=ends", "--out", str(tmp_path))
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {event["schema"] for event in events} == {1}
+    assert [event["event"] for event in events[:2]] == ["sweep_begin", "plan"]
+    assert (events[1]["trials"], events[1]["done"]) == (8, 0)
+    assert "balance-8MiB-noop-warmup=1" in events[1]["cells"]
+    ended = [event for event in events if event["event"] == "trial_end" and event["final"]]
+    assert len(ended) == 8
+    assert {event["status"] for event in ended} == {"ok"}
+    assert all(event["before_gbs"] > 0 for event in ended)
+    assert {event["event"] for event in events} >= {"trial_begin", "step", "fault", "note"}
+    assert {e["step"] for e in events if e["event"] == "step"} >= {"check", "start", "ready", "watch", "collect"}
+    last = events[-1]
+    assert (last["event"], last["exit_code"]) == ("sweep_end", 1)
+    assert [remark.split(":")[0] for remark in last["remarks"]] == ["bound missed", "bound held"]
+    assert Path(last["report"]).exists()
+    assert done.returncode == 1
+    table = pq.read_table(Path(last["report"]).with_name("rows.parquet")).to_pydict()
+    assert set(table["axis_warmup"]) == {"0", "1"}
+    assert set(table["scenario"]) == {"noop", "healthy_before", "healthy_after"}
+
+
+@pytest.mark.slow
+def test_a_bound_that_nothing_measured_is_exit_status_3(tmp_path: Path) -> None:
+    done = harness(*TINY, '--set=bound=[{metric="error_after_ms", max=5}]', "--out", str(tmp_path))
+    assert done.returncode == 3
+    assert "bound not measured: error_after_ms" in done.stdout
+
+
+def test_an_error_is_an_event_too(tmp_path: Path) -> None:
+    done = harness("sweep", ALLREDUCE, "--json", "--set=cluster.mtuu=3", "--out", str(tmp_path))
+    (last,) = map(json.loads, done.stdout.splitlines())
+    assert (last["event"], last["exit_code"], done.returncode) == ("sweep_end", 2, 2)
+    assert last["remarks"] == done.stderr.splitlines()
+
+
+def test_a_size_beyond_the_memory_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    words = ["--set=workload.iterations_by_size={}", '--set=workload.sizes=["900TiB"]']
+    done = harness("sweep", ALLREDUCE, *words, "--out", str(tmp_path / "runs"))
+    assert done.returncode == 2
+    assert "workload.sizes: 900TiB: 3 hosts on this machine need" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_the_same_sweep_twice_at_once_is_refused_or_waits(tmp_path: Path) -> None:
+    words = [*TINY, "--set=sweep.repeats=30", "--out", str(tmp_path)]
+    first = subprocess.Popen(argv(*words), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for_trials(tmp_path, 1)
+    second = harness(*words)
+    assert second.returncode == 2
+    assert f"process {first.pid} of " in second.stderr
+    assert len(second.stderr.splitlines()) == 1
+    with subprocess.Popen(
+        argv(*words, "--wait"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as third:
+        assert third.stdout is not None
+        assert third.stdout.readline().startswith(f"waiting: {tmp_path}")
+        first.send_signal(signal.SIGINT)
+        assert first.wait(30) == 130
+        assert third.stdout.readline().startswith(f"resuming {tmp_path}")
+        third.send_signal(signal.SIGINT)
+        third.stdout.read()
+    assert third.returncode == 130
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.slow

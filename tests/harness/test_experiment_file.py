@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import ExperimentError, InvalidExperimentError, MistakeError
 from harness.experiment import Experiment, identity
-from harness.experiment_file import apply, load, read
+from harness.experiment_file import apply, load, read, without_none
 from r2ccl_core.units import parse_size
 
 ROOT = Path(__file__).parents[2]
@@ -53,9 +53,15 @@ def test_settings_are_toml_or_text() -> None:
     assert document == {"a": {"b": "x", "c": 3}, "fault": [{"nic": "eth1"}], "d": "500 Mbit/s"}
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda p: p.stem)
+def test_every_shipped_experiment_reads_back_from_what_a_run_stores(path: Path) -> None:
+    experiment = load(path)
+    assert read(without_none(experiment.resolved()), "run.json") == experiment
+
+
 def test_a_resolved_experiment_reads_back_as_itself() -> None:
     experiment = load(ALLREDUCE, ["cluster.delay=150us", "sweep.limits.trial=1 min"])
-    assert read(_without_none(experiment.resolved()), "run.json") == experiment
+    assert read(without_none(experiment.resolved()), "run.json") == experiment
 
 
 def test_identity_changes_with_what_runs() -> None:
@@ -69,9 +75,3 @@ def test_min_duration_adds_iterations_to_small_sizes_only() -> None:
     assert isinstance(experiment, Experiment)
     assert experiment.iterations_of(parse_size("64MiB")) == 10
     assert experiment.iterations_of(parse_size("1MiB")) == 129
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_none(v) for k, v in value.items() if v is not None}
-    return [_without_none(v) for v in value] if isinstance(value, list) else value

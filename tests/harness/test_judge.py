@@ -156,6 +156,8 @@ def test_a_crash_is_a_failure_that_nobody_expects_and_shows_its_last_words() -> 
     verdict = judge(facts)
     assert word(verdict) == ("failed", False)
     assert verdict.reason == "rank 0: ended early with exit status -11: Segmentation fault"
+    hosts = ["node7", "node8", "node9"]
+    assert judge(replace(facts, hosts=hosts)).reason.startswith("rank 0 (node7): ended early")
 
 
 def test_too_few_iterations_are_a_failure() -> None:

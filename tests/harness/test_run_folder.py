@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from harness.errors import SweepError
 from harness.hosts.base import Sample
+from harness.sweep.holder import BusyError
 from harness.sweep.run_folder import RunFolder
 from reports.trial import Run, Trial
 
@@ -41,7 +41,7 @@ def test_the_newest_unfinished_run_of_the_same_experiment_goes_on(tmp_path: Path
     RunFolder.create(tmp_path, RUN.model_copy(update={"tags": {"identity": "y"}}), "", NOW.replace(day=3))
     assert found(tmp_path) == newer.path
     with newer.locked():
-        assert found(tmp_path) == older.path
+        assert found(tmp_path) == newer.path
     newer.finish()
     assert found(tmp_path) == older.path
     older.finish()
@@ -57,9 +57,10 @@ def test_a_folder_without_a_readable_run_is_left_alone(tmp_path: Path, text: str
 
 def test_one_sweep_at_a_time(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, RUN, "", NOW)
-    with folder.locked(), pytest.raises(SweepError, match="another sweep"), folder.locked():
-        pass
-    assert folder.is_free()
+    other = RunFolder(folder.path)
+    with folder.locked(), pytest.raises(BusyError, match="is running this"):
+        other.acquire()
+    other.acquire()
 
 
 def test_a_trial_is_finished_when_its_json_is_there(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Whole sweeps with real processes and no network: the noop backend on this machine's noop hosts."""
 
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,10 @@ import pytest
 
 from harness.cluster.base import Cluster
 from harness.cluster.noop import NoopCluster
-from harness.errors import ExitCode, SweepError
+from harness.cluster.spec import ClusterSpec, NoopSpec
+from harness.errors import ExitCode
 from harness.experiment_file import read
+from harness.sweep.holder import BusyError
 from harness.sweep.plan import Trial, parse_only, plan, select
 from harness.sweep.progress import SilentProgress
 from harness.sweep.run_folder import RunFolder
@@ -53,11 +57,12 @@ class Bench:
         self.folder: RunFolder | None = None
 
     def sweep(self, progress: SilentProgress) -> ExitCode:
-        self.folder, _ = open_folder(self.request)
+        self.folder, _ = open_folder(self.request, progress)
         return run_sweep(self.request, self.folder, self.cluster, self.published.append, progress)
 
-    def cluster(self) -> Cluster:
-        return NoopCluster(self.request.experiment.cluster)
+    def cluster(self, spec: ClusterSpec) -> Cluster:
+        assert isinstance(spec, NoopSpec)
+        return NoopCluster(spec)
 
     def records(self) -> list[stored.Trial]:
         assert self.folder is not None
@@ -127,7 +132,7 @@ def test_a_hang_becomes_a_failed_trial_with_a_reason(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "runs", only="system=a", cluster={"python": str(quiet)}, sweep=limits)
     assert bench.sweep(Recording()) is ExitCode.WRONG
     (record,) = bench.records()
-    assert record.reason == "rank 0, 1 not ready after 0.2 s (before the fault)"
+    assert record.reason == "rank 0 (host0), 1 (host1) not ready after 0.2 s (before the fault)"
 
 
 def test_a_fault_that_misses_is_tried_again_and_every_attempt_is_kept(tmp_path: Path) -> None:
@@ -138,12 +143,25 @@ def test_a_fault_that_misses_is_tried_again_and_every_attempt_is_kept(tmp_path: 
     assert {r.reason for r in bench.records()} == {"the fault was never injected"}
 
 
-def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_a_second_sweep_of_the_same_experiment_is_refused_with_who_has_it(tmp_path: Path) -> None:
+    bench, silent = Bench(tmp_path), SilentProgress()
+    folder, _ = open_folder(bench.request, silent)
+    with pytest.raises(BusyError, match=rf"process {os.getpid()} of .* since \d{{4}}-.* is running this; wait for it"):
+        open_folder(bench.request, silent)
+    beside, resumed = open_folder(replace(bench.request, fresh=True), silent)
+    assert not resumed
+    assert beside.path != folder.path
+
+
+def test_a_sweep_that_waits_goes_on_once_the_other_has_left(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    folder, _ = open_folder(bench.request)
-    with folder.locked():
-        other, resumed = open_folder(bench.request)
-        assert not resumed
-        assert other.path != folder.path
-        with pytest.raises(SweepError):
-            run_sweep(bench.request, folder, bench.cluster, bench.published.append, SilentProgress())
+    folder, _ = open_folder(bench.request, SilentProgress())
+
+    class Leaving(SilentProgress):
+        def note(self, text: str) -> None:
+            assert text.startswith(f"waiting: {folder.path}: process {os.getpid()}")
+            folder.release()
+
+    again, resumed = open_folder(replace(bench.request, wait=True), Leaving())
+    assert resumed
+    assert again.path == folder.path

@@ -25,9 +25,9 @@ pytestmark = [
 def test_the_fault_is_seen_proven_and_healed(tmp_path: Path) -> None:
     experiment = load(SMOKE, ["workload.backend=noop", "sweep.order=listed"])
     request = Request(experiment, "", plan(experiment), tmp_path)
-    folder, _ = open_folder(request)
+    folder, _ = open_folder(request, SilentProgress())
 
-    status = run_sweep(request, folder, lambda: make_cluster(experiment.cluster), lambda _: None, SilentProgress())
+    status = run_sweep(request, folder, make_cluster, lambda _: None, SilentProgress())
 
     records = {record.system: record for record in folder.records() if record.status != "inconclusive"}
     assert status is ExitCode.OK

@@ -24,9 +24,9 @@ pytestmark = [
 def test_every_schedule_takes_over_after_the_loss(tmp_path: Path) -> None:
     experiment = load(OPTCC, ['workload.sizes=["4MiB"]', "workload.iterations=60", "sweep.repeats=1"])
     request = Request(experiment, "", plan(experiment), tmp_path)
-    folder, _ = open_folder(request)
+    folder, _ = open_folder(request, SilentProgress())
 
-    status = run_sweep(request, folder, lambda: make_cluster(experiment.cluster), lambda _: None, SilentProgress())
+    status = run_sweep(request, folder, make_cluster, lambda _: None, SilentProgress())
 
     assert status is ExitCode.OK
     for record in folder.records():

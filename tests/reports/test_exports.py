@@ -90,7 +90,7 @@ def test_prometheus_lines_are_whole(loaded: LoadedRun, hostile: list[Line]) -> N
 
 
 def test_exports_are_written_whole(loaded: LoadedRun, lines: list[Line]) -> None:
-    names = [path.name for path in write_exports([loaded], lines, loaded.folder)]
+    names = [path.name for path in write_exports([loaded], lines, targets(lines), loaded.folder)]
     assert names == ["table.md", "table.csv", "table.tex", "summary.json", "junit.xml", "metrics.prom"]
     assert all((loaded.folder / name).stat().st_size > 0 for name in names)
     assert not list(Path(loaded.folder).glob(".*.part"))

@@ -1,0 +1,55 @@
+"""How well every cell is known: the width of the interval of its median bus bandwidth over the repeats. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from harness.sweep.plan import Trial
+from reports import trial as stored
+
+
+class Width(NamedTuple):
+    """One cell: half the width of the 95 % interval over the median, of its widest phase.
+
+    NaN where nothing can be said: too few repeats.
+    """
+
+    cell: str
+    half_width: float
+    repeats: int
+
+
+def widths(trials: Iterable[Trial], records: Mapping[str, stored.Trial]) -> list[Width]:
+    """One for every cell of `trials` that has measured something; healthy trials beside faulted ones are left out."""
+    cells: dict[str, list[stored.Trial]] = {}
+    for trial in trials:
+        record = records.get(trial.trial_id)
+        if record is not None and not trial.when:
+            cells.setdefault(trial.cell, []).append(record)
+    found = [_width(cell, own) for cell, own in cells.items()]
+    return [width for width in found if width is not None]
+
+
+def is_narrow(width: Width, until: float) -> bool:
+    """NaN is not."""
+    return width.half_width <= until
+
+
+def _width(cell: str, records: list[stored.Trial]) -> Width | None:
+    # Not at the top: NumPy takes a tenth of a second, and few sweeps ask for this.
+    from reports import stats
+
+    halves, repeats = [], 0
+    for phase in ("before", "after"):
+        medians = stats.known(
+            stats.median(i.busbw_gbs for i in record.iterations if i.phase == phase)
+            for record in records
+            if record.status != "inconclusive"
+        )
+        if medians.size:
+            middle, low, high, n = stats.estimate(medians)
+            halves.append((high - low) / 2 / middle if middle > 0 else math.nan)
+            repeats = max(repeats, n)
+    if not halves:
+        return None
+    return Width(cell, math.nan if any(map(math.isnan, halves)) else max(halves), repeats)

@@ -1,0 +1,125 @@
+"""The stage: the cluster that is up, and the bench on it. It changes when a trial needs another cluster.
+
+A cluster that comes up is claimed on every host that has NICs, its memory is looked at, its clocks are
+measured; the first trial finds it ready.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from random import uniform
+from typing import Any, Self
+
+from harness.cluster.base import Cluster
+from harness.cluster.spec import ClusterSpec
+from harness.errors import HostError
+from harness.hosts.base import Host
+from harness.hosts.each import all_results, for_each
+from harness.sweep.bench import Bench
+from harness.sweep.holder import BusyError, Holder
+from harness.sweep.memory import check_hosts
+from harness.sweep.plan import Trial
+from harness.sweep.progress import SweepProgress
+from harness.sweep.rehearse import rehearse
+from harness.sweep.run_folder import RunFolder
+
+SWITCH_S = 0.0005
+AGAIN_S = 2.0
+"""Between two looks at hosts that another sweep has."""
+
+MakeCluster = Callable[[ClusterSpec], Cluster]
+
+
+class Stage:
+    """Not before the first trial is anything made; as a context manager it takes down what stands at its end."""
+
+    def __init__(
+        self, trials: Sequence[Trial], make: MakeCluster, folder: RunFolder, progress: SweepProgress, wait: bool
+    ) -> None:
+        self._trials, self._make, self._folder, self._progress, self._wait = trials, make, folder, progress, wait
+        self._standing = ExitStack()
+        self._key: str | None = None
+        self._bench: Bench | None = None
+        self._described: dict[str, Any] = {}
+        self.has_stood = False
+        """A cluster has come up: what breaks from now on broke in the middle."""
+
+    def bench_for(self, trial: Trial) -> Bench:
+        """The bench on the cluster that `trial` needs, set up for it."""
+        if self._bench is None or trial.cluster_key != self._key:
+            self._lower(in_order=True)
+            self._bench = self._raise(trial)
+            self._key = trial.cluster_key
+        self._bench.set_up_for(trial)
+        return self._bench
+
+    def _raise(self, trial: Trial) -> Bench:
+        experiment = trial.variant.experiment
+        self._progress.note(f"bringing up {experiment.cluster.summary()}")
+        cluster = self._standing.enter_context(self._make(experiment.cluster))
+        self.has_stood = True
+        # The thread that fires a fault must not wait 5 ms, Python's default, for one that reads a rank's lines.
+        sys.setswitchinterval(SWITCH_S)
+        claim([host for host in cluster.hosts if host.nics], self._progress if self._wait else None)
+        check_hosts(experiment, cluster.hosts, [t for t in self._trials if t.cluster_key == trial.cluster_key])
+        self._described.setdefault(trial.cluster_key, cluster.describe())
+        described = list(self._described.values())
+        more = {"clusters": described} if len(described) > 1 else {}
+        self._folder.add_provenance({"cluster": described[0], **more})
+        bench = Bench(experiment, cluster.hosts, cluster.switches, tell=self._progress.told)
+        bench.measure_clocks()
+        self._rehearse(bench, trial.cluster_key)
+        return bench
+
+    def _rehearse(self, bench: Bench, key: str) -> None:
+        """Once for every set of faults that points of the axes make on this cluster."""
+        experiments = [t.variant.experiment for t in self._trials if t.cluster_key == key]
+        for faults in dict.fromkeys(str(e.faults) for e in experiments):
+            bench.experiment = next(e for e in experiments if str(e.faults) == faults)
+            rehearse(bench)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._lower(in_order=kind is None)
+
+    def _lower(self, in_order: bool) -> None:
+        """Takes down what stands, and keeps what is known of its clocks."""
+        bench, self._bench = self._bench, None
+        with self._standing:
+            if bench is not None and in_order:
+                with suppress(HostError):  # the trials are done: a host that is lost now takes nothing from them
+                    bench.measure_clocks()
+            if bench is not None:
+                self._folder.add_provenance({"clocks": bench.describe_clocks()})
+
+
+def claim(hosts: Sequence[Host], progress: SweepProgress | None) -> None:
+    """Claims all `hosts` for this sweep until their sessions end. Raises `BusyError` if another sweep has one.
+
+    With `progress` it waits instead, and says so there; it gives up what it got each time, so that two that
+    wait for each other's hosts both come to their turn.
+    """
+    told = False
+    while (taken := _taken(hosts)) is not None:
+        host, holder = taken
+        text = f"{host}: {holder or 'another sweep'} has this host"
+        if progress is None:
+            raise BusyError(f"{text}; wait for it (--wait does)")
+        if not told:
+            progress.note(f"waiting: {text}")
+            told = True
+        all_results(for_each(hosts, lambda h: h.claim(None)))
+        time.sleep(uniform(0.5, 1.5) * AGAIN_S)
+
+
+def _taken(hosts: Sequence[Host]) -> tuple[str, Holder | None] | None:
+    """The first host that another sweep has, with that sweep; None once all are ours."""
+    ours = Holder.this()
+    for name, found in all_results(for_each(hosts, lambda host: host.claim(ours.values()))).items():
+        holder = Holder.read(found)
+        if found is not None and not (holder is not None and holder.is_same_sweep(ours)):
+            return name, holder
+    return None

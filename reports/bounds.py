@@ -1,0 +1,134 @@
+"""The bounds of an experiment held against a run: which results it promised, and what they came to. Pure but `held_in`.
+
+A bound speaks of cells: a system at a size under one fault at one point of the axes. It holds where every
+cell that it names lies within it, by the median over repeats or by the worst of them. A cell in which nothing
+was measured proves nothing; a bound of such cells alone is not measured, which is not the same as missed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from r2ccl_core.errors import UnitError
+from r2ccl_core.units import format_size, parse_size
+from reports import stats
+from reports.bound import METRICS
+from reports.load import load_folder
+from reports.measures import trial_frame
+from reports.targets import Target
+from reports.wording import number, plural
+
+
+@dataclass(frozen=True)
+class Held:
+    """One bound and what it came to. `met` is None where nothing was measured that it speaks of."""
+
+    what: str
+    wanted: str
+    measured: str
+    met: bool | None
+    detail: str
+
+    @property
+    def line(self) -> str:
+        """For people: ``bound missed: ...``."""
+        word = {True: "held", False: "missed", None: "not measured"}[self.met]
+        return f"bound {word}: {self.what}: {self.wanted}; measured {self.measured} ({self.detail})"
+
+    def target(self) -> Target:
+        """As a line of the headline table."""
+        return Target(self.what, self.wanted, self.measured, self.met is True, self.detail)
+
+
+def held_in(folder: Path) -> list[Held]:
+    """Every bound of the run in `folder`. Raises `ReportError` where it cannot be read."""
+    loaded = load_folder(folder)
+    return held(trial_frame([loaded]), loaded.run.experiment)
+
+
+def held(frame: pd.DataFrame, experiment: Mapping[str, Any]) -> list[Held]:
+    """Every bound of `experiment` (as run.json has it) held against the trials (`reports.measures.trial_frame`).
+
+    A bound that speaks of trials which this run did not select is left out.
+    """
+    bounds = experiment.get("bound")
+    found = (_held(frame, bound) for bound in (bounds if isinstance(bounds, list) else ()) if _is_bound(bound))
+    return [one for one in found if one is not None]
+
+
+def _is_bound(bound: object) -> bool:
+    return isinstance(bound, dict) and bound.get("metric") in METRICS
+
+
+def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
+    chosen = frame[[_speaks_of(bound, row) for _, row in frame.iterrows()]]
+    if chosen.empty:
+        return None
+    low, high = _limit(bound.get("min")), _limit(bound.get("max"))
+    cells = list(_cells(chosen, bound))
+    what, wanted = _what(bound), _wanted(low, high)
+    if not cells:
+        return Held(what, wanted, "nothing", None, f"none of {plural(len(chosen), 'trial')} measured it")
+    worst = max(cells, key=lambda cell: _excess(cell[1], low, high))
+    names = f"{worst[0]}, the worst of {len(cells)} cells" if len(cells) > 1 else worst[0]
+    return Held(what, wanted, number(worst[1]), _excess(worst[1], low, high) <= 0, names)
+
+
+def _cells(chosen: pd.DataFrame, bound: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Every cell that has measured the metric, and the value that counts."""
+    metric = str(bound["metric"])
+    values = chosen["before_gbs"] / pd.to_numeric(chosen["limit_gbs"]) if metric == "share" else chosen[metric]
+    low, high = _limit(bound.get("min")), _limit(bound.get("max"))
+    names = chosen["system"] + " at " + chosen["size_bytes"].map(lambda size: format_size(int(size)))
+    for name, part in values.groupby(names + ", " + chosen["case"], sort=False):
+        known = stats.known(part)
+        if known.size:
+            single = max(known, key=lambda value: _excess(float(value), low, high))
+            counted = single if bound.get("of") == "worst" else stats.median(known)
+            yield f"{name}, {plural(int(known.size), 'trial')}", float(counted)
+
+
+def _excess(value: float, low: float | None, high: float | None) -> float:
+    """How far `value` lies outside; negative inside, the more the safer."""
+    return max(value - high if high is not None else -float("inf"), low - value if low is not None else -float("inf"))
+
+
+def _speaks_of(bound: Mapping[str, Any], row: "pd.Series[Any]") -> bool:
+    points = bound.get("axes")
+    return (
+        bound.get("system") in (None, row["system"].removesuffix(f" ({row['run']})"))
+        and _size(bound.get("size")) in (None, row["size_bytes"])
+        and bound.get("fault") in (None, row["scenario"])
+        and all(
+            row["points"].get(axis) == value for axis, value in (points if isinstance(points, dict) else {}).items()
+        )
+    )
+
+
+def _size(value: object) -> int | None:
+    try:
+        return None if value is None else parse_size(str(value))
+    except UnitError:
+        return -1
+
+
+def _limit(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _what(bound: Mapping[str, Any]) -> str:
+    places = [str(bound[key]) for key in ("system", "size", "fault") if bound.get(key) is not None]
+    points = bound.get("axes")
+    places += [f"{axis}={value}" for axis, value in (points if isinstance(points, dict) else {}).items()]
+    worst = ", every trial" if bound.get("of") == "worst" else ""
+    where = f" ({', '.join(places)})" if places else ""
+    return f"{bound['metric']}{where}{worst}: {METRICS[str(bound['metric'])]}"
+
+
+def _wanted(low: float | None, high: float | None) -> str:
+    parts = [f"at least {number(low)}"] if low is not None else []
+    parts += [f"at most {number(high)}"] if high is not None else []
+    return " and ".join(parts)

@@ -1,0 +1,83 @@
+"""Bounds: what an experiment promises, held against made-up runs; missed, held and unmeasured are told apart."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from synthetic_run import make_run
+
+from reports.bounds import held, held_in
+from reports.load import load_folder
+from reports.measures import trial_frame
+from reports.report import write_report
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs"), sizes={1 << 20: 8, 64 << 20: 6}, repeats=3)
+
+
+@pytest.fixture(scope="module")
+def frame(folder: Path) -> pd.DataFrame:
+    return trial_frame([load_folder(folder)])
+
+
+def met(frame: pd.DataFrame, **bound: Any) -> list[bool | None]:
+    return [one.met for one in held(frame, {"bound": [bound]})]
+
+
+@pytest.mark.parametrize(
+    ("bound", "word"),
+    [
+        ({"metric": "slowdown", "system": "balance", "max": 1.6}, True),
+        ({"metric": "slowdown", "system": "balance", "max": 1.4}, False),
+        ({"metric": "slowdown", "system": "balance", "min": 1.4, "max": 1.6}, True),
+        ({"metric": "slowdown", "max": 1.6}, False),  # hot repair has about 2
+        ({"metric": "slowdown", "system": "failstop", "max": 9.0}, None),  # it stopped
+        ({"metric": "share", "size": "64MiB", "min": 0.9}, True),
+        ({"metric": "share", "size": "64MiB", "min": 0.99}, False),
+        ({"metric": "error_after_ms", "fault": "nic_down", "max": 5000}, True),
+        ({"metric": "before_gbs", "min": 0.001, "of": "worst"}, True),
+    ],
+)
+def test_a_bound_is_held_missed_or_not_measured(frame: pd.DataFrame, bound: dict[str, Any], word: bool | None) -> None:
+    assert met(frame, **bound) == [word]
+
+
+def test_the_worst_of_the_repeats_may_miss_what_their_median_holds(frame: pd.DataFrame) -> None:
+    own = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)]["slowdown"]
+    between = (float(own.median()) + float(own.max())) / 2
+    bound = {"metric": "slowdown", "system": "balance", "size": "64MiB", "max": between}
+    assert met(frame, **bound) == [True]
+    assert met(frame, **bound, of="worst") == [False]
+
+
+def test_a_bound_of_trials_that_were_not_selected_is_left_out(frame: pd.DataFrame) -> None:
+    assert met(frame, metric="slowdown", size="8MiB", max=1.6) == []
+    assert met(frame, metric="slowdown", axes={"dtype": "float16"}, max=1.6) == []
+    assert held(frame, {"bound": "strange"}) == held(frame, {}) == []
+
+
+def test_a_point_of_the_axes_is_a_cell_of_its_own(frame: pd.DataFrame) -> None:
+    slower = frame.assign(points=[{"dtype": "float16"}] * len(frame), case="other", slowdown=frame["slowdown"] * 2)
+    both = pd.concat([frame, slower], ignore_index=True)
+    bound = {"metric": "slowdown", "system": "balance", "max": 1.6}
+    assert met(both, **bound) == [False]
+    assert met(both, **bound, axes={"dtype": "float16"}) == [False]
+    (missed,) = held(both, {"bound": [bound]})
+    assert "other" in missed.detail
+    assert missed.line.startswith(
+        "bound missed: slowdown (balance): T/T0: an iteration after the fault over one before"
+    )
+
+
+def test_a_missed_bound_stands_in_the_report(folder: Path) -> None:
+    stored = json.loads((folder / "run.json").read_text())
+    stored["experiment"]["bound"] = [{"metric": "slowdown", "system": "balance", "max": 1.4}]
+    (folder / "run.json").write_text(json.dumps(stored))
+    assert [bound.met for bound in held_in(folder)] == [False]
+    assert "slowdown (balance): T/T0" in write_report(folder).read_text()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert [t["met"] for t in summary["targets"] if t["what"].startswith("slowdown (balance)")] == [False]

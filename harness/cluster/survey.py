@@ -105,7 +105,10 @@ def features(wanted: dict[str, list[list[str]]]) -> dict[str, str | None]:
     known: dict[str, str | None] = {}
     for commands in wanted.values():
         script = script_of(commands)
-        if script not in known:
+        absent = [argv[0] for argv in commands if shutil.which(argv[0], path=PATH) is None]
+        if absent:
+            known[script] = f"not tried: no {absent[0]}"
+        elif script not in known:
             status, _, error = said([*aside, "sh", "-c", script])
             known[script] = None if status == 0 else (error.splitlines() or ["refused"])[0]
     return {name: known[script_of(commands)] for name, commands in wanted.items()}

@@ -100,7 +100,7 @@ def _kernel(seen: Evidence, name: str, features: Mapping[str, str | None]) -> It
     for why, kinds in lacking.items():
         if why.startswith("not tried"):
             what = f"faults of {', '.join(kinds)}: {why}"
-            yield note("kernel", name, what, "set sudo = true in the inventory to have it tried")
+            yield note("kernel", name, what, "install it, or set sudo = true in the inventory, to have it tried")
             continue
         told = error if seen.faults & set(kinds) else warning
         yield told("kernel", name, f"its kernel cannot make {', '.join(kinds)} ({why})", KERNEL_REMEDY)

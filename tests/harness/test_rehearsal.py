@@ -120,11 +120,15 @@ def test_a_nic_that_is_not_there_or_carries_ssh_is_refused_by_name(exported: Inv
     nic = exported.hosts[0].nics[0]
     managing = nic.model_copy(update={"name": "mgmt0", "ipv4": None})
     absent = nic.model_copy(update={"name": "eth7"})
+    unplugged = nic.model_copy(update={"switch_port": "h9r0"})
+    uplinked = nic.model_copy(update={"switch_port": "up"})
     moved = nic.model_copy(update={"ipv4": exported.hosts[1].nics[1].ipv4})
     for wrong, words in (
         (managing, "host0: rail 0: mgmt0 carries SSH or the default route"),
         (absent, "host0: rail 0: no interface 'eth7'; did you mean 'eth1'?"),
         (moved, "host0: rail 0: eth0 has no address 10.101.0.2"),
+        (unplugged, "host0: eth0: switch has no port h9r0; did you mean 'h2r0'?"),
+        (uplinked, "host0: eth0: port up carries SSH or the default route of switch"),
     ):
         with pytest.raises(ClusterError, match=f"^{words}".replace("?", r"\?")):
             cluster_of(changed(exported, 0, nics=(wrong,))).up()

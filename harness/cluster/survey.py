@@ -38,7 +38,10 @@ def text_of(path: Path | str) -> str | None:
 def said(argv: list[str], timeout_s: float = 20.0) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of a command; 127 where it cannot be started."""
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
+        env = dict(os.environ, PATH=PATH)
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, env=env
+        )
     except (OSError, subprocess.TimeoutExpired) as e:
         return 127, "", str(e)
     return done.returncode, done.stdout.strip(), done.stderr.strip()

@@ -127,6 +127,8 @@ def _with_remedy(login: SshLogin, message: str) -> str:
     if "not found" in message or "No such file" in message:
         words = " or ".join(repr(word) for word in (*login.become_root[:1], login.python))
         return f"{message}; {words} is missing there: install it, or name another"
+    if "Permission denied" in message:
+        return f"{message}; {user} must be allowed to run it: choose another python in the inventory"
     return message
 
 

@@ -1,6 +1,7 @@
 """A rehearsal: the local cluster as a foreign one, reached through an inventory file and sshd only."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -177,6 +178,13 @@ def test_a_way_to_become_root_runs_everything(exported: Inventory, tmp_path: Pat
     with cluster_of(changed(exported.subset(["host0"]), 0, sudo=(str(way),))) as cluster:
         assert cluster.hosts[0].run(["sh", "-c", "echo $BY_THE_WAY"]).stdout == "1\n"
         assert "mgmt0" in cluster.hosts[0].reserved(), "the session is found although its variable was dropped"
+
+
+@pytest.mark.skipif(shutil.which("sudo") is None, reason="sudo is missing")
+def test_sudo_itself_runs_everything_as_root(exported: Inventory) -> None:
+    with cluster_of(changed(exported.subset(["host0"]), 0, sudo=True)) as cluster:
+        assert cluster.hosts[0].run(["sh", "-c", 'echo "$(id -u) $SUDO_COMMAND"']).stdout.startswith("0 /")
+        assert cluster.hosts[0].reserved() == {"lo", "mgmt0"}
 
 
 def test_discovery_finds_rails_and_names_who_cannot_be_looked_at(exported: Inventory) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.base import ROUTE_PROTOCOL
 from harness.check_command import judge
 from harness.cluster import export, inventory_file, rights, state
 from harness.cluster.checks.evidence import gather
@@ -226,13 +227,15 @@ def test_a_check_finds_nothing_wrong_and_then_what_we_break(exported: Inventory)
     break_it = {
         "host0": ["ip", "link", "set", "dev", "eth1", "mtu", "1400"],
         "host1": ["sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=0"],
+        "switch": ["ip", "route", "add", "192.0.2.0/24", "dev", "mgmt", "proto", ROUTE_PROTOCOL],
     }
     mend_it = {
         "host0": ["ip", "link", "set", "dev", "eth1", "mtu", "1500"],
         "host1": ["sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1"],
+        "switch": ["ip", "route", "del", "192.0.2.0/24", "dev", "mgmt", "proto", ROUTE_PROTOCOL],
     }
     with cluster_of(exported) as cluster:
-        hosts = {host.name: host for host in cluster.hosts}
+        hosts = {host.name: host for host in (*cluster.hosts, *cluster.switches)}
         try:
             for name, argv in break_it.items():
                 hosts[name].run(argv)
@@ -247,6 +250,7 @@ def test_a_check_finds_nothing_wrong_and_then_what_we_break(exported: Inventory)
         "error mtu host1: rail1: packets of 1500 bytes from eth1 do not reach host0",
         "warning arp host1: eth0, eth1 answer ARP for the addresses of other NICs",
         "warning arp host1: takes packets for ",
+        "error faults switch: 1 things that faults have made are still there",
     ):
         assert any(text.startswith(line) for text in told), (line, told)
 

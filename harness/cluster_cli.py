@@ -92,7 +92,10 @@ def cluster_inventory(
 def cluster_discover(
     hosts: Annotated[list[str] | None, typer.Argument(metavar="HOST...", help="Addresses, or user@address.")] = None,
     inventory: HostsFile = None,
-    out: Out = Path("hosts.toml"),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Where it goes: hosts.toml, or the inventory itself."),
+    ] = None,
     user: User = None,
     port: Port = None,
     key: Key = None,
@@ -107,10 +110,9 @@ def cluster_discover(
     if bool(hosts) == (inventory is not None):
         raise UsageError("name hosts, or an inventory to complete with --inventory FILE")
     if inventory is not None:
-        return command.write(inventory_file.load(inventory), out)
-    return command.write(
-        command.of_addresses(hosts or [], command.LoginOptions(user, port, key, known_hosts, sudo, python)), out
-    )
+        return command.write(inventory_file.load(inventory), out or inventory)
+    login = command.LoginOptions(user, port, key, known_hosts, sudo, python)
+    return command.write(command.of_addresses(hosts or [], login), out or Path("hosts.toml"))
 
 
 @cluster_app.command("check", epilog=CHECK_EPILOG)

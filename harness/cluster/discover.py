@@ -90,6 +90,13 @@ def _silent_note(nic: DataNic) -> str:
 
 def _unused(name: str, survey: Surveyed) -> list[str]:
     """Physical interfaces that are no data NICs for a reason that somebody may want to remove."""
-    reserved = survey.links.reserved()
-    links = [link for link in survey.links.by_name.values() if link.physical and link.name not in reserved]
-    return [f"{name}: {link.name} {reason}" for link in links if (reason := why_not(link)) and reason != "is virtual"]
+    reserved, links = survey.links.reserved(), survey.links.by_name.values()
+    notes = [
+        f"{name}: {link.name} {reason}"
+        for link in links
+        if link.physical and link.name not in reserved and (reason := why_not(link)) and reason != "is virtual"
+    ]
+    if not data_nics(name, survey.links):
+        carrying = ", ".join(sorted(reserved - {"lo"})) or "nothing else"
+        notes.append(f"{name}: has no data NIC; {carrying} carries SSH or the default route, which no fault may touch")
+    return notes

@@ -4,7 +4,7 @@
 cannot be used keeps the cluster down, and then the error has a line for each such host.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from ipaddress import ip_address
 from pathlib import Path
@@ -42,8 +42,11 @@ class ExistingCluster:
     def up(self) -> None:
         """Connects every host and finds its NICs. Raises `ClusterError` with a line for every host that is not fit."""
         try:
-            results = for_each(self._hosts, self._connect) | for_each(self._switches, lambda host: host.connect())
-            raise_all([result for result in results.values() if isinstance(result, HostError)])
+            switches = for_each(self._switches, _connected)
+            ports = {name: links for name, links in switches.items() if isinstance(links, Links)}
+            hosts = for_each(self._hosts, lambda host: self._connect(host, ports))
+            results = [*hosts.values(), *switches.values()]
+            raise_all([result for result in results if isinstance(result, HostError)])
         except BaseException:
             self.down()
             raise
@@ -65,12 +68,17 @@ class ExistingCluster:
     def __exit__(self, *exc: object) -> None:
         self.down()
 
-    def _connect(self, host: Host) -> None:
+    def _connect(self, host: Host, ports: Mapping[str, Links]) -> None:
         assert isinstance(host, SshHost)
-        host.connect()
-        links, entry = host.links(), self._entries[host.name]
+        links, entry = _connected(host), self._entries[host.name]
         host.address = management_address(entry, links)
-        host.nics = find_nics(entry, links)
+        host.nics = find_nics(entry, links, ports)
+
+
+def _connected(host: Host) -> Links:
+    assert isinstance(host, SshHost)
+    host.connect()
+    return host.links()
 
 
 def ssh_host(place: Login) -> SshHost:

@@ -1,7 +1,7 @@
 """From what an inventory says about a host's NICs to the interfaces that the host really has. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_interface
 
 from harness.cluster.inventory import InventoryHost, InventoryNic
@@ -11,9 +11,13 @@ from harness.hosts.links import Link, Links
 from harness.tables import nearest
 
 
-def find_nics(host: InventoryHost, links: Links) -> tuple[Nic, ...]:
-    """Its data NICs by rail. Raises `HostError` with everything that is not as the inventory says."""
+def find_nics(host: InventoryHost, links: Links, switches: Mapping[str, Links]) -> tuple[Nic, ...]:
+    """Its data NICs by rail. Raises `HostError` with everything that is not as the inventory says.
+
+    `switches` has the interfaces of those that could be reached.
+    """
     nics, wrong = look_up(host, links)
+    wrong += port_mistakes(nics, switches)
     if wrong:
         raise HostError(host.name, "; ".join(wrong))
     return nics
@@ -36,6 +40,22 @@ def look_up(host: InventoryHost, links: Links) -> tuple[tuple[Nic, ...], list[st
     counted = Counter(nic.name for nic in nics)
     wrong += [f"{name} is there for two rails; a NIC lies on one" for name, count in counted.items() if count > 1]
     return tuple(nics), wrong
+
+
+def port_mistakes(nics: Sequence[Nic], switches: Mapping[str, Links]) -> list[str]:
+    """A line for each NIC whose switch port is not there, or must not be touched because it carries SSH."""
+    found = []
+    for nic in nics:
+        links = switches.get(nic.switch or "")
+        if links is not None and nic.switch_port not in links.by_name:
+            ports = sorted(links.by_name)
+            found.append(
+                f"{nic.name}: {nic.switch} has no port {nic.switch_port}; {nearest(nic.switch_port or '', ports)}"
+            )
+        elif links is not None and nic.switch_port in links.reserved():
+            what = f"{nic.name}: port {nic.switch_port} carries SSH or the default route of {nic.switch}"
+            found.append(f"{what}, and no fault may touch it; correct switch_port")
+    return found
 
 
 def address_of(link: Link) -> str | None:

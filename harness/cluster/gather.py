@@ -23,6 +23,7 @@ from harness.errors import HostError
 from harness.hosts.agent_host import AgentHost
 from harness.hosts.base import Host
 from harness.hosts.each import for_each
+from harness.hosts.leftovers import find_leftovers
 from harness.hosts.links import Links
 from harness.hosts.ssh import SshHost
 
@@ -56,6 +57,16 @@ class Surveyed:
     clock_offset_s: float
     """Its clock minus ours."""
     clock_error_s: float
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What faults have left on a host or a switch."""
+
+    armed: bool
+    """A living healer holds a fault: a sweep is under way."""
+    things: int
+    """Qdiscs, filters and routes of ours."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +172,13 @@ class Place:
         self._keep_errors(results)
         return {name: result for name, result in results.items() if isinstance(result, Links)}
 
+    def remains(self) -> dict[str, Remains]:
+        """What faults have left on every host and switch that could be looked at."""
+        places = [*self.reached(), *(s for s in self.switches if s.name not in self.errors)]
+        results = for_each(places, _remains)
+        self._keep_errors(results)
+        return {name: result for name, result in results.items() if isinstance(result, Remains)}
+
     def probe(self, probes: Sequence[Probe]) -> dict[Probe, Reached]:
         """All probes at the same time; those of hosts that fail meanwhile are left out."""
         own = {host.name: [probe for probe in probes if probe.source.host == host.name] for host in self.hosts}
@@ -223,6 +241,10 @@ def _clock(host: AgentHost) -> tuple[float, float]:
         rounds.append((after_ns - before_ns, theirs_ns - (before_ns + after_ns) // 2))
     round_trip_ns, offset_ns = min(rounds)
     return offset_ns / 1e9, round_trip_ns / 2e9
+
+
+def _remains(host: Host) -> Remains:
+    return Remains(host.is_armed(), len(find_leftovers(host)))
 
 
 def _links(host: Host) -> Links:

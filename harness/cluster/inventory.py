@@ -142,7 +142,8 @@ class Inventory(Model):
     schema_version: Literal[1] = Field(alias="schema")
     rails: tuple[str, ...] = ()
     """What the rails are called, by number."""
-    provenance: dict[str, Any] = Field(default_factory=dict)
+    provenance: dict[str, Any] = Field(default_factory=dict, exclude=True)
+    """Where the file comes from; no part of what runs."""
     hosts: tuple[InventoryHost, ...] = Field(alias="host", min_length=1)
     switches: tuple[InventorySwitch, ...] = Field(default=(), alias="switch")
 

@@ -48,6 +48,10 @@ class Described(Model):
         """Every host, in the order of ranks."""
         return list(self.data_nics())
 
+    def python_on(self, host: str) -> str:
+        """What runs the ranks there, for people."""
+        return self.python or "python"
+
     def bandwidth_bit_s(self) -> float:
         """What the host with the least has over all its NICs, per direction."""
         hosts = [nics for nics in self.data_nics().values() if nics]
@@ -127,6 +131,10 @@ class InventorySpec(Described):
     def data_nics(self) -> dict[str, tuple[Nic, ...]]:
         """In the order of the file, or as `hosts` names them."""
         return {host.name: _planned(host) for host in self.content.hosts}
+
+    def python_on(self, host: str) -> str:
+        """The experiment's, else the host's own."""
+        return self.python or next(entry.python for entry in self.content.hosts if entry.name == host)
 
 
 def _planned(host: InventoryHost) -> tuple[Nic, ...]:

@@ -38,7 +38,10 @@ def text_of(path: Path | str) -> str | None:
 def said(argv: list[str], timeout_s: float = 20.0) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of a command; 127 where it cannot be started."""
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
+        env = dict(os.environ, PATH=PATH)
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, env=env
+        )
     except (OSError, subprocess.TimeoutExpired) as e:
         return 127, "", str(e)
     return done.returncode, done.stdout.strip(), done.stderr.strip()
@@ -105,7 +108,10 @@ def features(wanted: dict[str, list[list[str]]]) -> dict[str, str | None]:
     known: dict[str, str | None] = {}
     for commands in wanted.values():
         script = script_of(commands)
-        if script not in known:
+        absent = [argv[0] for argv in commands if shutil.which(argv[0], path=PATH) is None]
+        if absent:
+            known[script] = f"not tried: no {absent[0]}"
+        elif script not in known:
             status, _, error = said([*aside, "sh", "-c", script])
             known[script] = None if status == 0 else (error.splitlines() or ["refused"])[0]
     return {name: known[script_of(commands)] for name, commands in wanted.items()}

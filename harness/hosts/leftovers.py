@@ -29,18 +29,23 @@ def removals(qdiscs: Shown, filters: Mapping[str, Shown], routes: Shown) -> Iter
             for hook in ("ingress", "egress"):
                 yield "-tc", "filter", "del", "dev", device, hook, "pref", PREFERENCE
     for route in routes:
-        if str(route.get("protocol")) == ROUTE_PROTOCOL:
+        if str(route.get("protocol")) == ROUTE_PROTOCOL and "dev" in route:
             yield "ip", "route", "del", str(route["dst"]), "dev", str(route["dev"]), "proto", ROUTE_PROTOCOL
 
 
-def remove_leftovers(host: Host) -> list[str]:
-    """Removes what is tagged on `host`; one line for each thing. Raises `HostError`."""
+def find_leftovers(host: Host) -> list[Argv]:
+    """The commands that would remove what is tagged on `host`; a '-' before the first word says that one may fail."""
     qdiscs = _json(host, "tc", "-j", "qdisc", "show")
     hooked = [str(qdisc["dev"]) for qdisc in qdiscs if qdisc.get("kind") == "clsact"]
     filters = {dev: [f for hook in ("ingress", "egress") for f in _filters(host, dev, hook)] for dev in hooked}
     routes = [route for version in ("-4", "-6") for route in _json(host, "ip", version, "-j", "route", "show")]
+    return list(removals(qdiscs, filters, routes))
+
+
+def remove_leftovers(host: Host) -> list[str]:
+    """Removes what is tagged on `host`; one line for each thing. Raises `HostError`."""
     done = []
-    for argv in removals(qdiscs, filters, routes):
+    for argv in find_leftovers(host):
         lenient = argv[0].startswith("-")
         host.run((argv[0].lstrip("-"), *argv[1:]), check=not lenient)
         done.append(" ".join(argv).lstrip("-"))

@@ -111,16 +111,24 @@ class SshHost(AgentHost):
         return SshChannel(connection, channel)
 
 
+_ASKS = ("a password is required", "a terminal is required", "authentication is required", "Authentication required")
+"""How sudo, sudo-rs and doas say that they would have to ask for a password."""
+
+
 def _with_remedy(login: SshLogin, message: str) -> str:
     """`message`, and what helps where the agent did not start for a reason that we know."""
     if not message.startswith("the agent did not start"):
         return message
-    if "a password is required" in message or "a terminal is required" in message:
-        user = login.user or "this user"
+    user = login.user or "this user"
+    if any(words in message for words in _ASKS):
         return f"{login.become_root[0]} asks for a password; let {user} run it without (NOPASSWD), or leave out sudo"
+    if login.become_root and ("not in the sudoers" in message or "not allowed" in message):
+        return f"{login.become_root[0]} does not let {user} become root; add {user} to the sudoers, or leave out sudo"
     if "not found" in message or "No such file" in message:
         words = " or ".join(repr(word) for word in (*login.become_root[:1], login.python))
         return f"{message}; {words} is missing there: install it, or name another"
+    if "Permission denied" in message:
+        return f"{message}; {user} must be allowed to run it: choose another python in the inventory"
     return message
 
 

@@ -69,7 +69,7 @@ def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
     cluster = experiment.cluster
     hosts = _named_nics(experiment)
     job = Job(
-        python=cluster.python or "python",
+        python="",
         workload=experiment.workload,
         size_bytes=trial.size_bytes,
         iterations=trial.iterations,
@@ -83,7 +83,7 @@ def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
         addresses=tuple(cluster.host_names()),
     )
     for rank, (host, nics) in enumerate(hosts.items()):
-        here = replace(job, nics=tuple(nic.name for nic in nics))
+        here = replace(job, python=cluster.python_on(host), nics=tuple(nic.name for nic in nics))
         command = BACKENDS[experiment.backend_of(trial.system)].command(here, rank)
         settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in command.env.items())
         yield f"{host}: {settings} {shlex.join(command.argv)}"

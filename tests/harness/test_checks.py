@@ -11,7 +11,7 @@ from harness.check_command import document, judge
 from harness.cluster.checks.evidence import Evidence, probes
 from harness.cluster.checks.finding import Finding, Severity, merged
 from harness.cluster.find_nics import look_up
-from harness.cluster.gather import Probe, Reached, Surveyed
+from harness.cluster.gather import Probe, Reached, Remains, Surveyed
 from harness.cluster.inventory import Inventory
 from harness.errors import HostError
 from harness.hosts.links import Links, read_links
@@ -222,6 +222,14 @@ def test_one_thing_wrong_is_what_is_told(seen: Evidence, lines: list[str]) -> No
         "do not reach n2",
     )
     assert all(any(word in text for word in follows) for text in unrelated), unrelated
+
+
+def test_what_earlier_faults_left_is_told_on_switches_too() -> None:
+    left = {"n1": Remains(False, 2), "tor": Remains(True, 1), "n2": Remains(False, 0)}
+    assert told(replace(healthy(), remains=left)) == [
+        "error faults n1: 2 things that faults have made are still there",
+        "warning faults tor: a sweep that is under way has armed a fault",
+    ]
 
 
 def test_every_complaint_has_a_remedy() -> None:

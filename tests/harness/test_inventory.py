@@ -158,6 +158,8 @@ def test_the_file_lies_beside_the_experiment(hosts: Path) -> None:
 def test_a_stored_experiment_says_everything_but_how_to_log_in(hosts: Path) -> None:
     hosts.write_text(UNEQUAL.replace('name = "alpha"', 'name = "alpha"\nuser = "ada"\nkey = "secret_place"'))
     stored = load(ALLREDUCE, ["fault[0].rail=0"], hosts).resolved()
+    hosts.write_text(hosts.read_text() + '[provenance]\ncommand = "harness"\n')
+    assert load(ALLREDUCE, ["fault[0].rail=0"], hosts).resolved() == stored, "written anew, it is the same run"
     assert "ada" not in json.dumps(stored) and "secret_place" not in json.dumps(stored)
     again = read(json.loads(json.dumps(stored)), "run.json").cluster
     assert isinstance(again, InventorySpec) and isinstance(again.content, Inventory)

@@ -1,6 +1,7 @@
 """A rehearsal: the local cluster as a foreign one, reached through an inventory file and sshd only."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.base import ROUTE_PROTOCOL
 from harness.check_command import judge
 from harness.cluster import export, inventory_file, rights, state
 from harness.cluster.checks.evidence import gather
@@ -120,11 +122,15 @@ def test_a_nic_that_is_not_there_or_carries_ssh_is_refused_by_name(exported: Inv
     nic = exported.hosts[0].nics[0]
     managing = nic.model_copy(update={"name": "mgmt0", "ipv4": None})
     absent = nic.model_copy(update={"name": "eth7"})
+    unplugged = nic.model_copy(update={"switch_port": "h9r0"})
+    uplinked = nic.model_copy(update={"switch_port": "up"})
     moved = nic.model_copy(update={"ipv4": exported.hosts[1].nics[1].ipv4})
     for wrong, words in (
         (managing, "host0: rail 0: mgmt0 carries SSH or the default route"),
         (absent, "host0: rail 0: no interface 'eth7'; did you mean 'eth1'?"),
         (moved, "host0: rail 0: eth0 has no address 10.101.0.2"),
+        (unplugged, "host0: eth0: switch has no port h9r0; did you mean 'h2r0'?"),
+        (uplinked, "host0: eth0: port up carries SSH or the default route of switch"),
     ):
         with pytest.raises(ClusterError, match=f"^{words}".replace("?", r"\?")):
             cluster_of(changed(exported, 0, nics=(wrong,))).up()
@@ -175,6 +181,13 @@ def test_a_way_to_become_root_runs_everything(exported: Inventory, tmp_path: Pat
         assert "mgmt0" in cluster.hosts[0].reserved(), "the session is found although its variable was dropped"
 
 
+@pytest.mark.skipif(shutil.which("sudo") is None, reason="sudo is missing")
+def test_sudo_itself_runs_everything_as_root(exported: Inventory) -> None:
+    with cluster_of(changed(exported.subset(["host0"]), 0, sudo=True)) as cluster:
+        assert cluster.hosts[0].run(["sh", "-c", 'echo "$(id -u) $SUDO_COMMAND"']).stdout.startswith("0 /")
+        assert cluster.hosts[0].reserved() == {"lo", "mgmt0"}
+
+
 def test_discovery_finds_rails_and_names_who_cannot_be_looked_at(exported: Inventory) -> None:
     bare = exported.model_copy(
         update={"rails": (), "hosts": tuple(host.model_copy(update={"nics": ()}) for host in exported.hosts)}
@@ -214,13 +227,15 @@ def test_a_check_finds_nothing_wrong_and_then_what_we_break(exported: Inventory)
     break_it = {
         "host0": ["ip", "link", "set", "dev", "eth1", "mtu", "1400"],
         "host1": ["sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=0"],
+        "switch": ["ip", "route", "add", "192.0.2.0/24", "dev", "mgmt", "proto", ROUTE_PROTOCOL],
     }
     mend_it = {
         "host0": ["ip", "link", "set", "dev", "eth1", "mtu", "1500"],
         "host1": ["sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1"],
+        "switch": ["ip", "route", "del", "192.0.2.0/24", "dev", "mgmt", "proto", ROUTE_PROTOCOL],
     }
     with cluster_of(exported) as cluster:
-        hosts = {host.name: host for host in cluster.hosts}
+        hosts = {host.name: host for host in (*cluster.hosts, *cluster.switches)}
         try:
             for name, argv in break_it.items():
                 hosts[name].run(argv)
@@ -235,6 +250,7 @@ def test_a_check_finds_nothing_wrong_and_then_what_we_break(exported: Inventory)
         "error mtu host1: rail1: packets of 1500 bytes from eth1 do not reach host0",
         "warning arp host1: eth0, eth1 answer ARP for the addresses of other NICs",
         "warning arp host1: takes packets for ",
+        "error faults switch: 1 things that faults have made are still there",
     ):
         assert any(text.startswith(line) for text in told), (line, told)
 

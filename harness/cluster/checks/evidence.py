@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from harness.cluster.find_nics import look_up
-from harness.cluster.gather import Endpoint, Probe, Reached, Surveyed, looking_at
+from harness.cluster.gather import Endpoint, Probe, Reached, Remains, Surveyed, looking_at
 from harness.cluster.inventory import Inventory
 from harness.cluster.rails import pairs
 from harness.errors import HostError
@@ -29,6 +29,8 @@ class Evidence:
     """A line for each that is not."""
     answers: Mapping[Probe, Reached] = field(default_factory=dict)
     switches: Mapping[str, Links] = field(default_factory=dict)
+    remains: Mapping[str, Remains] = field(default_factory=dict)
+    """What faults have left, by host and switch."""
     faults: frozenset[str] = frozenset()
     """The kinds of faults that are to be made; a lack of what they need is an error."""
 
@@ -52,11 +54,11 @@ class Evidence:
 def gather(inventory: Inventory, faults: frozenset[str] = frozenset()) -> Evidence:
     """Logs in, surveys, then tries all pairs of every rail, each rail from each other, and the way to rank 0."""
     with looking_at(inventory) as place:
-        surveys, switches = place.survey(), place.links()
+        surveys, switches, remains = place.survey(), place.links(), place.remains()
         looked = {name: look_up(place.entries[name], survey.links) for name, survey in surveys.items()}
         nics = {name: found for name, (found, _) in looked.items()}
         wrong = {name: lines for name, (_, lines) in looked.items()}
-        seen = Evidence(inventory, surveys, place.errors, nics, wrong, {}, switches, faults)
+        seen = Evidence(inventory, surveys, place.errors, nics, wrong, {}, switches, remains, faults)
         return replace(seen, answers=place.probe(probes(seen)))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from faults.registry import FAULTS
 from harness.cluster.checks.evidence import Evidence
 from harness.cluster.checks.finding import Finding, error, note, ok, split_remedy, warning
-from harness.cluster.gather import Surveyed
+from harness.cluster.gather import Remains, Surveyed
 from r2ccl_core.units import format_size
 
 CLOCK_NOTE_S, CLOCK_WARNING_S = 1e-3, 50e-3
@@ -36,6 +36,18 @@ def findings(seen: Evidence) -> Iterator[Finding]:
         yield from _programs(seen, name, survey.facts["programs"], bool(survey.facts["rdma"].get("ports")))
         yield from _kernel(seen, name, survey.facts["features"])
         yield from _failed(name, survey.facts)
+    for name, remains in seen.remains.items():
+        yield _remains(name, remains)
+
+
+def _remains(name: str, remains: Remains) -> Finding:
+    if remains.armed:
+        remedy = "wait for its end; harness clean --cluster HOSTS.toml --all would break it"
+        return warning("faults", name, "a sweep that is under way has armed a fault", remedy)
+    if remains.things:
+        what = f"{remains.things} things that faults have made are still there"
+        return error("faults", name, what, "harness clean --cluster HOSTS.toml")
+    return ok("faults", name, "nothing is left of earlier faults")
 
 
 def _clock(name: str, survey: Surveyed) -> Finding:
@@ -100,7 +112,7 @@ def _kernel(seen: Evidence, name: str, features: Mapping[str, str | None]) -> It
     for why, kinds in lacking.items():
         if why.startswith("not tried"):
             what = f"faults of {', '.join(kinds)}: {why}"
-            yield note("kernel", name, what, "set sudo = true in the inventory to have it tried")
+            yield note("kernel", name, what, "install it, or set sudo = true in the inventory, to have it tried")
             continue
         told = error if seen.faults & set(kinds) else warning
         yield told("kernel", name, f"its kernel cannot make {', '.join(kinds)} ({why})", KERNEL_REMEDY)

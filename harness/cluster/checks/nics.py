@@ -6,6 +6,7 @@ from ipaddress import IPv4Interface, ip_interface
 
 from harness.cluster.checks.evidence import Evidence
 from harness.cluster.checks.finding import Finding, error, note, ok, split_remedy, warning
+from harness.cluster.find_nics import port_mistakes
 from harness.cluster.gather import Surveyed
 from harness.hosts.base import Nic
 from harness.hosts.links import Link
@@ -23,7 +24,7 @@ def findings(seen: Evidence) -> Iterator[Finding]:
         wrong += [found for nic in nics for found in _nic(name, nic, survey)]
         yield from wrong or [ok("nics", name, "every NIC of the inventory is up and has its address")]
         yield from _arp(name, nics, survey)
-        yield from _switch_ports(seen, name, nics)
+        yield from (error("switch", name, *split_remedy(line)) for line in port_mistakes(nics, seen.switches))
     yield from _counts(seen)
 
 
@@ -88,17 +89,6 @@ def _networks(link: Link) -> list[IPv4Interface]:
 def _effective(sysctls: Mapping[str, Mapping[str, int]], nic: str, key: str) -> int:
     """The kernel takes the larger of the two."""
     return max(sysctls.get("all", {}).get(key, 0), sysctls.get(nic, {}).get(key, 0))
-
-
-def _switch_ports(seen: Evidence, name: str, nics: tuple[Nic, ...]) -> Iterator[Finding]:
-    for nic in nics:
-        links = seen.switches.get(nic.switch or "")
-        if links is not None and nic.switch_port not in links.by_name:
-            what = f"{nic.name} shall be plugged in {nic.switch_port!r} of {nic.switch}, which has no such port"
-            yield error("switch", name, what, "correct switch_port in the inventory")
-        elif links is not None and nic.switch_port in links.reserved():
-            what = f"{nic.switch_port} of {nic.switch} carries SSH or the default route there"
-            yield error("switch", name, what, "no fault may touch it: correct switch_port in the inventory")
 
 
 def _counts(seen: Evidence) -> Iterator[Finding]:

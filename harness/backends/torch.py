@@ -9,6 +9,9 @@ LEAST_TIMEOUT_S = 3.0
 HEALTHY_TIMES = 10
 """A collective that takes so many times its healthy duration is given up: gloo itself would wait for minutes."""
 
+ONE_RANK_A_HOST = {"NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
+"""Between hosts there is a network to be tested, even where NVLink would reach."""
+
 _PROBE_S = 60.0
 
 
@@ -27,7 +30,7 @@ class TorchBackend:
         argv += ["--warmup", str(job.warmup), "--check", str(int(work.check)), "--dtype", work.dtype]
         argv += ["--op", work.op, "--root", str(work.root), "--place", work.place]
         argv += ["--timeout-s", f"{max(LEAST_TIMEOUT_S, HEALTHY_TIMES * job.expected_s):.3f}"]
-        return Command(tuple(argv), self._sockets(job) | rendezvous(job, rank))
+        return Command(tuple(argv), self._network(job, rank) | rendezvous(job, rank))
 
     def missing(self, workload: WorkloadModel, python: str) -> str | None:
         """PyTorch in the Python of the hosts, built with the library."""
@@ -42,7 +45,11 @@ class TorchBackend:
             return f"{python} has no PyTorch; run: {python} -m pip install torch (or name another cluster.python)"
         return f"PyTorch of {python} was built without {self._library}, or cannot be loaded"
 
-    def _sockets(self, job: Job) -> dict[str, str]:
+    def _network(self, job: Job, rank: int) -> dict[str, str]:
+        """The hosts' data NICs; and for NCCL, that every rank is a host, also where hosts are namespaces."""
+        nics = ",".join(job.nics)
         if self._library == "nccl":
-            return {"NCCL_SOCKET_IFNAME": "=" + ",".join(job.nics)} if job.nics else {}
-        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if job.nics else {}
+            return {**ONE_RANK_A_HOST, "NCCL_HOSTID": f"host{rank}"} | (
+                {"NCCL_SOCKET_IFNAME": f"={nics}"} if nics else {}
+            )
+        return {"GLOO_SOCKET_IFNAME": nics} if nics else {}

@@ -8,9 +8,10 @@ says.
 
 import shutil
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 
-from harness.backends.base import Command, Job, Witness, rendezvous
+from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
 from harness.experiment import WorkloadModel
 
 PROGRAMS = {
@@ -47,13 +48,11 @@ class NcclTestsBackend:
         """The build, its program for the collective, the launcher, or a GPU."""
         build, name = Path(workload.nccl_tests or ""), PROGRAMS[workload.collective]
         if not build.is_dir():
-            return f"workload.nccl_tests: {build} is no folder; name the one that holds {name}"
+            return f"{build} is no folder; name in workload.nccl_tests the one that holds {name}"
         if find_program(build, workload.collective) is None:
-            return (
-                f"workload.nccl_tests: {build} has no {name}; build nccl-tests (make MPI=1) and name its build folder"
-            )
+            return f"{build} has no {name}; name in workload.nccl_tests the folder of a whole build (make MPI=1)"
         if workload.launcher != "ssh" and shutil.which(workload.launcher) is None:
-            return f"workload.launcher: {workload.launcher} is not installed; install it or choose another launcher"
+            return f"{workload.launcher} is not installed; install it or choose another workload.launcher"
         if not Path("/dev/nvidia0").exists() and not Path("/dev/dxg").exists():
             return "there is no NVIDIA GPU here, and nccl-tests needs one; torch_gloo and perf need none"
         return None
@@ -74,7 +73,7 @@ def program(job: Job) -> list[str]:
     argv += ["-c", str(int(work.check)), "-d", DTYPES.get(work.dtype, work.dtype), "-o", work.op, "-a", "3"]
     if work.collective in ("broadcast", "reduce"):
         argv += ["-r", str(work.root)]
-    return [*argv, "-g", str(work.gpus)]
+    return [*argv, "-T", str(ceil(give_up_s(job.expected_s))), "-g", str(work.gpus)]
 
 
 def launcher(job: Job, env: dict[str, str]) -> list[str]:

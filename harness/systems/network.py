@@ -22,7 +22,7 @@ _USING = re.compile(r"NCCL INFO Using network (\S+)")
 _VIA = re.compile(r"NCCL INFO Channel .* via (NET/[^/\s]+|P2P|SHM)\b")
 _SOCKETS = re.compile(r"NCCL INFO NET/Socket : Using (.*)")
 _SOCKET_NIC = re.compile(r"\[\d+\](\S+?):")
-_PLUGIN = re.compile(r"NCCL INFO (.*(?:NET/Plugin|network plugin|NET plugin).*)")
+_PLUGIN = re.compile(r"NCCL INFO (.*(?:NET/Plugin|network plugin|NET plugin|NCCL version \d).*)")
 _MOST_LINES = 12
 
 

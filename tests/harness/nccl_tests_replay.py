@@ -23,7 +23,7 @@ def main() -> int:
         print("USAGE: all_reduce_perf" if fault == "old" else USAGE)
         return 0
     parser = argparse.ArgumentParser()
-    for flag in "benwcdoagrJ":
+    for flag in "benwcdoagrJT":
         parser.add_argument(f"-{flag}")
     parser.add_argument("-N", type=int)
     args = parser.parse_args()

@@ -52,7 +52,7 @@ def test_every_launcher_starts_one_process_a_host_with_the_environment(kind: str
 
 def test_the_program_runs_a_cycle_for_every_iteration() -> None:
     assert shlex.join(program(job(dtype="float16", gpus=2))) == (
-        "/opt/build/all_reduce_perf -b 1048576 -e 1048576 -n 1 -w 1 -N 6 -c 1 -d half -o sum -a 3 -g 2"
+        "/opt/build/all_reduce_perf -b 1048576 -e 1048576 -n 1 -w 1 -N 6 -c 1 -d half -o sum -a 3 -T 3 -g 2"
     )
     assert "-r 1" in shlex.join(program(job(collective="broadcast", root=1, check=False)))
 

@@ -132,7 +132,7 @@ class _Leader:
     def _core(self, document: Path) -> dict[str, Any]:
         report = self._parser.report
         told: dict[str, Any] = {"mode": int(os.environ.get("R2CC_MODE", "0")), "nics": [], "events": []}
-        told |= {"nccl_tests": report.version, "nccl": report.nccl_version, "warnings": report.warnings[:20]}
+        told |= {"nccl_tests": report.version, "nccl": report.nccl_version}
         with suppress(OSError, LogError):
             told["document"] = parse_document(document.read_text(encoding="utf-8", errors="replace")).as_record()
         return told

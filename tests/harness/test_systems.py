@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.backends.nccl_log import parse
 from harness.backends.registry import BACKENDS
 from harness.errors import InvalidExperimentError
 from harness.experiment import Experiment, SystemModel
@@ -82,7 +83,8 @@ def test_the_list_names_every_entry() -> None:
 
 @pytest.mark.parametrize("case", LOGS, ids=lambda case: case["case"])
 def test_the_log_of_nccl_tells_the_network(case: dict[str, Any]) -> None:
-    proof = from_nccl_log(case["log"], case["intended"], case["plugin"], ["eth0", "eth1"])
+    events = [event for event in map(parse, case["log"]) if event is not None]
+    proof = from_nccl_log(events, case["intended"], case["plugin"], ["eth0", "eth1"])
     assert proof.finding == case["finding"]
     assert case["reason"] in proof.reason
     assert bool(proof.reason) is (case["finding"] != "proven")

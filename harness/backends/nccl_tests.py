@@ -27,6 +27,9 @@ SUFFIXES = ("", "_mpi")
 """After a program's name: what builds with MPI are often made with."""
 
 DTYPES = {"float32": "float", "float64": "double", "float16": "half"}
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+"""Faults need root on the hosts, and Open MPI refuses to run as root unless it is told twice."""
+
 _OURS = ("R2CC_RANK", "R2CC_SIZE", "R2CC_ROOT", "PYTHONPATH")
 
 
@@ -37,7 +40,7 @@ class NcclTestsBackend:
 
     def command(self, job: Job, rank: int) -> Command:
         """The first host runs the launcher, the others listen to it."""
-        env = sockets(job) | rendezvous(job, rank)
+        env = sockets(job) | (AS_ROOT if job.workload.launcher == "mpirun" else {}) | rendezvous(job, rank)
         head = [job.python, "-m", "harness.backends.nccl_tests_rank", "--size-bytes", str(job.size_bytes)]
         head += ["--iterations", str(job.iterations), "--warmup", str(job.warmup), "--place", job.workload.place]
         head += ["--ranks", str(job.ranks * job.workload.gpus)]
@@ -79,7 +82,7 @@ def program(job: Job) -> list[str]:
 def launcher(job: Job, env: dict[str, str]) -> list[str]:
     """What starts the program on every host: one process each, with `env`, which Slurm passes on by itself."""
     kind, count, hosts = job.workload.launcher, str(job.ranks), job.addresses
-    more, names = job.workload.launch_args, [name for name in sorted(env) if name not in _OURS]
+    more, names = job.workload.launch_args, [name for name in sorted(env) if name not in (*_OURS, *AS_ROOT)]
     if kind == "mpirun":
         exported = [word for name in names for word in ("-x", name)]
         slots = ",".join(f"{host}:1" for host in hosts)

@@ -124,8 +124,8 @@ class _Leader:
         if problem is None and self._parser.report.out_of_bounds and not self._cycles.wrong:
             problem = f"nccl-tests counts {self._parser.report.out_of_bounds} values out of bounds"
         if problem is not None:
-            more = next(iter(self._parser.report.errors), "") or self._last_error
-            return self._fail(f"{problem}: {more}" if more and more not in problem else problem, LOST)
+            more = self._last_error if problem.startswith("nccl-tests ended") else ""
+            return self._fail(f"{problem}: {more}" if more else problem, LOST)
         self._tell([{"event": "done", "core": self._core(document)}])
         return WRONG if self._cycles.wrong else OK
 

@@ -7,13 +7,14 @@ import shutil
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.backends.base import Job
-from harness.backends.nccl_tests import NcclTestsBackend, find_program, launcher, program
+from harness.backends.nccl_tests import AS_ROOT, NcclTestsBackend, find_program, launcher, program
 from harness.backends.nccl_tests_cycles import Cycles
 from harness.backends.nccl_tests_text import Place, Row
 from harness.cluster.noop import NoopCluster
@@ -163,6 +164,30 @@ def test_what_goes_wrong_is_said(tmp_path: Path, fault: str, status: str, words:
     code, record = sweep(tmp_path, fault)
     assert (code, record.status) == (ExitCode.WRONG, status)
     assert words in record.reason
+
+
+@pytest.mark.skipif(
+    shutil.which("mpirun") is None, reason="mpirun is not installed (on Debian: apt install openmpi-bin)"
+)
+@pytest.mark.parametrize(("fault", "status"), [("", 0), ("no_mpi", 3)])
+def test_mpi_starts_what_was_asked_for(tmp_path: Path, fault: str, status: int) -> None:
+    stand_in = tmp_path / "all_reduce_perf"
+    stand_in.write_text(f'#!/bin/sh\nexec {sys.executable} {REPLAY} "$@"\n')
+    stand_in.chmod(0o755)
+    env = os.environ | AS_ROOT | {"R2CC_RANK": "0", "R2CC_SIZE": "1", "R2CC_ROOT": "127.0.0.1:1"}
+    words = launcher(replace(job(), addresses=("localhost",), ranks=1), {"REPLAY_FAULT": fault})
+    words[words.index("localhost:1")], words[words.index("ppr:1:node")] = "localhost:2", "ppr:2:node"  # two on one host
+    words[words.index("-np") + 1] = "2"
+    head = [sys.executable, "-m", "harness.backends.nccl_tests_rank", "--size-bytes", "1024", "--iterations", "3"]
+    argv = [*head, "--ranks", "2", "--", *words, str(stand_in), "-b", "1024", "-N", "3", "-g", "1"]
+    process = subprocess.Popen(
+        argv, env=env | {"REPLAY_FAULT": fault}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    out = process.stdout.read()
+    assert process.wait(60) == status
+    assert ("this build of nccl-tests has no MPI" in out) is bool(fault)
+    process.communicate()
 
 
 @pytest.mark.parametrize("fault", ["", "lost"])

@@ -29,6 +29,8 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     addresses: tuple[str, ...] = ()
     """Of the hosts on the management network, by rank."""
+    every_nic: tuple[str, ...] = ()
+    """The names of all hosts' data NICs, for what one command starts on all of them."""
 
 
 Witness = Literal["core", "counters", "nccl_log", "none"]

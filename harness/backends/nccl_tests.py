@@ -8,6 +8,7 @@ says.
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
@@ -40,6 +41,7 @@ class NcclTestsBackend:
 
     def command(self, job: Job, rank: int) -> Command:
         """The first host runs the launcher, the others listen to it."""
+        job = replace(job, nics=job.every_nic or job.nics)  # one environment for all hosts
         env = sockets(job) | (AS_ROOT if job.workload.launcher == "mpirun" else {}) | rendezvous(job, rank)
         head = [job.python, "-m", "harness.backends.nccl_tests_rank", "--size-bytes", str(job.size_bytes)]
         head += ["--iterations", str(job.iterations), "--warmup", str(job.warmup), "--place", job.workload.place]

@@ -21,7 +21,7 @@ def network_of(
     bench: Bench, trial: Trial, ranks: Sequence[RankRecord], samples: Mapping[str, Sequence[Sample]]
 ) -> Proof:
     """Which network `trial` used, by the witness of its backend; hosts without NICs have none to prove."""
-    nics = [nic.name for nic in bench.hosts[0].nics]
+    nics = bench.nic_names
     witness = bench.backend(trial).witness
     if witness == "none" or not nics:
         return NOT_ASKED

@@ -36,8 +36,7 @@ def sweep(runs: Path, systems: list[dict[str, Any]], **tables: Any) -> tuple[Exi
     experiment = read(document, "x.toml")
     request = Request(experiment, "", plan(experiment), runs)
     folder, _ = open_folder(request)
-    spec = experiment.cluster.spec()
-    code = run_sweep(request, folder, lambda: make_cluster(spec), lambda _: None, SilentProgress())
+    code = run_sweep(request, folder, lambda: make_cluster(experiment.cluster), lambda _: None, SilentProgress())
     return code, {record.system: record for record in sorted(folder.records(), key=lambda record: record.attempt)}
 
 

@@ -18,6 +18,7 @@ from harness.backends.nccl_tests import AS_ROOT, NcclTestsBackend, find_program,
 from harness.backends.nccl_tests_cycles import Cycles
 from harness.backends.nccl_tests_text import Place, Row
 from harness.cluster.noop import NoopCluster
+from harness.cluster.spec import NoopSpec
 from harness.errors import ExitCode
 from harness.experiment import WorkloadModel
 from harness.experiment_file import read
@@ -133,7 +134,8 @@ def sweep(tmp_path: Path, fault: str, hosts: int = 1, **system: Any) -> tuple[Ex
     experiment = read(document, "x.toml")
     request = Request(experiment, "", plan(experiment), tmp_path / "runs")
     folder, _ = open_folder(request)
-    spec = experiment.cluster.spec()
+    spec = experiment.cluster
+    assert isinstance(spec, NoopSpec)
     code = run_sweep(request, folder, lambda: NoopCluster(spec), lambda _: None, SilentProgress())
     (record,) = folder.records()
     return code, record

@@ -22,6 +22,7 @@ from harness.backends.nccl_tests_cycles import Cycles
 from harness.backends.nccl_tests_json import parse_document
 from harness.backends.nccl_tests_text import Report, TextParser
 from harness.errors import LogError
+from r2ccl_core.rendezvous import parse_root
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 _MEET_S = 20.0
@@ -32,12 +33,12 @@ def main() -> NoReturn:
     """Ends with 0 ok, 1 wrong elements, 2 usage, 3 nccl-tests failed or the first host was lost."""
     args = _arguments()
     rank, hosts = int(os.environ["R2CC_RANK"]), int(os.environ["R2CC_SIZE"])
-    host, _, port = os.environ["R2CC_ROOT"].rpartition(":")
+    host, port = parse_root(os.environ["R2CC_ROOT"])
     if rank > 0:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
-        sys.exit(_follow(rank, host, int(port)))
+        sys.exit(_follow(rank, host, port))
     try:
-        listeners = _meet(host, int(port), hosts - 1)
+        listeners = _meet(host, port, hosts - 1)
     except OSError as error:
         _say(rank, {"event": "error", "message": f"the other hosts did not come: {error}", "iteration": None})
         sys.exit(LOST)
@@ -188,7 +189,8 @@ def _meet(host: str, port: int, others: int) -> list[socket.socket]:
     """Connections to the other hosts."""
     if not others:
         return []
-    with socket.create_server((host, port)) as server:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as server:
         server.settimeout(_MEET_S)
         return [server.accept()[0] for _ in range(others)]
 

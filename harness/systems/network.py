@@ -109,7 +109,7 @@ def from_core(cores: Sequence[Mapping[str, Any] | None], nics: Sequence[str]) ->
     if strangers := sorted(set(used) - set(nics)):
         return Proof("another", f"the ranks used {', '.join(strangers)}, not {wanted}", wanted, tuple(used), detail)
     if not any(used.values()):
-        return Proof("another", f"no NIC of {wanted} carried anything", wanted, (), detail)
+        return Proof("unknown", f"no NIC of {wanted} carried anything", wanted, (), detail)
     return Proof("proven", "", wanted, tuple(nic for nic, count in used.items() if count), detail)
 
 

@@ -99,14 +99,14 @@ class _Leader:
         reader.start()
         assert process.stdout is not None
         for line in process.stdout:
-            self._take(line.rstrip("\n"))
+            self._take(line.rstrip("\n"), whole=line.endswith("\n"))
         reader.join(1.0)
         return process.wait()
 
-    def _take(self, line: str) -> None:
+    def _take(self, line: str, whole: bool) -> None:
         t_ns = time.time_ns()
         print(line, flush=True)
-        row = self._parser.feed(line)
+        row = self._parser.feed(line, whole)
         if self._parser.is_header(line) and self._parser.report.headers == 1:
             self._tell(self._cycles.begin(t_ns))
         if row is not None:

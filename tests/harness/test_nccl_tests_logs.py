@@ -45,6 +45,16 @@ def test_every_log_is_read(path: Path) -> None:
         assert all(place.time_us > 0 and place.busbw_gbs >= 0 for place in places([row]))
 
 
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
+def test_a_log_that_is_cut_anywhere_says_nothing_that_the_whole_does_not(path: Path) -> None:
+    text = path.read_text()
+    whole = parse_text(text)
+    for end in range(0, len(text), 7):
+        cut = parse_text(text[:end])
+        assert cut.rows == whole.rows[: len(cut.rows)], text[max(0, end - 100) : end]
+        assert not cut.finished or whole.finished
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_what_is_known_of_a_log(name: str) -> None:
     report, known = report_of(DATA / f"{name}.log"), EXPECTED[name]

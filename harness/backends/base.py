@@ -29,6 +29,8 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     addresses: tuple[str, ...] = ()
     """Of the hosts on the management network, by rank."""
+    every_nic: tuple[str, ...] = ()
+    """The names of all hosts' data NICs, for what one command starts on all of them."""
 
 
 Witness = Literal["core", "counters", "nccl_log", "none"]
@@ -41,6 +43,16 @@ class Command:
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
+
+
+_LEAST_GIVE_UP_S = 3.0
+_HEALTHY_TIMES = 10
+
+
+def give_up_s(expected_s: float) -> float:
+    """After how long a collective that should take `expected_s` is given up by libraries which would wait for ever,
+    or for minutes: so that they end with an error of their own."""
+    return max(_LEAST_GIVE_UP_S, _HEALTHY_TIMES * expected_s)
 
 
 class Backend(Protocol):

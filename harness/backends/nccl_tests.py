@@ -8,9 +8,11 @@ says.
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
 from pathlib import Path
 
-from harness.backends.base import Command, Job, Witness, rendezvous
+from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
 from harness.experiment import WorkloadModel
 
 PROGRAMS = {
@@ -26,6 +28,9 @@ SUFFIXES = ("", "_mpi")
 """After a program's name: what builds with MPI are often made with."""
 
 DTYPES = {"float32": "float", "float64": "double", "float16": "half"}
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+"""Faults need root on the hosts, and Open MPI refuses to run as root unless it is told twice."""
+
 _OURS = ("R2CC_RANK", "R2CC_SIZE", "R2CC_ROOT", "PYTHONPATH")
 
 
@@ -36,7 +41,8 @@ class NcclTestsBackend:
 
     def command(self, job: Job, rank: int) -> Command:
         """The first host runs the launcher, the others listen to it."""
-        env = sockets(job) | rendezvous(job, rank)
+        job = replace(job, nics=job.every_nic or job.nics)  # one environment for all hosts
+        env = sockets(job) | (AS_ROOT if job.workload.launcher == "mpirun" else {}) | rendezvous(job, rank)
         head = [job.python, "-m", "harness.backends.nccl_tests_rank", "--size-bytes", str(job.size_bytes)]
         head += ["--iterations", str(job.iterations), "--warmup", str(job.warmup), "--place", job.workload.place]
         head += ["--ranks", str(job.ranks * job.workload.gpus)]
@@ -47,13 +53,11 @@ class NcclTestsBackend:
         """The build, its program for the collective, the launcher, or a GPU."""
         build, name = Path(workload.nccl_tests or ""), PROGRAMS[workload.collective]
         if not build.is_dir():
-            return f"workload.nccl_tests: {build} is no folder; name the one that holds {name}"
+            return f"{build} is no folder; name in workload.nccl_tests the one that holds {name}"
         if find_program(build, workload.collective) is None:
-            return (
-                f"workload.nccl_tests: {build} has no {name}; build nccl-tests (make MPI=1) and name its build folder"
-            )
+            return f"{build} has no {name}; name in workload.nccl_tests the folder of a whole build (make MPI=1)"
         if workload.launcher != "ssh" and shutil.which(workload.launcher) is None:
-            return f"workload.launcher: {workload.launcher} is not installed; install it or choose another launcher"
+            return f"{workload.launcher} is not installed; install it or choose another workload.launcher"
         if not Path("/dev/nvidia0").exists() and not Path("/dev/dxg").exists():
             return "there is no NVIDIA GPU here, and nccl-tests needs one; torch_gloo and perf need none"
         return None
@@ -74,13 +78,13 @@ def program(job: Job) -> list[str]:
     argv += ["-c", str(int(work.check)), "-d", DTYPES.get(work.dtype, work.dtype), "-o", work.op, "-a", "3"]
     if work.collective in ("broadcast", "reduce"):
         argv += ["-r", str(work.root)]
-    return [*argv, "-g", str(work.gpus)]
+    return [*argv, "-T", str(ceil(give_up_s(job.expected_s))), "-g", str(work.gpus)]
 
 
 def launcher(job: Job, env: dict[str, str]) -> list[str]:
     """What starts the program on every host: one process each, with `env`, which Slurm passes on by itself."""
     kind, count, hosts = job.workload.launcher, str(job.ranks), job.addresses
-    more, names = job.workload.launch_args, [name for name in sorted(env) if name not in _OURS]
+    more, names = job.workload.launch_args, [name for name in sorted(env) if name not in (*_OURS, *AS_ROOT)]
     if kind == "mpirun":
         exported = [word for name in names for word in ("-x", name)]
         slots = ",".join(f"{host}:1" for host in hosts)

@@ -22,6 +22,7 @@ from harness.backends.nccl_tests_cycles import Cycles
 from harness.backends.nccl_tests_json import parse_document
 from harness.backends.nccl_tests_text import Report, TextParser
 from harness.errors import LogError
+from r2ccl_core.rendezvous import parse_root
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 _MEET_S = 20.0
@@ -32,12 +33,12 @@ def main() -> NoReturn:
     """Ends with 0 ok, 1 wrong elements, 2 usage, 3 nccl-tests failed or the first host was lost."""
     args = _arguments()
     rank, hosts = int(os.environ["R2CC_RANK"]), int(os.environ["R2CC_SIZE"])
-    host, _, port = os.environ["R2CC_ROOT"].rpartition(":")
+    host, port = parse_root(os.environ["R2CC_ROOT"])
     if rank > 0:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
-        sys.exit(_follow(rank, host, int(port)))
+        sys.exit(_follow(rank, host, port))
     try:
-        listeners = _meet(host, int(port), hosts - 1)
+        listeners = _meet(host, port, hosts - 1)
     except OSError as error:
         _say(rank, {"event": "error", "message": f"the other hosts did not come: {error}", "iteration": None})
         sys.exit(LOST)
@@ -98,14 +99,14 @@ class _Leader:
         reader.start()
         assert process.stdout is not None
         for line in process.stdout:
-            self._take(line.rstrip("\n"))
+            self._take(line.rstrip("\n"), whole=line.endswith("\n"))
         reader.join(1.0)
         return process.wait()
 
-    def _take(self, line: str) -> None:
+    def _take(self, line: str, whole: bool) -> None:
         t_ns = time.time_ns()
         print(line, flush=True)
-        row = self._parser.feed(line)
+        row = self._parser.feed(line, whole)
         if self._parser.is_header(line) and self._parser.report.headers == 1:
             self._tell(self._cycles.begin(t_ns))
         if row is not None:
@@ -124,15 +125,15 @@ class _Leader:
         if problem is None and self._parser.report.out_of_bounds and not self._cycles.wrong:
             problem = f"nccl-tests counts {self._parser.report.out_of_bounds} values out of bounds"
         if problem is not None:
-            more = next(iter(self._parser.report.errors), "") or self._last_error
-            return self._fail(f"{problem}: {more}" if more and more not in problem else problem, LOST)
+            more = self._last_error if problem.startswith("nccl-tests ended") else ""
+            return self._fail(f"{problem}: {more}" if more else problem, LOST)
         self._tell([{"event": "done", "core": self._core(document)}])
         return WRONG if self._cycles.wrong else OK
 
     def _core(self, document: Path) -> dict[str, Any]:
         report = self._parser.report
         told: dict[str, Any] = {"mode": int(os.environ.get("R2CC_MODE", "0")), "nics": [], "events": []}
-        told |= {"nccl_tests": report.version, "nccl": report.nccl_version, "warnings": report.warnings[:20]}
+        told |= {"nccl_tests": report.version, "nccl": report.nccl_version}
         with suppress(OSError, LogError):
             told["document"] = parse_document(document.read_text(encoding="utf-8", errors="replace")).as_record()
         return told
@@ -188,7 +189,8 @@ def _meet(host: str, port: int, others: int) -> list[socket.socket]:
     """Connections to the other hosts."""
     if not others:
         return []
-    with socket.create_server((host, port)) as server:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as server:
         server.settimeout(_MEET_S)
         return [server.accept()[0] for _ in range(others)]
 

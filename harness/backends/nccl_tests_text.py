@@ -94,8 +94,11 @@ class TextParser:
         self._begun = ""  # of a row into which another line came
         self._tells_error = False
 
-    def feed(self, line: str) -> Row | None:
-        """One line without its end; the row that it finishes, if it does."""
+    def feed(self, line: str, whole: bool = True) -> Row | None:
+        """One line without its end; the row that it finishes, if it does.
+
+        `whole`: False for the last line of a program that was killed, of whose last number digits may be missing.
+        """
         line = _LABEL.sub("", line.rstrip("\r\n"))
         if found := _NCCL.search(line):
             self._note_nccl(found[0])
@@ -107,6 +110,8 @@ class TextParser:
             return row
         begun, self._begun = self._begun, ""
         self._note(line)
+        if not whole:
+            return None
         return self._row(begun + line) or (self._row(line) if begun else None)
 
     def is_header(self, line: str) -> bool:
@@ -144,8 +149,8 @@ class TextParser:
 def parse_text(text: str) -> Report:
     """The whole of a log."""
     parser = TextParser()
-    for line in text.splitlines():
-        parser.feed(line)
+    for line in text.splitlines(keepends=True):
+        parser.feed(line, whole=line.endswith("\n"))
     return parser.report
 
 

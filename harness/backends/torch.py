@@ -2,12 +2,12 @@
 
 import subprocess
 
-from harness.backends.base import Command, Job, Witness, rendezvous
+from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
 from harness.experiment import WorkloadModel
 
-LEAST_TIMEOUT_S = 3.0
-HEALTHY_TIMES = 10
-"""A collective that takes so many times its healthy duration is given up: gloo itself would wait for minutes."""
+NCCL_ENV = {"NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0", "TORCH_NCCL_BLOCKING_WAIT": "1"}
+"""Between hosts there is a network to be tested, even where NVLink would reach; and a collective that is given up is
+an error in the program, where torch would otherwise end the process."""
 
 _PROBE_S = 60.0
 
@@ -26,23 +26,28 @@ class TorchBackend:
         argv += ["--size-bytes", str(job.size_bytes), "--iterations", str(job.iterations)]
         argv += ["--warmup", str(job.warmup), "--check", str(int(work.check)), "--dtype", work.dtype]
         argv += ["--op", work.op, "--root", str(work.root), "--place", work.place]
-        argv += ["--timeout-s", f"{max(LEAST_TIMEOUT_S, HEALTHY_TIMES * job.expected_s):.3f}"]
-        return Command(tuple(argv), self._sockets(job) | rendezvous(job, rank))
+        argv += ["--timeout-s", f"{give_up_s(job.expected_s):.3f}"]
+        return Command(tuple(argv), self._network(job, rank) | rendezvous(job, rank))
 
     def missing(self, workload: WorkloadModel, python: str) -> str | None:
-        """PyTorch in the Python of the hosts, built with the library."""
-        code = f"import torch.distributed as d, sys; sys.exit(not d.is_{self._library}_available())"
+        """PyTorch in the Python of the hosts, built with the library; for NCCL a GPU."""
+        gpu = "torch.cuda.is_available()" if self._library == "nccl" else "True"
+        code = f"import torch, torch.distributed as d; print(d.is_{self._library}_available(), {gpu})"
         try:
-            probe = subprocess.run([python, "-c", code], capture_output=True, timeout=_PROBE_S)
+            probe = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=_PROBE_S)
         except (OSError, subprocess.TimeoutExpired):
             return f"{python} cannot be asked for PyTorch; name the hosts' Python in cluster.python"
-        if probe.returncode == 0:
-            return None
-        if b"ModuleNotFoundError" in probe.stderr:
+        if "ModuleNotFoundError" in probe.stderr:
             return f"{python} has no PyTorch; run: {python} -m pip install torch (or name another cluster.python)"
-        return f"PyTorch of {python} was built without {self._library}, or cannot be loaded"
+        if probe.returncode or not probe.stdout.startswith("True"):
+            return f"PyTorch of {python} cannot be loaded, or was built without {self._library}; install another"
+        if probe.stdout.split() != ["True", "True"]:
+            return "there is no GPU here that PyTorch can use; torch_gloo and perf need none"
+        return None
 
-    def _sockets(self, job: Job) -> dict[str, str]:
+    def _network(self, job: Job, rank: int) -> dict[str, str]:
+        """The hosts' data NICs; and for NCCL, that every rank is a host, also where hosts are namespaces."""
+        nics = ",".join(job.nics)
         if self._library == "nccl":
-            return {"NCCL_SOCKET_IFNAME": "=" + ",".join(job.nics)} if job.nics else {}
-        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if job.nics else {}
+            return {**NCCL_ENV, "NCCL_HOSTID": f"host{rank}"} | ({"NCCL_SOCKET_IFNAME": f"={nics}"} if nics else {})
+        return {"GLOO_SOCKET_IFNAME": nics} if nics else {}

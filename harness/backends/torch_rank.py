@@ -61,7 +61,7 @@ def main() -> NoReturn:
         for iteration in range(-args.warmup, args.iterations):
             wrong += _iterate(args, group, events, iteration)
     except (RuntimeError, ValueError, TransportError) as error:
-        _leave(events, f"rank {rank}: {_one_line(error)}", iteration, LOST)
+        _leave(events, _one_line(error), iteration, LOST)
     events.emit("done", core=group.describe())
     # An orderly end waits for threads of the library, which may wait for a NIC.
     os._exit(WRONG if wrong else OK)

@@ -73,6 +73,11 @@ class Bench:
         """The data NICs of every host, in the order of ranks."""
         return {host.name: host.nics for host in self.hosts}
 
+    @property
+    def nic_names(self) -> tuple[str, ...]:
+        """The names of all hosts' data NICs, each once."""
+        return tuple(dict.fromkeys(nic.name for host in self.hosts for nic in host.nics))
+
     def offset_ns(self, host: str) -> int:
         """That host's or switch's clock minus ours, now."""
         return self.clock(host).at(time.time_ns()).offset_ns
@@ -98,6 +103,7 @@ class Bench:
             expected_s=experiment.expected_duration_s(trial.size_bytes),
             env=_source_path() | trial.system.env,
             addresses=tuple(host.address for host in self.hosts),
+            every_nic=self.nic_names,
         )
 
     def command(self, trial: Trial, job: Job, rank: int) -> Command:

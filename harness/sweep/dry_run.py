@@ -81,6 +81,7 @@ def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
         expected_s=experiment.expected_duration_s(trial.size_bytes),
         env=trial.system.env,
         addresses=tuple(cluster.host_names()),
+        every_nic=tuple(dict.fromkeys(nic.name for nics in hosts.values() for nic in nics)),
     )
     for rank, (host, nics) in enumerate(hosts.items()):
         here = replace(job, python=cluster.python_on(host), nics=tuple(nic.name for nic in nics))

@@ -21,7 +21,7 @@ def network_of(
     bench: Bench, trial: Trial, ranks: Sequence[RankRecord], samples: Mapping[str, Sequence[Sample]]
 ) -> Proof:
     """Which network `trial` used, by the witness of its backend; hosts without NICs have none to prove."""
-    nics = [nic.name for nic in bench.hosts[0].nics]
+    nics = bench.nic_names
     witness = bench.backend(trial).witness
     if witness == "none" or not nics:
         return NOT_ASKED
@@ -29,7 +29,9 @@ def network_of(
         return from_core([record.core for record in ranks], nics)
     if witness == "nccl_log":
         plugin = trial.system.use is not None and CATALOGUE[trial.system.use].path == "plugin"
-        return from_nccl_log((line for record in ranks for line in record.log), trial.system.network, plugin, nics)
+        return from_nccl_log(
+            (event for record in ranks for _, event in record.nccl), trial.system.network, plugin, nics
+        )
     return from_counters(sent_bytes(samples), nics, _least_bytes(bench, trial, ranks))
 
 

@@ -54,9 +54,7 @@ def _python(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
 
 
 def _backend(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
-    """What backends lack, and paths that lead nowhere; hosts elsewhere are not this machine's to judge."""
-    if experiment.cluster.kind not in ("local", "noop"):
-        return
+    """What backends lack, and paths that lead nowhere."""
     python = experiment.cluster.python or sys.executable
     for backend in dict.fromkeys(map(experiment.backend_of, experiment.systems)):
         missing = BACKENDS[backend].missing(experiment.workload, python)

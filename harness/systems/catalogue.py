@@ -90,7 +90,7 @@ ENTRIES = (
     ),
     System(
         "gloo",
-        "torch.distributed with gloo in host memory, which stops when a NIC is lost",
+        "torch.distributed with gloo in host memory, which waits for a lost NIC until it is given up",
         "PyTorch in the hosts' Python",
         ("torch_gloo",),
         0,

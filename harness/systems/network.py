@@ -6,11 +6,12 @@ P2P or shared memory alone. Our core tells the NICs that carried bytes; for anyt
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from harness.backends.nccl_log import parse
+from harness.backends.nccl_log import NcclEvent
 
 Finding = Literal["proven", "another", "unknown", "not_asked"]
 
@@ -20,9 +21,9 @@ INTERNAL = ("IB", "Socket")
 LEAST_SHARE = 0.5
 """Share of the bytes a collective must move that the NICs' counters must show."""
 
-_TELLING = ("network", "channel", "net_devices", "plugin_loaded", "plugin_failed", "plugin_state")
-_WAY = re.compile(r"NET/[^/\s]+|P2P|SHM")
 _SOCKET_NIC = re.compile(r"\[\d+\](\S+?):")
+_TELLING = ("version", "network", "plugin_loaded", "plugin_failed", "net_devices")
+"""Kinds of NCCL's events that are kept as evidence, in NCCL's words."""
 _MOST_LINES = 12
 
 
@@ -50,28 +51,48 @@ class Proof:
 NOT_ASKED = Proof("not_asked")
 
 
-def from_nccl_log(lines: Iterable[str], intended: str | None, plugin: bool, nics: Sequence[str]) -> Proof:
-    """What NCCL's log says. `intended` is a network's name (None: any, or with `plugin` any that NCCL has not
-    inside); where NCCL used its sockets, they must be on `nics`."""
-    log = _NcclLog()
-    for line in lines:
-        log.take(line)
+def from_nccl_log(events: Iterable[NcclEvent], intended: str | None, plugin: bool, nics: Sequence[str]) -> Proof:
+    """What the log of all ranks says. `intended` is a network's name (None: any, or with `plugin` any that NCCL has
+    not inside); where NCCL used its sockets, they must be on `nics`."""
+    told = list(events)
     wanted = intended or ("a plugin's network" if plugin else "any network")
-    told = {"connections": log.connections, "lines": log.lines[:_MOST_LINES]}
-    used = tuple(sorted(log.networks))
+    used = tuple(sorted({str(event.fields["name"]) for event in told if event.kind == "network"}))
+    ways = Counter(_way(str(event.fields["via"])) for event in told if event.kind == "channel")
+    lines = dict.fromkeys(event.text for event in told if event.kind in _TELLING)
+    detail = {"connections": dict(ways), "lines": list(lines)[:_MOST_LINES]}
     if not used:
         why = "the log does not say which network NCCL used; is NCCL_DEBUG=INFO set?"
-        return Proof("unknown", why, wanted, used, told)
+        return Proof("unknown", why, wanted, used, detail)
+    reason = _elsewhere(told, used, ways, intended, plugin, nics)
+    return Proof("another" if reason else "proven", reason, wanted, used, detail)
+
+
+def _elsewhere(
+    told: Sequence[NcclEvent],
+    used: Sequence[str],
+    ways: Mapping[str, int],
+    intended: str | None,
+    plugin: bool,
+    nics: Sequence[str],
+) -> str:
+    """Why the network is not the intended one; empty where it is."""
     others = [name for name in used if not _is_wanted(name, intended, plugin)]
     if others:
-        return Proof("another", f"NCCL used the network {others[0]}, not {wanted}", wanted, used, told)
-    if log.connections and not any(name.startswith("NET/") for name in log.connections):
-        ways = ", ".join(log.connections)
-        return Proof("another", f"NCCL moved the data by {ways}, over no network", wanted, used, told)
-    strangers = sorted(log.socket_nics - set(nics))
+        wanted = intended or "a plugin's network"
+        return f"NCCL used the network {others[0]}, not {wanted}"
+    if ways and not any(way.startswith("NET/") for way in ways):
+        return f"NCCL moved the data by {', '.join(ways)}, over no network"
+    devices = [str(event.fields["devices"]) for event in told if event.fields.get("transport") == "Socket"]
+    strangers = sorted({nic for text in devices for nic in _SOCKET_NIC.findall(text)} - set(nics))
     if "Socket" in used and nics and strangers:
-        return Proof("another", f"NCCL's sockets were on {', '.join(strangers)} too", wanted, used, told)
-    return Proof("proven", "", wanted, used, told)
+        return f"NCCL's sockets were on {', '.join(strangers)} too"
+    return ""
+
+
+def _way(via: str) -> str:
+    """``NET/Socket`` of ``NET/Socket/0``, ``P2P`` of ``P2P/CUMEM``."""
+    words = via.split("/")
+    return "/".join(words[:2]) if words[0] == "NET" else words[0]
 
 
 def from_core(cores: Sequence[Mapping[str, Any] | None], nics: Sequence[str]) -> Proof:
@@ -88,7 +109,7 @@ def from_core(cores: Sequence[Mapping[str, Any] | None], nics: Sequence[str]) ->
     if strangers := sorted(set(used) - set(nics)):
         return Proof("another", f"the ranks used {', '.join(strangers)}, not {wanted}", wanted, tuple(used), detail)
     if not any(used.values()):
-        return Proof("another", f"no NIC of {wanted} carried anything", wanted, (), detail)
+        return Proof("unknown", f"no NIC of {wanted} carried anything", wanted, (), detail)
     return Proof("proven", "", wanted, tuple(nic for nic, count in used.items() if count), detail)
 
 
@@ -110,33 +131,3 @@ def _is_wanted(name: str, intended: str | None, plugin: bool) -> bool:
     if intended is not None:
         return name.lower() == intended.lower()
     return not (plugin and name in INTERNAL)
-
-
-class _NcclLog:
-    """What matters of a log, line by line."""
-
-    def __init__(self) -> None:
-        self.networks: set[str] = set()
-        self.connections: dict[str, int] = {}
-        self.socket_nics: set[str] = set()
-        self.lines: list[str] = []
-
-    def take(self, line: str) -> None:
-        """One line, of any rank."""
-        event = parse(line)
-        if event is None or event.kind not in _TELLING:
-            return
-        if event.kind == "channel":
-            way = _WAY.match(str(event.fields["via"]))
-            if way:
-                self.connections[way[0]] = self.connections.get(way[0], 0) + 1
-            return
-        if event.kind == "network":
-            self.networks.add(str(event.fields["name"]))
-        elif event.fields.get("transport") == "Socket":
-            self.socket_nics.update(_SOCKET_NIC.findall(str(event.fields["devices"])))
-        self._keep(event.text)
-
-    def _keep(self, text: str) -> None:
-        if text not in self.lines:
-            self.lines.append(text)

@@ -1,6 +1,7 @@
 """Stands in for a build of nccl-tests where there is no GPU: prints its columns, a row a cycle, at its pace.
 
-Installed as BUILD/all_reduce_perf. REPLAY_FAULT says what goes wrong: ``wrong``, ``lost``, ``mute``, ``old``.
+Installed as BUILD/all_reduce_perf. As a build with MPI, only its first process prints, what all of them are.
+REPLAY_FAULT says what goes wrong: ``wrong``, ``lost``, ``mute``, ``old``, ``no_mpi``.
 """
 
 import argparse
@@ -23,12 +24,20 @@ def main() -> int:
         print("USAGE: all_reduce_perf" if fault == "old" else USAGE)
         return 0
     parser = argparse.ArgumentParser()
-    for flag in "benwcdoagrJ":
+    for flag in "benwcdoagrJT":
         parser.add_argument(f"-{flag}")
     parser.add_argument("-N", type=int)
     args = parser.parse_args()
+    own, ranks = (
+        int(os.environ.get(f"OMPI_COMM_WORLD_{name}", default)) for name, default in (("RANK", 0), ("SIZE", 1))
+    )
+    if fault == "no_mpi":
+        own, ranks = 0, 1
+    if own > 0:
+        time.sleep(CYCLE_S * (args.N + 2))
+        return 0
     say("# nccl-tests version 2.18.3 nccl-headers=22907 nccl-library=22907")
-    for rank in range(int(args.g)):
+    for rank in range(int(args.g) * ranks):
         say(f"#  Rank {rank:2} Group  0 Pid    100 on      host0 device {rank:2} [0000:18:00] NVIDIA H100")
     say("host0:100:107 [0] NCCL INFO Using network Socket")
     say("host0:100:107 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0")

@@ -7,16 +7,18 @@ import shutil
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.backends.base import Job
-from harness.backends.nccl_tests import NcclTestsBackend, find_program, launcher, program
+from harness.backends.nccl_tests import AS_ROOT, NcclTestsBackend, find_program, launcher, program
 from harness.backends.nccl_tests_cycles import Cycles
 from harness.backends.nccl_tests_text import Place, Row
 from harness.cluster.noop import NoopCluster
+from harness.cluster.spec import NoopSpec
 from harness.errors import ExitCode
 from harness.experiment import WorkloadModel
 from harness.experiment_file import read
@@ -52,7 +54,7 @@ def test_every_launcher_starts_one_process_a_host_with_the_environment(kind: str
 
 def test_the_program_runs_a_cycle_for_every_iteration() -> None:
     assert shlex.join(program(job(dtype="float16", gpus=2))) == (
-        "/opt/build/all_reduce_perf -b 1048576 -e 1048576 -n 1 -w 1 -N 6 -c 1 -d half -o sum -a 3 -g 2"
+        "/opt/build/all_reduce_perf -b 1048576 -e 1048576 -n 1 -w 1 -N 6 -c 1 -d half -o sum -a 3 -T 3 -g 2"
     )
     assert "-r 1" in shlex.join(program(job(collective="broadcast", root=1, check=False)))
 
@@ -131,9 +133,10 @@ def sweep(tmp_path: Path, fault: str, hosts: int = 1, **system: Any) -> tuple[Ex
     }
     experiment = read(document, "x.toml")
     request = Request(experiment, "", plan(experiment), tmp_path / "runs")
-    folder, _ = open_folder(request)
+    folder, _ = open_folder(request, SilentProgress())
     spec = experiment.cluster
-    code = run_sweep(request, folder, lambda: NoopCluster(spec), lambda _: None, SilentProgress())
+    assert isinstance(spec, NoopSpec)
+    code = run_sweep(request, folder, lambda _: NoopCluster(spec), lambda _: None, SilentProgress())
     (record,) = folder.records()
     return code, record
 
@@ -165,6 +168,30 @@ def test_what_goes_wrong_is_said(tmp_path: Path, fault: str, status: str, words:
     assert words in record.reason
 
 
+@pytest.mark.skipif(
+    shutil.which("mpirun") is None, reason="mpirun is not installed (on Debian: apt install openmpi-bin)"
+)
+@pytest.mark.parametrize(("fault", "status"), [("", 0), ("no_mpi", 3)])
+def test_mpi_starts_what_was_asked_for(tmp_path: Path, fault: str, status: int) -> None:
+    stand_in = tmp_path / "all_reduce_perf"
+    stand_in.write_text(f'#!/bin/sh\nexec {sys.executable} {REPLAY} "$@"\n')
+    stand_in.chmod(0o755)
+    env = os.environ | AS_ROOT | {"R2CC_RANK": "0", "R2CC_SIZE": "1", "R2CC_ROOT": "127.0.0.1:1"}
+    words = launcher(replace(job(), addresses=("localhost",), ranks=1), {"REPLAY_FAULT": fault})
+    words[words.index("localhost:1")], words[words.index("ppr:1:node")] = "localhost:2", "ppr:2:node"  # two on one host
+    words[words.index("-np") + 1] = "2"
+    head = [sys.executable, "-m", "harness.backends.nccl_tests_rank", "--size-bytes", "1024", "--iterations", "3"]
+    argv = [*head, "--ranks", "2", "--", *words, str(stand_in), "-b", "1024", "-N", "3", "-g", "1"]
+    process = subprocess.Popen(
+        argv, env=env | {"REPLAY_FAULT": fault}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    out = process.stdout.read()
+    assert process.wait(60) == status
+    assert ("this build of nccl-tests has no MPI" in out) is bool(fault)
+    process.communicate()
+
+
 @pytest.mark.parametrize("fault", ["", "lost"])
 def test_every_host_says_what_the_first_one_says(tmp_path: Path, fault: str) -> None:
     stand_in = tmp_path / "all_reduce_perf"
@@ -190,8 +217,8 @@ def test_every_host_says_what_the_first_one_says(tmp_path: Path, fault: str) -> 
     for process in started:
         process.communicate()
     told = [[json.loads(line) for line in out.splitlines() if line.startswith("{")] for out in said]
-    first, second = ([(e["event"], e.get("iteration")) for e in events] for events in told[:2])
-    assert first == second
+    first_kinds, second_kinds = ([(e["event"], e.get("iteration")) for e in events] for events in told)
+    assert first_kinds == second_kinds
     assert told[0][-1]["event"] == ("error" if fault else "done")
     assert {event["rank"] for event in told[1]} == {1}
     for first, second in zip(*told, strict=True):

@@ -45,6 +45,16 @@ def test_every_log_is_read(path: Path) -> None:
         assert all(place.time_us > 0 and place.busbw_gbs >= 0 for place in places([row]))
 
 
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
+def test_a_log_that_is_cut_anywhere_says_nothing_that_the_whole_does_not(path: Path) -> None:
+    text = path.read_text()
+    whole = parse_text(text)
+    for end in range(0, len(text), 7):
+        cut = parse_text(text[:end])
+        assert cut.rows == whole.rows[: len(cut.rows)], text[max(0, end - 100) : end]
+        assert not cut.finished or whole.finished
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_what_is_known_of_a_log(name: str) -> None:
     report, known = report_of(DATA / f"{name}.log"), EXPECTED[name]
@@ -63,13 +73,14 @@ def test_what_is_known_of_a_log(name: str) -> None:
             assert place.iteration_us is not None and place.iteration_us[0] < place.time_us < place.iteration_us[1]
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_what_a_recorded_run_says_fits_how_it_ended(name: str) -> None:
-    report, status = report_of(DATA / f"{name}.log"), RUNS[name]["status"]
-    if report.finished:
-        assert status == 0 or report.out_of_bounds
-    elif not name.endswith("-help"):
-        assert status != 0 or name.endswith("-bad_option")
+@pytest.mark.skipif(not RUNS, reason="no logs of real builds yet: tests/gpu/record_nccl_tests.py records them")
+def test_what_a_recorded_run_says_fits_how_it_ended() -> None:
+    for name, run in RUNS.items():
+        report = report_of(DATA / f"{name}.log")
+        if report.finished:
+            assert run["status"] == 0 or report.out_of_bounds, name
+        elif not name.endswith(("-help", "-bad_option")):
+            assert run["status"] != 0, name
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
@@ -111,7 +122,7 @@ def test_cpu_time_numbers_that_are_none_and_unchecked_places_are_read() -> None:
         "#       size         count      type   redop    root     time   algbw   busbw #wrong",
         "     1048576        262144     float     sum      -1",
         "     1048576        262144     float     sum      -1    125.7    8.34    8.34      0    124.1    8.45",
-        " 1048576        262144     float     sum      -1    125.7    8.34    8.34      0   124.1    8.4    8.45  oops",
+        " 1048576     262144     float     sum      -1    125.7    8.34    8.34      0   124.1    8.45    8.45  oops",
         "     1048576        262144     float     sum       3    125.7    8.34    8.34",
         "1 2 3 4 5 6 7 8 9 10 11 12 13",
         "host0:900:915 [0] NCCL INFO Using network Socket",
@@ -123,7 +134,7 @@ def test_what_is_no_row_is_none(line: str) -> None:
 
 def test_a_long_time_and_large_counts_have_no_point() -> None:
     row = parse_row(
-        "8589934592    2147483648   float     sum      -1    63896  134.44  235.26  1e+06   63959  134.30  235.03   N/A"
+        " 8589934592   2147483648   float     sum      -1   63896  134.44  235.26  1e+06   63959  134.30  235.03   N/A"
     )
     assert row is not None and row.out is not None and row.in_place is not None
     assert (row.root, row.out.time_us, row.out.wrong, row.in_place.wrong) == (-1, 63896.0, 1_000_000, None)

@@ -83,8 +83,8 @@ def test_a_sweep_runs_through_an_inventory_and_sshd_only(exported: Inventory, tm
     assert isinstance(experiment.cluster, InventorySpec)
     cluster = ExistingCluster(experiment.cluster)
     request = Request(experiment, "", plan(experiment), tmp_path / "runs")
-    folder, _ = open_folder(request)
-    assert run_sweep(request, folder, lambda: cluster, lambda _: None, SilentProgress()) is ExitCode.OK
+    folder, _ = open_folder(request, SilentProgress())
+    assert run_sweep(request, folder, lambda _: cluster, lambda _: None, SilentProgress()) is ExitCode.OK
     records = last_attempts(folder.records()).values()
     assert {record.fault.kind: (record.fault.nic, record.status) for record in records if record.fault} == {
         "nic_down": ("eth1", "ok"),

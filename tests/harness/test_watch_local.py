@@ -37,9 +37,9 @@ def test_what_is_seen_of_a_collective_is_what_it_moved(tmp_path: Path) -> None:
     experiment = load(SMOKE, settings)
     trials = [t for t in plan(experiment) if t.system.name == "balance"]
     request = Request(experiment, "", trials, tmp_path)
-    folder, _ = open_folder(request)
+    folder, _ = open_folder(request, SilentProgress())
     spec = experiment.cluster
-    assert run_sweep(request, folder, lambda: make_cluster(spec), lambda _: None, SilentProgress()) is ExitCode.OK
+    assert run_sweep(request, folder, lambda _: make_cluster(spec), lambda _: None, SilentProgress()) is ExitCode.OK
 
     loaded = load_folder(folder.path)
     trial = next(t for t in loaded.final_trials if t.status == "ok")

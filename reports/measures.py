@@ -19,11 +19,14 @@ from reports.trial import Iteration, Phase, Trial
 MAX_COUNTERS = 600
 """Trials whose counters are read; a file takes a few milliseconds, so of more trials an even sample is taken."""
 
-SHOWN_PHASES: tuple[Phase, ...] = ("before", "hit", "after")
+LOSES_A_NIC = ("nic_down", "nic_unbind", "ib_port_down", "switch_port_down", "blackhole", "route_blackhole")
+"""Kinds of faults after which their NIC carries nothing until the heal."""
+
+SHOWN_PHASES: tuple[Phase, ...] = ("before", "hit", "after", "repaired")
 
 MEASURES = (
-    "before_gbs", "hit_gbs", "after_gbs", "before_ms", "hit_ms", "after_ms", "switch_ms", "switch_cost_ms",
-    "slowdown", "hit_cost_ms", "stall_ms",
+    "before_gbs", "hit_gbs", "after_gbs", "repaired_gbs", "before_ms", "hit_ms", "after_ms", "repaired_ms",
+    "switch_ms", "switch_cost_ms", "slowdown", "hit_cost_ms", "stall_ms",
     "error_after_ms", "detect_ms", "migrate_ms", "return_ms", "recover_ms", "replayed_chunks", "pipeline",
 )  # fmt: skip
 """The columns that are measured; `_ms` are milliseconds, the last ones from the fault (return: from the heal).
@@ -58,7 +61,7 @@ def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
 
 def _about(trial: Trial, run: str, setting: Setting, system: Mapping[str, Any], several: bool) -> dict[str, Any]:
     checked = [i.wrong for i in trial.iterations if i.wrong is not None]
-    lost_nic = trial.fault is not None and trial.fault.kind == "nic_down" and setting.nics is not None
+    lost_nic = loses_one_nic(trial) and setting.nics is not None
     return {
         "run": run,
         "trial_id": trial.trial_id,
@@ -83,6 +86,11 @@ def _about(trial: Trial, run: str, setting: Setting, system: Mapping[str, Any], 
         "pipeline": model.pipeline(trial, env_of(system)) if lost_nic else None,
         "floor": model.floor(trial.collective, setting.hosts or 0, setting.nics or 0) if lost_nic else None,
     }
+
+
+def loses_one_nic(trial: Trial) -> bool:
+    """Whether the trial's failure is what the models are about: one NIC of one host, gone for good."""
+    return len(trial.faults) == 1 and trial.faults[0].kind in LOSES_A_NIC and bool(trial.faults[0].nic)
 
 
 def case_of(trial: Trial) -> str:
@@ -176,7 +184,7 @@ def _counted(run: LoadedRun, trial: Trial, setting: Setting, system: Mapping[str
         return {}
     received = traffic.counted(samples, trial, after(trial, core_events(trial)))
     if received:
-        lost = _number_of(trial.fault.host) if trial.fault is not None and trial.fault.kind == "nic_down" else None
+        lost = _number_of(trial.faults[0].host) if loses_one_nic(trial) else None
         phases = {item.phase for item in received}
         received += [i for i in traffic.scheduled(trial, setting, system, lost) if i.phase in phases]
     return {"recover_ms": _recover_ms(trial, samples), "received_bytes": tuple(received) or None}
@@ -191,7 +199,8 @@ def _recover_ms(trial: Trial, samples: pd.DataFrame) -> float | None:
     """From the fault until the struck host sends at its later speed again."""
     hit = [i for i in trial.iterations if i.phase == "hit"]
     later = [i for i in trial.iterations if i.phase == "after"]
-    if trial.fault is None or not hit or not later:
+    # With several failures there are several dips, of which only the first is the first one's.
+    if len(trial.further_faults) or trial.fault is None or not hit or not later:
         return None
     span = later[0].t_ns, later[-1].t_ns + later[-1].duration_ns
     hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns

@@ -72,6 +72,7 @@ TRIAL_COLUMNS: dict[str, Column] = {
     "fault_before_ns": Column(_INT, "the effect came after this time", _of_fault("t_before_ns")),
     "fault_after_ns": Column(_INT, "and before this one", _of_fault("t_after_ns")),
     "heal_ns": Column(_INT, "when the fault was healed", _of_fault("heal_ns")),
+    "faults": Column(_INT, "how many failures there were; the columns above are the first", lambda t: len(t.faults)),
     "in_flight": Column(_BOOL, "the fault struck inside an iteration on every rank", _of_evidence("in_flight")),
     "dead_nic_tx_after": Column(_INT, "bytes the dead NIC still sent", _of_evidence("dead_nic_tx_after")),
     "dead_nic_rx_after": Column(_INT, "bytes the dead NIC still received", _of_evidence("dead_nic_rx_after")),
@@ -82,7 +83,7 @@ TRIAL_COLUMNS: dict[str, Column] = {
 
 ITERATION_COLUMNS: dict[str, IterationColumn] = {
     "iteration": IterationColumn(_INT, "from 0; warm-ups are negative", lambda i: i.iteration),
-    "phase": IterationColumn(_TEXT, "warmup, before, hit or after the fault", lambda i: i.phase),
+    "phase": IterationColumn(_TEXT, "warmup; before, hit by or after the first failure; repaired", lambda i: i.phase),
     "t_ns": IterationColumn(_INT, "earliest start on any rank", lambda i: i.t_ns),
     "duration_ns": IterationColumn(_INT, "duration of the slowest rank", lambda i: i.duration_ns),
     "wrong": IterationColumn(_INT, "wrong elements over all ranks; empty where unchecked", lambda i: i.wrong),

@@ -117,6 +117,11 @@ class Trial(Stored):
     error: TrialError | None = None
 
     @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Every failure, in the order in which they came."""
+        return (self.fault, *self.further_faults) if self.fault is not None else ()
+
+    @property
     def cell_id(self) -> str:
         """The trial that this is an attempt at."""
         return self.trial_id.removesuffix(f"-a{self.attempt}") if self.attempt > 1 else self.trial_id

@@ -96,7 +96,7 @@ def frame(folders: Sequence[Path]) -> "pd.DataFrame":
     from reports import rows
 
     tables = [rows.rows_table(r.name, r.run, r.trials) for r in load_folders(folders)]
-    together: pd.DataFrame = pa.concat_tables(tables).to_pandas()
+    together: pd.DataFrame = pa.concat_tables(tables, promote_options="default").to_pandas()
     return together
 
 
@@ -107,7 +107,8 @@ def write_rows(runs: Sequence[LoadedRun], out: Path) -> tuple[Path, Path]:
 
     from reports import rows
 
-    return rows.write(pa.concat_tables([rows.rows_table(r.name, r.run, r.trials) for r in runs]), out)
+    tables = [rows.rows_table(r.name, r.run, r.trials) for r in runs]
+    return rows.write(pa.concat_tables(tables, promote_options="default"), out)
 
 
 def counters(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":

@@ -43,7 +43,7 @@ def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     for run in runs:
         systems = systems_of(run.run)
         for number, trial in enumerate(run.final_trials):
-            setting, system = setting_of(run.run, trial.axes), systems.get(trial.system, {})
+            setting, system = setting_of(run.run, trial.settings), systems.get(trial.system, {})
             row = _about(trial, run.name, setting, system, several)
             if trial.status != "inconclusive":
                 row |= _measures(trial)
@@ -66,7 +66,7 @@ def _about(trial: Trial, run: str, setting: Setting, system: Mapping[str, Any], 
         "run": run,
         "trial_id": trial.trial_id,
         "case": case_of(trial),
-        "axes": axes_text(trial),
+        "axes": dict(trial.axes),
         "scenario": trial.scenario,
         "collective": trial.collective,
         "system": f"{trial.system} ({run})" if several else trial.system,
@@ -94,14 +94,11 @@ def loses_one_nic(trial: Trial) -> bool:
 
 
 def case_of(trial: Trial) -> str:
-    """What trials must share to stand in one figure: the collective, the fault and every further axis."""
-    what = f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place), {trial.scenario}"
-    return f"{what}, {axes_text(trial)}" if trial.axes else what
-
-
-def axes_text(trial: Trial) -> str:
-    """Its values on further axes: ``nics = 2, window = 4``."""
-    return ", ".join(f"{axis} = {value}" for axis, value in sorted(trial.axes.items()))
+    """What trials must share to stand in one table or figure: all that differs but system, size and repeat."""
+    # Healthy trials before and after the others are one thing: together they show the healthy machine.
+    scenario = "healthy" if trial.scenario.startswith("healthy_") else trial.scenario
+    points = "".join(f", {axis} {value}" for axis, value in trial.axes.items())
+    return f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place), {scenario}{points}"
 
 
 def _measures(trial: Trial) -> dict[str, float | None]:

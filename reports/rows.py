@@ -5,8 +5,7 @@ nccl-tests). A trial without any iteration still has one row, its iteration colu
 a row with a status, not a hole. The documentation of each column travels in the Parquet file itself.
 """
 
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +59,6 @@ TRIAL_COLUMNS: dict[str, Column] = {
     "op": Column(_TEXT, "reduction", lambda t: t.op),
     "place": Column(_TEXT, "out of place or in place", lambda t: t.place),
     "scenario": Column(_TEXT, "label of the fault scenario; healthy without a fault", lambda t: t.scenario),
-    "axes": Column(_TEXT, "values on further axes, as JSON; empty without any", lambda t: _axes(t)),
     "repeat": Column(_INT, "number of the repeat, from 0", lambda t: t.repeat),
     "attempt": Column(_INT, "from 1; above 1 the attempts before were inconclusive", lambda t: t.attempt),
     "status": Column(_TEXT, "ok, wrong, failed or inconclusive", lambda t: t.status),
@@ -101,9 +99,13 @@ RUN_COLUMNS = {
 
 def rows_table(name: str, run: Run, trials: Iterable[Trial]) -> pa.Table:
     """The rows of one run, in the order of its trials; `name` is the run's folder."""
-    rows: dict[str, list[Any]] = {c: [] for c in (*TRIAL_COLUMNS, *ITERATION_COLUMNS)}
+    trials = list(trials)
+    axes = list(dict.fromkeys(axis for trial in trials for axis in trial.axes))
+    rows: dict[str, list[Any]] = {c: [] for c in (*TRIAL_COLUMNS, *ITERATION_COLUMNS, *map(axis_column, axes))}
     for trial in trials:
         count = max(1, len(trial.iterations))
+        for axis in axes:
+            rows[axis_column(axis)] += [trial.axes.get(axis)] * count
         for key, column in TRIAL_COLUMNS.items():
             rows[key] += [column.of(trial)] * count
         for key, inner in ITERATION_COLUMNS.items():
@@ -112,13 +114,20 @@ def rows_table(name: str, run: Run, trials: Iterable[Trial]) -> pa.Table:
     dirty = run.provenance.get("dirty")
     about = (SCHEMA, name, _text(run.provenance.get("commit")), dirty if isinstance(dirty, bool) else None)
     arrays = [pa.array([value] * count, kind) for value, (kind, _) in zip(about, RUN_COLUMNS.values(), strict=True)]
-    arrays += [pa.array(values, _types()[key]) for key, values in rows.items()]
-    return pa.Table.from_arrays(arrays, schema=arrow_schema())
+    schema = arrow_schema(axes)
+    arrays += [pa.array(rows[field.name], field.type) for field in list(schema)[len(RUN_COLUMNS) :]]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def arrow_schema() -> pa.Schema:
-    """The table's Arrow schema: every field carries its meaning, the whole its version."""
+def axis_column(axis: str) -> str:
+    """The name of an axis' column."""
+    return f"axis_{axis}"
+
+
+def arrow_schema(axes: Sequence[str] = ()) -> pa.Schema:
+    """The table's Arrow schema, with a column for each axis: each field carries its meaning, the whole its version."""
     columns = {key: (c.type, c.meaning) for key, c in _columns()}
+    columns |= {axis_column(axis): (_TEXT, f"the trial's value on the axis {axis}") for axis in axes}
     fields = [
         pa.field(key, kind, metadata={"meaning": meaning}) for key, (kind, meaning) in (RUN_COLUMNS | columns).items()
     ]
@@ -150,17 +159,9 @@ def read(path: Path) -> pa.Table:
     return table
 
 
-def _types() -> dict[str, pa.DataType]:
-    return {key: c.type for key, c in _columns()}
-
-
 def _columns() -> Iterator[tuple[str, Column | IterationColumn]]:
     yield from TRIAL_COLUMNS.items()
     yield from ITERATION_COLUMNS.items()
-
-
-def _axes(trial: Trial) -> str:
-    return json.dumps(trial.axes, sort_keys=True) if trial.axes else ""
 
 
 def _text(value: object) -> str | None:

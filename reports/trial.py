@@ -97,9 +97,14 @@ class Trial(Stored):
     op: str
     place: str
     scenario: str
-    """The label of its fault scenario; ``healthy`` without one."""
+    """The label of its fault scenario; ``healthy`` without one.
+
+    ``healthy_before`` and ``healthy_after`` stand beside faulted trials, to show whether the machine drifts.
+    """
     axes: dict[str, str] = {}
-    """Its value on every axis that the experiment has beside system, size, fault and repeat."""
+    """The point of the experiment's axes: what each one's value is called."""
+    settings: dict[str, Any] = {}
+    """The keys of the experiment that the axes set for this trial, as in the file."""
     repeat: Int64
     attempt: Annotated[Int64, Field(ge=1)]
     status: Status

@@ -181,15 +181,10 @@ def _counted(run: LoadedRun, trial: Trial, setting: Setting, system: Mapping[str
         return {}
     received = traffic.counted(samples, trial, after(trial, core_events(trial)))
     if received:
-        lost = _number_of(trial.faults[0].host) if loses_one_nic(trial) else None
+        lost = trial.faults[0].host if loses_one_nic(trial) else None
         phases = {item.phase for item in received}
         received += [i for i in traffic.scheduled(trial, setting, system, lost) if i.phase in phases]
     return {"recover_ms": _recover_ms(trial, samples), "received_bytes": tuple(received) or None}
-
-
-def _number_of(host: str) -> int | None:
-    digits = host.removeprefix("host")
-    return int(digits) if digits.isdecimal() and len(digits) < 6 else None
 
 
 def _recover_ms(trial: Trial, samples: pd.DataFrame) -> float | None:

@@ -67,8 +67,8 @@ def _received(times: Floats, counts: Floats, items: Sequence[Iteration]) -> floa
     return float(np.sum(np.interp(ends, times, counts) - np.interp(starts, times, counts))) / len(items)
 
 
-def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_host: int | None) -> list[HostBytes]:
-    """As the schedules of the trial's system say, whole and after one NIC of host number `lost_host` is lost.
+def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_host: str | None) -> list[HostBytes]:
+    """As the schedules of the trial's system say, whole and after one NIC of `lost_host` is lost.
 
     Empty where the report cannot know the schedule: another collective, several ranks a host, a choice that
     depends on what was measured at run time.
@@ -77,12 +77,22 @@ def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_ho
     if trial.collective != "all_reduce" or not 2 <= hosts <= MAX_RANKS or nics < 1 or len(trial.core) not in (0, hosts):
         return []
     env = tuple(sorted((str(k), str(v)) for k, v in environ.items())) if isinstance(environ, dict) else ()
-    phases = {"before": None} | ({} if lost_host is None or nics < 2 else {"after": lost_host})
+    names = host_names(trial, hosts)
+    phases: dict[str, int | None] = {"before": None}
+    if lost_host in names and nics > 1:
+        phases["after"] = names.index(lost_host)
     return [
-        HostBytes(f"host{rank}", phase, "schedule", float(count))
+        HostBytes(names[rank], phase, "schedule", float(count))
         for phase, lost in phases.items()
         for rank, count in enumerate(_by_schedule(trial.mode, env, hosts, nics, trial.size_bytes, lost))
     ]
+
+
+def host_names(trial: Trial, hosts: int) -> list[str]:
+    """In the order of their ranks, one a host: as the clocks were measured, or else ``host0``, ``host1``, ..."""
+    offsets = (trial.evidence.model_extra or {}).get("clock_offsets_ns")
+    measured = list(map(str, offsets)) if isinstance(offsets, dict) else []
+    return measured if len(measured) == hosts else [f"host{rank}" for rank in range(hosts)]
 
 
 @lru_cache(maxsize=64)

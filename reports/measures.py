@@ -31,7 +31,9 @@ MEASURES = (
 )  # fmt: skip
 """The columns that are measured; `_ms` are milliseconds, the last ones from the fault (return: from the heal).
 `switch_ms` is the operation in which the ranks changed their schedule, its cost what it lasted beyond one after it;
-where they did, `after_` are the iterations that follow it (`reports.after`)."""
+where they did, `after_` are the iterations that follow it (`reports.after`). `bound_share`, computed from them, is the
+least time of any schedule with the NIC lost (`floor` times that of the healthy ring at the NICs' rate) over the time
+measured after it."""
 
 
 def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
@@ -52,6 +54,8 @@ def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     for column in MEASURES:
         frame[column] = pd.to_numeric(frame[column]) if column in frame else float("nan")
+    known = (pd.to_numeric(frame[column]) for column in ("floor", "limit_gbs"))
+    frame["bound_share"] = frame["after_gbs"] * next(known) / next(known)
     if frame["pipeline"].nunique() < 2:
         frame["pipeline"] = float("nan")
     if "received_bytes" not in frame:

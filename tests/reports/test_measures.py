@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 from synthetic_run import make_run
 
+from r2ccl_core.bound import bound_s
 from reports import traffic
 from reports.after import after
 from reports.load import load_folder
@@ -94,6 +95,14 @@ def test_bytes_per_host_are_counted_and_stand_beside_the_schedules(folder: Path)
     assert by["host1", "before", "schedule"] == by["host1", "after", "schedule"] == pytest.approx(4 / 3, rel=1e-6)
     # The synthetic NICs send at their full rate while an iteration runs.
     assert by["host0", "before", "counters"] == pytest.approx(4 / 3, rel=0.06)
+
+
+def test_the_share_of_the_bound_is_bound_over_measured_time(folder: Path) -> None:
+    frame = trial_frame([load_folder(folder)])
+    row = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)].iloc[0]
+    rates = [2 / 3 * 3 * 500e6 / 8, 3 * 500e6 / 8, 3 * 500e6 / 8]
+    least_s = bound_s("all_reduce", rates, 64 << 20)
+    assert row["bound_share"] == pytest.approx(least_s / (row["after_ms"] / 1e3), rel=0.01)
 
 
 def test_schedules_are_told_by_the_hosts_own_names(folder: Path) -> None:

@@ -86,6 +86,6 @@ ENTRIES = (
             Fact("traffic", "first bytes on other NICs (published: milliseconds)", "ms", 1.0, README, 1000.0, True),
         ),
         Scale(hosts=3, nics=3, ranks=6, nic_bit_s=10e9, size_bytes=4 << 30),
-        trials=Trials("cloudlab_r7525", _recovery, ("system=balance",), (REPEATS,)),
+        trials=Trials("cloudlab_r7525", _recovery, ("system=balance", "size=64MiB"), (REPEATS,)),
     ),
 )

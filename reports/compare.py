@@ -93,9 +93,10 @@ def _finding(
 
 
 def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
-    """By repeat; what is not known is left out."""
+    """By repeat (of healthy trials there are several, told apart by their scenario); what is not known is left out."""
     known = part[part[metric].notna()]
-    return {repeat: float(value) for repeat, value in zip(known["repeat"], known[metric], strict=True)}
+    keys = zip(known["scenario"], known["repeat"], strict=True)
+    return {key: float(value) for key, value in zip(keys, known[metric], strict=True)}
 
 
 def _judged(

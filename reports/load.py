@@ -107,7 +107,8 @@ def write_rows(runs: Sequence[LoadedRun], out: Path) -> tuple[Path, Path]:
 
     from reports import rows
 
-    return rows.write(pa.concat_tables([rows.rows_table(r.name, r.run, r.trials) for r in runs]), out)
+    tables = [rows.rows_table(r.name, r.run, r.trials) for r in runs]
+    return rows.write(pa.concat_tables(tables, promote_options="default"), out)
 
 
 def counters(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":

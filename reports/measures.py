@@ -19,16 +19,21 @@ from reports.trial import Iteration, Phase, Trial
 MAX_COUNTERS = 600
 """Trials whose counters are read; a file takes a few milliseconds, so of more trials an even sample is taken."""
 
-SHOWN_PHASES: tuple[Phase, ...] = ("before", "hit", "after")
+LOSES_A_NIC = ("nic_down", "nic_unbind", "ib_port_down", "switch_port_down", "blackhole", "route_blackhole")
+"""Kinds of faults after which their NIC carries nothing until the heal."""
+
+SHOWN_PHASES: tuple[Phase, ...] = ("before", "hit", "after", "repaired")
 
 MEASURES = (
-    "before_gbs", "hit_gbs", "after_gbs", "before_ms", "hit_ms", "after_ms", "switch_ms", "switch_cost_ms",
-    "slowdown", "hit_cost_ms", "stall_ms",
+    "before_gbs", "hit_gbs", "after_gbs", "repaired_gbs", "before_ms", "hit_ms", "after_ms", "repaired_ms",
+    "switch_ms", "switch_cost_ms", "slowdown", "hit_cost_ms", "stall_ms",
     "error_after_ms", "detect_ms", "migrate_ms", "return_ms", "recover_ms", "replayed_chunks", "pipeline",
 )  # fmt: skip
 """The columns that are measured; `_ms` are milliseconds, the last ones from the fault (return: from the heal).
 `switch_ms` is the operation in which the ranks changed their schedule, its cost what it lasted beyond one after it;
-where they did, `after_` are the iterations that follow it (`reports.after`)."""
+where they did, `after_` are the iterations that follow it (`reports.after`). `bound_share`, computed from them, is the
+least time of any schedule with the NIC lost (`floor` times that of the healthy ring at the NICs' rate) over the time
+measured after it."""
 
 
 def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
@@ -40,7 +45,7 @@ def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     for run in runs:
         systems = systems_of(run.run)
         for number, trial in enumerate(run.final_trials):
-            setting, system = setting_of(run.run, trial.axes | trial.settings), systems.get(trial.system, {})
+            setting, system = setting_of(run.run, trial.settings), systems.get(trial.system, {})
             row = _about(trial, run.name, setting, system, several)
             if trial.status != "inconclusive":
                 row |= _measures(trial)
@@ -49,6 +54,8 @@ def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     for column in MEASURES:
         frame[column] = pd.to_numeric(frame[column]) if column in frame else float("nan")
+    known = (pd.to_numeric(frame[column]) for column in ("floor", "limit_gbs"))
+    frame["bound_share"] = frame["after_gbs"] * next(known) / next(known)
     if frame["pipeline"].nunique() < 2:
         frame["pipeline"] = float("nan")
     if "received_bytes" not in frame:
@@ -58,12 +65,11 @@ def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
 
 def _about(trial: Trial, run: str, setting: Setting, system: Mapping[str, Any], several: bool) -> dict[str, Any]:
     checked = [i.wrong for i in trial.iterations if i.wrong is not None]
-    lost_nic = trial.fault is not None and trial.fault.kind == "nic_down" and setting.nics is not None
+    lost_nic = loses_one_nic(trial) and setting.nics is not None
     return {
         "run": run,
         "trial_id": trial.trial_id,
         "case": case_of(trial),
-        "axes": axes_text(trial),
         "scenario": trial.scenario,
         "points": dict(trial.axes),
         "collective": trial.collective,
@@ -86,17 +92,17 @@ def _about(trial: Trial, run: str, setting: Setting, system: Mapping[str, Any], 
     }
 
 
+def loses_one_nic(trial: Trial) -> bool:
+    """Whether the trial's failure is what the models are about: one NIC of one host, gone for good."""
+    return len(trial.faults) == 1 and trial.faults[0].kind in LOSES_A_NIC and bool(trial.faults[0].nic)
+
+
 def case_of(trial: Trial) -> str:
-    """What trials must share to stand in one figure: the collective, the fault and every further axis."""
+    """What trials must share to stand in one table or figure: all that differs but system, size and repeat."""
     # Healthy trials before and after the others are one thing: together they show the healthy machine.
     scenario = "healthy" if trial.scenario.startswith("healthy_") else trial.scenario
-    what = f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place), {scenario}"
-    return f"{what}, {axes_text(trial)}" if trial.axes else what
-
-
-def axes_text(trial: Trial) -> str:
-    """Its values on further axes: ``nics = 2, window = 4``."""
-    return ", ".join(f"{axis} = {value}" for axis, value in sorted(trial.axes.items()))
+    points = "".join(f", {axis} {value}" for axis, value in trial.axes.items())
+    return f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place), {scenario}{points}"
 
 
 def _measures(trial: Trial) -> dict[str, float | None]:
@@ -179,22 +185,18 @@ def _counted(run: LoadedRun, trial: Trial, setting: Setting, system: Mapping[str
         return {}
     received = traffic.counted(samples, trial, after(trial, core_events(trial)))
     if received:
-        lost = _number_of(trial.fault.host) if trial.fault is not None and trial.fault.kind == "nic_down" else None
+        lost = trial.faults[0].host if loses_one_nic(trial) else None
         phases = {item.phase for item in received}
         received += [i for i in traffic.scheduled(trial, setting, system, lost) if i.phase in phases]
     return {"recover_ms": _recover_ms(trial, samples), "received_bytes": tuple(received) or None}
-
-
-def _number_of(host: str) -> int | None:
-    digits = host.removeprefix("host")
-    return int(digits) if digits.isdecimal() and len(digits) < 6 else None
 
 
 def _recover_ms(trial: Trial, samples: pd.DataFrame) -> float | None:
     """From the fault until the struck host sends at its later speed again."""
     hit = [i for i in trial.iterations if i.phase == "hit"]
     later = [i for i in trial.iterations if i.phase == "after"]
-    if trial.fault is None or not hit or not later:
+    # With several failures there are several dips, of which only the first is the first one's.
+    if len(trial.further_faults) or trial.fault is None or not hit or not later:
         return None
     span = later[0].t_ns, later[-1].t_ns + later[-1].duration_ns
     hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns

@@ -103,6 +103,7 @@ def html(content: Content, live: Live | None = None) -> str:
         "plain": plain,
         "effect": effect_text,
         "sort": sort_key,
+        "network": network_text,
     }
     detailed = shown_in_detail(content.entries)
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
@@ -173,6 +174,15 @@ def sort_key(value: Estimate | float | None) -> str:
     """What a column sorts by; what is missing comes last."""
     there = value.median if isinstance(value, Estimate) else value
     return "" if there is None or not math.isfinite(there) else repr(float(there))
+
+
+def network_text(found: object) -> str:
+    """The evidence of the network that a trial used: ``proven: eth0, eth1``."""
+    if not isinstance(found, Mapping):
+        return plain(found)
+    used = found.get("used")
+    names = ", ".join(map(str, used)) if isinstance(used, list) and used else "not known"
+    return f"{found.get('finding')}: {names}" + (f" ({found['reason']})" if found.get("reason") else "")
 
 
 def plain(value: object) -> str:

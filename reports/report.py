@@ -15,7 +15,7 @@ from reports.load import LoadedRun, counters, load_folders, nccl_trouble, write_
 from reports.measures import core_events, trial_frame
 from reports.page import Content, Entry, Origin, Picture, html
 from reports.recovery import throughput
-from reports.setting import experiment_name, setting_of
+from reports.setting import Setting, experiment_name, setting_of
 from reports.state_pictures import Pictures, state_pictures
 from reports.summary import Line, headline, scope, sentences
 from reports.targets import Target, targets
@@ -116,8 +116,14 @@ def _origin(run: LoadedRun) -> Origin:
 
 
 def _scope(run: LoadedRun, frame: pd.DataFrame, several: bool) -> str:
-    told = scope(frame[frame["run"] == run.name], setting_of(run.run))
+    told = scope(frame[frame["run"] == run.name], _common_setting(run))
     return f"{run.name}: {told}" if several else told
+
+
+def _common_setting(run: LoadedRun) -> Setting:
+    """The cluster of all trials; not known where an axis changes it."""
+    found = {setting_of(run.run, trial.settings) for trial in run.final_trials}
+    return found.pop() if len(found) == 1 else Setting()
 
 
 def _earlier(runs: Sequence[LoadedRun]) -> list[Trial]:
@@ -163,7 +169,7 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
             problems.append(f"{trial.trial_id}: too few counter samples for a timeline")
             continue
         marks = [*core_events(trial), *nccl_trouble(run, trial)]
-        figure = timeline.draw(trial, rates, marks, setting_of(run.run, trial.axes | trial.settings))
+        figure = timeline.draw(trial, rates, marks, setting_of(run.run, trial.settings))
         # Numbered: an id is a host's or a file's text, which has no say in the names of files.
         told = timeline.caption(trial, rates)
         # An SVG costs as much time as the drawing: the first ones, of the largest sizes, have one for papers.

@@ -5,7 +5,6 @@ nccl-tests). A trial without any iteration still has one row, its iteration colu
 a row with a status, not a hole. The documentation of each column travels in the Parquet file itself.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,7 +59,6 @@ TRIAL_COLUMNS: dict[str, Column] = {
     "op": Column(_TEXT, "reduction", lambda t: t.op),
     "place": Column(_TEXT, "out of place or in place", lambda t: t.place),
     "scenario": Column(_TEXT, "label of the fault scenario; healthy without a fault", lambda t: t.scenario),
-    "axes": Column(_TEXT, "values on further axes, as JSON; empty without any", lambda t: _axes(t)),
     "repeat": Column(_INT, "number of the repeat, from 0", lambda t: t.repeat),
     "attempt": Column(_INT, "from 1; above 1 the attempts before were inconclusive", lambda t: t.attempt),
     "status": Column(_TEXT, "ok, wrong, failed or inconclusive", lambda t: t.status),
@@ -72,6 +70,7 @@ TRIAL_COLUMNS: dict[str, Column] = {
     "fault_before_ns": Column(_INT, "the effect came after this time", _of_fault("t_before_ns")),
     "fault_after_ns": Column(_INT, "and before this one", _of_fault("t_after_ns")),
     "heal_ns": Column(_INT, "when the fault was healed", _of_fault("heal_ns")),
+    "faults": Column(_INT, "how many failures there were; the columns above are the first", lambda t: len(t.faults)),
     "in_flight": Column(_BOOL, "the fault struck inside an iteration on every rank", _of_evidence("in_flight")),
     "dead_nic_tx_after": Column(_INT, "bytes the dead NIC still sent", _of_evidence("dead_nic_tx_after")),
     "dead_nic_rx_after": Column(_INT, "bytes the dead NIC still received", _of_evidence("dead_nic_rx_after")),
@@ -82,7 +81,7 @@ TRIAL_COLUMNS: dict[str, Column] = {
 
 ITERATION_COLUMNS: dict[str, IterationColumn] = {
     "iteration": IterationColumn(_INT, "from 0; warm-ups are negative", lambda i: i.iteration),
-    "phase": IterationColumn(_TEXT, "warmup, before, hit or after the fault", lambda i: i.phase),
+    "phase": IterationColumn(_TEXT, "warmup; before, hit by or after the first failure; repaired", lambda i: i.phase),
     "t_ns": IterationColumn(_INT, "earliest start on any rank", lambda i: i.t_ns),
     "duration_ns": IterationColumn(_INT, "duration of the slowest rank", lambda i: i.duration_ns),
     "wrong": IterationColumn(_INT, "wrong elements over all ranks; empty where unchecked", lambda i: i.wrong),
@@ -163,10 +162,6 @@ def read(path: Path) -> pa.Table:
 def _columns() -> Iterator[tuple[str, Column | IterationColumn]]:
     yield from TRIAL_COLUMNS.items()
     yield from ITERATION_COLUMNS.items()
-
-
-def _axes(trial: Trial) -> str:
-    return json.dumps(trial.axes, sort_keys=True) if trial.axes else ""
 
 
 def _text(value: object) -> str | None:

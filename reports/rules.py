@@ -33,7 +33,9 @@ class Metric(NamedTuple):
 
 METRICS = {
     "before_gbs": Metric("GB/s", "higher"), "hit_gbs": Metric("GB/s", "higher"), "after_gbs": Metric("GB/s", "higher"),
+    "repaired_gbs": Metric("GB/s", "higher"), "repaired_ms": Metric("ms", "lower"),
     "before_ms": Metric("ms", "lower"), "hit_ms": Metric("ms", "lower"), "after_ms": Metric("ms", "lower"),
+    "bound_share": Metric("", "higher"),
     "switch_ms": Metric("ms", "lower"), "switch_cost_ms": Metric("ms", "lower"), "slowdown": Metric("", "lower"),
     "hit_cost_ms": Metric("ms", "lower"), "stall_ms": Metric("ms", "lower"), "error_after_ms": Metric("ms", "lower"),
     "detect_ms": Metric("ms", "lower"), "migrate_ms": Metric("ms", "lower"), "return_ms": Metric("ms", "lower"),

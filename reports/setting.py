@@ -31,18 +31,17 @@ class Setting:
         return self.limit_gbs * (self.nics - 1) / self.nics if self.limit_gbs and self.nics else None
 
 
-def setting_of(run: Run, axes: Mapping[str, Any] | None = None) -> Setting:
+def setting_of(run: Run, settings: Mapping[str, Any] | None = None) -> Setting:
     """Reads the run's `cluster` table; what is missing or strange there is not known.
 
-    `axes` are a trial's, or the keys that they set: one of ``cluster.nics`` (or ``nics``) and its like stands for
-    the table's key.
+    `settings` are those of a trial, where an axis changes the cluster.
     """
     cluster = run.experiment.get("cluster")
     table: dict[str, Any] = dict(cluster) if isinstance(cluster, dict) else {}
-    for axis, value in (axes or {}).items():
-        key = axis.removeprefix("cluster.")
-        if key in ("hosts", "nics", "rate"):
-            table[key] = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
+    for key, value in (settings or {}).items():
+        root, _, name = key.partition(".")
+        if root == "cluster":
+            table[name] = value
     if table.get("kind") == "inventory":
         return _of_inventory(table.get("content"))
     return Setting(_count(table.get("hosts")), _count(table.get("nics")), _rate(table.get("rate")))

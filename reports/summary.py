@@ -26,9 +26,13 @@ MODES = {
 }
 
 
+ESTIMATED = ("before_gbs", "hit_gbs", "after_gbs", "slowdown", "bound_share")
+
+
 @dataclass(frozen=True)
 class Line:
-    """One row of the headline table: a system at a size over all repeats. `share` is of the NIC limit."""
+    """One row of the headline table: a system at a size over all repeats. `share` is of the NIC limit,
+    `bound_share` of what the best schedule could reach with the NIC lost."""
 
     case: str
     size_bytes: int
@@ -41,6 +45,7 @@ class Line:
     after_gbs: Estimate
     share: Estimate
     slowdown: Estimate
+    bound_share: Estimate
     model: float | None
     hit_cost_ms: Estimate
     worst_cost_ms: float
@@ -74,7 +79,7 @@ def sentences(frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Tria
 
 def _line(part: pd.DataFrame) -> Line:
     first = part.iloc[0]
-    estimates = {name: stats.estimate(part[name]) for name in ("before_gbs", "hit_gbs", "after_gbs", "slowdown")}
+    estimates = {name: stats.estimate(part[name]) for name in ESTIMATED}
     model = first["model"]
     return Line(
         case=str(first["case"]),

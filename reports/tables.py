@@ -11,7 +11,7 @@ from reports.wording import NOTHING, number
 
 HEADINGS = (
     "case", "size", "system", "trials", "healthy (GB/s)", "of NIC limit (%)", "hit (GB/s)", "after (GB/s)",
-    "T/T0", "model", "hit cost (ms)", "worst (ms)", "wrong", "fault to error (ms)",
+    "T/T0", "model", "of the bound (%)", "hit cost (ms)", "worst (ms)", "wrong", "fault to error (ms)",
 )  # fmt: skip
 
 
@@ -25,7 +25,8 @@ def texts(lines: Sequence[Line]) -> list[list[str]]:
         [
             line.case, format_size(line.size_bytes), line.system, line.statuses,
             _estimate(line.before_gbs), _estimate(line.share, 100), _estimate(line.hit_gbs), _estimate(line.after_gbs),
-            _estimate(line.slowdown), number(line.model), _estimate(line.hit_cost_ms), number(line.worst_cost_ms),
+            _estimate(line.slowdown), number(line.model), _estimate(line.bound_share, 100),
+            _estimate(line.hit_cost_ms), number(line.worst_cost_ms),
             str(line.wrong) if line.checked else "unchecked", _estimate(line.error_ms),
         ]
         for line in lines
@@ -42,7 +43,7 @@ def comma_separated(lines: Sequence[Line]) -> str:
     """A CSV file with plain numbers: median, low and high of every measure in columns of their own."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    estimates = ("before_gbs", "share", "hit_gbs", "after_gbs", "slowdown", "hit_cost_ms", "error_ms")
+    estimates = ("before_gbs", "share", "hit_gbs", "after_gbs", "slowdown", "bound_share", "hit_cost_ms", "error_ms")
     names = [f"{name}_{part}" for name in estimates for part in ("median", "low", "high", "n")]
     writer.writerow([*ABOUT, *names])
     for line in lines:

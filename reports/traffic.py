@@ -18,6 +18,7 @@ from r2ccl_core.schedule import NOBODY, Schedule, chunk_offsets
 from r2ccl_core.selection import Cost, read_settings, selection
 from reports.after import After
 from reports.setting import Setting
+from reports.stats import Floats
 from reports.trial import Iteration, Trial
 
 MIN_SAMPLES = 5
@@ -38,37 +39,36 @@ class HostBytes(NamedTuple):
 
 def counted(samples: pd.DataFrame, trial: Trial, rest: After) -> list[HostBytes]:
     """By the NICs' counters (`reports.load.counters`), in the operations before the fault and in the steady ones."""
-    before = [i for i in trial.iterations if i.phase == "before"]
-    found = []
-    for phase, items in (("before", before), ("after", rest.steady)):
-        for host, own in samples.groupby("host", sort=True):
-            received = _received(own, items)
-            if received is not None:
-                found.append(HostBytes(str(host), phase, "counters", received))
-    return found
+    phases = {"before": [i for i in trial.iterations if i.phase == "before"], "after": rest.steady}
+    found: dict[tuple[str, str], float | None] = {}
+    for (host, _), nic in samples.groupby(["host", "nic"], sort=True):
+        times, counts = nic["t_ns"].to_numpy(np.float64), nic["rx_bytes"].to_numpy(np.float64)
+        for phase, items in phases.items():
+            received, others = _received(times, counts, items), found.get((str(host), phase), 0.0)
+            # One NIC that cannot be read makes the host's sum unknown.
+            found[str(host), phase] = None if received is None or others is None else others + received
+    return [
+        HostBytes(host, phase, "counters", received)
+        for (host, phase), received in sorted(found.items(), key=lambda one: (one[0][1] != "before", one[0][0]))
+        if received is not None
+    ]
 
 
-def _received(own: pd.DataFrame, items: Sequence[Iteration]) -> float | None:
-    """Mean bytes in one of `items` over all NICs of a host; None where the samples are too few."""
-    if not items:
+def _received(times: Floats, counts: Floats, items: Sequence[Iteration]) -> float | None:
+    """Mean bytes in one of `items`; None where the samples are too few or a counter was set back."""
+    if not items or len(times) < 2 or np.any(np.diff(counts) < 0):
         return None
     # Each operation by itself: what moves between two of them is not theirs.
     starts = np.array([i.t_ns for i in items], dtype=np.float64)
     ends = starts + [i.duration_ns for i in items]
-    total = 0.0
-    for _, nic in own.groupby("nic"):
-        times, counts = nic["t_ns"].to_numpy(np.float64), nic["rx_bytes"].to_numpy(np.float64)
-        if len(times) < 2 or np.any(np.diff(counts) < 0):
-            return None
-        inside = (times >= starts[0]) & (times <= ends[-1])
-        if inside.sum() < MIN_SAMPLES or times[0] > starts[0] or times[-1] < ends[-1]:
-            return None
-        total += float(np.sum(np.interp(ends, times, counts) - np.interp(starts, times, counts)))
-    return total / len(items)
+    inside = (times >= starts[0]) & (times <= ends[-1])
+    if inside.sum() < MIN_SAMPLES or times[0] > starts[0] or times[-1] < ends[-1]:
+        return None
+    return float(np.sum(np.interp(ends, times, counts) - np.interp(starts, times, counts))) / len(items)
 
 
-def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_host: int | None) -> list[HostBytes]:
-    """As the schedules of the trial's system say, whole and after one NIC of host number `lost_host` is lost.
+def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_host: str | None) -> list[HostBytes]:
+    """As the schedules of the trial's system say, whole and after one NIC of `lost_host` is lost.
 
     Empty where the report cannot know the schedule: another collective, several ranks a host, a choice that
     depends on what was measured at run time.
@@ -77,12 +77,22 @@ def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_ho
     if trial.collective != "all_reduce" or not 2 <= hosts <= MAX_RANKS or nics < 1 or len(trial.core) not in (0, hosts):
         return []
     env = tuple(sorted((str(k), str(v)) for k, v in environ.items())) if isinstance(environ, dict) else ()
-    phases = {"before": None} | ({} if lost_host is None or nics < 2 else {"after": lost_host})
+    names = host_names(trial, hosts)
+    phases: dict[str, int | None] = {"before": None}
+    if lost_host in names and nics > 1:
+        phases["after"] = names.index(lost_host)
     return [
-        HostBytes(f"host{rank}", phase, "schedule", float(count))
+        HostBytes(names[rank], phase, "schedule", float(count))
         for phase, lost in phases.items()
         for rank, count in enumerate(_by_schedule(trial.mode, env, hosts, nics, trial.size_bytes, lost))
     ]
+
+
+def host_names(trial: Trial, hosts: int) -> list[str]:
+    """In the order of their ranks, one a host: as the clocks were measured, or else ``host0``, ``host1``, ..."""
+    offsets = (trial.evidence.model_extra or {}).get("clock_offsets_ns")
+    measured = list(map(str, offsets)) if isinstance(offsets, dict) else []
+    return measured if len(measured) == hosts else [f"host{rank}" for rank in range(hosts)]
 
 
 @lru_cache(maxsize=64)

@@ -102,7 +102,7 @@ class Trial(Stored):
     ``healthy_before`` and ``healthy_after`` stand beside faulted trials, to show whether the machine drifts.
     """
     axes: dict[str, str] = {}
-    """What its value is called on every axis that the experiment has beside system, size, fault and repeat."""
+    """The point of the experiment's axes: what each one's value is called."""
     settings: dict[str, Any] = {}
     """The keys of the experiment that the axes set for this trial, as in the file."""
     repeat: Int64
@@ -120,6 +120,11 @@ class Trial(Stored):
     core: dict[str, Any] = {}
     """`Communicator.stats()` by rank, where the rank lived to tell."""
     error: TrialError | None = None
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Every failure, in the order in which they came."""
+        return (self.fault, *self.further_faults) if self.fault is not None else ()
 
     @property
     def cell_id(self) -> str:

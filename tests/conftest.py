@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-for name in ("synthetic_run", "chromium_page"):
+for name in ("synthetic_run", "served_run", "chromium_page"):
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "reports" / f"{name}.py")
         assert spec is not None

@@ -168,9 +168,10 @@ def _events(ax: Axes, events: Sequence[dict[str, Any]], zero_ns: int) -> None:
 def _fault(ax: Axes, trial: Trial, zero_ns: int) -> None:
     if trial.fault is None:
         return
-    healed = trial.fault.heal_ns or trial.fault.t_after_ns
-    ax.axvspan(0, (healed - zero_ns) / 1e9, color=style.ACCENT, alpha=0.09, linewidth=0, zorder=0)
-    ax.axvline(0, color=style.ACCENT, linewidth=1.1)
+    for fault in trial.faults:
+        begin, end = ((ns - zero_ns) / 1e9 for ns in (fault.t_before_ns, fault.heal_ns or fault.t_after_ns))
+        ax.axvspan(begin, end, color=style.ACCENT, alpha=0.09, linewidth=0, zorder=0)
+        ax.axvline(begin, color=style.ACCENT, linewidth=1.1)
 
 
 def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes) -> None:
@@ -181,6 +182,7 @@ def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes) -> N
     ]
     if trial.fault:
         what = f"{trial.fault.kind} on {trial.fault.host} {trial.fault.nic}"
+        what += f" and {len(trial.further_faults)} more" if trial.further_faults else ""
         handles.append(Patch(color=style.ACCENT, alpha=0.2, label=style.plain(what, 50)))
     handles = handles[:12] + strip.get_legend_handles_labels()[0]
     figure.legend(handles=handles, loc="upper left", ncols=min(7, len(handles)), handlelength=1.2, columnspacing=1.2)

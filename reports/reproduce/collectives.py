@@ -14,11 +14,7 @@ from reports.stats import Estimate
 
 README = "R2CCL's README and a third party's summary"
 TESTBED = Scale(hosts=2, nics=8, ranks=16, nic_bit_s=400e9, size_bytes=8 << 30)
-COLLECTIVES = {
-    "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "sendrecv": "send_recv",
-    "broadcast": "broadcast",
-}  # fmt: skip
-"""By the name in nccl-tests, which is the sweep's: the planner's."""
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "sendrecv", "broadcast")
 
 
 def _kept(collective: str) -> Model:
@@ -43,7 +39,7 @@ def _measured(frame: pd.DataFrame) -> Mapping[str, Estimate]:
     return {"early": kept, "late": kept}
 
 
-def _entry(name: str, collective: str) -> Entry:
+def _entry(name: str) -> Entry:
     return Entry(
         f"coll-{name}",
         f"{name} with one of eight NICs lost: the share of its throughput that Balance keeps",
@@ -53,7 +49,7 @@ def _entry(name: str, collective: str) -> Entry:
             Fact("late", "kept, later version", "%", 83.0, README, 90.0, free=True),
         ),
         TESTBED,
-        _kept(collective),
+        _kept(name),
         Trials("collectives", _measured, (), (REPEATS, f"workload.collective={name}"), name),
     )
 
@@ -67,7 +63,7 @@ def _recovery(frame: pd.DataFrame) -> Mapping[str, Estimate]:
 
 
 ENTRIES = (
-    *(_entry(name, collective) for name, collective in COLLECTIVES.items()),
+    *(_entry(name) for name in COLLECTIVES),
     Entry(
         "recovery",
         "From a failure to traffic on other NICs",
@@ -86,6 +82,6 @@ ENTRIES = (
             Fact("traffic", "first bytes on other NICs (published: milliseconds)", "ms", 1.0, README, 1000.0, True),
         ),
         Scale(hosts=3, nics=3, ranks=6, nic_bit_s=10e9, size_bytes=4 << 30),
-        trials=Trials("cloudlab_r7525", _recovery, ("system=balance",), (REPEATS,)),
+        trials=Trials("cloudlab_r7525", _recovery, ("system=balance", "size=64MiB"), (REPEATS,)),
     ),
 )

@@ -42,7 +42,8 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class Fact:
-    """One published number with its source. `high` makes it a range from `value`; `free`: it has no scale."""
+    """One published number with its source. `high` makes it a range from `value`; `free`: it has no scale, not even
+    that of the number of ranks."""
 
     key: str
     what: str

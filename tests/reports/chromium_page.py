@@ -46,9 +46,9 @@ class ChromiumPage:
         for domain in ("Page", "Network", "Log", "Runtime"):
             self.send(f"{domain}.enable")
 
-    def open(self, path: Path) -> None:
-        """Goes to a file and waits until it is loaded."""
-        self.send("Page.navigate", url=path.as_uri())
+    def open(self, where: Path | str) -> None:
+        """Goes to a file or an address and waits until it is loaded."""
+        self.send("Page.navigate", url=where if isinstance(where, str) else where.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._take(self._message())
 

@@ -210,6 +210,6 @@ def test_a_frame_without_a_fault_has_one_panel(tmp_path: Path) -> None:
 def test_names_are_text_and_not_mathematics(frame: pd.DataFrame, tmp_path: Path) -> None:
     hostile = frame.assign(system=frame["system"].replace("balance", r"$\frac{</svg><script>"))
     with style.applied():
-        for module in (bandwidth, slowdown, hit_cost, aftermath):
+        for module in (bandwidth, slowdown, hit_cost, aftermath, recovery, host_bytes):
             module.draw(hostile).savefig(tmp_path / "figure.svg")
             assert "<script" not in (tmp_path / "figure.svg").read_text()

@@ -9,9 +9,12 @@ from statistics import median
 import pytest
 from synthetic_run import make_run
 
+from r2ccl_core.bound import bound_s
+from reports import traffic
 from reports.after import after
 from reports.load import load_folder
 from reports.measures import MEASURES, core_events, trial_frame
+from reports.setting import Setting
 from reports.summary import sentences
 from reports.trial import Trial
 
@@ -78,11 +81,11 @@ def test_a_switch_back_after_the_repair_is_not_counted(folder: Path) -> None:
 
 def test_values_on_other_axes_are_never_in_one_case(folder: Path) -> None:
     loaded = load_folder(folder)
-    changes = {"axes": {"cluster.nics": "2"}}
+    changes = {"axes": {"nics": "2"}, "settings": {"cluster.nics": 2}}
     some = [t.model_copy(update=changes | {"trial_id": f"{t.trial_id}-nics=2"}) for t in loaded.final_trials]
     frame = trial_frame([replace(loaded, trials=(*loaded.final_trials, *some))])
     assert frame.groupby("case")["nics"].unique().map(list).to_list() == [[3], [2]]
-    assert any("cluster.nics = 2" in case for case in frame["case"])
+    assert any("nics 2" in case for case in frame["case"])
 
 
 def test_bytes_per_host_are_counted_and_stand_beside_the_schedules(folder: Path) -> None:
@@ -92,6 +95,25 @@ def test_bytes_per_host_are_counted_and_stand_beside_the_schedules(folder: Path)
     assert by["host1", "before", "schedule"] == by["host1", "after", "schedule"] == pytest.approx(4 / 3, rel=1e-6)
     # The synthetic NICs send at their full rate while an iteration runs.
     assert by["host0", "before", "counters"] == pytest.approx(4 / 3, rel=0.06)
+
+
+def test_the_share_of_the_bound_is_bound_over_measured_time(folder: Path) -> None:
+    frame = trial_frame([load_folder(folder)])
+    row = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)].iloc[0]
+    rates = [2 / 3 * 3 * 500e6 / 8, 3 * 500e6 / 8, 3 * 500e6 / 8]
+    least_s = bound_s("all_reduce", rates, 64 << 20)
+    assert row["bound_share"] == pytest.approx(least_s / (row["after_ms"] / 1e3), rel=0.01)
+
+
+def test_schedules_are_told_by_the_hosts_own_names(folder: Path) -> None:
+    trial = next(t for t in load_folder(folder).final_trials if t.system == "balance")
+    named = trial.evidence.model_copy(update={"clock_offsets_ns": {"node7": 0, "node3": 0, "node5": 0}})
+    system = {"mode": 3, "env": {"R2CC_AR_MIN_BYTES": "0"}}
+    trial = trial.model_copy(update={"evidence": named, "mode": 3})
+    said = traffic.scheduled(trial, Setting(3, 3, 500e6), system, "node3")
+    after_loss = {item.host: item.received_bytes for item in said if item.phase == "after"}
+    assert list(after_loss) == ["node7", "node3", "node5"]
+    assert min(after_loss, key=lambda host: after_loss[host]) == "node3"
 
 
 def test_fail_stop_has_a_time_to_its_error_and_nothing_after_the_fault(folder: Path) -> None:

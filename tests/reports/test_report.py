@@ -143,6 +143,24 @@ def test_attempts_that_were_run_again_are_on_the_page_with_their_reasons(tmp_pat
     assert "attempts before it" in text
 
 
+@pytest.mark.parametrize(
+    ("network", "told"),
+    [
+        ({"finding": "proven", "used": ["eth0", "eth1"], "reason": ""}, "proven: eth0, eth1"),
+        ({"finding": "unknown", "used": [], "reason": "no log"}, "unknown: not known (no log)"),
+        ("<b>", "<b>"),
+        ({}, "not built"),
+    ],
+)
+def test_the_network_that_was_used_is_on_the_page(tmp_path: Path, network: object, told: str) -> None:
+    folder = small(tmp_path)
+    for path in folder.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        edit(path, evidence=trial["evidence"] | {"network": network})
+    text = " ".join(Page(write_report(folder).read_text(encoding="utf-8")).text.split())
+    assert (told in text) == (network != {})
+
+
 def test_rows_stand_beside_the_page(written: tuple[Path, str]) -> None:
     folder, _ = written
     assert {"rows.parquet", "rows.csv", "report.html"} <= {p.name for p in folder.iterdir()}

@@ -1,5 +1,6 @@
 """Rows as other tools see them: the columns are the schema, Parquet and CSV agree, no trial leaves a hole."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -50,6 +51,19 @@ def test_several_runs_stand_one_below_the_other(folder: Path, tmp_path: Path) ->
     other = make_run(tmp_path, "other", repeats=1, sizes={1 << 20: 4}, counters=False)
     both = frame([folder, other, folder])
     assert both.groupby("run").size().to_dict() == {f.name: len(frame([f])) for f in (folder, other)}
+
+
+def test_every_axis_has_a_column_also_where_runs_have_others(folder: Path, tmp_path: Path) -> None:
+    loaded = load_folder(folder)
+    first, second = (
+        replace(loaded, label=name, trials=tuple(t.model_copy(update={"axes": {axis: "4"}}) for t in loaded.trials))
+        for name, axis in (("a", "window"), ("b", "nics"))
+    )
+    table = rows.read(write_rows([first, second], tmp_path)[0])
+    columns = ("run", "axis_window", "axis_nics")
+    values = {tuple(row[column] for column in columns) for row in table.select(list(columns)).to_pylist()}
+    assert values == {("a", "4", None), ("b", None, "4")}
+    assert b"axis window" in table.schema.field("axis_window").metadata[b"meaning"]
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"rubbish"])

@@ -1,0 +1,95 @@
+"""``harness reproduce`` as a user runs it: the list, a model alone, a run that is there, and a real sweep."""
+
+import json
+from pathlib import Path
+
+import pytest
+from synthetic_run import make_run
+from typer.testing import CliRunner
+
+from harness.cli import app
+from harness.reproduce_command import EXPERIMENTS
+from reports.reproduce.catalog import ENTRIES
+
+
+def run(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["reproduce", *map(str, words)])
+    return result.exit_code, result.output
+
+
+def test_the_list_has_every_experiment_and_says_what_can_be_done() -> None:
+    status, text = run()
+    assert status == 0
+    for entry in ENTRIES:
+        assert f"{entry.name} " in text
+    assert "not built: the sweep runs collectives, no training" in text
+    assert "measured with k_sweep.toml" in text
+
+
+def test_every_experiment_file_that_is_named_is_there() -> None:
+    from harness.experiment_file import load
+
+    for entry in ENTRIES:
+        if entry.trials is not None and entry.trials.collective == "all_reduce":
+            experiment = load(EXPERIMENTS / f"{entry.trials.experiment}.toml", entry.trials.settings)
+            systems = {system.name for system in experiment.systems}
+            kept = {word.removeprefix("system=") for word in entry.trials.only if word.startswith("system=")}
+            assert kept <= systems
+
+
+def test_a_model_alone(tmp_path: Path) -> None:
+    status, text = run("cloudlab-07", "--model-only", "-o", tmp_path)
+    assert status == 0
+    assert "nothing is measured here: --model-only" in text
+    made = tmp_path / "reproduce-cloudlab-07"
+    assert {"table.md", "table.csv", "result.json", "figure.png", "figure.svg"} <= {p.name for p in made.iterdir()}
+
+
+def test_a_run_that_is_there_is_read(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, sizes={64 << 20: 6}, repeats=2, systems={"balance": 2})
+    status, text = run("cloudlab-01", "--run", folder, "-o", tmp_path)
+    assert status == 0
+    assert "measured on 3 hosts with 3 NICs of 500 Mbit/s each, 64MiB" in text
+    assert "scaled down: ranks: 3 here, 6 published" in text
+    record = json.loads((tmp_path / "reproduce-cloudlab-01" / "result.json").read_text())
+    by_key = {line["key"]: line for line in record["lines"]}
+    assert by_key["ratio"]["measured"]["n"] == 2
+    assert 0.9 < by_key["ratio"]["measured_over_model"] < 1.1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("cloudlab-7",), "did you mean 'cloudlab-07'?"),
+        (("cloudlab-09", "--run", "x"), "no run can answer for it: the sweep runs collectives, no training"),
+        (("cloudlab-01", "--run", "nowhere"), "give the folder of a run"),
+        (("cloudlab-01", "--run", "{strange}"), "hosts, NICs and their rate must be known"),
+        (("cloudlab-09", "-o", "{file}"), "cannot be written"),
+        (("cloudlab-01", "--set", "workload.sise=1", "-o", "x"), "sise"),
+    ],
+)
+def test_what_cannot_be_reproduced_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    strange = make_run(tmp_path, sizes={1 << 20: 4}, repeats=1, counters=False)
+    path = strange / "run.json"
+    path.write_text(path.read_text().replace('"rate": "500 Mbit/s"', '"rate": "fast"'))
+    (tmp_path / "file").touch()
+    status, text = run(*(word.format(strange=strange, file=tmp_path / "file") for word in words))
+    assert status == 2
+    assert told in text.splitlines()[-1]
+
+
+@pytest.mark.netns
+@pytest.mark.slow
+def test_a_published_experiment_is_measured_on_the_local_cluster(tmp_path: Path) -> None:
+    settings = ("sweep.repeats=1", "workload.min_duration=0 s", "workload.iterations=4")
+    words = [word for setting in settings for word in ("--set", setting)]
+    status, text = run("cloudlab-bytes", *words, "-o", tmp_path)
+    assert status == 0, text
+    assert "scaled down: ranks: 3 here, 6 published" in text
+    record = json.loads((tmp_path / "reproduce-cloudlab-bytes" / "result.json").read_text())
+    for line in record["lines"]:
+        assert line["measured"] is not None, line["key"]
+        assert line["measured_over_model"] == pytest.approx(1, abs=0.05), line["key"]

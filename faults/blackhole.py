@@ -15,7 +15,7 @@ class Blackhole(Fault):
     """Drops every packet of the NIC at its host, or at its switch port, where the host cannot even see it."""
 
     kind: ClassVar[str] = "blackhole"
-    needs: ClassVar[frozenset[str]] = frozenset({"tc"})
+    needs: ClassVar[frozenset[str]] = drop.NEEDS
     rehearsal: ClassVar[tuple[Argv, ...]] = drop.REHEARSAL
 
     direction: Direction = Field(default="both", description="as the host sees it: tx, rx or both")

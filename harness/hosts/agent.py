@@ -204,10 +204,14 @@ class Sampler(threading.Thread):
 
         times = rows[0::width]
         after = bisect.bisect_left(times, t_ns)
-        if after in (0, len(times)):
-            return moved(max(0, min(after, len(times) - 1)))
-        share = (t_ns - times[after - 1]) / (times[after] - times[after - 1])
-        return moved(after - 1) + share * (moved(after) - moved(after - 1))
+        if after == 0:
+            return moved(0)
+        low_ns, low = times[after - 1], moved(after - 1)
+        if after < len(times):
+            high_ns, high = times[after], moved(after)
+        else:  # the moment lies after the last sample
+            high_ns, high = max(t_ns, time.time_ns()), self.moved_now(nic)
+        return low + (t_ns - low_ns) / max(1, high_ns - low_ns) * (high - low)
 
     def carrier(self, question: bytes) -> int:
         """1 while the link is up and has a carrier."""
@@ -375,13 +379,13 @@ class Agent:
             raise RefusedError("host", f"{request['arm']!r} is not armed")
         if arm.healer.poll() is not None:
             raise RefusedError("host", f"the healer of {request['arm']!r} has ended already; arm it again")
+        if request.get("after"):
+            self.await_bytes(**request["after"])
         try:
-            if request.get("after"):
-                self.await_bytes(**request["after"])
             with self.sampler.hurrying() if self.sampler else nullcontext():
                 return arm.fire()
         except RefusedError:
-            del self.arms[request["arm"]]
+            del self.arms[request["arm"]]  # it has healed itself
             raise
 
     def op_heal(self, request: dict[str, Any]) -> int | None:
@@ -414,8 +418,14 @@ class Agent:
         own = {arm.journal for arm in self.arms.values()}
         others = [(path, entry) for path, entry in journal() if path not in own]
         chosen = [(path, entry) for path, entry in others if request["all"] or not is_healer(entry)]
+        failures = []
         for path, entry in chosen:
-            heal_entry(path, entry)
+            try:
+                heal_entry(path, entry)
+            except RefusedError as e:
+                failures.append(e)
+        if failures:
+            raise failures[0]
         return [path.stem for path, _ in chosen]
 
     # Children -----------------------------------------------------------------------------------------
@@ -470,5 +480,13 @@ class Agent:
         return dict(texts, returncode=returncode, timed_out=child.timed_out)
 
 
+def see_system_programs() -> None:
+    """The session of an ordinary user, or sudo, may have a PATH without the folders where ip and tc lie."""
+    path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    system = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+    os.environ["PATH"] = os.pathsep.join([*path, *(folder for folder in system if folder not in path)])
+
+
 if __name__ == "__main__":
+    see_system_programs()
     Agent().serve()

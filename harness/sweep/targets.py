@@ -1,13 +1,13 @@
 """From a strike to its targets: the NICs or processes that it breaks, with what the hosts say of them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from ipaddress import ip_interface
 
 from faults.base import RESERVED_NICS, Device, Target
 from faults.registry import create
-from harness.errors import HostError
 from harness.hosts.base import Host, Nic
-from harness.hosts.facts import Hardware, read_device, read_hardware, read_routes
+from harness.hosts.facts import Hardware, read_device, read_hardware, read_link, read_routes
 from harness.sweep.scenario import Hosts, Strike, reach
 
 HARDWARE_KINDS = frozenset({"nic_unbind", "ib_port_down"})
@@ -42,21 +42,20 @@ def asked(strike: Strike, hosts: Hosts, places: Mapping[str, Host], pids: Mappin
 def _asked(strike: Strike, target: Target, places: Mapping[str, Host], pids: Mapping[str, int]) -> Target:
     host = places[target.host]
     needs = create(strike.kind, strike.parameters).needs
-    device, switch = target.device, target.switch
-    if "tc" in needs:
-        device = read_device(host, target.nic, target.rate_bit_s)
-        switch = _port(target, places)
+    device = read_device(host, target.nic, target.rate_bit_s) if "tc" in needs else None
+    addresses, mtu = read_link(host, target.nic) if "ip" in needs else ((), None)
     hardware = read_hardware(host, target.nic) if strike.kind in HARDWARE_KINDS else Hardware()
     return Target(
         target.host,
         target.nic,
         reserved=RESERVED_NICS | host.reserved(),
         address=target.address,
-        prefix=target.prefix,
+        addresses=addresses,
+        mtu=mtu,
         peers=target.peers,
         rate_bit_s=target.rate_bit_s,
         device=device,
-        switch=switch,
+        switch=_port(target, places, facts="tc" in needs),
         bus_address=hardware.bus_address,
         driver=hardware.driver,
         rdma=hardware.rdma,
@@ -65,13 +64,14 @@ def _asked(strike: Strike, target: Target, places: Mapping[str, Host], pids: Map
     )
 
 
-def _port(target: Target, places: Mapping[str, Host]) -> Device | None:
-    if target.switch is None:
-        return None
-    place = places.get(target.switch.place)
-    if place is None:
-        raise HostError(target.switch.place, "is named as a switch of the cluster, but it is none")
-    return read_device(place, target.switch.name, target.rate_bit_s)
+def _port(target: Target, places: Mapping[str, Host], *, facts: bool) -> Device | None:
+    """The switch port with what its switch says of it, where that is reached; else as the inventory has it."""
+    port = target.switch
+    if port is None or port.place not in places:
+        return port
+    place = places[port.place]
+    device = read_device(place, port.name, target.rate_bit_s) if facts else port
+    return replace(device, reserved=port.name in place.reserved())
 
 
 def _bare(address: str) -> str:

@@ -51,8 +51,8 @@ SETTLE_S = 0.025
 """From the heal to the last sample, so that a sample shows the NIC up again."""
 LATE_NS = 100_000_000
 """A failure by chance that cannot come within this time of its own is left out."""
-SAME_S = 2.0
-"""How long the network's state may take to be as it was before."""
+SAME_S = 15.0
+"""How long the network's state may take to be as it was before: the link of a fast NIC trains for seconds."""
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,12 @@ family = socket.AF_INET6 if ":" in own else socket.AF_INET
 flow = socket.socket(family, socket.SOCK_DGRAM)
 flow.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.encode())
 flow.bind((own, 0))
+flow.connect((peer, 9))
 print("going", flush=True)
 load, due = bytes(61440), time.monotonic()
 while not select.select([0], [], [], max(0.0, due - time.monotonic()))[0]:
     try:
-        flow.sendto(load, (peer, 9))
+        flow.send(load)
     except OSError:
         time.sleep(0.001)
     due = max(due + len(load) * 8 / rate, time.monotonic() - 0.01)
@@ -52,13 +53,12 @@ class NicSharedCongestion(Fault):
         return Recipe(beside=(target.here(*words),))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
-        """A socket of the flow is bound to the NIC's address; UDP sockets of ours stand on no other port."""
-        if target.address is None:
+        """A socket goes from the NIC's address to the peer's discard port."""
+        if target.address is None or not target.peers:
             return ()
-        address = ip_address(target.address)
-        table, words = ("udp", 1) if address.version == 4 else ("udp6", 4)
-        shown = "".join(f"{word:08X}" for word in unpack(f"={words}I", address.packed))
-        return (Probe(target.here("cat", f"/proc/net/{table}"), rf" {shown}:[0-9A-F]{{4}} [0-9A-F]+:"),)
+        table = "/proc/net/udp6" if ":" in target.address else "/proc/net/udp"
+        own, peer = _in_table(target.address), _in_table(target.peers[0])
+        return (Probe(target.here("cat", table), rf" {own}:[0-9A-F]{{4}} {peer}:0009 "),)
 
     def effects(self, target: Target) -> tuple[Effect, ...]:
         """What the flow takes is missing for the others."""
@@ -78,3 +78,9 @@ class NicSharedCongestion(Fault):
                 f"{self.kind}: the rate of {target.host} {target.nic} is not known; give rate instead of share"
             )
         return target.rate_bit_s * self.share
+
+
+def _in_table(address: str) -> str:
+    """As the kernel's tables of sockets show an address: words in the order of this machine's bytes."""
+    packed = ip_address(address).packed
+    return "".join(f"{word:08X}" for word in unpack(f"={len(packed) // 4}I", packed))

@@ -109,7 +109,7 @@ class Arm:
         task = dict(orders, ttl_s=ttl_s, journal=str(self.journal))
         self.tell(json.dumps(task).encode() + b"\n")
         if self.answer() != b"armed\n":
-            self.healer.wait()
+            self.end_healer()
             raise RefusedError("host", f"the healer did not start; is {self.journal.parent} writable?")
 
     def tell(self, text: bytes) -> None:
@@ -139,6 +139,15 @@ class Arm:
                 raise
             return before, time.time_ns()
 
+    def end_healer(self) -> bytes:
+        """Ends the healer's input, and so the healer, which heals; its last line."""
+        assert self.healer.stdin is not None and self.healer.stdout is not None
+        self.healer.stdin.close()
+        report = self.answer()
+        self.healer.wait()
+        self.healer.stdout.close()
+        return report
+
     def go_on(self) -> None:
         """Has the healer start what repeats or runs beside. Where that fails, it heals at once and says why."""
         self.tell(b"go\n")
@@ -150,11 +159,7 @@ class Arm:
 
     def heal(self) -> int:
         """Has the healer heal now, or heals itself where the healer was killed; the clock afterwards."""
-        assert self.healer.stdin is not None and self.healer.stdout is not None
-        self.healer.stdin.close()
-        report = self.answer()
-        self.healer.wait()
-        self.healer.stdout.close()
+        report = self.end_healer()
         if not report:
             undo(self.journal, self.heal_argvs)
             return time.time_ns()

@@ -46,7 +46,7 @@ class Healer:
     def live(self) -> None:
         """Until it is time to heal."""
         os.write(1, b"armed\n")
-        if not self.asked(self.task["ttl_s"]) or read_line() != b"go\n":
+        if not self.asked(self.task["ttl_s"]) or not is_ready(0) or read_line() != b"go\n":
             return
         if all(self.at_work(argv) for argv in self.task["beside"]):
             os.write(1, b"going\n")
@@ -58,7 +58,7 @@ class Healer:
         process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
         self.beside.append(process)
         assert process.stdout is not None and process.stderr is not None
-        if self.asked(self.task["ttl_s"], process.stdout.fileno()) and self.is_ready(process.stdout.fileno()):
+        if self.asked(self.task["ttl_s"], process.stdout.fileno()) and is_ready(process.stdout.fileno()):
             if process.stdout.readline():
                 return True
             self.failed.append([argv, process.wait(BESIDE_S), process.stderr.read().decode("utf-8", "replace")])
@@ -78,10 +78,6 @@ class Healer:
         limit_s = max(0.0, min(seconds, self.end - time.monotonic()))
         return bool(select.select([0, self.woken, *also], [], [], limit_s)[0])
 
-    def is_ready(self, fd: int) -> bool:
-        """Whether it can be read at once."""
-        return bool(select.select([fd], [], [], 0)[0])
-
     def heal(self) -> None:
         """Undoes everything, whatever fails. The journal stays as long as something is not undone."""
         for process in self.beside:
@@ -98,6 +94,11 @@ class Healer:
             with suppress(FileNotFoundError):
                 Path(self.task["journal"]).unlink()
         self.failed += failed
+
+
+def is_ready(fd: int) -> bool:
+    """Whether it can be read at once."""
+    return bool(select.select([fd], [], [], 0)[0])
 
 
 def read_line() -> bytes:

@@ -242,6 +242,11 @@ class Fault(BaseModel):
     kills: ClassVar[bool] = False
     """Whether a rank does not survive it, whatever runs."""
 
+    @property
+    def uses_port(self) -> bool:
+        """Whether it acts on the NIC's switch port."""
+        return False
+
     def recipe(self, target: Target) -> Recipe:
         """What to run where. Raises `NotPossibleError` where the target lacks what it takes."""
         raise NotImplementedError

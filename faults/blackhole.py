@@ -21,6 +21,11 @@ class Blackhole(Fault):
     direction: Direction = Field(default="both", description="as the host sees it: tx, rx or both")
     at: Literal["host", "switch"] = Field(default="host", description="where packets are dropped")
 
+    @property
+    def uses_port(self) -> bool:
+        """Where that is asked for."""
+        return self.at == "switch"
+
     def recipe(self, target: Target) -> Recipe:
         """One program that drops all."""
         device, direction = self._hook(target)

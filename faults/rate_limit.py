@@ -27,6 +27,11 @@ class RateLimit(Fault):
     rate: BitRate | None = Field(default=None, gt=0, description="what is left, instead of share, such as '50 Mbit/s'")
     direction: Direction = Field(default="tx", description="as the host sees it: tx, rx (at the switch port) or both")
 
+    @property
+    def uses_port(self) -> bool:
+        """For what the NIC receives."""
+        return self.direction != "tx"
+
     def recipe(self, target: Target) -> Recipe:
         """A smaller bucket where there is one, else a new one."""
         slow = TokenBucket.for_rate(self._left_bit_s(target))

@@ -101,6 +101,7 @@ def test_a_recipe_declares_its_programs_and_can_be_undone(name: str) -> None:
     assert not any(order.argv[0].startswith("-") for order in (*recipe.inject, *recipe.beside)), "must not fail quietly"
     assert fault.kills or {order.place for order in recipe.inject} <= {order.place for order in recipe.heal}
     assert create(case["kind"], fault.summary()) == fault
+    assert fault.uses_port == any(order.place != target.host for order in orders)
 
 
 def test_a_fault_that_kills_a_direction_severs() -> None:

@@ -108,6 +108,8 @@ class Device:
     """The queueing discipline of somebody else's making at its root, such as ``htb``."""
     hooked: bool = False
     """Whether a clsact hook is there already."""
+    reserved: bool = False
+    """Whether it carries SSH or the default route of its place."""
 
     def run(self, *argv: str) -> Order:
         """A command at its place."""
@@ -144,7 +146,9 @@ class Target:
     nic: str
     reserved: frozenset[str] = field(default=RESERVED_NICS, compare=False)
     address: str | None = None
-    prefix: int = 24
+    addresses: tuple[str, ...] = ()
+    """All that it has for good, with their prefixes."""
+    mtu: int | None = None
     peers: tuple[str, ...] = ()
     """The addresses of the other hosts' NICs on the same rail."""
     rate_bit_s: float | None = None
@@ -163,8 +167,7 @@ class Target:
     """Of the rank on that host; it leads a process group of its own."""
 
     def __post_init__(self) -> None:
-        if not _INTERFACE.match(self.nic):
-            raise FaultError(f"{self.nic!r} is no interface name; name a NIC such as 'eth0'")
+        _check_name(self.nic)
         if self.nic in self.reserved | RESERVED_NICS:
             raise ProtectedNicError(f"{self.nic!r} carries management traffic of {self.host}; choose a data NIC")
 
@@ -178,12 +181,22 @@ class Target:
         return self.device or Device(self.host, self.nic)
 
     def port(self, kind: str) -> Device:
-        """The switch port; raises `NotPossibleError` where it is not known."""
+        """The switch port; raises `NotPossibleError` where it is not known, and as for the NIC itself."""
         if self.switch is None:
             raise NotPossibleError(
                 f"{kind} needs the switch port of {self.host} {self.nic}; name switch and switch_port in the inventory"
             )
+        _check_name(self.switch.name)
+        if self.switch.reserved or self.switch.name in RESERVED_NICS:
+            raise ProtectedNicError(
+                f"{self.switch.name!r} carries management traffic of {self.switch.place}; correct switch_port"
+            )
         return self.switch
+
+
+def _check_name(name: str) -> None:
+    if not _INTERFACE.match(name):
+        raise FaultError(f"{name!r} is no interface name; name a NIC such as 'eth0'")
 
 
 @dataclass(frozen=True)
@@ -228,6 +241,11 @@ class Fault(BaseModel):
 
     kills: ClassVar[bool] = False
     """Whether a rank does not survive it, whatever runs."""
+
+    @property
+    def uses_port(self) -> bool:
+        """Whether it acts on the NIC's switch port."""
+        return False
 
     def recipe(self, target: Target) -> Recipe:
         """What to run where. Raises `NotPossibleError` where the target lacks what it takes."""

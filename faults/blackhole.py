@@ -15,11 +15,16 @@ class Blackhole(Fault):
     """Drops every packet of the NIC at its host, or at its switch port, where the host cannot even see it."""
 
     kind: ClassVar[str] = "blackhole"
-    needs: ClassVar[frozenset[str]] = frozenset({"tc"})
+    needs: ClassVar[frozenset[str]] = drop.NEEDS
     rehearsal: ClassVar[tuple[Argv, ...]] = drop.REHEARSAL
 
     direction: Direction = Field(default="both", description="as the host sees it: tx, rx or both")
     at: Literal["host", "switch"] = Field(default="host", description="where packets are dropped")
+
+    @property
+    def uses_port(self) -> bool:
+        """Where that is asked for."""
+        return self.at == "switch"
 
     def recipe(self, target: Target) -> Recipe:
         """One program that drops all."""

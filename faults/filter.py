@@ -2,7 +2,8 @@
 
 The hook lies before the NIC's own queueing disciplines and after its driver, needs nothing but cls_bpf, and
 leaves rate limits as they are. Where the NIC has a clsact hook already (some container networks), adding ours
-fails, so that nobody else's filters are ever touched.
+fails. A hook carries no mark of whose it is, filters do: healing takes ours away, and the hook only when it is
+empty then, so that nobody else's filters are ever touched.
 """
 
 from typing import Literal
@@ -14,6 +15,16 @@ PREFERENCE = str(int(TAG, 16))
 
 DROP_ALL = "1,6 0 0 2"
 """ret TC_ACT_SHOT"""
+
+# The device's name is an argument: the shell sees our own words only.
+_UNHOOK = f"""\
+for hook in egress ingress; do tc filter del dev "$0" $hook pref {PREFERENCE}; done
+left=$(tc filter show dev "$0" egress; tc filter show dev "$0" ingress)
+[ -n "$left" ] || tc qdisc del dev "$0" clsact
+"""
+
+NEEDS = frozenset({"tc", "sh"})
+"""The programs that these commands call."""
 
 REHEARSAL: tuple[Argv, ...] = (
     ("tc", "qdisc", "add", "dev", "lo", "clsact"),
@@ -27,7 +38,8 @@ def drop_share(share: float) -> str:
         return DROP_ALL
     rand, unspec = 2**32 - 4096 + 56, 2**32 - 1
     # Jumps over the drop when the random word is at or above the threshold.
-    return f"4,32 0 0 {rand},53 1 0 {int(share * 2**32)},6 0 0 2,6 0 0 {unspec}"
+    threshold = min(max(1, round(share * 2**32)), unspec)
+    return f"4,32 0 0 {rand},53 1 0 {threshold},6 0 0 2,6 0 0 {unspec}"
 
 
 def recipe(device: Device, direction: Direction, program: str, kind: str) -> Recipe:
@@ -36,7 +48,7 @@ def recipe(device: Device, direction: Direction, program: str, kind: str) -> Rec
     for hook in hooks(direction):
         words = ("protocol", "all", "pref", PREFERENCE, "handle", "1", "bpf", "direct-action", "bytecode", program)
         inject.append(device.run("tc", "filter", "add", "dev", device.name, hook, *words))
-    return Recipe(tuple(inject), (device.run("-tc", "qdisc", "del", "dev", device.name, "clsact"),))
+    return Recipe(tuple(inject), (device.run("-sh", "-c", _UNHOOK, device.name),))
 
 
 def signs(device: Device, direction: Direction) -> tuple[Probe, ...]:

@@ -1,5 +1,7 @@
 """Links taken down and up again: the commands that several faults share."""
 
+from collections.abc import Sequence
+
 from faults.base import Order, Recipe, Target
 
 
@@ -9,9 +11,21 @@ def down(target: Target) -> Order:
 
 
 def up_again(target: Target) -> tuple[Order, ...]:
-    """Up; its address brings the connected route back by itself, other routes are put back."""
-    up = target.here("ip", "link", "set", "dev", target.nic, "up")
-    return (up, *(target.here("-ip", "route", "add", *route) for route in target.routes))
+    """Up; IPv4 addresses and their routes come back by themselves, IPv6 addresses and other routes are put back."""
+    lost = [address for address in target.addresses if ":" in address]
+    return (target.here("ip", "link", "set", "dev", target.nic, "up"), *configured(target, lost))
+
+
+def configured(target: Target, addresses: Sequence[str]) -> tuple[Order, ...]:
+    """Puts back what is lost of these addresses and of all routes."""
+    nic = target.nic
+    added = (target.here("-ip", "addr", "add", address, "dev", nic, *_at_once(address)) for address in addresses)
+    return (*added, *(target.here("-ip", "route", "add", *route) for route in target.routes))
+
+
+def _at_once(address: str) -> tuple[str, ...]:
+    """The address was there before: nobody else has it, so it need not be probed for a second."""
+    return ("nodad",) if ":" in address else ()
 
 
 def taken_down(target: Target) -> Recipe:

@@ -16,7 +16,7 @@ class Loss(Fault):
     """
 
     kind: ClassVar[str] = "loss"
-    needs: ClassVar[frozenset[str]] = frozenset({"tc"})
+    needs: ClassVar[frozenset[str]] = drop.NEEDS
     rehearsal: ClassVar[tuple[Argv, ...]] = drop.REHEARSAL
 
     percent: float = Field(default=1.0, gt=0, le=100, description="share of packets that are lost, in percent")

@@ -25,13 +25,14 @@ class Netem(Fault):
     def recipe(self, target: Target) -> Recipe:
         """The emulator at the root; the usual rate limit, if there is one, below it."""
         shaping = target.own.free_root(self.kind).shaping
-        root = ("qdisc", "replace", "dev", target.nic, "root", "handle")
-        emulate = ("tc", *root, f"{TAG}:", "netem", "limit", QUEUE_PACKETS, *self.words())
+        root, emulator = ("dev", target.nic, "root", "handle"), ("netem", "limit", QUEUE_PACKETS, *self.words())
         if shaping is None:
-            return Recipe((target.here(*emulate),), (target.here("-tc", "qdisc", "del", "dev", target.nic, "root"),))
+            add = target.here("tc", "qdisc", "add", *root, f"{TAG}:", *emulator)
+            return Recipe((add,), (target.here("-tc", "qdisc", "del", *root, f"{TAG}:"),))
+        emulate = ("tc", "qdisc", "replace", *root, f"{TAG}:", *emulator)
         below = ("tc", "qdisc", "add", "dev", target.nic, "parent", f"{TAG}:1", "handle", HANDLE)
         inject = (target.here(*emulate), target.here(*below, *shaping.words))
-        return Recipe(inject, (target.here("tc", *root, HANDLE, *shaping.words),))
+        return Recipe(inject, (target.here("tc", "qdisc", "replace", *root, HANDLE, *shaping.words),))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
         """The emulator is there."""

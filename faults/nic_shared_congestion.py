@@ -1,5 +1,7 @@
 """A competing flow on the same NIC: another job's traffic, which takes its share of the rate and of the queues."""
 
+from ipaddress import ip_address
+from struct import unpack
 from typing import ClassVar
 
 from pydantic import Field
@@ -10,18 +12,21 @@ from faults.quantities import BitRate
 from r2ccl_core.units import format_rate
 
 # Datagrams of 60 KiB, paced by the clock. The flow says when it begins, and ends with its standard input, so that
-# it outlives nobody. It keeps no backlog: what could not be sent in time is not made up for.
+# it outlives nobody. It is bound to the NIC: where that goes down it must not go over another. It keeps no backlog:
+# what could not be sent in time is not made up for.
 FLOW = """\
 import select, socket, sys, time
-own, peer, rate = sys.argv[1], sys.argv[2], float(sys.argv[3])
+nic, own, peer, rate = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
 family = socket.AF_INET6 if ":" in own else socket.AF_INET
 flow = socket.socket(family, socket.SOCK_DGRAM)
+flow.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.encode())
 flow.bind((own, 0))
+flow.connect((peer, 9))
 print("going", flush=True)
 load, due = bytes(61440), time.monotonic()
 while not select.select([0], [], [], max(0.0, due - time.monotonic()))[0]:
     try:
-        flow.sendto(load, (peer, 9))
+        flow.send(load)
     except OSError:
         time.sleep(0.001)
     due = max(due + len(load) * 8 / rate, time.monotonic() - 0.01)
@@ -43,15 +48,17 @@ class NicSharedCongestion(Fault):
         """The flow runs beside, from inject to heal."""
         if target.address is None or not target.peers:
             raise NotPossibleError(f"{self.kind} needs a peer of {target.host} {target.nic} on its rail; there is none")
-        words = ("python3", "-I", "-S", "-c", FLOW, target.address, target.peers[0], f"{self._offered(target):.0f}")
+        ends = (target.nic, target.address, target.peers[0])
+        words = ("python3", "-I", "-S", "-c", FLOW, *ends, f"{self._offered(target):.0f}")
         return Recipe(beside=(target.here(*words),))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
-        """A socket of the flow is bound to the NIC's address; UDP sockets of ours stand on no other port."""
-        if target.address is None or ":" in target.address:
+        """A socket goes from the NIC's address to the peer's discard port."""
+        if target.address is None or not target.peers:
             return ()
-        octets = "".join(f"{int(part):02X}" for part in reversed(target.address.split(".")))
-        return (Probe(target.here("cat", "/proc/net/udp"), rf"{octets}:[0-9A-F]{{4}} [0-9A-F]{{8}}:"),)
+        table = "/proc/net/udp6" if ":" in target.address else "/proc/net/udp"
+        own, peer = _in_table(target.address), _in_table(target.peers[0])
+        return (Probe(target.here("cat", table), rf" {own}:[0-9A-F]{{4}} {peer}:0009 "),)
 
     def effects(self, target: Target) -> tuple[Effect, ...]:
         """What the flow takes is missing for the others."""
@@ -71,3 +78,9 @@ class NicSharedCongestion(Fault):
                 f"{self.kind}: the rate of {target.host} {target.nic} is not known; give rate instead of share"
             )
         return target.rate_bit_s * self.share
+
+
+def _in_table(address: str) -> str:
+    """As the kernel's tables of sockets show an address: words in the order of this machine's bytes."""
+    packed = ip_address(address).packed
+    return "".join(f"{word:08X}" for word in unpack(f"={len(packed) // 4}I", packed))

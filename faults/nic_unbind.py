@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from faults.base import Effect, Fault, Probe, Quiet, Recipe, Sign, Target
+from faults import link
+from faults.base import Effect, Fault, Probe, Recipe, Sign, Target
 from faults.errors import NotPossibleError
 
 # No shell and no redirection: the path and the word are arguments.
@@ -14,36 +15,39 @@ while not os.path.exists(sys.argv[1]):
     time.monotonic() < end or sys.exit(sys.argv[1] + " does not come back")
     time.sleep(0.05)
 """
+_LISTED = """\
+import os, sys
+print("bound" if os.path.exists(os.path.join(sys.argv[1], sys.argv[2])) else "unbound")
+"""
 
 
 class NicUnbind(Fault):
     """Writes the card's bus address to its driver's ``unbind``, later to ``bind``; no parameters.
 
-    The interface is gone meanwhile. When it is back it gets its address, its state and its routes again.
+    The interface is gone meanwhile. When it is back it gets its MTU, its addresses and its routes again.
     """
 
     kind: ClassVar[str] = "nic_unbind"
     needs: ClassVar[frozenset[str]] = frozenset({"ip", "python3"})
 
     def recipe(self, target: Target) -> Recipe:
-        """Unbind; bind, wait for the interface, address, up, routes."""
+        """Unbind; bind, wait for the interface, up, addresses, routes."""
         folder, bus = self._driver(target)
-        nic = target.nic
-        address = [target.here("-ip", "addr", "add", f"{target.address}/{target.prefix}", "dev", nic)]
+        mtu = ("mtu", str(target.mtu)) if target.mtu else ()
+        up = target.here("ip", "link", "set", "dev", target.nic, *mtu, "up")
         heal = [
             target.here("-" + _WRITE[0], *_WRITE[1:], f"{folder}/bind", bus),
-            target.here("python3", "-I", "-S", "-c", _AWAIT, f"/sys/class/net/{nic}"),
-            *(address if target.address else []),
-            target.here("ip", "link", "set", "dev", nic, "up"),
-            *(target.here("-ip", "route", "add", *route) for route in target.routes),
+            target.here("python3", "-I", "-S", "-c", _AWAIT, f"/sys/class/net/{target.nic}"),
+            up,
+            *link.configured(target, target.addresses),
         ]
         return Recipe((target.here(*_WRITE, f"{folder}/unbind", bus),), tuple(heal))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
-        """Its driver has no such device, and nothing is counted."""
+        """Its driver has no such device. There is no interface either, and so no counter that could stand still."""
         folder, bus = self._driver(target)
         listed = target.here("python3", "-I", "-S", "-c", _LISTED, folder, bus)
-        return Probe(listed, "^unbound"), Quiet(target.host, target.nic, "tx"), Quiet(target.host, target.nic, "rx")
+        return (Probe(listed, "^unbound"),)
 
     def effects(self, target: Target) -> tuple[Effect, ...]:
         """The NIC is dead in both directions."""
@@ -56,9 +60,3 @@ class NicUnbind(Fault):
                 "choose a physical NIC, or nic_down"
             )
         return f"/sys/bus/pci/drivers/{target.driver}", target.bus_address
-
-
-_LISTED = """\
-import os, sys
-print("bound" if os.path.exists(os.path.join(sys.argv[1], sys.argv[2])) else "unbound")
-"""

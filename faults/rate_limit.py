@@ -27,6 +27,11 @@ class RateLimit(Fault):
     rate: BitRate | None = Field(default=None, gt=0, description="what is left, instead of share, such as '50 Mbit/s'")
     direction: Direction = Field(default="tx", description="as the host sees it: tx, rx (at the switch port) or both")
 
+    @property
+    def uses_port(self) -> bool:
+        """For what the NIC receives."""
+        return self.direction != "tx"
+
     def recipe(self, target: Target) -> Recipe:
         """A smaller bucket where there is one, else a new one."""
         slow = TokenBucket.for_rate(self._left_bit_s(target))
@@ -37,7 +42,8 @@ class RateLimit(Fault):
             change = ("tc", "qdisc", "change" if usual else "add", "dev", device.name, "root", "handle")
             handle = HANDLE if usual else f"{TAG}:"
             inject.append(device.run(*change, handle, *slow.words))
-            back = (*change, handle, *usual.words) if usual else ("-tc", "qdisc", "del", "dev", device.name, "root")
+            delete = ("-tc", "qdisc", "del", "dev", device.name, "root", "handle", handle)
+            back = (*change, handle, *usual.words) if usual else delete
             heal.append(device.run(*back))
         return Recipe(tuple(inject), tuple(heal))
 
@@ -66,6 +72,11 @@ class RateLimit(Fault):
 
     def _left_bit_s(self, target: Target) -> float:
         if self.rate is not None:
+            if target.rate_bit_s is not None and self.rate >= target.rate_bit_s:
+                raise NotPossibleError(
+                    f"{self.kind}: {format_rate(self.rate)} is no less than the {format_rate(target.rate_bit_s)} "
+                    f"of {target.host} {target.nic}; give a lower rate"
+                )
             return self.rate
         if target.rate_bit_s is None:
             raise NotPossibleError(

@@ -10,6 +10,11 @@ class SwitchPortDown(Fault):
 
     kind: ClassVar[str] = "switch_port_down"
 
+    @property
+    def uses_port(self) -> bool:
+        """Always."""
+        return True
+
     def recipe(self, target: Target) -> Recipe:
         """Down, and up again, on the switch."""
         port = target.port(self.kind)

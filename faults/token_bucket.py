@@ -12,8 +12,6 @@ QUEUE_S = 0.016
 BURST_S = 0.002
 """How much a NIC may send at once after a pause, as time at its rate; at least one GSO packet."""
 
-BURST_STEP_US = 8
-
 HANDLE = "2:"
 """The handle of the rate limits that a cluster's NICs have for good."""
 
@@ -31,13 +29,11 @@ class TokenBucket:
         """For one direction of one NIC.
 
         A packet larger than the burst would be cut up by the kernel, one larger than the queue dropped; so both
-        hold GSO packets whole even where the rate alone would ask for less.
+        hold GSO packets whole even where the rate alone would ask for less. The kernel keeps a burst as a time in
+        ticks: it reads back up to a microsecond's bytes smaller, how much depends on the program that wrote it.
         """
         rate = int(rate_bit_s / 8)
-        # The kernel keeps a burst as a time, in ticks of 1/15.625 us; one of whole microseconds and whole ticks
-        # reads back just as it was written, whoever wrote it.
-        burst_us = BURST_STEP_US * ceil(max(2 * GSO_BYTES / rate, BURST_S) * 1e6 / BURST_STEP_US)
-        return cls(rate, ceil(rate * burst_us / 1e6), max(4 * GSO_BYTES, int(rate * QUEUE_S)))
+        return cls(rate, max(2 * GSO_BYTES, ceil(rate * BURST_S)), max(4 * GSO_BYTES, int(rate * QUEUE_S)))
 
     @property
     def words(self) -> tuple[str, ...]:

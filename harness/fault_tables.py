@@ -1,16 +1,25 @@
 """The fault tables of an experiment as values, and what is wrong with them that no single key can say."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from faults.base import Target
 from faults.errors import FaultError
-from faults.registry import create
+from faults.registry import FAULTS, create
 from harness.hosts.base import Nic
 from harness.tables import Duration, Mistake, Model, Slug, nearest
 from r2ccl_core.units import format_size
+
+MIN_LASTS_S = 0.06
+"""No failure is shorter: fewer than several samples of the counters would prove nothing."""
+
+
+def _read_rail(value: object) -> object:
+    if value is not None and value != "random" and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ValueError("must be the number of a rail, without quotes, or 'random'")
+    return value
 
 
 class PlaceModel(Model):
@@ -18,7 +27,7 @@ class PlaceModel(Model):
 
     host: str | None = None
     nic: str | None = None
-    rail: int | Literal["random"] | None = None
+    rail: Annotated[int | Literal["random"] | None, BeforeValidator(_read_rail)] = None
     parameters: dict[str, Any] = Field(default_factory=dict)
     lasts_s: Duration | None = Field(default=None, alias="lasts")
     """Healed so long after its effect; by default at the end of the trial."""
@@ -108,8 +117,10 @@ def fault_mistakes(faults: Sequence[FaultModel], setting: Setting) -> Iterator[M
         key = f"fault[{index}]"
         yield from _when_mistakes(fault, setting, key)
         yield from _which_mistakes(fault, key)
+        yield from _idle_mistakes(fault, key)
         for place, kind, where in _places(fault, key):
             yield from _place_mistakes(place, kind, where, setting, optional=fault.mtbf_s is not None)
+            yield from _length_mistakes(place, kind, where, by_chance=fault.mtbf_s is not None)
 
 
 def _places(fault: FaultModel, key: str) -> Iterator[tuple[PlaceModel, str, str]]:
@@ -146,12 +157,45 @@ def _which_mistakes(fault: FaultModel, key: str) -> Iterator[Mistake]:
         yield Mistake(f"{key}.name", None, "is missing; a table without kind needs a name")
     if fault.choices and fault.mtbf_s is None:
         yield Mistake(f"{key}.choices", None, "chance chooses only with mtbf; add it, or use kind")
-    if fault.mtbf_s is not None and (fault.also or fault.times > 1 or fault.events):
-        yield Mistake(f"{key}.mtbf", fault.mtbf_s, "goes with neither times, also nor trace")
+    if fault.mtbf_s is not None and fault.events:
+        yield Mistake(f"{key}.mtbf", fault.mtbf_s, "goes with no trace; choose one")
     if fault.times > 1 and (fault.every_s is None or fault.lasts_s is None):
         yield Mistake(f"{key}.times", fault.times, "needs every and lasts")
     elif fault.times > 1 and (fault.lasts_s or 0.0) >= (fault.every_s or 0.0):
-        yield Mistake(f"{key}.lasts", fault.lasts_s, "must be shorter than every: it is healed before it comes again")
+        yield Mistake(
+            f"{key}.lasts", _ms(fault.lasts_s or 0.0), "must be shorter than every: it is healed before it comes again"
+        )
+
+
+def _idle_mistakes(fault: FaultModel, key: str) -> Iterator[Mistake]:
+    """Keys that would do nothing beside the others."""
+    if fault.by_chance:
+        instead = "mtbf, mttr and choices" if fault.mtbf_s is not None else "the trace"
+        given = {"times": fault.times > 1, "every": fault.every_s, "also": fault.also, "lasts": fault.lasts_s}
+        for name in [name for name, value in (given | {"after_bytes": fault.after_bytes}).items() if value]:
+            yield Mistake(f"{key}.{name}", None, f"is for a failure that is aimed; {instead} say when and how long")
+    elif fault.every_s is not None and fault.times == 1:
+        yield Mistake(f"{key}.every", _ms(fault.every_s), "does nothing without times; say how many")
+    if fault.mttr_s is not None and fault.mtbf_s is None:
+        yield Mistake(f"{key}.mttr", _ms(fault.mttr_s), "goes with mtbf only; use lasts, or add mtbf")
+
+
+def _length_mistakes(place: PlaceModel, kind: str, key: str, *, by_chance: bool) -> Iterator[Mistake]:
+    """What must last a while, or must not last for ever."""
+    fault = FAULTS.get(kind)
+    if fault is None:
+        return
+    if by_chance and fault.scope == "host":
+        yield Mistake(f"{key}.kind", kind, "chance leaves every host a NIC; aim it, or write a trace")
+    if kind == "process_pause" and place.lasts_s is None and not by_chance:
+        yield Mistake(f"{key}.lasts", None, "is missing; a rank that is never let go on is a hang")
+    if place.lasts_s is not None and place.lasts_s < MIN_LASTS_S and fault.scope != "process":
+        remedy = f"is too short to prove anything; choose at least {_ms(MIN_LASTS_S)}"
+        yield Mistake(f"{key}.lasts", _ms(place.lasts_s), remedy)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:g} ms"
 
 
 def _place_mistakes(place: PlaceModel, kind: str, key: str, setting: Setting, *, optional: bool) -> Iterator[Mistake]:

@@ -28,6 +28,7 @@ _REMEDIES = {
     "model_attributes_type": "must be a table",
     "tuple_type": "must be a list",
     "literal_error": "must be {expected}",
+    "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
     "less_than": "must be less than {lt}",

@@ -237,13 +237,13 @@ class Agent:
             raise RefusedError("host", f"{request['arm']!r} is not armed")
         if arm.healer.poll() is not None:
             raise RefusedError("host", f"the healer of {request['arm']!r} has ended already; arm it again")
+        if request.get("after"):
+            self.await_bytes(**request["after"])
         try:
-            if request.get("after"):
-                self.await_bytes(**request["after"])
             with self.sampler.hurrying() if self.sampler else nullcontext():
                 return arm.fire()
         except RefusedError:
-            del self.arms[request["arm"]]
+            del self.arms[request["arm"]]  # it has healed itself
             raise
 
     def op_heal(self, request: dict[str, Any]) -> int | None:
@@ -276,8 +276,14 @@ class Agent:
         own = {arm.journal for arm in self.arms.values()}
         others = [(path, entry) for path, entry in journal() if path not in own]
         chosen = [(path, entry) for path, entry in others if request["all"] or not is_healer(entry)]
+        failures = []
         for path, entry in chosen:
-            heal_entry(path, entry)
+            try:
+                heal_entry(path, entry)
+            except RefusedError as e:
+                failures.append(e)
+        if failures:
+            raise failures[0]
         return [path.stem for path, _ in chosen]
 
     def op_claim(self, request: dict[str, Any]) -> dict[str, Any] | None:
@@ -360,5 +366,13 @@ class Agent:
         return dict(texts, returncode=returncode, timed_out=child.timed_out)
 
 
+def see_system_programs() -> None:
+    """The session of an ordinary user, or sudo, may have a PATH without the folders where ip and tc lie."""
+    path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    system = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+    os.environ["PATH"] = os.pathsep.join([*path, *(folder for folder in system if folder not in path)])
+
+
 if __name__ == "__main__":
+    see_system_programs()
     Agent().serve()

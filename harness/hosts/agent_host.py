@@ -107,8 +107,8 @@ class AgentHost(ABC):
 
     def fire(self, arm_id: str, after: After | None = None) -> tuple[int, int]:
         """Runs the prepared inject commands; the times right before the first and right after the last."""
-        waits = asdict(after) if after else None
-        before_ns, after_ns = self.session().call("fire", arm=arm_id, after=waits)
+        waits, limit_s = (asdict(after), after.limit_s) if after else (None, 0.0)
+        before_ns, after_ns = self.session().call("fire", timeout_s=limit_s + HEAL_S, arm=arm_id, after=waits)
         return before_ns, after_ns
 
     def moved(self) -> dict[str, int]:
@@ -127,7 +127,7 @@ class AgentHost(ABC):
 
     def heal(self, arm_id: str) -> int | None:
         """Heals now; the time when that had ended, or None where nothing is armed under that name."""
-        healed_ns: int | None = self.session().call("heal", arm=arm_id)
+        healed_ns: int | None = self.session().call("heal", timeout_s=HEAL_S, arm=arm_id)
         return healed_ns
 
     def claim(self, holder: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

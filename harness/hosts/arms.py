@@ -22,6 +22,9 @@ from typing import Any, Iterator  # noqa: UP035  (old hosts: Python 3.8)
 LEAVE_S = 30.0
 """How long a healer that is told to heal may take."""
 
+COMMAND_S = 30.0
+"""How long one command may take."""
+
 
 class RefusedError(Exception):
     """A request that cannot be met; `fields` go into the reply."""
@@ -54,11 +57,14 @@ def urgently() -> Iterator[None]:
 def run_order(argv: list[str]) -> None:
     """One command of a fault; one with a '-' before its first word may fail."""
     lenient, argv = argv[0].startswith("-"), [argv[0].lstrip("-"), *argv[1:]]
-    done = subprocess.run(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
-    )
-    if done.returncode and not lenient:
-        raise failed_command(argv, done.returncode, done.stderr.decode("utf-8", "replace"))
+    null = subprocess.DEVNULL
+    try:
+        done = subprocess.run(argv, stdin=null, stdout=null, stderr=subprocess.PIPE, timeout=COMMAND_S, check=False)
+        code, said = done.returncode, done.stderr.decode("utf-8", "replace")
+    except (OSError, subprocess.TimeoutExpired) as e:
+        code, said = 127, str(e)
+    if code and not lenient:
+        raise failed_command(argv, code, said)
 
 
 def batches(argvs: list[list[str]]) -> Iterator[list[list[str]]]:
@@ -102,18 +108,21 @@ class Arm:
         )
         task = dict(orders, ttl_s=ttl_s, journal=str(self.journal))
         self.tell(json.dumps(task).encode() + b"\n")
-        self.expect(b"armed\n")
+        if self.answer() != b"armed\n":
+            self.end_healer()
+            raise RefusedError("host", f"the healer did not start; is {self.journal.parent} writable?")
 
     def tell(self, text: bytes) -> None:
-        """One line to the healer."""
+        """One line to the healer; one that is gone shows itself by its answer."""
         assert self.healer.stdin is not None
-        self.healer.stdin.write(text)
+        with suppress(BrokenPipeError):
+            self.healer.stdin.write(text)
 
-    def expect(self, text: bytes) -> None:
-        """Waits for the healer's answer."""
+    def answer(self) -> bytes:
+        """The healer's next line; empty if it is gone."""
         assert self.healer.stdout is not None
-        if self.healer.stdout.readline() != text:
-            raise RefusedError("host", "the healer did not start")
+        line: bytes = self.healer.stdout.readline()
+        return line
 
     def fire(self) -> tuple[int, int]:
         """Runs the inject commands in order; the clock right before the first and right after the last."""
@@ -123,38 +132,57 @@ class Arm:
                 for batch in batches(self.inject):
                     run_batch(batch)
                 if self.goes_on:
-                    self.tell(b"go\n")
-                    self.expect(b"going\n")
+                    self.go_on()
             except RefusedError:
                 with suppress(RefusedError):
                     self.heal()
                 raise
             return before, time.time_ns()
 
-    def heal(self) -> int:
-        """Has the healer heal now, or heals itself where the healer was killed; the clock afterwards."""
+    def end_healer(self) -> bytes:
+        """Ends the healer's input, and so the healer, which heals; its last line."""
         assert self.healer.stdin is not None and self.healer.stdout is not None
         self.healer.stdin.close()
-        report = self.healer.stdout.readline()
+        report = self.answer()
         self.healer.wait()
         self.healer.stdout.close()
+        return report
+
+    def go_on(self) -> None:
+        """Has the healer start what repeats or runs beside. Where that fails, it heals at once and says why."""
+        self.tell(b"go\n")
+        line = self.answer()
+        if line != b"going\n":
+            if line:
+                self.tell_failures(json.loads(line))
+            raise RefusedError("host", "the healer ended before the fault began; it healed")
+
+    def heal(self) -> int:
+        """Has the healer heal now, or heals itself where the healer was killed; the clock afterwards."""
+        report = self.end_healer()
         if not report:
-            return self.heal_without_healer()
+            undo(self.journal, self.heal_argvs)
+            return time.time_ns()
         told = json.loads(report)
-        for argv, returncode, stderr in told["failed"]:
-            raise failed_command(argv, returncode, stderr)
+        self.tell_failures(told)
         return int(told["t_ns"])
 
-    def heal_without_healer(self) -> int:
-        """The same commands, by this process."""
-        undo(self.journal, self.heal_argvs)
-        return time.time_ns()
+    def tell_failures(self, told: dict[str, Any]) -> None:
+        """Raises the first command that failed, if one did."""
+        for argv, returncode, stderr in told["failed"]:
+            raise failed_command(argv, returncode, stderr)
 
 
 def undo(path: Path, heal: list[list[str]]) -> None:
-    """Heals what a journal names, then removes it."""
+    """Heals what a journal names, then removes it. Runs every command; raises the first failure at the end."""
+    failures = []
     for argv in heal:
-        run_order(argv)
+        try:
+            run_order(argv)
+        except RefusedError as e:
+            failures.append(e)
+    if failures:
+        raise failures[0]
     with suppress(FileNotFoundError):
         path.unlink()
 
@@ -162,35 +190,52 @@ def undo(path: Path, heal: list[list[str]]) -> None:
 # The journal --------------------------------------------------------------------------------------------
 
 
+def journal_folders() -> Iterator[Path]:
+    """Where healers may write down what they will undo, the best place first: gone after a reboot, as faults are."""
+    yield Path("/run/r2ccl")
+    yield Path(f"/run/user/{os.getuid()}/r2ccl")
+    yield Path(f"/tmp/r2ccl-faults-{os.getuid()}")
+
+
 def journal_folder() -> Path:
-    """Where healers write down what they will undo: gone after a reboot, as the faults are."""
-    for folder in ("/run/r2ccl", f"/run/user/{os.getuid()}/r2ccl", f"/tmp/r2ccl-faults-{os.getuid()}"):
-        path = Path(folder)
+    """The first place that can be written and is this user's own."""
+    for path in journal_folders():
         with suppress(OSError):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if path.stat().st_uid == os.getuid() and os.access(path, os.W_OK):
+            if is_own(path) and os.access(path, os.W_OK):
                 return path
     raise RefusedError("host", "no folder for what must be healed; make /run/r2ccl writable")
 
 
+def is_own(path: Path) -> bool:
+    """Whether the folder is this user's: what another wrote into it would be run as ours."""
+    return path.lstat().st_uid == os.getuid()
+
+
 def journal() -> Iterator[tuple[Path, dict[str, Any]]]:
-    """What is armed on this host, by whichever agent of this user."""
-    for path in sorted(journal_folder().glob("*.json")):
-        with suppress(OSError, ValueError):
-            yield path, json.loads(path.read_text())
+    """What is armed on this host, by whichever agent of this user. What cannot be read as an entry is passed over."""
+    for folder in journal_folders():
+        with suppress(OSError):
+            for path in sorted(folder.glob("*.json")) if is_own(folder) else ():
+                with suppress(OSError, ValueError):
+                    entry = json.loads(path.read_text())
+                    if isinstance(entry, dict) and {"pid", "ticks", "heal"} <= entry.keys():
+                        yield path, entry
 
 
 def is_healer(entry: dict[str, Any]) -> bool:
     """Whether the healer that wrote this entry still lives; its number alone may be another's by now."""
     with suppress(OSError):
-        return bool(Path(f"/proc/{entry['pid']}/stat").read_text().rpartition(")")[2].split()[19] == entry["ticks"])
+        state, *fields = Path(f"/proc/{entry['pid']}/stat").read_text().rpartition(")")[2].split()
+        return bool(state not in "ZX" and fields[18] == entry["ticks"])
     return False
 
 
 def heal_entry(path: Path, entry: dict[str, Any]) -> None:
     """Has the entry's healer heal, or heals in its place where it is gone."""
     if is_healer(entry):
-        os.kill(entry["pid"], signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.kill(entry["pid"], signal.SIGTERM)
         deadline = time.monotonic() + LEAVE_S
         while is_healer(entry) and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -8,6 +8,7 @@ from typing import Any
 
 from faults.base import Device
 from faults.token_bucket import HANDLE, TokenBucket
+from harness.errors import CommandError
 from harness.hosts.base import Host
 
 DEFAULT_HANDLE = "0:"
@@ -36,17 +37,29 @@ def device_from(place: str, name: str, qdiscs: Sequence[Mapping[str, Any]], rate
     return Device(place, name, occupied=str(root.get("kind")), hooked=hooked)
 
 
+def addresses_from(links: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Those of ``ip -j addr show dev NAME`` that somebody set, each with its prefix; neither link-local nor leased."""
+    found = [info for link in links for info in link.get("addr_info", ())]
+    lasting = [info for info in found if info.get("scope") == "global" and not info.get("dynamic")]
+    return tuple(f"{info['local']}/{info['prefixlen']}" for info in lasting)
+
+
 def routes_from(name: str, routes: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], ...]:
-    """Those of ``ip -j route show dev NAME`` that an address does not bring back by itself."""
-    return tuple(_words(name, route) for route in routes if route.get("protocol") != "kernel")
+    """Those of ``ip -j route show table all dev NAME`` that neither an address nor a router brings back by itself."""
+    ours = (r for r in routes if r.get("protocol") not in ("kernel", "ra") and r.get("type", "unicast") == "unicast")
+    return tuple(_words(name, route) for route in ours)
 
 
 def _words(name: str, route: Mapping[str, Any]) -> tuple[str, ...]:
-    words = [str(route["dst"])]
-    for key, word in (("gateway", "via"), ("protocol", "proto"), ("metric", "metric"), ("prefsrc", "src")):
+    version = 6 if ":" in f"{route['dst']}{route.get('gateway')}" else 4
+    words = ["::/0" if route["dst"] == "default" and version == 6 else str(route["dst"])]
+    keys = {"gateway": "via", "protocol": "proto", "metric": "metric", "prefsrc": "src", "table": "table"}
+    for key, word in keys.items():
         if key in route:
             words += [word, str(route[key])]
-    return (*words, "dev", name)
+    if "via" in route:  # a gateway of the other family
+        words += ["via", str(route["via"]["family"]), str(route["via"]["host"])]
+    return (*words, "dev", name, *(("onlink",) if "onlink" in route.get("flags", ()) else ()))
 
 
 def hardware_from(device: str, driver: str, infiniband: str, port: str) -> Hardware:
@@ -69,7 +82,13 @@ def read_device(host: Host, name: str, rate_bit_s: float | None) -> Device:
 
 def read_routes(host: Host, name: str) -> tuple[tuple[str, ...], ...]:
     """Asks the host."""
-    return routes_from(name, _json(host, "ip", "-j", "route", "show", "dev", name))
+    return routes_from(name, _json(host, "ip", "-j", "route", "show", "table", "all", "dev", name))
+
+
+def read_link(host: Host, name: str) -> tuple[tuple[str, ...], int | None]:
+    """Asks the host for addresses and MTU."""
+    links = _json(host, "ip", "-j", "addr", "show", "dev", name)
+    return addresses_from(links), next((link.get("mtu") for link in links), None)
 
 
 def read_hardware(host: Host, name: str) -> Hardware:
@@ -88,8 +107,8 @@ def read_hardware(host: Host, name: str) -> Hardware:
 
 
 def _json(host: Host, *argv: str) -> list[dict[str, Any]]:
-    done = host.run(argv, check=False)
-    with suppress(ValueError):
+    with suppress(CommandError, ValueError):
+        done = host.run(argv, check=False)
         values = json.loads(done.stdout or "[]")
         return [value for value in values if isinstance(value, dict)]
     return []

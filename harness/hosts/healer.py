@@ -4,9 +4,9 @@ Its first line of standard input is its task, JSON: {"ttl_s", "heal", "repeat", 
 journal, which says what is to be undone, and answers "armed". After "go" it starts the programs of `beside`, answers
 "going" when each has written a line, and runs the commands of `repeat`, each after its pause, over and over.
 
-It heals when its input ends (the agent asks for it, or is gone in whatever way), when its time to live is over, and
-on SIGTERM; then it removes the journal and says when that was and what failed. A command with a '-' before its
-first word may fail.
+It heals when its input ends (the agent asks for it, or is gone in whatever way), when its time to live is over, on
+SIGTERM, and when anything else goes wrong; then it removes the journal and says when that was and what failed. The
+journal stays where a heal command failed. A command with a '-' before its first word may fail.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -27,12 +26,13 @@ BESIDE_S = 2
 
 
 class Healer:
-    """One task."""
+    """One task. `failed` holds every command that ended badly: its words, its exit status, what it said."""
 
-    def __init__(self, task: Any) -> None:
-        self.task = task
+    def __init__(self, task: Any, woken: int) -> None:
+        self.task, self.woken = task, woken
         self.end = time.monotonic() + task["ttl_s"]
         self.beside: list[subprocess.Popen[bytes]] = []
+        self.failed: list[list[Any]] = []
 
     def write_journal(self) -> None:
         """There whole or not at all; process number and start time tell this process from all others."""
@@ -46,31 +46,44 @@ class Healer:
     def live(self) -> None:
         """Until it is time to heal."""
         os.write(1, b"armed\n")
-        if not self.asked(self.task["ttl_s"]) or read_line() != b"go\n":
+        if not self.asked(self.task["ttl_s"]) or not is_ready(0) or read_line() != b"go\n":
             return
-        for argv in self.task["beside"]:
-            process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            self.beside.append(process)
-            assert process.stdout is not None
-            if not process.stdout.readline():
-                return
-        os.write(1, b"going\n")
+        if all(self.at_work(argv) for argv in self.task["beside"]):
+            os.write(1, b"going\n")
+            self.go_on()
+
+    def at_work(self, argv: list[str]) -> bool:
+        """Starts a program of `beside`; whether it says that it is at work before it is time to heal."""
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
+        self.beside.append(process)
+        assert process.stdout is not None and process.stderr is not None
+        if self.asked(self.task["ttl_s"], process.stdout.fileno()) and is_ready(process.stdout.fileno()):
+            if process.stdout.readline():
+                return True
+            self.failed.append([argv, process.wait(BESIDE_S), process.stderr.read().decode("utf-8", "replace")])
+        return False
+
+    def go_on(self) -> None:
+        """What repeats; a command that fails is told at the end, once, and tried again in its turn."""
         while self.task["repeat"]:
             for pause_s, argv in self.task["repeat"]:
                 if self.asked(pause_s) or time.monotonic() >= self.end:
                     return
-                run(argv)
+                self.failed = self.failed or run(argv)
         self.asked(self.task["ttl_s"])
 
-    def asked(self, seconds: float) -> bool:
-        """Waits for something on standard input, at most until the time to live is over."""
-        return bool(select.select([0], [], [], max(0.0, min(seconds, self.end - time.monotonic())))[0])
+    def asked(self, seconds: float, *also: int) -> bool:
+        """Waits for standard input, a signal, or `also`, at most until the time to live is over."""
+        limit_s = max(0.0, min(seconds, self.end - time.monotonic()))
+        return bool(select.select([0, self.woken, *also], [], [], limit_s)[0])
 
-    def heal(self) -> list[list[Any]]:
-        """Undoes everything; what failed. The journal stays as long as something is not undone."""
+    def heal(self) -> None:
+        """Undoes everything, whatever fails. The journal stays as long as something is not undone."""
         for process in self.beside:
             assert process.stdin is not None
             process.stdin.close()
+        for process in self.beside:
             try:
                 process.wait(BESIDE_S)
             except subprocess.TimeoutExpired:
@@ -78,8 +91,14 @@ class Healer:
                 process.wait()
         failed = [failure for argv in self.task["heal"] for failure in run(argv)]
         if not failed:
-            Path(self.task["journal"]).unlink(missing_ok=True)
-        return failed
+            with suppress(FileNotFoundError):
+                Path(self.task["journal"]).unlink()
+        self.failed += failed
+
+
+def is_ready(fd: int) -> bool:
+    """Whether it can be read at once."""
+    return bool(select.select([fd], [], [], 0)[0])
 
 
 def read_line() -> bytes:
@@ -105,24 +124,22 @@ def run(argv: list[str]) -> list[list[Any]]:
     return [[argv, code, said]] if code and not lenient else []
 
 
-def leave(*_: object) -> None:
-    """On SIGTERM."""
-    raise SystemExit
-
-
 def main() -> None:
-    """From the task to the report."""
-    healer = Healer(json.loads(read_line()))
+    """From the task to the report. Nothing that goes wrong in between keeps it from healing."""
+    woken, waker = os.pipe()
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    healer = Healer(json.loads(read_line()), woken)
     healer.write_journal()
-    signal.signal(signal.SIGTERM, leave)
-    with suppress(SystemExit):
-        healer.live()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    failed = healer.heal()
     try:
-        os.write(1, json.dumps({"t_ns": time.time_ns(), "failed": failed}).encode() + b"\n")
-    except OSError:
-        sys.exit(1)
+        healer.live()
+    except Exception as e:
+        healer.failed.append([["healer"], 1, f"{type(e).__name__}: {e}"])
+    healer.heal()
+    with suppress(OSError):  # nobody may be left to hear it
+        os.write(1, json.dumps({"t_ns": time.time_ns(), "failed": healer.failed}).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -136,12 +136,14 @@ class Sampler(threading.Thread):
         rows = self.rows[: len(self.rows) // width * width]
         times = rows[0::width]
         after = bisect.bisect_left(times, t_ns)
-        if after in (0, len(times)):
-            return self.moved(rows, max(0, min(after, len(times) - 1)) * width + at)
-        low, high = (after - 1) * width, after * width
-        share = (t_ns - rows[low]) / (rows[high] - rows[low])
-        first, second = self.moved(rows, low + at), self.moved(rows, high + at)
-        return first + share * (second - first)
+        if after == 0:
+            return self.moved(rows, at)
+        low_ns, low = times[after - 1], self.moved(rows, (after - 1) * width + at)
+        if after < len(times):
+            high_ns, high = times[after], self.moved(rows, after * width + at)
+        else:  # the moment lies after the last sample
+            high_ns, high = max(t_ns, time.time_ns()), self.moved_now(nic)
+        return low + (t_ns - low_ns) / max(1, high_ns - low_ns) * (high - low)
 
     @staticmethod
     def moved(rows: array.array[int], at: int) -> int:

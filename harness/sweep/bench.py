@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.backends.base import Backend, Command, Job
 from harness.backends.registry import BACKENDS
-from harness.errors import UnhealthyError
+from harness.errors import HostError, UnhealthyError
 from harness.experiment import Experiment
 from harness.hosts.base import Host, Nic, Sample
 from harness.hosts.each import all_results, for_each
@@ -65,7 +65,9 @@ class Bench:
         return {place.name: place for place in (*self.hosts, *self.switches)}
 
     def place(self, name: str) -> Host:
-        """The host or switch of that name."""
+        """The host or switch of that name. Raises `HostError` for a switch that the cluster only names."""
+        if name not in self.places:
+            raise HostError(name, "is named as a switch of the cluster, but cannot be reached; give it an SSH address")
         return self.places[name]
 
     @property

@@ -5,14 +5,14 @@ Tried in an empty network namespace of each host's own, before the first trial; 
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from faults.base import Fault
 from faults.errors import FaultError
 from faults.registry import FAULTS, create
-from harness.errors import ExperimentError, InvalidExperimentError
+from harness.errors import ExperimentError, HostError, InvalidExperimentError, UnreachableError
 from harness.fault_tables import FaultModel
-from harness.hosts.base import Completed, Host
+from harness.hosts.base import Argv, Completed, Host
 from harness.hosts.each import all_results, for_each
 from harness.sweep.bench import Bench
 from harness.sweep.scenario import strikes
@@ -26,10 +26,21 @@ def rehearse(bench: Bench) -> None:
         ExperimentError(name, f"fault[{index}].kind", kind, why)
         for index, fault in enumerate(bench.experiment.faults)
         for kind in kinds(fault)
-        for why in (*_lacks(bench, FAULTS[kind]), *_refused(bench, fault, kind))
+        for why in _impossible(bench, fault, kind)
     ]
     if found:
         raise InvalidExperimentError(found)
+
+
+def _impossible(bench: Bench, fault: FaultModel, kind: str) -> Iterator[str]:
+    """Why the first target of this kind cannot be hit, or what the places that do it lack."""
+    try:
+        names = _places(bench, fault, kind)
+        yield from _lacks([bench.place(name) for name in names], FAULTS[kind])
+    except UnreachableError:
+        raise
+    except (FaultError, HostError) as error:
+        yield str(error)
 
 
 def kinds(fault: FaultModel) -> list[str]:
@@ -43,30 +54,43 @@ def kinds(fault: FaultModel) -> list[str]:
     return [kind for kind in dict.fromkeys(named) if kind]
 
 
-def _refused(bench: Bench, fault: FaultModel, kind: str) -> Iterator[str]:
-    """The first target of this kind, of those that the first repeat draws, that cannot or must not be hit."""
+def _places(bench: Bench, fault: FaultModel, kind: str) -> list[str]:
+    """All hosts that may be hit, and the switches on which the first of the first repeat's strikes acts.
+
+    Raises `FaultError` where that strike cannot, or must not, be made.
+    """
     seed = f"{bench.experiment.sweep.seed}/{fault.label}/0"
-    for strike in strikes(fault, bench.data_nics, seed, bench.experiment.sweep.limits.trial_s):
-        if strike.kind == kind:
-            try:
-                for target in asked(strike, bench.data_nics, bench.places, dict.fromkeys(bench.places, os.getpid())):
-                    create(kind, strike.parameters).recipe(target)
-            except FaultError as error:
-                yield str(error)
-            return
+    drawn = strikes(fault, bench.data_nics, seed, bench.experiment.sweep.limits.trial_s)
+    hosts = [host.name for host in bench.hosts]
+    for strike in [strike for strike in drawn if strike.kind == kind][:1]:
+        targets = asked(strike, bench.data_nics, bench.places, dict.fromkeys(bench.places, os.getpid()))
+        recipes = [create(kind, strike.parameters).recipe(target) for target in targets]
+        acting = dict.fromkeys(place for recipe in recipes for place in recipe.places)
+        return list(acting) if acting.keys().isdisjoint(hosts) else list(dict.fromkeys([*hosts, *acting]))
+    return hosts
 
 
-def _lacks(bench: Bench, fault: type[Fault]) -> Iterator[str]:
-    """The first host's complaint, with the number of hosts that say the like."""
-    if not fault.rehearsal:
+def _lacks(places: Sequence[Host], fault: type[Fault]) -> Iterator[str]:
+    """The first place's complaint, with the number of places that say the like."""
+    tell = "".join(f"command -v {program} >/dev/null || echo {program}\n" for program in sorted(fault.needs))
+    missing = _complaints(places, ("sh", "-c", tell), lambda done: " and ".join(done.stdout.split()))
+    if missing:
+        yield f"needs {missing[1]} on {missing[0]}; install it there"
         return
     script = " && ".join(shlex.join(argv) for argv in fault.rehearsal)  # our own words, none of a user's
+    refused = _complaints(places, ("unshare", "--net", "sh", "-c", script), _refusal) if script else None
+    if refused:
+        yield f"the kernel of {refused[0]} cannot make it ({refused[1]}); load the module, or leave this fault out"
 
-    def tried(place: Host) -> Completed:
-        return place.run(("unshare", "--net", "sh", "-c", script), check=False)
 
-    failed = {n: r for n, r in all_results(for_each(bench.places.values(), tried)).items() if r.returncode}
-    for name, result in list(failed.items())[:1]:
-        said = (result.stderr.strip().splitlines() or [f"exit status {result.returncode}"])[0]
-        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        yield f"the kernel of {name}{more} cannot make it ({said}); load the module, or leave this fault out"
+def _complaints(places: Sequence[Host], argv: Argv, complaint: Callable[[Completed], str]) -> tuple[str, str] | None:
+    """Who complains, in words, and what the first of them says."""
+    said = all_results(for_each(places, lambda place: complaint(place.run(argv, check=False))))
+    odd = {name: text for name, text in said.items() if text}
+    more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+    return next(((name + more, text) for name, text in odd.items()), None)
+
+
+def _refusal(done: Completed) -> str:
+    """What a rehearsal that failed said first; empty for one that went well."""
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0] if done.returncode else ""

@@ -10,7 +10,7 @@ from typing import Any
 
 from faults.base import Scope
 from faults.registry import FAULTS
-from harness.fault_tables import AlsoModel, FaultModel, TraceEvent
+from harness.fault_tables import MIN_LASTS_S, AlsoModel, FaultModel, TraceEvent
 from harness.hosts.base import Nic
 
 Hosts = Mapping[str, Sequence[Nic]]
@@ -20,9 +20,6 @@ RANDOM, BUSIEST = "random", "busiest"
 
 PAUSE_S = 0.05
 """Between two random failures of one NIC."""
-
-MIN_REPAIR_S = 0.06
-"""No random fault is shorter: fewer than several samples would prove nothing."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +86,9 @@ def _poisson(fault: FaultModel, hosts: Hosts, chance: random.Random, horizon_s: 
             return
         chosen = chance.choices(fault.choices, [c.weight for c in fault.choices])[0] if fault.choices else fault
         host, nic = _choose(chosen.kind, fault.host or RANDOM, fault.nic or RANDOM, fault.rail, hosts, chance)
-        lasts_s = max(MIN_REPAIR_S, chance.expovariate(1 / (fault.mttr_s or fault.mtbf_s)))
+        lasts_s = max(MIN_LASTS_S, chance.expovariate(1 / (fault.mttr_s or fault.mtbf_s)))
         strike = Strike(chosen.kind, host, nic, now_s, lasts_s, False, chosen.parameters)
-        touched = reach(strike, hosts)
+        touched = held(strike, hosts)
         if fits(touched, [nic for nic, end_s in until.items() if end_s + PAUSE_S >= now_s], hosts):
             until |= dict.fromkeys(touched, now_s + lasts_s)
             yield strike
@@ -99,9 +96,14 @@ def _poisson(fault: FaultModel, hosts: Hosts, chance: random.Random, horizon_s: 
 
 def fits(touched: Sequence[tuple[str, str]], broken: Collection[tuple[str, str]], hosts: Hosts) -> bool:
     """Whether nothing of `touched` is broken already, and every host keeps a NIC when it is, too."""
-    all_broken = {*broken, *touched}
-    whole = (any((host, nic.name) not in all_broken for nic in nics) for host, nics in hosts.items())
-    return not set(touched) & set(broken) and all(whole)
+    lost = {(host, name) for host, name in (*broken, *touched) if name}
+    whole = all(sum(of == host for of, _ in lost) < len(nics) for host, nics in hosts.items())
+    return whole and not set(touched) & set(broken)
+
+
+def held(strike: Strike, hosts: Hosts) -> tuple[tuple[str, str], ...]:
+    """What else may not break as long as the strike lasts; a process takes no NIC, and has an empty name."""
+    return ((strike.host, ""),) if strike.scope == "process" else reach(strike, hosts)
 
 
 def reach(strike: Strike, hosts: Hosts) -> tuple[tuple[str, str], ...]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from faults.errors import FaultError
 from harness.errors import ExitCode, HarnessError, HostError, SweepError, UnreachableError
 from harness.experiment import Experiment, identity
 from harness.sweep.bench import Bench
@@ -169,7 +170,7 @@ def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> sto
         outcome = run_trial(bench, trial, attempt)
     except UnreachableError:
         raise
-    except HostError as error:
+    except (HostError, FaultError) as error:  # a target may have become impossible since the rehearsal
         record = lost_record(trial, attempt, workload, str(error))
         folder.write_trial(record, {}, [])
         return record

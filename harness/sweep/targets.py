@@ -1,13 +1,14 @@
 """From a strike to its targets: the NICs or processes that it breaks, with what the hosts say of them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from ipaddress import ip_interface
 
-from faults.base import RESERVED_NICS, Device, Target
+from faults.base import RESERVED_NICS, Device, Fault, Target
 from faults.registry import create
-from harness.errors import HostError
 from harness.hosts.base import Host, Nic
-from harness.hosts.facts import Hardware, read_device, read_hardware, read_routes
+from harness.hosts.each import all_results, for_each
+from harness.hosts.facts import Hardware, read_device, read_hardware, read_link, read_routes
 from harness.sweep.scenario import Hosts, Strike, reach
 
 HARDWARE_KINDS = frozenset({"nic_unbind", "ib_port_down"})
@@ -36,42 +37,44 @@ def planned(strike: Strike, hosts: Hosts) -> list[Target]:
 
 def asked(strike: Strike, hosts: Hosts, places: Mapping[str, Host], pids: Mapping[str, int]) -> list[Target]:
     """All targets of a strike with what their hosts say now. Raises `HostError` and `FaultError` (a protected NIC)."""
-    return [_asked(strike, target, places, pids) for target in planned(strike, hosts)]
+    targets = planned(strike, hosts)
+    fault = create(strike.kind, strike.parameters)
+    struck = [places[name] for name in dict.fromkeys(target.host for target in targets)]
+
+    def of_host(host: Host) -> list[Target]:
+        reserved = RESERVED_NICS | host.reserved()
+        mine = [target for target in targets if target.host == host.name]
+        return [_asked(fault, host, replace(target, reserved=reserved, pid=pids.get(host.name))) for target in mine]
+
+    found = all_results(for_each(struck, of_host))
+    return [_with_port(fault, target, places) for of_one in found.values() for target in of_one]
 
 
-def _asked(strike: Strike, target: Target, places: Mapping[str, Host], pids: Mapping[str, int]) -> Target:
-    host = places[target.host]
-    needs = create(strike.kind, strike.parameters).needs
-    device, switch = target.device, target.switch
-    if "tc" in needs:
-        device = read_device(host, target.nic, target.rate_bit_s)
-        switch = _port(target, places)
-    hardware = read_hardware(host, target.nic) if strike.kind in HARDWARE_KINDS else Hardware()
-    return Target(
-        target.host,
-        target.nic,
-        reserved=RESERVED_NICS | host.reserved(),
-        address=target.address,
-        prefix=target.prefix,
-        peers=target.peers,
-        rate_bit_s=target.rate_bit_s,
+def _asked(fault: Fault, host: Host, target: Target) -> Target:
+    """With what its host says of the NIC, as far as the fault is concerned."""
+    device = read_device(host, target.nic, target.rate_bit_s) if "tc" in fault.needs else None
+    hardware = read_hardware(host, target.nic) if fault.kind in HARDWARE_KINDS else Hardware()
+    addresses, mtu = read_link(host, target.nic) if "ip" in fault.needs else ((), None)
+    return replace(
+        target,
         device=device,
-        switch=switch,
+        addresses=addresses,
+        mtu=mtu,
+        routes=read_routes(host, target.nic) if "ip" in fault.needs else (),
         bus_address=hardware.bus_address,
         driver=hardware.driver,
         rdma=hardware.rdma,
-        routes=read_routes(host, target.nic) if "ip" in needs else (),
-        pid=pids.get(target.host),
     )
 
 
-def _port(target: Target, places: Mapping[str, Host]) -> Device | None:
-    if target.switch is None:
-        return None
-    place = places.get(target.switch.place)
-    if place is None:
-        raise HostError(target.switch.place, "is named as a switch of the cluster, but it is none")
-    return read_device(place, target.switch.name, target.rate_bit_s)
+def _with_port(fault: Fault, target: Target, places: Mapping[str, Host]) -> Target:
+    """With what its switch says of the port, where the fault acts there and the switch is reached."""
+    port = target.switch
+    if not fault.uses_port or port is None or port.place not in places:
+        return target
+    place = places[port.place]
+    device = read_device(place, port.name, target.rate_bit_s) if "tc" in fault.needs else port
+    return replace(target, switch=replace(device, reserved=port.name in place.reserved()))
 
 
 def _bare(address: str) -> str:

@@ -37,7 +37,7 @@ from harness.sweep.judge import Facts, Verdict, judge
 from harness.sweep.networks import network_of, with_network
 from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
-from harness.sweep.scenario import BUSIEST, Strike, fits, reach, strikes
+from harness.sweep.scenario import BUSIEST, Strike, fits, held, reach, strikes
 from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
 
 SAMPLE_S = 0.01
@@ -51,8 +51,8 @@ SETTLE_S = 0.025
 """From the heal to the last sample, so that a sample shows the NIC up again."""
 LATE_NS = 100_000_000
 """A failure by chance that cannot come within this time of its own is left out."""
-SAME_S = 2.0
-"""How long the network's state may take to be as it was before."""
+SAME_S = 15.0
+"""How long the network's state may take to be as it was before: the link of a fast NIC trains for seconds."""
 
 
 @dataclass(frozen=True)
@@ -308,9 +308,9 @@ def _is_too_late(run: _Run, strike: Strike, planned_ns: int) -> bool:
     if run.trial.fault.mtbf_s is None:
         return False
     nics = run.bench.data_nics
-    broken = [nic for b in run.breakages if b.armed for nic in reach(b.strike, nics)]
+    broken = [nic for b in run.breakages if b.armed for nic in held(b.strike, nics)]
     late_ns = time.time_ns() - planned_ns
-    return late_ns > LATE_NS or not fits(reach(strike, nics), broken, nics)
+    return late_ns > LATE_NS or not fits(held(strike, nics), broken, nics)
 
 
 def _heal_due_ns(breakage: Breakage) -> int | None:

@@ -1,55 +1,128 @@
-"""Every fault against its golden commands: one JSON file per case, target in, commands or refusal out."""
+"""Every fault against its golden cases: one JSON file each, a target with all facts in, what the fault makes of it out.
 
-import dataclasses
+``python tests/faults/test_faults.py --write`` writes the expected half of every case anew, to be read as a diff.
+"""
+
 import json
+import shlex
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from faults.base import RESERVED_NICS, Target
+from faults import filter as drop
+from faults import nic_shared_congestion, nic_unbind
+from faults.base import RESERVED_NICS, Device, Order, Probe, Target, severs
 from faults.errors import FaultError
 from faults.registry import FAULTS, create
+from faults.token_bucket import TokenBucket
 
-CASES = {path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "cases").glob("*.json")}
-REFUSED = {name: case for name, case in CASES.items() if "error" in case}
-ACCEPTED = {name: case for name, case in CASES.items() if "error" not in case}
-
-
-def make(case: dict[str, Any]) -> tuple[Any, Target]:
-    given = case["target"]
-    reserved = frozenset(given.get("reserved", RESERVED_NICS))
-    return create(case["kind"], case.get("parameters")), Target(given["host"], given["nic"], reserved)
-
-
-def words(argvs: Any) -> list[list[str]]:
-    return [list(argv) for argv in argvs]
+FOLDER = Path(__file__).parent / "cases"
+CASES = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+PROGRAMS = {
+    nic_shared_congestion.FLOW: "FLOW",
+    nic_unbind._WRITE[4]: "WRITE",
+    nic_unbind._AWAIT: "AWAIT",
+    nic_unbind._LISTED: "LISTED",
+    drop._UNHOOK: "UNHOOK",
+}
+"""Programs inside commands, by the names under which cases show them; others prove what they do."""
 
 
-@pytest.mark.parametrize("name", ACCEPTED)
-def test_commands_effects_and_plot_are_as_recorded(name: str) -> None:
-    case = ACCEPTED[name]
-    fault, target = make(case)
-    assert words(fault.inject(target)) == case["inject"]
-    assert words(fault.heal(target)) == case["heal"]
-    assert [dataclasses.asdict(e) for e in fault.effects(target)] == case["effects"]
-    assert dataclasses.asdict(fault.plot(target)) == case["plot"]
+def target_of(case: dict[str, Any]) -> Target:
+    """The target; in JSON a device's rate limit is its rate, and tuples are lists."""
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in case["target"].items()}
+    given["reserved"] = RESERVED_NICS | set(given.get("reserved", ()))
+    for key in ("device", "switch"):
+        if key in given:
+            facts = dict(given[key])
+            rate = facts.pop("shaping_bit_s", None)
+            given[key] = Device(shaping=TokenBucket.for_rate(rate) if rate else None, **facts)
+    given["routes"] = tuple(map(tuple, given.get("routes", ())))
+    return Target(**given)
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_refusals_are_one_line_with_a_remedy(name: str) -> None:
-    with pytest.raises(FaultError) as refusal:
-        make(REFUSED[name])
-    assert str(refusal.value) == REFUSED[name]["error"]
+def shown(order: Order) -> str:
+    """``place: command``, as one could type it."""
+    return f"{order.place}: {shlex.join(PROGRAMS.get(word, word) for word in order.argv)}"
 
 
-def test_every_fault_has_a_golden_case() -> None:
-    assert {case["kind"] for case in ACCEPTED.values()} == set(FAULTS)
+def outcome(case: dict[str, Any]) -> dict[str, Any]:
+    """What comes out of a case, as JSON."""
+    try:
+        fault, target = create(case["kind"], case.get("parameters")), target_of(case)
+        recipe = fault.recipe(target)
+    except FaultError as error:
+        return {"error": str(error)}
+    signs = []
+    for sign in fault.signs(target):
+        said = sign._asdict() | ({"order": shown(sign.order)} if isinstance(sign, Probe) else {})
+        signs.append({type(sign).__name__: said})
+    return {
+        "inject": [shown(order) for order in recipe.inject],
+        "heal": [shown(order) for order in recipe.heal],
+        "repeat": [[pause_s, shown(order)] for pause_s, order in recipe.repeat],
+        "beside": [shown(order) for order in recipe.beside],
+        "signs": signs,
+        "effects": [asdict(effect) for effect in fault.effects(target)],
+        "plot": asdict(fault.plot(target)),
+    }
 
 
-def test_every_program_a_fault_calls_is_declared() -> None:
-    target = Target("host0", "eth0")
-    for kind in FAULTS:
-        fault = create(kind)
-        called = {argv[0] for argv in (*fault.inject(target), *fault.heal(target))}
-        assert called == fault.needs
+def given_part(case: dict[str, Any]) -> dict[str, Any]:
+    return {key: case[key] for key in ("kind", "parameters", "target") if key in case}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_comes_out_is_as_recorded(name: str) -> None:
+    case = CASES[name]
+    assert given_part(case) | json.loads(json.dumps(outcome(case))) == case
+
+
+def test_every_fault_has_a_golden_case_that_is_accepted() -> None:
+    assert {case["kind"] for case in CASES.values() if "error" not in case} == set(FAULTS)
+
+
+def test_every_parameter_is_in_a_golden_case() -> None:
+    given = {(case["kind"], name) for case in CASES.values() for name in case.get("parameters", {})}
+    assert {(kind, name) for kind, fault in FAULTS.items() for name in fault.model_fields} <= given
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "error" not in case])
+def test_a_recipe_declares_its_programs_and_can_be_undone(name: str) -> None:
+    case = CASES[name]
+    fault, target = create(case["kind"], case.get("parameters")), target_of(case)
+    recipe = fault.recipe(target)
+    probes = [sign.order for sign in fault.signs(target) if isinstance(sign, Probe)]
+    orders = (*recipe.inject, *recipe.heal, *(order for _, order in recipe.repeat), *recipe.beside)
+    assert {order.argv[0].lstrip("-") for order in (*orders, *probes)} <= fault.needs
+    assert not any(order.argv[0].startswith("-") for order in (*recipe.inject, *recipe.beside)), "must not fail quietly"
+    assert fault.kills or {order.place for order in recipe.inject} <= {order.place for order in recipe.heal}
+    assert create(case["kind"], fault.summary()) == fault
+    assert fault.uses_port == any(order.place != target.host for order in orders)
+
+
+def test_a_fault_that_kills_a_direction_severs() -> None:
+    severing = set()
+    for case in CASES.values():
+        if "error" not in case and severs(create(case["kind"], case.get("parameters")).effects(target_of(case))):
+            severing.add(case["kind"])
+    assert severing == {
+        "nic_down", "switch_port_down", "switch_outage", "host_isolate", "route_blackhole", "blackhole", "loss", "flap",
+        "nic_unbind", "ib_port_down",
+    }  # fmt: skip
+
+
+def write() -> None:
+    """The expected half of every case anew."""
+    for name, case in CASES.items():
+        text = json.dumps(given_part(case) | outcome(case), indent=2, ensure_ascii=False)
+        (FOLDER / f"{name}.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        raise SystemExit("usage: python tests/faults/test_faults.py --write")
+    write()

@@ -53,9 +53,14 @@ def living() -> list[str]:
 
 
 def left_over() -> list[str]:
-    """The tags of this user's clusters whose owner is gone."""
-    records = map(state.read, state.tags())
-    return [record.tag for record in records if record is not None and not record.is_living()]
+    """The tags of this user's clusters whose owner is gone; without those that only another version can read."""
+    found = []
+    for tag in state.tags():
+        with suppress(ClusterError):
+            record = state.read(tag)
+            if record is not None and not record.is_living():
+                found.append(tag)
+    return found
 
 
 def remove(tag: str) -> None:

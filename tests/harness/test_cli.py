@@ -10,6 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from harness.cluster import state
+from harness.cluster.processes import identify
+
 ROOT = Path(__file__).parents[2]
 ALLREDUCE = str(ROOT / "experiments" / "allreduce.toml")
 NOOP = [
@@ -171,6 +174,24 @@ def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(tmp_path: Path,
     assert again.returncode == 0
     assert again.stdout.startswith(f"resuming {run}")
     assert trials_of(run) == 6
+
+
+@pytest.mark.slow
+def test_a_sweep_says_so_where_a_killed_one_has_left_a_cluster(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["sleep", "60"])
+    owner = identify(gone.pid)
+    assert owner is not None
+    gone.kill()
+    gone.wait()
+    tag = state.new_tag()
+    with state.lock():
+        state.write(state.Record(tag, "doomed", "2025-01-31", ["harness"], owner))
+    try:
+        done = harness(*TINY, "--only=repeat=0", "--out", str(tmp_path))
+    finally:
+        state.forget(tag)
+    assert done.returncode == 0
+    assert "`harness clean` removes it" in done.stdout
 
 
 @pytest.mark.slow

@@ -33,8 +33,8 @@ pytestmark = [
 def swept(runs: Path, *settings: str) -> tuple[ExitCode, LoadedRun]:
     experiment = load(TRIALS, settings)
     request = Request(experiment, "", plan(experiment), runs)
-    folder, _ = open_folder(request)
-    status = run_sweep(request, folder, lambda: make_cluster(experiment.cluster), lambda _: None, SilentProgress())
+    folder, _ = open_folder(request, SilentProgress())
+    status = run_sweep(request, folder, make_cluster, lambda _: None, SilentProgress())
     return status, load_folder(folder.path)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from faults.base import ROUTE_PROTOCOL, TAG
 from faults.filter import PREFERENCE
+from harness.errors import CommandError
 from harness.hosts.base import Host
 
 Argv = tuple[str, ...]
@@ -57,9 +58,8 @@ def _filters(host: Host, device: str, hook: str) -> list[dict[str, Any]]:
 
 
 def _json(host: Host, *argv: str) -> list[dict[str, Any]]:
-    done = host.run(argv, check=False)
     try:
-        values = json.loads(done.stdout or "[]")
-    except ValueError:
+        values = json.loads(host.run(argv, check=False).stdout or "[]")
+    except (CommandError, ValueError):  # no such program there, or one that knows no JSON
         return []
     return [value for value in values if isinstance(value, dict)]

@@ -16,7 +16,7 @@ State = Mapping[str, str]
 """What there is, by name: ``eth1 link`` and the like."""
 
 _VOLATILE = frozenset(
-    {"valid_life_time", "preferred_life_time", "stats", "stats64", "expires", "refcnt", "used", "tentative"}
+    {"valid_life_time", "preferred_life_time", "stats", "stats64", "expires", "refcnt", "used", "tentative", "nodad"}
 )
 _LINK_FLAGS = ("UP", "LOWER_UP", "NO-CARRIER")
 

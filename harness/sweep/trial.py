@@ -86,6 +86,9 @@ class _Run:
     hang: str | None = None
     strikes: Sequence[Strike] = ()
     breakages: list[Breakage] = field(default_factory=list)
+    """In the order in which they were armed; the aimed one first."""
+    ahead: dict[int, Breakage] = field(default_factory=dict)
+    """Those that were armed before the ranks were ready, by their place among the strikes."""
     states: dict[str, State] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     left_out: int = 0
@@ -185,7 +188,7 @@ def _await_end(log: EventLog, rank: int, process: RemoteProcess, limit_s: float)
 
 
 def _prepare(run: _Run) -> None:
-    """Draws what will break; the first is armed where it is known by now."""
+    """Draws what will break. Of an aimed table, what is known by now is armed: arming later takes its time."""
     fault = run.trial.fault
     if fault is None:
         return
@@ -193,8 +196,14 @@ def _prepare(run: _Run) -> None:
     seed = f"{sweep.seed}/{fault.label}/{run.trial.repeat}"
     run.strikes = strikes(fault, run.bench.data_nics, seed, sweep.limits.trial_s)
     run.states = _states(run)
-    if run.strikes and run.strikes[0].aimed and run.strikes[0].nic != BUSIEST:
-        _arm(run, run.strikes[0])
+    taken: set[tuple[str, str]] = set()
+    for number, strike in enumerate(run.strikes if not fault.by_chance else ()):
+        things = set(held(strike, run.bench.data_nics))
+        if strike.nic == BUSIEST and strike.aimed:
+            return
+        if strike.nic != BUSIEST and not things & taken:  # what breaks twice is armed the second time as it is then
+            run.ahead[number] = _arm(run, strike)
+        taken |= things
 
 
 def _arm(run: _Run, strike: Strike) -> Breakage:
@@ -295,11 +304,11 @@ def _strike_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Strike]) -> None:
         if breakage is not None and due_ns == moment_ns:
             breakage.heal()
         else:
-            strike = waiting.pop(0)
+            number, strike = len(run.strikes) - len(waiting), waiting.pop(0)
             if _is_too_late(run, strike, moment_ns):
                 run.left_out += 1
             else:
-                _arm(run, strike).fire()
+                (run.ahead.get(number) or _arm(run, strike)).fire()
 
 
 def _is_too_late(run: _Run, strike: Strike, planned_ns: int) -> bool:
@@ -455,9 +464,10 @@ def _expected(run: _Run) -> Literal["ok", "failed"]:
     fault = run.trial.fault
     if fault is not None and fault.expect is not None:
         return fault.expect
-    if any(FAULTS[strike.kind].kills for strike in run.strikes):
+    came = [breakage for breakage in run.breakages if breakage.effect_ns is not None]
+    if any(FAULTS[breakage.strike.kind].kills for breakage in came):
         return "failed"
-    severed = any(severs(effects) for effects in map(_effects, run.breakages))
+    severed = any(severs(effects) for effects in map(_effects, came))
     return run.trial.system.expect_on_fault if severed else "ok"
 
 

@@ -238,13 +238,8 @@ def test_routes_and_addresses_that_a_link_takes_with_it_come_back(bench: Bench) 
             breakage.heal()
             until(lambda: list(differences("host2", before, read_state(host, ["eth1"]))) == [])
     finally:
-        host.run(
-            [
-                "sh",
-                "-c",
-                "ip route flush dev eth1 proto boot; ip route flush dev eth1 table 101; ip -6 route flush dev eth1 table 101",
-            ]
-        )
+        host.run(["ip", "route", "flush", "dev", "eth1", "proto", "boot"])
+        host.run(["sh", "-c", "for v in 4 6; do ip -$v route flush dev eth1 table 101; done"])
         host.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/eth1/disable_ipv6"])
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from harness.cluster import inventory_file
 from harness.cluster.inventory import Inventory
+from harness.cluster.spec import InventorySpec
 from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment import Experiment, mistakes
 from harness.fault_places import placed
@@ -69,6 +70,8 @@ def variants(experiment: Experiment, file: str = "") -> tuple[Variant, ...]:
     if not experiment.axes:
         return (Variant({}, {}, experiment),)
     base = without_none(experiment.resolved()) | {"axis": [], "bound": []}
+    if isinstance(experiment.cluster, InventorySpec):
+        base["cluster"]["content"] = experiment.cluster.content  # as stored, it does not say how to log in
     return tuple(_variant(base, dict(point), file) for point in product(*map(_points, experiment.axes)))
 
 

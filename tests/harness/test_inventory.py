@@ -15,7 +15,7 @@ from harness.cluster import inventory_file
 from harness.cluster.inventory import Inventory
 from harness.cluster.spec import InventorySpec
 from harness.errors import ExperimentError, InvalidExperimentError, InventoryError
-from harness.experiment_file import load, read
+from harness.experiment_file import load, read, variants
 
 ROOT = Path(__file__).parents[2]
 ALLREDUCE = ROOT / "experiments" / "allreduce.toml"
@@ -165,3 +165,16 @@ def test_a_stored_experiment_says_everything_but_how_to_log_in(hosts: Path) -> N
     assert isinstance(again, InventorySpec) and isinstance(again.content, Inventory)
     assert again.host_names() == ["alpha", "beta", "gamma"]
     assert again.data_nics() == load(ALLREDUCE, ["fault[0].rail=0"], hosts).cluster.data_nics()
+
+
+def test_every_point_of_an_axis_can_log_in(hosts: Path) -> None:
+    hosts.write_text(UNEQUAL.replace('name = "alpha"', 'name = "alpha"\nuser = "ada"\nkey = "place"'))
+    axis = 'axis=[{key="cluster.hosts", values=[2, 3]}]'
+    points = variants(load(ALLREDUCE, ["fault[0].rail=0", axis], hosts))
+    assert [point.experiment.cluster.host_names() for point in points] == [
+        ["alpha", "beta"],
+        ["alpha", "beta", "gamma"],
+    ]
+    for point in points:
+        assert isinstance(point.experiment.cluster, InventorySpec)
+        assert point.experiment.cluster.content.hosts[0].user == "ada"

@@ -17,6 +17,7 @@ from reports.load import LoadedRun, load_folder
 from reports.machines import differences
 from reports.measures import trial_frame
 from reports.rules import DEFAULT, load_rules
+from reports.wording import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +42,7 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
     if not any(finding.base.n and finding.new.n for finding in findings):
         raise UsageError(f"{base} and {new} have nothing in common that a rule names; compare runs of one experiment")
     for problem in (problem for run in runs for problem in run.problems):
-        print(f"left out: {problem}", file=sys.stderr)
+        print(plain(f"left out: {problem}"), file=sys.stderr)
     if json:
         print(as_json(base, new, findings, differences(runs)), end="")
     else:
@@ -66,16 +67,17 @@ def _frame(run: LoadedRun, system: str | None, label: str | None) -> "pd.DataFra
 
 
 def _print(findings: Sequence[Finding], lines: Sequence[str]) -> None:
-    console = Console()
+    # Names come from files: a bracket in one is a bracket, not a style.
+    console = Console(markup=False, highlight=False)
     # In a file or a pipe nothing is gained by folding the table.
-    console = console if console.is_terminal else Console(width=WIDTH)
+    console = console if console.is_terminal else Console(markup=False, highlight=False, width=WIDTH)
     several = len({finding.case for finding in findings}) > 1
     for case in dict.fromkeys(finding.case for finding in findings):
-        shown = Table(title=case if several else None)
+        shown = Table(title=plain(case) if several else None)
         for heading in HEADINGS:
             shown.add_column(heading, justify="left" if heading in ("system", "metric", "verdict") else "right")
         for finding in (finding for finding in findings if finding.case == case):
             shown.add_row(*cells(finding), style="bold red" if finding.regressed else None)
-        console.print(shown, markup=False)
+        console.print(shown)
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)

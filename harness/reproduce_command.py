@@ -19,6 +19,7 @@ from reports.reproduce import result
 from reports.reproduce.catalog import ENTRIES, find
 from reports.reproduce.entry import Entry, Line, Scale, Trials, lines, scaled_down
 from reports.setting import setting_of
+from reports.wording import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,7 @@ def list_entries() -> ExitCode:
         shown.add_column(heading, overflow="fold")
     for entry in ENTRIES:
         shown.add_row(entry.name, entry.title, _state(entry))
-    _console().print(shown, markup=False, highlight=False)
+    _console().print(shown)
     print("\nharness reproduce NAME runs or simulates one of them.")
     return ExitCode.OK
 
@@ -123,12 +124,12 @@ def _print(entry: Entry, found: Sequence[Line], notes: Sequence[str]) -> None:
     for line in found:
         shown.add_row(*result.row(line))
     console = _console()
-    console.print(shown, markup=False)
+    console.print(shown)
     for text in (f"published set-up: {entry.setup}", *notes):
-        console.print(f"- {text}", markup=False, highlight=False, soft_wrap=True)
+        console.print(plain(f"- {text}"), soft_wrap=True)
 
 
 def _console() -> Console:
     """In a file or a pipe nothing is gained by folding tables."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
+    console = Console(markup=False, highlight=False)
+    return console if console.is_terminal else Console(markup=False, highlight=False, width=WIDTH)

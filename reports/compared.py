@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 
 from r2ccl_core.units import format_size
+from reports import machine
 from reports.compare import Finding, regressions
-from reports.machine import plain
 from reports.machines import Difference
 from reports.rules import METRICS
 from reports.stats import Estimate
-from reports.wording import number
+from reports.wording import number, plain
 
 HEADINGS = ("size", "system", "metric", "BASE", "NEW", "repeats", "change", "interval", "tolerated", "verdict")
 
@@ -18,8 +18,9 @@ def cells(finding: Finding) -> tuple[str, ...]:
     """The texts of one finding, as `HEADINGS`."""
     unit = METRICS[finding.metric].unit
     repeats = f"{finding.base.n}, {finding.new.n}"
+    metric = f"{finding.metric} ({unit})" if unit else finding.metric
     return (
-        format_size(finding.size_bytes), finding.system, f"{finding.metric} ({unit})" if unit else finding.metric,
+        format_size(finding.size_bytes), plain(finding.system), metric,
         _estimate(finding.base), _estimate(finding.new), repeats,
         *_change(finding), _tolerated(finding), finding.verdict,
     )  # fmt: skip
@@ -52,13 +53,13 @@ def _tolerated(finding: Finding) -> str:
 
 def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list[str]:
     """The comparison in sentences, the verdict last."""
-    lines = [f"BASE and NEW differ in {difference.told()}" for difference in differences]
+    lines = [plain(f"BASE and NEW differ in {difference.told()}") for difference in differences]
     if any(difference.about == "machine" for difference in differences):
         lines.append("Numbers of different machines: what differs below may be the machines.")
     failed = regressions(findings)
     if failed:
         first = failed[0]
-        where = f"{first.metric} of {first.system} at {format_size(first.size_bytes)}"
+        where = f"{first.metric} of {plain(first.system)} at {format_size(first.size_bytes)}"
         lines.append(f"{len(failed)} of {len(findings)} comparisons are regressions (first: {where}).")
     else:
         lines.append(f"No regression is shown in {len(findings)} comparisons.")
@@ -79,7 +80,7 @@ def as_json(base: str, new: str, findings: Sequence[Finding], differences: Seque
 
 
 def _record(finding: Finding) -> dict[str, object]:
-    record = {key: plain(value) for key, value in vars(finding).items() if key != "change"}
+    record = {key: machine.plain(value) for key, value in vars(finding).items() if key != "change"}
     found = finding.change
-    record["change"] = None if found is None else {key: plain(value) for key, value in found._asdict().items()}
+    record["change"] = None if found is None else {key: machine.plain(value) for key, value in found._asdict().items()}
     return record

@@ -75,7 +75,10 @@ def promises(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
     """The project's own targets, then the bounds that the experiments state, each held against its own trials."""
     found = targets(lines)
     for run in runs:
-        found += [bound.target() for bound in held(frame[frame["run"] == run.name], run.run.experiment)]
+        own = frame[frame["run"] == run.name]
+        # Bounds name systems as their own experiment does, without the run that stands behind where there are several.
+        own = own.assign(system=own["system"].str.removesuffix(f" ({run.name})"))
+        found += [bound.target() for bound in held(own, run.run.experiment)]
     return found
 
 

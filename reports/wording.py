@@ -17,6 +17,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
+def plain(text: str, longest: int = 300) -> str:
+    """`text` fit for a label or a terminal: printable, on one line, not too long."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:longest])
+
+
 def percent(share: float) -> str:
     """A share as whole percent: ``66 %``."""
     return NOTHING if share != share else f"{100 * share:.0f} %"

@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from r2ccl_core.units import format_size
+from reports.wording import plain as plain
 
 COLORS = ("#333333", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#56B4E9", "#8C510A", "#999999")
 """By system, in the order of their modes: L* is 21, 71 and 46 for the first three."""
@@ -57,11 +58,6 @@ _RC: dict[str, Any] = {
     # Names come from files: a dollar sign in one is a dollar sign, not mathematics.
     "text.parse_math": False,
 }
-
-
-def plain(text: str, longest: int) -> str:
-    """`text` fit for a label: printable, on one line, not too long."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:longest])
 
 
 @contextmanager

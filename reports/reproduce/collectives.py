@@ -63,7 +63,7 @@ def _recovery(frame: pd.DataFrame) -> Mapping[str, Estimate]:
 
 
 ENTRIES = (
-    *(_entry(name) for name in COLLECTIVES),
+    *map(_entry, COLLECTIVES),
     Entry(
         "recovery",
         "From a failure to traffic on other NICs",

@@ -6,7 +6,7 @@ over model there, measured over model here. What is free of scale (a ratio, a sh
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
@@ -54,6 +54,7 @@ class Fact:
     free: bool = False
 
 
+Place = Literal["below", "within", "above"]
 Model = Callable[[Scale], Mapping[str, float]]
 Measured = Callable[[pd.DataFrame], Mapping[str, Estimate]]
 
@@ -114,12 +115,14 @@ class Line:
         return _over(self.measured.median, self.fact.value)
 
     @property
-    def within(self) -> bool | None:
-        """Whether the measured value, or else the model's, lies in the published range; None without a range."""
+    def place(self) -> Place | None:
+        """Where the measured value, or else the model's, lies in respect of the published range; None without one."""
         value = self.measured.median if self.measured else self.model
         if self.fact.high is None or value is None:
             return None
-        return self.fact.value <= value <= self.fact.high
+        if value < self.fact.value:
+            return "below"
+        return "within" if value <= self.fact.high else "above"
 
 
 def lines(entry: Entry, here: Scale | None = None, frame: pd.DataFrame | None = None) -> list[Line]:

@@ -42,9 +42,8 @@ def _digits(value: float | None) -> str:
 
 
 def _over_published(line: Line) -> str:
-    if line.within is not None:
-        which = "" if line.measured else "model "
-        return f"{which}{'within' if line.within else 'outside'}"
+    if line.place is not None:
+        return line.place if line.measured else f"model {line.place}"
     return number(line.measured_over_published)
 
 
@@ -97,7 +96,7 @@ def as_json(entry: Entry, lines: Sequence[Line], notes: Sequence[str], run: str 
 
 
 def _record(line: Line) -> dict[str, object]:
-    ratios = ("published_over_model", "measured_over_model", "measured_over_published", "within")
+    ratios = ("published_over_model", "measured_over_model", "measured_over_published", "place")
     return {
         **vars(line.fact),
         "model": machine.plain(line.model),

@@ -62,6 +62,18 @@ def test_machines_that_differ_are_said_to_differ(tmp_path: Path) -> None:
     assert "Numbers of different machines" in text
 
 
+def test_names_are_text_whatever_they_hold(tmp_path: Path) -> None:
+    base, new = make(tmp_path / "a"), make(tmp_path / "b", 2)
+    for folder in (base, new):
+        for path in folder.glob("trials/*/trial.json"):
+            trial = json.loads(path.read_text())
+            path.write_text(json.dumps(trial | {"system": f"[/red]\x1b[31m{trial['system']}"}))
+    status, text = run(base, new)
+    assert status == 0
+    assert "[/red]" in text
+    assert "\x1b" not in text
+
+
 def cut(folder: Path) -> None:
     for path in folder.glob("trials/*/trial.json"):
         path.write_bytes(path.read_bytes()[:-30])

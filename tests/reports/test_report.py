@@ -115,6 +115,18 @@ def test_several_runs_stand_in_one_report_told_apart(tmp_path: Path) -> None:
     assert [(d["about"], d["what"]) for d in summary["differences"]] == [("machine", "cpu")]
 
 
+def test_each_run_of_several_is_held_against_its_own_bounds(tmp_path: Path) -> None:
+    first, second = small(tmp_path / "a"), small(tmp_path / "b")
+    for folder, limit in ((first, 1.0), (second, 9.0)):
+        experiment = json.loads((folder / "run.json").read_text())["experiment"]
+        bound = {"metric": "slowdown", "system": "balance", "max": limit}
+        edit(folder / "run.json", experiment=experiment | {"bound": [bound]})
+    write_report([first, second], tmp_path / "both")
+    targets = json.loads((tmp_path / "both" / "summary.json").read_text())["targets"]
+    bounds = [t["met"] for t in targets if "slowdown" in t["what"]]
+    assert bounds == [False, True]
+
+
 def test_several_runs_need_a_place_of_their_own(tmp_path: Path) -> None:
     first, second = small(tmp_path / "a"), small(tmp_path / "b")
     with pytest.raises(ReportError, match="add -o DIR"):

@@ -100,3 +100,94 @@ def test_two_hosts_know_that_they_do_not_know(tmp_path: Path) -> None:
         await_verdict(running, 0, network.address(1, 1), "unknown")
         await_verdict(running, 1, network.address(0, 1), "unknown")
         assert "no third host was there to ask" in running.output()
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Rails]:
+    with rails(2, 3) as network:
+        yield network
+
+
+def await_all_up(running: Job) -> None:
+    def all_up() -> bool:
+        return all(nic["state"] == "up" for rank in range(2) for nic in running.status(rank)["nics"])
+
+    until(all_up, running.output)
+
+
+@pytest.mark.parametrize("directions", ["out", "in", "both"])
+def test_a_black_hole_in_each_direction(two: Rails, tmp_path: Path, directions: str) -> None:
+    with job(two, tmp_path) as running:
+        two.drop(1, 1, directions=directions)
+        until(lambda: bool(lost(running)), running.output)
+        running.moves()
+        two.heal(1, 1)
+        await_all_up(running)
+        running.moves()
+
+
+def test_failures_on_both_ends_at_once(two: Rails, tmp_path: Path) -> None:
+    """Different NICs, so that a single one is left."""
+    with job(two, tmp_path) as running:
+        two.port(0, 0, "down")
+        two.drop(1, 1)
+        until(lambda: {event["nic"] for event in lost(running)} >= {"eth0", "eth1"}, running.output)
+        running.moves()
+        two.port(0, 0, "up")
+        two.heal(1, 1)
+        await_all_up(running)
+
+
+def test_a_second_failure_while_the_first_is_repaired(two: Rails, tmp_path: Path) -> None:
+    """As soon as a NIC is back the next goes, down to the last, all round."""
+    with job(two, tmp_path) as running:
+        two.drop(1, 0)
+        until(lambda: bool(lost(running)), running.output)
+        for gone, back in ((1, 0), (2, 1), (0, 2)):
+            two.drop(1, gone)
+            two.heal(1, back)
+            running.moves(2 << 20)
+        two.heal(1, 0)
+        await_all_up(running)
+
+
+@pytest.mark.parametrize("how", ["silent", "carrier"])
+def test_all_nics_of_a_host_gone_for_a_while(two: Rails, tmp_path: Path, how: str) -> None:
+    with job(two, tmp_path) as running:
+        for nic in range(3):
+            two.drop(1, nic) if how == "silent" else two.port(1, nic, "down")
+        until(lambda: all(nic["paths_up"] == 0 for nic in running.status(0)["nics"]), running.output)
+        for nic in range(3):
+            two.heal(1, nic) if how == "silent" else two.port(1, nic, "up")
+        await_all_up(running)
+        running.moves()
+
+
+def test_a_nic_that_flaps_is_held_back_and_taken_back_later(two: Rails, tmp_path: Path) -> None:
+    with job(two, tmp_path, R2CC_FLAP_HALF_LIFE_MS="2500") as running:
+        # Each rank sends over one connection and receives over another; the sending end holds back.
+        for _ in range(6):
+            two.port(1, 2, "down")
+            until(lambda: running.status(0)["nics"][2]["state"] == "down", running.output)
+            two.port(1, 2, "up")
+            until(lambda: running.status(0)["nics"][2]["state"] != "down", running.output)
+            if running.events(0, "path_held"):
+                break
+        until(lambda: bool(running.events(0, "path_held")), running.output)
+        running.moves()
+        await_all_up(running)
+        assert any("stayed up long enough" in str(e["detail"]) for e in running.events(0, "path_returned"))
+
+
+def test_a_nic_slowed_to_a_tenth_is_kept_and_gets_less(two: Rails, tmp_path: Path) -> None:
+    with job(two, tmp_path) as running:
+        two.rate(1, 1, "40mbit")
+        try:
+            running.moves()
+            before = [running.moved(0, nic) for nic in range(3)]
+            running.moves(24 << 20)
+            gained = [running.moved(0, nic) - before[nic] for nic in range(3)]
+            assert lost(running) == [], running.output()
+            assert gained[1] < gained[0] / 2
+        finally:
+            two.rate(1, 1, "400mbit")

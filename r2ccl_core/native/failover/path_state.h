@@ -15,12 +15,13 @@
 #ifndef R2CCL_FAILOVER_PATH_STATE_H_
 #define R2CCL_FAILOVER_PATH_STATE_H_
 
+#include <cstdint>
 #include <optional>
 
 namespace r2ccl {
 
-enum class PathState { kDown, kConnecting, kGreeting, kHeld, kUp };
-enum class PathEvent { kDial, kConnected, kGreeted, kHeldBack, kReleased, kLost };
+enum class PathState : uint8_t { kDown, kConnecting, kGreeting, kHeld, kUp };
+enum class PathEvent : uint8_t { kDial, kConnected, kGreeted, kHeldBack, kReleased, kLost };
 
 constexpr std::optional<PathState> NextState(PathState state, PathEvent event) {
   auto from = [state](PathState expected, PathState next) {

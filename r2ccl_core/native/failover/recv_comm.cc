@@ -31,7 +31,7 @@ Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote
   }
   if (index >= static_cast<int>(paths_.size())) return {Code::kProtocol, "wire: no such path"};
   Path& path = paths_[static_cast<size_t>(index)];
-  if (epoch <= path.epoch) return {Code::kProtocol, "wire: stale epoch"};
+  if (!IsNewerStream(path.epoch, epoch)) return {Code::kProtocol, "wire: stale epoch"};
   if (path.state == PathState::kUp) {
     if (environment_->params.mode == 0) return {Code::kProtocol, "wire: path opened twice"};
     Retire(path, "the other end opened this path again", false);
@@ -137,11 +137,12 @@ Status RecvComm::TakeData(Path& path) {
     return {Code::kProtocol, "wire: chunk disagrees with its message"};
   }
   size_t index = frame.c / frame.d;
-  if (message == nullptr || message->chunks[index] == ChunkState::kDone) {
+  Placement placement = message == nullptr ? Placement::kDiscard : PlaceChunk(message->chunks[index]);
+  if (placement == Placement::kDiscard) {
     ++environment_->duplicate_chunks;
     return {};
   }
-  if (message->chunks[index] == ChunkState::kArriving) {
+  if (placement == Placement::kRetireRival) {
     RetireRival(path, frame);
     if (!failure_.ok()) return failure_;
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "failover/comm.h"
+#include "failover/protocol.h"
 
 namespace r2ccl {
 
@@ -39,8 +40,6 @@ class RecvComm final : public Comm {
   Status Irecv(void* data, uint64_t capacity, Request** request, bool watched = false);
 
  private:
-  enum class ChunkState : uint8_t { kMissing, kArriving, kDone };
-
   struct Message {
     uint64_t number = 0;
     char* data = nullptr;  // nullptr until a receive is posted

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "failover/protocol.h"
 
 namespace r2ccl {
 namespace {
@@ -341,7 +342,7 @@ Status SendComm::OnBody(Path& path) {
       auto entries = DecodeAckEntries(path.control_body.data(), path.control_body.size());
       for (size_t i = 0; i < entries.size() && i < paths_.size(); ++i) {
         Path& acked = paths_[i];
-        if (!IsOpen(acked.state) || acked.epoch != entries[i].epoch) continue;
+        if (!ConcernsStream(acked.state, acked.epoch, entries[i].epoch)) continue;
         ApplyAck(acked, entries[i].chunks);
         if (entries[i].down != 0 && IsOpen(acked.state)) Retire(acked, kPeerHint, false);
       }

@@ -124,11 +124,11 @@ TEST(Report, ExitRemovesTheFileAndACrashLeavesIt) {
     Folder folder;
     pid_t child = fork();
     if (child == 0) {
-      static EventLog log;
-      static std::unique_ptr<ReportFile> file;
-      if (!ReportFile::Create(folder.path(), 50, &log, [] { return std::string("{}"); }, &file).ok()) _exit(1);
+      // Never destroyed, as in the plugin: its thread runs on while the process ends.
+      static auto* const log = new EventLog();
+      static auto* const file = new std::unique_ptr<ReportFile>();
+      if (!ReportFile::Create(folder.path(), 50, log, [] { return std::string("{}"); }, file).ok()) _exit(1);
       if (crash) _exit(0);
-      (void)file.release();
       exit(0);
     }
     int result = 0;

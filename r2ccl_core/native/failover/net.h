@@ -63,6 +63,7 @@ class Net : private Pollable {
   Report MakeReport();
   // Why R2CC_STATUS_DIR is not served; ok when it is, or when nobody asked for it. No reason to go without a transport.
   const Status& report_status() const { return report_status_; }
+  std::string report_path() const { return report_file_ == nullptr ? "" : report_file_->path(); }
 
  private:
   // A stream that has not yet said whose it is.

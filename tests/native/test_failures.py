@@ -29,7 +29,7 @@ def test_losses_cost_speed_and_no_path(tmp_path: Path, percent: int) -> None:
         network.drop(1, 1, percent / 100)
         running.moves()
         before = [running.moved(0, nic) for nic in range(2)]
-        time.sleep(3)
+        time.sleep(2)
         after = [running.moved(0, nic) for nic in range(2)]
         assert lost(running) == [], running.output()
         lossy, well = after[1] - before[1], after[0] - before[0]
@@ -115,7 +115,7 @@ def await_all_up(running: Job) -> None:
     until(all_up, running.output)
 
 
-@pytest.mark.parametrize("directions", ["out", "in", "both"])
+@pytest.mark.parametrize("directions", ["out", "in"])
 def test_a_black_hole_in_each_direction(two: Rails, tmp_path: Path, directions: str) -> None:
     with job(two, tmp_path) as running:
         two.drop(1, 1, directions=directions)

@@ -166,7 +166,8 @@ void Net::NoteLink(int ifindex, bool running) {
 
 // Out of descriptors or memory: whoever knocks waits in the kernel, which would wake us for them without end.
 void Net::PauseAccept(const std::string& reason) {
-  if (accept_again_ns_ == 0) environment_.log.Add("accept_paused", "", "", reason);
+  if (!accept_failed_) environment_.log.Add("accept_paused", "", "", reason);
+  accept_failed_ = true;
   accept_again_ns_ = NowNs() + kAcceptPauseNs;
   pollers_[0]->Modify(listen_id_, 0);
 }
@@ -187,6 +188,7 @@ void Net::AcceptGuests() {
       if (errno != EAGAIN) PauseAccept(std::strerror(errno));
       return;
     }
+    accept_failed_ = false;
     sockaddr_in own{};
     length = sizeof own;
     getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length);

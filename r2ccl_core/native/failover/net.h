@@ -102,7 +102,8 @@ class Net : private Pollable {
   std::unique_ptr<ReportFile> report_file_;
   Fd listen_fd_;
   uint64_t listen_id_ = 0;       // with the first poller
-  int64_t accept_again_ns_ = 0;  // used by its thread: 0 unless this process is out of descriptors
+  int64_t accept_again_ns_ = 0;  // used by its thread, as what follows: 0 unless this process is out of descriptors
+  bool accept_failed_ = false;
   uint16_t port_ = 0;
   LinkMonitor link_monitor_;
   std::unique_ptr<Prober> prober_;

@@ -2,13 +2,17 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "pair.h"
 
 namespace r2ccl {
@@ -146,6 +150,37 @@ TEST_F(Strangers, ALateStreamOfAnEndedConnectionMakesNoNewOne) {
     return late.Answer() == EncodeClose(0);
   }));
   EXPECT_EQ(pair.listener->Accept(), nullptr);
+}
+
+// Out of descriptors: who knocks waits in the kernel, nobody spins, and all goes on once there are some again.
+TEST_F(Strangers, WaitWhileThereIsNoDescriptorForThem) {
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_addr = handle.addresses[0];
+  where.sin_port = htons(handle.port);
+  Fd guest(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit none = before;
+  none.rlim_cur = 128;
+  setrlimit(RLIMIT_NOFILE, &none);
+  std::vector<Fd> fill;
+  do {
+    fill.emplace_back(dup(guest.get()));
+  } while (fill.back().valid());
+  EXPECT_EQ(connect(guest.get(), reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
+  EXPECT_TRUE(Until([&] { return CountEvents(*pair.receiver, "accept_paused") == 1; }));
+  int64_t cpu_ns = ReadClockNs(CLOCK_PROCESS_CPUTIME_ID);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  cpu_ns = ReadClockNs(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns;
+  EXPECT_EQ(Transfer(), "") << "the running connection does not care";
+  EXPECT_EQ(CountEvents(*pair.receiver, "accept_paused"), 1u) << "said once";
+  fill.clear();
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_LT(cpu_ns, 250 * kMillisecond);
+  std::string garbage(64, 'G');
+  EXPECT_EQ(send(guest.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 64);
+  EXPECT_TRUE(Until([&] { return AnyEvent(*pair.receiver, "refused", "not an r2ccl stream"); }));
 }
 
 TEST(Corruption, OfTheGreetingOnlyDelaysThePath) {

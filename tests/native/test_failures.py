@@ -24,7 +24,7 @@ def lost(running: Job) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("percent", [1, 5])
 def test_losses_cost_speed_and_no_path(tmp_path: Path, percent: int) -> None:
-    """A NIC that loses 1 to 5 % of what it carries still carries: it gets less, and is not given up."""
+    """A NIC that loses 1 to 5 % of what it carries gets less, for moments perhaps nothing, and is not given up."""
     with rails(2, 2) as network, job(network, tmp_path) as running:
         network.drop(1, 1, percent / 100)
         running.moves()
@@ -33,7 +33,6 @@ def test_losses_cost_speed_and_no_path(tmp_path: Path, percent: int) -> None:
         after = [running.moved(0, nic) for nic in range(2)]
         assert lost(running) == [], running.output()
         lossy, well = after[1] - before[1], after[0] - before[0]
-        assert lossy > 0
         assert percent < 5 or lossy < well  # 1 % hardly shows at this rate
 
 

@@ -1,15 +1,13 @@
 """What hangs on an interface of a host: queueing disciplines, routes, hardware. Reading is at the bottom, thin."""
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from faults.base import Device
 from faults.token_bucket import HANDLE, TokenBucket
-from harness.errors import CommandError
 from harness.hosts.base import Host
+from harness.hosts.iproute import ask
 
 DEFAULT_HANDLE = "0:"
 """Of a queueing discipline that the kernel chose and nobody set."""
@@ -77,17 +75,17 @@ def hardware_from(device: str, driver: str, infiniband: str, port: str) -> Hardw
 
 def read_device(host: Host, name: str, rate_bit_s: float | None) -> Device:
     """Asks the host; where it has no ``tc``, nothing is known to hang there."""
-    return device_from(host.name, name, _json(host, "tc", "-j", "qdisc", "show", "dev", name), rate_bit_s)
+    return device_from(host.name, name, ask(host, "tc", "-j", "qdisc", "show", "dev", name), rate_bit_s)
 
 
 def read_routes(host: Host, name: str) -> tuple[tuple[str, ...], ...]:
     """Asks the host."""
-    return routes_from(name, _json(host, "ip", "-j", "route", "show", "table", "all", "dev", name))
+    return routes_from(name, ask(host, "ip", "-j", "route", "show", "table", "all", "dev", name))
 
 
 def read_link(host: Host, name: str) -> tuple[tuple[str, ...], int | None]:
     """Asks the host for addresses and MTU."""
-    links = _json(host, "ip", "-j", "addr", "show", "dev", name)
+    links = ask(host, "ip", "-j", "addr", "show", "dev", name)
     return addresses_from(links), next((link.get("mtu") for link in links), None)
 
 
@@ -104,11 +102,3 @@ def read_hardware(host: Host, name: str) -> Hardware:
         )
     ]
     return hardware_from(said[0], said[1], said[2], said[3])
-
-
-def _json(host: Host, *argv: str) -> list[dict[str, Any]]:
-    with suppress(CommandError, ValueError):
-        done = host.run(argv, check=False)
-        values = json.loads(done.stdout or "[]")
-        return [value for value in values if isinstance(value, dict)]
-    return []

@@ -4,14 +4,13 @@ Qdiscs by their handle, filters by their preference, routes by their protocol nu
 down carry no tag: those are healed from the journal alone.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from faults.base import ROUTE_PROTOCOL, TAG
 from faults.filter import PREFERENCE
-from harness.errors import CommandError
 from harness.hosts.base import Host
+from harness.hosts.iproute import ask
 
 Argv = tuple[str, ...]
 Shown = Sequence[Mapping[str, Any]]
@@ -36,10 +35,10 @@ def removals(qdiscs: Shown, filters: Mapping[str, Shown], routes: Shown) -> Iter
 
 def find_leftovers(host: Host) -> list[Argv]:
     """The commands that would remove what is tagged on `host`; a '-' before the first word says that one may fail."""
-    qdiscs = _json(host, "tc", "-j", "qdisc", "show")
+    qdiscs = ask(host, "tc", "-j", "qdisc", "show")
     hooked = [str(qdisc["dev"]) for qdisc in qdiscs if qdisc.get("kind") == "clsact"]
     filters = {dev: [f for hook in ("ingress", "egress") for f in _filters(host, dev, hook)] for dev in hooked}
-    routes = [route for version in ("-4", "-6") for route in _json(host, "ip", version, "-j", "route", "show")]
+    routes = [route for version in ("-4", "-6") for route in ask(host, "ip", version, "-j", "route", "show")]
     return list(removals(qdiscs, filters, routes))
 
 
@@ -54,12 +53,4 @@ def remove_leftovers(host: Host) -> list[str]:
 
 
 def _filters(host: Host, device: str, hook: str) -> list[dict[str, Any]]:
-    return _json(host, "tc", "-j", "filter", "show", "dev", device, hook)
-
-
-def _json(host: Host, *argv: str) -> list[dict[str, Any]]:
-    try:
-        values = json.loads(host.run(argv, check=False).stdout or "[]")
-    except (CommandError, ValueError):  # no such program there, or one that knows no JSON
-        return []
-    return [value for value in values if isinstance(value, dict)]
+    return ask(host, "tc", "-j", "filter", "show", "dev", device, hook)

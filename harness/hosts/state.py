@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from harness.errors import CommandError
 from harness.hosts.base import Host
+from harness.hosts.iproute import ask
 
 State = Mapping[str, str]
 """What there is, by name: ``eth1 link`` and the like."""
@@ -23,11 +23,11 @@ _LINK_FLAGS = ("UP", "LOWER_UP", "NO-CARRIER")
 
 def read_state(host: Host, names: Collection[str]) -> State:
     """The state of these interfaces on `host`. A host without ``ip`` or ``tc`` has no such part of it."""
-    links = {link.get("ifname"): link for link in _json(host, "ip", "-j", "addr", "show")}
-    routes = _json(host, "ip", "-j", "route", "show", "table", "all")
-    qdiscs = _json(host, "tc", "-j", "qdisc", "show")
+    links = {link.get("ifname"): link for link in ask(host, "ip", "-j", "addr", "show")}
+    routes = ask(host, "ip", "-j", "route", "show", "table", "all")
+    qdiscs = ask(host, "tc", "-j", "qdisc", "show")
     state = {
-        "rules": _lines(_json(host, "ip", "-j", "rule", "show")),
+        "rules": _lines(ask(host, "ip", "-j", "rule", "show")),
         "routes to nowhere": _lines(route for route in routes if route.get("type") == "blackhole"),
     }
     for name in names:
@@ -38,7 +38,7 @@ def read_state(host: Host, names: Collection[str]) -> State:
         state[f"{name} qdiscs"] = _lines(hanging)
         if any(qdisc.get("kind") in ("clsact", "ingress") for qdisc in hanging):
             for hook in ("ingress", "egress"):
-                state[f"{name} {hook} filters"] = _lines(_json(host, "tc", "-j", "filter", "show", "dev", name, hook))
+                state[f"{name} {hook} filters"] = _lines(ask(host, "tc", "-j", "filter", "show", "dev", name, hook))
     return state
 
 
@@ -75,11 +75,3 @@ def _stable(value: Any) -> Any:
 def _drawn(key: str, value: object) -> bool:
     """Handles from 8000: on are the kernel's own numbers, which grow with every one it draws."""
     return key == "handle" and re.fullmatch(r"[89a-f][0-9a-f]{3}:", str(value)) is not None and value != "ffff:"
-
-
-def _json(host: Host, *argv: str) -> list[dict[str, Any]]:
-    try:
-        values = json.loads(host.run(argv, check=False).stdout or "[]")
-    except (CommandError, ValueError):  # no such program there, or one that knows no JSON
-        return []
-    return [value for value in values if isinstance(value, dict)]

@@ -162,7 +162,8 @@ def test_the_same_sweep_twice_at_once_is_refused_or_waits(tmp_path: Path) -> Non
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     words = [*SHORT, "--out", str(tmp_path)]
-    sweep = subprocess.Popen(argv(*words), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    heeded = ["env", f"--default-signal={number.name}", *argv(*words)]  # a background job of a shell ignores SIGINT
+    sweep = subprocess.Popen(heeded, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     wait_for_trials(tmp_path, 2)
     sweep.send_signal(number)
     _, told = sweep.communicate(timeout=30)

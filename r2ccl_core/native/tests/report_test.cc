@@ -84,7 +84,7 @@ TEST(Report, FileFollowsThePathsAndGoesAway) {
     pair.relay->Set(1, Wire::kRefused);
     EXPECT_TRUE(
         Until([&] { return Has(text(), "\"state\":\"down\",\"link_up\":true,\"paths_up\":0,\"paths_down\":1"); }));
-    EXPECT_TRUE(Has(text(), "\"kind\":\"path_down\",\"nic\":\"lo\",\"peer\":\"127.0.3.2\""));
+    EXPECT_TRUE(Until([&] { return Has(text(), "\"kind\":\"path_down\",\"nic\":\"lo\",\"peer\":\"127.0.3.2\""); }));
     pair.relay->Set(1, Wire::kGood);
     EXPECT_TRUE(Until([&] { return Has(text(), "\"kind\":\"path_returned\""); }));
   }

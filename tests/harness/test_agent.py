@@ -178,10 +178,13 @@ def test_a_missing_tool_is_refused_before_anything_happens(host: NoopHost, tmp_p
     assert not mark.exists()
 
 
-def test_a_failing_heal_is_told(host: NoopHost) -> None:
-    inject(host, "f", [], [["sh", "-c", "echo cannot >&2; exit 5"]], 60)
+def test_a_failing_heal_is_told_and_can_be_made_up_for(host: NoopHost, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    inject(host, "f", [], [["sh", "-c", f"test -e {mark} || {{ echo cannot >&2; exit 5; }}"]], 60)
     with pytest.raises(CommandError, match="exit status 5: cannot"):
         host.heal("f")
+    mark.touch()
+    assert any(name.endswith("-f") for name in host.heal_journal(all=False))
 
 
 def test_the_healer_heals_when_its_time_is_over(host: NoopHost, tmp_path: Path) -> None:

@@ -11,8 +11,9 @@
 namespace r2ccl {
 
 // Used by one thread. A NIC shows what it drains only while it has something to do all the time: a sample taken then
-// replaces what is known step by step. Otherwise a sample is a lower limit, and what is known grows slowly, so that a
-// NIC that was slow once is given more until it shows its rate again.
+// replaces what is known step by step. Otherwise a sample is a lower limit: it says nothing of a NIC of which nothing
+// is known, and what is known grows slowly, so that a NIC that was slow once is given more until it shows its rate
+// again.
 class DrainMeter {
  public:
   explicit DrainMeter(Environment* environment) : environment_(environment), nics_(environment->nics.size()) {}
@@ -29,7 +30,7 @@ class DrainMeter {
       double known = counters.drain_bytes_per_ns.load();
       if (queued && nics_[i].was_queued && idle_times == nics_[i].idle_times) {
         counters.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
-      } else {
+      } else if (known > 0) {
         counters.drain_bytes_per_ns.store(std::max(known * kGrowth, rate));
       }
       nics_[i] = {acknowledged, idle_times, queued};

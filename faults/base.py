@@ -84,6 +84,10 @@ class Quiet(NamedTuple):
     rate_bytes_s: float = 0.0
 
 
+QUEUED_BYTES = 2 << 20
+"""What may still leave a NIC whose link stays up: what waits in its queueing disciplines, below where a fault drops."""
+
+
 class LinkDown(NamedTuple):
     """A NIC that has no carrier while the fault lasts, or, if not `always`, some of the time."""
 

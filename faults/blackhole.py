@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from faults import filter as drop
-from faults.base import Argv, Device, Direction, Effect, Fault, Quiet, Recipe, Sign, Target
+from faults.base import QUEUED_BYTES, Argv, Device, Direction, Effect, Fault, Quiet, Recipe, Sign, Target
 
 RESENT_BYTES = 8 << 20
 """What a peer may still send into the hole: a full window, then retransmissions that grow rare."""
@@ -35,7 +35,11 @@ class Blackhole(Fault):
         """The filter is there; a NIC's counters count before its own filter when receiving, after it when sending."""
         device, direction = self._hook(target)
         host, nic = target.host, target.nic
-        tx = [Quiet(host, nic, "tx", 10_000 if self.at == "host" else RESENT_BYTES)] if self.direction != "rx" else []
+        tx = (
+            [Quiet(host, nic, "tx", QUEUED_BYTES if self.at == "host" else RESENT_BYTES)]
+            if self.direction != "rx"
+            else []
+        )
         rx = [Quiet(host, nic, "rx", 10_000 if self.at == "switch" else RESENT_BYTES)] if self.direction != "tx" else []
         return (*drop.signs(device, direction), *tx, *rx)
 

@@ -3,7 +3,7 @@
 from ipaddress import ip_address
 from typing import ClassVar
 
-from faults.base import ROUTE_PROTOCOL, Effect, Fault, Probe, Quiet, Recipe, Sign, Target
+from faults.base import QUEUED_BYTES, ROUTE_PROTOCOL, Effect, Fault, Probe, Quiet, Recipe, Sign, Target
 from faults.errors import NotPossibleError
 
 NOWHERE = {4: "192.0.2.1", 6: "2001:db8::1"}
@@ -33,7 +33,7 @@ class RouteBlackhole(Fault):
         """The routes are there, and nothing is sent."""
         version = f"-{ip_address(target.peers[0]).version}" if target.peers else "-4"
         shown = target.here("ip", version, "route", "show", "dev", target.nic, "proto", ROUTE_PROTOCOL)
-        return Probe(shown, "via"), Quiet(target.host, target.nic, "tx")
+        return Probe(shown, "via"), Quiet(target.host, target.nic, "tx", QUEUED_BYTES)
 
     def effects(self, target: Target) -> tuple[Effect, ...]:
         """The NIC sends nothing any more."""

@@ -127,6 +127,6 @@ def _print_table(found: Sequence[Finding], count: int) -> None:
 
 
 def _names(names: Sequence[str], count: int) -> str:
-    if names == [""] or len(names) == count:
+    if names == [""] or (len(names) == count and "switch" not in names):
         return "all hosts"
     return ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")

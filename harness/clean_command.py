@@ -32,7 +32,8 @@ def clean_hosts(inventory: Path, everything: bool) -> ExitCode:
     for error in errors:
         print(error, file=sys.stderr)
     done = [f"{name}: {line}" for name, lines in results.items() if not isinstance(lines, HostError) for line in lines]
-    _told(done)
+    unseen = [f"{name}: not looked at" for name, lines in results.items() if isinstance(lines, HostError)]
+    _told([*done, *unseen])
     return ExitCode.USAGE if errors else ExitCode.OK
 
 

@@ -88,6 +88,10 @@ def write(inventory: Inventory, out: Path, look: bool = True) -> ExitCode:
     if made is None:
         return ExitCode.WRONG
     made = made.model_copy(update={"provenance": _provenance()})
+    if out.exists():
+        kept = out.with_name(f"{out.name}.bak")
+        out.replace(kept)
+        print(f"{out}: was there; kept as {kept}")
     inventory_file.save(made, out)
     for host in made.hosts:
         nics = ", ".join(_nic_line(nic) for nic in host.nics) or "no NICs"

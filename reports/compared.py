@@ -62,7 +62,9 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
         where = f"{first.metric} of {plain(first.system)} at {format_size(first.size_bytes)}"
         lines.append(f"{len(failed)} of {len(findings)} comparisons are regressions (first: {where}).")
     else:
-        lines.append(f"No regression is shown in {len(findings)} comparisons.")
+        open_ones = sum(finding.verdict == "too few repeats" for finding in findings)
+        more = f"; {open_ones} of them have too few repeats to show one" if open_ones else ""
+        lines.append(f"No regression is shown in {len(findings)} comparisons{more}.")
     return lines
 
 

@@ -35,6 +35,8 @@ class Breakage:
     """The same on each place, by its own clock."""
     heal_from_ns: int | None = None
     heal_ns: int | None = None
+    planned_ns: int | None = None
+    """When it was to strike, of one by the clock."""
     places: list[str] = field(default_factory=list)
     """Where it is armed."""
     unseen: list[str] = field(default_factory=list)
@@ -95,6 +97,7 @@ class Breakage:
             signs=self.signs(),
             unseen=tuple(self.unseen),
             left=tuple(self.left),
+            planned_ns=self.planned_ns,
             clock_error_ns=self._clock_error_ns(self.effect_ns[0]),
         )
 

@@ -82,7 +82,8 @@ class ConsoleProgress:
         self._console.print(_summary(RunFolder(self._folder).records()))
         for remark in remarks:
             self.note(remark)
-        self.note(f"report: {self._folder / 'report.html'}")
+        if (self._folder / "report.html").exists():
+            self.note(f"report: {self._folder / 'report.html'}")
 
     def _drawn(self) -> RenderableType:
         return drawn(self._board, max(3, self._console.size.height - MARGIN))
@@ -107,7 +108,7 @@ def drawn(board: Board, rows: int) -> RenderableType:
 def trial_line(record: stored.Trial, seconds: float) -> str:
     """One attempt in one line."""
     points = "".join(f" {axis}={value}" for axis, value in record.axes.items())
-    scenario = f" {record.scenario}" if record.scenario.startswith("healthy_") else ""
+    scenario = "" if record.scenario == "healthy" else f" {record.scenario}"
     what = f"{record.system:<12} {format_size(record.size_bytes):>7}{points}{scenario} r{record.repeat}"
     phases: tuple[Phase, ...] = ("before", "hit", "after")
     shown = {phase: bandwidth_gbs([record], phase) for phase in phases}
@@ -120,9 +121,9 @@ def _summary(records: Sequence[stored.Trial]) -> Table:
     lines = table(records)
     shown = Table(title="bus bandwidth, GB/s, medians; T/T0: after over before")
     points = any(line.points for line in lines)
-    headings = ["size", "system", *(["axes"] if points else []), "trials", "before", "hit", "after", "T/T0"]
+    headings = ["size", "system", *(["fault, axes"] if points else []), "trials", "before", "hit", "after", "T/T0"]
     for heading in headings:
-        shown.add_column(heading, justify="left" if heading in ("system", "axes", "trials") else "right")
+        shown.add_column(heading, justify="left" if heading in ("system", "fault, axes", "trials") else "right")
     for line in lines:
         numbers = (line.before_gbs, line.hit_gbs, line.after_gbs, line.slowdown)
         cells = ["" if n is None else f"{n:.3f}" for n in numbers]

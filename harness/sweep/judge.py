@@ -41,6 +41,8 @@ class Injected:
     heal_ns: int | None
     heal_from_ns: int | None = None
     """When healing began."""
+    planned_ns: int | None = None
+    """When it was to come, if it came by the clock."""
     aimed: bool = True
     """Whether it was to hit one chosen iteration."""
     signs: Sequence[Sign] = ()
@@ -157,6 +159,7 @@ def _strike_evidence(facts: Facts, strike: Injected, iteration: int | None) -> d
         "nic": strike.nic,
         "struck_iteration": iteration,
         "window_ns": strike.t_after_ns - strike.t_before_ns,
+        "late_ns": None if strike.planned_ns is None else strike.t_before_ns - strike.planned_ns,
         "signs": len(strike.signs),
         "missing": [*strike.unseen, *filter(None, (_sign_missing(facts, strike, s) for s in strike.signs))],
         "left": [*strike.left],

@@ -5,7 +5,7 @@ Tried in an empty network namespace of each host's own, before the first trial; 
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from faults.base import Fault
 from faults.errors import FaultError
@@ -19,12 +19,13 @@ from harness.sweep.scenario import strikes
 from harness.sweep.targets import asked
 
 
-def rehearse(bench: Bench) -> None:
-    """Raises `InvalidExperimentError` with a line for every fault that a host, or its target, cannot make."""
+def rehearse(bench: Bench, labels: Collection[str] | None = None) -> None:
+    """Raises `InvalidExperimentError` with a line for every fault, or of these, that a host cannot make."""
     name = bench.experiment.name
     found = [
         ExperimentError(name, f"fault[{index}].kind", kind, why)
         for index, fault in enumerate(bench.experiment.faults)
+        if labels is None or fault.label in labels
         for kind in kinds(fault)
         for why in _impossible(bench, fault, kind)
     ]

@@ -74,10 +74,12 @@ class Stage:
 
     def _rehearse(self, bench: Bench, key: str) -> None:
         """Once for every set of faults that points of the axes make on this cluster."""
-        experiments = [t.variant.experiment for t in self._trials if t.cluster_key == key]
+        trials = [t for t in self._trials if t.cluster_key == key and t.fault is not None]
+        labels = {t.fault.label for t in trials if t.fault is not None}
+        experiments = [t.variant.experiment for t in trials]
         for faults in dict.fromkeys(str(e.faults) for e in experiments):
             bench.experiment = next(e for e in experiments if str(e.faults) == faults)
-            rehearse(bench)
+            rehearse(bench, labels)
 
     def __enter__(self) -> Self:
         return self

@@ -60,14 +60,22 @@ def with_bounds(status: ExitCode, held: Sequence[bool | None]) -> ExitCode:
 def table(records: Iterable[stored.Trial]) -> list[Line]:
     """One line a size, system and point of the axes, sorted by them."""
     groups: dict[tuple[int, str, str], list[stored.Trial]] = {}
-    for record in last_attempts(records).values():
-        groups.setdefault((record.size_bytes, record.system, _points(record)), []).append(record)
+    last = list(last_attempts(records).values())
+    several = len({_scenario(record) for record in last}) > 1
+    for record in last:
+        groups.setdefault((record.size_bytes, record.system, _points(record, several)), []).append(record)
     return [_line(*key, groups[key]) for key in sorted(groups)]
 
 
-def _points(record: stored.Trial) -> str:
+def _scenario(record: stored.Trial) -> str:
+    """Healthy trials before and after the others are one thing."""
+    return "healthy" if record.scenario.startswith("healthy_") else record.scenario
+
+
+def _points(record: stored.Trial, several: bool) -> str:
+    """What tells a line from others of its size and system: its fault, where there are several, and its axes."""
     points = [f"{axis}={value}" for axis, value in record.axes.items()]
-    return " ".join([*points, *(["healthy"] if record.scenario.startswith("healthy_") else [])])
+    return " ".join([*([_scenario(record)] if several else []), *points])
 
 
 def bandwidth_gbs(records: Sequence[stored.Trial], phase: Phase) -> float | None:

@@ -9,8 +9,10 @@ publish   rows and report from all finished trials, after an interrupt too
 bounds    what the experiment promises of its results
 """
 
+import errno
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,23 +119,40 @@ def run_sweep(
     """
     with folder.locked():
         try:
-            _run_remaining(request, folder, make_cluster, progress)
-            folder.finish()
+            with _writing(folder):
+                _run_remaining(request, folder, make_cluster, progress)
+                folder.finish()
         finally:
             progress.end()
-            _close(folder, publish, progress)
-        return _concluded(request, folder, progress)
+            published = _close(folder, publish, progress)
+        status = _concluded(request, folder, progress)
+        return status if published or status is not ExitCode.OK else ExitCode.INCONCLUSIVE
 
 
-def _close(folder: RunFolder, publish: Callable[[Path], object], progress: SweepProgress) -> None:
-    """Publishes what there is. A report that cannot be made takes nothing away from the trials."""
+@contextmanager
+def _writing(folder: RunFolder) -> Iterator[None]:
+    """A disk that takes no more is the end of a sweep, not a bug of it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+            raise
+        raise SweepError(
+            f"{folder.path}: cannot be written ({error.strerror}); make room, and the same command goes on"
+        ) from error
+
+
+def _close(folder: RunFolder, publish: Callable[[Path], object], progress: SweepProgress) -> bool:
+    """Publishes what there is; whether it could. A report that cannot be made takes nothing away from the trials."""
     if not folder.records():
         folder.discard()
-        return
+        return True
     try:
         publish(folder.path)
-    except R2cclError as error:
+    except (R2cclError, OSError) as error:
         progress.note(f"no report: {error}; after that: harness report {folder.path}")
+        return False
+    return True
 
 
 def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluster, progress: SweepProgress) -> None:

@@ -49,6 +49,8 @@ OBSERVE_S = 0.06
 KILL_S = 5.0
 SETTLE_S = 0.025
 """From the heal to the last sample, so that a sample shows the NIC up again."""
+ARM_NS = 150_000_000
+"""How long arming may take on a busy machine."""
 LATE_NS = 100_000_000
 """A failure by chance that cannot come within this time of its own is left out."""
 SAME_S = 15.0
@@ -299,16 +301,32 @@ def _strike_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Strike]) -> None:
         if due_ns is None and next_ns is None:
             return
         moment_ns = min(t_ns for t_ns in (due_ns, next_ns) if t_ns is not None)
+        number = len(run.strikes) - len(waiting)
+        if waiting and number not in run.ahead and _may_arm_ahead(run, waiting[0], due_ns):
+            run.ahead[number] = _arm(run, waiting[0])
         if _wait_until(run, moment_ns):
             return
         if breakage is not None and due_ns == moment_ns:
             breakage.heal()
+            continue
+        strike, ahead = waiting.pop(0), run.ahead.get(number)
+        if _is_too_late(run, strike, moment_ns):
+            run.left_out += 1
+            if ahead is not None:
+                ahead.heal()
         else:
-            number, strike = len(run.strikes) - len(waiting), waiting.pop(0)
-            if _is_too_late(run, strike, moment_ns):
-                run.left_out += 1
-            else:
-                (run.ahead.get(number) or _arm(run, strike)).fire()
+            struck = ahead or _arm(run, strike)
+            struck.planned_ns = moment_ns
+            struck.fire()
+
+
+def _may_arm_ahead(run: _Run, strike: Strike, heal_due_ns: int | None) -> bool:
+    """Whether there is time for it before a heal is due, and nothing that is broken now is in its way."""
+    if strike.nic == BUSIEST or (heal_due_ns is not None and heal_due_ns - time.time_ns() < ARM_NS):
+        return False
+    nics = run.bench.data_nics
+    broken = {nic for b in run.breakages if b.armed and b.effect_ns is not None for nic in held(b.strike, nics)}
+    return not broken & set(held(strike, nics))
 
 
 def _is_too_late(run: _Run, strike: Strike, planned_ns: int) -> bool:
@@ -317,7 +335,7 @@ def _is_too_late(run: _Run, strike: Strike, planned_ns: int) -> bool:
     if run.trial.fault.mtbf_s is None:
         return False
     nics = run.bench.data_nics
-    broken = [nic for b in run.breakages if b.armed for nic in held(b.strike, nics)]
+    broken = [nic for b in run.breakages if b.armed and b.effect_ns is not None for nic in held(b.strike, nics)]
     late_ns = time.time_ns() - planned_ns
     return late_ns > LATE_NS or not fits(held(strike, nics), broken, nics)
 

@@ -92,7 +92,8 @@ def test_serve_serves_until_ctrl_c(tmp_path: Path) -> None:
     env, asked = browser(tmp_path)
     words = ["harness", "report", str(folder), "--serve", "--open"]
     code = f"from harness.cli import main; import sys; sys.argv = {words!r}; main()"
-    served = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+    heeded = ["env", "--default-signal=INT", sys.executable, "-c", code]  # a background job of a shell ignores SIGINT
+    served = subprocess.Popen(heeded, env=env, stdout=subprocess.PIPE, text=True)
     assert served.stdout is not None
     (url,) = re.findall(r"^http://127\.0\.0\.1:\d+/", served.stdout.readline())
     with urllib.request.urlopen(url, timeout=60) as answer:

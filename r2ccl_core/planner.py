@@ -80,12 +80,14 @@ def plan(
         found = _all_reduce(topology, size_bytes, alpha_s, chunks)
     else:
         found = _others(topology, collective, size_bytes, alpha_s, chunks, root)
+    limit = bound_s(collective, rates, size_bytes)
+    # A formula that leaves something out may promise more than any schedule can keep: hence the maximum.
+    possible = [(name, max(s, limit), idea, settings, build) for name, s, idea, settings, build in found]
     candidates = tuple(
         Candidate(name, seconds, seconds / fault_free if fault_free else 1.0, idea, settings, build)
-        for name, seconds, idea, settings, build in sorted(found, key=lambda one: one[1])
+        for name, seconds, idea, settings, build in sorted(possible, key=lambda one: one[1])
     )
     chosen, reason = _choose(candidates)
-    limit = bound_s(collective, rates, size_bytes)
     return Plan(collective, size_bytes, limit, fault_free, candidates, chosen, reason)
 
 

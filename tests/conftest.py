@@ -1,8 +1,13 @@
 """Makes the modules beside the tests of reports importable: test folders are no packages and on no path."""
 
 import importlib.util
+import signal
 import sys
 from pathlib import Path
+
+# A background job of a shell ignores SIGINT, and so would all that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 for name in ("synthetic_run", "served_run", "chromium_page"):
     if name not in sys.modules:

@@ -8,6 +8,7 @@ long: it takes a fiftieth of a core at most.
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -37,12 +38,13 @@ class LiveLog:
         self._thread.join()
 
     def _follow(self) -> None:
-        rest_s = INTERVAL_S
-        while not self._stopping.wait(rest_s):
-            began_s = time.thread_time()
+        with suppress(OSError):  # whoever read has left; the measuring loop notices it, too, and ends the rank
+            rest_s = INTERVAL_S
+            while not self._stopping.wait(rest_s):
+                began_s = time.thread_time()
+                self._tell_new()
+                rest_s = max(INTERVAL_S, COST_FACTOR * (time.thread_time() - began_s))
             self._tell_new()
-            rest_s = max(INTERVAL_S, COST_FACTOR * (time.thread_time() - began_s))
-        self._tell_new()
 
     def _tell_new(self) -> None:
         logged = self._log()

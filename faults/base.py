@@ -8,7 +8,7 @@ is one file: parameters with units, `recipe`, `signs`, `effects`, `plot`, and a 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -266,10 +266,6 @@ class Fault(BaseModel):
     def plot(self, target: Target) -> PlotHint:
         """How the fault's window is drawn."""
         return PlotHint(f"{target.host} {target.nic} {self.kind.replace('_', ' ')}", "tab:red")
-
-    def summary(self) -> dict[str, Any]:
-        """Its parameters as plain values."""
-        return self.model_dump(mode="json")
 
 
 def severs(effects: Sequence[Effect]) -> bool:

@@ -100,7 +100,7 @@ def test_a_recipe_declares_its_programs_and_can_be_undone(name: str) -> None:
     assert {order.argv[0].lstrip("-") for order in (*orders, *probes)} <= fault.needs
     assert not any(order.argv[0].startswith("-") for order in (*recipe.inject, *recipe.beside)), "must not fail quietly"
     assert fault.kills or {order.place for order in recipe.inject} <= {order.place for order in recipe.heal}
-    assert create(case["kind"], fault.summary()) == fault
+    assert create(case["kind"], fault.model_dump(mode="json")) == fault
     assert fault.uses_port == any(order.place != target.host for order in orders)
 
 

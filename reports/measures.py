@@ -200,7 +200,8 @@ def _recover_ms(trial: Trial, samples: pd.DataFrame) -> float | None:
         return None
     span = later[0].t_ns, later[-1].t_ns + later[-1].duration_ns
     hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns
-    took = recovery_ns(throughput(samples), trial.fault.host, trial.fault.t_before_ns, hit_end_ns, span)
+    own = samples[samples["host"] == trial.fault.host]
+    took = recovery_ns(throughput(own), trial.fault.host, trial.fault.t_before_ns, hit_end_ns, span)
     return None if took is None else took / 1e6
 
 

@@ -18,22 +18,26 @@ MIN_SAMPLES = 5
 
 def throughput(samples: pd.DataFrame, column: str = "tx_bytes") -> pd.DataFrame:
     """Bits per second between samples: columns host, nic, start_ns, end_ns, bit_s, up."""
-    ordered = samples.sort_values(["host", "nic", "t_ns"], kind="stable")
-    groups = ordered.groupby(["host", "nic"], sort=False)
-    lasted, moved = groups["t_ns"].diff(), groups[column].diff()
+    ordered = samples.sort_values(["host", "nic", "t_ns"], kind="stable", ignore_index=True)
+    # A NIC's first sample has none before it: compared by itself, which is a tenth of the time of grouping.
+    same = pd.Series(True, index=ordered.index)
+    for name in ("host", "nic"):
+        codes, _ = pd.factorize(ordered[name])
+        same &= np.diff(codes, prepend=-1) == 0
+    lasted, moved = ordered["t_ns"].diff(), ordered[column].diff()
+    # A counter that goes back (a NIC that was made anew) says nothing about that interval.
+    known = same & (lasted > 0) & (moved >= 0)
     rates = pd.DataFrame(
         {
             "host": ordered["host"],
             "nic": ordered["nic"],
-            "start_ns": ordered["t_ns"] - lasted,
+            "start_ns": ordered["t_ns"].shift(fill_value=0),
             "end_ns": ordered["t_ns"],
             "bit_s": 8e9 * moved / lasted,
             "up": ordered["up"],
         }
     )
-    # A counter that goes back (a NIC that was made anew) says nothing about that interval.
-    rates = rates[(lasted > 0) & (moved >= 0)]
-    return rates.astype({"start_ns": "int64"}).reset_index(drop=True)
+    return rates[known].reset_index(drop=True)
 
 
 def host_total(rates: pd.DataFrame, host: str) -> tuple[Floats, Floats, Floats]:

@@ -173,6 +173,10 @@ METRICS: dict[str, Metric] = {
 """By name. An RDMA port has every other counter of its driver besides, under the name of its file in sysfs."""
 
 
+NAMES = ("host", "nic", "device", "metric")
+"""The columns that say what a row is about."""
+
+
 def write(path: Path, table: Table, rows: Iterable[Sequence[Any]]) -> None:
     """Writes `rows`, each in the order of the columns, so that the file is there whole or not at all."""
     import pyarrow as pa
@@ -201,8 +205,10 @@ def read(path: Path, table: Table, where: str) -> "pd.DataFrame | str":
         wanted = pa.schema([field for field in table.schema() if field.name in there])
         rows = file.read(there).select(there).cast(wanted)
         for name in table.required:  # before pandas, which would make numbers of a column with a gap inexact
-            rows = rows.filter(rows[name].is_valid())
-        frame: pd.DataFrame = rows.to_pandas()
+            if rows[name].null_count:
+                rows = rows.filter(rows[name].is_valid())
+        # Names as categories: they repeat in every row, and are grouped and compared many times.
+        frame: pd.DataFrame = rows.to_pandas(categories=[name for name in NAMES if name in there])
     except FileNotFoundError:
         return f"{where}: no such file; the trial has no such table"
     except (OSError, pa.ArrowException, KeyError):

@@ -295,6 +295,9 @@ def _strike_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Strike]) -> None:
     """Fires and heals in the order of time, until all is done or the ranks have ended."""
     waiting = list(todo)
     while True:
+        while waiting and _is_overdue(run, anchor_ns, waiting[0]):
+            _leave_out(run, len(run.strikes) - len(waiting))
+            waiting.pop(0)
         heals = [(end_ns, b) for b in run.breakages if (end_ns := _heal_due_ns(b)) is not None]
         due_ns, breakage = min(heals, key=lambda heal: heal[0], default=(None, None))
         next_ns = anchor_ns + int(waiting[0].offset_s * 1e9) if waiting else None
@@ -309,13 +312,11 @@ def _strike_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Strike]) -> None:
         if breakage is not None and due_ns == moment_ns:
             breakage.heal()
             continue
-        strike, ahead = waiting.pop(0), run.ahead.get(number)
-        if _is_too_late(run, strike, moment_ns):
-            run.left_out += 1
-            if ahead is not None:
-                ahead.heal()
+        strike = waiting.pop(0)
+        if _is_in_the_way(run, strike):
+            _leave_out(run, number)
         else:
-            struck = ahead or _arm(run, strike)
+            struck = run.ahead.get(number) or _arm(run, strike)
             struck.planned_ns = moment_ns
             struck.fire()
 
@@ -329,15 +330,27 @@ def _may_arm_ahead(run: _Run, strike: Strike, heal_due_ns: int | None) -> bool:
     return not broken & set(held(strike, nics))
 
 
-def _is_too_late(run: _Run, strike: Strike, planned_ns: int) -> bool:
-    """Whether a failure by chance must be left out: on a slow machine they would pile up into what nobody drew."""
-    assert run.trial.fault is not None
-    if run.trial.fault.mtbf_s is None:
-        return False
+def _is_overdue(run: _Run, anchor_ns: int, strike: Strike) -> bool:
+    """Whether it is too late for a failure by chance. Asked before it is armed: to arm what is overdue would make the
+    next one overdue, too, and a slow machine would never break anything again."""
+    return _by_chance(run) and time.time_ns() - anchor_ns - int(strike.offset_s * 1e9) > LATE_NS
+
+
+def _is_in_the_way(run: _Run, strike: Strike) -> bool:
+    """Whether late heals leave no room for a failure by chance: failures would pile up into what nobody drew."""
     nics = run.bench.data_nics
     broken = [nic for b in run.breakages if b.armed and b.effect_ns is not None for nic in held(b.strike, nics)]
-    late_ns = time.time_ns() - planned_ns
-    return late_ns > LATE_NS or not fits(held(strike, nics), broken, nics)
+    return _by_chance(run) and not fits(held(strike, nics), broken, nics)
+
+
+def _by_chance(run: _Run) -> bool:
+    return run.trial.fault is not None and run.trial.fault.mtbf_s is not None
+
+
+def _leave_out(run: _Run, number: int) -> None:
+    run.left_out += 1
+    if number in run.ahead:
+        run.ahead[number].heal()
 
 
 def _heal_due_ns(breakage: Breakage) -> int | None:

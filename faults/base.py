@@ -57,7 +57,8 @@ class Recipe:
     repeat: tuple[tuple[float, Order], ...] = ()
     """What goes on after the injection, over and over: wait so many seconds, then run the command."""
     beside: tuple[Order, ...] = ()
-    """Programs that run from injection to heal. They write a line when they are at work, and end with their input."""
+    """Programs that work from injection to heal. They write a line when they are ready, begin when they read one, write
+    another once they are at work, and end with their input."""
 
     @property
     def places(self) -> tuple[str, ...]:

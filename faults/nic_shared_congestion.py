@@ -11,9 +11,9 @@ from faults.errors import NotPossibleError
 from faults.quantities import BitRate
 from r2ccl_core.units import format_rate
 
-# Datagrams of 60 KiB, paced by the clock. The flow says when it begins, and ends with its standard input, so that
-# it outlives nobody. It is bound to the NIC: where that goes down it must not go over another. It keeps no backlog:
-# what could not be sent in time is not made up for.
+# Datagrams of 60 KiB, paced by the clock. The flow says when it is ready, begins with a line of its standard input,
+# says so, and ends with that input, so that it outlives nobody. It is bound to the NIC: where that goes down it must
+# not go over another. It keeps no backlog: what could not be sent in time is not made up for.
 FLOW = """\
 import select, socket, sys, time
 nic, own, peer, rate = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
@@ -21,6 +21,9 @@ family = socket.AF_INET6 if ":" in own else socket.AF_INET
 flow = socket.socket(family, socket.SOCK_DGRAM)
 flow.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.encode())
 flow.bind((own, 0))
+print("ready", flush=True)
+if not sys.stdin.readline():
+    sys.exit()
 flow.connect((peer, 9))
 print("going", flush=True)
 load, due = bytes(61440), time.monotonic()

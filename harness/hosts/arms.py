@@ -67,25 +67,57 @@ def run_order(argv: list[str]) -> None:
         raise failed_command(argv, code, said)
 
 
-def batches(argvs: list[list[str]]) -> Iterator[list[list[str]]]:
-    """Neighbours that one process of iproute2 can run, so that the fault comes at one moment."""
+class Batch:
+    """Neighbouring commands of `ip` or `tc`, read by one process that is started early and waits for them.
+
+    So the fault comes at one moment, and neither a fork nor a program's start lies between that moment and the word
+    to fire. Without a word, as when the agent dies, the process ends and has done nothing.
+    """
+
+    def __init__(self, argvs: list[list[str]]) -> None:
+        self.argvs = argvs
+        pipe, null = subprocess.PIPE, subprocess.DEVNULL
+        self.process = subprocess.Popen([argvs[0][0], "-batch", "-"], stdin=pipe, stdout=null, stderr=pipe)
+
+    def run(self) -> None:
+        """The commands in order, until the first that fails."""
+        lines = "".join(shlex.join(argv[1:]) + "\n" for argv in self.argvs)
+        try:
+            said = self.process.communicate(lines.encode(), COMMAND_S)[1].decode("utf-8", "replace").strip()
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            said = "it took too long"
+        if self.process.wait():
+            what = f"{said} (in: {lines.strip()})".replace("\n", "; ")
+            raise failed_command(self.argvs[0], self.process.returncode, what)
+
+    def close(self) -> None:
+        """Ends the process; harmless after `run`."""
+        if self.process.returncode is None:
+            self.process.communicate()
+
+
+class Single:
+    """One command of another program."""
+
+    def __init__(self, argv: list[str]) -> None:
+        self.argv = argv
+
+    def run(self) -> None:
+        """Runs it to its end."""
+        run_order(self.argv)
+
+    def close(self) -> None:
+        """Nothing was begun."""
+
+
+def batches(argvs: list[list[str]]) -> Iterator[Batch | Single]:
+    """What is to be run one after the other."""
     for program, group in groupby(argvs, key=lambda argv: argv[0]):
         if program in ("ip", "tc"):
-            yield list(group)
+            yield Batch(list(group))
         else:
-            yield from ([argv] for argv in group)
-
-
-def run_batch(argvs: list[list[str]]) -> None:
-    """Several commands of one program, in order, until the first that fails."""
-    if len(argvs) == 1:
-        return run_order(argvs[0])
-    program, lines = argvs[0][0], "".join(shlex.join(argv[1:]) + "\n" for argv in argvs)
-    done = subprocess.run([program, "-batch", "-"], input=lines.encode(), capture_output=True, check=False)
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip()
-        raise failed_command(argvs[0], done.returncode, f"{said} (in: {lines.strip()})".replace("\n", "; "))
-    return None
+            yield from map(Single, group)
 
 
 class Arm:
@@ -108,9 +140,15 @@ class Arm:
         )
         task = dict(orders, ttl_s=ttl_s, journal=str(self.journal))
         self.tell(json.dumps(task).encode() + b"\n")
-        if self.answer() != b"armed\n":
+        line = self.answer()
+        if line != b"armed\n":
             self.end_healer()
+            if line:
+                self.tell_failures(json.loads(line))
+                raise RefusedError("host", "what runs beside was not ready within the time to live; healed")
             raise RefusedError("host", f"the healer did not start; is {self.journal.parent} writable?")
+        with urgently():
+            self.waiting = list(batches(self.inject))
 
     def tell(self, text: bytes) -> None:
         """One line to the healer; one that is gone shows itself by its answer."""
@@ -125,19 +163,23 @@ class Arm:
         return line
 
     def fire(self) -> tuple[int, int]:
-        """Runs the inject commands in order; the clock right before the first and right after the last."""
+        """Runs the inject commands in order; the clock right before the first and right after the last.
+
+        Where there are none, what runs beside is the fault.
+        """
         with urgently():
             before = time.time_ns()
             try:
-                for batch in batches(self.inject):
-                    run_batch(batch)
+                for batch in self.waiting:
+                    batch.run()
+                after = time.time_ns()
                 if self.goes_on:
                     self.go_on()
             except RefusedError:
                 with suppress(RefusedError):
                     self.heal()
                 raise
-            return before, time.time_ns()
+            return before, after if self.inject else time.time_ns()
 
     def end_healer(self) -> bytes:
         """Ends the healer's input, and so the healer, which heals; its last line."""
@@ -149,7 +191,7 @@ class Arm:
         return report
 
     def go_on(self) -> None:
-        """Has the healer start what repeats or runs beside. Where that fails, it heals at once and says why."""
+        """Has the healer begin what repeats or runs beside. Where that fails, it heals at once and says why."""
         self.tell(b"go\n")
         line = self.answer()
         if line != b"going\n":
@@ -159,6 +201,8 @@ class Arm:
 
     def heal(self) -> int:
         """Has the healer heal now, or heals itself where the healer was killed; the clock afterwards."""
+        for batch in self.waiting:
+            batch.close()
         report = self.end_healer()
         if not report:
             undo(self.journal, self.heal_argvs)

@@ -1,8 +1,9 @@
 """The healer: a detached process that undoes one fault. A stand-alone file, sent to a host and run there.
 
 Its first line of standard input is its task, JSON: {"ttl_s", "heal", "repeat", "beside", "journal"}. It writes the
-journal, which says what is to be undone, and answers "armed". After "go" it starts the programs of `beside`, answers
-"going" when each has written a line, and runs the commands of `repeat`, each after its pause, over and over.
+journal, which says what is to be undone, starts the programs of `beside`, and answers "armed" when each has written a
+line. After "go" it passes that line on to them, answers "going" when each has written another, and runs the commands of
+`repeat`, each after its pause, over and over.
 
 It heals when its input ends (the agent asks for it, or is gone in whatever way), when its time to live is over, on
 SIGTERM, and when anything else goes wrong; then it removes the journal and says when that was and what failed. The
@@ -23,6 +24,7 @@ from typing import Any
 
 COMMAND_S = 30
 BESIDE_S = 2
+GO = b"go\n"
 
 
 class Healer:
@@ -45,23 +47,34 @@ class Healer:
 
     def live(self) -> None:
         """Until it is time to heal."""
-        os.write(1, b"armed\n")
-        if not self.asked(self.task["ttl_s"]) or not is_ready(0) or read_line() != b"go\n":
+        self.beside = [self.started(argv) for argv in self.task["beside"]]
+        if not all(map(self.says, self.beside)):
             return
-        if all(self.at_work(argv) for argv in self.task["beside"]):
+        os.write(1, b"armed\n")
+        if not self.asked(self.task["ttl_s"]) or not is_ready(0) or read_line() != GO:
+            return
+        for process in self.beside:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):
+                process.stdin.write(GO)
+                process.stdin.flush()
+        if all(map(self.says, self.beside)):
             os.write(1, b"going\n")
             self.go_on()
 
-    def at_work(self, argv: list[str]) -> bool:
-        """Starts a program of `beside`; whether it says that it is at work before it is time to heal."""
+    def started(self, argv: list[str]) -> subprocess.Popen[bytes]:
+        """A program of `beside`."""
         pipe = subprocess.PIPE
-        process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
-        self.beside.append(process)
+        return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
+
+    def says(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether a program of `beside` writes its next line before it is time to heal."""
         assert process.stdout is not None and process.stderr is not None
         if self.asked(self.task["ttl_s"], process.stdout.fileno()) and is_ready(process.stdout.fileno()):
             if process.stdout.readline():
                 return True
-            self.failed.append([argv, process.wait(BESIDE_S), process.stderr.read().decode("utf-8", "replace")])
+            said = process.stderr.read().decode("utf-8", "replace")
+            self.failed.append([process.args, process.wait(BESIDE_S), said])
         return False
 
     def go_on(self) -> None:

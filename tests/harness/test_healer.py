@@ -167,13 +167,17 @@ def test_what_repeats_and_fails_is_told_once_it_is_healed(agents: list[NoopHost]
     assert not mark.exists() and not entry_of(agents[0]).exists()
 
 
+BEGIN = "echo ready; read go; echo at work"
+"""What a program beside says and waits for."""
+
+
 def running(tmp_path: Path, script: str) -> tuple[tuple[str, ...], Path]:
     """A program that writes down its number, then goes on as `script` says."""
     number = tmp_path / "number"
     return ("sh", "-c", f"echo $$ > {number}.part; mv {number}.part {number}; {script}"), number
 
 
-@pytest.mark.parametrize("script", ["echo at work; exec cat", "echo at work; trap '' TERM; exec sleep 1000"])
+@pytest.mark.parametrize("script", [f"{BEGIN}; exec cat", f"{BEGIN}; trap '' TERM; exec sleep 1000"])
 def test_what_runs_beside_ends_with_the_fault(agents: list[NoopHost], mark: Path, tmp_path: Path, script: str) -> None:
     argv, number = running(tmp_path, script)
     strike(agents[0], orders(mark, beside=(argv,)))
@@ -184,7 +188,7 @@ def test_what_runs_beside_ends_with_the_fault(agents: list[NoopHost], mark: Path
 
 
 def test_what_runs_beside_outlives_neither_agent_nor_healer(agents: list[NoopHost], mark: Path, tmp_path: Path) -> None:
-    argv, number = running(tmp_path, "echo at work; exec cat")
+    argv, number = running(tmp_path, f"{BEGIN}; exec cat")
     strike(agents[0], orders(mark, beside=(argv,)))
     pid = int(number.read_text())
     os.kill(healer_pid(agents[0]), signal.SIGKILL)
@@ -196,7 +200,7 @@ def test_what_runs_beside_outlives_neither_agent_nor_healer(agents: list[NoopHos
 def test_an_agent_that_dies_while_something_starts_beside_leaves_nothing(
     agents: list[NoopHost], mark: Path, tmp_path: Path
 ) -> None:
-    argv, number = running(tmp_path, "sleep 0.3; echo at work; exec cat")
+    argv, number = running(tmp_path, "echo ready; read go; sleep 0.3; echo at work; exec cat")
     agents[0].prepare(FAULT, orders(mark, beside=(argv,)), 60)
     entry, pid = entry_of(agents[0]), agent_pid(agents[0])
     agents[0].session()._send(10_000, Future(), _fire_request())
@@ -217,14 +221,23 @@ def test_what_cannot_start_beside_says_why_and_everything_is_healed(agents: list
     assert agents[0].heal(FAULT) is None
 
 
-def test_what_never_gets_to_work_beside_ends_with_the_time_to_live(agents: list[NoopHost], mark: Path) -> None:
-    with pytest.raises(HostError, match="ended before the fault began; it healed"):
-        strike(agents[0], orders(mark, beside=(("sh", "-c", "read line"),)), ttl_s=0.5)
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("read go", "was not ready within"),
+        ("echo ready; read go; read heal", "ended before the fault began; it healed"),
+    ],
+)
+def test_what_never_gets_to_work_beside_ends_with_the_time_to_live(
+    agents: list[NoopHost], mark: Path, script: str, told: str
+) -> None:
+    with pytest.raises(HostError, match=told):
+        strike(agents[0], orders(mark, beside=(("sh", "-c", script),)), ttl_s=0.5)
     assert not mark.exists()
 
 
 def test_what_ends_beside_too_early_does_no_harm(agents: list[NoopHost], mark: Path) -> None:
-    strike(agents[0], orders(mark, beside=(("echo", "at work"),)))
+    strike(agents[0], orders(mark, beside=(("sh", "-c", BEGIN),)))
     assert agents[0].heal(FAULT) is not None
     assert not mark.exists()
 

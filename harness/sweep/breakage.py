@@ -4,9 +4,9 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from faults.base import Order, Probe, Recipe, Sign, Target
+from faults.base import Order, PlotHint, Probe, Recipe, Sign, Target
 from faults.registry import create
 from harness.errors import HostError
 from harness.hosts.base import After, Host, Orders
@@ -99,7 +99,14 @@ class Breakage:
             left=tuple(self.left),
             planned_ns=self.planned_ns,
             clock_error_ns=self._clock_error_ns(self.effect_ns[0]),
+            plot=self.plot(),
         )
+
+    def plot(self) -> PlotHint:
+        """That of the first target, with the number of the others."""
+        fault, (first, *others) = create(self.strike.kind, self.strike.parameters), self.targets
+        hint = fault.plot(first)
+        return replace(hint, label=f"{hint.label} and {len(others)} more") if others else hint
 
     def signs(self) -> tuple[Sign, ...]:
         """Of all targets."""

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from faults.base import LinkDown, Probe, Quiet, Sign
+from faults.base import LinkDown, PlotHint, Probe, Quiet, Sign
 from harness.hosts.base import Sample
 from harness.sweep.events import RankRecord
 from reports.trial import Evidence, Status, TrialError
@@ -52,6 +52,8 @@ class Injected:
     """Signs that a command still showed after it was healed."""
     clock_error_ns: int = 0
     """How far off all these times may be, because the clocks of where it acted are known no better."""
+    plot: PlotHint | None = None
+    """How reports draw it."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,7 @@ def _strike_evidence(facts: Facts, strike: Injected, iteration: int | None) -> d
         "signs": len(strike.signs),
         "missing": [*strike.unseen, *filter(None, (_sign_missing(facts, strike, s) for s in strike.signs))],
         "left": [*strike.left],
+        **({"label": strike.plot.label, "colour": strike.plot.colour} if strike.plot else {}),
     }
 
 

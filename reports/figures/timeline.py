@@ -5,11 +5,12 @@ band. The shaded window lasts from the fault to its heal.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import is_color_like
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -21,6 +22,8 @@ from reports.trial import Iteration, Trial
 GRID_S = 0.01
 MAX_BINS = 450
 MAX_HOSTS = 8
+MAX_LABELS = 3
+"""Of different faults in the legend."""
 EVENT_MARKS = {
     "path_down": ("v", "path lost"),
     "migrated": ("D", "chunks moved"),
@@ -165,13 +168,37 @@ def _events(ax: Axes, events: Sequence[dict[str, Any]], zero_ns: int) -> None:
             )  # fmt: skip
 
 
+class Window(NamedTuple):
+    """From a fault's effect to its heal, as the fault itself says that it is to be drawn (`faults.base.PlotHint`)."""
+
+    begin_ns: int
+    end_ns: int
+    label: str
+    colour: str | None
+    """None: no shade."""
+
+
+def windows(trial: Trial) -> list[Window]:
+    """One for each failure; in old files faults do not say how they are drawn."""
+    told = [*trial.evidence.strikes, *({} for _ in trial.faults)]
+    found = []
+    for fault, strike in zip(trial.faults, told, strict=False):
+        label = strike.get("label") or f"{fault.kind} on {fault.host} {fault.nic}"
+        colour = strike.get("colour", style.ACCENT)
+        known = colour if colour is None or is_color_like(colour) else style.ACCENT
+        end_ns = fault.heal_ns or fault.t_after_ns
+        found.append(Window(fault.t_before_ns, end_ns, style.plain(str(label), 50), known))
+    return found
+
+
 def _fault(ax: Axes, trial: Trial, zero_ns: int) -> None:
     if trial.fault is None:
         return
-    for fault in trial.faults:
-        begin, end = ((ns - zero_ns) / 1e9 for ns in (fault.t_before_ns, fault.heal_ns or fault.t_after_ns))
-        ax.axvspan(begin, end, color=style.ACCENT, alpha=0.09, linewidth=0, zorder=0)
-        ax.axvline(begin, color=style.ACCENT, linewidth=1.1)
+    for window in windows(trial):
+        begin, end = ((ns - zero_ns) / 1e9 for ns in (window.begin_ns, window.end_ns))
+        if window.colour is not None:
+            ax.axvspan(begin, end, color=window.colour, alpha=0.09, linewidth=0, zorder=0)
+        ax.axvline(begin, color=window.colour or style.LINE, linewidth=1.1)
 
 
 def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes) -> None:
@@ -180,10 +207,11 @@ def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes) -> N
         Patch(color=style.RAIL_COLORS[i % len(style.RAIL_COLORS)], label=style.plain(nic, 16))
         for i, nic in enumerate(nics)
     ]
-    if trial.fault:
-        what = f"{trial.fault.kind} on {trial.fault.host} {trial.fault.nic}"
-        what += f" and {len(trial.further_faults)} more" if trial.further_faults else ""
-        handles.append(Patch(color=style.ACCENT, alpha=0.2, label=style.plain(what, 50)))
+    labels = {w.label: w.colour for w in windows(trial)}
+    more = f" and {len(labels) - MAX_LABELS} more" if len(labels) > MAX_LABELS else ""
+    for number, (label, colour) in enumerate(list(labels.items())[:MAX_LABELS]):
+        end = more if number == MAX_LABELS - 1 else ""
+        handles.append(Patch(color=colour or style.LINE, alpha=0.2, label=label + end))
     handles = handles[:12] + strip.get_legend_handles_labels()[0]
     figure.legend(handles=handles, loc="upper left", ncols=min(7, len(handles)), handlelength=1.2, columnspacing=1.2)
 

@@ -1,6 +1,7 @@
 """Figures by their data: what is drawn equals what the frame says. No pixel is compared."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from reports.load import LoadedRun, counters, load_folder
 from reports.measures import core_events, trial_frame
 from reports.recovery import throughput
 from reports.setting import setting_of
+from reports.trial import Trial
 
 SIZES = {1 << 20: 12, 8 << 20: 6}
 
@@ -129,6 +131,28 @@ def test_the_hit_iteration_of_a_system_that_stopped_is_a_bar_until_its_error(loa
     rates = throughput(counters(loaded, trial))  # type: ignore[arg-type]
     strip = timeline.draw(trial, rates, core_events(trial), setting_of(loaded.run)).axes[0]
     assert len([bars for bars in strip.collections if bars.get_hatch()]) == 1
+
+
+def test_a_timeline_draws_a_fault_as_the_fault_says(loaded: LoadedRun) -> None:
+    trial = next(t for t in loaded.trials if t.system == "balance")
+    fault = trial.fault
+    assert fault is not None and fault.heal_ns is not None
+    own = timeline.Window(fault.t_before_ns, fault.heal_ns, "nic_down on host1 eth1", style.ACCENT)
+    assert timeline.windows(told(trial)) == [own]
+    hint = {"label": "host1 eth1 loses 2 %", "colour": "tab:orange"}
+    assert timeline.windows(told(trial, hint)) == [own._replace(label=hint["label"], colour="tab:orange")]
+    assert timeline.windows(told(trial, {"label": "no fault", "colour": None}))[0].colour is None
+    hostile = timeline.windows(told(trial, {"label": "x" * 900, "colour": "</svg>"}))[0]
+    assert hostile.colour == style.ACCENT and len(hostile.label) < 60
+
+    rates = throughput(counters(loaded, trial))  # type: ignore[arg-type]
+    figure = timeline.draw(told(trial, hint), rates, [], setting_of(loaded.run))
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[-1] == "host1 eth1 loses 2 %"
+
+
+def told(trial: Trial, *strikes: dict[str, Any]) -> Trial:
+    return trial.model_copy(update={"evidence": trial.evidence.model_copy(update={"strikes": strikes})})
 
 
 def test_bytes_per_host_are_medians_with_a_line_of_the_schedule(frame: pd.DataFrame) -> None:

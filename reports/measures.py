@@ -70,7 +70,8 @@ def _about(trial: Trial, run: str, setting: Setting, system: Mapping[str, Any], 
         "run": run,
         "trial_id": trial.trial_id,
         "case": case_of(trial),
-        "scenario": trial.scenario,
+        "scenario": scenario_of(trial),
+        "setup": setup_of(trial),
         "points": dict(trial.axes),
         "collective": trial.collective,
         "system": f"{trial.system} ({run})" if several else trial.system,
@@ -88,6 +89,7 @@ def _about(trial: Trial, run: str, setting: Setting, system: Mapping[str, Any], 
         "limit_after_gbs": setting.limit_after_gbs if lost_nic else None,
         "model": model.of_system(trial, setting.hosts or 0, setting.nics or 0, env_of(system)) if lost_nic else None,
         "pipeline": model.pipeline(trial, env_of(system)) if lost_nic else None,
+        "loses_nic": lost_nic,
         "floor": model.floor(trial.collective, setting.hosts or 0, setting.nics or 0) if lost_nic else None,
     }
 
@@ -99,10 +101,22 @@ def loses_one_nic(trial: Trial) -> bool:
 
 def case_of(trial: Trial) -> str:
     """What trials must share to stand in one table or figure: all that differs but system, size and repeat."""
-    # Healthy trials before and after the others are one thing: together they show the healthy machine.
-    scenario = "healthy" if trial.scenario.startswith("healthy_") else trial.scenario
     points = "".join(f", {axis} {value}" for axis, value in trial.axes.items())
-    return f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place), {scenario}{points}"
+    return f"{_operation(trial)}, {scenario_of(trial)}{points}"
+
+
+def setup_of(trial: Trial) -> str:
+    """The same without what breaks: of what healthy trials, or iterations before a fault, are one kind."""
+    return _operation(trial) + "".join(f", {axis} {value}" for axis, value in trial.axes.items())
+
+
+def scenario_of(trial: Trial) -> str:
+    """Healthy trials before and after the others are one thing: together they show the healthy machine."""
+    return "healthy" if trial.scenario.startswith("healthy_") else trial.scenario
+
+
+def _operation(trial: Trial) -> str:
+    return f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place)"
 
 
 def _measures(trial: Trial) -> dict[str, float | None]:

@@ -35,9 +35,14 @@ class Line:
     `bound_share` of what the best schedule could reach with the NIC lost."""
 
     case: str
+    setup: str
+    """The case without what breaks."""
+    scenario: str
     size_bytes: int
     system: str
     mode: int
+    loses_nic: bool
+    """Whether what breaks is one NIC of one host, for good."""
     statuses: str
     as_expected: bool
     before_gbs: Estimate
@@ -83,6 +88,9 @@ def _line(part: pd.DataFrame) -> Line:
     model = first["model"]
     return Line(
         case=str(first["case"]),
+        setup=str(first["setup"]),
+        scenario=str(first["scenario"]),
+        loses_nic=bool(part["loses_nic"].any()),
         size_bytes=int(first["size_bytes"]),
         system=str(first["system"]),
         mode=int(first["mode"]),
@@ -171,6 +179,10 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
         worst = stats.percentile(faulted["error_after_ms"], 100)
         when = f", at the latest {worst:.0f} ms after the fault" if worst == worst else ""
         return f"{name} stopped: each of its {len(faulted)} faulted trials ended with an error{when}."
+    right = ", as expected" if stopped["expected"].all() else ""
+    lost = f". {len(stopped)} of its {len(faulted)} faulted trials failed{right}" if len(stopped) else ""
+    if faulted["scenario"].nunique() > 1:
+        return f"{name} {_over_scenarios(lines)}{lost}."
     after = stats.estimate(faulted["slowdown"])
     if not after.n:
         return f"{name}: no trial has iterations both before and after the fault."
@@ -178,8 +190,22 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
     model = next((line.model for line in lines if line.model is not None), None)
     kept += f"; the model says {model:.3g})" if model is not None else ")"
     cost = _hit_cost(stats.percentile(faulted["hit_cost_ms"], 100))
-    lost = f". {len(stopped)} of its {len(faulted)} faulted trials failed" if len(stopped) else ""
     return f"{kept}{cost}{_switch(faulted)}{lost}."
+
+
+def _over_scenarios(lines: Sequence[Line]) -> str:
+    """Several scenarios have no common median: the mildest and the worst, each at its largest size."""
+    known = [line for line in lines if line.slowdown.n]
+    largest = {line.scenario: line for line in sorted(known, key=lambda line: line.size_bytes)}
+    faulted = dict.fromkeys(line.scenario for line in lines if line.scenario != "healthy")
+    if not largest:
+        return f"met {len(faulted)} scenarios; no trial has iterations both before and after its fault"
+    ordered = sorted(largest.values(), key=lambda line: line.slowdown.median)
+    ends = [f"{line.slowdown.median:.2f} ({line.scenario}, {format_size(line.size_bytes)})" for line in ordered]
+    span = f"T/T0 from {ends[0]} to {ends[-1]}" if len(ends) > 1 else f"T/T0 {ends[0]}"
+    rest = len(faulted) - len(largest)
+    more = f"; {rest} more {'has' if rest == 1 else 'have'} no iterations after the fault" if rest else ""
+    return f"went on in {len(largest)} of {len(faulted)} scenarios, {span}{more}"
 
 
 def _hit_cost(worst_ms: float) -> str:

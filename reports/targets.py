@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from r2ccl_core.units import format_size
+from reports import stats
 from reports.summary import Line
 from reports.wording import number, percent, plural
 
@@ -33,10 +34,11 @@ class Target:
 def targets(lines: Sequence[Line]) -> list[Target]:
     """Every target that the table of a run (`reports.summary.headline`) can be held against."""
     top = list(_at_largest(lines))
-    # Where a run has one case only, it needs no naming.
-    if len({li.case for li in lines}) == 1:
+    # Where a run has one setup or scenario only, it needs no naming.
+    setups = dict.fromkeys(line.setup for line in top)
+    found = [_healthy(setup if len(setups) > 1 else "", [li for li in top if li.setup == setup]) for setup in setups]
+    if len({line.case for line in lines if line.loses_nic}) <= 1:
         top = [replace(line, case="") for line in top]
-    found = [_healthy(case, [li for li in top if li.case == case]) for case in dict.fromkeys(li.case for li in top)]
     found += [_slowdown(line) for line in top]
     found += [_hit_cost(lines), _stall(lines), *_errors(lines), _wrong(lines)]
     return [target for target in found if target is not None]
@@ -48,17 +50,21 @@ def _at_largest(lines: Sequence[Line]) -> Iterator[Line]:
     return (line for line in lines if line.size_bytes == largest[line.case])
 
 
-def _healthy(case: str, lines: Sequence[Line]) -> Target | None:
+def _healthy(setup: str, lines: Sequence[Line]) -> Target | None:
     known = [line for line in lines if line.share.n]
     if not known:
         return None
-    lowest = min(line.share.median for line in known)
+    # What breaks later changes nothing before it: one number a system, whatever its scenarios.
+    shares = {line.system: [other.share.median for other in known if other.system == line.system] for line in known}
+    by_system = {system: stats.median(each) for system, each in shares.items()}
+    lowest = min(by_system.values())
+    told = ", ".join(f"{system} {100 * share:.1f} %" for system, share in by_system.items())
     return Target(
         f"Healthy bus bandwidth at {format_size(known[0].size_bytes)} over what the NICs' rate allows",
         f"at least {percent(HEALTHY_SHARE)}",
         f"{100 * lowest:.1f} %",
         lowest >= HEALTHY_SHARE,
-        f"lowest system; {', '.join(f'{li.system} {100 * li.share.median:.1f} %' for li in known)}{_of(case)}",
+        f"lowest system; {told}{_of(setup)}",
     )
 
 
@@ -78,7 +84,7 @@ def _slowdown(line: Line) -> Target | None:
 
 
 def _hit_cost(lines: Sequence[Line]) -> Target | None:
-    known = [line for line in lines if line.worst_cost_ms == line.worst_cost_ms]
+    known = [line for line in lines if line.loses_nic and line.worst_cost_ms == line.worst_cost_ms]
     if not known:
         return None
     worst = max(known, key=lambda line: line.worst_cost_ms)
@@ -93,7 +99,7 @@ def _hit_cost(lines: Sequence[Line]) -> Target | None:
 
 def _stall(lines: Sequence[Line]) -> Target | None:
     """What the plain difference can hide: a large hit iteration ran at full speed before the fault."""
-    known = [line for line in lines if line.worst_stall_ms == line.worst_stall_ms]
+    known = [line for line in lines if line.loses_nic and line.worst_stall_ms == line.worst_stall_ms]
     if not known:
         return None
     worst = max(known, key=lambda line: line.worst_stall_ms)

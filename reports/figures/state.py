@@ -25,7 +25,8 @@ def draw(frame: pd.DataFrame) -> Figure:
                     own["seconds"], own["value"], where="pre", color=color, linewidth=1.1, label=style.plain(host, 16)
                 )
             ax.axvline(0, color=style.ACCENT, linewidth=1.1)
-            ax.set_ylabel(label, fontsize=7.5)
+            # One line of a panel's height is too short for a name with its unit.
+            ax.set_ylabel(label if "\n" in label else label.replace(" (", "\n("), fontsize=7.5)
             ax.set_ylim(bottom=0)
         axes[-1].set_xlabel("time since the fault (s)")
         handles, labels = axes[0].get_legend_handles_labels()

@@ -87,7 +87,8 @@ def test_a_counter_that_goes_back_tells_nothing(trial: Trial) -> None:
 def test_the_figure_draws_the_frame(trial: Trial) -> None:
     frame = state_frame(table(readings(trial)), trial)
     figure = state.draw(frame)
-    assert [ax.get_ylabel() for ax in figure.axes] == [label for label, _ in panels_of(frame)]
+    shown = [" ".join(ax.get_ylabel().split()) for ax in figure.axes]
+    assert shown == [" ".join(label.split()) for label, _ in panels_of(frame)]
     for ax, (_, part) in zip(figure.axes, panels_of(frame), strict=True):
         drawn = [line for line in ax.lines if len(np.atleast_1d(line.get_ydata())) > 2]
         assert len(drawn) == part["host"].nunique()

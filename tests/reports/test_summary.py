@@ -11,6 +11,7 @@ from reports.measures import trial_frame
 from reports.page import number
 from reports.setting import Setting
 from reports.summary import headline, scope, sentences
+from reports.targets import targets
 from reports.trial import Trial
 
 
@@ -75,3 +76,23 @@ def test_attempts_that_were_run_again_are_told(frame: pd.DataFrame) -> None:
     assert "15 earlier attempts were inconclusive" in text
     assert "(the reasons): 14 times: the fault missed; host1 did not heal." in text
     assert "inconclusive" not in told(frame)
+
+
+def test_several_scenarios_are_told_by_name_and_have_no_common_median(tmp_path: Path) -> None:
+    one = trial_frame([load_folder(make_run(tmp_path, sizes={1 << 20: 4}, repeats=3, counters=False))])
+    other = one.assign(scenario="slow", case=one["case"] + "!", slowdown=one["slowdown"] * 2)
+    gone = one.assign(scenario="gone", case=one["case"] + "?", slowdown=float("nan"))
+    text = told(pd.concat([one, other, gone]))
+    balance = one[one["system"] == "balance"]["slowdown"].median()
+    assert (
+        f"balance (Balance over all NICs left) went on in 2 of 3 scenarios, T/T0 from {balance:.2f} (nic_down" in text
+    )
+    assert f"to {2 * balance:.2f} (slow, 1MiB); 1 more has no iterations after the fault" in text
+
+
+def test_healthy_bandwidth_is_one_target_whatever_breaks_later(tmp_path: Path) -> None:
+    one = trial_frame([load_folder(make_run(tmp_path, sizes={1 << 20: 4}, repeats=3, counters=False))])
+    other = one.assign(scenario="slow", case=one["case"] + "!", loses_nic=False, hit_cost_ms=1e6, model=None)
+    found = targets(headline(pd.concat([one, other])))
+    assert sum(target.what.startswith("Healthy") for target in found) == 1
+    assert all("1000000" not in target.measured for target in found), "the promise is about a lost NIC"

@@ -1,5 +1,6 @@
 """From run folders to what people read: rows, figures and the page, all by `reports`."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,14 +8,14 @@ from pathlib import Path
 def publish(folders: Path | Sequence[Path], out: Path | None = None) -> Path:
     """Writes rows and report of all finished trials of a run, or of several into `out`; the page's path.
 
-    Raises `ReportError`.
+    Trials that cannot be read are named on standard error. Raises `ReportError`.
     """
     # Not at the top: pandas and Matplotlib take more than a second, and a sweep needs them at its end only.
     from reports.errors import ReportError
     from reports.report import write_report
 
     try:
-        return write_report(folders, out)
+        return write_report(folders, out, lambda line: print(f"warning: {line}", file=sys.stderr))
     except OSError as error:
         where = out or folders
         raise ReportError(

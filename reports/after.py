@@ -27,7 +27,7 @@ class After:
 
 
 def after(trial: Trial, events: Iterable[Mapping[str, Any]]) -> After:
-    """The parts of `trial`; `events` are its core's (`reports.measures.core_events`)."""
+    """The parts of `trial`; `events` are its core's (`reports.core_log.core_events`)."""
     items = tuple(i for i in trial.iterations if i.phase == "after")
     switch_ns = switched_ns(trial, events)
     if switch_ns is None:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from reports import model, stats, traffic
 from reports.after import after
+from reports.core_log import core_events
 from reports.load import LoadedRun, counters
 from reports.recovery import recovery_ns, throughput
 from reports.setting import Setting, env_of, setting_of, systems_of
@@ -167,21 +168,6 @@ def _event_times(trial: Trial, events: Sequence[dict[str, Any]]) -> dict[str, fl
     }
 
 
-def core_events(trial: Trial) -> list[dict[str, Any]]:
-    """The core events of all ranks by time, each with its `rank`, on the harness' clock; strange ones left out."""
-    offsets = (trial.evidence.model_extra or {}).get("clock_offsets_ns")
-    # One rank a host, in the order of the hosts.
-    by_rank = [v if _is_time(v) else 0 for v in offsets.values()] if isinstance(offsets, dict) else []
-    events = []
-    for rank, core in trial.core.items():
-        offset = dict(enumerate(by_rank)).get(int(rank), 0) if rank.isdecimal() and len(rank) < 7 else 0
-        logged = core.get("events") if isinstance(core, dict) else None
-        for event in logged if isinstance(logged, list) else ():
-            if isinstance(event, dict) and _is_time(event.get("t_ns")):
-                events.append(event | {"rank": rank, "t_ns": event["t_ns"] - offset})
-    return sorted(events, key=lambda e: int(e["t_ns"]))
-
-
 def _first_ms(events: Iterable[dict[str, Any]], wanted: Callable[[str], bool], since_ns: int | None) -> float | None:
     if since_ns is None:
         return None
@@ -217,10 +203,6 @@ def _recover_ms(trial: Trial, samples: pd.DataFrame) -> float | None:
     own = samples[samples["host"] == trial.fault.host]
     took = recovery_ns(throughput(own), trial.fault.host, trial.fault.t_before_ns, hit_end_ns, span)
     return None if took is None else took / 1e6
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62
 
 
 def _number(value: object) -> float | None:

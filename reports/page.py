@@ -121,6 +121,7 @@ def html(content: Content, live: Live | None = None) -> str:
         opened=_largest_with_timeline(detailed),
         several_runs=len(content.origins) > 1,
         switches=any(line.switch_ms.n for line in content.lines),
+        repaired=any(line.repaired_gbs.n for line in content.lines),
         with_earlier=any(entry.earlier for entry in content.entries),
         max_iterations=MAX_ITERATIONS,
         provenance=[[(key, plain(value)) for key, value in o.provenance.items()] for o in content.origins],

@@ -1,18 +1,19 @@
 """Writes the report of one run folder or several: report.html, figures/, tables and rows. The edge where all meets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from reports import machines
 from reports.bounds import held
+from reports.core_log import core_events
 from reports.embed import save
 from reports.errors import ReportError
 from reports.export import write_exports
 from reports.figures import aftermath, bandwidth, hit_cost, host_bytes, k_sweep, recovery, slowdown, timeline
-from reports.load import LoadedRun, counters, load_folders, nccl_trouble, write_rows
-from reports.measures import core_events, trial_frame
+from reports.load import LoadedRun, all_problems, counters, load_folders, nccl_trouble, write_rows
+from reports.measures import trial_frame
 from reports.page import Content, Entry, Origin, Picture, html
 from reports.recovery import throughput
 from reports.setting import Setting, experiment_name, setting_of
@@ -38,13 +39,18 @@ LEAST = {"recovery": 3}
 """Trials that a figure needs to say more than the table; of most one is enough."""
 
 
-def write_report(folders: Path | Sequence[Path], out: Path | None = None) -> Path:
+def write_report(
+    folders: Path | Sequence[Path], out: Path | None = None, tell: Callable[[str], None] = lambda line: None
+) -> Path:
     """Writes rows, figures, tables and report.html of one run or several into `out`; returns the page.
 
-    Without `out` they stand in the run's own folder; several runs need one. Raises `ReportError`.
+    Without `out` they stand in the run's own folder; several runs need one. `tell` hears of every trial that cannot be
+    read. Raises `ReportError`.
     """
     runs = load_folders([folders] if isinstance(folders, Path) else folders)
     place = _place(runs, out)
+    for line in all_problems(runs):
+        tell(line)
     write_rows(runs, place)
     frame = trial_frame(runs)
     page = place / "report.html"
@@ -94,13 +100,13 @@ def content(
         sentences=[
             *(f"The runs differ in {d.told()}." for d in machines.differences(runs)),
             *sentences(frame, [_scope(run, frame, len(runs) > 1) for run in runs], _earlier(runs)),
-            *(f"A trial cannot be read and is in no figure: {line}" for run in runs for line in run.problems),
+            *(f"A trial cannot be read and is in no figure: {line}" for line in all_problems(runs)),
         ],
         targets=promises(runs, frame, lines),
         lines=lines,
         pictures=list(_pictures(frame, figures)) if figures else [],
         entries=_entries(runs, timelines, states),
-        problems=[*(line for run in runs for line in run.problems), *problems, *unread],
+        problems=[*all_problems(runs), *problems, *unread],
         several_cases=frame["case"].nunique() > 1,
     )
 

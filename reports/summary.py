@@ -26,7 +26,7 @@ MODES = {
 }
 
 
-ESTIMATED = ("before_gbs", "hit_gbs", "after_gbs", "slowdown", "bound_share")
+ESTIMATED = ("before_gbs", "hit_gbs", "after_gbs", "repaired_gbs", "slowdown", "bound_share")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Line:
     before_gbs: Estimate
     hit_gbs: Estimate
     after_gbs: Estimate
+    repaired_gbs: Estimate
     share: Estimate
     slowdown: Estimate
     bound_share: Estimate

@@ -11,12 +11,18 @@ from reports.wording import NOTHING, number
 
 HEADINGS = (
     "case", "size", "system", "trials", "healthy (GB/s)", "of NIC limit (%)", "hit (GB/s)", "after (GB/s)",
+    "repaired (GB/s)",
     "T/T0", "model", "of the bound (%)", "hit cost (ms)", "worst (ms)", "wrong", "fault to error (ms)",
 )  # fmt: skip
 
 
 ABOUT = ("case", "size_bytes", "system", "mode", "statuses", "model", "wrong", "checked")
 """The CSV's first columns, named as in `Line`."""
+MEASURED = (
+    "before_gbs", "share", "hit_gbs", "after_gbs", "repaired_gbs",
+    "slowdown", "bound_share", "hit_cost_ms", "error_ms",
+)  # fmt: skip
+"""Those after them, each with median, low, high and number."""
 
 
 def texts(lines: Sequence[Line]) -> list[list[str]]:
@@ -25,6 +31,7 @@ def texts(lines: Sequence[Line]) -> list[list[str]]:
         [
             line.case, format_size(line.size_bytes), line.system, line.statuses,
             _estimate(line.before_gbs), _estimate(line.share, 100), _estimate(line.hit_gbs), _estimate(line.after_gbs),
+            _estimate(line.repaired_gbs),
             _estimate(line.slowdown), number(line.model), _estimate(line.bound_share, 100),
             _estimate(line.hit_cost_ms), number(line.worst_cost_ms),
             str(line.wrong) if line.checked else "unchecked", _estimate(line.error_ms),
@@ -43,11 +50,10 @@ def comma_separated(lines: Sequence[Line]) -> str:
     """A CSV file with plain numbers: median, low and high of every measure in columns of their own."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    estimates = ("before_gbs", "share", "hit_gbs", "after_gbs", "slowdown", "bound_share", "hit_cost_ms", "error_ms")
-    names = [f"{name}_{part}" for name in estimates for part in ("median", "low", "high", "n")]
+    names = [f"{name}_{part}" for name in MEASURED for part in ("median", "low", "high", "n")]
     writer.writerow([*ABOUT, *names])
     for line in lines:
-        numbers = [value for name in estimates for value in getattr(line, name)]
+        numbers = [value for name in MEASURED for value in getattr(line, name)]
         about = [getattr(line, name) for name in ABOUT]
         writer.writerow([*about, *("" if value != value else value for value in numbers)])
     return out.getvalue()

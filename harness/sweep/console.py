@@ -110,7 +110,7 @@ def trial_line(record: stored.Trial, seconds: float) -> str:
     points = "".join(f" {axis}={value}" for axis, value in record.axes.items())
     scenario = "" if record.scenario == "healthy" else f" {record.scenario}"
     what = f"{record.system:<12} {format_size(record.size_bytes):>7}{points}{scenario} r{record.repeat}"
-    phases: tuple[Phase, ...] = ("before", "hit", "after")
+    phases: tuple[Phase, ...] = ("before", "hit", "after", "repaired")
     shown = {phase: bandwidth_gbs([record], phase) for phase in phases}
     bandwidths = "  ".join(f"{phase} {v:.3f}" for phase, v in shown.items() if v is not None)
     told = "  ".join(filter(None, (f"{bandwidths} GB/s" if bandwidths else "", record.reason)))
@@ -121,11 +121,13 @@ def _summary(records: Sequence[stored.Trial]) -> Table:
     lines = table(records)
     shown = Table(title="bus bandwidth, GB/s, medians; T/T0: after over before")
     points = any(line.points for line in lines)
-    headings = ["size", "system", *(["fault, axes"] if points else []), "trials", "before", "hit", "after", "T/T0"]
+    repaired = ["repaired"] if any(line.repaired_gbs is not None for line in lines) else []
+    about = ["size", "system", *(["fault, axes"] if points else []), "trials"]
+    headings = [*about, "before", "hit", "after", *repaired, "T/T0"]
     for heading in headings:
         shown.add_column(heading, justify="left" if heading in ("system", "fault, axes", "trials") else "right")
     for line in lines:
-        numbers = (line.before_gbs, line.hit_gbs, line.after_gbs, line.slowdown)
+        numbers = [line.before_gbs, line.hit_gbs, line.after_gbs, *([line.repaired_gbs] * len(repaired)), line.slowdown]
         cells = ["" if n is None else f"{n:.3f}" for n in numbers]
         names = [format_size(line.size_bytes), line.system, *([line.points] if points else [])]
         shown.add_row(*map(Text, names), line.statuses, *cells)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from harness.errors import ExitCode
 from harness.sweep.plan import Trial
 from reports import trial as stored
+from reports.after import after
+from reports.core_log import core_events
 from reports.trial import Phase
 
 
@@ -24,6 +26,7 @@ class Line(NamedTuple):
     before_gbs: float | None
     hit_gbs: float | None
     after_gbs: float | None
+    repaired_gbs: float | None
     slowdown: float | None
     """Duration after the fault over duration before it."""
 
@@ -80,14 +83,14 @@ def _points(record: stored.Trial, several: bool) -> str:
 
 def bandwidth_gbs(records: Sequence[stored.Trial], phase: Phase) -> float | None:
     """Median over trials of their median bus bandwidth in `phase`."""
-    return _median([_median([i.busbw_gbs for i in _in(r, phase)]) for r in records])
+    return _median([_median([i.busbw_gbs for i in in_phase(r, phase)]) for r in records])
 
 
 def slowdown_of(record: stored.Trial) -> float | None:
     """T/T0 of one trial: the median duration after the fault over that before it."""
-    before = _median([i.duration_ns for i in _in(record, "before")])
-    after = _median([i.duration_ns for i in _in(record, "after")])
-    return after / before if before and after else None
+    before = _median([i.duration_ns for i in in_phase(record, "before")])
+    later = _median([i.duration_ns for i in in_phase(record, "after")])
+    return later / before if before and later else None
 
 
 def shown_status(record: stored.Trial) -> str:
@@ -107,11 +110,15 @@ def _line(size_bytes: int, system: str, points: str, records: Sequence[stored.Tr
         bandwidth_gbs(records, "before"),
         bandwidth_gbs(records, "hit"),
         bandwidth_gbs(records, "after"),
+        bandwidth_gbs(records, "repaired"),
         _median([slowdown_of(r) for r in records]),
     )
 
 
-def _in(record: stored.Trial, phase: Phase) -> list[stored.Iteration]:
+def in_phase(record: stored.Trial, phase: Phase) -> Sequence[stored.Iteration]:
+    """Of those after the fault the ones that follow a change of the schedule, as in the report."""
+    if phase == "after" and record.fault is not None:
+        return after(record, core_events(record)).steady
     return [i for i in record.iterations if i.phase == phase]
 
 

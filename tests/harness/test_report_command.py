@@ -32,6 +32,15 @@ def test_several_runs_go_into_one_folder(tmp_path: Path) -> None:
     assert len(json.loads((out / "summary.json").read_text())["runs"]) == 2
 
 
+def test_a_trial_that_cannot_be_read_is_named_on_the_terminal(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    broken = sorted((folder / "trials").glob("*/trial.json"))[0]
+    broken.write_text("{")
+    status, text = run(folder)
+    assert status == 0 and (folder / "report.html").exists()
+    assert f"warning: {folder.name}/trials/{broken.parent.name}/trial.json: " in text
+
+
 def test_a_report_goes_where_it_is_told(tmp_path: Path) -> None:
     folder, out = make(tmp_path), tmp_path / "elsewhere"
     before = sorted(folder.iterdir())

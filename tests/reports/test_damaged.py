@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from synthetic_run import make_run
 
+from reports.core_log import core_events
 from reports.errors import SchemaError
 from reports.load import LoadedRun, counters, load_folder
-from reports.measures import core_events, trial_frame
+from reports.measures import trial_frame
 from reports.trial import load_trial
 
 

@@ -12,9 +12,10 @@ from synthetic_run import make_run
 
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
 from reports import stats
+from reports.core_log import core_events
 from reports.figures import aftermath, bandwidth, hit_cost, host_bytes, k_sweep, recovery, slowdown, style, timeline
 from reports.load import LoadedRun, counters, load_folder
-from reports.measures import core_events, trial_frame
+from reports.measures import trial_frame
 from reports.recovery import throughput
 from reports.setting import setting_of
 from reports.trial import Trial

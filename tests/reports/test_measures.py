@@ -12,8 +12,9 @@ from synthetic_run import make_run
 from r2ccl_core.bound import bound_s
 from reports import traffic
 from reports.after import after
+from reports.core_log import core_events
 from reports.load import load_folder
-from reports.measures import MEASURES, core_events, trial_frame
+from reports.measures import MEASURES, trial_frame
 from reports.setting import Setting
 from reports.summary import sentences
 from reports.trial import Trial

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -60,12 +61,15 @@ Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched) 
 }
 
 void Comm::EmptyInbox() {
-  std::vector<Order> orders;
+  std::vector<Order> orders = std::move(taken_);
   {
     std::lock_guard lock(inbox_mutex_);
     orders.swap(inbox_);
   }
-  if (orders.empty()) return;
+  if (orders.empty()) {
+    taken_ = std::move(orders);
+    return;
+  }
   for (const Order& order : orders) {
     if (failure_.ok()) {
       Take(order);
@@ -74,11 +78,14 @@ void Comm::EmptyInbox() {
     }
   }
   if (failure_.ok()) OnTaken();
+  orders.clear();
+  taken_ = std::move(orders);
 }
 
 void Comm::OnKick() {
   kicked_.store(false);
   std::lock_guard lock(mutex_);
+  if (!small_messages_.load(std::memory_order_relaxed)) UnmuteAll();
   EmptyInbox();
 }
 
@@ -101,11 +108,16 @@ Status Comm::Test(Request* request, bool* done, uint64_t* size) {
 // What the poller's thread does when streams are readable, without waiting for it to wake.
 void Comm::Poll() {
   EmptyInbox();
+  bool alone = environment_->program_polls;
+  bool all = !alone || ++polls_ % kPollAllEvery == 0;
   for (Path& path : paths_) {
-    if (!IsOpen(path.state) || !failure_.ok()) continue;
+    if (!IsOpen(path.state) || !failure_.ok() || (!all && path.index != hot_)) continue;
     Read(path);
     if (failure_.ok()) OnReadDone(path);
   }
+  if (!alone || !failure_.ok() || !small_messages_.load(std::memory_order_relaxed)) return;
+  polled_ = true;
+  for (Path& path : paths_) SetMuted(path, path.index == hot_ && IsOpen(path.state));
 }
 
 Status Comm::failure() const {
@@ -140,9 +152,30 @@ void Comm::AddPeer(std::map<PeerKey, PeerReport>* peers) const {
 
 void Comm::Close() {
   std::lock_guard lock(mutex_);
-  if (closed_) return;
+  if (closed_ || linger_until_ns_ != 0) return;
+  Status closed(Code::kInvalidArgument, "the connection is closed");
+  if (failure_.ok() && OwesOnlyCopies()) {
+    linger_until_ns_ = NowNs() + kLingerNs;
+    self_ = shared_from_this();
+    UnmuteAll();
+    std::lock_guard inbox_lock(inbox_mutex_);
+    inbox_failure_ = closed;
+    return;
+  }
+  End(closed);
+  closed_ = true;
+}
+
+bool Comm::lingers() const {
+  std::lock_guard lock(mutex_);
+  return linger_until_ns_ != 0 && !closed_;
+}
+
+void Comm::EndLinger(int64_t now_ns) {
+  if (failure_.ok() && HasPending() && now_ns < linger_until_ns_) return;
   End({Code::kInvalidArgument, "the connection is closed"});
   closed_ = true;
+  self_.reset();  // the caller holds another
 }
 
 void Comm::End(Status status) {
@@ -188,13 +221,31 @@ void Comm::Advance(Path& path, PathEvent event) {
 
 void Comm::Register(Path& path, uint32_t events) {
   path.wants_write = (events & EPOLLOUT) != 0;
+  path.muted = false;
   path.poll_id = poller_->Add(path.fd.get(), events, path.index, shared_from_this());
+}
+
+void Comm::Watch(Path& path) {
+  uint32_t events = 0;
+  if (!path.muted) events |= EPOLLIN;
+  if (path.wants_write) events |= EPOLLOUT;
+  poller_->Modify(path.poll_id, events);
 }
 
 void Comm::SetWantsWrite(Path& path, bool wants) {
   if (path.wants_write == wants || path.poll_id == 0) return;
   path.wants_write = wants;
-  poller_->Modify(path.poll_id, wants ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  Watch(path);
+}
+
+void Comm::SetMuted(Path& path, bool muted) {
+  if (path.muted == muted || path.poll_id == 0) return;
+  path.muted = muted;
+  Watch(path);
+}
+
+void Comm::UnmuteAll() {
+  for (Path& path : paths_) SetMuted(path, false);
 }
 
 void Comm::MarkUp(Path& path, bool hold) {
@@ -414,7 +465,9 @@ void Comm::Read(Path& path) {
       return;
     }
     path.heard = true;
+    hot_ = path.index;
     auto bytes = static_cast<size_t>(received);
+    size_t wanted = body_wanted + (header_too ? kHeaderBytes - path.header_bytes : 0);
     budget -= std::min(budget, bytes);
     size_t body_bytes = std::min(bytes, body_wanted);
     path.header_bytes += bytes - body_bytes;
@@ -429,6 +482,7 @@ void Comm::Read(Path& path) {
       status = TakeHeader(path);
     }
     if (!status.ok() && path.poll_id == id) Retire(path, status.message(), true);
+    if (bytes < wanted) return;  // there was no more
   }
 }
 
@@ -547,7 +601,9 @@ void Comm::CheckGiveUp(int64_t now_ns) {
 void Comm::Tick(int64_t now_ns) {
   std::lock_guard lock(mutex_);
   EmptyInbox();
+  if (linger_until_ns_ != 0 && !closed_) EndLinger(now_ns);
   if (closed_ || !failure_.ok()) return;
+  if (!std::exchange(polled_, false)) UnmuteAll();
   // A process that was stopped or starved must not take its own absence for the network's.
   bool was_asleep = last_tick_ns_ != 0 && now_ns - last_tick_ns_ > kAsleepNs;
   last_tick_ns_ = now_ns;

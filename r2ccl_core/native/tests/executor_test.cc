@@ -140,7 +140,7 @@ class Ring {
 };
 
 constexpr DataType kSummedTypes[] = {DataType::kFloat32, DataType::kFloat64, DataType::kInt32,
-                               DataType::kInt64,   DataType::kFloat16, DataType::kBfloat16};
+                                     DataType::kInt64,   DataType::kFloat16, DataType::kBfloat16};
 constexpr ReduceOp kSummingOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProd};
 
 TEST(Executor, RingAllReduceOfEveryTypeAndOperation) {

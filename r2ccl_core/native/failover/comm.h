@@ -190,6 +190,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void SetWantsWrite(Path& path, bool wants);
   void SetMuted(Path& path, bool muted);
   void UnmuteAll();
+  void Hush();
   void MarkUp(Path& path, bool hold = false);
   void Advance(Path& path, PathEvent event);
   // Gives the path up. In fail-stop mode this fails the connection. With `tell_peer`, hints the other end.
@@ -256,6 +257,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void TakePathDown(const Frame& frame);
   void Suspect(const Path& path, uint32_t epoch, bool own_link_down, bool peer_link_down);
   void Read(Path& path);
+  bool ReadSmall(Path& path);
+  Status Feed(Path& path, const char* data, size_t bytes);
+  void Lose(Path& path, ssize_t received);
   Status TakeHeader(Path& path);
   Status FinishBody(Path& path);
   void CheckStall(Path& path, int64_t now_ns, bool was_asleep);

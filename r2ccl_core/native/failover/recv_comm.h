@@ -102,7 +102,7 @@ class RecvComm final : public Comm {
   // What the sending end need not know at once: messages of which it keeps a copy, and receives posted while such come.
   static constexpr uint64_t kLazyMessages = 16;
   static constexpr uint64_t kLazyBytes = 32 * 1024;
-  static constexpr int64_t kAnnounceNs = 20'000;
+  static constexpr int64_t kAnnounceNs = 50'000;
   bool relaxed_ = false;  // the last message was one of those
   uint64_t lazy_chunks_ = 0;
   uint64_t lazy_bytes_ = 0;

@@ -1,4 +1,6 @@
-"""The C++ core's own tests, built by CMake and run by ctest: once plain, once under each sanitizer.
+"""The C++ core's own tests, built by CMake: once plain, once under each sanitizer.
+
+They wait for timers most of the time, so a few processes, each with a share of them, run side by side.
 
 The build folders lie under ``build/native-tests`` (git-ignored) and are kept, so a second run compiles only what
 changed. ``R2CCL_TEST_SEED`` chooses the random schedules; a failure prints the seed that repeats it.
@@ -7,8 +9,11 @@ changed. ``R2CCL_TEST_SEED`` chooses the random schedules; a failure prints the 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +23,10 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "r2ccl_core" / "native"
 BUILDS = ROOT / "build" / "native-tests"
 JOBS = str(max(2, os.cpu_count() or 2))
-TAIL_LINES = 60
+UNITY_FILES = 12
+SHARDS = 12  # most tests wait for timers, so more than there are cores
+SHARD_SECONDS = 400
+TAIL_LINES = 200
 
 
 @dataclass(frozen=True)
@@ -38,19 +46,40 @@ FLAVOURS = (
 )
 
 
-def run(what: str, *argv: str | Path, env: dict[str, str] | None = None) -> None:
+def run(what: str, *argv: str | Path) -> None:
     """Runs ``argv``; fails the test with the end of its output when it fails."""
     done = subprocess.run(
-        [str(arg) for arg in argv],
-        env={**os.environ, **(env or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+        [str(arg) for arg in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode != 0:
         tail = "\n".join(done.stdout.splitlines()[-TAIL_LINES:])
         pytest.fail(f"{what} failed (exit {done.returncode}):\n{tail}", pytrace=False)
+
+
+def blame(output: str) -> str:
+    """What of GoogleTest's ``output`` tells why it failed: the failing tests, and the one that never ended."""
+    tests = re.split(r"(?m)^(?=\[ RUN      \])", output)
+    guilty = [test for test in tests[1:] if not re.search(r"(?m)^\[ +(OK|SKIPPED) \]", test)]
+    lines = "".join(guilty or tests).splitlines()
+    if len(lines) <= TAIL_LINES:
+        return "\n".join(lines)
+    return "\n".join([*lines[: TAIL_LINES // 2], "...", *lines[-TAIL_LINES // 2 :]])
+
+
+def run_shard(tests: Path, shard: int, env: dict[str, str]) -> str:
+    """Runs every ``SHARDS``-th test in one process; what is wrong, or nothing."""
+    sharding = {"GTEST_TOTAL_SHARDS": str(SHARDS), "GTEST_SHARD_INDEX": str(shard), "GTEST_COLOR": "no"}
+    with subprocess.Popen(
+        [tests], env={**os.environ, **env, **sharding}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=SHARD_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)
+            output, _ = process.communicate()
+    if process.returncode == 0:
+        return ""
+    return f"shard {shard} of {SHARDS} ended with {process.returncode}:\n{blame(output)}"
 
 
 def configure(flavour: Flavour, build: Path) -> None:
@@ -70,6 +99,8 @@ def configure(flavour: Flavour, build: Path) -> None:
             "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON",
             f"-DCMAKE_CXX_FLAGS_DEBUG={flavour.flags}",
             f"-DR2CCL_SANITIZE={flavour.sanitize}",
+            "-DCMAKE_UNITY_BUILD=ON",  # half of the compiler's time is standard headers
+            f"-DCMAKE_UNITY_BUILD_BATCH_SIZE={UNITY_FILES}",
         ],
         capture_output=True,
         text=True,
@@ -92,20 +123,15 @@ def test_cpp(flavour: Flavour) -> None:
     build = BUILDS / flavour.name
     configure(flavour, build)
     run("the build", "cmake", "--build", build, "--target", "r2ccl_tests", "--parallel", JOBS)
-    run(
-        "ctest",
-        "ctest",
-        "--test-dir",
-        build,
-        "--parallel",
-        "4",  # most tests wait for timers, so more than there are cores
-        "--output-on-failure",
-        "--no-tests=error",
-        env={
-            "R2CCL_TEST_SEED": os.environ.get("R2CCL_TEST_SEED", "1"),
-            "R2CCL_TEST_SCHEDULES": str(flavour.schedules),
-            "ASAN_OPTIONS": "detect_leaks=1",
-            "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-            "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
-        },
-    )
+    env = {
+        "R2CCL_TEST_SEED": os.environ.get("R2CCL_TEST_SEED", "1"),
+        "R2CCL_TEST_SCHEDULES": str(flavour.schedules),
+        "ASAN_OPTIONS": "detect_leaks=1",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+        "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+    }
+    with ThreadPoolExecutor(SHARDS) as pool:
+        wrong = pool.map(lambda shard: run_shard(build / "tests" / "r2ccl_tests", shard, env), range(SHARDS))
+    told = [text for text in wrong if text]
+    if told:
+        pytest.fail("\n".join(told), pytrace=False)

@@ -19,6 +19,8 @@ namespace r2ccl {
   X(window_bytes, "R2CC_WINDOW_BYTES", 4194304, 65536, 1073741824, "most unacknowledged bytes on one NIC")            \
   X(eager_bytes, "R2CC_EAGER_BYTES", 16384, 0, 1048576, "messages up to this size do not wait for a posted receive")  \
   X(eager_messages, "R2CC_EAGER_MESSAGES", 64, 0, 4096, "most messages ahead of the posted receives")                 \
+  X(buffered_bytes, "R2CC_BUFFERED_BYTES", 16384, 0, 1048576,                                                         \
+    "early messages up to this size are copied, so that their sends are done at once")                                \
   X(stall_ms, "R2CC_FAILOVER_TIMEOUT_MS", 0, 0, 600000,                                                               \
     "silence after which a NIC with data in flight is given up; 0 adapts to the round trip (mode 0: 2 s or more)")    \
   X(stall_min_ms, "R2CC_STALL_MIN_MS", 80, 5, 600000, "lower limit of the adaptive stall timer")                      \

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -17,6 +18,7 @@ namespace {
 
 constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get their turn
 constexpr size_t kScratchBytes = 65536;
+constexpr size_t kStageBytes = 8192;
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
 constexpr size_t kMostControlBytes = 65536;  // that wait for a stream
 constexpr int64_t kGoneNs = 1000 * kMillisecond;
@@ -53,6 +55,7 @@ Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched) 
   if (small_messages_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
     std::lock_guard lock(mutex_, std::adopt_lock);
     EmptyInbox();
+    Hush();
   } else if (!kicked_.exchange(true)) {
     poller_->Kick(shared_from_this());
   }
@@ -60,12 +63,15 @@ Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched) 
 }
 
 void Comm::EmptyInbox() {
-  std::vector<Order> orders;
+  std::vector<Order> orders = std::move(taken_);
   {
     std::lock_guard lock(inbox_mutex_);
     orders.swap(inbox_);
   }
-  if (orders.empty()) return;
+  if (orders.empty()) {
+    taken_ = std::move(orders);
+    return;
+  }
   for (const Order& order : orders) {
     if (failure_.ok()) {
       Take(order);
@@ -74,11 +80,14 @@ void Comm::EmptyInbox() {
     }
   }
   if (failure_.ok()) OnTaken();
+  orders.clear();
+  taken_ = std::move(orders);
 }
 
 void Comm::OnKick() {
   kicked_.store(false);
   std::lock_guard lock(mutex_);
+  if (!small_messages_.load(std::memory_order_relaxed)) UnmuteAll();
   EmptyInbox();
 }
 
@@ -101,11 +110,20 @@ Status Comm::Test(Request* request, bool* done, uint64_t* size) {
 // What the poller's thread does when streams are readable, without waiting for it to wake.
 void Comm::Poll() {
   EmptyInbox();
+  bool all = !environment_->program_polls || ++polls_ % kPollAllEvery == 0;
   for (Path& path : paths_) {
-    if (!IsOpen(path.state) || !failure_.ok()) continue;
+    if (!IsOpen(path.state) || !failure_.ok() || (!all && path.index != hot_)) continue;
     Read(path);
     if (failure_.ok()) OnReadDone(path);
   }
+  Hush();
+}
+
+// The program is about to look again, and ticks look in any case.
+void Comm::Hush() {
+  if (!environment_->program_polls || !failure_.ok() || !small_messages_.load(std::memory_order_relaxed)) return;
+  polled_ = true;
+  for (Path& path : paths_) SetMuted(path, path.index == hot_ && IsOpen(path.state));
 }
 
 Status Comm::failure() const {
@@ -140,9 +158,30 @@ void Comm::AddPeer(std::map<PeerKey, PeerReport>* peers) const {
 
 void Comm::Close() {
   std::lock_guard lock(mutex_);
-  if (closed_) return;
+  if (closed_ || linger_until_ns_ != 0) return;
+  Status closed(Code::kInvalidArgument, "the connection is closed");
+  if (failure_.ok() && OwesOnlyCopies()) {
+    linger_until_ns_ = NowNs() + kLingerNs;
+    self_ = shared_from_this();
+    UnmuteAll();
+    std::lock_guard inbox_lock(inbox_mutex_);
+    inbox_failure_ = closed;
+    return;
+  }
+  End(closed);
+  closed_ = true;
+}
+
+bool Comm::lingers() const {
+  std::lock_guard lock(mutex_);
+  return linger_until_ns_ != 0 && !closed_;
+}
+
+void Comm::EndLinger(int64_t now_ns) {
+  if (failure_.ok() && HasPending() && now_ns < linger_until_ns_) return;
   End({Code::kInvalidArgument, "the connection is closed"});
   closed_ = true;
+  self_.reset();  // the caller holds another
 }
 
 void Comm::End(Status status) {
@@ -188,13 +227,31 @@ void Comm::Advance(Path& path, PathEvent event) {
 
 void Comm::Register(Path& path, uint32_t events) {
   path.wants_write = (events & EPOLLOUT) != 0;
+  path.muted = false;
   path.poll_id = poller_->Add(path.fd.get(), events, path.index, shared_from_this());
+}
+
+void Comm::Watch(Path& path) {
+  uint32_t events = 0;
+  if (!path.muted) events |= EPOLLIN;
+  if (path.wants_write) events |= EPOLLOUT;
+  poller_->Modify(path.poll_id, events);
 }
 
 void Comm::SetWantsWrite(Path& path, bool wants) {
   if (path.wants_write == wants || path.poll_id == 0) return;
   path.wants_write = wants;
-  poller_->Modify(path.poll_id, wants ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  Watch(path);
+}
+
+void Comm::SetMuted(Path& path, bool muted) {
+  if (path.muted == muted || path.poll_id == 0) return;
+  path.muted = muted;
+  Watch(path);
+}
+
+void Comm::UnmuteAll() {
+  for (Path& path : paths_) SetMuted(path, false);
 }
 
 void Comm::MarkUp(Path& path, bool hold) {
@@ -392,11 +449,65 @@ void Comm::OnEvents(uint64_t id, int tag, uint32_t events) {
   }
 }
 
+void Comm::Lose(Path& path, ssize_t received) {
+  Retire(path, received == 0 ? "the peer closed the stream" : std::string("socket error: ") + std::strerror(errno),
+         true);
+}
+
+// Takes `bytes` of the stream that were read already.
+Status Comm::Feed(Path& path, const char* data, size_t bytes) {
+  uint64_t id = path.poll_id;
+  Status status;
+  while (bytes > 0 && status.ok() && path.poll_id == id) {
+    size_t count;
+    if (path.in_body) {
+      count = std::min(bytes, path.body_left);
+      if (path.body != nullptr) {
+        std::memcpy(path.body, data, count);
+        path.body += count;
+      }
+      path.body_left -= count;
+      if (path.frame.type == FrameType::kData) counters(path).received_bytes += count;
+      if (path.body_left == 0) status = FinishBody(path);
+    } else {
+      count = std::min(bytes, kHeaderBytes - path.header_bytes);
+      std::memcpy(path.header + path.header_bytes, data, count);
+      path.header_bytes += count;
+      if (path.header_bytes == kHeaderBytes) status = TakeHeader(path);
+    }
+    data += count;
+    bytes -= count;
+  }
+  return status;
+}
+
+// Several small frames with one call of the kernel, at the price of a copy. False when there is no more to read.
+bool Comm::ReadSmall(Path& path) {
+  char stage[kStageBytes];
+  ssize_t received = recv(path.fd.get(), stage, sizeof stage, MSG_DONTWAIT);
+  if (received < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (received <= 0) {
+    Lose(path, received);
+    return false;
+  }
+  path.heard = true;
+  hot_ = path.index;
+  uint64_t id = path.poll_id;
+  Status status = Feed(path, stage, static_cast<size_t>(received));
+  if (!status.ok() && path.poll_id == id) Retire(path, status.message(), true);
+  return path.poll_id == id && static_cast<size_t>(received) == sizeof stage;
+}
+
 void Comm::Read(Path& path) {
   thread_local std::vector<char> scratch(kScratchBytes);
   size_t budget = kReadBudget;
   uint64_t id = path.poll_id;
   while (path.poll_id == id && budget > 0) {
+    if (small_messages_.load(std::memory_order_relaxed) && (!path.in_body || path.body_left < kStageBytes)) {
+      if (!ReadSmall(path)) return;
+      budget -= std::min(budget, kStageBytes);
+      continue;
+    }
     iovec parts[2];
     int count = 0;
     size_t body_wanted = 0;
@@ -409,12 +520,13 @@ void Comm::Read(Path& path) {
     ssize_t received = readv(path.fd.get(), parts, count);
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (received <= 0) {
-      Retire(path, received == 0 ? "the peer closed the stream" : std::string("socket error: ") + std::strerror(errno),
-             true);
+      Lose(path, received);
       return;
     }
     path.heard = true;
+    hot_ = path.index;
     auto bytes = static_cast<size_t>(received);
+    size_t wanted = body_wanted + (header_too ? kHeaderBytes - path.header_bytes : 0);
     budget -= std::min(budget, bytes);
     size_t body_bytes = std::min(bytes, body_wanted);
     path.header_bytes += bytes - body_bytes;
@@ -429,6 +541,7 @@ void Comm::Read(Path& path) {
       status = TakeHeader(path);
     }
     if (!status.ok() && path.poll_id == id) Retire(path, status.message(), true);
+    if (bytes < wanted) return;  // there was no more
   }
 }
 
@@ -547,7 +660,15 @@ void Comm::CheckGiveUp(int64_t now_ns) {
 void Comm::Tick(int64_t now_ns) {
   std::lock_guard lock(mutex_);
   EmptyInbox();
+  if (linger_until_ns_ != 0 && !closed_) EndLinger(now_ns);
   if (closed_ || !failure_.ok()) return;
+  for (Path& path : paths_) {
+    if (!path.muted || !failure_.ok()) continue;
+    Read(path);
+    if (failure_.ok()) OnReadDone(path);
+  }
+  if (!failure_.ok()) return;
+  if (!std::exchange(polled_, false)) UnmuteAll();
   // A process that was stopped or starved must not take its own absence for the network's.
   bool was_asleep = last_tick_ns_ != 0 && now_ns - last_tick_ns_ > kAsleepNs;
   last_tick_ns_ = now_ns;

@@ -4,7 +4,9 @@
 // state of a Comm is guarded by its mutex, which the poller's thread takes for socket events, ticks and link
 // events. The user's threads never wait for it in isend, irecv and test: an order goes into an inbox with a
 // lock of its own, which the poller's thread empties; where the message is small and the mutex happens to be
-// free, the user's thread does the work itself, because waking another thread would take longer.
+// free, the user's thread does the work itself, because waking another thread would take longer. Where the program
+// polls anyway, the poller's thread does not even look at the path that data came by last, until a tick finds that
+// nobody has polled since the one before.
 // Lock order: Comm, then any of inbox, Poller, Notifier, EventLog, which are leaves.
 #ifndef R2CCL_FAILOVER_COMM_H_
 #define R2CCL_FAILOVER_COMM_H_
@@ -63,7 +65,9 @@ struct Environment {
   std::atomic<uint64_t> replayed_chunks{0};
   std::atomic<uint64_t> duplicate_chunks{0};
   std::atomic<uint64_t> corrupt_chunks{0};
-  uint16_t port = 0;         // where this process listens
+  uint16_t port = 0;  // where this process listens
+  // The program asks Test again and again until a request is done, as NCCL's threads do. Set before any Comm is made.
+  bool program_polls = false;
   Prober* prober = nullptr;  // these outlive every Comm's last call
   Locator* locator = nullptr;
 };
@@ -100,8 +104,10 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   Status Test(Request* request, bool* done, uint64_t* size);
 
   // Never waits for the peer, which is told wherever a stream stands between two frames. Outstanding requests
-  // fail, and nothing touches their buffers afterwards. Idempotent.
+  // fail, and nothing touches their buffers afterwards. Idempotent. What was done because it was copied still goes to
+  // the peer: the connection then lives on by itself until that is acknowledged, for a second at most.
   void Close();
+  bool lingers() const;
 
   void OnEvents(uint64_t id, int tag, uint32_t events) final;
   void OnKick() final;
@@ -128,6 +134,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     Fd fd;
     uint64_t poll_id = 0;
     bool wants_write = false;
+    bool muted = false;  // the poller's thread does not look whether there is something to read
     bool was_up = false;
     int64_t up_since_ns = 0;
     FlapDamper flaps;
@@ -172,6 +179,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   virtual void OnTick(int64_t now_ns) = 0;
   virtual bool AtFrameBoundary(const Path& path) const = 0;
   virtual bool HasPending() const = 0;
+  virtual bool OwesOnlyCopies() const = 0;   // something is to be delivered yet, and no request waits for it
   virtual int64_t QuietLimitNs() const = 0;  // how long a path may be quiet before it is asked for a sign of life
   virtual void FailRequests() = 0;
   virtual std::string Farewell() const = 0;   // the last frames of a stream
@@ -180,6 +188,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
 
   void Register(Path& path, uint32_t events);
   void SetWantsWrite(Path& path, bool wants);
+  void SetMuted(Path& path, bool muted);
+  void UnmuteAll();
+  void Hush();
   void MarkUp(Path& path, bool hold = false);
   void Advance(Path& path, PathEvent event);
   // Gives the path up. In fail-stop mode this fails the connection. With `tell_peer`, hints the other end.
@@ -224,6 +235,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   // The user's thread may poll for itself while messages are this small.
   static constexpr uint64_t kInlineBytes = 32 * 1024;
   std::atomic<bool> small_messages_{true};
+  static constexpr int64_t kLingerNs = 1'000'000'000;
 
   Environment* const environment_;
   Poller* const poller_;
@@ -236,6 +248,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
 
  private:
   void Poll();
+  void EndLinger(int64_t now_ns);
+  void Watch(Path& path);
   Request* NewRequest();  // REQUIRES inbox_mutex_ held
   void Cut(Path& path);
   void HangUp();
@@ -243,6 +257,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void TakePathDown(const Frame& frame);
   void Suspect(const Path& path, uint32_t epoch, bool own_link_down, bool peer_link_down);
   void Read(Path& path);
+  bool ReadSmall(Path& path);
+  Status Feed(Path& path, const char* data, size_t bytes);
+  void Lose(Path& path, ssize_t received);
   Status TakeHeader(Path& path);
   Status FinishBody(Path& path);
   void CheckStall(Path& path, int64_t now_ns, bool was_asleep);
@@ -251,6 +268,13 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void CheckGiveUp(int64_t now_ns);
   bool PeerIsGone(int64_t now_ns);
 
+  static constexpr uint32_t kPollAllEvery = 64;
+  int hot_ = 0;                  // the path by which something came last
+  uint32_t polls_ = 0;           // of the user's thread
+  bool polled_ = false;          // since the last tick
+  int64_t linger_until_ns_ = 0;  // 0 unless closed by the user with something to deliver
+  std::shared_ptr<Comm> self_;   // then
+  std::vector<Order> taken_;     // empty; keeps its memory
   int64_t last_tick_ns_ = 0;
   int64_t gone_since_ns_ = 0;  // 0 while there is hope that the peer answers
 

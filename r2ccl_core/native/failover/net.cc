@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/clock.h"
 
@@ -95,7 +97,12 @@ void Net::Shutdown() {
     if (shut_down_) return;
     shut_down_ = true;
   }
-  for (const auto& comm : Comms()) comm->Close();
+  auto comms = Comms();
+  for (const auto& comm : comms) comm->Close();
+  for (const auto& comm : comms) {
+    while (comm->lingers()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  comms.clear();
   for (auto& poller : pollers_) poller->Stop();
   report_file_.reset();  // after the last event, and not under our lock, which its thread takes
 }

@@ -179,7 +179,7 @@ Status RecvComm::OnBody(Path& path) {
         }
       }
       ++in.chunks;
-      ack_due_ = true;
+      CountLazy(frame);
       if (!in.arriving) return {};
       in.arriving = false;
       Message& message = messages_[frame.a - first_];
@@ -187,8 +187,10 @@ Status RecvComm::OnBody(Path& path) {
       ++message.done;
       if (!message.complete()) return {};
       small_messages_.store(message.size <= kInlineBytes, std::memory_order_relaxed);
+      if (message.size > kInlineBytes) UnmuteAll();
+      relaxed_ = (frame.flags & kBufferedFlag) != 0;
       // Acknowledged before it is delivered: the program may end right after its last message.
-      SendAck(&path);
+      if (ack_due_) SendAck(&path);
       if (message.request != nullptr) Deliver(message);
       return {};
     }
@@ -219,8 +221,25 @@ void RecvComm::Deliver(Message& message) {
   }
 }
 
+// Whether the sending end waits for word of this chunk.
+void RecvComm::CountLazy(const Frame& frame) {
+  if ((frame.flags & kBufferedFlag) != 0) {
+    lazy_bytes_ += frame.body_bytes;
+    if (++lazy_chunks_ < kLazyMessages && lazy_bytes_ < kLazyBytes) return;
+  }
+  ack_due_ = true;
+}
+
+// A sender of small messages needs no receive to be posted. Who polls will come back to it before a larger one is late.
+void RecvComm::Announce() {
+  bool later = relaxed_ && environment_->program_polls && posted_ - announced_ < kLazyMessages;
+  if (!later) return SendAck(nullptr);
+  if (unannounced_since_ns_ == 0) unannounced_since_ns_ = NowNs();
+}
+
 void RecvComm::OnReadDone(Path& path) {
-  if (ack_due_) SendAck(&path);
+  bool late = unannounced_since_ns_ != 0 && NowNs() - unannounced_since_ns_ > kAnnounceNs;
+  if (ack_due_ || late) SendAck(&path);
 }
 
 void RecvComm::OnWritable() {
@@ -238,6 +257,9 @@ void RecvComm::SendAck(Path* preferred) {
   Path* path = usable ? preferred : AnyUp();
   if (path == nullptr || !path->control.empty()) return;  // OnWritable comes back to it
   ack_due_ = false;
+  lazy_chunks_ = lazy_bytes_ = 0;
+  announced_ = posted_;
+  unannounced_since_ns_ = 0;
   SendControl(*path, EncodeState());
 }
 
@@ -264,6 +286,7 @@ void RecvComm::OnLost(Path& path) {
 }
 
 void RecvComm::OnTick(int64_t now_ns) {
+  ack_due_ |= lazy_chunks_ > 0 || unannounced_since_ns_ != 0;
   OnWritable();
   Knock(now_ns);
 }

@@ -68,6 +68,7 @@ class RecvComm final : public Comm {
   void OnTick(int64_t now_ns) override;
   bool AtFrameBoundary(const Path&) const override { return true; }
   bool HasPending() const override;
+  bool OwesOnlyCopies() const override { return false; }
   int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : INT64_MAX; }
   void FailRequests() override;
   // The last acknowledgement goes with every CLOSE: another stream's CLOSE may overtake the one that carried it.
@@ -76,12 +77,14 @@ class RecvComm final : public Comm {
   const char* Direction() const override { return "receive"; }
   uint16_t PeerPort() const override { return sender_port_; }
   void Take(const Order& order) override;
-  void OnTaken() override { SendAck(nullptr); }
+  void OnTaken() override { Announce(); }
   Status TakeData(Path& path);
   Status Begin(Message& message, const Frame& frame);
   Status Locate(const Frame& frame, Message** message);
   void RetireRival(const Path& path, const Frame& frame);
   void Deliver(Message& message);
+  void Announce();
+  void CountLazy(const Frame& frame);
   void SendAck(Path* preferred);
   std::string EncodeState(bool farewell = false) const;
 
@@ -96,6 +99,15 @@ class RecvComm final : public Comm {
   uint64_t first_ = 0;            // number of messages_.front()
   uint64_t posted_ = 0;           // receives posted so far
   bool ack_due_ = false;
+  // What the sending end need not know at once: messages of which it keeps a copy, and receives posted while such come.
+  static constexpr uint64_t kLazyMessages = 16;
+  static constexpr uint64_t kLazyBytes = 32 * 1024;
+  static constexpr int64_t kAnnounceNs = 50'000;
+  bool relaxed_ = false;  // the last message was one of those
+  uint64_t lazy_chunks_ = 0;
+  uint64_t lazy_bytes_ = 0;
+  uint64_t announced_ = 0;            // receives that the last acknowledgement told of
+  int64_t unannounced_since_ns_ = 0;  // 0 unless some are not
 };
 
 }  // namespace r2ccl

@@ -114,7 +114,7 @@ void SendComm::Take(const Order& order) {
       share, static_cast<uint64_t>(std::min(params.min_chunk_bytes, params.chunk_bytes)), LargestChunk()));
   auto chunks = static_cast<uint32_t>(order.size == 0 ? 1 : (order.size + chunk - 1) / chunk);
   order.request->size = order.size;
-  messages_.push_back({next_message_++, order.data, order.size, chunk, chunks, 0, order.request});
+  messages_.push_back({next_message_++, order.data, order.size, chunk, chunks, 0, order.request, nullptr});
 }
 
 // A fast NIC takes larger pieces: fewer system calls and acknowledgements for the same time on the wire.
@@ -129,18 +129,34 @@ uint64_t SendComm::LargestChunk() const {
 
 void SendComm::CutMessages() {
   while (next_cut_ < next_message_) {
-    const Message& next = message(next_cut_);
+    Message& next = message(next_cut_);
     bool eager = next.size <= eager_bytes_ && next.number < posted_ + eager_messages_;
     if (next.number >= posted_ && !eager) return;
+    bool buffered = next.size <= std::min(eager_bytes_, static_cast<uint64_t>(environment_->params.buffered_bytes));
+    if (buffered) Buffer(next);
     for (uint64_t i = 0; i < next.chunks; ++i) {
       uint64_t offset = i * next.chunk_bytes;
       auto length = static_cast<uint32_t>(std::min<uint64_t>(next.chunk_bytes, next.size - offset));
       auto lane = static_cast<uint32_t>((home_ != nullptr ? static_cast<uint64_t>(home_->index) : next_lane_++) %
                                         lanes_.size());
-      lanes_[lane].push_back({next.number, offset, length, lane, 0});
+      lanes_[lane].push_back({next.number, offset, length, lane, buffered, 0});
     }
     ++next_cut_;
   }
+}
+
+// What the program sends stays here until it is acknowledged, so that its own buffer is free.
+void SendComm::Buffer(Message& message) {
+  message.copy = std::make_unique_for_overwrite<char[]>(std::max<uint64_t>(message.size, 1));
+  if (message.size > 0) std::memcpy(message.copy.get(), message.data, message.size);
+  message.data = message.copy.get();
+  Complete(message.request, Request::kDone);
+  message.request = nullptr;
+}
+
+bool SendComm::OwesOnlyCopies() const {
+  return !messages_.empty() && std::all_of(messages_.begin(), messages_.end(),
+                                           [](const Message& message) { return message.request == nullptr; });
 }
 
 // Lane l belongs to path l; while that is down, to the next path that is up (its back-up NIC).
@@ -251,13 +267,13 @@ bool SendComm::SendOne(Path& path) {
   lane->pop_front();
   const Message& owner = message(chunk.message);
   chunk.sent_ns = NowNs();
-  if (out.in_flight.empty()) {
+  if (out.in_flight_bytes == 0) {
     out.sample_start_ns = chunk.sent_ns;
     out.sample_bytes = 0;
   }
   out.in_flight.push_back(chunk);
-  out.in_flight_bytes += chunk.length;
-  counters(path).in_flight_bytes += chunk.length;
+  out.in_flight_bytes += chunk.weight();
+  counters(path).in_flight_bytes += static_cast<int64_t>(chunk.weight());
   Frame frame;
   frame.type = FrameType::kData;
   frame.path = static_cast<uint16_t>(path.index);
@@ -267,8 +283,9 @@ bool SendComm::SendOne(Path& path) {
   frame.b = owner.size;
   frame.c = chunk.offset;
   frame.d = owner.chunk_bytes;
+  if (chunk.buffered) frame.flags |= kBufferedFlag;
   if (environment_->params.checksum != 0) {
-    frame.flags = kBodySumFlag;
+    frame.flags |= kBodySumFlag;
     frame.body_sum = Crc32c(owner.data + chunk.offset, chunk.length);
   }
   EncodeFrame(frame, out.header);
@@ -389,12 +406,15 @@ void SendComm::ApplyAck(Path& path, uint64_t chunks) {
   for (uint64_t i = 0; i < count; ++i) {
     Chunk chunk = out.in_flight.front();
     out.in_flight.pop_front();
-    bytes += chunk.length;
+    bytes += chunk.weight();
     int64_t round_trip_ns = now_ns - chunk.sent_ns;
-    if (out.min_round_trip_ns == 0 || round_trip_ns < out.min_round_trip_ns) out.min_round_trip_ns = round_trip_ns;
+    if (!chunk.buffered && (out.min_round_trip_ns == 0 || round_trip_ns < out.min_round_trip_ns)) {
+      out.min_round_trip_ns = round_trip_ns;
+    }
     Acknowledge(chunk);
   }
   out.acknowledged_chunks = chunks;
+  if (bytes == 0) return;
   out.in_flight_bytes -= bytes;
   auto acknowledged = static_cast<int64_t>(bytes);
   if (counters(path).in_flight_bytes.fetch_sub(acknowledged) == acknowledged) ++counters(path).idle_times;
@@ -415,7 +435,7 @@ void SendComm::MeasureRate(Outgoing& out, uint64_t bytes, int64_t now_ns) {
 void SendComm::Acknowledge(const Chunk& chunk) {
   Message& owner = message(chunk.message);
   if (++owner.acknowledged < owner.chunks) return;
-  Complete(owner.request, Request::kDone);
+  if (owner.request != nullptr) Complete(owner.request, Request::kDone);
   owner.request = nullptr;
   while (!messages_.empty() && messages_.front().acknowledged == messages_.front().chunks) messages_.pop_front();
 }

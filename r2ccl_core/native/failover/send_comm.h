@@ -6,12 +6,14 @@
 //      or acknowledged.
 //   2. A path's in-flight list is in the order of its TCP stream, so an acknowledged count names its front.
 //   3. A message's request completes when its last chunk is acknowledged, and not before: until then the
-//      user's buffer is needed for a replay.
+//      user's buffer is needed for a replay. A small one that may go at once is copied, and its request completes then.
+//      Nobody waits for its acknowledgement, so it counts neither for windows nor as a sample of what a NIC drains.
 #ifndef R2CCL_FAILOVER_SEND_COMM_H_
 #define R2CCL_FAILOVER_SEND_COMM_H_
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "failover/comm.h"
@@ -43,7 +45,9 @@ class SendComm final : public Comm {
     uint64_t offset;
     uint32_t length;
     uint32_t lane;
+    bool buffered;
     int64_t sent_ns;
+    uint64_t weight() const { return buffered ? 0 : length; }
   };
   struct Message {
     uint64_t number;
@@ -53,6 +57,7 @@ class SendComm final : public Comm {
     uint32_t chunks;
     uint32_t acknowledged;
     Request* request;
+    std::unique_ptr<char[]> copy;
   };
   // The sending state of paths_[i].
   struct Outgoing {
@@ -78,6 +83,7 @@ class SendComm final : public Comm {
   void OnTick(int64_t now_ns) override;
   bool AtFrameBoundary(const Path& path) const override;
   bool HasPending() const override { return !messages_.empty(); }
+  bool OwesOnlyCopies() const override;
   int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : kQuietIdleNs; }
   void FailRequests() override;
   std::string Farewell() const override { return EncodeClose(0); }
@@ -94,6 +100,7 @@ class SendComm final : public Comm {
   void FinishDial(Path& path);
   uint64_t LargestChunk() const;
   void CutMessages();
+  void Buffer(Message& message);
   void Pump();
   bool SendOne(Path& path);
   bool ContinueFrame(Path& path);

@@ -95,6 +95,7 @@ Status Start(State& plugin) {
   if (!status.ok()) return status;
   status = Net::Create(params, nics, &plugin.net);
   if (!status.ok()) return status;
+  plugin.net->environment().program_polls = true;
   std::string names;
   for (size_t i = 0; i < nics.size(); ++i) {
     const Nic& nic = nics[i];

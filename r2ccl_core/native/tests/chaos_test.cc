@@ -41,6 +41,8 @@ class Schedule {
 
   std::string Run() {
     Pair pair(MakeParams(), MakeParams(), paths_);
+    pair.sender->environment().program_polls = Draw(2) == 0;
+    pair.receiver->environment().program_polls = Draw(2) == 0;
     Status status = pair.Open();
     if (!status.ok()) return "open: " + status.message();
     last_ns_ = NowNs();
@@ -62,6 +64,7 @@ class Schedule {
     params.chunk_bytes = 4096 << Draw(6);
     params.window_bytes = 65536 << Draw(5);
     params.eager_messages = Draw(2) * 64;
+    params.buffered_bytes = Draw(3) * 8192;
     return params;
   }
 

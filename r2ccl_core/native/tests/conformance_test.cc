@@ -24,16 +24,16 @@ constexpr uint64_t kConnection = 4711;
 char Right(int chunk) { return static_cast<char>('a' + chunk); }
 
 // A sending end of one stream, written by hand.
-class Client {
+class HandmadeStream {
  public:
-  Client(const Handle& handle, size_t path) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  HandmadeStream(const Handle& handle, size_t path) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in where{};
     where.sin_family = AF_INET;
     where.sin_addr = handle.addresses[path];
     where.sin_port = htons(handle.port);
     EXPECT_EQ(connect(fd_.get(), reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
   }
-  ~Client() { ResetConnection(&fd_); }
+  ~HandmadeStream() { ResetConnection(&fd_); }
   void Say(const std::string& bytes) { (void)!send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   // The newest acknowledgement that has come, if one has.
   std::optional<std::vector<AckEntry>> Newest() {
@@ -72,14 +72,14 @@ class Walk {
     net_->Shutdown();
   }
 
-  std::string Run(double patience_s = 5) {
+  std::string Run(double patience_s = 30) {
     for (int step = 0; step < 40; ++step) {
       Step();
       if (!Until([&] { return Agree(); }, patience_s)) return "they differ after" + history_ + ": " + told_;
     }
     bool all = std::all_of(state_.whole.begin(), state_.whole.end(), [](bool whole) { return whole; });
     bool done = false;
-    (void)Until([&] { return !recv_->Test(request_, &done, nullptr).ok() || done || !all; }, 5);
+    (void)Until([&] { return !recv_->Test(request_, &done, nullptr).ok() || done || !all; });
     if (done != all) return "the request is done: " + std::to_string(done) + history_;
     for (size_t at = 0; all && at < buffer_.size(); ++at) {
       if (buffer_[at] != Right(static_cast<int>(at / kChunkBytes))) return "a wrong byte" + history_;
@@ -98,7 +98,7 @@ class Walk {
     auto index = static_cast<size_t>(path);
     int epoch = state_.receiver[index].epoch + 1;
     clients_[index] = nullptr;  // its end may be noticed before or after the new stream
-    clients_[index] = std::make_unique<Client>(listener_->handle(), index);
+    clients_[index] = std::make_unique<HandmadeStream>(listener_->handle(), index);
     clients_[index]->Say(EncodeHello(static_cast<uint16_t>(path), static_cast<uint32_t>(epoch), kConnection,
                                      model::kPaths, listener_->handle().secret));
     model_.Attach(state_, path, epoch);
@@ -184,7 +184,7 @@ class Walk {
   std::shared_ptr<RecvComm> recv_;
   std::vector<char> buffer_ = std::vector<char>(kChunks * kChunkBytes, '.');
   Request* request_ = nullptr;
-  std::array<std::unique_ptr<Client>, model::kPaths> clients_;
+  std::array<std::unique_ptr<HandmadeStream>, model::kPaths> clients_;
   std::array<bool, model::kPaths> discards_{};
   std::array<uint64_t, model::kPaths> bytes_{};
   std::vector<std::vector<AckEntry>> candidates_;

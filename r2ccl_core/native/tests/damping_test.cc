@@ -52,9 +52,15 @@ TrafficOptions Some() {
 
 class Damped : public testing::TestWithParam<int> {
  protected:
-  static Params Slow() {
+  static Params Faded(int64_t half_life_ms) {
     Params params = PatientParams(GetParam());
-    params.flap_half_life_ms = 2000;
+    params.flap_half_life_ms = half_life_ms;
+    return params;
+  }
+  // Nothing fades while a test lasts.
+  static Params Unforgiving() {
+    Params params = Faded(600000);
+    params.flap_max_ms = 600000;
     return params;
   }
   void Flap(Pair& pair, int path) {
@@ -73,28 +79,32 @@ class Damped : public testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Damping, Damped, testing::Values(1, 2));
 
 TEST_P(Damped, APathThatComesAndGoesStandsReadyAndCarriesNothing) {
-  Pair pair(Slow());
+  Pair pair(Unforgiving());
   ASSERT_EQ(pair.Open().message(), "");
-  for (int i = 0; i < 2; ++i) {
-    Flap(pair, 1);
-    ASSERT_EQ(pair.sender->Health()[1].up, 1) << "taken back at once";
-  }
   Flap(pair, 1);
+  ASSERT_EQ(pair.sender->Health()[1].up, 1) << "taken back at once";
+  for (int i = 0; i < 2; ++i) Flap(pair, 1);
   ASSERT_TRUE(Until([&] { return pair.sender->Health()[1].held == 1; }));
   uint64_t before = Sent(pair, 1);
   ASSERT_EQ(Traffic(*pair.send, *pair.recv, Some()).Run(), "");
   EXPECT_EQ(Sent(pair, 1), before);
   EXPECT_EQ(CountEvents(*pair.sender, "path_held"), 1u);
-  ASSERT_TRUE(Until([&] { return pair.PathsUp() == 3; })) << "and comes back by itself";
+}
+
+TEST_P(Damped, AHeldPathComesBackByItself) {
+  Pair pair(Faded(200));
+  ASSERT_EQ(pair.Open().message(), "");
+  // On a busy machine a flap may take so long that the one before is forgotten.
+  for (int i = 0; i < 100 && CountEvents(*pair.sender, "path_held") == 0; ++i) Flap(pair, 1);
+  ASSERT_TRUE(Until([&] { return pair.PathsUp() == 3; }));
   EXPECT_TRUE(AnyEvent(*pair.sender, "path_returned", "stayed up long enough"));
+  uint64_t before = Sent(pair, 1);
   ASSERT_EQ(Traffic(*pair.send, *pair.recv, Some()).Run(), "");
   EXPECT_GT(Sent(pair, 1), before);
 }
 
 TEST_P(Damped, TheLastPathIsNeverHeld) {
-  Params params = Slow();
-  params.flap_half_life_ms = params.flap_max_ms = 600000;  // longer than this test may take
-  Pair pair(params, 2);
+  Pair pair(Unforgiving(), 2);
   ASSERT_EQ(pair.Open().message(), "");
   for (int i = 0; i < 3; ++i) Flap(pair, 1);
   ASSERT_TRUE(Until([&] { return pair.sender->Health()[1].held == 1; }));

@@ -6,14 +6,14 @@
 namespace r2ccl {
 namespace {
 
-struct Case {
+struct VerdictCase {
   const char* what;
   Evidence evidence;
   Verdict verdict;
 };
 
 //                                                   own    peer  direct tried reached tried reached
-const Case kCases[] = {
+const VerdictCase kCases[] = {
     {"the kernel knows", {.own_link_down = true, .own_tried = 1, .own_reached = 1}, Verdict::kLocalNic},
     {"the peer's kernel knows", {.peer_link_down = true, .peer_tried = 1, .peer_reached = 1}, Verdict::kRemoteNic},
     {"the peer answers", {.direct = true, .own_tried = 2}, Verdict::kWorks},
@@ -27,7 +27,7 @@ const Case kCases[] = {
 };
 
 TEST(Localize, EveryKindOfEvidence) {
-  for (const Case& c : kCases) EXPECT_EQ(Judge(c.evidence), c.verdict) << c.what << ": " << Explain(c.evidence);
+  for (const VerdictCase& c : kCases) EXPECT_EQ(Judge(c.evidence), c.verdict) << c.what << ": " << Explain(c.evidence);
 }
 
 // Both ends judge the same evidence, each from its side.

@@ -83,6 +83,7 @@ Params QuickParams(int mode) {
 Params PatientParams(int mode) {
   Params params = QuickParams(mode);
   params.stall_min_ms = 10000;
+  params.connect_ms = 10000;
   return params;
 }
 
@@ -126,6 +127,9 @@ Status Pair::Open(double seconds) {
     return !status.ok() || (ready && recv != nullptr);
   };
   if (status.ok() && !Until(opened, seconds)) return {Code::kTimeout, "the pair did not open"};
+  // Ready means that one is up. What is still being connected would hold descriptors, and be missed by who counts.
+  auto all_up = [&] { return PathsUp() == relay->good_paths() || !send->failure().ok(); };
+  if (status.ok() && !Until(all_up, seconds)) return {Code::kTimeout, "a path did not come up"};
   return status;
 }
 

@@ -9,13 +9,13 @@ namespace {
 using S = PathState;
 using E = PathEvent;
 
-struct Case {
+struct PathCase {
   S from;
   E event;
   std::optional<S> to;
 };
 
-constexpr Case kTable[] = {
+constexpr PathCase kTable[] = {
     {S::kDown, E::kDial, S::kConnecting},
     {S::kDown, E::kConnected, {}},
     {S::kDown, E::kGreeted, S::kUp},
@@ -50,7 +50,7 @@ constexpr Case kTable[] = {
 
 TEST(PathState, EveryTransition) {
   static_assert(std::size(kTable) == 5 * 6, "every state with every event");
-  for (const Case& c : kTable) {
+  for (const PathCase& c : kTable) {
     EXPECT_EQ(NextState(c.from, c.event), c.to) << ToString(c.from) << ", event " << static_cast<int>(c.event);
   }
 }

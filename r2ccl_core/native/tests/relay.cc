@@ -92,6 +92,11 @@ void Relay::Set(int path, Wire wire) {
   }
 }
 
+int Relay::good_paths() {
+  std::lock_guard lock(mutex_);
+  return static_cast<int>(std::count(wires_.begin(), wires_.end(), Wire::kGood));
+}
+
 void Relay::Reset(int path) {
   std::lock_guard lock(mutex_);
   for (auto& stream : streams_) stream->broken = stream->broken || stream->path == path;

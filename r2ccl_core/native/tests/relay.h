@@ -48,6 +48,7 @@ class Relay {
   void SetMangle(Mangle mangle);
   int streams_opened(int path) const { return opened_[static_cast<size_t>(path)]; }
   int paths() const { return static_cast<int>(handle_.addresses.size()); }
+  int good_paths();
 
  private:
   struct Direction {

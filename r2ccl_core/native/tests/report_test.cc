@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "failover/report_file.h"
 #include "pair.h"
@@ -101,7 +102,9 @@ TEST(Report, IsWrittenNowAndThenAndNotTooOften) {
   int64_t begin_ns = NowNs();
   int before = composed;
   while (NowNs() - begin_ns < 300 * kMillisecond) log.Add("flood", "", "", "");
-  EXPECT_LE(composed - before, 300 / ReportFile::kLeastPauseMs + 1);
+  int written = composed - before;
+  auto elapsed_ms = static_cast<int>((NowNs() - begin_ns) / kMillisecond);  // more than meant on a busy machine
+  EXPECT_LE(written, elapsed_ms / ReportFile::kLeastPauseMs + 1);
   file.reset();
   EXPECT_TRUE(folder.Files().empty());
 }

@@ -59,7 +59,13 @@ class Strangers : public testing::Test {
     return Traffic(*pair.send, *pair.recv, options).Run();
   }
 
-  Pair pair{PatientParams(2)};
+  // Nobody is probed: a probe's descriptor comes and goes when the test counts them.
+  static Params Alone() {
+    Params params = PatientParams(2);
+    params.locate_ms = 0;
+    return params;
+  }
+  Pair pair{Alone()};
   Handle handle;
   uint64_t transfers = 0;
 };
@@ -78,7 +84,6 @@ TEST_F(Strangers, AreRefusedAndNamed) {
       {changed, "header was changed on its way"},
       {EncodeControl(FrameType::kClose) + std::string(16, 'x'), "does not begin with a greeting"},
       {EncodeHello(0, 0, 99, 3, handle.secret), "malformed hello"},
-      {EncodeHello(0, 1, 99, 3, handle.secret).substr(0, 60), "no greeting came in time"},
       {other_version.substr(0, 20), "peer speaks version 9"},
   };
   for (const auto& [bytes, reason] : cases) {
@@ -93,6 +98,16 @@ TEST_F(Strangers, AreRefusedAndNamed) {
   EXPECT_EQ(Transfer(), "");
   EXPECT_EQ(pair.listener->Accept(), nullptr);
   EXPECT_EQ(CountEvents(*pair.receiver, "path_down"), 0u);
+}
+
+TEST(Stranger, WhoSaysTooLittleIsSentAwayInTime) {
+  Pair pair(QuickParams(2));
+  ASSERT_EQ(pair.Open().message(), "");
+  const Handle& handle = pair.listener->handle();
+  Client client(handle);
+  client.Say(EncodeHello(0, 1, 99, 3, handle.secret).substr(0, 60));
+  EXPECT_EQ(client.Answer(), "");
+  EXPECT_TRUE(AnyEvent(*pair.receiver, "refused", "no greeting came in time"));
 }
 
 TEST_F(Strangers, StaleEpochsAndUnknownPathsChangeNothing) {
@@ -169,7 +184,7 @@ TEST_F(Strangers, WaitWhileThereIsNoDescriptorForThem) {
     fill.emplace_back(dup(guest.get()));
   } while (fill.back().valid());
   EXPECT_EQ(connect(guest.get(), reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
-  EXPECT_TRUE(Until([&] { return CountEvents(*pair.receiver, "accept_paused") == 1; }));
+  EXPECT_TRUE(Until([&] { return CountEvents(*pair.receiver, "accept_paused") >= 1; }));
   int64_t cpu_ns = ReadClockNs(CLOCK_PROCESS_CPUTIME_ID);
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   cpu_ns = ReadClockNs(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns;
@@ -177,7 +192,7 @@ TEST_F(Strangers, WaitWhileThereIsNoDescriptorForThem) {
   EXPECT_EQ(CountEvents(*pair.receiver, "accept_paused"), 1u) << "said once";
   fill.clear();
   setrlimit(RLIMIT_NOFILE, &before);
-  EXPECT_LT(cpu_ns, 250 * kMillisecond);
+  EXPECT_LT(cpu_ns, 250 * kMillisecond) << "who spins takes half a second";
   std::string garbage(64, 'G');
   EXPECT_EQ(send(guest.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 64);
   EXPECT_TRUE(Until([&] { return AnyEvent(*pair.receiver, "refused", "not an r2ccl stream"); }));

@@ -46,7 +46,7 @@ TEST_P(EveryMode, OneNic) {
 // The I/O thread's tick may dial before the thread that connects does.
 TEST(Transport, StartingTwiceChangesNothing) {
   Params params = PatientParams(2);
-  params.give_up_ms = 100;
+  params.give_up_ms = 1000;
   Pair pair(params);
   ASSERT_EQ(pair.Open().message(), "");
   pair.send->Start();
@@ -58,7 +58,7 @@ TEST(Transport, StartingTwiceChangesNothing) {
 }
 
 TEST(Transport, EveryNicCarriesItsShare) {
-  Pair pair(QuickParams(2));
+  Pair pair(PatientParams(2));
   ASSERT_EQ(pair.Open().message(), "");
   TrafficOptions options;
   options.sizes.assign(16, 1 << 20);
@@ -183,6 +183,55 @@ TEST(Transport, AFinishedSendSurvivesTheReceiversClose) {
     EXPECT_TRUE(Until([&] { return !pair.send->failure().ok(); })) << "a later send is an error";
     EXPECT_EQ(CountEvents(*pair.sender, "failed"), 0u) << "but an orderly end is none";
   }
+}
+
+// Early messages are copied: their sends are done at once, and a Close does not lose them, even where a path does.
+TEST(Transport, CopiedMessagesArriveThoughTheSenderHasClosed) {
+  for (Wire wire : {Wire::kGood, Wire::kSilent, Wire::kRefused}) {
+    for (bool polls : {false, true}) {
+      Pair pair(QuickParams(2));
+      pair.sender->environment().program_polls = pair.receiver->environment().program_polls = polls;
+      ASSERT_EQ(pair.Open().message(), "");
+      pair.relay->Set(1, wire);
+      for (int i = 0; i < 40; ++i) {
+        std::vector<char> data(1000, static_cast<char>(i));
+        Request* send = nullptr;
+        Status status;
+        ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &send).ok());
+        ASSERT_TRUE(Until([&] { return Finished(*pair.send, send, &status); }));
+      }
+      pair.send->Close();
+      Request* receive = nullptr;
+      Status status;
+      for (int i = 0; i < 40; ++i) {
+        std::vector<char> got(1000);
+        ASSERT_EQ(pair.recv->Irecv(got.data(), got.size(), &receive).message(), "") << i;
+        ASSERT_TRUE(Until([&] { return Finished(*pair.recv, receive, &status); })) << i;
+        ASSERT_EQ(status.message(), "") << i;
+        EXPECT_EQ(got, std::vector<char>(1000, static_cast<char>(i)));
+      }
+      EXPECT_TRUE(Until([&] { return !pair.send->lingers(); }));
+    }
+  }
+}
+
+// A program that polls takes what comes by itself; when it stops, the transport's own thread does so again.
+TEST(Transport, WhoPollsNoMoreIsServedByTheThread) {
+  Pair pair(PatientParams(2));
+  pair.sender->environment().program_polls = pair.receiver->environment().program_polls = true;
+  ASSERT_EQ(pair.Open().message(), "");
+  TrafficOptions options;
+  options.sizes.assign(300, 100);
+  ASSERT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+  std::vector<char> data(100, 'x'), got(100);
+  Request* send = nullptr;
+  Request* receive = nullptr;
+  ASSERT_TRUE(pair.recv->Irecv(got.data(), got.size(), &receive).ok());
+  ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &send).ok());
+  EXPECT_TRUE(Until([&] { return receive->state.load() == Request::kDone; })) << "without a call of Test";
+  EXPECT_EQ(got, data);
+  options.sizes = {100, 5 << 20, 100, 200000, 0, 3 << 20, 1};
+  EXPECT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
 }
 
 TEST(Transport, WhatCameBeforeTheSendersCloseIsDeliveredAndNoMore) {

@@ -1,0 +1,277 @@
+/* Measures the plugin as NCCL's proxy thread uses it, beside plain sockets that do what NCCL's own transport does: one
+ * stream a connection, a length before each message, everything moved by the thread that asks.
+ *
+ *   gcc -O2 plugin_bench.c plugin_tables.c -ldl -o plugin_bench
+ *   plugin_bench LIBRARY|sockets hop|stream BYTES COUNT CONNECTIONS NETNS NETNS ADDRESS
+ *
+ * Two processes, each in its network namespace ("-": where it is), with ADDRESS that of the second. hop: a message goes
+ * to and fro, over one connection after the other; prints the median and the 90th percentile of a way in microseconds.
+ * stream: both ways at once, eight messages ahead; prints GB/s of one way and CPU seconds per GB of both ends. */
+#define _GNU_SOURCE
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "plugin_tables.h"
+
+enum { kAhead = 8, kMost = 64 };
+
+static int line; /* to the other process */
+static int side;
+static const char* remote;
+static int plain;
+
+static void must(int good, const char* what) {
+  if (good) return;
+  fprintf(stderr, "side %d: %s: %s\n", side, what, strerror(errno));
+  exit(1);
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void log_line(int level, unsigned long flags, const char* file, int at, const char* format, ...) {
+  (void)flags, (void)file, (void)at;
+  if (level > 2) return;
+  va_list arguments;
+  va_start(arguments, format);
+  vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  fputc('\n', stderr);
+}
+
+static void swap_bytes(void* mine, void* theirs, size_t size) {
+  must(write(line, mine, size) == (ssize_t)size, "tell");
+  for (size_t got = 0; got < size;) {
+    ssize_t more = read(line, (char*)theirs + got, size - got);
+    must(more > 0, "hear");
+    got += (size_t)more;
+  }
+}
+
+/* One way of a connection, its requests in order. */
+struct way {
+  void* comm;
+  int fd;
+  struct request {
+    void* handle;
+    char* data;
+    uint32_t size, header;
+    size_t moved; /* header included */
+    int busy;
+  } requests[kAhead];
+  unsigned first, next;
+};
+
+static int plain_send(struct way* way) {
+  struct request* r = &way->requests[way->first % kAhead];
+  struct iovec parts[2] = {{(char*)&r->header + (r->moved < 4 ? r->moved : 4), r->moved < 4 ? 4 - r->moved : 0},
+                           {r->data + (r->moved > 4 ? r->moved - 4 : 0), r->size - (r->moved > 4 ? r->moved - 4 : 0)}};
+  struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+  ssize_t sent = sendmsg(way->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  must(sent >= 0 || errno == EAGAIN, "send");
+  if (sent > 0) r->moved += (size_t)sent;
+  return r->moved == 4 + (size_t)r->size;
+}
+
+static int plain_receive(struct way* way) {
+  struct request* r = &way->requests[way->first % kAhead];
+  for (int part = 0; part < 2; ++part) {
+    size_t end = r->moved < 4 ? 4 : 4 + (size_t)r->header;
+    char* to = r->moved < 4 ? (char*)&r->header + r->moved : r->data + r->moved - 4;
+    if (r->moved == end) break;
+    ssize_t got = recv(way->fd, to, end - r->moved, MSG_DONTWAIT);
+    must(got > 0 || (got < 0 && errno == EAGAIN), "receive");
+    if (got <= 0) return 0;
+    r->moved += (size_t)got;
+  }
+  return r->moved >= 4 && r->moved == 4 + (size_t)r->header;
+}
+
+/* Posts the next request of `way`; 0 while there is no room. */
+static int post(struct way* way, int is_send, char* data, uint32_t size) {
+  struct request* r = &way->requests[way->next % kAhead];
+  if (way->next - way->first == kAhead) return 0;
+  *r = (struct request){NULL, data, size, size, 0, 1};
+  if (!plain) {
+    int result = is_send ? net_isend(way->comm, data, size, 0, NULL, &r->handle)
+                         : net_irecv(way->comm, data, size, 0, NULL, &r->handle);
+    must(result == 0, "post");
+    if (r->handle == NULL) return 0;
+  }
+  ++way->next;
+  return 1;
+}
+
+/* How many of the oldest requests are done. */
+static int progress(struct way* way, int is_send) {
+  int count = 0;
+  for (; way->first != way->next; ++way->first, ++count) {
+    int done = 0;
+    if (plain) {
+      done = is_send ? plain_send(way) : plain_receive(way);
+    } else {
+      must(net_test(way->requests[way->first % kAhead].handle, &done, NULL) == 0, "test");
+    }
+    if (!done) break;
+  }
+  return count;
+}
+
+static int plain_socket(int connected, uint16_t port) {
+  int one = 1;
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  struct sockaddr_in where = {.sin_family = AF_INET, .sin_port = port};
+  if (connected) {
+    inet_pton(AF_INET, remote, &where.sin_addr);
+    must(connect(fd, (struct sockaddr*)&where, sizeof where) == 0, "connect");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  } else {
+    must(bind(fd, (struct sockaddr*)&where, sizeof where) == 0 && listen(fd, 64) == 0, "listen");
+  }
+  return fd;
+}
+
+/* Both ways between side 0 and side 1; plain streams are all opened by side 0. */
+static void open_plain(struct way* out, struct way* in) {
+  struct sockaddr_in where = {.sin_port = 0};
+  socklen_t length = sizeof where;
+  uint16_t port = 0, theirs = 0;
+  int one = 1;
+  int listener = plain_socket(0, 0);
+  getsockname(listener, (struct sockaddr*)&where, &length);
+  port = where.sin_port;
+  swap_bytes(&port, &theirs, sizeof port);
+  for (int i = 0; i < 2; ++i) {
+    int fd = side == 0 ? plain_socket(1, theirs) : accept(listener, NULL, NULL);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    (i == side ? out : in)->fd = fd;
+  }
+  close(listener);
+}
+
+static void open_plugin(void* context, struct way* out, struct way* in) {
+  char mine[kHandleMax] = {0}, theirs[kHandleMax];
+  void* listener = NULL;
+  must(net_listen(context, 0, mine, &listener) == 0, "listen");
+  swap_bytes(mine, theirs, sizeof mine);
+  while (out->comm == NULL || in->comm == NULL) {
+    if (out->comm == NULL) must(net_connect(context, 0, theirs, &out->comm) == 0, "connect");
+    if (in->comm == NULL) must(net_accept(listener, &in->comm) == 0, "accept");
+    usleep(100);
+  }
+}
+
+static int by_value(const void* a, const void* b) {
+  double difference = *(const double*)a - *(const double*)b;
+  return difference < 0 ? -1 : difference > 0;
+}
+
+static void hop(struct way* out, struct way* in, int connections, uint32_t size, int count, char* data) {
+  double* times = calloc((size_t)count, sizeof *times);
+  for (int c = 0; c < connections; ++c) {
+    while (post(&in[c], 0, data, size)) {
+    }
+  }
+  for (int i = 0; i < count; ++i) {
+    int c = i % connections;
+    double begin = now();
+    if (side == 0) must(post(&out[c], 1, data + size, size), "room");
+    for (int got = 0; got == 0;) {
+      for (int k = 0; k < connections; ++k) progress(&out[k], 1);
+      for (int k = 0; k < connections; ++k) got += progress(&in[k], 0);
+    }
+    if (side == 1) {
+      while (!post(&out[c], 1, data + size, size)) progress(&out[c], 1);
+    }
+    times[i] = (now() - begin) * 1e6 / 2;
+    post(&in[c], 0, data, size);
+  }
+  for (double end = now() + 0.05; now() < end;) { /* so that the last words arrive */
+    for (int k = 0; k < connections; ++k) progress(&out[k], 1);
+  }
+  qsort(times + count / 10, (size_t)(count - count / 10), sizeof *times, by_value);
+  size_t warm = (size_t)(count / 10), rest = (size_t)count - warm;
+  if (side == 0) printf("%.2f %.2f\n", times[warm + rest / 2], times[warm + rest * 9 / 10]);
+}
+
+static void stream(struct way* out, struct way* in, int connections, uint32_t size, int count, char* data) {
+  int sent = 0, received = 0, posted_out = 0, posted_in = 0;
+  double begin = now();
+  while (sent < count || received < count) {
+    for (int k = 0; k < connections; ++k) {
+      if (posted_in < count && post(&in[k], 0, data + (size_t)k * 2 * size, size)) ++posted_in;
+      if (posted_out < count && post(&out[k], 1, data + ((size_t)k * 2 + 1) * size, size)) ++posted_out;
+      sent += progress(&out[k], 1);
+      received += progress(&in[k], 0);
+    }
+  }
+  double elapsed = now() - begin;
+  struct rusage used;
+  getrusage(RUSAGE_SELF, &used);
+  double cpu = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+               1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+  double theirs = 0;
+  swap_bytes(&cpu, &theirs, sizeof cpu);
+  double bytes = (double)size * count;
+  if (side == 0) printf("%.3f GB/s, %.3f CPU s/GB\n", bytes / elapsed / 1e9, (cpu + theirs) / (2 * bytes / 1e9));
+}
+
+int main(int argc, char** argv) {
+  must(argc == 9 && atoi(argv[5]) <= kMost,
+       "usage: LIBRARY|sockets hop|stream BYTES COUNT CONNECTIONS NETNS NETNS ADDRESS");
+  int ends[2];
+  must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair");
+  pid_t child = fork();
+  side = child == 0;
+  line = ends[side];
+  close(ends[!side]); /* who outlives the other sees it */
+  const char* place = argv[6 + side];
+  if (strcmp(place, "-") != 0) {
+    char path[256];
+    snprintf(path, sizeof path, "/run/netns/%s", place);
+    must(setns(open(path, O_RDONLY | O_CLOEXEC), CLONE_NEWNET) == 0, path);
+  }
+  remote = argv[8];
+  plain = strcmp(argv[1], "sockets") == 0;
+  void* context = NULL;
+  if (!plain) {
+    const char* wrong = tables_open(argv[1], 11);
+    if (wrong != NULL) fprintf(stderr, "%s\n", wrong), exit(1);
+    must(net_init(&context, 1, log_line) == 0, "init");
+  }
+  uint32_t size = (uint32_t)atoi(argv[3]);
+  int count = atoi(argv[4]), connections = atoi(argv[5]);
+  struct way* ways = calloc(2 * kMost, sizeof *ways);
+  for (int c = 0; c < connections; ++c) {
+    plain ? open_plain(&ways[c], &ways[kMost + c]) : open_plugin(context, &ways[c], &ways[kMost + c]);
+  }
+  char token = 't', other;
+  size_t room = (size_t)size * 2 * (size_t)connections + 1;
+  char* data = malloc(room);
+  memset(data, 'x', room);
+  swap_bytes(&token, &other, 1);
+  (strcmp(argv[2], "hop") == 0 ? hop : stream)(ways, ways + kMost, connections, size, count, data);
+  swap_bytes(&token, &other, 1);
+  fflush(NULL);
+  int status = 0;
+  if (child != 0) waitpid(child, &status, 0);
+  _exit(status != 0);
+}

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t kQueueTargetNs = 8 * kMillisecond;  // how long a path's unacknowledged bytes may take to drain
 constexpr int64_t kChunkTargetNs = kMillisecond / 2;
+constexpr int64_t kSlowChunkNs = kQueueTargetNs / 2;  // no chunk of a connection with a small share takes longer
 constexpr int64_t kRateSampleNs = 2 * kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr uint64_t kFirstWindowBytes = 256 * 1024;
@@ -117,11 +118,18 @@ void SendComm::Take(const Order& order) {
   messages_.push_back({next_message_++, order.data, order.size, chunk, chunks, 0, order.request});
 }
 
-// A fast NIC takes larger pieces: fewer system calls and acknowledgements for the same time on the wire.
+// A fast NIC takes larger pieces: fewer system calls and acknowledgements for the same time on the wire. One of many
+// connections that share a NIC takes smaller ones: what they all have on the way meets in one queue, which drops.
 uint64_t SendComm::LargestChunk() const {
   const Params& params = environment_->params;
   auto chunk = static_cast<uint64_t>(params.chunk_bytes);
-  if (home_ == nullptr) return chunk;
+  if (home_ == nullptr) {
+    double rate = 0;
+    for (const Outgoing& out : outgoing_) rate = std::max(rate, out.bytes_per_ns);
+    if (rate == 0) return chunk;
+    auto slow = static_cast<uint64_t>(rate * static_cast<double>(kSlowChunkNs)) / kChunkAlignment * kChunkAlignment;
+    return std::clamp<uint64_t>(slow, std::min<uint64_t>(chunk, params.min_chunk_bytes), chunk);
+  }
   double drain = nic_counters(*home_).drain_bytes_per_ns.load(std::memory_order_relaxed);
   auto fast = static_cast<uint64_t>(drain * static_cast<double>(kChunkTargetNs));
   return std::clamp<uint64_t>(fast, chunk, std::max<uint64_t>(chunk, static_cast<uint64_t>(params.window_bytes) / 8));
@@ -167,7 +175,7 @@ uint64_t SendComm::WindowBytes(const Outgoing& out) const {
   auto largest = static_cast<uint64_t>(params.window_bytes);
   if (out.bytes_per_ns == 0) return std::min(largest, kFirstWindowBytes);
   double target = out.bytes_per_ns * static_cast<double>(out.min_round_trip_ns + kQueueTargetNs);
-  uint64_t smallest = std::min<uint64_t>(largest, 2 * static_cast<uint64_t>(params.chunk_bytes));
+  uint64_t smallest = std::min(largest, 2 * std::min(LargestChunk(), static_cast<uint64_t>(params.chunk_bytes)));
   return std::clamp<uint64_t>(static_cast<uint64_t>(target), smallest, largest);
 }
 

@@ -28,7 +28,16 @@ TCP_SHARE = 0.956
 """Share of a NIC's rate that TCP at MTU 1500 carries as payload (1448 bytes of 1514)."""
 
 
-BackendName = Literal["perf", "noop", "nccl_tests", "torch_gloo", "torch_nccl"]
+BackendName = Literal["perf", "simulate", "noop", "nccl_tests", "torch_gloo", "torch_nccl"]
+
+
+class SimulationModel(Model):
+    """What the backend ``simulate`` assumes beside the cluster's own rates."""
+
+    alpha_s: Duration | None = Field(default=None, alias="alpha")
+    """Fixed cost of a message on its connection; by default the calibration's, else none."""
+    calibration: str | None = None
+    """A run folder whose ranks measured what messages cost on their network."""
 
 
 class WorkloadModel(Model):
@@ -60,6 +69,7 @@ class WorkloadModel(Model):
     """More words for the launcher, before the program."""
     gpus: int = Field(default=1, ge=1, le=16)
     """GPUs of each nccl-tests process."""
+    simulation: SimulationModel = SimulationModel()
 
 
 class SystemModel(Model):

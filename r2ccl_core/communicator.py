@@ -193,9 +193,11 @@ class Communicator:
         return self._bootstrap.abort(f"rank {self.rank}: {reason}")
 
     def stats(self) -> dict[str, Any]:
-        """NICs with their bytes and state, the core's event log, replayed and duplicate chunks."""
+        """NICs with their bytes and state, the core's event log, replayed and duplicate chunks; with a schedule that
+        follows losses, what the group measured its messages and bytes to cost."""
         stats = {"rank": self.rank, **self._net.stats(), "mode": self._mode, "algo": self._settings.algo}
         if self._switching is not None:
+            stats["cost"] = self._cost._asdict() if self._recent else None
             stats["events"] = sorted([*stats["events"], *self._switching.events], key=lambda event: event["t_ns"])
         return stats
 

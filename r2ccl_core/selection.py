@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.health import Health
-from r2ccl_core.planner import LEAST_MESSAGE_BYTES, Candidate, plan
+from r2ccl_core.planner import LEAST_MESSAGE_BYTES, MOST_CHUNKS, Candidate, plan
 from r2ccl_core.schedule import Schedule, copied
 from r2ccl_core.schedules import all_to_all, broadcast, forest, r2cc_all_reduce, ring, send_recv, tree
 from r2ccl_core.units import parse_size
@@ -61,7 +61,7 @@ TREES = 6
 filling cost more than that won."""
 
 MOST_ROUNDS = 64
-"""Chunks through each of those trees: more cost more messages than they save in filling."""
+"""Chunks through each of those trees, for every hop that fills one: more cost more messages than they save."""
 
 _MIN_SLICE_BYTES = 64 * 1024
 _MOST_PIPELINE = 16
@@ -172,7 +172,9 @@ def _slices(collective: str, nbytes: int, nranks: int, slice_bytes: int) -> int:
 def _wide_forest(nbytes: int, health: Health, shape: Mapping[str, int]) -> Schedule:
     """The planner's forest with each of its trees several times: the same loads on more lanes."""
     trees = shape["trees"] * max(1, round(TREES / shape["trees"]))
-    rounds = max(1, min(MOST_ROUNDS, nbytes // LEAST_MESSAGE_BYTES // trees))
+    height = max(tree.height for tree in forest.trees_of(health.shares, trees, shape["fan"]))
+    most = min(MOST_ROUNDS * (2 * height - 1), MOST_CHUNKS // trees, nbytes // LEAST_MESSAGE_BYTES // trees)
+    rounds = max(1, most)
     return forest.all_reduce(health.shares, trees=trees, rounds=rounds, fan=shape["fan"])
 
 

@@ -6,6 +6,7 @@ results. The schedule that runs here is the very one that the runtime executes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -76,7 +77,7 @@ def simulate(
     if schedule.nranks != topology.nranks:
         raise ScheduleError(f"{schedule.name} is for {schedule.nranks} ranks, the topology has {topology.nranks}")
     epochs = [Change(0.0, topology), *sorted(changes, key=lambda change: change.at_s)]
-    paired = topology.isolated_rails
+    paired = any(_has_narrow_pairs(epoch.topology) for epoch in epochs)
     lanes = [steps_ for program in schedule.programs for steps_ in program]
     lane_begin = np.cumsum([0, *map(len, lanes)], dtype=np.int64)
     flat = np.concatenate(lanes) if lanes else np.zeros(0, dtype=STEP)
@@ -99,6 +100,13 @@ def simulate(
     if stalled:
         raise ScheduleError(f"{schedule.name}: {stalled}")
     return Timing(seconds, _links(table), _by_lane(schedule, ends, lane_begin) if steps else None)
+
+
+def _has_narrow_pairs(topology: Topology) -> bool:
+    """Whether two hosts share rails for less than both could do: only then pairs need ports of their own."""
+    kinds = dict.fromkeys(topology.hosts)
+    pairs = (Topology(pair, topology.isolated_rails) for pair in combinations(kinds, 2))
+    return any(pair.pair_rate_bytes_s(0, 1) < min(pair.rates_bytes_s) * (1 - 1e-12) for pair in pairs)
 
 
 def _ports(topology: Topology, paired: bool) -> Floats:

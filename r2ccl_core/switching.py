@@ -102,7 +102,7 @@ class Switching:
         """Reports what has changed. Before the first operation is under way paths are still being made."""
         if self._turn.operation == 0 or self._bootstrap.verdict is not None:
             return
-        lost = self._own.update(time.monotonic(), self._net.stats()["nics"])
+        lost = self._own.update(time.monotonic(), self._net.nics())
         if lost != self._said:
             self._said = lost
             self._say(Report(lost))

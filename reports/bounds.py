@@ -19,6 +19,7 @@ from reports.bound import METRICS
 from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.targets import Target
+from reports.trial import SIMULATED
 from reports.wording import number, plural
 
 
@@ -31,16 +32,18 @@ class Held:
     measured: str
     met: bool | None
     detail: str
+    source: str = "measured"
 
     @property
     def line(self) -> str:
         """For people: ``bound missed: ...``."""
         word = {True: "held", False: "missed", None: "not measured"}[self.met]
-        return f"bound {word}: {self.what}: {self.wanted}; measured {self.measured} ({self.detail})"
+        return f"bound {word}: {self.what}: {self.wanted}; {self.source} {self.measured} ({self.detail})"
 
     def target(self) -> Target:
         """As a line of the headline table."""
-        return Target(self.what, self.wanted, self.measured, self.met is True, self.detail)
+        came_to = self.measured if self.source == "measured" else f"{self.measured} ({self.source})"
+        return Target(self.what, self.wanted, came_to, self.met is True, self.detail)
 
 
 def held_in(folder: Path) -> list[Held]:
@@ -74,7 +77,8 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
         return Held(what, wanted, "nothing", None, f"none of {plural(len(chosen), 'trial')} measured it")
     worst = max(cells, key=lambda cell: _excess(cell[1], low, high))
     names = f"{worst[0]}, the worst of {len(cells)} cells" if len(cells) > 1 else worst[0]
-    return Held(what, wanted, number(worst[1]), _excess(worst[1], low, high) <= 0, names)
+    source = "simulated" if SIMULATED in worst[0] else "measured"
+    return Held(what, wanted, number(worst[1]), _excess(worst[1], low, high) <= 0, names, source)
 
 
 def _cells(chosen: pd.DataFrame, bound: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -99,7 +103,7 @@ def _excess(value: float, low: float | None, high: float | None) -> float:
 def _speaks_of(bound: Mapping[str, Any], row: "pd.Series[Any]") -> bool:
     points = bound.get("axes")
     return (
-        bound.get("system") in (None, row["system"].removesuffix(f" ({row['run']})"))
+        bound.get("system") in (None, row["system"].removesuffix(f" ({row['run']})").removesuffix(SIMULATED))
         and _size(bound.get("size")) in (None, row["size_bytes"])
         and bound.get("fault") in (None, row["scenario"])
         and all(

@@ -67,7 +67,7 @@ def _suite(loaded: LoadedRun) -> ET.Element:
     trials = loaded.final_trials
     suite = ET.Element("testsuite", name=_xml(experiment_name(loaded.run)), timestamp=_xml(loaded.run.started))
     for trial in trials:
-        case = ET.SubElement(suite, "testcase", classname=_xml(trial.system), name=_xml(trial.cell_id))
+        case = ET.SubElement(suite, "testcase", classname=_xml(trial.shown_system), name=_xml(trial.cell_id))
         case.set("time", f"{sum(i.duration_ns for i in trial.iterations) / 1e9:.3f}")
         if trial.status == "inconclusive":
             ET.SubElement(case, "skipped", message=_xml(trial.reason))

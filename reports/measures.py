@@ -29,12 +29,14 @@ MEASURES = (
     "before_gbs", "hit_gbs", "after_gbs", "repaired_gbs", "before_ms", "hit_ms", "after_ms", "repaired_ms",
     "switch_ms", "switch_cost_ms", "slowdown", "hit_cost_ms", "stall_ms",
     "error_after_ms", "detect_ms", "migrate_ms", "return_ms", "recover_ms", "replayed_chunks", "pipeline",
+    "gap", "remaining",
 )  # fmt: skip
 """The columns that are measured; `_ms` are milliseconds, the last ones from the fault (return: from the heal).
 `switch_ms` is the operation in which the ranks changed their schedule, its cost what it lasted beyond one after it;
 where they did, `after_` are the iterations that follow it (`reports.after`). `bound_share`, computed from them, is the
 least time of any schedule with the NIC lost (`floor` times that of the healthy ring at the NICs' rate) over the time
-measured after it."""
+measured after it. Simulated trials have `gap` and `remaining` as well: the time above the lower bound for what is left,
+and the share of the slowest host's bandwidth that is."""
 
 
 def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
@@ -75,7 +77,8 @@ def _about(trial: Trial, run: str, setting: Setting, system: Mapping[str, Any], 
         "setup": setup_of(trial),
         "points": dict(trial.axes),
         "collective": trial.collective,
-        "system": f"{trial.system} ({run})" if several else trial.system,
+        "system": f"{trial.shown_system} ({run})" if several else trial.shown_system,
+        "source": trial.source,
         "mode": trial.mode,
         "size_bytes": trial.size_bytes,
         "repeat": trial.repeat,
@@ -132,6 +135,7 @@ def _measures(trial: Trial) -> dict[str, float | None]:
     for phase, items in by_phase.items():
         measured[f"{phase}_gbs"] = stats.median(i.busbw_gbs for i in items)
         measured[f"{phase}_ms"] = stats.median(durations[phase]) / 1e6
+    measured |= _above_bound(trial, durations["after"] or durations["before"])
     measured["slowdown"] = stats.slowdown(durations["before"], durations["after"])
     if rest.switch is not None:
         measured["switch_ms"] = rest.switch.duration_ns / 1e6
@@ -143,6 +147,15 @@ def _measures(trial: Trial) -> dict[str, float | None]:
     after_ns = trial.error.after_fault_ns if trial.error else None
     measured["error_after_ms"] = after_ns / 1e6 if after_ns is not None and after_ns >= 0 else None
     return measured | _event_times(trial, events)
+
+
+def _above_bound(trial: Trial, durations_ns: Sequence[float]) -> dict[str, float | None]:
+    """Of a simulated trial: how far it ends above the lower bound for what is left then, and that share x."""
+    about = trial.simulated or {}
+    limit_s = _number(about.get("bound_s"))
+    if not limit_s or not durations_ns:
+        return {}
+    return {"gap": stats.median(durations_ns) / 1e9 / limit_s - 1, "remaining": _number(about.get("remaining"))}
 
 
 def _stall_ms(trial: Trial, before_ns: Sequence[float], after_ns: Sequence[float]) -> float | None:

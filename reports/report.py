@@ -11,7 +11,7 @@ from reports.core_log import core_events
 from reports.embed import save
 from reports.errors import ReportError
 from reports.export import write_exports
-from reports.figures import aftermath, bandwidth, hit_cost, host_bytes, k_sweep, recovery, slowdown, timeline
+from reports.figures import aftermath, bandwidth, bound_gap, hit_cost, host_bytes, k_sweep, recovery, slowdown, timeline
 from reports.load import LoadedRun, all_problems, counters, load_folders, nccl_trouble, write_rows
 from reports.measures import trial_frame
 from reports.page import Content, Entry, Origin, Picture, html
@@ -37,6 +37,8 @@ FIGURES = (
 """Name, title, module, and the measure without which it would be empty."""
 LEAST = {"recovery": 3}
 """Trials that a figure needs to say more than the table; of most one is enough."""
+LEAST_CLUSTERS = 4
+"""Clusters, by hosts and what is left of the slowest, from which on simulations are shown as a map of them."""
 
 
 def write_report(
@@ -151,7 +153,12 @@ def _entries(runs: Sequence[LoadedRun], timelines: Pictures, states: Pictures) -
 
 
 def _pictures(frame: pd.DataFrame, figures: Path) -> Iterator[Picture]:
-    """Every figure of every case that has something to show."""
+    """Every figure of every case that has something to show; for simulations over many clusters, one of them all."""
+    gaps = bound_gap.cells_of(frame)
+    if gaps[["hosts", "remaining"]].drop_duplicates().shape[0] >= LEAST_CLUSTERS:
+        told = bound_gap.caption(gaps)
+        yield Picture("Above the lower bound", save(bound_gap.draw(gaps), figures, "bound_gap", told), told)
+        frame = frame.drop(gaps.index)
     cases = list(frame.groupby("case", sort=False))
     for number, (case, part) in enumerate(cases):
         suffix = f"-{number + 1}" if len(cases) > 1 else ""

@@ -52,6 +52,7 @@ def _of_error(name: str) -> Callable[[Trial], Any]:
 TRIAL_COLUMNS: dict[str, Column] = {
     "trial_id": Column(_TEXT, "name of the trial's folder; later attempts end in -a<attempt>", lambda t: t.trial_id),
     "system": Column(_TEXT, "the system under test", lambda t: t.system),
+    "source": Column(_TEXT, "measured, or simulated: then no byte was moved", lambda t: t.source),
     "mode": Column(_INT, "R2CC_MODE: 0 fail-stop, 1 hot repair, 2 Balance, 3 R2CC-AllReduce", lambda t: t.mode),
     "collective": Column(_TEXT, "the collective", lambda t: t.collective),
     "size_bytes": Column(_INT, "bytes of one rank's vector", lambda t: t.size_bytes),

@@ -62,6 +62,8 @@ class Line:
     switch_ms: Estimate
     switch_cost_ms: Estimate
     worst_stall_ms: float = math.nan
+    source: str = "measured"
+    """``simulated`` where no byte was moved."""
 
 
 def headline(frame: pd.DataFrame) -> list[Line]:
@@ -77,7 +79,7 @@ def sentences(frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Tria
     `frame`.
     """
     lines = headline(frame)
-    told = [*scopes, _verdict(frame), _repeated(earlier), _healthy(lines)]
+    told = [*scopes, _simulated(frame), _verdict(frame), _repeated(earlier), _healthy(lines)]
     for system in dict.fromkeys(line.system for line in lines):
         told.append(_system(frame[frame["system"] == system], [li for li in lines if li.system == system]))
     return [text for text in [*told, *_comparisons(frame), _elements(frame)] if text]
@@ -108,6 +110,7 @@ def _line(part: pd.DataFrame) -> Line:
         switch_ms=stats.estimate(part["switch_ms"]),
         switch_cost_ms=stats.estimate(part["switch_cost_ms"]),
         worst_stall_ms=stats.percentile(part["stall_ms"], 100),
+        source=str(first["source"]),
         **estimates,
     )
 
@@ -131,6 +134,17 @@ def scope(frame: pd.DataFrame, setting: Setting) -> str:
     faulted = int(frame["faulted"].sum())
     how = f"{faulted} of them with a fault in mid-collective" if faulted else "none of them with a fault"
     return f"{len(frame)} trials of {collective} over {where}, {sizes}; {how}."
+
+
+def _simulated(frame: pd.DataFrame) -> str:
+    count = int((frame["source"] == "simulated").sum())
+    if not count:
+        return ""
+    which = "All of them were" if count == len(frame) else f"{count} of them, marked so, were"
+    return (
+        f"{which} SIMULATED, not measured: no byte was moved. Processors, the time to notice a failure and the change "
+        "of the schedule cost nothing there."
+    )
 
 
 def _verdict(frame: pd.DataFrame) -> str:
@@ -157,7 +171,7 @@ def _repeated(earlier: Sequence[Trial]) -> str:
 
 
 def _healthy(lines: Sequence[Line]) -> str:
-    known = [line for line in lines if line.share.n]
+    known = [line for line in lines if line.share.n and line.source == "measured"]
     if not known:
         return ""
     largest = max(line.size_bytes for line in known)

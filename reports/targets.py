@@ -32,7 +32,9 @@ class Target:
 
 
 def targets(lines: Sequence[Line]) -> list[Target]:
-    """Every target that the table of a run (`reports.summary.headline`) can be held against."""
+    """Every target that the table of a run (`reports.summary.headline`) can be held against. They are about what was
+    measured: a simulated line has none."""
+    lines = [line for line in lines if line.source == "measured"]
     top = list(_at_largest(lines))
     # Where a run has one setup or scenario only, it needs no naming.
     setups = dict.fromkeys(line.setup for line in top)

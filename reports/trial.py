@@ -19,6 +19,9 @@ from reports.errors import SchemaError
 from reports.upgrade import OLDEST, Kind, upgraded
 from reports.upgrade import SCHEMA as SCHEMA
 
+SIMULATED = " (simulated)"
+"""Behind the name of a system whose numbers come from the simulator."""
+
 Phase = Literal["warmup", "before", "hit", "after", "repaired"]
 Status = Literal["ok", "wrong", "failed", "inconclusive"]
 
@@ -125,6 +128,22 @@ class Trial(Stored):
     def faults(self) -> tuple[Fault, ...]:
         """Every failure, in the order in which they came."""
         return (self.fault, *self.further_faults) if self.fault is not None else ()
+
+    @property
+    def simulated(self) -> dict[str, Any] | None:
+        """With what it was simulated, where no byte was moved; None for a trial that was measured."""
+        about = (self.evidence.model_extra or {}).get("simulated")
+        return about if isinstance(about, dict) else None
+
+    @property
+    def source(self) -> str:
+        """``measured`` or ``simulated``."""
+        return "measured" if self.simulated is None else "simulated"
+
+    @property
+    def shown_system(self) -> str:
+        """The system's name wherever its numbers are shown: those of the simulator must not pass for measured ones."""
+        return self.system if self.simulated is None else self.system + SIMULATED
 
     @property
     def cell_id(self) -> str:

@@ -4,11 +4,13 @@ from harness.backends.base import Backend
 from harness.backends.nccl_tests import NcclTestsBackend
 from harness.backends.noop import NoopBackend
 from harness.backends.perf import PerfBackend
+from harness.backends.simulate import SimulateBackend
 from harness.backends.torch import TorchBackend
 from harness.experiment import BackendName
 
 BACKENDS: dict[BackendName, Backend] = {
     "perf": PerfBackend(),
+    "simulate": SimulateBackend(),
     "noop": NoopBackend(),
     "nccl_tests": NcclTestsBackend(),
     "torch_gloo": TorchBackend("gloo"),

@@ -23,6 +23,7 @@ from harness.sweep.plan import dimensions, parse_only, plan, select
 from harness.sweep.preflight import preflight
 from harness.sweep.progress import SweepProgress
 from harness.sweep.provenance import collect
+from harness.sweep.simulated import is_simulated
 from harness.sweep.sweep import Request, open_folder, run_sweep
 from r2ccl_core.errors import R2cclError
 
@@ -59,7 +60,8 @@ def _sweep(
             progress.closed(ExitCode.OK, [])
         return ExitCode.OK
     preflight(experiment, str(file))
-    if any(isinstance(trial.variant.experiment.cluster, LocalSpec) for trial in trials):
+    hosted = [trial for trial in trials if not is_simulated(trial)]
+    if any(isinstance(trial.variant.experiment.cluster, LocalSpec) for trial in hosted):
         rights.acquire()
     toml, provenance = file.read_text(encoding="utf-8"), collect(["harness", *sys.argv[1:]])
     request = Request(experiment, toml, trials, options.out, kept, options.fresh, options.wait, provenance)

@@ -109,7 +109,7 @@ def trial_line(record: stored.Trial, seconds: float) -> str:
     """One attempt in one line."""
     points = "".join(f" {axis}={value}" for axis, value in record.axes.items())
     scenario = "" if record.scenario == "healthy" else f" {record.scenario}"
-    what = f"{record.system:<12} {format_size(record.size_bytes):>7}{points}{scenario} r{record.repeat}"
+    what = f"{record.shown_system:<12} {format_size(record.size_bytes):>7}{points}{scenario} r{record.repeat}"
     phases: tuple[Phase, ...] = ("before", "hit", "after", "repaired")
     shown = {phase: bandwidth_gbs([record], phase) for phase in phases}
     bandwidths = "  ".join(f"{phase} {v:.3f}" for phase, v in shown.items() if v is not None)

@@ -10,6 +10,7 @@ from faults.errors import FaultError
 from faults.registry import create
 from harness.backends.base import Job
 from harness.backends.registry import BACKENDS
+from harness.backends.simulate import SIMULATE
 from harness.experiment import Experiment
 from harness.fault_tables import FaultModel
 from harness.hosts.base import Nic
@@ -33,6 +34,9 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
             yield f"cluster {clusters}: {members[0].variant.experiment.cluster.summary()}"
         for trial in members:
             yield trial.trial_id
+            if trial.variant.experiment.backend_of(trial.system) == SIMULATE:
+                yield "  simulated here: no host, no command"
+                continue
             yield from (f"  {line}" for line in _ranks(trial.variant.experiment, trial))
             yield from (f"  {line}" for line in _fault(trial.variant.experiment, trial))
     yield _totals(experiment, trials, clusters)
@@ -46,9 +50,10 @@ def estimate_s(trials: Sequence[Trial], clusters: int) -> float:
 def _totals(experiment: Experiment, trials: Sequence[Trial], clusters: int) -> str:
     faults = sum(trial.fault is not None for trial in trials)
     cells = len({trial.cell for trial in trials})
-    commands = sum(len(trial.variant.experiment.cluster.host_names()) for trial in trials)
+    hosted = [t for t in trials if t.variant.experiment.backend_of(t.system) != SIMULATE]
+    commands = sum(len(trial.variant.experiment.cluster.host_names()) for trial in hosted)
     upto = "at most " if experiment.sweep.repeats.until is not None else ""
-    minutes = estimate_s(trials, clusters) / 60
+    minutes = estimate_s(hosted, clusters) / 60
     lasts = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
     return (
         f"{upto}{_counted(len(trials), 'trial')} of {_counted(cells, 'cell')}, {faults} with a fault, "
@@ -67,7 +72,7 @@ def _trial_s(trial: Trial) -> float:
 
 def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
     cluster = experiment.cluster
-    hosts = _named_nics(experiment)
+    hosts = named_nics(experiment)
     job = Job(
         python="",
         workload=experiment.workload,
@@ -90,7 +95,7 @@ def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
         yield f"{host}: {settings} {shlex.join(command.argv)}"
 
 
-def _named_nics(experiment: Experiment) -> dict[str, tuple[Nic, ...]]:
+def named_nics(experiment: Experiment) -> dict[str, tuple[Nic, ...]]:
     """The data NICs of every host; one whose name only the host knows is called RAIL<N>."""
     known = experiment.cluster.data_nics()
     return {
@@ -103,10 +108,10 @@ def _fault(experiment: Experiment, trial: Trial) -> Iterator[str]:
     fault = trial.fault
     if fault is None:
         return
-    hosts = _named_nics(experiment)
+    hosts = named_nics(experiment)
     sweep = experiment.sweep
     horizon_s = min(sweep.limits.trial_s, experiment.expected_duration_s(trial.size_bytes) * trial.iterations)
-    for strike in strikes(fault, hosts, f"{sweep.seed}/{fault.label}/{trial.repeat}", horizon_s):
+    for strike in strikes(fault, hosts, trial.seed, horizon_s):
         made = create(strike.kind, strike.parameters)
         yield f"{_when(trial, fault, strike)}: {strike.kind} on {strike.host} {strike.nic}"
         for target in planned(strike, hosts):

@@ -63,6 +63,12 @@ class Trial:
         return f"{self.cell}-r{self.repeat}"
 
     @property
+    def seed(self) -> str:
+        """What chance is drawn from: every system and size meets the same failures."""
+        label = self.fault.label if self.fault is not None else ""
+        return f"{self.variant.experiment.sweep.seed}/{label}/{self.repeat}"
+
+    @property
     def cluster_key(self) -> str:
         """Equal for trials that can run on one cluster."""
         return self.variant.experiment.cluster.model_dump_json(exclude_none=True)

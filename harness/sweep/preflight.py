@@ -8,6 +8,7 @@ from pathlib import Path
 
 from faults.registry import FAULTS
 from harness.backends.registry import BACKENDS
+from harness.backends.simulate import SIMULATE
 from harness.cluster.spec import InventorySpec
 from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment import Experiment
@@ -22,7 +23,7 @@ SYSTEM_PATH = os.pathsep.join(("/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
 def preflight(experiment: Experiment, file: str) -> None:
     """Raises `InvalidExperimentError` with a line for everything that is missing here, at any point of the axes.
 
-    Hosts of an inventory are other machines: `harness cluster check` looks at those.
+    Hosts of an inventory are other machines: `harness cluster check` looks at those. What is simulated breaks nothing.
     """
     if isinstance(experiment.cluster, InventorySpec):
         return
@@ -39,6 +40,8 @@ def _lacks(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
 
 
 def _programs(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
+    if {experiment.backend_of(system) for system in experiment.systems} == {SIMULATE}:
+        return
     for index, fault in enumerate(experiment.faults):
         for kind in kinds(fault):
             for program in sorted(FAULTS[kind].needs):

@@ -66,7 +66,7 @@ def table(records: Iterable[stored.Trial]) -> list[Line]:
     last = list(last_attempts(records).values())
     several = len({_scenario(record) for record in last}) > 1
     for record in last:
-        groups.setdefault((record.size_bytes, record.system, _points(record, several)), []).append(record)
+        groups.setdefault((record.size_bytes, record.shown_system, _points(record, several)), []).append(record)
     return [_line(*key, groups[key]) for key in sorted(groups)]
 
 

@@ -29,6 +29,7 @@ from harness.sweep.progress import SweepProgress
 from harness.sweep.record import lost_record, record_of
 from harness.sweep.remarks import drift_remarks, precision_remarks
 from harness.sweep.run_folder import RunFolder, opening, utc_now
+from harness.sweep.simulated import is_simulated, simulated_record
 from harness.sweep.stage import MakeCluster, Stage
 from harness.sweep.summary import exit_code, last_attempts, next_attempt, with_bounds
 from harness.sweep.trial import SAMPLE_S, run_trial
@@ -158,10 +159,12 @@ def _close(folder: RunFolder, publish: Callable[[Path], object], progress: Sweep
 def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluster, progress: SweepProgress) -> None:
     records = last_attempts(folder.records())
     progress.begin(request.trials, records)
-    with Stage(request.trials, make_cluster, folder, progress, request.wait) as stage:
+    hosted = [trial for trial in request.trials if not is_simulated(trial)]
+    with Stage(hosted, make_cluster, folder, progress, request.wait) as stage:
         for trial in remaining(request.trials, request.experiment.sweep, records):
             try:
-                _run_to_a_verdict(stage.bench_for(trial), folder, trial, records, progress)
+                bench = None if is_simulated(trial) else stage.bench_for(trial)
+                _run_to_a_verdict(bench, folder, trial, records, progress)
             except HarnessError as error:
                 if not stage.has_stood:
                     raise
@@ -169,17 +172,25 @@ def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluste
 
 
 def _run_to_a_verdict(
-    bench: Bench, folder: RunFolder, trial: Trial, records: dict[str, stored.Trial], progress: SweepProgress
+    bench: Bench | None, folder: RunFolder, trial: Trial, records: dict[str, stored.Trial], progress: SweepProgress
 ) -> None:
-    """Attempts `trial` until something can be said about it, or its retries are used up."""
-    retries = bench.experiment.sweep.retries
+    """Attempts `trial` until something can be said about it, or its retries are used up. A simulated one has no bench,
+    and comes to the same each time."""
+    retries = trial.variant.experiment.sweep.retries if bench is not None else 0
     while (attempt := next_attempt(trial, records, retries)) is not None:
         began_s = time.monotonic()
         progress.trial(trial, attempt)
-        record = _attempt(bench, folder, trial, attempt)
+        record = _simulated(folder, trial) if bench is None else _attempt(bench, folder, trial, attempt)
         records[trial.trial_id] = record
         final = next_attempt(trial, records, retries) is None
         progress.ended(trial, record, time.monotonic() - began_s, final)
+
+
+def _simulated(folder: RunFolder, trial: Trial) -> stored.Trial:
+    """A trial without hosts, written to the folder."""
+    record = simulated_record(trial, attempt=1)
+    folder.write_trial(record, {}, [])
+    return record
 
 
 def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> stored.Trial:

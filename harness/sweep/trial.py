@@ -21,9 +21,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from signal import SIGKILL
-from typing import Literal
 
-from faults.base import Effect, severs
+from faults.base import Effect
 from faults.registry import FAULTS, create
 from harness.errors import HostError, UnhealthyError
 from harness.hosts.base import After, Host, Reading, RemoteProcess, Sample
@@ -33,12 +32,14 @@ from harness.sweep.bench import CLOCKS_EVERY_S, Bench
 from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
 from harness.sweep.events import EventLog
+from harness.sweep.expectation import expected
 from harness.sweep.judge import Facts, Verdict, judge
 from harness.sweep.networks import network_of, with_network
 from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import BUSIEST, Strike, fits, held, reach, strikes
 from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
+from harness.systems.base import Expectation
 
 SAMPLE_S = 0.01
 WATCH_S = 0.1
@@ -195,8 +196,7 @@ def _prepare(run: _Run) -> None:
     if fault is None:
         return
     sweep = run.bench.experiment.sweep
-    seed = f"{sweep.seed}/{fault.label}/{run.trial.repeat}"
-    run.strikes = strikes(fault, run.bench.data_nics, seed, sweep.limits.trial_s)
+    run.strikes = strikes(fault, run.bench.data_nics, run.trial.seed, sweep.limits.trial_s)
     run.states = _states(run)
     taken: set[tuple[str, str]] = set()
     for number, strike in enumerate(run.strikes if not fault.by_chance else ()):
@@ -490,16 +490,10 @@ def _ranks_killed(run: _Run) -> Iterator[int]:
             yield next(rank for rank, host in enumerate(run.bench.hosts) if host.name == breakage.strike.host)
 
 
-def _expected(run: _Run) -> Literal["ok", "failed"]:
-    """What the trial is to come to: a fault that only hampers ends no system, one that kills a rank ends all."""
-    fault = run.trial.fault
-    if fault is not None and fault.expect is not None:
-        return fault.expect
+def _expected(run: _Run) -> Expectation:
+    """What the trial is to come to, given what broke in it."""
     came = [breakage for breakage in run.breakages if breakage.effect_ns is not None]
-    if any(FAULTS[breakage.strike.kind].kills for breakage in came):
-        return "failed"
-    severed = any(severs(effects) for effects in map(_effects, came))
-    return run.trial.system.expect_on_fault if severed else "ok"
+    return expected(run.trial, [(breakage.strike.kind, _effects(breakage)) for breakage in came])
 
 
 def _effects(breakage: Breakage) -> Sequence[Effect]:

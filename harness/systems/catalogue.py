@@ -12,7 +12,7 @@ from harness.systems.base import NCCL_LOG, PATH, Expectation, Mode, System
 from r2ccl_core.errors import R2cclError
 from r2ccl_core.native import plugin_path
 
-CORE = ("perf", "noop")
+CORE = ("perf", "simulate", "noop")
 NCCL = ("nccl_tests", "torch_nccl")
 
 _CORE_NEEDS = "this project, installed"

@@ -5,6 +5,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from reports.figures import style
+from reports.trial import SIMULATED
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -28,6 +29,13 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
+def cells_of(trials: pd.DataFrame) -> pd.DataFrame:
+    """What is to be drawn of `trials` (`reports.measures.trial_frame`): the simulated ones, a system an algorithm."""
+    own = trials[trials["gap"].notna() & trials["remaining"].notna() & trials["hosts"].notna()]
+    named = own["system"].str.replace(SIMULATED, "", regex=False)
+    return own[["hosts", "remaining", "gap", "source"]].astype({"hosts": int}).assign(algorithm=named)
+
+
 def cells(frame: pd.DataFrame, algorithm: str) -> pd.DataFrame:
     """What is drawn of an algorithm: percent above the bound, p down and x across."""
     own = frame[frame["algorithm"] == algorithm]
@@ -39,6 +47,6 @@ def caption(frame: pd.DataFrame) -> str:
     source = " and ".join(dict.fromkeys(map(str, frame["source"]))) if "source" in frame else "simulated"
     return (
         "AllReduce with one slow host that keeps the share x of its bandwidth: time of each algorithm's schedule above "
-        f"the lower bound for any schedule, in percent ({source}; fair-shared ports, no cost per message; one run a "
-        "cell, since nothing is random). 0 is as fast as anything can be."
+        f"the lower bound for any schedule, in percent ({source}; fair-shared ports; nothing is random, so one run "
+        "a cell tells all). 0 is as fast as anything can be."
     )

@@ -25,11 +25,11 @@ class Seen:
         self._net = net
         self.lost: set[int] = set()
 
-    def stats(self) -> dict[str, Any]:
-        stats: dict[str, Any] = self._net.stats()
+    def nics(self) -> list[dict[str, Any]]:
+        nics: list[dict[str, Any]] = self._net.nics()
         for index in self.lost:
-            stats["nics"][index] |= {"paths_up": 0, "paths_down": 1}
-        return stats
+            nics[index] |= {"paths_up": 0, "paths_down": 1}
+        return nics
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._net, name)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from r2ccl_core.units import format_size
+from reports.trial import SCHEMA
 
 HOSTS, NICS, RATE_BIT_S = 3, 3, 500e6
 ITERATIONS = {1 << 20: 40, 8 << 20: 16, 64 << 20: 6}
@@ -52,7 +53,7 @@ def run_record(name: str, sizes: dict[int, int], systems: dict[str, int], repeat
     """The content of run.json."""
     expect = {0: "failed", 1: "ok", 2: "ok"}
     return {
-        "schema": 2,
+        "schema": SCHEMA,
         "experiment": {
             "schema": 1,
             "name": name,
@@ -104,7 +105,7 @@ def make_trial(
     end_ns = int(error_ns if stopped else at_ns)
     heal_ns = end_ns + 60_000_000
     trial = {
-        "schema": 2,
+        "schema": SCHEMA,
         "trial_id": f"{system}-{format_size(size)}-{'nic_down' if fault else 'healthy'}-r{repeat}",
         "system": system,
         "mode": mode,

@@ -180,7 +180,8 @@ PyComm<RecvComm>* Accept(PyListener& listener, double timeout_s) {
   return new PyComm<RecvComm>(listener.net, comm);  // Python takes ownership
 }
 
-nb::dict Stats(Net& net) {
+// Cheap enough to be asked a hundred times a second, as the following of losses does.
+nb::list Nics(Net& net) {
   Environment& environment = net.environment();
   nb::list nics;
   auto health = net.Health();
@@ -196,6 +197,11 @@ nb::dict Stats(Net& net) {
     nic["state"] = health[i].down == 0 ? "up" : (health[i].up == 0 ? "down" : "partial");
     nics.append(nic);
   }
+  return nics;
+}
+
+nb::dict Stats(Net& net) {
+  Environment& environment = net.environment();
   nb::list events;
   for (const Event& event : environment.log.Snapshot()) {
     nb::dict entry;
@@ -208,7 +214,7 @@ nb::dict Stats(Net& net) {
   }
   nb::dict stats;
   stats["mode"] = environment.params.mode;
-  stats["nics"] = nics;
+  stats["nics"] = Nics(net);
   stats["events"] = events;
   stats["replayed_chunks"] = environment.replayed_chunks.load();
   stats["duplicate_chunks"] = environment.duplicate_chunks.load();
@@ -288,6 +294,7 @@ NB_MODULE(_native, module) {
            })
       .def("connect", &Connect, "handle"_a, "timeout_s"_a = 10.0)
       .def("stats", &Stats)
+      .def("nics", &Nics)
       .def("close", &Net::Shutdown, nb::call_guard<nb::gil_scoped_release>());
   module.def("open_net", &MakeNet, "mode"_a, "nics"_a, "options"_a = std::map<std::string, std::string>());
 

@@ -45,7 +45,8 @@ struct NicCounters {
   std::atomic<uint64_t> idle_times{0};  // how often nothing was in flight any more
   // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
   std::atomic<double> drain_bytes_per_ns{0};
-  std::atomic<bool> link_up{true};  // the kernel's word
+  std::atomic<double> peak_bytes_per_ns{0};  // the most that it drained lately, busy or not
+  std::atomic<bool> link_up{true};           // the kernel's word
 };
 
 // How many paths of open connections a NIC carries, and how many of its paths are down.
@@ -62,6 +63,7 @@ struct Environment {
   std::unique_ptr<NicCounters[]> counters;  // one per NIC
   EventLog log;
   Notifier notifier;
+  std::atomic<int> senders{0};  // sending ends that exist
   std::atomic<uint64_t> replayed_chunks{0};
   std::atomic<uint64_t> duplicate_chunks{0};
   std::atomic<uint64_t> corrupt_chunks{0};

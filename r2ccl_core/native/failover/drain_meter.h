@@ -27,6 +27,7 @@ class DrainMeter {
       bool queued = counters.in_flight_bytes.load() >= kQueueBytes;
       uint64_t idle_times = counters.idle_times.load();
       double rate = static_cast<double>(acknowledged - nics_[i].acknowledged) / elapsed_ns;
+      counters.peak_bytes_per_ns.store(std::max(rate, kPeakKept * counters.peak_bytes_per_ns.load()));
       double known = counters.drain_bytes_per_ns.load();
       if (queued && nics_[i].was_queued && idle_times == nics_[i].idle_times) {
         counters.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
@@ -41,6 +42,7 @@ class DrainMeter {
  private:
   static constexpr int64_t kSampleNs = 10'000'000;
   static constexpr int64_t kQueueBytes = 64 * 1024;  // less is latency, which tells nothing of the rate
+  static constexpr double kPeakKept = 0.999;         // half of it in seven seconds
   static constexpr double kGrowth = 1.02;            // doubles in about a third of a second
   struct Seen {
     uint64_t acknowledged = 0;

@@ -18,9 +18,9 @@ namespace {
 
 constexpr int64_t kQueueTargetNs = 8 * kMillisecond;  // how long a path's unacknowledged bytes may take to drain
 constexpr int64_t kChunkTargetNs = kMillisecond / 2;
+constexpr int64_t kSharedQueueNs = 16 * kMillisecond;  // what a NIC's connections may have on the way together
 constexpr int64_t kRateSampleNs = 2 * kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
-constexpr uint64_t kFirstWindowBytes = 256 * 1024;
 constexpr double kMuchFaster = 2.0;           // NICs that differ by less share the work by their windows
 constexpr double kLongQueueBytes = 64 << 20;  // more need not be counted to know that there is enough
 constexpr uint64_t kChunkAlignment = 4096;
@@ -30,6 +30,7 @@ constexpr uint64_t kChunkAlignment = 4096;
 SendComm::SendComm(Environment* environment, Poller* poller, const Handle& handle, int home, uint64_t connection)
     : Comm(environment, poller), handle_(handle), connection_(connection) {
   auto pairs = PairNics(environment->nics, handle.addresses);
+  ++environment_->senders;
   paths_.resize(pairs.size());
   outgoing_.resize(pairs.size());
   lanes_.resize(environment->params.mode == 2 ? 1 : pairs.size());
@@ -117,11 +118,16 @@ void SendComm::Take(const Order& order) {
   messages_.push_back({next_message_++, order.data, order.size, chunk, chunks, 0, order.request, nullptr});
 }
 
-// A fast NIC takes larger pieces: fewer system calls and acknowledgements for the same time on the wire.
+// A fast NIC takes larger pieces: fewer system calls and acknowledgements for the same time on the wire. One of many
+// connections that share a slow NIC takes smaller ones.
 uint64_t SendComm::LargestChunk() const {
   const Params& params = environment_->params;
   auto chunk = static_cast<uint64_t>(params.chunk_bytes);
-  if (home_ == nullptr) return chunk;
+  if (home_ == nullptr) {
+    uint64_t share = 0;
+    for (const Path& path : paths_) share = std::max(share, LeastWindow(path));
+    return share / 2;
+  }
   double drain = nic_counters(*home_).drain_bytes_per_ns.load(std::memory_order_relaxed);
   auto fast = static_cast<uint64_t>(drain * static_cast<double>(kChunkTargetNs));
   return std::clamp<uint64_t>(fast, chunk, std::max<uint64_t>(chunk, static_cast<uint64_t>(params.window_bytes) / 8));
@@ -178,19 +184,34 @@ std::deque<SendComm::Chunk>* SendComm::LaneFor(const Path& path) {
   return oldest;
 }
 
-uint64_t SendComm::WindowBytes(const Outgoing& out) const {
+// Two chunks, so that one is on the way while the other is acknowledged; less where many connections share a NIC, as
+// what all have on the way meets in one queue, which drops. Not by what this connection drains: a process that waits
+// for a processor would drain less, get less, and so on.
+uint64_t SendComm::LeastWindow(const Path& path) const {
   const Params& params = environment_->params;
-  auto largest = static_cast<uint64_t>(params.window_bytes);
-  if (out.bytes_per_ns == 0) return std::min(largest, kFirstWindowBytes);
+  auto usual = 2 * static_cast<uint64_t>(params.chunk_bytes);
+  double peak = nic_counters(path).peak_bytes_per_ns.load(std::memory_order_relaxed);
+  if (peak == 0) return usual;
+  double senders = std::max(1, environment_->senders.load(std::memory_order_relaxed));
+  auto share = static_cast<uint64_t>(peak * static_cast<double>(kSharedQueueNs) / senders);
+  share = share / (2 * kChunkAlignment) * (2 * kChunkAlignment);
+  return std::clamp<uint64_t>(share, std::min<uint64_t>(usual, 2 * static_cast<uint64_t>(params.min_chunk_bytes)),
+                              usual);
+}
+
+uint64_t SendComm::WindowBytes(const Path& path) const {
+  const Outgoing& out = outgoing(path);
+  auto largest = static_cast<uint64_t>(environment_->params.window_bytes);
+  uint64_t smallest = std::min(largest, LeastWindow(path));
+  if (out.bytes_per_ns == 0) return smallest;
   double target = out.bytes_per_ns * static_cast<double>(out.min_round_trip_ns + kQueueTargetNs);
-  uint64_t smallest = std::min<uint64_t>(largest, 2 * static_cast<uint64_t>(params.chunk_bytes));
   return std::clamp<uint64_t>(static_cast<uint64_t>(target), smallest, largest);
 }
 
 bool SendComm::CanTake(const Path& path) {
   const Outgoing& out = outgoing(path);
   return path.state == PathState::kUp && !path.wants_write && !out.mid_frame &&
-         out.in_flight_bytes < WindowBytes(out) && LaneFor(path) != nullptr;
+         out.in_flight_bytes < WindowBytes(path) && LaneFor(path) != nullptr;
 }
 
 // Whether the home NIC does its work: it is up and drains at least half of what the best other NIC does.

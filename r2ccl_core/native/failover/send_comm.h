@@ -26,6 +26,7 @@ constexpr int kNoHome = -1;
 class SendComm final : public Comm {
  public:
   SendComm(Environment* environment, Poller* poller, const Handle& handle, int home, uint64_t connection);
+  ~SendComm() override { --environment_->senders; }
 
   uint64_t connection() const { return connection_; }
   const Secret& secret() const { return handle_.secret; }
@@ -110,7 +111,8 @@ class SendComm final : public Comm {
   bool HomeIsWell() const;
   Path* FastestFree();
   bool IsWorthIt(const Path& slow) const;
-  uint64_t WindowBytes(const Outgoing& out) const;
+  uint64_t LeastWindow(const Path& path) const;
+  uint64_t WindowBytes(const Path& path) const;
   void ApplyAck(Path& path, uint64_t chunks);
   void Acknowledge(const Chunk& chunk);
   Status PeerClosed(uint64_t messages);

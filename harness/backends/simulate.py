@@ -1,0 +1,66 @@
+"""The backend that moves nothing and starts nothing: trials are timed by the simulator (`harness.sweep.simulated`)."""
+
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+
+from harness.backends.base import Command, Job, Witness
+from harness.cluster.spec import UNLIMITED_BIT_S
+from harness.errors import HarnessError
+from harness.experiment import TCP_SHARE, Experiment, WorkloadModel
+from r2ccl_core.errors import UsageError
+from r2ccl_core.selection import Cost
+from reports.load import load_folder
+
+SIMULATE = "simulate"
+"""Its name in experiments."""
+
+
+class SimulateBackend:
+    """No rank, no host, no root: what a sweep has of it is the native simulator."""
+
+    witness: Witness = "none"
+
+    def command(self, job: Job, rank: int) -> Command:
+        """There is none."""
+        raise HarnessError(f"rank {rank} is simulated: nothing is started for it")
+
+    def missing(self, workload: WorkloadModel, python: str) -> str | None:
+        """The native core, where it was not built."""
+        if find_spec("r2ccl_core._native") is not None:
+            return None
+        return "the simulator is not built; run: pip install -e ."
+
+
+def cost_of(experiment: Experiment) -> Cost:
+    """What a message costs and what a NIC carries: the experiment's own words, else a calibration's.
+
+    A NIC carries what TCP makes of its rate. Raises `UsageError` where a calibration is named that is none.
+    """
+    wanted = experiment.workload.simulation
+    measured = calibrated(Path(wanted.calibration)) if wanted.calibration is not None else None
+    rates = {nic.rate_bit_s for nics in experiment.cluster.data_nics().values() for nic in nics}
+    nic_bit_s = min((rate for rate in rates if rate is not None), default=None)
+    if nic_bit_s is not None:
+        nic_bytes_s = nic_bit_s / 8 * TCP_SHARE
+    else:
+        nic_bytes_s = measured.nic_bytes_s if measured else UNLIMITED_BIT_S / 8 * TCP_SHARE
+    alpha_s = wanted.alpha_s if wanted.alpha_s is not None else measured.alpha_s if measured else 0.0
+    return Cost(alpha_s, nic_bytes_s)
+
+
+@lru_cache(maxsize=8)
+def calibrated(run: Path) -> Cost:
+    """What the ranks of a run measured before they chose schedules: the medians over its trials.
+
+    Raises `UsageError` where no trial has it.
+    """
+    told = [core.get("cost") for trial in load_folder(run).final_trials for core in trial.core.values()]
+    costs = [cost for cost in told if isinstance(cost, dict)]
+    if not costs:
+        raise UsageError(
+            f"workload.simulation.calibration: {run}: no trial of it measured what messages cost; "
+            'name a run in which a system has R2CC_ALGO = "auto" or another schedule that follows losses'
+        )
+    return Cost(median(c["alpha_s"] for c in costs), median(c["nic_bytes_s"] for c in costs))

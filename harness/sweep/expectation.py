@@ -1,0 +1,21 @@
+"""What a trial is to come to, given what broke: pure, the same for ranks that ran and ranks that were simulated."""
+
+from collections.abc import Iterable, Sequence
+
+from faults.base import Effect, severs
+from faults.registry import FAULTS
+from harness.sweep.plan import Trial
+from harness.systems.base import Expectation
+
+Came = Iterable[tuple[str, Sequence[Effect]]]
+"""Kind and effects of everything that broke."""
+
+
+def expected(trial: Trial, came: Came) -> Expectation:
+    """A fault that only hampers ends no system, one that kills a rank ends all, whatever the system's table says."""
+    if trial.fault is not None and trial.fault.expect is not None:
+        return trial.fault.expect
+    told = list(came)
+    if any(FAULTS[kind].kills for kind, _ in told):
+        return "failed"
+    return trial.system.expect_on_fault if any(severs(effects) for _, effects in told) else "ok"

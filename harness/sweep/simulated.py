@@ -1,0 +1,252 @@
+"""A trial without hosts: the schedules that the runtime would run, timed by the simulator, judged like any other.
+
+The simulated time begins at 0 with the first warm-up, and iterations follow each other without a gap. Before each of
+them the selection that the ranks would ask (`r2ccl_core.selection`) names its schedule, for the health that holds by
+then; the simulator runs that very schedule while NICs are lost and come back, also in the middle of it. What comes out
+has the form of what ranks say, so the judge, the record and the reports are those of every trial.
+
+What it leaves out: processors, how long a failure takes to be noticed, the cost of a change of schedule; and faults
+that take no bandwidth, which show nothing here: such a trial is inconclusive.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from math import ceil
+
+from faults.registry import FAULTS
+from faults.simulated import Nics
+from harness.backends.simulate import SIMULATE, cost_of
+from harness.hosts.base import Nic
+from harness.sweep.dry_run import named_nics
+from harness.sweep.events import RankError, RankRecord, Timed
+from harness.sweep.expectation import expected
+from harness.sweep.judge import Facts, Injected, Verdict, judge
+from harness.sweep.plan import Trial
+from harness.sweep.record import record_of
+from harness.sweep.scenario import strikes
+from harness.sweep.simulated_network import FOREVER_S, Network, Outage, outages_of, topology_of
+from harness.sweep.trial import Outcome
+from r2ccl_core.bandwidth import moved_bytes
+from r2ccl_core.bound import bound_s
+from r2ccl_core.errors import R2cclError
+from r2ccl_core.health import Health
+from r2ccl_core.schedule import Schedule
+from r2ccl_core.selection import Cost, Select, Settings, read_settings, selection
+from r2ccl_core.simulate import simulate
+from r2ccl_core.topology import Topology
+from reports import trial as stored
+
+SEVERAL_BLOCKS = ("sendrecv", "alltoall")
+"""Collectives whose schedules are about the blocks of all ranks, of which each has its own."""
+
+
+def is_simulated(trial: Trial) -> bool:
+    """Whether the simulator takes the place of hosts."""
+    return trial.variant.experiment.backend_of(trial.system) == SIMULATE
+
+
+def simulated_record(trial: Trial, attempt: int) -> stored.Trial:
+    """What trial.json holds of it; `evidence.simulated` says that, and how, no byte was moved."""
+    play = _Play(trial)
+    play.run()
+    facts = play.facts()
+    outcome = Outcome(trial, attempt, facts, _with_doubt(judge(facts), play), {}, {}, 0.0, {}, {})
+    record = record_of(outcome, trial.variant.experiment.workload)
+    evidence = record.evidence.model_copy(update={"simulated": play.about()})
+    return record.model_copy(update={"evidence": evidence})
+
+
+@lru_cache(maxsize=32)
+def _selection(settings: Settings) -> Select:
+    """Kept from trial to trial, with the schedules that it has made."""
+    return selection(settings)
+
+
+@dataclass
+class _Play:
+    """One trial under way: a clock, a network, and what the ranks would have said until now."""
+
+    trial: Trial
+    now_s: float = 0.0
+    begun: dict[int, int] = field(default_factory=dict)
+    finished: dict[int, Timed] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    """The schedule of every iteration."""
+    error: RankError | None = None
+    _known: dict[tuple[int, Topology], tuple[Schedule, float]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Every iteration, until all are done or one cannot be."""
+        for number in range(-self.trial.warmup, self.trial.iterations):
+            self.begun[number] = _ns(self.now_s)
+            try:
+                schedule = self._schedule(self._health)
+                took_s = self._seconds(schedule, self.now_s)
+            except R2cclError as error:
+                self.error = RankError(str(error), _ns(self.now_s), number)
+                return
+            if (stop_s := self._stopped_s(self.now_s + took_s)) is not None:
+                self.now_s = stop_s
+                self.error = RankError("simulated: the first loss ends it", _ns(stop_s), number)
+                return
+            self.names[number] = schedule.name
+            self.finished[number] = Timed(_ns(self.now_s), _ns(took_s), None)
+            self.now_s += took_s
+
+    def facts(self) -> Facts:
+        """What ranks would have said, for the judge."""
+        hosts, came = list(self.hosts), self.came
+        killed = {hosts.index(o.strike.host) for o in came if FAULTS[o.strike.kind].kills}
+        return Facts(
+            ranks=[self._rank(rank) for rank in range(len(hosts))],
+            iterations=self.trial.iterations,
+            expect_on_fault=expected(self.trial, [(o.strike.kind, o.effects) for o in came]),
+            fault_planned=self.trial.fault is not None,
+            strikes=[self._injected(outage) for outage in came],
+            hosts=hosts,
+            killed=frozenset(killed),
+        )
+
+    def about(self) -> dict[str, object]:
+        """What it was simulated with; the bound is that of the network which the last iteration began in."""
+        last_s = max(self.begun.values(), default=0) / 1e9
+        left = replace(self.network, one_backup=False).at(last_s)
+        return {
+            "alpha_s": self.cost.alpha_s,
+            "nic_bytes_s": self.cost.nic_bytes_s,
+            "schedules": [f"from iteration {first}: {name}" for first, name in _runs(self.names)],
+            "remaining": min(left.shares),
+            "bound_s": bound_s(self._collective, left.rates_bytes_s, self._vector_bytes),
+        }
+
+    @cached_property
+    def hosts(self) -> dict[str, tuple[Nic, ...]]:
+        """The data NICs of every host, in the order of ranks."""
+        return named_nics(self.trial.variant.experiment)
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What a message costs, and what a NIC carries."""
+        return cost_of(self.trial.variant.experiment)
+
+    @cached_property
+    def whole(self) -> tuple[Topology, Nics]:
+        """The cluster without any fault."""
+        rates = {(h, n.name): self.cost.nic_bytes_s for h, nics in self.hosts.items() for n in nics}
+        return topology_of(self.hosts, rates)
+
+    @cached_property
+    def network(self) -> Network:
+        """The cluster over time."""
+        topology, numbers = self.whole
+        return Network(topology, numbers, self._outages(), one_backup=self.trial.system.mode == 1)
+
+    @property
+    def came(self) -> list[Outage]:
+        """What broke before the end."""
+        return [outage for outage in self.network.outages if outage.begin_s <= self.now_s]
+
+    @property
+    def _collective(self) -> str:
+        return self.trial.variant.experiment.workload.collective
+
+    @property
+    def _moved_bytes(self) -> int:
+        workload = self.trial.variant.experiment.workload
+        return moved_bytes(workload.collective, self.trial.size_bytes, workload.dtype, len(self.hosts))
+
+    @property
+    def _vector_bytes(self) -> int:
+        return self._moved_bytes * (len(self.hosts) if self._collective in SEVERAL_BLOCKS else 1)
+
+    @property
+    def _health(self) -> Health:
+        """What the ranks know; where a host has no NIC left, no other schedule can help."""
+        found = self.network.health(self.now_s)
+        return found if found.usable else Health.whole(found.nics)
+
+    def _schedule(self, health: Health) -> Schedule:
+        select = _selection(read_settings(self.trial.system.mode, self.trial.system.env))
+        root = self.trial.variant.experiment.workload.root
+        return select(self._collective, self._moved_bytes, health, self.cost, root)
+
+    def _seconds(self, schedule: Schedule, begin_s: float) -> float:
+        """How long it takes from `begin_s` on, with what changes in the middle of it."""
+        left = self.network.at(begin_s)
+        undisturbed_s = self._undisturbed_s(schedule, left) if min(left.rates_bytes_s) > 0 else FOREVER_S
+        changes = self.network.changes(begin_s, begin_s + undisturbed_s)
+        if not changes and undisturbed_s < FOREVER_S:
+            return undisturbed_s
+        return simulate(schedule, left, self._vector_bytes, alpha_s=self.cost.alpha_s, changes=changes).seconds
+
+    def _undisturbed_s(self, schedule: Schedule, topology: Topology) -> float:
+        key = id(schedule), topology
+        if key not in self._known:
+            timing = simulate(schedule, topology, self._vector_bytes, alpha_s=self.cost.alpha_s)
+            self._known[key] = schedule, timing.seconds
+        return self._known[key][1]
+
+    def _outages(self) -> tuple[Outage, ...]:
+        trial, fault = self.trial, self.trial.fault
+        if fault is None:
+            return ()
+        drawn = strikes(fault, self.hosts, trial.seed, trial.variant.experiment.sweep.limits.trial_s)
+        whole, _ = self.whole
+        healthy_s = self._undisturbed_s(self._schedule(Health.whole([len(h.nics) for h in whole.hosts])), whole)
+        into, number = 0.0, 0
+        if drawn and drawn[0].aimed:
+            into = fault.into if fault.after_bytes is None else fault.after_bytes
+            chosen = trial.strike_iteration()
+            number = ceil((fault.at_time_s or 0.0) / healthy_s) if chosen is None else chosen
+        return outages_of(drawn, (trial.warmup + number + into) * healthy_s, self.hosts)
+
+    def _stopped_s(self, end_s: float) -> float | None:
+        """When the job ended before `end_s`: at a loss that the system does not survive."""
+        fatal = [
+            outage.begin_s
+            for outage in self.network.outages
+            if FAULTS[outage.strike.kind].kills or (outage.severs and self.trial.system.mode == 0)
+        ]
+        return min((begin_s for begin_s in fatal if begin_s < end_s), default=None)
+
+    def _rank(self, rank: int) -> RankRecord:
+        ended = self.error is None
+        return RankRecord(
+            rank,
+            ready_ns=0,
+            begun=dict(self.begun),
+            finished=dict(self.finished),
+            error=self.error,
+            done=ended,
+            returncode=0 if ended else 3,
+        )
+
+    def _injected(self, outage: Outage) -> Injected:
+        strike, at_ns = outage.strike, _ns(outage.begin_s)
+        nic = "" if strike.scope == "process" else strike.nic
+        healed_ns = _ns(min(outage.end_s, self.now_s))
+        return Injected(strike.kind, strike.host, nic, at_ns, at_ns, healed_ns, aimed=strike.aimed)
+
+
+def _with_doubt(verdict: Verdict, play: _Play) -> Verdict:
+    """The verdict, unless nothing that broke could show in a simulation."""
+    kinds = {outage.strike.kind for outage in play.came}
+    blind = kinds and not any(e.rate_factor < 1 for outage in play.came for e in outage.effects)
+    if verdict.status != "ok" or not blind or kinds == {"noop"}:
+        return verdict
+    reason = f"the simulator knows bandwidths only: {', '.join(sorted(kinds))} takes none"
+    return replace(verdict, status="inconclusive", expected=False, reason=reason)
+
+
+def _runs(names: dict[int, str]) -> Iterator[tuple[int, str]]:
+    """Each schedule with the first iteration in a row that ran it."""
+    before = ""
+    for number, name in sorted(names.items()):
+        if name != before:
+            yield number, name
+        before = name
+
+
+def _ns(t_s: float) -> int:
+    return round(t_s * 1e9)

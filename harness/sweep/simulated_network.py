@@ -1,0 +1,99 @@
+"""The network of a simulated trial: a topology that failures make poorer for a while. Pure.
+
+Every failure of the fault table lasts from one moment to another of the simulated time; in between its effects hold
+(`faults.simulated`). NICs reach NICs of their own rail only, as our transport pairs them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from faults.base import Effect, severs
+from faults.registry import create
+from faults.simulated import Nics, degraded
+from harness.hosts.base import Nic
+from harness.sweep.scenario import BUSIEST, Strike
+from harness.sweep.targets import planned
+from r2ccl_core import topology
+from r2ccl_core.health import RETURN_S, Health
+from r2ccl_core.simulate import Change
+from r2ccl_core.topology import Topology, hot_repaired
+
+Hosts = Mapping[str, Sequence[Nic]]
+
+FOREVER_S = float("inf")
+
+
+@dataclass(frozen=True)
+class Outage:
+    """One strike at its time, with what it does to NICs."""
+
+    strike: Strike
+    begin_s: float
+    end_s: float
+    effects: tuple[Effect, ...]
+
+    @property
+    def severs(self) -> bool:
+        """Whether a NIC is dead meanwhile."""
+        return severs(self.effects)
+
+
+@dataclass(frozen=True)
+class Network:
+    """The whole topology, the numbers of its NICs by name, and what breaks when.
+
+    `one_backup`: the share of a lost NIC goes to one other NIC, as in mode 1.
+    """
+
+    whole: Topology
+    numbers: Nics
+    outages: tuple[Outage, ...] = ()
+    one_backup: bool = False
+
+    def at(self, t_s: float) -> Topology:
+        """What is left at that time."""
+        effects = [e for o in self.outages if o.begin_s <= t_s < o.end_s for e in o.effects]
+        left = degraded(self.whole, effects, self.numbers)
+        return hot_repaired(left) if self.one_backup else left
+
+    def changes(self, begin_s: float, end_s: float) -> list[Change]:
+        """What changes after `begin_s`, on a clock that begins there; at least all that comes before `end_s`."""
+        moments = sorted({t for o in self.outages for t in (o.begin_s, o.end_s) if begin_s < t < FOREVER_S})
+        if not moments or moments[0] >= end_s:
+            return []
+        return [Change(t - begin_s, self.at(t)) for t in moments]
+
+    def health(self, t_s: float) -> Health:
+        """What the ranks agree on by then: dead NICs, which count again a moment after they came back."""
+        lost: list[set[int]] = [set() for _ in self.whole.hosts]
+        for outage in self.outages:
+            if outage.begin_s <= t_s < outage.end_s + RETURN_S:
+                for effect in outage.effects:
+                    host, nic = self.numbers[effect.host, effect.nic]
+                    lost[host] |= {nic} if effect.rate_factor == 0.0 else set()
+        return Health(tuple(len(host.nics) for host in self.whole.hosts), tuple(tuple(sorted(one)) for one in lost))
+
+
+def topology_of(hosts: Hosts, nic_bytes_s: Mapping[tuple[str, str], float]) -> tuple[Topology, Nics]:
+    """The cluster as the simulator sees it, and the number of each NIC."""
+    made = [
+        topology.Host(tuple(topology.Nic(nic.rail, nic_bytes_s[name, nic.name]) for nic in nics))
+        for name, nics in hosts.items()
+    ]
+    numbers = {(name, nic.name): (h, n) for h, (name, nics) in enumerate(hosts.items()) for n, nic in enumerate(nics)}
+    return Topology(tuple(made), isolated_rails=any(len(nics) > 1 for nics in hosts.values())), numbers
+
+
+def outages_of(strikes: Sequence[Strike], anchor_s: float, hosts: Hosts) -> tuple[Outage, ...]:
+    """The strikes on the clock of the trial, whose anchor is at `anchor_s`; the busiest NIC is the first one, since
+    all carry alike."""
+    found = []
+    for strike in strikes:
+        if strike.nic == BUSIEST:
+            strike = replace(strike, nic=hosts[strike.host][0].name)
+        fault = create(strike.kind, strike.parameters)
+        effects = tuple(effect for target in planned(strike, hosts) for effect in fault.effects(target))
+        begin_s = anchor_s + strike.offset_s
+        lasts_s = FOREVER_S if strike.lasts_s is None else strike.lasts_s
+        found.append(Outage(strike, begin_s, begin_s + lasts_s, effects))
+    return tuple(found)

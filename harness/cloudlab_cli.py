@@ -11,7 +11,7 @@ SETUP_EPILOG = """
 \b
 Exit status:
   0    every host is as it should be; what its kind of host cannot have is refused by name
-  1    something is still to do, has failed, or a host cannot be reached
+  1    something has failed, a host cannot be reached, or (--check) something is to do
   2    the input is wrong
 """
 

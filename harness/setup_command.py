@@ -52,10 +52,8 @@ def setup(asked: Asked) -> ExitCode:
     with core_file(asked.core) as core, stoppable():
         options = Options(core, asked.site_packages, asked.mtu, asked.nccl_tests)
         teller = Teller(asked, inventory, stages)
-        workers = {host.name: Worker(host, options, change=teller.changes) for host in inventory.hosts}
-        found = for_each(
-            [worker.host for worker in workers.values()], lambda host: workers[host.name].run(stages, teller.tell)
-        )
+        workers = {host.name: Worker(host, options, stages, change=teller.changes) for host in inventory.hosts}
+        found = for_each([worker.host for worker in workers.values()], lambda host: workers[host.name].run(teller.tell))
     return teller.end(found)
 
 
@@ -83,7 +81,8 @@ class Teller:
         errors = [error for error in found.values() if isinstance(error, HostError)]
         results = [result for told in found.values() if not isinstance(told, HostError) for result in told]
         counts = Counter(result.status for result in results)
-        status = ExitCode.WRONG if errors or any(result.bad for result in results) else ExitCode.OK
+        due = self._asked.check and counts["to do"]
+        status = ExitCode.WRONG if errors or due or any(result.bad for result in results) else ExitCode.OK
         if self._asked.json:
             unreached = [{"host": error.host, "error": error.message} for error in errors]
             print(json.dumps({"event": "end", "counts": counts, "unreached": unreached, "status": int(status)}))
@@ -91,7 +90,7 @@ class Teller:
         for error in errors:
             print(error, file=sys.stderr)
         shown = ", ".join(f"{counts[name]} {name}" for name in STATUSES if counts[name])
-        unreached_text = f", {len(errors)} hosts not set up" if errors else ""
+        unreached_text = f", {len(errors)} host{'s' * (len(errors) > 1)} not set up" if errors else ""
         print(f"{len(found)} hosts: {shown or 'nothing looked at'}{unreached_text}")
         lost = [name for name in ("addresses", "mtu", "arp", "rates", "acs") if name in self._stages]
         if self.changes and counts["made"] and lost:

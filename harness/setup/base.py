@@ -158,6 +158,8 @@ class Stage:
     """Stages that must not have failed on the host."""
     hardware: bool = False
     """Whether it is about the machine itself, which a namespace or a container is not."""
+    software: bool = False
+    """Whether it asks which Pythons the host has, and what is in them, which takes a second."""
 
     def look(self, seen: Seen) -> State:
         """What this host is in need of."""

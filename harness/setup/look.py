@@ -1,7 +1,8 @@
 """What the set-up must know of one host, as one JSON object. A stand-alone file that runs there and changes nothing.
 
 It needs Python 3.8 and its standard library. Its one argument is JSON: the inventory's Python and the folder that it is
-in, the interfaces that matter, and where nccl-tests are said to be. It judges nothing: `harness.setup.stages` do.
+in, the interfaces that matter, where nccl-tests are said to be, and whether Pythons are to be asked. It judges nothing:
+`harness.setup.stages` do.
 """
 
 from __future__ import annotations
@@ -195,12 +196,12 @@ def look(asked: dict[str, Any]) -> dict[str, Any]:
         "system": system(),
         "no_machine": no_machine(),
         "programs": {name: shutil.which(name, path=PATH) for name in PROGRAMS},
-        "pythons": pythons(),
+        "pythons": pythons() if asked["software"] else {},
         "pci": pci_devices(),
         "gpu_driver": gpu_driver(),
         "redirecting": redirecting(),
         "interfaces": interfaces(asked["nics"]),
-        "core": core(asked["python"], prefix),
+        "core": core(asked["python"], prefix) if asked["software"] else {},
         "nccl_tests": nccl_tests(asked["nccl_tests"]),
         "topology": text_of(Path(prefix, "nccl_topology.xml")) if prefix else "",
     }

@@ -15,6 +15,7 @@ from harness.hosts.facts import read_device
 from harness.hosts.ssh import SshHost, open_connection
 from harness.setup import ports
 from harness.setup.base import (
+    SENT,
     Done,
     Once,
     Options,
@@ -53,8 +54,8 @@ class Result:
 
     @property
     def bad(self) -> bool:
-        """Whether the host is not as it should be."""
-        return self.status in ("to do", "failed", "blocked")
+        """Whether it went wrong."""
+        return self.status in ("failed", "blocked")
 
 
 STATUSES = {
@@ -73,18 +74,18 @@ Tell = Callable[[Result], None]
 class Worker:
     """One host's way through the stages. It owns the host's session."""
 
-    def __init__(self, entry: InventoryHost, options: Options, *, change: bool) -> None:
+    def __init__(self, entry: InventoryHost, options: Options, stages: Sequence[Stage], *, change: bool) -> None:
         self.name = entry.name
         self.host: SshHost = ssh_host(entry.model_copy(update={"python": BOOTSTRAP}))
-        self._entry, self._options, self._change = entry, options, change
+        self._entry, self._options, self._stages, self._change = entry, options, stages, change
 
-    def run(self, stages: Sequence[Stage], tell: Tell) -> list[Result]:
+    def run(self, tell: Tell) -> list[Result]:
         """A result for every stage. Raises `HostError` where the host cannot be looked at, or is held by a sweep."""
         results: list[Result] = []
         try:
             self._open()
             seen = self.look()
-            for stage in stages:
+            for stage in self._stages:
                 result, seen = self._stage(stage, seen, results)
                 results.append(result)
                 tell(result)
@@ -109,6 +110,7 @@ class Worker:
             "prefix": bare.prefix,
             "nics": list(found),
             "nccl_tests": self._options.nccl_tests,
+            "software": any(stage.software for stage in self._stages),
         }
         facts = self.host.ask(_source("look.py"), json.dumps(asked), timeout_s=LOOK_S)
         known = [
@@ -208,6 +210,8 @@ def commands(step: Step) -> Iterator[Run]:
         case Run():
             yield step
         case Once():
+            if step.sends is not None:
+                yield Run((SENT,), f"the place to which {step.sends.name} is sent")
             yield from step.runs
         case Reboot():
             yield Run(step.argv, f"{step.why}; the set-up waits until it is back")

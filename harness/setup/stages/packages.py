@@ -44,4 +44,4 @@ def judge(seen: Seen) -> State:
     return ToDo(f"lacks {', '.join(lacking)}", install(lacking, "what the other stages need"))
 
 
-STAGE = Stage("packages", "installs the programs that the other stages need", "stays", judge)
+STAGE = Stage("packages", "installs the programs that the other stages need", "stays", judge, software=True)

@@ -31,10 +31,10 @@ def judge(seen: Seen) -> State:
     if python is None:
         return Stuck("has no Python 3.11 or later that can make an environment", "run the stage packages")
     what = f"{seen.entry.python} has no r2ccl" if not ours else f"{seen.entry.python} has another r2ccl"
-    made = install(seen, core, prefix, python[1])
+    once = install(seen, core, prefix, python[1])
     if there["digest"] == core.digest:  # it was made, and does not work any more
-        return ToDo(what, (Run(("rm", "-f", made.marker), "so that it is made again"), made))
-    return ToDo(what, (made,))
+        return ToDo(what, (Run(("rm", "-f", once.marker), "so that it is made again"), once))
+    return ToDo(what, (once,))
 
 
 def install(seen: Seen, core: Core, prefix: str, python: str) -> Once:

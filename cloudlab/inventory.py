@@ -1,20 +1,17 @@
-"""The inventory: which hosts there are, how SSH reaches them, and which of their NICs lies on which rail.
+"""What a manifest is to a harness: which hosts there are, how SSH reaches them, which NIC of each lies on which rail.
 
-Made from a manifest: computers become hosts, each LAN becomes a rail. What a harness could not use safely is refused
-with all its reasons at once. Other people's logins stay behind.
+Computers become hosts, each LAN becomes a rail. What a harness could not use safely is refused with all its reasons
+at once. Other people's logins stay behind. The file that holds such an inventory is the harness' own.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
 
 from cloudlab.errors import ManifestError
 from cloudlab.manifest import REMEDY, Link, Manifest, Node
 from cloudlab.rules import findings, ipv4_of, port_of, ssh_address
-
-SCHEMA = 1
-"""Of the TOML text; a reader refuses any other."""
 
 _STORAGE = ("emulab-blockstore", "blockstore")
 
@@ -30,13 +27,12 @@ class InventoryNic:
 
 @dataclass(frozen=True)
 class InventoryHost:
-    """One host. `address` and `port` are for SSH; None leaves user or key to OpenSSH's own configuration."""
+    """One host. `address` and `port` are for SSH; a `user` of None is left to OpenSSH's own configuration."""
 
     name: str
     address: str
     port: int
     user: str | None
-    key: str | None
     hardware: str
     nics: tuple[InventoryNic, ...]
 
@@ -49,8 +45,8 @@ class Inventory:
     rails: tuple[str, ...]
 
 
-def make(manifest: Manifest, source: str, user: str | None = None, key: str | None = None) -> Inventory:
-    """The inventory of a manifest, for SSH as `user` with the private key file `key`.
+def make(manifest: Manifest, source: str, user: str | None = None) -> Inventory:
+    """The inventory of a manifest, for SSH as `user`.
 
     Without `user`, a login that is the only one in the whole manifest is taken. Raises `ManifestError` with every
     finding; `source` is the name of the file in it.
@@ -63,39 +59,7 @@ def make(manifest: Manifest, source: str, user: str | None = None, key: str | No
     if broken:
         raise ManifestError(source, broken)
     login = user or _only_login(nodes)
-    return Inventory(tuple(_host(node, links, login, key) for node in nodes), tuple(link.name for link in links))
-
-
-def to_toml(inventory: Inventory, provenance: Mapping[str, str | bool]) -> str:
-    """The inventory as a TOML document; `provenance` says where it comes from."""
-    lines = [f"schema = {SCHEMA}", f"rails = [{', '.join(map(_quoted, inventory.rails))}]", "", "[provenance]"]
-    lines += [f"{name} = {_value(value)}" for name, value in provenance.items()]
-    for host in inventory.hosts:
-        lines += ["", *_host_lines(host)]
-    return "\n".join(lines) + "\n"
-
-
-def _host_lines(host: InventoryHost) -> Iterator[str]:
-    yield "[[host]]"
-    named = {"name": host.name, "address": host.address, "user": host.user, "key": host.key, "hardware": host.hardware}
-    for key, value in named.items():
-        if value:
-            yield f"{key} = {_quoted(value)}"
-    yield f"port = {host.port}"
-    yield "nics = ["
-    for nic in host.nics:
-        yield f'    {{ rail = {nic.rail}, mac = "{nic.mac}", ipv4 = "{nic.ipv4.with_prefixlen}" }},'
-    yield "]"
-
-
-def _value(value: str | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else _quoted(value)
-
-
-def _quoted(text: str) -> str:
-    """A TOML basic string; control characters, which TOML forbids, become escapes."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in escaped) + '"'
+    return Inventory(tuple(_host(node, links, login) for node in nodes), tuple(link.name for link in links))
 
 
 def _rails(manifest: Manifest) -> list[Link]:
@@ -109,7 +73,7 @@ def _natural(link: Link) -> list[tuple[str, int]]:
     return [(text, int(number or 0)) for text, number in re.findall(r"([^0-9]*)([0-9]{0,18})", link.name)]
 
 
-def _host(node: Node, links: list[Link], user: str | None, key: str | None) -> InventoryHost:
+def _host(node: Node, links: list[Link], user: str | None) -> InventoryHost:
     address = ssh_address(node)
     assert not isinstance(address, str), "the findings come first"
     nics = []
@@ -118,7 +82,7 @@ def _host(node: Node, links: list[Link], user: str | None, key: str | None) -> I
         ipv4 = ipv4_of(interface)
         assert ipv4 is not None, "the findings come first"
         nics.append(InventoryNic(rail, interface.mac, ipv4))
-    return InventoryHost(node.name, *address, user, key, node.hardware_type[:60], tuple(nics))
+    return InventoryHost(node.name, *address, user, node.hardware_type[:60], tuple(nics))
 
 
 def _only_login(nodes: Iterable[Node]) -> str | None:

@@ -102,6 +102,17 @@ Sign = Probe | Quiet | LinkDown
 
 
 @dataclass(frozen=True)
+class OvsPort:
+    """What Open vSwitch says of an interface that is a port of one of its bridges."""
+
+    bridge: str
+    number: int | None
+    """None where the interface cannot be opened: it is configured and not there."""
+    others: tuple[int, ...] = ()
+    """The numbers of the bridge's other ports."""
+
+
+@dataclass(frozen=True)
 class Device:
     """An interface on a host or a switch, and what hangs on it."""
 
@@ -115,6 +126,8 @@ class Device:
     """Whether a clsact hook is there already."""
     reserved: bool = False
     """Whether it carries SSH or the default route of its place."""
+    ovs: OvsPort | None = None
+    """The port of an Open vSwitch bridge that it is, as far as a fault asks for it."""
 
     def run(self, *argv: str) -> Order:
         """A command at its place."""

@@ -19,6 +19,7 @@ from faults.nic_down import NicDown
 from faults.nic_shared_congestion import NicSharedCongestion
 from faults.nic_unbind import NicUnbind
 from faults.noop import Noop
+from faults.ovs_drop import OvsDrop
 from faults.process_kill import ProcessKill
 from faults.process_pause import ProcessPause
 from faults.rate_limit import RateLimit
@@ -36,6 +37,7 @@ FAULTS: dict[str, type[Fault]] = {
         HostIsolate,
         RouteBlackhole,
         Blackhole,
+        OvsDrop,
         RateLimit,
         Loss,
         Delay,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cloudlab_cli import cloudlab_app
 from harness.cluster_cli import cluster_app
 from harness.errors import ExitCode
 from harness.reported import reported
@@ -169,36 +170,7 @@ def systems() -> int:
 
 
 app.add_typer(cluster_app, name="cluster")
-
-
-cloudlab_app = typer.Typer(
-    help="Hosts from CloudLab: what its manifest says, as an inventory.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 app.add_typer(cloudlab_app, name="cloudlab")
-
-
-@cloudlab_app.command("inventory")
-@reported
-def cloudlab_inventory(
-    manifest: Annotated[
-        Path, typer.Argument(metavar="MANIFEST.xml", help="From `geni-get manifest` or the portal's Manifest tab.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where the inventory goes.")] = Path(
-        "hosts.toml"
-    ),
-    user: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Your login; needed where the manifest lists several.")
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Your private key, where SSH does not find it by itself.")
-    ] = None,
-) -> int:
-    """Write an inventory: hosts, SSH addresses, and NICs by rail, one rail for each LAN."""
-    from harness.cloudlab_command import write_inventory
-
-    return write_inventory(manifest, out, user, key)
 
 
 @app.command(

@@ -20,7 +20,9 @@ from reports.trial import Iteration, Phase, Trial
 MAX_COUNTERS = 600
 """Trials whose counters are read; a file takes a few milliseconds, so of more trials an even sample is taken."""
 
-LOSES_A_NIC = ("nic_down", "nic_unbind", "ib_port_down", "switch_port_down", "blackhole", "route_blackhole")
+LOSES_A_NIC = (
+    "nic_down", "nic_unbind", "ib_port_down", "switch_port_down", "blackhole", "ovs_drop", "route_blackhole",
+)  # fmt: skip
 """Kinds of faults after which their NIC carries nothing until the heal."""
 
 SHOWN_PHASES: tuple[Phase, ...] = ("before", "hit", "after", "repaired")

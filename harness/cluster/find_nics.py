@@ -30,7 +30,7 @@ def look_up(host: InventoryHost, links: Links) -> tuple[tuple[Nic, ...], list[st
     reserved = links.reserved()
     nics, wrong = [], []
     for entry in sorted(host.nics, key=lambda nic: nic.rail):
-        found = _link(entry, links)
+        found = link_of(entry, links)
         told = found if isinstance(found, str) else next(_objections(entry, found, reserved), None)
         if told is not None:
             wrong.append(f"rail {entry.rail}: {told}")
@@ -65,7 +65,7 @@ def address_of(link: Link) -> str | None:
     return str(usable[0].ip) if usable else None
 
 
-def _link(entry: InventoryNic, links: Links) -> Link | str:
+def link_of(entry: InventoryNic, links: Links) -> Link | str:
     """The interface that is meant, or why there is none."""
     if entry.name is not None:
         link = links.by_name.get(entry.name)

@@ -1,11 +1,13 @@
 """What hangs on an interface of a host: queueing disciplines, routes, hardware. Reading is at the bottom, thin."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from faults.base import Device
+from faults.base import Device, OvsPort
 from faults.token_bucket import HANDLE, TokenBucket
+from harness.errors import CommandError
 from harness.hosts.base import Host
 from harness.hosts.iproute import ask
 
@@ -71,6 +73,30 @@ def hardware_from(device: str, driver: str, infiniband: str, port: str) -> Hardw
         driver.strip().rpartition("/")[2] or None if is_pci else None,
         (rdma[0], number) if rdma else None,
     )
+
+
+def ovs_port_from(name: str, bridge: str, ports: Sequence[str], interfaces: Mapping[str, Any]) -> OvsPort:
+    """From a bridge's ports and ``ovs-vsctl --format=json --columns=name,ofport list Interface``.
+
+    The number of an interface that cannot be opened is -1, that of one which was not tried yet an empty set.
+    """
+    told = {row[0]: row[1] for row in interfaces.get("data", ())}
+    numbers = {port: number for port, number in told.items() if isinstance(number, int) and number > 0}
+    return OvsPort(
+        bridge, numbers.get(name), tuple(numbers[port] for port in ports if port != name and port in numbers)
+    )
+
+
+def read_ovs_port(host: Host, name: str) -> OvsPort | None:
+    """Asks the host's Open vSwitch; None where there is none, or where the interface is no port of it."""
+    ask = ("ovs-vsctl", "--timeout=5")
+    try:
+        bridge = host.run((*ask, "port-to-br", name)).stdout.strip()
+        ports = host.run((*ask, "list-ports", bridge)).stdout.split()
+        told = host.run((*ask, "--format=json", "--columns=name,ofport", "list", "Interface")).stdout
+        return ovs_port_from(name, bridge, ports, json.loads(told))
+    except (CommandError, ValueError):
+        return None
 
 
 def read_device(host: Host, name: str, rate_bit_s: float | None) -> Device:

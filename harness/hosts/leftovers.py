@@ -1,7 +1,7 @@
 """What faults have left on a host that no journal names any more, known by its tag; and how it is removed.
 
-Qdiscs by their handle, filters by their preference, routes by their protocol number (`faults.base`). Links that are
-down carry no tag: those are healed from the journal alone.
+Qdiscs by their handle, filters by their preference, routes by their protocol number (`faults.base`), Open vSwitch's
+rules by their cookie. Links that are down carry no tag: those are healed from the journal alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +9,8 @@ from typing import Any
 
 from faults.base import ROUTE_PROTOCOL, TAG
 from faults.filter import PREFERENCE
+from faults.ovs_drop import ANY_OF_OURS
+from harness.errors import CommandError
 from harness.hosts.base import Host
 from harness.hosts.iproute import ask
 
@@ -39,7 +41,7 @@ def find_leftovers(host: Host) -> list[Argv]:
     hooked = [str(qdisc["dev"]) for qdisc in qdiscs if qdisc.get("kind") == "clsact"]
     filters = {dev: [f for hook in ("ingress", "egress") for f in _filters(host, dev, hook)] for dev in hooked}
     routes = [route for version in ("-4", "-6") for route in ask(host, "ip", version, "-j", "route", "show")]
-    return list(removals(qdiscs, filters, routes))
+    return [*removals(qdiscs, filters, routes), *_of_open_vswitch(host)]
 
 
 def remove_leftovers(host: Host) -> list[str]:
@@ -50,6 +52,16 @@ def remove_leftovers(host: Host) -> list[str]:
         host.run((argv[0].lstrip("-"), *argv[1:]), check=not lenient)
         done.append(" ".join(argv).lstrip("-"))
     return done
+
+
+def _of_open_vswitch(host: Host) -> Iterator[Argv]:
+    """For every bridge that has rules of ours; a host without Open vSwitch, or where it does not run, has none."""
+    try:
+        for bridge in host.run(("ovs-vsctl", "--timeout=5", "list-br")).stdout.split():
+            if "actions=drop" in host.run(("ovs-ofctl", "dump-flows", bridge, ANY_OF_OURS)).stdout:
+                yield "ovs-ofctl", "del-flows", bridge, ANY_OF_OURS
+    except CommandError:
+        return
 
 
 def _filters(host: Host, device: str, hook: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from faults.base import RESERVED_NICS, Device, Fault, Target
 from faults.registry import create
 from harness.hosts.base import Host, Nic
 from harness.hosts.each import all_results, for_each
-from harness.hosts.facts import Hardware, read_device, read_hardware, read_link, read_routes
+from harness.hosts.facts import Hardware, read_device, read_hardware, read_link, read_ovs_port, read_routes
 from harness.sweep.scenario import Hosts, Strike, reach
 
 HARDWARE_KINDS = frozenset({"nic_unbind", "ib_port_down"})
@@ -74,7 +74,8 @@ def _with_port(fault: Fault, target: Target, places: Mapping[str, Host]) -> Targ
         return target
     place = places[port.place]
     device = read_device(place, port.name, target.rate_bit_s) if "tc" in fault.needs else port
-    return replace(target, switch=replace(device, reserved=port.name in place.reserved()))
+    ovs = read_ovs_port(place, port.name) if "ovs-vsctl" in fault.needs else None
+    return replace(target, switch=replace(device, reserved=port.name in place.reserved(), ovs=ovs))
 
 
 def _bare(address: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from faults import filter as drop
 from faults import nic_shared_congestion, nic_unbind
-from faults.base import RESERVED_NICS, Device, Order, Probe, Target, severs
+from faults.base import RESERVED_NICS, Device, Order, OvsPort, Probe, Target, severs
 from faults.errors import FaultError
 from faults.registry import FAULTS, create
 from faults.token_bucket import TokenBucket
@@ -39,6 +39,8 @@ def target_of(case: dict[str, Any]) -> Target:
         if key in given:
             facts = dict(given[key])
             rate = facts.pop("shaping_bit_s", None)
+            if "ovs" in facts:
+                facts["ovs"] = OvsPort(**facts["ovs"] | {"others": tuple(facts["ovs"]["others"])})
             given[key] = Device(shaping=TokenBucket.for_rate(rate) if rate else None, **facts)
     given["routes"] = tuple(map(tuple, given.get("routes", ())))
     return Target(**given)
@@ -111,7 +113,7 @@ def test_a_fault_that_kills_a_direction_severs() -> None:
             severing.add(case["kind"])
     assert severing == {
         "nic_down", "switch_port_down", "switch_outage", "host_isolate", "route_blackhole", "blackhole", "loss", "flap",
-        "nic_unbind", "ib_port_down",
+        "nic_unbind", "ib_port_down", "ovs_drop",
     }  # fmt: skip
 
 

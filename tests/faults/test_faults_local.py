@@ -343,6 +343,7 @@ def test_what_the_emulator_does_to_datagrams(bench: Bench, wire: Wire, kind: str
     [
         ("nic_unbind", "host1 eth1 is no PCI device that has a driver of its own"),
         ("ib_port_down", "host1 eth1 has no RDMA device"),
+        ("ovs_drop", "h1r1 is not known to be a port of an Open vSwitch bridge on switch"),
     ],
 )
 def test_what_the_target_lacks_is_refused_in_one_line(bench: Bench, kind: str, why: str) -> None:
@@ -353,7 +354,7 @@ def test_what_the_target_lacks_is_refused_in_one_line(bench: Bench, kind: str, w
 
 
 def test_what_can_be_made_is_not_refused(bench: Bench) -> None:
-    possible = set(FAULTS) - {"delay", "corrupt", "reorder", "nic_unbind", "ib_port_down"}
+    possible = set(FAULTS) - {"delay", "corrupt", "reorder", "nic_unbind", "ib_port_down", "ovs_drop"}
     tables = [table(kind, ', lasts="100 ms"') for kind in sorted(possible)]
     before = states(bench)
     rehearse(Bench(experiment_with(*tables), bench.hosts, bench.switches))

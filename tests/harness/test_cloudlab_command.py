@@ -26,6 +26,19 @@ def test_a_manifest_becomes_a_file_that_says_where_it_comes_from(tmp_path: Path)
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
 
 
+def test_what_a_manifest_does_not_say_is_told_on_the_command_line(tmp_path: Path) -> None:
+    out, source = tmp_path / "hosts.toml", str(MANIFESTS / "r7525_three_lans.xml")
+    more = ["--rate", "10 Gbit/s", "--no-sudo", "--python", "/opt/p/bin/python", "--known-hosts", "lab_hosts"]
+    done = harness(source, "-o", str(out), "--user", "ada", *more)
+    assert done.returncode == 0, done.stderr
+    host = tomllib.loads(out.read_text())["host"][0]
+    assert (host["python"], host.get("sudo", False)) == ("/opt/p/bin/python", False)
+    assert host["known_hosts"] == str(ROOT / "lab_hosts"), "right wherever the inventory goes"
+    assert {nic["rate"] for nic in host["nics"]} == {"10 Gbit/s"}
+    done = harness(source, "-o", str(out), "--user", "ada", "--rate", "quick")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "quick" in done.stderr
+
+
 def test_a_refusal_leaves_the_old_file_alone(tmp_path: Path) -> None:
     out = tmp_path / "hosts.toml"
     out.write_text("old")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cloudlab import inventory as cloudlab
 from cloudlab import manifest
+from harness.cloudlab_command import Wanted, of_cloudlab
 from harness.cluster import inventory_file
 from harness.cluster.inventory import Inventory
 from harness.cluster.spec import InventorySpec
@@ -66,14 +67,16 @@ def test_every_mistake_is_one_line(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["r7525_three_lans.xml", "c240g5_protogeni2_storage.xml"])
 def test_what_cloudlab_writes_reads_back(name: str, tmp_path: Path) -> None:
-    made = cloudlab.make(manifest.parse((MANIFESTS / name).read_bytes(), name), name, "ada", "~/.ssh/lab")
+    made = cloudlab.make(manifest.parse((MANIFESTS / name).read_bytes(), name), name, "ada")
     path = tmp_path / "hosts.toml"
-    path.write_text(cloudlab.to_toml(made, {"manifest": name, "dirty": False}))
+    inventory_file.save(of_cloudlab(made, Wanted(key=Path("~/.ssh/lab"), rate="10 Gbit/s"), path), path)
     read_back = inventory_file.load(path)
     assert read_back.rails == made.rails
     for ours, theirs in zip(read_back.hosts, made.hosts, strict=True):
         assert (ours.name, ours.address, ours.port, ours.user) == (theirs.name, theirs.address, theirs.port, "ada")
         assert ours.key == "~/.ssh/lab", "the home of whoever runs it"
+        assert ours.sudo is True and ours.python == "/opt/r2ccl/bin/python", "what set-up makes"
+        assert {nic.rate_bit_s for nic in ours.nics} == {10e9}
         assert [(n.rail, n.mac, n.ipv4) for n in ours.nics] == [(n.rail, n.mac, n.ipv4) for n in theirs.nics]
 
 

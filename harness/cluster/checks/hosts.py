@@ -18,7 +18,16 @@ KERNEL_REMEDY = (
     "load the module (modprobe sch_netem sch_tbf sch_ingress cls_bpf; Debian, Ubuntu: linux-modules-extra), "
     "or leave such faults out"
 )
-PACKAGES = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "ibportstate": "infiniband-diags"}
+PACKAGES = {
+    "ovs-ofctl": "openvswitch-switch",
+    "ovs-vsctl": "openvswitch-switch",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "unshare": "util-linux",
+    "ibportstate": "infiniband-diags",
+}
+ON_CARDS = frozenset({"ovs-ofctl", "ovs-vsctl"})
+"""What a switch needs and no host: Open vSwitch runs on the card."""
 
 
 def findings(seen: Evidence) -> Iterator[Finding]:
@@ -94,7 +103,7 @@ def _memory(name: str, memory: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def _programs(seen: Evidence, name: str, programs: Mapping[str, str | None], has_rdma: bool) -> Iterator[Finding]:
-    for program in (program for program, path in programs.items() if path is None):
+    for program in (program for program, path in programs.items() if path is None and program not in ON_CARDS):
         users = sorted(kind for kind, fault in FAULTS.items() if program in fault.needs)
         remedy = f"install the package {PACKAGES.get(program, program)}"
         told = error if seen.faults & set(users) or program == "ip" else warning

@@ -1,0 +1,40 @@
+"""A host is restarted and awaited: it goes, comes back, and its kernel names another boot."""
+
+import time
+from contextlib import suppress
+
+from harness.errors import HostError, HostTimeoutError
+from harness.hosts.base import Argv, Host
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+AWAKE_S = 1800.0
+"""A server with much memory and firmware on its cards takes ten minutes and more."""
+PAUSE_S = 1.0
+
+
+def boot_id(host: Host) -> str:
+    """What the running kernel calls this boot."""
+    return host.run(["cat", BOOT_ID]).stdout.strip()
+
+
+def reboot(host: Host, argv: Argv, limit_s: float = AWAKE_S, pause_s: float = PAUSE_S) -> None:
+    """Restarts a connected host by `argv` and returns when it is connected again after another boot.
+
+    Raises `HostTimeoutError` where that does not come about in time.
+    """
+    before = boot_id(host)
+    with suppress(HostError):  # it may go before it answers
+        host.run(argv, timeout_s=30.0)
+    deadline = time.monotonic() + limit_s
+    last = "it has not gone down"
+    while time.monotonic() < deadline:
+        host.close()
+        try:
+            host.connect()
+            if boot_id(host) != before:
+                return
+            last = "it answers, and is still the boot before"
+        except HostError as error:
+            last = error.message
+        time.sleep(pause_s)
+    raise HostTimeoutError(host.name, f"has not come back within {limit_s:g} s of its restart: {last}")

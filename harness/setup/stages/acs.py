@@ -1,0 +1,20 @@
+"""PCI bridges let GPUs and NICs talk past the processor: access control that redirects them is switched off."""
+
+from harness.setup.base import Done, Run, Seen, Stage, State, Stuck, ToDo, Unneeded
+
+
+def judge(seen: Seen) -> State:
+    """It matters between a GPU and another device only; a reboot switches it on again."""
+    if not any(device["gpu"] for device in seen.facts["pci"]):
+        return Unneeded("has no GPU")
+    bridges = seen.facts["redirecting"]
+    if not bridges:
+        return Done("no PCI bridge redirects")
+    if not seen.facts["programs"]["setpci"]:
+        return Stuck(f"{len(bridges)} PCI bridges redirect, and setpci is missing", "run the stage packages")
+    why = "traffic between GPU and NIC went up to the processor"
+    steps = tuple(Run(("setpci", "-s", bridge, "ECAP_ACS+6.w=0000"), why) for bridge in bridges)
+    return ToDo(f"{len(bridges)} PCI bridges redirect what GPUs and NICs send each other", steps)
+
+
+STAGE = Stage("acs", "switches PCI access control off", "until a reboot", judge, ("packages",), True)

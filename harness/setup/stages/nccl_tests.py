@@ -1,0 +1,17 @@
+"""Where nccl-tests are, if the user wants them: a folder on the hosts, or an installed package."""
+
+from harness.setup.base import Done, Seen, Stage, State, Stuck, Unneeded
+
+
+def judge(seen: Seen) -> State:
+    """They are looked for, never built: which NCCL and which MPI they go with is the user's choice."""
+    wanted, found = seen.options.nccl_tests, seen.facts["nccl_tests"]
+    if wanted is None:
+        return Unneeded("not asked for; --nccl-tests names a folder on the hosts, or a package")
+    if found is None:
+        kind = "folder with all_reduce_perf" if wanted.startswith("/") else "installed package with all_reduce_perf"
+        return Stuck(f"{wanted} is no {kind}", "build nccl-tests there (make MPI=1), or install the package")
+    return Done(f'workload.nccl_tests = "{found}"')
+
+
+STAGE = Stage("nccl_tests", "finds nccl-tests, where they are asked for", "stays", judge)

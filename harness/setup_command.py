@@ -1,0 +1,129 @@
+"""`harness cloudlab setup`: every stage on every host, told as it happens, and an exit status for scripts."""
+
+import json
+import shlex
+import sys
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from harness.cluster import inventory_file
+from harness.cluster.inventory import Inventory
+from harness.errors import ExitCode, HostError, MistakeError
+from harness.hosts.each import for_each
+from harness.setup.base import Options, Stage
+from harness.setup.core_source import core_file
+from harness.setup.runner import STATUSES, Result, Worker, commands
+from harness.setup.stages.catalogue import chosen
+from harness.sweep.interrupt import stoppable
+
+_STYLES = {"made": "green", "refused": "yellow", "to do": "cyan", "failed": "bold red", "blocked": "red"}
+_STATUS_WIDTH = max(map(len, STATUSES))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says."""
+
+    inventory: Path
+    check: bool = False
+    dry_run: bool = False
+    json: bool = False
+    only: Sequence[str] = ()
+    skip: Sequence[str] = ()
+    core: Path | None = None
+    site_packages: str | None = None
+    mtu: int | None = None
+    nccl_tests: str | None = None
+
+
+def setup(asked: Asked) -> ExitCode:
+    """Sets up the hosts of an inventory; status 1 where a host is not as it should be in the end."""
+    stages = chosen(_split(asked.only), _split(asked.skip))
+    if asked.check and asked.dry_run:
+        raise MistakeError("--check", "--dry-run", None, "say one of them: both change nothing")
+    if asked.site_packages is not None and not asked.site_packages.startswith("/"):
+        raise MistakeError("--site-packages", asked.site_packages, None, "must be an absolute path on the hosts")
+    inventory = inventory_file.load(asked.inventory)
+    with core_file(asked.core) as core, stoppable():
+        options = Options(core, asked.site_packages, asked.mtu, asked.nccl_tests)
+        teller = Teller(asked, inventory, stages)
+        workers = {host.name: Worker(host, options, stages, change=teller.changes) for host in inventory.hosts}
+        found = for_each([worker.host for worker in workers.values()], lambda host: workers[host.name].run(teller.tell))
+    return teller.end(found)
+
+
+class Teller:
+    """What is printed: a line for every stage of every host as it ends, or a JSON event; then what it came to."""
+
+    def __init__(self, asked: Asked, inventory: Inventory, stages: Sequence[Stage]) -> None:
+        self.changes = not (asked.check or asked.dry_run)
+        self._asked, self._stages = asked, {stage.name: stage for stage in stages}
+        self._host_width = max(len(host.name) for host in inventory.hosts)
+        self._stage_width = max(len(stage.name) for stage in stages)
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._printing = threading.Lock()
+
+    def tell(self, result: Result) -> None:
+        """One stage of one host has ended. Called by several threads."""
+        with self._printing:
+            if self._asked.json:
+                print(json.dumps(event(result)), flush=True)
+            else:
+                self._print(result)
+
+    def end(self, found: Mapping[str, list[Result] | HostError]) -> ExitCode:
+        """Tells the total."""
+        errors = [error for error in found.values() if isinstance(error, HostError)]
+        results = [result for told in found.values() if not isinstance(told, HostError) for result in told]
+        counts = Counter(result.status for result in results)
+        due = self._asked.check and counts["to do"]
+        status = ExitCode.WRONG if errors or due or any(result.bad for result in results) else ExitCode.OK
+        if self._asked.json:
+            unreached = [{"host": error.host, "error": error.message} for error in errors]
+            print(json.dumps({"event": "end", "counts": counts, "unreached": unreached, "status": int(status)}))
+            return status
+        for error in errors:
+            print(error, file=sys.stderr)
+        shown = ", ".join(f"{counts[name]} {name}" for name in STATUSES if counts[name])
+        unreached_text = f", {len(errors)} host{'s' * (len(errors) > 1)} not set up" if errors else ""
+        print(f"{len(found)} hosts: {shown or 'nothing looked at'}{unreached_text}")
+        lost = [name for name in ("addresses", "mtu", "arp", "rates", "acs") if name in self._stages]
+        if self.changes and counts["made"] and lost:
+            print(f"A reboot undoes {', '.join(lost)}; the same command makes them again.")
+        return status
+
+    def _print(self, result: Result) -> None:
+        style = _STYLES.get(result.status, "")
+        place = f"{result.host:{self._host_width}}  {result.stage:{self._stage_width}}"
+        took = f" ({result.took_s:.1f} s)" if result.took_s >= 1 else ""
+        remedy = f"; {result.remedy}" if result.remedy else ""
+        self._console.print(f"{place}  {result.status:{_STATUS_WIDTH}}", end="  ", style=style, markup=False)
+        self._console.print(f"{result.what}{took}{remedy}", markup=False)
+        if self._asked.dry_run:
+            for step in result.steps:
+                for run in commands(step):
+                    self._console.print(f"    {shlex.join(run.argv)}\n        # {run.why}", markup=False)
+
+
+def event(result: Result) -> dict[str, object]:
+    """One stage of one host for programs."""
+    runs = [run for step in result.steps for run in commands(step)]
+    return {
+        "event": "stage",
+        "host": result.host,
+        "stage": result.stage,
+        "status": result.status,
+        "what": result.what,
+        "remedy": result.remedy or None,
+        "commands": [{"argv": run.argv, "why": run.why} for run in runs],
+        "took_s": round(result.took_s, 3),
+    }
+
+
+def _split(names: Sequence[str]) -> list[str]:
+    return [name.strip() for text in names for name in text.split(",") if name.strip()]

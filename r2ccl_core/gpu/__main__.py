@@ -34,7 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nics", type=int, required=True, help="NICs of a healthy host")
     parser.add_argument("--rate", required=True, help='what a NIC carries in each direction, such as "25 Gbit/s"')
     parser.add_argument("--lost", type=int, default=2, help="up to so many NICs lost, over all hosts (2)")
-    parser.add_argument("--alpha", type=float, default=200.0, help="microseconds that a round costs beside its bytes (200)")
+    parser.add_argument(
+        "--alpha", type=float, default=200.0, help="microseconds that a round costs beside its bytes (200)"
+    )
     parser.add_argument("--pipes", type=int, default=2, help="communicators and streams that work side by side (2)")
     parser.add_argument("--algorithm", choices=ALGORITHMS, default="auto", help="one for all, instead of what pays")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the file")

@@ -4,9 +4,9 @@ A table is made for a number of ranks, one rank and so many NICs a host. For eve
 total, and every class of sizes, it holds the rounds that are predicted to beat NCCL's ring; where nothing does, there
 is no entry, and NCCL's own AllReduce runs.
 
-The file, little-endian, is what native/cuda/table.cc reads: the magic ``R2CCLG01``; ranks, NICs per rank, entries (u32);
-then per entry: the NICs left, by rank (u32); from how many bytes on and below how many (u64); chunks and pipes (u32); a
-name of 32 bytes; then by rank the number of its operations (u32) and these, 7 i32 each, as in `rounds.Op`.
+The file, little-endian, is what native/cuda/table.cc reads: the magic ``R2CCLG01``; ranks, NICs per rank, entries
+(u32); then per entry: the NICs left, by rank (u32); from how many bytes on and below how many (u64); chunks and pipes
+(u32); a name of 32 bytes; then by rank the number of its operations (u32) and these, 7 i32 each, as in `rounds.Op`.
 """
 
 import struct
@@ -171,4 +171,4 @@ def from_bytes(data: bytes) -> list[Entry]:
 
 def _program(words: Sequence[int]) -> tuple[Op, ...]:
     rows = np.array(words, dtype=np.int64).reshape(-1, 7).tolist()
-    return tuple(Op(pipe, number, Kind(kind), *rest, bool(own)) for pipe, number, kind, *rest, own in rows)
+    return tuple(Op(a, b, Kind(c), d, e, f, bool(g)) for a, b, c, d, e, f, g in rows)

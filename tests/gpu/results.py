@@ -72,6 +72,9 @@ def tables(records: Iterable[Record]) -> str:
         parts += _ratios([r for r in found if r["section"] == section and "median_s" in r], title)
     parts += _failures([r for r in found if r["section"] in ("failures", "nccl_failures") and "outcome" in r])
     parts += _training([r for r in found if r["section"] == "ddp" and "losses" in r])
+    for r in (r for r in found if r["section"] == "types" and "cases" in r):
+        line = f"{r['cases']} cases of type, operation and place, run by {', '.join(r['choices'])}: {r['wrong']} wrong"
+        parts += ["## Types on GPUs", "", f"{line} elements.", ""]
     errors = [r for r in found if "error" in r]
     if errors:
         parts += ["## What failed", *(f"- {r['section']}: {r['error'][:600]}" for r in errors), ""]

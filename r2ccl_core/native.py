@@ -1,4 +1,4 @@
-"""The one place that finds and opens what C++ built: the Python module and the net plugin for NCCL."""
+"""The one place that finds and opens what C++ built: the Python module, and the libraries for NCCL."""
 
 import os
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from types import ModuleType
 from r2ccl_core.errors import TransportError, UsageError
 
 PLUGIN = "libnccl-net-r2ccl.so"
+PRELOAD = "libr2ccl-preload.so"
 
 
 def load() -> ModuleType:
@@ -27,30 +28,38 @@ def plugin_path() -> Path:
     first of: the installed files, beside this module, the newest of the build folders of a checkout. `TransportError`
     with the remedy where there is none.
     """
+    return _library(PLUGIN, "pip install .")
+
+
+def preload_path() -> Path:
+    """The library that stands before NCCL's AllReduce, for ``LD_PRELOAD``; found like the plugin. It is built where a
+    CUDA compiler is."""
+    return _library(PRELOAD, "pip install . where nvcc is on the PATH")
+
+
+def _library(name: str, remedy: str) -> Path:
     override = os.environ.get("R2CCL_CORE_LIB")
     if override:
-        chosen = Path(override) / PLUGIN
+        chosen = Path(override) / name
         if not chosen.is_file():
-            raise UsageError(f"R2CCL_CORE_LIB={override}: {PLUGIN} is not there; name the directory that holds it")
+            raise UsageError(f"R2CCL_CORE_LIB={override}: {name} is not there; name the directory that holds it")
         return chosen.resolve()
     package = Path(__file__).resolve().parent
-    for candidate in (*_installed("r2ccl"), package / PLUGIN, *_built(package.parent / "build")):
+    for candidate in (*_installed("r2ccl", name), package / name, *_built(package.parent / "build", name)):
         if candidate.is_file():
             return candidate.resolve()
-    raise TransportError(
-        f"{PLUGIN} was not built; build it with: pip install . (or set R2CCL_CORE_LIB to its directory)"
-    )
+    raise TransportError(f"{name} was not built; build it with: {remedy} (or set R2CCL_CORE_LIB to its directory)")
 
 
-def _installed(distribution: str) -> Iterator[Path]:
-    """The plugin among the distribution's files: an editable install keeps it apart from the sources."""
+def _installed(distribution: str, name: str) -> Iterator[Path]:
+    """The library among the distribution's files: an editable install keeps it apart from the sources."""
     try:
         listed = files(distribution) or []
     except PackageNotFoundError:
         return
-    yield from (Path(str(file.locate())) for file in listed if file.name == PLUGIN)
+    yield from (Path(str(file.locate())) for file in listed if file.name == name)
 
 
-def _built(folder: Path) -> list[Path]:
-    """The plugins in a checkout's build folders, newest first."""
-    return sorted(folder.glob(f"*/{PLUGIN}"), key=lambda path: path.stat().st_mtime, reverse=True)
+def _built(folder: Path, name: str) -> list[Path]:
+    """The libraries in a checkout's build folders, newest first."""
+    return sorted(folder.glob(f"*/{name}"), key=lambda path: path.stat().st_mtime, reverse=True)

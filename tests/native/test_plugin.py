@@ -178,11 +178,12 @@ def test_the_driver_says_how_it_is_used(driver: Path, plugin: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="nm is missing (on Debian: apt install binutils)")
-def test_nothing_but_the_tables_is_exported(plugin: Path) -> None:
+def test_nothing_but_the_tables_and_one_question_is_exported(plugin: Path) -> None:
     """Not even a unique symbol of the C++ library, which would be shared with NCCL's own."""
     lines = must("nm", "-D", "--defined-only", plugin).splitlines()
     kind_and_name = {(kind, name) for _, kind, name in (line.split() for line in lines)}
-    assert kind_and_name == {("D", f"ncclNetPlugin_v{version}") for version in VERSIONS}
+    tables = {("D", f"ncclNetPlugin_v{version}") for version in VERSIONS}
+    assert kind_and_name == {*tables, ("T", "r2cclNicsLeft")}
 
 
 @pytest.mark.skipif(shutil.which("readelf") is None, reason="readelf is missing (on Debian: apt install binutils)")

@@ -52,7 +52,7 @@ def test_an_override_without_the_plugin_is_refused(tmp_path: Path, monkeypatch: 
 
 def test_without_an_install_the_newest_build_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "__file__", str(tmp_path / "r2ccl_core" / "native.py"))
-    monkeypatch.setattr(native, "_installed", lambda _: [])
+    monkeypatch.setattr(native, "_installed", lambda *_: [])
     old, new = plugin_in(tmp_path / "build" / "old"), plugin_in(tmp_path / "build" / "new")
     os.utime(old, (1, 1))
     assert native.plugin_path() == new
@@ -62,7 +62,7 @@ def test_without_an_install_the_newest_build_is_taken(tmp_path: Path, monkeypatc
 
 def test_nothing_built_is_one_line_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "__file__", str(tmp_path / "r2ccl_core" / "native.py"))
-    monkeypatch.setattr(native, "_installed", lambda _: [])
+    monkeypatch.setattr(native, "_installed", lambda *_: [])
     with pytest.raises(
         TransportError, match=r"^libnccl-net-r2ccl\.so was not built; build it with: pip install \."
     ) as error:
@@ -71,4 +71,4 @@ def test_nothing_built_is_one_line_with_the_remedy(tmp_path: Path, monkeypatch: 
 
 
 def test_a_distribution_that_is_not_installed_has_no_files() -> None:
-    assert list(native._installed("r2ccl-that-is-not-installed")) == []
+    assert list(native._installed("r2ccl-that-is-not-installed", native.PLUGIN)) == []

@@ -1,6 +1,7 @@
 // The process-wide state of the plugin and the translation of statuses into NCCL's results.
 #include "plugin/plugin.h"
 
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <cstdlib>
@@ -278,6 +279,17 @@ abi::Result CloseListen(void* listen_comm) {
   delete holder;
   DropAbandoned();
   return abi::kSuccess;
+}
+
+bool NicsLeft(int* total, int* left) {
+  State& plugin = state();
+  std::lock_guard lock(plugin.mutex);
+  if (plugin.net == nullptr) return false;
+  std::vector<NicHealth> health = plugin.net->Health();
+  auto is_lost = [](const NicHealth& nic) { return nic.up == 0 && nic.down > 0; };
+  *total = static_cast<int>(health.size());
+  *left = *total - static_cast<int>(std::count_if(health.begin(), health.end(), is_lost));
+  return true;
 }
 
 }  // namespace r2ccl::plugin

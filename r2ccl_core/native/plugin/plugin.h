@@ -38,6 +38,8 @@ abi::Result Test(void* request, int* done, int* sizes);
 abi::Result CloseSend(void* send_comm);
 abi::Result CloseRecv(void* recv_comm);
 abi::Result CloseListen(void* listen_comm);
+// How many NICs there are, and how many have not lost all their paths; false while the plugin was not started.
+bool NicsLeft(int* total, int* left);
 
 // Fills what the properties of all versions have in common.
 template <typename Properties>

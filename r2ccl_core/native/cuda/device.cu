@@ -1,0 +1,165 @@
+// CUDA's runtime and the reduction kernel behind Device.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/device.h"
+
+namespace r2ccl::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kBlocks = 32;  // per reduction: far more than a network brings in
+constexpr int kItems = 64;   // reductions per launch; they travel as its parameters
+
+struct Batch {
+  Reduction items[kItems];
+};
+
+// What a type is computed in.
+template <typename T>
+struct Wide {
+  using type = T;
+};
+template <>
+struct Wide<__half> {
+  using type = float;
+};
+template <>
+struct Wide<__nv_bfloat16> {
+  using type = float;
+};
+
+template <Op kOp, typename W>
+__device__ W Combine(W a, W b) {
+  if constexpr (kOp == Op::kSum) return a + b;
+  if constexpr (kOp == Op::kProduct) return a * b;
+  if constexpr (kOp == Op::kMax) return a > b ? a : b;
+  return a < b ? a : b;
+}
+
+template <typename T, Op kOp>
+__global__ void ReduceKernel(Batch batch) {
+  using W = typename Wide<T>::type;
+  const Reduction& item = batch.items[blockIdx.y];
+  T* out = static_cast<T*>(item.out);
+  const T* own = static_cast<const T*>(item.own);
+  const T* in = static_cast<const T*>(item.in);
+  size_t stride = size_t{gridDim.x} * blockDim.x;
+  size_t first = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (in == nullptr) {
+    for (size_t i = first; i < item.count; i += stride) out[i] = own[i];
+    return;
+  }
+#pragma unroll 4
+  for (size_t i = first; i < item.count; i += stride) {
+    out[i] = static_cast<T>(Combine<kOp, W>(static_cast<W>(own[i]), static_cast<W>(in[i])));
+  }
+}
+
+template <typename T>
+void Launch(const Batch& batch, dim3 grid, Op op, cudaStream_t stream) {
+  switch (op) {
+    case Op::kSum:
+      return ReduceKernel<T, Op::kSum><<<grid, kThreads, 0, stream>>>(batch);
+    case Op::kProduct:
+      return ReduceKernel<T, Op::kProduct><<<grid, kThreads, 0, stream>>>(batch);
+    case Op::kMax:
+      return ReduceKernel<T, Op::kMax><<<grid, kThreads, 0, stream>>>(batch);
+    case Op::kMin:
+      return ReduceKernel<T, Op::kMin><<<grid, kThreads, 0, stream>>>(batch);
+  }
+}
+
+void LaunchTyped(const Batch& batch, dim3 grid, Type type, Op op, cudaStream_t stream) {
+  switch (type) {
+    case Type::kInt8:
+      return Launch<int8_t>(batch, grid, op, stream);
+    case Type::kUint8:
+      return Launch<uint8_t>(batch, grid, op, stream);
+    case Type::kInt32:
+      return Launch<int32_t>(batch, grid, op, stream);
+    case Type::kUint32:
+      return Launch<uint32_t>(batch, grid, op, stream);
+    case Type::kInt64:
+      return Launch<int64_t>(batch, grid, op, stream);
+    case Type::kUint64:
+      return Launch<uint64_t>(batch, grid, op, stream);
+    case Type::kFloat16:
+      return Launch<__half>(batch, grid, op, stream);
+    case Type::kFloat32:
+      return Launch<float>(batch, grid, op, stream);
+    case Type::kFloat64:
+      return Launch<double>(batch, grid, op, stream);
+    case Type::kBfloat16:
+      return Launch<__nv_bfloat16>(batch, grid, op, stream);
+  }
+}
+
+class RealDevice final : public Device {
+ public:
+  bool Allocate(size_t bytes, void** memory) override { return cudaMalloc(memory, bytes) == cudaSuccess; }
+  void Free(void* memory) override { cudaFree(memory); }
+  bool MakeStream(Stream* stream) override {
+    int least = 0;
+    int greatest = 0;  // transfers and small reductions come before the program's own kernels
+    if (cudaDeviceGetStreamPriorityRange(&least, &greatest) != cudaSuccess) return false;
+    auto* made = reinterpret_cast<cudaStream_t*>(stream);
+    return cudaStreamCreateWithPriority(made, cudaStreamNonBlocking, greatest) == cudaSuccess;
+  }
+  void DropStream(Stream stream) override { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
+  bool MakeEvent(Event* event) override {
+    return cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t*>(event), cudaEventDisableTiming) == cudaSuccess;
+  }
+  void DropEvent(Event event) override { cudaEventDestroy(reinterpret_cast<cudaEvent_t>(event)); }
+  bool Record(Event event, Stream stream) override {
+    return cudaEventRecord(reinterpret_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)) == cudaSuccess;
+  }
+  bool WaitFor(Stream stream, Event event) override {
+    return cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), reinterpret_cast<cudaEvent_t>(event), 0) ==
+           cudaSuccess;
+  }
+  bool AllocateHost(size_t bytes, void** memory) override { return cudaMallocHost(memory, bytes) == cudaSuccess; }
+  void FreeHost(void* memory) override { cudaFreeHost(memory); }
+  bool Wait(Event event) override { return cudaEventSynchronize(reinterpret_cast<cudaEvent_t>(event)) == cudaSuccess; }
+  bool Wait(Stream stream) override { return cudaStreamSynchronize(static_cast<cudaStream_t>(stream)) == cudaSuccess; }
+  bool IsCapturing(Stream stream) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    // What cannot be told (the legacy stream while another one captures) is NCCL's.
+    if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) != cudaSuccess) {
+      cudaGetLastError();
+      return true;
+    }
+    return status != cudaStreamCaptureStatusNone;
+  }
+  bool Copy(void* to, const void* from, size_t bytes, Stream stream) override {
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)) == cudaSuccess;
+  }
+  bool Reduce(const std::vector<Reduction>& reductions, Type type, Op op, Stream stream) override {
+    for (size_t start = 0; start < reductions.size(); start += kItems) {
+      Batch batch = {};
+      size_t count = std::min<size_t>(kItems, reductions.size() - start);
+      size_t longest = 1;
+      for (size_t i = 0; i < count; ++i) {
+        batch.items[i] = reductions[start + i];
+        longest = std::max(longest, batch.items[i].count);
+      }
+      size_t blocks = std::min<size_t>(kBlocks, (longest + kThreads - 1) / kThreads);
+      dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(count));
+      LaunchTyped(batch, grid, type, op, static_cast<cudaStream_t>(stream));
+    }
+    return cudaGetLastError() == cudaSuccess;
+  }
+};
+
+}  // namespace
+
+Device& CudaDevice() {
+  static RealDevice device;
+  return device;
+}
+
+}  // namespace r2ccl::cuda

@@ -1,0 +1,50 @@
+// Device: what a run needs of a GPU besides NCCL, so that the order in which a run issues can be tested without one.
+#ifndef R2CCL_CUDA_DEVICE_H_
+#define R2CCL_CUDA_DEVICE_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "cuda/nccl.h"
+
+namespace r2ccl::cuda {
+
+// out = own (op) in, element by element; without `in`, out = own. Out may be own.
+struct Reduction {
+  void* out;
+  const void* own;
+  const void* in;
+  size_t count;
+};
+
+struct EventHandle;
+using Event = EventHandle*;  // cudaEvent_t
+
+// Everything returns whether it succeeded.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual bool Allocate(size_t bytes, void** memory) = 0;
+  virtual void Free(void* memory) = 0;
+  virtual bool AllocateHost(size_t bytes, void** memory) = 0;  // page-locked
+  virtual void FreeHost(void* memory) = 0;
+  virtual bool MakeStream(Stream* stream) = 0;
+  virtual void DropStream(Stream stream) = 0;
+  virtual bool MakeEvent(Event* event) = 0;
+  virtual void DropEvent(Event event) = 0;
+  virtual bool Record(Event event, Stream stream) = 0;
+  virtual bool WaitFor(Stream stream, Event event) = 0;
+  virtual bool Wait(Event event) = 0;  // on the host
+  virtual bool Wait(Stream stream) = 0;
+  virtual bool IsCapturing(Stream stream) = 0;
+  virtual bool Copy(void* to, const void* from, size_t bytes, Stream stream) = 0;  // host or device memory
+  // Of ranges that do not overlap, at once.
+  virtual bool Reduce(const std::vector<Reduction>& reductions, Type type, Op op, Stream stream) = 0;
+};
+
+// The current CUDA device.
+Device& CudaDevice();
+
+}  // namespace r2ccl::cuda
+
+#endif  // R2CCL_CUDA_DEVICE_H_

@@ -1,0 +1,92 @@
+// libr2ccl-preload.so: stands before NCCL's AllReduce in a program that knows nothing of it (LD_PRELOAD).
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "cuda/device.h"
+#include "cuda/nccl.h"
+#include "cuda/nics.h"
+#include "cuda/takeover.h"
+
+namespace {
+
+using r2ccl::cuda::Comm;
+using r2ccl::cuda::RealNccl;
+using r2ccl::cuda::Stream;
+using r2ccl::cuda::Takeover;
+
+thread_local int group_depth = 0;
+
+// What NCCL takes a host to be: NCCL_HOSTID where it is set, else the machine and the network namespace.
+uint64_t HostHash() {
+  std::string name;
+  if (const char* id = std::getenv("NCCL_HOSTID"); id != nullptr && *id != '\0') {
+    name = id;
+  } else {
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> name;
+    char place[64] = {};
+    if (readlink("/proc/self/ns/net", place, sizeof(place) - 1) > 0) name += place;
+  }
+  return std::hash<std::string>{}(name);
+}
+
+void Say(const std::string& text) {
+  static const bool wanted = [] {
+    const char* debug = std::getenv("NCCL_DEBUG");
+    return debug != nullptr && (std::strcmp(debug, "INFO") == 0 || std::strcmp(debug, "TRACE") == 0);
+  }();
+  if (wanted) std::fprintf(stderr, "r2ccl-preload: %s\n", text.c_str());
+}
+
+Takeover& TheTakeover() {
+  // Never destroyed: threads may still call while the process ends.
+  static Takeover* const takeover = new Takeover(RealNccl(), r2ccl::cuda::CudaDevice(), r2ccl::cuda::ReadSettings(),
+                                                 HostHash(), r2ccl::cuda::OwnNics, Say);
+  return *takeover;
+}
+
+}  // namespace
+
+#define R2CCL_EXPORT extern "C" __attribute__((visibility("default")))
+
+R2CCL_EXPORT int ncclAllReduce(const void* input, void* output, size_t count, int type, int op, Comm comm,
+                               Stream stream) {
+  if (RealNccl().all_reduce == nullptr) return r2ccl::cuda::kNcclSystemError;
+  return TheTakeover().AllReduce(input, output, count, type, op, comm, stream, group_depth > 0);
+}
+
+R2CCL_EXPORT int ncclGroupStart() {
+  if (RealNccl().group_start == nullptr) return r2ccl::cuda::kNcclSystemError;
+  int result = RealNccl().group_start();
+  if (result == r2ccl::cuda::kNcclSuccess) ++group_depth;
+  return result;
+}
+
+R2CCL_EXPORT int ncclGroupEnd() {
+  if (RealNccl().group_end == nullptr) return r2ccl::cuda::kNcclSystemError;
+  if (group_depth > 0) --group_depth;
+  return RealNccl().group_end();
+}
+
+R2CCL_EXPORT int ncclCommDestroy(Comm comm) {
+  if (RealNccl().comm_destroy == nullptr) return r2ccl::cuda::kNcclSystemError;
+  TheTakeover().Forget(comm, false);
+  return RealNccl().comm_destroy(comm);
+}
+
+R2CCL_EXPORT int ncclCommAbort(Comm comm) {
+  if (RealNccl().comm_abort == nullptr) return r2ccl::cuda::kNcclSystemError;
+  TheTakeover().Forget(comm, true);
+  return RealNccl().comm_abort(comm);
+}
+
+// What ran last on the communicator: "nccl" or the name of an algorithm.
+R2CCL_EXPORT const char* r2cclChoice(Comm comm) { return TheTakeover().Choice(comm); }
+
+// Says how many NICs this process has and has left, instead of the plugin; negative: the plugin says so again.
+R2CCL_EXPORT void r2cclSetNicsLeft(int total, int left) { r2ccl::cuda::SetNics({total, left}); }

@@ -1,0 +1,192 @@
+// The order in which a rank issues its rounds.
+#include "cuda/runner.h"
+
+#include <algorithm>
+
+namespace r2ccl::cuda {
+namespace {
+
+constexpr size_t kAlign = 256;  // of a bounced range
+constexpr int kInt8 = 0;
+
+size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+// The end of the group that begins at `op`.
+const Operation* GroupEnd(const Operation* op, const Operation* end) {
+  const Operation* last = op;
+  while (last != end && last->round == op->round && last->pipe == op->pipe) ++last;
+  return last;
+}
+
+bool Overlap(const Operation& a, const Operation& b) { return a.begin < b.end && b.begin < a.end; }
+
+bool IsAfterwards(const Operation& op) { return op.kind == Operation::kReceiveReduce || op.kind == Operation::kCopy; }
+
+}  // namespace
+
+Runner::~Runner() {
+  for (Pipe& pipe : pipes_) {
+    if (pipe.comm != nullptr) nccl_.comm_destroy(pipe.comm);
+    if (pipe.stream != nullptr) device_.DropStream(pipe.stream);
+    if (pipe.done != nullptr) device_.DropEvent(pipe.done);
+    if (pipe.bounce != nullptr) device_.Free(pipe.bounce);
+  }
+  for (void* memory : outgrown_) device_.Free(memory);
+  if (begin_ != nullptr) device_.DropEvent(begin_);
+}
+
+void Runner::Abort() {
+  for (Pipe& pipe : pipes_) {
+    if (pipe.comm != nullptr) nccl_.comm_abort(pipe.comm);
+    pipe.comm = nullptr;
+  }
+}
+
+int Runner::Open(Comm parent, int pipes) {
+  if (!device_.MakeEvent(&begin_)) return kNcclCudaError;
+  pipes_.resize(static_cast<size_t>(pipes));
+  for (Pipe& pipe : pipes_) {
+    if (!device_.MakeStream(&pipe.stream) || !device_.MakeEvent(&pipe.done)) return kNcclCudaError;
+    int result = nccl_.comm_split(parent, 0, rank_, &pipe.comm, nullptr);
+    if (result == kNcclSuccess) result = Connect(pipe);
+    if (result != kNcclSuccess) return result;
+  }
+  return kNcclSuccess;
+}
+
+// A byte to and from everybody. NCCL connects two ranks when they first talk, which takes both of them and long.
+int Runner::Connect(Pipe& pipe) {
+  void* memory = nullptr;
+  pipe.bounce_bytes = kAlign * 2 * static_cast<size_t>(ranks_);
+  if (!device_.Allocate(pipe.bounce_bytes, &memory)) return kNcclCudaError;
+  pipe.bounce = static_cast<char*>(memory);
+  int result = nccl_.group_start();
+  for (int peer = 0; peer < ranks_ && result == kNcclSuccess; ++peer) {
+    if (peer == rank_) continue;
+    char* place = pipe.bounce + kAlign * 2 * static_cast<size_t>(peer);
+    result = nccl_.send(place, 1, kInt8, peer, pipe.comm, pipe.stream);
+    if (result == kNcclSuccess) result = nccl_.recv(place + kAlign, 1, kInt8, peer, pipe.comm, pipe.stream);
+  }
+  int ended = nccl_.group_end();
+  return result == kNcclSuccess ? ended : result;
+}
+
+size_t Runner::Offset(const Job& job, int32_t chunk) {
+  // Without overflow for any count: chunk * count may not fit.
+  size_t chunks = job.entry->chunks;
+  size_t number = static_cast<size_t>(chunk);
+  return job.count / chunks * number + job.count % chunks * number / chunks;
+}
+
+size_t Runner::Bytes(const Job& job, const Operation& op) {
+  return (Offset(job, op.end) - Offset(job, op.begin)) * TypeBytes(job.type);
+}
+
+size_t Runner::BounceBytes(const Job& job, const Operation* begin, const Operation* end) {
+  size_t bytes = 0;
+  for (const Operation* op = begin; op != end; ++op) {
+    if (op->kind == Operation::kReceiveReduce) bytes += Aligned(Bytes(job, *op));
+  }
+  return bytes;
+}
+
+// Bounce buffers large enough for every group. One that is too small stays until the end: a run that is still under
+// way on the device may use it.
+bool Runner::Reserve(const Job& job) {
+  const auto& program = job.entry->programs[static_cast<size_t>(rank_)];
+  std::vector<size_t> needed(pipes_.size(), 0);
+  const Operation* end = program.data() + program.size();
+  for (const Operation* op = program.data(); op != end;) {
+    const Operation* next = GroupEnd(op, end);
+    size_t& most = needed[static_cast<size_t>(op->pipe)];
+    most = std::max(most, BounceBytes(job, op, next));
+    op = next;
+  }
+  for (size_t i = 0; i < pipes_.size(); ++i) {
+    Pipe& pipe = pipes_[i];
+    if (needed[i] <= pipe.bounce_bytes) continue;
+    size_t bytes = std::max(needed[i], 2 * pipe.bounce_bytes);
+    void* memory = nullptr;
+    if (!device_.Allocate(bytes, &memory)) return false;
+    outgrown_.push_back(pipe.bounce);
+    pipe.bounce = static_cast<char*>(memory);
+    pipe.bounce_bytes = bytes;
+  }
+  return true;
+}
+
+int Runner::Run(const Entry& entry, const void* input, void* output, size_t count, Type type, Op op, Stream stream) {
+  if (entry.pipes > pipes_.size() || count < entry.chunks) return kNcclSystemError;
+  Job job = {&entry, static_cast<const char*>(input), static_cast<char*>(output), count, type, op};
+  if (!Reserve(job) || !device_.Record(begin_, stream)) return kNcclCudaError;
+  for (uint32_t i = 0; i < entry.pipes; ++i) {
+    if (!device_.WaitFor(pipes_[i].stream, begin_)) return kNcclCudaError;
+  }
+  const auto& program = entry.programs[static_cast<size_t>(rank_)];
+  const Operation* end = program.data() + program.size();
+  for (const Operation* at = program.data(); at != end;) {
+    const Operation* next = GroupEnd(at, end);
+    int result = IssueGroup(job, at, next);
+    if (result != kNcclSuccess) return result;
+    if (!ReduceGroup(job, at, next)) return kNcclCudaError;
+    at = next;
+  }
+  for (uint32_t i = 0; i < entry.pipes; ++i) {
+    Pipe& pipe = pipes_[i];
+    if (!device_.Record(pipe.done, pipe.stream) || !device_.WaitFor(stream, pipe.done)) return kNcclCudaError;
+  }
+  return kNcclSuccess;
+}
+
+int Runner::IssueGroup(const Job& job, const Operation* begin, const Operation* end) {
+  Pipe& pipe = pipes_[static_cast<size_t>(begin->pipe)];
+  if (std::all_of(begin, end, [](const Operation& op) { return op.kind == Operation::kCopy; })) return kNcclSuccess;
+  char* bounce = pipe.bounce;
+  int result = nccl_.group_start();
+  for (const Operation* op = begin; op != end && result == kNcclSuccess; ++op) {
+    size_t bytes = Bytes(job, *op);
+    size_t place = Offset(job, op->begin) * TypeBytes(job.type);
+    if (op->kind == Operation::kSend) {
+      const char* from = op->from_input ? job.input : job.output;
+      result = nccl_.send(from + place, bytes, kInt8, op->peer, pipe.comm, pipe.stream);
+    } else if (op->kind == Operation::kReceive) {
+      result = nccl_.recv(job.output + place, bytes, kInt8, op->peer, pipe.comm, pipe.stream);
+    } else if (op->kind == Operation::kReceiveReduce) {
+      result = nccl_.recv(bounce, bytes, kInt8, op->peer, pipe.comm, pipe.stream);
+      bounce += Aligned(bytes);
+    }
+  }
+  int ended = nccl_.group_end();
+  return result == kNcclSuccess ? ended : result;
+}
+
+// Several values for one range come one after another, in the order of the program: each into a launch of its own.
+bool Runner::ReduceGroup(const Job& job, const Operation* begin, const Operation* end) {
+  Pipe& pipe = pipes_[static_cast<size_t>(begin->pipe)];
+  std::vector<std::vector<Reduction>> passes;
+  std::vector<std::pair<const Operation*, size_t>> earlier;
+  size_t width = TypeBytes(job.type);
+  char* bounce = pipe.bounce;
+  for (const Operation* op = begin; op != end; ++op) {
+    if (!IsAfterwards(*op)) continue;
+    size_t pass = 0;
+    for (const auto& [other, its_pass] : earlier) {
+      if (Overlap(*other, *op)) pass = std::max(pass, its_pass + 1);
+    }
+    earlier.emplace_back(op, pass);
+    size_t place = Offset(job, op->begin) * width;
+    const char* own = (op->from_input ? job.input : job.output) + place;
+    Reduction one = {job.output + place, own, nullptr, Bytes(job, *op) / width};
+    if (op->kind == Operation::kReceiveReduce) {
+      one.in = bounce;
+      bounce += Aligned(Bytes(job, *op));
+    }
+    passes.resize(std::max(passes.size(), pass + 1));
+    if (one.in != nullptr || one.own != one.out) passes[pass].push_back(one);
+  }
+  return std::all_of(passes.begin(), passes.end(), [&](const std::vector<Reduction>& reductions) {
+    return reductions.empty() || device_.Reduce(reductions, job.type, job.op, pipe.stream);
+  });
+}
+
+}  // namespace r2ccl::cuda

@@ -1,0 +1,108 @@
+// Reading and checking of tables.
+#include "cuda/table.h"
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+namespace r2ccl::cuda {
+namespace {
+
+constexpr char kMagic[] = "R2CCLG01";
+constexpr size_t kMagicBytes = 8;
+constexpr size_t kNameBytes = 32;
+constexpr uint32_t kMostRanks = 4096;
+constexpr uint32_t kMostPipes = 8;
+
+class Reader {
+ public:
+  explicit Reader(const std::string& data) : data_(data) {}
+  bool Take(void* to, size_t bytes) {
+    if (bytes > data_.size() - at_) return false;
+    if (bytes > 0) std::memcpy(to, data_.data() + at_, bytes);
+    at_ += bytes;
+    return true;
+  }
+  size_t left() const { return data_.size() - at_; }
+
+ private:
+  const std::string& data_;
+  size_t at_ = 0;
+};
+
+Status Damaged(const std::string& what) { return {Code::kInvalidArgument, "a table of rounds is damaged: " + what}; }
+
+bool IsSound(const Operation& op, const Table& table, const Entry& entry, int32_t last_round) {
+  bool has_peer = op.kind != Operation::kCopy;
+  return op.kind >= 0 && op.kind <= Operation::kCopy && op.pipe >= 0 && op.pipe < static_cast<int32_t>(entry.pipes) &&
+         op.round >= last_round && op.begin >= 0 && op.begin <= op.end &&
+         op.end <= static_cast<int32_t>(entry.chunks) &&
+         (!has_peer || (op.peer >= 0 && op.peer < static_cast<int32_t>(table.ranks)));
+}
+
+Status TakeEntry(Reader* reader, const Table& table, Entry* entry) {
+  entry->left.resize(table.ranks);
+  char name[kNameBytes];
+  bool whole = reader->Take(entry->left.data(), 4 * size_t{table.ranks}) && reader->Take(&entry->least_bytes, 8) &&
+               reader->Take(&entry->most_bytes, 8) && reader->Take(&entry->chunks, 4) &&
+               reader->Take(&entry->pipes, 4) && reader->Take(name, kNameBytes);
+  if (!whole) return Damaged("it ends within an entry");
+  if (entry->pipes < 1 || entry->pipes > kMostPipes || entry->chunks < 1) return Damaged("pipes or chunks");
+  entry->name.assign(name, strnlen(name, kNameBytes));
+  entry->programs.resize(table.ranks);
+  for (auto& program : entry->programs) {
+    uint32_t count = 0;
+    if (!reader->Take(&count, 4) || count > reader->left() / sizeof(Operation)) return Damaged("it ends within steps");
+    program.resize(count);
+    reader->Take(program.data(), count * sizeof(Operation));
+    int32_t round = 0;
+    for (const Operation& op : program) {
+      if (!IsSound(op, table, *entry, round)) return Damaged("an operation names what is not there");
+      round = op.round;
+    }
+  }
+  return {};
+}
+
+uint64_t Fnv1a(const std::string& data) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (char byte : data) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+  return hash == 0 ? 1 : hash;
+}
+
+}  // namespace
+
+const Entry* Table::Find(const std::vector<uint32_t>& left, uint64_t bytes) const {
+  for (const Entry& entry : entries) {
+    if (entry.left == left && bytes >= entry.least_bytes && bytes < entry.most_bytes) return &entry;
+  }
+  return nullptr;
+}
+
+Status ReadTable(const std::string& path, Table* table) {
+  std::ifstream file(path, std::ios::binary);
+  std::string data((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.is_open() || file.bad()) return {Code::kSystem, path + ": cannot be read; make it with r2ccl_core.gpu"};
+  return ParseTable(data, table);
+}
+
+Status ParseTable(const std::string& data, Table* table) {
+  Reader reader(data);
+  char magic[kMagicBytes];
+  uint32_t count = 0;
+  *table = {};
+  bool whole = reader.Take(magic, kMagicBytes) && std::memcmp(magic, kMagic, kMagicBytes) == 0 &&
+               reader.Take(&table->ranks, 4) && reader.Take(&table->nics, 4) && reader.Take(&count, 4);
+  if (!whole || table->ranks > kMostRanks) return Damaged("its head is not of this version");
+  for (uint32_t i = 0; i < count; ++i) {
+    Entry entry;
+    Status status = TakeEntry(&reader, *table, &entry);
+    if (!status.ok()) return status;
+    table->pipes = std::max(table->pipes, entry.pipes);
+    table->entries.push_back(std::move(entry));
+  }
+  table->digest = Fnv1a(data);
+  return {};
+}
+
+}  // namespace r2ccl::cuda

@@ -1,0 +1,52 @@
+// Table: the rounds for every foreseen loss of NICs, read from the file that r2ccl_core/gpu/table.py writes.
+#ifndef R2CCL_CUDA_TABLE_H_
+#define R2CCL_CUDA_TABLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace r2ccl::cuda {
+
+struct Operation {
+  enum Kind : int32_t { kSend, kReceive, kReceiveReduce, kCopy };
+  int32_t pipe;
+  int32_t round;
+  int32_t kind;
+  int32_t peer;
+  int32_t begin;  // chunks
+  int32_t end;
+  int32_t from_input;  // the own value is still in the input
+};
+static_assert(sizeof(Operation) == 28);
+
+struct Entry {
+  std::vector<uint32_t> left;  // NICs, by rank
+  uint64_t least_bytes = 0;
+  uint64_t most_bytes = 0;
+  uint32_t chunks = 0;
+  uint32_t pipes = 0;
+  std::string name;
+  std::vector<std::vector<Operation>> programs;  // by rank, in the order of issue
+};
+
+struct Table {
+  uint32_t ranks = 0;
+  uint32_t nics = 0;
+  uint32_t pipes = 0;   // the most of any entry
+  uint64_t digest = 0;  // of the file, never 0: ranks with different ones must not act on them
+  std::vector<Entry> entries;
+
+  // The entry for these losses and this size, or nullptr.
+  const Entry* Find(const std::vector<uint32_t>& left, uint64_t bytes) const;
+};
+
+// Refuses what is cut off, of another version, or would have a rank touch what is not there.
+Status ReadTable(const std::string& path, Table* table);
+Status ParseTable(const std::string& data, Table* table);
+
+}  // namespace r2ccl::cuda
+
+#endif  // R2CCL_CUDA_TABLE_H_

@@ -1,0 +1,134 @@
+// The decision, operation by operation.
+#include "cuda/takeover.h"
+
+#include <cstdlib>
+#include <utility>
+
+namespace r2ccl::cuda {
+namespace {
+
+uint64_t ReadNumber(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return otherwise;
+  char* end = nullptr;
+  unsigned long long value = std::strtoull(text, &end, 10);
+  return *end == '\0' ? value : otherwise;
+}
+
+}  // namespace
+
+Settings ReadSettings() {
+  Settings settings;
+  const char* path = std::getenv("R2CC_SCHEDULES");
+  settings.table_path = path == nullptr ? "" : path;
+  settings.min_bytes = ReadNumber("R2CC_AR_MIN_BYTES", settings.min_bytes);
+  settings.every = static_cast<int>(ReadNumber("R2CC_AGREE_EVERY", 4));
+  if (settings.every < 1) settings.every = 1;
+  return settings;
+}
+
+Takeover::Takeover(const Nccl& nccl, Device& device, Settings settings, uint64_t host, AskNics ask, Say say)
+    : nccl_(nccl),
+      device_(device),
+      settings_(std::move(settings)),
+      host_(host),
+      ask_(std::move(ask)),
+      say_(std::move(say)) {
+  if (settings_.table_path.empty()) return;
+  Status status = ReadTable(settings_.table_path, &table_);
+  if (!status.ok()) say_(status.message());
+  // Ranks that count differently must not act either.
+  uint64_t settings_word = settings_.min_bytes * 31 + static_cast<uint64_t>(settings_.every);
+  digest_ = status.ok() ? (table_.digest ^ settings_word * 0x9E3779B97F4A7C15) : 0;
+}
+
+// The same answer on every rank: it depends on what all ranks must call alike, and on variables that all must set
+// alike. A table that one of them cannot read is no reason to stay away here, or the others would wait for this rank.
+bool Takeover::Concerns(size_t count, int type, int op, Stream stream) const {
+  if (settings_.table_path.empty() || nccl_.comm_split == nullptr || nccl_.send == nullptr) return false;
+  if (type < 0 || type >= kTypes || op < 0 || op >= kOps) return false;
+  return count * TypeBytes(static_cast<Type>(type)) >= settings_.min_bytes && !device_.IsCapturing(stream);
+}
+
+int Takeover::AllReduce(const void* input, void* output, size_t count, int type, int op, Comm comm, Stream stream,
+                        bool grouped) {
+  auto by_nccl = [&] { return nccl_.all_reduce(input, output, count, type, op, comm, stream); };
+  if (grouped || comm == nullptr || !Concerns(count, type, op, stream)) return by_nccl();
+  std::shared_ptr<Place> place = Find(comm, true);
+  std::lock_guard lock(place->mutex);
+  if (place->failed) return by_nccl();
+  if (place->group == nullptr) {
+    int result = Open(*place, comm, stream);
+    if (result != kNcclSuccess || place->failed) return place->failed ? by_nccl() : result;
+  }
+  Nics own;
+  if (!ask_(&own)) own = {static_cast<int>(table_.nics), static_cast<int>(table_.nics)};
+  const Entry* entry = nullptr;
+  uint64_t bytes = count * TypeBytes(static_cast<Type>(type));
+  int result = place->group->Choose(bytes, digest_, own, &entry);
+  if (result != kNcclSuccess) return result;
+  if (entry != nullptr && count < entry->chunks) entry = nullptr;
+  Tell(*place, entry);
+  if (entry == nullptr) return by_nccl();
+  return place->group->runner().Run(*entry, input, output, count, static_cast<Type>(type), static_cast<Op>(op), stream);
+}
+
+// A communicator that NCCL does not know leaves the place failed, and NCCL says what is wrong with it. Any other error
+// is the operation's: a rank that went on alone would leave the others waiting.
+int Takeover::Open(Place& place, Comm comm, Stream stream) {
+  int ranks = 0;
+  place.failed = nccl_.comm_count(comm, &ranks) != kNcclSuccess || ranks < 2;
+  if (place.failed) return kNcclSuccess;
+  if (!device_.Wait(stream)) return kNcclCudaError;
+  auto group = std::make_unique<Group>(nccl_, device_, table_, host_, settings_.every);
+  int result = group->Open(comm);
+  if (result == kNcclSuccess && table_.pipes > 0) {
+    result = group->runner().Open(comm, static_cast<int>(table_.pipes));
+  }
+  std::lock_guard lock(mutex_);
+  if (result == kNcclSuccess) place.group = std::move(group);
+  return result;
+}
+
+void Takeover::Tell(Place& place, const Entry* entry) {
+  place.choice = entry == nullptr ? "nccl" : entry->name;
+  std::string text = place.group->why_not();
+  if (text.empty()) {
+    text = "NICs left:";
+    for (uint32_t left : place.group->left()) text += " " + std::to_string(left);
+    text += ", AllReduce by " + place.choice;
+  }
+  if (text == place.said) return;
+  place.said = text;
+  say_(text);
+}
+
+std::shared_ptr<Takeover::Place> Takeover::Find(Comm comm, bool make) {
+  std::lock_guard lock(mutex_);
+  auto found = places_.find(comm);
+  if (found != places_.end()) return found->second;
+  if (!make) return nullptr;
+  return places_[comm] = std::make_shared<Place>();
+}
+
+void Takeover::Forget(Comm comm, bool abort) {
+  std::shared_ptr<Place> place;
+  {
+    std::lock_guard lock(mutex_);
+    auto found = places_.find(comm);
+    if (found == places_.end()) return;
+    place = found->second;
+    places_.erase(found);
+    // Without the place's own lock: who holds it may be what is to be aborted.
+    if (abort && place->group != nullptr) place->group->Abort();
+  }
+  std::lock_guard lock(place->mutex);
+  place->group.reset();
+}
+
+const char* Takeover::Choice(Comm comm) {
+  std::shared_ptr<Place> place = Find(comm, false);
+  return place == nullptr ? "nccl" : place->choice.c_str();
+}
+
+}  // namespace r2ccl::cuda

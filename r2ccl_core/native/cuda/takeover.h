@@ -1,0 +1,69 @@
+// Takeover: which AllReduce of a program runs by our rounds, and the groups of its communicators.
+#ifndef R2CCL_CUDA_TAKEOVER_H_
+#define R2CCL_CUDA_TAKEOVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "cuda/group.h"
+
+namespace r2ccl::cuda {
+
+// What the environment says:
+//   R2CC_SCHEDULES        the table; without it nothing is taken over
+//   R2CC_AR_MIN_BYTES     smaller AllReduces are always NCCL's (4 MiB); a table may begin later
+//   R2CC_AGREE_EVERY      operations between two agreements (4)
+struct Settings {
+  std::string table_path;
+  uint64_t min_bytes = uint64_t{4} << 20;
+  int every = 4;
+};
+Settings ReadSettings();
+
+class Takeover {
+ public:
+  using AskNics = std::function<bool(Nics*)>;
+  using Say = std::function<void(const std::string&)>;
+  Takeover(const Nccl& nccl, Device& device, Settings settings, uint64_t host, AskNics ask, Say say);
+
+  // As ncclAllReduce. `grouped`: between ncclGroupStart and ncclGroupEnd, where everything is NCCL's.
+  int AllReduce(const void* input, void* output, size_t count, int type, int op, Comm comm, Stream stream,
+                bool grouped);
+  // Before NCCL destroys or aborts the communicator itself.
+  void Forget(Comm comm, bool abort);
+  // What ran last on the communicator: "nccl", or an algorithm's name. Valid until the next operation.
+  const char* Choice(Comm comm);
+
+ private:
+  struct Place {
+    std::mutex mutex;  // held through an operation
+    std::unique_ptr<Group> group;
+    bool failed = false;
+    std::string choice = "nccl";
+    std::string said;
+  };
+
+  bool Concerns(size_t count, int type, int op, Stream stream) const;
+  int Open(Place& place, Comm comm, Stream stream);
+  void Tell(Place& place, const Entry* entry);
+  std::shared_ptr<Place> Find(Comm comm, bool make);
+
+  const Nccl& nccl_;
+  Device& device_;
+  const Settings settings_;
+  const uint64_t host_;
+  const AskNics ask_;
+  const Say say_;
+  Table table_;
+  uint64_t digest_ = 0;
+  std::mutex mutex_;
+  std::map<Comm, std::shared_ptr<Place>> places_;
+};
+
+}  // namespace r2ccl::cuda
+
+#endif  // R2CCL_CUDA_TAKEOVER_H_

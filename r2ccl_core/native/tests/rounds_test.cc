@@ -1,0 +1,346 @@
+// The GPU executor's order of issue on threads: NCCL's calls between them block as NCCL's groups do on a stream.
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "cuda/takeover.h"
+#include "gtest/gtest.h"
+
+namespace r2ccl::cuda {
+namespace {
+
+struct HostComm {
+  int id;
+  int rank;
+  int splits = 0;
+};
+
+// Messages between ranks, in order. A group returns when what it sent is taken and what it receives is there.
+struct Wire {
+  struct Lane {
+    std::deque<std::string> sent;
+    size_t put = 0;
+    size_t taken = 0;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::tuple<int, int, int>, Lane> lanes;  // communicator, source, destination
+  int ranks = 0;
+  int by_nccl = 0;
+};
+Wire* wire = nullptr;
+
+struct Part {
+  HostComm* comm;
+  char* place;
+  size_t bytes;
+  int peer;
+  bool sends;
+};
+thread_local std::vector<Part> parts;
+
+int GroupStart() { return 0; }
+
+int GroupEnd() {
+  std::vector<Part> mine;
+  mine.swap(parts);
+  std::unique_lock lock(wire->mutex);
+  std::map<Wire::Lane*, size_t> wanted;
+  for (const Part& part : mine) {
+    if (!part.sends) continue;
+    Wire::Lane& lane = wire->lanes[{part.comm->id, part.comm->rank, part.peer}];
+    lane.sent.emplace_back(part.place, part.bytes);
+    wanted[&lane] = ++lane.put;
+  }
+  wire->changed.notify_all();
+  for (const Part& part : mine) {
+    if (part.sends) continue;
+    Wire::Lane& lane = wire->lanes[{part.comm->id, part.peer, part.comm->rank}];
+    if (!wire->changed.wait_for(lock, std::chrono::seconds(30), [&] { return !lane.sent.empty(); })) return 3;
+    if (lane.sent.front().size() != part.bytes) return 4;
+    std::memcpy(part.place, lane.sent.front().data(), part.bytes);
+    lane.sent.pop_front();
+    ++lane.taken;
+    wire->changed.notify_all();
+  }
+  for (auto& [lane, count] : wanted) {
+    auto* its = lane;
+    size_t until = count;
+    if (!wire->changed.wait_for(lock, std::chrono::seconds(30), [&] { return its->taken >= until; })) return 3;
+  }
+  return 0;
+}
+
+int Send(const void* place, size_t count, int, int peer, Comm comm, Stream) {
+  parts.push_back({static_cast<HostComm*>(comm), static_cast<char*>(const_cast<void*>(place)), count, peer, true});
+  return 0;
+}
+
+int Recv(void* place, size_t count, int, int peer, Comm comm, Stream) {
+  parts.push_back({static_cast<HostComm*>(comm), static_cast<char*>(place), count, peer, false});
+  return 0;
+}
+
+int AllGather(const void* own, void* all, size_t count, int type, Comm comm, Stream stream) {
+  auto* places = static_cast<char*>(all);
+  int rank = static_cast<HostComm*>(comm)->rank;
+  for (int peer = 0; peer < wire->ranks; ++peer) {
+    char* place = places + count * static_cast<size_t>(peer);
+    if (peer == rank) {
+      std::memmove(place, own, count);
+    } else {
+      Send(own, count, type, peer, comm, stream);
+      Recv(place, count, type, peer, comm, stream);
+    }
+  }
+  return GroupEnd();
+}
+
+int AllReduce(const void* input, void* output, size_t count, int, int, Comm comm, Stream stream) {
+  std::vector<int32_t> all(count * static_cast<size_t>(wire->ranks));
+  int result = AllGather(input, all.data(), count * 4, 0, comm, stream);
+  auto* sum = static_cast<int32_t*>(output);
+  std::vector<int32_t> total(count, 0);
+  for (size_t i = 0; i < all.size(); ++i) total[i % count] += all[i];
+  std::memcpy(sum, total.data(), count * 4);
+  std::lock_guard lock(wire->mutex);
+  ++wire->by_nccl;
+  return result;
+}
+
+int Split(Comm parent, int, int, Comm* made, void*) {
+  auto* from = static_cast<HostComm*>(parent);
+  *made = new HostComm{from->id * 16 + ++from->splits, from->rank};
+  return 0;
+}
+
+int Destroy(Comm comm) {
+  delete static_cast<HostComm*>(comm);
+  return 0;
+}
+
+int Count(Comm, int* count) {
+  *count = wire->ranks;
+  return 0;
+}
+
+int Rank(Comm comm, int* rank) {
+  *rank = static_cast<HostComm*>(comm)->rank;
+  return 0;
+}
+
+const Nccl kHostNccl = {AllReduce, AllGather, Send,    Recv,  GroupStart, GroupEnd,
+                        Count,     Rank,      nullptr, Split, Destroy,    Destroy};
+
+// Streams that have done everything at once.
+class HostDevice final : public Device {
+ public:
+  bool Allocate(size_t bytes, void** memory) override { return (*memory = std::malloc(bytes)) != nullptr; }
+  void Free(void* memory) override { std::free(memory); }
+  bool AllocateHost(size_t bytes, void** memory) override { return Allocate(bytes, memory); }
+  void FreeHost(void* memory) override { std::free(memory); }
+  bool MakeStream(Stream* stream) override { return (*stream = this) != nullptr; }
+  void DropStream(Stream) override {}
+  bool MakeEvent(Event*) override { return true; }
+  void DropEvent(Event) override {}
+  bool Record(Event, Stream) override { return true; }
+  bool WaitFor(Stream, Event) override { return true; }
+  bool Wait(Event) override { return true; }
+  bool Wait(Stream) override { return true; }
+  bool IsCapturing(Stream stream) override { return stream == &capturing; }
+  bool Copy(void* to, const void* from, size_t bytes, Stream) override {
+    std::memmove(to, from, bytes);
+    return true;
+  }
+  bool Reduce(const std::vector<Reduction>& reductions, Type type, Op op, Stream) override {
+    if (type != Type::kInt32 || op != Op::kSum) return false;
+    for (const Reduction& one : reductions) {
+      for (size_t i = 0; i < one.count; ++i) {
+        int32_t came = one.in == nullptr ? 0 : static_cast<const int32_t*>(one.in)[i];
+        static_cast<int32_t*>(one.out)[i] = static_cast<const int32_t*>(one.own)[i] + came;
+      }
+    }
+    return true;
+  }
+  char capturing = 0;
+};
+
+void Put(std::string* data, const void* what, size_t bytes) { data->append(static_cast<const char*>(what), bytes); }
+
+void Put32(std::string* data, uint32_t value) { Put(data, &value, 4); }
+
+// Three ranks, one pipe: 1 and 2 send every chunk to 0 in one round, and get the sum in the next.
+std::string StarTable(const std::vector<uint32_t>& left, uint32_t chunks) {
+  std::string data = "R2CCLG01";
+  for (uint32_t value : {3U, 4U, 1U}) Put32(&data, value);
+  for (uint32_t one : left) Put32(&data, one);
+  uint64_t bounds[] = {0, uint64_t{1} << 40};
+  Put(&data, bounds, sizeof(bounds));
+  Put32(&data, chunks);
+  Put32(&data, 1);
+  data += std::string("star").append(28, '\0');
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    std::vector<Operation> ops;
+    auto add = [&](int32_t round, int32_t kind, int32_t peer, int32_t chunk, int32_t from_input) {
+      ops.push_back({0, round, kind, peer, chunk, chunk + 1, from_input});
+    };
+    for (int32_t round = 0; round <= static_cast<int32_t>(chunks); ++round) {
+      bool up = round < static_cast<int32_t>(chunks);
+      if (rank == 0) {
+        if (up) add(round, Operation::kReceiveReduce, 1, round, 1);
+        if (up) add(round, Operation::kReceiveReduce, 2, round, 0);
+        if (round > 0) add(round, Operation::kSend, 1, round - 1, 0);
+        if (round > 0) add(round, Operation::kSend, 2, round - 1, 0);
+      } else {
+        if (up) add(round, Operation::kSend, 0, round, 1);
+        if (round > 0) add(round, Operation::kReceive, 0, round - 1, 0);
+      }
+    }
+    Put32(&data, static_cast<uint32_t>(ops.size()));
+    Put(&data, ops.data(), ops.size() * sizeof(Operation));
+  }
+  return data;
+}
+
+class Scene : public ::testing::Test {
+ protected:
+  void SetUp() override { wire = &wire_; }
+  void TearDown() override { std::remove(path_.c_str()); }
+
+  void Use(const std::string& table, int ranks) {
+    wire_.ranks = ranks;
+    path_ = ::testing::TempDir() + "rounds" + std::to_string(getpid());
+    std::ofstream(path_, std::ios::binary) << table;
+  }
+
+  // `operations` AllReduces on every rank; before each, left(rank, operation) says what the rank has left. Every result
+  // is checked; returns by rank what ran.
+  std::vector<std::vector<std::string>> Run(int operations, size_t count, const std::function<Nics(int, int)>& left,
+                                            bool in_place = false, bool one_host = false, int every = 1) {
+    size_t ranks = static_cast<size_t>(wire_.ranks);
+    std::vector<std::vector<std::string>> choices(ranks);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < wire_.ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        int operation = 0;
+        HostDevice device;
+        HostComm comm{1, rank};
+        Takeover takeover(
+            kHostNccl, device, {path_, 0, every}, one_host ? 7 : static_cast<uint64_t>(rank),
+            [&](Nics* nics) {
+              *nics = left(rank, operation);
+              return true;
+            },
+            [](const std::string&) {});
+        for (; operation < operations; ++operation) {
+          std::vector<int32_t> input(count);
+          for (size_t i = 0; i < count; ++i) input[i] = static_cast<int32_t>(i) * (rank + 1) + operation;
+          std::vector<int32_t> output(count, -1);
+          int32_t* to = in_place ? input.data() : output.data();
+          ASSERT_EQ(takeover.AllReduce(input.data(), to, count, 2, 0, &comm, nullptr, false), 0);
+          int32_t sum = wire_.ranks * (wire_.ranks + 1) / 2;
+          for (size_t i = 0; i < count; ++i) {
+            ASSERT_EQ(to[i], static_cast<int32_t>(i) * sum + wire_.ranks * operation) << "element " << i;
+          }
+          choices[static_cast<size_t>(rank)].push_back(takeover.Choice(&comm));
+        }
+        takeover.Forget(&comm, false);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    for (const auto& one : choices) EXPECT_EQ(one, choices[0]);
+    return choices;
+  }
+
+  Wire wire_;
+  std::string path_;
+};
+
+using Names = std::vector<std::string>;
+
+Nics AllLeft(int, int) { return {4, 4}; }
+
+TEST_F(Scene, AllRanksChangeOverAtOneOperationAndBack) {
+  Use(StarTable({4, 3, 4}, 5), 3);
+  // Rank 1 has lost a NIC from its operation 2 to 4; what was told at one operation counts from the next on.
+  auto left = [](int rank, int operation) { return Nics{4, rank == 1 && operation >= 2 && operation < 5 ? 3 : 4}; };
+  EXPECT_EQ(Run(7, 1003, left)[0], (Names{"nccl", "nccl", "nccl", "star", "star", "star", "nccl"}));
+}
+
+TEST_F(Scene, InPlace) {
+  Use(StarTable({4, 4, 4}, 3), 3);
+  EXPECT_EQ(Run(3, 64, AllLeft, true)[0], (Names{"nccl", "star", "star"}));
+}
+
+TEST_F(Scene, AgreesEveryFewOperations) {
+  Use(StarTable({4, 4, 4}, 3), 3);
+  EXPECT_EQ(Run(5, 64, AllLeft, false, false, 3)[0], (Names{"nccl", "nccl", "nccl", "star", "star"}));
+}
+
+TEST_F(Scene, FewerElementsThanChunksAreNccls) {
+  Use(StarTable({4, 4, 4}, 8), 3);
+  EXPECT_EQ(Run(3, 7, AllLeft)[0], (Names{"nccl", "nccl", "nccl"}));
+}
+
+TEST_F(Scene, SharedHostsAndOtherNumbersOfNicsAreNccls) {
+  Use(StarTable({4, 4, 4}, 3), 3);
+  EXPECT_EQ(Run(3, 64, AllLeft, false, true)[0], (Names{"nccl", "nccl", "nccl"}));
+  EXPECT_EQ(Run(3, 64, [](int, int) { return Nics{2, 2}; })[0], (Names{"nccl", "nccl", "nccl"}));
+}
+
+TEST_F(Scene, ATableThatCannotBeReadIsNotUsed) {
+  Use("R2CCLG01 and nothing", 3);
+  EXPECT_EQ(Run(3, 64, AllLeft)[0], (Names{"nccl", "nccl", "nccl"}));
+}
+
+TEST_F(Scene, GroupedAndCapturedOperationsAreNccls) {
+  Use(StarTable({4, 4, 4}, 3), 1);
+  HostDevice device;
+  HostComm comm{1, 0};
+  Takeover takeover(kHostNccl, device, {path_, 0, 1}, 0, [](Nics*) { return false; }, [](const std::string&) {});
+  int32_t value = 5;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(takeover.AllReduce(&value, &value, 1, 2, 0, &comm, nullptr, true), 0);
+    EXPECT_EQ(takeover.AllReduce(&value, &value, 1, 2, 0, &comm, &device.capturing, false), 0);
+    EXPECT_EQ(takeover.AllReduce(&value, &value, 1, 2, 4, &comm, nullptr, false), 0);  // an average
+  }
+  EXPECT_EQ(comm.splits, 0);
+}
+
+TEST(Table, RefusesWhatIsCutOffOrPointsOutside) {
+  std::string whole = StarTable({4, 4, 4}, 2);
+  Table table;
+  ASSERT_TRUE(ParseTable(whole, &table).ok());
+  EXPECT_EQ(table.entries.size(), 1U);
+  for (size_t bytes = 0; bytes < whole.size(); ++bytes) EXPECT_FALSE(ParseTable(whole.substr(0, bytes), &table).ok());
+  std::string outside = whole;
+  int32_t far = 99;
+  std::memcpy(outside.data() + outside.size() - 16, &far, 4);  // the last operation's peer
+  EXPECT_FALSE(ParseTable(outside, &table).ok());
+}
+
+// A table of r2ccl_core.gpu's, all of its entries: R2CCL_TEST_TABLE names it.
+TEST_F(Scene, TheTableOfTheDay) {
+  const char* path = std::getenv("R2CCL_TEST_TABLE");
+  if (path == nullptr) GTEST_SKIP() << "R2CCL_TEST_TABLE is not set";
+  std::ifstream file(path, std::ios::binary);
+  std::string data((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  Table table;
+  ASSERT_TRUE(ParseTable(data, &table).ok());
+  Use(data, static_cast<int>(table.ranks));
+  for (const Entry& entry : table.entries) {
+    if (entry.least_bytes > size_t{16} << 20) continue;  // the same in more rounds
+    size_t count = entry.least_bytes / 4 + 13;
+    auto left = [&](int rank, int) {
+      return Nics{static_cast<int>(table.nics), static_cast<int>(entry.left[static_cast<size_t>(rank)])};
+    };
+    EXPECT_EQ(Run(2, count, left)[0], (Names{"nccl", entry.name})) << entry.least_bytes;
+  }
+}
+
+}  // namespace
+}  // namespace r2ccl::cuda

@@ -1,0 +1,485 @@
+"""Everything that needs several GPUs and NCCL, measured in one run on one machine: python tests/gpu/campaign.py OUT.
+
+GPUs are hosts: each has a network namespace with four shaped rails. Sections can be chosen (``--only sizes,ddp``);
+each has a part of the time, its results are written as they come, and one that fails does not stop the others. OUT
+gets results.jsonl, results.md and campaign.tar.gz with every log. Needs root, pyroute2, CMake, a C++ compiler, nvcc and
+PyTorch. ``--stand-in`` runs the same without a GPU: our Communicator on host memory in the place of NCCL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT)]
+
+from network import Network, network  # noqa: E402
+from ranks import Group, GroupError  # noqa: E402
+from results import Results, bus_gbs, lost_ms, percentile  # noqa: E402
+
+MIB = 1 << 20
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv")
+COMMON = {
+    "NCCL_NVLS_ENABLE": "0",  # multicast between GPUs may harm the machine
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "NCCL_MNNVL_ENABLE": "0",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_RAS_ENABLE": "0",
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "CUDA_DEVICE_MAX_CONNECTIONS": "32",
+}
+SOCKET = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "eth"}
+TUNED = {**SOCKET, "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
+
+
+class Campaign:
+    """The machine, its groups of ranks, and the time that is left."""
+
+    def __init__(self, args: argparse.Namespace, net: Network, results: Results) -> None:
+        self.args, self.net, self.results = args, net, results
+        # Not in OUT: few files come back from a machine that is lent.
+        self.folder = Path(tempfile.mkdtemp(prefix="r2ccl-campaign-"))
+        self.deadline = time.monotonic() + args.seconds
+        self.groups: dict[str, Group] = {}
+        self.build: subprocess.Popen[bytes] | None = None
+        self.build_told = False
+        self.healthy_s: dict[str, float] = {}
+        self.until = self.deadline
+        self.shape()
+
+    def left_s(self) -> float:
+        """Until the end of the section, or of everything."""
+        return min(self.until, self.deadline) - time.monotonic()
+
+    def shape(self) -> None:
+        """Every NIC at its rate."""
+        self.net.shape(self.args.rate * 1e9)
+
+    # ---- what is built and started
+
+    def begin_build(self) -> None:
+        """Plugin and preloaded library, in the background."""
+        if self.args.stand_in or self.args.libraries:
+            return
+        generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+        made = self.folder / "build"
+        configure = ["cmake", *generator, "-S", ROOT / "r2ccl_core/native", "-B", made, "-DR2CCL_PYTHON=OFF"]
+        configure += ["-DCMAKE_CUDA_ARCHITECTURES=90"]
+        compile_it = ["cmake", "--build", made, "-j", os.cpu_count(), "--target"]
+        commands = (configure, [*compile_it, "nccl-net-r2ccl"], [*compile_it, "r2ccl-preload"])
+        words = " && ".join(" ".join(f"'{word}'" for word in command) for command in commands)
+        env = {"CUDACXX": "/usr/local/cuda/bin/nvcc", **os.environ} if shutil.which("nvcc") is None else None
+        with (self.folder / "build.log").open("wb") as log:
+            self.build = subprocess.Popen(["sh", "-c", words], stdout=log, stderr=log, env=env, start_new_session=True)
+        self.args.libraries = made
+
+    def library(self, name: str) -> str:
+        """The path of a library: the one built now, else the spare one; `GroupError` where there is neither."""
+        if self.build is not None and self.build.wait(timeout=240) != 0 and not self.build_told:
+            self.build_told = True
+            self.results.add("build", error=(self.folder / "build.log").read_text(errors="replace")[-1500:])
+        for folder in (self.args.libraries, self.args.spare):
+            for found in sorted(folder.rglob(name)) if folder is not None else ():
+                return str(found.resolve())
+        raise GroupError(f"{name} was not built")
+
+    def environment(self, system: str) -> dict[str, str]:
+        """Of the ranks of a system, such as ``plugin`` or ``rounds:pipes=4``."""
+        if self.args.stand_in:
+            return {"CAMPAIGN_STAND_IN": "1", "R2CC_SOCKET_IFNAME": "eth"}
+        if system.startswith("socket"):
+            return {**COMMON, **(TUNED if "tuned" in system else SOCKET)}
+        env = {**COMMON, "NCCL_NET_PLUGIN": self.library("libnccl-net-r2ccl.so"), "NCCL_NET": "r2ccl"}
+        env |= {"NCCL_SOCKET_IFNAME": "mgmt", "R2CC_SOCKET_IFNAME": "eth"}
+        if system.startswith("rounds"):
+            preload = self.library("libr2ccl-preload.so")
+            env |= {"LD_PRELOAD": preload, "R2CC_AGREE_EVERY": "1", "R2CCL_CORE_LIB": str(Path(preload).parent)}
+            env |= {"R2CC_SCHEDULES": str(self.table(system)), "R2CC_AR_MIN_BYTES": str(MIB)}
+            if "channels=" in system:
+                env["NCCL_NCHANNELS_PER_NET_PEER"] = system.split("channels=")[1].split(":")[0]
+        return env
+
+    def table(self, system: str) -> Path:
+        """The table of rounds for a system, made when it is first needed."""
+        options = dict(part.split("=") for part in system.split(":")[1:])
+        path = self.folder / f"{system.replace(':', '-')}.r2g"
+        if not path.exists():
+            argv = [sys.executable, "-m", "r2ccl_core.gpu", "--hosts", self.net.hosts, "--nics", self.net.rails]
+            argv += ["--rate", f"{self.args.rate} Gbit/s", "-o", path, "--pipes", options.get("pipes", "2")]
+            argv += ["--lost", "2" if "algorithm" not in options else "1"]
+            argv += ["--algorithm", options.get("algorithm", "auto"), "--alpha", options.get("alpha", "200")]
+            subprocess.run([str(word) for word in argv], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        return path
+
+    def start(self, *systems: str, program: str = "worker.py", net: Network | None = None) -> list[Group]:
+        """The groups of these systems; those that are not there yet start side by side."""
+        fresh = [system for system in systems if system not in self.groups]
+        places = [(net or self.net).place(host) for host in range(self.net.hosts)]
+        for system in fresh:
+            env = self.environment(system)
+            self.groups[system] = Group(system.replace(":", "-"), places, env, self.folder, program)
+        for system in fresh:
+            try:
+                hello = self.groups[system].start()[0]
+            except GroupError:
+                self.stop(system)
+                raise
+            hello["network"] = self.groups[system].network() or "?"
+            self.results.add("groups", system=system, **hello)
+            wanted = "Socket" if system.startswith("socket") else "r2ccl"
+            if not self.args.stand_in and program != "types_rank.py" and wanted not in hello["network"]:
+                raise GroupError(f"{system}: NCCL uses {hello['network']}, not {wanted}")
+        return [self.groups[system] for system in systems]
+
+    def stop(self, *systems: str) -> None:
+        """Ends groups."""
+        for system in systems:
+            if system in self.groups:
+                self.groups.pop(system).close()
+
+    def close(self) -> None:
+        """Ends everything."""
+        self.stop(*list(self.groups))
+        if self.build is not None and self.build.poll() is None:
+            os.killpg(self.build.pid, signal.SIGKILL)
+            self.build.wait()
+
+    # ---- sections
+
+    def measure(self, section: str, system: str, collective: str, nbytes: int, **more: Any) -> dict[str, Any]:
+        """One cell: the slowest rank's median."""
+        nbytes -= nbytes % (4 * self.net.hosts)  # equal blocks of float32
+        small = nbytes < MIB
+        iterations = 3 if nbytes > 64 * MIB else 5
+        request = {"do": "measure", "collective": collective, "nbytes": nbytes, "iterations": more.pop("n", iterations)}
+        request |= {"batch": 20 if small else 1, "warm": more.pop("warm", 5 if small else 1)}
+        answers = self.start(system)[0].ask(request, 60)
+        median_s = max(statistics.median(answer["times"]) for answer in answers)
+        cpu_s = sum(answer["cpu_s"] for answer in answers)
+        return self.results.add(
+            section,
+            system=system,
+            collective=collective,
+            bytes=nbytes,
+            median_s=median_s,
+            bus_gbs=bus_gbs(collective, nbytes, self.net.hosts, median_s),
+            cpu_s_per_gb=cpu_s / nbytes * 1e9,
+            wrong=sum(answer["wrong"] for answer in answers),
+            choice=answers[0]["choice"],
+            **more,
+        )
+
+    def sizes(self, section: str = "sizes") -> None:
+        """Collectives by size."""
+        largest = int(self.args.largest * MIB)
+        sizes = sorted({16, 1024, 65536, MIB, 16 * MIB, largest} if section == "sizes" else {1024, MIB, largest})
+        sizes = [size for size in sizes if size <= largest]
+        for system in self.args.systems.split(","):
+            for collective in COLLECTIVES:
+                for nbytes in sizes:
+                    if self.left_s() < 5:
+                        raise GroupError("out of time")
+                    self.measure(section, system, collective, nbytes)
+
+    def unshaped(self) -> None:
+        """The same without rate limits."""
+        self.net.shape(None)
+        try:
+            self.sizes("unshaped")
+        finally:
+            self.shape()
+
+    def all_reduce(self, section: str, system: str, state: str, bound: float = 1.0, warm: int = 1) -> None:
+        """The largest AllReduce in a state of the network, against the healthy one of the same network."""
+        nbytes = int(self.args.largest * MIB)
+        base = self.healthy_s.get("plugin")
+        record = self.measure(section, system, "all_reduce", nbytes, state=state, bound=bound, warm=warm)
+        if state == "healthy":
+            self.healthy_s.setdefault("plugin", record["median_s"])
+            base = self.healthy_s["plugin"]
+        record["ratio"] = record["median_s"] / base if base else None
+        self.results.add(section + "_ratio", system=system, state=state, ratio=record["ratio"])
+
+    def bound(self, lost: int) -> float:
+        """The least T/T0 of any schedule when one host has lost so many NICs."""
+        share, hosts = 1 - lost / self.net.rails, self.net.hosts
+        steps = 2 * (hosts - 1)
+        return max(1 / share, steps / (hosts - 1 + share)) / (steps / hosts)
+
+    def degraded(self) -> None:
+        """The plugin under NCCL's own ring: a rail lost, slowed to a tenth, back."""
+        self.all_reduce("degraded", "plugin", "healthy")
+        for state, change in (
+            ("one rail lost", lambda: self.net.carrier(1, 1, False)),
+            ("back", lambda: self.net.carrier(1, 1, True)),
+            ("one rail at a tenth", lambda: self.net.shape(self.args.rate * 1e8, 1, 1)),
+            ("full rate again", lambda: self.net.shape(self.args.rate * 1e9, 1, 1)),
+        ):
+            change()
+            time.sleep(1.0)
+            self.all_reduce("degraded", "plugin", state, self.bound(1) if "lost" in state else 1.0, warm=2)
+
+    def schedules(self) -> None:
+        """Our schedules on GPUs: one rail lost on a host, two lost; the planner's choice and its variants."""
+        systems = ["rounds", "rounds:pipes=1", "rounds:pipes=4", "rounds:channels=4"]
+        systems = systems[:1] if self.args.stand_in else systems
+        systems += [] if self.args.stand_in else ["rounds:algorithm=r2cc", "rounds:algorithm=ring"]
+        self.start(*systems)
+        self.all_reduce("schedules", "rounds", "healthy", warm=3)
+        if "rounds:algorithm=ring" in systems:
+            self._try(lambda: self.all_reduce("schedules", "rounds:algorithm=ring", "healthy", 1.0, 4))
+        losses = range(1, min(3, self.net.rails))
+        for lost in losses:
+            self.net.carrier(1, lost, False)
+            bound = self.bound(lost)
+            time.sleep(1.0)
+            for system in systems:
+                if lost == 1 or "algorithm" not in system:
+                    self._try(lambda s=system, b=bound, n=lost: self.all_reduce("schedules", s, f"{n} lost", b, 4))
+        for lost in losses:
+            self.net.carrier(1, lost, True)
+        time.sleep(1.5)
+        self._try(lambda: self.all_reduce("schedules", "rounds", "back", 1.0, 4))
+        self.stop(*systems[1:])
+
+    def types(self) -> None:
+        """The Communicator for CUDA tensors: every type and operation, out of place and in place, by our schedules."""
+        system = "rounds:algorithm=forest:kind=types"
+        [group] = self.start(system, program="types_rank.py")
+        answers = group.ask({"do": "types"}, 60)
+        values = {"wrong": sum(answer["wrong"] for answer in answers), "choices": answers[0]["choices"]}
+        self.results.add("types", system=system, cases=answers[0]["cases"], **values)
+        self.stop(system)
+
+    def _try(self, work: Callable[[], None]) -> None:
+        """A part of a section whose failure is told and does not end the section."""
+        if self.left_s() < 5:
+            raise GroupError("out of time")
+        try:
+            work()
+        except GroupError as error:
+            self.results.add("schedules", error=str(error))
+
+    def failures(self) -> None:
+        """Time lost per failure, in AllReduces of 1 MiB without end."""
+        for failure, trials, hold_s, rest_s in (
+            ("carrier loss", self.args.trials, 0.12, 0.25),
+            ("black hole", self.args.trials // 2, 0.4, 0.4),
+        ):
+            self._failures("plugin", failure, trials, hold_s, rest_s)
+
+    def _failures(self, system: str, failure: str, trials: int, hold_s: float, rest_s: float) -> None:
+        group = self.start(system)[0]
+        wanted_s = trials * (hold_s + rest_s + 0.05) + 2
+        seconds = min(wanted_s, self.left_s() - 10)
+        group.tell({"do": "loop", "nbytes": int(self.args.loop * MIB), "seconds": seconds})
+        end = time.monotonic() + seconds
+        time.sleep(1.0)
+        faults = []
+        for trial in range(trials):
+            if time.monotonic() + hold_s + rest_s > end or group.answered():
+                break
+            rail, host = trial % self.net.rails, trial // self.net.rails % self.net.hosts
+            begin = time.monotonic_ns()
+            self.break_it(self.net, failure, host, rail, True)
+            time.sleep(hold_s)
+            self.break_it(self.net, failure, host, rail, False)
+            time.sleep(rest_s)
+            faults.append((begin, time.monotonic_ns()))
+        answers = group.answers(seconds + 60)
+        ends, lengths = answers[0]["ends"], answers[0]["lengths"]
+        costs = [cost for fault in faults if (cost := lost_ms(fault, ends, lengths)) is not None]
+        self.results.add(
+            "failures",
+            system=system,
+            failure=failure,
+            trials=len(costs),
+            outcome="survived",
+            median_ms=statistics.median(costs),
+            p99_ms=percentile(costs, 0.99),
+            worst_ms=max(costs),
+            iterations=len(lengths),
+            healthy_iteration_ms=statistics.median(lengths) / 1e6,
+            wrong=sum(answer["wrong"] for answer in answers),
+            checked_iterations=sum(answer["checked"] for answer in answers),
+            costs_ms=[round(cost, 2) for cost in costs],
+        )
+
+    @staticmethod
+    def break_it(net: Network, failure: str, host: int, rail: int, on: bool) -> None:
+        """Begins or ends a failure."""
+        if failure == "carrier loss":
+            net.carrier(host, rail, not on)
+        else:
+            net.black_hole(host, rail, on)
+
+    def nccl_failures(self) -> None:
+        """NCCL's own sockets in the same failures, each in a network of its own, side by side: does the job go on?"""
+        wait_s = self.args.patience
+        with network(self.net.hosts, self.net.rails) as second:
+            second.shape(self.args.rate * 1e9)
+            cases = (("carrier loss", "socket:carrier", self.net), ("black hole", "socket:hole", second))
+            for _, system, where in cases:
+                self.start(system, net=where)
+            request = {"do": "loop", "nbytes": int(self.args.loop * MIB), "seconds": wait_s + 20}
+            for _, system, _ in cases:
+                self.groups[system].tell(request)
+            time.sleep(2)
+            for failure, _, where in cases:
+                self.break_it(where, failure, 1, 1, True)
+            time.sleep(wait_s - 3)
+            before = {system: sum(where.bytes_sent(0)) for _, system, where in cases}
+            time.sleep(3)
+            moved = {system: sum(where.bytes_sent(0)) - before[system] for _, system, where in cases}
+            for failure, _, where in cases:
+                self.break_it(where, failure, 1, 1, False)
+            time.sleep(4)
+            for failure, system, where in cases:
+                after = sum(where.bytes_sent(0)) - before[system] - moved[system]
+                self._verdict(failure, system, moved[system], after)
+            self.stop(*(system for _, system, _ in cases))
+
+    def _verdict(self, failure: str, system: str, moved: int, after: int) -> None:
+        """By the bytes that host 0 sent in the last 3 s of the failure, and in 4 s after it."""
+        try:
+            ended = self.groups[system].answered()
+            outcome = "went on" if moved > MIB else f"hung for {self.args.patience:.0f} s"
+            outcome = "ended" if ended else outcome
+        except GroupError as error:
+            outcome = f"aborted: {str(error)[:80]}"
+        outcome += (
+            "" if moved > MIB else "; goes on after the repair" if after > MIB else "; still hangs after the repair"
+        )
+        self.results.add("nccl_failures", system="socket", failure=failure, trials=1, outcome=outcome)
+
+    def ddp(self) -> None:
+        """Training without and with a failure: the same losses, bit by bit."""
+        steps = 120
+        [group] = self.start("plugin:ddp", program="train.py")
+        group.ask({"do": "train", "steps": 3}, 60)
+        for state, failure in (("healthy", ""), ("rail lost and back", "carrier loss"), ("hole", "black hole")):
+            if self.left_s() < 15:
+                raise GroupError("out of time")
+            group.tell({"do": "train", "steps": steps})
+            time.sleep(1.5)
+            begin = time.monotonic_ns()
+            if failure:
+                self.break_it(self.net, failure, 2, 1, True)
+                time.sleep(1.5)
+                self.break_it(self.net, failure, 2, 1, False)
+            answer = group.answers(90)[0]
+            within = answer["begin"] < begin < answer["end"]
+            seconds = (answer["end"] - answer["begin"]) / 1e9
+            values = {"system": "plugin", "state": state, "seconds": seconds, "fault_within": within}
+            self.results.add("ddp", losses=answer["losses"], **values)
+        self.stop("plugin:ddp")
+
+
+SECTIONS: Mapping[str, float] = {
+    "sizes": 150,
+    "schedules": 110,
+    "failures": 130,
+    "types": 30,
+    "degraded": 40,
+    "ddp": 70,
+    "nccl_failures": 60,
+    "unshaped": 70,
+}
+"""In the order of their worth, with the most seconds that each may take."""
+
+
+def main() -> int:
+    """Runs the sections; 0 when none failed."""
+    args = _parser().parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    wanted = args.only.split(",") if args.only else list(SECTIONS)
+    if unknown := set(wanted) - set(SECTIONS):
+        print(f"campaign: no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}", file=sys.stderr)
+        return 2
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(143))
+    results = Results(args.out)
+    failed = False
+    with network(args.hosts, args.rails) as net:
+        campaign = Campaign(args, net, results)
+        try:
+            campaign.begin_build()
+            for section in wanted:
+                failed |= not _section(campaign, section, results)
+        finally:
+            campaign.close()
+            print(results.write_tables(), flush=True)
+            with tarfile.open(args.out / "campaign.tar.gz", "w:gz") as tar:
+                tar.add(campaign.folder, "logs", filter=_but_the_build)
+            shutil.rmtree(campaign.folder)
+    return 1 if failed else 0
+
+
+def _but_the_build(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Logs and tables; of the build only what it said."""
+    return None if member.name == "logs/build" else member
+
+
+def _section(campaign: Campaign, section: str, results: Results) -> bool:
+    begin = time.monotonic()
+    campaign.until = begin + SECTIONS[section]
+    if campaign.left_s() < 15:
+        results.add(section, error="no time was left")
+        return False
+    try:
+        getattr(campaign, section)()
+        results.add("facts", **{f"{section} took": f"{time.monotonic() - begin:.1f} s"})
+        return True
+    except Exception as error:
+        traceback.print_exc()
+        results.add(section, error=f"{type(error).__name__}: {error}")
+        # Who failed may wait for ever; the next section begins with groups, links and rates of its own.
+        campaign.stop(*list(campaign.groups))
+        for host in range(campaign.net.hosts):
+            for rail in range(campaign.net.rails):
+                campaign.net.carrier(host, rail, True)
+                campaign.net.black_hole(host, rail, False)
+        campaign.shape()
+        return False
+    finally:
+        results.write_tables()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path, help="the folder for results")
+    parser.add_argument("--only", help=f"some of {','.join(SECTIONS)}")
+    parser.add_argument("--seconds", type=float, default=540, help="for everything (540)")
+    parser.add_argument("--hosts", type=int, default=4, help="GPUs (4)")
+    parser.add_argument("--rails", type=int, default=4, help="NICs of each host (4)")
+    parser.add_argument("--rate", type=float, default=4, help="Gbit/s of a NIC (4)")
+    parser.add_argument("--largest", type=float, default=256, help="MiB of the largest message (256)")
+    parser.add_argument("--loop", type=float, default=1, help="MiB of the AllReduces that failures hit (1)")
+    parser.add_argument("--trials", type=int, default=100, help="carrier losses; half as many black holes (100)")
+    parser.add_argument("--patience", type=float, default=20, help="seconds that NCCL's sockets get in a failure (20)")
+    parser.add_argument("--systems", default="socket,socket_tuned,plugin", help="whose sizes are measured")
+    parser.add_argument("--libraries", type=Path, help="where the libraries lie, instead of building them")
+    parser.add_argument("--spare", type=Path, help="libraries built elsewhere, for those that cannot be built here")
+    parser.add_argument("--stand-in", action="store_true", help="without GPUs: our Communicator in the place of NCCL")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

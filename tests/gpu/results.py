@@ -1,0 +1,165 @@
+"""What a campaign found: records as JSON lines, flushed as they come, and the tables that people read."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+FACTORS: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda p: 2 * (p - 1) / p,
+    "all_gather": lambda p: (p - 1) / p,
+    "reduce_scatter": lambda p: (p - 1) / p,
+    "broadcast": lambda p: 1.0,
+    "sendrecv": lambda p: 1.0,
+}
+"""nccl-tests' bus bandwidth over the algorithm's."""
+
+
+class Results:
+    """Appends records to ``results.jsonl`` and tells them on standard output."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.records: list[Record] = []
+
+    def add(self, section: str, **values: Any) -> Record:
+        """One record, written at once."""
+        record = {"section": section, **values}
+        self.records.append(record)
+        line = json.dumps(record)
+        with (self.folder / "results.jsonl").open("a") as out:
+            out.write(line + "\n")
+        print(line[:400], flush=True)
+        return record
+
+    def write_tables(self) -> str:
+        """All tables, also as ``results.md``."""
+        text = tables(self.records)
+        (self.folder / "results.md").write_text(text)
+        return text
+
+
+def bus_gbs(collective: str, nbytes: int, ranks: int, seconds: float) -> float:
+    """nccl-tests' bus bandwidth in GB/s."""
+    return nbytes / seconds * FACTORS[collective](ranks) / 1e9
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that so many are not above (nearest rank)."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1)]
+
+
+def lost_ms(fault: tuple[int, int], ends: Sequence[int], lengths: Sequence[int]) -> float | None:
+    """What a fault cost: the longest iteration that overlaps ``fault`` beyond the median of those that do not overlap
+    any... of all; nanoseconds in, milliseconds out. None when no iteration overlaps it."""
+    begin, end = fault
+    hit = [length for at, length in zip(ends, lengths, strict=True) if at > begin and at - length < end]
+    return max(0.0, max(hit) - statistics.median(lengths)) / 1e6 if hit else None
+
+
+def tables(records: Iterable[Record]) -> str:
+    """Markdown: a table per section that has something to show."""
+    found = list(records)
+    parts = ["# GPU campaign", *_facts(found)]
+    for section, title in (("sizes", "Shaped rails"), ("unshaped", "No rate limits")):
+        parts += _by_size([r for r in found if r["section"] == section and "median_s" in r], title)
+    for section, title in (("degraded", "NICs lost and slowed, 256 MiB"), ("schedules", "Schedules on GPUs, 256 MiB")):
+        parts += _ratios([r for r in found if r["section"] == section and "median_s" in r], title)
+    parts += _failures([r for r in found if r["section"] in ("failures", "nccl_failures") and "outcome" in r])
+    parts += _training([r for r in found if r["section"] == "ddp" and "losses" in r])
+    for r in (r for r in found if r["section"] == "types" and "cases" in r):
+        line = f"{r['cases']} cases of type, operation and place, run by {', '.join(r['choices'])}: {r['wrong']} wrong"
+        parts += ["## Types on GPUs", "", f"{line} elements.", ""]
+    errors = [r for r in found if "error" in r]
+    if errors:
+        parts += ["## What failed", *(f"- {r['section']}: {r['error'][:600]}" for r in errors), ""]
+    return "\n".join(parts) + "\n"
+
+
+def _facts(records: list[Record]) -> list[str]:
+    return [
+        "",
+        *(f"- {k}: {v}" for r in records if r["section"] == "facts" for k, v in r.items() if k != "section"),
+        "",
+    ]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return [*lines, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows), ""]
+
+
+def _by_size(records: list[Record], title: str) -> list[str]:
+    if not records:
+        return []
+    systems = list(dict.fromkeys(r["system"] for r in records))
+    cells = {(r["collective"], r["bytes"], r["system"]): r for r in records}
+    rows = []
+    for collective, nbytes in dict.fromkeys((r["collective"], r["bytes"]) for r in records):
+        row: list[object] = [collective, nbytes]
+        for system in systems:
+            r = cells.get((collective, nbytes, system))
+            row.append("-" if r is None else _speed(r))
+        rows.append(row)
+    head = ["collective", "bytes", *(f"{s}: us, GB/s bus, CPU s/GB" for s in systems)]
+    return [f"## {title}", "", *_table(head, rows), _wrong(records), ""]
+
+
+def _speed(r: Record) -> str:
+    cpu = f"{r['cpu_s_per_gb']:.2f}" if r["bytes"] >= 1 << 20 else "-"
+    return f"{r['median_s'] * 1e6:.0f}, {r['bus_gbs']:.3f}, {cpu}"
+
+
+def _ratios(records: list[Record], title: str) -> list[str]:
+    if not records:
+        return []
+    head = ["system", "state", "ran", "ms", "T/T0", "bound"]
+    rows = [
+        [
+            r["system"],
+            r["state"],
+            r.get("choice") or "nccl",
+            f"{r['median_s'] * 1e3:.1f}",
+            f"{r['ratio']:.3f}" if r.get("ratio") else "-",
+            f"{r['bound']:.3f}" if r.get("bound") else "-",
+        ]
+        for r in records
+    ]
+    return [f"## {title}", "", *_table(head, rows), _wrong(records), ""]
+
+
+def _failures(records: list[Record]) -> list[str]:
+    if not records:
+        return []
+    head = ["system", "failure", "trials", "outcome", "median ms", "p99 ms", "worst ms", "wrong elements"]
+
+    def number(r: Record, key: str) -> str:
+        return f"{r[key]:.1f}" if r.get(key) is not None else "-"
+
+    rows = [
+        [r["system"], r["failure"], r["trials"], r["outcome"]]
+        + [number(r, key) for key in ("median_ms", "p99_ms", "worst_ms")]
+        + [r.get("wrong", "-")]
+        for r in records
+    ]
+    return ["## Time lost per failure", "", *_table(head, rows)]
+
+
+def _training(records: list[Record]) -> list[str]:
+    if not records:
+        return []
+    first = records[0]["losses"]
+    rows = [
+        [r["system"], r["state"], len(r["losses"]), f"{r['seconds']:.1f}", "yes" if r["losses"] == first else "NO"]
+        for r in records
+    ]
+    return ["## Training", "", *_table(["system", "state", "steps", "s", "losses equal bit by bit"], rows)]
+
+
+def _wrong(records: list[Record]) -> str:
+    return f"Wrong elements: {sum(r.get('wrong', 0) for r in records)} in {len(records)} cells, every element checked."

@@ -1,0 +1,66 @@
+"""One rank of a check of `GpuCommunicator`: every type and operation, against the same arithmetic in PyTorch."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from worker import RANK, SIZE, enter
+
+ELEMENTS = (1 << 22) + 7
+
+
+def check() -> dict[str, Any]:
+    """How many elements were wrong, of how many cases, and what ran."""
+    import torch
+
+    from r2ccl_core.gpu.communicator import OPERATIONS, TYPES, GpuCommunicator
+
+    torch.cuda.set_device(0)
+    wrong, cases, choices = 0, 0, set()
+    root = f"10.99.0.1:{os.environ['CAMPAIGN_PORT']}"
+    with GpuCommunicator(RANK, SIZE, root, Path(os.environ["R2CC_SCHEDULES"])) as comm:
+        for name in TYPES:
+            dtype = getattr(torch, name)
+            if name in ("uint32", "uint64"):  # PyTorch has no arithmetic on these
+                continue
+            for op in OPERATIONS:
+                brought = [
+                    (torch.arange(ELEMENTS, device="cuda") * 5 + rank).remainder(3).add(1) for rank in range(SIZE)
+                ]
+                whole = {"sum": sum, "prod": torch.stack, "max": torch.stack, "min": torch.stack}[op](brought)
+                reduced = {"sum": lambda w: w, "prod": lambda w: w.prod(0), "max": lambda w: w.amax(0)}
+                expected = reduced.get(op, lambda w: w.amin(0))(whole).to(dtype)
+                mine = brought[RANK].to(dtype)
+                for found in (comm.all_reduce(mine, op=op), comm.all_reduce(mine, mine, op=op)):
+                    wrong += int((found != expected).sum().item())
+                    cases += 1
+                    choices.add(comm.choice)
+    return {"wrong": wrong, "cases": cases, "choices": sorted(choices)}
+
+
+def main() -> None:
+    """Until standard input ends."""
+    enter(sys.argv[1])
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(answer: dict[str, Any]) -> None:
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+    try:
+        say({"id": ""})
+        for line in sys.stdin:
+            say({} if json.loads(line)["do"] == "join" else check())
+    except Exception as error:
+        traceback.print_exc()
+        say({"error": f"{type(error).__name__}: {error}"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""One rank of a campaign: enters its host's namespace, then does what its standard input says, line by line.
+
+With CUDA it drives NCCL's C interface through ctypes; without (CAMPAIGN_STAND_IN=1) the core's own Communicator on
+NumPy arrays stands in, over the same network, so that everything around NCCL can be tried anywhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from typing import Any
+
+CLONE_NEWNET = 0x40000000
+FLOAT32, SUM = 7, 0
+MODULUS = 61
+STAND_IN = os.environ.get("CAMPAIGN_STAND_IN") == "1"
+RANK, SIZE = int(os.environ["CAMPAIGN_RANK"]), int(os.environ["CAMPAIGN_SIZE"])
+
+
+def enter(place: str) -> None:
+    """Moves this process into the namespace of its host, before it has any other thread."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = os.open(f"/run/netns/{place}", os.O_RDONLY | os.O_CLOEXEC)
+    if libc.setns(fd, CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), f"cannot enter {place}")
+    os.close(fd)
+
+
+class UniqueId(ctypes.Structure):
+    """NCCL's, by value."""
+
+    _fields_ = (("data", ctypes.c_char * 128),)
+
+
+class NcclRank:
+    """Arrays are CUDA tensors; every call is on one stream."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+        torch.cuda.set_device(0)  # CUDA_VISIBLE_DEVICES names one
+        self.device = torch.device("cuda", 0)
+        self.stream = torch.cuda.Stream()
+        torch.cuda.set_stream(self.stream)
+        ctypes.CDLL("libnccl.so.2", mode=ctypes.RTLD_GLOBAL)
+        # The global scope: a preloaded library comes first in it.
+        self.nccl = ctypes.CDLL(None)
+        self.comm = ctypes.c_void_p()
+
+    def hello(self) -> dict[str, Any]:
+        """The id under which the ranks meet, on rank 0."""
+        if RANK:
+            return {}
+        made = UniqueId()
+        self._check("ncclGetUniqueId", ctypes.byref(made))
+        return {"id": bytes(made).hex()}
+
+    def join(self, key: str) -> dict[str, Any]:
+        """All ranks at once."""
+        self.torch.zeros(1, device=self.device)
+        identity = UniqueId.from_buffer_copy(bytes.fromhex(key))
+        self._check("ncclCommInitRank", ctypes.byref(self.comm), SIZE, identity, RANK)
+        version = ctypes.c_int()
+        self._check("ncclGetVersion", ctypes.byref(version))
+        return {"nccl": version.value, "torch": self.torch.__version__, "gpu": self.torch.cuda.get_device_name(0)}
+
+    def _check(self, function: str, *args: Any) -> None:
+        result = getattr(self.nccl, function)(*args)
+        if result != 0:
+            raise RuntimeError(f"{function} says {result}")
+
+    def pattern(self, count: int, rank: int, first: int = 0) -> Any:
+        """What a rank brings: integers that add up exactly."""
+        torch = self.torch
+        return torch.arange(first, first + count, device=self.device).add_(rank * 17).remainder_(MODULUS).float()
+
+    def filled(self, count: int, value: float) -> Any:
+        return self.torch.full((count,), value, device=self.device, dtype=self.torch.float32)
+
+    def concatenated(self, parts: list[Any]) -> Any:
+        return self.torch.cat(parts)
+
+    def wrong(self, found: Any, expected: Any) -> int:
+        """How many elements differ."""
+        return int((found != expected).sum().item())
+
+    def put(self, array: Any, index: int, value: float) -> None:
+        array[index] = value
+
+    def value(self, array: Any, index: int) -> float:
+        return float(array[index].item())
+
+    def run(self, collective: str, send: Any, recv: Any, count: int) -> None:
+        """Issues one collective; `count` elements of the larger array."""
+        s, r = ctypes.c_void_p(send.data_ptr()), ctypes.c_void_p(recv.data_ptr())
+        stream = ctypes.c_void_p(self.stream.cuda_stream)
+        n, part = ctypes.c_size_t(count), ctypes.c_size_t(count // SIZE)
+        if collective == "all_reduce":
+            self._check("ncclAllReduce", s, r, n, FLOAT32, SUM, self.comm, stream)
+        elif collective == "all_gather":
+            self._check("ncclAllGather", s, r, part, FLOAT32, self.comm, stream)
+        elif collective == "reduce_scatter":
+            self._check("ncclReduceScatter", s, r, part, FLOAT32, SUM, self.comm, stream)
+        elif collective == "broadcast":
+            self._check("ncclBroadcast", s, r, n, FLOAT32, 0, self.comm, stream)
+        else:
+            self._check("ncclGroupStart")
+            self._check("ncclSend", s, n, FLOAT32, (RANK + 1) % SIZE, self.comm, stream)
+            self._check("ncclRecv", r, n, FLOAT32, (RANK - 1) % SIZE, self.comm, stream)
+            self._check("ncclGroupEnd")
+
+    def wait(self) -> None:
+        """Until all that was issued is done; without spinning, or it would count as the network's CPU time."""
+        event = self.torch.cuda.Event(blocking=True)
+        event.record(self.stream)
+        event.synchronize()
+
+    def choice(self) -> str:
+        """What the preloaded library ran last."""
+        function = self.nccl.r2cclChoice
+        function.restype = ctypes.c_char_p
+        return str(function(self.comm).decode())
+
+    def set_nics(self, total: int, left: int) -> None:
+        """Instead of what the plugin says; negative: the plugin's word again."""
+        self.nccl.r2cclSetNicsLeft(total, left)
+
+
+class CoreRank:
+    """The stand-in. Arrays are NumPy's."""
+
+    def __init__(self) -> None:
+        import numpy
+
+        self.numpy = numpy
+        self.comm: Any = None
+
+    def hello(self) -> dict[str, Any]:
+        return {"id": ""}
+
+    def join(self, key: str) -> dict[str, Any]:
+        from r2ccl_core.communicator import Communicator
+
+        self.comm = Communicator(RANK, SIZE, root=f"10.99.0.1:{os.environ['CAMPAIGN_PORT']}")
+        return {"nccl": 0, "torch": "", "gpu": "none: a stand-in"}
+
+    def pattern(self, count: int, rank: int, first: int = 0) -> Any:
+        return ((self.numpy.arange(first, first + count) + rank * 17) % MODULUS).astype(self.numpy.float32)
+
+    def filled(self, count: int, value: float) -> Any:
+        return self.numpy.full(count, value, self.numpy.float32)
+
+    def concatenated(self, parts: list[Any]) -> Any:
+        return self.numpy.concatenate(parts)
+
+    def wrong(self, found: Any, expected: Any) -> int:
+        return int((found != expected).sum())
+
+    def put(self, array: Any, index: int, value: float) -> None:
+        array[index] = value
+
+    def value(self, array: Any, index: int) -> float:
+        return float(array[index])
+
+    def run(self, collective: str, send: Any, recv: Any, count: int) -> None:
+        if collective == "broadcast":
+            self.comm.broadcast(send, recv)
+        elif collective == "sendrecv":
+            self.comm.send_recv(send, recv)
+        else:
+            getattr(self.comm, collective)(send, recv)
+
+    def wait(self) -> None:
+        pass
+
+    def choice(self) -> str:
+        return "stand-in"
+
+    def set_nics(self, total: int, left: int) -> None:
+        pass
+
+
+class Worker:
+    """Answers requests; keeps arrays for one collective and size at a time."""
+
+    def __init__(self) -> None:
+        self.rank: Any = CoreRank() if STAND_IN else NcclRank()
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        what = request.pop("do")
+        if what == "join":
+            return dict(self.rank.join(request["id"]))
+        if what == "measure":
+            return self.measure(**request)
+        if what == "loop":
+            return self.loop(**request)
+        if what == "set_nics":
+            self.rank.set_nics(request["total"], request["left"])
+            return {}
+        raise ValueError(f"{what} is unknown")
+
+    def arrays(self, collective: str, count: int) -> tuple[Any, Any, Any]:
+        """What this rank sends, where it receives, and what must be there then."""
+        rank, part = self.rank, count // SIZE
+        if collective == "all_gather":
+            parts = [rank.pattern(part, peer) for peer in range(SIZE)]
+            return rank.pattern(part, RANK), rank.filled(count, -1), rank.concatenated(parts)
+        if collective == "broadcast":
+            return rank.pattern(count, RANK), rank.filled(count, -1), rank.pattern(count, 0)
+        if collective == "sendrecv":
+            return rank.pattern(count, RANK), rank.filled(count, -1), rank.pattern(count, (RANK - 1) % SIZE)
+        first, length = (RANK * part, part) if collective == "reduce_scatter" else (0, count)
+        expected = rank.filled(length, 0)
+        for peer in range(SIZE):
+            expected += rank.pattern(length, peer, first)
+        return rank.pattern(count, RANK), rank.filled(length, -1), expected
+
+    def measure(self, collective: str, nbytes: int, iterations: int, warm: int = 1, batch: int = 1) -> dict[str, Any]:
+        """Seconds of each of `iterations` (of `batch` operations each), and how many elements were wrong in all."""
+        rank, count = self.rank, nbytes // 4
+        send, recv, expected = self.arrays(collective, count)
+        for _ in range(warm):
+            rank.run(collective, send, recv, count)
+        rank.wait()
+        times, wrong, cpu_s = [], rank.wrong(recv, expected), 0.0
+        for _ in range(iterations):
+            recv[:] = -1
+            rank.wait()
+            before, begin = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+            for _ in range(batch):
+                rank.run(collective, send, recv, count)
+            rank.wait()
+            times.append((time.perf_counter() - begin) / batch)
+            after = resource.getrusage(resource.RUSAGE_SELF)
+            cpu_s += (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / batch
+            wrong += rank.wrong(recv, expected)
+        choice = rank.choice() if os.environ.get("R2CC_SCHEDULES") else ""
+        return {"times": times, "wrong": wrong, "cpu_s": cpu_s / iterations, "choice": choice}
+
+    def loop(self, nbytes: int, seconds: float, check_every: int = 1) -> dict[str, Any]:
+        """AllReduce after AllReduce, until rank 0 says in one of them that it was the last. Every element of every
+        `check_every`-th is checked. Ends and lengths are nanoseconds of the machine's monotonic clock."""
+        rank, count = self.rank, nbytes // 4
+        send, recv, expected = self.arrays("all_reduce", count)
+        rank.put(expected, 0, 0)
+        rank.put(send, 0, 0)
+        deadline = time.monotonic() + seconds
+        ends, lengths, wrong, checked, last = [], [], 0, 0, False
+        while not last:
+            if RANK == 0 and time.monotonic() > deadline:
+                rank.put(send, 0, 1)
+            recv[:] = -1
+            rank.wait()
+            begin = time.monotonic_ns()
+            rank.run("all_reduce", send, recv, count)
+            rank.wait()
+            end = time.monotonic_ns()
+            ends.append(end)
+            lengths.append(end - begin)
+            last = rank.value(recv, 0) == 1
+            if last:
+                rank.put(expected, 0, 1)
+            if len(ends) % check_every == 0 or last:
+                wrong += rank.wrong(recv, expected)
+                checked += 1
+        return {"ends": ends if RANK == 0 else [], "lengths": lengths, "wrong": wrong, "checked": checked}
+
+
+def main() -> None:
+    """Until standard input ends."""
+    enter(sys.argv[1])
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+
+    def say(answer: dict[str, Any]) -> None:
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+    try:
+        worker = Worker()
+        say(worker.rank.hello())
+    except Exception as error:
+        traceback.print_exc()
+        say({"error": f"{type(error).__name__}: {error}"})
+        return
+    for line in sys.stdin:
+        try:
+            say(worker.answer(json.loads(line)))
+        except Exception as error:
+            traceback.print_exc()
+            say({"error": f"{type(error).__name__}: {error}"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Tables of rounds: what goes in, when it pays, and that the file comes back as it was written."""
+
+import pytest
+
+from r2ccl_core.errors import ScheduleError, UsageError
+from r2ccl_core.gpu.__main__ import main
+from r2ccl_core.gpu.table import Network, entries, from_bytes, losses, ring_s, to_bytes
+
+NETWORK = Network(4, 4, 0.5e9)
+
+
+def test_losses_leave_every_rank_a_nic_and_come_by_their_number() -> None:
+    found = list(losses(3, 2, 2))
+    assert found[0] == (2, 2, 2)
+    assert set(found[1:4]) == {(1, 2, 2), (2, 1, 2), (2, 2, 1)}
+    assert set(found[4:]) == {(1, 1, 2), (1, 2, 1), (2, 1, 1)}  # and none with two lost on one host
+    assert len(list(losses(16, 8, 1))) == 17
+
+
+def test_healthy_and_small_is_nccls_and_a_large_vector_after_a_loss_is_a_forest() -> None:
+    table = list(entries(NETWORK, [(4, 4, 4, 4), (4, 3, 4, 4)]))
+    assert {entry.left for entry in table} == {(4, 3, 4, 4)}
+    assert min(entry.least_bytes for entry in table) > 4 << 20
+    assert {entry.rounds.name for entry in table} == {"forest"}
+    assert ring_s(NETWORK, (1, 0.5, 1, 1), 1 << 30) == 2 * ring_s(NETWORK, (1, 1, 1, 1), 1 << 30)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "r2cc", "optcc", "leaf_ring", "owner_skewed"])
+def test_any_algorithm_can_be_asked_for(algorithm: str) -> None:
+    table = list(entries(NETWORK, [(4, 3, 4, 4)], algorithm))
+    assert len(table) == 4
+    assert table[0].least_bytes == 0
+
+
+def test_the_file_comes_back() -> None:
+    table = list(entries(NETWORK, [(4, 4, 2, 4)]))
+    data = to_bytes(4, 4, table)
+    assert from_bytes(data) == table
+    for damaged in (data[:-1], b"R2CCLG99" + data[8:], b""):
+        with pytest.raises(ScheduleError):
+            from_bytes(damaged)
+
+
+def test_two_ranks_have_nothing_to_choose() -> None:
+    with pytest.raises(UsageError, match="fewer than three"):
+        list(entries(Network(2, 4, 1e9), [(4, 3)]))
+
+
+def test_the_command_writes_a_table_and_refuses_in_one_line(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    common = ["--hosts", "4", "--nics", "2", "--rate", "4 Gbit/s", "--lost", "1"]
+    assert main([*common, "-o", str(tmp_path / "table.r2g")]) == 0
+    assert from_bytes((tmp_path / "table.r2g").read_bytes())
+    assert "forest" in capsys.readouterr().out
+    assert main([*common, "-o", str(tmp_path / "no/table.r2g")]) == 2
+    assert capsys.readouterr().err.startswith("r2ccl_core.gpu: ")

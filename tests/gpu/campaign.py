@@ -54,7 +54,7 @@ class Campaign:
 
     def __init__(self, args: argparse.Namespace, net: Network, results: Results) -> None:
         self.args, self.net, self.results = args, net, results
-        # Not in OUT: few files come back from a machine that is lent.
+        # Not in OUT, which gets one archive instead of hundreds of logs.
         self.folder = Path(tempfile.mkdtemp(prefix="r2ccl-campaign-"))
         self.deadline = time.monotonic() + args.seconds
         self.groups: dict[str, Group] = {}

@@ -295,6 +295,7 @@ void Comm::Cut(Path& path) {
   path.poll_id = 0;
   ResetConnection(&path.fd);
   Advance(path, PathEvent::kLost);
+  path.muted = false;
   path.control.clear();
   path.control_sent = 0;
   path.header_bytes = 0;
@@ -663,7 +664,7 @@ void Comm::Tick(int64_t now_ns) {
   if (linger_until_ns_ != 0 && !closed_) EndLinger(now_ns);
   if (closed_ || !failure_.ok()) return;
   for (Path& path : paths_) {
-    if (!path.muted || !failure_.ok()) continue;
+    if (!path.muted || !IsOpen(path.state) || !failure_.ok()) continue;
     Read(path);
     if (failure_.ok()) OnReadDone(path);
   }

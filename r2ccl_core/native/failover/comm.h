@@ -235,7 +235,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   virtual void Take(const Order& order) = 0;
   virtual void OnTaken() = 0;
   // The user's thread may poll for itself while messages are this small.
-  static constexpr uint64_t kInlineBytes = 32 * 1024;
+  static constexpr uint64_t kInlineBytes = 128 * 1024;
   std::atomic<bool> small_messages_{true};
   static constexpr int64_t kLingerNs = 1'000'000'000;
 

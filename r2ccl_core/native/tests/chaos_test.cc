@@ -48,10 +48,12 @@ class Schedule {
     last_ns_ = NowNs();
     std::string wrong =
         Traffic(*pair.send, *pair.recv, traffic_).Run([&](uint64_t received) { Act(*pair.relay, received); });
+    if (!wrong.empty()) pair.PrintLogs();
     if (!wrong.empty()) return wrong + " [mode " + std::to_string(mode_) + history_ + "]";
     for (int path = 0; path < paths_; ++path) pair.relay->Set(path, Wire::kGood);
-    if (!Until([&] { return pair.PathsUp() == paths_; })) return "a path did not come back [" + history_ + "]";
-    return {};
+    if (Until([&] { return pair.PathsUp() == paths_; })) return {};
+    pair.PrintLogs();
+    return "a path did not come back [" + history_ + "]";
   }
 
  private:

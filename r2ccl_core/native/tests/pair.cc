@@ -108,14 +108,16 @@ Pair::Pair(const Params& sender_params, const Params& receiver_params, int paths
 }
 
 Pair::~Pair() {
-  if (testing::Test::HasFailure()) {
-    PrintLog("sender", *sender);
-    PrintLog("receiver", *receiver);
-  }
+  if (testing::Test::HasFailure()) PrintLogs();
   if (send) send->Close();
   if (recv) recv->Close();
   sender->Shutdown();
   receiver->Shutdown();
+}
+
+void Pair::PrintLogs() {
+  PrintLog("sender", *sender);
+  PrintLog("receiver", *receiver);
 }
 
 Status Pair::Open(double seconds) {

@@ -27,8 +27,8 @@ std::vector<Nic> LoopbackNics(int host, int count);
 // Parameters with timers short enough for tests.
 Params QuickParams(int mode);
 
-// As QuickParams, for tests in which no path may be lost: a starved machine must not look like a dead path, nor a stream
-// whose greeting is late like a stranger.
+// As QuickParams, for tests in which no path may be lost: a starved machine must not look like a dead path, nor a
+// stream whose greeting is late like a stranger.
 Params PatientParams(int mode);
 
 size_t CountEvents(Net& net, const std::string& kind);
@@ -39,10 +39,11 @@ struct Pair {
   explicit Pair(const Params& params, int paths = 3) : Pair(params, params, paths) {}
   ~Pair();
 
-  // Connects and accepts, and waits until every path is up that the relay carries well. The status is the first error of
-  // either end.
+  // Connects and accepts, and waits until every path is up that the relay carries well. The status is the first error
+  // of either end.
   Status Open(double seconds = 30);
-  int PathsUp();  // seen up by both ends
+  void PrintLogs();  // as is done at the end of a test that failed
+  int PathsUp();     // seen up by both ends
 
   std::shared_ptr<Net> sender;
   std::shared_ptr<Net> receiver;

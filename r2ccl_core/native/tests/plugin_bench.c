@@ -213,14 +213,14 @@ static void hop(struct way* out, struct way* in, int connections, uint32_t size,
 }
 
 static void stream(struct way* out, struct way* in, int connections, uint32_t size, int count, char* data) {
-  int sent = 0, received = 0, posted_out = 0, posted_in = 0;
+  int left = 0, each = count / connections;
+  int* posts = calloc((size_t)connections * 2, sizeof *posts);
   double begin = now();
-  while (sent < count || received < count) {
+  for (left = 2 * each * connections; left > 0;) {
     for (int k = 0; k < connections; ++k) {
-      if (posted_in < count && post(&in[k], 0, data + (size_t)k * 2 * size, size)) ++posted_in;
-      if (posted_out < count && post(&out[k], 1, data + ((size_t)k * 2 + 1) * size, size)) ++posted_out;
-      sent += progress(&out[k], 1);
-      received += progress(&in[k], 0);
+      if (posts[2 * k] < each && post(&in[k], 0, data + (size_t)k * 2 * size, size)) ++posts[2 * k];
+      if (posts[2 * k + 1] < each && post(&out[k], 1, data + ((size_t)k * 2 + 1) * size, size)) ++posts[2 * k + 1];
+      left -= progress(&out[k], 1) + progress(&in[k], 0);
     }
   }
   double elapsed = now() - begin;
@@ -230,7 +230,7 @@ static void stream(struct way* out, struct way* in, int connections, uint32_t si
                1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
   double theirs = 0;
   swap_bytes(&cpu, &theirs, sizeof cpu);
-  double bytes = (double)size * count;
+  double bytes = (double)size * each * connections;
   if (side == 0) printf("%.3f GB/s, %.3f CPU s/GB\n", bytes / elapsed / 1e9, (cpu + theirs) / (2 * bytes / 1e9));
 }
 

@@ -168,6 +168,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     int64_t deadline_ns = 0;  // of connecting and greeting
     int64_t dial_ns = 0;      // not dialled before
     int64_t backoff_ns = 0;
+    int64_t round_trip_ns = 0;  // 0 while it was never up
     Outlook outlook = Outlook::kOpen;
     bool asking = false;  // the receiving end waits for the answer to a knock
   };
@@ -184,6 +185,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   virtual bool OwesOnlyCopies() const = 0;   // something is to be delivered yet, and no request waits for it
   virtual int64_t QuietLimitNs() const = 0;  // how long a path may be quiet before it is asked for a sign of life
   virtual void FailRequests() = 0;
+  virtual void OnPeerLinkBack(Path&) {}       // the peer's NIC of a path that is not open has its link again
   virtual std::string Farewell() const = 0;   // the last frames of a stream
   virtual const char* Direction() const = 0;  // send or receive
   virtual uint16_t PeerPort() const = 0;      // where the peer's process listens, 0 while unknown

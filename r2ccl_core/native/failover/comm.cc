@@ -302,9 +302,9 @@ void Comm::Cut(Path& path) {
   path.in_body = false;
 }
 
-void Comm::TellPeer(const Path& lost, uint32_t epoch, Cause cause) {
+void Comm::TellPeer(const Path& about, uint32_t epoch, Cause cause) {
   std::string hint =
-      EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(lost.index), epoch, static_cast<uint64_t>(cause));
+      EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(about.index), epoch, static_cast<uint64_t>(cause));
   if (environment_->params.mode != 0) {
     if (Path* other = AnyUp()) SendControl(*other, hint);
     return;
@@ -586,7 +586,7 @@ void Comm::OnLink(int ifindex, bool running) {
     if (running && path.state == PathState::kDown) {
       path.dial_ns = 0;
       path.backoff_ns = 0;
-      TellPeer(path, path.epoch, Cause::kLinkIsBack);
+      OnOwnLinkBack(path);
     }
   }
   OnReadDone(paths_.front());

@@ -87,6 +87,7 @@ class SendComm final : public Comm {
   bool OwesOnlyCopies() const override;
   int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : kQuietIdleNs; }
   void FailRequests() override;
+  void OnOwnLinkBack(Path&) override {}  // the next tick dials
   void OnPeerLinkBack(Path& path) override;
   std::string Farewell() const override { return EncodeClose(0); }
   const char* Direction() const override { return "send"; }

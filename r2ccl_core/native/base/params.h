@@ -28,7 +28,7 @@ namespace r2ccl {
     "how long a connection may have no path at all before it fails")                                                 \
   X(probe_ms, "R2CC_PROBE_MS", 50, 1, 600000,                                                                        \
     "first pause before a lost NIC is probed; doubles up to R2CC_PROBE_MAX_MS")                                      \
-  X(probe_max_ms, "R2CC_PROBE_MAX_MS", 1000, 1, 600000, "longest pause between probes of a lost NIC")                \
+  X(probe_max_ms, "R2CC_PROBE_MAX_MS", 200, 1, 600000, "longest pause between probes of a lost NIC")                 \
   X(connect_ms, "R2CC_CONNECT_TIMEOUT_MS", 1000, 1, 600000, "longest wait for one NIC's connection to be made")      \
   X(locate_ms, "R2CC_LOCATE_MS", 300, 0, 60000,                                                                      \
     "how long the probes that tell whose NIC is lost wait for an answer; 0: nobody is probed")                       \

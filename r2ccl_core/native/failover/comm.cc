@@ -302,9 +302,9 @@ void Comm::Cut(Path& path) {
   path.in_body = false;
 }
 
-void Comm::TellPeer(const Path& lost, uint32_t epoch, Cause cause) {
+void Comm::TellPeer(const Path& about, uint32_t epoch, Cause cause) {
   std::string hint =
-      EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(lost.index), epoch, static_cast<uint64_t>(cause));
+      EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(about.index), epoch, static_cast<uint64_t>(cause));
   if (environment_->params.mode != 0) {
     if (Path* other = AnyUp()) SendControl(*other, hint);
     return;
@@ -358,6 +358,10 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer, Cause c
 void Comm::TakePathDown(const Frame& frame) {
   if (frame.path >= paths_.size()) return;
   Path& path = paths_[frame.path];
+  if (frame.a == static_cast<uint64_t>(Cause::kLinkIsBack)) {
+    if (!IsOpen(path.state)) OnPeerLinkBack(path);
+    return;
+  }
   bool link_down = frame.a == static_cast<uint64_t>(Cause::kOwnLink);
   if (IsOpen(path.state)) {
     if (path.epoch != frame.epoch) return;
@@ -582,6 +586,7 @@ void Comm::OnLink(int ifindex, bool running) {
     if (running && path.state == PathState::kDown) {
       path.dial_ns = 0;
       path.backoff_ns = 0;
+      OnOwnLinkBack(path);
     }
   }
   OnReadDone(paths_.front());
@@ -593,6 +598,7 @@ void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
   if (!ReadProgress(path.fd.get(), &progress)) return;
   if (path.heard || progress.bytes_acked != path.acked_bytes) path.heard_ns = now_ns;
   path.heard = false;
+  path.round_trip_ns = progress.rtt_ns;
   if (progress.unanswered == 0 || progress.bytes_acked != path.acked_bytes || was_asleep) {
     path.acked_bytes = progress.bytes_acked;
     path.progress_ns = now_ns;

@@ -168,6 +168,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     int64_t deadline_ns = 0;  // of connecting and greeting
     int64_t dial_ns = 0;      // not dialled before
     int64_t backoff_ns = 0;
+    int64_t round_trip_ns = 0;  // 0 while it was never up
     Outlook outlook = Outlook::kOpen;
     bool asking = false;  // the receiving end waits for the answer to a knock
   };
@@ -184,9 +185,11 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   virtual bool OwesOnlyCopies() const = 0;   // something is to be delivered yet, and no request waits for it
   virtual int64_t QuietLimitNs() const = 0;  // how long a path may be quiet before it is asked for a sign of life
   virtual void FailRequests() = 0;
-  virtual std::string Farewell() const = 0;   // the last frames of a stream
-  virtual const char* Direction() const = 0;  // send or receive
-  virtual uint16_t PeerPort() const = 0;      // where the peer's process listens, 0 while unknown
+  virtual void OnOwnLinkBack(Path& path) = 0;  // the NIC of a path that is down has its link again
+  virtual void OnPeerLinkBack(Path&) {}        // the peer's NIC has
+  virtual std::string Farewell() const = 0;    // the last frames of a stream
+  virtual const char* Direction() const = 0;   // send or receive
+  virtual uint16_t PeerPort() const = 0;       // where the peer's process listens, 0 while unknown
 
   void Register(Path& path, uint32_t events);
   void SetWantsWrite(Path& path, bool wants);
@@ -204,6 +207,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   // Ends the connection with `status`: hangs up and fails the requests. Fail() also logs it.
   void End(Status status);
   void Fail(Status status);
+  void TellPeer(const Path& about, uint32_t epoch, Cause cause);
   // Appends a control frame and sends it if the stream is between frames.
   void SendControl(Path& path, const std::string& bytes);
   // Sends what is queued. True when nothing is left.
@@ -255,7 +259,6 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   Request* NewRequest();  // REQUIRES inbox_mutex_ held
   void Cut(Path& path);
   void HangUp();
-  void TellPeer(const Path& lost, uint32_t epoch, Cause cause);
   void TakePathDown(const Frame& frame);
   void Suspect(const Path& path, uint32_t epoch, bool own_link_down, bool peer_link_down);
   void Read(Path& path);

@@ -11,6 +11,12 @@
 
 namespace r2ccl {
 
+namespace {
+
+constexpr int64_t kReturnNs = 300 * kMillisecond;
+
+}  // namespace
+
 RecvComm::RecvComm(Environment* environment, Poller* poller, const Secret& secret, const Frame& hello)
     : Comm(environment, poller), secret_(secret), connection_(hello.a), sender_port_(static_cast<uint16_t>(hello.c)) {
   paths_.resize(hello.b);
@@ -289,6 +295,14 @@ void RecvComm::OnTick(int64_t now_ns) {
   ack_due_ |= lazy_chunks_ > 0 || unannounced_since_ns_ != 0;
   OnWritable();
   Knock(now_ns);
+}
+
+// Only the sending end dials, so it is told. Its kernel may be waiting for an answer to an ARP request that was lost,
+// for up to a second; one of ours, which any packet causes, answers it.
+void RecvComm::OnOwnLinkBack(Path& path) {
+  TellPeer(path, path.epoch, Cause::kLinkIsBack);
+  if (sender_port_ == 0 || peer_closed_) return;
+  environment_->prober->Ask({nic(path), {path.remote, sender_port_}, "", kReturnNs}, [](Answer, const Frame*) {});
 }
 
 // Every stream is gone, and only the sending end can open new ones: does it still live? Its host answers at once if its

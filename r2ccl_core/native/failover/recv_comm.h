@@ -88,6 +88,7 @@ class RecvComm final : public Comm {
   void SendAck(Path* preferred);
   std::string EncodeState(bool farewell = false) const;
 
+  void OnOwnLinkBack(Path& path) override;
   void Knock(int64_t now_ns);
   void TakeAnswer(int path, uint32_t epoch, Answer answer, const Frame* said);
 

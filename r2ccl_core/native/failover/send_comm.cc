@@ -20,6 +20,7 @@ constexpr int64_t kQueueTargetNs = 8 * kMillisecond;  // how long a path's unack
 constexpr int64_t kChunkTargetNs = kMillisecond / 2;
 constexpr int64_t kSharedQueueNs = 16 * kMillisecond;  // what a NIC's connections may have on the way together
 constexpr int64_t kRateSampleNs = 2 * kMillisecond;
+constexpr int64_t kRedialNs = 150 * kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr double kMuchFaster = 2.0;           // NICs that differ by less share the work by their windows
 constexpr double kLongQueueBytes = 64 << 20;  // more need not be counted to know that there is enough
@@ -68,10 +69,26 @@ Status SendComm::Ready(bool* ready) {
   return {};
 }
 
+// The kernel sends a connection request that was lost again only after a second: on a way that is known, another dial
+// finds out sooner that it is back.
+int64_t SendComm::DialPatienceNs(const Path& path) const {
+  int64_t longest_ns = environment_->params.connect_ms * kMillisecond;
+  if (path.round_trip_ns == 0) return longest_ns;
+  return std::min(longest_ns, std::max(kRedialNs, 4 * path.round_trip_ns));
+}
+
+void SendComm::OnPeerLinkBack(Path& path) {
+  if (environment_->params.mode == 0) return;  // does not try twice
+  if (path.state == PathState::kConnecting) Retire(path, "the peer's link came back", false);
+  if (path.state != PathState::kDown) return;
+  path.backoff_ns = 0;
+  path.dial_ns = 0;
+}
+
 void SendComm::Dial(Path& path, int64_t now_ns) {
   Advance(path, PathEvent::kDial);
   ++path.epoch;
-  path.deadline_ns = now_ns + environment_->params.connect_ms * kMillisecond;
+  path.deadline_ns = now_ns + DialPatienceNs(path);
   Status status = StartConnect(nic(path), path.remote, handle_.port, &path.fd);
   if (status.ok()) {
     Register(path, EPOLLOUT);
@@ -94,6 +111,7 @@ void SendComm::FinishDial(Path& path) {
   length = sizeof peer;
   if (getpeername(path.fd.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;  // not connected yet
   Advance(path, PathEvent::kConnected);
+  path.deadline_ns = NowNs() + environment_->params.connect_ms * kMillisecond;
   path.outlook = Outlook::kOpen;
   SetWantsWrite(path, false);
   SendControl(path, EncodeHello(static_cast<uint16_t>(path.index), path.epoch, connection_,

@@ -87,6 +87,8 @@ class SendComm final : public Comm {
   bool OwesOnlyCopies() const override;
   int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : kQuietIdleNs; }
   void FailRequests() override;
+  void OnOwnLinkBack(Path&) override {}  // the next tick dials
+  void OnPeerLinkBack(Path& path) override;
   std::string Farewell() const override { return EncodeClose(0); }
   const char* Direction() const override { return "send"; }
   uint16_t PeerPort() const override { return handle_.port; }
@@ -97,6 +99,7 @@ class SendComm final : public Comm {
   bool HoldsBack(Path& path);
   void ReleaseHeld(int64_t now_ns);
   void Release(Path& path, const char* why);
+  int64_t DialPatienceNs(const Path& path) const;
   void Dial(Path& path, int64_t now_ns);
   void FinishDial(Path& path);
   uint64_t LargestChunk() const;

@@ -30,7 +30,8 @@
 // with HELLO; the epoch counts how often the path was opened, so that anything said about an earlier stream
 // is recognised as stale. DATA flows from sender to receiver, ACK back; an ACK carries the whole state
 // (messages posted; chunks received and whether it is given up, per path and epoch), so that losing one with its path
-// loses nothing. PATH_DOWN is the hint, either way over any healthy path, that one end has given a path up, and why.
+// loses nothing. PATH_DOWN is the hint, either way over any healthy path, that one end has given a path up, and why;
+// or, from the receiving end, that the link of its NIC is back and a path that is down is worth a try at once.
 // HELLO_ACK says how much may come before its receive is posted. PING means nothing: it goes over a quiet path so that
 // the sender's kernel finds out whether the other's is still there.
 //
@@ -83,8 +84,8 @@ enum class FrameType : uint8_t {
   kVerdict
 };
 
-// Why an end gave a path up, as far as the other end can use it.
-enum class Cause : uint8_t { kUnknown, kOwnLink };
+// Why an end gave a path up, as far as the other end can use it; or that the reason is over.
+enum class Cause : uint8_t { kUnknown, kOwnLink, kLinkIsBack };
 
 struct Frame {
   FrameType type = FrameType::kClose;

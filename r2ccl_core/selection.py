@@ -57,7 +57,7 @@ ALGOS = ("ring", "tree", *PLANNED, "auto")
 
 AHEAD = 3
 """Slices of a ring that are on their way at once, but for one. A slice is cut over the NICs, and the last of its pieces
-comes late where there are fewer NICs than pieces: with one of eight lost, every second NIC idled for a third of the time.
+comes late where there are fewer NICs than pieces: with one of eight lost, most NICs idled for a third of the time.
 """
 
 TREES = 6

@@ -7,7 +7,6 @@ inconclusive one has its status but no measure, since nothing can be said about 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from reports import model, stats, traffic
@@ -162,7 +161,7 @@ def _over_simulated(frame: pd.DataFrame) -> "pd.Series[float]":
     simulated = frame[frame["source"] == "simulated"].groupby(keys)[columns].median()
     beside = frame.join(simulated, on=keys, rsuffix="_simulated")
     ratios = pd.DataFrame({name: beside[name] / beside[f"{name}_simulated"] for name in columns})
-    far = np.log(ratios).abs()
+    far = (ratios - 1).abs()
     worst = ratios["after_ms"].where(far["after_ms"].fillna(-1) > far["before_ms"].fillna(-1), ratios["before_ms"])
     return worst.where(frame["source"] == "measured")
 

@@ -31,7 +31,7 @@ MEASURES = (
     "before_gbs", "hit_gbs", "after_gbs", "repaired_gbs", "before_ms", "hit_ms", "after_ms", "repaired_ms",
     "switch_ms", "switch_cost_ms", "slowdown", "hit_cost_ms", "stall_ms",
     "error_after_ms", "detect_ms", "migrate_ms", "return_ms", "recover_ms", "replayed_chunks", "pipeline",
-    "gap", "remaining",
+    "gap", "remaining", "over_simulated",
 )  # fmt: skip
 """The columns that are measured; `_ms` are milliseconds, the last ones from the fault (return: from the heal).
 `switch_ms` is the operation in which the ranks changed their schedule, its cost what it lasted beyond one after it;
@@ -52,6 +52,7 @@ def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
         for number, trial in enumerate(run.final_trials):
             setting, system = setting_of(run.run, trial.settings), systems.get(trial.system, {})
             row = _about(trial, run.name, setting, system, several)
+            row["alike"] = str((run.name, trial.mode, sorted(env_of(system).items())))
             if trial.status != "inconclusive":
                 row |= _measures(trial)
                 row |= _counted(run, trial, setting, system) if number % every == 0 else {}
@@ -61,6 +62,7 @@ def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
         frame[column] = pd.to_numeric(frame[column]) if column in frame else float("nan")
     known = (pd.to_numeric(frame[column]) for column in ("floor", "limit_gbs"))
     frame["bound_share"] = frame["after_gbs"] * next(known) / next(known)
+    frame["over_simulated"] = _over_simulated(frame)
     if frame["pipeline"].nunique() < 2:
         frame["pipeline"] = float("nan")
     if "received_bytes" not in frame:
@@ -149,6 +151,19 @@ def _measures(trial: Trial) -> dict[str, float | None]:
     after_ns = trial.error.after_fault_ns if trial.error else None
     measured["error_after_ms"] = after_ns / 1e6 if after_ns is not None and after_ns >= 0 else None
     return measured | _event_times(trial, events)
+
+
+def _over_simulated(frame: pd.DataFrame) -> "pd.Series[float]":
+    """Of measured trials whose experiment has the same system simulated as well: measured over simulated time, healthy
+    or after the fault, whichever of the two lies farther from 1."""
+    keys = ["alike", "case", "size_bytes"]
+    columns = ["before_ms", "after_ms"]
+    simulated = frame[frame["source"] == "simulated"].groupby(keys)[columns].median()
+    beside = frame.join(simulated, on=keys, rsuffix="_simulated")
+    ratios = pd.DataFrame({name: beside[name] / beside[f"{name}_simulated"] for name in columns})
+    far = (ratios - 1).abs()
+    worst = ratios["after_ms"].where(far["after_ms"].fillna(-1) > far["before_ms"].fillna(-1), ratios["before_ms"])
+    return worst.where(frame["source"] == "measured")
 
 
 def _above_bound(trial: Trial, durations_ns: Sequence[float]) -> dict[str, float | None]:

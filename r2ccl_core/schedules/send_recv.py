@@ -6,17 +6,19 @@ from r2ccl_core.errors import UsageError
 from r2ccl_core.schedule import NOBODY, Schedule, lane
 
 
-def send_recv(nranks: int, *, slices: int = 16) -> Schedule:
-    """Block r, ``slices`` chunks, goes from rank r to rank r + 1."""
+def send_recv(nranks: int, *, slices: int = 16, ahead: int = 0) -> Schedule:
+    """Block r, ``slices`` chunks, goes from rank r to rank r + 1; ``ahead`` chunks more are sent than have come."""
     if nranks < 2:
         raise UsageError("sendrecv needs two ranks or more")
 
     def steps(rank: int) -> Iterator[tuple[int, int, int, int, int]]:
         following, previous = (rank + 1) % nranks, (rank - 1) % nranks
-        for piece in range(slices):
-            mine, other = rank * slices + piece, previous * slices + piece
-            yield (NOBODY, following, mine, mine + 1, 0)
-            yield (previous, NOBODY, other, other + 1, 0)
+        for turn in range(slices + ahead):
+            mine, other = rank * slices + turn, previous * slices + turn - ahead
+            if turn < slices:
+                yield (NOBODY, following, mine, mine + 1, 0)
+            if turn >= ahead:
+                yield (previous, NOBODY, other, other + 1, 0)
 
     programs = tuple((lane(steps(rank)),) for rank in range(nranks))
     return Schedule("sendrecv", "sendrecv", nranks, nranks * slices, programs)

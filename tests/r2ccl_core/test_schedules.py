@@ -64,6 +64,15 @@ def test_equal_hosts_are_proved_with_one_buffer(p: int) -> None:
         verify(schedule, slots=1)
 
 
+@pytest.mark.parametrize("p", [2, 3, 6])
+@pytest.mark.parametrize("slices", [1, 2, 5])
+def test_what_runs_ahead_needs_so_many_buffers_and_no_more(p: int, slices: int) -> None:
+    for make in (ring.all_reduce, ring.reduce_scatter, ring.all_gather, send_recv.send_recv):
+        schedule = make(p, slices=slices, ahead=3)
+        verify(schedule, slots=4)
+        assert least_slots(schedule) == min(4, slices)
+
+
 @settings(max_examples=40, deadline=None)
 @given(shares=VECTORS)
 def test_any_bandwidths_are_proved(shares: list[float]) -> None:

@@ -14,6 +14,7 @@ import pytest
 from r2ccl_core.communicator import Communicator
 from r2ccl_core.errors import PeerLostError, UsageError
 from r2ccl_core.selection import Settings
+from r2ccl_core.simulate import simulate
 
 COUNT = 200_003
 
@@ -107,6 +108,26 @@ def test_a_loss_switches_all_ranks_and_a_repair_switches_back(group: Group) -> N
         group.until("ring")
     kinds = [event["kind"] for event in group.comms[2].stats()["events"]]
     assert kinds.count("switched") == 4
+
+
+@pytest.mark.parametrize("group", ["forest", "r2cc"], indirect=True)
+def test_every_rank_sends_what_the_simulator_says(group: Group) -> None:
+    group.seen[1].lost = {2}
+    group.until(NAMES.get(group.comms[0].stats()["algo"], "forest"))
+    data = np.ones(1 << 19, np.float32)
+
+    def sent_bytes(comm: Communicator) -> int:
+        before = comm.stats()["nics"]
+        comm.all_reduce(data)
+        comm.barrier()
+        return sum(nic["tx_bytes"] - old["tx_bytes"] for nic, old in zip(comm.stats()["nics"], before, strict=True))
+
+    group.run(sent_bytes)  # connects
+    measured = group.run(sent_bytes)
+    schedule, health = group.comms[0].schedule("all_reduce", data.nbytes), group.comms[0]._health
+    timing = simulate(schedule, health.topology(1e9), data.nbytes)
+    for rank, count in enumerate(measured):
+        assert timing.sent_bytes(rank) <= count < 1.02 * timing.sent_bytes(rank)  # frames have headers
 
 
 @pytest.mark.parametrize("group", ["forest"], indirect=True)

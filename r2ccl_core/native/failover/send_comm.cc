@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kQueueTargetNs = 8 * kMillisecond;  // how long a path's unacknowledged bytes may take to drain
 constexpr int64_t kChunkTargetNs = kMillisecond / 2;
-constexpr int64_t kSharedQueueNs = 16 * kMillisecond;  // what a NIC's connections may have on the way together
+constexpr int64_t kSharedQueueNs = 24 * kMillisecond;  // what a NIC's connections may have on the way together
 constexpr int64_t kRateSampleNs = 2 * kMillisecond;
 constexpr int64_t kRedialNs = 150 * kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;

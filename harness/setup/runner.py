@@ -59,6 +59,7 @@ class Result:
 
 
 STATUSES = {
+    "begun": "it is not so, and its commands are running; another word follows",
     "done": "it was so already",
     "made": "it was not so, and is now",
     "unneeded": "nothing to be done on such a host",
@@ -80,13 +81,16 @@ class Worker:
         self._entry, self._options, self._stages, self._change = entry, options, stages, change
 
     def run(self, tell: Tell) -> list[Result]:
-        """A result for every stage. Raises `HostError` where the host cannot be looked at, or is held by a sweep."""
+        """A result for every stage; `tell` also hears when commands begin.
+
+        Raises `HostError` where the host cannot be looked at, or is held by a sweep.
+        """
         results: list[Result] = []
         try:
             self._open()
             seen = self.look()
             for stage in self._stages:
-                result, seen = self._stage(stage, seen, results)
+                result, seen = self._stage(stage, seen, results, tell)
                 results.append(result)
                 tell(result)
         finally:
@@ -119,7 +123,7 @@ class Worker:
         ]
         return Seen(self._entry, self._options, facts, tuple(known), tuple(wrong))
 
-    def _stage(self, stage: Stage, seen: Seen, before: Sequence[Result]) -> tuple[Result, Seen]:
+    def _stage(self, stage: Stage, seen: Seen, before: Sequence[Result], tell: Tell) -> tuple[Result, Seen]:
         failed = [result.stage for result in before if result.stage in stage.needs and _stops(result)]
         if failed:
             return Result(self.name, stage.name, "blocked", f"{' and '.join(failed)} failed"), seen
@@ -127,6 +131,7 @@ class Worker:
         if not isinstance(state, ToDo) or not self._change:
             return _result(self.name, stage, state), seen
         began_s = time.monotonic()
+        tell(Result(self.name, stage.name, "begun", state.what, steps=state.steps))
         try:
             for step in state.steps:
                 self._do(step)

@@ -248,7 +248,7 @@ def test_the_command_ends_with_a_status_for_scripts(
     assert setup(replace(asked, dry_run=True)) is ExitCode.OK, "it was asked what would be done"
     assert "    ip address add 10.101.0.1/24 dev eth1\n        # the address of rail 1\n" in capsys.readouterr().out
     assert setup(asked) is ExitCode.OK
-    assert "host0  addresses   made" in capsys.readouterr().out
+    assert "host0      addresses   made" in capsys.readouterr().out
     assert setup(replace(asked, check=True)) is ExitCode.OK
     unreached = hosts.hosts[1].model_copy(update={"port": 9})
     inventory_file.save(hosts.model_copy(update={"hosts": (hosts.hosts[0], unreached)}), path)

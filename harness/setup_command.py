@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from rich.console import Console
 from harness.cluster import inventory_file
 from harness.cluster.inventory import Inventory
 from harness.errors import ExitCode, HostError, MistakeError
-from harness.hosts.each import for_each
+from harness.hosts.each import MAX_THREADS
 from harness.setup.base import Options, Stage
 from harness.setup.core_source import core_file
-from harness.setup.runner import STATUSES, Result, Worker, commands
+from harness.setup.runner import STATUSES, Result, Tell, Worker, commands
 from harness.setup.stages.catalogue import STAGES, chosen
 from harness.sweep.interrupt import stoppable
 
@@ -57,8 +58,28 @@ def setup(asked: Asked) -> ExitCode:
         options = Options(core, asked.site_packages, asked.mtu, asked.nccl_tests)
         teller = Teller(asked, inventory, stages)
         workers = {host.name: Worker(host, options, stages, change=teller.changes) for host in inventory.hosts}
-        found = for_each([worker.host for worker in workers.values()], lambda host: workers[host.name].run(teller.tell))
+        found = go_through(workers, teller.tell)
     return teller.end(found)
+
+
+def go_through(workers: Mapping[str, Worker], tell: Tell) -> dict[str, list[Result] | HostError]:
+    """All hosts at once. A wish to stop ends every session, and the agents then end what they run."""
+
+    def run(worker: Worker) -> list[Result] | HostError:
+        try:
+            return worker.run(tell)
+        except HostError as error:
+            return error
+
+    with ThreadPoolExecutor(min(MAX_THREADS, len(workers)), thread_name_prefix="setup") as pool:
+        futures = {name: pool.submit(run, worker) for name, worker in workers.items()}
+        try:
+            return {name: future.result() for name, future in futures.items()}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in workers.values():
+                worker.stop()
+            raise
 
 
 class Teller:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from threading import Event
 
 from harness.cluster.existing import ssh_host
 from harness.cluster.inventory import InventoryHost
@@ -79,6 +80,7 @@ class Worker:
         self.name = entry.name
         self.host: SshHost = ssh_host(entry.model_copy(update={"python": BOOTSTRAP}))
         self._entry, self._options, self._stages, self._change = entry, options, stages, change
+        self._stopped = Event()
 
     def run(self, tell: Tell) -> list[Result]:
         """A result for every stage; `tell` also hears when commands begin.
@@ -90,12 +92,19 @@ class Worker:
             self._open()
             seen = self.look()
             for stage in self._stages:
+                if self._stopped.is_set():
+                    break
                 result, seen = self._stage(stage, seen, results, tell)
                 results.append(result)
                 tell(result)
         finally:
             self.host.close()
         return results
+
+    def stop(self) -> None:
+        """Ends the session, with which the host's agent ends what it runs, and goes on with no further stage."""
+        self._stopped.set()
+        self.host.close()
 
     def _open(self) -> None:
         self.host.connect()
@@ -153,7 +162,7 @@ class Worker:
         if isinstance(step, Run):
             self.host.run(step.argv, timeout_s=step.limit_s)
         elif isinstance(step, Reboot):
-            reboot(self.host, step.argv)
+            reboot(self.host, step.argv, self._stopped)
             self._open()
         else:
             self._once(step)

@@ -40,5 +40,5 @@ def test_from_a_manifest_to_a_report(tmp_path: Path) -> None:
         swept = harness("sweep", str(SMOKE), "--inventory", hosts, *fast)
     (run,) = Path(runs).iterdir()
     assert f"report: {run / 'report.html'}" in swept
-    harness("report", str(run))
+    assert (run / "report.html").is_file()
     assert "balance" in (run / "rows.csv").read_text()

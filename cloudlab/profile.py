@@ -8,9 +8,12 @@ Instructions:
 1. Wait until every node is `ready`.
 2. Save the experiment's manifest, from the portal's *Manifest* tab or with `geni-get manifest` on a node.
 3. On your computer, in a checkout of this repository, turn it into an inventory:
-   `harness cloudlab inventory MANIFEST.xml -o hosts.toml --user YOUR_LOGIN`
+   `harness cloudlab inventory MANIFEST.xml -o hosts.toml --user YOUR_LOGIN --accept-host-keys --rate "10 Gbit/s"`
+4. Set up the nodes, and again after a reboot: `harness cloudlab setup hosts.toml`
+5. Look at them: `harness cluster check --inventory hosts.toml`
+6. Run the published tests: `harness sweep experiments/cloudlab_r7525.toml --inventory hosts.toml`
 
-The repository lies in `/local/repository` on every node. Its `cloudlab/README.md` says what comes next.
+`cloudlab/README.md` of the repository says what each step does, how long it takes and what may fail.
 """
 
 # CloudLab runs the file profile.py at the top of the repository by itself, with geni-lib and nothing else of this
@@ -68,7 +71,7 @@ SPEEDS_GBIT = (0, 1, 10, 25, 40, 100)
 MAX_NODES = 64
 MAX_NICS = 8
 
-IMAGE = "urn:publicid:IDN+emulab.net+image+emulab-ops//UBUNTU22-64-STD"
+IMAGE = "urn:publicid:IDN+emulab.net+image+emulab-ops//UBUNTU24-64-STD"
 
 _TYPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}\Z")
 _IMAGE = re.compile(r"urn:publicid:IDN\+[\w.:-]+\+image\+[\w.:/-]+\Z", re.ASCII)

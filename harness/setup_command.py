@@ -1,4 +1,4 @@
-"""`harness cloudlab setup`: every stage on every host, told as it happens, and an exit status for scripts."""
+"""`harness cloudlab setup`: what happens is told as it happens, what was so already at the end."""
 
 import json
 import shlex
@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +15,18 @@ from rich.console import Console
 from harness.cluster import inventory_file
 from harness.cluster.inventory import Inventory
 from harness.errors import ExitCode, HostError, MistakeError
-from harness.hosts.each import for_each
+from harness.hosts.each import MAX_THREADS
 from harness.setup.base import Options, Stage
 from harness.setup.core_source import core_file
-from harness.setup.runner import STATUSES, Result, Worker, commands
-from harness.setup.stages.catalogue import chosen
+from harness.setup.runner import STATUSES, Result, Tell, Worker, commands
+from harness.setup.stages.catalogue import STAGES, chosen
 from harness.sweep.interrupt import stoppable
 
+_AT_ONCE = frozenset({"begun", "made", "to do", "failed", "blocked"})
+"""What is told as it happens; the rest is told at the end, once for all hosts that are alike."""
+
 _STYLES = {"made": "green", "refused": "yellow", "to do": "cyan", "failed": "bold red", "blocked": "red"}
+ALL = "all hosts"
 _STATUS_WIDTH = max(map(len, STATUSES))
 
 
@@ -53,17 +58,38 @@ def setup(asked: Asked) -> ExitCode:
         options = Options(core, asked.site_packages, asked.mtu, asked.nccl_tests)
         teller = Teller(asked, inventory, stages)
         workers = {host.name: Worker(host, options, stages, change=teller.changes) for host in inventory.hosts}
-        found = for_each([worker.host for worker in workers.values()], lambda host: workers[host.name].run(teller.tell))
+        found = go_through(workers, teller.tell)
     return teller.end(found)
 
 
+def go_through(workers: Mapping[str, Worker], tell: Tell) -> dict[str, list[Result] | HostError]:
+    """All hosts at once. A wish to stop ends every session, and the agents then end what they run."""
+
+    def run(worker: Worker) -> list[Result] | HostError:
+        try:
+            return worker.run(tell)
+        except HostError as error:
+            return error
+
+    with ThreadPoolExecutor(min(MAX_THREADS, len(workers)), thread_name_prefix="setup") as pool:
+        futures = {name: pool.submit(run, worker) for name, worker in workers.items()}
+        try:
+            return {name: future.result() for name, future in futures.items()}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in workers.values():
+                worker.stop()
+            raise
+
+
 class Teller:
-    """What is printed: a line for every stage of every host as it ends, or a JSON event; then what it came to."""
+    """What is printed: lines for people, or a JSON event for every stage of every host; then what it came to."""
 
     def __init__(self, asked: Asked, inventory: Inventory, stages: Sequence[Stage]) -> None:
         self.changes = not (asked.check or asked.dry_run)
         self._asked, self._stages = asked, {stage.name: stage for stage in stages}
-        self._host_width = max(len(host.name) for host in inventory.hosts)
+        self._hosts = len(inventory.hosts)
+        self._host_width = max(len(ALL), *(len(host.name) for host in inventory.hosts))
         self._stage_width = max(len(stage.name) for stage in stages)
         self._console = Console(highlight=False, soft_wrap=True)
         self._printing = threading.Lock()
@@ -73,8 +99,8 @@ class Teller:
         with self._printing:
             if self._asked.json:
                 print(json.dumps(event(result)), flush=True)
-            else:
-                self._print(result)
+            elif result.status in _AT_ONCE:
+                self._print(result.host, result)
 
     def end(self, found: Mapping[str, list[Result] | HostError]) -> ExitCode:
         """Tells the total."""
@@ -87,6 +113,8 @@ class Teller:
             unreached = [{"host": error.host, "error": error.message} for error in errors]
             print(json.dumps({"event": "end", "counts": counts, "unreached": unreached, "status": int(status)}))
             return status
+        for result, names in _alike([result for result in results if result.status not in _AT_ONCE]):
+            self._print(ALL if len(names) == self._hosts else ", ".join(names), result)
         for error in errors:
             print(error, file=sys.stderr)
         shown = ", ".join(f"{counts[name]} {name}" for name in STATUSES if counts[name])
@@ -97,17 +125,27 @@ class Teller:
             print(f"A reboot undoes {', '.join(lost)}; the same command makes them again.")
         return status
 
-    def _print(self, result: Result) -> None:
+    def _print(self, names: str, result: Result) -> None:
         style = _STYLES.get(result.status, "")
-        place = f"{result.host:{self._host_width}}  {result.stage:{self._stage_width}}"
+        place = f"{names:{self._host_width}}  {result.stage:{self._stage_width}}"
         took = f" ({result.took_s:.1f} s)" if result.took_s >= 1 else ""
         remedy = f"; {result.remedy}" if result.remedy else ""
         self._console.print(f"{place}  {result.status:{_STATUS_WIDTH}}", end="  ", style=style, markup=False)
         self._console.print(f"{result.what}{took}{remedy}", markup=False)
-        if self._asked.dry_run:
+        if self._asked.dry_run or result.status == "failed":
             for step in result.steps:
                 for run in commands(step):
                     self._console.print(f"    {shlex.join(run.argv)}\n        # {run.why}", markup=False)
+
+
+def _alike(results: Sequence[Result]) -> list[tuple[Result, list[str]]]:
+    """Each different result once, in the order of stages, with all hosts that it is of."""
+    hosts: dict[tuple[str, str, str], list[Result]] = {}
+    for result in results:
+        hosts.setdefault((result.stage, result.status, result.what), []).append(result)
+    order = [stage.name for stage in STAGES]
+    found = sorted(hosts.values(), key=lambda same: order.index(same[0].stage))
+    return [(same[0], [result.host for result in same]) for same in found]
 
 
 def event(result: Result) -> dict[str, object]:

@@ -87,7 +87,7 @@ def pythons() -> dict[str, dict[str, Any]]:
 
 
 def pci_devices() -> list[dict[str, Any]]:
-    """GPUs and NICs on PCI: where each hangs, and what it is."""
+    """GPUs and NICs on PCI: what each is, and the bridges that it hangs below, from the top."""
     found = []
     for path in sorted(PCI.iterdir()) if PCI.is_dir() else []:
         kind = text_of(path / "class")
@@ -95,20 +95,18 @@ def pci_devices() -> list[dict[str, Any]]:
         names = sorted(p.name for p in (path / "net").iterdir()) if (path / "net").is_dir() else []
         if is_gpu or names:
             rdma = sorted(p.name for p in (path / "infiniband").iterdir()) if (path / "infiniband").is_dir() else []
-            found.append(
-                {
-                    "bus": path.name,
-                    "gpu": is_gpu,
-                    "nics": names,
-                    "rdma": rdma,
-                    "class": kind,
-                    "numa": text_of(path / "numa_node") or "-1",
-                    "above": [
-                        part for part in path.resolve().parts[:-1] if re.fullmatch(r"[0-9a-f]+:\w\w:\w\w\.\w", part)
-                    ],
-                }
-            )
+            above = [
+                parent for parent in path.resolve().parents if re.fullmatch(r"[0-9a-f]+:\w\w:\w\w\.\w", parent.name)
+            ]
+            what = {"gpu": is_gpu, "nics": names, "rdma": rdma, "numa": text_of(path / "numa_node") or "-1"}
+            found.append(dict(pci_link(path), **what, above=[pci_link(parent) for parent in reversed(above)]))
     return found
+
+
+def pci_link(path: Path) -> dict[str, str]:
+    """One device, and its link as NCCL writes it."""
+    speed, width = text_of(path / "max_link_speed"), text_of(path / "max_link_width")
+    return {"bus": path.name, "class": text_of(path / "class"), "speed": speed, "width": width or "0"}
 
 
 def gpu_driver() -> dict[str, Any]:

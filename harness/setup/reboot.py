@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from threading import Event
 
 from harness.errors import HostError, HostTimeoutError
 from harness.hosts.base import Argv, Host
@@ -17,11 +18,14 @@ def boot_id(host: Host) -> str:
     return host.run(["cat", BOOT_ID]).stdout.strip()
 
 
-def reboot(host: Host, argv: Argv, limit_s: float = AWAKE_S, pause_s: float = PAUSE_S) -> None:
+def reboot(
+    host: Host, argv: Argv, stopped: Event | None = None, limit_s: float = AWAKE_S, pause_s: float = PAUSE_S
+) -> None:
     """Restarts a connected host by `argv` and returns when it is connected again after another boot.
 
-    Raises `HostTimeoutError` where that does not come about in time.
+    Raises `HostTimeoutError` where that does not come about in time, `HostError` once `stopped` is set meanwhile.
     """
+    stopped = stopped or Event()
     before = boot_id(host)
     with suppress(HostError):  # it may go before it answers
         host.run(argv, timeout_s=30.0)
@@ -36,5 +40,6 @@ def reboot(host: Host, argv: Argv, limit_s: float = AWAKE_S, pause_s: float = PA
             last = "it answers, and is still the boot before"
         except HostError as error:
             last = error.message
-        time.sleep(pause_s)
+        if stopped.wait(pause_s):
+            raise HostError(host.name, "was restarted, and nobody waits for it any more")
     raise HostTimeoutError(host.name, f"has not come back within {limit_s:g} s of its restart: {last}")

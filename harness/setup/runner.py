@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from threading import Event
 
 from harness.cluster.existing import ssh_host
 from harness.cluster.inventory import InventoryHost
@@ -59,6 +60,7 @@ class Result:
 
 
 STATUSES = {
+    "begun": "it is not so, and its commands are running; another word follows",
     "done": "it was so already",
     "made": "it was not so, and is now",
     "unneeded": "nothing to be done on such a host",
@@ -78,20 +80,31 @@ class Worker:
         self.name = entry.name
         self.host: SshHost = ssh_host(entry.model_copy(update={"python": BOOTSTRAP}))
         self._entry, self._options, self._stages, self._change = entry, options, stages, change
+        self._stopped = Event()
 
     def run(self, tell: Tell) -> list[Result]:
-        """A result for every stage. Raises `HostError` where the host cannot be looked at, or is held by a sweep."""
+        """A result for every stage; `tell` also hears when commands begin.
+
+        Raises `HostError` where the host cannot be looked at, or is held by a sweep.
+        """
         results: list[Result] = []
         try:
             self._open()
             seen = self.look()
             for stage in self._stages:
-                result, seen = self._stage(stage, seen, results)
+                if self._stopped.is_set():
+                    break
+                result, seen = self._stage(stage, seen, results, tell)
                 results.append(result)
                 tell(result)
         finally:
             self.host.close()
         return results
+
+    def stop(self) -> None:
+        """Ends the session, with which the host's agent ends what it runs, and goes on with no further stage."""
+        self._stopped.set()
+        self.host.close()
 
     def _open(self) -> None:
         self.host.connect()
@@ -119,7 +132,7 @@ class Worker:
         ]
         return Seen(self._entry, self._options, facts, tuple(known), tuple(wrong))
 
-    def _stage(self, stage: Stage, seen: Seen, before: Sequence[Result]) -> tuple[Result, Seen]:
+    def _stage(self, stage: Stage, seen: Seen, before: Sequence[Result], tell: Tell) -> tuple[Result, Seen]:
         failed = [result.stage for result in before if result.stage in stage.needs and _stops(result)]
         if failed:
             return Result(self.name, stage.name, "blocked", f"{' and '.join(failed)} failed"), seen
@@ -127,6 +140,7 @@ class Worker:
         if not isinstance(state, ToDo) or not self._change:
             return _result(self.name, stage, state), seen
         began_s = time.monotonic()
+        tell(Result(self.name, stage.name, "begun", state.what, steps=state.steps))
         try:
             for step in state.steps:
                 self._do(step)
@@ -148,7 +162,7 @@ class Worker:
         if isinstance(step, Run):
             self.host.run(step.argv, timeout_s=step.limit_s)
         elif isinstance(step, Reboot):
-            reboot(self.host, step.argv)
+            reboot(self.host, step.argv, self._stopped)
             self._open()
         else:
             self._once(step)

@@ -57,6 +57,17 @@ def test_another_version_under_a_prefix_with_storage_and_a_virtual_machine() -> 
     assert made_of_it.hosts[0].user == "ada", "the only login there is"
 
 
+def test_a_manifest_without_namespaces_in_another_order() -> None:
+    made_of_it = made("d6515_without_namespaces.xml", user=None)
+    assert made_of_it.rails == ("rail0", "rail1"), "by their names, wherever they stand"
+    assert [host.address for host in made_of_it.hosts] == [
+        "b.small.r2ccl-PG0.utah.cloudlab.us",
+        "a.small.r2ccl-PG0.utah.cloudlab.us",
+    ]
+    assert [nic.mac for nic in made_of_it.hosts[0].nics] == ["9c:dc:71:00:00:20", "9c:dc:71:00:00:21"]
+    assert [str(nic.ipv4) for nic in made_of_it.hosts[0].nics] == ["10.10.1.2/24", "10.10.2.2/24"]
+
+
 def test_logins_of_other_people_stay_behind() -> None:
     text = str(made("r7525_three_lans.xml"))
     assert "ada" in text and "grace" not in text

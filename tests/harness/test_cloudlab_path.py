@@ -32,7 +32,7 @@ def test_from_a_manifest_to_a_report(tmp_path: Path) -> None:
         said = harness("cloudlab", "manifest", "--local", cluster.tag, "-o", manifest)
         words = said.splitlines()[-1].split()[1:-1]
         harness(*words, sys.executable, "--rate", "500 Mbit/s", "-o", hosts)
-        assert "rates  to do" in harness("cloudlab", "setup", hosts, "--check", "--only", "rates", status=1)
+        assert "2 to do" in harness("cloudlab", "setup", hosts, "--check", "--only", "rates", status=1)
         made = harness("cloudlab", "setup", hosts, "--skip", "packages")
         assert sum(line.split()[1:3] == ["rates", "made"] for line in made.splitlines()) == 2, made
         assert "0 errors" in harness("cluster", "check", "--inventory", hosts)
@@ -40,5 +40,5 @@ def test_from_a_manifest_to_a_report(tmp_path: Path) -> None:
         swept = harness("sweep", str(SMOKE), "--inventory", hosts, *fast)
     (run,) = Path(runs).iterdir()
     assert f"report: {run / 'report.html'}" in swept
-    harness("report", str(run))
+    assert (run / "report.html").is_file()
     assert "balance" in (run / "rows.csv").read_text()

@@ -131,6 +131,14 @@ def test_a_host_that_does_not_go_down_is_told(host: SshHost) -> None:
         reboot(host, ["true"], limit_s=0.5, pause_s=0.05)
 
 
+def test_a_wish_to_stop_ends_the_waiting(machine: Machine, host: SshHost) -> None:
+    machine.may_start.clear()
+    stopped = threading.Event()
+    stopped.set()
+    with pytest.raises(HostError, match="nobody waits for it any more"):
+        reboot(host, ["kill", "-TERM", "1"], stopped, limit_s=3600.0)
+
+
 def test_a_host_that_stays_away_is_told(machine: Machine, host: SshHost) -> None:
     machine.may_start.clear()
     with pytest.raises(HostTimeoutError, match=r"^node0: has not come back within 1 s of its restart: "):

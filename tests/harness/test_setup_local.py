@@ -1,9 +1,12 @@
 """The set-up for real, twice, on hosts of a local cluster: the second time changes nothing."""
 
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +28,13 @@ from harness.hosts.base import Host
 from harness.hosts.each import all_results, for_each
 from harness.hosts.facts import read_device
 from harness.hosts.state import read_state
-from harness.setup.base import Options, Stage
+from harness.setup.base import Options, Run, Stage, ToDo
 from harness.setup.core_source import core_file
 from harness.setup.runner import Result, Worker
 from harness.setup.stages.catalogue import STAGES, chosen
-from harness.setup_command import Asked, setup
+from harness.setup_command import Asked, go_through, setup
 from harness.sweep.holder import Holder
+from harness.sweep.interrupt import stoppable
 from harness.sweep.targets import known
 from r2ccl_core.errors import UsageError
 
@@ -180,6 +184,39 @@ def test_a_stage_that_fails_is_told_and_what_needs_it_is_blocked(hosts: Inventor
     assert told["mtu"].status == "blocked" and told["mtu"].what == "addresses failed"
 
 
+def test_a_wish_to_stop_ends_what_the_hosts_run(hosts: Inventory) -> None:
+    """Ctrl-C reaches the main thread alone; it must not wait for an installation of minutes."""
+    mark = "86399.25"
+    endless = Stage("endless", "", "stays", lambda _: ToDo("not so", (Run(("sleep", mark), "", 90_000.0),)))
+    workers = {host.name: Worker(host, Options(), (endless,), change=True) for host in hosts.hosts}
+    begun: list[str] = []
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def tell(result: Result) -> None:
+        if result.status == "begun":
+            begun.append(result.host)
+            if len(begun) == len(workers):
+                signal.pthread_kill(main, signal.SIGINT)
+
+    with stoppable(), pytest.raises(KeyboardInterrupt):
+        go_through(workers, tell)
+    host = ssh_host(hosts.hosts[0])
+    host.connect()
+    shown = ["sh", "-c", "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"]
+    try:
+        until(lambda: f"sleep {mark}" not in host.run(shown, check=False).stdout)
+    finally:
+        host.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.05)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
@@ -248,7 +285,7 @@ def test_the_command_ends_with_a_status_for_scripts(
     assert setup(replace(asked, dry_run=True)) is ExitCode.OK, "it was asked what would be done"
     assert "    ip address add 10.101.0.1/24 dev eth1\n        # the address of rail 1\n" in capsys.readouterr().out
     assert setup(asked) is ExitCode.OK
-    assert "host0  addresses   made" in capsys.readouterr().out
+    assert "host0      addresses   made" in capsys.readouterr().out
     assert setup(replace(asked, check=True)) is ExitCode.OK
     unreached = hosts.hosts[1].model_copy(update={"port": 9})
     inventory_file.save(hosts.model_copy(update={"hosts": (hosts.hosts[0], unreached)}), path)

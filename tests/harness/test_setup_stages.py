@@ -25,8 +25,10 @@ SOURCE = Core(Path("/here/r2ccl.tar.gz"), "d1", built_there=True)
 
 
 def device(bus: str, nics: list[str], rdma: list[str], numa: str, above: list[str]) -> dict[str, Any]:
-    kind = "0x020000" if nics else "0x030200"
-    return {"bus": bus, "gpu": not nics, "nics": nics, "rdma": rdma, "class": kind, "numa": numa, "above": above}
+    link = {"speed": "16.0 GT/s PCIe", "width": "16"}
+    bridges = [{"bus": bridge, "class": "0x060400"} | link for bridge in above]
+    kind = {"bus": bus, "class": "0x020000" if nics else "0x030200"}
+    return kind | link | {"gpu": not nics, "nics": nics, "rdma": rdma, "numa": numa, "above": bridges}
 
 
 PROGRAMS = dict.fromkeys(look.PROGRAMS, "/usr/bin/it")
@@ -83,17 +85,18 @@ def test_a_fresh_r7525_needs_everything_that_takes_a_stage() -> None:
 
 
 def test_packages_of_ubuntu_22_bring_a_newer_python() -> None:
-    update, install = ran(state("packages", host()))
+    configure, update, install = ran(state("packages", host()))
+    assert configure == "dpkg --configure -a"
     assert "apt-get -o DPkg::Lock::Timeout=600 update" in update
     assert install.endswith("--no-install-recommends g++ python3.11 python3.11-venv python3.11-dev")
 
 
 def test_packages_of_ubuntu_24_complete_the_one_that_is_there() -> None:
     pythons = {"python3": {"version": [3, 12], "venv": False, "header": False, "path": "/usr/bin/python3"}}
-    assert ran(state("packages", host({"pythons": pythons})))[1].endswith("g++ python3-venv python3-dev")
+    assert ran(state("packages", host({"pythons": pythons})))[-1].endswith("g++ python3-venv python3-dev")
     wheel = replace(SOURCE, built_there=False)
     with_wheel = host({"pythons": pythons}, options=Options(core=wheel))
-    assert ran(state("packages", with_wheel))[1].endswith("recommends python3-venv"), "nothing is built there"
+    assert ran(state("packages", with_wheel))[-1].endswith("recommends python3-venv"), "nothing is built there"
 
 
 def test_packages_without_apt_are_named() -> None:
@@ -211,6 +214,7 @@ def test_the_topology_says_where_nics_hang_and_how_fast_they_are_allowed_to_be()
     assert switch.get("busid") == "0000:7e:00.0", "the switch's upper port"
     (card,) = switch
     assert card.get("busid") == "0000:81:00.0"
+    assert {(pci.get("link_speed"), pci.get("link_width")) for pci in system.iter("pci")} == {("16.0 GT/s PCIe", "16")}
     speeds = {net.get("name"): net.get("speed") for net in card.findall("nic/net")}
     assert speeds == dict.fromkeys(("mlx5_2", "ens5f0np0", "mlx5_3", "ens5f1np1"), "10000")
     assert "eno12399" not in topology(FRESH["pci"], host().ports), "it carries SSH"

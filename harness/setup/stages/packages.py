@@ -27,6 +27,7 @@ def install(packages: list[str], why: str) -> tuple[Run, ...]:
     """The commands of apt."""
     quiet = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-o", LOCK)
     return (
+        Run(("dpkg", "--configure", "-a"), "what an installation that was broken off has left", INSTALL_S),
         Run((*quiet, "update", "-qq"), "the lists of packages, as they are today", INSTALL_S),
         Run((*quiet, "install", "-qq", "-y", "--no-install-recommends", *packages), why, INSTALL_S),
     )

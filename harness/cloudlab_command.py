@@ -16,7 +16,7 @@ from harness.errors import ExitCode, HostError
 from harness.hosts import host_keys
 from harness.hosts.each import for_each
 from harness.hosts.ssh import SshHost
-from harness.inventory_command import of_local
+from harness.inventory_command import of_local, save_beside_old
 from harness.sweep.provenance import collect
 from r2ccl_core.errors import UsageError
 from r2ccl_core.units import parse_rate
@@ -48,7 +48,7 @@ def write_inventory(source: Path, out: Path, wanted: Wanted) -> ExitCode:
     made = of_cloudlab(granted_hosts, wanted, out).model_copy(update={"provenance": _provenance(source)})
     if wanted.accept_host_keys:
         _write_host_keys(made, _known_hosts_of(out))
-    inventory_file.save(made, out)
+    save_beside_old(made, out)
     for host in made.hosts:
         login = host.address if host.user is None else f"{host.user}@{host.address}"
         print(f"{host.name}  {login}:{host.port}  {', '.join(str(nic.address) for nic in host.nics)}")

@@ -88,16 +88,21 @@ def write(inventory: Inventory, out: Path, look: bool = True) -> ExitCode:
     if made is None:
         return ExitCode.WRONG
     made = made.model_copy(update={"provenance": _provenance()})
-    if out.exists():
-        kept = out.with_name(f"{out.name}.bak")
-        out.replace(kept)
-        print(f"{out}: was there; kept as {kept}")
-    inventory_file.save(made, out)
+    save_beside_old(made, out)
     for host in made.hosts:
         nics = ", ".join(_nic_line(nic) for nic in host.nics) or "no NICs"
         print(f"{host.name}  {host.address}  {nics}" + (f"  {host.gpus} GPUs" if host.gpus else ""))
     print(f"{out}: {len(made.hosts)} hosts, {len({nic.rail for host in made.hosts for nic in host.nics})} rails")
     return ExitCode.WRONG if errors else ExitCode.OK
+
+
+def save_beside_old(made: Inventory, out: Path) -> None:
+    """Writes an inventory; one that was there, to which somebody may have added something, is kept."""
+    if out.is_file():
+        kept = out.with_name(f"{out.name}.bak")
+        out.replace(kept)
+        print(f"{out}: was there; kept as {kept}")
+    inventory_file.save(made, out)
 
 
 def _nic_line(nic: Any) -> str:

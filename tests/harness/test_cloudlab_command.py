@@ -26,6 +26,14 @@ def test_a_manifest_becomes_a_file_that_says_where_it_comes_from(tmp_path: Path)
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
 
 
+def test_an_inventory_that_was_there_is_kept(tmp_path: Path) -> None:
+    out, source = tmp_path / "hosts.toml", str(MANIFESTS / "r7525_three_lans.xml")
+    out.write_text("# with a card")
+    done = harness(source, "-o", str(out), "--user", "ada")
+    assert done.returncode == 0 and "kept as" in done.stdout
+    assert (tmp_path / "hosts.toml.bak").read_text() == "# with a card"
+
+
 def test_what_a_manifest_does_not_say_is_told_on_the_command_line(tmp_path: Path) -> None:
     out, source = tmp_path / "hosts.toml", str(MANIFESTS / "r7525_three_lans.xml")
     more = ["--rate", "10 Gbit/s", "--no-sudo", "--python", "/opt/p/bin/python", "--known-hosts", "lab_hosts"]

@@ -102,11 +102,13 @@ class Breakage:
             plot=self.plot(),
         )
 
-    def plot(self) -> PlotHint:
-        """That of the first target, with the number of the others."""
-        fault, (first, *others) = create(self.strike.kind, self.strike.parameters), self.targets
-        hint = fault.plot(first)
-        return replace(hint, label=f"{hint.label} and {len(others)} more") if others else hint
+    def plot(self) -> PlotHint | None:
+        """That of the first target, with the number of the others; None on a cluster without NICs."""
+        if not self.targets:
+            return None
+        hint = create(self.strike.kind, self.strike.parameters).plot(self.targets[0])
+        more = len(self.targets) - 1
+        return replace(hint, label=f"{hint.label} and {more} more") if more else hint
 
     def signs(self) -> tuple[Sign, ...]:
         """Of all targets."""

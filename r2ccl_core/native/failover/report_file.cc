@@ -21,6 +21,8 @@
 namespace r2ccl {
 namespace {
 
+std::string DraftOf(const std::string& path) { return path + ".tmp"; }
+
 // NCCL never ends its plugin, so what is left is removed when the process ends in good order.
 struct Leftovers {
   std::mutex mutex;
@@ -34,7 +36,9 @@ Leftovers& leftovers() {
       Leftovers& left = leftovers();
       std::lock_guard lock(left.mutex);
       for (const auto& [path, owner] : left.paths) {
-        if (owner == getpid()) unlink(path.c_str());
+        if (owner != getpid()) continue;
+        unlink(path.c_str());
+        unlink(DraftOf(path).c_str());
       }
       left.paths.clear();
     });
@@ -97,8 +101,14 @@ void ReportFile::Run() {
 
 Status ReportFile::Write() const {
   std::string text = compose_();
-  std::string draft = path_ + ".tmp";
-  Fd fd(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+  std::string draft = DraftOf(path_);
+  Fd fd;
+  {
+    // A draft that is begun while the process ends would stay.
+    std::lock_guard lock(leftovers().mutex);
+    if (!leftovers().paths.contains(path_)) return Refuse(path_);
+    fd = Fd(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+  }
   if (!fd.valid()) return Refuse(draft);
   for (size_t done = 0; done < text.size();) {
     ssize_t written = write(fd.get(), text.data() + done, text.size() - done);

@@ -159,7 +159,7 @@ def _over_simulated(frame: pd.DataFrame) -> "pd.Series[float]":
     keys = ["alike", "case", "size_bytes"]
     columns = ["before_ms", "after_ms"]
     simulated = frame[frame["source"] == "simulated"].groupby(keys)[columns].median()
-    beside = frame.join(simulated, on=keys, rsuffix="_simulated")
+    beside = frame.join(simulated.add_suffix("_simulated"), on=keys)
     ratios = pd.DataFrame({name: beside[name] / beside[f"{name}_simulated"] for name in columns})
     far = (ratios - 1).abs()
     worst = ratios["after_ms"].where(far["after_ms"].fillna(-1) > far["before_ms"].fillna(-1), ratios["before_ms"])

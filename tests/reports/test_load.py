@@ -10,6 +10,7 @@ from synthetic_run import make_run
 
 from reports.errors import ReportError
 from reports.load import all_problems, counters, load_folder, load_folders
+from reports.trial import SCHEMA
 
 BALANCE = "balance-1MiB-nic_down-r0"
 
@@ -29,7 +30,7 @@ def cut_trial(folder: Path) -> None:
 
 
 def newer_trial(folder: Path) -> None:
-    edit(folder / "trials" / BALANCE / "trial.json", schema=3)
+    edit(folder / "trials" / BALANCE / "trial.json", schema=SCHEMA + 1)
 
 
 def copied_trial(folder: Path) -> None:

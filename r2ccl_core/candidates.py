@@ -103,7 +103,9 @@ def _optcc(problem: Problem) -> Prediction | None:
     if p < 3 or problem.stragglers != 1:
         return None
     fluid = max(1 / problem.slowest, (2 * p - 3) / (p - 1))
-    return _segmented(problem, p - 1, fluid * (1.1 if problem.slowest > 0.5 else 1.05))
+    seconds, settings = _segmented(problem, p - 1, fluid * (1.1 if problem.slowest > 0.5 else 1.05))
+    count = settings["segments"]
+    return seconds, {"segments": count - count % 4 if count >= 4 else count}  # whole composites of four patterns
 
 
 def _leaf_ring(problem: Problem) -> Prediction | None:

@@ -19,6 +19,8 @@ from harness.sweep.targets import asked
 PROBE_S = 10.0
 GONE_S = 2.0
 """How long what a fault made may stay visible after it was healed."""
+SHOWN_S = 0.5
+"""How long it may take to show: on a busy machine a stopped rank first has to run once more, to stop."""
 
 
 @dataclass
@@ -133,11 +135,11 @@ class Breakage:
         return None if healed_ns is None else healed_ns - self.bench.offset_ns(host.name)
 
     def _probes(self, *, during: bool) -> list[Probe]:
-        """Those whose output is not what it should be; what a heal leaves may take a moment to go."""
+        """Those whose output is not what it should be, also a moment later."""
         odd = []
         for probe in (sign for sign in self.signs() if isinstance(sign, Probe)):
-            deadline = time.monotonic() + (0.0 if during else GONE_S)
-            while (shows := self._shows(probe)) and not during and time.monotonic() < deadline:
+            deadline = time.monotonic() + (SHOWN_S if during else GONE_S)
+            while (shows := self._shows(probe)) != during and time.monotonic() < deadline:
                 time.sleep(0.02)
             if shows != during:
                 odd.append(probe)

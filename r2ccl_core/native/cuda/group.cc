@@ -8,6 +8,7 @@ namespace r2ccl::cuda {
 namespace {
 
 constexpr int kInt8 = 0;
+constexpr std::chrono::milliseconds kAbortPatience{200};
 
 }  // namespace
 
@@ -49,6 +50,7 @@ Group::~Group() {
 }
 
 void Group::Abort() {
+  gate_.Shut(kAbortPatience);
   if (Comm comm = comm_.exchange(nullptr); comm != nullptr) nccl_.comm_abort(comm);
   if (runner_ != nullptr) runner_->Abort();
 }
@@ -70,7 +72,7 @@ int Group::Open(Comm parent) {
   result = nccl_.comm_split(parent, 0, rank, &comm, nullptr);
   comm_ = comm;
   if (result != kNcclSuccess) return result;
-  runner_ = std::make_unique<Runner>(nccl_, device_, rank, ranks_);
+  runner_ = std::make_unique<Runner>(nccl_, device_, gate_, rank, ranks_, table_.pipes);
   return kNcclSuccess;
 }
 
@@ -92,6 +94,8 @@ int Group::Tell(const Word& word) {
   size_t all = sizeof(Word) * static_cast<size_t>(ranks_);
   std::memcpy(host_words_ + all, &word, sizeof(Word));
   if (!device_.Copy(words_ + all, host_words_ + all, sizeof(Word), stream_)) return kNcclCudaError;
+  Gate::Pass pass(gate_);
+  if (!pass.open()) return kNcclSystemError;
   int result = nccl_.all_gather(words_ + all, words_, sizeof(Word), kInt8, comm_, stream_);
   if (result != kNcclSuccess) return result;
   bool under_way = device_.Copy(host_words_, words_, all, stream_) && device_.Record(told_, stream_);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cuda/device.h"
+#include "cuda/gate.h"
 #include "cuda/nccl.h"
 #include "cuda/nics.h"
 #include "cuda/runner.h"
@@ -51,6 +52,7 @@ class Group {
   Runner& runner() { return *runner_; }
   const std::string& why_not() const { return why_not_; }  // empty while the table is in use
   const std::vector<uint32_t>& left() const { return left_; }
+  // From any thread, once Open has returned. What is under way ends with an error.
   void Abort();
 
  private:
@@ -63,6 +65,7 @@ class Group {
   const uint64_t host_;
   const uint64_t every_;
   int ranks_ = 0;
+  Gate gate_;
   std::unique_ptr<Runner> runner_;
   std::atomic<Comm> comm_ = nullptr;
   Stream stream_ = nullptr;

@@ -26,7 +26,7 @@ bool IsAfterwards(const Operation& op) { return op.kind == Operation::kReceiveRe
 
 Runner::~Runner() {
   for (Pipe& pipe : pipes_) {
-    if (pipe.comm != nullptr) nccl_.comm_destroy(pipe.comm);
+    if (Comm comm = pipe.comm.exchange(nullptr); comm != nullptr) nccl_.comm_destroy(comm);
     if (pipe.stream != nullptr) device_.DropStream(pipe.stream);
     if (pipe.done != nullptr) device_.DropEvent(pipe.done);
     if (pipe.bounce != nullptr) device_.Free(pipe.bounce);
@@ -37,17 +37,17 @@ Runner::~Runner() {
 
 void Runner::Abort() {
   for (Pipe& pipe : pipes_) {
-    if (pipe.comm != nullptr) nccl_.comm_abort(pipe.comm);
-    pipe.comm = nullptr;
+    if (Comm comm = pipe.comm.exchange(nullptr); comm != nullptr) nccl_.comm_abort(comm);
   }
 }
 
-int Runner::Open(Comm parent, int pipes) {
+int Runner::Open(Comm parent) {
   if (!device_.MakeEvent(&begin_)) return kNcclCudaError;
-  pipes_.resize(static_cast<size_t>(pipes));
   for (Pipe& pipe : pipes_) {
     if (!device_.MakeStream(&pipe.stream) || !device_.MakeEvent(&pipe.done)) return kNcclCudaError;
-    int result = nccl_.comm_split(parent, 0, rank_, &pipe.comm, nullptr);
+    Comm comm = nullptr;
+    int result = nccl_.comm_split(parent, 0, rank_, &comm, nullptr);
+    pipe.comm = comm;
     if (result == kNcclSuccess) result = Connect(pipe);
     if (result != kNcclSuccess) return result;
   }
@@ -60,6 +60,8 @@ int Runner::Connect(Pipe& pipe) {
   pipe.bounce_bytes = kAlign * 2 * static_cast<size_t>(ranks_);
   if (!device_.Allocate(pipe.bounce_bytes, &memory)) return kNcclCudaError;
   pipe.bounce = static_cast<char*>(memory);
+  Gate::Pass pass(gate_);
+  if (!pass.open()) return kNcclSystemError;
   int result = nccl_.group_start();
   for (int peer = 0; peer < ranks_ && result == kNcclSuccess; ++peer) {
     if (peer == rank_) continue;
@@ -142,6 +144,8 @@ int Runner::IssueGroup(const Job& job, const Operation* begin, const Operation* 
   Pipe& pipe = pipes_[static_cast<size_t>(begin->pipe)];
   if (std::all_of(begin, end, [](const Operation& op) { return op.kind == Operation::kCopy; })) return kNcclSuccess;
   char* bounce = pipe.bounce;
+  Gate::Pass pass(gate_);
+  if (!pass.open()) return kNcclSystemError;
   int result = nccl_.group_start();
   for (const Operation* op = begin; op != end && result == kNcclSuccess; ++op) {
     size_t bytes = Bytes(job, *op);

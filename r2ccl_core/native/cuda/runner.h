@@ -5,36 +5,39 @@
 #ifndef R2CCL_CUDA_RUNNER_H_
 #define R2CCL_CUDA_RUNNER_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "cuda/device.h"
+#include "cuda/gate.h"
 #include "cuda/nccl.h"
 #include "cuda/table.h"
 
 namespace r2ccl::cuda {
 
-// Used by one thread at a time. What it issued must be done when it is destroyed; it owns its communicators.
+// Used by one thread at a time, but for Abort. What it issued must be done when it is destroyed; it owns its
+// communicators.
 class Runner {
  public:
-  Runner(const Nccl& nccl, Device& device, int rank, int ranks)
-      : nccl_(nccl), device_(device), rank_(rank), ranks_(ranks) {}
+  Runner(const Nccl& nccl, Device& device, Gate& gate, int rank, int ranks, size_t pipes)
+      : nccl_(nccl), device_(device), gate_(gate), rank_(rank), ranks_(ranks), pipes_(pipes) {}
   ~Runner();
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Splits `pipes` communicators from `parent` and connects all pairs of ranks on each: all ranks must call it. Nothing
-  // may be under way on `parent`. An NCCL result.
-  int Open(Comm parent, int pipes);
+  // Splits a communicator for each pipe from `parent` and connects all pairs of ranks on each: all ranks must call it.
+  // Nothing may be under way on `parent`. An NCCL result.
+  int Open(Comm parent);
   // An AllReduce of `count` elements on `stream`, as ncclAllReduce does it. `count` is at least the entry's chunks.
   int Run(const Entry& entry, const void* input, void* output, size_t count, Type type, Op op, Stream stream);
-  // Aborts the communicators, from any thread.
+  // Aborts the communicators, from any thread, when the gate is shut.
   void Abort();
 
  private:
   struct Pipe {
-    Comm comm = nullptr;
+    std::atomic<Comm> comm = nullptr;
     Stream stream = nullptr;
     Event done = nullptr;
     char* bounce = nullptr;
@@ -60,6 +63,7 @@ class Runner {
 
   const Nccl& nccl_;
   Device& device_;
+  Gate& gate_;
   const int rank_;
   const int ranks_;
   std::vector<Pipe> pipes_;

@@ -80,14 +80,21 @@ int Takeover::Open(Place& place, Comm comm, Stream stream) {
   place.failed = nccl_.comm_count(comm, &ranks) != kNcclSuccess || ranks < 2;
   if (place.failed) return kNcclSuccess;
   if (!device_.Wait(stream)) return kNcclCudaError;
-  auto group = std::make_unique<Group>(nccl_, device_, table_, host_, settings_.every);
+  auto group = std::make_shared<Group>(nccl_, device_, table_, host_, settings_.every);
   int result = group->Open(comm);
-  if (result == kNcclSuccess && table_.pipes > 0) {
-    result = group->runner().Open(comm, static_cast<int>(table_.pipes));
-  }
-  std::lock_guard lock(mutex_);
-  if (result == kNcclSuccess) place.group = std::move(group);
+  if (result != kNcclSuccess) return result;
+  // Before the runner meets the others, which may be gone: Forget must be able to end that.
+  if (!Show(place, group)) return kNcclSystemError;
+  result = group->runner().Open(comm);
+  if (result != kNcclSuccess) Show(place, nullptr);
   return result;
+}
+
+bool Takeover::Show(Place& place, std::shared_ptr<Group> group) {
+  std::lock_guard lock(mutex_);
+  if (place.aborted && group != nullptr) return false;
+  place.group.swap(group);
+  return true;
 }
 
 void Takeover::Tell(Place& place, const Entry* entry) {
@@ -113,14 +120,20 @@ std::shared_ptr<Takeover::Place> Takeover::Find(Comm comm, bool make) {
 
 void Takeover::Forget(Comm comm, bool abort) {
   std::shared_ptr<Place> place;
+  std::shared_ptr<Group> group;
   {
     std::lock_guard lock(mutex_);
     auto found = places_.find(comm);
     if (found == places_.end()) return;
     place = found->second;
     places_.erase(found);
-    // Without the place's own lock: who holds it may be what is to be aborted.
-    if (abort && place->group != nullptr) place->group->Abort();
+    place->aborted = abort;
+    group = place->group;
+  }
+  if (abort) {
+    // Without the place's own lock: who holds it may be what is to be aborted. The last of both lets the group go.
+    if (group != nullptr) group->Abort();
+    return;
   }
   std::lock_guard lock(place->mutex);
   place->group.reset();

@@ -33,15 +33,17 @@ class Takeover {
   // As ncclAllReduce. `grouped`: between ncclGroupStart and ncclGroupEnd, where everything is NCCL's.
   int AllReduce(const void* input, void* output, size_t count, int type, int op, Comm comm, Stream stream,
                 bool grouped);
-  // Before NCCL destroys or aborts the communicator itself.
+  // Before NCCL destroys or aborts the communicator itself. To abort never waits for an operation that is under way:
+  // that ends with an error.
   void Forget(Comm comm, bool abort);
   // What ran last on the communicator: "nccl", or an algorithm's name. Valid until the next operation.
   const char* Choice(Comm comm);
 
  private:
   struct Place {
-    std::mutex mutex;  // held through an operation
-    std::unique_ptr<Group> group;
+    std::mutex mutex;              // held through an operation
+    std::shared_ptr<Group> group;  // set with the Takeover's mutex held as well
+    bool aborted = false;          // under the Takeover's mutex
     bool failed = false;
     std::string choice = "nccl";
     std::string said;
@@ -49,6 +51,7 @@ class Takeover {
 
   bool Concerns(size_t count, int type, int op, Stream stream) const;
   int Open(Place& place, Comm comm, Stream stream);
+  bool Show(Place& place, std::shared_ptr<Group> group);
   void Tell(Place& place, const Entry* entry);
   std::shared_ptr<Place> Find(Comm comm, bool make);
 

@@ -46,7 +46,9 @@ struct NicCounters {
   // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
   std::atomic<double> drain_bytes_per_ns{0};
   std::atomic<double> peak_bytes_per_ns{0};  // the most that it drained lately, busy or not
-  std::atomic<bool> link_up{true};           // the kernel's word
+  // When a connection whose home is not well last put something on this NIC.
+  std::atomic<int64_t> refuge_ns{0};
+  std::atomic<bool> link_up{true};  // the kernel's word
 };
 
 // How many paths of open connections a NIC carries, and how many of its paths are down.

@@ -13,7 +13,8 @@ namespace r2ccl {
 // Used by one thread. A NIC shows what it drains only while it has something to do all the time: a sample taken then
 // replaces what is known step by step. Otherwise a sample is a lower limit: it says nothing of a NIC of which nothing
 // is known, and what is known grows slowly, so that a NIC that was slow once is given more until it shows its rate
-// again.
+// again. It grows no further than to the best of the others: beside NICs that grew through idle minutes, one that has
+// just come back and been measured would look slow for ever.
 class DrainMeter {
  public:
   explicit DrainMeter(Environment* environment) : environment_(environment), nics_(environment->nics.size()) {}
@@ -21,6 +22,9 @@ class DrainMeter {
   void Sample(int64_t now_ns) {
     if (now_ns - last_ns_ < kSampleNs) return;
     auto elapsed_ns = static_cast<double>(now_ns - last_ns_);
+    double best = 0;
+    for (size_t i = 0; i < nics_.size(); ++i)
+      best = std::max(best, environment_->counters[i].drain_bytes_per_ns.load());
     for (size_t i = 0; i < nics_.size(); ++i) {
       NicCounters& counters = environment_->counters[i];
       uint64_t acknowledged = counters.acknowledged_bytes.load();
@@ -32,7 +36,7 @@ class DrainMeter {
       if (queued && nics_[i].was_queued && idle_times == nics_[i].idle_times) {
         counters.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
       } else if (known > 0) {
-        counters.drain_bytes_per_ns.store(std::max(known * kGrowth, rate));
+        counters.drain_bytes_per_ns.store(std::max(std::min(known * kGrowth, best), rate));
       }
       nics_[i] = {acknowledged, idle_times, queued};
     }

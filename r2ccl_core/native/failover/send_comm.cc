@@ -21,6 +21,7 @@ constexpr int64_t kChunkTargetNs = kMillisecond / 2;
 constexpr int64_t kSharedQueueNs = 24 * kMillisecond;  // what a NIC's connections may have on the way together
 constexpr int64_t kRateSampleNs = 2 * kMillisecond;
 constexpr int64_t kRedialNs = 150 * kMillisecond;
+constexpr int64_t kRefugeNs = 20 * kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr double kMuchFaster = 2.0;           // NICs that differ by less share the work by their windows
 constexpr double kLongQueueBytes = 64 << 20;  // more need not be counted to know that there is enough
@@ -243,10 +244,18 @@ bool SendComm::HomeIsWell() const {
   });
 }
 
+// Whether connections whose home is not well load the home NIC of this one. Then it pays to leave some of it to them,
+// for a NIC that they do not reach.
+bool SendComm::HomeIsShared() const {
+  int64_t refuge_ns = nic_counters(*home_).refuge_ns.load(std::memory_order_relaxed);
+  return refuge_ns != 0 && NowNs() - refuge_ns < kRefugeNs;
+}
+
 // The path that would deliver the next chunk first, among those that can take one: the home path while it is
-// well, otherwise the one whose NIC has the least before it, over all connections, for what it drains.
+// well and this connection's own, otherwise the one whose NIC has the least before it, over all connections, for what
+// it drains.
 SendComm::Path* SendComm::FastestFree() {
-  if (environment_->params.mode == 2 && HomeIsWell()) return CanTake(*home_) ? home_ : nullptr;
+  if (environment_->params.mode == 2 && HomeIsWell() && !HomeIsShared()) return CanTake(*home_) ? home_ : nullptr;
   Path* best = nullptr;
   double best_cost = 0;
   for (Path& path : paths_) {
@@ -306,6 +315,7 @@ bool SendComm::SendOne(Path& path) {
   lane->pop_front();
   const Message& owner = message(chunk.message);
   chunk.sent_ns = NowNs();
+  if (home_ != nullptr && &path != home_ && !HomeIsWell()) nic_counters(path).refuge_ns.store(chunk.sent_ns);
   if (out.in_flight_bytes == 0) {
     out.sample_start_ns = chunk.sent_ns;
     out.sample_bytes = 0;

@@ -112,6 +112,7 @@ class SendComm final : public Comm {
   bool Serves(const Path& path, uint32_t lane) const;
   bool CanTake(const Path& path);
   bool HomeIsWell() const;
+  bool HomeIsShared() const;
   Path* FastestFree();
   bool IsWorthIt(const Path& slow) const;
   uint64_t LeastWindow(const Path& path) const;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <fstream>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "cuda/takeover.h"
@@ -29,13 +30,15 @@ struct Wire {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::tuple<int, int, int>, Lane> lanes;  // communicator, source, destination
+  std::set<int> aborted;                            // communicators
   int ranks = 0;
   int by_nccl = 0;
 };
 Wire* wire = nullptr;
 
 struct Part {
-  HostComm* comm;
+  int comm;
+  int rank;
   char* place;
   size_t bytes;
   int peer;
@@ -52,15 +55,18 @@ int GroupEnd() {
   std::map<Wire::Lane*, size_t> wanted;
   for (const Part& part : mine) {
     if (!part.sends) continue;
-    Wire::Lane& lane = wire->lanes[{part.comm->id, part.comm->rank, part.peer}];
+    Wire::Lane& lane = wire->lanes[{part.comm, part.rank, part.peer}];
     lane.sent.emplace_back(part.place, part.bytes);
     wanted[&lane] = ++lane.put;
   }
   wire->changed.notify_all();
+  auto aborted = [&] { return !mine.empty() && wire->aborted.contains(mine.front().comm); };
   for (const Part& part : mine) {
     if (part.sends) continue;
-    Wire::Lane& lane = wire->lanes[{part.comm->id, part.peer, part.comm->rank}];
-    if (!wire->changed.wait_for(lock, std::chrono::seconds(30), [&] { return !lane.sent.empty(); })) return 3;
+    Wire::Lane& lane = wire->lanes[{part.comm, part.peer, part.rank}];
+    if (!wire->changed.wait_for(lock, std::chrono::seconds(30), [&] { return !lane.sent.empty() || aborted(); }))
+      return 3;
+    if (aborted()) return 5;
     if (lane.sent.front().size() != part.bytes) return 4;
     std::memcpy(part.place, lane.sent.front().data(), part.bytes);
     lane.sent.pop_front();
@@ -70,18 +76,22 @@ int GroupEnd() {
   for (auto& [lane, count] : wanted) {
     auto* its = lane;
     size_t until = count;
-    if (!wire->changed.wait_for(lock, std::chrono::seconds(30), [&] { return its->taken >= until; })) return 3;
+    if (!wire->changed.wait_for(lock, std::chrono::seconds(30), [&] { return its->taken >= until || aborted(); }))
+      return 3;
+    if (aborted()) return 5;
   }
   return 0;
 }
 
 int Send(const void* place, size_t count, int, int peer, Comm comm, Stream) {
-  parts.push_back({static_cast<HostComm*>(comm), static_cast<char*>(const_cast<void*>(place)), count, peer, true});
+  auto* from = static_cast<HostComm*>(comm);
+  parts.push_back({from->id, from->rank, static_cast<char*>(const_cast<void*>(place)), count, peer, true});
   return 0;
 }
 
 int Recv(void* place, size_t count, int, int peer, Comm comm, Stream) {
-  parts.push_back({static_cast<HostComm*>(comm), static_cast<char*>(place), count, peer, false});
+  auto* to = static_cast<HostComm*>(comm);
+  parts.push_back({to->id, to->rank, static_cast<char*>(place), count, peer, false});
   return 0;
 }
 
@@ -114,6 +124,8 @@ int AllReduce(const void* input, void* output, size_t count, int, int, Comm comm
 
 int Split(Comm parent, int, int, Comm* made, void*) {
   auto* from = static_cast<HostComm*>(parent);
+  std::lock_guard lock(wire->mutex);
+  if (wire->aborted.contains(from->id)) return 5;
   *made = new HostComm{from->id * 16 + ++from->splits, from->rank};
   return 0;
 }
@@ -121,6 +133,18 @@ int Split(Comm parent, int, int, Comm* made, void*) {
 int Destroy(Comm comm) {
   delete static_cast<HostComm*>(comm);
   return 0;
+}
+
+void EndCalls(const HostComm& comm) {
+  std::lock_guard lock(wire->mutex);
+  wire->aborted.insert(comm.id);
+  wire->changed.notify_all();
+}
+
+// As NCCL's: calls under way end with an error, and the communicator is gone.
+int Abort(Comm comm) {
+  EndCalls(*static_cast<HostComm*>(comm));
+  return Destroy(comm);
 }
 
 int Count(Comm, int* count) {
@@ -134,7 +158,7 @@ int Rank(Comm comm, int* rank) {
 }
 
 const Nccl kHostNccl = {AllReduce, AllGather, Send,    Recv,  GroupStart, GroupEnd,
-                        Count,     Rank,      nullptr, Split, Destroy,    Destroy};
+                        Count,     Rank,      nullptr, Split, Destroy,    Abort};
 
 // Streams that have done everything at once.
 class HostDevice final : public Device {
@@ -309,6 +333,71 @@ TEST_F(Scene, GroupedAndCapturedOperationsAreNccls) {
     EXPECT_EQ(takeover.AllReduce(&value, &value, 1, 2, 4, &comm, nullptr, false), 0);  // an average
   }
   EXPECT_EQ(comm.splits, 0);
+}
+
+// Rank 2 stops calling at some operation, as if its host had died; the others' operations end when they are aborted.
+TEST_F(Scene, AbortEndsOperationsOfAnotherThread) {
+  Use(StarTable({4, 4, 4}, 5), 3);
+  for (int lasts : {0, 1, 4}) {
+    SCOPED_TRACE(lasts);
+    wire_.lanes.clear();
+    wire_.aborted.clear();
+    HostDevice device;
+    std::vector<HostComm> comms = {{1, 0}, {1, 1}, {1, 2}};
+    std::vector<std::unique_ptr<Takeover>> takeovers;
+    std::vector<int> results(3, 0);
+    std::atomic<int> reached = 0;
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < 3; ++rank) {
+      takeovers.push_back(std::make_unique<Takeover>(
+          kHostNccl, device, Settings{path_, 0, 1}, rank, [](Nics* nics) { return *nics = {4, 4}, true; },
+          [](const std::string&) {}));
+      threads.emplace_back([&, rank, takeover = takeovers.back().get()] {
+        std::vector<int32_t> data(64, 1);
+        for (int i = 0; results[rank] == 0 && (rank != 2 || i < lasts); ++i) {
+          if (rank == 0 && i == lasts) reached = 1;
+          results[rank] = takeover->AllReduce(data.data(), data.data(), 64, 2, 0, &comms[rank], nullptr, false);
+        }
+      });
+    }
+    while (reached == 0) std::this_thread::yield();
+    for (size_t rank = 0; rank < 3; ++rank) {
+      takeovers[rank]->Forget(&comms[rank], true);
+      EndCalls(comms[rank]);  // what NCCL's own abort does
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_NE(results[0], 0);
+    EXPECT_NE(results[1], 0);
+  }
+}
+
+// In the middle of work that goes well: no call touches a communicator that is gone.
+TEST_F(Scene, AbortWhileAllWork) {
+  Use(StarTable({4, 4, 4}, 5), 3);
+  for (int round = 0; round < 10; ++round) {
+    wire_.lanes.clear();
+    wire_.aborted.clear();
+    HostDevice device;
+    std::vector<HostComm> comms = {{1, 0}, {1, 1}, {1, 2}};
+    std::vector<std::unique_ptr<Takeover>> takeovers;
+    std::atomic<int> operations = 0;
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < 3; ++rank) {
+      takeovers.push_back(std::make_unique<Takeover>(
+          kHostNccl, device, Settings{path_, 0, 1}, rank, [](Nics* nics) { return *nics = {4, 4}, true; },
+          [](const std::string&) {}));
+      threads.emplace_back([&, rank, takeover = takeovers.back().get()] {
+        std::vector<int32_t> data(64, 1);
+        while (takeover->AllReduce(data.data(), data.data(), 64, 2, 0, &comms[rank], nullptr, false) == 0) ++operations;
+      });
+    }
+    while (operations < 3 * round) std::this_thread::yield();
+    for (size_t rank = 0; rank < 3; ++rank) {
+      takeovers[rank]->Forget(&comms[rank], true);
+      EndCalls(comms[rank]);
+    }
+    for (auto& thread : threads) thread.join();
+  }
 }
 
 TEST(Table, RefusesWhatIsCutOffOrPointsOutside) {

@@ -1,0 +1,60 @@
+// DrainMeter: what a NIC is taken to drain grows while it is idle, and no further than to the best NIC.
+#include "failover/drain_meter.h"
+
+#include "gtest/gtest.h"
+
+namespace r2ccl {
+namespace {
+
+class DrainMeterTest : public ::testing::Test {
+ protected:
+  DrainMeterTest() {
+    environment_.nics.resize(2);
+    environment_.counters = std::make_unique<NicCounters[]>(2);
+    meter_ = std::make_unique<DrainMeter>(&environment_);
+  }
+
+  // `times` samples in which these NICs are busy at these rates, 0 for idle.
+  void Samples(int times, double first, double second) {
+    double rates[] = {first, second};
+    for (int i = 0; i < times; ++i) {
+      now_ns_ += kStepNs;
+      for (size_t nic = 0; nic < 2; ++nic) {
+        environment_.counters[nic].acknowledged_bytes += static_cast<uint64_t>(rates[nic] * kStepNs);
+        environment_.counters[nic].in_flight_bytes = rates[nic] > 0 ? 1 << 20 : 0;
+      }
+      meter_->Sample(now_ns_);
+    }
+  }
+  double drain(size_t nic) const { return environment_.counters[nic].drain_bytes_per_ns; }
+
+  static constexpr int64_t kStepNs = 10'000'000;
+  Environment environment_;
+  std::unique_ptr<DrainMeter> meter_;
+  int64_t now_ns_ = 1;
+};
+
+TEST_F(DrainMeterTest, IdleMinutesDoNotMakeANicLookFast) {
+  Samples(20, 0.5, 0.5);
+  Samples(60'000, 0, 0);
+  EXPECT_LT(drain(0), 1.0);
+  EXPECT_LT(drain(1), 1.0);
+}
+
+TEST_F(DrainMeterTest, ANicThatCameBackIsWorthAsMuchAsTheOthersOnceItIsMeasured) {
+  Samples(20, 0.5, 0.5);
+  environment_.counters[1].drain_bytes_per_ns = 0;  // lost
+  Samples(1000, 0, 0);
+  Samples(5, 0, 0.5);
+  EXPECT_GT(2 * drain(1), drain(0));
+}
+
+TEST_F(DrainMeterTest, ANicThatWasSlowIsTriedAgain) {
+  Samples(20, 0.5, 0.05);
+  EXPECT_LT(drain(1), 0.1);
+  Samples(200, 0, 0);
+  EXPECT_GT(drain(1), 0.4);
+}
+
+}  // namespace
+}  // namespace r2ccl

@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--alpha", type=float, default=200.0, help="microseconds that a round costs beside its bytes (200)"
     )
-    parser.add_argument("--pipes", type=int, default=2, help="communicators and streams that work side by side (2)")
+    parser.add_argument("--pipes", type=int, default=4, help="communicators and streams that work side by side (4)")
     parser.add_argument("--algorithm", choices=ALGORITHMS, default="auto", help="one for all, instead of what pays")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the file")
     return parser

@@ -42,7 +42,7 @@ class Network:
     nics: int
     nic_bytes_s: float
     alpha_s: float = 200e-6
-    pipes: int = 2
+    pipes: int = 4
 
     @property
     def host_bytes_s(self) -> float:

@@ -29,7 +29,7 @@ sys.path[:0] = [str(HERE), str(ROOT)]
 
 from network import Network, network  # noqa: E402
 from ranks import Group, GroupError  # noqa: E402
-from results import Results, bus_gbs, lost_ms, percentile  # noqa: E402
+from results import Results, bus_gbs, lost_ms, percentile, return_ms  # noqa: E402
 
 MIB = 1 << 20
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv")
@@ -47,6 +47,8 @@ COMMON = {
 }
 SOCKET = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "eth"}
 TUNED = {**SOCKET, "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
+GRID = ("pipes=2", "pipes=6", "pipes=8", "alpha=100", "alpha=400", "channels=8")
+"""What is tried beside the defaults: pipes, microseconds that a round is taken to cost, connections of two ranks."""
 
 
 class Campaign:
@@ -58,6 +60,7 @@ class Campaign:
         self.folder = Path(tempfile.mkdtemp(prefix="r2ccl-campaign-"))
         self.deadline = time.monotonic() + args.seconds
         self.groups: dict[str, Group] = {}
+        self.tables: dict[str, subprocess.Popen[bytes]] = {}
         self.build: subprocess.Popen[bytes] | None = None
         self.build_told = False
         self.healthy_s: dict[str, float] = {}
@@ -108,6 +111,8 @@ class Campaign:
             return {**COMMON, **(TUNED if "tuned" in system else SOCKET)}
         env = {**COMMON, "NCCL_NET_PLUGIN": self.library("libnccl-net-r2ccl.so"), "NCCL_NET": "r2ccl"}
         env |= {"NCCL_SOCKET_IFNAME": "mgmt", "R2CC_SOCKET_IFNAME": "eth"}
+        if "undamped" in system:  # hundreds of losses in a minute: no NIC is to be held back
+            env["R2CC_FLAP_HALF_LIFE_MS"] = "0"
         if system.startswith("rounds"):
             preload = self.library("libr2ccl-preload.so")
             env |= {"LD_PRELOAD": preload, "R2CC_AGREE_EVERY": "1", "R2CCL_CORE_LIB": str(Path(preload).parent)}
@@ -118,14 +123,22 @@ class Campaign:
 
     def table(self, system: str) -> Path:
         """The table of rounds for a system, made when it is first needed."""
+        path = self.begin_table(system)
+        if self.tables[system].wait(timeout=60) != 0:
+            raise GroupError(f"{system}: no table")
+        return path
+
+    def begin_table(self, system: str) -> Path:
+        """Makes it in the background."""
         options = dict(part.split("=") for part in system.split(":")[1:])
         path = self.folder / f"{system.replace(':', '-')}.r2g"
-        if not path.exists():
+        if system not in self.tables:
             argv = [sys.executable, "-m", "r2ccl_core.gpu", "--hosts", self.net.hosts, "--nics", self.net.rails]
-            argv += ["--rate", f"{self.args.rate} Gbit/s", "-o", path, "--pipes", options.get("pipes", "2")]
+            argv += ["--rate", f"{self.args.rate} Gbit/s", "-o", path, "--pipes", options.get("pipes", "4")]
             argv += ["--lost", "2" if "algorithm" not in options else "1"]
             argv += ["--algorithm", options.get("algorithm", "auto"), "--alpha", options.get("alpha", "200")]
-            subprocess.run([str(word) for word in argv], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+            words = [str(word) for word in argv]
+            self.tables[system] = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
         return path
 
     def start(self, *systems: str, program: str = "worker.py", net: Network | None = None) -> list[Group]:
@@ -137,7 +150,7 @@ class Campaign:
             self.groups[system] = Group(system.replace(":", "-"), places, env, self.folder, program)
         for system in fresh:
             try:
-                hello = self.groups[system].start()[0]
+                hello = self.groups[system].start(max(10, min(60, self.left_s())))[0]
             except GroupError:
                 self.stop(system)
                 raise
@@ -157,9 +170,10 @@ class Campaign:
     def close(self) -> None:
         """Ends everything."""
         self.stop(*list(self.groups))
-        if self.build is not None and self.build.poll() is None:
-            os.killpg(self.build.pid, signal.SIGKILL)
-            self.build.wait()
+        for process in (self.build, *self.tables.values()):
+            if process is not None and process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
     # ---- sections
 
@@ -195,7 +209,8 @@ class Campaign:
             for collective in COLLECTIVES:
                 for nbytes in sizes:
                     if self.left_s() < 5:
-                        raise GroupError("out of time")
+                        self.results.add(section, error="out of time")
+                        return
                     self.measure(section, system, collective, nbytes)
 
     def unshaped(self) -> None:
@@ -206,16 +221,23 @@ class Campaign:
         finally:
             self.shape()
 
-    def all_reduce(self, section: str, system: str, state: str, bound: float = 1.0, warm: int = 1) -> None:
-        """The largest AllReduce in a state of the network, against the healthy one of the same network."""
+    def all_reduce(self, section: str, system: str, state: str, bound: float = 1.0, warm: int = 1) -> float:
+        """The largest AllReduce in a state of the network, against the healthy one of the same network: T/T0."""
         nbytes = int(self.args.largest * MIB)
-        base = self.healthy_s.get("plugin")
+        before = self.sent()
         record = self.measure(section, system, "all_reduce", nbytes, state=state, bound=bound, warm=warm)
+        sent = [[b - a for a, b in zip(*pair, strict=True)] for pair in zip(before, self.sent(), strict=True)]
         if state == "healthy":
-            self.healthy_s.setdefault("plugin", record["median_s"])
-            base = self.healthy_s["plugin"]
+            self.healthy_s[section] = record["median_s"]
+        base = self.healthy_s.get(section)
         record["ratio"] = record["median_s"] / base if base else None
-        self.results.add(section + "_ratio", system=system, state=state, ratio=record["ratio"])
+        shares = [[round(nic / max(1, sum(nics)), 3) for nic in nics] for nics in sent]
+        self.results.add(section + "_ratio", system=system, state=state, ratio=record["ratio"], shares=shares)
+        return float(record["ratio"] or 1)
+
+    def sent(self) -> list[list[int]]:
+        """The bytes that each NIC of each host has sent."""
+        return [self.net.bytes_sent(host) for host in range(self.net.hosts)]
 
     def bound(self, lost: int) -> float:
         """The least T/T0 of any schedule when one host has lost so many NICs."""
@@ -235,29 +257,53 @@ class Campaign:
             change()
             time.sleep(1.0)
             self.all_reduce("degraded", "plugin", state, self.bound(1) if "lost" in state else 1.0, warm=2)
+        for rail, failure in ((2, "carrier loss"), (3, "black hole")):
+            self._return(failure, rail % self.net.rails)
+
+    def _return(self, failure: str, rail: int) -> None:
+        """How long after the repair until AllReduces take what they took before the failure."""
+        group = self.start("plugin")[0]
+        before_s, broken_s, after_s = 1.5, 1.5, 3.0
+        nbytes = int(min(16, self.args.largest) * MIB)
+        group.tell({"do": "loop", "nbytes": nbytes, "seconds": before_s + broken_s + after_s})
+        time.sleep(before_s)
+        lost_ns = time.monotonic_ns()
+        self.break_it(self.net, failure, 1, rail, True)
+        time.sleep(broken_s)
+        self.break_it(self.net, failure, 1, rail, False)
+        repaired_ns = time.monotonic_ns()
+        answers = group.answers(60)
+        ends, lengths = answers[0]["ends"], answers[0]["lengths"]
+        found_ms = return_ms(lost_ns, repaired_ns, ends, lengths)
+        wrong = sum(answer["wrong"] for answer in answers)
+        self.results.add("return", system="plugin", failure=failure, return_ms=found_ms, wrong=wrong)
 
     def schedules(self) -> None:
         """Our schedules on GPUs: one rail lost on a host, two lost; the planner's choice and its variants."""
-        systems = ["rounds", "rounds:pipes=1", "rounds:pipes=4", "rounds:channels=4"]
-        systems = systems[:1] if self.args.stand_in else systems
-        systems += [] if self.args.stand_in else ["rounds:algorithm=r2cc", "rounds:algorithm=ring"]
+        systems = self.grid()
         self.start(*systems)
         self.all_reduce("schedules", "rounds", "healthy", warm=3)
-        if "rounds:algorithm=ring" in systems:
-            self._try(lambda: self.all_reduce("schedules", "rounds:algorithm=ring", "healthy", 1.0, 4))
         losses = range(1, min(3, self.net.rails))
         for lost in losses:
             self.net.carrier(1, lost, False)
             bound = self.bound(lost)
             time.sleep(1.0)
             for system in systems:
-                if lost == 1 or "algorithm" not in system:
+                if lost == 1 or "alpha" not in system:
                     self._try(lambda s=system, b=bound, n=lost: self.all_reduce("schedules", s, f"{n} lost", b, 4))
         for lost in losses:
             self.net.carrier(1, lost, True)
-        time.sleep(1.5)
-        self._try(lambda: self.all_reduce("schedules", "rounds", "back", 1.0, 4))
+        begin = time.monotonic()
+        time.sleep(1.0)
+        for _ in range(4):
+            state = f"back, {time.monotonic() - begin:.1f} s after"
+            if self.all_reduce("schedules", "rounds", state, 1.0, 1) < 1.1:
+                break
         self.stop(*systems[1:])
+
+    def grid(self) -> list[str]:
+        """The systems of `schedules`."""
+        return ["rounds", *(f"rounds:{variant}" for variant in GRID if not self.args.stand_in)]
 
     def types(self) -> None:
         """The Communicator for CUDA tensors: every type and operation, out of place and in place, by our schedules."""
@@ -268,7 +314,7 @@ class Campaign:
         self.results.add("types", system=system, cases=answers[0]["cases"], **values)
         self.stop(system)
 
-    def _try(self, work: Callable[[], None]) -> None:
+    def _try(self, work: Callable[[], float]) -> None:
         """A part of a section whose failure is told and does not end the section."""
         if self.left_s() < 5:
             raise GroupError("out of time")
@@ -279,11 +325,13 @@ class Campaign:
 
     def failures(self) -> None:
         """Time lost per failure, in AllReduces of 1 MiB without end."""
+        self.stop("plugin")  # it would hold NICs back that are lost so often, also in what comes next
         for failure, trials, hold_s, rest_s in (
-            ("carrier loss", self.args.trials, 0.12, 0.25),
-            ("black hole", self.args.trials // 2, 0.4, 0.4),
+            ("carrier loss", self.args.trials, 0.1, 0.2),
+            ("black hole", self.args.trials // 2, 0.2, 0.35),
         ):
-            self._failures("plugin", failure, trials, hold_s, rest_s)
+            self._failures("plugin:undamped", failure, trials, hold_s, rest_s)
+        self.stop("plugin:undamped")
 
     def _failures(self, system: str, failure: str, trials: int, hold_s: float, rest_s: float) -> None:
         group = self.start(system)[0]
@@ -338,7 +386,7 @@ class Campaign:
             cases = (("carrier loss", "socket:carrier", self.net), ("black hole", "socket:hole", second))
             for _, system, where in cases:
                 self.start(system, net=where)
-            request = {"do": "loop", "nbytes": int(self.args.loop * MIB), "seconds": wait_s + 20}
+            request = {"do": "loop", "nbytes": int(self.args.loop * MIB), "seconds": wait_s + 120}
             for _, system, _ in cases:
                 self.groups[system].tell(request)
             time.sleep(2)
@@ -350,23 +398,29 @@ class Campaign:
             moved = {system: sum(where.bytes_sent(0)) - before[system] for _, system, where in cases}
             for failure, _, where in cases:
                 self.break_it(where, failure, 1, 1, False)
-            time.sleep(4)
-            for failure, system, where in cases:
-                after = sum(where.bytes_sent(0)) - before[system] - moved[system]
-                self._verdict(failure, system, moved[system], after)
+            repaired = time.monotonic()
+            sent = {system: before[system] + moved[system] for _, system, _ in cases}
+            goes_on: dict[str, float] = {}
+            # The kernel's pauses between retransmissions have grown to as long as the failure was.
+            while len(goes_on) < len(cases) and time.monotonic() - repaired < min(wait_s + 5, self.left_s() - 5):
+                time.sleep(0.5)
+                for _, system, where in cases:
+                    if system not in goes_on and sum(where.bytes_sent(0)) - sent[system] > MIB:
+                        goes_on[system] = time.monotonic() - repaired
+            for failure, system, _ in cases:
+                self._verdict(failure, system, moved[system], goes_on.get(system))
             self.stop(*(system for _, system, _ in cases))
 
-    def _verdict(self, failure: str, system: str, moved: int, after: int) -> None:
-        """By the bytes that host 0 sent in the last 3 s of the failure, and in 4 s after it."""
+    def _verdict(self, failure: str, system: str, moved: int, after_s: float | None) -> None:
+        """By the bytes that host 0 sent in the last 3 s of the failure, and when it sent again after the repair."""
         try:
             ended = self.groups[system].answered()
             outcome = "went on" if moved > MIB else f"hung for {self.args.patience:.0f} s"
             outcome = "ended" if ended else outcome
         except GroupError as error:
             outcome = f"aborted: {str(error)[:80]}"
-        outcome += (
-            "" if moved > MIB else "; goes on after the repair" if after > MIB else "; still hangs after the repair"
-        )
+        if moved <= MIB:
+            outcome += "; still hangs after the repair" if after_s is None else f"; goes on {after_s:.1f} s after it"
         self.results.add("nccl_failures", system="socket", failure=failure, trials=1, outcome=outcome)
 
     def ddp(self) -> None:
@@ -393,14 +447,14 @@ class Campaign:
 
 
 SECTIONS: Mapping[str, float] = {
-    "sizes": 150,
-    "schedules": 110,
-    "failures": 130,
+    "sizes": 120,
+    "failures": 85,
+    "nccl_failures": 75,
+    "degraded": 50,
+    "ddp": 60,
+    "schedules": 130,
+    "unshaped": 60,
     "types": 30,
-    "degraded": 40,
-    "ddp": 70,
-    "nccl_failures": 60,
-    "unshaped": 70,
 }
 """In the order of their worth, with the most seconds that each may take."""
 
@@ -421,6 +475,8 @@ def main() -> int:
         campaign = Campaign(args, net, results)
         try:
             campaign.begin_build()
+            for system in campaign.grid() if "schedules" in wanted and not args.stand_in else ():
+                campaign.begin_table(system)
             for section in wanted:
                 failed |= not _section(campaign, section, results)
         finally:

@@ -62,6 +62,21 @@ def lost_ms(fault: tuple[int, int], ends: Sequence[int], lengths: Sequence[int])
     return max(0.0, max(hit) - statistics.median(lengths)) / 1e6 if hit else None
 
 
+def return_ms(lost_ns: int, repaired_ns: int, ends: Sequence[int], lengths: Sequence[int]) -> float | None:
+    """From the repair on until five iterations in turn have a median within a tenth of what it was before the loss;
+    nanoseconds in, milliseconds out. None when that never happened, or none ended before the loss."""
+    before = [length for at, length in zip(ends, lengths, strict=True) if at < lost_ns]
+    if not before:
+        return None
+    most = 1.1 * statistics.median(before)
+    after = [(at, length) for at, length in zip(ends, lengths, strict=True) if at - length > repaired_ns]
+    for index in range(len(after) - 4):
+        if statistics.median(length for _, length in after[index : index + 5]) <= most:
+            at, length = after[index]
+            return max(0, at - length - repaired_ns) / 1e6
+    return None
+
+
 def tables(records: Iterable[Record]) -> str:
     """Markdown: a table per section that has something to show."""
     found = list(records)
@@ -71,6 +86,9 @@ def tables(records: Iterable[Record]) -> str:
     for section, title in (("degraded", "NICs lost and slowed, 256 MiB"), ("schedules", "Schedules on GPUs, 256 MiB")):
         parts += _ratios([r for r in found if r["section"] == section and "median_s" in r], title)
     parts += _failures([r for r in found if r["section"] in ("failures", "nccl_failures") and "outcome" in r])
+    for r in (r for r in found if r["section"] == "return" and "failure" in r):
+        when = "never" if r["return_ms"] is None else f"{r['return_ms']:.0f} ms after the repair"
+        parts += [f"Back at full speed after a {r['failure']}: {when}; {r['wrong']} wrong elements.", ""]
     parts += _training([r for r in found if r["section"] == "ddp" and "losses" in r])
     for r in (r for r in found if r["section"] == "types" and "cases" in r):
         line = f"{r['cases']} cases of type, operation and place, run by {', '.join(r['choices'])}: {r['wrong']} wrong"

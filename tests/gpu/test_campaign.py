@@ -76,6 +76,16 @@ def test_time_lost_is_what_the_longest_iteration_in_the_fault_took_beyond_the_me
     assert results.percentile([5.0], 0.99) == 5.0
 
 
+def test_the_return_is_when_five_iterations_are_as_short_as_before() -> None:
+    results = load("results")
+    ms = 1_000_000
+    lengths = [2 * ms] * 5 + [3 * ms] * 10 + [2 * ms] * 6
+    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    assert results.return_ms(10 * ms, 22 * ms, ends, lengths) == 12.0  # two long ones do not move the median of five
+    assert results.return_ms(10 * ms, 22 * ms, ends[:15], lengths[:15]) is None
+    assert results.return_ms(1 * ms, 22 * ms, ends, lengths) is None
+
+
 def test_tables_show_what_failed_and_what_training_came_to(tmp_path: Path) -> None:
     results = load("results").Results(tmp_path)
     results.add("ddp", system="plugin", state="healthy", seconds=1.0, losses=["0x1p+1"])

@@ -244,18 +244,35 @@ bool SendComm::HomeIsWell() const {
   });
 }
 
-// Whether connections whose home is not well load the home NIC of this one. Then it pays to leave some of it to them,
-// for a NIC that they do not reach.
-bool SendComm::HomeIsShared() const {
-  int64_t refuge_ns = nic_counters(*home_).refuge_ns.load(std::memory_order_relaxed);
+// Whether connections whose home is not well load the path's NIC.
+bool SendComm::IsShared(const Path& path) const {
+  int64_t refuge_ns = nic_counters(path).refuge_ns.load(std::memory_order_relaxed);
   return refuge_ns != 0 && NowNs() - refuge_ns < kRefugeNs;
 }
 
+// Where others, whose home is not well, load this connection's home: a NIC that they do not reach and that has much
+// less before it. Only such a one, or every connection would have a stream on every NIC.
+SendComm::Path* SendComm::Relief() {
+  if (!IsShared(*home_)) return nullptr;
+  int64_t least = nic_counters(*home_).in_flight_bytes.load(std::memory_order_relaxed) / 2;
+  Path* best = nullptr;
+  for (Path& path : paths_) {
+    int64_t queued = nic_counters(path).in_flight_bytes.load(std::memory_order_relaxed);
+    if (queued >= least || &path == home_ || !CanTake(path) || IsShared(path)) continue;
+    best = &path;
+    least = queued;
+  }
+  return best;
+}
+
 // The path that would deliver the next chunk first, among those that can take one: the home path while it is
-// well and this connection's own, otherwise the one whose NIC has the least before it, over all connections, for what
+// well, otherwise the one whose NIC has the least before it, over all connections, for what
 // it drains.
 SendComm::Path* SendComm::FastestFree() {
-  if (environment_->params.mode == 2 && HomeIsWell() && !HomeIsShared()) return CanTake(*home_) ? home_ : nullptr;
+  if (environment_->params.mode == 2 && HomeIsWell()) {
+    Path* relief = Relief();
+    return relief != nullptr ? relief : CanTake(*home_) ? home_ : nullptr;
+  }
   Path* best = nullptr;
   double best_cost = 0;
   for (Path& path : paths_) {
@@ -315,7 +332,7 @@ bool SendComm::SendOne(Path& path) {
   lane->pop_front();
   const Message& owner = message(chunk.message);
   chunk.sent_ns = NowNs();
-  if (home_ != nullptr && &path != home_ && !HomeIsWell()) nic_counters(path).refuge_ns.store(chunk.sent_ns);
+  if (home_ != nullptr && &path != home_ && !HomeIsWell()) counters(path).refuge_ns.store(chunk.sent_ns);
   if (out.in_flight_bytes == 0) {
     out.sample_start_ns = chunk.sent_ns;
     out.sample_bytes = 0;

@@ -112,7 +112,8 @@ class SendComm final : public Comm {
   bool Serves(const Path& path, uint32_t lane) const;
   bool CanTake(const Path& path);
   bool HomeIsWell() const;
-  bool HomeIsShared() const;
+  bool IsShared(const Path& path) const;
+  Path* Relief();
   Path* FastestFree();
   bool IsWorthIt(const Path& slow) const;
   uint64_t LeastWindow(const Path& path) const;

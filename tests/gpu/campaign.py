@@ -255,7 +255,7 @@ class Campaign:
             ("full rate again", lambda: self.net.shape(self.args.rate * 1e9, 1, 1)),
         ):
             change()
-            time.sleep(1.0)
+            time.sleep(0.2 if self.args.stand_in else 1.0)
             self.all_reduce("degraded", "plugin", state, self.bound(1) if "lost" in state else 1.0, warm=2)
         for rail, failure in ((2, "carrier loss"), (3, "black hole")):
             self._return(failure, rail % self.net.rails)
@@ -263,7 +263,7 @@ class Campaign:
     def _return(self, failure: str, rail: int) -> None:
         """How long after the repair until AllReduces take what they took before the failure."""
         group = self.start("plugin")[0]
-        before_s, broken_s, after_s = 1.5, 1.5, 3.0
+        before_s, broken_s, after_s = (0.3, 0.3, 0.5) if self.args.stand_in else (1.5, 1.5, 3.0)
         nbytes = int(min(16, self.args.largest) * MIB)
         group.tell({"do": "loop", "nbytes": nbytes, "seconds": before_s + broken_s + after_s})
         time.sleep(before_s)

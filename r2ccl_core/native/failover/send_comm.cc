@@ -250,11 +250,11 @@ bool SendComm::IsShared(const Path& path) const {
   return refuge_ns != 0 && NowNs() - refuge_ns < kRefugeNs;
 }
 
-// Where others, whose home is not well, load this connection's home: a NIC that they do not reach and that has much
+// Where others, whose home is not well, load this connection's home: a NIC that they do not reach and that has clearly
 // less before it. Only such a one, or every connection would have a stream on every NIC.
 SendComm::Path* SendComm::Relief() {
   if (!IsShared(*home_)) return nullptr;
-  int64_t least = nic_counters(*home_).in_flight_bytes.load(std::memory_order_relaxed) / 2;
+  int64_t least = nic_counters(*home_).in_flight_bytes.load(std::memory_order_relaxed) * 3 / 4;
   Path* best = nullptr;
   for (Path& path : paths_) {
     int64_t queued = nic_counters(path).in_flight_bytes.load(std::memory_order_relaxed);

@@ -327,7 +327,8 @@ class Campaign:
         """Time lost per failure, in AllReduces of 1 MiB without end."""
         self.stop("plugin")  # it would hold NICs back that are lost so often, also in what comes next
         for failure, trials, hold_s, rest_s in (
-            ("carrier loss", self.args.trials, 0.1, 0.2),
+            # The kernel tells changes of links about once a second: sooner ones would be seen late, by time-outs.
+            ("carrier loss", self.args.trials, 0.3, 0.9),
             ("black hole", self.args.trials // 2, 0.2, 0.35),
         ):
             self._failures("plugin:undamped", failure, trials, hold_s, rest_s)
@@ -435,9 +436,9 @@ class Campaign:
             time.sleep(1.5)
             begin = time.monotonic_ns()
             if failure:
-                self.break_it(self.net, failure, 2, 1, True)
+                self.break_it(self.net, failure, self.net.hosts - 1, 1, True)
                 time.sleep(1.5)
-                self.break_it(self.net, failure, 2, 1, False)
+                self.break_it(self.net, failure, self.net.hosts - 1, 1, False)
             answer = group.answers(90)[0]
             within = answer["begin"] < begin < answer["end"]
             seconds = (answer["end"] - answer["begin"]) / 1e9

@@ -303,6 +303,7 @@ def test_the_command_ends_with_a_status_for_scripts(
     ("words", "said"),
     [
         ({"only": ["arb"]}, "--only: arb: is no stage; did you mean 'arp'?"),
+        ({"only": [""]}, "--only: names no stage; leave it out for all of them"),
         ({"check": True, "dry_run": True}, "--check: --dry-run: say one of them: both change nothing"),
         ({"core": Path("x.tar")}, "--core: x.tar: is no wheel; make one with `pip wheel --no-deps .`, or leave it out"),
         ({"core": Path("absent.whl")}, "--core: absent.whl: cannot be read: No such file or directory"),

@@ -12,7 +12,7 @@ from harness.cluster.discover import discover
 from harness.cluster.existing import ssh_host
 from harness.cluster.gather import looking_at
 from harness.cluster.inventory import Inventory
-from harness.errors import ExitCode, HostError
+from harness.errors import ExitCode, HostError, MistakeError
 from harness.hosts import host_keys
 from harness.hosts.each import for_each
 from harness.hosts.ssh import SshHost
@@ -42,8 +42,8 @@ class Wanted:
 
 def write_inventory(source: Path, out: Path, wanted: Wanted) -> ExitCode:
     """Writes the inventory of the manifest `source` to `out` and prints its hosts; a mistake leaves `out` as it was."""
-    if wanted.rate is not None:
-        parse_rate(wanted.rate)
+    if wanted.rate is not None and not parse_rate(wanted.rate):
+        raise MistakeError("--rate", wanted.rate, None, "must be more than 0")
     granted_hosts = inventory.make(manifest.load(source), str(source), wanted.user)
     made = of_cloudlab(granted_hosts, wanted, out).model_copy(update={"provenance": _provenance(source)})
     if wanted.accept_host_keys:

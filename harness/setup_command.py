@@ -48,6 +48,8 @@ class Asked:
 
 def setup(asked: Asked) -> ExitCode:
     """Sets up the hosts of an inventory; status 1 where a host is not as it should be in the end."""
+    if asked.only and not _split(asked.only):  # an empty variable in a script: never all stages
+        raise MistakeError("--only", "", None, "names no stage; leave it out for all of them")
     stages = chosen(_split(asked.only), _split(asked.skip))
     if asked.check and asked.dry_run:
         raise MistakeError("--check", "--dry-run", None, "say one of them: both change nothing")

@@ -42,6 +42,8 @@ def parse_size(text: str | int) -> int:
 
 def parse_rate(text: str) -> float:
     """Bits per second in ``text``: ``'500 Mbit/s'``, ``'10Gbps'``."""
+    if str(text).rstrip().endswith("Bps"):
+        raise UnitError(f"{text!r} reads as bytes per second; write it like '500 Mbit/s'")
     return _parse(text, _RATES, "rate", "500 Mbit/s")
 
 

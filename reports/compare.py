@@ -95,6 +95,8 @@ def _finding(
 def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
     """By repeat (of healthy trials there are several, told apart by their scenario); what is not known is left out."""
     known = part[part[metric].notna()]
+    if metric == "wrong":  # where nothing was compared, none wrong is no finding
+        known = known[known["checked"] > 0]
     keys = zip(known["scenario"], known["repeat"], strict=True)
     return {key: float(value) for key, value in zip(keys, known[metric], strict=True)}
 

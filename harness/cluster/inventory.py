@@ -80,7 +80,7 @@ class InventoryNic(Model):
     mac: Mac | None = None
     ipv4: Ipv4 | None = None
     ipv6: Ipv6 | None = None
-    rate_bit_s: Rate | None = Field(default=None, alias="rate")
+    rate_bit_s: Rate | None = Field(default=None, alias="rate", gt=0)
     rdma: Name | None = None
     """Its RDMA device, such as ``mlx5_0``."""
     switch: Name | None = None

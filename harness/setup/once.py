@@ -10,6 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+UNFINISHED = "unfinished"
+"""What the marker holds while the commands run, and after they have failed."""
+
 
 def main() -> int:
     """The exit status: 0, or that of the first command that failed, whose last words go to stderr."""
@@ -22,6 +25,9 @@ def main() -> int:
         if marker.exists() and marker.read_text(encoding="utf-8").strip() == asked["value"]:
             print("there")
             return 0
+        # Whatever ends the commands, what they leave is known as ours, and the next time goes on from it.
+        marker.parent.mkdir(exist_ok=True)
+        marker.write_text(UNFINISHED + "\n", encoding="utf-8")
         for run in asked["runs"]:
             done = subprocess.run(
                 run["argv"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=run["limit_s"], cwd="/"

@@ -4,6 +4,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -147,6 +148,8 @@ class Worker:
             seen = self.look()
             now = stage.look(seen)
         except HostError as error:
+            if self._stopped.is_set():  # a wish to stop is no failure of this host
+                raise
             return self._failed(stage, state, error.message, time.monotonic() - began_s), seen
         took_s = time.monotonic() - began_s
         if isinstance(now, Done):
@@ -178,7 +181,7 @@ class Worker:
                 raise HostError(self.name, (done.stderr.strip().splitlines() or ["no message"])[-1])
         finally:
             if sent:
-                self.host.run(["rm", "-rf", str(Path(sent).parent)], check=False)
+                self._remove(sent)
 
     def _send(self, path: Path) -> str:
         """Puts a file on the host, under a name that nobody can foresee, and keeps its ending; where it is."""
@@ -198,6 +201,17 @@ class Worker:
         finally:
             connection.close()
         return place
+
+    def _remove(self, place: str) -> None:
+        """Removes what was sent, over a connection of its own: after a wish to stop the session is gone."""
+        with suppress(HostError, OSError):
+            connection = open_connection(self.name, self.host.login)
+            try:
+                files_there = connection.sftp()
+                files_there.remove(place)
+                files_there.rmdir(str(Path(place).parent))
+            finally:
+                connection.close()
 
 
 def _stops(result: Result) -> bool:

@@ -28,6 +28,13 @@ def test_shipped_experiments_are_right_and_named_as_their_file(path: Path) -> No
     assert load(path).name == path.stem
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda p: p.stem)
+def test_shipped_experiments_fit_hosts_whose_nics_have_other_names(path: Path) -> None:
+    faults = [strike for fault in load(path).faults for strike in (fault, *fault.also)]
+    named = [strike.nic for strike in faults if strike.nic not in (None, "random", "busiest")]
+    assert not named, "an inventory of CloudLab knows NICs by their MAC addresses: give the rail"
+
+
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(MistakeError, match=r"^nowhere\.toml: there is no such file"):
         load(Path("nowhere.toml"))

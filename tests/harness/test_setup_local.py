@@ -190,6 +190,7 @@ def test_a_wish_to_stop_ends_what_the_hosts_run(hosts: Inventory) -> None:
     endless = Stage("endless", "", "stays", lambda _: ToDo("not so", (Run(("sleep", mark), "", 90_000.0),)))
     workers = {host.name: Worker(host, Options(), (endless,), change=True) for host in hosts.hosts}
     begun: list[str] = []
+    ended: list[Result] = []
     main = threading.main_thread().ident
     assert main is not None
 
@@ -198,9 +199,12 @@ def test_a_wish_to_stop_ends_what_the_hosts_run(hosts: Inventory) -> None:
             begun.append(result.host)
             if len(begun) == len(workers):
                 signal.pthread_kill(main, signal.SIGINT)
+        else:
+            ended.append(result)
 
     with stoppable(), pytest.raises(KeyboardInterrupt):
         go_through(workers, tell)
+    assert not ended, "who stops it is not told that it failed"
     host = ssh_host(hosts.hosts[0])
     host.connect()
     shown = ["sh", "-c", "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"]
@@ -299,6 +303,7 @@ def test_the_command_ends_with_a_status_for_scripts(
     ("words", "said"),
     [
         ({"only": ["arb"]}, "--only: arb: is no stage; did you mean 'arp'?"),
+        ({"only": [""]}, "--only: names no stage; leave it out for all of them"),
         ({"check": True, "dry_run": True}, "--check: --dry-run: say one of them: both change nothing"),
         ({"core": Path("x.tar")}, "--core: x.tar: is no wheel; make one with `pip wheel --no-deps .`, or leave it out"),
         ({"core": Path("absent.whl")}, "--core: absent.whl: cannot be read: No such file or directory"),

@@ -1,5 +1,8 @@
 """What the stages make of hosts that are not here: made-up ones, as r7525 nodes and others show themselves."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -13,10 +16,11 @@ from faults.base import Device
 from faults.token_bucket import TokenBucket
 from harness.cluster.inventory import InventoryHost, InventoryNic
 from harness.hosts.links import Link
-from harness.setup import look
+from harness.setup import look, once
 from harness.setup.base import Done, Once, Options, Port, Reboot, Refused, Seen, State, Stuck, ToDo, Unneeded
 from harness.setup.core_source import ROOT, Core, archive
 from harness.setup.nccl_topology import topology
+from harness.setup.once import UNFINISHED
 from harness.setup.runner import commands
 from harness.setup.stages.catalogue import STAGES
 
@@ -158,7 +162,9 @@ def test_the_core_goes_where_the_inventorys_python_is() -> None:
     [
         ({"digest": "d1", "exists": True, "version": "0.1.0"}, "/opt/r2ccl/bin/python", Done, "has r2ccl 0.1.0"),
         ({"digest": "d0", "exists": True, "version": "0.1.0"}, "/opt/r2ccl/bin/python", ToDo, "has another r2ccl"),
-        ({"digest": "d1", "exists": True, "version": None}, "/opt/r2ccl/bin/python", ToDo, "has another r2ccl"),
+        ({"digest": "d1", "exists": True, "version": None}, "/opt/r2ccl/bin/python", ToDo, "has no r2ccl"),
+        ({"digest": UNFINISHED, "exists": True, "version": None}, "/opt/r2ccl/bin/python", ToDo, "has no r2ccl"),
+        ({"digest": UNFINISHED, "exists": True, "version": "0.1.0"}, "/opt/r2ccl/bin/python", ToDo, "another r2ccl"),
         ({"digest": None, "exists": True, "version": "0.1.0"}, "/a/bin/python", Done, "none of ours and is left alone"),
         ({"digest": None, "exists": True, "version": None}, "/usr/bin/python3", Stuck, "/usr is there, is none"),
         ({"digest": None, "exists": False, "version": None}, "python3", Stuck, "names no environment"),
@@ -169,6 +175,21 @@ def test_an_environment_that_is_not_ours_is_never_written_to(
 ) -> None:
     found = state("core", host({"core": core, "pythons": PYTHON_312}, python))
     assert isinstance(found, kind) and words in found.what, found
+
+
+def test_an_installation_that_broke_off_is_known_as_ours_and_goes_on(tmp_path: Path) -> None:
+    prefix = tmp_path / "r2ccl"
+    marker = prefix / "r2ccl-setup.digest"
+
+    def run(*argvs: list[str]) -> subprocess.CompletedProcess[str]:
+        asked = {"marker": str(marker), "value": "d1", "runs": [{"argv": argv, "limit_s": 9} for argv in argvs]}
+        argv = [sys.executable, "-I", "-S", once.__file__, json.dumps(asked)]
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    assert run(["mkdir", f"{prefix}/bin"], ["false"]).returncode == 1
+    assert marker.read_text().strip() == UNFINISHED and (prefix / "bin").is_dir()
+    assert run(["rmdir", f"{prefix}/bin"]).stdout == "made\n" and marker.read_text() == "d1\n"
+    assert run(["false"]).stdout == "there\n"
 
 
 def test_rates_are_limits_only_where_a_port_is_faster() -> None:

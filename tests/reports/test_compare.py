@@ -66,6 +66,13 @@ def test_a_change_is_what_its_interval_says(
     assert finding.change.low < finding.change.value < finding.change.high
 
 
+def test_none_wrong_where_nothing_was_compared_is_not_the_same(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    base, new = frames
+    rule = rules(metric="wrong", tolerance=0, systems=["balance"])
+    assert only(compare(base, new.assign(wrong=0, checked=0), rule)).verdict == "not measured in NEW"
+    assert compare(base.assign(wrong=0, checked=0), new.assign(wrong=0, checked=0), rule) == []
+
+
 def test_noise_as_large_as_the_change_is_no_regression(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     base, new = frames
     noisy = new.assign(after_gbs=new["after_gbs"] * np.tile([0.5, 1.2], len(new) // 2))

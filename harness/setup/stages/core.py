@@ -30,7 +30,7 @@ def judge(seen: Seen) -> State:
     python = pythons.best(seen.facts["pythons"], headers=core.built_there)
     if python is None:
         return Stuck("has no Python 3.11 or later that can make an environment", "run the stage packages")
-    what = f"{seen.entry.python} has no r2ccl" if not ours else f"{seen.entry.python} has another r2ccl"
+    what = f"{seen.entry.python} has {'another' if there['version'] else 'no'} r2ccl"
     once = install(seen, core, prefix, python[1])
     if there["digest"] == core.digest:  # it was made, and does not work any more
         return ToDo(what, (Run(("rm", "-f", once.marker), "so that it is made again"), once))

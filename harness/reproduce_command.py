@@ -54,7 +54,7 @@ def reproduce_command(
     elif model_only:
         notes.append("nothing is measured here: --model-only")
     else:
-        loaded = load_folder(run) if run is not None else _swept(entry.trials, folder, settings, fresh)
+        loaded = _given(run) if run is not None else _swept(entry.trials, folder, settings, fresh)
     frame = trial_frame([loaded]) if loaded else None
     here = _scale(loaded, frame) if loaded is not None and frame is not None else None
     found = lines(entry, here, frame)
@@ -73,6 +73,13 @@ def _state(entry: Entry) -> str:
     if not missing and entry.trials is not None:
         return f"measured with {entry.trials.experiment}.toml"
     return f"{'model only' if entry.model else 'not built'}: {missing}"
+
+
+def _given(run: Path) -> LoadedRun:
+    loaded = load_folder(run)
+    if all(trial.simulated for trial in loaded.final_trials):
+        raise UsageError(f"{run}: is simulated and measured nothing; give a measured run, or --model-only")
+    return loaded
 
 
 def _unbuilt(trials: Trials) -> str:

@@ -185,7 +185,7 @@ def _healthy(lines: Sequence[Line]) -> str:
 
 
 def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
-    name = f"{lines[0].system} ({MODES.get(lines[0].mode, f'mode {lines[0].mode}')})"
+    name = f"{lines[0].system} ({_kind(trials.iloc[0])})"
     faulted = trials[trials["faulted"] & (trials["status"] != "inconclusive")]
     if faulted.empty:
         return ""
@@ -221,6 +221,16 @@ def _over_scenarios(lines: Sequence[Line]) -> str:
     rest = len(faulted) - len(largest)
     more = f"; {rest} more {'has' if rest == 1 else 'have'} no iterations after the fault" if rest else ""
     return f"went on in {len(largest)} of {len(faulted)} scenarios, {span}{more}"
+
+
+def _kind(trial: "pd.Series") -> str:
+    """What a system is: its mode, or the schedule that it names, which says more."""
+    algo = trial["algo"]
+    if algo == "auto":
+        return "the planner's schedules"
+    if algo not in ("", "ring"):
+        return f"the schedule {algo}"
+    return MODES.get(int(trial["mode"]), f"mode {trial['mode']}")
 
 
 def _hit_cost(worst_ms: float) -> str:

@@ -45,6 +45,17 @@ def test_a_model_alone(tmp_path: Path) -> None:
     assert {"table.md", "table.csv", "result.json", "figure.png", "figure.svg"} <= {p.name for p in made.iterdir()}
 
 
+def test_a_simulated_run_measures_nothing(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, sizes={64 << 20: 6}, repeats=1, systems={"balance": 2}, counters=False)
+    for path in folder.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        trial["evidence"]["simulated"] = {"alpha_s": 0.0}
+        path.write_text(json.dumps(trial))
+    status, text = run("cloudlab-01", "--run", folder, "-o", tmp_path)
+    assert status == 2 and "is simulated and measured nothing" in text
+    assert not (tmp_path / "reproduce-cloudlab-01").exists()
+
+
 def test_a_run_that_is_there_is_read(tmp_path: Path) -> None:
     folder = make_run(tmp_path, sizes={64 << 20: 6}, repeats=2, systems={"balance": 2})
     status, text = run("cloudlab-01", "--run", folder, "-o", tmp_path)

@@ -78,6 +78,14 @@ def test_attempts_that_were_run_again_are_told(frame: pd.DataFrame) -> None:
     assert "inconclusive" not in told(frame)
 
 
+def test_a_system_is_called_by_its_schedule(frame: pd.DataFrame) -> None:
+    named = frame.assign(algo=frame["mode"].map({0: "", 1: "auto", 2: "forest"}).fillna(""))
+    text = told(named)
+    assert "balance (the schedule forest) went on" in text
+    assert "hot_repair (the planner's schedules) went on" in text
+    assert "failstop (fail-stop, as NCCL is) stopped" in text
+
+
 def test_several_scenarios_are_told_by_name_and_have_no_common_median(tmp_path: Path) -> None:
     one = trial_frame([load_folder(make_run(tmp_path, sizes={1 << 20: 4}, repeats=3, counters=False))])
     other = one.assign(scenario="slow", case=one["case"] + "!", slowdown=one["slowdown"] * 2)

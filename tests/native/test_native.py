@@ -41,8 +41,8 @@ class Flavour:
 
 FLAVOURS = (
     Flavour("plain", "", "-O2", 200),
-    Flavour("address", "address,undefined", "-O1 -g1", 200),
-    Flavour("thread", "thread", "-O1 -g1", 80),
+    Flavour("address", "address,undefined", "-O1 -g1", 80),
+    Flavour("thread", "thread", "-O1 -g1", 40),
 )
 
 

@@ -88,17 +88,16 @@ def tree_of_degrees(degrees: Sequence[int], shares: Sequence[float]) -> Tree:
     return Tree(tuple(parent), tuple(depth))
 
 
-def all_reduce(shares: Sequence[float], *, trees: int = 2, rounds: int = 64, fan: int = 2, ahead: int = 0) -> Schedule:
+def all_reduce(shares: Sequence[float], *, trees: int = 2, rounds: int = 64, fan: int = 2) -> Schedule:
     """A forest for hosts of relative bandwidths ``shares``: a lane per tree, ``rounds`` chunks through each.
 
     A lane holds both ways, up and down, interleaved so that a host at depth d sends chunk k + 2d up before
-    it passes chunk k down: the order in which the chunks come by when every message takes one unit. With more
-    than one buffer a connection may have ``ahead`` more chunks on their way; filling takes so much longer.
+    it passes chunk k down: the order in which the chunks come by when every message takes one unit.
     """
     p = len(shares)
     if p < 2 or min(shares) <= 0 or trees < 1 or rounds < 1:
         raise UsageError("a forest needs two hosts or more, all with some bandwidth, a tree and a round")
     parts = []
     for lane, tree in enumerate(trees_of(shares, trees, fan)):
-        parts += [way(tree, lane, lane * rounds, rounds, 1 + ahead) for way in (up, down)]
+        parts += [up(tree, lane, lane * rounds, rounds), down(tree, lane, lane * rounds, rounds)]
     return compile_schedule("forest", "all_reduce", p, trees * rounds, trees, Messages.join(parts))

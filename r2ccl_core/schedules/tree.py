@@ -57,23 +57,20 @@ def all_reduce(nranks: int, *, slices: int = 1) -> Schedule:
     return compile_schedule("tree", "all_reduce", nranks, slices, 1, messages)
 
 
-def up(tree: Tree, lane: int, first: int, rounds: int, way: int = 1) -> Messages:
-    """Chunks ``first ...`` reduced to the root: chunk k leaves depth d at time k + (height - d) way.
-
-    A message is ``way`` units of time under way: so many chunks are on an edge at once.
-    """
+def up(tree: Tree, lane: int, first: int, rounds: int) -> Messages:
+    """Chunks ``first ...`` reduced to the root: chunk k leaves depth d at time k + height - d."""
     turn, child, parent, depth = _edges(tree, rounds)
-    leave = turn + (tree.height - depth) * way
+    leave = turn + tree.height - depth
     order = turn * (4 * tree.height + 4) + tree.height - depth
-    return _messages(leave, way, order, lane, child, parent, first + turn, 1)
+    return _messages(leave, order, lane, child, parent, first + turn, 1)
 
 
-def down(tree: Tree, lane: int, first: int, rounds: int, way: int = 1) -> Messages:
-    """Chunks ``first ...`` from the root to everybody: chunk k reaches depth d at k + (height + d) way."""
+def down(tree: Tree, lane: int, first: int, rounds: int) -> Messages:
+    """Chunks ``first ...`` from the root to everybody: chunk k reaches depth d at k + height + d."""
     turn, child, parent, depth = _edges(tree, rounds)
-    leave = turn + (tree.height + depth - 1) * way
+    leave = turn + tree.height + depth - 1
     order = turn * (4 * tree.height + 4) + 2 * tree.height + depth
-    return _messages(leave, way, order, lane, parent, child, first + turn, 0)
+    return _messages(leave, order, lane, parent, child, first + turn, 0)
 
 
 Ints = np.ndarray
@@ -88,7 +85,7 @@ def _edges(tree: Tree, rounds: int) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _messages(
-    leave: Ints, way: int, order: Ints, lane: int, source: Ints, destination: Ints, chunk: Ints, reduce: int
+    leave: Ints, order: Ints, lane: int, source: Ints, destination: Ints, chunk: Ints, reduce: int
 ) -> Messages:
     same = np.ones_like(leave)
-    return Messages(leave, leave + way, order, lane * same, source, destination, chunk, chunk + 1, reduce * same)
+    return Messages(leave, leave + 1, order, lane * same, source, destination, chunk, chunk + 1, reduce * same)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
-import traceback
 from typing import Any
 
-from worker import RANK, SIZE, enter
+from worker import RANK, SIZE, Answer, serve
 
 VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS, BATCH = 512, 128, 384, 6, 6, 8
 
@@ -89,26 +86,11 @@ class Trainer:
         return {"losses": losses, "begin": begin, "end": time.monotonic_ns()}
 
 
-def main() -> None:
-    """Until standard input ends."""
-    enter(sys.argv[1])
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-
-    def say(answer: dict[str, Any]) -> None:
-        out.write(json.dumps(answer) + "\n")
-        out.flush()
-
-    try:
-        trainer = Trainer()
-        say({"id": ""})
-        for line in sys.stdin:
-            request = json.loads(line)
-            say(trainer.join() if request["do"] == "join" else trainer.train(request["steps"]))
-    except Exception as error:
-        traceback.print_exc()
-        say({"error": f"{type(error).__name__}: {error}"})
+def start() -> tuple[dict[str, Any], Answer]:
+    """Ready to train."""
+    trainer = Trainer()
+    return {"id": ""}, lambda request: trainer.join() if request["do"] == "join" else trainer.train(request["steps"])
 
 
 if __name__ == "__main__":
-    main()
+    serve(start)

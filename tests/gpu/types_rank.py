@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
-from worker import RANK, SIZE, enter
+from worker import RANK, SIZE, Answer, serve
 
 ELEMENTS = (1 << 22) + 7
 
@@ -43,24 +40,10 @@ def check() -> dict[str, Any]:
     return {"wrong": wrong, "cases": cases, "choices": sorted(choices)}
 
 
-def main() -> None:
-    """Until standard input ends."""
-    enter(sys.argv[1])
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-
-    def say(answer: dict[str, Any]) -> None:
-        out.write(json.dumps(answer) + "\n")
-        out.flush()
-
-    try:
-        say({"id": ""})
-        for line in sys.stdin:
-            say({} if json.loads(line)["do"] == "join" else check())
-    except Exception as error:
-        traceback.print_exc()
-        say({"error": f"{type(error).__name__}: {error}"})
+def start() -> tuple[dict[str, Any], Answer]:
+    """Ready to check."""
+    return {"id": ""}, lambda request: {} if request["do"] == "join" else check()
 
 
 if __name__ == "__main__":
-    main()
+    serve(start)

@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 CLONE_NEWNET = 0x40000000
@@ -272,30 +273,45 @@ class Worker:
         return {"ends": ends if RANK == 0 else [], "lengths": lengths, "wrong": wrong, "checked": checked}
 
 
-def main() -> None:
-    """Until standard input ends."""
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+"""From a line of standard input to one of standard output."""
+
+
+def serve(start: Callable[[], tuple[dict[str, Any], Answer]]) -> None:
+    """Enters the namespace, says what `start` found, then answers until standard input ends; trouble is told, too."""
     enter(sys.argv[1])
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
 
-    def say(answer: dict[str, Any]) -> None:
-        out.write(json.dumps(answer) + "\n")
+    def say(told: dict[str, Any]) -> None:
+        out.write(json.dumps(told) + "\n")
         out.flush()
 
     try:
-        worker = Worker()
-        say(worker.rank.hello())
+        hello, answer = start()
     except Exception as error:
-        traceback.print_exc()
-        say({"error": f"{type(error).__name__}: {error}"})
-        return
+        return say(trouble(error))
+    say(hello)
     for line in sys.stdin:
         try:
-            say(worker.answer(json.loads(line)))
+            told = answer(json.loads(line))
         except Exception as error:
-            traceback.print_exc()
-            say({"error": f"{type(error).__name__}: {error}"})
+            told = trouble(error)
+        say(told)
+    return None
+
+
+def trouble(error: Exception) -> dict[str, Any]:
+    """As an answer; its traceback goes to the log."""
+    traceback.print_exc()
+    return {"error": f"{type(error).__name__}: {error}"}
+
+
+def start_worker() -> tuple[dict[str, Any], Answer]:
+    """Ready for collectives."""
+    worker = Worker()
+    return worker.rank.hello(), worker.answer
 
 
 if __name__ == "__main__":
-    main()
+    serve(start_worker)

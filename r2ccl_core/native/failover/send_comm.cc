@@ -266,8 +266,7 @@ SendComm::Path* SendComm::Relief() {
 }
 
 // The path that would deliver the next chunk first, among those that can take one: the home path while it is
-// well, otherwise the one whose NIC has the least before it, over all connections, for what
-// it drains.
+// well, otherwise the one whose NIC has the least before it, over all connections, for what it drains.
 SendComm::Path* SendComm::FastestFree() {
   if (environment_->params.mode == 2 && HomeIsWell()) {
     Path* relief = Relief();

@@ -241,6 +241,13 @@ class Scene : public ::testing::Test {
     std::ofstream(path_, std::ios::binary) << table;
   }
 
+  // The table's schedules for a host that has all of its four NICs.
+  std::unique_ptr<Takeover> Whole(HostDevice& device, size_t rank) {
+    return std::make_unique<Takeover>(
+        kHostNccl, device, Settings{path_, 0, 1}, rank, [](Nics* nics) { return *nics = {4, 4}, true; },
+        [](const std::string&) {});
+  }
+
   // `operations` AllReduces on every rank; before each, left(rank, operation) says what the rank has left. Every result
   // is checked; returns by rank what ran.
   std::vector<std::vector<std::string>> Run(int operations, size_t count, const std::function<Nics(int, int)>& left,
@@ -349,9 +356,7 @@ TEST_F(Scene, AbortEndsOperationsOfAnotherThread) {
     std::atomic<int> reached = 0;
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < 3; ++rank) {
-      takeovers.push_back(std::make_unique<Takeover>(
-          kHostNccl, device, Settings{path_, 0, 1}, rank, [](Nics* nics) { return *nics = {4, 4}, true; },
-          [](const std::string&) {}));
+      takeovers.push_back(Whole(device, rank));
       threads.emplace_back([&, rank, takeover = takeovers.back().get()] {
         std::vector<int32_t> data(64, 1);
         for (int i = 0; results[rank] == 0 && (rank != 2 || i < lasts); ++i) {
@@ -383,9 +388,7 @@ TEST_F(Scene, AbortWhileAllWork) {
     std::atomic<int> operations = 0;
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < 3; ++rank) {
-      takeovers.push_back(std::make_unique<Takeover>(
-          kHostNccl, device, Settings{path_, 0, 1}, rank, [](Nics* nics) { return *nics = {4, 4}, true; },
-          [](const std::string&) {}));
+      takeovers.push_back(Whole(device, rank));
       threads.emplace_back([&, rank, takeover = takeovers.back().get()] {
         std::vector<int32_t> data(64, 1);
         while (takeover->AllReduce(data.data(), data.data(), 64, 2, 0, &comms[rank], nullptr, false) == 0) ++operations;

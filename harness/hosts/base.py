@@ -46,6 +46,8 @@ class Completed:
 class Sample(NamedTuple):
     """The counters of one NIC at one moment. `up` is the carrier: False while the link is down.
 
+    They were read at `t_ns` or after, but before the next sample's `t_ns`.
+
     The kernel's own bytes do not hold what went by RDMA past the kernel; that is in the last two, which are None
     where the NIC has no RDMA port or where the port does not count (as Soft-RoCE's, whose bytes the kernel sees).
     """

@@ -108,9 +108,13 @@ class Sampler(threading.Thread):
             self.hurry.clear()
 
     def read_once(self) -> None:
-        """Appends one row."""
-        text = os.pread(self.dev, 65536, 0)
+        """Appends one row.
+
+        The clock comes first: its counters are of some moment from there to the next row's clock, however long this
+        thread has to wait in between.
+        """
         row = [time.time_ns()]
+        text = os.pread(self.dev, 65536, 0)
         counters = dict(line.split(b":", 1) for line in text.splitlines()[2:])
         named = {name.strip(): fields.split() for name, fields in counters.items()}
         for nic, question, rdma in zip(self.nics, self.questions, self.rdma):  # noqa: B905  (Python 3.8)

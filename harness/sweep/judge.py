@@ -17,6 +17,7 @@ inconclusive; then ok.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 from faults.base import LinkDown, PlotHint, Probe, Quiet, Sign
@@ -214,10 +215,14 @@ def _is_short(strike: Injected) -> bool:
 
 
 def _during(facts: Facts, strike: Injected, host: str, nic: str) -> list[Sample]:
-    """The samples from the effect to the heal."""
+    """The samples that were surely read after the effect and before the heal, whatever the clocks' error."""
     ends = [t for t in (strike.heal_from_ns, strike.heal_ns) if t is not None]
-    end_ns = min(ends) if ends else float("inf")
-    return [s for s in facts.samples.get(host, ()) if s.nic == nic and strike.t_after_ns <= s.t_ns < end_ns]
+    start_ns = strike.t_after_ns + strike.clock_error_ns
+    mine = [s for s in facts.samples.get(host, ()) if s.nic == nic and start_ns <= s.t_ns]
+    if not ends:
+        return mine
+    end_ns = min(ends) - strike.clock_error_ns
+    return [sample for sample, following in pairwise(mine) if following.t_ns <= end_ns]
 
 
 def _was_down(during: Sequence[Sample], always: bool) -> bool:

@@ -166,6 +166,21 @@ def test_too_few_iterations_are_a_failure() -> None:
     assert verdict.reason == "rank 1: ended after 4 of 5 iterations"
 
 
+@pytest.mark.parametrize("clock_error_ns", [0, 12 * MS])
+def test_samples_that_may_lie_outside_the_fault_do_not_count(clock_error_ns: int) -> None:
+    """One stamped right before the heal may have been read after it; so may those within the clocks' error."""
+    after = AFTER + clock_error_ns
+    last = max(s.t_ns for s in samples() if s.t_ns < HEAL - MS - clock_error_ns)
+    moving = [
+        s if after <= s.t_ns < last else s._replace(tx_bytes=s.tx_bytes + i * SLACK_BYTES)
+        for i, s in enumerate(samples())
+    ]
+    strike = replace(FAULT, clock_error_ns=clock_error_ns)
+    assert word(judge(survived(strikes=(strike,), samples={"host1": moving})))[0] == "ok"
+    sooner = [s._replace(tx_bytes=s.tx_bytes + 2 * SLACK_BYTES) if s.t_ns == last - 10 * MS else s for s in samples()]
+    assert judge(survived(strikes=(strike,), samples={"host1": sooner})).reason.startswith("host1 eth1 still carried")
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "failover/comm.h"
@@ -27,18 +28,23 @@ class DrainMeter {
       best = std::max(best, environment_->counters[i].drain_bytes_per_ns.load());
     for (size_t i = 0; i < nics_.size(); ++i) {
       NicCounters& counters = environment_->counters[i];
+      Seen& seen = nics_[i];
       uint64_t acknowledged = counters.acknowledged_bytes.load();
       bool queued = counters.in_flight_bytes.load() >= kQueueBytes;
       uint64_t idle_times = counters.idle_times.load();
-      double rate = static_cast<double>(acknowledged - nics_[i].acknowledged) / elapsed_ns;
-      counters.peak_bytes_per_ns.store(std::max(rate, kPeakKept * counters.peak_bytes_per_ns.load()));
+      auto moved = static_cast<double>(acknowledged - seen.acknowledged);
+      counters.peak_bytes_per_ns.store(
+          std::max(static_cast<double>(acknowledged - std::exchange(seen.last_acknowledged, acknowledged)) / elapsed_ns,
+                   kPeakKept * counters.peak_bytes_per_ns.load()));
+      double rate = moved / static_cast<double>(now_ns - seen.since_ns);
       double known = counters.drain_bytes_per_ns.load();
-      if (queued && nics_[i].was_queued && idle_times == nics_[i].idle_times) {
+      if (queued && seen.was_queued && idle_times == seen.idle_times) {
+        if (moved < kEnoughBytes && now_ns - seen.since_ns < kLongestNs) continue;
         counters.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
       } else if (known > 0) {
         counters.drain_bytes_per_ns.store(std::max(std::min(known * kGrowth, best), rate));
       }
-      nics_[i] = {acknowledged, idle_times, queued};
+      seen = {acknowledged, acknowledged, idle_times, now_ns, queued};
     }
     last_ns_ = now_ns;
   }
@@ -48,9 +54,15 @@ class DrainMeter {
   static constexpr int64_t kQueueBytes = 64 * 1024;  // less is latency, which tells nothing of the rate
   static constexpr double kPeakKept = 0.999;         // half of it in seven seconds
   static constexpr double kGrowth = 1.02;            // doubles in about a third of a second
+  // A NIC that is slow acknowledges few pieces in kSampleNs: it is watched until it has shown some, but not for ever.
+  static constexpr double kEnoughBytes = 1 << 20;
+  static constexpr int64_t kLongestNs = 40'000'000;
+  // What was so when the sample began that is not over yet.
   struct Seen {
     uint64_t acknowledged = 0;
+    uint64_t last_acknowledged = 0;
     uint64_t idle_times = 0;
+    int64_t since_ns = 0;
     bool was_queued = false;
   };
 

@@ -23,8 +23,6 @@ constexpr int64_t kRateSampleNs = 2 * kMillisecond;
 constexpr int64_t kRedialNs = 150 * kMillisecond;
 constexpr int64_t kRefugeNs = 20 * kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
-constexpr double kMuchFaster = 2.0;           // NICs that differ by less share the work by their windows
-constexpr double kLongQueueBytes = 64 << 20;  // more need not be counted to know that there is enough
 constexpr uint64_t kChunkAlignment = 4096;
 
 }  // namespace
@@ -127,7 +125,7 @@ Status SendComm::Isend(const void* data, uint64_t size, Request** request) {
 void SendComm::Take(const Order& order) {
   const Params& params = environment_->params;
   // Small messages are cut so that every path gets a share, large ones by the chunk size.
-  uint64_t sharers = HomeIsWell() ? 1 : paths_.size();
+  uint64_t sharers = HomeIsWell(Look(), home()) ? 1 : paths_.size();
   uint64_t share = (order.size + sharers - 1) / sharers;
   share = (share + kChunkAlignment - 1) / kChunkAlignment * kChunkAlignment;
   auto chunk = static_cast<uint32_t>(std::clamp<uint64_t>(
@@ -165,6 +163,8 @@ void SendComm::CutMessages() {
       auto lane = static_cast<uint32_t>((home_ != nullptr ? static_cast<uint64_t>(home_->index) : next_lane_++) %
                                         lanes_.size());
       lanes_[lane].push_back({next.number, offset, length, lane, buffered, 0});
+      ++waiting_chunks_;
+      waiting_bytes_ += length;
     }
     ++next_cut_;
   }
@@ -233,94 +233,34 @@ bool SendComm::CanTake(const Path& path) {
          out.in_flight_bytes < WindowBytes(path) && LaneFor(path) != nullptr;
 }
 
-// Whether the home NIC does its work: it is up and drains at least half of what the best other NIC does.
-bool SendComm::HomeIsWell() const {
-  if (home_ == nullptr || home_->state != PathState::kUp) return false;
-  double drain = nic_counters(*home_).drain_bytes_per_ns.load(std::memory_order_relaxed);
-  if (drain == 0) return true;
-  return std::all_of(paths_.begin(), paths_.end(), [&](const Path& path) {
-    return path.state != PathState::kUp ||
-           nic_counters(path).drain_bytes_per_ns.load(std::memory_order_relaxed) <= 2 * drain;
-  });
-}
-
-// Whether connections whose home is not well load the path's NIC.
-bool SendComm::IsShared(const Path& path) const {
-  int64_t refuge_ns = nic_counters(path).refuge_ns.load(std::memory_order_relaxed);
-  return refuge_ns != 0 && NowNs() - refuge_ns < kRefugeNs;
-}
-
-// Where others, whose home is not well, load this connection's home: a NIC that they do not reach and that has clearly
-// less before it. Only such a one, or every connection would have a stream on every NIC.
-SendComm::Path* SendComm::Relief() {
-  if (!IsShared(*home_)) return nullptr;
-  int64_t least = nic_counters(*home_).in_flight_bytes.load(std::memory_order_relaxed) * 3 / 4;
-  Path* best = nullptr;
-  for (Path& path : paths_) {
-    int64_t queued = nic_counters(path).in_flight_bytes.load(std::memory_order_relaxed);
-    if (queued >= least || &path == home_ || !CanTake(path) || IsShared(path)) continue;
-    best = &path;
-    least = queued;
-  }
-  return best;
-}
-
-// The path that would deliver the next chunk first, among those that can take one: the home path while it is
-// well, otherwise the one whose NIC has the least before it, over all connections, for what it drains.
-SendComm::Path* SendComm::FastestFree() {
-  if (environment_->params.mode == 2 && HomeIsWell()) {
-    Path* relief = Relief();
-    return relief != nullptr ? relief : CanTake(*home_) ? home_ : nullptr;
-  }
-  Path* best = nullptr;
-  double best_cost = 0;
-  for (Path& path : paths_) {
-    if (!CanTake(path)) continue;
-    const Outgoing& out = outgoing(path);
-    const NicCounters& nic = nic_counters(path);
-    double drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
-    // The whole NIC's queue decides; this connection's own breaks ties between NICs that look alike.
-    auto queued = static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed) + 1);
-    double cost = (queued + static_cast<double>(out.in_flight_bytes)) / (drain > 0 ? drain : 1.0);
-    if (best == nullptr || cost < best_cost) {
-      best = &path;
-      best_cost = cost;
-    }
-  }
-  return best != nullptr && IsWorthIt(*best) ? best : nullptr;
-}
-
-// Whether a slow path delivers the next chunk before the faster ones would have done all that waits, this chunk
-// included. If not, it would only hold up the message: the faster ones, whose windows are full, take it soon.
-bool SendComm::IsWorthIt(const Path& slow) const {
-  double drain = nic_counters(slow).drain_bytes_per_ns.load(std::memory_order_relaxed);
-  if (environment_->params.mode != 2 || drain == 0) return true;
-  double faster_drain = 0;
-  double faster_bytes = 0;
+const std::vector<PathLoad>& SendComm::Look() {
+  int64_t now_ns = NowNs();
+  loads_.clear();
   for (const Path& path : paths_) {
     const NicCounters& nic = nic_counters(path);
-    double other = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
-    if (path.state != PathState::kUp || other < kMuchFaster * drain) continue;
-    faster_drain += other;
-    faster_bytes += static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed));
+    int64_t refuge_ns = nic.refuge_ns.load(std::memory_order_relaxed);
+    loads_.push_back({.up = path.state == PathState::kUp,
+                      .free = CanTake(path),
+                      .refuge = refuge_ns != 0 && now_ns - refuge_ns < kRefugeNs,
+                      .drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed),
+                      .nic_bytes = static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)),
+                      .path_bytes = static_cast<double>(outgoing(path).in_flight_bytes)});
   }
-  if (faster_drain == 0) return true;
-  double waiting = 0;
-  for (const Chunk& chunk : lanes_[0]) {
-    waiting += chunk.length;
-    if (waiting > kLongQueueBytes) break;
-  }
-  auto own = static_cast<double>(nic_counters(slow).in_flight_bytes.load(std::memory_order_relaxed));
-  return (own + lanes_[0].front().length) / drain <= (faster_bytes + waiting) / faster_drain;
+  return loads_;
 }
 
 void SendComm::Pump() {
   CutMessages();
-  while (failure_.ok()) {
-    Path* path = FastestFree();
-    if (path == nullptr) return;
-    SendOne(*path);
+  while (failure_.ok() && waiting_chunks_ > 0) {
+    int index = environment_->params.mode == 2 ? Place(Look(), home(), FirstWaiting()) : Soonest(Look());
+    if (index == kNoPath) return;
+    SendOne(paths_[static_cast<size_t>(index)]);
   }
+}
+
+// In Balance, whose lane all paths share.
+Waiting SendComm::FirstWaiting() const {
+  return {static_cast<double>(lanes_[0].front().length), static_cast<double>(waiting_bytes_)};
 }
 
 bool SendComm::SendOne(Path& path) {
@@ -329,9 +269,12 @@ bool SendComm::SendOne(Path& path) {
   std::deque<Chunk>* lane = LaneFor(path);
   Chunk chunk = lane->front();
   lane->pop_front();
+  --waiting_chunks_;
+  waiting_bytes_ -= chunk.length;
   const Message& owner = message(chunk.message);
   chunk.sent_ns = NowNs();
-  if (home_ != nullptr && &path != home_ && !HomeIsWell()) counters(path).refuge_ns.store(chunk.sent_ns);
+  bool strays = home_ != nullptr && &path != home_;
+  if (strays && !HomeIsWell(loads_, home())) counters(path).refuge_ns.store(chunk.sent_ns);
   if (out.in_flight_bytes == 0) {
     out.sample_start_ns = chunk.sent_ns;
     out.sample_bytes = 0;
@@ -532,6 +475,8 @@ void SendComm::OnLost(Path& path) {
     Chunk chunk = out.in_flight.back();
     out.in_flight.pop_back();
     lanes_[chunk.lane].push_front(chunk);
+    ++waiting_chunks_;
+    waiting_bytes_ += chunk.length;
   }
   counters(path).in_flight_bytes -= static_cast<int64_t>(out.in_flight_bytes);
   counters(path).drain_bytes_per_ns.store(0);  // what it drained while it died says nothing about its return
@@ -594,6 +539,7 @@ void SendComm::FailRequests() {
   }
   messages_.clear();
   for (auto& lane : lanes_) lane.clear();
+  waiting_chunks_ = waiting_bytes_ = 0;
   for (Path& path : paths_) {
     Outgoing& out = outgoing(path);
     counters(path).in_flight_bytes -= static_cast<int64_t>(out.in_flight_bytes);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "failover/comm.h"
+#include "failover/placement.h"
 #include "net/handle.h"
 
 namespace r2ccl {
@@ -111,11 +112,9 @@ class SendComm final : public Comm {
   std::deque<Chunk>* LaneFor(const Path& path);
   bool Serves(const Path& path, uint32_t lane) const;
   bool CanTake(const Path& path);
-  bool HomeIsWell() const;
-  bool IsShared(const Path& path) const;
-  Path* Relief();
-  Path* FastestFree();
-  bool IsWorthIt(const Path& slow) const;
+  const std::vector<PathLoad>& Look();  // into loads_
+  Waiting FirstWaiting() const;
+  int home() const { return home_ == nullptr ? kNoPath : home_->index; }
   uint64_t LeastWindow(const Path& path) const;
   uint64_t WindowBytes(const Path& path) const;
   void ApplyAck(Path& path, uint64_t chunks);
@@ -130,8 +129,11 @@ class SendComm final : public Comm {
   const uint64_t connection_;
   Path* home_ = nullptr;  // the path over the home NIC, if there is one
   std::vector<Outgoing> outgoing_;
+  std::vector<PathLoad> loads_;           // as they were when the last chunk was placed
   std::vector<std::deque<Chunk>> lanes_;  // one shared lane in Balance, one per path otherwise
-  std::deque<Message> messages_;          // unfinished, in order; finished ones leave from the front
+  uint64_t waiting_chunks_ = 0;           // in all lanes
+  uint64_t waiting_bytes_ = 0;
+  std::deque<Message> messages_;  // unfinished, in order; finished ones leave from the front
   uint64_t next_message_ = 0;
   uint64_t next_cut_ = 0;  // first message not yet in the lanes
   uint64_t next_lane_ = 0;

@@ -56,5 +56,23 @@ TEST_F(DrainMeterTest, ANicThatWasSlowIsTriedAgain) {
   EXPECT_GT(drain(1), 0.4);
 }
 
+// A chunk takes longer than a sample: its acknowledgement is no rate of its own.
+TEST_F(DrainMeterTest, ASlowNicIsKnownWellAlthoughItAcknowledgesSeldom) {
+  constexpr double kTrue = 0.005;
+  constexpr uint64_t kChunk = 128 << 10;
+  NicCounters& slow = environment_.counters[1];
+  slow.in_flight_bytes = 1 << 20;
+  auto acknowledged = [&] { return static_cast<uint64_t>(kTrue * static_cast<double>(now_ns_)) / kChunk * kChunk; };
+  for (int i = 0; i < 300; ++i) {
+    now_ns_ += kStepNs;
+    slow.acknowledged_bytes = acknowledged();
+    meter_->Sample(now_ns_);
+    if (i > 100) {
+      EXPECT_GT(drain(1), 0.6 * kTrue) << i;
+      EXPECT_LT(drain(1), 1.6 * kTrue) << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace r2ccl

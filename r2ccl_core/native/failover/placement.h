@@ -1,0 +1,115 @@
+// Placement: the path that the next chunk of a connection goes to. Pure, so that every rule is tested.
+//
+//   - A connection keeps to its home, the NIC that NCCL chose for it, while that is well: up, and not much slower than
+//   the
+//     best of the others.
+//   - Where connections whose home is not well load this home, too, some of its chunks go to a NIC that they do not
+//     reach: only such a one, or every connection would have a stream on every NIC.
+//   - Else a chunk goes where it is delivered first: to the NIC with the least before it, over all connections of the
+//     process, for what it drains. But not to a NIC much slower than others that would hold up its message: the faster
+//     ones, whose windows are full, take it soon.
+#ifndef R2CCL_FAILOVER_PLACEMENT_H_
+#define R2CCL_FAILOVER_PLACEMENT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace r2ccl {
+
+// One path, as a connection sees it.
+struct PathLoad {
+  bool up = false;
+  bool free = false;      // up, and can take a chunk at once
+  bool refuge = false;    // connections whose home is not well load its NIC
+  double drain = 0;       // bytes per ns that its NIC drains while busy; 0: unknown
+  double nic_bytes = 0;   // on the way over its NIC, of all connections
+  double path_bytes = 0;  // of them, this connection's
+};
+
+// What waits for a path.
+struct Waiting {
+  double next_bytes = 0;  // the chunk that is to be placed
+  double all_bytes = 0;   // all chunks of the connection that no path has yet, this one included
+};
+
+constexpr int kNoPath = -1;
+constexpr double kMuchFaster = 2.0;  // NICs that differ by less share the work by their windows
+
+// Whether the home is up and no other NIC is much faster. False without a home.
+inline bool HomeIsWell(const std::vector<PathLoad>& paths, int home) {
+  if (home == kNoPath || !paths[static_cast<size_t>(home)].up) return false;
+  double drain = paths[static_cast<size_t>(home)].drain;
+  if (drain == 0) return true;
+  for (const PathLoad& path : paths) {
+    if (path.up && path.drain > kMuchFaster * drain) return false;
+  }
+  return true;
+}
+
+// A NIC that takes a chunk in place of a home that others load; kNoPath where the home is as good.
+inline int ReliefFor(const std::vector<PathLoad>& paths, int home) {
+  constexpr double kClearlyLess = 0.75;
+  const PathLoad& own = paths[static_cast<size_t>(home)];
+  if (!own.refuge) return kNoPath;
+  int best = kNoPath;
+  double least = kClearlyLess * own.nic_bytes;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const PathLoad& path = paths[i];
+    bool slow = path.drain * kMuchFaster < own.drain;  // or unknown
+    if (static_cast<int>(i) == home || !path.free || path.refuge || slow || path.nic_bytes >= least) continue;
+    best = static_cast<int>(i);
+    least = path.nic_bytes;
+  }
+  return best;
+}
+
+// Whether a slow path delivers the chunk well before the faster ones would have done all that waits. The chunk delays
+// its message, and what waits for that; all that the slow path can win is its small share.
+inline bool IsWorthIt(const std::vector<PathLoad>& paths, size_t slow, const Waiting& waiting) {
+  constexpr double kMargin = 1.5;
+  double drain = paths[slow].drain;
+  if (drain == 0) return true;
+  double faster_drain = 0;
+  double faster_bytes = 0;
+  for (const PathLoad& path : paths) {
+    if (!path.up || path.drain < kMuchFaster * drain) continue;
+    faster_drain += path.drain;
+    faster_bytes += path.nic_bytes;
+  }
+  if (faster_drain == 0) return true;
+  return kMargin * (paths[slow].nic_bytes + waiting.next_bytes) / drain <=
+         (faster_bytes + waiting.all_bytes) / faster_drain;
+}
+
+// The free path that would deliver the next chunk first; kNoPath when none is free.
+inline int Soonest(const std::vector<PathLoad>& paths) {
+  int best = kNoPath;
+  double best_cost = 0;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const PathLoad& path = paths[i];
+    if (!path.free) continue;
+    // The whole NIC's queue decides; this connection's own breaks ties between NICs that look alike.
+    double cost = (path.nic_bytes + 1 + path.path_bytes) / (path.drain > 0 ? path.drain : 1.0);
+    if (best == kNoPath || cost < best_cost) {
+      best = static_cast<int>(i);
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
+// The path for the next chunk; kNoPath while it is better to wait.
+inline int Place(const std::vector<PathLoad>& paths, int home, const Waiting& waiting) {
+  if (HomeIsWell(paths, home)) {
+    int relief = ReliefFor(paths, home);
+    if (relief != kNoPath) return relief;
+    return paths[static_cast<size_t>(home)].free ? home : kNoPath;
+  }
+  int soonest = Soonest(paths);
+  return soonest != kNoPath && IsWorthIt(paths, static_cast<size_t>(soonest), waiting) ? soonest : kNoPath;
+}
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_PLACEMENT_H_

@@ -1,0 +1,101 @@
+// Placement: where a chunk goes, rule by rule.
+#include "failover/placement.h"
+
+#include "gtest/gtest.h"
+
+namespace r2ccl {
+namespace {
+
+constexpr double kChunk = 128 << 10;
+constexpr double kFast = 0.5;  // bytes per ns
+constexpr double kSlow = 0.05;
+constexpr double kMuch = 16 << 20;
+
+PathLoad Busy(double drain, double nic_bytes) {
+  return {.up = true, .free = true, .drain = drain, .nic_bytes = nic_bytes, .path_bytes = 0};
+}
+
+PathLoad Full(double drain, double nic_bytes) {
+  PathLoad load = Busy(drain, nic_bytes);
+  load.free = false;
+  return load;
+}
+
+PathLoad Refuge(double drain, double nic_bytes) {
+  PathLoad load = Busy(drain, nic_bytes);
+  load.refuge = true;
+  return load;
+}
+
+constexpr Waiting kOneChunk{kChunk, kChunk};
+constexpr Waiting kManyChunks{kChunk, kMuch};
+
+TEST(Placement, AChunkGoesHomeWhileThatIsWellHoweverIdleTheOthersAre) {
+  EXPECT_EQ(Place({Busy(kFast, 0), Busy(kFast, kMuch)}, 1, kOneChunk), 1);
+  EXPECT_EQ(Place({Busy(kFast, 0), Busy(0, kMuch)}, 1, kOneChunk), 1) << "what it drains is not known yet";
+}
+
+TEST(Placement, AFullHomeThatIsWellIsWaitedFor) {
+  EXPECT_EQ(Place({Busy(kFast, 0), Full(kFast, kMuch)}, 1, kOneChunk), kNoPath);
+}
+
+TEST(Placement, TheChunksOfALostHomeGoWhereTheLeastWaits) {
+  EXPECT_EQ(Place({Busy(kFast, kMuch), PathLoad{}, Busy(kFast, kChunk)}, 1, kOneChunk), 2);
+}
+
+TEST(Placement, TheChunksOfASlowHomeGoToTheOthers) {
+  EXPECT_FALSE(HomeIsWell({Busy(kFast, 0), Busy(kSlow, 0)}, 1));
+  EXPECT_EQ(Place({Busy(kFast, kMuch), Busy(kSlow, kMuch)}, 1, kOneChunk), 0);
+}
+
+TEST(Placement, ALoadedHomeIsRelievedByANicThatRefugeesDoNotReach) {
+  std::vector<PathLoad> paths{Refuge(kFast, kMuch), Refuge(kFast, 0), Busy(kFast, kChunk)};
+  EXPECT_EQ(Place(paths, 0, kOneChunk), 2);
+  paths[0].refuge = false;
+  EXPECT_EQ(Place(paths, 0, kOneChunk), 0);
+}
+
+TEST(Placement, NobodyIsRelievedByANicThatHasAboutAsMuchToDo) {
+  EXPECT_EQ(ReliefFor({Refuge(kFast, kMuch), Busy(kFast, 0.8 * kMuch)}, 0), kNoPath);
+}
+
+// A slow NIC is idle most of the time, because it gets little.
+TEST(Placement, NobodyIsRelievedByASlowNic) {
+  EXPECT_EQ(ReliefFor({Refuge(kFast, kMuch), Busy(kSlow, 0)}, 0), kNoPath);
+  EXPECT_EQ(Place({Refuge(kFast, kMuch), Busy(kSlow, 0)}, 0, kManyChunks), 0);
+}
+
+TEST(Placement, ASlowNicTakesAChunkIfItDeliversItBeforeTheOthersAreDone) {
+  std::vector<PathLoad> paths{Full(kFast, kMuch), Busy(kSlow, 0)};
+  EXPECT_EQ(Place(paths, 1, kManyChunks), 1);
+  paths[0].nic_bytes = 2 * kChunk;
+  EXPECT_EQ(Place(paths, 1, kOneChunk), kNoPath) << "the message would wait for it";
+}
+
+TEST(Placement, ASlowNicTakesChunksUntilItHasItsShare) {
+  std::vector<PathLoad> paths{Full(kFast, kMuch), Busy(kSlow, 0)};
+  while (Place(paths, kNoPath, kOneChunk) == 1) {
+    paths[1].nic_bytes += kChunk;
+    ASSERT_LT(paths[1].nic_bytes, kMuch);
+  }
+  EXPECT_GT(paths[1].nic_bytes, 0.3 * kMuch * kSlow / kFast);
+  EXPECT_LE(paths[1].nic_bytes, kMuch * kSlow / kFast);
+}
+
+TEST(Placement, AmongNicsThatAreAlikeNoneIsSlow) {
+  EXPECT_EQ(Place({Full(kFast, 0), Busy(0.6 * kFast, kMuch)}, kNoPath, kOneChunk), 1);
+}
+
+TEST(Placement, WithoutAHomeEveryNicGetsItsShare) {
+  std::vector<PathLoad> paths{Busy(kFast, 0), Busy(kFast / 1.5, 0), Busy(0, kMuch)};
+  for (int i = 0; i < 100; ++i) paths[static_cast<size_t>(Place(paths, kNoPath, kManyChunks))].nic_bytes += kChunk;
+  EXPECT_NEAR(paths[0].nic_bytes / paths[1].nic_bytes, 1.5, 0.1);
+}
+
+TEST(Placement, NothingGoesWhereNothingIsFree) {
+  EXPECT_EQ(Place({Full(kFast, 0), PathLoad{}}, kNoPath, kManyChunks), kNoPath);
+  EXPECT_EQ(Soonest({PathLoad{}, PathLoad{}}), kNoPath);
+}
+
+}  // namespace
+}  // namespace r2ccl

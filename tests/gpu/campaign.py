@@ -1,9 +1,11 @@
 """Everything that needs several GPUs and NCCL, measured in one run on one machine: python tests/gpu/campaign.py OUT.
 
-GPUs are hosts: each has a network namespace with four shaped rails. Sections can be chosen (``--only sizes,ddp``);
-each has a part of the time, its results are written as they come, and one that fails does not stop the others. OUT
-gets results.jsonl, results.md and campaign.tar.gz with every log. Needs root, pyroute2, CMake, a C++ compiler, nvcc and
-PyTorch. ``--stand-in`` runs the same without a GPU: our Communicator on host memory in the place of NCCL.
+Ranks are hosts: each has a network namespace with four shaped rails, and a GPU. Where there are fewer GPUs than hosts,
+several ranks share one, by the Multi-Process Service if it is there: without it, kernels that wait for each other take
+turns by milliseconds. Sections can be chosen (``--only sizes,ddp``); each has a part of the time, its results are
+written as they come, and one that fails does not stop the others. OUT gets results.jsonl, results.md and
+campaign.tar.gz with every log. Needs root, pyroute2, CMake, a C++ compiler, nvcc and PyTorch. ``--stand-in`` runs the
+same without a GPU: our Communicator on host memory in the place of NCCL.
 """
 
 from __future__ import annotations
@@ -47,8 +49,9 @@ COMMON = {
 }
 SOCKET = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "eth"}
 TUNED = {**SOCKET, "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
-GRID = ("pipes=2", "pipes=6", "pipes=8", "alpha=100", "alpha=400", "channels=8")
+GRID = "pipes=2,pipes=6,pipes=8,alpha=100,alpha=400,channels=8"
 """What is tried beside the defaults: pipes, microseconds that a round is taken to cost, connections of two ranks."""
+MPS = "nvidia-cuda-mps-control"
 
 
 class Campaign:
@@ -63,6 +66,10 @@ class Campaign:
         self.tables: dict[str, subprocess.Popen[bytes]] = {}
         self.build: subprocess.Popen[bytes] | None = None
         self.build_told = False
+        self.gpus = args.gpus or gpus_here() or net.hosts
+        self.sharing: dict[str, str] = {}
+        if not args.stand_in:
+            self.share()
         self.healthy_s: dict[str, float] = {}
         self.until = self.deadline
         self.shape()
@@ -76,6 +83,20 @@ class Campaign:
         self.net.shape(self.args.rate * 1e9)
 
     # ---- what is built and started
+
+    def share(self) -> None:
+        """Lets ranks run side by side on one GPU."""
+        shared = self.net.hosts > self.gpus
+        if shared and shutil.which(MPS):
+            folders = {f"CUDA_MPS_{kind}_DIRECTORY": str(self.folder / f"mps-{kind}") for kind in ("PIPE", "LOG")}
+            for folder in folders.values():
+                Path(folder).mkdir()
+            if subprocess.run([MPS, "-d"], env={**os.environ, **folders}, check=False).returncode == 0:
+                self.sharing = folders
+                if not _has_cuda({**os.environ, **folders}):
+                    self.end_sharing()
+        how = ("side by side" if self.sharing else "by turns") if shared else "no"
+        self.results.add("facts", hosts=self.net.hosts, gpus=self.gpus, **{"several ranks on one GPU": how})
 
     def begin_build(self) -> None:
         """Plugin and preloaded library, in the background."""
@@ -104,13 +125,14 @@ class Campaign:
         raise GroupError(f"{name} was not built")
 
     def environment(self, system: str) -> dict[str, str]:
-        """Of the ranks of a system, such as ``plugin`` or ``rounds:pipes=4``."""
+        """Of the ranks of a system, such as ``plugin``, ``plugin:R2CC_CHUNK_BYTES=524288`` or ``rounds:pipes=4``."""
         if self.args.stand_in:
             return {"CAMPAIGN_STAND_IN": "1", "R2CC_SOCKET_IFNAME": "eth"}
         if system.startswith("socket"):
-            return {**COMMON, **(TUNED if "tuned" in system else SOCKET)}
-        env = {**COMMON, "NCCL_NET_PLUGIN": self.library("libnccl-net-r2ccl.so"), "NCCL_NET": "r2ccl"}
+            return {**COMMON, **self.sharing, **(TUNED if "tuned" in system else SOCKET)}
+        env = {**COMMON, **self.sharing, "NCCL_NET_PLUGIN": self.library("libnccl-net-r2ccl.so"), "NCCL_NET": "r2ccl"}
         env |= {"NCCL_SOCKET_IFNAME": "mgmt", "R2CC_SOCKET_IFNAME": "eth"}
+        env |= dict(part.split("=") for part in system.split(":")[1:] if part.startswith(("R2CC_", "NCCL_")))
         if "undamped" in system:  # hundreds of losses in a minute: no NIC is to be held back
             env["R2CC_FLAP_HALF_LIFE_MS"] = "0"
         if system.startswith("rounds"):
@@ -130,7 +152,7 @@ class Campaign:
 
     def begin_table(self, system: str) -> Path:
         """Makes it in the background."""
-        options = dict(part.split("=") for part in system.split(":")[1:])
+        options = dict(part.split("=") for part in system.split(":")[1:] if "=" in part)
         path = self.folder / f"{system.replace(':', '-')}.r2g"
         if system not in self.tables:
             argv = [sys.executable, "-m", "r2ccl_core.gpu", "--hosts", self.net.hosts, "--nics", self.net.rails]
@@ -147,7 +169,8 @@ class Campaign:
         places = [(net or self.net).place(host) for host in range(self.net.hosts)]
         for system in fresh:
             env = self.environment(system)
-            self.groups[system] = Group(system.replace(":", "-"), places, env, self.folder, program)
+            name = system.replace(":", "-")
+            self.groups[system] = Group(name, places, env, self.folder, program, self.gpus)
         for system in fresh:
             try:
                 hello = self.groups[system].start(max(10, min(60, self.left_s())))[0]
@@ -174,6 +197,14 @@ class Campaign:
             if process is not None and process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+        self.end_sharing()
+
+    def end_sharing(self) -> None:
+        """Ends the service."""
+        if self.sharing:
+            env = {**os.environ, **self.sharing}
+            subprocess.run([MPS], input=b"quit\n", env=env, timeout=20, check=False)
+            self.sharing = {}
 
     # ---- sections
 
@@ -204,9 +235,13 @@ class Campaign:
         """Collectives by size."""
         largest = int(self.args.largest * MIB)
         sizes = sorted({16, 1024, 65536, MIB, 16 * MIB, largest} if section == "sizes" else {1024, MIB, largest})
+        if self.args.sizes:
+            sizes = [int(float(size) * MIB) for size in self.args.sizes.split(",")]
         sizes = [size for size in sizes if size <= largest]
-        for system in self.args.systems.split(","):
-            for collective in COLLECTIVES:
+        systems = self.args.systems.split(",")
+        self.start(*systems)
+        for system in systems:
+            for collective in self.args.collectives.split(","):
                 for nbytes in sizes:
                     if self.left_s() < 5:
                         self.results.add(section, error="out of time")
@@ -303,7 +338,8 @@ class Campaign:
 
     def grid(self) -> list[str]:
         """The systems of `schedules`."""
-        return ["rounds", *(f"rounds:{variant}" for variant in GRID if not self.args.stand_in)]
+        variants = [] if self.args.stand_in else filter(None, self.args.grid.split(","))
+        return ["rounds", *(f"rounds:{variant}" for variant in variants)]
 
     def types(self) -> None:
         """The Communicator for CUDA tensors: every type and operation, out of place and in place, by our schedules."""
@@ -489,6 +525,23 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def gpus_here() -> int:
+    """How many GPUs this machine has."""
+    if not shutil.which("nvidia-smi"):
+        return 0
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
+    return sum(line.startswith("GPU ") for line in listed.splitlines())
+
+
+def _has_cuda(env: Mapping[str, str]) -> bool:
+    """Whether a process with this environment can use the GPU."""
+    argv = [sys.executable, "-c", "import torch; torch.zeros(1, device='cuda')"]
+    try:
+        return subprocess.run(argv, env=env, timeout=40, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
 def _but_the_build(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     """Logs and tables; of the build only what it said."""
     return None if member.name == "logs/build" else member
@@ -524,7 +577,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("out", type=Path, help="the folder for results")
     parser.add_argument("--only", help=f"some of {','.join(SECTIONS)}")
     parser.add_argument("--seconds", type=float, default=540, help="for everything (540)")
-    parser.add_argument("--hosts", type=int, default=4, help="GPUs (4)")
+    parser.add_argument("--hosts", type=int, default=4, help="hosts, with one rank each (4)")
+    parser.add_argument("--gpus", type=int, help="GPUs that the ranks share (as many as there are)")
     parser.add_argument("--rails", type=int, default=4, help="NICs of each host (4)")
     parser.add_argument("--rate", type=float, default=4, help="Gbit/s of a NIC (4)")
     parser.add_argument("--largest", type=float, default=256, help="MiB of the largest message (256)")
@@ -532,6 +586,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trials", type=int, default=100, help="carrier losses; half as many black holes (100)")
     parser.add_argument("--patience", type=float, default=20, help="seconds that NCCL's sockets get in a failure (20)")
     parser.add_argument("--systems", default="socket,socket_tuned,plugin", help="whose sizes are measured")
+    parser.add_argument("--collectives", default=",".join(COLLECTIVES), help="whose sizes are measured")
+    parser.add_argument("--sizes", help="MiB of the messages, such as 0.0625,1,256, instead of the usual ones")
+    parser.add_argument("--grid", default=GRID, help=f"schedules beside the usual ones ({GRID})")
     parser.add_argument("--libraries", type=Path, help="where the libraries lie, instead of building them")
     parser.add_argument("--spare", type=Path, help="libraries built elsewhere, for those that cannot be built here")
     parser.add_argument("--stand-in", action="store_true", help="without GPUs: our Communicator in the place of NCCL")

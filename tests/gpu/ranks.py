@@ -27,7 +27,13 @@ class Group:
     """Started at once; ready after `start()`. `close()` ends its processes whatever they do."""
 
     def __init__(
-        self, name: str, places: list[str], env: Mapping[str, str], folder: Path, program: str = "worker.py"
+        self,
+        name: str,
+        places: list[str],
+        env: Mapping[str, str],
+        folder: Path,
+        program: str = "worker.py",
+        gpus: int | None = None,
     ) -> None:
         self.name, self.size = name, len(places)
         env = {**env, "CAMPAIGN_PORT": str(next(_ports))}
@@ -39,7 +45,7 @@ class Group:
         for rank, place in enumerate(places):
             variables = {**os.environ, **env, "PYTHONPATH": path_of(ROOT), "PYTHONUNBUFFERED": "1"}
             variables["NCCL_DEBUG_FILE"] = str(folder / f"{name}-{rank}.nccl")
-            variables["CUDA_VISIBLE_DEVICES"] = str(rank)
+            variables["CUDA_VISIBLE_DEVICES"] = str(rank % (gpus or self.size))
             variables |= {"CAMPAIGN_RANK": str(rank), "CAMPAIGN_SIZE": str(self.size), "NCCL_HOSTID": f"host{rank}"}
             argv = [sys.executable, str(HERE / program), place]
             with self.logs[rank].open("wb") as log:

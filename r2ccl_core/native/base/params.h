@@ -11,38 +11,40 @@
 namespace r2ccl {
 
 // field, environment variable, default, smallest, largest, meaning
-#define R2CCL_PARAMS(X)                                                                                              \
-  X(mode, "R2CC_MODE", 2, 0, 2,                                                                                      \
-    "0 fail-stop as NCCL is, 1 live migration to one back-up NIC, 2 Balance over all NICs")                          \
-  X(chunk_bytes, "R2CC_CHUNK_BYTES", 131072, 4096, 67108864, "largest piece of a message that travels on one NIC")   \
-  X(min_chunk_bytes, "R2CC_MIN_CHUNK_BYTES", 16384, 1024, 67108864, "messages are not cut finer than this")          \
-  X(window_bytes, "R2CC_WINDOW_BYTES", 4194304, 65536, 1073741824, "most unacknowledged bytes on one NIC")           \
-  X(eager_bytes, "R2CC_EAGER_BYTES", 16384, 0, 1048576, "messages up to this size do not wait for a posted receive") \
-  X(eager_messages, "R2CC_EAGER_MESSAGES", 64, 0, 4096, "most messages ahead of the posted receives")                \
-  X(buffered_bytes, "R2CC_BUFFERED_BYTES", 16384, 0, 1048576,                                                        \
-    "early messages up to this size are copied, so that their sends are done at once")                               \
-  X(stall_ms, "R2CC_FAILOVER_TIMEOUT_MS", 0, 0, 600000,                                                              \
-    "silence after which a NIC with data in flight is given up; 0 adapts to the round trip (mode 0: 2 s or more)")   \
-  X(stall_min_ms, "R2CC_STALL_MIN_MS", 80, 5, 600000, "lower limit of the adaptive stall timer")                     \
-  X(give_up_ms, "R2CC_FAILOVER_GIVE_UP_MS", 10000, 1, 86400000,                                                      \
-    "how long a connection may have no path at all before it fails")                                                 \
-  X(probe_ms, "R2CC_PROBE_MS", 50, 1, 600000,                                                                        \
-    "first pause before a lost NIC is probed; doubles up to R2CC_PROBE_MAX_MS")                                      \
-  X(probe_max_ms, "R2CC_PROBE_MAX_MS", 200, 1, 600000, "longest pause between probes of a lost NIC")                 \
-  X(connect_ms, "R2CC_CONNECT_TIMEOUT_MS", 1000, 1, 600000, "longest wait for one NIC's connection to be made")      \
-  X(locate_ms, "R2CC_LOCATE_MS", 300, 0, 60000,                                                                      \
-    "how long the probes that tell whose NIC is lost wait for an answer; 0: nobody is probed")                       \
-  X(flap_half_life_ms, "R2CC_FLAP_HALF_LIFE_MS", 4000, 0, 86400000,                                                  \
-    "time in which half of the penalty for losses of a NIC's path is forgotten; 0: none is ever held back")          \
-  X(flap_suppress, "R2CC_FLAP_SUPPRESS", 2000, 1000, 1000000,                                                        \
-    "penalty, 1000 for each loss, from which on a path that comes back is held back")                                \
-  X(flap_reuse, "R2CC_FLAP_REUSE", 750, 1, 1000000, "penalty at which a path that is held back carries data again")  \
-  X(flap_max_ms, "R2CC_FLAP_MAX_MS", 60000, 0, 86400000, "longest time that a path is held back")                    \
-  X(io_threads, "R2CC_IO_THREADS", 0, 0, 64,                                                                         \
-    "threads that move bytes, a connection belongs to one of them; 0: one for every two processors, at most eight")  \
-  X(checksum, "R2CC_CHECKSUM", 0, 0, 1,                                                                              \
-    "1: every piece of a message carries its CRC32C, is checked before it counts, and sent again where it is wrong") \
-  X(status_ms, "R2CC_STATUS_MS", 1000, 50, 3600000,                                                                  \
+#define R2CCL_PARAMS(X)                                                                                               \
+  X(mode, "R2CC_MODE", 2, 0, 2,                                                                                       \
+    "0 fail-stop as NCCL is, 1 live migration to one back-up NIC, 2 Balance over all NICs")                           \
+  X(chunk_bytes, "R2CC_CHUNK_BYTES", 131072, 4096, 67108864, "largest piece of a message that travels on one NIC")    \
+  X(min_chunk_bytes, "R2CC_MIN_CHUNK_BYTES", 16384, 1024, 67108864, "messages are not cut finer than this")           \
+  X(window_bytes, "R2CC_WINDOW_BYTES", 4194304, 65536, 1073741824, "most unacknowledged bytes on one NIC")            \
+  X(eager_bytes, "R2CC_EAGER_BYTES", 131072, 0, 1048576, "messages up to this size do not wait for a posted receive") \
+  X(eager_messages, "R2CC_EAGER_MESSAGES", 64, 0, 4096, "most messages ahead of the posted receives")                 \
+  X(buffered_bytes, "R2CC_BUFFERED_BYTES", 16384, 0, 1048576,                                                         \
+    "early messages up to this size are copied, so that their sends are done at once")                                \
+  X(inline_bytes, "R2CC_INLINE_BYTES", 262144, 0, 1073741824,                                                         \
+    "most bytes under way that the program's own thread moves for a connection; more is left to an I/O thread")       \
+  X(stall_ms, "R2CC_FAILOVER_TIMEOUT_MS", 0, 0, 600000,                                                               \
+    "silence after which a NIC with data in flight is given up; 0 adapts to the round trip (mode 0: 2 s or more)")    \
+  X(stall_min_ms, "R2CC_STALL_MIN_MS", 80, 5, 600000, "lower limit of the adaptive stall timer")                      \
+  X(give_up_ms, "R2CC_FAILOVER_GIVE_UP_MS", 10000, 1, 86400000,                                                       \
+    "how long a connection may have no path at all before it fails")                                                  \
+  X(probe_ms, "R2CC_PROBE_MS", 50, 1, 600000,                                                                         \
+    "first pause before a lost NIC is probed; doubles up to R2CC_PROBE_MAX_MS")                                       \
+  X(probe_max_ms, "R2CC_PROBE_MAX_MS", 200, 1, 600000, "longest pause between probes of a lost NIC")                  \
+  X(connect_ms, "R2CC_CONNECT_TIMEOUT_MS", 1000, 1, 600000, "longest wait for one NIC's connection to be made")       \
+  X(locate_ms, "R2CC_LOCATE_MS", 300, 0, 60000,                                                                       \
+    "how long the probes that tell whose NIC is lost wait for an answer; 0: nobody is probed")                        \
+  X(flap_half_life_ms, "R2CC_FLAP_HALF_LIFE_MS", 4000, 0, 86400000,                                                   \
+    "time in which half of the penalty for losses of a NIC's path is forgotten; 0: none is ever held back")           \
+  X(flap_suppress, "R2CC_FLAP_SUPPRESS", 2000, 1000, 1000000,                                                         \
+    "penalty, 1000 for each loss, from which on a path that comes back is held back")                                 \
+  X(flap_reuse, "R2CC_FLAP_REUSE", 750, 1, 1000000, "penalty at which a path that is held back carries data again")   \
+  X(flap_max_ms, "R2CC_FLAP_MAX_MS", 60000, 0, 86400000, "longest time that a path is held back")                     \
+  X(io_threads, "R2CC_IO_THREADS", 0, 0, 64,                                                                          \
+    "threads that move bytes, a connection belongs to one of them; 0: one for every two processors, at most eight")   \
+  X(checksum, "R2CC_CHECKSUM", 0, 0, 1,                                                                               \
+    "1: every piece of a message carries its CRC32C, is checked before it counts, and sent again where it is wrong")  \
+  X(status_ms, "R2CC_STATUS_MS", 1000, 50, 3600000,                                                                   \
     "pause between two versions of the status file while nothing happens to a NIC")
 
 // field, environment variable, default, meaning

@@ -52,7 +52,7 @@ Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched) 
     *request = NewRequest();
     inbox_.push_back({static_cast<char*>(data), size, *request, watched});
   }
-  if (small_messages_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
+  if (inline_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
     std::lock_guard lock(mutex_, std::adopt_lock);
     EmptyInbox();
     Hush();
@@ -87,14 +87,14 @@ void Comm::EmptyInbox() {
 void Comm::OnKick() {
   kicked_.store(false);
   std::lock_guard lock(mutex_);
-  if (!small_messages_.load(std::memory_order_relaxed)) UnmuteAll();
+  if (!inline_.load(std::memory_order_relaxed)) UnmuteAll();
   EmptyInbox();
 }
 
 Status Comm::Test(Request* request, bool* done, uint64_t* size) {
   *done = false;
   Request::State state = request->state.load(std::memory_order_acquire);
-  if (state == Request::kPending && small_messages_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
+  if (state == Request::kPending && inline_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
     std::lock_guard lock(mutex_, std::adopt_lock);
     Poll();
     state = request->state.load(std::memory_order_acquire);
@@ -121,7 +121,7 @@ void Comm::Poll() {
 
 // The program is about to look again, and ticks look in any case.
 void Comm::Hush() {
-  if (!environment_->program_polls || !failure_.ok() || !small_messages_.load(std::memory_order_relaxed)) return;
+  if (!environment_->program_polls || !failure_.ok() || !inline_.load(std::memory_order_relaxed)) return;
   polled_ = true;
   for (Path& path : paths_) SetMuted(path, path.index == hot_ && IsOpen(path.state));
 }
@@ -508,7 +508,7 @@ void Comm::Read(Path& path) {
   size_t budget = kReadBudget;
   uint64_t id = path.poll_id;
   while (path.poll_id == id && budget > 0) {
-    if (small_messages_.load(std::memory_order_relaxed) && (!path.in_body || path.body_left < kStageBytes)) {
+    if (inline_.load(std::memory_order_relaxed) && (!path.in_body || path.body_left < kStageBytes)) {
       if (!ReadSmall(path)) return;
       budget -= std::min(budget, kStageBytes);
       continue;

@@ -240,9 +240,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void EmptyInbox();
   virtual void Take(const Order& order) = 0;
   virtual void OnTaken() = 0;
-  // The user's thread may poll for itself while messages are this small.
-  static constexpr uint64_t kInlineBytes = 128 * 1024;
-  std::atomic<bool> small_messages_{true};
+  // The user's thread does the work itself while no more than R2CC_INLINE_BYTES are on their way: it alone moves a few
+  // GB/s at most, over all its connections. The sending end decides for both.
+  std::atomic<bool> inline_{true};
   static constexpr int64_t kLingerNs = 1'000'000'000;
 
   Environment* const environment_;

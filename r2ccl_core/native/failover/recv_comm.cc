@@ -98,13 +98,17 @@ Status RecvComm::OnHeader(Path& path) {
   }
 }
 
+bool RecvComm::MayComeEarly(const Frame& frame) const {
+  return frame.b <= static_cast<uint64_t>(environment_->params.eager_bytes);
+}
+
 // Finds or makes the message of `frame`; nullptr when it is over already.
 Status RecvComm::Locate(const Frame& frame, Message** message) {
   *message = nullptr;
   if (frame.a < first_) return {};
   const Params& params = environment_->params;
-  if (frame.a >= posted_ && (frame.a >= posted_ + static_cast<uint64_t>(params.eager_messages) ||
-                             frame.b > static_cast<uint64_t>(params.eager_bytes))) {
+  if (frame.a >= posted_ &&
+      (frame.a >= posted_ + static_cast<uint64_t>(params.eager_messages) || !MayComeEarly(frame))) {
     return {Code::kProtocol, "wire: a message came before its receive was posted"};
   }
   while (first_ + messages_.size() <= frame.a) {
@@ -192,9 +196,10 @@ Status RecvComm::OnBody(Path& path) {
       message.chunks[frame.c / frame.d] = ChunkState::kDone;
       ++message.done;
       if (!message.complete()) return {};
-      small_messages_.store(message.size <= kInlineBytes, std::memory_order_relaxed);
-      if (message.size > kInlineBytes) UnmuteAll();
-      relaxed_ = (frame.flags & kBufferedFlag) != 0;
+      bool bulk = (frame.flags & kBulkFlag) != 0;
+      inline_.store(!bulk, std::memory_order_relaxed);
+      if (bulk) UnmuteAll();
+      relaxed_ = MayComeEarly(frame);
       // Acknowledged before it is delivered: the program may end right after its last message.
       if (ack_due_) SendAck(&path);
       if (message.request != nullptr) Deliver(message);
@@ -229,22 +234,32 @@ void RecvComm::Deliver(Message& message) {
 
 // Whether the sending end waits for word of this chunk.
 void RecvComm::CountLazy(const Frame& frame) {
-  if ((frame.flags & kBufferedFlag) != 0) {
+  bool copied = (frame.flags & kBufferedFlag) != 0;
+  bool early = environment_->program_polls && MayComeEarly(frame) && ExpectsMore(frame.a);
+  if (copied || early) {
     lazy_bytes_ += frame.body_bytes;
-    if (++lazy_chunks_ < kLazyMessages && lazy_bytes_ < kLazyBytes) return;
+    if (++lazy_chunks_ < kLazyMessages && lazy_bytes_ < (copied ? kLazyBytes : kLazyEarlyBytes)) {
+      if (!copied) TellSoon();
+      return;
+    }
   }
   ack_due_ = true;
 }
 
-// A sender of small messages needs no receive to be posted. Who polls will come back to it before a larger one is late.
+void RecvComm::TellSoon() {
+  if (untold_since_ns_ == 0) untold_since_ns_ = NowNs();
+}
+
+// Who sends messages that may come early needs no receive to be posted, and who polls will come back to it before a
+// larger one is late.
 void RecvComm::Announce() {
   bool later = relaxed_ && environment_->program_polls && posted_ - announced_ < kLazyMessages;
   if (!later) return SendAck(nullptr);
-  if (unannounced_since_ns_ == 0) unannounced_since_ns_ = NowNs();
+  TellSoon();
 }
 
 void RecvComm::OnReadDone(Path& path) {
-  bool late = unannounced_since_ns_ != 0 && NowNs() - unannounced_since_ns_ > kAnnounceNs;
+  bool late = untold_since_ns_ != 0 && NowNs() - untold_since_ns_ > kUntoldNs;
   if (ack_due_ || late) SendAck(&path);
 }
 
@@ -265,7 +280,7 @@ void RecvComm::SendAck(Path* preferred) {
   ack_due_ = false;
   lazy_chunks_ = lazy_bytes_ = 0;
   announced_ = posted_;
-  unannounced_since_ns_ = 0;
+  untold_since_ns_ = 0;
   SendControl(*path, EncodeState());
 }
 
@@ -292,7 +307,7 @@ void RecvComm::OnLost(Path& path) {
 }
 
 void RecvComm::OnTick(int64_t now_ns) {
-  ack_due_ |= lazy_chunks_ > 0 || unannounced_since_ns_ != 0;
+  ack_due_ |= lazy_chunks_ > 0 || untold_since_ns_ != 0;
   OnWritable();
   Knock(now_ns);
 }

@@ -80,11 +80,14 @@ class RecvComm final : public Comm {
   void OnTaken() override { Announce(); }
   Status TakeData(Path& path);
   Status Begin(Message& message, const Frame& frame);
+  bool MayComeEarly(const Frame& frame) const;
   Status Locate(const Frame& frame, Message** message);
   void RetireRival(const Path& path, const Frame& frame);
   void Deliver(Message& message);
   void Announce();
   void CountLazy(const Frame& frame);
+  void TellSoon();
+  bool ExpectsMore(uint64_t number) const { return posted_ > number + 1; }
   void SendAck(Path* preferred);
   std::string EncodeState(bool farewell = false) const;
 
@@ -100,15 +103,17 @@ class RecvComm final : public Comm {
   uint64_t first_ = 0;            // number of messages_.front()
   uint64_t posted_ = 0;           // receives posted so far
   bool ack_due_ = false;
-  // What the sending end need not know at once: messages of which it keeps a copy, and receives posted while such come.
+  // What the sending end need not know at once, where the program polls and so comes back to it: messages of which it
+  // keeps a copy, receives posted while early messages come, and early messages while more are expected.
   static constexpr uint64_t kLazyMessages = 16;
   static constexpr uint64_t kLazyBytes = 32 * 1024;
-  static constexpr int64_t kAnnounceNs = 50'000;
-  bool relaxed_ = false;  // the last message was one of those
+  static constexpr uint64_t kLazyEarlyBytes = 128 * 1024;  // half of the least window: the sender never waits for it
+  static constexpr int64_t kUntoldNs = 50'000;
+  bool relaxed_ = false;  // the last message came early, as it may
   uint64_t lazy_chunks_ = 0;
   uint64_t lazy_bytes_ = 0;
-  uint64_t announced_ = 0;            // receives that the last acknowledgement told of
-  int64_t unannounced_since_ns_ = 0;  // 0 unless some are not
+  uint64_t announced_ = 0;       // receives that the last acknowledgement told of
+  int64_t untold_since_ns_ = 0;  // 0 unless something waits that the sending end is to know soon
 };
 
 }  // namespace r2ccl

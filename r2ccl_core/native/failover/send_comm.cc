@@ -118,8 +118,18 @@ void SendComm::FinishDial(Path& path) {
 }
 
 Status SendComm::Isend(const void* data, uint64_t size, Request** request) {
-  small_messages_.store(size <= kInlineBytes, std::memory_order_relaxed);
-  return Submit(const_cast<void*>(data), size, request);  // Take only reads it
+  uint64_t before = pending_bytes_.fetch_add(size, std::memory_order_relaxed);
+  bool much = before + size > static_cast<uint64_t>(environment_->params.inline_bytes);
+  bulk_ = much || (bulk_ && before > 0);
+  inline_.store(!bulk_, std::memory_order_relaxed);
+  Status status = Submit(const_cast<void*>(data), size, request);  // Take only reads it
+  if (!status.ok()) pending_bytes_ -= size;
+  return status;
+}
+
+void SendComm::Finish(Request* request, Request::State state) {
+  pending_bytes_.fetch_sub(request->size, std::memory_order_relaxed);
+  Complete(request, state);
 }
 
 void SendComm::Take(const Order& order) {
@@ -175,7 +185,7 @@ void SendComm::Buffer(Message& message) {
   message.copy = std::make_unique_for_overwrite<char[]>(std::max<uint64_t>(message.size, 1));
   if (message.size > 0) std::memcpy(message.copy.get(), message.data, message.size);
   message.data = message.copy.get();
-  Complete(message.request, Request::kDone);
+  Finish(message.request, Request::kDone);
   message.request = nullptr;
 }
 
@@ -292,6 +302,7 @@ bool SendComm::SendOne(Path& path) {
   frame.c = chunk.offset;
   frame.d = owner.chunk_bytes;
   if (chunk.buffered) frame.flags |= kBufferedFlag;
+  if (!inline_.load(std::memory_order_relaxed)) frame.flags |= kBulkFlag;
   if (environment_->params.checksum != 0) {
     frame.flags |= kBodySumFlag;
     frame.body_sum = Crc32c(owner.data + chunk.offset, chunk.length);
@@ -388,7 +399,7 @@ Status SendComm::OnBody(Path& path) {
 Status SendComm::PeerClosed(uint64_t messages) {
   peer_closed_ = true;
   while (!messages_.empty() && messages_.front().number < messages) {
-    if (messages_.front().request != nullptr) Complete(messages_.front().request, Request::kDone);
+    if (messages_.front().request != nullptr) Finish(messages_.front().request, Request::kDone);
     messages_.pop_front();
   }
   Status gone(Code::kPeerLost, "the receiving end closed the connection");
@@ -443,7 +454,7 @@ void SendComm::MeasureRate(Outgoing& out, uint64_t bytes, int64_t now_ns) {
 void SendComm::Acknowledge(const Chunk& chunk) {
   Message& owner = message(chunk.message);
   if (++owner.acknowledged < owner.chunks) return;
-  if (owner.request != nullptr) Complete(owner.request, Request::kDone);
+  if (owner.request != nullptr) Finish(owner.request, Request::kDone);
   owner.request = nullptr;
   while (!messages_.empty() && messages_.front().acknowledged == messages_.front().chunks) messages_.pop_front();
 }
@@ -535,7 +546,7 @@ void SendComm::OnTick(int64_t now_ns) {
 
 void SendComm::FailRequests() {
   for (Message& unfinished : messages_) {
-    if (unfinished.request != nullptr) Complete(unfinished.request, Request::kFailed);
+    if (unfinished.request != nullptr) Finish(unfinished.request, Request::kFailed);
   }
   messages_.clear();
   for (auto& lane : lanes_) lane.clear();

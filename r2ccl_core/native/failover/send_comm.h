@@ -11,6 +11,7 @@
 #ifndef R2CCL_FAILOVER_SEND_COMM_H_
 #define R2CCL_FAILOVER_SEND_COMM_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -96,6 +97,7 @@ class SendComm final : public Comm {
 
   void Take(const Order& order) override;
   void OnTaken() override { Pump(); }
+  void Finish(Request* request, Request::State state);
   static bool CarriesData(const Path& path);
   bool HoldsBack(Path& path);
   void ReleaseHeld(int64_t now_ns);
@@ -142,6 +144,9 @@ class SendComm final : public Comm {
   uint64_t eager_bytes_ = 0;
   uint64_t eager_messages_ = 0;
   bool ready_ = false;
+  // What the program's thread alone uses: whether it leaves the work to the poller's thread.
+  bool bulk_ = false;
+  std::atomic<uint64_t> pending_bytes_{0};  // of sends that are not done
   int64_t started_ns_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// Wire format, version 3: what travels on a path. Little-endian, one fixed header, then the body.
+// Wire format, version 4: what travels on a path. Little-endian, one fixed header, then the body.
 //
 //   offset size field      HELLO            HELLO_ACK       DATA             ACK             PATH_DOWN    CLOSE PING
 //        0    4 magic      "R2CC"           =               =                =               =            =     =
-//        4    1 version    3                =               =                =               =            =     =
+//        4    1 version    4                =               =                =               =            =     =
 //        5    1 type       1                2               3                4               5            6     7
 //        6    2 path       path index       =               =                0               failed path  0     0
 //        8    4 epoch      of this path, >0 =               =                0               failed epoch 0     0
@@ -12,8 +12,9 @@
 //       32    8 c          sender's port    0               chunk offset     0               0            0     0
 //       40    4 d          0                0               chunk size       0               0            0     0
 //       44    4 body sum   CRC32C of the body; of DATA only if the sender was asked to (R2CC_CHECKSUM)
-//       48    4 flags      1: the body sum is to be checked; 2 (DATA): the sender keeps a copy, the ACK may take its
-//       time 52    4 checksum   of what precedes
+//       48    4 flags      1: the body sum is to be checked; DATA: 2: the sender keeps a copy, the ACK may take its
+//                          time; 4: much more is on its way
+//       52    4 checksum   of what precedes
 //
 //                          KNOCK            PROBE            PROBED           VERDICT
 //        5    1 type       8                9                10               11
@@ -56,7 +57,7 @@
 namespace r2ccl {
 
 constexpr uint32_t kWireMagic = 0x43433252;  // "R2CC" in memory
-constexpr uint8_t kWireVersion = 3;
+constexpr uint8_t kWireVersion = 4;
 constexpr size_t kHeaderBytes = 56;
 constexpr size_t kAckEntryBytes = 16;
 constexpr size_t kTargetBytes = 8;
@@ -67,6 +68,7 @@ constexpr size_t kMaxTargets = 8;
 constexpr uint32_t kMaxChunkBytes = 64 << 20;
 constexpr uint32_t kBodySumFlag = 1;
 constexpr uint32_t kBufferedFlag = 2;
+constexpr uint32_t kBulkFlag = 4;
 
 using Secret = std::array<uint8_t, kSecretBytes>;
 

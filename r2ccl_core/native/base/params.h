@@ -41,7 +41,7 @@ namespace r2ccl {
   X(flap_reuse, "R2CC_FLAP_REUSE", 750, 1, 1000000, "penalty at which a path that is held back carries data again")   \
   X(flap_max_ms, "R2CC_FLAP_MAX_MS", 60000, 0, 86400000, "longest time that a path is held back")                     \
   X(io_threads, "R2CC_IO_THREADS", 0, 0, 64,                                                                          \
-    "threads that move bytes, a connection belongs to one of them; 0: one for every two processors, at most eight")   \
+    "threads that move bytes, a connection belongs to one of them; 0: one for every two processors, at most 16")      \
   X(checksum, "R2CC_CHECKSUM", 0, 0, 1,                                                                               \
     "1: every piece of a message carries its CRC32C, is checked before it counts, and sent again where it is wrong")  \
   X(status_ms, "R2CC_STATUS_MS", 1000, 50, 3600000,                                                                   \

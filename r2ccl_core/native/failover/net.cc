@@ -68,7 +68,7 @@ Status Net::Start() {
   if (status.ok()) status = link_monitor_.Open();
   drain_meter_ = std::make_unique<DrainMeter>(&environment_);
   auto threads = static_cast<size_t>(environment_.params.io_threads);
-  if (threads == 0) threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 1, 8);
+  if (threads == 0) threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 1, 16);
   for (size_t i = 0; i < threads; ++i) pollers_.push_back(std::make_unique<Poller>());
   prober_ = std::make_unique<Prober>(pollers_[0].get());
   environment_.prober = prober_.get();

@@ -56,7 +56,7 @@ inline int ReliefFor(const std::vector<PathLoad>& paths, int home) {
   double least = kClearlyLess * own.nic_bytes;
   for (size_t i = 0; i < paths.size(); ++i) {
     const PathLoad& path = paths[i];
-    bool slow = path.drain * kMuchFaster < own.drain;  // or unknown
+    bool slow = path.drain > 0 && path.drain * kMuchFaster < own.drain;
     if (static_cast<int>(i) == home || !path.free || path.refuge || slow || path.nic_bytes >= least) continue;
     best = static_cast<int>(i);
     least = path.nic_bytes;

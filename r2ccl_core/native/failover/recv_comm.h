@@ -108,7 +108,7 @@ class RecvComm final : public Comm {
   static constexpr uint64_t kLazyMessages = 16;
   static constexpr uint64_t kLazyBytes = 32 * 1024;
   static constexpr uint64_t kLazyEarlyBytes = 128 * 1024;  // half of the least window: the sender never waits for it
-  static constexpr int64_t kUntoldNs = 50'000;
+  static constexpr int64_t kUntoldNs = 200'000;
   bool relaxed_ = false;  // the last message came early, as it may
   uint64_t lazy_chunks_ = 0;
   uint64_t lazy_bytes_ = 0;

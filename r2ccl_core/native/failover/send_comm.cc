@@ -148,14 +148,18 @@ void SendComm::Take(const Order& order) {
 // A fast NIC takes larger pieces: fewer system calls and acknowledgements for the same time on the wire. One of many
 // connections that share a slow NIC takes smaller ones.
 uint64_t SendComm::LargestChunk() const {
-  const Params& params = environment_->params;
-  auto chunk = static_cast<uint64_t>(params.chunk_bytes);
   if (home_ == nullptr) {
     uint64_t share = 0;
     for (const Path& path : paths_) share = std::max(share, LeastWindow(path));
     return share / 2;
   }
-  double drain = nic_counters(*home_).drain_bytes_per_ns.load(std::memory_order_relaxed);
+  return FittingChunk(*home_);
+}
+
+uint64_t SendComm::FittingChunk(const Path& path) const {
+  const Params& params = environment_->params;
+  auto chunk = static_cast<uint64_t>(params.chunk_bytes);
+  double drain = nic_counters(path).drain_bytes_per_ns.load(std::memory_order_relaxed);
   auto fast = static_cast<uint64_t>(drain * static_cast<double>(kChunkTargetNs));
   return std::clamp<uint64_t>(fast, chunk, std::max<uint64_t>(chunk, static_cast<uint64_t>(params.window_bytes) / 8));
 }
@@ -218,7 +222,7 @@ std::deque<SendComm::Chunk>* SendComm::LaneFor(const Path& path) {
 // for a processor would drain less, get less, and so on.
 uint64_t SendComm::LeastWindow(const Path& path) const {
   const Params& params = environment_->params;
-  auto usual = 2 * static_cast<uint64_t>(params.chunk_bytes);
+  uint64_t usual = 2 * FittingChunk(path);
   double peak = nic_counters(path).peak_bytes_per_ns.load(std::memory_order_relaxed);
   if (peak == 0) return usual;
   double senders = std::max(1, environment_->senders.load(std::memory_order_relaxed));

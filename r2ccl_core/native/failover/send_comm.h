@@ -106,6 +106,7 @@ class SendComm final : public Comm {
   void Dial(Path& path, int64_t now_ns);
   void FinishDial(Path& path);
   uint64_t LargestChunk() const;
+  uint64_t FittingChunk(const Path& path) const;
   void CutMessages();
   void Buffer(Message& message);
   void Pump();

@@ -59,6 +59,11 @@ TEST(Placement, NobodyIsRelievedByANicThatHasAboutAsMuchToDo) {
   EXPECT_EQ(ReliefFor({Refuge(kFast, kMuch), Busy(kFast, 0.8 * kMuch)}, 0), kNoPath);
 }
 
+// As after the loss of a path: another peer's NIC may have died, and this one is as good as ever.
+TEST(Placement, ANicOfWhichNothingIsKnownGivesRelief) {
+  EXPECT_EQ(ReliefFor({Refuge(kFast, kMuch), Busy(0, 0)}, 0), 1);
+}
+
 // A slow NIC is idle most of the time, because it gets little.
 TEST(Placement, NobodyIsRelievedByASlowNic) {
   EXPECT_EQ(ReliefFor({Refuge(kFast, kMuch), Busy(kSlow, 0)}, 0), kNoPath);

@@ -29,6 +29,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT)]
 
+from gpus import Service, gpus_here  # noqa: E402
 from network import Network, network  # noqa: E402
 from ranks import Group, GroupError  # noqa: E402
 from results import Results, bus_gbs, lost_ms, percentile, return_ms  # noqa: E402
@@ -51,7 +52,6 @@ SOCKET = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "eth"}
 TUNED = {**SOCKET, "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
 GRID = "pipes=2,pipes=6,pipes=8,alpha=100,alpha=400,channels=8"
 """What is tried beside the defaults: pipes, microseconds that a round is taken to cost, connections of two ranks."""
-MPS = "nvidia-cuda-mps-control"
 
 
 class Campaign:
@@ -67,9 +67,7 @@ class Campaign:
         self.build: subprocess.Popen[bytes] | None = None
         self.build_told = False
         self.gpus = args.gpus or gpus_here() or net.hosts
-        self.sharing: dict[str, str] = {}
-        if not args.stand_in:
-            self.share()
+        self.service = Service(self.folder)
         self.healthy_s: dict[str, float] = {}
         self.until = self.deadline
         self.shape()
@@ -84,19 +82,11 @@ class Campaign:
 
     # ---- what is built and started
 
-    def share(self) -> None:
-        """Lets ranks run side by side on one GPU."""
-        shared = self.net.hosts > self.gpus
-        if shared and shutil.which(MPS):
-            folders = {f"CUDA_MPS_{kind}_DIRECTORY": str(self.folder / f"mps-{kind}") for kind in ("PIPE", "LOG")}
-            for folder in folders.values():
-                Path(folder).mkdir()
-            if subprocess.run([MPS, "-d"], env={**os.environ, **folders}, check=False).returncode == 0:
-                self.sharing = folders
-                if not _has_cuda({**os.environ, **folders}):
-                    self.end_sharing()
-        how = ("side by side" if self.sharing else "by turns") if shared else "no"
-        self.results.add("facts", hosts=self.net.hosts, gpus=self.gpus, **{"several ranks on one GPU": how})
+    def begin_sharing(self) -> None:
+        """Of GPUs, where there are fewer than hosts."""
+        if not self.args.stand_in:
+            how = self.service.start() if self.net.hosts > self.gpus else "no"
+            self.results.add("facts", hosts=self.net.hosts, gpus=self.gpus, **{"several ranks on one GPU": how})
 
     def begin_build(self) -> None:
         """Plugin and preloaded library, in the background."""
@@ -129,8 +119,13 @@ class Campaign:
         if self.args.stand_in:
             return {"CAMPAIGN_STAND_IN": "1", "R2CC_SOCKET_IFNAME": "eth"}
         if system.startswith("socket"):
-            return {**COMMON, **self.sharing, **(TUNED if "tuned" in system else SOCKET)}
-        env = {**COMMON, **self.sharing, "NCCL_NET_PLUGIN": self.library("libnccl-net-r2ccl.so"), "NCCL_NET": "r2ccl"}
+            return {**COMMON, **self.service.env, **(TUNED if "tuned" in system else SOCKET)}
+        env = {
+            **COMMON,
+            **self.service.env,
+            "NCCL_NET_PLUGIN": self.library("libnccl-net-r2ccl.so"),
+            "NCCL_NET": "r2ccl",
+        }
         env |= {"NCCL_SOCKET_IFNAME": "mgmt", "R2CC_SOCKET_IFNAME": "eth"}
         env |= dict(part.split("=") for part in system.split(":")[1:] if part.startswith(("R2CC_", "NCCL_")))
         if "undamped" in system:  # hundreds of losses in a minute: no NIC is to be held back
@@ -197,14 +192,7 @@ class Campaign:
             if process is not None and process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        self.end_sharing()
-
-    def end_sharing(self) -> None:
-        """Ends the service."""
-        if self.sharing:
-            env = {**os.environ, **self.sharing}
-            subprocess.run([MPS], input=b"quit\n", env=env, timeout=20, check=False)
-            self.sharing = {}
+        self.service.stop()
 
     # ---- sections
 
@@ -316,7 +304,8 @@ class Campaign:
     def schedules(self) -> None:
         """Our schedules on GPUs: one rail lost on a host, two lost; the planner's choice and its variants."""
         systems = self.grid()
-        self.start(*systems)
+        crowded = bool(self.service.env)  # it has room for few communicators
+        self.start(*systems[: 1 if crowded else None])
         self.all_reduce("schedules", "rounds", "healthy", warm=3)
         losses = range(1, min(3, self.net.rails))
         for lost in losses:
@@ -326,6 +315,8 @@ class Campaign:
             for system in systems:
                 if lost == 1 or "alpha" not in system:
                     self._try(lambda s=system, b=bound, n=lost: self.all_reduce("schedules", s, f"{n} lost", b, 4))
+                if crowded:
+                    self.stop(*systems)
         for lost in losses:
             self.net.carrier(1, lost, True)
         begin = time.monotonic()
@@ -512,6 +503,7 @@ def main() -> int:
         campaign = Campaign(args, net, results)
         try:
             campaign.begin_build()
+            campaign.begin_sharing()
             for system in campaign.grid() if "schedules" in wanted and not args.stand_in else ():
                 campaign.begin_table(system)
             for section in wanted:
@@ -523,23 +515,6 @@ def main() -> int:
                 tar.add(campaign.folder, "logs", filter=_but_the_build)
             shutil.rmtree(campaign.folder)
     return 1 if failed else 0
-
-
-def gpus_here() -> int:
-    """How many GPUs this machine has."""
-    if not shutil.which("nvidia-smi"):
-        return 0
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout
-    return sum(line.startswith("GPU ") for line in listed.splitlines())
-
-
-def _has_cuda(env: Mapping[str, str]) -> bool:
-    """Whether a process with this environment can use the GPU."""
-    argv = [sys.executable, "-c", "import torch; torch.zeros(1, device='cuda')"]
-    try:
-        return subprocess.run(argv, env=env, timeout=40, check=False).returncode == 0
-    except subprocess.TimeoutExpired:
-        return False
 
 
 def _but_the_build(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

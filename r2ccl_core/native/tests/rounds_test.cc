@@ -390,8 +390,12 @@ TEST_F(Scene, AbortWhileAllWork) {
     for (size_t rank = 0; rank < 3; ++rank) {
       takeovers.push_back(Whole(device, rank));
       threads.emplace_back([&, rank, takeover = takeovers.back().get()] {
-        std::vector<int32_t> data(64, 1);
-        while (takeover->AllReduce(data.data(), data.data(), 64, 2, 0, &comms[rank], nullptr, false) == 0) ++operations;
+        std::vector<int32_t> ones(64, 1);
+        std::vector<int32_t> sums(64);
+        while (takeover->AllReduce(ones.data(), sums.data(), 64, 2, 0, &comms[rank], nullptr, false) == 0) {
+          EXPECT_EQ(sums, std::vector<int32_t>(64, 3));
+          ++operations;
+        }
       });
     }
     while (operations < 3 * round) std::this_thread::yield();

@@ -82,15 +82,16 @@ inline bool IsWorthIt(const std::vector<PathLoad>& paths, size_t slow, const Wai
          (faster_bytes + waiting.all_bytes) / faster_drain;
 }
 
-// The free path that would deliver the next chunk first; kNoPath when none is free.
-inline int Soonest(const std::vector<PathLoad>& paths) {
+// The free path that would deliver the next chunk first; kNoPath when none is free. With `spare`, of those that are
+// worth it.
+inline int Soonest(const std::vector<PathLoad>& paths, const Waiting& waiting, bool spare) {
   int best = kNoPath;
   double best_cost = 0;
   for (size_t i = 0; i < paths.size(); ++i) {
     const PathLoad& path = paths[i];
-    if (!path.free) continue;
+    if (!path.free || (spare && !IsWorthIt(paths, i, waiting))) continue;
     // The whole NIC's queue decides; this connection's own breaks ties between NICs that look alike.
-    double cost = (path.nic_bytes + 1 + path.path_bytes) / (path.drain > 0 ? path.drain : 1.0);
+    double cost = (path.nic_bytes + path.path_bytes + waiting.next_bytes) / (path.drain > 0 ? path.drain : 1.0);
     if (best == kNoPath || cost < best_cost) {
       best = static_cast<int>(i);
       best_cost = cost;
@@ -101,13 +102,10 @@ inline int Soonest(const std::vector<PathLoad>& paths) {
 
 // The path for the next chunk; kNoPath while it is better to wait.
 inline int Place(const std::vector<PathLoad>& paths, int home, const Waiting& waiting) {
-  if (HomeIsWell(paths, home)) {
-    int relief = ReliefFor(paths, home);
-    if (relief != kNoPath) return relief;
-    return paths[static_cast<size_t>(home)].free ? home : kNoPath;
-  }
-  int soonest = Soonest(paths);
-  return soonest != kNoPath && IsWorthIt(paths, static_cast<size_t>(soonest), waiting) ? soonest : kNoPath;
+  if (!HomeIsWell(paths, home)) return Soonest(paths, waiting, true);
+  int relief = ReliefFor(paths, home);
+  if (relief != kNoPath) return relief;
+  return paths[static_cast<size_t>(home)].free ? home : kNoPath;
 }
 
 }  // namespace r2ccl

@@ -98,17 +98,13 @@ Status RecvComm::OnHeader(Path& path) {
   }
 }
 
-bool RecvComm::MayComeEarly(const Frame& frame) const {
-  return frame.b <= static_cast<uint64_t>(environment_->params.eager_bytes);
-}
-
 // Finds or makes the message of `frame`; nullptr when it is over already.
 Status RecvComm::Locate(const Frame& frame, Message** message) {
   *message = nullptr;
   if (frame.a < first_) return {};
   const Params& params = environment_->params;
-  if (frame.a >= posted_ &&
-      (frame.a >= posted_ + static_cast<uint64_t>(params.eager_messages) || !MayComeEarly(frame))) {
+  if (frame.a >= posted_ && (frame.a >= posted_ + static_cast<uint64_t>(params.eager_messages) ||
+                             frame.b > static_cast<uint64_t>(params.eager_bytes))) {
     return {Code::kProtocol, "wire: a message came before its receive was posted"};
   }
   while (first_ + messages_.size() <= frame.a) {
@@ -199,7 +195,7 @@ Status RecvComm::OnBody(Path& path) {
       bool bulk = (frame.flags & kBulkFlag) != 0;
       inline_.store(!bulk, std::memory_order_relaxed);
       if (bulk) UnmuteAll();
-      relaxed_ = MayComeEarly(frame);
+      relaxed_ = (frame.flags & kPatientFlag) != 0;
       // Acknowledged before it is delivered: the program may end right after its last message.
       if (ack_due_) SendAck(&path);
       if (message.request != nullptr) Deliver(message);
@@ -232,16 +228,15 @@ void RecvComm::Deliver(Message& message) {
   }
 }
 
-// Whether the sending end waits for word of this chunk.
+// Whether the sending end is to have word of this chunk now.
 void RecvComm::CountLazy(const Frame& frame) {
   bool copied = (frame.flags & kBufferedFlag) != 0;
-  bool early = environment_->program_polls && MayComeEarly(frame) && ExpectsMore(frame.a);
-  if (copied || early) {
+  bool patient = (frame.flags & kPatientFlag) != 0 && environment_->program_polls && ExpectsMore(frame.a);
+  if (copied || patient) {
     lazy_bytes_ += frame.body_bytes;
-    if (++lazy_chunks_ < kLazyMessages && lazy_bytes_ < (copied ? kLazyBytes : kLazyEarlyBytes)) {
-      if (!copied) TellSoon();
-      return;
-    }
+    bool some = copied ? ++lazy_chunks_ < kLazyMessages && lazy_bytes_ < kLazyBytes : ++lazy_chunks_ < kLazyPatient;
+    if (some && !copied) TellSoon();
+    if (some) return;
   }
   ack_due_ = true;
 }
@@ -250,10 +245,11 @@ void RecvComm::TellSoon() {
   if (untold_since_ns_ == 0) untold_since_ns_ = NowNs();
 }
 
-// Who sends messages that may come early needs no receive to be posted, and who polls will come back to it before a
-// larger one is late.
+// Who sends patient messages needs no receive to be posted, and who polls will come back to it before a larger one is
+// late.
 void RecvComm::Announce() {
-  bool later = relaxed_ && environment_->program_polls && posted_ - announced_ < kLazyMessages;
+  bool polled = environment_->program_polls && inline_.load(std::memory_order_relaxed);
+  bool later = relaxed_ && polled && posted_ - announced_ < kLazyMessages;
   if (!later) return SendAck(nullptr);
   TellSoon();
 }

@@ -80,7 +80,6 @@ class RecvComm final : public Comm {
   void OnTaken() override { Announce(); }
   Status TakeData(Path& path);
   Status Begin(Message& message, const Frame& frame);
-  bool MayComeEarly(const Frame& frame) const;
   Status Locate(const Frame& frame, Message** message);
   void RetireRival(const Path& path, const Frame& frame);
   void Deliver(Message& message);
@@ -103,13 +102,13 @@ class RecvComm final : public Comm {
   uint64_t first_ = 0;            // number of messages_.front()
   uint64_t posted_ = 0;           // receives posted so far
   bool ack_due_ = false;
-  // What the sending end need not know at once, where the program polls and so comes back to it: messages of which it
-  // keeps a copy, receives posted while early messages come, and early messages while more are expected.
+  // What the sending end need not know at once: patient messages, and receives posted while such come. Of those that it
+  // has copied many; of others every second, and where the program polls, which so comes back to the first.
   static constexpr uint64_t kLazyMessages = 16;
   static constexpr uint64_t kLazyBytes = 32 * 1024;
-  static constexpr uint64_t kLazyEarlyBytes = 128 * 1024;  // half of the least window: the sender never waits for it
+  static constexpr uint64_t kLazyPatient = 2;
   static constexpr int64_t kUntoldNs = 200'000;
-  bool relaxed_ = false;  // the last message came early, as it may
+  bool relaxed_ = false;  // the last message was patient
   uint64_t lazy_chunks_ = 0;
   uint64_t lazy_bytes_ = 0;
   uint64_t announced_ = 0;       // receives that the last acknowledgement told of

@@ -24,6 +24,7 @@ constexpr int64_t kRedialNs = 150 * kMillisecond;
 constexpr int64_t kRefugeNs = 20 * kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr uint64_t kChunkAlignment = 4096;
+constexpr uint64_t kPatientMessages = 32;
 
 }  // namespace
 
@@ -119,8 +120,8 @@ void SendComm::FinishDial(Path& path) {
 
 Status SendComm::Isend(const void* data, uint64_t size, Request** request) {
   uint64_t before = pending_bytes_.fetch_add(size, std::memory_order_relaxed);
-  bool much = before + size > static_cast<uint64_t>(environment_->params.inline_bytes);
-  bulk_ = much || (bulk_ && before > 0);
+  auto most = static_cast<uint64_t>(environment_->params.inline_bytes);
+  bulk_ = before + size > (bulk_ ? most / 4 : most);
   inline_.store(!bulk_, std::memory_order_relaxed);
   Status status = Submit(const_cast<void*>(data), size, request);  // Take only reads it
   if (!status.ok()) pending_bytes_ -= size;
@@ -182,6 +183,14 @@ void SendComm::CutMessages() {
     }
     ++next_cut_;
   }
+}
+
+// Whether word of the chunk may come late: its message could go before its receive was posted, as the next one can, and
+// the path's window has room for another one.
+bool SendComm::IsPatient(const Chunk& chunk, const Path& path) {
+  if (chunk.buffered) return true;
+  return message(chunk.message).size <= eager_bytes_ && eager_messages_ >= kPatientMessages &&
+         inline_.load(std::memory_order_relaxed) && outgoing(path).in_flight_bytes + chunk.length <= WindowBytes(path);
 }
 
 // What the program sends stays here until it is acknowledged, so that its own buffer is free.
@@ -266,7 +275,8 @@ const std::vector<PathLoad>& SendComm::Look() {
 void SendComm::Pump() {
   CutMessages();
   while (failure_.ok() && waiting_chunks_ > 0) {
-    int index = environment_->params.mode == 2 ? Place(Look(), home(), FirstWaiting()) : Soonest(Look());
+    bool balances = environment_->params.mode == 2;
+    int index = balances ? Place(Look(), home(), FirstWaiting()) : Soonest(Look(), {}, false);
     if (index == kNoPath) return;
     SendOne(paths_[static_cast<size_t>(index)]);
   }
@@ -306,6 +316,7 @@ bool SendComm::SendOne(Path& path) {
   frame.c = chunk.offset;
   frame.d = owner.chunk_bytes;
   if (chunk.buffered) frame.flags |= kBufferedFlag;
+  if (IsPatient(chunk, path)) frame.flags |= kPatientFlag;
   if (!inline_.load(std::memory_order_relaxed)) frame.flags |= kBulkFlag;
   if (environment_->params.checksum != 0) {
     frame.flags |= kBodySumFlag;

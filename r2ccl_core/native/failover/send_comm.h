@@ -109,6 +109,7 @@ class SendComm final : public Comm {
   uint64_t FittingChunk(const Path& path) const;
   void CutMessages();
   void Buffer(Message& message);
+  bool IsPatient(const Chunk& chunk, const Path& path);
   void Pump();
   bool SendOne(Path& path);
   bool ContinueFrame(Path& path);

@@ -12,8 +12,8 @@
 //       32    8 c          sender's port    0               chunk offset     0               0            0     0
 //       40    4 d          0                0               chunk size       0               0            0     0
 //       44    4 body sum   CRC32C of the body; of DATA only if the sender was asked to (R2CC_CHECKSUM)
-//       48    4 flags      1: the body sum is to be checked; DATA: 2: the sender keeps a copy, the ACK may take its
-//                          time; 4: much more is on its way
+//       48    4 flags      1: the body sum is to be checked; DATA: 2: the sender keeps a copy; 4: much more is on
+//                          its way; 8: the ACK may take its time
 //       52    4 checksum   of what precedes
 //
 //                          KNOCK            PROBE            PROBED           VERDICT
@@ -69,6 +69,7 @@ constexpr uint32_t kMaxChunkBytes = 64 << 20;
 constexpr uint32_t kBodySumFlag = 1;
 constexpr uint32_t kBufferedFlag = 2;
 constexpr uint32_t kBulkFlag = 4;
+constexpr uint32_t kPatientFlag = 8;
 
 using Secret = std::array<uint8_t, kSecretBytes>;
 

@@ -77,6 +77,11 @@ TEST(Placement, ASlowNicTakesAChunkIfItDeliversItBeforeTheOthersAreDone) {
   EXPECT_EQ(Place(paths, 1, kOneChunk), kNoPath) << "the message would wait for it";
 }
 
+// The slow one would deliver the chunk first, but the others would have done everything by then.
+TEST(Placement, AFasterNicThatIsFreeTakesWhatASlowOneIsNotWorth) {
+  EXPECT_EQ(Place({Busy(12, 2 * kChunk), Busy(3, 0)}, kNoPath, kOneChunk), 0);
+}
+
 TEST(Placement, ASlowNicTakesChunksUntilItHasItsShare) {
   std::vector<PathLoad> paths{Full(kFast, kMuch), Busy(kSlow, 0)};
   while (Place(paths, kNoPath, kOneChunk) == 1) {
@@ -99,7 +104,7 @@ TEST(Placement, WithoutAHomeEveryNicGetsItsShare) {
 
 TEST(Placement, NothingGoesWhereNothingIsFree) {
   EXPECT_EQ(Place({Full(kFast, 0), PathLoad{}}, kNoPath, kManyChunks), kNoPath);
-  EXPECT_EQ(Soonest({PathLoad{}, PathLoad{}}), kNoPath);
+  EXPECT_EQ(Soonest({PathLoad{}, PathLoad{}}, kOneChunk, false), kNoPath);
 }
 
 }  // namespace

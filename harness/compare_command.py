@@ -11,7 +11,7 @@ from rich.table import Table
 
 from harness.errors import ExitCode
 from r2ccl_core.errors import UsageError
-from reports.compare import Finding, compare, regressions
+from reports.compare import Finding, compare, is_open, regressions
 from reports.compared import HEADINGS, as_json, cells, told
 from reports.load import LoadedRun, load_folder
 from reports.machines import differences
@@ -26,7 +26,7 @@ WIDTH = 180
 
 
 def compare_command(base: str, new: str, rules: Path | None, json: bool) -> ExitCode:
-    """Prints the comparison; 1 if anything regressed. A side is a run's folder, or ``FOLDER@SYSTEM``."""
+    """Prints the comparison; 1 if anything regressed, 3 if that cannot be said. A side is a run, or ``FOLDER@SYSTEM``."""
     (base_folder, base_system), (new_folder, new_system) = parse_side(base), parse_side(new)
     if (base_system is None) != (new_system is None):
         raise UsageError(f"{base} and {new}: name a system on both sides (RUN@SYSTEM) or on neither")
@@ -49,8 +49,7 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
         _print(findings, told(findings, differences(runs)))
     if regressions(findings):
         return ExitCode.WRONG
-    open_ones = [finding for finding in findings if finding.verdict == "too few repeats"]
-    return ExitCode.INCONCLUSIVE if open_ones and len(open_ones) == len(findings) else ExitCode.OK
+    return ExitCode.INCONCLUSIVE if is_open(findings) else ExitCode.OK
 
 
 def parse_side(text: str) -> tuple[Path, str | None]:

@@ -17,9 +17,11 @@ from reports.stats import MIN_EFFECT, Estimate, estimate
 
 Verdict = Literal[
     "regression", "worse, not beyond the tolerance", "no difference shown", "better", "same", "too few repeats",
-    "not measured in NEW", "only in NEW", "not run in NEW", "no ratio of such values",
+    "not measured in NEW", "only in NEW", "not run in NEW", "no error in NEW", "no ratio of such values",
 ]  # fmt: skip
 REGRESSIONS = ("regression", "not measured in NEW")
+OPEN = ("too few repeats", "not run in NEW")
+"""What is neither a pass nor a failure."""
 
 CELL = ("case", "size_bytes", "system")
 
@@ -107,7 +109,8 @@ def _judged(
     if not base:
         return None, "only in NEW"
     if not new:
-        return None, "not measured in NEW" if ran else "not run in NEW"
+        missing: Verdict = "no error in NEW" if rule.metric == "error_after_ms" else "not measured in NEW"
+        return None, missing if ran else "not run in NEW"
     if rule.metric in COUNTED:
         return None, _counts(rule, sum(base.values()), sum(new.values()))
     found = change(base, new, relative=rule.tolerance.relative, paired=paired)
@@ -143,3 +146,12 @@ def verdict(found: Change, rule: Rule) -> Verdict:
 def regressions(findings: Sequence[Finding]) -> list[Finding]:
     """Those that fail the comparison."""
     return [finding for finding in findings if finding.regressed]
+
+
+def is_open(findings: Sequence[Finding]) -> bool:
+    """Whether nothing may be said: a part of BASE was not run in NEW, or no measure had repeats enough. Counts, which
+    need no repeats, say nothing of measures."""
+    if any(finding.verdict == "not run in NEW" for finding in findings):
+        return True
+    measured = [finding for finding in findings if finding.metric not in COUNTED]
+    return bool(measured) and all(finding.verdict == "too few repeats" for finding in measured)

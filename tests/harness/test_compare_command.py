@@ -44,6 +44,29 @@ def test_runs_alike_are_fine_and_a_slower_one_is_not(tmp_path: Path) -> None:
     assert {(f["metric"], f["system"]) for f in found} >= {("after_gbs", "balance"), ("slowdown", "hot_repair")}
 
 
+def test_a_system_that_is_gone_is_neither_a_pass_nor_a_failure(tmp_path: Path) -> None:
+    base, new = make(tmp_path / "a"), make(tmp_path / "b", 2)
+    for path in new.glob("trials/*balance*/trial.json"):
+        path.unlink()
+    status, text = run(base, new)
+    assert status == 3
+    assert "of them were not run in NEW" in text.splitlines()[-1]
+
+
+def test_counts_do_not_speak_for_measures_without_repeats(tmp_path: Path) -> None:
+    base = make_run(tmp_path / "a", sizes={1 << 20: 8}, repeats=1, counters=False)
+    new = make_run(tmp_path / "b", sizes={1 << 20: 8}, repeats=1, counters=False, seed=2)
+    assert run(base, new)[0] == 3
+
+
+def test_a_system_that_no_longer_stops_is_no_regression(tmp_path: Path) -> None:
+    base = make(tmp_path)
+    status, text = run(f"{base}@failstop", f"{base}@balance", "--json")
+    found = [f for f in json.loads(text)["findings"] if f["metric"] == "error_after_ms"]
+    assert [f["verdict"] for f in found] == ["no error in NEW"]
+    assert status == 0
+
+
 def test_two_systems_of_one_run_are_compared_in_pairs(tmp_path: Path) -> None:
     base = make(tmp_path)
     status, text = run(f"{base}@balance", f"{base}@hot_repair", "--json")

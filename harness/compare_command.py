@@ -26,7 +26,7 @@ WIDTH = 180
 
 
 def compare_command(base: str, new: str, rules: Path | None, json: bool) -> ExitCode:
-    """Prints the comparison; 1 if anything regressed, 3 if that cannot be said. A side is a run, or ``FOLDER@SYSTEM``."""
+    """Prints the comparison; 1 if anything regressed, 3 if nobody can tell. A side is a run or ``FOLDER@SYSTEM``."""
     (base_folder, base_system), (new_folder, new_system) = parse_side(base), parse_side(new)
     if (base_system is None) != (new_system is None):
         raise UsageError(f"{base} and {new}: name a system on both sides (RUN@SYSTEM) or on neither")

@@ -20,8 +20,6 @@ Verdict = Literal[
     "not measured in NEW", "only in NEW", "not run in NEW", "no error in NEW", "no ratio of such values",
 ]  # fmt: skip
 REGRESSIONS = ("regression", "not measured in NEW")
-OPEN = ("too few repeats", "not run in NEW")
-"""What is neither a pass nor a failure."""
 
 CELL = ("case", "size_bytes", "system")
 

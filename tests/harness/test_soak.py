@@ -10,11 +10,12 @@ import pytest
 from harness.cluster import rights
 
 SOAK = Path(__file__).parents[2] / "experiments" / "soak.toml"
-SHORT = ("sweep.repeats=1", 'workload.min_duration="8 s"')
+SHORT = ("sweep.repeats=1", 'workload.min_duration="18 s"')
 
 
 @pytest.mark.slow
 @pytest.mark.netns
+@pytest.mark.timeout(500)
 @pytest.mark.skipif(not rights.have(), reason="needs the right to make network namespaces")
 def test_random_failures_leave_nothing_wrong_and_nothing_behind(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", "from harness.cli import main; main()", "sweep", str(SOAK), "--out", str(tmp_path)]

@@ -32,10 +32,9 @@ class DrainMeter {
       uint64_t acknowledged = counters.acknowledged_bytes.load();
       bool queued = counters.in_flight_bytes.load() >= kQueueBytes;
       uint64_t idle_times = counters.idle_times.load();
+      auto lately = static_cast<double>(acknowledged - std::exchange(seen.last_acknowledged, acknowledged));
+      counters.peak_bytes_per_ns.store(std::max(lately / elapsed_ns, kPeakKept * counters.peak_bytes_per_ns.load()));
       auto moved = static_cast<double>(acknowledged - seen.acknowledged);
-      counters.peak_bytes_per_ns.store(
-          std::max(static_cast<double>(acknowledged - std::exchange(seen.last_acknowledged, acknowledged)) / elapsed_ns,
-                   kPeakKept * counters.peak_bytes_per_ns.load()));
       double rate = moved / static_cast<double>(now_ns - seen.since_ns);
       double known = counters.drain_bytes_per_ns.load();
       if (queued && seen.was_queued && idle_times == seen.idle_times) {

@@ -82,14 +82,14 @@ inline bool IsWorthIt(const std::vector<PathLoad>& paths, size_t slow, const Wai
          (faster_bytes + waiting.all_bytes) / faster_drain;
 }
 
-// The free path that would deliver the next chunk first; kNoPath when none is free. With `spare`, of those that are
-// worth it.
-inline int Soonest(const std::vector<PathLoad>& paths, const Waiting& waiting, bool spare) {
+// The free path that would deliver the next chunk first; kNoPath when none is free. With `only_worthy`, of those that
+// are worth it.
+inline int Soonest(const std::vector<PathLoad>& paths, const Waiting& waiting, bool only_worthy) {
   int best = kNoPath;
   double best_cost = 0;
   for (size_t i = 0; i < paths.size(); ++i) {
     const PathLoad& path = paths[i];
-    if (!path.free || (spare && !IsWorthIt(paths, i, waiting))) continue;
+    if (!path.free || (only_worthy && !IsWorthIt(paths, i, waiting))) continue;
     // The whole NIC's queue decides; this connection's own breaks ties between NICs that look alike.
     double cost = (path.nic_bytes + path.path_bytes + waiting.next_bytes) / (path.drain > 0 ? path.drain : 1.0);
     if (best == kNoPath || cost < best_cost) {

@@ -121,8 +121,8 @@ void SendComm::FinishDial(Path& path) {
 Status SendComm::Isend(const void* data, uint64_t size, Request** request) {
   uint64_t before = pending_bytes_.fetch_add(size, std::memory_order_relaxed);
   auto most = static_cast<uint64_t>(environment_->params.inline_bytes);
-  bulk_ = before + size > (bulk_ ? most / 4 : most);
-  inline_.store(!bulk_, std::memory_order_relaxed);
+  bool inlined = inline_.load(std::memory_order_relaxed);
+  inline_.store(before + size <= (inlined ? most : most / 4), std::memory_order_relaxed);
   Status status = Submit(const_cast<void*>(data), size, request);  // Take only reads it
   if (!status.ok()) pending_bytes_ -= size;
   return status;

@@ -146,8 +146,6 @@ class SendComm final : public Comm {
   uint64_t eager_bytes_ = 0;
   uint64_t eager_messages_ = 0;
   bool ready_ = false;
-  // What the program's thread alone uses: whether it leaves the work to the poller's thread.
-  bool bulk_ = false;
   std::atomic<uint64_t> pending_bytes_{0};  // of sends that are not done
   int64_t started_ns_ = 0;
 };

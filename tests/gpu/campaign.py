@@ -160,6 +160,8 @@ class Campaign:
 
     def start(self, *systems: str, program: str = "worker.py", net: Network | None = None) -> list[Group]:
         """The groups of these systems; those that are not there yet start side by side."""
+        if self.crowded:
+            self.stop(*(set(self.groups) - set(systems)))
         fresh = [system for system in systems if system not in self.groups]
         places = [(net or self.net).place(host) for host in range(self.net.hosts)]
         for system in fresh:
@@ -178,6 +180,11 @@ class Campaign:
             if not self.args.stand_in and program != "types_rank.py" and wanted not in hello["network"]:
                 raise GroupError(f"{system}: NCCL uses {hello['network']}, not {wanted}")
         return [self.groups[system] for system in systems]
+
+    @property
+    def crowded(self) -> bool:
+        """Whether ranks share GPUs: there is room for few processes then, and systems start one after another."""
+        return bool(self.service.env)
 
     def stop(self, *systems: str) -> None:
         """Ends groups."""
@@ -227,7 +234,8 @@ class Campaign:
             sizes = [int(float(size) * MIB) for size in self.args.sizes.split(",")]
         sizes = [size for size in sizes if size <= largest]
         systems = self.args.systems.split(",")
-        self.start(*systems)
+        if not self.crowded:
+            self.start(*systems)
         for system in systems:
             for collective in self.args.collectives.split(","):
                 for nbytes in sizes:
@@ -304,8 +312,8 @@ class Campaign:
     def schedules(self) -> None:
         """Our schedules on GPUs: one rail lost on a host, two lost; the planner's choice and its variants."""
         systems = self.grid()
-        crowded = bool(self.service.env)  # it has room for few communicators
-        self.start(*systems[: 1 if crowded else None])
+        if not self.crowded:
+            self.start(*systems)
         self.all_reduce("schedules", "rounds", "healthy", warm=3)
         losses = range(1, min(3, self.net.rails))
         for lost in losses:
@@ -315,8 +323,6 @@ class Campaign:
             for system in systems:
                 if lost == 1 or "alpha" not in system:
                     self._try(lambda s=system, b=bound, n=lost: self.all_reduce("schedules", s, f"{n} lost", b, 4))
-                if crowded:
-                    self.stop(*systems)
         for lost in losses:
             self.net.carrier(1, lost, True)
         begin = time.monotonic()
@@ -408,36 +414,40 @@ class Campaign:
 
     def nccl_failures(self) -> None:
         """NCCL's own sockets in the same failures, each in a network of its own, side by side: does the job go on?"""
-        wait_s = self.args.patience
         with network(self.net.hosts, self.net.rails) as second:
             second.shape(self.args.rate * 1e9)
-            cases = (("carrier loss", "socket:carrier", self.net), ("black hole", "socket:hole", second))
+            cases = [("carrier loss", "socket:carrier", self.net), ("black hole", "socket:hole", second)]
+            for side_by_side in [[case] for case in cases] if self.crowded else [cases]:
+                self._nccl_failures(side_by_side)
+
+    def _nccl_failures(self, cases: list[tuple[str, str, Network]]) -> None:
+        wait_s = self.args.patience
+        for _, system, where in cases:
+            self.start(system, net=where)
+        request = {"do": "loop", "nbytes": int(self.args.loop * MIB), "seconds": wait_s + 120}
+        for _, system, _ in cases:
+            self.groups[system].tell(request)
+        time.sleep(2)
+        for failure, _, where in cases:
+            self.break_it(where, failure, 1, 1, True)
+        time.sleep(wait_s - 3)
+        before = {system: sum(where.bytes_sent(0)) for _, system, where in cases}
+        time.sleep(3)
+        moved = {system: sum(where.bytes_sent(0)) - before[system] for _, system, where in cases}
+        for failure, _, where in cases:
+            self.break_it(where, failure, 1, 1, False)
+        repaired = time.monotonic()
+        sent = {system: before[system] + moved[system] for _, system, _ in cases}
+        goes_on: dict[str, float] = {}
+        # The kernel's pauses between retransmissions have grown to as long as the failure was.
+        while len(goes_on) < len(cases) and time.monotonic() - repaired < min(wait_s + 5, self.left_s() - 5):
+            time.sleep(0.5)
             for _, system, where in cases:
-                self.start(system, net=where)
-            request = {"do": "loop", "nbytes": int(self.args.loop * MIB), "seconds": wait_s + 120}
-            for _, system, _ in cases:
-                self.groups[system].tell(request)
-            time.sleep(2)
-            for failure, _, where in cases:
-                self.break_it(where, failure, 1, 1, True)
-            time.sleep(wait_s - 3)
-            before = {system: sum(where.bytes_sent(0)) for _, system, where in cases}
-            time.sleep(3)
-            moved = {system: sum(where.bytes_sent(0)) - before[system] for _, system, where in cases}
-            for failure, _, where in cases:
-                self.break_it(where, failure, 1, 1, False)
-            repaired = time.monotonic()
-            sent = {system: before[system] + moved[system] for _, system, _ in cases}
-            goes_on: dict[str, float] = {}
-            # The kernel's pauses between retransmissions have grown to as long as the failure was.
-            while len(goes_on) < len(cases) and time.monotonic() - repaired < min(wait_s + 5, self.left_s() - 5):
-                time.sleep(0.5)
-                for _, system, where in cases:
-                    if system not in goes_on and sum(where.bytes_sent(0)) - sent[system] > MIB:
-                        goes_on[system] = time.monotonic() - repaired
-            for failure, system, _ in cases:
-                self._verdict(failure, system, moved[system], goes_on.get(system))
-            self.stop(*(system for _, system, _ in cases))
+                if system not in goes_on and sum(where.bytes_sent(0)) - sent[system] > MIB:
+                    goes_on[system] = time.monotonic() - repaired
+        for failure, system, _ in cases:
+            self._verdict(failure, system, moved[system], goes_on.get(system))
+        self.stop(*(system for _, system, _ in cases))
 
     def _verdict(self, failure: str, system: str, moved: int, after_s: float | None) -> None:
         """By the bytes that host 0 sent in the last 3 s of the failure, and when it sent again after the repair."""
@@ -476,7 +486,7 @@ class Campaign:
 
 SECTIONS: Mapping[str, float] = {
     "sizes": 120,
-    "failures": 85,
+    "failures": 180,
     "nccl_failures": 75,
     "degraded": 50,
     "ddp": 60,
@@ -551,7 +561,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path, help="the folder for results")
     parser.add_argument("--only", help=f"some of {','.join(SECTIONS)}")
-    parser.add_argument("--seconds", type=float, default=540, help="for everything (540)")
+    parser.add_argument("--seconds", type=float, default=650, help="for everything (650)")
     parser.add_argument("--hosts", type=int, default=4, help="hosts, with one rank each (4)")
     parser.add_argument("--gpus", type=int, help="GPUs that the ranks share (as many as there are)")
     parser.add_argument("--rails", type=int, default=4, help="NICs of each host (4)")

@@ -82,6 +82,16 @@ def test_close_samples_are_thinned_by_nic() -> None:
     assert len(kept) == 8
 
 
+def test_the_last_sample_stays_for_what_was_moved_in_all() -> None:
+    def thin(*times: int) -> list[int]:
+        return [s.t_ns // MS for s in thinned([Sample(t * MS, "eth0", t, t, True) for t in times], 8 * MS)]
+
+    assert thin(0, 10, 20, 21, 22) == [0, 10, 22]
+    assert thin(0, 3) == [0, 3]
+    assert thin(0) == [0]
+    assert thin() == []
+
+
 def test_the_carrier_narrows_the_moment_of_effect() -> None:
     carrier = [(0, True), (10, True), (11, True), (12, True), (13, False), (14, False), (24, False)]
     assert narrowed((10, 16), carrier) == (12, 14)

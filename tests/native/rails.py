@@ -31,6 +31,11 @@ def sh(*argv: str | int) -> str:
     return done.stdout
 
 
+def large_ones(longest: int) -> str:
+    """Drops packets longer than so many bytes."""
+    return f"4,128 0 0 0,37 0 1 {longest},6 0 0 2,6 0 0 0,"
+
+
 def bytecode(share: float) -> str:
     """Drops a packet (2) with the probability `share`, else lets it pass (0)."""
     keep_from = round(share * _EVERYTHING)
@@ -89,10 +94,17 @@ class Rails:
 
     def drop(self, host: int, nic: int, share: float = 1.0, directions: str = "both") -> None:
         """Packets from ("out"), to ("in") or both ways of a NIC are lost on the cable with the probability `share`."""
+        self._drop(host, nic, bytecode(share), directions)
+
+    def narrow(self, host: int, nic: int, longest: int) -> None:
+        """Only packets of at most so many bytes get through, as where a switch's MTU is smaller than the hosts'."""
+        self._drop(host, nic, large_ones(longest), "both")
+
+    def _drop(self, host: int, nic: int, code: str, directions: str) -> None:
         self.heal(host, nic)
         for direction, hook in (("out", "ingress"), ("in", "egress")):
             if directions in (direction, "both"):
-                rule = ("bpf", "direct-action", "bytecode", bytecode(share))
+                rule = ("bpf", "direct-action", "bytecode", code)
                 sh("tc", "-n", self.switch, "filter", "add", "dev", f"p{host}-{nic}", hook, *rule)
 
     def cut_between(self, host: int, other: int, nic: int) -> None:

@@ -125,6 +125,18 @@ def test_a_black_hole_in_each_direction(two: Rails, tmp_path: Path, directions: 
         running.moves()
 
 
+def test_a_way_that_only_small_packets_pass(two: Rails, tmp_path: Path) -> None:
+    """PINGs and their answers get through and excuse nothing: what is missing never arrives."""
+    with job(two, tmp_path) as running:
+        running.moves()
+        two.narrow(1, 1, 400)
+        until(lambda: bool(lost(running)), running.output)
+        running.moves()
+        two.heal(1, 1)
+        await_all_up(running)
+        running.moves()
+
+
 def test_failures_on_both_ends_at_once(two: Rails, tmp_path: Path) -> None:
     """Different NICs, so that a single one is left."""
     with job(two, tmp_path) as running:

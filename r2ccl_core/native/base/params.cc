@@ -1,6 +1,7 @@
 // Reading of parameters: environment first, explicit overrides on top, every value checked.
 #include "base/params.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -63,6 +64,12 @@ Status ReadParams(const std::map<std::string, std::string>& overrides, Params* p
     }
   }
   return {};
+}
+
+Params Fitting(Params params, unsigned processors) {
+  if (params.io_threads == 0) params.io_threads = std::clamp<int64_t>(processors / 2, 1, 16);
+  if (params.inline_bytes == 0) params.inline_bytes = processors < 8 ? 262144 : 32768;
+  return params;
 }
 
 }  // namespace r2ccl

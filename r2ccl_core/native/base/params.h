@@ -21,8 +21,9 @@ namespace r2ccl {
   X(eager_messages, "R2CC_EAGER_MESSAGES", 64, 0, 4096, "most messages ahead of the posted receives")                 \
   X(buffered_bytes, "R2CC_BUFFERED_BYTES", 16384, 0, 1048576,                                                         \
     "early messages up to this size are copied, so that their sends are done at once")                                \
-  X(inline_bytes, "R2CC_INLINE_BYTES", 262144, 0, 1073741824,                                                         \
-    "most bytes under way that the program's own thread moves for a connection; more is left to an I/O thread")       \
+  X(inline_bytes, "R2CC_INLINE_BYTES", 0, 0, 1073741824,                                                              \
+    "most bytes under way that the program's own thread moves for a connection; more is left to an I/O thread; "      \
+    "0: 32 KiB, and 256 KiB with less than eight processors, where programs that poll keep I/O threads waiting")      \
   X(stall_ms, "R2CC_FAILOVER_TIMEOUT_MS", 0, 0, 600000,                                                               \
     "silence after which a NIC with data in flight is given up; 0 adapts to the round trip (mode 0: 2 s or more)")    \
   X(stall_min_ms, "R2CC_STALL_MIN_MS", 80, 5, 600000, "lower limit of the adaptive stall timer")                      \
@@ -64,6 +65,9 @@ struct Params {
 // Reads the environment, then `overrides` (by variable name) on top. A value that is no whole number, is out
 // of range, or an unknown name in `overrides` is refused by name.
 Status ReadParams(const std::map<std::string, std::string>& overrides, Params* params);
+
+// The same with what fits a process that may use so many processors in the place of every 0 that asks for it.
+Params Fitting(Params params, unsigned processors);
 
 }  // namespace r2ccl
 

@@ -261,6 +261,7 @@ void Comm::MarkUp(Path& path, bool hold) {
   path.loss = {};
   path.suspect = false;
   path.acked_bytes = 0;
+  path.delivered = 0;
   path.heard_ns = path.progress_ns;
   path.backoff_ns = 0;
   path.outlook = Outlook::kOpen;
@@ -599,6 +600,7 @@ void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
   if (path.heard || progress.bytes_acked != path.acked_bytes) path.heard_ns = now_ns;
   path.heard = false;
   path.round_trip_ns = progress.rtt_ns;
+  if (std::exchange(path.delivered, progress.delivered) != progress.delivered) path.delivered_ns = now_ns;
   if (progress.unanswered == 0 || progress.bytes_acked != path.acked_bytes || was_asleep) {
     path.acked_bytes = progress.bytes_acked;
     path.progress_ns = now_ns;
@@ -607,9 +609,14 @@ void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
     if (progress.unanswered == 0) CheckQuiet(path, now_ns);
     return;
   }
-  int64_t silent_ns = now_ns - path.progress_ns;
-  if (silent_ns > StallLimitNs(environment_->params, progress, path.loss.lossy())) {
-    Retire(path, "stalled: no acknowledgement for " + std::to_string(silent_ns / kMillisecond) + " ms", true);
+  Silence silence{now_ns - path.progress_ns, now_ns - std::max(path.progress_ns, path.delivered_ns)};
+  if (silence.any_ns > SuspectAfterNs(progress)) {
+    int64_t answered_ns = environment_->witness->AskedAnswerNs(path.nic, {path.remote, PeerPort()});
+    silence.any_ns = std::min(silence.any_ns, now_ns - answered_ns);
+  }
+  if (IsDead(environment_->params, progress, path.loss.lossy(), silence)) {
+    std::string silent_ms = std::to_string(silence.in_order_ns / kMillisecond);
+    Retire(path, "stalled: no acknowledgement for " + silent_ms + " ms", true);
   } else {
     AskSuspect(path, progress, now_ns);
   }

@@ -28,6 +28,7 @@
 #include "failover/path_state.h"
 #include "failover/report.h"
 #include "failover/stall.h"
+#include "failover/witness.h"
 #include "net/nic.h"
 #include "net/poller.h"
 #include "net/prober.h"
@@ -72,8 +73,9 @@ struct Environment {
   uint16_t port = 0;  // where this process listens
   // The program asks Test again and again until a request is done, as NCCL's threads do. Set before any Comm is made.
   bool program_polls = false;
-  Prober* prober = nullptr;  // these outlive every Comm's last call
+  Prober* prober = nullptr;  // all of these outlive every Comm's last call
   Locator* locator = nullptr;
+  Witness* witness = nullptr;
 };
 
 class Comm;
@@ -160,6 +162,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     // Stall detection.
     uint64_t acked_bytes = 0;
     int64_t progress_ns = 0;
+    uint32_t delivered = 0;
+    int64_t delivered_ns = 0;
     LossMeter loss;
     bool suspect = false;  // the peer's kernel owes an answer for longer than usual
     int64_t asked_ns = 0;  // last PING into that silence

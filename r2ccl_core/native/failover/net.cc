@@ -55,7 +55,7 @@ Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<
                                         " are supported; name fewer in R2CC_SOCKET_IFNAME"};
   }
   std::shared_ptr<Net> made(new Net());
-  made->environment_.params = params;
+  made->environment_.params = Fitting(params, std::thread::hardware_concurrency());
   made->environment_.counters = std::make_unique<NicCounters[]>(nics.size());
   made->environment_.nics = std::move(nics);
   Status status = made->Start();
@@ -68,10 +68,11 @@ Status Net::Start() {
   if (status.ok()) status = link_monitor_.Open();
   drain_meter_ = std::make_unique<DrainMeter>(&environment_);
   auto threads = static_cast<size_t>(environment_.params.io_threads);
-  if (threads == 0) threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 1, 16);
   for (size_t i = 0; i < threads; ++i) pollers_.push_back(std::make_unique<Poller>());
   prober_ = std::make_unique<Prober>(pollers_[0].get());
   environment_.prober = prober_.get();
+  witness_ = std::make_unique<Witness>(prober_.get(), environment_.nics);
+  environment_.witness = witness_.get();
   environment_.port = port_;
   locator_ = std::make_unique<Locator>(environment_.params.locate_ms * kMillisecond, environment_.nics, port_,
                                        prober_.get(), &environment_.log, [this](int nic) { return ThirdsOn(nic); });

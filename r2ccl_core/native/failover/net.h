@@ -108,6 +108,7 @@ class Net : private Pollable {
   LinkMonitor link_monitor_;
   std::unique_ptr<Prober> prober_;
   std::unique_ptr<Locator> locator_;
+  std::unique_ptr<Witness> witness_;
   std::unique_ptr<DrainMeter> drain_meter_;  // used by the first poller's thread
   std::vector<std::unique_ptr<Poller>> pollers_;
   std::mutex mutex_;  // guards what follows; taken before Listener's, never while a Comm's is held

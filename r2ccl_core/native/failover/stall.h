@@ -4,7 +4,7 @@
 // silence give the peer's kernel several chances to answer, and it would report what is missing. A path that loses
 // packets now and then may lose a few in a row with nothing behind them; then only the kernel's own retransmission
 // timer helps, and a path may be called dead only after several of those went unanswered. So the limit follows that
-// timer there.
+// timer there, and wherever the peer's kernel has what came behind the gap or answers to others.
 #ifndef R2CCL_FAILOVER_STALL_H_
 #define R2CCL_FAILOVER_STALL_H_
 
@@ -52,6 +52,19 @@ constexpr int64_t StallLimitNs(const Params& params, const TcpProgress& progress
   int64_t limit_ns = std::max(shortest_ns, 4 * (progress.rtt_ns + 4 * progress.rtt_variance_ns));
   if (!lossy) return limit_ns;
   return std::max(limit_ns, std::min(kLossyStallNs, kLossyTimeouts * progress.timeout_ns));
+}
+
+// How long the peer's kernel has said nothing.
+struct Silence {
+  int64_t in_order_ns = 0;  // since it had one more byte in their order
+  int64_t any_ns = 0;       // since it had anything more, be it behind a gap, or answered beside the stream (witness.h)
+};
+
+// A way on which something arrives loses packets and is not dead, unless it never delivers what is missing: one that is
+// too narrow for large packets lets others through.
+constexpr bool IsDead(const Params& params, const TcpProgress& progress, bool lossy, const Silence& silence) {
+  return silence.any_ns > StallLimitNs(params, progress, lossy) ||
+         silence.in_order_ns > StallLimitNs(params, progress, true);
 }
 
 // Silence after which a path is asked for a sign of life, and how often from then on. Until it answers it is suspect.

@@ -84,6 +84,7 @@ bool ReadProgress(int fd, TcpProgress* progress) {
   socklen_t length = sizeof info;
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
   progress->bytes_acked = info.tcpi_bytes_acked;
+  progress->delivered = info.tcpi_delivered;
   progress->unanswered = info.tcpi_unacked + info.tcpi_probes;
   progress->rtt_ns = int64_t{info.tcpi_rtt} * 1000;
   progress->rtt_variance_ns = int64_t{info.tcpi_rttvar} * 1000;

@@ -56,6 +56,7 @@ void ResetConnection(Fd* fd);
 // Progress of a connection as its kernel sees it.
 struct TcpProgress {
   uint64_t bytes_acked = 0;  // by the peer's kernel, since the connection began
+  uint32_t delivered = 0;    // segments that it told to have, also those behind a gap; 0 before Linux 4.18
   uint32_t unanswered = 0;   // segments not acknowledged, and probes of a closed window not answered
   int64_t rtt_ns = 0;        // smoothed
   int64_t rtt_variance_ns = 0;

@@ -27,6 +27,20 @@ TEST(Params, DefaultsEnvironmentAndOverrides) {
   EXPECT_EQ(params.chunk_bytes, 8192);
 }
 
+TEST(Params, ZeroFitsTheProcessorsAndWhatWasSetStays) {
+  for (auto [processors, threads, inline_bytes] :
+       {std::tuple{1U, 1, 262144}, {4U, 2, 262144}, {8U, 4, 32768}, {192U, 16, 32768}}) {
+    Params fitting = Fitting({}, processors);
+    EXPECT_EQ(fitting.io_threads, threads) << processors;
+    EXPECT_EQ(fitting.inline_bytes, inline_bytes) << processors;
+  }
+  Params set;
+  set.io_threads = 3;
+  set.inline_bytes = 1;
+  EXPECT_EQ(Fitting(set, 64).io_threads, 3);
+  EXPECT_EQ(Fitting(set, 64).inline_bytes, 1);
+}
+
 TEST(Params, MistakesAreNamed) {
   for (const char* bad : {"", "3", "-1", "1x", " 1", "0x1", "99999999999999999999"}) {
     Params params;

@@ -41,6 +41,19 @@ TEST(Stall, LimitsAsATable) {
   }
 }
 
+TEST(Stall, WhatArrivesBehindAGapShowsLossesAndNotDeath) {
+  Params params;
+  TcpProgress clean = Progress(1, 0, 51);
+  EXPECT_FALSE(IsDead(params, clean, false, {80 * kMs, 80 * kMs}));
+  EXPECT_TRUE(IsDead(params, clean, false, {81 * kMs, 81 * kMs}));
+  EXPECT_FALSE(IsDead(params, clean, false, {400 * kMs, 10 * kMs}));
+  EXPECT_TRUE(IsDead(params, clean, false, {400 * kMs, 81 * kMs}));
+  EXPECT_TRUE(IsDead(params, clean, false, {409 * kMs, 10 * kMs}));  // the missing one never gets through
+  EXPECT_FALSE(IsDead(params, clean, true, {400 * kMs, 400 * kMs}));
+  params.stall_ms = 33;
+  EXPECT_TRUE(IsDead(params, clean, false, {34 * kMs, 10 * kMs}));
+}
+
 TEST(Stall, IsSuspectedLongBefore) {
   EXPECT_EQ(SuspectAfterNs(Progress(1, 0, 50)), 15 * kMs);
   EXPECT_EQ(SuspectAfterNs(Progress(20, 5, 50)), 80 * kMs);

@@ -1,0 +1,34 @@
+// Questions beside silent streams, one at a time for two NICs.
+#include "failover/witness.h"
+
+#include <utility>
+
+#include "base/clock.h"
+
+namespace r2ccl {
+namespace {
+
+constexpr int64_t kPatienceNs = 45 * kMillisecond;  // three attempts well within the shortest stall limit
+
+}  // namespace
+
+int64_t Witness::AskedAnswerNs(int nic, const Target& peer) {
+  if (peer.port == 0) return 0;
+  std::pair key{nic, peer.address.s_addr};
+  int64_t answered_ns = 0;
+  {
+    std::lock_guard lock(mutex_);
+    Seen& seen = seen_[key];
+    answered_ns = seen.answered_ns;
+    if (std::exchange(seen.asking, true)) return answered_ns;
+  }
+  prober_->Ask({nics_[static_cast<size_t>(nic)], peer, "", kPatienceNs}, [this, key](Answer answer, const Frame*) {
+    std::lock_guard lock(mutex_);
+    Seen& seen = seen_[key];
+    seen.asking = false;
+    if (answer == Answer::kReached || answer == Answer::kRefused) seen.answered_ns = NowNs();
+  });
+  return answered_ns;
+}
+
+}  // namespace r2ccl

@@ -1,0 +1,41 @@
+// Witness: whether a peer's NIC still answers, asked beside a stream that fell silent.
+//
+// A stream may be silent because its way is gone, or because its kernel lost the same packet several times and waits for
+// a timer, with nothing more that it may send. A tiny connection of its own over the same two NICs tells them apart.
+#ifndef R2CCL_FAILOVER_WITNESS_H_
+#define R2CCL_FAILOVER_WITNESS_H_
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "net/nic.h"
+#include "net/prober.h"
+#include "net/wire.h"
+
+namespace r2ccl {
+
+// Thread-safe. The streams of all connections between two NICs share what was answered, and one question at a time.
+class Witness {
+ public:
+  Witness(Prober* prober, const std::vector<Nic>& nics) : prober_(prober), nics_(nics) {}
+
+  // When `peer` last answered to the NIC, 0 while it never did. Asks again, unless it is being asked.
+  int64_t AskedAnswerNs(int nic, const Target& peer);
+
+ private:
+  struct Seen {
+    bool asking = false;
+    int64_t answered_ns = 0;
+  };
+  Prober* const prober_;
+  const std::vector<Nic>& nics_;
+  std::mutex mutex_;  // guards what follows; nothing is locked under it
+  std::map<std::pair<int, uint32_t>, Seen> seen_;  // by NIC and the peer's address
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_WITNESS_H_

@@ -127,6 +127,7 @@ class Campaign:
             "NCCL_NET": "r2ccl",
         }
         env |= {"NCCL_SOCKET_IFNAME": "mgmt", "R2CC_SOCKET_IFNAME": "eth"}
+        env["R2CC_STATUS_DIR"] = str(self.folder / f"status-{system.replace(':', '-')}")
         env |= dict(part.split("=") for part in system.split(":")[1:] if part.startswith(("R2CC_", "NCCL_")))
         if "undamped" in system:  # hundreds of losses in a minute: no NIC is to be held back
             env["R2CC_FLAP_HALF_LIFE_MS"] = "0"
@@ -364,7 +365,8 @@ class Campaign:
             ("carrier loss", self.args.trials, 0.3, 0.9),
             ("black hole", self.args.trials // 2, 0.2, 0.35),
         ):
-            self._failures("plugin:undamped", failure, trials, hold_s, rest_s)
+            if failure in self.args.kinds:
+                self._failures("plugin:undamped", failure, trials, hold_s, rest_s)
         self.stop("plugin:undamped")
 
     def _failures(self, system: str, failure: str, trials: int, hold_s: float, rest_s: float) -> None:
@@ -387,7 +389,9 @@ class Campaign:
             faults.append((begin, time.monotonic_ns()))
         answers = group.answers(seconds + 60)
         ends, lengths = answers[0]["ends"], answers[0]["lengths"]
-        costs = [cost for fault in faults if (cost := lost_ms(fault, ends, lengths)) is not None]
+        timed = [(fault, cost) for fault in faults if (cost := lost_ms(fault, ends, lengths)) is not None]
+        costs = [cost for _, cost in timed]
+        wall_ns = time.time_ns() - time.monotonic_ns()
         self.results.add(
             "failures",
             system=system,
@@ -402,6 +406,7 @@ class Campaign:
             wrong=sum(answer["wrong"] for answer in answers),
             checked_iterations=sum(answer["checked"] for answer in answers),
             costs_ms=[round(cost, 2) for cost in costs],
+            begun_ms=[(begin + wall_ns) // 1_000_000 for (begin, _), _ in timed],
         )
 
     @staticmethod
@@ -569,6 +574,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--largest", type=float, default=256, help="MiB of the largest message (256)")
     parser.add_argument("--loop", type=float, default=1, help="MiB of the AllReduces that failures hit (1)")
     parser.add_argument("--trials", type=int, default=100, help="carrier losses; half as many black holes (100)")
+    parser.add_argument("--kinds", default="carrier loss,black hole", help="the failures that are timed")
     parser.add_argument("--patience", type=float, default=20, help="seconds that NCCL's sockets get in a failure (20)")
     parser.add_argument("--systems", default="socket,socket_tuned,plugin", help="whose sizes are measured")
     parser.add_argument("--collectives", default=",".join(COLLECTIVES), help="whose sizes are measured")

@@ -36,6 +36,11 @@ def large_ones(longest: int) -> str:
     return f"4,128 0 0 0,37 0 1 {longest},6 0 0 2,6 0 0 0,"
 
 
+def streams() -> str:
+    """Drops what belongs to open TCP streams; greetings (SYN) pass."""
+    return "4,48 0 0 47,69 0 1 2,6 0 0 0,6 0 0 2,"
+
+
 def bytecode(share: float) -> str:
     """Drops a packet (2) with the probability `share`, else lets it pass (0)."""
     keep_from = round(share * _EVERYTHING)
@@ -99,6 +104,10 @@ class Rails:
     def narrow(self, host: int, nic: int, longest: int) -> None:
         """Only packets of at most so many bytes get through, as where a switch's MTU is smaller than the hosts'."""
         self._drop(host, nic, large_ones(longest), "both")
+
+    def break_streams(self, host: int, nic: int) -> None:
+        """Open streams are lost and new ones can begin, as where a switch or a firewall forgot them."""
+        self._drop(host, nic, streams(), "both")
 
     def _drop(self, host: int, nic: int, code: str, directions: str) -> None:
         self.heal(host, nic)

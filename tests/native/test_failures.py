@@ -137,6 +137,19 @@ def test_a_way_that_only_small_packets_pass(two: Rails, tmp_path: Path) -> None:
         running.moves()
 
 
+def test_a_stream_is_silent_and_its_nics_are_not(two: Rails, tmp_path: Path) -> None:
+    """They answer beside it, so its kernel gets time to repeat what was lost: eight of its time-outs, not 80 ms."""
+    with job(two, tmp_path) as running:
+        running.moves()
+        two.break_streams(1, 1)
+        until(lambda: bool(lost(running)), running.output)
+        first = min(lost(running), key=lambda event: int(str(event["t_ns"])))
+        assert int(str(first["detail"]).split()[-2]) >= 400, running.output()
+        running.moves()
+        two.heal(1, 1)
+        await_all_up(running)
+
+
 def test_failures_on_both_ends_at_once(two: Rails, tmp_path: Path) -> None:
     """Different NICs, so that a single one is left."""
     with job(two, tmp_path) as running:

@@ -262,6 +262,7 @@ void Comm::MarkUp(Path& path, bool hold) {
   path.suspect = false;
   path.acked_bytes = 0;
   path.delivered = 0;
+  path.proven_ns = path.progress_ns;
   path.heard_ns = path.progress_ns;
   path.backoff_ns = 0;
   path.outlook = Outlook::kOpen;
@@ -280,8 +281,9 @@ void Comm::MarkUp(Path& path, bool hold) {
 }
 
 Comm::Path* Comm::AnyUp() {
-  auto rank = [](const Path& path) {
-    return std::tuple(!path.control.empty(), path.suspect, path.state == PathState::kHeld, path.up_since_ns);
+  auto rank = [this](const Path& path) {
+    bool doubted = path.suspect || IsDoubted(path);
+    return std::tuple(!path.control.empty(), doubted, path.state == PathState::kHeld, path.up_since_ns);
   };
   Path* best = nullptr;
   for (Path& path : paths_) {
@@ -342,6 +344,7 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer, Cause c
     return;
   }
   path.flaps.Lose(params, now_ns);
+  if (cause != Cause::kOwnLink) counters(path).doubt_ns = now_ns;  // who lost a link tells every connection itself
   Log("path_down", path, reason);
   if (tell_peer) TellPeer(path, epoch, cause);
   if (params.mode == 0) {
@@ -599,6 +602,8 @@ void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
   if (!ReadProgress(path.fd.get(), &progress)) return;
   if (path.heard || progress.bytes_acked != path.acked_bytes) path.heard_ns = now_ns;
   path.heard = false;
+  if (progress.unanswered == 0 && progress.unsent_bytes > 0) PushUnsent(path.fd.get());
+  if (progress.bytes_acked != path.acked_bytes) path.proven_ns = now_ns;
   path.round_trip_ns = progress.rtt_ns;
   if (std::exchange(path.delivered, progress.delivered) != progress.delivered) path.delivered_ns = now_ns;
   if (progress.unanswered == 0 || progress.bytes_acked != path.acked_bytes || was_asleep) {
@@ -609,34 +614,45 @@ void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
     if (progress.unanswered == 0) CheckQuiet(path, now_ns);
     return;
   }
+  const Params& params = environment_->params;
+  bool lossy = path.loss.lossy();
   Silence silence{now_ns - path.progress_ns, now_ns - std::max(path.progress_ns, path.delivered_ns)};
-  if (silence.any_ns > SuspectAfterNs(progress)) {
-    int64_t answered_ns = environment_->witness->AskedAnswerNs(path.nic, {path.remote, PeerPort()});
-    silence.any_ns = std::min(silence.any_ns, now_ns - answered_ns);
+  int64_t limit_ns = StallLimitNs(params, progress, lossy);
+  if (silence.any_ns > limit_ns / 3) {
+    Target peer{path.remote, PeerPort()};
+    silence.any_ns =
+        std::min(silence.any_ns, now_ns - environment_->witness->AskedAnswerNs(path.nic, peer, limit_ns / 2));
   }
-  if (IsDead(environment_->params, progress, path.loss.lossy(), silence)) {
+  if (IsDead(params, progress, lossy, silence)) {
     std::string silent_ms = std::to_string(silence.in_order_ns / kMillisecond);
     Retire(path, "stalled: no acknowledgement for " + silent_ms + " ms", true);
-  } else {
-    AskSuspect(path, progress, now_ns);
+    return;
   }
+  // Halfway to that the other paths of its NIC are doubted as well. Not sooner: a full queue is silent for 20 ms.
+  if (!IsDoubted(path) && silence.any_ns > limit_ns / 2) counters(path).doubt_ns = now_ns;
+  AskSuspect(path, progress, now_ns);
 }
 
 // A single lost packet with nothing behind it is reported by the peer's kernel only when something comes behind it.
 void Comm::AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns) {
   int64_t patience_ns = SuspectAfterNs(progress);
   path.suspect = now_ns - path.progress_ns > patience_ns;
-  if (!path.suspect || now_ns - path.asked_ns < patience_ns || !path.control.empty() || !AtFrameBoundary(path)) return;
+  if (path.suspect && now_ns - path.asked_ns >= patience_ns) Ping(path, now_ns);
+}
+
+void Comm::Ping(Path& path, int64_t now_ns) {
+  if (!path.control.empty() || !AtFrameBoundary(path)) return;
   path.asked_ns = now_ns;
   SendControl(path, EncodeControl(FrameType::kPing));
 }
 
 // A path that loses everything while nothing is under way would never be noticed: a PING provokes an answer of
-// the other end's kernel, or a reset when that end has given the path up.
+// the other end's kernel, or a reset when that end has given the path up. One that is doubted is asked at once.
 void Comm::CheckQuiet(Path& path, int64_t now_ns) {
-  if (now_ns - path.heard_ns < QuietLimitNs() || !AtFrameBoundary(path)) return;
+  bool doubted = IsDoubted(path) && path.asked_ns < counters(path).doubt_ns;
+  if (!doubted && now_ns - path.heard_ns < QuietLimitNs()) return;
   path.heard_ns = now_ns;
-  SendControl(path, EncodeControl(FrameType::kPing));
+  Ping(path, now_ns);
 }
 
 // Whether the peer's process ended: its host says so on some path, and no other path leaves hope. Where every path

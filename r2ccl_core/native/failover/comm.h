@@ -50,6 +50,9 @@ struct NicCounters {
   // When a connection whose home is not well last put something on this NIC.
   std::atomic<int64_t> refuge_ns{0};
   std::atomic<bool> link_up{true};  // the kernel's word
+  // When one of the NIC's paths was last silent for long, or lost. Until they show that they work, its other paths
+  // carry nothing that another NIC can carry.
+  std::atomic<int64_t> doubt_ns{0};
 };
 
 // How many paths of open connections a NIC carries, and how many of its paths are down.
@@ -164,6 +167,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     int64_t progress_ns = 0;
     uint32_t delivered = 0;
     int64_t delivered_ns = 0;
+    int64_t proven_ns = 0;  // when it last showed that it works: the peer's kernel acknowledged something new
     LossMeter loss;
     bool suspect = false;  // the peer's kernel owes an answer for longer than usual
     int64_t asked_ns = 0;  // last PING into that silence
@@ -221,6 +225,10 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   // The path for a word to the peer: one that can take it at once and is not suspect, among those the one that has been
   // up for longest, as one that flaps would lose it. nullptr when none is up.
   Path* AnyUp();
+  // Whether it has not shown that it works since a path of its NIC was silent for long, or lost.
+  bool IsDoubted(const Path& path) const {
+    return path.nic >= 0 && nic_counters(path).doubt_ns.load(std::memory_order_relaxed) > path.proven_ns;
+  }
   bool BuffersBody(const Path& path) const { return path.frame.type != FrameType::kData; }
 
   const Nic& nic(const Path& path) const { return environment_->nics[static_cast<size_t>(path.nic)]; }
@@ -276,6 +284,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void CheckStall(Path& path, int64_t now_ns, bool was_asleep);
   void CheckQuiet(Path& path, int64_t now_ns);
   void AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns);
+  void Ping(Path& path, int64_t now_ns);
   void CheckGiveUp(int64_t now_ns);
   bool PeerIsGone(int64_t now_ns);
 

@@ -269,8 +269,8 @@ void RecvComm::OnWritable() {
 // The acknowledgement is the whole state, so an older one that still waits in a stream's queue does no harm.
 void RecvComm::SendAck(Path* preferred) {
   ack_due_ = true;
-  bool usable =
-      preferred != nullptr && preferred->state == PathState::kUp && preferred->control.empty() && !preferred->suspect;
+  bool usable = preferred != nullptr && preferred->state == PathState::kUp && preferred->control.empty() &&
+                !preferred->suspect && !IsDoubted(*preferred);
   Path* path = usable ? preferred : AnyUp();
   if (path == nullptr || !path->control.empty()) return;  // OnWritable comes back to it
   ack_due_ = false;

@@ -259,11 +259,15 @@ bool SendComm::CanTake(const Path& path) {
 const std::vector<PathLoad>& SendComm::Look() {
   int64_t now_ns = NowNs();
   loads_.clear();
+  bool all_doubted = std::none_of(paths_.begin(), paths_.end(), [this](const Path& path) {
+    return path.state == PathState::kUp && !IsDoubted(path);
+  });
   for (const Path& path : paths_) {
     const NicCounters& nic = nic_counters(path);
     int64_t refuge_ns = nic.refuge_ns.load(std::memory_order_relaxed);
-    loads_.push_back({.up = path.state == PathState::kUp,
-                      .free = CanTake(path),
+    bool trusted = !IsDoubted(path) || all_doubted;
+    loads_.push_back({.up = path.state == PathState::kUp && trusted,
+                      .free = CanTake(path) && trusted,
                       .refuge = refuge_ns != 0 && now_ns - refuge_ns < kRefugeNs,
                       .drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed),
                       .nic_bytes = static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)),

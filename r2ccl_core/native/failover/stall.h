@@ -46,10 +46,14 @@ constexpr int64_t kFailStopStallNs = 2000 * kMillisecond;  // where a false alar
 constexpr int64_t kLossyStallNs = 1000 * kMillisecond;     // a lossy path is given at most this
 constexpr int64_t kLossyTimeouts = 8;  // unanswered time-outs of the kernel, counted without back-off
 
+// An answer that takes longer is lost, for the kernel; peers that put acknowledgements off make it tens of
+// milliseconds.
+constexpr int64_t LongestUsualNs(const TcpProgress& progress) { return progress.rtt_ns + 4 * progress.rtt_variance_ns; }
+
 constexpr int64_t StallLimitNs(const Params& params, const TcpProgress& progress, bool lossy) {
   if (params.stall_ms > 0) return params.stall_ms * kMillisecond;
   int64_t shortest_ns = params.mode == 0 ? kFailStopStallNs : params.stall_min_ms * kMillisecond;
-  int64_t limit_ns = std::max(shortest_ns, 4 * (progress.rtt_ns + 4 * progress.rtt_variance_ns));
+  int64_t limit_ns = std::max(shortest_ns, 2 * LongestUsualNs(progress));
   if (!lossy) return limit_ns;
   return std::max(limit_ns, std::min(kLossyStallNs, kLossyTimeouts * progress.timeout_ns));
 }
@@ -69,7 +73,7 @@ constexpr bool IsDead(const Params& params, const TcpProgress& progress, bool lo
 
 // Silence after which a path is asked for a sign of life, and how often from then on. Until it answers it is suspect.
 constexpr int64_t SuspectAfterNs(const TcpProgress& progress) {
-  return std::max(15 * kMillisecond, 2 * (progress.rtt_ns + 4 * progress.rtt_variance_ns));
+  return std::max(15 * kMillisecond, LongestUsualNs(progress));
 }
 
 }  // namespace r2ccl

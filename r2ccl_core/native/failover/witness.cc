@@ -6,13 +6,8 @@
 #include "base/clock.h"
 
 namespace r2ccl {
-namespace {
 
-constexpr int64_t kPatienceNs = 45 * kMillisecond;  // three attempts well within the shortest stall limit
-
-}  // namespace
-
-int64_t Witness::AskedAnswerNs(int nic, const Target& peer) {
+int64_t Witness::AskedAnswerNs(int nic, const Target& peer, int64_t patience_ns) {
   if (peer.port == 0) return 0;
   std::pair key{nic, peer.address.s_addr};
   int64_t answered_ns = 0;
@@ -22,7 +17,7 @@ int64_t Witness::AskedAnswerNs(int nic, const Target& peer) {
     answered_ns = seen.answered_ns;
     if (std::exchange(seen.asking, true)) return answered_ns;
   }
-  prober_->Ask({nics_[static_cast<size_t>(nic)], peer, "", kPatienceNs}, [this, key](Answer answer, const Frame*) {
+  prober_->Ask({nics_[static_cast<size_t>(nic)], peer, "", patience_ns}, [this, key](Answer answer, const Frame*) {
     std::lock_guard lock(mutex_);
     Seen& seen = seen_[key];
     seen.asking = false;

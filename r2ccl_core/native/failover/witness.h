@@ -1,7 +1,8 @@
 // Witness: whether a peer's NIC still answers, asked beside a stream that fell silent.
 //
-// A stream may be silent because its way is gone, or because its kernel lost the same packet several times and waits for
-// a timer, with nothing more that it may send. A tiny connection of its own over the same two NICs tells them apart.
+// A stream may be silent because its way is gone, or because its kernel lost the same packet several times and waits
+// for a timer, with nothing more that it may send. A tiny connection of its own over the same two NICs tells them
+// apart.
 #ifndef R2CCL_FAILOVER_WITNESS_H_
 #define R2CCL_FAILOVER_WITNESS_H_
 
@@ -22,8 +23,9 @@ class Witness {
  public:
   Witness(Prober* prober, const std::vector<Nic>& nics) : prober_(prober), nics_(nics) {}
 
-  // When `peer` last answered to the NIC, 0 while it never did. Asks again, unless it is being asked.
-  int64_t AskedAnswerNs(int nic, const Target& peer);
+  // When `peer` last answered to the NIC, 0 while it never did. Asks again, unless it is being asked, and waits for so
+  // long.
+  int64_t AskedAnswerNs(int nic, const Target& peer, int64_t patience_ns);
 
  private:
   struct Seen {
@@ -32,7 +34,7 @@ class Witness {
   };
   Prober* const prober_;
   const std::vector<Nic>& nics_;
-  std::mutex mutex_;  // guards what follows; nothing is locked under it
+  std::mutex mutex_;                               // guards what follows; nothing is locked under it
   std::map<std::pair<int, uint32_t>, Seen> seen_;  // by NIC and the peer's address
 };
 

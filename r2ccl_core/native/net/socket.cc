@@ -79,6 +79,8 @@ void ResetConnection(Fd* fd) {
   fd->Reset();
 }
 
+void PushUnsent(int fd) { SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1); }  // which it is, and what waits goes out
+
 bool ReadProgress(int fd, TcpProgress* progress) {
   tcp_info info{};
   socklen_t length = sizeof info;
@@ -86,6 +88,7 @@ bool ReadProgress(int fd, TcpProgress* progress) {
   progress->bytes_acked = info.tcpi_bytes_acked;
   progress->delivered = info.tcpi_delivered;
   progress->unanswered = info.tcpi_unacked + info.tcpi_probes;
+  progress->unsent_bytes = info.tcpi_notsent_bytes;
   progress->rtt_ns = int64_t{info.tcpi_rtt} * 1000;
   progress->rtt_variance_ns = int64_t{info.tcpi_rttvar} * 1000;
   progress->timeout_ns = (int64_t{info.tcpi_rto} * 1000) >> info.tcpi_backoff;

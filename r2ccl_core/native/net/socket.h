@@ -55,16 +55,21 @@ void ResetConnection(Fd* fd);
 
 // Progress of a connection as its kernel sees it.
 struct TcpProgress {
-  uint64_t bytes_acked = 0;  // by the peer's kernel, since the connection began
-  uint32_t delivered = 0;    // segments that it told to have, also those behind a gap; 0 before Linux 4.18
-  uint32_t unanswered = 0;   // segments not acknowledged, and probes of a closed window not answered
-  int64_t rtt_ns = 0;        // smoothed
+  uint64_t bytes_acked = 0;   // by the peer's kernel, since the connection began
+  uint32_t delivered = 0;     // segments that it told to have, also those behind a gap; 0 before Linux 4.18
+  uint32_t unanswered = 0;    // segments not acknowledged, and probes of a closed window not answered
+  uint32_t unsent_bytes = 0;  // in the socket, and not on their way yet
+  int64_t rtt_ns = 0;         // smoothed
   int64_t rtt_variance_ns = 0;
   int64_t timeout_ns = 0;  // until the kernel retransmits, without its back-off
   uint32_t segments = 0;   // sent since the connection began, retransmissions included
   uint32_t resent = 0;     // retransmissions among them
 };
 bool ReadProgress(int fd, TcpProgress* progress);
+
+// Has the kernel try again at once to send what waits in the socket. When the NIC's own queue is full while nothing of
+// the connection is under way, it would not do so for 200 ms or more.
+void PushUnsent(int fd);
 
 }  // namespace r2ccl
 

@@ -29,7 +29,7 @@ TEST(Params, DefaultsEnvironmentAndOverrides) {
 
 TEST(Params, ZeroFitsTheProcessorsAndWhatWasSetStays) {
   for (auto [processors, threads, inline_bytes] :
-       {std::tuple{1U, 1, 262144}, {4U, 2, 262144}, {8U, 4, 32768}, {192U, 16, 32768}}) {
+       {std::tuple{1U, 1, 262144}, {4U, 2, 262144}, {8U, 4, 12288}, {192U, 16, 12288}}) {
     Params fitting = Fitting({}, processors);
     EXPECT_EQ(fitting.io_threads, threads) << processors;
     EXPECT_EQ(fitting.inline_bytes, inline_bytes) << processors;

@@ -56,7 +56,7 @@ uint16_t PortOf(const Fd& fd) {
 
 }  // namespace
 
-Relay::Relay(const Handle& target) : target_(target), handle_(target), opened_(target.addresses.size()) {
+Relay::Relay(const Handle& target) : target_(target), handle_(target) {
   size_t paths = target.addresses.size();
   for (size_t i = 0; i < paths; ++i) {
     handle_.addresses[i].s_addr = inet_addr(("127.0.3." + std::to_string(i + 1)).c_str());
@@ -117,7 +117,6 @@ void Relay::AcceptStreams(int path) {
   while (true) {
     Fd sender(accept4(listeners_[static_cast<size_t>(path)].get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!sender.valid()) return;
-    ++opened_[static_cast<size_t>(path)];
     Fd receiver(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in where = At(target_.addresses[static_cast<size_t>(path)], target_.port);
     bool refused = wires_[static_cast<size_t>(path)] == Wire::kRefused;

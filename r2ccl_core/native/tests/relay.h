@@ -46,7 +46,6 @@ class Relay {
   // Resets the streams of the path once; new ones are carried.
   void Reset(int path);
   void SetMangle(Mangle mangle);
-  int streams_opened(int path) const { return opened_[static_cast<size_t>(path)]; }
   int paths() const { return static_cast<int>(handle_.addresses.size()); }
   int good_paths();
 
@@ -74,7 +73,6 @@ class Relay {
   const Handle target_;
   Handle handle_;
   std::vector<Fd> listeners_;
-  std::vector<std::atomic<int>> opened_;
   std::mutex mutex_;  // guards what follows
   std::vector<Wire> wires_;
   std::vector<std::unique_ptr<Stream>> streams_;

@@ -26,10 +26,11 @@ TEST(Stall, LimitsAsATable) {
   };
   const Case kCases[] = {
       {"a clean path", 2, 0, Progress(1, 0, 50), false, 80},
-      {"a long way", 2, 0, Progress(100, 10, 300), false, 560},
+      {"a long way", 2, 0, Progress(100, 10, 300), false, 280},
+      {"acknowledgements put off", 2, 0, Progress(12, 6, 62), false, 80},
       {"losses, short time-out", 2, 0, Progress(1, 0, 51), true, 408},
       {"losses, an older kernel", 2, 0, Progress(1, 0, 201), true, 1000},
-      {"losses on a long way", 2, 0, Progress(300, 0, 900), true, 1200},
+      {"losses on a longer way", 2, 0, Progress(600, 0, 1800), true, 1200},
       {"the user's own limit", 2, 33, Progress(100, 10, 300), true, 33},
       {"fail-stop is patient", 0, 0, Progress(1, 0, 50), false, 2000},
   };
@@ -56,7 +57,7 @@ TEST(Stall, WhatArrivesBehindAGapShowsLossesAndNotDeath) {
 
 TEST(Stall, IsSuspectedLongBefore) {
   EXPECT_EQ(SuspectAfterNs(Progress(1, 0, 50)), 15 * kMs);
-  EXPECT_EQ(SuspectAfterNs(Progress(20, 5, 50)), 80 * kMs);
+  EXPECT_EQ(SuspectAfterNs(Progress(20, 5, 50)), 40 * kMs);
 }
 
 class Meter : public testing::Test {

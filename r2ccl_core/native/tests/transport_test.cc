@@ -53,8 +53,10 @@ TEST(Transport, StartingTwiceChangesNothing) {
   TrafficOptions options;
   options.sizes = {1 << 20, 100};
   ASSERT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
-  for (int path = 0; path < 3; ++path) EXPECT_EQ(pair.relay->streams_opened(path), 1);
-  EXPECT_EQ(CountEvents(*pair.sender, "path_down"), 0u);
+  for (const auto& end : {pair.sender, pair.receiver}) {
+    EXPECT_EQ(CountEvents(*end, "path_up"), 3u);
+    EXPECT_EQ(CountEvents(*end, "path_down"), 0u);
+  }
 }
 
 TEST(Transport, EveryNicCarriesItsShare) {
@@ -69,6 +71,28 @@ TEST(Transport, EveryNicCarriesItsShare) {
     received += pair.receiver->environment().counters[i].received_bytes.load();
   }
   EXPECT_GE(received, 16u << 20);
+}
+
+TEST(Transport, ADoubtedNicCarriesNothingUntilItShowsThatItWorks) {
+  Pair pair(PatientParams(2));
+  ASSERT_EQ(pair.Open().message(), "");
+  TrafficOptions options;
+  options.sizes.assign(8, 1 << 20);
+  NicCounters* nics = pair.sender->environment().counters.get();
+  auto carried = [&](int nic) {
+    uint64_t before = nics[nic].acknowledged_bytes;
+    EXPECT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+    return nics[nic].acknowledged_bytes - before;
+  };
+  nics[1].doubt_ns = NowNs() + 3600 * 1000 * kMillisecond;  // nothing that it shows is later
+  EXPECT_EQ(carried(1), 0u);
+  nics[0].doubt_ns = nics[2].doubt_ns = nics[1].doubt_ns.load();
+  EXPECT_GT(carried(1), 0u) << "all are doubted: none is better";
+  nics[0].doubt_ns = nics[2].doubt_ns = 0;
+  nics[1].doubt_ns = NowNs();  // its stream is idle, so it is asked
+  uint64_t again = 0;
+  for (int i = 0; i < 500 && again == 0; ++i) again = carried(1);
+  EXPECT_GT(again, 0u);
 }
 
 bool Finished(Comm& comm, Request* request, Status* status) {

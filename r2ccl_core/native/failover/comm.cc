@@ -617,7 +617,7 @@ void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
   const Params& params = environment_->params;
   bool lossy = path.loss.lossy();
   Silence silence{now_ns - path.progress_ns, now_ns - std::max(path.progress_ns, path.delivered_ns)};
-  int64_t limit_ns = StallLimitNs(params, progress, lossy);
+  int64_t limit_ns = StallLimitNs(params, progress);
   if (silence.any_ns > limit_ns / 3) {
     Target peer{path.remote, PeerPort()};
     silence.any_ns =

@@ -1,8 +1,7 @@
 // Placement: the path that the next chunk of a connection goes to. Pure, so that every rule is tested.
 //
 //   - A connection keeps to its home, the NIC that NCCL chose for it, while that is well: up, and not much slower than
-//   the
-//     best of the others.
+//     the best of the others.
 //   - Where connections whose home is not well load this home, too, some of its chunks go to a NIC that they do not
 //     reach: only such a one, or every connection would have a stream on every NIC.
 //   - Else a chunk goes where it is delivered first: to the NIC with the least before it, over all connections of the

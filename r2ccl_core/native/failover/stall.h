@@ -1,10 +1,10 @@
 // Stall: how long the peer's kernel may owe an acknowledgement before its silence means that the path is dead.
 //
 // On a path that loses nothing 80 ms are plenty, and no retransmission is needed to be sure: PINGs sent into the
-// silence give the peer's kernel several chances to answer, and it would report what is missing. A path that loses
-// packets now and then may lose a few in a row with nothing behind them; then only the kernel's own retransmission
-// timer helps, and a path may be called dead only after several of those went unanswered. So the limit follows that
-// timer there, and wherever the peer's kernel has what came behind the gap or answers to others.
+// silence give the peer's kernel several chances to answer, it would report what is missing, and it is asked beside the
+// stream, too. On a path that loses packets all of those may be lost together, so it gets that time twice. And a few
+// packets in a row may be lost there with nothing behind them; then only the kernel's own retransmission timer helps,
+// and may have to several times. So where anything else arrives, the limit follows that timer.
 #ifndef R2CCL_FAILOVER_STALL_H_
 #define R2CCL_FAILOVER_STALL_H_
 
@@ -43,19 +43,18 @@ class LossMeter {
 };
 
 constexpr int64_t kFailStopStallNs = 2000 * kMillisecond;  // where a false alarm ends the job
-constexpr int64_t kLossyStallNs = 1000 * kMillisecond;     // a lossy path is given at most this
-constexpr int64_t kLossyTimeouts = 8;  // unanswered time-outs of the kernel, counted without back-off
+constexpr int64_t kMostTimeoutsNs = 1000 * kMillisecond;   // the kernel's timer is given at most this
+constexpr int64_t kTimeouts = 8;                           // of the kernel, unanswered, counted without back-off
 
 // An answer that takes longer is lost, for the kernel; peers that put acknowledgements off make it tens of
 // milliseconds.
 constexpr int64_t LongestUsualNs(const TcpProgress& progress) { return progress.rtt_ns + 4 * progress.rtt_variance_ns; }
 
-constexpr int64_t StallLimitNs(const Params& params, const TcpProgress& progress, bool lossy) {
+// For a path that loses nothing.
+constexpr int64_t StallLimitNs(const Params& params, const TcpProgress& progress) {
   if (params.stall_ms > 0) return params.stall_ms * kMillisecond;
   int64_t shortest_ns = params.mode == 0 ? kFailStopStallNs : params.stall_min_ms * kMillisecond;
-  int64_t limit_ns = std::max(shortest_ns, 2 * LongestUsualNs(progress));
-  if (!lossy) return limit_ns;
-  return std::max(limit_ns, std::min(kLossyStallNs, kLossyTimeouts * progress.timeout_ns));
+  return std::max(shortest_ns, 2 * LongestUsualNs(progress));
 }
 
 // How long the peer's kernel has said nothing.
@@ -67,8 +66,10 @@ struct Silence {
 // A way on which something arrives loses packets and is not dead, unless it never delivers what is missing: one that is
 // too narrow for large packets lets others through.
 constexpr bool IsDead(const Params& params, const TcpProgress& progress, bool lossy, const Silence& silence) {
-  return silence.any_ns > StallLimitNs(params, progress, lossy) ||
-         silence.in_order_ns > StallLimitNs(params, progress, true);
+  int64_t limit_ns = StallLimitNs(params, progress);
+  if (params.stall_ms > 0) return silence.in_order_ns > limit_ns;
+  int64_t timeouts_ns = std::min(kMostTimeoutsNs, kTimeouts * progress.timeout_ns);
+  return silence.any_ns > (lossy ? 2 : 1) * limit_ns || silence.in_order_ns > std::max(2 * limit_ns, timeouts_ns);
 }
 
 // Silence after which a path is asked for a sign of life, and how often from then on. Until it answers it is suspect.

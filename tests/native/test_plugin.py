@@ -128,6 +128,12 @@ def test_a_rank_that_crashes_fails_its_peer(driver: Path, plugin: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_connections_that_nobody_asks_for_any_more_are_dropped(driver: Path, plugin: Path) -> None:
+    env = {"R2CC_SOCKET_IFNAME": "=lo", "R2CC_FAILOVER_GIVE_UP_MS": "200"}
+    done = run(driver, plugin, "12", "--abandon", env=env)
+    assert done.returncode == 0, done.stdout
+
+
 def test_status_files_come_and_go_with_the_processes(driver: Path, plugin: Path, tmp_path: Path) -> None:
     """Of the two, the one that ends without a word leaves its file behind, with what it last knew."""
     env = {"R2CC_SOCKET_IFNAME": "=lo", "R2CC_STATUS_DIR": str(tmp_path)}

@@ -1,12 +1,14 @@
 /* Drives the net plugin as NCCL does, in plain C: one table version, two processes, loopback, no GPU and no NCCL.
  *
- *   plugin_driver LIBRARY VERSION [--corrupt] [--die] [--verbose]
+ *   plugin_driver LIBRARY VERSION [--corrupt] [--abandon] [--die] [--verbose]
  *
+ * --abandon begins connections and never asks for them again; give it a short R2CC_FAILOVER_GIVE_UP_MS.
  * --die ends one side without a word while requests are under way; the other has to get errors.
  * Exit codes: 0 the contract holds, 1 it does not, 2 usage, 3 a byte is wrong, 4 a call or a wait hangs, 5 a process
  * crashed. --corrupt changes one byte on its way, which has to give 3: the check sees what it is for. */
 #define _POSIX_C_SOURCE 200809L
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,6 +25,7 @@ enum { kMany = 64, kStream = 160, kMiB = 1 << 20 };
 
 static int version;
 static int corrupt;
+static int abandon;
 static int die;
 static int verbose;
 static int log_lines;
@@ -376,6 +379,51 @@ static void listener_closes(int connect_first) {
   barrier();
 }
 
+static int open_files(void) {
+  int count = 0;
+  DIR* folder = opendir("/proc/self/fd");
+  while (folder != NULL && readdir(folder) != NULL) ++count;
+  if (folder != NULL) closedir(folder);
+  return count;
+}
+
+/* An aborted communicator stops asking for its connections, and tells nobody: in time they are dropped, with their
+ * sockets, and who asks for one after all is refused. */
+static void connects_are_abandoned(void) {
+  enum { kConnects = 8 };
+  unsigned char handle[kHandleMax], copies[kConnects][kHandleMax];
+  if (self.side == 1) {
+    void* listen_comm = listen_here(handle);
+    tell(handle, sizeof handle);
+    barrier();
+    succeed(net_close_listen(listen_comm), "closeListen");
+    return;
+  }
+  hear(handle, sizeof handle);
+  int before = open_files(), most = 0, begun = 0;
+  for (int i = 0; i < kConnects; ++i) {
+    void* send_comm = NULL;
+    memcpy(copies[begun], handle, sizeof handle);
+    succeed(net_connect(self.context, self.device, copies[begun], &send_comm), "connect");
+    if (send_comm == NULL) {
+      ++begun;
+    } else { /* so soon */
+      succeed(net_close_send(send_comm), "closeSend");
+    }
+  }
+  expect(begun > 0, "some connections take longer than a call");
+  for (int now = before + 1; now > before;) {
+    succeed(net_close_listen(listen_here(handle)), "closeListen"); /* what is abandoned is looked for here */
+    now = open_files();
+    most = now > most ? now : most;
+    breathe();
+  }
+  expect(most >= before + begun, "every connection had a socket");
+  void* send_comm = NULL;
+  expect(net_connect(self.context, self.device, copies[0], &send_comm) > 0 && send_comm == NULL, "it is refused");
+  barrier();
+}
+
 /* A rank that crashes: what its peer has under way fails, and so does what it starts later. */
 static void peer_dies(void) {
   struct link link = link_open();
@@ -410,6 +458,10 @@ static void drive(const char* path) {
   expect(net_name() != NULL && strcmp(net_name(), "r2ccl") == 0, "the name is r2ccl");
   succeed(net_init(&self.context, 76, log_line), "init");
   expect(log_lines > 0, "init says what it found");
+  if (abandon) { /* first, as files of other connections must not close meanwhile */
+    scenario("connects are abandoned");
+    connects_are_abandoned();
+  }
   scenario("properties");
   properties_are_plausible();
   scenario("connect before accept");
@@ -467,12 +519,13 @@ int main(int argc, char** argv) {
   int lines[2], code = kOk;
   for (int i = 3; i < argc; ++i) {
     corrupt |= strcmp(argv[i], "--corrupt") == 0;
+    abandon |= strcmp(argv[i], "--abandon") == 0;
     die |= strcmp(argv[i], "--die") == 0;
     verbose |= strcmp(argv[i], "--verbose") == 0;
   }
   version = argc >= 3 ? atoi(argv[2]) : 0;
-  if (argc - 3 != corrupt + die + verbose || version < kFirstVersion || version > kLastVersion) {
-    fprintf(stderr, "usage: %s LIBRARY VERSION(8..12) [--corrupt] [--die] [--verbose]\n", argv[0]);
+  if (argc - 3 != corrupt + abandon + die + verbose || version < kFirstVersion || version > kLastVersion) {
+    fprintf(stderr, "usage: %s LIBRARY VERSION(8..12) [--corrupt] [--abandon] [--die] [--verbose]\n", argv[0]);
     return kUsage;
   }
   signal(SIGPIPE, SIG_IGN);

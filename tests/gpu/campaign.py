@@ -492,7 +492,7 @@ class Campaign:
 SECTIONS: Mapping[str, float] = {
     "sizes": 120,
     "failures": 180,
-    "nccl_failures": 75,
+    "nccl_failures": 120,
     "degraded": 50,
     "ddp": 60,
     "schedules": 130,

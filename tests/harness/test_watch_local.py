@@ -31,6 +31,10 @@ pytestmark = [
 ]
 
 
+LOST_IN_SOCKETS = 512 << 10
+"""Two chunks of 128 KiB and what the kernel may keep besides (TCP_NOTSENT_LOWAT, 256 KiB)."""
+
+
 @pytest.mark.slow
 def test_what_is_seen_of_a_collective_is_what_it_moved(tmp_path: Path) -> None:
     settings = ['workload.sizes=["8MiB"]', 'cluster.rate="200 Mbit/s"', "workload.iterations=5", "sweep.retries=5"]
@@ -51,8 +55,10 @@ def test_what_is_seen_of_a_collective_is_what_it_moved(tmp_path: Path) -> None:
             column = own[f"{way}_bytes"]
             counted = int((column.last() - column.first()).sum())
             moved = sum(nic[f"{way}_bytes"] for nic in core["nics"])
-            # TCP, IP and Ethernet add 66 bytes to 1448, and acknowledgements of the other way 2 % at most.
-            assert 1.0 <= counted / moved < 1.08
+            # TCP, IP and Ethernet add 66 bytes to 1448 at most, as the kernel cuts large pieces late, and the other
+            # way's acknowledgements 2 %. What a path had in its socket when it was lost was sent and went nowhere.
+            in_sockets = LOST_IN_SOCKETS if way == "tx" else 0
+            assert moved - in_sockets <= counted < 1.08 * moved
     rates = throughput(samples)
     rates = rates[rates["host"] == "host0"].assign(lasted=rates["end_ns"] - rates["start_ns"])
     before = [i for i in trial.iterations if i.phase == "before" and i.iteration >= 0]

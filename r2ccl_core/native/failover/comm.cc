@@ -628,7 +628,7 @@ void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
     Retire(path, "stalled: no acknowledgement for " + silent_ms + " ms", true);
     return;
   }
-  // Halfway to that the other paths of its NIC are doubted as well. Not sooner: a full queue is silent for 20 ms.
+  // The other paths of its NIC are doubted from then on. Not sooner: a full queue alone is silent for 20 ms.
   if (!IsDoubted(path) && silence.any_ns > limit_ns / 2) counters(path).doubt_ns = now_ns;
   AskSuspect(path, progress, now_ns);
 }
@@ -640,10 +640,11 @@ void Comm::AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns) {
   if (path.suspect && now_ns - path.asked_ns >= patience_ns) Ping(path, now_ns);
 }
 
-void Comm::Ping(Path& path, int64_t now_ns) {
-  if (!path.control.empty() || !AtFrameBoundary(path)) return;
+bool Comm::Ping(Path& path, int64_t now_ns) {
+  if (!path.control.empty() || !AtFrameBoundary(path)) return false;
   path.asked_ns = now_ns;
   SendControl(path, EncodeControl(FrameType::kPing));
+  return true;
 }
 
 // A path that loses everything while nothing is under way would never be noticed: a PING provokes an answer of
@@ -651,8 +652,7 @@ void Comm::Ping(Path& path, int64_t now_ns) {
 void Comm::CheckQuiet(Path& path, int64_t now_ns) {
   bool doubted = IsDoubted(path) && path.asked_ns < counters(path).doubt_ns;
   if (!doubted && now_ns - path.heard_ns < QuietLimitNs()) return;
-  path.heard_ns = now_ns;
-  Ping(path, now_ns);
+  if (Ping(path, now_ns)) path.heard_ns = now_ns;
 }
 
 // Whether the peer's process ended: its host says so on some path, and no other path leaves hope. Where every path

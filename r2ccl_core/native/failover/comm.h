@@ -7,7 +7,8 @@
 // free, the user's thread does the work itself, because waking another thread would take longer. Where the program
 // polls anyway, the poller's thread does not even look at the path that data came by last, until a tick finds that
 // nobody has polled since the one before.
-// Lock order: Comm, then any of inbox, Poller, Notifier, EventLog, which are leaves.
+// Lock order: Comm, then any of inbox, Poller, Notifier, EventLog, Locator, Witness, which are leaves, or Prober, under
+// which Poller's is taken.
 #ifndef R2CCL_FAILOVER_COMM_H_
 #define R2CCL_FAILOVER_COMM_H_
 
@@ -41,7 +42,8 @@ namespace r2ccl {
 struct NicCounters {
   std::atomic<uint64_t> sent_bytes{0};  // frames included
   std::atomic<uint64_t> received_bytes{0};
-  std::atomic<uint64_t> acknowledged_bytes{0};
+  std::atomic<uint64_t> acknowledged_bytes{0};  // of messages
+  std::atomic<uint64_t> drained_bytes{0};       // of those that count as in flight: of a copy word may come late
   std::atomic<int64_t> in_flight_bytes{0};
   std::atomic<uint64_t> idle_times{0};  // how often nothing was in flight any more
   // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
@@ -222,12 +224,14 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void SendControl(Path& path, const std::string& bytes);
   // Sends what is queued. True when nothing is left.
   bool FlushControl(Path& path);
-  // The path for a word to the peer: one that can take it at once and is not suspect, among those the one that has been
-  // up for longest, as one that flaps would lose it. nullptr when none is up.
+  // The path for a word to the peer: one that can take it at once and is neither suspect nor doubted, among those the
+  // one that has been up for longest, as one that flaps would lose it. nullptr when none is up.
   Path* AnyUp();
-  // Whether it has not shown that it works since a path of its NIC was silent for long, or lost.
+  // Whether it has not shown that it works since a path of its NIC was silent for long, or lost. In Balance only, where
+  // any other NIC can take its place.
   bool IsDoubted(const Path& path) const {
-    return path.nic >= 0 && nic_counters(path).doubt_ns.load(std::memory_order_relaxed) > path.proven_ns;
+    return environment_->params.mode == 2 && path.nic >= 0 &&
+           nic_counters(path).doubt_ns.load(std::memory_order_relaxed) > path.proven_ns;
   }
   bool BuffersBody(const Path& path) const { return path.frame.type != FrameType::kData; }
 
@@ -284,7 +288,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void CheckStall(Path& path, int64_t now_ns, bool was_asleep);
   void CheckQuiet(Path& path, int64_t now_ns);
   void AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns);
-  void Ping(Path& path, int64_t now_ns);
+  // False where the stream has no room for it now.
+  bool Ping(Path& path, int64_t now_ns);
   void CheckGiveUp(int64_t now_ns);
   bool PeerIsGone(int64_t now_ns);
 

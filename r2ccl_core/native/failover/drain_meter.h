@@ -29,7 +29,7 @@ class DrainMeter {
     for (size_t i = 0; i < nics_.size(); ++i) {
       NicCounters& counters = environment_->counters[i];
       Seen& seen = nics_[i];
-      uint64_t acknowledged = counters.acknowledged_bytes.load();
+      uint64_t acknowledged = counters.drained_bytes.load();
       bool queued = counters.in_flight_bytes.load() >= kQueueBytes;
       uint64_t idle_times = counters.idle_times.load();
       auto lately = static_cast<double>(acknowledged - std::exchange(seen.last_acknowledged, acknowledged));

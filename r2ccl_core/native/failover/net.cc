@@ -71,7 +71,7 @@ Status Net::Start() {
   for (size_t i = 0; i < threads; ++i) pollers_.push_back(std::make_unique<Poller>());
   prober_ = std::make_unique<Prober>(pollers_[0].get());
   environment_.prober = prober_.get();
-  witness_ = std::make_unique<Witness>(prober_.get(), environment_.nics);
+  witness_ = std::make_unique<Witness>(pollers_[0].get(), environment_.nics);
   environment_.witness = witness_.get();
   environment_.port = port_;
   locator_ = std::make_unique<Locator>(environment_.params.locate_ms * kMillisecond, environment_.nics, port_,
@@ -354,6 +354,7 @@ void Net::OnTick(size_t thread) {
     drain_meter_->Sample(now_ns);
     prober_->Tick(now_ns);
     locator_->Tick(now_ns);
+    witness_->Tick(now_ns);
     ResumeAccept(now_ns);
   }
   std::vector<std::shared_ptr<Comm>> mine;

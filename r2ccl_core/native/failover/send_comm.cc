@@ -445,6 +445,7 @@ void SendComm::ApplyAck(Path& path, uint64_t chunks) {
     Chunk chunk = out.in_flight.front();
     out.in_flight.pop_front();
     bytes += chunk.weight();
+    counters(path).acknowledged_bytes += chunk.length;
     int64_t round_trip_ns = now_ns - chunk.sent_ns;
     if (!chunk.buffered && (out.min_round_trip_ns == 0 || round_trip_ns < out.min_round_trip_ns)) {
       out.min_round_trip_ns = round_trip_ns;
@@ -456,7 +457,7 @@ void SendComm::ApplyAck(Path& path, uint64_t chunks) {
   out.in_flight_bytes -= bytes;
   auto acknowledged = static_cast<int64_t>(bytes);
   if (counters(path).in_flight_bytes.fetch_sub(acknowledged) == acknowledged) ++counters(path).idle_times;
-  counters(path).acknowledged_bytes += bytes;
+  counters(path).drained_bytes += bytes;
   MeasureRate(out, bytes, now_ns);
 }
 

@@ -1,7 +1,7 @@
 // Questions beside silent streams, one at a time for two NICs.
 #include "failover/witness.h"
 
-#include <utility>
+#include <algorithm>
 
 #include "base/clock.h"
 
@@ -15,9 +15,11 @@ int64_t Witness::AskedAnswerNs(int nic, const Target& peer, int64_t patience_ns)
     std::lock_guard lock(mutex_);
     Seen& seen = seen_[key];
     answered_ns = seen.answered_ns;
-    if (std::exchange(seen.asking, true)) return answered_ns;
+    if (seen.asking || NowNs() - answered_ns < patience_ns / 3) return answered_ns;
+    seen.asking = true;
   }
-  prober_->Ask({nics_[static_cast<size_t>(nic)], peer, "", patience_ns}, [this, key](Answer answer, const Frame*) {
+  patience_ns = std::max(patience_ns, 3 * Poller::kTickMs * kMillisecond);
+  prober_.Ask({nics_[static_cast<size_t>(nic)], peer, "", patience_ns}, [this, key](Answer answer, const Frame*) {
     std::lock_guard lock(mutex_);
     Seen& seen = seen_[key];
     seen.asking = false;

@@ -19,20 +19,24 @@
 namespace r2ccl {
 
 // Thread-safe. The streams of all connections between two NICs share what was answered, and one question at a time.
+// Destroy it after the poller was stopped.
 class Witness {
  public:
-  Witness(Prober* prober, const std::vector<Nic>& nics) : prober_(prober), nics_(nics) {}
+  // The questions are its own, apart from the Locator's: many streams fall silent together.
+  Witness(Poller* poller, const std::vector<Nic>& nics) : prober_(poller), nics_(nics) {}
 
-  // When `peer` last answered to the NIC, 0 while it never did. Asks again, unless it is being asked, and waits for so
-  // long.
+  // When `peer` last answered to the NIC, 0 while it never did. Asks again, unless it is being asked or answered within
+  // a third of `patience_ns`, for which an answer is awaited.
   int64_t AskedAnswerNs(int nic, const Target& peer, int64_t patience_ns);
+  // To be called by the poller's thread about every Poller::kTickMs.
+  void Tick(int64_t now_ns) { prober_.Tick(now_ns); }
 
  private:
   struct Seen {
     bool asking = false;
     int64_t answered_ns = 0;
   };
-  Prober* const prober_;
+  Prober prober_;
   const std::vector<Nic>& nics_;
   std::mutex mutex_;                               // guards what follows; nothing is locked under it
   std::map<std::pair<int, uint32_t>, Seen> seen_;  // by NIC and the peer's address

@@ -110,6 +110,7 @@ void Prober::Progress(Asked& asked, Attempt& attempt) {
 
 void Prober::Drop(Asked& asked, Attempt& attempt) {
   poller_->Remove(attempt.poll_id);
+  if (asked.question.greeting.empty()) ResetConnection(&attempt.fd);  // nothing is owed, and nothing is to stay behind
   question_of_.erase(attempt.poll_id);
   std::erase_if(asked.attempts, [&attempt](const auto& other) { return other.get() == &attempt; });
 }

@@ -79,7 +79,9 @@ void ResetConnection(Fd* fd) {
   fd->Reset();
 }
 
-void PushUnsent(int fd) { SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1); }  // which it is, and what waits goes out
+void PushUnsent(int fd) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+}  // set already; setting it again sends what waits
 
 bool ReadProgress(int fd, TcpProgress* progress) {
   tcp_info info{};

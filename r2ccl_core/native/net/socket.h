@@ -56,7 +56,7 @@ void ResetConnection(Fd* fd);
 // Progress of a connection as its kernel sees it.
 struct TcpProgress {
   uint64_t bytes_acked = 0;   // by the peer's kernel, since the connection began
-  uint32_t delivered = 0;     // segments that it told to have, also those behind a gap; 0 before Linux 4.18
+  uint32_t delivered = 0;     // segments that it reported to have, also those behind a gap; 0 before Linux 4.18
   uint32_t unanswered = 0;    // segments not acknowledged, and probes of a closed window not answered
   uint32_t unsent_bytes = 0;  // in the socket, and not on their way yet
   int64_t rtt_ns = 0;         // smoothed

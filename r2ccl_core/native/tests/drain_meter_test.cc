@@ -20,7 +20,7 @@ class DrainMeterTest : public ::testing::Test {
     for (int i = 0; i < times; ++i) {
       now_ns_ += kStepNs;
       for (size_t nic = 0; nic < 2; ++nic) {
-        environment_.counters[nic].acknowledged_bytes += static_cast<uint64_t>(rates[nic] * kStepNs);
+        environment_.counters[nic].drained_bytes += static_cast<uint64_t>(rates[nic] * kStepNs);
         environment_.counters[nic].in_flight_bytes = rates[nic] > 0 ? 1 << 20 : 0;
       }
       meter_->Sample(now_ns_);
@@ -65,7 +65,7 @@ TEST_F(DrainMeterTest, ASlowNicIsKnownWellAlthoughItAcknowledgesSeldom) {
   auto acknowledged = [&] { return static_cast<uint64_t>(kTrue * static_cast<double>(now_ns_)) / kChunk * kChunk; };
   for (int i = 0; i < 300; ++i) {
     now_ns_ += kStepNs;
-    slow.acknowledged_bytes = acknowledged();
+    slow.drained_bytes = acknowledged();
     meter_->Sample(now_ns_);
     if (i > 100) {
       EXPECT_GT(drain(1), 0.6 * kTrue) << i;

@@ -114,15 +114,20 @@ def await_all_up(running: Job) -> None:
     until(all_up, running.output)
 
 
+def goes_on_without_and_takes_back(network: Rails, running: Job) -> None:
+    """NIC 1 of host 1, which has just been broken."""
+    until(lambda: bool(lost(running)), running.output)
+    running.moves()
+    network.heal(1, 1)
+    await_all_up(running)
+    running.moves()
+
+
 @pytest.mark.parametrize("directions", ["out", "in"])
 def test_a_black_hole_in_each_direction(two: Rails, tmp_path: Path, directions: str) -> None:
     with job(two, tmp_path) as running:
         two.drop(1, 1, directions=directions)
-        until(lambda: bool(lost(running)), running.output)
-        running.moves()
-        two.heal(1, 1)
-        await_all_up(running)
-        running.moves()
+        goes_on_without_and_takes_back(two, running)
 
 
 def test_a_way_that_only_small_packets_pass(two: Rails, tmp_path: Path) -> None:
@@ -130,11 +135,7 @@ def test_a_way_that_only_small_packets_pass(two: Rails, tmp_path: Path) -> None:
     with job(two, tmp_path) as running:
         running.moves()
         two.narrow(1, 1, 400)
-        until(lambda: bool(lost(running)), running.output)
-        running.moves()
-        two.heal(1, 1)
-        await_all_up(running)
-        running.moves()
+        goes_on_without_and_takes_back(two, running)
 
 
 def test_a_stream_is_silent_and_its_nics_are_not(two: Rails, tmp_path: Path) -> None:
@@ -149,9 +150,7 @@ def test_a_stream_is_silent_and_its_nics_are_not(two: Rails, tmp_path: Path) -> 
 
         until(lambda: bool(silences_ms()), running.output)
         assert min(silences_ms()) >= 400, running.output()
-        running.moves()
-        two.heal(1, 1)
-        await_all_up(running)
+        goes_on_without_and_takes_back(two, running)
 
 
 def test_failures_on_both_ends_at_once(two: Rails, tmp_path: Path) -> None:

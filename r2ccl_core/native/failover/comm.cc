@@ -600,13 +600,13 @@ void Comm::OnLink(int ifindex, bool running) {
 void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
   TcpProgress progress;
   if (!ReadProgress(path.fd.get(), &progress)) return;
-  if (path.heard || progress.bytes_acked != path.acked_bytes) path.heard_ns = now_ns;
+  bool advanced = progress.bytes_acked != path.acked_bytes;
+  if (path.heard || advanced) path.heard_ns = now_ns;
   path.heard = false;
   if (progress.unanswered == 0 && progress.unsent_bytes > 0) PushUnsent(path.fd.get());
-  if (progress.bytes_acked != path.acked_bytes) path.proven_ns = now_ns;
   path.round_trip_ns = progress.rtt_ns;
-  if (std::exchange(path.delivered, progress.delivered) != progress.delivered) path.delivered_ns = now_ns;
-  if (progress.unanswered == 0 || progress.bytes_acked != path.acked_bytes || was_asleep) {
+  if (std::exchange(path.delivered, progress.delivered) != progress.delivered || advanced) path.proven_ns = now_ns;
+  if (progress.unanswered == 0 || advanced || was_asleep) {
     path.acked_bytes = progress.bytes_acked;
     path.progress_ns = now_ns;
     path.suspect = false;
@@ -616,7 +616,7 @@ void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
   }
   const Params& params = environment_->params;
   bool lossy = path.loss.lossy();
-  Silence silence{now_ns - path.progress_ns, now_ns - std::max(path.progress_ns, path.delivered_ns)};
+  Silence silence{now_ns - path.progress_ns, now_ns - std::max(path.progress_ns, path.proven_ns)};
   int64_t limit_ns = StallLimitNs(params, progress);
   if (silence.any_ns > limit_ns / 3) {
     Target peer{path.remote, PeerPort()};

@@ -168,8 +168,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     uint64_t acked_bytes = 0;
     int64_t progress_ns = 0;
     uint32_t delivered = 0;
-    int64_t delivered_ns = 0;
-    int64_t proven_ns = 0;  // when it last showed that it works: the peer's kernel acknowledged something new
+    int64_t proven_ns = 0;  // when it last showed that it works: the peer's kernel reported something more to have
     LossMeter loss;
     bool suspect = false;  // the peer's kernel owes an answer for longer than usual
     int64_t asked_ns = 0;  // last PING into that silence

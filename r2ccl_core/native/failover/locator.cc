@@ -129,12 +129,10 @@ void Locator::AskRemote(uint64_t id, Round& round, Asked whom, const std::shared
   questions_[question] = {id, whom};
 }
 
-// That nobody listens there is an answer, too: somebody's kernel gave it.
 void Locator::AskHere(int nic, Target target, std::function<void(bool reached)> on_answer) {
-  prober_->Ask({nics_[static_cast<size_t>(nic)], target, "", patience_ns_},
-               [on_answer = std::move(on_answer)](r2ccl::Answer answer, const Frame*) {
-                 on_answer(answer == r2ccl::Answer::kReached || answer == r2ccl::Answer::kRefused);
-               });
+  prober_->Ask(
+      {nics_[static_cast<size_t>(nic)], target, "", patience_ns_},
+      [on_answer = std::move(on_answer)](r2ccl::Answer answer, const Frame*) { on_answer(IsAnswered(answer)); });
 }
 
 void Locator::Note(uint64_t id, const std::function<void(Evidence&)>& add) {

@@ -23,7 +23,7 @@ int64_t Witness::AskedAnswerNs(int nic, const Target& peer, int64_t patience_ns)
     std::lock_guard lock(mutex_);
     Seen& seen = seen_[key];
     seen.asking = false;
-    if (answer == Answer::kReached || answer == Answer::kRefused) seen.answered_ns = NowNs();
+    if (IsAnswered(answer)) seen.answered_ns = NowNs();
   });
   return answered_ns;
 }

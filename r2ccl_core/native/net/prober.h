@@ -27,6 +27,8 @@ enum class Answer {
   kNotAsked,  // too many questions at once
 };
 const char* ToString(Answer answer);
+// Whether somebody's kernel answered: that nobody listens there is an answer, too.
+constexpr bool IsAnswered(Answer answer) { return answer == Answer::kReached || answer == Answer::kRefused; }
 
 struct Question {
   Nic nic;  // asked from here

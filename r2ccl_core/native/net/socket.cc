@@ -79,9 +79,8 @@ void ResetConnection(Fd* fd) {
   fd->Reset();
 }
 
-void PushUnsent(int fd) {
-  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-}  // set already; setting it again sends what waits
+// The option is set already; setting it again sends what waits.
+void PushUnsent(int fd) { SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1); }
 
 bool ReadProgress(int fd, TcpProgress* progress) {
   tcp_info info{};

@@ -49,7 +49,7 @@ struct NicCounters {
   // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
   std::atomic<double> drain_bytes_per_ns{0};
   std::atomic<double> peak_bytes_per_ns{0};  // the most that it drained lately, busy or not
-  // When a connection whose home is not well last put something on this NIC.
+  // When a connection whose home is not well, or that does not reach all NICs, last put something on this one.
   std::atomic<int64_t> refuge_ns{0};
   std::atomic<bool> link_up{true};  // the kernel's word
   // When one of the NIC's paths was last silent for long, or lost. Until they show that they work, its other paths
@@ -70,7 +70,7 @@ struct Environment {
   std::vector<Nic> nics;
   std::unique_ptr<NicCounters[]> counters;  // one per NIC
   EventLog log;
-  Notifier notifier;
+  std::shared_ptr<Notifier> notifier = std::make_shared<Notifier>();
   std::atomic<int> senders{0};  // sending ends that exist
   std::atomic<uint64_t> replayed_chunks{0};
   std::atomic<uint64_t> duplicate_chunks{0};

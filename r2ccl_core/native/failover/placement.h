@@ -4,6 +4,9 @@
 //     the best of the others.
 //   - Where connections whose home is not well load this home, too, some of its chunks go to a NIC that they do not
 //     reach: only such a one, or every connection would have a stream on every NIC.
+//   - A connection without a home that reaches all NICs leaves those alone to which others are confined, unless they
+//   have
+//     less before them: its chunks would take from those others what they can get nowhere else.
 //   - Else a chunk goes where it is delivered first: to the NIC with the least before it, over all connections of the
 //     process, for what it drains. But not to a NIC much slower than others that would hold up its message: the faster
 //     ones, whose windows are full, take it soon.
@@ -20,7 +23,7 @@ namespace r2ccl {
 struct PathLoad {
   bool up = false;
   bool free = false;      // up, and can take a chunk at once
-  bool refuge = false;    // connections whose home is not well load its NIC
+  bool refuge = false;    // connections whose home is not well, or that do not reach all NICs, load its NIC
   double drain = 0;       // bytes per ns that its NIC drains while busy; 0: unknown
   double nic_bytes = 0;   // on the way over its NIC, of all connections
   double path_bytes = 0;  // of them, this connection's
@@ -81,14 +84,24 @@ inline bool IsWorthIt(const std::vector<PathLoad>& paths, size_t slow, const Wai
          (faster_bytes + waiting.all_bytes) / faster_drain;
 }
 
+// Whether a refuge has less before it than every path that is none. True where all are.
+inline bool IsIdlest(const std::vector<PathLoad>& paths, const PathLoad& refuge) {
+  for (const PathLoad& path : paths) {
+    if (path.up && !path.refuge && refuge.nic_bytes >= path.nic_bytes) return false;
+  }
+  return true;
+}
+
 // The free path that would deliver the next chunk first; kNoPath when none is free. With `only_worthy`, of those that
-// are worth it.
-inline int Soonest(const std::vector<PathLoad>& paths, const Waiting& waiting, bool only_worthy) {
+// are worth it; with `spare_refuges`, of refuges only one that is idlest.
+inline int Soonest(const std::vector<PathLoad>& paths, const Waiting& waiting, bool only_worthy,
+                   bool spare_refuges = false) {
   int best = kNoPath;
   double best_cost = 0;
   for (size_t i = 0; i < paths.size(); ++i) {
     const PathLoad& path = paths[i];
     if (!path.free || (only_worthy && !IsWorthIt(paths, i, waiting))) continue;
+    if (spare_refuges && path.refuge && !IsIdlest(paths, path)) continue;
     // The whole NIC's queue decides; this connection's own breaks ties between NICs that look alike.
     double cost = (path.nic_bytes + path.path_bytes + waiting.next_bytes) / (path.drain > 0 ? path.drain : 1.0);
     if (best == kNoPath || cost < best_cost) {
@@ -99,9 +112,9 @@ inline int Soonest(const std::vector<PathLoad>& paths, const Waiting& waiting, b
   return best;
 }
 
-// The path for the next chunk; kNoPath while it is better to wait.
-inline int Place(const std::vector<PathLoad>& paths, int home, const Waiting& waiting) {
-  if (!HomeIsWell(paths, home)) return Soonest(paths, waiting, true);
+// The path for the next chunk; kNoPath while it is better to wait. `confined`: the connection does not reach all NICs.
+inline int Place(const std::vector<PathLoad>& paths, int home, const Waiting& waiting, bool confined = false) {
+  if (!HomeIsWell(paths, home)) return Soonest(paths, waiting, true, home == kNoPath && !confined);
   int relief = ReliefFor(paths, home);
   if (relief != kNoPath) return relief;
   return paths[static_cast<size_t>(home)].free ? home : kNoPath;

@@ -276,11 +276,17 @@ const std::vector<PathLoad>& SendComm::Look() {
   return loads_;
 }
 
+// Whether it does not reach all NICs of this host: the peer has fewer, or a path is down.
+bool SendComm::IsConfined() const {
+  auto up = std::count_if(paths_.begin(), paths_.end(), [](const Path& path) { return path.state == PathState::kUp; });
+  return static_cast<size_t>(up) < environment_->nics.size();
+}
+
 void SendComm::Pump() {
   CutMessages();
   while (failure_.ok() && waiting_chunks_ > 0) {
     bool balances = environment_->params.mode == 2;
-    int index = balances ? Place(Look(), home(), FirstWaiting()) : Soonest(Look(), {}, false);
+    int index = balances ? Place(Look(), home(), FirstWaiting(), IsConfined()) : Soonest(Look(), {}, false);
     if (index == kNoPath) return;
     SendOne(paths_[static_cast<size_t>(index)]);
   }
@@ -301,8 +307,8 @@ bool SendComm::SendOne(Path& path) {
   waiting_bytes_ -= chunk.length;
   const Message& owner = message(chunk.message);
   chunk.sent_ns = NowNs();
-  bool strays = home_ != nullptr && &path != home_;
-  if (strays && !HomeIsWell(loads_, home())) counters(path).refuge_ns.store(chunk.sent_ns);
+  bool takes_refuge = home_ == nullptr ? IsConfined() : &path != home_ && !HomeIsWell(loads_, home());
+  if (takes_refuge) counters(path).refuge_ns.store(chunk.sent_ns);
   if (out.in_flight_bytes == 0) {
     out.sample_start_ns = chunk.sent_ns;
     out.sample_bytes = 0;
@@ -390,7 +396,7 @@ Status SendComm::OnBody(Path& path) {
       eager_bytes_ = std::min(frame.a, static_cast<uint64_t>(environment_->params.eager_bytes));
       eager_messages_ = std::min(frame.b, static_cast<uint64_t>(environment_->params.eager_messages));
       MarkUp(path, HoldsBack(path));
-      environment_->notifier.Notify();
+      environment_->notifier->Notify();
       return {};
     case FrameType::kAck: {
       posted_ = std::max(posted_, frame.a);
@@ -495,7 +501,7 @@ void SendComm::OnWritable() {
 void SendComm::OnLost(Path& path) {
   Outgoing& out = outgoing(path);
   out.tried = true;
-  environment_->notifier.Notify();
+  environment_->notifier->Notify();
   if (environment_->params.mode == 0) {
     Fail({Code::kPeerLost, "NIC " + nic(path).name + " cannot connect to " + r2ccl::ToString(path.remote) +
                                "; R2CC_MODE=0 needs every NIC"});

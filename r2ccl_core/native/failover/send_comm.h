@@ -118,6 +118,7 @@ class SendComm final : public Comm {
   bool CanTake(const Path& path);
   const std::vector<PathLoad>& Look();  // into loads_
   Waiting FirstWaiting() const;
+  bool IsConfined() const;
   int home() const { return home_ == nullptr ? kNoPath : home_->index; }
   uint64_t LeastWindow(const Path& path) const;
   uint64_t WindowBytes(const Path& path) const;

@@ -102,6 +102,17 @@ TEST(Placement, WithoutAHomeEveryNicGetsItsShare) {
   EXPECT_NEAR(paths[0].nic_bytes / paths[1].nic_bytes, 1.5, 0.1);
 }
 
+TEST(Placement, ANicToWhichOthersAreConfinedIsLeftToThem) {
+  EXPECT_EQ(Place({Refuge(kFast, kChunk), Busy(kFast, kMuch)}, kNoPath, kManyChunks), 0) << "it has less before it";
+  EXPECT_EQ(Place({Refuge(kFast, kMuch), Busy(kFast, kMuch)}, kNoPath, kManyChunks), 1);
+  EXPECT_EQ(Place({Refuge(kFast, kMuch), Full(kFast, kMuch)}, kNoPath, kManyChunks), kNoPath) << "better wait";
+  EXPECT_EQ(Place({Refuge(kFast, kMuch), PathLoad{}}, kNoPath, kManyChunks), 0) << "no other is up";
+}
+
+TEST(Placement, WhoIsConfinedTakesWhatItReaches) {
+  EXPECT_EQ(Place({Refuge(kFast, kMuch), Full(kFast, kMuch)}, kNoPath, kManyChunks, true), 0);
+}
+
 TEST(Placement, NothingGoesWhereNothingIsFree) {
   EXPECT_EQ(Place({Full(kFast, 0), PathLoad{}}, kNoPath, kManyChunks), kNoPath);
   EXPECT_EQ(Soonest({PathLoad{}, PathLoad{}}, kOneChunk, false), kNoPath);

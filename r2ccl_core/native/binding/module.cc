@@ -124,7 +124,7 @@ struct PyRequest {
     Status status;
     {
       nb::gil_scoped_release release;
-      status = WaitUntil(net->environment().notifier, timeout_s, "the transfer", [&](bool* finished) {
+      status = WaitUntil(*net->environment().notifier, timeout_s, "the transfer", [&](bool* finished) {
         Status tested = comm->Test(request, finished, &size);
         if (*finished || !tested.ok()) request = nullptr;
         return tested;
@@ -136,14 +136,14 @@ struct PyRequest {
 };
 
 std::shared_ptr<Net> MakeNet(int mode, const std::vector<std::pair<std::string, std::string>>& nics,
-                             std::map<std::string, std::string> options) {
+                             std::map<std::string, std::string> options, const Net* beside) {
   options["R2CC_MODE"] = std::to_string(mode);
   Params params;
   Check(ReadParams(options, &params));
   std::vector<Nic> found(nics.size());
   for (size_t i = 0; i < nics.size(); ++i) Check(FindNic(nics[i].first, nics[i].second, &found[i]));
   std::shared_ptr<Net> net;
-  Check(Net::Create(params, std::move(found), &net));
+  Check(Net::Create(params, std::move(found), &net, beside));
   Check(net->report_status());
   return net;
 }
@@ -157,7 +157,7 @@ PyComm<SendComm>* Connect(std::shared_ptr<Net> net, nb::bytes handle_bytes, doub
   Status status;
   {
     nb::gil_scoped_release release;
-    status = WaitUntil(net->environment().notifier, timeout_s, "connecting",
+    status = WaitUntil(*net->environment().notifier, timeout_s, "connecting",
                        [&](bool* ready) { return comm->Ready(ready); });
   }
   CheckRun(status);
@@ -170,7 +170,7 @@ PyComm<RecvComm>* Accept(PyListener& listener, double timeout_s) {
   {
     nb::gil_scoped_release release;
     status =
-        WaitUntil(listener.net->environment().notifier, timeout_s, "waiting for a connection", [&](bool* accepted) {
+        WaitUntil(*listener.net->environment().notifier, timeout_s, "waiting for a connection", [&](bool* accepted) {
           comm = listener.listener->Accept();
           *accepted = comm != nullptr;
           return Status();
@@ -239,7 +239,7 @@ struct PyExecutor {
     for (nb::handle item : senders) send_comms.push_back(nb::cast<PyComm<SendComm>&>(item).comm);
     for (nb::handle item : receivers) recv_comms.push_back(nb::cast<PyComm<RecvComm>&>(item).comm);
     executor = std::make_unique<Executor>(std::move(native_lanes), std::move(send_comms), std::move(recv_comms),
-                                          &net->environment().notifier);
+                                          net->environment().notifier.get());
   }
 
   void Run(Buffer input, Buffer output, const std::string& dtype, const std::string& op) {
@@ -296,7 +296,9 @@ NB_MODULE(_native, module) {
       .def("stats", &Stats)
       .def("nics", &Nics)
       .def("close", &Net::Shutdown, nb::call_guard<nb::gil_scoped_release>());
-  module.def("open_net", &MakeNet, "mode"_a, "nics"_a, "options"_a = std::map<std::string, std::string>());
+  module.def("open_net", &MakeNet, "mode"_a, "nics"_a, "options"_a = std::map<std::string, std::string>(),
+             "beside"_a = nb::none(),
+             "A transport over these NICs. An executor that waits in `beside` is woken by what happens here, too.");
 
   module.def(
       "discover_nics",

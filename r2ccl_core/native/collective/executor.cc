@@ -21,8 +21,10 @@ Executor::Executor(std::vector<std::vector<Step>> lanes, std::vector<std::shared
     : senders_(std::move(senders)), receivers_(std::move(receivers)), notifier_(notifier) {
   for (auto& steps : lanes) {
     Lane lane;
-    for (const Step& step : steps) {
-      if ((step.flags & Step::kReduce) != 0) lane.largest_reduce = std::max(lane.largest_reduce, step.end - step.begin);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].recv < 0) continue;
+      lane.largest = std::max(lane.largest, steps[i].end - steps[i].begin);
+      lane.inlets[steps[i].recv].steps.push_back(i);
     }
     lane.steps = std::move(steps);
     lanes_.push_back(std::move(lane));
@@ -59,16 +61,25 @@ Status Executor::Validate(int64_t elements) const {
 }
 
 void Executor::Reset(Lane& lane, size_t element_bytes) {
-  size_t bytes = static_cast<size_t>(lane.largest_reduce) * element_bytes;
+  size_t bytes = static_cast<size_t>(lane.largest) * element_bytes;
   if (bytes > lane.bounce_bytes) {
-    lane.bounce = std::make_unique<char[]>(bytes * kSlots);
+    lane.bounces.clear();
     lane.bounce_bytes = bytes;
   }
-  lane.posted = lane.done = lane.reduces_posted = lane.reduces_done = 0;
+  lane.free_bounces.clear();
+  for (const auto& bounce : lane.bounces) lane.free_bounces.push_back(bounce.get());
+  lane.done = 0;
+  for (auto& [connection, inlet] : lane.inlets) inlet.posted = 0;
 }
 
-char* Executor::Slot(Lane& lane, size_t number) const {
-  return lane.bounce.get() + (number % kSlots) * lane.bounce_bytes;
+char* Executor::TakeBounce(Lane& lane) const {
+  if (lane.free_bounces.empty()) {
+    lane.bounces.push_back(std::make_unique_for_overwrite<char[]>(lane.bounce_bytes));
+    return lane.bounces.back().get();
+  }
+  char* bounce = lane.free_bounces.back();
+  lane.free_bounces.pop_back();
+  return bounce;
 }
 
 // Whether nothing earlier reads or writes the step's range any more, acknowledgements of its sends included:
@@ -79,58 +90,79 @@ bool Executor::PlaceIsFree(const Lane& lane, const Step& step) const {
 }
 
 Status Executor::PostReceives(Lane& lane, bool* progress) {
-  while (lane.posted < lane.steps.size() && lane.posted < lane.done + kAhead) {
-    const Step& step = lane.steps[lane.posted];
-    if (step.recv >= 0) {
-      char* place = output_ + step.begin * element_bytes_;
-      if ((step.flags & Step::kReduce) != 0) {
-        if (lane.reduces_posted - lane.reduces_done == kSlots) return {};
-        place = Slot(lane, lane.reduces_posted++);
-      } else if (!PlaceIsFree(lane, step)) {
-        return {};
-      }
-      Request* request = nullptr;
-      auto bytes = static_cast<uint64_t>((step.end - step.begin) * element_bytes_);
-      Status status = receivers_[static_cast<size_t>(step.recv)]->Irecv(place, bytes, &request);
+  for (auto& [connection, inlet] : lane.inlets) {
+    bool posted = true;
+    while (posted && inlet.posted < inlet.steps.size()) {
+      Status status = PostNext(lane, connection, inlet, &posted);
       if (!status.ok()) return status;
-      lane.receives.push_back({lane.posted, step.recv, request});
+      *progress = *progress || posted;
     }
-    ++lane.posted;
-    *progress = true;
   }
   return {};
 }
 
-void Executor::Apply(Lane& lane, const Step& step) {
+// The connection's next receive, if it is owed or near and there is a place for it.
+Status Executor::PostNext(Lane& lane, int64_t connection, Inlet& inlet, bool* posted) {
+  *posted = false;
+  size_t number = inlet.steps[inlet.posted];
+  bool owed = inlet.waiting.size() < kOwed;
+  if (!owed && number >= lane.done + kAhead) return {};
+  const Step& step = lane.steps[number];
+  char* place = output_ + step.begin * element_bytes_;
+  char* bounce = nullptr;
+  if ((step.flags & Step::kReduce) != 0 || !PlaceIsFree(lane, step)) {
+    bool reduces = (step.flags & Step::kReduce) != 0;
+    size_t used = lane.bounces.size() - lane.free_bounces.size();
+    if (!owed && (!reduces || used >= kBounces)) return {};
+    place = bounce = TakeBounce(lane);
+  }
+  Request* request = nullptr;
+  auto bytes = static_cast<uint64_t>((step.end - step.begin) * element_bytes_);
+  Status status = receivers_[static_cast<size_t>(connection)]->Irecv(place, bytes, &request);
+  if (!status.ok()) return status;
+  inlet.waiting.push_back({request, bounce});
+  ++inlet.posted;
+  *posted = true;
+  return {};
+}
+
+void Executor::Apply(const Step& step, const char* bounce) {
   int64_t count = step.end - step.begin;
   int64_t offset = step.begin * element_bytes_;
+  auto bytes = static_cast<size_t>(count * element_bytes_);
   const char* own = (step.flags & Step::kOwnIsInput) != 0 ? input_ + offset : output_ + offset;
   if ((step.flags & Step::kReduce) != 0) {
-    r2ccl::Reduce(type_, op_, own, Slot(lane, lane.reduces_done++), output_ + offset, static_cast<size_t>(count));
+    r2ccl::Reduce(type_, op_, own, bounce, output_ + offset, static_cast<size_t>(count));
+  } else if (bounce != nullptr) {
+    std::memcpy(output_ + offset, bounce, bytes);
   } else if (step.recv < 0 && step.send < 0 && own != output_ + offset) {
-    std::memcpy(output_ + offset, own, static_cast<size_t>(count * element_bytes_));
+    std::memcpy(output_ + offset, own, bytes);
   }
 }
 
 Status Executor::RunSteps(Lane& lane, bool* progress) {
-  while (lane.done < lane.posted) {
+  for (; lane.done < lane.steps.size(); ++lane.done) {
     const Step& step = lane.steps[lane.done];
-    bool writes_own = (step.flags & Step::kReduce) != 0 || (step.recv < 0 && step.send < 0);
+    Inlet* inlet = step.recv >= 0 ? &lane.inlets.at(step.recv) : nullptr;
+    if (inlet != nullptr && inlet->waiting.empty()) return {};
+    char* bounce = inlet != nullptr ? inlet->waiting.front().bounce : nullptr;
+    bool writes_own = bounce != nullptr || (step.recv < 0 && step.send < 0);
     if (writes_own && !PlaceIsFree(lane, step)) return {};
-    if (step.recv >= 0) {
+    if (inlet != nullptr) {
       bool arrived = false;
       uint64_t size = 0;
-      Status status = receivers_[static_cast<size_t>(step.recv)]->Test(lane.receives.front().request, &arrived, &size);
+      Status status = receivers_[static_cast<size_t>(step.recv)]->Test(inlet->waiting.front().request, &arrived, &size);
       if (!status.ok()) return status;
       if (!arrived) return {};
-      lane.receives.pop_front();
+      inlet->waiting.pop_front();
       auto expected = static_cast<uint64_t>((step.end - step.begin) * element_bytes_);
       if (size != expected) {
         return {Code::kProtocol, "a message has " + std::to_string(size) + " bytes where the schedule has " +
                                      std::to_string(expected) + ": the ranks run different schedules"};
       }
     }
-    Apply(lane, step);
+    Apply(step, bounce);
+    if (bounce != nullptr) lane.free_bounces.push_back(bounce);
     if (step.send >= 0) {
       const char* base = (step.flags & Step::kSendFromInput) != 0 ? input_ : output_;
       Request* request = nullptr;
@@ -140,7 +172,6 @@ Status Executor::RunSteps(Lane& lane, bool* progress) {
       if (!status.ok()) return status;
       lane.sends.push_back({lane.done, step.send, request});
     }
-    ++lane.done;
     *progress = true;
   }
   return {};

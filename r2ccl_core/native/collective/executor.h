@@ -4,6 +4,10 @@
 // overlaps the transfers of the steps around it. Receives are posted ahead of their turn: a receive that
 // replaces goes straight to its place in the result once nothing earlier still needs that place, one that
 // reduces goes to a bounce buffer.
+//
+// The next kOwed receives of every connection are always posted, to bounce buffers if need be. So a schedule that
+// `verify` has proved with so many slots a connection runs: what its proof calls a message in a slot is acknowledged
+// here without the receiver getting any further, and only acknowledgements are waited for.
 #ifndef R2CCL_COLLECTIVE_EXECUTOR_H_
 #define R2CCL_COLLECTIVE_EXECUTOR_H_
 
@@ -11,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -56,30 +61,42 @@ class Executor {
     int64_t connection;
     Request* request;
   };
+  struct Posted {
+    Request* request;
+    char* bounce;  // where it goes first; nullptr: straight to its place
+  };
+  // What one connection brings to a lane.
+  struct Inlet {
+    std::vector<size_t> steps;  // that receive from it
+    size_t posted = 0;          // of them
+    std::deque<Posted> waiting;
+  };
   struct Lane {
+    Lane() = default;
+    Lane(Lane&&) = default;  // a vector of lanes moves them
     std::vector<Step> steps;
-    int64_t largest_reduce = 0;      // elements
-    std::unique_ptr<char[]> bounce;  // kSlots buffers of largest_reduce elements
+    std::map<int64_t, Inlet> inlets;  // by connection
+    int64_t largest = 0;              // elements of a receive
     size_t bounce_bytes = 0;
-    size_t posted = 0;  // steps whose receive is posted (or that have none)
-    size_t done = 0;    // steps that ran
-    size_t reduces_posted = 0;
-    size_t reduces_done = 0;
-    std::deque<Outstanding> receives;
+    std::vector<std::unique_ptr<char[]>> bounces;
+    std::vector<char*> free_bounces;
+    size_t done = 0;  // steps that ran
     std::deque<Outstanding> sends;
   };
 
   void Reset(Lane& lane, size_t element_bytes);
   Status RunLanes(const std::function<bool()>& interrupted);
   Status PostReceives(Lane& lane, bool* progress);
+  Status PostNext(Lane& lane, int64_t connection, Inlet& inlet, bool* posted);
   Status RunSteps(Lane& lane, bool* progress);
   Status ReapSends(Lane& lane, bool* progress);
   bool PlaceIsFree(const Lane& lane, const Step& step) const;
-  void Apply(Lane& lane, const Step& step);
-  char* Slot(Lane& lane, size_t number) const;
+  void Apply(const Step& step, const char* bounce);
+  char* TakeBounce(Lane& lane) const;
 
-  static constexpr size_t kAhead = 16;  // steps whose receives are posted ahead
-  static constexpr size_t kSlots = 8;   // bounce buffers per lane
+  static constexpr size_t kOwed = 4;     // receives of a connection that are always posted
+  static constexpr size_t kAhead = 16;   // steps whose receives are posted ahead where there is a place for them
+  static constexpr size_t kBounces = 8;  // bounce buffers that a lane uses for that
 
   std::vector<Lane> lanes_;
   std::vector<std::shared_ptr<SendComm>> senders_;

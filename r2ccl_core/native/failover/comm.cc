@@ -42,7 +42,7 @@ Request* Comm::NewRequest() {
 
 void Comm::Complete(Request* request, Request::State state) {
   request->state.store(state, std::memory_order_release);
-  environment_->notifier.Notify();
+  environment_->notifier->Notify();
 }
 
 Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched) {
@@ -194,7 +194,7 @@ void Comm::End(Status status) {
     inbox_failure_ = failure_;
   }
   EmptyInbox();
-  environment_->notifier.Notify();
+  environment_->notifier->Notify();
 }
 
 // Says farewell on every stream that can take it, so that the peer need not find out by itself; a stream that

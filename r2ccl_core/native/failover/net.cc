@@ -48,7 +48,7 @@ std::shared_ptr<RecvComm> Listener::Accept() {
   return comm;
 }
 
-Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net) {
+Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net, const Net* beside) {
   if (nics.empty()) return {Code::kInvalidArgument, "no NIC given"};
   if (nics.size() > static_cast<size_t>(kMaxPaths)) {
     return {Code::kInvalidArgument, std::to_string(nics.size()) + " NICs given, at most " + std::to_string(kMaxPaths) +
@@ -58,6 +58,7 @@ Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<
   made->environment_.params = Fitting(params, std::thread::hardware_concurrency());
   made->environment_.counters = std::make_unique<NicCounters[]>(nics.size());
   made->environment_.nics = std::move(nics);
+  if (beside != nullptr) made->environment_.notifier = beside->environment_.notifier;
   Status status = made->Start();
   if (status.ok()) *net = std::move(made);
   return status;
@@ -296,7 +297,7 @@ Status Net::Admit(Guest& guest) {
     }
   }
   status = comm->Attach(frame.path, frame.epoch, guest.nic, guest.remote, std::move(guest.fd));
-  environment_.notifier.Notify();
+  environment_.notifier->Notify();
   return status;
 }
 

@@ -44,7 +44,9 @@ class Listener {
 
 class Net : private Pollable {
  public:
-  static Status Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net);
+  // Who waits for what happens in `beside` is woken by what happens here, too.
+  static Status Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net,
+                       const Net* beside = nullptr);
   ~Net() override;
 
   Status Listen(std::shared_ptr<Listener>* listener);

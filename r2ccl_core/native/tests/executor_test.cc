@@ -128,8 +128,8 @@ class Ring {
     if (programs_.size() < ranks_.size()) return;
     for (size_t k = 0; k < ranks_.size(); ++k) {
       Rank& each = ranks_[k];
-      each.executor =
-          std::make_unique<Executor>(programs_[k], each.senders, each.receivers, &each.net->environment().notifier);
+      each.executor = std::make_unique<Executor>(programs_[k], each.senders, each.receivers,
+                                                 each.net->environment().notifier.get());
       EXPECT_EQ(each.executor->Validate(elements_).message(), "");
     }
   }
@@ -208,7 +208,7 @@ TEST(Executor, RefusesWhatIsNotThere) {
   Ring ring(QuickParams(2), 2, 1, 1000);
   Rank& rank = ring.At(0);
   auto refused = [&](std::vector<std::vector<Step>> lanes) {
-    Executor executor(std::move(lanes), rank.senders, rank.receivers, &rank.net->environment().notifier);
+    Executor executor(std::move(lanes), rank.senders, rank.receivers, rank.net->environment().notifier.get());
     return executor.Validate(100).code() == Code::kInvalidArgument;
   };
   EXPECT_FALSE(refused({{{0, 0, 0, 100, 0, -1}, {-1, 0, 0, 100, 0, 0}}}));

@@ -29,9 +29,10 @@ Handles = tuple[tuple[Connection, bytes], ...]
 
 @dataclass(frozen=True)
 class Report:
-    """Member: the NICs that it has lost."""
+    """Member: the NICs that it has lost, and those that it knows to work."""
 
     lost: tuple[int, ...]
+    works: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ class Chair:
         self.agreed = self._reported = health
         self.stage = Stage.NOTHING
         self._missing = missing
-        self._size = len(health.nics)
+        self._size = health.nranks
+        self._reports: dict[int, Report] = {}  # the last ones, by rank
         self._epoch = 0
         self._next = health
         self._made = False
@@ -121,7 +123,9 @@ class Chair:
     def take(self, rank: int, message: Message) -> list[Message]:
         """What `rank` says; answers of an earlier agreement do not come, since each ends with everybody's."""
         if isinstance(message, Report):
-            self._reported = self._reported.with_lost(rank, message.lost)
+            self._reports[rank] = message
+            host = rank // self._reported.gpus
+            self._reported = self._reported.with_lost(host, self._lost_by(host))
             return self._begin()
         expected = {Stage.OFFERS: Offers, Stage.WIRED: Wired, Stage.HELD: Held}.get(self.stage)
         if expected is None or not isinstance(message, expected) or message.epoch != self._epoch:
@@ -131,6 +135,13 @@ class Chair:
             return []
         answers, self._answers = list(self._answers.values()), {}
         return self._go_on(answers)
+
+    def _lost_by(self, host: int) -> set[int]:
+        """What one of its ranks has lost and none knows to work."""
+        gpus = self._reported.gpus
+        told = [self._reports[rank] for rank in range(host * gpus, (host + 1) * gpus) if rank in self._reports]
+        lost = {nic for report in told for nic in report.lost}
+        return lost if gpus == 1 else lost - {nic for report in told for nic in report.works}
 
     def _begin(self) -> list[Message]:
         if self.stage is not Stage.NOTHING or self._reported == self.agreed or not self._reported.usable:

@@ -14,7 +14,7 @@ def encode(message: Message) -> bytes:
     """`message` for the wire."""
     fields: dict[str, Any] = dict(vars(message))
     if isinstance(message, Switch):
-        fields["health"] = [message.health.nics, message.health.lost]
+        fields["health"] = [message.health.nics, message.health.lost, message.health.gpus]
     elif isinstance(message, Offers | Wire):
         fields["handles"] = [[connection, handle.hex()] for connection, handle in message.handles]
     return json.dumps({"kind": type(message).__name__, **fields}).encode()
@@ -39,12 +39,13 @@ def _handles(value: Any) -> Handles:
 
 
 def _health(value: Any) -> Health:
-    nics, lost = value
-    return Health(tuple(nics), tuple(map(tuple, lost)))
+    nics, lost, gpus = value
+    return Health(tuple(nics), tuple(map(tuple, lost)), gpus)
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
     "lost": tuple,
+    "works": tuple,
     "connections": lambda value: tuple(map(tuple, value)),
     "handles": _handles,
     "health": _health,

@@ -27,7 +27,9 @@ from r2ccl_core.bootstrap import Bootstrap
 from r2ccl_core.connections import Connections
 from r2ccl_core.errors import PeerLostError, R2cclError, UsageError
 from r2ccl_core.health import Health
+from r2ccl_core.layout import Layout, Seat, this_host
 from r2ccl_core.lower import Connection, connections_of, lower
+from r2ccl_core.nets import Nets
 from r2ccl_core.nics import Nic, find_nics
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.selection import Cost, Settings, read_settings, selection
@@ -76,26 +78,26 @@ class Communicator:
         self._native = native.load()
         chosen = find_nics() if nics is None else nics
         # Mode 3 is a schedule over the transport of mode 2.
-        self._net = self._native.open_net(min(self._mode, 2), list(chosen), dict(options or {}))
+        self._nets = Nets(min(self._mode, 2), chosen, options or {})
         notes: Notes = Notes()
         self._executors: dict[tuple[int, int], tuple[Schedule, Any]] = {}
         try:
             # The verdict closes the connections, and with them ends whatever waits for bytes.
-            on_abort = partial(_shut, self._net)
+            on_abort = partial(_shut, self._nets)
             self._bootstrap = Bootstrap(
                 rank, size, root, timeout_s=timeout_s, on_abort=on_abort, on_note=lambda *note: notes.put(note)
             )
         except BaseException:
-            self._net.close()
+            self._nets.close()
             raise
         # A program that ends without close() must not end in the destructors of running threads.
-        self._release = weakref.finalize(self, _release, self._net, self._bootstrap)
+        self._release = weakref.finalize(self, _release, self._nets, self._bootstrap)
         try:
-            health = self._agree_on_start(len(chosen))
+            health = self._agree_on_start(chosen)
         except BaseException:
             self._release()
             raise
-        self._connections = Connections(self._net, self._bootstrap)
+        self._connections = Connections(self._nets, self._bootstrap)
         self._health, self._cost = health, Cost()
         self._scratch = np.empty(0, np.uint8)
         self._recent: dict[tuple[str, int, int], None] = {}  # what ran last, for which connections are made ahead
@@ -104,7 +106,7 @@ class Communicator:
             # It must not keep this object alive.
             missing = weakref.WeakMethod(self._missing)
             self._switching = Switching(
-                self._net, self._bootstrap, self._connections, health, notes, lambda h: (missing() or _nothing)(h)
+                self._nets, self._bootstrap, self._connections, health, notes, lambda h: (missing() or _nothing)(h)
             )
             self._switching.begin()
             weakref.finalize(self, self._switching.end)
@@ -195,7 +197,7 @@ class Communicator:
     def stats(self) -> dict[str, Any]:
         """NICs with their bytes and state, the core's event log, replayed and duplicate chunks; with a schedule that
         follows losses, what the group measured its messages and bytes to cost."""
-        stats = {"rank": self.rank, **self._net.stats(), "mode": self._mode, "algo": self._settings.algo}
+        stats = {"rank": self.rank, **self._nets.stats(), "mode": self._mode, "algo": self._settings.algo}
         if self._switching is not None:
             stats["cost"] = self._cost._asdict() if self._recent else None
             stats["events"] = sorted([*stats["events"], *self._switching.events], key=lambda event: event["t_ns"])
@@ -236,14 +238,19 @@ class Communicator:
             self.abort(_one_line(error))
             raise
 
-    def _agree_on_start(self, nics: int) -> Health:
-        """The health in which all begin. Ranks that would choose different schedules are refused."""
-        told = self._bootstrap.allgather(f"{nics} {self._settings}".encode(), "start")
-        counts, settings = zip(*(part.decode().split(" ", 1) for part in told), strict=True)
+    def _agree_on_start(self, nics: Sequence[Nic]) -> Health:
+        """Who sits where, and the health in which all begin. Ranks that would choose different schedules are
+        refused."""
+        mine = Seat(this_host(nics), tuple(nics))
+        told = self._bootstrap.allgather(f"{self._settings}\n{mine.encode()}".encode(), "start")
+        settings, seats = zip(*(part.decode().split("\n", 1) for part in told), strict=True)
         for rank, other in enumerate(settings):
             if other != settings[0]:
                 raise UsageError(f"R2CC_ALGO and its like differ: rank 0 has {settings[0]}, rank {rank} has {other}")
-        return Health.whole([int(count) for count in counts])
+        taken = [Seat.decode(seat) for seat in seats]
+        layout = Layout.of(taken)
+        self._nets.seat(self.rank, layout)
+        return Health.whole([len(seat.nics) for seat in taken[:: layout.gpus]], layout.gpus)
 
     def _checked(
         self, collective: str, send: np.ndarray, recv: np.ndarray | None, op: str = "sum", root: int = 0
@@ -336,7 +343,7 @@ class Communicator:
             {connection: index for index, connection in enumerate(receives)},
         )
         return self._native.Executor(
-            self._net, lanes, self._connections.senders(sends), self._connections.receivers(receives)
+            self._nets.outer, lanes, self._connections.senders(sends), self._connections.receivers(receives)
         )
 
 
@@ -349,12 +356,12 @@ def _nothing(health: Health) -> list[Connection]:
     return []
 
 
-def _shut(net: Any, reason: str) -> None:
-    net.close()
+def _shut(nets: Nets, reason: str) -> None:
+    nets.close()
 
 
-def _release(net: Any, bootstrap: Bootstrap) -> None:
-    net.close()
+def _release(nets: Nets, bootstrap: Bootstrap) -> None:
+    nets.close()
     bootstrap.close()
 
 

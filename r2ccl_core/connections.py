@@ -12,6 +12,7 @@ import numpy as np
 from r2ccl_core.bootstrap import Bootstrap
 from r2ccl_core.errors import PeerLostError, TransportError
 from r2ccl_core.lower import Connection
+from r2ccl_core.nets import Nets
 from r2ccl_core.schedule import Schedule
 
 _TIMEOUT_S = 15.0
@@ -39,13 +40,13 @@ class Ends:
 class Wiring:
     """Making connections in two steps, between which the ranks tell each other their handles. Any thread."""
 
-    def __init__(self, net: Any, bootstrap: Bootstrap, connections: Sequence[Connection]) -> None:
+    def __init__(self, nets: Nets, bootstrap: Bootstrap, connections: Sequence[Connection]) -> None:
         """Begins to listen for those of `connections` that end at this rank."""
-        self._net, self._bootstrap = net, bootstrap
+        self._nets, self._bootstrap = nets, bootstrap
         self.connections = tuple(connections)
         # A listener each: a connection that arrives does not say whose it is.
         mine = (connection for connection in connections if connection[1] == bootstrap.rank)
-        self._listeners = {connection: net.listen() for connection in mine}
+        self._listeners = {connection: nets.of(connection).listen() for connection in mine}
 
     @property
     def handles(self) -> dict[Connection, bytes]:
@@ -58,7 +59,7 @@ class Wiring:
         mine = [connection for connection in self.connections if connection[0] == self._bootstrap.rank]
         if mine:
             with ThreadPoolExecutor(min(len(mine), _AT_ONCE), "r2ccl-connect") as pool:
-                made = pool.map(lambda connection: self._net.connect(handles[connection], _TIMEOUT_S), mine)
+                made = pool.map(lambda one: self._nets.of(one).connect(handles[one], _TIMEOUT_S), mine)
                 ends.senders.update(zip(mine, made, strict=True))
         for connection, listener in self._listeners.items():
             ends.receivers[connection] = self._accept(listener, connection)
@@ -90,8 +91,8 @@ class Connections:
     """This rank's ends, by connection. All ranks ask for the same schedules in the same order, so each knows
     which connections exist between any two. One thread; `missing` from any."""
 
-    def __init__(self, net: Any, bootstrap: Bootstrap) -> None:
-        self._net, self._bootstrap = net, bootstrap
+    def __init__(self, nets: Nets, bootstrap: Bootstrap) -> None:
+        self._nets, self._bootstrap = nets, bootstrap
         self._made: frozenset[Connection] = frozenset()
         self._ends = Ends()
 
@@ -124,7 +125,7 @@ class Connections:
         self._ends = Ends()
 
     def _make(self, missing: Sequence[Connection], what: str) -> None:
-        wiring = Wiring(self._net, self._bootstrap, missing)
+        wiring = Wiring(self._nets, self._bootstrap, missing)
         handles: dict[Connection, bytes] = {}
         for published in self._bootstrap.allgather(_pack(wiring.handles), what):
             handles |= _unpack(published)

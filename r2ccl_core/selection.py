@@ -25,7 +25,7 @@ from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.health import Health
 from r2ccl_core.planner import LEAST_MESSAGE_BYTES, MOST_CHUNKS, Candidate, plan
 from r2ccl_core.schedule import Schedule, copied
-from r2ccl_core.schedules import all_to_all, broadcast, forest, r2cc_all_reduce, ring, send_recv, tree
+from r2ccl_core.schedules import all_to_all, broadcast, forest, hierarchical, r2cc_all_reduce, ring, send_recv, tree
 from r2ccl_core.units import parse_size
 
 
@@ -124,11 +124,18 @@ def selection(settings: Settings) -> Select:
     @lru_cache(maxsize=256)
     def planned(nbytes: int, health: Health, cost: Cost) -> Schedule:
         candidate = _candidate(settings.algo, nbytes, health, cost)
-        if candidate is None or candidate.name in ("ring", "hot_repair"):
-            return plain(nbytes, len(health.nics))
+        if candidate is None:
+            return plain(nbytes, health.nranks)
+        if candidate.name in ("ring", "hot_repair"):
+            return _of_ranks(plain(nbytes // health.gpus, len(health.nics)), health.gpus)
         if candidate.name == "r2cc_all_reduce":
-            chunks = candidate.settings["chunks"]
-            return r2cc_all_reduce.all_reduce(health.shares, pipeline=settings.pipeline, chunks=chunks)
+            return r2cc_all_reduce.all_reduce(
+                health.shares,
+                gpus=health.gpus,
+                pipeline=settings.pipeline,
+                chunks=candidate.settings["chunks"],
+                ahead=AHEAD,
+            )
         if candidate.name == "forest":
             return _wide_forest(nbytes, health, candidate.settings)
         return candidate.build()
@@ -137,7 +144,7 @@ def selection(settings: Settings) -> Select:
     only = cache(_only)
 
     def select(collective: str, nbytes: int, health: Health, cost: Cost, root: int = 0) -> Schedule:
-        nranks = len(health.nics)
+        nranks = health.nranks
         if collective != "all_reduce":
             return only(collective, nranks, root, _slices(collective, nbytes, nranks, settings.slice_bytes))
         if settings.algo == "tree" and nranks > 1:
@@ -176,11 +183,17 @@ def _slices(collective: str, nbytes: int, nranks: int, slice_bytes: int) -> int:
 
 def _wide_forest(nbytes: int, health: Health, shape: Mapping[str, int]) -> Schedule:
     """The planner's forest with each of its trees several times: the same loads on more lanes."""
-    trees = shape["trees"] * max(1, round(TREES / shape["trees"]))
+    trees = shape["trees"] * max(1, round(TREES / health.gpus / shape["trees"]))
     height = max(tree.height for tree in forest.trees_of(health.shares, trees, shape["fan"]))
-    most = min(MOST_ROUNDS * (2 * height - 1), MOST_CHUNKS // trees, nbytes // LEAST_MESSAGE_BYTES // trees)
-    rounds = max(1, most)
-    return forest.all_reduce(health.shares, trees=trees, rounds=rounds, fan=shape["fan"])
+    lanes = trees * health.gpus
+    most = min(MOST_ROUNDS * (2 * height - 1), MOST_CHUNKS // lanes, nbytes // LEAST_MESSAGE_BYTES // lanes)
+    hosts = forest.all_reduce(health.shares, trees=trees, rounds=max(1, most), fan=shape["fan"])
+    return _of_ranks(hosts, health.gpus)
+
+
+def _of_ranks(hosts: Schedule, gpus: int) -> Schedule:
+    """The schedule of hosts, as one of their ranks."""
+    return hosts if gpus == 1 else hierarchical.all_reduce(hosts, gpus)
 
 
 def _candidate(algo: str, nbytes: int, health: Health, cost: Cost) -> Candidate | None:

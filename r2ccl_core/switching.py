@@ -18,6 +18,7 @@ from r2ccl_core.connections import Connections, Ends, Wiring
 from r2ccl_core.errors import PeerLostError, R2cclError
 from r2ccl_core.health import Health, OwnNics
 from r2ccl_core.lower import Connection
+from r2ccl_core.nets import Nets
 
 _LOOK_S = 0.01
 _LEAVE_S = 2.0
@@ -30,16 +31,16 @@ class Switching:
 
     def __init__(
         self,
-        net: Any,
+        nets: Nets,
         bootstrap: Bootstrap,
         connections: Connections,
         health: Health,
         notes: Notes,
         missing: Callable[[Health], Sequence[Connection]],
     ) -> None:
-        self._net, self._bootstrap, self._connections = net, bootstrap, connections
-        self._own = OwnNics(health.nics[bootstrap.rank])
-        self._said: tuple[int, ...] = ()
+        self._nets, self._bootstrap, self._connections = nets, bootstrap, connections
+        self._own = OwnNics(health.nics[bootstrap.rank // health.gpus])
+        self._said = Report(())
         self._notes = notes
         self._chair = Chair(health, missing) if bootstrap.rank == 0 else None
         self._changed = threading.Condition()  # guards what follows
@@ -102,10 +103,11 @@ class Switching:
         """Reports what has changed. Before the first operation is under way paths are still being made."""
         if self._turn.operation == 0 or self._bootstrap.verdict is not None:
             return
-        lost = self._own.update(time.monotonic(), self._net.nics())
-        if lost != self._said:
-            self._said = lost
-            self._say(Report(lost))
+        lost = self._own.update(time.monotonic(), self._nets.nics())
+        report = Report(lost, self._own.works)
+        if report != self._said:
+            self._said = report
+            self._say(report)
 
     def _take(self, rank: int, data: bytes) -> None:
         message = decode(data)
@@ -118,7 +120,7 @@ class Switching:
     def _answer(self, message: Message) -> None:
         """What a member does about the chair's word."""
         if isinstance(message, Call):
-            wiring = Wiring(self._net, self._bootstrap, message.connections)
+            wiring = Wiring(self._nets, self._bootstrap, message.connections)
             self._wirings[message.epoch] = (wiring, None)
             self._say(Offers(message.epoch, tuple(wiring.handles.items())))
         elif isinstance(message, Wire):

@@ -1,20 +1,16 @@
 """The program around the loop: environment, table or event stream, exit code."""
 
 import os
-import socket
 import sys
 import threading
-from contextlib import nullcontext
+from collections.abc import Sequence
 from typing import NoReturn
 
-from r2ccl_core.communicator import Communicator
 from r2ccl_core.errors import R2cclError, TransportError, UsageError
-from r2ccl_core.perf import table
 from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import Flags, parse_flags
-from r2ccl_core.perf.live_log import LiveLog
-from r2ccl_core.perf.measure import Measurement
-from r2ccl_core.perf.table import Result
+from r2ccl_core.perf.joined import JoinedEvents, merged
+from r2ccl_core.perf.ranks import Failure, Rank, run_all
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 
@@ -34,22 +30,28 @@ def main() -> NoReturn:
 def _main(argv: list[str]) -> int:
     try:
         flags = parse_flags(argv)
-        rank, size, root = _place_in_group()
+        process, processes = _place_in_group()
+        size = processes * flags.gpus
         flags.check_ranks(size)
     except UsageError as error:
         print(error, file=sys.stderr)
         return USAGE
     if flags.stdin_watch:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
-    return _run(flags, argv, rank, size, root)
+    first, root = process * flags.gpus, os.environ.get("R2CC_ROOT")
+    events = Events(first, flags.stream) if flags.gpus == 1 else JoinedEvents(first, flags.gpus, flags.stream)
+    ranks = [Rank(number, size, root, flags, events) for number in range(first, first + flags.gpus)]
+    failure = run_all(ranks)
+    return _fail(failure, ranks, events) if failure else _end(flags, argv, size, ranks[0])
 
 
-def _place_in_group() -> tuple[int, int, str | None]:
+def _place_in_group() -> tuple[int, int]:
+    """Number of this process and of all: its ranks are the next `-g` after those of the processes before it."""
     rank = _number(("R2CC_RANK", "OMPI_COMM_WORLD_RANK"), "0")
     size = _number(("R2CC_SIZE", "OMPI_COMM_WORLD_SIZE"), "1")
     if not 0 <= rank < size:
         raise UsageError(f"R2CC_RANK={rank}: ranks go from 0 to {size - 1}, as R2CC_SIZE={size} says")
-    return rank, size, os.environ.get("R2CC_ROOT")
+    return rank, size
 
 
 def _number(names: tuple[str, ...], default: str) -> int:
@@ -67,70 +69,30 @@ def _end_with_stdin() -> None:
     os._exit(LOST)
 
 
-def _run(flags: Flags, argv: list[str], rank: int, size: int, root: str | None) -> int:
-    events = Events(rank, flags.stream)
-    comm = measurement = None
-    try:
-        with Communicator(rank, size, root) as comm:
-            measurement = Measurement(comm, flags, events)
-            with LiveLog(lambda: comm.stats()["events"], events) if flags.stream else nullcontext():
-                results = _measure(comm, measurement, flags, events)
-            stats = comm.stats()
-            events.emit("done", core=stats)
-    except (R2cclError, KeyboardInterrupt) as error:
-        iteration = measurement.iteration if measurement else None
-        return _fail(error, events, rank, iteration, comm)
-    if rank == 0 and flags.json_path:
+def _end(flags: Flags, argv: list[str], size: int, rank: Rank) -> int:
+    """The exit code; rank 0's process has also to write the document of -J."""
+    if rank.number == 0 and flags.json_path:
         from r2ccl_core.perf import document  # only who wants the file pays for its imports
 
+        assert rank.comm is not None
         try:
-            document.write(flags.json_path, flags, argv, stats["mode"], size, results)
+            document.write(flags.json_path, flags, argv, rank.comm.stats()["mode"], size, rank.results)
         except OSError as error:
             print(f"-J {flags.json_path}: {error.strerror}", file=sys.stderr)
             return USAGE
-    return WRONG if any(result.wrong for result in results) else OK
+    return WRONG if any(result.wrong for result in rank.results) else OK
 
 
-def _measure(comm: Communicator, measurement: Measurement, flags: Flags, events: Events) -> list[Result]:
-    """All results; rank 0 shows them as they come, unless events are wanted."""
-    measurement.connect()
-    events.emit("ready")
-    mine = ", ".join(f"{nic['name']} {nic['address']}" for nic in comm.stats()["nics"])
-    places = comm.allgather(f"Pid {os.getpid():>7} on {socket.gethostname()} NICs {mine}".encode())
-    show = comm.rank == 0 and not flags.stream
-    if show:
-        print(table.header(_settings(comm, flags), [place.decode() for place in places]), flush=True)
-    results: list[Result] = []
-    shown: dict[str, Result] = {}
-    for result in measurement.run():
-        results.append(result)
-        shown[result.place] = result
-        if len(shown) == len(flags.places):
-            if show:
-                print(table.line(result.case, shown), flush=True)
-            shown.clear()
-    if show:
-        print(table.summary(results), flush=True)
-    return results
-
-
-def _settings(comm: Communicator, flags: Flags) -> dict[str, object]:
-    return {
-        "collective": flags.collective,
-        "ranks": comm.size,
-        "mode": comm.stats()["mode"],
-        "minBytes": flags.sizes[0],
-        "maxBytes": flags.sizes[-1],
-        "warmup iters": flags.warmup,
-        "iters": flags.iters,
-        "validation": flags.check,
-    }
-
-
-def _fail(error: BaseException, events: Events, rank: int, iteration: int | None, comm: Communicator | None) -> int:
+def _fail(failure: Failure, ranks: Sequence[Rank], events: Events) -> int:
+    """One line and one event, whatever the number of ranks here; what is no error of ours is raised again."""
+    rank, error = failure
+    if not isinstance(error, R2cclError | KeyboardInterrupt):
+        raise error
     message = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-    prefix = "" if message.startswith("rank ") else f"rank {rank}: "
+    prefix = "" if message.startswith("rank ") else f"rank {rank.number}: "
     print(prefix + message, file=sys.stderr, flush=True)
-    core = comm.stats() if comm is not None and isinstance(error, TransportError) else None
+    told = [one.comm.stats() for one in ranks if one.comm is not None]
+    core = merged(told) if told and isinstance(error, TransportError) else None
+    iteration = rank.measurement.iteration if rank.measurement else None
     events.emit("error", message=message, iteration=iteration, core=core)
     return USAGE if isinstance(error, UsageError) else LOST

@@ -35,6 +35,8 @@ class Flags:
     stream: bool
     stdin_watch: bool
     corrupt: tuple[int, int] | None
+    gpus: int = 1
+    """Ranks of this process, as nccl-tests calls them."""
 
     def check_ranks(self, size: int) -> None:
         """Raises `UsageError` for a flag that names a rank which a group of `size` does not have."""
@@ -54,9 +56,8 @@ def parse_flags(argv: Sequence[str]) -> Flags:
     corrupt = _corrupt(given.corrupt)
     if corrupt and corrupt[1] >= given.iters:
         raise UsageError(f"--corrupt {given.corrupt}: iterations go from 0 to {given.iters - 1} (-n {given.iters})")
-    for flag, value in (("-g", given.ngpus), ("-t", given.nthreads)):
-        if value != 1:
-            raise UsageError(f"{flag} {value}: this program runs one rank a process; start more processes instead")
+    if given.nthreads != 1:
+        raise UsageError(f"-t {given.nthreads}: every rank has a thread of its own; say how many there are with -g")
     return Flags(
         collective=given.collective,
         sizes=_sizes(given.minbytes, given.maxbytes, given.stepfactor, given.stepbytes),
@@ -75,14 +76,16 @@ def parse_flags(argv: Sequence[str]) -> Flags:
         stream=given.stream,
         stdin_watch=given.stdin_watch,
         corrupt=corrupt,
+        gpus=_at_least(given.ngpus, 1, "-g"),
     )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="r2ccl-perf",
-        description="Measures a collective, one process per rank. Rank, number of ranks and rendezvous come from "
-        "R2CC_RANK, R2CC_SIZE and R2CC_ROOT=host:port (or OMPI_COMM_WORLD_RANK and _SIZE).",
+        description="Measures a collective, one process per rank or per -g of them. Number of this process, number of "
+        "processes and rendezvous come from R2CC_RANK, R2CC_SIZE and R2CC_ROOT=host:port (or OMPI_COMM_WORLD_RANK and "
+        "_SIZE).",
         epilog="Exit codes: 0 ok, 1 wrong elements, 2 usage, 3 a peer or the transport was lost.",
         allow_abbrev=False,
     )
@@ -102,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-T", "--timeout", type=int, default=0, help="give up when one iteration takes so many seconds, 0 never")
     add("-a", "--average", type=int, default=3, choices=[0, 1, 2, 3], help="time over ranks: 0 rank 0, 1 mean, "
         "2 min, 3 max (default 3: a collective ends when its last rank does)")  # fmt: skip
-    add("-g", "--ngpus", type=int, default=1, help="for nccl-tests' command lines: 1")
+    add("-g", "--ngpus", type=int, default=1, help="ranks of this process, a thread each (default 1)")
     add("-t", "--nthreads", type=int, default=1, help="for nccl-tests' command lines: 1")
     add("-J", "--output_file", type=Path, help="also write the results to this file as JSON")
     add("--place", default="both", choices=["out", "in", "both"], help="out of place, in place (default both)")

@@ -33,6 +33,20 @@ def chair(connections: tuple[tuple[int, int, int], ...] = ()) -> Chair:
     return Chair(WHOLE, lambda health: connections)
 
 
+def test_a_nic_that_another_rank_of_the_host_uses_is_not_lost() -> None:
+    """Rank 1 has one peer and takes its loss for its own; rank 0 has another peer."""
+    one = Chair(Health.whole((3, 3), gpus=2), lambda health: [])
+    assert one.take(0, Report((), works=(0, 1, 2))) == []
+    assert one.take(1, Report((1,), works=(0, 2))) == []
+    assert one.take(2, Report((1,), works=(0, 2))) == [Hold(1)]
+    assert one.take(0, Report((1,), works=(0, 2))) == []  # the next agreement is about it
+    for rank in range(3):
+        assert one.take(rank, Held(1, 7)) == []
+    switch, hold = one.take(3, Held(1, 8))
+    assert switch == Switch(1, 8, Health((3, 3), ((), (1,)), 2), made=False)
+    assert hold == Hold(2)
+
+
 def test_a_loss_goes_through_every_stage() -> None:
     one = chair(RING)
     handles = (((0, 1, 0), b"a"), ((1, 0, 0), b"b"))
@@ -138,7 +152,7 @@ def test_a_later_agreement_for_an_earlier_operation_wins() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Report((1, 2)),
+        Report((1, 2), works=(0, 3)),
         Call(3, RING),
         Offers(3, (((0, 1, 2), b"\x00\xff"),)),
         Wire(3, ()),

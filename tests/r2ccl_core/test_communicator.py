@@ -17,7 +17,7 @@ from r2ccl_core.errors import PeerLostError, TransportError, UsageError
 from r2ccl_core.nics import find_nics
 from r2ccl_core.perf import pattern
 from r2ccl_core.schedule import Schedule
-from r2ccl_core.schedules import forest, optcc, r2cc_all_reduce, ring, tree
+from r2ccl_core.schedules import forest, hierarchical, optcc, r2cc_all_reduce, ring, tree
 from r2ccl_core.selection import ring_slices
 
 
@@ -223,16 +223,20 @@ def test_any_shape_goes(group: Group) -> None:
         optcc.all_reduce([1.0, 1.0, 0.5], segments=8),
         tree.all_reduce(3, slices=4),
         ring.all_reduce(3, slices=2, lanes=3),
+        # Messages above the largest that goes ahead of its receive, and many on their way in few lanes.
+        hierarchical.all_reduce(ring.all_reduce(3, slices=8, ahead=3), 2),
+        r2cc_all_reduce.all_reduce([1.0, 1.0, 0.67], gpus=2, pipeline=4, chunks=60, ahead=3),
     ],
-    ids=lambda schedule: str(schedule.name),
+    ids=lambda schedule: f"{schedule.name}_{schedule.nranks}",
 )
 def test_any_schedule_runs_on_real_bytes(schedule: Schedule) -> None:
-    group = Group(3, nics=3)
-    for count in (5, 1000, 200_003):
-        want = pattern.result(count, 3, 0, 0, "sum").astype(np.float32)
+    ranks = schedule.nranks
+    group = Group(ranks, nics=3)
+    for count in (5, 1000, 200_003 if ranks == 3 else 2_000_003):
+        want = pattern.result(count, ranks, 0, 0, "sum").astype(np.float32)
 
         def work(comm: Communicator, count: int = count) -> tuple[np.ndarray, np.ndarray]:
-            own = pattern.values(count, comm.rank, 3, 0, 0, "sum").astype(np.float32)
+            own = pattern.values(count, comm.rank, ranks, 0, 0, "sum").astype(np.float32)
             return comm.run(schedule, own), comm.run(schedule, own, own)
 
         for apart, within in group.run(work):

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +20,12 @@ import pytest
 from r2ccl_core import native
 from r2ccl_core.buffers import DTYPES, OPS
 from r2ccl_core.collective import COLLECTIVES
-from r2ccl_core.errors import UsageError
+from r2ccl_core.errors import PeerLostError, TransportError, UsageError
 from r2ccl_core.perf import pattern
+from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import parse_flags
+from r2ccl_core.perf.joined import merged
+from r2ccl_core.perf.ranks import Rank, run_all
 from r2ccl_core.perf.table import Case, Result
 
 COLLECTIVE = [(name,) for name in COLLECTIVES]
@@ -207,14 +211,115 @@ def test_the_end_of_standard_input_ends_the_program() -> None:
         assert outcome(processes[1])[0] == 3 and outcome(processes[0])[0] == 3
 
 
-def test_a_reader_that_leaves_is_no_traceback() -> None:
-    with started(2, "-b", "1M", "-N", "0", "--stream") as processes:
+@pytest.mark.parametrize("here", ["1", "2"])
+def test_a_reader_that_leaves_is_no_traceback(here: str) -> None:
+    with started(2, "-g", here, "-b", "1M", "-N", "0", "--stream") as processes:
         for process in processes:
             await_event(process, "iteration")
         assert processes[1].stdout is not None and processes[1].stderr is not None
         processes[1].stdout.close()
         assert processes[1].wait(30) == 3 and processes[1].stderr.read() == ""
         assert outcome(processes[0])[0] == 3
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_a_process_runs_several_ranks_and_a_spoilt_element_on_any_of_them_is_found(collective: str) -> None:
+    flags = (collective, "-g", "2", "-b", "300K", "-n", "2", "-w", "0", "-r", "3", "--place", "out")
+    for corrupt in ("0:1", "3:0"):
+        (code, out, err), (other, nothing, _) = perf(2, *flags, "--corrupt", corrupt)
+        (row,) = [line.split() for line in out.splitlines() if not line.startswith("#")]
+        assert (code, other, nothing, err, row[8]) == (1, 1, "", "", "1")
+    (code, out, _), (other, _, _) = perf(2, *flags)
+    assert (code, other) == (0, 0) and "ranks: 4 " in out
+    places = [line.split()[:5] for line in out.splitlines() if "  Rank " in line]
+    assert [place[2] for place in places] == ["0", "1", "2", "3"]
+    assert places[0][4] == places[1][4] != places[2][4] == places[3][4], "two processes"
+
+
+def test_a_process_with_all_ranks_needs_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    ((code, _, err),) = perf(1, "-g", "3", "-b", "24K", "-n", "1", "-w", "0", "-J", str(path))
+    document = json.loads(path.read_text())
+    assert (code, err, document["ranks"], document["wrong"]) == (0, "", 3, 0)
+    result = document["results"][0]
+    assert result["busbw_gbs"] == pytest.approx(result["algbw_gbs"] * 4 / 3)
+
+
+def test_the_stream_of_several_ranks_has_the_form_of_one() -> None:
+    flags = ("-g", "2", "-b", "1M", "-n", "2", "-w", "1", "--place", "out", "--stream", "--corrupt", "3:1")
+    for process, (code, out, _) in enumerate(perf(2, *flags)):
+        events = [event for line in out.splitlines() if (event := json.loads(line))["event"] != "core"]
+        kinds = [(e["event"], e.get("iteration")) for e in events]
+        assert code == 1 and kinds[0] == ("ready", None) and kinds[-1] == ("done", None)
+        assert kinds[1:-1] == [(kind, i) for i in (-1, 0, 1) for kind in ("begin", "iteration")]
+        assert {e["rank"] for e in events} == {2 * process}
+        assert [e["wrong"] for e in events if e["event"] == "iteration"] == [0, 0, process]
+        core = events[-1]["core"]
+        assert (core["ranks"], len(core["nics"])) == ([2 * process, 2 * process + 1], 2)
+        # Each rank sends 2 * 3/4 of the vector in each of three iterations, here all of it over the NICs.
+        assert 1 <= sum(nic["tx_bytes"] for nic in core["nics"]) / (2 * 3 * 1.5 * 2**20) < 1.1
+        assert [event["t_ns"] for event in core["events"]] == sorted(event["t_ns"] for event in core["events"])
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_the_end_of_a_process_ends_all_ranks_of_the_others_with_one_line(how: signal.Signals) -> None:
+    with started(2, "-g", "2", "-b", "1M", "-N", "0", "--stream", "--place", "out") as processes:
+        for process in processes:
+            await_event(process, "iteration")
+        processes[1].send_signal(how)
+        (code, out, err), (_, _, own) = [outcome(process) for process in processes]
+    errors = [event for line in out.splitlines() if (event := json.loads(line))["event"] == "error"]
+    assert code == 3 and len(errors) == len(err.splitlines()) == 1
+    assert errors[0]["message"] in err and errors[0]["core"]["ranks"] == [0, 1]
+    if how == signal.SIGINT:
+        assert errors[0]["message"] == "rank 2: KeyboardInterrupt" and own == "rank 2: interrupted\n"
+
+
+class FakeRank(Rank):
+    """Ends as it is told: with an error, or not at all."""
+
+    def __init__(self, number: int, error: Exception | None, waits: threading.Event) -> None:
+        super().__init__(number, 3, None, parse_flags(["all_reduce"]), Events(number, False))
+        self._error, self._waits = error, waits
+
+    def run(self) -> None:
+        if self._error is None:
+            self._waits.wait()
+        else:
+            raise self._error
+
+
+def test_the_rank_that_failed_is_told_and_one_that_still_waits_for_the_group_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("r2ccl_core.perf.ranks.GRACE_S", 0.2)
+    waits = threading.Event()
+    errors = (PeerLostError("rank 1: no route"), TransportError("no route"), None)
+    try:
+        failure = run_all([FakeRank(number, error, waits) for number, error in enumerate(errors)])
+    finally:
+        waits.set()
+    assert failure is not None
+    assert (failure.rank.number, str(failure.error)) == (1, "no route")
+
+
+def test_what_the_ranks_of_a_process_say_of_a_nic_is_added_up() -> None:
+    def said(rank: int, t_ns: int, up: int, down: int) -> dict[str, Any]:
+        nic = {"name": "eth0", "address": "10.0.0.1", "tx_bytes": 10 + rank, "rx_bytes": 5, "state": "?"}
+        paths = {"paths_up": up, "paths_down": down, "paths_held": 0}
+        event = {"t_ns": t_ns, "kind": "path_up"}
+        chunks = {"replayed_chunks": rank, "duplicate_chunks": 1}
+        return {"rank": rank, "mode": 2, "nics": [nic | paths], "events": [event], **chunks}
+
+    one = said(4, 9, 2, 0)
+    assert merged([one]) == one
+    both = merged([one, said(5, 8, 0, 2)])
+    (nic,) = both["nics"]
+    assert (nic["tx_bytes"], nic["rx_bytes"], nic["paths_up"], nic["paths_down"]) == (29, 10, 2, 2)
+    assert (nic["state"], both["replayed_chunks"], both["duplicate_chunks"]) == ("partial", 9, 2)
+    assert (both["rank"], both["ranks"], [event["t_ns"] for event in both["events"]]) == (4, [4, 5], [8, 9])
+    assert one["nics"][0]["tx_bytes"] == 14, "what a rank said stays as it is"
+    assert merged([said(0, 1, 0, 2), said(1, 2, 0, 0)])["nics"][0]["state"] == "down"
 
 
 def test_open_mpi_names_ranks_too() -> None:
@@ -228,7 +333,8 @@ def test_open_mpi_names_ranks_too() -> None:
         (["-b", "12Q"], "-b: '12Q'"),
         (["-e", "x"], "-e: 'x'"),
         (["-i", "0"], "-i 0"),
-        (["-g", "2"], "-g 2"),
+        (["-g", "0"], "-g 0"),
+        (["-t", "2"], "-t 2"),
         (["-J", "/nonexistent/out.json"], "-J /nonexistent"),
         (["-J", "/"], "-J /"),
         (["--corrupt", "1:20"], "from 0 to 19"),
@@ -260,6 +366,9 @@ def test_bad_input_to_the_program_is_one_line_and_exit_2() -> None:
         (["-r", "2"], {}),
         (["--corrupt", "2:0"], {}),
         ([], {"R2CC_SOCKET_IFNAME": "=nosuchnic"}),
+        (["-g", "2", "-r", "4"], {}),
+        (["-g", "2"], {"R2CC_MODE": "7"}),
+        (["-g", "2"], {"R2CC_SOCKET_IFNAME": "=nosuchnic"}),
     ):
         for code, out, err in perf(2, *flags, **extra):
             assert code == 2 and out == ""

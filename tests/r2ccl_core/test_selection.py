@@ -6,7 +6,7 @@ from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UsageError
 from r2ccl_core.health import RETURN_S, Health, OwnNics
 from r2ccl_core.schedule import Schedule
-from r2ccl_core.selection import Cost, read_settings, selection
+from r2ccl_core.selection import ALGOS, PLANNED, Cost, read_settings, selection
 from r2ccl_core.verify import verify
 
 WHOLE = Health.whole((3, 3, 3))
@@ -95,6 +95,20 @@ def test_the_other_collectives_have_one_schedule_whatever_is_lost(collective: st
     verify(select(collective, 1024, WHOLE, Cost()))
     with pytest.raises(UsageError, match="scatter"):
         select("scatter", 1, WHOLE, Cost())
+
+
+@pytest.mark.parametrize("algo", [word for word in ALGOS if word != "tree"])
+def test_with_two_ranks_per_host_all_run_and_follow_a_loss(algo: str) -> None:
+    whole = Health.whole((3, 3, 3), gpus=2)
+    select = selection(read_settings(2, {"R2CC_ALGO": algo}))
+    for health in (whole, whole.with_lost(1, [1])):
+        schedule = select("all_reduce", LARGE, health, Cost())
+        assert schedule.nranks == 6
+        verify(schedule, slots=4)
+        plain = algo == "ring" or (health.is_whole and algo != "auto")
+        assert (schedule.name == "ring") == plain
+    expected = {"ring": "ring", "r2cc": "r2cc_all_reduce", "auto": "hierarchical_forest"}
+    assert schedule.name == expected.get(algo, f"hierarchical_{PLANNED.get(algo)}")
 
 
 def nic(up: int, down: int) -> dict[str, int]:

@@ -23,6 +23,7 @@ from r2ccl_core.schedules import (
 )
 from r2ccl_core.simulate import Change, simulate
 from r2ccl_core.topology import Topology
+from r2ccl_core.verify import verify
 
 
 def _built() -> bool:
@@ -127,6 +128,18 @@ def test_r2cc_all_reduce_takes_its_formula(p: int, lost: float, pipeline: int) -
     ratio = seconds(r2cc_all_reduce.all_reduce(shares, pipeline=pipeline, chunks=2048), shares)
     ratio /= fault_free_ring_s(p, 1.0, GIB)
     assert ratio == pytest.approx(r2cc_all_reduce.predicted_ratio(p, lost, pipeline), rel=0.01)
+
+
+@pytest.mark.parametrize(("hosts", "gpus", "nics"), [(3, 2, 3), (4, 2, 2), (4, 3, 4)])
+@pytest.mark.parametrize("pipeline", [1, 4, 16])
+def test_with_several_ranks_per_host_r2cc_counts_the_ranks(hosts: int, gpus: int, nics: int, pipeline: int) -> None:
+    whole = Topology.uniform(hosts, nics, 1.0, gpus=gpus)
+    lost = whole.lost(1, 0)
+    schedule = r2cc_all_reduce.all_reduce(lost.shares, gpus=gpus, pipeline=pipeline, chunks=2048, ahead=3)
+    verify(schedule, slots=4)
+    healthy_s = simulate(ring.all_reduce(hosts * gpus), whole, GIB).seconds
+    ratio = simulate(schedule, lost, GIB).seconds / healthy_s
+    assert ratio == pytest.approx(r2cc_all_reduce.predicted_ratio(hosts * gpus, 1 / nics, pipeline), rel=0.01)
 
 
 @pytest.mark.parametrize("p", [8, 9, 12, 13, 16, 24, 33, 64])

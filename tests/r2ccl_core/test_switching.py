@@ -59,7 +59,7 @@ class Group:
         self.seen = []
         for comm in self.comms:
             assert comm._switching is not None
-            comm._switching._net = seen = Seen(comm._net)  # type: ignore[assignment]
+            comm._switching._nets = seen = Seen(comm._nets)  # type: ignore[assignment]
             self.seen.append(seen)
 
     def run(self, work: Callable[[Communicator], Any]) -> list[Any]:

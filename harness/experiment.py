@@ -30,6 +30,9 @@ TCP_SHARE = 0.956
 
 BackendName = Literal["perf", "simulate", "noop", "nccl_tests", "torch_gloo", "torch_nccl"]
 
+SEVERAL_RANKS = frozenset({"perf", "simulate", "nccl_tests"})
+"""Backends that run several ranks on a host."""
+
 
 class SimulationModel(Model):
     """What the backend ``simulate`` assumes beside the cluster's own rates."""
@@ -41,7 +44,7 @@ class SimulationModel(Model):
 
 
 class WorkloadModel(Model):
-    """What runs: one collective over all hosts, one rank a host."""
+    """What runs: one collective over all hosts, `gpus` ranks on each."""
 
     backend: BackendName = "perf"
     collective: Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "sendrecv", "alltoall"] = (
@@ -68,7 +71,7 @@ class WorkloadModel(Model):
     launch_args: tuple[str, ...] = ()
     """More words for the launcher, before the program."""
     gpus: int = Field(default=1, ge=1, le=16)
-    """GPUs of each nccl-tests process."""
+    """Ranks of each host, in one process: threads of our own program, GPUs of nccl-tests."""
     simulation: SimulationModel = SimulationModel()
 
 
@@ -118,11 +121,15 @@ class Experiment(Model):
         fits = CATALOGUE[system.use].backends if system.use else ()
         return self.workload.backend if not fits or self.workload.backend in fits else cast(BackendName, fits[0])
 
+    @property
+    def nranks(self) -> int:
+        """Ranks of all hosts."""
+        return len(self.cluster.host_names()) * self.workload.gpus
+
     def expected_duration_s(self, size_bytes: int) -> float:
         """Lower estimate of one healthy iteration: busbw is what TCP carries over all NICs of the slowest host."""
-        ranks = len(self.cluster.host_names()) * self.workload.gpus
         payload_bytes_s = self.cluster.bandwidth_bit_s() / 8 * TCP_SHARE
-        return size_bytes * bus_factor(self.workload.collective, ranks) / payload_bytes_s
+        return size_bytes * bus_factor(self.workload.collective, self.nranks) / payload_bytes_s
 
     def iterations_of(self, size_bytes: int) -> int:
         """Timed iterations of a trial of this size."""
@@ -163,14 +170,13 @@ def _sweep_mistakes(experiment: Experiment) -> Iterator[Mistake]:
 
 
 def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
-    workload = experiment.workload
-    hosts = len(experiment.cluster.host_names())
-    if hosts * workload.gpus < 2:
-        yield Mistake("cluster.hosts", hosts, "a collective needs at least 2")
+    workload, nranks = experiment.workload, experiment.nranks
+    if nranks < 2:
+        yield Mistake("cluster.hosts", 1, "a collective needs at least 2")
     if workload.place == "in" and workload.collective in APART:
         yield Mistake("workload.place", "in", f'{workload.collective} has no form in place; use "out"')
-    if workload.root >= hosts:
-        yield Mistake("workload.root", workload.root, f"ranks go from 0 to {hosts - 1}")
+    if workload.root >= nranks:
+        yield Mistake("workload.root", workload.root, f"ranks go from 0 to {nranks - 1}")
     for size in workload.sizes_bytes:
         if size == 0:
             yield Mistake("workload.sizes", "0", "a collective of no bytes moves nothing; give at least one element")
@@ -199,10 +205,13 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
         if backend not in fits:
             yield Mistake(f"system[{index}].backend", backend, f"{system.use} runs with {' or '.join(fits)}")
     backends = {experiment.backend_of(system) for system in experiment.systems}
-    for backend in sorted(backends - {"nccl_tests"} if workload.gpus > 1 else ()):
+    for backend in sorted(backends - SEVERAL_RANKS if workload.gpus > 1 else ()):
         yield Mistake("workload.gpus", workload.gpus, f"{backend} runs one rank a host")
+    hosts = len(experiment.cluster.host_names())
+    if hosts < 2 <= workload.gpus and backends & {"perf", "simulate"}:
+        yield Mistake("cluster.hosts", hosts, "ranks of one host use no NIC; give at least 2")
     if "nccl_tests" in backends:
-        yield from _nccl_tests_mistakes(workload, len(experiment.cluster.host_names()))
+        yield from _nccl_tests_mistakes(workload, hosts)
 
 
 def _nccl_tests_mistakes(workload: WorkloadModel, hosts: int) -> Iterator[Mistake]:

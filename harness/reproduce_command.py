@@ -109,8 +109,8 @@ def _scale(loaded: LoadedRun, frame: "pd.DataFrame") -> Scale:
             f"{loaded.folder}: hosts, NICs and their rate must be known to compare with a model; "
             "give a run of a cluster that has all three"
         )
-    ranks = max((len(trial.core) for trial in loaded.trials), default=0) or setting.hosts
-    return Scale(setting.hosts, setting.nics, ranks, setting.rate_bit_s, int(frame["size_bytes"].max()))
+    ranks, size_bytes = setting.hosts * setting.gpus, int(frame["size_bytes"].max())
+    return Scale(setting.hosts, setting.nics, ranks, setting.rate_bit_s, size_bytes)
 
 
 def _notes(entry: Entry, here: Scale | None, loaded: LoadedRun | None, found: Sequence[Line]) -> list[str]:

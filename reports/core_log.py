@@ -8,7 +8,7 @@ from reports.trial import Trial
 def core_events(trial: Trial) -> list[dict[str, Any]]:
     """The core events of all ranks by time, each with its `rank`, on the harness' clock; strange ones left out."""
     offsets = (trial.evidence.model_extra or {}).get("clock_offsets_ns")
-    # One rank a host, in the order of the hosts.
+    # One process a host, in the order of the hosts.
     by_rank = [v if _is_time(v) else 0 for v in offsets.values()] if isinstance(offsets, dict) else []
     events = []
     for rank, core in trial.core.items():

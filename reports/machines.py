@@ -45,6 +45,7 @@ def _facts(run: LoadedRun) -> dict[tuple[str, str], str]:
     facts = {("machine", key): _text(provenance.get(key)) for key in MACHINE}
     facts |= {("program", key): _text(provenance.get(key)) for key in PROGRAM}
     facts |= {("program", name): _text(value) for name, value in _table(provenance.get("versions")).items()}
+    facts["cluster", "ranks a host"] = _text(_table(run.run.experiment.get("workload")).get("gpus", 1))
     cluster = _table(run.run.experiment.get("cluster"))
     return facts | {("cluster", name): _text(value) for name, value in cluster.items()}
 

@@ -93,13 +93,14 @@ def _about(trial: Trial, run: str, setting: Setting, system: Mapping[str, Any], 
         "wrong": sum(checked),
         "checked": len(checked),
         "hosts": setting.hosts,
+        "ranks": setting.ranks,
         "nics": setting.nics,
         "limit_gbs": setting.limit_gbs,
         "limit_after_gbs": setting.limit_after_gbs if lost_nic else None,
-        "model": model.of_system(trial, setting.hosts or 0, setting.nics or 0, env_of(system)) if lost_nic else None,
+        "model": model.of_system(trial, setting, env_of(system)) if lost_nic else None,
         "pipeline": model.pipeline(trial, env_of(system)) if lost_nic else None,
         "loses_nic": lost_nic,
-        "floor": model.floor(trial.collective, setting.hosts or 0, setting.nics or 0) if lost_nic else None,
+        "floor": model.floor(trial.collective, setting) if lost_nic else None,
     }
 
 

@@ -12,6 +12,7 @@ from r2ccl_core.bound import bound_s, fault_free_ring_s
 from r2ccl_core.errors import R2cclError
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
 from r2ccl_core.selection import Settings, read_settings
+from reports.setting import Setting
 from reports.trial import Trial
 
 HOT_REPAIR = 2.0
@@ -22,13 +23,14 @@ def balance(lost_share: float) -> float:
     return 1 / (1 - lost_share) if lost_share < 1 else float("inf")
 
 
-def of_system(trial: Trial, hosts: int, nics: int, env: Mapping[str, str]) -> float | None:
-    """T/T0 that the model gives the trial's system with one of `nics` NICs lost; None where there is no model."""
+def of_system(trial: Trial, setting: Setting, env: Mapping[str, str]) -> float | None:
+    """T/T0 that the model gives the trial's system with one NIC of one host lost; None where there is no model."""
     settings = _settings(trial, env)
+    hosts, nics = setting.hosts or 0, setting.nics or 0
     if nics < 2 or settings is None:
         return None
     if (k := pipeline(trial, env)) is not None and hosts >= 3:
-        return predicted_ratio(hosts, 1 / nics, k)
+        return predicted_ratio(hosts * setting.gpus, 1 / nics, k)  # its rings pass through all ranks of a host
     rings = settings.algo == "ring" or settings.algo == "r2cc"
     return of_mode(2 if trial.mode == 3 else trial.mode, nics) if rings else None
 
@@ -55,9 +57,13 @@ def _settings(trial: Trial, env: Mapping[str, str]) -> Settings | None:
         return None
 
 
-def floor(collective: str, hosts: int, nics: int) -> float | None:
-    """The least T/T0 of any schedule; known for all_reduce, whose healthy form is the ring."""
+def floor(collective: str, setting: Setting) -> float | None:
+    """The least T/T0 of any schedule; known for all_reduce, whose healthy form is the ring of all ranks.
+
+    Below 1 it may be where hosts have several ranks: that ring moves more than hosts have to.
+    """
+    hosts, nics = setting.hosts or 0, setting.nics or 0
     if collective != "all_reduce" or hosts < 2 or nics < 2:
         return None
     rates = [1 - 1 / nics] + [1.0] * (hosts - 1)
-    return max(1.0, bound_s(collective, rates, 1.0) / fault_free_ring_s(hosts, 1.0, 1.0))
+    return bound_s(collective, rates, 1.0) / fault_free_ring_s(hosts * setting.gpus, 1.0, 1.0)

@@ -1,7 +1,7 @@
 """What a run ran on, as far as a report needs it: hosts, NICs and their rate, read from the stored experiment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from r2ccl_core.errors import UnitError
@@ -19,6 +19,13 @@ class Setting:
     hosts: int | None = None
     nics: int | None = None
     rate_bit_s: float | None = None
+    gpus: int = 1
+    """Ranks of each host."""
+
+    @property
+    def ranks(self) -> int | None:
+        """Of all hosts."""
+        return self.hosts * self.gpus if self.hosts else None
 
     @property
     def limit_gbs(self) -> float | None:
@@ -32,19 +39,22 @@ class Setting:
 
 
 def setting_of(run: Run, settings: Mapping[str, Any] | None = None) -> Setting:
-    """Reads the run's `cluster` table; what is missing or strange there is not known.
+    """Reads the run's `cluster` table, and `workload.gpus`; what is missing or strange there is not known.
 
     `settings` are those of a trial, where an axis changes the cluster.
     """
-    cluster = run.experiment.get("cluster")
-    table: dict[str, Any] = dict(cluster) if isinstance(cluster, dict) else {}
-    for key, value in (settings or {}).items():
-        root, _, name = key.partition(".")
-        if root == "cluster":
-            table[name] = value
+    table = _table(run, "cluster", settings or {})
+    gpus = _count(_table(run, "workload", settings or {}).get("gpus")) or 1
     if table.get("kind") == "inventory":
-        return _of_inventory(table.get("content"))
-    return Setting(_count(table.get("hosts")), _count(table.get("nics")), _rate(table.get("rate")))
+        return replace(_of_inventory(table.get("content")), gpus=gpus)
+    return Setting(_count(table.get("hosts")), _count(table.get("nics")), _rate(table.get("rate")), gpus)
+
+
+def _table(run: Run, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """One table of the experiment, with what `settings` change in it."""
+    stored = run.experiment.get(name)
+    changed = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
+    return (dict(stored) if isinstance(stored, dict) else {}) | changed
 
 
 def _of_inventory(content: object) -> Setting:

@@ -129,7 +129,8 @@ def scope(frame: pd.DataFrame, setting: Setting) -> str:
     where = f"{setting.hosts} hosts" if setting.hosts else "hosts"
     if setting.nics:
         rate = f" of {format_rate(setting.rate_bit_s)}" if setting.rate_bit_s else ""
-        where += f" with {setting.nics} NIC{'s' * (setting.nics > 1)}{rate} each"
+        ranks = f"{setting.gpus} ranks and " if setting.gpus > 1 else ""
+        where += f" with {ranks}{setting.nics} NIC{'s' * (setting.nics > 1)}{rate} each"
     sizes = " to ".join(dict.fromkeys(format_size(int(frame["size_bytes"].agg(end))) for end in ("min", "max")))
     faulted = int(frame["faulted"].sum())
     how = f"{faulted} of them with a fault in mid-collective" if faulted else "none of them with a fault"

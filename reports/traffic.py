@@ -70,11 +70,12 @@ def _received(times: Floats, counts: Floats, items: Sequence[Iteration]) -> floa
 def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_host: str | None) -> list[HostBytes]:
     """As the schedules of the trial's system say, whole and after one NIC of `lost_host` is lost.
 
-    Empty where the report cannot know the schedule: another collective, several ranks a host, a choice that
-    depends on what was measured at run time.
+    Empty where the report cannot know the schedule: another collective, a choice that depends on what was measured
+    at run time.
     """
     hosts, nics, environ = setting.hosts or 0, setting.nics or 0, system.get("env")
-    if trial.collective != "all_reduce" or not 2 <= hosts <= MAX_RANKS or nics < 1 or len(trial.core) not in (0, hosts):
+    fits = hosts >= 2 and hosts * setting.gpus <= MAX_RANKS and nics >= 1 and len(trial.core) in (0, hosts)
+    if trial.collective != "all_reduce" or not fits:
         return []
     env = tuple(sorted((str(k), str(v)) for k, v in environ.items())) if isinstance(environ, dict) else ()
     names = host_names(trial, hosts)
@@ -82,38 +83,42 @@ def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_ho
     if lost_host in names and nics > 1:
         phases["after"] = names.index(lost_host)
     return [
-        HostBytes(names[rank], phase, "schedule", float(count))
+        HostBytes(names[host], phase, "schedule", float(count))
         for phase, lost in phases.items()
-        for rank, count in enumerate(_by_schedule(trial.mode, env, hosts, nics, trial.size_bytes, lost))
+        for host, count in enumerate(_by_schedule(trial.mode, env, setting, trial.size_bytes, lost))
     ]
 
 
 def host_names(trial: Trial, hosts: int) -> list[str]:
-    """In the order of their ranks, one a host: as the clocks were measured, or else ``host0``, ``host1``, ..."""
+    """In the order of their ranks: as the clocks were measured, or else ``host0``, ``host1``, ..."""
     offsets = (trial.evidence.model_extra or {}).get("clock_offsets_ns")
     measured = list(map(str, offsets)) if isinstance(offsets, dict) else []
-    return measured if len(measured) == hosts else [f"host{rank}" for rank in range(hosts)]
+    return measured if len(measured) == hosts else [f"host{host}" for host in range(hosts)]
 
 
 @lru_cache(maxsize=64)
 def _by_schedule(
-    mode: int, env: tuple[tuple[str, str], ...], hosts: int, nics: int, size_bytes: int, lost: int | None
+    mode: int, env: tuple[tuple[str, str], ...], setting: Setting, size_bytes: int, lost: int | None
 ) -> tuple[int, ...]:
-    health = Health.whole([nics] * hosts)
+    health = Health.whole([setting.nics or 0] * (setting.hosts or 0), setting.gpus)
     try:
         settings = read_settings(mode, dict(env))
         if settings.algo == "auto":
             return ()
         health = health if lost is None else health.with_lost(lost, [0])
-        return received_bytes(selection(settings)("all_reduce", size_bytes, health, Cost()), size_bytes)
+        schedule = selection(settings)("all_reduce", size_bytes, health, Cost())
+        return received_bytes(schedule, size_bytes, setting.gpus)
     except R2cclError:
         return ()
 
 
-def received_bytes(schedule: Schedule, size_bytes: int) -> tuple[int, ...]:
-    """What each rank receives when `schedule` runs once on a vector of `size_bytes`."""
+def received_bytes(schedule: Schedule, size_bytes: int, gpus: int = 1) -> tuple[int, ...]:
+    """What each host of `gpus` ranks receives from others when `schedule` runs once on a vector of `size_bytes`."""
     offsets = chunk_offsets(schedule.nchunks, size_bytes)
-    return tuple(
-        sum(int((offsets[steps["end"]] - offsets[steps["begin"]])[steps["recv"] != NOBODY].sum()) for steps in program)
-        for program in schedule.programs
-    )
+    received = [0] * (schedule.nranks // gpus)
+    for rank, program in enumerate(schedule.programs):
+        host = rank // gpus
+        for steps in program:
+            outside = (steps["recv"] != NOBODY) & (steps["recv"] // gpus != host)
+            received[host] += int((offsets[steps["end"]] - offsets[steps["begin"]])[outside].sum())
+    return tuple(received)

@@ -62,7 +62,8 @@ class Fault(Stored):
 
 
 class TrialError(Stored):
-    """The first trouble of any rank; `after_fault_ns` is counted from the fault."""
+    """The first trouble of any rank; `after_fault_ns` is counted from the fault. With several ranks a host, `rank` is
+    the number of the host."""
 
     rank: int | None = None
     message: str
@@ -121,7 +122,8 @@ class Trial(Stored):
     iterations: tuple[Iteration, ...] = ()
     evidence: Evidence = Evidence()
     core: dict[str, Any] = {}
-    """`Communicator.stats()` by rank, where the rank lived to tell."""
+    """`Communicator.stats()` by rank, where the rank lived to tell; with several ranks a host, of all of them
+    together, by the number of the host."""
     error: TrialError | None = None
 
     @property

@@ -22,6 +22,7 @@ class Job:
     warmup: int
     mode: int
     ranks: int
+    """Processes, one a host; each has `workload.gpus` ranks."""
     root: str
     nics: tuple[str, ...]
     expected_s: float

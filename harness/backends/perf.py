@@ -7,12 +7,12 @@ from harness.experiment import WorkloadModel
 
 
 class PerfBackend:
-    """``python -m r2ccl_core.perf``, one size a process."""
+    """``python -m r2ccl_core.perf``, one size a process, which has all ranks of its host."""
 
     witness: Witness = "core"
 
     def command(self, job: Job, rank: int) -> Command:
-        """The measuring program in stream mode; it ends when the harness does."""
+        """The measuring program in stream mode; it ends when the harness does. To it `rank` is that of a process."""
         work, size = job.workload, str(job.size_bytes)
         argv = [job.python, "-m", "r2ccl_core.perf", work.collective, "-b", size, "-e", size]
         argv += ["-n", str(job.iterations), "-w", str(job.warmup), "-c", str(int(work.check))]
@@ -23,6 +23,8 @@ class PerfBackend:
             work.op,
             "-r",
             str(work.root),
+            "-g",
+            str(work.gpus),
             "--place",
             work.place,
             "--stream",

@@ -51,13 +51,13 @@ def _totals(experiment: Experiment, trials: Sequence[Trial], clusters: int) -> s
     faults = sum(trial.fault is not None for trial in trials)
     cells = len({trial.cell for trial in trials})
     hosted = [t for t in trials if t.variant.experiment.backend_of(t.system) != SIMULATE]
-    commands = sum(len(trial.variant.experiment.cluster.host_names()) for trial in hosted)
+    ranks = sum(trial.variant.experiment.nranks for trial in hosted)
     upto = "at most " if experiment.sweep.repeats.until is not None else ""
     minutes = estimate_s(hosted, clusters) / 60
     lasts = f"{minutes:.0f} min" if minutes >= 2 else f"{60 * minutes:.0f} s"
     return (
         f"{upto}{_counted(len(trials), 'trial')} of {_counted(cells, 'cell')}, {faults} with a fault, "
-        f"{_counted(commands, 'rank')} started, the cluster made {_counted(clusters, 'time')}; about {lasts}"
+        f"{_counted(ranks, 'rank')} started, the cluster made {_counted(clusters, 'time')}; about {lasts}"
     )
 
 

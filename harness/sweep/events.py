@@ -1,5 +1,6 @@
-"""What the ranks said: event lines become records, one a rank, that the judge reads.
+"""What the ranks said: event lines become records, one a process, that the judge reads.
 
+A process stands for its rank, or for all ranks of its host (`workload.gpus`), whose events it has joined.
 A backend's program writes one JSON object a line on stdout (see `r2ccl_core.perf`); anything else it writes
 is log only. `parse` and `RankRecord` are pure; `EventLog` is where the hosts' reader threads and the trial
 meet.

@@ -67,7 +67,9 @@ class Facts:
     fault_planned: bool = False
     strikes: Sequence[Injected] = ()
     hosts: Sequence[str] = ()
-    """The host of every rank."""
+    """The host of every rank, or of every process with several."""
+    gpus: int = 1
+    """Ranks of each process: what is told of one rank is told of all of them."""
     hang: str | None = None
     """Why waiting was given up, if it was."""
     killed: frozenset[int] = frozenset()
@@ -295,7 +297,13 @@ def _told(error: TrialError, facts: Facts) -> str:
 
 def _rank_text(rank: int, facts: Facts) -> str:
     """``rank 2 (host2)``."""
-    return f"rank {rank} ({facts.hosts[rank]})" if rank < len(facts.hosts) else f"rank {rank}"
+    named = f"rank{'s' * (facts.gpus > 1)} {rank_numbers(rank, facts.gpus)}"
+    return f"{named} ({facts.hosts[rank]})" if rank < len(facts.hosts) else named
+
+
+def rank_numbers(process: int, gpus: int) -> str:
+    """The ranks of a process: ``2``, or ``4-5`` where it has two."""
+    return str(process) if gpus == 1 else f"{process * gpus}-{(process + 1) * gpus - 1}"
 
 
 def _exit_text(record: RankRecord) -> str:

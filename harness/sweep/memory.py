@@ -20,7 +20,7 @@ def check_machine(experiment: Experiment, file: str, available_bytes: int | None
         return
     available = here_bytes() if available_bytes is None else available_bytes
     hosts, size = len(experiment.cluster.host_names()), max(experiment.workload.sizes_bytes)
-    needed = hosts * needed_bytes(experiment, size)
+    needed = experiment.nranks * needed_bytes(experiment, size)
     if available is not None and needed > available:
         why = f"{hosts} hosts on this machine need {_shown(needed)}, and {_shown(available)} are free; choose a smaller"
         yield ExperimentError(file, "workload.sizes", format_size(size), why)
@@ -31,7 +31,7 @@ def check_hosts(experiment: Experiment, hosts: Sequence[Host], trials: Sequence[
     if not _fills_memory(experiment) or experiment.cluster.kind in ("local", "noop") or not trials:
         return
     size = max(trial.size_bytes for trial in trials)
-    needed = needed_bytes(experiment, size)
+    needed = experiment.workload.gpus * needed_bytes(experiment, size)
     for name, told in all_results(for_each(hosts, lambda host: host.run(["cat", "/proc/meminfo"]).stdout)).items():
         available = parse_available(told)
         if available is not None and needed > available:
@@ -42,7 +42,7 @@ def check_hosts(experiment: Experiment, hosts: Sequence[Host], trials: Sequence[
 def needed_bytes(experiment: Experiment, size_bytes: int) -> int:
     """What the vectors of one rank take: the size is that of the larger one, as in nccl-tests."""
     workload = experiment.workload
-    parts = len(experiment.cluster.host_names()) if workload.collective in ("all_gather", "reduce_scatter") else 1
+    parts = experiment.nranks if workload.collective in ("all_gather", "reduce_scatter") else 1
     return size_bytes + (size_bytes // parts if workload.place == "out" else 0)
 
 

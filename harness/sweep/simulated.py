@@ -25,7 +25,7 @@ from harness.sweep.judge import Facts, Injected, Verdict, judge
 from harness.sweep.plan import Trial
 from harness.sweep.record import record_of
 from harness.sweep.scenario import strikes
-from harness.sweep.simulated_network import FOREVER_S, Network, Outage, outages_of, topology_of
+from harness.sweep.simulated_network import FOREVER_S, Network, Outage, health_of, outages_of, topology_of
 from harness.sweep.trial import Outcome
 from r2ccl_core.bandwidth import moved_bytes
 from r2ccl_core.bound import bound_s
@@ -105,6 +105,7 @@ class _Play:
             fault_planned=self.trial.fault is not None,
             strikes=[self._injected(outage) for outage in came],
             hosts=hosts,
+            gpus=self.trial.variant.experiment.workload.gpus,
             killed=frozenset(killed),
         )
 
@@ -122,7 +123,7 @@ class _Play:
 
     @cached_property
     def hosts(self) -> dict[str, tuple[Nic, ...]]:
-        """The data NICs of every host, in the order of ranks."""
+        """The data NICs of every host, in the order of their ranks."""
         return named_nics(self.trial.variant.experiment)
 
     @cached_property
@@ -134,7 +135,7 @@ class _Play:
     def whole(self) -> tuple[Topology, Nics]:
         """The cluster without any fault."""
         rates = {(h, n.name): self.cost.nic_bytes_s for h, nics in self.hosts.items() for n in nics}
-        return topology_of(self.hosts, rates)
+        return topology_of(self.hosts, rates, self.trial.variant.experiment.workload.gpus)
 
     @cached_property
     def network(self) -> Network:
@@ -153,18 +154,20 @@ class _Play:
 
     @property
     def _moved_bytes(self) -> int:
-        workload = self.trial.variant.experiment.workload
-        return moved_bytes(workload.collective, self.trial.size_bytes, workload.dtype, len(self.hosts))
+        experiment = self.trial.variant.experiment
+        workload = experiment.workload
+        return moved_bytes(workload.collective, self.trial.size_bytes, workload.dtype, experiment.nranks)
 
     @property
     def _vector_bytes(self) -> int:
-        return self._moved_bytes * (len(self.hosts) if self._collective in SEVERAL_BLOCKS else 1)
+        several = self._collective in SEVERAL_BLOCKS
+        return self._moved_bytes * (self.trial.variant.experiment.nranks if several else 1)
 
     @property
     def _health(self) -> Health:
         """What the ranks know; where a host has no NIC left, no other schedule can help."""
         found = self.network.health(self.now_s)
-        return found if found.usable else Health.whole(found.nics)
+        return found if found.usable else health_of(self.network.whole)
 
     def _schedule(self, health: Health) -> Schedule:
         select = _selection(read_settings(self.trial.system.mode, self.trial.system.env))
@@ -193,7 +196,7 @@ class _Play:
             return ()
         drawn = strikes(fault, self.hosts, trial.seed, trial.variant.experiment.sweep.limits.trial_s)
         whole, _ = self.whole
-        healthy_s = self._undisturbed_s(self._schedule(Health.whole([len(h.nics) for h in whole.hosts])), whole)
+        healthy_s = self._undisturbed_s(self._schedule(health_of(whole)), whole)
         into, number = 0.0, 0
         if drawn and drawn[0].aimed:
             into = fault.into if fault.after_bytes is None else fault.after_bytes

@@ -71,13 +71,19 @@ class Network:
                 for effect in outage.effects:
                     host, nic = self.numbers[effect.host, effect.nic]
                     lost[host] |= {nic} if effect.rate_factor == 0.0 else set()
-        return Health(tuple(len(host.nics) for host in self.whole.hosts), tuple(tuple(sorted(one)) for one in lost))
+        healthy = health_of(self.whole)
+        return replace(healthy, lost=tuple(tuple(sorted(one)) for one in lost))
 
 
-def topology_of(hosts: Hosts, nic_bytes_s: Mapping[tuple[str, str], float]) -> tuple[Topology, Nics]:
-    """The cluster as the simulator sees it, and the number of each NIC."""
+def health_of(whole: Topology) -> Health:
+    """The health of a cluster that has lost nothing; all hosts have equally many ranks."""
+    return Health.whole([len(host.nics) for host in whole.hosts], whole.hosts[0].gpus)
+
+
+def topology_of(hosts: Hosts, nic_bytes_s: Mapping[tuple[str, str], float], gpus: int = 1) -> tuple[Topology, Nics]:
+    """The cluster as the simulator sees it, `gpus` ranks on each host, and the number of each NIC."""
     made = [
-        topology.Host(tuple(topology.Nic(nic.rail, nic_bytes_s[name, nic.name]) for nic in nics))
+        topology.Host(tuple(topology.Nic(nic.rail, nic_bytes_s[name, nic.name]) for nic in nics), gpus)
         for name, nics in hosts.items()
     ]
     numbers = {(name, nic.name): (h, n) for h, (name, nics) in enumerate(hosts.items()) for n, nic in enumerate(nics)}

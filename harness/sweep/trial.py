@@ -1,7 +1,7 @@
 """Runs one trial on a bench. The lifecycle, in order; every wait has a time-out:
 
     check     every host answers, every NIC is up, its counters can be read; if not: heal, check again
-    start     one process a rank over the hosts' open sessions; counters are sampled from here on
+    start     one process a host over the hosts' open sessions; counters are sampled from here on
     prepare   the first fault: its healers are armed, where it acts, before anything else can happen
     ready     until every rank is connected; they warm up by themselves
     strike    once rank 0 has begun the chosen iteration, part of the way through it; further faults by the clock,
@@ -33,7 +33,7 @@ from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
 from harness.sweep.events import EventLog
 from harness.sweep.expectation import expected
-from harness.sweep.judge import Facts, Verdict, judge
+from harness.sweep.judge import Facts, Verdict, judge, rank_numbers
 from harness.sweep.networks import network_of, with_network
 from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
@@ -226,8 +226,10 @@ def _await_ready(run: _Run) -> None:
     run.deadline_s = time.monotonic() + limit_s + run.bench.experiment.sweep.limits.trial_s
     log.wait_for(lambda: log.all_ready() or log.any_failed(), limit_s)
     if not log.all_ready() and not log.any_failed():
-        late = [f"{r.rank} ({run.bench.hosts[r.rank].name})" for r in log.ranks if r.ready_ns is None]
-        run.hang = f"rank {', '.join(late)} not ready after {limit_s:g} s"
+        gpus = run.bench.experiment.workload.gpus
+        missing = [r.rank for r in log.ranks if r.ready_ns is None]
+        late = [f"{rank_numbers(rank, gpus)} ({run.bench.hosts[rank].name})" for rank in missing]
+        run.hang = f"rank{'s' * (gpus > 1)} {', '.join(late)} not ready after {limit_s:g} s"
 
 
 def _strike(run: _Run) -> None:
@@ -476,6 +478,7 @@ def _facts(run: _Run) -> Facts:
         fault_planned=trial.fault is not None,
         strikes=[injected for b in run.breakages if (injected := b.injected()) is not None],
         hosts=[host.name for host in run.bench.hosts],
+        gpus=run.bench.experiment.workload.gpus,
         hang=run.hang,
         killed=frozenset(_ranks_killed(run)),
         samples=run.samples,

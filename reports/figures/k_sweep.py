@@ -14,20 +14,20 @@ SOURCES = {
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """`frame`: rows with pipeline, slowdown, hosts, nics (`reports.measures.trial_frame`, one case), and `source`
+    """`frame`: rows with pipeline, slowdown, ranks, nics (`reports.measures.trial_frame`, one case), and `source`
     (measured, simulated, published) where they are not all measured. One line of the formula for each cluster."""
     points = known(frame)
     with style.applied():
         figure = style.sheet(5.6, 3.2)
         ax = figure.subplots()
-        clusters = points[["hosts", "nics"]].drop_duplicates().astype(int)
-        for hosts, nics in clusters.itertuples(index=False):
-            own = points[(points["hosts"] == hosts) & (points["nics"] == nics)]
+        clusters = points[["ranks", "nics"]].drop_duplicates().astype(int)
+        for ranks, nics in clusters.itertuples(index=False):
+            own = points[(points["ranks"] == ranks) & (points["nics"] == nics)]
             xs = np.geomspace(own["pipeline"].min(), own["pipeline"].max(), 60)
-            ys = [predicted_ratio(hosts, 1 / nics, k) for k in xs]
+            ys = [predicted_ratio(ranks, 1 / nics, k) for k in xs]
             ax.plot(xs, ys, color=style.LINE, linestyle=(0, (5, 3)), linewidth=1)
             ax.annotate(
-                f"formula, n = {hosts}, X = 1/{nics}", (xs[-1], ys[-1]), xytext=(6, 0),
+                f"formula, n = {ranks}, X = 1/{nics}", (xs[-1], ys[-1]), xytext=(6, 0),
                 textcoords="offset points", va="center", fontsize=7.5, color=style.LINE, annotation_clip=False,
             )  # fmt: skip
         for source, (color, marker) in SOURCES.items():
@@ -35,7 +35,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             for k, group in own.groupby("pipeline"):
                 found = stats.estimate(group["slowdown"])
                 ax.vlines(float(str(k)), found.low, found.high, color=color, linewidth=1.2)
-            middle = own.groupby(["hosts", "pipeline"])["slowdown"].median().reset_index()
+            middle = own.groupby(["ranks", "pipeline"])["slowdown"].median().reset_index()
             if len(middle):
                 ax.plot(
                     middle["pipeline"], middle["slowdown"], marker, color=color, markersize=6.5,

@@ -24,8 +24,9 @@ def draw(frame: pd.DataFrame) -> Figure:
         lines = model_lines(frame)
         for text, value in lines:
             _line(ax, text, value)
-        highest = max([1.0, *shown["slowdown"], *(value for _, value in lines)])
-        ax.set_ylim(0.95, 1 + (highest - 1) * 1.12 + 0.05)
+        models = [1.0, *(value for _, value in lines)]
+        highest = max([*models, *shown["slowdown"]])
+        ax.set_ylim(min(models) - 0.05, 1 + (highest - 1) * 1.12 + 0.05)
         style.legend(figure, systems, style.with_values(frame, "slowdown"))
     return figure
 

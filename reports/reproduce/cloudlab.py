@@ -123,7 +123,7 @@ def _k_measured(frame: pd.DataFrame) -> Mapping[str, Estimate]:
 
 def published_k_sweep() -> pd.DataFrame:
     """The published points for the figure over K."""
-    common = {"hosts": SCALE.ranks, "nics": SCALE.nics, "source": "published"}
+    common = {"ranks": SCALE.ranks, "nics": SCALE.nics, "source": "published"}
     return pd.DataFrame([{"pipeline": k, "slowdown": ratio} | common for k, ratio in K_SWEEP.items()])
 
 

@@ -128,7 +128,7 @@ def figure_frame(entry: Entry, lines: Sequence[Line], trials: pd.DataFrame | Non
         return ratios(lines)
     frame = entry.figure()
     if entry.draw == "k_sweep" and trials is not None:
-        columns = ["pipeline", "slowdown", "hosts", "nics"]
+        columns = ["pipeline", "slowdown", "ranks", "nics"]
         return pd.concat([frame, trials[columns].assign(source="measured")], ignore_index=True)
     return frame
 

@@ -107,6 +107,8 @@ def test_fail_stop_fails_as_expected_and_the_first_error_is_timed() -> None:
     assert verdict.error is not None
     assert (verdict.error.rank, verdict.error.after_fault_ns) == (0, MS)
     assert verdict.reason == "rank 0: connection lost (1 ms after the fault)"
+    two_a_host = judge(died(hosts=("host0", "host1", "host2"), gpus=2))
+    assert two_a_host.reason == "ranks 0-1 (host0): connection lost (1 ms after the fault)"
 
 
 def test_a_survivor_where_failure_is_expected_is_unexpected() -> None:

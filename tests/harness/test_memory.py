@@ -23,6 +23,9 @@ def test_the_hosts_of_a_local_cluster_share_this_machine() -> None:
     )
     in_place = load(ALLREDUCE, ['workload.sizes=["1GiB"]', "workload.iterations_by_size={}", "workload.place=in"])
     assert list(check_machine(in_place, "e.toml", 3 * GIB)) == []
+    two = load(ALLREDUCE, ['workload.sizes=["1GiB"]', "workload.iterations_by_size={}", "workload.gpus=2"])
+    assert list(check_machine(two, "e.toml", 12 * GIB)) == []
+    assert "3 hosts on this machine need 12.0 GiB" in str(next(iter(check_machine(two, "e.toml", 12 * GIB - 1))))
     noop = load(ALLREDUCE, ['workload.sizes=["1TiB"]', "workload.iterations_by_size={}", "workload.backend=noop"])
     assert list(check_machine(noop, "e.toml", GIB)) == []
 

@@ -99,7 +99,8 @@ def test_a_published_experiment_is_measured_on_the_local_cluster(tmp_path: Path)
     words = [word for setting in settings for word in ("--set", setting)]
     status, text = run("cloudlab-bytes", *words, "-o", tmp_path)
     assert status == 0, text
-    assert "scaled down: ranks: 3 here, 6 published" in text
+    assert "measured on 3 hosts with 3 NICs of 500 Mbit/s each, 6 ranks, 64MiB" in text
+    assert "scaled down: rate of a NIC" in text and "scaled down: ranks" not in text
     record = json.loads((tmp_path / "reproduce-cloudlab-bytes" / "result.json").read_text())
     for line in record["lines"]:
         assert line["measured"] is not None, line["key"]

@@ -85,6 +85,34 @@ def test_after_the_loss_every_system_runs_what_the_runtime_would_run(system: dic
     assert trial.simulated["bound_s"] <= ms(trial, "after")[0] / 1e3
 
 
+@pytest.mark.parametrize(
+    ("system", "ratio"),
+    [
+        ({"use": "balance"}, 1.5),
+        ({"use": "hot_repair"}, 2.0),
+        ({"use": "r2cc", "env": {"R2CC_AR_MIN_BYTES": "1MiB"}}, predicted_ratio(6, 1 / 3, 4)),
+    ],
+)
+def test_with_two_ranks_a_host_the_ring_has_them_all(system: dict[str, Any], ratio: float) -> None:
+    """The published cluster: six ranks on three hosts."""
+    trial = record(system, workload={"sizes": ["64MiB"], "gpus": 2})
+    before_ms = ms(trial, "before")[0]
+    assert before_ms == pytest.approx(fault_free_ring_s(6, 3 * 500e6 / 8 * 0.956, 64 << 20) * 1e3, rel=1e-3)
+    assert ms(trial, "after")[0] / before_ms == pytest.approx(ratio, rel=0.01)
+    busbw = next(i.busbw_gbs for i in trial.iterations if i.phase == "before")
+    assert busbw == pytest.approx(3 * 500e6 / 8 * 0.956 / 1e9, rel=1e-3)
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter", "broadcast", "reduce", "sendrecv", "alltoall"])
+def test_every_collective_runs_on_two_ranks_a_host(collective: str) -> None:
+    trial = record(
+        workload={"collective": collective, "sizes": ["8MiB"], "gpus": 2, "root": 5 * (collective[0] in "br")}
+    )
+    assert (trial.status, trial.expected) == ("ok", True)
+    assert trial.simulated is not None
+    assert ms(trial, "after")[0] > ms(trial, "before")[0] > 0
+
+
 def test_what_is_healed_in_mid_collective_counts_from_then_on() -> None:
     """400 MiB/s for 8 MiB: an iteration lasts 62 ms whole; the NIC is gone for 100 ms of it."""
     trial = record(fault={**FAULT, "lasts": "100 ms"}, workload={"iterations": 9})

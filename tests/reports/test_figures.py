@@ -191,6 +191,8 @@ def test_the_k_sweep_has_medians_and_the_formula(frame: pd.DataFrame) -> None:
     assert formula.get_ydata()[0] == pytest.approx(predicted_ratio(3, 1 / 3, 1))
     assert formula.get_ydata()[-1] == pytest.approx(predicted_ratio(3, 1 / 3, 16))
     assert "2 repeats per measured point" in k_sweep.caption(ks)
+    (formula,) = [line for line in k_sweep.draw(ks.assign(ranks=6)).axes[0].lines if line.get_marker() == "None"]
+    assert formula.get_ydata()[0] == pytest.approx(predicted_ratio(6, 1 / 3, 1)), "ranks, not hosts"
 
 
 def test_many_models_of_one_mode_are_no_lines(frame: pd.DataFrame) -> None:

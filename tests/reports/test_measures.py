@@ -9,14 +9,15 @@ from statistics import median
 import pytest
 from synthetic_run import make_run
 
-from r2ccl_core.bound import bound_s
-from reports import traffic
+from r2ccl_core.bound import bound_s, fault_free_ring_s
+from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
+from reports import model, traffic
 from reports.after import after
 from reports.core_log import core_events
 from reports.load import load_folder
 from reports.measures import MEASURES, trial_frame
-from reports.setting import Setting
-from reports.summary import sentences
+from reports.setting import Setting, setting_of
+from reports.summary import scope, sentences
 from reports.trial import Trial
 
 
@@ -135,6 +136,25 @@ def test_models_and_limits_stand_beside_the_measures(folder: Path) -> None:
     )
     assert set(frame["limit_gbs"]) == {0.1875}
     assert set(frame["limit_after_gbs"]) == {0.125}
+
+
+def test_with_two_ranks_a_host_the_models_have_six(folder: Path) -> None:
+    loaded = load_folder(folder)
+    workload = {**loaded.run.experiment["workload"], "gpus": 2}
+    run = loaded.run.model_copy(update={"experiment": {**loaded.run.experiment, "workload": workload}})
+    assert setting_of(run).ranks == 6 and setting_of(run, {"workload.gpus": 4}).ranks == 12
+    frame = trial_frame([replace(loaded, run=run)])
+    row = frame[(frame["system"] == "balance") & (frame["size_bytes"] == 64 << 20)].iloc[0]
+    assert (row["hosts"], row["ranks"], row["model"]) == (3, 6, pytest.approx(1.5))
+    # The bound speaks of hosts; T0 is the ring of all ranks.
+    rates = [2 / 3, 1, 1]
+    assert row["floor"] == pytest.approx(bound_s("all_reduce", rates, 1) / fault_free_ring_s(6, 1, 1))
+    by = {(b.host, b.phase, b.source): b.received_bytes / row["size_bytes"] for b in row["received_bytes"]}
+    assert by["host1", "before", "schedule"] == by["host1", "after", "schedule"] == pytest.approx(5 / 3, rel=1e-6)
+    trial = next(t for t in loaded.final_trials if t.system == "balance" and t.size_bytes == 64 << 20)
+    r2cc = model.of_system(trial.model_copy(update={"mode": 3}), setting_of(run), {})
+    assert r2cc == pytest.approx(predicted_ratio(6, 1 / 3, 4))
+    assert "3 hosts with 2 ranks and 3 NICs of 500 Mbit/s each" in scope(frame, setting_of(run))
 
 
 def test_an_inconclusive_trial_has_a_status_but_no_measure(tmp_path: Path) -> None:

@@ -70,13 +70,14 @@ def test_models_at_the_published_scale() -> None:
     assert all(1.02 < line.published_over_model < 1.06 for line in moved.values() if line.published_over_model)
 
 
-def test_what_the_schedule_moves_here_is_what_the_model_says() -> None:
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_what_the_schedule_moves_here_is_what_the_model_says(gpus: int) -> None:
     from r2ccl_core.schedules import r2cc_all_reduce
     from reports.traffic import received_bytes
 
-    schedule = r2cc_all_reduce.all_reduce([1, 2 / 3, 1], pipeline=4, chunks=4096)
-    degraded, other = (received_bytes(schedule, 1 << 24)[rank] / (1 << 24) for rank in (1, 0))
-    moved = named(lines(find("cloudlab-bytes"), HERE))
+    schedule = r2cc_all_reduce.all_reduce([1, 2 / 3, 1], gpus=gpus, pipeline=4, chunks=4096)
+    degraded, other = (received_bytes(schedule, 1 << 24, gpus)[host] / (1 << 24) for host in (1, 0))
+    moved = named(lines(find("cloudlab-bytes"), HERE._replace(ranks=3 * gpus)))
     assert moved["r2cc_degraded"].model_here == pytest.approx(degraded, rel=0.01)
     assert moved["r2cc_other"].model_here == pytest.approx(other, rel=0.01)
 

@@ -22,6 +22,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ sys.path[:0] = [str(HERE), str(ROOT)]
 from gpus import Service, gpus_here  # noqa: E402
 from network import Network, network  # noqa: E402
 from ranks import Group, GroupError  # noqa: E402
-from results import Results, bus_gbs, lost_ms, percentile, return_ms  # noqa: E402
+from results import Results, bus_gbs, latency_ratios, lost_ms, percentile, return_ms  # noqa: E402
 
 MIB = 1 << 20
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv")
@@ -52,6 +53,7 @@ SOCKET = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "eth"}
 TUNED = {**SOCKET, "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
 GRID = "pipes=2,pipes=6,pipes=8,alpha=100,alpha=400,channels=8"
 """What is tried beside the defaults: pipes, microseconds that a round is taken to cost, connections of two ranks."""
+MOST_ABORT_MS = 10_000
 
 
 class Campaign:
@@ -74,7 +76,7 @@ class Campaign:
 
     def left_s(self) -> float:
         """Until the end of the section, or of everything."""
-        return min(self.until, self.deadline) - time.monotonic()
+        return float(min(self.until, self.deadline)) - time.monotonic()
 
     def shape(self) -> None:
         """Every NIC at its rate."""
@@ -281,10 +283,10 @@ class Campaign:
         """The plugin under NCCL's own ring: a rail lost, slowed to a tenth, back."""
         self.all_reduce("degraded", "plugin", "healthy")
         for state, change in (
-            ("one rail lost", lambda: self.net.carrier(1, 1, False)),
-            ("back", lambda: self.net.carrier(1, 1, True)),
-            ("one rail at a tenth", lambda: self.net.shape(self.args.rate * 1e8, 1, 1)),
-            ("full rate again", lambda: self.net.shape(self.args.rate * 1e9, 1, 1)),
+            ("one rail lost", partial(self.net.carrier, 1, 1, False)),
+            ("back", partial(self.net.carrier, 1, 1, True)),
+            ("one rail at a tenth", partial(self.net.shape, self.args.rate * 1e8, 1, 1)),
+            ("full rate again", partial(self.net.shape, self.args.rate * 1e9, 1, 1)),
         ):
             change()
             time.sleep(0.2 if self.args.stand_in else 1.0)
@@ -323,7 +325,7 @@ class Campaign:
             time.sleep(1.0)
             for system in systems:
                 if lost == 1 or "alpha" not in system:
-                    self._try(lambda s=system, b=bound, n=lost: self.all_reduce("schedules", s, f"{n} lost", b, 4))
+                    self._try(partial(self.all_reduce, "schedules", system, f"{lost} lost", bound, 4))
         for lost in losses:
             self.net.carrier(1, lost, True)
         begin = time.monotonic()
@@ -347,6 +349,47 @@ class Campaign:
         values = {"wrong": sum(answer["wrong"] for answer in answers), "choices": answers[0]["choices"]}
         self.results.add("types", system=system, cases=answers[0]["cases"], **values)
         self.stop(system)
+
+    def contract(self) -> None:
+        """NCCL's rules for several communicators of one process: side by side, split, destroyed, aborted."""
+        system = "plugin:contract"
+        sizes = [nbytes for nbytes in (1024, MIB, 16 * MIB) if nbytes <= self.args.largest * MIB]
+        [group] = self.start(system, program="contract_rank.py")
+        answers = group.ask({"do": "contract", "sizes": sizes, "rounds": 3}, max(10, self.left_s()))
+        cases, wrong = (sum(answer[key] for answer in answers) for key in ("cases", "wrong"))
+        abort_ms = max(answer["abort_ms"] for answer in answers)
+        self.results.add(
+            "contract", system=system, ranks=len(answers), cases=cases, wrong=wrong, abort_ms=abort_ms, bytes=sizes
+        )
+        self.stop(system)
+        if wrong or abort_ms > MOST_ABORT_MS:
+            raise GroupError(f"{wrong} wrong elements, an abort of {abort_ms:.0f} ms")
+
+    def latency(self) -> None:
+        """Small messages, the systems by turns: ABBA, so that a machine that drifts favours neither."""
+        systems = ("socket", "plugin")
+        if not self.crowded:
+            self.start(*systems)
+        counted, longest_s = 0, 0.0
+        try:
+            # At least one round, however little time is left; another only if one like the longest has its time.
+            while counted < self.args.rounds and (counted == 0 or self.left_s() > 1.2 * longest_s + 5):
+                begin = time.monotonic()
+                self._latency_round(counted, systems if counted % 2 == 0 else systems[::-1])
+                longest_s = max(longest_s, time.monotonic() - begin)
+                counted += 1
+        finally:
+            self.results.add("facts", **{"rounds of latency": f"{counted} of {self.args.rounds}"})
+            for ratio in latency_ratios(self.results.records, *systems):
+                self.results.add("latency_ratio", **ratio)
+
+    def _latency_round(self, number: int, systems: tuple[str, ...]) -> None:
+        least = 4 * self.net.hosts  # a float32 for each block
+        sizes = sorted({max(least, int(size)) for size in self.args.latency_bytes.split(",")})
+        for system in systems:
+            for collective in self.args.collectives.split(","):
+                for nbytes in sizes:
+                    self.measure("latency", system, collective, nbytes, n=15, round=number)
 
     def _try(self, work: Callable[[], float]) -> None:
         """A part of a section whose failure is told and does not end the section."""
@@ -498,6 +541,8 @@ SECTIONS: Mapping[str, float] = {
     "schedules": 130,
     "unshaped": 60,
     "types": 30,
+    "contract": 60,
+    "latency": 150,
 }
 """In the order of their worth, with the most seconds that each may take."""
 
@@ -579,6 +624,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--systems", default="socket,socket_tuned,plugin", help="whose sizes are measured")
     parser.add_argument("--collectives", default=",".join(COLLECTIVES), help="whose sizes are measured")
     parser.add_argument("--sizes", help="MiB of the messages, such as 0.0625,1,256, instead of the usual ones")
+    parser.add_argument("--rounds", type=int, default=4, help="of latency, each with both systems (4)")
+    parser.add_argument("--latency-bytes", default="16,256,1024,4096", help="of its messages (16,256,1024,4096)")
     parser.add_argument("--grid", default=GRID, help=f"schedules beside the usual ones ({GRID})")
     parser.add_argument("--libraries", type=Path, help="where the libraries lie, instead of building them")
     parser.add_argument("--spare", type=Path, help="libraries built elsewhere, for those that cannot be built here")

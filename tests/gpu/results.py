@@ -77,6 +77,36 @@ def return_ms(lost_ns: int, repaired_ns: int, ends: Sequence[int], lengths: Sequ
     return None
 
 
+def latency_ratios(records: Iterable[Record], base: str, system: str) -> list[Record]:
+    """Per collective and size: both systems' medians over the rounds that measured both, the ratio of `system` to
+    `base`, and the least and the greatest ratio of one round."""
+    cells: dict[tuple[str, int], dict[int, dict[str, float]]] = {}
+    for r in records:
+        if r["section"] == "latency" and "median_s" in r:
+            rounds = cells.setdefault((r["collective"], r["bytes"]), {})
+            rounds.setdefault(r["round"], {})[r["system"]] = r["median_s"]
+    found = []
+    for (collective, nbytes), rounds in cells.items():
+        pairs = [(one[base], one[system]) for one in rounds.values() if {base, system} <= one.keys()]
+        if not pairs:
+            continue
+        base_s, system_s = (statistics.median(column) for column in zip(*pairs, strict=True))
+        ratios = [theirs / ours for ours, theirs in pairs]
+        found.append(
+            {
+                "collective": collective,
+                "bytes": nbytes,
+                "rounds": len(pairs),
+                f"{base}_us": base_s * 1e6,
+                f"{system}_us": system_s * 1e6,
+                "ratio": system_s / base_s,
+                "least": min(ratios),
+                "greatest": max(ratios),
+            }
+        )
+    return found
+
+
 def tables(records: Iterable[Record]) -> str:
     """Markdown: a table per section that has something to show."""
     found = list(records)
@@ -93,6 +123,11 @@ def tables(records: Iterable[Record]) -> str:
     for r in (r for r in found if r["section"] == "types" and "cases" in r):
         line = f"{r['cases']} cases of type, operation and place, run by {', '.join(r['choices'])}: {r['wrong']} wrong"
         parts += ["## Types on GPUs", "", f"{line} elements.", ""]
+    for r in (r for r in found if r["section"] == "contract" and "cases" in r):
+        line = f"{r['cases']} AllReduces on {r['ranks']} ranks, of communicators side by side, split, destroyed and"
+        line += f" aborted: {r['wrong']} wrong elements. An abort returned after {r['abort_ms']:.0f} ms at worst."
+        parts += ["## Several communicators", "", line, ""]
+    parts += _latency(found)
     errors = [r for r in found if "error" in r]
     if errors:
         parts += ["## What failed", *(f"- {r['section']}: {r['error'][:600]}" for r in errors), ""]
@@ -166,6 +201,27 @@ def _failures(records: list[Record]) -> list[str]:
         for r in records
     ]
     return ["## Time lost per failure", "", *_table(head, rows)]
+
+
+def _latency(records: list[Record]) -> list[str]:
+    ratios = [r for r in records if r["section"] == "latency_ratio"]
+    if not ratios:
+        return []
+    head = ["collective", "bytes", "socket us", "plugin us", "ratio", "least..greatest", "rounds"]
+    rows = [
+        [
+            r["collective"],
+            r["bytes"],
+            f"{r['socket_us']:.1f}",
+            f"{r['plugin_us']:.1f}",
+            f"{r['ratio']:.3f}",
+            f"{r['least']:.3f}..{r['greatest']:.3f}",
+            r["rounds"],
+        ]
+        for r in ratios
+    ]
+    cells = [r for r in records if r["section"] == "latency" and "median_s" in r]
+    return ["## Small messages, in rounds that alternate", "", *_table(head, rows), _wrong(cells), ""]
 
 
 def _training(records: list[Record]) -> list[str]:

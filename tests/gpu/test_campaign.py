@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import shutil
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,6 +56,30 @@ def test_a_stand_in_goes_through_sizes_losses_and_failures(tmp_path: Path) -> No
         assert "logs/plugin-0.log" in tar.getnames()
 
 
+@pytest.mark.netns
+def test_a_stand_in_has_several_communicators_and_measures_latency_by_turns(tmp_path: Path) -> None:
+    sizes = ("--hosts", 3, "--rails", 2, "--rate", 2, "--largest", 1, "--collectives", "all_reduce,sendrecv")
+    rounds = ("--rounds", 2, "--latency-bytes", "16,1024")
+    records = campaign(tmp_path / "out", "--stand-in", *sizes, "--only", "contract,latency", *rounds)
+    [contract] = [record for record in records if record["section"] == "contract"]
+    assert contract["wrong"] == 0
+    # By size: 3 rounds of 2, half and parent, the parent again, the first after the abort on 3 ranks; 2 without the
+    # last. And one while the half is destroyed, one before the abort.
+    assert contract["cases"] == 2 * (3 * (3 * 2 + 2 + 1 + 1) + 2) + 3 * 2
+    assert contract["abort_ms"] < 5000
+    cells = [record for record in records if record["section"] == "latency"]
+    order = [(cell["round"], cell["system"]) for cell in cells]
+    assert list(dict.fromkeys(order)) == [(0, "socket"), (0, "plugin"), (1, "plugin"), (1, "socket")]
+    assert sum(cell["wrong"] for cell in cells) == 0
+    ratios = [record for record in records if record["section"] == "latency_ratio"]
+    assert [(ratio["collective"], ratio["bytes"], ratio["rounds"]) for ratio in ratios] == [
+        (collective, nbytes, 2) for collective in ("all_reduce", "sendrecv") for nbytes in (12, 1020)
+    ]
+    text = (tmp_path / "out/results.md").read_text()
+    assert "AllReduces on 3 ranks" in text
+    assert "| all_reduce | 12 |" in text
+
+
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.skipif(not GPUS, reason="no GPU: NCCL is not measured here")
@@ -84,6 +109,41 @@ def test_the_return_is_when_five_iterations_are_as_short_as_before() -> None:
     assert results.return_ms(10 * ms, 22 * ms, ends, lengths) == 12.0  # two long ones do not move the median of five
     assert results.return_ms(10 * ms, 22 * ms, ends[:15], lengths[:15]) is None
     assert results.return_ms(1 * ms, 22 * ms, ends, lengths) is None
+
+
+def test_every_collective_goes_to_the_communicator_and_stream_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAMPAIGN_RANK", "0")
+    monkeypatch.setenv("CAMPAIGN_SIZE", "2")
+    kind = load("worker").NcclRank
+    rank = kind.__new__(kind)
+    rank.comm, rank.stream = ctypes.c_void_p(1), SimpleNamespace(cuda_stream=2)
+    calls: list[list[int | None]] = []
+
+    def record(name: str, *args: Any) -> None:
+        if args:  # the ends of a group name none
+            calls.append([arg.value for arg in args[-2:]])
+
+    rank._check = record
+    array = SimpleNamespace(data_ptr=lambda: 8)
+    for collective in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv"):
+        rank.run(collective, array, array, 4)
+        rank.run(collective, array, array, 4, ctypes.c_void_p(3), SimpleNamespace(cuda_stream=4))
+    assert calls == [[1, 2], [3, 4]] * 4 + [[1, 2], [1, 2], [3, 4], [3, 4]]
+
+
+def test_a_ratio_of_latencies_is_of_medians_over_whole_rounds_and_spreads_as_rounds_do(tmp_path: Path) -> None:
+    results = load("results")
+    kept = results.Results(tmp_path)
+    times = [("socket", 0, 100), ("plugin", 0, 110), ("plugin", 1, 60), ("socket", 1, 50), ("socket", 2, 200)]
+    times += [("plugin", 2, 180), ("socket", 3, 1)]  # the fourth round was not finished
+    for system, number, us in times:
+        kept.add("latency", system=system, round=number, collective="sendrecv", bytes=16, median_s=us / 1e6, wrong=0)
+    kept.add("latency", system="socket", round=0, collective="broadcast", bytes=16, median_s=1e-6, wrong=0)
+    [ratio] = results.latency_ratios(kept.records, "socket", "plugin")
+    assert (ratio["rounds"], round(ratio["socket_us"]), round(ratio["plugin_us"])) == (3, 100, 110)
+    assert [round(ratio[key], 3) for key in ("ratio", "least", "greatest")] == [1.1, 0.9, 1.2]
+    kept.add("latency_ratio", **ratio)
+    assert "| sendrecv | 16 | 100.0 | 110.0 | 1.100 | 0.900..1.200 | 3 |" in kept.write_tables()
 
 
 def test_tables_show_what_failed_and_what_training_came_to(tmp_path: Path) -> None:

@@ -7,18 +7,22 @@ NumPy arrays stands in, over the same network, so that everything around NCCL ca
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
 import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 CLONE_NEWNET = 0x40000000
 FLOAT32, SUM = 7, 0
 MODULUS = 61
+NO_COLOR = -1
 STAND_IN = os.environ.get("CAMPAIGN_STAND_IN") == "1"
 RANK, SIZE = int(os.environ["CAMPAIGN_RANK"]), int(os.environ["CAMPAIGN_SIZE"])
 
@@ -39,7 +43,7 @@ class UniqueId(ctypes.Structure):
 
 
 class NcclRank:
-    """Arrays are CUDA tensors; every call is on one stream."""
+    """Arrays are CUDA tensors. What names no communicator and no stream is on the first ones."""
 
     def __init__(self) -> None:
         import torch
@@ -56,20 +60,50 @@ class NcclRank:
 
     def hello(self) -> dict[str, Any]:
         """The id under which the ranks meet, on rank 0."""
-        if RANK:
-            return {}
-        made = UniqueId()
-        self._check("ncclGetUniqueId", ctypes.byref(made))
-        return {"id": bytes(made).hex()}
+        return {} if RANK else {"id": self.unique_id()}
 
     def join(self, key: str) -> dict[str, Any]:
         """All ranks at once."""
         self.torch.zeros(1, device=self.device)
-        identity = UniqueId.from_buffer_copy(bytes.fromhex(key))
-        self._check("ncclCommInitRank", ctypes.byref(self.comm), SIZE, identity, RANK)
+        self.comm = self.communicator(key)
         version = ctypes.c_int()
         self._check("ncclGetVersion", ctypes.byref(version))
         return {"nccl": version.value, "torch": self.torch.__version__, "gpu": self.torch.cuda.get_device_name(0)}
+
+    def unique_id(self) -> str:
+        """Under which the ranks of one communicator meet; rank 0 makes it."""
+        made = UniqueId()
+        self._check("ncclGetUniqueId", ctypes.byref(made))
+        return bytes(made).hex()
+
+    def communicator(self, key: str) -> ctypes.c_void_p:
+        """Of all ranks, which call this at once."""
+        made, identity = ctypes.c_void_p(), UniqueId.from_buffer_copy(bytes.fromhex(key))
+        self._check("ncclCommInitRank", ctypes.byref(made), SIZE, identity, RANK)
+        return made
+
+    def split(self, parent: ctypes.c_void_p, colors: Sequence[int]) -> ctypes.c_void_p | None:
+        """Of the ranks with this one's color, in their order; None without one. All ranks of `parent`, of which there
+        are as many as colors, call this at once."""
+        made = ctypes.c_void_p()
+        self._check("ncclCommSplit", parent, colors[RANK], RANK, ctypes.byref(made), None)
+        return made if made.value else None
+
+    def destroy(self, comm: ctypes.c_void_p) -> None:
+        """All its ranks at once."""
+        self._check("ncclCommDestroy", comm)
+
+    def abort(self, comm: ctypes.c_void_p, stream: Any) -> None:
+        """Ends what was issued on it and never completes; returns when `stream` is free."""
+        self._check("ncclCommAbort", comm)
+        self.wait(stream)
+
+    def new_stream(self) -> Any:
+        return self.torch.cuda.Stream()
+
+    def busy(self, stream: Any) -> bool:
+        """Whether something that was issued on it is not done."""
+        return not stream.query()
 
     def _check(self, function: str, *args: Any) -> None:
         result = getattr(self.nccl, function)(*args)
@@ -97,29 +131,29 @@ class NcclRank:
     def value(self, array: Any, index: int) -> float:
         return float(array[index].item())
 
-    def run(self, collective: str, send: Any, recv: Any, count: int) -> None:
-        """Issues one collective; `count` elements of the larger array."""
+    def run(self, collective: str, send: Any, recv: Any, count: int, comm: Any = None, stream: Any = None) -> None:
+        """Issues one collective; `count` elements of the larger array. A `comm` of fewer ranks: AllReduce."""
         s, r = ctypes.c_void_p(send.data_ptr()), ctypes.c_void_p(recv.data_ptr())
-        stream = ctypes.c_void_p(self.stream.cuda_stream)
+        comm, stream = comm or self.comm, ctypes.c_void_p((stream or self.stream).cuda_stream)
         n, part = ctypes.c_size_t(count), ctypes.c_size_t(count // SIZE)
         if collective == "all_reduce":
-            self._check("ncclAllReduce", s, r, n, FLOAT32, SUM, self.comm, stream)
+            self._check("ncclAllReduce", s, r, n, FLOAT32, SUM, comm, stream)
         elif collective == "all_gather":
-            self._check("ncclAllGather", s, r, part, FLOAT32, self.comm, stream)
+            self._check("ncclAllGather", s, r, part, FLOAT32, comm, stream)
         elif collective == "reduce_scatter":
-            self._check("ncclReduceScatter", s, r, part, FLOAT32, SUM, self.comm, stream)
+            self._check("ncclReduceScatter", s, r, part, FLOAT32, SUM, comm, stream)
         elif collective == "broadcast":
-            self._check("ncclBroadcast", s, r, n, FLOAT32, 0, self.comm, stream)
+            self._check("ncclBroadcast", s, r, n, FLOAT32, 0, comm, stream)
         else:
             self._check("ncclGroupStart")
-            self._check("ncclSend", s, n, FLOAT32, (RANK + 1) % SIZE, self.comm, stream)
-            self._check("ncclRecv", r, n, FLOAT32, (RANK - 1) % SIZE, self.comm, stream)
+            self._check("ncclSend", s, n, FLOAT32, (RANK + 1) % SIZE, comm, stream)
+            self._check("ncclRecv", r, n, FLOAT32, (RANK - 1) % SIZE, comm, stream)
             self._check("ncclGroupEnd")
 
-    def wait(self) -> None:
+    def wait(self, stream: Any = None) -> None:
         """Until all that was issued is done; without spinning, or it would count as the network's CPU time."""
         event = self.torch.cuda.Event(blocking=True)
-        event.record(self.stream)
+        event.record(stream or self.stream)
         event.synchronize()
 
     def choice(self) -> str:
@@ -133,23 +167,79 @@ class NcclRank:
         self.nccl.r2cclSetNicsLeft(total, left)
 
 
+class Stream:
+    """The stand-in's: what is issued on it runs in turn, on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1)
+        self.issued: list[Future[Any]] = []
+
+    def issue(self, work: Callable[..., Any], *args: Any) -> None:
+        self.issued.append(self.thread.submit(work, *args))
+
+    def busy(self) -> bool:
+        return not all(one.done() for one in self.issued)
+
+    def wait(self) -> None:
+        """Raises what the first that failed raised."""
+        issued, self.issued = self.issued, []
+        for one in issued:
+            one.result()
+
+
 class CoreRank:
-    """The stand-in. Arrays are NumPy's."""
+    """The stand-in. Arrays are NumPy's; an id is where rank 0 listens."""
 
     def __init__(self) -> None:
         import numpy
 
         self.numpy = numpy
         self.comm: Any = None
+        # Groups of the campaign count ports by one; ids are rank 0's to make, splits are counted by every rank.
+        self.ports = itertools.count(int(os.environ["CAMPAIGN_PORT"]), 1000)
+        self.split_ports = itertools.count(int(os.environ["CAMPAIGN_PORT"]) + 10_000, 1000)
 
     def hello(self) -> dict[str, Any]:
-        return {"id": ""}
+        return {} if RANK else {"id": self.unique_id()}
 
     def join(self, key: str) -> dict[str, Any]:
+        self.comm = self.communicator(key)
+        return {"nccl": 0, "torch": "", "gpu": "none: a stand-in"}
+
+    def unique_id(self) -> str:
+        return f"10.99.0.1:{next(self.ports)}"
+
+    def communicator(self, key: str) -> Any:
         from r2ccl_core.communicator import Communicator
 
-        self.comm = Communicator(RANK, SIZE, root=f"10.99.0.1:{os.environ['CAMPAIGN_PORT']}")
-        return {"nccl": 0, "torch": "", "gpu": "none: a stand-in"}
+        return Communicator(RANK, SIZE, root=key)
+
+    def split(self, parent: Any, colors: Sequence[int]) -> Any:
+        """A group of its own: there is nothing to split."""
+        from r2ccl_core.communicator import Communicator
+
+        port, mine = next(self.split_ports), colors[RANK]
+        members = [rank for rank, color in enumerate(colors) if color == mine]
+        if mine == NO_COLOR:
+            return None
+        return Communicator(members.index(RANK), len(members), root=f"10.99.0.{members[0] + 1}:{port}")
+
+    def destroy(self, comm: Any) -> None:
+        comm.close()
+
+    def abort(self, comm: Any, stream: Stream) -> None:
+        from r2ccl_core.errors import R2cclError
+
+        comm.abort("it is to end in the middle")
+        with suppress(R2cclError):
+            stream.wait()
+        comm.close()
+
+    def new_stream(self) -> Stream:
+        return Stream()
+
+    def busy(self, stream: Stream) -> bool:
+        return stream.busy()
 
     def pattern(self, count: int, rank: int, first: int = 0) -> Any:
         return ((self.numpy.arange(first, first + count) + rank * 17) % MODULUS).astype(self.numpy.float32)
@@ -169,16 +259,18 @@ class CoreRank:
     def value(self, array: Any, index: int) -> float:
         return float(array[index])
 
-    def run(self, collective: str, send: Any, recv: Any, count: int) -> None:
-        if collective == "broadcast":
-            self.comm.broadcast(send, recv)
-        elif collective == "sendrecv":
-            self.comm.send_recv(send, recv)
+    def run(
+        self, collective: str, send: Any, recv: Any, count: int, comm: Any = None, stream: Stream | None = None
+    ) -> None:
+        work = getattr(comm or self.comm, "send_recv" if collective == "sendrecv" else collective)
+        if stream is None:
+            work(send, recv)
         else:
-            getattr(self.comm, collective)(send, recv)
+            stream.issue(work, send, recv)
 
-    def wait(self) -> None:
-        pass
+    def wait(self, stream: Stream | None = None) -> None:
+        if stream is not None:
+            stream.wait()
 
     def choice(self) -> str:
         return "stand-in"
@@ -187,11 +279,16 @@ class CoreRank:
         pass
 
 
+def rank_here() -> Any:
+    """NCCL's, or the stand-in."""
+    return CoreRank() if STAND_IN else NcclRank()
+
+
 class Worker:
     """Answers requests; keeps arrays for one collective and size at a time."""
 
     def __init__(self) -> None:
-        self.rank: Any = CoreRank() if STAND_IN else NcclRank()
+        self.rank = rank_here()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         what = request.pop("do")

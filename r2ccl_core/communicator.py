@@ -176,7 +176,8 @@ class Communicator:
             self._connections.ensure(schedule)
 
     def run(self, schedule: Schedule, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
-        """Runs `schedule` of an AllReduce, the same on every rank; as `all_reduce` otherwise."""
+        """Runs `schedule` of an AllReduce, the same on every rank, for which `verify` with `SLOTS` slots holds; as
+        `all_reduce` otherwise."""
         recv = self._checked("all_reduce", send, recv, op)
         if (schedule.nranks, schedule.collective) != (self.size, "all_reduce"):
             raise UsageError(f"schedule {schedule.name} is no AllReduce of {self.size} ranks")
@@ -249,7 +250,8 @@ class Communicator:
                 raise UsageError(f"R2CC_ALGO and its like differ: rank 0 has {settings[0]}, rank {rank} has {other}")
         taken = [Seat.decode(seat) for seat in seats]
         layout = Layout.of(taken)
-        self._nets.seat(self.rank, layout)
+        with self._together():
+            self._nets.seat(self.rank, layout)
         return Health.whole([len(seat.nics) for seat in taken[:: layout.gpus]], layout.gpus)
 
     def _checked(

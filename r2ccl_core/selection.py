@@ -151,7 +151,7 @@ def selection(settings: Settings) -> Select:
             return trees(nranks, slices=1)
         waits = health.is_whole and settings.algo != "auto"
         small = settings.algo == "r2cc" and nbytes < settings.min_bytes
-        if settings.algo == "ring" or nranks < 2 or waits or small:
+        if settings.algo == "ring" or len(health.nics) < 2 or waits or small:
             return plain(nbytes, nranks)
         return planned(nbytes, health, cost)
 

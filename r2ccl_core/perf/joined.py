@@ -26,6 +26,8 @@ class JoinedEvents(Events):
 
     def emit(self, event: str, t_ns: int | None = None, **fields: Any) -> None:
         """One rank's event; the process' own goes out when it is due."""
+        if not self._enabled:  # then the ranks need not be at the same iteration
+            return
         if event not in ("ready", "begin", "iteration", "done"):
             super().emit(event, t_ns, **fields)
             return

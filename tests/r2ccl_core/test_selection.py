@@ -5,7 +5,7 @@ import pytest
 from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UsageError
 from r2ccl_core.health import RETURN_S, Health, OwnNics
-from r2ccl_core.schedule import Schedule
+from r2ccl_core.schedule import SLOTS, Schedule
 from r2ccl_core.selection import ALGOS, PLANNED, Cost, read_settings, selection
 from r2ccl_core.verify import verify
 
@@ -91,7 +91,7 @@ def test_the_other_collectives_have_one_schedule_whatever_is_lost(collective: st
     schedule = select(collective, LARGE, WHOLE, Cost(), 2)
     assert select(collective, LARGE, LOST, Cost(), 2) is schedule
     assert schedule.collective == collective and schedule.root == (2 if collective in ("broadcast", "reduce") else 0)
-    verify(schedule, slots=4)
+    verify(schedule, slots=SLOTS)
     verify(select(collective, 1024, WHOLE, Cost()))
     with pytest.raises(UsageError, match="scatter"):
         select("scatter", 1, WHOLE, Cost())
@@ -104,11 +104,17 @@ def test_with_two_ranks_per_host_all_run_and_follow_a_loss(algo: str) -> None:
     for health in (whole, whole.with_lost(1, [1])):
         schedule = select("all_reduce", LARGE, health, Cost())
         assert schedule.nranks == 6
-        verify(schedule, slots=4)
+        verify(schedule, slots=SLOTS)
         plain = algo == "ring" or (health.is_whole and algo != "auto")
         assert (schedule.name == "ring") == plain
     expected = {"ring": "ring", "r2cc": "r2cc_all_reduce", "auto": "hierarchical_forest"}
     assert schedule.name == expected.get(algo, f"hierarchical_{PLANNED.get(algo)}")
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_on_one_host_there_is_nothing_to_plan(algo: str) -> None:
+    schedule = selection(read_settings(2, {"R2CC_ALGO": algo}))("all_reduce", LARGE, Health.whole([2], gpus=2), Cost())
+    assert schedule.nranks == 2 and schedule.name == ("tree" if algo == "tree" else "ring")
 
 
 def nic(up: int, down: int) -> dict[str, int]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from r2ccl_core import native
 from r2ccl_core.bound import bound_s, fault_free_ring_s
 from r2ccl_core.errors import ScheduleError, TransportError
+from r2ccl_core.schedule import SLOTS
 from r2ccl_core.schedules import (
     all_to_all,
     broadcast,
@@ -136,7 +137,7 @@ def test_with_several_ranks_per_host_r2cc_counts_the_ranks(hosts: int, gpus: int
     whole = Topology.uniform(hosts, nics, 1.0, gpus=gpus)
     lost = whole.lost(1, 0)
     schedule = r2cc_all_reduce.all_reduce(lost.shares, gpus=gpus, pipeline=pipeline, chunks=2048, ahead=3)
-    verify(schedule, slots=4)
+    verify(schedule, slots=SLOTS)
     healthy_s = simulate(ring.all_reduce(hosts * gpus), whole, GIB).seconds
     ratio = simulate(schedule, lost, GIB).seconds / healthy_s
     assert ratio == pytest.approx(r2cc_all_reduce.predicted_ratio(hosts * gpus, 1 / nics, pipeline), rel=0.01)

@@ -12,7 +12,8 @@
 namespace r2ccl {
 namespace {
 
-constexpr int64_t kAskNs = 100 * kMillisecond;  // between two looks whether the user interrupts
+constexpr int64_t kAskMs = 100;  // between two looks whether the user interrupts
+constexpr int64_t kStuckMs = 2;  // without progress
 
 }  // namespace
 
@@ -89,11 +90,11 @@ bool Executor::PlaceIsFree(const Lane& lane, const Step& step) const {
   return lane.sends.empty() || static_cast<int64_t>(lane.sends.front().step) > step.barrier;
 }
 
-Status Executor::PostReceives(Lane& lane, bool* progress) {
+Status Executor::PostReceives(Lane& lane, bool stuck, bool* progress) {
   for (auto& [connection, inlet] : lane.inlets) {
     bool posted = true;
     while (posted && inlet.posted < inlet.steps.size()) {
-      Status status = PostNext(lane, connection, inlet, &posted);
+      Status status = PostNext(lane, connection, inlet, stuck, &posted);
       if (!status.ok()) return status;
       *progress = *progress || posted;
     }
@@ -101,19 +102,23 @@ Status Executor::PostReceives(Lane& lane, bool* progress) {
   return {};
 }
 
-// The connection's next receive, if it is owed or near and there is a place for it.
-Status Executor::PostNext(Lane& lane, int64_t connection, Inlet& inlet, bool* posted) {
+// The connection's next receive, if it is near and there is a place for it. A stuck rank posts what it owes.
+Status Executor::PostNext(Lane& lane, int64_t connection, Inlet& inlet, bool stuck, bool* posted) {
   *posted = false;
   size_t number = inlet.steps[inlet.posted];
-  bool owed = inlet.waiting.size() < kOwed;
-  if (!owed && number >= lane.done + kAhead) return {};
+  bool owed = inlet.waiting.size() < kSlots;
+  bool near = number < lane.done + kAhead;
+  if (!near && !owed) return {};
   const Step& step = lane.steps[number];
   char* place = output_ + step.begin * element_bytes_;
   char* bounce = nullptr;
-  if ((step.flags & Step::kReduce) != 0 || !PlaceIsFree(lane, step)) {
-    bool reduces = (step.flags & Step::kReduce) != 0;
-    size_t used = lane.bounces.size() - lane.free_bounces.size();
-    if (!owed && (!reduces || used >= kBounces)) return {};
+  bool reduces = (step.flags & Step::kReduce) != 0;
+  if (reduces || !PlaceIsFree(lane, step)) {
+    bool has_bounce = reduces && near && lane.bounces.size() - lane.free_bounces.size() < kBounces;
+    if (!has_bounce && !(stuck && owed)) {
+      held_back_ = held_back_ || owed;
+      return {};
+    }
     place = bounce = TakeBounce(lane);
   }
   Request* request = nullptr;
@@ -209,23 +214,29 @@ Status Executor::Run(const void* input, void* output, DataType type, ReduceOp op
 }
 
 Status Executor::RunLanes(const std::function<bool()>& interrupted) {
-  int64_t ask_ns = NowNs() + kAskNs;
+  int64_t progress_ns = NowNs();
+  int64_t ask_ns = progress_ns + kAskMs * kMillisecond;
+  bool stuck = false;
   while (true) {
     uint64_t seen = notifier_->Count();
     bool progress = false;
     bool finished = true;
+    held_back_ = false;
     for (Lane& lane : lanes_) {
-      Status status = PostReceives(lane, &progress);
+      Status status = PostReceives(lane, stuck, &progress);
       if (status.ok()) status = RunSteps(lane, &progress);
       if (status.ok()) status = ReapSends(lane, &progress);
       if (!status.ok()) return status;
       finished = finished && lane.done == lane.steps.size() && lane.sends.empty();
     }
     if (finished) return {};
-    if (!progress) notifier_->Wait(seen, std::chrono::milliseconds(100));
-    if (int64_t now_ns = NowNs(); now_ns >= ask_ns) {
+    if (!progress) notifier_->Wait(seen, std::chrono::milliseconds(held_back_ ? kStuckMs : kAskMs));
+    int64_t now_ns = NowNs();
+    if (progress) progress_ns = now_ns;
+    stuck = now_ns - progress_ns >= kStuckMs * kMillisecond;
+    if (now_ns >= ask_ns) {
       if (interrupted()) return {Code::kTimeout, "interrupted"};
-      ask_ns = now_ns + kAskNs;
+      ask_ns = now_ns + kAskMs * kMillisecond;
     }
   }
 }

@@ -5,9 +5,10 @@
 // replaces goes straight to its place in the result once nothing earlier still needs that place, one that
 // reduces goes to a bounce buffer.
 //
-// The next kOwed receives of every connection are always posted, to bounce buffers if need be. So a schedule that
-// `verify` has proved with so many slots a connection runs: what its proof calls a message in a slot is acknowledged
-// here without the receiver getting any further, and only acknowledgements are waited for.
+// A rank that gets no further posts the next kSlots receives of every connection, to bounce buffers where their places
+// are not free. So a schedule that `verify` has proved with so many slots a connection cannot deadlock: what its proof
+// calls a message in a slot is acknowledged here without the receiver getting any further, and nothing but
+// acknowledgements is waited for.
 #ifndef R2CCL_COLLECTIVE_EXECUTOR_H_
 #define R2CCL_COLLECTIVE_EXECUTOR_H_
 
@@ -86,23 +87,24 @@ class Executor {
 
   void Reset(Lane& lane, size_t element_bytes);
   Status RunLanes(const std::function<bool()>& interrupted);
-  Status PostReceives(Lane& lane, bool* progress);
-  Status PostNext(Lane& lane, int64_t connection, Inlet& inlet, bool* posted);
+  Status PostReceives(Lane& lane, bool stuck, bool* progress);
+  Status PostNext(Lane& lane, int64_t connection, Inlet& inlet, bool stuck, bool* posted);
   Status RunSteps(Lane& lane, bool* progress);
   Status ReapSends(Lane& lane, bool* progress);
   bool PlaceIsFree(const Lane& lane, const Step& step) const;
   void Apply(const Step& step, const char* bounce);
   char* TakeBounce(Lane& lane) const;
 
-  static constexpr size_t kOwed = 4;     // receives of a connection that are always posted
-  static constexpr size_t kAhead = 16;   // steps whose receives are posted ahead where there is a place for them
-  static constexpr size_t kBounces = 8;  // bounce buffers that a lane uses for that
+  static constexpr size_t kSlots = 4;    // r2ccl_core.schedule.SLOTS
+  static constexpr size_t kAhead = 16;   // steps whose receives are posted ahead in any case
+  static constexpr size_t kBounces = 8;  // bounce buffers that a lane uses for those that reduce
 
   std::vector<Lane> lanes_;
   std::vector<std::shared_ptr<SendComm>> senders_;
   std::vector<std::shared_ptr<RecvComm>> receivers_;
   Notifier* const notifier_;
   bool broken_ = false;
+  bool held_back_ = false;  // a receive that a stuck rank would post
 
   // The run in progress.
   const char* input_ = nullptr;

@@ -223,6 +223,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void SendControl(Path& path, const std::string& bytes);
   // Sends what is queued. True when nothing is left.
   bool FlushControl(Path& path);
+  // False where the stream has no room for it now.
+  bool Ping(Path& path, int64_t now_ns);
   // The path for a word to the peer: one that can take it at once and is neither suspect nor doubted, among those the
   // one that has been up for longest, as one that flaps would lose it. nullptr when none is up.
   Path* AnyUp();
@@ -287,8 +289,6 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void CheckStall(Path& path, int64_t now_ns, bool was_asleep);
   void CheckQuiet(Path& path, int64_t now_ns);
   void AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns);
-  // False where the stream has no room for it now.
-  bool Ping(Path& path, int64_t now_ns);
   void CheckGiveUp(int64_t now_ns);
   bool PeerIsGone(int64_t now_ns);
 

@@ -4,9 +4,8 @@
 //     the best of the others.
 //   - Where connections whose home is not well load this home, too, some of its chunks go to a NIC that they do not
 //     reach: only such a one, or every connection would have a stream on every NIC.
-//   - A connection without a home that reaches all NICs leaves those alone to which others are confined, unless they
-//   have
-//     less before them: its chunks would take from those others what they can get nowhere else.
+//   - A connection without a home that reaches all NICs leaves those to which others are confined to them, unless they
+//     have less before them: its chunks would take from those others what they get nowhere else.
 //   - Else a chunk goes where it is delivered first: to the NIC with the least before it, over all connections of the
 //     process, for what it drains. But not to a NIC much slower than others that would hold up its message: the faster
 //     ones, whose windows are full, take it soon.
@@ -84,10 +83,11 @@ inline bool IsWorthIt(const std::vector<PathLoad>& paths, size_t slow, const Wai
          (faster_bytes + waiting.all_bytes) / faster_drain;
 }
 
-// Whether a refuge has less before it than every path that is none. True where all are.
+// Whether a refuge has less before it than every path that is none, but for much slower ones.
 inline bool IsIdlest(const std::vector<PathLoad>& paths, const PathLoad& refuge) {
   for (const PathLoad& path : paths) {
-    if (path.up && !path.refuge && refuge.nic_bytes >= path.nic_bytes) return false;
+    bool slow = path.drain > 0 && path.drain * kMuchFaster < refuge.drain;
+    if (path.up && !path.refuge && !slow && refuge.nic_bytes >= path.nic_bytes) return false;
   }
   return true;
 }

@@ -201,8 +201,10 @@ Status RecvComm::OnBody(Path& path) {
       if (message.request != nullptr) Deliver(message);
       return {};
     }
-    case FrameType::kPathDown:
     case FrameType::kPing:
+      ack_due_ |= HasNews();
+      return TakeShared(path);
+    case FrameType::kPathDown:
     case FrameType::kProbe:
     case FrameType::kProbed:
     case FrameType::kVerdict:
@@ -245,13 +247,12 @@ void RecvComm::TellSoon() {
   if (untold_since_ns_ == 0) untold_since_ns_ = NowNs();
 }
 
-// Who sends patient messages needs no receive to be posted, and who polls will come back to it before a larger one is
-// late.
+// Who sends patient messages needs no receive to be posted: the next tick tells of it, or the answer to a PING by which
+// the sending end asks for one that it does need.
 void RecvComm::Announce() {
   bool polled = environment_->program_polls && inline_.load(std::memory_order_relaxed);
   bool later = relaxed_ && polled && posted_ - announced_ < kLazyMessages;
-  if (!later) return SendAck(nullptr);
-  TellSoon();
+  if (!later) SendAck(nullptr);
 }
 
 void RecvComm::OnReadDone(Path& path) {
@@ -303,7 +304,7 @@ void RecvComm::OnLost(Path& path) {
 }
 
 void RecvComm::OnTick(int64_t now_ns) {
-  ack_due_ |= lazy_chunks_ > 0 || untold_since_ns_ != 0;
+  ack_due_ |= HasNews();
   OnWritable();
   Knock(now_ns);
 }

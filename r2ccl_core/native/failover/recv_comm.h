@@ -86,6 +86,7 @@ class RecvComm final : public Comm {
   void Announce();
   void CountLazy(const Frame& frame);
   void TellSoon();
+  bool HasNews() const { return lazy_chunks_ > 0 || untold_since_ns_ != 0 || posted_ != announced_; }
   bool ExpectsMore(uint64_t number) const { return posted_ > number + 1; }
   void SendAck(Path* preferred);
   std::string EncodeState(bool farewell = false) const;
@@ -104,7 +105,7 @@ class RecvComm final : public Comm {
   bool ack_due_ = false;
   // What the sending end need not know at once: patient messages, and receives posted while such come. Of those that it
   // has copied many; of others every second, and where the program polls, which so comes back to the first.
-  static constexpr uint64_t kLazyMessages = 16;
+  static constexpr uint64_t kLazyMessages = 32;
   static constexpr uint64_t kLazyBytes = 32 * 1024;
   static constexpr uint64_t kLazyPatient = 2;
   static constexpr int64_t kUntoldNs = 200'000;

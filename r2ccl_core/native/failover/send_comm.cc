@@ -169,7 +169,7 @@ void SendComm::CutMessages() {
   while (next_cut_ < next_message_) {
     Message& next = message(next_cut_);
     bool eager = next.size <= eager_bytes_ && next.number < posted_ + eager_messages_;
-    if (next.number >= posted_ && !eager) return;
+    if (next.number >= posted_ && !eager) return AskForReceive(next.number);
     bool buffered = next.size <= std::min(eager_bytes_, static_cast<uint64_t>(environment_->params.buffered_bytes));
     if (buffered) Buffer(next);
     for (uint64_t i = 0; i < next.chunks; ++i) {
@@ -183,6 +183,12 @@ void SendComm::CutMessages() {
     }
     ++next_cut_;
   }
+}
+
+// The peer may have posted it and wait with the word, as it does while small messages come.
+void SendComm::AskForReceive(uint64_t number) {
+  Path* path = was_patient_ && asked_until_ <= number ? AnyUp() : nullptr;
+  if (path != nullptr && Ping(*path, NowNs())) asked_until_ = number + 1;
 }
 
 // Whether word of the chunk may come late: its message could go before its receive was posted, as the next one can, and
@@ -326,7 +332,8 @@ bool SendComm::SendOne(Path& path) {
   frame.c = chunk.offset;
   frame.d = owner.chunk_bytes;
   if (chunk.buffered) frame.flags |= kBufferedFlag;
-  if (IsPatient(chunk, path)) frame.flags |= kPatientFlag;
+  was_patient_ = IsPatient(chunk, path);
+  if (was_patient_) frame.flags |= kPatientFlag;
   if (!inline_.load(std::memory_order_relaxed)) frame.flags |= kBulkFlag;
   if (environment_->params.checksum != 0) {
     frame.flags |= kBodySumFlag;

@@ -109,6 +109,7 @@ class SendComm final : public Comm {
   uint64_t FittingChunk(const Path& path) const;
   void CutMessages();
   void Buffer(Message& message);
+  void AskForReceive(uint64_t number);
   bool IsPatient(const Chunk& chunk, const Path& path);
   void Pump();
   bool SendOne(Path& path);
@@ -146,6 +147,8 @@ class SendComm final : public Comm {
   // What may go before its receive is posted: the smaller of both ends' limits, nothing until the peer's is known.
   uint64_t eager_bytes_ = 0;
   uint64_t eager_messages_ = 0;
+  bool was_patient_ = false;  // the last chunk
+  uint64_t asked_until_ = 0;  // messages for whose receives the peer was asked
   bool ready_ = false;
   std::atomic<uint64_t> pending_bytes_{0};  // of sends that are not done
   int64_t started_ns_ = 0;

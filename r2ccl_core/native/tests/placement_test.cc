@@ -107,6 +107,7 @@ TEST(Placement, ANicToWhichOthersAreConfinedIsLeftToThem) {
   EXPECT_EQ(Place({Refuge(kFast, kMuch), Busy(kFast, kMuch)}, kNoPath, kManyChunks), 1);
   EXPECT_EQ(Place({Refuge(kFast, kMuch), Full(kFast, kMuch)}, kNoPath, kManyChunks), kNoPath) << "better wait";
   EXPECT_EQ(Place({Refuge(kFast, kMuch), PathLoad{}}, kNoPath, kManyChunks), 0) << "no other is up";
+  EXPECT_EQ(Place({Refuge(kFast, 0), Busy(kSlow, 0)}, kNoPath, kOneChunk), 0) << "the other is not worth it";
 }
 
 TEST(Placement, WhoIsConfinedTakesWhatItReaches) {

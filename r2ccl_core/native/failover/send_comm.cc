@@ -134,16 +134,21 @@ void SendComm::Finish(Request* request, Request::State state) {
 }
 
 void SendComm::Take(const Order& order) {
-  const Params& params = environment_->params;
-  // Small messages are cut so that every path gets a share, large ones by the chunk size.
-  uint64_t sharers = HomeIsWell(Look(), home()) ? 1 : paths_.size();
-  uint64_t share = (order.size + sharers - 1) / sharers;
-  share = (share + kChunkAlignment - 1) / kChunkAlignment * kChunkAlignment;
-  auto chunk = static_cast<uint32_t>(std::clamp<uint64_t>(
-      share, static_cast<uint64_t>(std::min(params.min_chunk_bytes, params.chunk_bytes)), LargestChunk()));
-  auto chunks = static_cast<uint32_t>(order.size == 0 ? 1 : (order.size + chunk - 1) / chunk);
+  uint32_t chunk = ChunkBytes(order.size);
+  auto chunks = static_cast<uint32_t>(order.size <= chunk ? 1 : (order.size + chunk - 1) / chunk);
   order.request->size = order.size;
   messages_.push_back({next_message_++, order.data, order.size, chunk, chunks, 0, order.request, nullptr});
+}
+
+// Small messages are cut so that every path gets a share, large ones by the chunk size.
+uint32_t SendComm::ChunkBytes(uint64_t size) {
+  const Params& params = environment_->params;
+  auto least = static_cast<uint64_t>(std::min(params.min_chunk_bytes, params.chunk_bytes));
+  if (size <= least) return static_cast<uint32_t>(least);
+  uint64_t sharers = HomeIsWell(Look(), home()) ? 1 : paths_.size();
+  uint64_t share = (size + sharers - 1) / sharers;
+  share = (share + kChunkAlignment - 1) / kChunkAlignment * kChunkAlignment;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(share, least, LargestChunk()));
 }
 
 // A fast NIC takes larger pieces: fewer system calls and acknowledgements for the same time on the wire. One of many
@@ -215,7 +220,6 @@ bool SendComm::OwesOnlyCopies() const {
 
 // Lane l belongs to path l; while that is down, to the next path that is up (its back-up NIC).
 bool SendComm::Serves(const Path& path, uint32_t lane) const {
-  if (lanes_.size() == 1) return true;
   for (size_t i = 0; i < paths_.size(); ++i) {
     const Path& candidate = paths_[(lane + i) % paths_.size()];
     if (candidate.state == PathState::kUp) return &candidate == &path;
@@ -224,6 +228,7 @@ bool SendComm::Serves(const Path& path, uint32_t lane) const {
 }
 
 std::deque<SendComm::Chunk>* SendComm::LaneFor(const Path& path) {
+  if (lanes_.size() == 1) return lanes_[0].empty() ? nullptr : &lanes_[0];
   std::deque<Chunk>* oldest = nullptr;
   for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
     if (lanes_[lane].empty() || !Serves(path, lane)) continue;
@@ -259,7 +264,7 @@ uint64_t SendComm::WindowBytes(const Path& path) const {
 bool SendComm::CanTake(const Path& path) {
   const Outgoing& out = outgoing(path);
   return path.state == PathState::kUp && !path.wants_write && !out.mid_frame &&
-         out.in_flight_bytes < WindowBytes(path) && LaneFor(path) != nullptr;
+         (out.in_flight_bytes == 0 || out.in_flight_bytes < WindowBytes(path)) && LaneFor(path) != nullptr;
 }
 
 const std::vector<PathLoad>& SendComm::Look() {

@@ -105,6 +105,7 @@ class SendComm final : public Comm {
   int64_t DialPatienceNs(const Path& path) const;
   void Dial(Path& path, int64_t now_ns);
   void FinishDial(Path& path);
+  uint32_t ChunkBytes(uint64_t size);
   uint64_t LargestChunk() const;
   uint64_t FittingChunk(const Path& path) const;
   void CutMessages();

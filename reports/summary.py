@@ -201,7 +201,8 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
         return f"{name} {_over_scenarios(lines)}{lost}."
     after = stats.estimate(faulted["slowdown"])
     if not after.n:
-        return f"{name}: no trial has iterations both before and after the fault."
+        why = "those on the old schedule, and the one that changes it, do not count: raise workload.iterations"
+        return f"{name}: no trial has iterations both before and after the fault ({why})."
     kept = f"{name} went on at {100 / after.median:.0f} % of its healthy speed (T/T0 {_per_size(lines)}"
     model = next((line.model for line in lines if line.model is not None), None)
     kept += f"; the model says {model:.3g})" if model is not None else ")"

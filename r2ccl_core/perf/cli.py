@@ -1,6 +1,7 @@
 """The program around the loop: environment, table or event stream, exit code."""
 
 import os
+import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ def _main(argv: list[str]) -> int:
     if flags.stdin_watch:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     first, root = process * flags.gpus, os.environ.get("R2CC_ROOT")
+    if processes == 1 and size > 1 and not root:
+        root = _own_root()
     events = Events(first, flags.stream) if flags.gpus == 1 else JoinedEvents(first, flags.gpus, flags.stream)
     ranks = [Rank(number, size, root, flags, events) for number in range(first, first + flags.gpus)]
     failure = run_all(ranks)
@@ -52,6 +55,12 @@ def _place_in_group() -> tuple[int, int]:
     if not 0 <= rank < size:
         raise UsageError(f"R2CC_RANK={rank}: ranks go from 0 to {size - 1}, as R2CC_SIZE={size} says")
     return rank, size
+
+
+def _own_root() -> str:
+    """Where the ranks of a single process meet: nobody else has to know."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def _number(names: tuple[str, ...], default: str) -> int:

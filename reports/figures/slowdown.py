@@ -35,12 +35,15 @@ def caption(frame: pd.DataFrame) -> str:
     """What the figure shows, with the number of repeats."""
     shown = frame[frame["slowdown"].notna()]
     left_out = [s for s in style.systems_of(frame) if not (shown["system"] == s).any()]
-    stopped = f" {', '.join(left_out)} stopped and has no T/T0." if left_out else ""
+    stopped = [s for s in left_out if (frame.loc[frame["system"] == s, "status"] == "failed").all()]
+    short = [s for s in left_out if s not in stopped]
+    words = f" {', '.join(stopped)} stopped and has no T/T0." if stopped else ""
+    words += f" {', '.join(short)} ran too few iterations before or after the fault for a T/T0." if short else ""
     return (
         "Slowdown after the fault: the median iteration after it (after a change of the schedule, where there was one) "
         "over the median one before it in the same trial, beside models and bound as lines; "
         f"{style.INTERVAL_NOTE}; dots are single trials; {style.repeats_text(shown if len(shown) else frame)}. "
-        f"X is the share of the host's bandwidth that was lost.{stopped}"
+        f"X is the share of the host's bandwidth that was lost.{words}"
     )
 
 

@@ -238,7 +238,7 @@ def test_a_process_runs_several_ranks_and_a_spoilt_element_on_any_of_them_is_fou
 
 def test_a_process_with_all_ranks_needs_no_other(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    ((code, _, err),) = perf(1, "-g", "3", "-b", "24K", "-n", "1", "-w", "0", "-J", str(path))
+    ((code, _, err),) = perf(1, "-g", "3", "-b", "24K", "-n", "1", "-w", "0", "-J", str(path), R2CC_ROOT="")
     document = json.loads(path.read_text())
     assert (code, err, document["ranks"], document["wrong"]) == (0, "", 3, 0)
     result = document["results"][0]

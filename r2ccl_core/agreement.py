@@ -140,8 +140,7 @@ class Chair:
         """What one of its ranks has lost and none knows to work."""
         gpus = self._reported.gpus
         told = [self._reports[rank] for rank in range(host * gpus, (host + 1) * gpus) if rank in self._reports]
-        lost = {nic for report in told for nic in report.lost}
-        return lost if gpus == 1 else lost - {nic for report in told for nic in report.works}
+        return {nic for report in told for nic in report.lost} - {nic for report in told for nic in report.works}
 
     def _begin(self) -> list[Message]:
         if self.stage is not Stage.NOTHING or self._reported == self.agreed or not self._reported.usable:

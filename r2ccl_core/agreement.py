@@ -3,18 +3,17 @@
 Pure state machines: a message in, messages out. Rank 0 is the chair, and a member like every other rank.
 
     member          REPORT what it has lost -> chair
-    chair           CALL for the connections that its schedules will need -> all
+    chair           CALL: what will hold, and the connections that its schedules lack -> all
     member          OFFERS its listeners' handles -> chair
-    chair           WIRE all handles -> all          (everybody connects, beside the collectives that run)
+    chair           WIRE all handles -> all          (everybody connects, and prepares what it will run)
     member          WIRED -> chair
     chair           HOLD -> all
     member          HELD at operation n: it will not start n before the verdict -> chair
     chair           SWITCH at N, the greatest n -> all
 
 No rank has started N when it learns N, and none waits for more than the slowest answer, since members answer while
-a collective runs. When nothing has to be connected the agreement begins at HOLD. Reports that come meanwhile wait;
-when the verdict does not fit them the next agreement begins. A rank that dies ends the group through the
-bootstrap, and with it whoever holds.
+a collective runs. Reports that come meanwhile wait; when the verdict does not fit them the next agreement begins. A
+rank that dies ends the group through the bootstrap, and with it whoever holds.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,9 +36,10 @@ class Report:
 
 @dataclass(frozen=True)
 class Call:
-    """Chair: connections to be made for what comes."""
+    """Chair: the health that comes, and connections to be made for it."""
 
     epoch: int
+    health: Health
     connections: tuple[Connection, ...]
 
 
@@ -61,7 +61,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Wired:
-    """Member: whether all its connections are made."""
+    """Member: whether all its connections are made, and what it will run is ready."""
 
     epoch: int
     made: bool
@@ -146,12 +146,9 @@ class Chair:
         if self.stage is not Stage.NOTHING or self._reported == self.agreed or not self._reported.usable:
             return []
         self._epoch += 1
-        self._next, self._made = self._reported, False
-        if connections := tuple(self._missing(self._next)):
-            self.stage = Stage.OFFERS
-            return [Call(self._epoch, connections)]
-        self.stage = Stage.HELD
-        return [Hold(self._epoch)]
+        self._next = self._reported
+        self.stage = Stage.OFFERS
+        return [Call(self._epoch, self._next, tuple(self._missing(self._next)))]
 
     def _go_on(self, answers: list[Message]) -> list[Message]:
         if self.stage is Stage.OFFERS:

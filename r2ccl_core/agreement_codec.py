@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from r2ccl_core.agreement import KINDS, Handles, Message, Offers, Switch, Wire
+from r2ccl_core.agreement import KINDS, Call, Handles, Message, Offers, Switch, Wire
 from r2ccl_core.health import Health
 
 _KINDS: dict[str, Callable[..., Message]] = {kind.__name__: kind for kind in KINDS}
@@ -13,7 +13,7 @@ _KINDS: dict[str, Callable[..., Message]] = {kind.__name__: kind for kind in KIN
 def encode(message: Message) -> bytes:
     """`message` for the wire."""
     fields: dict[str, Any] = dict(vars(message))
-    if isinstance(message, Switch):
+    if isinstance(message, Call | Switch):
         fields["health"] = [message.health.nics, message.health.lost, message.health.gpus]
     elif isinstance(message, Offers | Wire):
         fields["handles"] = [[connection, handle.hex()] for connection, handle in message.handles]

@@ -28,15 +28,13 @@ from r2ccl_core.connections import Connections
 from r2ccl_core.errors import PeerLostError, R2cclError, UsageError
 from r2ccl_core.health import Health
 from r2ccl_core.layout import Layout, Seat, this_host
-from r2ccl_core.lower import Connection, connections_of, lower
 from r2ccl_core.nets import Nets
 from r2ccl_core.nics import Nic, find_nics
+from r2ccl_core.programs import Asked, Programs
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.selection import Cost, Settings, read_settings, selection
 from r2ccl_core.switching import Notes, Switching
 
-_MOST_EXECUTORS = 64
-_MOST_RECENT = 8
 _COST = struct.Struct("!dd")
 _FAREWELL_S = 5.0
 
@@ -74,13 +72,11 @@ class Communicator:
         """
         self.rank, self.size, self._mode = rank, size, _read_mode(mode)
         self._settings = settings or read_settings(self._mode)
-        self._select = selection(self._settings)
-        self._native = native.load()
+        native.load()
         chosen = find_nics() if nics is None else nics
         # Mode 3 is a schedule over the transport of mode 2.
         self._nets = Nets(min(self._mode, 2), chosen, options or {})
         notes: Notes = Notes()
-        self._executors: dict[tuple[int, int], tuple[Schedule, Any]] = {}
         try:
             # The verdict closes the connections, and with them ends whatever waits for bytes.
             on_abort = partial(_shut, self._nets)
@@ -97,17 +93,15 @@ class Communicator:
         except BaseException:
             self._release()
             raise
-        self._connections = Connections(self._nets, self._bootstrap)
-        self._health, self._cost = health, Cost()
+        connections = Connections(self._nets, self._bootstrap)
+        self._programs = Programs(rank, self._nets, connections, selection(self._settings))
+        self._connections, self._health = connections, health
+        self._calibrated = False
         self._scratch = np.empty(0, np.uint8)
-        self._recent: dict[tuple[str, int, int], None] = {}  # what ran last, for which connections are made ahead
         self._switching: Switching | None = None
         if self._settings.follows_health and size > 1:
             # It must not keep this object alive.
-            missing = weakref.WeakMethod(self._missing)
-            self._switching = Switching(
-                self._nets, self._bootstrap, self._connections, health, notes, lambda h: (missing() or _nothing)(h)
-            )
+            self._switching = Switching(self._nets, self._bootstrap, self._programs, health, notes)
             self._switching.begin()
             weakref.finalize(self, self._switching.end)
 
@@ -168,7 +162,7 @@ class Communicator:
         """The schedule that `collective` runs in the health that holds now; `nbytes` of a rank's larger array."""
         if not 0 <= root < self.size:
             raise UsageError(f"root {root}: there is no such rank among {self.size}")
-        return self._select(collective, nbytes, self._health, self._cost, root)
+        return self._programs.schedule(Asked(collective, nbytes, root, 0), self._health)
 
     def connect(self, schedule: Schedule) -> None:
         """Makes the connections of `schedule` now, on every rank, rather than when it is first run."""
@@ -200,7 +194,7 @@ class Communicator:
         follows losses, what the group measured its messages and bytes to cost."""
         stats = {"rank": self.rank, **self._nets.stats(), "mode": self._mode, "algo": self._settings.algo}
         if self._switching is not None:
-            stats["cost"] = self._cost._asdict() if self._recent else None
+            stats["cost"] = self._programs.cost._asdict() if self._calibrated else None
             stats["events"] = sorted([*stats["events"], *self._switching.events], key=lambda event: event["t_ns"])
         return stats
 
@@ -210,8 +204,7 @@ class Communicator:
         self._bootstrap.farewell(_FAREWELL_S)
         if self._switching is not None:
             self._switching.end()
-        self._executors.clear()
-        self._connections.clear()
+        self._programs.clear()
         self._release()
 
     def __enter__(self) -> Self:
@@ -279,7 +272,7 @@ class Communicator:
         if not source.flags.writeable:
             source = source.copy()  # the core takes what it may write to
         with self._together():
-            self._executor(schedule, source.size).run(_bytes(source), _bytes(result), source.dtype.name, op)
+            self._programs.executor(schedule, source.size).run(_bytes(source), _bytes(result), source.dtype.name, op)
         return result
 
     def _scratch_like(self, array: np.ndarray) -> np.ndarray:
@@ -290,72 +283,36 @@ class Communicator:
 
     def _next_schedule(self, switching: Switching, collective: str, send: np.ndarray, root: int) -> Schedule:
         """The schedule of the next operation, whose number decides which health holds."""
-        asked = (collective, send.nbytes, root)
+        asked = Asked(collective, send.nbytes, root, send.size)
         begin_s = time.perf_counter()
         with self._together():
-            if not self._recent:
-                self._cost = self._calibrated()
-            self._recent.pop(asked, None)
-            self._recent[asked] = None  # the last used is the last to go
-            if len(self._recent) > _MOST_RECENT:
-                del self._recent[next(iter(self._recent))]
+            if not self._calibrated:
+                self._calibrate()
+            self._programs.remember(asked)
             before, self._health = self._health, switching.start()
-            schedule = self.schedule(*asked)
+            schedule = self._programs.schedule(asked, self._health)
             if before != self._health:
-                self._executor(schedule, send.size)
+                self._programs.executor(schedule, send.size)
                 took_ms = (time.perf_counter() - begin_s) * 1e3
                 switching.log("switched", f"{schedule.name} in {took_ms:.1f} ms: {self._health}")
         return schedule
 
-    def _calibrated(self) -> Cost:
+    def _calibrate(self) -> None:
         """What messages and bytes cost, measured by all ranks over their rings."""
+        rings = selection(Settings())
 
         def run(data: np.ndarray) -> np.ndarray:
-            return self.run(selection(Settings())("all_reduce", data.nbytes, self._health, self._cost), data, data)
+            return self.run(rings("all_reduce", data.nbytes, self._health, Cost()), data, data)
 
         own = _COST.pack(*calibration.measure(run, self.size))
         measured = [_COST.unpack(part) for part in self._bootstrap.allgather(own, "calibrate")]
-        return calibration.agreed([(alpha, byte) for alpha, byte in measured], max(self._health.nics))
-
-    def _missing(self, health: Health) -> list[Connection]:
-        """Connections that lack for what ran last, were `health` to hold. Called beside the collectives."""
-        schedules = (
-            self._select(collective, nbytes, health, self._cost, root)
-            for collective, nbytes, root in list(self._recent)
-        )
-        return list(dict.fromkeys(lack for schedule in schedules for lack in self._connections.missing(schedule)))
-
-    def _executor(self, schedule: Schedule, count: int) -> Any:
-        # By identity, which the schedule that is kept with its executor makes safe.
-        key = (id(schedule), count)
-        kept = self._executors.pop(key, None) or (schedule, self._build(schedule, count))
-        self._executors[key] = kept  # the last used is the last to go
-        if len(self._executors) > _MOST_EXECUTORS:
-            del self._executors[next(iter(self._executors))]
-        return kept[1]
-
-    def _build(self, schedule: Schedule, count: int) -> Any:
-        self._connections.ensure(schedule)
-        sends, receives = connections_of(schedule, self.rank)
-        lanes = lower(
-            schedule,
-            self.rank,
-            count,
-            {connection: index for index, connection in enumerate(sends)},
-            {connection: index for index, connection in enumerate(receives)},
-        )
-        return self._native.Executor(
-            self._nets.outer, lanes, self._connections.senders(sends), self._connections.receivers(receives)
-        )
+        self._programs.cost = calibration.agreed([(alpha, byte) for alpha, byte in measured], max(self._health.nics))
+        self._calibrated = True
 
 
 def _one_line(error: BaseException) -> str:
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _nothing(health: Health) -> list[Connection]:
-    return []
 
 
 def _shut(nets: Nets, reason: str) -> None:

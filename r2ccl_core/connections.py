@@ -36,6 +36,10 @@ class Ends:
             if connection in other.receivers:
                 self.receivers[connection] = other.receivers[connection]
 
+    def and_those(self, other: "Ends") -> "Ends":
+        """These ends and, where this has none, the other's."""
+        return Ends(other.senders | self.senders, other.receivers | self.receivers)
+
 
 class Wiring:
     """Making connections in two steps, between which the ranks tell each other their handles. Any thread."""
@@ -89,7 +93,7 @@ class Wiring:
 
 class Connections:
     """This rank's ends, by connection. All ranks ask for the same schedules in the same order, so each knows
-    which connections exist between any two. One thread; `missing` from any."""
+    which connections exist between any two. One thread; `missing` and `ends` from any."""
 
     def __init__(self, nets: Nets, bootstrap: Bootstrap) -> None:
         self._nets, self._bootstrap = nets, bootstrap
@@ -106,19 +110,17 @@ class Connections:
         if missing := self.missing(schedule):
             self._make(missing, f"connect {schedule.name}")
 
-    def adopt(self, wiring: Wiring, ends: Ends) -> None:
-        """Takes over connections that all ranks have made ahead; those that are there stay as they are."""
+    def adopt(self, wiring: Wiring, ends: Ends) -> list[Connection]:
+        """Takes over connections that all ranks have made, and says which: those that are there stay as they are."""
         new = [connection for connection in wiring.connections if connection not in self._made]
         self._ends.take(ends, new)
         self._made |= set(new)
+        return new
 
-    def senders(self, connections: Sequence[Connection]) -> list[Any]:
-        """Native sending ends."""
-        return [self._ends.senders[connection] for connection in connections]
-
-    def receivers(self, connections: Sequence[Connection]) -> list[Any]:
-        """Native receiving ends."""
-        return [self._ends.receivers[connection] for connection in connections]
+    @property
+    def ends(self) -> Ends:
+        """This rank's ends of all that were made."""
+        return self._ends
 
     def clear(self) -> None:
         """Lets go of all ends."""

@@ -1,24 +1,23 @@
 """One rank's part in following the health of the NICs: a thread beside the collectives.
 
 It reads the state of this rank's NICs, reports changes to rank 0, answers the agreement's messages (on rank 0 it
-also is the chair), and makes the connections that will be needed. The collectives' own thread calls `start` before
-each operation: a lock when nothing has changed.
+also is the chair), and makes the connections and executors that will be needed. The collectives' own thread calls
+`start` before each operation: a lock when nothing has changed.
 """
 
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from r2ccl_core.agreement import Call, Chair, Hold, Message, Offers, Report, Switch, Turn, Wire, Wired
 from r2ccl_core.agreement_codec import decode, encode
 from r2ccl_core.bootstrap import Bootstrap
-from r2ccl_core.connections import Connections, Ends, Wiring
+from r2ccl_core.connections import Wiring
 from r2ccl_core.errors import PeerLostError, R2cclError
 from r2ccl_core.health import Health, OwnNics
-from r2ccl_core.lower import Connection
 from r2ccl_core.nets import Nets
+from r2ccl_core.programs import Ahead, Programs
 
 _LOOK_S = 0.01
 _LEAVE_S = 2.0
@@ -27,25 +26,25 @@ Notes = queue.SimpleQueue[tuple[int, bytes] | None]
 
 
 class Switching:
-    """Follows the health from `begin` to `end`. `missing` says which connections a health's schedules lack."""
+    """Follows the health from `begin` to `end`."""
 
     def __init__(
         self,
         nets: Nets,
         bootstrap: Bootstrap,
-        connections: Connections,
+        programs: Programs,
         health: Health,
         notes: Notes,
-        missing: Callable[[Health], Sequence[Connection]],
     ) -> None:
-        self._nets, self._bootstrap, self._connections = nets, bootstrap, connections
+        self._nets, self._bootstrap, self._programs = nets, bootstrap, programs
         self._own = OwnNics(health.nics[bootstrap.rank // health.gpus])
         self._said = Report(())
         self._notes = notes
-        self._chair = Chair(health, missing) if bootstrap.rank == 0 else None
+        self._chair = Chair(health, programs.missing) if bootstrap.rank == 0 else None
         self._changed = threading.Condition()  # guards what follows
         self._turn = Turn(health)
-        self._wirings: dict[int, tuple[Wiring, Ends | None]] = {}  # by epoch, until the switch
+        self._called: tuple[Call, Wiring] | None = None
+        self._ahead: dict[int, Ahead] = {}  # by epoch, until the switch
         self._events: list[dict[str, Any]] = []
         self._thread = threading.Thread(target=self._follow, name="r2ccl-switching", daemon=True)
 
@@ -72,9 +71,9 @@ class Switching:
                     raise PeerLostError(self._bootstrap.verdict)
             due = self._turn.start()
         for switch in due:
-            wiring, ends = self._wirings.pop(switch.epoch, (None, None))
-            if wiring is not None and ends is not None and switch.made:
-                self._connections.adopt(wiring, ends)
+            ahead = self._ahead.pop(switch.epoch, None)
+            if ahead is not None and switch.made:
+                self._programs.adopt(ahead)
         return self._turn.health
 
     def end(self) -> None:
@@ -82,7 +81,7 @@ class Switching:
         self._notes.put(None)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(_LEAVE_S)
-        self._wirings.clear()
+        self._ahead.clear()
 
     def _follow(self) -> None:
         look_s = 0.0
@@ -121,7 +120,7 @@ class Switching:
         """What a member does about the chair's word."""
         if isinstance(message, Call):
             wiring = Wiring(self._nets, self._bootstrap, message.connections)
-            self._wirings[message.epoch] = (wiring, None)
+            self._called = message, wiring
             self._say(Offers(message.epoch, tuple(wiring.handles.items())))
         elif isinstance(message, Wire):
             self._say(Wired(message.epoch, self._wire(message)))
@@ -138,14 +137,16 @@ class Switching:
     def _wire(self, message: Wire) -> bool:
         """Whether it went well. Where it did not, all ranks connect when the schedule is first run, and what
         prevents that is an error there."""
-        wiring, _ = self._wirings[message.epoch]
+        if self._called is None or self._called[0].epoch != message.epoch:
+            raise ValueError(f"rank {self._bootstrap.rank} was not called for {message}")
+        call, wiring = self._called
         try:
             ends = wiring.finish(dict(message.handles))
         except R2cclError as error:
             wiring.close()
             self.log("not_wired", str(error))
             return False
-        self._wirings[message.epoch] = (wiring, ends)
+        self._ahead[message.epoch] = self._programs.prepare(call.health, wiring, ends)
         return True
 
     def _say(self, message: Message) -> None:

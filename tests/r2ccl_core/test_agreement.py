@@ -33,24 +33,30 @@ def chair(connections: tuple[tuple[int, int, int], ...] = ()) -> Chair:
     return Chair(WHOLE, lambda health: connections)
 
 
+def answer(one: Chair, *said: Message) -> list[Message]:
+    """Every rank says the same, one thing after the other; what the chair tells after the last."""
+    told: list[Message] = []
+    for message in said:
+        told = [word for rank in range(one.agreed.nranks) for word in one.take(rank, message)]
+    return told
+
+
 def test_a_nic_that_another_rank_of_the_host_uses_is_not_lost() -> None:
     """Rank 1 has one peer and takes its loss for its own; rank 0 has another peer."""
     one = Chair(Health.whole((3, 3), gpus=2), lambda health: [])
+    lost = Health((3, 3), ((), (1,)), 2)
     assert one.take(0, Report((), works=(0, 1, 2))) == []
     assert one.take(1, Report((1,), works=(0, 2))) == []
-    assert one.take(2, Report((1,), works=(0, 2))) == [Hold(1)]
+    assert one.take(2, Report((1,), works=(0, 2))) == [Call(1, lost, ())]
     assert one.take(0, Report((1,), works=(0, 2))) == []  # the next agreement is about it
-    for rank in range(3):
-        assert one.take(rank, Held(1, 7)) == []
-    switch, hold = one.take(3, Held(1, 8))
-    assert switch == Switch(1, 8, Health((3, 3), ((), (1,)), 2), made=False)
-    assert hold == Hold(2)
+    both = Health((3, 3), ((1,), (1,)), 2)
+    assert answer(one, Offers(1, ()), Wired(1, True), Held(1, 8)) == [Switch(1, 8, lost, True), Call(2, both, ())]
 
 
 def test_a_loss_goes_through_every_stage() -> None:
     one = chair(RING)
     handles = (((0, 1, 0), b"a"), ((1, 0, 0), b"b"))
-    assert one.take(1, Report((1,))) == [Call(1, RING)]
+    assert one.take(1, Report((1,))) == [Call(1, ONE, RING)]
     assert one.stage is Stage.OFFERS
     assert one.take(0, Offers(1, handles[1:])) == []
     assert one.take(1, Offers(1, handles[:1])) == [Wire(1, (handles[1], handles[0]))]
@@ -63,9 +69,11 @@ def test_a_loss_goes_through_every_stage() -> None:
     assert one.stage is Stage.NOTHING and one.agreed == ONE
 
 
-def test_nothing_to_connect_begins_with_the_hold() -> None:
+def test_all_ranks_prepare_also_where_nothing_is_to_be_connected() -> None:
     one = chair()
-    assert one.take(0, Report((0, 2))) == [Hold(1)]
+    assert one.take(1, Report((1,))) == [Call(1, ONE, ())]
+    assert answer(one, Offers(1, ())) == [Wire(1, ())]
+    assert answer(one, Wired(1, True)) == [Hold(1)]
 
 
 def test_connections_that_one_rank_could_not_make_are_not_used() -> None:
@@ -89,24 +97,22 @@ def test_a_report_in_any_stage_waits_for_the_verdict(stage: Stage) -> None:
         if at is stage:
             assert one.take(0, Report((0,))) == []
         told = [*one.take(0, answer), *one.take(1, answer)]
-    assert told == [Switch(1, 4, ONE, True), Call(2, RING)]
+    assert told == [Switch(1, 4, ONE, True), Call(2, ONE.with_lost(0, (0,)), RING)]
     assert one.stage is Stage.OFFERS and one.agreed == ONE
 
 
 def test_what_is_repaired_before_the_verdict_is_switched_back_after_it() -> None:
     one = chair()
-    assert one.take(1, Report((1,))) == [Hold(1)]
+    assert one.take(1, Report((1,))) == [Call(1, ONE, ())]
     assert one.take(1, Report(())) == []
-    one.take(0, Held(1, 3))
-    assert one.take(1, Held(1, 3)) == [Switch(1, 3, ONE, False), Hold(2)]
-    one.take(0, Held(2, 3))
-    assert one.take(1, Held(2, 3)) == [Switch(2, 3, WHOLE, False)]
+    assert answer(one, Offers(1, ()), Wired(1, True), Held(1, 3)) == [Switch(1, 3, ONE, True), Call(2, WHOLE, ())]
+    assert answer(one, Offers(2, ()), Wired(2, True), Held(2, 3)) == [Switch(2, 3, WHOLE, True)]
 
 
 def test_a_host_without_a_nic_is_left_to_the_transport() -> None:
     one = chair()
     assert one.take(1, Report((0, 1, 2))) == []
-    assert one.take(1, Report((0, 1))) == [Hold(1)]
+    assert one.take(1, Report((0, 1))) == [Call(1, WHOLE.with_lost(1, (0, 1)), ())]
 
 
 def test_a_report_of_what_is_known_begins_nothing() -> None:
@@ -153,7 +159,7 @@ def test_a_later_agreement_for_an_earlier_operation_wins() -> None:
     "message",
     [
         Report((1, 2), works=(0, 3)),
-        Call(3, RING),
+        Call(3, ONE, RING),
         Offers(3, (((0, 1, 2), b"\x00\xff"),)),
         Wire(3, ()),
         Wired(3, False),

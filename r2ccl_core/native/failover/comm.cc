@@ -19,6 +19,8 @@ namespace {
 constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get their turn
 constexpr size_t kScratchBytes = 65536;
 constexpr size_t kStageBytes = 8192;
+constexpr size_t kSmallBytes = 4096;
+constexpr int64_t kTakenNs = kMillisecond;  // the peer's kernel sends the last of several again after two
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
 constexpr size_t kMostControlBytes = 65536;  // that wait for a stream
 constexpr int64_t kGoneNs = 1000 * kMillisecond;
@@ -116,7 +118,15 @@ void Comm::Poll() {
     Read(path);
     if (failure_.ok()) OnReadDone(path);
   }
+  if (all) DropOld();
   Hush();
+}
+
+// Before the peer's kernel believes it lost.
+void Comm::DropOld() {
+  for (Path& path : paths_) {
+    if (path.taken_bytes > 0 && NowNs() - path.taken_ns > kTakenNs) DropTaken(path);
+  }
 }
 
 // The program is about to look again, and ticks look in any case.
@@ -202,6 +212,7 @@ void Comm::End(Status status) {
 void Comm::HangUp() {
   for (Path& path : paths_) {
     bool told = false;
+    DropTaken(path);  // or the kernel would reset the stream
     if (IsOpen(path.state) && AtFrameBoundary(path)) {
       path.control += Farewell();
       told = FlushControl(path);
@@ -228,6 +239,7 @@ void Comm::Advance(Path& path, PathEvent event) {
 void Comm::Register(Path& path, uint32_t events) {
   path.wants_write = (events & EPOLLOUT) != 0;
   path.muted = false;
+  path.peeks = environment_->program_polls && KeepPeeks(path.fd.get());
   path.poll_id = poller_->Add(path.fd.get(), events, path.index, shared_from_this());
 }
 
@@ -246,6 +258,7 @@ void Comm::SetWantsWrite(Path& path, bool wants) {
 
 void Comm::SetMuted(Path& path, bool muted) {
   if (path.muted == muted || path.poll_id == 0) return;
+  if (!muted) DropTaken(path);
   path.muted = muted;
   Watch(path);
 }
@@ -303,6 +316,7 @@ void Comm::Cut(Path& path) {
   path.control_sent = 0;
   path.header_bytes = 0;
   path.in_body = false;
+  path.taken_bytes = 0;
 }
 
 void Comm::TellPeer(const Path& about, uint32_t epoch, Cause cause) {
@@ -491,9 +505,14 @@ Status Comm::Feed(Path& path, const char* data, size_t bytes) {
 }
 
 // Several small frames with one call of the kernel, at the price of a copy. False when there is no more to read.
+//
+// Who empties the kernel's queue has it send an acknowledgement for nearly every message, which takes longer than all
+// the rest. So small frames are taken while they still lie there, and leave it together.
 bool Comm::ReadSmall(Path& path) {
   char stage[kStageBytes];
-  ssize_t received = recv(path.fd.get(), stage, sizeof stage, MSG_DONTWAIT);
+  bool peek = path.peeks && path.muted && path.frame.body_bytes <= kSmallBytes;
+  if (!peek) DropTaken(path);
+  ssize_t received = recv(path.fd.get(), stage, sizeof stage, MSG_DONTWAIT | (peek ? MSG_PEEK : 0));
   if (received < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (received <= 0) {
     Lose(path, received);
@@ -501,10 +520,26 @@ bool Comm::ReadSmall(Path& path) {
   }
   path.heard = true;
   hot_ = path.index;
+  auto bytes = static_cast<size_t>(received);
+  if (peek) {
+    if (path.taken_bytes == 0) path.taken_ns = NowNs();
+    path.taken_bytes += bytes;
+  }
   uint64_t id = path.poll_id;
-  Status status = Feed(path, stage, static_cast<size_t>(received));
-  if (!status.ok() && path.poll_id == id) Retire(path, status.message(), true);
-  return path.poll_id == id && static_cast<size_t>(received) == sizeof stage;
+  Status status = Feed(path, stage, bytes);
+  if (path.poll_id != id) return false;
+  if (path.taken_bytes > kSmallBytes) DropTaken(path);
+  if (!status.ok()) Retire(path, status.message(), true);
+  return path.poll_id == id && bytes == sizeof stage;
+}
+
+void Comm::DropTaken(Path& path) {
+  while (path.taken_bytes > 0) {
+    ssize_t dropped = recv(path.fd.get(), nullptr, path.taken_bytes, MSG_DONTWAIT | MSG_TRUNC);
+    if (dropped < 0 && errno == EINTR) continue;
+    if (dropped <= 0) return;  // a broken stream, as the next read finds
+    path.taken_bytes -= static_cast<size_t>(dropped);
+  }
 }
 
 void Comm::Read(Path& path) {
@@ -517,6 +552,7 @@ void Comm::Read(Path& path) {
       budget -= std::min(budget, kStageBytes);
       continue;
     }
+    DropTaken(path);
     iovec parts[2];
     int count = 0;
     size_t body_wanted = 0;
@@ -695,6 +731,7 @@ void Comm::Tick(int64_t now_ns) {
   for (Path& path : paths_) {
     if (!path.muted || !IsOpen(path.state) || !failure_.ok()) continue;
     Read(path);
+    DropTaken(path);
     if (failure_.ok()) OnReadDone(path);
   }
   if (!failure_.ok()) return;

@@ -163,6 +163,10 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     char* body = nullptr;  // where the body goes; nullptr: nowhere
     size_t body_left = 0;
     std::vector<uint8_t> control_body;
+    // What was taken already and still lies in the kernel's queue, see ReadSmall; only while the path is muted.
+    bool peeks = false;
+    size_t taken_bytes = 0;
+    int64_t taken_ns = 0;  // the first of it
 
     // Stall detection.
     uint64_t acked_bytes = 0;
@@ -282,6 +286,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void Suspect(const Path& path, uint32_t epoch, bool own_link_down, bool peer_link_down);
   void Read(Path& path);
   bool ReadSmall(Path& path);
+  void DropTaken(Path& path);
+  void DropOld();
   Status Feed(Path& path, const char* data, size_t bytes);
   void Lose(Path& path, ssize_t received);
   Status TakeHeader(Path& path);

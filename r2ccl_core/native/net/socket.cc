@@ -4,6 +4,7 @@
 #include <linux/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -79,6 +80,11 @@ void ResetConnection(Fd* fd) {
   fd->Reset();
 }
 
+bool KeepPeeks(int fd) {
+  int from = 0;
+  return setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &from, sizeof from) == 0;
+}
+
 // The option is set already; setting it again sends what waits.
 void PushUnsent(int fd) { SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1); }
 
@@ -94,7 +100,7 @@ bool ReadProgress(int fd, TcpProgress* progress) {
   progress->rtt_variance_ns = int64_t{info.tcpi_rttvar} * 1000;
   progress->timeout_ns = (int64_t{info.tcpi_rto} * 1000) >> info.tcpi_backoff;
   progress->segments = info.tcpi_segs_out;
-  progress->resent = info.tcpi_total_retrans;
+  progress->resent = info.tcpi_total_retrans - std::min(info.tcpi_total_retrans, info.tcpi_dsack_dups);
   return true;
 }
 

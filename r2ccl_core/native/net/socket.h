@@ -53,6 +53,9 @@ void TuneAccepted(int fd, const Nic& nic);
 // Drops whatever the kernel still holds and resets the connection: nothing sent before may arrive late.
 void ResetConnection(Fd* fd);
 
+// From now on a peek continues where the one before it ended. False before Linux 6.9.
+bool KeepPeeks(int fd);
+
 // Progress of a connection as its kernel sees it.
 struct TcpProgress {
   uint64_t bytes_acked = 0;   // by the peer's kernel, since the connection began
@@ -63,7 +66,7 @@ struct TcpProgress {
   int64_t rtt_variance_ns = 0;
   int64_t timeout_ns = 0;  // until the kernel retransmits, without its back-off
   uint32_t segments = 0;   // sent since the connection began, retransmissions included
-  uint32_t resent = 0;     // retransmissions among them
+  uint32_t resent = 0;     // retransmissions among them, but for those of which the peer said that it had them already
 };
 bool ReadProgress(int fd, TcpProgress* progress);
 

@@ -2,6 +2,7 @@
 #ifndef R2CCL_BASE_STATUS_H_
 #define R2CCL_BASE_STATUS_H_
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -20,15 +21,19 @@ enum class Code {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(Code code, std::string message)
+      : code_(code), message_(std::make_shared<const std::string>(std::move(message))) {}
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
-  const std::string& message() const { return message_; }
+  const std::string& message() const {
+    static const std::string none;
+    return message_ == nullptr ? none : *message_;
+  }
 
  private:
   Code code_ = Code::kOk;
-  std::string message_;
+  std::shared_ptr<const std::string> message_;
 };
 
 }  // namespace r2ccl

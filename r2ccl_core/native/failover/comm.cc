@@ -19,7 +19,8 @@ namespace {
 constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get their turn
 constexpr size_t kScratchBytes = 65536;
 constexpr size_t kStageBytes = 8192;
-constexpr size_t kSmallBytes = 4096;
+constexpr size_t kPeekedBytes = 128;  // of a frame's body; of larger ones the kernel acknowledges every other anyway
+constexpr size_t kMostTakenBytes = 4096;
 constexpr int64_t kTakenNs = kMillisecond;  // the peer's kernel sends the last of several again after two
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
 constexpr size_t kMostControlBytes = 65536;  // that wait for a stream
@@ -47,15 +48,25 @@ void Comm::Complete(Request* request, Request::State state) {
   environment_->notifier->Notify();
 }
 
+// Who has the mutex, and nothing waits before him, needs no inbox.
 Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched) {
+  Order order{static_cast<char*>(data), size, nullptr, watched};
+  std::unique_lock own(mutex_, std::defer_lock);
+  bool mine = inline_.load(std::memory_order_relaxed) && own.try_lock();
+  bool at_once = mine;
   {
     std::lock_guard lock(inbox_mutex_);
     if (!inbox_failure_.ok()) return inbox_failure_;
-    *request = NewRequest();
-    inbox_.push_back({static_cast<char*>(data), size, *request, watched});
+    order.request = *request = NewRequest();
+    at_once = at_once && inbox_.empty();
+    if (!at_once) inbox_.push_back(order);
+    has_orders_.store(!at_once, std::memory_order_relaxed);
   }
-  if (inline_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
-    std::lock_guard lock(mutex_, std::adopt_lock);
+  if (at_once) {
+    Put(order);
+    if (failure_.ok()) OnTaken();
+  }
+  if (mine) {
     EmptyInbox();
     Hush();
   } else if (!kicked_.exchange(true)) {
@@ -64,30 +75,30 @@ Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched) 
   return {};
 }
 
+void Comm::Put(const Order& order) {
+  if (failure_.ok()) {
+    Take(order);
+  } else {
+    Complete(order.request, Request::kFailed);
+  }
+}
+
 void Comm::EmptyInbox() {
+  if (!has_orders_.load(std::memory_order_relaxed)) return;
   std::vector<Order> orders = std::move(taken_);
   {
     std::lock_guard lock(inbox_mutex_);
     orders.swap(inbox_);
+    has_orders_.store(false, std::memory_order_relaxed);
   }
-  if (orders.empty()) {
-    taken_ = std::move(orders);
-    return;
-  }
-  for (const Order& order : orders) {
-    if (failure_.ok()) {
-      Take(order);
-    } else {
-      Complete(order.request, Request::kFailed);
-    }
-  }
+  for (const Order& order : orders) Put(order);
   if (failure_.ok()) OnTaken();
   orders.clear();
   taken_ = std::move(orders);
 }
 
 void Comm::OnKick() {
-  kicked_.store(false);
+  kicked_.exchange(false);  // sees the orders of whom this kick serves, too
   std::lock_guard lock(mutex_);
   if (!inline_.load(std::memory_order_relaxed)) UnmuteAll();
   EmptyInbox();
@@ -112,14 +123,24 @@ Status Comm::Test(Request* request, bool* done, uint64_t* size) {
 // What the poller's thread does when streams are readable, without waiting for it to wake.
 void Comm::Poll() {
   EmptyInbox();
-  bool all = !environment_->program_polls || ++polls_ % kPollAllEvery == 0;
-  for (Path& path : paths_) {
-    if (!IsOpen(path.state) || !failure_.ok() || (!all && path.index != hot_)) continue;
-    Read(path);
-    if (failure_.ok()) OnReadDone(path);
+  if (environment_->program_polls && ++polls_ % kPollAllEvery != 0) {
+    ReadOpen(paths_[static_cast<size_t>(hot_)]);
+  } else {
+    for (Path& path : paths_) ReadOpen(path);
+    DropOld();
   }
-  if (all) DropOld();
   Hush();
+}
+
+void Comm::ReadOpen(Path& path) {
+  if (!IsOpen(path.state) || !failure_.ok()) return;
+  Read(path);
+  if (failure_.ok()) OnReadDone(path);
+}
+
+void Comm::ReadHot() {
+  Path& hot = paths_[static_cast<size_t>(hot_)];
+  if (hot.muted && IsOpen(hot.state)) Read(hot);
 }
 
 // Before the peer's kernel believes it lost.
@@ -133,7 +154,11 @@ void Comm::DropOld() {
 void Comm::Hush() {
   if (!environment_->program_polls || !failure_.ok() || !inline_.load(std::memory_order_relaxed)) return;
   polled_ = true;
-  for (Path& path : paths_) SetMuted(path, path.index == hot_ && IsOpen(path.state));
+  Path& hot = paths_[static_cast<size_t>(hot_)];
+  if (hot.muted && hushed_ == hot_) return;
+  if (hushed_ != hot_) SetMuted(paths_[static_cast<size_t>(hushed_)], false);
+  hushed_ = hot_;
+  SetMuted(hot, IsOpen(hot.state));
 }
 
 Status Comm::failure() const {
@@ -510,7 +535,7 @@ Status Comm::Feed(Path& path, const char* data, size_t bytes) {
 // the rest. So small frames are taken while they still lie there, and leave it together.
 bool Comm::ReadSmall(Path& path) {
   char stage[kStageBytes];
-  bool peek = path.peeks && path.muted && path.frame.body_bytes <= kSmallBytes;
+  bool peek = path.peeks && path.muted && path.frame.body_bytes <= kPeekedBytes;
   if (!peek) DropTaken(path);
   ssize_t received = recv(path.fd.get(), stage, sizeof stage, MSG_DONTWAIT | (peek ? MSG_PEEK : 0));
   if (received < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -528,7 +553,7 @@ bool Comm::ReadSmall(Path& path) {
   uint64_t id = path.poll_id;
   Status status = Feed(path, stage, bytes);
   if (path.poll_id != id) return false;
-  if (path.taken_bytes > kSmallBytes) DropTaken(path);
+  if (path.taken_bytes > kMostTakenBytes) DropTaken(path);
   if (!status.ok()) Retire(path, status.message(), true);
   return path.poll_id == id && bytes == sizeof stage;
 }
@@ -729,10 +754,9 @@ void Comm::Tick(int64_t now_ns) {
   if (linger_until_ns_ != 0 && !closed_) EndLinger(now_ns);
   if (closed_ || !failure_.ok()) return;
   for (Path& path : paths_) {
-    if (!path.muted || !IsOpen(path.state) || !failure_.ok()) continue;
-    Read(path);
+    if (!path.muted) continue;
+    ReadOpen(path);
     DropTaken(path);
-    if (failure_.ok()) OnReadDone(path);
   }
   if (!failure_.ok()) return;
   if (!std::exchange(polled_, false)) UnmuteAll();

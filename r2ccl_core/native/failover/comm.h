@@ -238,6 +238,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     return environment_->params.mode == 2 && path.nic >= 0 &&
            nic_counters(path).doubt_ns.load(std::memory_order_relaxed) > path.proven_ns;
   }
+  // What came by the path that only the program reads.
+  void ReadHot();
   bool BuffersBody(const Path& path) const { return path.frame.type != FrameType::kData; }
 
   const Nic& nic(const Path& path) const { return environment_->nics[static_cast<size_t>(path.nic)]; }
@@ -257,8 +259,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   };
   // Takes an order of the user. Does not need mutex_.
   Status Submit(void* data, uint64_t size, Request** request, bool watched = false);
-  // Puts all orders through. REQUIRES mutex_ held, as do both functions below.
+  // Puts all orders through. REQUIRES mutex_ held, as do the functions below.
   void EmptyInbox();
+  void Put(const Order& order);
   virtual void Take(const Order& order) = 0;
   virtual void OnTaken() = 0;
   // The user's thread does the work itself while no more than R2CC_INLINE_BYTES are on their way: it alone moves a few
@@ -284,6 +287,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void HangUp();
   void TakePathDown(const Frame& frame);
   void Suspect(const Path& path, uint32_t epoch, bool own_link_down, bool peer_link_down);
+  void ReadOpen(Path& path);
   void Read(Path& path);
   bool ReadSmall(Path& path);
   void DropTaken(Path& path);
@@ -300,6 +304,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
 
   static constexpr uint32_t kPollAllEvery = 64;
   int hot_ = 0;                  // the path by which something came last
+  int hushed_ = 0;               // the only one that may be muted
   uint32_t polls_ = 0;           // of the user's thread
   bool polled_ = false;          // since the last tick
   int64_t linger_until_ns_ = 0;  // 0 unless closed by the user with something to deliver
@@ -314,6 +319,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<Request*> free_requests_;
   std::atomic<bool> kicked_{false};
+  std::atomic<bool> has_orders_{false};  // written under inbox_mutex_; who has not seen one yet is kicked for it
 };
 
 }  // namespace r2ccl

@@ -124,7 +124,7 @@ Status RecvComm::Begin(Message& message, const Frame& frame) {
   message.started = true;
   message.size = frame.b;
   message.chunk_bytes = frame.d;
-  message.chunks.assign(frame.b == 0 ? 1 : (frame.b + frame.d - 1) / frame.d, ChunkState::kMissing);
+  message.chunks.Reset(frame.b == 0 ? 1 : (frame.b + frame.d - 1) / frame.d);
   bool aside = message.request == nullptr || (message.watched && (frame.flags & kBodySumFlag) != 0);
   if (aside) message.stash = std::make_unique<char[]>(std::max<uint64_t>(frame.b, 1));
   return {};

@@ -25,6 +25,23 @@ namespace r2ccl {
 // that it does not try again.
 void RefuseStream(int fd, uint64_t messages);
 
+// Of a message's chunks. Most messages have one.
+class ChunkStates {
+ public:
+  void Reset(size_t count) {
+    count_ = count;
+    only_ = ChunkState::kMissing;
+    if (count > 1) many_.assign(count, ChunkState::kMissing);
+  }
+  size_t size() const { return count_; }
+  ChunkState& operator[](size_t index) { return count_ == 1 ? only_ : many_[index]; }
+
+ private:
+  size_t count_ = 0;
+  ChunkState only_ = ChunkState::kMissing;
+  std::vector<ChunkState> many_;
+};
+
 class RecvComm final : public Comm {
  public:
   RecvComm(Environment* environment, Poller* poller, const Secret& secret, const Frame& hello);
@@ -51,7 +68,7 @@ class RecvComm final : public Comm {
     uint64_t size = 0;
     uint32_t chunk_bytes = 1;
     uint32_t done = 0;
-    std::vector<ChunkState> chunks;
+    ChunkStates chunks;
     bool complete() const { return started && done == chunks.size(); }
   };
   // The receiving state of paths_[i].

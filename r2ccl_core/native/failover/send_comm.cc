@@ -22,9 +22,11 @@ constexpr int64_t kSharedQueueNs = 24 * kMillisecond;  // what a NIC's connectio
 constexpr int64_t kRateSampleNs = 2 * kMillisecond;
 constexpr int64_t kRedialNs = 150 * kMillisecond;
 constexpr int64_t kRefugeNs = 20 * kMillisecond;
+constexpr int64_t kSettledNs = kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr uint64_t kChunkAlignment = 4096;
 constexpr uint64_t kPatientMessages = 32;
+constexpr uint64_t kReadEvery = 16;
 
 }  // namespace
 
@@ -138,6 +140,12 @@ void SendComm::Take(const Order& order) {
   auto chunks = static_cast<uint32_t>(order.size <= chunk ? 1 : (order.size + chunk - 1) / chunk);
   order.request->size = order.size;
   messages_.push_back({next_message_++, order.data, order.size, chunk, chunks, 0, order.request, nullptr});
+}
+
+// The program need not ask about sends that are done at once: what the peer says of them is read in passing.
+void SendComm::OnTaken() {
+  if (next_message_ % kReadEvery == 0) ReadHot();
+  if (failure_.ok()) Pump();
 }
 
 // Small messages are cut so that every path gets a share, large ones by the chunk size.
@@ -296,11 +304,23 @@ bool SendComm::IsConfined() const {
 void SendComm::Pump() {
   CutMessages();
   while (failure_.ok() && waiting_chunks_ > 0) {
-    bool balances = environment_->params.mode == 2;
-    int index = balances ? Place(Look(), home(), FirstWaiting(), IsConfined()) : Soonest(Look(), {}, false);
-    if (index == kNoPath) return;
-    SendOne(paths_[static_cast<size_t>(index)]);
+    int64_t now_ns = NowNs();
+    int index = home();
+    if (!IsSettled(now_ns)) {
+      bool balances = environment_->params.mode == 2;
+      index = balances ? Place(Look(), home(), FirstWaiting(), IsConfined()) : Soonest(Look(), {}, false);
+      if (index == kNoPath) return;
+      settled_ns_ = index == home() ? now_ns : 0;
+    }
+    SendOne(paths_[static_cast<size_t>(index)], now_ns);
   }
+}
+
+// Whether the next chunk goes to the home without another look: it is a copy, which loads no NIC, and the last look is
+// not long ago.
+bool SendComm::IsSettled(int64_t now_ns) {
+  if (now_ns - settled_ns_ > kSettledNs || environment_->params.mode != 2 || !lanes_[0].front().buffered) return false;
+  return CanTake(*home_) && !IsDoubted(*home_);
 }
 
 // In Balance, whose lane all paths share.
@@ -308,7 +328,7 @@ Waiting SendComm::FirstWaiting() const {
   return {static_cast<double>(lanes_[0].front().length), static_cast<double>(waiting_bytes_)};
 }
 
-bool SendComm::SendOne(Path& path) {
+bool SendComm::SendOne(Path& path, int64_t now_ns) {
   if (!FlushControl(path)) return false;
   Outgoing& out = outgoing(path);
   std::deque<Chunk>* lane = LaneFor(path);
@@ -317,7 +337,7 @@ bool SendComm::SendOne(Path& path) {
   --waiting_chunks_;
   waiting_bytes_ -= chunk.length;
   const Message& owner = message(chunk.message);
-  chunk.sent_ns = NowNs();
+  chunk.sent_ns = now_ns;
   bool takes_refuge = home_ == nullptr ? IsConfined() : &path != home_ && !HomeIsWell(loads_, home());
   if (takes_refuge) counters(path).refuge_ns.store(chunk.sent_ns);
   if (out.in_flight_bytes == 0) {

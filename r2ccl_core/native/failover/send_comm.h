@@ -96,7 +96,7 @@ class SendComm final : public Comm {
   uint16_t PeerPort() const override { return handle_.port; }
 
   void Take(const Order& order) override;
-  void OnTaken() override { Pump(); }
+  void OnTaken() override;
   void Finish(Request* request, Request::State state);
   static bool CarriesData(const Path& path);
   bool HoldsBack(Path& path);
@@ -113,11 +113,12 @@ class SendComm final : public Comm {
   void AskForReceive(uint64_t number);
   bool IsPatient(const Chunk& chunk, const Path& path);
   void Pump();
-  bool SendOne(Path& path);
+  bool SendOne(Path& path, int64_t now_ns);
   bool ContinueFrame(Path& path);
   std::deque<Chunk>* LaneFor(const Path& path);
   bool Serves(const Path& path, uint32_t lane) const;
   bool CanTake(const Path& path);
+  bool IsSettled(int64_t now_ns);
   const std::vector<PathLoad>& Look();  // into loads_
   Waiting FirstWaiting() const;
   bool IsConfined() const;
@@ -137,6 +138,7 @@ class SendComm final : public Comm {
   Path* home_ = nullptr;  // the path over the home NIC, if there is one
   std::vector<Outgoing> outgoing_;
   std::vector<PathLoad> loads_;           // as they were when the last chunk was placed
+  int64_t settled_ns_ = 0;                // when its home was last found to be the best path; 0: it was not
   std::vector<std::deque<Chunk>> lanes_;  // one shared lane in Balance, one per path otherwise
   uint64_t waiting_chunks_ = 0;           // in all lanes
   uint64_t waiting_bytes_ = 0;

@@ -82,5 +82,14 @@ TEST_F(Meter, OneSegmentIsNoLossAndAllIsForgottenInTime) {
   EXPECT_FALSE(meter.lossy());
 }
 
+TEST_F(Meter, WhatThePeerHadAlreadyIsNoLoss) {
+  Send(10, 2);
+  EXPECT_TRUE(meter.lossy());
+  Send(10, static_cast<uint32_t>(-2));  // its word of that came
+  EXPECT_FALSE(meter.lossy());
+  Send(10, 2);
+  EXPECT_TRUE(meter.lossy()) << "no credit for later";
+}
+
 }  // namespace
 }  // namespace r2ccl

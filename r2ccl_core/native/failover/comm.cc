@@ -18,9 +18,10 @@ namespace {
 
 constexpr size_t kReadBudget = 4 << 20;  // bytes of one path before others get their turn
 constexpr size_t kScratchBytes = 65536;
-constexpr size_t kStageBytes = 8192;
+constexpr size_t kStageBytes = 8192 + 4 * kHeaderBytes;  // NCCL's low-latency message of 4 KiB, and some frames
 constexpr size_t kPeekedBytes = 128;  // of a frame's body; of larger ones the kernel acknowledges every other anyway
-constexpr size_t kMostTakenBytes = 4096;
+constexpr int kManyReads = 6;         // taken: time to drop them when there is nothing to do
+constexpr int kMostReads = 9;         // a stream that begins sends ten segments, and then waits for word of them
 constexpr int64_t kTakenNs = kMillisecond;  // the peer's kernel sends the last of several again after two
 constexpr int64_t kAsleepNs = 60 * kMillisecond;
 constexpr size_t kMostControlBytes = 65536;  // that wait for a stream
@@ -538,7 +539,10 @@ bool Comm::ReadSmall(Path& path) {
   bool peek = path.peeks && path.muted && path.frame.body_bytes <= kPeekedBytes;
   if (!peek) DropTaken(path);
   ssize_t received = recv(path.fd.get(), stage, sizeof stage, MSG_DONTWAIT | (peek ? MSG_PEEK : 0));
-  if (received < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
+    if (path.taken_reads >= kManyReads) DropTaken(path);
+    return false;
+  }
   if (received <= 0) {
     Lose(path, received);
     return false;
@@ -553,14 +557,17 @@ bool Comm::ReadSmall(Path& path) {
   uint64_t id = path.poll_id;
   Status status = Feed(path, stage, bytes);
   if (path.poll_id != id) return false;
-  if (path.taken_bytes > kMostTakenBytes) DropTaken(path);
+  if (peek && ++path.taken_reads >= kMostReads) DropTaken(path);
   if (!status.ok()) Retire(path, status.message(), true);
   return path.poll_id == id && bytes == sizeof stage;
 }
 
 void Comm::DropTaken(Path& path) {
+  char nowhere[kStageBytes];
+  path.taken_reads = 0;
   while (path.taken_bytes > 0) {
-    ssize_t dropped = recv(path.fd.get(), nullptr, path.taken_bytes, MSG_DONTWAIT | MSG_TRUNC);
+    size_t bytes = std::min(path.taken_bytes, sizeof nowhere);
+    ssize_t dropped = recv(path.fd.get(), nowhere, bytes, MSG_DONTWAIT | MSG_TRUNC);
     if (dropped < 0 && errno == EINTR) continue;
     if (dropped <= 0) return;  // a broken stream, as the next read finds
     path.taken_bytes -= static_cast<size_t>(dropped);

@@ -166,6 +166,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     // What was taken already and still lies in the kernel's queue, see ReadSmall; only while the path is muted.
     bool peeks = false;
     size_t taken_bytes = 0;
+    int taken_reads = 0;
     int64_t taken_ns = 0;  // the first of it
 
     // Stall detection.

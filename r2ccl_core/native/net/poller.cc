@@ -56,7 +56,13 @@ void Poller::Modify(uint64_t id, uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = id;
-  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, entry->second.fd, &event);
+  int fd = entry->second.fd;
+  // A socket that nobody waits for costs who sends to it less.
+  if (events == 0) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  } else if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  }
 }
 
 void Poller::Remove(uint64_t id) {

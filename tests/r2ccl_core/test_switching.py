@@ -1,6 +1,7 @@
 """Switching schedules under real collectives on loopback: what the ranks hear of their NICs is set by the test,
 everything behind it (agreement, connections, bytes) is the real thing."""
 
+import pickle
 import socket
 import threading
 import time
@@ -12,7 +13,10 @@ import numpy as np
 import pytest
 
 from r2ccl_core.communicator import Communicator
+from r2ccl_core.connections import Wiring
 from r2ccl_core.errors import PeerLostError, UsageError
+from r2ccl_core.programs import Programs
+from r2ccl_core.schedule import Schedule
 from r2ccl_core.selection import Settings
 from r2ccl_core.simulate import simulate
 
@@ -108,6 +112,44 @@ def test_a_loss_switches_all_ranks_and_a_repair_switches_back(group: Group) -> N
         group.until("ring")
     kinds = [event["kind"] for event in group.comms[2].stats()["events"]]
     assert kinds.count("switched") == 4
+
+
+@pytest.mark.parametrize("group", ["forest"], indirect=True)
+def test_the_operation_that_switches_finds_everything_made(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, str]] = []
+    build = Programs._build
+
+    def record(self: Programs, schedule: Schedule, *rest: Any) -> Any:
+        made.append((schedule.name, threading.current_thread().name))
+        return build(self, schedule, *rest)
+
+    monkeypatch.setattr(Programs, "_build", record)
+    group.until("ring")
+    group.seen[1].lost = {2}
+    group.until("forest")
+    assert [thread for name, thread in made if name == "forest"] == ["r2ccl-switching"] * 3
+    assert {thread for name, thread in made if name == "ring"}.isdisjoint({"r2ccl-switching"}), "who asks first, makes"
+
+
+@pytest.mark.parametrize("group", ["forest"], indirect=True)
+def test_what_was_prepared_for_connections_that_others_replaced_is_not_used(group: Group) -> None:
+    """An operation needed the same connections before the switch: all ranks have those it made."""
+    group.until("ring")
+
+    def work(comm: Communicator) -> tuple[int, set[tuple[int, int]]]:
+        programs, health = comm._programs, comm._health.with_lost(1, (2,))
+        wiring = Wiring(comm._nets, comm._bootstrap, programs.missing(health))
+        handles = [pickle.loads(told) for told in comm.allgather(pickle.dumps(wiring.handles))]
+        ends = wiring.finish({connection: handle for told in handles for connection, handle in told.items()})
+        ahead = programs.prepare(health, wiring, ends)
+        for schedule, _ in ahead.executors.values():
+            comm.connect(schedule)
+        programs.adopt(ahead)
+        return len(ahead.executors), set(ahead.executors) & set(programs._executors)
+
+    assert group.run(work) == [(1, set())] * 3
+    group.seen[1].lost = {2}
+    group.until("forest")
 
 
 @pytest.mark.parametrize("group", ["forest", "r2cc"], indirect=True)

@@ -25,7 +25,8 @@ class LossMeter {
   void Sample(const TcpProgress& progress, int64_t now_ns) {
     double fade = std::exp2(-static_cast<double>(now_ns - last_ns_) / kHalfLifeNs);
     sent_ = sent_ * fade + static_cast<double>(progress.segments - last_.segments);
-    double more = static_cast<double>(progress.resent) - last_.resent;  // fewer when the peer had some of them after all
+    // May be fewer than before, when the peer had some of them after all.
+    double more = static_cast<double>(progress.resent) - last_.resent;
     resent_ = std::max(0.0, resent_ * fade + more);
     last_ = progress;
     last_ns_ = now_ns;

@@ -93,7 +93,8 @@ class Wiring:
 
 class Connections:
     """This rank's ends, by connection. All ranks ask for the same schedules in the same order, so each knows
-    which connections exist between any two. One thread; `missing` and `ends` from any."""
+    which connections exist between any two. One thread; `missing` and `ends` from any, where what is not missing has
+    its ends."""
 
     def __init__(self, nets: Nets, bootstrap: Bootstrap) -> None:
         self._nets, self._bootstrap = nets, bootstrap
@@ -124,6 +125,7 @@ class Connections:
 
     def clear(self) -> None:
         """Lets go of all ends."""
+        self._made = frozenset()
         self._ends = Ends()
 
     def _make(self, missing: Sequence[Connection], what: str) -> None:

@@ -76,11 +76,12 @@ class Programs:
     def prepare(self, health: Health, wiring: Wiring, ends: Ends) -> Ahead:
         """What the operations that ran last need when `health` holds, given the connections made for it."""
         made, executors = frozenset(wiring.connections), {}
-        every = self._connections.ends.and_those(ends)
         for asked in reversed(list(self._recent)):
             schedule = self.schedule(asked, health)
             # Which connections exist is the same on all ranks; what this one ran last need not be.
             if made.issuperset(self._connections.missing(schedule)):
+                # After the look at what is missing: an operation may be adding to both.
+                every = self._connections.ends.and_those(ends)
                 executors[id(schedule), asked.elements] = schedule, self._build(schedule, asked.elements, every)
         return Ahead(wiring, ends, executors)
 

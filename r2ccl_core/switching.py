@@ -94,8 +94,10 @@ class Switching:
             except queue.Empty:
                 look_s = time.monotonic() + _LOOK_S
                 self._look()
-            except (R2cclError, ValueError) as error:
-                self._bootstrap.abort(f"rank {self._bootstrap.rank}: {error}")
+            except Exception as error:  # whatever it is: without this thread no loss would be followed any more
+                known = isinstance(error, R2cclError | ValueError)
+                text = str(error) if known else f"{type(error).__name__}: {error}"
+                self._bootstrap.abort(f"rank {self._bootstrap.rank}: {text}")
                 return
 
     def _look(self) -> None:

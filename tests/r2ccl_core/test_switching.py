@@ -15,7 +15,7 @@ import pytest
 from r2ccl_core.communicator import Communicator
 from r2ccl_core.connections import Wiring
 from r2ccl_core.errors import PeerLostError, UsageError
-from r2ccl_core.programs import Programs
+from r2ccl_core.programs import Ahead, Programs
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.selection import Settings
 from r2ccl_core.simulate import simulate
@@ -131,23 +131,51 @@ def test_the_operation_that_switches_finds_everything_made(group: Group, monkeyp
     assert {thread for name, thread in made if name == "ring"}.isdisjoint({"r2ccl-switching"}), "who asks first, makes"
 
 
+def prepared(comm: Communicator) -> Ahead:
+    """What the group's next agreement would make for a NIC that rank 1 loses. On all ranks together."""
+    programs, health = comm._programs, comm._health.with_lost(1, (2,))
+    wiring = Wiring(comm._nets, comm._bootstrap, programs.missing(health))
+    handles = [pickle.loads(told) for told in comm.allgather(pickle.dumps(wiring.handles))]
+    ends = wiring.finish({connection: handle for told in handles for connection, handle in told.items()})
+    return programs.prepare(health, wiring, ends)
+
+
 @pytest.mark.parametrize("group", ["forest"], indirect=True)
 def test_what_was_prepared_for_connections_that_others_replaced_is_not_used(group: Group) -> None:
     """An operation needed the same connections before the switch: all ranks have those it made."""
     group.until("ring")
 
     def work(comm: Communicator) -> tuple[int, set[tuple[int, int]]]:
-        programs, health = comm._programs, comm._health.with_lost(1, (2,))
-        wiring = Wiring(comm._nets, comm._bootstrap, programs.missing(health))
-        handles = [pickle.loads(told) for told in comm.allgather(pickle.dumps(wiring.handles))]
-        ends = wiring.finish({connection: handle for told in handles for connection, handle in told.items()})
-        ahead = programs.prepare(health, wiring, ends)
+        programs, ahead = comm._programs, prepared(comm)
         for schedule, _ in ahead.executors.values():
             comm.connect(schedule)
         programs.adopt(ahead)
         return len(ahead.executors), set(ahead.executors) & set(programs._executors)
 
     assert group.run(work) == [(1, set())] * 3
+    group.seen[1].lost = {2}
+    group.until("forest")
+
+
+@pytest.mark.parametrize("group", ["forest"], indirect=True)
+def test_an_operation_may_take_over_connections_while_the_next_ones_are_prepared(group: Group) -> None:
+    group.until("ring")
+
+    def work(comm: Communicator) -> int:
+        programs, ahead = comm._programs, prepared(comm)
+        select = programs._select
+
+        def meanwhile(*asked: Any) -> Schedule:
+            programs.adopt(ahead)
+            return select(*asked)
+
+        programs._select = meanwhile  # type: ignore[assignment]
+        nothing = Wiring(comm._nets, comm._bootstrap, [])
+        again = programs.prepare(comm._health.with_lost(1, (2,)), nothing, nothing.finish({}))
+        programs._select = select
+        return len(again.executors)
+
+    assert group.run(work) == [1] * 3
     group.seen[1].lost = {2}
     group.until("forest")
 

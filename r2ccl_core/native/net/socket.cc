@@ -82,7 +82,11 @@ void ResetConnection(Fd* fd) {
 
 bool KeepPeeks(int fd) {
   int from = 0;
-  return setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &from, sizeof from) == 0;
+  int now = -1;
+  socklen_t length = sizeof now;
+  // Asked back, as some systems take any option and know none.
+  return setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &from, sizeof from) == 0 &&
+         getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &now, &length) == 0 && now == from;
 }
 
 // The option is set already; setting it again sends what waits.

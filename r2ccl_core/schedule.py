@@ -19,6 +19,9 @@ some step: a receive, or a copy.
 The steps of a lane run in order. Lanes of a rank run side by side, and no two lanes of a rank may touch
 the same chunk. The message that rank ``a`` sends to rank ``b`` in lane ``c`` is received by ``b`` in its
 own lane ``c``; messages of one (a, b, c) arrive in the order they were sent (FIFO).
+
+Lanes of one group in ``abreast`` are made to advance together: their plan has them share every port evenly. Who runs
+them where ports are not shared fairly should hold back those that get ahead.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,12 +59,16 @@ class Schedule:
     nchunks: int
     programs: tuple[Program, ...]
     root: int = 0
+    abreast: tuple[int, ...] = ()
+    """The group of each lane; empty: each lane by itself."""
 
     def __post_init__(self) -> None:
         if len(self.programs) != self.nranks:
             raise ScheduleError(f"{self.name}: {len(self.programs)} programs for {self.nranks} ranks")
         if len({len(p) for p in self.programs}) > 1:
             raise ScheduleError(f"{self.name}: ranks have different numbers of lanes")
+        if self.abreast and len(self.abreast) != self.nlanes:
+            raise ScheduleError(f"{self.name}: {len(self.abreast)} lanes have a group, of {self.nlanes}")
 
     @property
     def nlanes(self) -> int:

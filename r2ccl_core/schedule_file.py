@@ -1,6 +1,6 @@
 """A schedule as bytes and as text: both stable, so that ranks can compare digests and people can read diffs.
 
-Binary: the magic ``R2S1``, the length of a JSON header, the header, then the zlib-compressed steps of all
+Binary: the magic ``R2S2``, the length of a JSON header, the header, then the zlib-compressed steps of all
 lanes, rank by rank. Steps are stored as differences between neighbours, which are mostly zeros and
 ones: a ring of 1024 ranks, 42 MB of steps, takes well under one.
 
@@ -17,7 +17,7 @@ import numpy as np
 from r2ccl_core.errors import ScheduleError
 from r2ccl_core.schedule import NOBODY, STEP, Lane, Program, Schedule, lane
 
-MAGIC = b"R2S1"
+MAGIC = b"R2S2"
 WIDTH = STEP.itemsize // 4
 Row = tuple[int, int, int, int, int]
 FIELDS = ("name", "collective", "nranks", "nchunks", "root")
@@ -27,7 +27,7 @@ def to_bytes(schedule: Schedule) -> bytes:
     """The binary form; the same schedule always gives the same bytes."""
     lanes = [steps for program in schedule.programs for steps in program]
     header = {field: getattr(schedule, field) for field in FIELDS}
-    header |= {"nlanes": schedule.nlanes, "lengths": [len(steps) for steps in lanes]}
+    header |= {"abreast": schedule.abreast, "nlanes": schedule.nlanes, "lengths": [len(steps) for steps in lanes]}
     text = json.dumps(header, separators=(",", ":")).encode()
     table = np.concatenate([*lanes, np.zeros(0, dtype=STEP)]).view(np.int32).reshape(-1, WIDTH)
     steps = np.diff(table, axis=0, prepend=0).astype("<i4")
@@ -46,10 +46,9 @@ def from_bytes(data: bytes) -> Schedule:
         steps = table.view(STEP).reshape(-1)
         pieces = np.split(steps, np.cumsum(header["lengths"])[:-1]) if header["lengths"] else []
         programs = _programs(pieces, header["nranks"], header["nlanes"])
-        return Schedule(
-            **{field: header[field] for field in FIELDS if field != "root"}, programs=programs, root=header["root"]
-        )
-    except (ValueError, KeyError, zlib.error) as error:
+        known = {field: header[field] for field in FIELDS}
+        return Schedule(**known, programs=programs, abreast=tuple(int(group) for group in header["abreast"]))
+    except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise ScheduleError(f"a schedule's bytes are damaged: {error}") from error
 
 
@@ -60,7 +59,9 @@ def digest(schedule: Schedule) -> str:
 
 def to_text(schedule: Schedule) -> str:
     """The text form."""
-    lines = [" ".join(f"{field}={getattr(schedule, field)}" for field in FIELDS)]
+    header = [f"{field}={getattr(schedule, field)}" for field in FIELDS]
+    header += ["abreast=" + ",".join(map(str, schedule.abreast))] if schedule.abreast else []
+    lines = [" ".join(header)]
     for rank, program in enumerate(schedule.programs):
         for index, steps in enumerate(program):
             lines.append(f"rank {rank} lane {index}")
@@ -88,7 +89,8 @@ def from_text(text: str) -> Schedule:
                 found.append(_step_read(words))
         sizes = {field: int(header[field]) for field in ("nranks", "nchunks", "root")}
         made = tuple(tuple(lane(steps) for steps in program) for program in programs)
-        return Schedule(header["name"], header["collective"], programs=made, **sizes)
+        abreast = tuple(int(group) for group in header.get("abreast", "").split(",") if group)
+        return Schedule(header["name"], header["collective"], programs=made, abreast=abreast, **sizes)
     except (ValueError, KeyError, IndexError) as error:
         raise ScheduleError(f"line {number} of a schedule's text cannot be read ({error})") from error
 

@@ -100,4 +100,5 @@ def all_reduce(shares: Sequence[float], *, trees: int = 2, rounds: int = 64, fan
     parts = []
     for lane, tree in enumerate(trees_of(shares, trees, fan)):
         parts += [up(tree, lane, lane * rounds, rounds), down(tree, lane, lane * rounds, rounds)]
-    return compile_schedule("forest", "all_reduce", p, trees * rounds, trees, Messages.join(parts))
+    every, abreast = Messages.join(parts), (0,) * trees  # the last tree to be done is the forest's end
+    return compile_schedule("forest", "all_reduce", p, trees * rounds, trees, every, abreast=abreast)

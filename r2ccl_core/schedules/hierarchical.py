@@ -36,6 +36,7 @@ def all_reduce(hosts: Schedule, gpus: int) -> Schedule:
         hosts.nranks * gpus,
         hosts.nchunks * gpus,
         tuple(programs),
+        abreast=tuple(shard * hosts.nlanes + group for shard in range(gpus) for group in hosts.abreast),
     )
 
 

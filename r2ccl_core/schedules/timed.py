@@ -42,7 +42,15 @@ class Messages:
 
 
 def compile_schedule(
-    name: str, collective: str, nranks: int, nchunks: int, nlanes: int, messages: Messages, *, root: int = 0
+    name: str,
+    collective: str,
+    nranks: int,
+    nchunks: int,
+    nlanes: int,
+    messages: Messages,
+    *,
+    root: int = 0,
+    abreast: tuple[int, ...] = (),
 ) -> Schedule:
     """The schedule in which every rank acts in the order of the nominal times.
 
@@ -65,7 +73,7 @@ def compile_schedule(
     steps["reduce"] = np.concatenate([m.reduce, np.zeros(count, dtype=np.int32)])
     steps, owner = _fused(steps[order], (rank * nlanes + lanes)[order])
     edges = np.searchsorted(owner, np.arange(nranks * nlanes + 1))
-    return Schedule(name, collective, nranks, nchunks, _programs(steps, edges, nranks, nlanes), root)
+    return Schedule(name, collective, nranks, nchunks, _programs(steps, edges, nranks, nlanes), root, abreast)
 
 
 def _programs(steps: Lane, edges: Ints, nranks: int, nlanes: int) -> tuple[Program, ...]:

@@ -58,8 +58,8 @@ def test_a_stand_in_goes_through_sizes_losses_and_failures(tmp_path: Path) -> No
 
 @pytest.mark.netns
 def test_a_stand_in_has_several_communicators_and_measures_latency_by_turns(tmp_path: Path) -> None:
-    sizes = ("--hosts", 3, "--rails", 2, "--rate", 2, "--largest", 1, "--collectives", "all_reduce,sendrecv")
-    rounds = ("--rounds", 2, "--latency-bytes", "16,1024")
+    sizes = ("--hosts", 3, "--rails", 2, "--rate", 2, "--largest", 1)
+    rounds = ("--rounds", 2, "--latency-bytes", "8,1024", "--collectives", "all_reduce,all_gather,sendrecv")
     records = campaign(tmp_path / "out", "--stand-in", *sizes, "--only", "contract,latency", *rounds)
     [contract] = [record for record in records if record["section"] == "contract"]
     assert contract["wrong"] == 0
@@ -73,11 +73,13 @@ def test_a_stand_in_has_several_communicators_and_measures_latency_by_turns(tmp_
     assert sum(cell["wrong"] for cell in cells) == 0
     ratios = [record for record in records if record["section"] == "latency_ratio"]
     assert [(ratio["collective"], ratio["bytes"], ratio["rounds"]) for ratio in ratios] == [
-        (collective, nbytes, 2) for collective in ("all_reduce", "sendrecv") for nbytes in (12, 1020)
+        (collective, nbytes, 2)
+        for collective, sizes_of_it in (("all_reduce", (8, 1024)), ("all_gather", (12, 1020)), ("sendrecv", (8, 1024)))
+        for nbytes in sizes_of_it
     ]
     text = (tmp_path / "out/results.md").read_text()
     assert "AllReduces on 3 ranks" in text
-    assert "| all_reduce | 12 |" in text
+    assert "| all_gather | 12 |" in text
 
 
 @pytest.mark.gpu

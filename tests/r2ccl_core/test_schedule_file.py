@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from r2ccl_core.errors import ScheduleError
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.schedule_file import digest, from_bytes, from_text, to_bytes, to_text
-from r2ccl_core.schedules import broadcast, forest, optcc, ring
+from r2ccl_core.schedules import broadcast, forest, hierarchical, optcc, ring
 
 
 def same(a: Schedule, b: Schedule) -> bool:
-    heads = [(s.name, s.collective, s.nranks, s.nchunks, s.root, s.nlanes) for s in (a, b)]
+    heads = [(s.name, s.collective, s.nranks, s.nchunks, s.root, s.nlanes, s.abreast) for s in (a, b)]
     pairs = zip(a.programs, b.programs, strict=True)
     return heads[0] == heads[1] and all(
         np.array_equal(x, y) for one, other in pairs for x, y in zip(one, other, strict=True)
@@ -20,7 +20,7 @@ def same(a: Schedule, b: Schedule) -> bool:
 
 
 @settings(max_examples=25, deadline=None)
-@given(shares=st.lists(st.sampled_from([1.0, 0.75, 0.5]), min_size=3, max_size=6), kind=st.integers(0, 3))
+@given(shares=st.lists(st.sampled_from([1.0, 0.75, 0.5]), min_size=3, max_size=6), kind=st.integers(0, 4))
 def test_both_forms_come_back(shares: list[float], kind: int) -> None:
     p = len(shares)
     schedule = [
@@ -28,6 +28,7 @@ def test_both_forms_come_back(shares: list[float], kind: int) -> None:
         lambda: broadcast.broadcast(p, 1),
         lambda: optcc.all_reduce(shares, segments=4),
         lambda: forest.all_reduce(shares, trees=3, rounds=3),
+        lambda: hierarchical.all_reduce(forest.all_reduce(shares, trees=2, rounds=2), 2),
     ][kind]()
     assert same(from_bytes(to_bytes(schedule)), schedule)
     assert same(from_text(to_text(schedule)), schedule)

@@ -115,6 +115,17 @@ def test_hierarchical_is_proved(gpus: int) -> None:
         verify(hierarchical.all_reduce(hosts, gpus))
 
 
+def test_trees_are_abreast_where_they_share_nics() -> None:
+    hosts = forest.all_reduce([0.5, 1.0, 1.0], trees=3, rounds=2)
+    assert hosts.abreast == (0, 0, 0)
+    ranks = hierarchical.all_reduce(hosts, 2)
+    # The lanes of one shard: another one goes over the NICs from another rank.
+    assert len(ranks.abreast) == ranks.nlanes == 6
+    assert len(set(ranks.abreast[:3])) == len(set(ranks.abreast[3:])) == 1 and len(set(ranks.abreast)) == 2
+    with pytest.raises(ScheduleError, match="2 lanes have a group, of 3"):
+        replace(hosts, abreast=(0, 0))
+
+
 def test_the_forest_needs_one_buffer() -> None:
     assert least_slots(forest.all_reduce([0.5, 1.0, 1.0, 0.75, 1.0], trees=4, rounds=6)) == 1
 

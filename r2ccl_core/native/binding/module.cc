@@ -223,8 +223,8 @@ nb::dict Stats(Net& net) {
 
 // The executor with the Python-side owners of its connections.
 struct PyExecutor {
-  PyExecutor(std::shared_ptr<Net> owner, const std::vector<StepArray>& lanes, const nb::list& senders,
-             const nb::list& receivers)
+  PyExecutor(std::shared_ptr<Net> owner, const std::vector<StepArray>& lanes, const std::vector<int64_t>& abreast,
+             const nb::list& senders, const nb::list& receivers)
       : net(std::move(owner)), owners(nb::make_tuple(senders, receivers)) {
     std::vector<std::vector<Step>> native_lanes;
     for (const StepArray& rows : lanes) {
@@ -238,8 +238,11 @@ struct PyExecutor {
     std::vector<std::shared_ptr<RecvComm>> recv_comms;
     for (nb::handle item : senders) send_comms.push_back(nb::cast<PyComm<SendComm>&>(item).comm);
     for (nb::handle item : receivers) recv_comms.push_back(nb::cast<PyComm<RecvComm>&>(item).comm);
-    executor = std::make_unique<Executor>(std::move(native_lanes), std::move(send_comms), std::move(recv_comms),
-                                          net->environment().notifier.get());
+    if (!abreast.empty() && abreast.size() != lanes.size()) {
+      Check({Code::kInvalidArgument, "abreast names a group for every lane, or none"});
+    }
+    executor = std::make_unique<Executor>(std::move(native_lanes), abreast, std::move(send_comms),
+                                          std::move(recv_comms), net->environment().notifier.get());
   }
 
   void Run(Buffer input, Buffer output, const std::string& dtype, const std::string& op) {
@@ -343,8 +346,9 @@ NB_MODULE(_native, module) {
       .def("close", [](PyComm<RecvComm>& self) { self.comm->Close(); });
 
   nb::class_<PyExecutor>(module, "Executor", "Runs one rank's program of a schedule.")
-      .def(nb::init<std::shared_ptr<Net>, const std::vector<StepArray>&, const nb::list&, const nb::list&>(), "net"_a,
-           "lanes"_a, "senders"_a, "receivers"_a)
+      .def(nb::init<std::shared_ptr<Net>, const std::vector<StepArray>&, const std::vector<int64_t>&, const nb::list&,
+                    const nb::list&>(),
+           "net"_a, "lanes"_a, "abreast"_a, "senders"_a, "receivers"_a)
       .def("run", &PyExecutor::Run, "input"_a, "output"_a, "dtype"_a, "op"_a);
 
   module.def(

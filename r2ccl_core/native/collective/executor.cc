@@ -12,21 +12,26 @@
 namespace r2ccl {
 namespace {
 
-constexpr int64_t kAskMs = 100;  // between two looks whether the user interrupts
-constexpr int64_t kStuckMs = 2;  // without progress
+constexpr int64_t kAskMs = 100;       // between two looks whether the user interrupts
+constexpr int64_t kStuckMs = 2;       // without progress
+constexpr double kLead = 0.1;         // of its steps, by which a lane may be ahead of the last one of its group
+constexpr int64_t kPatientSteps = 8;  // a lane that is ahead waits as long as these take on average, then goes on
 
 }  // namespace
 
-Executor::Executor(std::vector<std::vector<Step>> lanes, std::vector<std::shared_ptr<SendComm>> senders,
-                   std::vector<std::shared_ptr<RecvComm>> receivers, Notifier* notifier)
+Executor::Executor(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
+                   std::vector<std::shared_ptr<SendComm>> senders, std::vector<std::shared_ptr<RecvComm>> receivers,
+                   Notifier* notifier)
     : senders_(std::move(senders)), receivers_(std::move(receivers)), notifier_(notifier) {
   for (auto& steps : lanes) {
     Lane lane;
+    if (!abreast.empty()) lane.group = abreast[lanes_.size()];
     for (size_t i = 0; i < steps.size(); ++i) {
       if (steps[i].recv < 0) continue;
       lane.largest = std::max(lane.largest, steps[i].end - steps[i].begin);
       lane.inlets[steps[i].recv].steps.push_back(i);
     }
+    if (lane.group != kAlone) last_[lane.group] = 1;
     lane.steps = std::move(steps);
     lanes_.push_back(std::move(lane));
   }
@@ -145,8 +150,29 @@ void Executor::Apply(const Step& step, const char* bounce) {
   }
 }
 
+void Executor::LookForLast() {
+  for (auto& [group, last] : last_) last = 1;
+  for (const Lane& lane : lanes_) {
+    if (lane.group != kAlone) last_[lane.group] = std::min(last_[lane.group], lane.Done());
+  }
+}
+
+bool Executor::MustWait(const Lane& lane) {
+  bool waits = abreast_ && lane.group != kAlone && lane.Done() > last_[lane.group] + kLead;
+  held_back_ = held_back_ || waits;
+  return waits;
+}
+
+// By the pace of the run, as steps take microseconds in one network and milliseconds in another. `busy_ns` ends with
+// its last progress: patience that grew with the wait would have no end.
+int64_t Executor::PatienceNs(int64_t busy_ns) const {
+  int64_t steps = 0;
+  for (const Lane& lane : lanes_) steps += static_cast<int64_t>(lane.done);
+  return std::max(kStuckMs * kMillisecond, kPatientSteps * busy_ns / std::max<int64_t>(1, steps));
+}
+
 Status Executor::RunSteps(Lane& lane, bool* progress) {
-  for (; lane.done < lane.steps.size(); ++lane.done) {
+  for (; lane.done < lane.steps.size() && !MustWait(lane); ++lane.done) {
     const Step& step = lane.steps[lane.done];
     Inlet* inlet = step.recv >= 0 ? &lane.inlets.at(step.recv) : nullptr;
     if (inlet != nullptr && inlet->waiting.empty()) return {};
@@ -214,14 +240,17 @@ Status Executor::Run(const void* input, void* output, DataType type, ReduceOp op
 }
 
 Status Executor::RunLanes(const std::function<bool()>& interrupted) {
-  int64_t progress_ns = NowNs();
+  const int64_t start_ns = NowNs();
+  int64_t progress_ns = start_ns;
   int64_t ask_ns = progress_ns + kAskMs * kMillisecond;
   bool stuck = false;
+  abreast_ = true;
   while (true) {
     uint64_t seen = notifier_->Count();
     bool progress = false;
     bool finished = true;
     held_back_ = false;
+    LookForLast();
     for (Lane& lane : lanes_) {
       Status status = PostReceives(lane, stuck, &progress);
       if (status.ok()) status = RunSteps(lane, &progress);
@@ -234,6 +263,7 @@ Status Executor::RunLanes(const std::function<bool()>& interrupted) {
     int64_t now_ns = NowNs();
     if (progress) progress_ns = now_ns;
     stuck = now_ns - progress_ns >= kStuckMs * kMillisecond;
+    abreast_ = now_ns - progress_ns < PatienceNs(progress_ns - start_ns);
     if (now_ns >= ask_ns) {
       if (interrupted()) return {Code::kTimeout, "interrupted"};
       ask_ns = now_ns + kAskMs * kMillisecond;

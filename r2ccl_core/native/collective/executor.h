@@ -9,6 +9,10 @@
 // are not free. So a schedule that `verify` has proved with so many slots a connection cannot deadlock: what its proof
 // calls a message in a slot is acknowledged here without the receiver getting any further, and nothing but
 // acknowledgements is waited for.
+//
+// Streams do not share a NIC fairly, above all fresh ones. Lanes that the schedule has advance abreast wait for each
+// other here: one that is far ahead takes no step until the last one has caught up. A rank that gets no further lets go
+// of that, so the proof stands.
 #ifndef R2CCL_COLLECTIVE_EXECUTOR_H_
 #define R2CCL_COLLECTIVE_EXECUTOR_H_
 
@@ -45,8 +49,10 @@ struct Step {
 // and it refuses to run.
 class Executor {
  public:
-  Executor(std::vector<std::vector<Step>> lanes, std::vector<std::shared_ptr<SendComm>> senders,
-           std::vector<std::shared_ptr<RecvComm>> receivers, Notifier* notifier);
+  // `abreast` has the number of each lane's group, or is empty: every lane by itself.
+  Executor(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
+           std::vector<std::shared_ptr<SendComm>> senders, std::vector<std::shared_ptr<RecvComm>> receivers,
+           Notifier* notifier);
 
   // Refuses steps that name connections or ranges that do not exist, and a connection used by two lanes.
   Status Validate(int64_t elements) const;
@@ -57,6 +63,8 @@ class Executor {
   Status Run(const void* input, void* output, DataType type, ReduceOp op, const std::function<bool()>& interrupted);
 
  private:
+  static constexpr int64_t kAlone = -1;  // of no group
+
   struct Outstanding {
     size_t step;
     int64_t connection;
@@ -83,10 +91,16 @@ class Executor {
     std::vector<char*> free_bounces;
     size_t done = 0;  // steps that ran
     std::deque<Outstanding> sends;
+    int64_t group = kAlone;
+
+    double Done() const { return steps.empty() ? 1 : static_cast<double>(done) / static_cast<double>(steps.size()); }
   };
 
   void Reset(Lane& lane, size_t element_bytes);
   Status RunLanes(const std::function<bool()>& interrupted);
+  void LookForLast();
+  bool MustWait(const Lane& lane);
+  int64_t PatienceNs(int64_t busy_ns) const;
   Status PostReceives(Lane& lane, bool stuck, bool* progress);
   Status PostNext(Lane& lane, int64_t connection, Inlet& inlet, bool stuck, bool* posted);
   Status RunSteps(Lane& lane, bool* progress);
@@ -104,7 +118,9 @@ class Executor {
   std::vector<std::shared_ptr<RecvComm>> receivers_;
   Notifier* const notifier_;
   bool broken_ = false;
-  bool held_back_ = false;  // a receive that a stuck rank would post
+  bool held_back_ = false;          // a receive that a stuck rank would post, or a step of a lane that is ahead
+  bool abreast_ = false;            // lanes that are ahead wait
+  std::map<int64_t, double> last_;  // by group: the part of its steps that the last lane has done
 
   // The run in progress.
   const char* input_ = nullptr;

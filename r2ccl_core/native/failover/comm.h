@@ -71,7 +71,7 @@ struct Environment {
   std::unique_ptr<NicCounters[]> counters;  // one per NIC
   EventLog log;
   std::shared_ptr<Notifier> notifier = std::make_shared<Notifier>();
-  std::atomic<int> senders{0};  // sending ends that exist
+  std::atomic<int> senders{0};  // sending ends that have sent lately
   std::atomic<uint64_t> replayed_chunks{0};
   std::atomic<uint64_t> duplicate_chunks{0};
   std::atomic<uint64_t> corrupt_chunks{0};

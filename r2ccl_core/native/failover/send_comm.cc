@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/crc32c.h"
@@ -27,13 +28,14 @@ constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr uint64_t kChunkAlignment = 4096;
 constexpr uint64_t kPatientMessages = 32;
 constexpr uint64_t kReadEvery = 16;
+constexpr int kIdleTicks = 100;
 
 }  // namespace
 
 SendComm::SendComm(Environment* environment, Poller* poller, const Handle& handle, int home, uint64_t connection)
     : Comm(environment, poller), handle_(handle), connection_(connection) {
   auto pairs = PairNics(environment->nics, handle.addresses);
-  ++environment_->senders;
+  CountAsSender(true);
   paths_.resize(pairs.size());
   outgoing_.resize(pairs.size());
   lanes_.resize(environment->params.mode == 2 ? 1 : pairs.size());
@@ -135,7 +137,15 @@ void SendComm::Finish(Request* request, Request::State state) {
   Complete(request, state);
 }
 
+// What connections have on their way together is shared by those that send.
+void SendComm::CountAsSender(bool counts) {
+  idle_ticks_ = 0;
+  if (std::exchange(counts_, counts) == counts) return;
+  environment_->senders += counts ? 1 : -1;
+}
+
 void SendComm::Take(const Order& order) {
+  CountAsSender(true);
   uint32_t chunk = ChunkBytes(order.size);
   auto chunks = static_cast<uint32_t>(order.size <= chunk ? 1 : (order.size + chunk - 1) / chunk);
   order.request->size = order.size;
@@ -590,6 +600,9 @@ void SendComm::Release(Path& path, const char* why) {
 
 void SendComm::OnTick(int64_t now_ns) {
   ReleaseHeld(now_ns);
+  bool idle = messages_.empty() && std::exchange(ticked_message_, next_message_) == next_message_;
+  if (!idle) idle_ticks_ = 0;
+  if (idle && ++idle_ticks_ == kIdleTicks) CountAsSender(false);
   for (Path& path : paths_) {
     bool opening = path.state == PathState::kConnecting || path.state == PathState::kGreeting;
     if (opening && now_ns > path.deadline_ns) {

@@ -28,7 +28,7 @@ constexpr int kNoHome = -1;
 class SendComm final : public Comm {
  public:
   SendComm(Environment* environment, Poller* poller, const Handle& handle, int home, uint64_t connection);
-  ~SendComm() override { --environment_->senders; }
+  ~SendComm() override { CountAsSender(false); }
 
   uint64_t connection() const { return connection_; }
   const Secret& secret() const { return handle_.secret; }
@@ -108,6 +108,7 @@ class SendComm final : public Comm {
   uint32_t ChunkBytes(uint64_t size);
   uint64_t LargestChunk() const;
   uint64_t FittingChunk(const Path& path) const;
+  void CountAsSender(bool counts);
   void CutMessages();
   void Buffer(Message& message);
   void AskForReceive(uint64_t number);
@@ -152,6 +153,9 @@ class SendComm final : public Comm {
   uint64_t eager_messages_ = 0;
   bool was_patient_ = false;  // the last chunk
   uint64_t asked_until_ = 0;  // messages for whose receives the peer was asked
+  bool counts_ = false;         // among environment_->senders
+  uint64_t ticked_message_ = 0;  // next_message_ at the last tick
+  int idle_ticks_ = 0;           // in which nothing was sent
   bool ready_ = false;
   std::atomic<uint64_t> pending_bytes_{0};  // of sends that are not done
   int64_t started_ns_ = 0;

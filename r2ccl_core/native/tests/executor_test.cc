@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "collective/pattern.h"
 #include "pair.h"
 
@@ -54,8 +57,8 @@ struct Rank {
 
 class Ring {
  public:
-  Ring(const Params& params, int64_t ranks, int64_t lanes, int64_t elements)
-      : ranks_(static_cast<size_t>(ranks)), elements_(elements) {
+  Ring(const Params& params, int64_t ranks, int64_t lanes, int64_t elements, std::vector<int64_t> abreast = {})
+      : ranks_(static_cast<size_t>(ranks)), elements_(elements), abreast_(std::move(abreast)) {
     for (int64_t r = 0; r < ranks; ++r) {
       Rank& rank = At(r);
       EXPECT_TRUE(Net::Create(params, LoopbackNics(static_cast<int>(r) + 1, 2), &rank.net).ok());
@@ -128,7 +131,7 @@ class Ring {
     if (programs_.size() < ranks_.size()) return;
     for (size_t k = 0; k < ranks_.size(); ++k) {
       Rank& each = ranks_[k];
-      each.executor = std::make_unique<Executor>(programs_[k], each.senders, each.receivers,
+      each.executor = std::make_unique<Executor>(programs_[k], abreast_, each.senders, each.receivers,
                                                  each.net->environment().notifier.get());
       EXPECT_EQ(each.executor->Validate(elements_).message(), "");
     }
@@ -136,6 +139,7 @@ class Ring {
 
   std::vector<Rank> ranks_;
   const int64_t elements_;
+  const std::vector<int64_t> abreast_;
   std::vector<std::vector<std::vector<Step>>> programs_;
 };
 
@@ -180,6 +184,142 @@ TEST(Executor, APathLostInMidCollective) {
   }
 }
 
+TEST(Executor, LanesAbreast) {
+  for (std::vector<int64_t> abreast : {std::vector<int64_t>{7, 7, 7}, {0, 1, 0}}) {
+    Ring ring(QuickParams(2), 4, 3, 30001, abreast);
+    for (int64_t i = 0; i < 5; ++i) ASSERT_EQ(ring.Run(DataType::kInt32, ReduceOp::kSum, i, i % 2 == 0), 0);
+  }
+}
+
+// A rank that passes on what it gets, in two lanes of kHops messages; who is before and after it is played by the test.
+class Relaying {
+ public:
+  static constexpr int64_t kHops = 40;
+  static constexpr int64_t kElements = 100;  // of a message
+
+  explicit Relaying(const std::vector<int64_t>& abreast)
+      : ring_(PatientParams(2), 3, 2, 1000), before_(ring_.At(0)), after_(ring_.At(2)) {
+    Rank& rank = ring_.At(1);  // no relay, which would take its time, at either side
+    std::vector<std::vector<Step>> lanes(2);
+    for (int64_t lane = 0; lane < 2; ++lane) {
+      for (int64_t hop = 0; hop < kHops; ++hop) {
+        int64_t begin = (lane * kHops + hop) * kElements;
+        lanes[static_cast<size_t>(lane)].push_back({lane, lane, begin, begin + kElements, 0, -1});
+      }
+    }
+    executor_ = std::make_unique<Executor>(std::move(lanes), abreast, rank.senders, rank.receivers,
+                                           rank.net->environment().notifier.get());
+    EXPECT_TRUE(executor_->Validate(2 * kHops * kElements).ok());
+    output_.resize(2 * kHops * kElements);
+    for (size_t i = 0; i < output_.size(); ++i) sent_.push_back(static_cast<int32_t>(i));
+  }
+
+  void Begin() {
+    returned_ = {};
+    for (auto& requests : requests_) requests.clear();
+    for (size_t lane = 0; lane < 2; ++lane) Expect(lane);
+    thread_ = std::thread([this] {
+      status_ = executor_->Run(output_.data(), output_.data(), DataType::kInt32, ReduceOp::kSum, [] { return false; });
+    });
+  }
+
+  void Send(size_t lane, int64_t hops) {
+    for (int64_t i = 0; i < hops; ++i) {
+      Request* request = nullptr;
+      size_t place = (lane * kHops + sends_[lane].size()) * kElements;
+      EXPECT_TRUE(before_.senders[lane]->Isend(&sent_[place], kElements * sizeof(int32_t), &request).ok());
+      sends_[lane].push_back(request);
+    }
+  }
+
+  // How many messages of the lane came back until now.
+  int64_t Returned(size_t lane) {
+    bool done = true;
+    while (done && returned_[lane] < kHops) {
+      uint64_t size = 0;
+      EXPECT_TRUE(after_.receivers[lane]->Test(requests_[lane].back(), &done, &size).ok());
+      if (!done) break;
+      auto place = (static_cast<int64_t>(lane) * kHops + returned_[lane]) * kElements;
+      EXPECT_TRUE(std::equal(back_[lane].begin(), back_[lane].end(), sent_.begin() + place)) << "lane " << lane;
+      if (++returned_[lane] < kHops) Expect(lane);
+    }
+    return returned_[lane];
+  }
+
+  void End() {
+    thread_.join();
+    EXPECT_EQ(status_.message(), "");
+    EXPECT_EQ(output_, sent_);
+    for (size_t lane = 0; lane < 2; ++lane) {
+      for (Request* request : sends_[lane]) {
+        bool done = false;
+        EXPECT_TRUE(Until([&] { return !before_.senders[lane]->Test(request, &done, nullptr).ok() || done; }));
+      }
+      sends_[lane].clear();
+    }
+  }
+
+ private:
+  void Expect(size_t lane) {
+    Request* request = nullptr;
+    back_[lane].assign(kElements, -1);
+    EXPECT_TRUE(after_.receivers[lane]->Irecv(back_[lane].data(), kElements * sizeof(int32_t), &request).ok());
+    requests_[lane].push_back(request);
+  }
+
+  Ring ring_;
+  Rank& before_;
+  Rank& after_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<int32_t> sent_, output_;
+  std::array<std::vector<Request*>, 2> sends_, requests_;
+  std::array<std::vector<int32_t>, 2> back_;
+  std::array<int64_t, 2> returned_{};
+  std::thread thread_;
+  Status status_;
+};
+
+// By how many messages the second lane led, at most, while the first one was given its messages one by one.
+int64_t GreatestLead(Relaying& relaying) {
+  relaying.Begin();
+  relaying.Send(1, Relaying::kHops);
+  int64_t lead = 0;
+  for (int64_t hop = 0; hop < Relaying::kHops; ++hop) {
+    relaying.Send(0, 1);
+    // Without a pause: two milliseconds without progress end the patience.
+    for (int64_t start_ns = NowNs(); relaying.Returned(0) <= hop && NowNs() - start_ns < 10'000'000'000;) {
+    }
+    lead = std::max(lead, relaying.Returned(1) - hop - 1);
+  }
+  EXPECT_TRUE(Until([&] { return relaying.Returned(1) == Relaying::kHops; }));
+  relaying.End();
+  return lead;
+}
+
+TEST(Executor, LanesOfAGroupWaitForEachOther) {
+  // A tenth of the steps, one more, and what returns while the test looks. A machine that is slow for a moment ends the
+  // patience, so one good round of many is asked for; lanes by themselves have none.
+  constexpr int64_t kMost = Relaying::kHops / 10 + 1 + 4;
+  Relaying together({3, 3});
+  EXPECT_TRUE(Until([&] { return GreatestLead(together) <= kMost; }));
+  Relaying apart({3, 4});
+  int64_t lead = 0;
+  for (int64_t i = 0; i < 5; ++i) lead = std::max(lead, GreatestLead(apart));
+  EXPECT_GT(lead, kMost);
+}
+
+TEST(Executor, AGroupThatGetsNoFurtherLetsGo) {
+  Relaying relaying({0, 0});
+  for (int64_t i = 0; i < 3; ++i) {
+    relaying.Begin();
+    relaying.Send(1, Relaying::kHops);  // all of it comes back before the first lane gets anything
+    EXPECT_TRUE(Until([&] { return relaying.Returned(1) == Relaying::kHops; }));
+    relaying.Send(0, Relaying::kHops);
+    EXPECT_TRUE(Until([&] { return relaying.Returned(0) == Relaying::kHops; }));
+    relaying.End();
+  }
+}
+
 TEST(Executor, FailStopEndsOnEveryRankAndForGood) {
   Params params = QuickParams(0);
   Ring ring(params, 3, 1, 4000000);
@@ -208,7 +348,7 @@ TEST(Executor, RefusesWhatIsNotThere) {
   Ring ring(QuickParams(2), 2, 1, 1000);
   Rank& rank = ring.At(0);
   auto refused = [&](std::vector<std::vector<Step>> lanes) {
-    Executor executor(std::move(lanes), rank.senders, rank.receivers, rank.net->environment().notifier.get());
+    Executor executor(std::move(lanes), {}, rank.senders, rank.receivers, rank.net->environment().notifier.get());
     return executor.Validate(100).code() == Code::kInvalidArgument;
   };
   EXPECT_FALSE(refused({{{0, 0, 0, 100, 0, -1}, {-1, 0, 0, 100, 0, 0}}}));

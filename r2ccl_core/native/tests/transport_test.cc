@@ -1,6 +1,7 @@
 // The transport with nothing broken: order, sizes, early messages, limits, many connections, closing.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -57,6 +58,24 @@ TEST(Transport, StartingTwiceChangesNothing) {
     EXPECT_EQ(CountEvents(*end, "path_up"), 3u);
     EXPECT_EQ(CountEvents(*end, "path_down"), 0u);
   }
+}
+
+// They share what a NIC's queue may hold.
+TEST(Transport, OnlyConnectionsThatSendCountAsSenders) {
+  Pair pair(PatientParams(2));
+  ASSERT_EQ(pair.Open().message(), "");
+  TrafficOptions options;
+  options.sizes = {1 << 20};
+  const std::atomic<int>& senders = pair.sender->environment().senders;
+  EXPECT_EQ(senders, 1) << "it has just begun";
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(Until([&] { return senders == 0; })) << "it was idle";
+    ASSERT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+    EXPECT_EQ(senders, 1);
+  }
+  EXPECT_TRUE(Until([&] { return senders == 0; }));
+  pair.send.reset();
+  EXPECT_EQ(senders, 0);
 }
 
 TEST(Transport, EveryNicCarriesItsShare) {

@@ -69,6 +69,8 @@ class Schedule:
             raise ScheduleError(f"{self.name}: ranks have different numbers of lanes")
         if self.abreast and len(self.abreast) != self.nlanes:
             raise ScheduleError(f"{self.name}: {len(self.abreast)} lanes have a group, of {self.nlanes}")
+        if not set(self.abreast) <= set(range(self.nlanes)):
+            raise ScheduleError(f"{self.name}: groups of lanes are {self.abreast}, not numbers below {self.nlanes}")
 
     @property
     def nlanes(self) -> int:

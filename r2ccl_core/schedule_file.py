@@ -47,8 +47,8 @@ def from_bytes(data: bytes) -> Schedule:
         pieces = np.split(steps, np.cumsum(header["lengths"])[:-1]) if header["lengths"] else []
         programs = _programs(pieces, header["nranks"], header["nlanes"])
         known = {field: header[field] for field in FIELDS}
-        return Schedule(**known, programs=programs, abreast=tuple(int(group) for group in header["abreast"]))
-    except (ValueError, KeyError, TypeError, zlib.error) as error:
+        return Schedule(**known, programs=programs, abreast=tuple(header["abreast"]))
+    except (ValueError, KeyError, TypeError, OverflowError, zlib.error) as error:
         raise ScheduleError(f"a schedule's bytes are damaged: {error}") from error
 
 
@@ -89,9 +89,10 @@ def from_text(text: str) -> Schedule:
                 found.append(_step_read(words))
         sizes = {field: int(header[field]) for field in ("nranks", "nchunks", "root")}
         made = tuple(tuple(lane(steps) for steps in program) for program in programs)
-        abreast = tuple(int(group) for group in header.get("abreast", "").split(",") if group)
+        groups = header.get("abreast")
+        abreast = tuple(int(group) for group in groups.split(",")) if groups is not None else ()
         return Schedule(header["name"], header["collective"], programs=made, abreast=abreast, **sizes)
-    except (ValueError, KeyError, IndexError) as error:
+    except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise ScheduleError(f"line {number} of a schedule's text cannot be read ({error})") from error
 
 

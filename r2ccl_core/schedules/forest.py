@@ -21,6 +21,10 @@ from r2ccl_core.schedule import Schedule
 from r2ccl_core.schedules.timed import Messages, compile_schedule
 from r2ccl_core.schedules.tree import Tree, down, up
 
+ABREAST_ROUNDS = 10
+"""From so many chunks on the trees advance abreast: the last one to be done is the forest's end. Fewer are over before
+streams drift apart, and with one to three of them the ranks could wait for each other in a circle."""
+
 
 def mean_degrees(shares: Sequence[float]) -> list[float]:
     """``d_v = max(1, c b_v)`` with the water level c that makes them sum to 2(p-1)."""
@@ -100,5 +104,5 @@ def all_reduce(shares: Sequence[float], *, trees: int = 2, rounds: int = 64, fan
     parts = []
     for lane, tree in enumerate(trees_of(shares, trees, fan)):
         parts += [up(tree, lane, lane * rounds, rounds), down(tree, lane, lane * rounds, rounds)]
-    every, abreast = Messages.join(parts), (0,) * trees  # the last tree to be done is the forest's end
+    every, abreast = Messages.join(parts), (0,) * trees if rounds >= ABREAST_ROUNDS else ()
     return compile_schedule("forest", "all_reduce", p, trees * rounds, trees, every, abreast=abreast)

@@ -27,8 +27,8 @@ def test_both_forms_come_back(shares: list[float], kind: int) -> None:
         lambda: ring.all_reduce(p, slices=2, lanes=2),
         lambda: broadcast.broadcast(p, 1),
         lambda: optcc.all_reduce(shares, segments=4),
-        lambda: forest.all_reduce(shares, trees=3, rounds=3),
-        lambda: hierarchical.all_reduce(forest.all_reduce(shares, trees=2, rounds=2), 2),
+        lambda: forest.all_reduce(shares, trees=3, rounds=12),
+        lambda: hierarchical.all_reduce(forest.all_reduce(shares, trees=2, rounds=10), 2),
     ][kind]()
     assert same(from_bytes(to_bytes(schedule)), schedule)
     assert same(from_text(to_text(schedule)), schedule)
@@ -58,5 +58,18 @@ def test_damage_is_refused() -> None:
         from_bytes(b"something else")
     with pytest.raises(ScheduleError, match="damaged"):
         from_bytes(to_bytes(ring.all_reduce(3))[:-9])
+    groups = to_bytes(forest.all_reduce([1.0, 1.0, 1.0], trees=2, rounds=forest.ABREAST_ROUNDS))
+    for wrong, words in ((b'"abreast":7', "damaged"), (b'"abreast":"ab"', "not numbers")):
+        damaged = groups.replace(b'"abreast":[0,0]', wrong.ljust(15))
+        assert len(damaged) == len(groups) and damaged != groups
+        with pytest.raises(ScheduleError, match=words):
+            from_bytes(damaged)
+    text = to_text(from_bytes(groups))
+    for wrong in ("abreast=0,,0", "abreast=", "abreast=0,x"):
+        with pytest.raises(ScheduleError, match=r"line \d+ of .* cannot be read"):
+            from_text(text.replace("abreast=0,0", wrong))
+    for wrong in ("abreast=0", "abreast=0,2", "abreast=-1,0"):
+        with pytest.raises(ScheduleError, match="group"):
+            from_text(text.replace("abreast=0,0", wrong))
     with pytest.raises(ScheduleError, match="line 3"):
         from_text(to_text(ring.all_reduce(3)).replace("send 1 chunks", "send x chunks"))

@@ -116,7 +116,7 @@ def test_hierarchical_is_proved(gpus: int) -> None:
 
 
 def test_trees_are_abreast_where_they_share_nics() -> None:
-    hosts = forest.all_reduce([0.5, 1.0, 1.0], trees=3, rounds=2)
+    hosts = forest.all_reduce([0.5, 1.0, 1.0], trees=3, rounds=10)
     assert hosts.abreast == (0, 0, 0)
     ranks = hierarchical.all_reduce(hosts, 2)
     # The lanes of one shard: another one goes over the NICs from another rank.

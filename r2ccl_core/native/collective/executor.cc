@@ -16,6 +16,7 @@ constexpr int64_t kAskMs = 100;       // between two looks whether the user inte
 constexpr int64_t kStuckMs = 2;       // without progress
 constexpr double kLead = 0.1;         // of its steps, by which a lane may be ahead of the last one of its group
 constexpr int64_t kPatientSteps = 8;  // a lane that is ahead waits as long as these take on average, then goes on
+constexpr int64_t kMostPatienceMs = 100;
 
 }  // namespace
 
@@ -168,7 +169,8 @@ bool Executor::MustWait(const Lane& lane) {
 int64_t Executor::PatienceNs(int64_t busy_ns) const {
   int64_t steps = 0;
   for (const Lane& lane : lanes_) steps += static_cast<int64_t>(lane.done);
-  return std::max(kStuckMs * kMillisecond, kPatientSteps * busy_ns / std::max<int64_t>(1, steps));
+  return std::clamp(kPatientSteps * busy_ns / std::max<int64_t>(1, steps), kStuckMs * kMillisecond,
+                    kMostPatienceMs * kMillisecond);
 }
 
 Status Executor::RunSteps(Lane& lane, bool* progress) {

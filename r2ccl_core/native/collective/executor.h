@@ -118,7 +118,7 @@ class Executor {
   std::vector<std::shared_ptr<RecvComm>> receivers_;
   Notifier* const notifier_;
   bool broken_ = false;
-  bool held_back_ = false;          // a receive that a stuck rank would post, or a step of a lane that is ahead
+  bool held_back_ = false;          // something that a rank which waits longer would do
   bool abreast_ = false;            // lanes that are ahead wait
   std::map<int64_t, double> last_;  // by group: the part of its steps that the last lane has done
 

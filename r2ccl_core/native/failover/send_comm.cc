@@ -28,7 +28,7 @@ constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr uint64_t kChunkAlignment = 4096;
 constexpr uint64_t kPatientMessages = 32;
 constexpr uint64_t kReadEvery = 16;
-constexpr int kIdleTicks = 100;
+constexpr int kIdleTicks = 100;  // half a second
 
 }  // namespace
 
@@ -602,7 +602,7 @@ void SendComm::OnTick(int64_t now_ns) {
   ReleaseHeld(now_ns);
   bool idle = messages_.empty() && std::exchange(ticked_message_, next_message_) == next_message_;
   if (!idle) idle_ticks_ = 0;
-  if (idle && ++idle_ticks_ == kIdleTicks) CountAsSender(false);
+  if (idle && counts_ && ++idle_ticks_ == kIdleTicks) CountAsSender(false);
   for (Path& path : paths_) {
     bool opening = path.state == PathState::kConnecting || path.state == PathState::kGreeting;
     if (opening && now_ns > path.deadline_ns) {
@@ -616,6 +616,7 @@ void SendComm::OnTick(int64_t now_ns) {
 }
 
 void SendComm::FailRequests() {
+  CountAsSender(false);
   for (Message& unfinished : messages_) {
     if (unfinished.request != nullptr) Finish(unfinished.request, Request::kFailed);
   }

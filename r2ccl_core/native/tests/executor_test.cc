@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -216,10 +217,12 @@ class Relaying {
 
   void Begin() {
     returned_ = {};
+    std::fill(output_.begin(), output_.end(), -1);
     for (auto& requests : requests_) requests.clear();
     for (size_t lane = 0; lane < 2; ++lane) Expect(lane);
     thread_ = std::thread([this] {
-      status_ = executor_->Run(output_.data(), output_.data(), DataType::kInt32, ReduceOp::kSum, [] { return false; });
+      status_ = executor_->Run(output_.data(), output_.data(), DataType::kInt32, ReduceOp::kSum,
+                               [this] { return given_up_.load(); });
     });
   }
 
@@ -247,6 +250,7 @@ class Relaying {
   }
 
   void End() {
+    given_up_ = testing::Test::HasFailure();  // then it would never return
     thread_.join();
     EXPECT_EQ(status_.message(), "");
     EXPECT_EQ(output_, sent_);
@@ -276,6 +280,7 @@ class Relaying {
   std::array<std::vector<int32_t>, 2> back_;
   std::array<int64_t, 2> returned_{};
   std::thread thread_;
+  std::atomic<bool> given_up_{false};
   Status status_;
 };
 
@@ -283,11 +288,12 @@ class Relaying {
 int64_t GreatestLead(Relaying& relaying) {
   relaying.Begin();
   relaying.Send(1, Relaying::kHops);
+  const int64_t deadline_ns = NowNs() + 30'000 * kMillisecond;
   int64_t lead = 0;
   for (int64_t hop = 0; hop < Relaying::kHops; ++hop) {
     relaying.Send(0, 1);
     // Without a pause: two milliseconds without progress end the patience.
-    for (int64_t start_ns = NowNs(); relaying.Returned(0) <= hop && NowNs() - start_ns < 10'000'000'000;) {
+    while (relaying.Returned(0) <= hop && NowNs() < deadline_ns) {
     }
     lead = std::max(lead, relaying.Returned(1) - hop - 1);
   }

@@ -397,7 +397,7 @@ class Campaign:
         for system in systems:
             self.start(system)[0].ask(request, 60)
             for collective in self.args.collectives.split(","):
-                for nbytes in sizes:
+                for nbytes in dict.fromkeys(self.whole(collective, size) for size in sizes):
                     self.measure("latency", system, collective, nbytes, n=50, warm=50, round=number)
 
     def _try(self, work: Callable[[], float]) -> None:

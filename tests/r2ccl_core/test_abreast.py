@@ -1,4 +1,4 @@
-"""Lanes that wait for each other never wait in a circle: not in the forests that the selection makes.
+"""Lanes that wait for each other never wait in a circle: not in forests of as many trees as run here.
 
 What a rank may do next depends on what was done so far, and more of that never takes anything back. So whatever the
 order of events, the ranks get as far as they do here, where each does all it can by turns. A circle would not be the

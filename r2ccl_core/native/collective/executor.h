@@ -11,7 +11,7 @@
 // acknowledgements is waited for.
 //
 // Streams do not share a NIC fairly, above all fresh ones. Lanes that the schedule has advance abreast wait for each
-// other here: one that is far ahead takes no step until the last one has caught up. A rank that gets no further lets go
+// other here: one that is far ahead of the last one takes no step. A rank that gets no further lets go
 // of that, so the proof stands.
 #ifndef R2CCL_COLLECTIVE_EXECUTOR_H_
 #define R2CCL_COLLECTIVE_EXECUTOR_H_

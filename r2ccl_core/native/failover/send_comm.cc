@@ -600,9 +600,11 @@ void SendComm::Release(Path& path, const char* why) {
 
 void SendComm::OnTick(int64_t now_ns) {
   ReleaseHeld(now_ns);
-  bool idle = messages_.empty() && std::exchange(ticked_message_, next_message_) == next_message_;
-  if (!idle) idle_ticks_ = 0;
-  if (idle && counts_ && ++idle_ticks_ == kIdleTicks) CountAsSender(false);
+  if (!messages_.empty()) {
+    idle_ticks_ = 0;
+  } else if (counts_ && ++idle_ticks_ == kIdleTicks) {
+    CountAsSender(false);
+  }
   for (Path& path : paths_) {
     bool opening = path.state == PathState::kConnecting || path.state == PathState::kGreeting;
     if (opening && now_ns > path.deadline_ns) {

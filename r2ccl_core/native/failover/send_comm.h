@@ -151,11 +151,10 @@ class SendComm final : public Comm {
   // What may go before its receive is posted: the smaller of both ends' limits, nothing until the peer's is known.
   uint64_t eager_bytes_ = 0;
   uint64_t eager_messages_ = 0;
-  bool was_patient_ = false;     // the last chunk
-  uint64_t asked_until_ = 0;     // messages for whose receives the peer was asked
-  bool counts_ = false;          // among environment_->senders
-  uint64_t ticked_message_ = 0;  // next_message_ at the last tick
-  int idle_ticks_ = 0;           // in which nothing was sent
+  bool was_patient_ = false;  // the last chunk
+  uint64_t asked_until_ = 0;  // messages for whose receives the peer was asked
+  bool counts_ = false;       // among environment_->senders
+  int idle_ticks_ = 0;        // since the last message
   bool ready_ = false;
   std::atomic<uint64_t> pending_bytes_{0};  // of sends that are not done
   int64_t started_ns_ = 0;

@@ -9,6 +9,9 @@ from reports.load import LoadedRun
 MACHINE = ("cpu", "cpu_count", "machine", "kernel", "platform")
 PROGRAM = ("commit", "dirty")
 LONGEST = 120
+UNKNOWN = "not known"
+CONGESTION_CONTROL = ("cluster", "congestion control")
+"""Older runs, and simulated ones, say nothing of it: that is no difference."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,11 @@ def differences(runs: Sequence[LoadedRun]) -> list[Difference]:
     keys = dict.fromkeys(key for of_run in facts.values() for key in of_run)
     found = []
     for about, what in sorted(keys, key=lambda key: ("machine", "cluster", "program").index(key[0])):
-        values = {name: of_run.get((about, what), "not known") for name, of_run in facts.items()}
-        if len(set(values.values())) > 1:
+        values = {name: of_run.get((about, what), UNKNOWN) for name, of_run in facts.items()}
+        told = set(values.values())
+        if (about, what) == CONGESTION_CONTROL:
+            told.discard(UNKNOWN)
+        if len(told) > 1:
             found.append(Difference(about, what, values))
     return found
 
@@ -46,6 +52,7 @@ def _facts(run: LoadedRun) -> dict[tuple[str, str], str]:
     facts |= {("program", key): _text(provenance.get(key)) for key in PROGRAM}
     facts |= {("program", name): _text(value) for name, value in _table(provenance.get("versions")).items()}
     facts["cluster", "ranks a host"] = _text(_table(run.run.experiment.get("workload")).get("gpus", 1))
+    facts[CONGESTION_CONTROL] = _text(_table(provenance.get("cluster")).get("congestion_control"))
     cluster = _table(run.run.experiment.get("cluster"))
     return facts | {("cluster", name): _text(value) for name, value in cluster.items()}
 
@@ -55,4 +62,4 @@ def _table(value: object) -> Mapping[str, Any]:
 
 
 def _text(value: object) -> str:
-    return "not known" if value is None else " ".join(str(value).split())[:LONGEST]
+    return UNKNOWN if value is None else " ".join(str(value).split())[:LONGEST]

@@ -9,29 +9,18 @@ A host's own filter limits what its NIC sends, the switch port's filter what it 
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from faults.token_bucket import HANDLE, TokenBucket
-from harness.cluster import namespaces
+from harness.cluster import namespaces, sysctls
 from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, UPLINK_PREFIX, HostLayout, Layout
 from harness.cluster.spec import LocalSpec
 from harness.errors import ClusterError
-
-HOST_SYSCTLS = {
-    "net/ipv6/conf/all/disable_ipv6": "1",  # no neighbour discovery in the byte counters
-    "net/ipv6/conf/default/disable_ipv6": "1",
-    "net/ipv4/conf/all/rp_filter": "0",  # several NICs; an answer may leave by another one
-    "net/ipv4/conf/default/rp_filter": "0",
-    "net/ipv4/conf/all/arp_ignore": "1",  # only the NIC that has an address answers for it
-    "net/ipv4/conf/all/arp_announce": "2",
-    "net/ipv4/tcp_no_metrics_save": "1",  # a trial's losses must not slow the next trial's connections
-}
 
 REMEDIES = {
     errno.EPERM: "run as root, or let users make namespaces",
@@ -77,9 +66,9 @@ def remove_uplink(name: str) -> None:
 def build(spec: LocalSpec, layout: Layout) -> None:
     """Makes the whole network. Raises `ClusterError`; what was made until then is the caller's to remove."""
     with _translated():
-        namespaces.create(layout.switch, _set_sysctls)
+        namespaces.create(layout.switch, sysctls.settle)
         for host in layout.hosts:
-            namespaces.create(host.namespace, _set_sysctls)
+            namespaces.create(host.namespace, sysctls.settle)
         _add_uplink(layout)
         namespaces.inside(layout.switch, lambda: _build_switch(spec, layout))
         for host in layout.hosts:
@@ -89,7 +78,7 @@ def build(spec: LocalSpec, layout: Layout) -> None:
 def _add_uplink(layout: Layout) -> None:
     with IPRoute() as ip, namespaces.path_of(layout.switch).open() as switch:
         ip.link("add", ifname=layout.uplink, kind="veth", peer={"ifname": "up", "net_ns_fd": switch.fileno()})
-        _write_sysctl(f"net/ipv6/conf/{layout.uplink}/disable_ipv6", "1")
+        sysctls.write(f"net/ipv6/conf/{layout.uplink}/disable_ipv6", "1")
         index = ip.link_lookup(ifname=layout.uplink)[0]
         ip.addr("add", index=index, address=layout.uplink_address, prefixlen=24)
         ip.link("set", index=index, state="up")
@@ -162,17 +151,6 @@ def _shape(ip: Any, names: list[str], spec: LocalSpec) -> None:
 
 def _indexes(ip: Any) -> dict[str, int]:
     return {message.get_attr("IFLA_IFNAME"): message["index"] for message in ip.get_links()}
-
-
-def _set_sysctls() -> None:
-    for key, value in HOST_SYSCTLS.items():
-        _write_sysctl(key, value)
-
-
-def _write_sysctl(key: str, value: str) -> None:
-    """Of the namespace of the calling thread; a kernel without the key (no IPv6) needs no setting."""
-    with suppress(FileNotFoundError):
-        Path("/proc/sys", key).write_text(value)
 
 
 @contextmanager

@@ -260,6 +260,7 @@ def survey(asked: dict[str, Any]) -> dict[str, Any]:
         "programs": {name: shutil.which(name, path=PATH) for name in asked["programs"]},
         "nics": guarded(lambda: {p.name: nic(p) for p in sorted(interfaces.iterdir()) if p.is_dir()}),
         "sysctls": guarded(sysctls),
+        "congestion_control": text_of("/proc/sys/net/ipv4/tcp_congestion_control"),
         "features": guarded(lambda: features(asked["features"])),
         "gpus": guarded(gpus),
         "rdma": guarded(rdma),

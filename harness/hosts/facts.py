@@ -115,6 +115,12 @@ def read_link(host: Host, name: str) -> tuple[tuple[str, ...], int | None]:
     return addresses_from(links), next((link.get("mtu") for link in links), None)
 
 
+def read_congestion_control(host: Host) -> str:
+    """Asks the host for TCP's congestion control, which its new connections get."""
+    said = host.run(("cat", "/proc/sys/net/ipv4/tcp_congestion_control"), check=False).stdout.strip()
+    return said or "not known"
+
+
 def read_hardware(host: Host, name: str) -> Hardware:
     """Asks the host."""
     folder = f"/sys/class/net/{name}/device"

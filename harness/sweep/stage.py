@@ -6,7 +6,7 @@ measured; the first trial finds it ready.
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from random import uniform
 from typing import Any, Self
@@ -16,6 +16,7 @@ from harness.cluster.spec import ClusterSpec
 from harness.errors import HostError
 from harness.hosts.base import Host
 from harness.hosts.each import all_results, for_each
+from harness.hosts.facts import read_congestion_control
 from harness.sweep.bench import Bench
 from harness.sweep.holder import BusyError, Holder
 from harness.sweep.memory import check_hosts
@@ -63,7 +64,8 @@ class Stage:
         sys.setswitchinterval(SWITCH_S)
         claim([host for host in cluster.hosts if host.nics], self._progress if self._wait else None)
         check_hosts(experiment, cluster.hosts, [t for t in self._trials if t.cluster_key == trial.cluster_key])
-        self._described.setdefault(trial.cluster_key, cluster.describe())
+        tcp = _in_words(all_results(for_each(cluster.hosts, read_congestion_control)))
+        self._described.setdefault(trial.cluster_key, cluster.describe() | {"congestion_control": tcp})
         described = list(self._described.values())
         more = {"clusters": described} if len(described) > 1 else {}
         self._folder.add_provenance({"cluster": described[0], **more})
@@ -96,6 +98,12 @@ class Stage:
                     bench.measure_clocks()
             if bench is not None:
                 self._folder.add_provenance({"clocks": bench.describe_clocks()})
+
+
+def _in_words(of_hosts: Mapping[str, str]) -> str:
+    """What all hosts have, or what each has."""
+    values = set(of_hosts.values())
+    return values.pop() if len(values) == 1 else ", ".join(f"{name} {value}" for name, value in of_hosts.items())
 
 
 def claim(hosts: Sequence[Host], progress: SweepProgress | None) -> None:

@@ -24,6 +24,7 @@ HEALTHY: dict[str, Any] = {
     "programs": {"ip": "/sbin/ip", "tc": "/sbin/tc", "unshare": "/bin/unshare"},
     "nics": {"eth0": {"speed_bit_s": 25_000_000_000}, "eth1": {"speed_bit_s": 25_000_000_000}},
     "sysctls": {"all": CAREFUL},
+    "congestion_control": "cubic",
     "features": dict.fromkeys(("delay", "loss", "rate_limit")),
     "gpus": {
         "source": "pynvml",
@@ -102,6 +103,13 @@ def with_facts(topic: str, **facts: Any) -> Evidence:
     return replace(seen, surveys={**seen.surveys, "n2": replace(seen.surveys["n2"], facts=changed)})
 
 
+def with_congestion_control(name: str) -> Evidence:
+    seen = healthy()
+    survey = seen.surveys["n2"]
+    changed = replace(survey, facts={**survey.facts, "congestion_control": name})
+    return replace(seen, surveys={**seen.surveys, "n2": changed})
+
+
 def with_link(nic: str, **fields: Any) -> Evidence:
     seen = healthy()
     links = seen.surveys["n2"].links
@@ -164,6 +172,13 @@ def hosts_of(probe: Probe) -> set[str]:
         (with_facts("nics", eth0={}), ["note speed n2: the speed of eth0 is not known"]),
         (with_facts("sysctls", all={**CAREFUL, "arp_ignore": 0}), ["warning arp n2: eth0, eth1 answer ARP"]),
         (with_facts("sysctls", all={**CAREFUL, "rp_filter": 1}), []),
+        (
+            with_congestion_control("bbr"),
+            [
+                "warning tcp n2: TCP's congestion control is bbr",
+                "warning tcp : hosts differ in TCP's congestion control: n1 cubic; n2 bbr",
+            ],
+        ),
         (with_link("eth1", up=False), ["error nics n2: eth1 is down"]),
         (with_link("eth1", carrier=False), ["error nics n2: eth1 has no carrier"]),
         (with_link("eth1", addresses=()), ["error nics n2: rail 1: eth1 has no address"]),

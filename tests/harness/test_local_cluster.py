@@ -18,6 +18,7 @@ from harness.cluster.spec import LocalSpec
 from harness.errors import ClusterError, RightsError, UnreachableError
 from harness.hosts.base import Orders
 from harness.hosts.each import all_results, for_each
+from harness.hosts.facts import read_congestion_control
 from harness.hosts.ssh import SshHost, SshLogin
 
 pytestmark = pytest.mark.netns
@@ -79,6 +80,10 @@ def test_a_host_looks_like_a_host(cluster: LocalCluster) -> None:
     script = "uname -n; ls /sys/class/net; cat /proc/sys/net/ipv4/conf/all/arp_ignore; getent hosts host2"
     lines = cluster.hosts[1].run(["sh", "-c", script]).stdout.split()
     assert lines == ["host1", "eth0", "eth1", "lo", "mgmt0", "1", cluster.hosts[2].address, "host2"]
+
+
+def test_tcp_does_not_depend_on_the_machine(cluster: LocalCluster) -> None:
+    assert {read_congestion_control(host) for host in cluster.hosts} <= {"cubic", "reno"}
 
 
 def test_rails_reach_each_other_and_nothing_else(cluster: LocalCluster) -> None:

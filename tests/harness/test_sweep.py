@@ -85,6 +85,10 @@ def test_a_sweep_runs_every_trial_and_publishes(tmp_path: Path) -> None:
     run = bench.folder.run()
     assert run.finished is not None
     assert run.provenance["cluster"]["kind"] == "noop"
+    assert (
+        run.provenance["cluster"]["congestion_control"]
+        == Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    )
 
 
 def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Comparisons: a regression is told where the repeats show one, and nowhere else."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from reports.change import change
 from reports.compare import Finding, compare, regressions
 from reports.compared import as_json, told
 from reports.errors import ReportError
-from reports.load import load_folder
+from reports.load import LoadedRun, load_folder
+from reports.machines import differences
 from reports.measures import trial_frame
 from reports.rules import DEFAULT, METRICS, Rules, load_rules
 
@@ -30,6 +32,19 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, pd.D
 
 def rules(**rule: object) -> Rules:
     return Rules.model_validate({"rule": [rule]})
+
+
+def test_a_congestion_control_that_was_not_noted_is_no_difference(tmp_path: Path) -> None:
+    def run(name: str, congestion_control: str | None) -> LoadedRun:
+        loaded = load_folder(make_run(tmp_path / name, sizes={1 << 20: 4}, repeats=1, counters=False))
+        noted = {"cluster": {"congestion_control": congestion_control}} if congestion_control else {}
+        provenance = loaded.run.provenance | noted
+        return replace(loaded, run=loaded.run.model_copy(update={"provenance": provenance}), label=name)
+
+    older, cubic, bbr = run("older", None), run("newer", "cubic"), run("cloud", "bbr")
+    assert differences([older, cubic]) == []
+    (found,) = differences([older, cubic, bbr])
+    assert found.told() == "cluster: congestion control: not known (older), cubic (newer), bbr (cloud)"
 
 
 def only(found: list[Finding]) -> Finding:

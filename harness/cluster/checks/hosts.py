@@ -18,6 +18,7 @@ KERNEL_REMEDY = (
     "load the module (modprobe sch_netem sch_tbf sch_ingress cls_bpf; Debian, Ubuntu: linux-modules-extra), "
     "or leave such faults out"
 )
+TCP_REMEDY = "sysctl -w net.ipv4.tcp_congestion_control=cubic; to keep it, put that setting into /etc/sysctl.d"
 PACKAGES = {
     "ovs-ofctl": "openvswitch-switch",
     "ovs-vsctl": "openvswitch-switch",
@@ -44,6 +45,7 @@ def findings(seen: Evidence) -> Iterator[Finding]:
         yield from _memory(name, survey.facts["memory"])
         yield from _programs(seen, name, survey.facts["programs"], bool(survey.facts["rdma"].get("ports")))
         yield from _kernel(seen, name, survey.facts["features"])
+        yield from _tcp(name, survey.facts["congestion_control"])
         yield from _failed(name, survey.facts)
     for name, remains in seen.remains.items():
         yield _remains(name, remains)
@@ -127,6 +129,13 @@ def _kernel(seen: Evidence, name: str, features: Mapping[str, str | None]) -> It
         yield told("kernel", name, f"its kernel cannot make {', '.join(kinds)} ({why})", KERNEL_REMEDY)
     if not lacking:
         yield ok("kernel", name, "its kernel can make every fault")
+
+
+def _tcp(name: str, congestion_control: str | None) -> Iterator[Finding]:
+    """BBR takes each stream down to four packets for 0.2 s every ten seconds, and its streams share a NIC unequally."""
+    if congestion_control == "bbr":
+        what = "TCP's congestion control is bbr, under which single operations take up to a quarter longer"
+        yield warning("tcp", name, what, TCP_REMEDY)
 
 
 def _failed(name: str, facts: Mapping[str, Any]) -> Iterator[Finding]:

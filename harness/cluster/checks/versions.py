@@ -7,6 +7,7 @@ from typing import Any
 from harness.cluster.checks.evidence import Evidence
 from harness.cluster.checks.finding import Finding, error, note, ok, warning
 
+TCP = "TCP's congestion control"
 DRIVER_REMEDY = "install the same driver on all hosts"
 
 
@@ -22,6 +23,7 @@ def findings(seen: Evidence) -> Iterator[Finding]:
     yield from _differing(seen, "nccl", "NCCL", _nccl_of, "install the same NCCL on all hosts", error)
     yield from _differing(seen, "gpus", "NVIDIA driver", lambda f: f["gpus"].get("driver"), DRIVER_REMEDY, warning)
     yield from _differing(seen, "gpus", "GPUs", _gpus_of, "results of unlike hosts are hard to compare", warning)
+    yield from _differing(seen, "tcp", TCP, lambda f: f["congestion_control"], "set the same on all hosts", warning)
     yield from _differing(seen, "kernel", "kernel", lambda facts: facts["kernel"], "no fault, but worth knowing", note)
 
 

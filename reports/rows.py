@@ -76,6 +76,7 @@ TRIAL_COLUMNS: dict[str, Column] = {
     "dead_nic_tx_after": Column(_INT, "bytes the dead NIC still sent", _of_evidence("dead_nic_tx_after")),
     "dead_nic_rx_after": Column(_INT, "bytes the dead NIC still received", _of_evidence("dead_nic_rx_after")),
     "healed": Column(_BOOL, "the NIC was up again afterwards", _of_evidence("healed")),
+    "stolen_share": Column(_FLOAT, "processor time that a hypervisor took, worst host", _of_evidence("stolen_share")),
     "error": Column(_TEXT, "the first error of any rank", _of_error("message")),
     "error_after_fault_ns": Column(_INT, "from the fault to that error", _of_error("after_fault_ns")),
 }

@@ -83,6 +83,8 @@ class Evidence(BaseModel):
     healed: bool | None = None
     strikes_left_out: int | None = None
     """Failures by chance that were drawn but could not come in time."""
+    stolen_share: float | None = None
+    """The processor time that a hypervisor took away while the trial ran, of the host that lost most."""
     strikes: tuple[dict[str, Any], ...] = ()
     """The same for every failure of the trial, in the order in which they came."""
 

@@ -16,12 +16,13 @@ inconclusive; then ok.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from statistics import fmean
 from typing import Any, Literal
 
 from faults.base import LinkDown, PlotHint, Probe, Quiet, Sign
-from harness.hosts.base import Sample
+from harness.hosts.base import Reading, Sample
 from harness.sweep.events import RankRecord
 from reports.trial import Evidence, Status, TrialError
 
@@ -116,6 +117,16 @@ def judge(facts: Facts) -> Verdict:
         return Verdict("inconclusive", False, doubt, evidence, None)
     reason = "went on although it should have failed" if expects_failure else ""
     return Verdict("ok", not expects_failure, reason, evidence, None)
+
+
+def with_stolen(verdict: Verdict, readings: Mapping[str, Sequence[Reading]]) -> Verdict:
+    """The verdict with what the hosts' watches saw of time taken by a hypervisor; it says nothing about the status."""
+    of_hosts = [
+        [r.value for r in seen if r.metric == "steal_share" and r.value is not None] for seen in readings.values()
+    ]
+    shares = [fmean(values) for values in of_hosts if values]
+    evidence = verdict.evidence.model_copy(update={"stolen_share": max(shares, default=None)})
+    return replace(verdict, evidence=evidence)
 
 
 def count_wrong(ranks: Sequence[RankRecord]) -> int:

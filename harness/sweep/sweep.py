@@ -35,6 +35,7 @@ from harness.sweep.summary import exit_code, last_attempts, next_attempt, with_b
 from harness.sweep.trial import SAMPLE_S, run_trial
 from r2ccl_core.errors import R2cclError
 from reports import trial as stored
+from reports.stolen import stolen_time
 from reports.trial import Run
 
 if TYPE_CHECKING:
@@ -220,8 +221,8 @@ def _concluded(request: Request, folder: RunFolder, progress: SweepProgress) -> 
     wanted = {trial.trial_id for trial in trials}
     status = exit_code(record for trial, record in records.items() if trial in wanted)
     status = with_bounds(status, [bound.met for bound in bounds])
-    remarks = [*drift_remarks(records), *precision_remarks(trials, sweep, records), *(b.line for b in bounds)]
-    progress.closed(status, remarks)
+    remarks = [*drift_remarks(records), *precision_remarks(trials, sweep, records), stolen_time(records.values())]
+    progress.closed(status, [*filter(None, remarks), *(b.line for b in bounds)])
     return status
 
 

@@ -33,7 +33,7 @@ from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
 from harness.sweep.events import EventLog
 from harness.sweep.expectation import expected
-from harness.sweep.judge import Facts, Verdict, judge, rank_numbers
+from harness.sweep.judge import Facts, Verdict, judge, rank_numbers, with_stolen
 from harness.sweep.networks import network_of, with_network
 from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
@@ -149,6 +149,7 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
             _clean_up(run)
     facts = _facts(run)
     verdict = with_network(judge(facts), network_of(bench, trial, facts.ranks, run.samples))
+    verdict = with_stolen(verdict, run.readings)
     seen = run.samples, run.readings, started_s, run.seconds, run.clocks
     return Outcome(trial, attempt, facts, verdict, *seen)
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from faults.base import LinkDown, Quiet
-from harness.hosts.base import Sample
+from harness.hosts.base import Reading, Sample
 from harness.sweep.events import RankError, RankRecord, Timed
-from harness.sweep.judge import Facts, Injected, Verdict, judge
+from harness.sweep.judge import Facts, Injected, Verdict, judge, with_stolen
 from harness.sweep.phases import joined, phase_of
 
 MS = 1_000_000
@@ -267,3 +267,15 @@ def test_an_iteration_that_straddles_the_effect_on_one_rank_is_hit() -> None:
 
 def test_an_iteration_that_one_rank_did_not_end_is_not_joined() -> None:
     assert list(joined([rank_of(0, 3), rank_of(1, 2)])) == [0, 1]
+
+
+def test_time_that_a_hypervisor_took_is_told_and_changes_nothing() -> None:
+    def stolen(*values: float | None) -> list[Reading]:
+        others = [Reading(0, "cpu", "busy_share", 1.0)]
+        return others + [Reading(t, "cpu", "steal_share", value) for t, value in enumerate(values)]
+
+    verdict = judge(survived())
+    told = with_stolen(verdict, {"host0": stolen(0.0, 0.1), "host1": stolen(0.2, None, 0.6), "host2": []})
+    assert told.evidence.stolen_share == pytest.approx(0.4)
+    assert replace(told, evidence=verdict.evidence) == verdict
+    assert with_stolen(verdict, {"host0": stolen(None)}).evidence.stolen_share is None

@@ -10,9 +10,10 @@ from reports.load import load_folder
 from reports.measures import trial_frame
 from reports.page import number
 from reports.setting import Setting
+from reports.stolen import stolen_time
 from reports.summary import headline, scope, sentences
 from reports.targets import targets
-from reports.trial import Trial
+from reports.trial import Evidence, Trial
 
 
 @pytest.fixture
@@ -104,3 +105,10 @@ def test_healthy_bandwidth_is_one_target_whatever_breaks_later(tmp_path: Path) -
     found = targets(headline(pd.concat([one, other])))
     assert sum(target.what.startswith("Healthy") for target in found) == 1
     assert all("1000000" not in target.measured for target in found), "the promise is about a lost NIC"
+
+
+def test_processors_that_were_taken_are_told() -> None:
+    trials = [doubtful("").model_copy(update={"evidence": Evidence(stolen_share=s)}) for s in (None, 0.01, 0.2, 0.41)]
+    said = stolen_time(trials)
+    assert "more than 5 % of a host's processor time in 2 of 3 trials that were watched, 41 % in the worst" in said
+    assert stolen_time(trials[:2]) == "" == stolen_time([])

@@ -2,8 +2,11 @@
 //
 //   - A connection keeps to its home, the NIC that NCCL chose for it, while that is well: up, and not much slower than
 //     the best of the others.
-//   - Where connections whose home is not well load this home, too, some of its chunks go to a NIC that they do not
-//     reach: only such a one, or every connection would have a stream on every NIC.
+//   - But where the home has a millisecond of work and another NIC much less, that takes the chunk. Rings that share a
+//   NIC drift apart, so that
+//     at a time one host has much to send for one of them while others wait for it; and near the end of an operation
+//     some NICs are done before others. Never one that connections whose home is not well use, too: those need it more.
+//   - Where such connections load the home itself, a NIC that they do not reach helps sooner.
 //   - A connection without a home that reaches all NICs leaves those to which others are confined to them, unless they
 //     have less before them: its chunks would take from those others what they get nowhere else.
 //   - Else a chunk goes where it is delivered first: to the NIC with the least before it, over all connections of the
@@ -48,13 +51,17 @@ inline bool HomeIsWell(const std::vector<PathLoad>& paths, int home) {
   return true;
 }
 
-// A NIC that takes a chunk in place of a home that others load; kNoPath where the home is as good.
+// A NIC that takes a chunk in place of a home with much more before it; kNoPath where the home is as good. A chunk that
+// leaves may meet a cold stream. So unless others load the home, it stays while the home has less than 1 ms of work, or
+// nobody knows how much that is. A NIC of which nothing is known helps: it has not been used, or has just come back.
 inline int ReliefFor(const std::vector<PathLoad>& paths, int home) {
   constexpr double kClearlyLess = 0.75;
+  constexpr double kMuchLess = 0.5;
+  constexpr double kBusyNs = 1e6;
   const PathLoad& own = paths[static_cast<size_t>(home)];
-  if (!own.refuge) return kNoPath;
+  if (!own.refuge && (own.drain == 0 || own.nic_bytes < kBusyNs * own.drain)) return kNoPath;
   int best = kNoPath;
-  double least = kClearlyLess * own.nic_bytes;
+  double least = (own.refuge ? kClearlyLess : kMuchLess) * own.nic_bytes;
   for (size_t i = 0; i < paths.size(); ++i) {
     const PathLoad& path = paths[i];
     bool slow = path.drain > 0 && path.drain * kMuchFaster < own.drain;

@@ -30,13 +30,22 @@ PathLoad Refuge(double drain, double nic_bytes) {
 constexpr Waiting kOneChunk{kChunk, kChunk};
 constexpr Waiting kManyChunks{kChunk, kMuch};
 
-TEST(Placement, AChunkGoesHomeWhileThatIsWellHoweverIdleTheOthersAre) {
-  EXPECT_EQ(Place({Busy(kFast, 0), Busy(kFast, kMuch)}, 1, kOneChunk), 1);
+TEST(Placement, AChunkGoesHomeWhileThatHasLittleBeforeItHoweverIdleTheOthersAre) {
+  EXPECT_EQ(Place({Busy(kFast, 0), Busy(kFast, kChunk)}, 1, kOneChunk), 1);
   EXPECT_EQ(Place({Busy(kFast, 0), Busy(0, kMuch)}, 1, kOneChunk), 1) << "what it drains is not known yet";
 }
 
+TEST(Placement, ABusyHomeIsRelievedByANicWithMuchLessBeforeIt) {
+  EXPECT_EQ(Place({Busy(kFast, 0.3 * kMuch), Busy(kFast, kMuch), Busy(kFast, 0.2 * kMuch)}, 1, kOneChunk), 2);
+  EXPECT_EQ(Place({Busy(kFast, 0.3 * kMuch), Full(kFast, kMuch)}, 1, kOneChunk), 0) << "full, too";
+  EXPECT_EQ(Place({Busy(kFast, 0.6 * kMuch), Busy(kFast, kMuch)}, 1, kOneChunk), 1) << "not so much less";
+  EXPECT_EQ(Place({Refuge(kFast, 0), Busy(kFast, kMuch)}, 1, kOneChunk), 1) << "others need it more";
+  EXPECT_EQ(Place({Busy(kSlow, 0), Busy(kFast, kMuch)}, 1, kOneChunk), 1) << "slow";
+  EXPECT_EQ(Place({Busy(0, 0), Busy(kFast, kMuch)}, 1, kOneChunk), 0) << "nothing is known of it";
+}
+
 TEST(Placement, AFullHomeThatIsWellIsWaitedFor) {
-  EXPECT_EQ(Place({Busy(kFast, 0), Full(kFast, kMuch)}, 1, kOneChunk), kNoPath);
+  EXPECT_EQ(Place({Busy(kFast, 0.6 * kMuch), Full(kFast, kMuch)}, 1, kOneChunk), kNoPath);
 }
 
 TEST(Placement, TheChunksOfALostHomeGoWhereTheLeastWaits) {
@@ -49,7 +58,7 @@ TEST(Placement, TheChunksOfASlowHomeGoToTheOthers) {
 }
 
 TEST(Placement, ALoadedHomeIsRelievedByANicThatRefugeesDoNotReach) {
-  std::vector<PathLoad> paths{Refuge(kFast, kMuch), Refuge(kFast, 0), Busy(kFast, kChunk)};
+  std::vector<PathLoad> paths{Refuge(kFast, kMuch), Refuge(kFast, 0), Busy(kFast, 0.7 * kMuch)};
   EXPECT_EQ(Place(paths, 0, kOneChunk), 2);
   paths[0].refuge = false;
   EXPECT_EQ(Place(paths, 0, kOneChunk), 0);

@@ -251,7 +251,7 @@ class Campaign:
                         self.results.add(section, error="out of time")
                         return
                     # What is told to a percent needs more than the few that do elsewhere.
-                    more = {"n": 9} if nbytes > 64 * MIB else {}
+                    more = {"n": 9} if nbytes > 4 * MIB else {}
                     self.measure(section, system, collective, nbytes, **more)
 
     def unshaped(self) -> None:
@@ -392,13 +392,14 @@ class Campaign:
 
     def _latency_round(self, number: int, systems: tuple[str, ...]) -> None:
         sizes = [int(size) for size in self.args.latency_bytes.split(",")]
+        n = 5 if self.args.stand_in else 50
         # Half a second: a group that has just begun was 14 us slower in its first 25 ms.
-        request = {"do": "measure", "collective": "all_reduce", "nbytes": 4096, "iterations": 250, "batch": 20}
+        request = {"do": "measure", "collective": "all_reduce", "nbytes": 4096, "iterations": 5 * n, "batch": 20}
         for system in systems:
             self.start(system)[0].ask(request, 60)
             for collective in self.args.collectives.split(","):
                 for nbytes in dict.fromkeys(self.whole(collective, size) for size in sizes):
-                    self.measure("latency", system, collective, nbytes, n=50, warm=50, round=number)
+                    self.measure("latency", system, collective, nbytes, n=n, warm=n, round=number)
 
     def _try(self, work: Callable[[], float]) -> None:
         """A part of a section whose failure is told and does not end the section."""
@@ -471,7 +472,7 @@ class Campaign:
 
     def nccl_failures(self) -> None:
         """NCCL's own sockets in the same failures, each in a network of its own, side by side: does the job go on?"""
-        with network(self.net.hosts, self.net.rails) as second:
+        with network(self.net.hosts, self.net.rails, self.net.congestion_control) as second:
             second.shape(self.args.rate * 1e9)
             cases = [("carrier loss", "socket:carrier", self.net), ("black hole", "socket:hole", second)]
             for side_by_side in [[case] for case in cases] if self.crowded else [cases]:
@@ -568,7 +569,8 @@ def main() -> int:
         signal.signal(number, lambda *_: sys.exit(143))
     results = Results(args.out)
     failed = False
-    with network(args.hosts, args.rails) as net:
+    with network(args.hosts, args.rails, args.congestion_control) as net:
+        results.add("facts", **{"congestion control": net.congestion_control})
         campaign = Campaign(args, net, results)
         try:
             campaign.begin_build()
@@ -625,6 +627,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gpus", type=int, help="GPUs that the ranks share (as many as there are)")
     parser.add_argument("--rails", type=int, default=4, help="NICs of each host (4)")
     parser.add_argument("--rate", type=float, default=4, help="Gbit/s of a NIC (4)")
+    parser.add_argument("--congestion-control", help="of TCP, such as reno (the machine's own)")
     parser.add_argument("--largest", type=float, default=256, help="MiB of the largest message (256)")
     parser.add_argument("--loop", type=float, default=1, help="MiB of the AllReduces that failures hit (1)")
     parser.add_argument("--trials", type=int, default=100, help="carrier losses; half as many black holes (100)")

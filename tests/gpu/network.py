@@ -10,33 +10,28 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from functools import partial
 from typing import Any, TypeVar
 
 from pyroute2 import IPRoute
 
 from faults.token_bucket import TokenBucket
-from harness.cluster import namespaces
+from harness.cluster import namespaces, sysctls
 
 T = TypeVar("T")
-SYSCTLS = {
-    "net/ipv6/conf/all/disable_ipv6": "1",
-    "net/ipv6/conf/default/disable_ipv6": "1",
-    "net/ipv4/conf/all/rp_filter": "0",
-    "net/ipv4/conf/default/rp_filter": "0",
-    "net/ipv4/conf/all/arp_ignore": "1",
-    "net/ipv4/conf/all/arp_announce": "2",
-    "net/ipv4/tcp_no_metrics_save": "1",
-}
 MTU = 9000
 _numbers = itertools.count()
 
 
 class Network:
-    """`hosts` namespaces with `rails` NICs each. Use `network()`."""
+    """`hosts` namespaces with `rails` NICs each. Use `network()`.
 
-    def __init__(self, hosts: int, rails: int) -> None:
+    Their TCP has the machine's own congestion control, as NCCL meets it there, or `congestion_control`.
+    """
+
+    def __init__(self, hosts: int, rails: int, congestion_control: str | None = None) -> None:
         self.hosts, self.rails = hosts, rails
+        self.wanted, self.congestion_control = congestion_control, ""
         self.tag = f"r2g{os.getpid()}n{next(_numbers)}"
         self.rates: dict[tuple[int, int], float | None] = {}
 
@@ -57,7 +52,10 @@ class Network:
     def build(self) -> None:
         """Makes everything, without rate limits."""
         for name in (self.switch, *map(self.place, range(self.hosts))):
-            namespaces.create(name, _set_sysctls)
+            namespaces.create(name, partial(sysctls.settle, [self.wanted] if self.wanted else []))
+        self.congestion_control = namespaces.inside(self.switch, sysctls.congestion_control)
+        if self.wanted not in (None, self.congestion_control):
+            raise OSError(f"no congestion control {self.wanted} for namespaces: see tcp_allowed_congestion_control")
         namespaces.inside(self.switch, self._build_switch)
         for host in range(self.hosts):
             namespaces.inside(self.place(host), lambda host=host: self._build_host(host))  # type: ignore[misc]
@@ -137,9 +135,9 @@ class Network:
 
 
 @contextmanager
-def network(hosts: int, rails: int) -> Iterator[Network]:
+def network(hosts: int, rails: int, congestion_control: str | None = None) -> Iterator[Network]:
     """A network that goes when it is left."""
-    made = Network(hosts, rails)
+    made = Network(hosts, rails, congestion_control)
     try:
         made.build()
         yield made
@@ -169,9 +167,3 @@ def _shape(nics: list[str], rate_bit_s: float | None) -> None:
                     burst=limit.burst_bytes,
                     limit=limit.limit_bytes,
                 )
-
-
-def _set_sysctls() -> None:
-    for key, value in SYSCTLS.items():
-        with suppress(FileNotFoundError):
-            Path("/proc/sys", key).write_text(value)

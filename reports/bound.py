@@ -12,6 +12,7 @@ METRICS = {
     "switch_cost_ms": "what the operation that changes the schedule costs beyond one after it, ms",
     "gap": "simulated: time over the lower bound for what is left, minus 1",
     "over_simulated": "measured over simulated time, healthy or after the fault: the one farther from 1",
+    "over_schedule": "bytes that a host received over those of the schedule: the host and phase farthest from 1",
     "detect_ms": "from the fault to its first sign in any core, ms",
     "migrate_ms": "from the fault to the first chunk moved, ms",
     "return_ms": "from the heal until the NIC carries again, ms",

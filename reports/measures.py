@@ -12,7 +12,7 @@ import pandas as pd
 from reports import model, stats, traffic
 from reports.after import after
 from reports.core_log import core_events
-from reports.load import LoadedRun, counters
+from reports.load import LoadedRun, counters, watched
 from reports.recovery import recovery_ns, throughput
 from reports.setting import Setting, env_of, setting_of, systems_of
 from reports.trial import Iteration, Phase, Trial
@@ -31,14 +31,15 @@ MEASURES = (
     "before_gbs", "hit_gbs", "after_gbs", "repaired_gbs", "before_ms", "hit_ms", "after_ms", "repaired_ms",
     "switch_ms", "switch_cost_ms", "slowdown", "hit_cost_ms", "stall_ms",
     "error_after_ms", "detect_ms", "migrate_ms", "return_ms", "recover_ms", "replayed_chunks", "pipeline",
-    "gap", "remaining", "over_simulated",
+    "gap", "remaining", "over_simulated", "over_schedule",
 )  # fmt: skip
 """The columns that are measured; `_ms` are milliseconds, the last ones from the fault (return: from the heal).
 `switch_ms` is the operation in which the ranks changed their schedule, its cost what it lasted beyond one after it;
 where they did, `after_` are the iterations that follow it (`reports.after`). `bound_share`, computed from them, is the
 least time of any schedule with the NIC lost (`floor` times that of the healthy ring at the NICs' rate) over the time
 measured after it. Simulated trials have `gap` and `remaining` as well: the time above the lower bound for what is left,
-and the share of the slowest host's bandwidth that is."""
+and the share of the slowest host's bandwidth that is. `over_schedule` is of the bytes that hosts received
+(`reports.traffic`)."""
 
 
 def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
@@ -215,12 +216,18 @@ def _counted(run: LoadedRun, trial: Trial, setting: Setting, system: Mapping[str
     samples = counters(run, trial)
     if isinstance(samples, str) or samples.empty:
         return {}
-    received = traffic.counted(samples, trial, after(trial, core_events(trial)))
+    watch = watched(run, trial)
+    frames = None if isinstance(watch, str) else watch
+    received = traffic.counted(samples, frames, trial, after(trial, core_events(trial)))
     if received:
         lost = trial.faults[0].host if loses_one_nic(trial) else None
         phases = {item.phase for item in received}
         received += [i for i in traffic.scheduled(trial, setting, system, lost) if i.phase in phases]
-    return {"recover_ms": _recover_ms(trial, samples), "received_bytes": tuple(received) or None}
+    return {
+        "recover_ms": _recover_ms(trial, samples),
+        "received_bytes": tuple(received) or None,
+        "over_schedule": traffic.over_schedule(received),
+    }
 
 
 def _recover_ms(trial: Trial, samples: pd.DataFrame) -> float | None:

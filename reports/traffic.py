@@ -1,8 +1,8 @@
 """Bytes that each host receives per operation: counted by its NICs, and as the schedules say. Pure.
 
-The NICs count frames, so their number is a few percent above the payload (headers, acknowledgements). Where a
-counter was read is up to a sampling interval off the operations' ends; between two samples bytes are taken to have
-come evenly, and over several operations the error is small.
+A NIC counts bytes of whole frames, acknowledgements among them; a schedule has no headers. So those of TCP are taken
+away where the host's watch counted frames, too. A counter is read up to a sampling interval off the operations' ends;
+between two samples bytes are taken to have come evenly, and over several operations the error is small.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,8 @@ from reports.trial import Iteration, Trial
 
 MIN_SAMPLES = 5
 """Operations shorter than this many samples together are too short to count their bytes."""
+HEADERS_BYTES = 66
+"""Of a frame, or of what the kernel moves as one: Ethernet (14), IPv4 (20), TCP with time stamps (32)."""
 MAX_RANKS = 64
 
 Source = Literal["counters", "schedule"]
@@ -37,16 +39,21 @@ class HostBytes(NamedTuple):
     received_bytes: float
 
 
-def counted(samples: pd.DataFrame, trial: Trial, rest: After) -> list[HostBytes]:
-    """By the NICs' counters (`reports.load.counters`), in the operations before the fault and in the steady ones."""
+def counted(samples: pd.DataFrame, watched: pd.DataFrame | None, trial: Trial, rest: After) -> list[HostBytes]:
+    """By the NICs' counters, in the operations before the fault and in the steady ones.
+
+    `samples` are bytes (`reports.load.counters`), `watched` has the frames (`reports.load.watched`); without it, the
+    headers of TCP are counted, too.
+    """
     phases = {"before": [i for i in trial.iterations if i.phase == "before"], "after": rest.steady}
+    frames = {} if watched is None else _by_nic(watched[watched["metric"] == "rx_packets"], "device", "value")
     found: dict[tuple[str, str], float | None] = {}
-    for (host, _), nic in samples.groupby(["host", "nic"], sort=True):
-        times, counts = nic["t_ns"].to_numpy(np.float64), nic["rx_bytes"].to_numpy(np.float64)
+    for (host, nic), (times, counts) in _by_nic(samples, "nic", "rx_bytes").items():
         for phase, items in phases.items():
-            received, others = _received(times, counts, items), found.get((str(host), phase), 0.0)
+            received, others = _received(times, counts, items, MIN_SAMPLES), found.get((host, phase), 0.0)
+            headers = HEADERS_BYTES * (_received(*frames[host, nic], items) or 0.0) if (host, nic) in frames else 0.0
             # One NIC that cannot be read makes the host's sum unknown.
-            found[str(host), phase] = None if received is None or others is None else others + received
+            found[host, phase] = None if received is None or others is None else others + received - headers
     return [
         HostBytes(host, phase, "counters", received)
         for (host, phase), received in sorted(found.items(), key=lambda one: (one[0][1] != "before", one[0][0]))
@@ -54,17 +61,33 @@ def counted(samples: pd.DataFrame, trial: Trial, rest: After) -> list[HostBytes]
     ]
 
 
-def _received(times: Floats, counts: Floats, items: Sequence[Iteration]) -> float | None:
-    """Mean bytes in one of `items`; None where the samples are too few or a counter was set back."""
+def _by_nic(table: pd.DataFrame, nic: str, count: str) -> dict[tuple[str, str], tuple[Floats, Floats]]:
+    """By host and NIC when the counter was read, and what it said."""
+    return {
+        (str(host), str(name)): (rows["t_ns"].to_numpy(np.float64), rows[count].to_numpy(np.float64))
+        for (host, name), rows in table.dropna(subset=[count]).groupby(["host", nic], sort=True)
+    }
+
+
+def _received(times: Floats, counts: Floats, items: Sequence[Iteration], least: int = 0) -> float | None:
+    """Mean count in one of `items`; None with fewer than `least` samples in them, or where a counter was set back."""
     if not items or len(times) < 2 or np.any(np.diff(counts) < 0):
         return None
     # Each operation by itself: what moves between two of them is not theirs.
     starts = np.array([i.t_ns for i in items], dtype=np.float64)
     ends = starts + [i.duration_ns for i in items]
     inside = (times >= starts[0]) & (times <= ends[-1])
-    if inside.sum() < MIN_SAMPLES or times[0] > starts[0] or times[-1] < ends[-1]:
+    if inside.sum() < least or times[0] > starts[0] or times[-1] < ends[-1]:
         return None
     return float(np.sum(np.interp(ends, times, counts) - np.interp(starts, times, counts))) / len(items)
+
+
+def over_schedule(received: Sequence[HostBytes]) -> float | None:
+    """Bytes counted over bytes scheduled, of the host and phase where that is farthest from 1; None where unknown."""
+    planned = {(item.host, item.phase): item.received_bytes for item in received if item.source == "schedule"}
+    counted_ones = [item for item in received if item.source == "counters" and planned.get((item.host, item.phase))]
+    ratios = (item.received_bytes / planned[item.host, item.phase] for item in counted_ones)
+    return max(ratios, key=lambda ratio: abs(ratio - 1), default=None)
 
 
 def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_host: str | None) -> list[HostBytes]:

@@ -64,9 +64,12 @@ def caption(frame: pd.DataFrame) -> str:
     """What the figure shows, with the number of repeats."""
     known = frame[frame["received_bytes"].notna()]
     largest = known[known["size_bytes"] == known["size_bytes"].max()]
+    farthest = max((abs(ratio - 1) for ratio in largest["over_schedule"].dropna()), default=None)
+    told = "" if farthest is None else f" The farthest of any trial was {100 * farthest:.1f} % off its line."
     return (
         f"Bytes that each host receives in one operation of {style.size_text(largest)}: the bars are counted "
-        f"by its NICs (frames with headers and acknowledgements; medians; {style.repeats_text(largest)}), the black "
-        "lines are the payload that the system's schedule moves, where that is known. Compared: hosts with each other, "
-        "counters with schedule, and operations before the fault with those after it."
+        f"by its NICs (without the headers of TCP where frames were counted, too; medians; "
+        f"{style.repeats_text(largest)}), the black lines are what the system's schedule moves, where that is known. "
+        "Compared: hosts with each other, counters with schedule, and operations before the fault with those after it."
+        f"{told}"
     )

@@ -31,9 +31,12 @@ def plan_command(
     """Predict every algorithm's time beside the lower bound, and choose one."""
     if hosts > MAX_HOSTS:
         raise UsageError(f"--hosts {hosts}: at most {MAX_HOSTS}, the size up to which the models were checked")
+    size_bytes = parse_size(size)
+    if size_bytes < 1:
+        raise UsageError(f"--size {size}: there is nothing to plan; give a byte or more")
     topology = Topology.uniform(hosts, nics, parse_rate(rate) / 8, gpus=gpus)
     for text in lost or []:
         topology = topology.slowed(*parse_lost(text))
-    result = plan(topology, collective, parse_size(size), parse_duration(alpha))
+    result = plan(topology, collective, size_bytes, parse_duration(alpha))
     print(json.dumps(as_record(result), indent=2) if as_json else explain(result))
     return ExitCode.OK

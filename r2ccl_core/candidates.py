@@ -80,7 +80,11 @@ def _tree(problem: Problem) -> Prediction:
 
 
 def _r2cc(problem: Problem) -> Prediction | None:
-    """The paper's T/T0; several degraded hosts may be limited by the helper that adds all their values."""
+    """The paper's T/T0; several degraded hosts may be limited by the helper that adds all their values.
+
+    A lane that holds s slices of each section has 2 (p-1) s messages in a row in the ring; in stage 2 all its p s, in
+    and out by turns, and then down a chain. The last of them comes a slice later than a fluid would.
+    """
     p, lost = problem.hosts, 1 - problem.slowest
     if p < 3 or not 0 < lost < 1 or p - problem.stragglers < 2:
         return None
@@ -88,14 +92,18 @@ def _r2cc(problem: Problem) -> Prediction | None:
 
     helper = sum(1 - share for share in problem.shares) * (problem.stragglers > 1)
     second = max(lost / (1 - lost), helper) * problem.unit_s
-    slices = max(1, problem.most_chunks // (2 * p))
-    rings_s = ideal + 2 * (p - 1) * slices * problem.alpha_s
+    whole = p * r2cc_all_reduce.LEAST_LANES  # chunks, if every lane holds one slice of each section
 
-    def seconds(pipeline: int) -> float:
-        return rings_s + second * (1 + 1 / pipeline) + 2 * pipeline * problem.alpha_s
+    def seconds(form: tuple[int, int]) -> float:
+        pipeline, slices = form
+        a_row = (2 * (p - 1) + 4 * p) * slices * problem.alpha_s
+        return ideal + second * (1 + 1 / pipeline + 1 / (p * slices)) + a_row
 
-    pipeline = min((1, 2, 4, 8, 16), key=seconds)
-    return seconds(pipeline), {"pipeline": pipeline, "chunks": max(p, problem.most_chunks)}
+    most = max(1, problem.most_chunks // whole)
+    cuts = [s for s in (1, 2, 4, 8, 16, 32, 64) if s < most] + [most]
+    pipeline, slices = min(((k, s) for k in (1, 2, 4, 8, 16) for s in cuts if k <= p * s), key=seconds)
+    chunks = max(p, problem.most_chunks) if slices == most else slices * whole
+    return seconds((pipeline, slices)), {"pipeline": pipeline, "chunks": chunks}
 
 
 def _optcc(problem: Problem) -> Prediction | None:

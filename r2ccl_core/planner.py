@@ -41,6 +41,8 @@ class Candidate:
 class Plan:
     """All candidates, the fastest first, and the one that was chosen."""
 
+    topology: Topology
+    alpha_s: float
     collective: str
     size_bytes: int
     bound_s: float
@@ -88,7 +90,7 @@ def plan(
         for name, seconds, idea, settings, build in sorted(possible, key=lambda one: one[1])
     )
     chosen, reason = _choose(candidates)
-    return Plan(collective, size_bytes, limit, fault_free, candidates, chosen, reason)
+    return Plan(topology, alpha_s, collective, size_bytes, limit, fault_free, candidates, chosen, reason)
 
 
 Found = tuple[str, float, str, Settings, Callable[[], Schedule]]
@@ -189,7 +191,8 @@ def _choose(candidates: tuple[Candidate, ...]) -> tuple[Candidate, str]:
 def explain(result: Plan) -> str:
     """A table for people: every candidate beside the bound, the chosen one marked."""
     width = max(len(one.name) for one in result.candidates)
-    lines = [f"{result.collective} of {format_size(result.size_bytes)}"]
+    cost = f"{result.alpha_s * 1e6:g} us a message"
+    lines = [f"{result.collective} of {format_size(result.size_bytes)}: {result.topology.in_words()}, {cost}"]
     lines.append(f"  {'':{width}}  {'time':>10}  {'/fault-free':>11}  {'/bound':>7}")
     for one in result.candidates:
         mark = "*" if one is result.chosen else " "
@@ -209,6 +212,10 @@ def as_record(result: Plan) -> dict[str, object]:
     """The plan as JSON values."""
     return {
         "schema": 1,
+        "hosts": result.topology.nhosts,
+        "ranks": result.topology.nranks,
+        "shares": result.topology.shares,
+        "alpha_s": result.alpha_s,
         "collective": result.collective,
         "size_bytes": result.size_bytes,
         "bound_s": result.bound_s,

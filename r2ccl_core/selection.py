@@ -129,11 +129,12 @@ def selection(settings: Settings) -> Select:
         if candidate.name in ("ring", "hot_repair"):
             return _of_ranks(plain(nbytes // health.gpus, len(health.nics)), health.gpus)
         if candidate.name == "r2cc_all_reduce":
+            # As fine as it may be: here messages overlap, which the planner's model does not know.
             return r2cc_all_reduce.all_reduce(
                 health.shares,
                 gpus=health.gpus,
                 pipeline=settings.pipeline,
-                chunks=candidate.settings["chunks"],
+                chunks=max(health.nranks, min(MOST_CHUNKS, nbytes // LEAST_MESSAGE_BYTES)),
                 ahead=AHEAD,
             )
         if candidate.name == "forest":

@@ -8,9 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from r2ccl_core.errors import UsageError
+from r2ccl_core.units import format_rate
 
 INNER_RATE_BYTES_S = 450e9
 """NVLink of an H100 in one direction; any value far above the NICs' leaves the results as they are."""
+
+MOST_TOLD = 4
+"""Lost and slowed NICs that are told one by one."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,23 @@ class Topology:
             replace(host, nics=tuple(replace(nic, remaining=1.0) for nic in host.nics)) for host in self.hosts
         )
         return replace(self, hosts=whole)
+
+    def in_words(self) -> str:
+        """One line: what there is, and what of it is lost or slowed."""
+        kinds = {(len(host.nics), nic.rate_bytes_s, host.gpus) for host in self.hosts for nic in host.nics}
+        nics, rate, gpus = min(kinds)
+        each = f"{nics} NIC{'s' * (nics > 1)} of {format_rate(8 * rate)} each"
+        hosts = f"{self.nhosts} host{'s' * (self.nhosts > 1)}"
+        whole = f"{hosts} with {each}" if len(kinds) == 1 else f"{hosts} that differ"
+        poor = [
+            f"NIC {index} of host {number} {f'at {100 * nic.remaining:.3g}%' if nic.remaining else 'lost'}"
+            for number, host in enumerate(self.hosts)
+            for index, nic in enumerate(host.nics)
+            if nic.remaining < 1
+        ]
+        more = [f"{len(poor) - MOST_TOLD} more"] if len(poor) > MOST_TOLD else []
+        ranks = f", {gpus} GPUs a host" if len(kinds) == 1 and gpus > 1 else ""
+        return ", ".join([whole + ranks, *poor[:MOST_TOLD], *more])
 
     def slowed(self, host: int, nic: int, remaining: float) -> "Topology":
         """This topology with one NIC at ``remaining`` (0 to 1) of its nominal rate."""

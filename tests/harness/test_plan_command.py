@@ -11,6 +11,7 @@ from r2ccl_core.errors import UsageError
 def test_the_table_names_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan_command(hosts=3, nics=3, lost=["1:2"], size="1GiB") == 0
     shown = capsys.readouterr().out
+    assert shown.startswith("all_reduce of 1GiB: 3 hosts with 3 NICs of 100 Gbit/s each, NIC 2 of host 1 lost, 20 us ")
     assert "bound" in shown and "1.125" in shown and "chosen: forest" in shown
 
 
@@ -18,9 +19,22 @@ def test_json_holds_every_candidate(capsys: pytest.CaptureFixture[str]) -> None:
     plan_command(hosts=3, nics=3, lost=["1:2"], size="1GiB", as_json=True)
     record = json.loads(capsys.readouterr().out)
     assert {"ring", "hot_repair", "r2cc_all_reduce", "forest"} <= {one["name"] for one in record["candidates"]}
+    assert (record["hosts"], record["ranks"], record["shares"]) == (3, 3, [1.0, pytest.approx(2 / 3), 1.0])
     assert all(one["seconds"] >= record["bound_s"] for one in record["candidates"])
 
 
 def test_a_nic_that_does_not_exist_is_one_line() -> None:
     with pytest.raises(UsageError, match="NIC 7 of host 1 does not exist"):
         plan_command(hosts=3, nics=3, lost=["1:7"])
+
+
+def test_what_moves_nothing_is_one_line() -> None:
+    with pytest.raises(UsageError, match="--size 0: there is nothing to plan"):
+        plan_command(size="0")
+
+
+def test_a_long_list_of_losses_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    plan_command(hosts=3, nics=4, gpus=2, lost=["0:0:0.004", *(f"1:{nic}" for nic in range(3)), "2:0", "2:1"])
+    told = capsys.readouterr().out.splitlines()[0]
+    assert "100 Gbit/s each, 2 GPUs a host, NIC 0 of host 0 at 0.4%, NIC 0 of host 1 lost" in told
+    assert "NIC 2 of host 1 lost, 2 more, 20 us a message" in told

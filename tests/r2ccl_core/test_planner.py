@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from r2ccl_core.bound import bound_s, fault_free_ring_s
 from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UsageError
-from r2ccl_core.planner import as_record, explain, plan
+from r2ccl_core.planner import LEAST_MESSAGE_BYTES, MOST_CHUNKS, as_record, explain, plan
+from r2ccl_core.schedule import Schedule
+from r2ccl_core.schedules import r2cc_all_reduce
+from r2ccl_core.simulate import simulate
 from r2ccl_core.topology import Topology, hot_repaired, parse_lost
 from r2ccl_core.verify import verify
 
@@ -66,6 +69,20 @@ def test_a_healthy_cluster_keeps_the_ring() -> None:
 def test_a_host_without_nics_is_refused() -> None:
     with pytest.raises(UsageError, match="no NIC left"):
         plan(THREE.lost(1, 0).lost(1, 1).lost(1, 2), "all_reduce", MIB)
+
+
+@pytest.mark.parametrize(("hosts", "nics", "mib"), [(3, 3, 64), (3, 3, 1024), (4, 2, 256), (8, 8, 64)])
+def test_r2cc_is_cut_so_that_its_messages_pay(hosts: int, nics: int, mib: int) -> None:
+    topology = Topology.uniform(hosts, nics, 12.5e9).lost(1, 0)
+    candidates = plan(topology, "all_reduce", mib * MIB, 20e-6).candidates
+    one = next(one for one in candidates if one.name == "r2cc_all_reduce")
+
+    def simulated_s(schedule: Schedule) -> float:
+        return simulate(schedule, topology, mib * MIB, alpha_s=20e-6).seconds
+
+    assert one.seconds == pytest.approx(simulated_s(one.build()), rel=0.12)
+    finest = min(MOST_CHUNKS, mib * MIB // LEAST_MESSAGE_BYTES)
+    assert one.seconds < 0.9 * simulated_s(r2cc_all_reduce.all_reduce(topology.shares, pipeline=16, chunks=finest))
 
 
 def test_several_gpus_become_hierarchical() -> None:

@@ -21,7 +21,7 @@ from harness.systems.catalogue import CATALOGUE, fill
 from harness.tables import Duration, Mistake, Model, Size, Slug
 from r2ccl_core.bandwidth import bus_factor
 from r2ccl_core.buffers import APART
-from r2ccl_core.errors import UnitError
+from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.units import format_size, parse_size
 
 TCP_SHARE = 0.956
@@ -204,6 +204,8 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
         fits = CATALOGUE[system.use].backends if system.use else (backend,)
         if backend not in fits:
             yield Mistake(f"system[{index}].backend", backend, f"{system.use} runs with {' or '.join(fits)}")
+        if backend in ("perf", "simulate"):
+            yield from _core_mistakes(f"system[{index}].env", system)
     backends = {experiment.backend_of(system) for system in experiment.systems}
     for backend in sorted(backends - SEVERAL_RANKS if workload.gpus > 1 else ()):
         yield Mistake("workload.gpus", workload.gpus, f"{backend} runs one rank a host")
@@ -212,6 +214,19 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
         yield Mistake("cluster.hosts", hosts, "ranks of one host use no NIC; give at least 2")
     if "nccl_tests" in backends:
         yield from _nccl_tests_mistakes(workload, hosts)
+
+
+def _core_mistakes(key: str, system: SystemModel) -> Iterator[Mistake]:
+    """What every rank would refuse at its start: the settings of schedules, and a second mode."""
+    from r2ccl_core.selection import read_settings
+
+    if "R2CC_MODE" in system.env:
+        yield Mistake(f"{key}.R2CC_MODE", system.env["R2CC_MODE"], "give mode instead, which the report knows, too")
+        return
+    try:
+        read_settings(system.mode, system.env)
+    except UsageError as error:
+        yield Mistake(key, None, str(error))
 
 
 def _nccl_tests_mistakes(workload: WorkloadModel, hosts: int) -> Iterator[Mistake]:

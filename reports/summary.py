@@ -17,6 +17,7 @@ from reports import stats
 from reports.setting import Setting
 from reports.stats import Estimate
 from reports.trial import Trial
+from reports.wording import STOPPED
 
 MODES = {
     0: "fail-stop, as NCCL is",
@@ -117,7 +118,7 @@ def _line(part: pd.DataFrame) -> Line:
 
 def _statuses(part: pd.DataFrame) -> str:
     """``4 ok, 1 inconclusive``; a failure that was expected says so."""
-    words = part["status"].where(~((part["status"] == "failed") & part["expected"]), "stopped (expected)")
+    words = part["status"].where(~((part["status"] == "failed") & part["expected"]), STOPPED)
     return ", ".join(f"{count} {word}" for word, count in words.value_counts().sort_index().items())
 
 

@@ -1,6 +1,8 @@
 """Numbers as people read them: three digits, no exponent, an honest sign, a dash for what is not known."""
 
 NOTHING = "\N{EN DASH}"
+STOPPED = "stopped (expected)"
+"""A trial that failed as it was to."""
 
 
 def number(value: float | None, digits: int = 3) -> str:

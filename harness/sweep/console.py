@@ -17,6 +17,7 @@ from harness.sweep.summary import bandwidth_gbs, shown_status, table
 from r2ccl_core.units import format_size
 from reports import trial as stored
 from reports.trial import Phase
+from reports.wording import STOPPED
 
 REDRAWN_PER_S = 2
 """Seldom: the cores belong to what is measured."""
@@ -114,7 +115,7 @@ def trial_line(record: stored.Trial, seconds: float) -> str:
     shown = {phase: bandwidth_gbs([record], phase) for phase in phases}
     bandwidths = "  ".join(f"{phase} {v:.3f}" for phase, v in shown.items() if v is not None)
     told = "  ".join(filter(None, (f"{bandwidths} GB/s" if bandwidths else "", record.reason)))
-    return f"{what}  {shown_status(record):<12} {told}  [{seconds:.1f} s]"
+    return f"{what}  {shown_status(record):<{len(STOPPED)}} {told}  [{seconds:.1f} s]"
 
 
 def _summary(records: Sequence[stored.Trial]) -> Table:

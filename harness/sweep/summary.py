@@ -13,6 +13,7 @@ from reports import trial as stored
 from reports.after import after
 from reports.core_log import core_events
 from reports.trial import Phase
+from reports.wording import STOPPED
 
 
 class Line(NamedTuple):
@@ -95,6 +96,8 @@ def slowdown_of(record: stored.Trial) -> float | None:
 
 def shown_status(record: stored.Trial) -> str:
     """Its status for people; what nobody expected ends in an exclamation mark."""
+    if record.status == "failed" and record.expected:
+        return STOPPED
     surprising = not record.expected and record.status != "inconclusive"
     return record.status + "!" * surprising
 

@@ -83,6 +83,11 @@ def test_what_runs_next_with_two_retries(records: list[stored.Trial], attempt: i
     assert next_attempt(TRIAL, last_attempts(records), 2) == attempt
 
 
+def test_a_failure_that_was_expected_is_told_as_such() -> None:
+    (line,) = table([record("failed", iterations=())])
+    assert line.statuses == "1 stopped (expected)"
+
+
 def test_the_table_has_medians_by_phase_and_the_slowdown() -> None:
     unexpected = record("failed", False, trial_id="other", iterations=())
     (line,) = table([record(), unexpected])

@@ -78,7 +78,14 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
     worst = max(cells, key=lambda cell: _excess(cell[1], low, high))
     names = f"{worst[0]}, the worst of {len(cells)} cells" if len(cells) > 1 else worst[0]
     source = "simulated" if SIMULATED in worst[0] else "measured"
-    return Held(what, wanted, number(worst[1]), _excess(worst[1], low, high) <= 0, names, source)
+    return Held(what, wanted, _told(worst[1], low, high), _excess(worst[1], low, high) <= 0, names, source)
+
+
+def _told(value: float, low: float | None, high: float | None) -> str:
+    """With as many digits as it takes to see on which side of its limits it lies."""
+    met = _excess(value, low, high) <= 0
+    digits = next((n for n in range(3, 9) if (_excess(float(f"{value:.{n}g}"), low, high) <= 0) == met), 9)
+    return number(value, digits)
 
 
 def _cells(chosen: pd.DataFrame, bound: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -17,7 +17,7 @@ HOST_SYSCTLS = {
 CONGESTION_CONTROL = "net/ipv4/tcp_congestion_control"
 CONGESTION_CONTROLS = ("cubic", "reno")
 """Of TCP, in the order of preference. Linux has cubic unless somebody set another one, and lets a namespace choose only
-among those that the machine allows everybody; reno always is."""
+among those that the machine allows everybody; reno is one of them unless somebody took it away."""
 
 
 def settle(congestion_controls: Sequence[str] = CONGESTION_CONTROLS) -> None:

@@ -65,6 +65,8 @@ class Stage:
         claim([host for host in cluster.hosts if host.nics], self._progress if self._wait else None)
         check_hosts(experiment, cluster.hosts, [t for t in self._trials if t.cluster_key == trial.cluster_key])
         tcp = _in_words(all_results(for_each(cluster.hosts, read_congestion_control)))
+        if not self._described:
+            tcp = _later(self._folder.run().provenance.get("cluster"), tcp)
         self._described.setdefault(trial.cluster_key, cluster.describe() | {"congestion_control": tcp})
         described = list(self._described.values())
         more = {"clusters": described} if len(described) > 1 else {}
@@ -104,6 +106,12 @@ def _in_words(of_hosts: Mapping[str, str]) -> str:
     """What all hosts have, or what each has."""
     values = set(of_hosts.values())
     return values.pop() if len(values) == 1 else ", ".join(f"{name} {value}" for name, value in of_hosts.items())
+
+
+def _later(cluster: object, tcp: str) -> str:
+    """`tcp`, and before it what the run had on that `cluster` until it was interrupted, if something else."""
+    before = cluster.get("congestion_control") if isinstance(cluster, dict) else None
+    return tcp if before is None or str(before).split(", later ")[-1] == tcp else f"{before}, later {tcp}"
 
 
 def claim(hosts: Sequence[Host], progress: SweepProgress | None) -> None:

@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.cluster import namespaces, netlink, processes, rights, sshd, state
+from harness.cluster import namespaces, netlink, processes, rights, sshd, state, sysctls
 from harness.cluster.layout import tag_of
 from harness.cluster.local import LocalCluster
 from harness.cluster.spec import LocalSpec
@@ -84,6 +85,18 @@ def test_a_host_looks_like_a_host(cluster: LocalCluster) -> None:
 
 def test_tcp_does_not_depend_on_the_machine(cluster: LocalCluster) -> None:
     assert {read_congestion_control(host) for host in cluster.hosts} <= {"cubic", "reno"}
+
+
+def test_a_namespace_gets_the_first_congestion_control_that_it_may_have() -> None:
+    own = sysctls.congestion_control()
+    allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
+    for wanted, expected in [*(([name], name) for name in allowed), (["none_such", allowed[0]], allowed[0]), ([], own)]:
+        name = f"r2t{os.getpid()}"
+        namespaces.create(name, partial(sysctls.settle, wanted))
+        try:
+            assert namespaces.inside(name, sysctls.congestion_control) == expected
+        finally:
+            namespaces.remove(name)
 
 
 def test_rails_reach_each_other_and_nothing_else(cluster: LocalCluster) -> None:

@@ -98,12 +98,16 @@ def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> No
     first = bench.folder
     assert first is not None
     assert bench.published == [first.path]
+    cluster = first.run().provenance["cluster"]
+    own = cluster["congestion_control"]
+    first.add_provenance({"cluster": cluster | {"congestion_control": "vegas"}})
     again = Recording()
     assert bench.sweep(again) is ExitCode.OK
     assert set(again.ran) == {"b-8MiB-noop-r0"}
     assert bench.folder is not None
     assert bench.folder.path == first.path
     assert len(bench.verdicts()) == 2
+    assert first.run().provenance["cluster"]["congestion_control"] == f"vegas, later {own}"
 
 
 def test_a_finished_run_or_another_selection_starts_anew(tmp_path: Path) -> None:

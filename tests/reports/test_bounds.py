@@ -54,6 +54,13 @@ def test_the_worst_of_the_repeats_may_miss_what_their_median_holds(frame: pd.Dat
     assert met(frame, **bound, of="worst") == [False]
 
 
+def test_a_value_that_just_misses_its_bound_does_not_look_as_if_it_held(frame: pd.DataFrame) -> None:
+    (own,) = held(frame.assign(slowdown=1.02041), {"bound": [{"metric": "slowdown", "max": 1.02}]})
+    assert (own.met, own.measured) == (False, "1.0204")
+    (own,) = held(frame.assign(slowdown=1.0199), {"bound": [{"metric": "slowdown", "max": 1.02}]})
+    assert (own.met, own.measured) == (True, "1.02")
+
+
 def test_a_bound_of_trials_that_were_not_selected_is_left_out(frame: pd.DataFrame) -> None:
     assert met(frame, metric="slowdown", size="8MiB", max=1.6) == []
     assert met(frame, metric="slowdown", axes={"dtype": "float16"}, max=1.6) == []

@@ -3,8 +3,7 @@
 //   - A connection keeps to its home, the NIC that NCCL chose for it, while that is well: up, and not much slower than
 //     the best of the others.
 //   - But where the home has a millisecond of work and another NIC much less, that takes the chunk. Rings that share a
-//   NIC drift apart, so that
-//     at a time one host has much to send for one of them while others wait for it; and near the end of an operation
+//     NIC drift apart: at one host both have much to send while at others one waits, and near the end of an operation
 //     some NICs are done before others. Never one that connections whose home is not well use, too: those need it more.
 //   - Where such connections load the home itself, a NIC that they do not reach helps sooner.
 //   - A connection without a home that reaches all NICs leaves those to which others are confined to them, unless they

@@ -1,8 +1,8 @@
 """Bytes that each host receives per operation: counted by its NICs, and as the schedules say. Pure.
 
 A NIC counts bytes of whole frames, acknowledgements among them; a schedule has no headers. So those of TCP are taken
-away where the host's watch counted frames, too. A counter is read up to a sampling interval off the operations' ends;
-between two samples bytes are taken to have come evenly, and over several operations the error is small.
+away where the host's watch counted frames, too. A counter is read up to a sampling interval off the first operation's
+begin and the last one's end; between two samples bytes are taken to have come evenly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,14 @@ from r2ccl_core.health import Health
 from r2ccl_core.schedule import NOBODY, Schedule, chunk_offsets
 from r2ccl_core.selection import Cost, read_settings, selection
 from reports.after import After
-from reports.setting import Setting
+from reports.setting import Setting, env_of
 from reports.stats import Floats
 from reports.trial import Iteration, Trial
 
 MIN_SAMPLES = 5
 """Operations shorter than this many samples together are too short to count their bytes."""
+EXACT_SAMPLES = 100
+"""With so many, what is counted is off by a percent at most."""
 HEADERS_BYTES = 66
 """Of a frame, or of what the kernel moves as one: Ethernet (14), IPv4 (20), TCP with time stamps (32)."""
 MAX_RANKS = 64
@@ -37,79 +39,119 @@ class HostBytes(NamedTuple):
     phase: str
     source: Source
     received_bytes: float
+    exact: bool = True
+    """False where headers are counted as well, or the operations were short."""
 
 
 def counted(samples: pd.DataFrame, watched: pd.DataFrame | None, trial: Trial, rest: After) -> list[HostBytes]:
     """By the NICs' counters, in the operations before the fault and in the steady ones.
 
-    `samples` are bytes (`reports.load.counters`), `watched` has the frames (`reports.load.watched`); without it, the
-    headers of TCP are counted, too.
+    `samples` are bytes (`reports.load.counters`), `watched` has the frames (`reports.load.watched`); where that knows
+    nothing, the headers of TCP are counted, too.
     """
     phases = {"before": [i for i in trial.iterations if i.phase == "before"], "after": rest.steady}
     frames = {} if watched is None else _by_nic(watched[watched["metric"] == "rx_packets"], "device", "value")
-    found: dict[tuple[str, str], float | None] = {}
-    for (host, nic), (times, counts) in _by_nic(samples, "nic", "rx_bytes").items():
+    found: dict[tuple[str, str], list[HostBytes | None]] = {}
+    for (host, nic), counter in _by_nic(samples, "nic", "rx_bytes").items():
         for phase, items in phases.items():
-            received, others = _received(times, counts, items, MIN_SAMPLES), found.get((host, phase), 0.0)
-            headers = HEADERS_BYTES * (_received(*frames[host, nic], items) or 0.0) if (host, nic) in frames else 0.0
-            # One NIC that cannot be read makes the host's sum unknown.
-            found[host, phase] = None if received is None or others is None else others + received - headers
-    return [
-        HostBytes(host, phase, "counters", received)
-        for (host, phase), received in sorted(found.items(), key=lambda one: (one[0][1] != "before", one[0][0]))
-        if received is not None
-    ]
+            one = _of_nic(host, phase, items, counter, frames.get((host, nic)))
+            found.setdefault((host, phase), []).append(one)
+    sums = (_together(nics) for _, nics in sorted(found.items(), key=lambda one: (one[0][1] != "before", one[0][0])))
+    return [known for known in sums if known is not None]
 
 
-def _by_nic(table: pd.DataFrame, nic: str, count: str) -> dict[tuple[str, str], tuple[Floats, Floats]]:
-    """By host and NIC when the counter was read, and what it said."""
+Counter = tuple[Floats, Floats]
+"""When it was read, and what it said."""
+
+
+def _by_nic(table: pd.DataFrame, nic: str, count: str) -> dict[tuple[str, str], Counter]:
     return {
         (str(host), str(name)): (rows["t_ns"].to_numpy(np.float64), rows[count].to_numpy(np.float64))
         for (host, name), rows in table.dropna(subset=[count]).groupby(["host", nic], sort=True)
     }
 
 
-def _received(times: Floats, counts: Floats, items: Sequence[Iteration], least: int = 0) -> float | None:
-    """Mean count in one of `items`; None with fewer than `least` samples in them, or where a counter was set back."""
+def _of_nic(
+    host: str, phase: str, items: Sequence[Iteration], counter: Counter, frames: Counter | None
+) -> HostBytes | None:
+    received = _received(counter, items)
+    if received is None or received[1] < MIN_SAMPLES:
+        return None
+    moved = _received(frames, items) if frames is not None else None
+    headers = HEADERS_BYTES * moved[0] if moved is not None else 0.0
+    exact = moved is not None and received[1] >= EXACT_SAMPLES
+    return HostBytes(host, phase, "counters", received[0] - headers, exact)
+
+
+def _together(nics: Sequence[HostBytes | None]) -> HostBytes | None:
+    """Of all NICs of a host; one that cannot be read makes the sum unknown."""
+    known = [one for one in nics if one is not None]
+    if len(known) < len(nics):
+        return None
+    return known[0]._replace(received_bytes=sum(n.received_bytes for n in known), exact=all(n.exact for n in known))
+
+
+def _received(counter: Counter, items: Sequence[Iteration]) -> tuple[float, int] | None:
+    """Mean count in one of `items`, and how many samples lie in them; None where the counter cannot say.
+
+    From the first one's begin to the last one's end: next to nothing moves between two of them, while a sample that
+    spans the edge of one spreads its bytes over both sides.
+    """
+    times, counts = counter
     if not items or len(times) < 2 or np.any(np.diff(counts) < 0):
         return None
-    # Each operation by itself: what moves between two of them is not theirs.
-    starts = np.array([i.t_ns for i in items], dtype=np.float64)
-    ends = starts + [i.duration_ns for i in items]
-    inside = (times >= starts[0]) & (times <= ends[-1])
-    if inside.sum() < least or times[0] > starts[0] or times[-1] < ends[-1]:
+    begin, end = items[0].t_ns, items[-1].t_ns + items[-1].duration_ns
+    if times[0] > begin or times[-1] < end or items[-1].iteration - items[0].iteration + 1 != len(items):
         return None
-    return float(np.sum(np.interp(ends, times, counts) - np.interp(starts, times, counts))) / len(items)
+    count = float(np.interp(end, times, counts) - np.interp(begin, times, counts)) / len(items)
+    return count, int(((times >= begin) & (times <= end)).sum())
 
 
 def over_schedule(received: Sequence[HostBytes]) -> float | None:
-    """Bytes counted over bytes scheduled, of the host and phase where that is farthest from 1; None where unknown."""
+    """Bytes counted over bytes scheduled, of the host and phase where that is farthest from 1.
+
+    None where nothing is known exactly.
+    """
     planned = {(item.host, item.phase): item.received_bytes for item in received if item.source == "schedule"}
-    counted_ones = [item for item in received if item.source == "counters" and planned.get((item.host, item.phase))]
-    ratios = (item.received_bytes / planned[item.host, item.phase] for item in counted_ones)
+    exact = [item for item in received if item.source == "counters" and item.exact]
+    ratios = (i.received_bytes / planned[i.host, i.phase] for i in exact if planned.get((i.host, i.phase)))
     return max(ratios, key=lambda ratio: abs(ratio - 1), default=None)
 
 
 def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_host: str | None) -> list[HostBytes]:
     """As the schedules of the trial's system say, whole and after one NIC of `lost_host` is lost.
 
-    Empty where the report cannot know the schedule: another collective, a choice that depends on what was measured
-    at run time.
+    Empty where the report cannot know the schedule: another collective, a program that is not our Communicator, a
+    choice that depends on costs of which the trial does not tell.
     """
-    hosts, nics, environ = setting.hosts or 0, setting.nics or 0, system.get("env")
-    fits = hosts >= 2 and hosts * setting.gpus <= MAX_RANKS and nics >= 1 and len(trial.core) in (0, hosts)
+    hosts, nics = setting.hosts or 0, setting.nics or 0
+    cores = [core for core in trial.core.values() if isinstance(core, dict) and "algo" in core]
+    fits = hosts >= 2 and hosts * setting.gpus <= MAX_RANKS and nics >= 1 and len(cores) == hosts
     if trial.collective != "all_reduce" or not fits:
         return []
-    env = tuple(sorted((str(k), str(v)) for k, v in environ.items())) if isinstance(environ, dict) else ()
+    env = tuple(sorted(env_of(system).items()))
     names = host_names(trial, hosts)
     phases: dict[str, int | None] = {"before": None}
     if lost_host in names and nics > 1:
         phases["after"] = names.index(lost_host)
+    cost = _agreed_cost(cores[0])
     return [
         HostBytes(names[host], phase, "schedule", float(count))
         for phase, lost in phases.items()
-        for host, count in enumerate(_by_schedule(trial.mode, env, setting, trial.size_bytes, lost))
+        for host, count in enumerate(_by_schedule(trial.mode, env, setting, trial.size_bytes, lost, cost))
     ]
+
+
+def _agreed_cost(core: Mapping[str, Any]) -> Cost | None:
+    """By which all ranks chose: the usual one where they measured none. None where it is not told."""
+    if "cost" not in core:
+        return None
+    told = core["cost"]
+    if told is None:
+        return Cost()
+    known = [told.get(name) for name in Cost._fields] if isinstance(told, dict) else []
+    numbers = [float(value) for value in known if isinstance(value, int | float) and value > 0]
+    return Cost(*numbers) if len(numbers) == len(Cost._fields) else None
 
 
 def host_names(trial: Trial, hosts: int) -> list[str]:
@@ -121,15 +163,15 @@ def host_names(trial: Trial, hosts: int) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _by_schedule(
-    mode: int, env: tuple[tuple[str, str], ...], setting: Setting, size_bytes: int, lost: int | None
+    mode: int, env: tuple[tuple[str, str], ...], setting: Setting, size_bytes: int, lost: int | None, cost: Cost | None
 ) -> tuple[int, ...]:
     health = Health.whole([setting.nics or 0] * (setting.hosts or 0), setting.gpus)
     try:
         settings = read_settings(mode, dict(env))
-        if settings.algo == "auto":
+        if settings.follows_health and cost is None:
             return ()
         health = health if lost is None else health.with_lost(lost, [0])
-        schedule = selection(settings)("all_reduce", size_bytes, health, Cost())
+        schedule = selection(settings)("all_reduce", size_bytes, health, cost or Cost())
         return received_bytes(schedule, size_bytes, setting.gpus)
     except R2cclError:
         return ()

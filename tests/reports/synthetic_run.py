@@ -173,7 +173,8 @@ def _core(rng: random.Random, mode: int, fault_ns: int, heal_ns: int) -> dict[st
     events = [_event(down_ns, "path_down", "stalled")]
     if mode:
         events.append(_event(down_ns + int(rng.uniform(0.2e6, 2e6)), "migrated", "7 chunks go to the other NICs"))
-    return {"mode": mode, "nics": [], "events": events, "replayed_chunks": 7 if mode else 0, "duplicate_chunks": 0}
+    counts = {"replayed_chunks": 7 if mode else 0, "duplicate_chunks": 0}
+    return {"mode": mode, "algo": "ring", "nics": [], "events": events} | counts
 
 
 def _event(t_ns: int, kind: str, detail: str) -> dict[str, Any]:

@@ -111,7 +111,8 @@ def test_schedules_are_told_by_the_hosts_own_names(folder: Path) -> None:
     trial = next(t for t in load_folder(folder).final_trials if t.system == "balance")
     named = trial.evidence.model_copy(update={"clock_offsets_ns": {"node7": 0, "node3": 0, "node5": 0}})
     system = {"mode": 3, "env": {"R2CC_AR_MIN_BYTES": "0"}}
-    trial = trial.model_copy(update={"evidence": named, "mode": 3})
+    told = {host: core | {"cost": {"alpha_s": 1e-4, "nic_bytes_s": 6e7}} for host, core in trial.core.items()}
+    trial = trial.model_copy(update={"evidence": named, "mode": 3, "core": told})
     said = traffic.scheduled(trial, Setting(3, 3, 500e6), system, "node3")
     after_loss = {item.host: item.received_bytes for item in said if item.phase == "after"}
     assert list(after_loss) == ["node7", "node3", "node5"]

@@ -23,6 +23,8 @@ from harness.mistakes import read_toml, translated
 from harness.sweep_model import AxisModel
 from harness.tables import nearest
 from harness.trace import read_trace
+from r2ccl_core.errors import UnitError
+from r2ccl_core.units import parse_size
 
 _ABSENT = "see experiments/ for examples"
 
@@ -38,6 +40,8 @@ def load(path: Path, settings: Sequence[str] = (), inventory: Path | None = None
         document["cluster"] = {"kind": "inventory", "inventory": str(inventory.absolute())}
     for setting in settings:
         apply(document, setting)
+    if any(setting.partition("=")[0].strip() == "workload.sizes" for setting in settings):
+        _leave_out_other_sizes(document)
     _read_traces(document, path)
     return read(document, file)
 
@@ -124,6 +128,30 @@ def apply(document: dict[str, Any], setting: str) -> None:
         put(document, key.strip(), _value(text.strip()))
     except KeyPathError as error:
         raise ExperimentError("--set", setting, None, str(error)) from None
+
+
+def _leave_out_other_sizes(document: dict[str, Any]) -> None:
+    """What the file says of sizes that somebody replaced by others; what is no size is left to be refused."""
+    workload, bounds = document.get("workload"), document.get("bound")
+    sizes = workload.get("sizes") if isinstance(workload, dict) else None
+    if not isinstance(workload, dict) or not isinstance(sizes, list):
+        return
+    chosen = {_size(text) for text in sizes}
+
+    def is_other(text: object) -> bool:
+        return _size(text) is not None and _size(text) not in chosen
+
+    if isinstance(counts := workload.get("iterations_by_size"), dict):
+        workload["iterations_by_size"] = {key: count for key, count in counts.items() if not is_other(key)}
+    if isinstance(bounds, list):
+        document["bound"] = [b for b in bounds if not (isinstance(b, dict) and is_other(b.get("size")))]
+
+
+def _size(text: object) -> int | None:
+    try:
+        return parse_size(str(text))
+    except UnitError:
+        return None
 
 
 def _read_traces(document: dict[str, Any], path: Path) -> None:

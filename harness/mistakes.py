@@ -43,6 +43,8 @@ def read_toml(path: Path, absent: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise MistakeError(str(path), "", None, f"there is no such file; {absent}") from None
+    except IsADirectoryError:
+        raise MistakeError(str(path), "", None, "is a folder; name a file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise MistakeError(str(path), "", None, f"cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:

@@ -47,6 +47,23 @@ def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
         load(path)
 
 
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(MistakeError, match=r": is a folder; name a file$"):
+        load(tmp_path)
+
+
+def test_other_sizes_need_no_word_of_those_of_the_file(tmp_path: Path) -> None:
+    experiment = load(ALLREDUCE, ['workload.sizes=["2MiB", "8192KiB"]'])
+    assert dict(experiment.workload.iterations_by_size) == {"8MiB": load(ALLREDUCE).iterations_of(8 << 20)}
+    path = tmp_path / "bounds.toml"
+    bounds = ['[[bound]]\nmetric = "share"\nmin = 0.5\n', '[[bound]]\nmetric = "share"\nsize = "8MiB"\nmin = 0.5\n']
+    path.write_text("\n".join([ALLREDUCE.read_text(), *bounds]))
+    kept = len(load(path).bounds)
+    assert len(load(path, ['workload.sizes=["2MiB"]']).bounds) == kept - 1
+    with pytest.raises(InvalidExperimentError, match=r"iterations_by_size\.x: x: 'x' is not a size"):
+        load(ALLREDUCE, ['workload.sizes=["2MiB"]', "workload.iterations_by_size.x=3"])
+
+
 @pytest.mark.parametrize("setting", ["sweep.repeats", "=3", "fault[]=1", "fault[7].nic=eth0", "name.x=1"])
 def test_settings_that_lead_nowhere(setting: str) -> None:
     with pytest.raises(ExperimentError, match=r"^--set: "):

@@ -80,7 +80,7 @@ def test_r2cc_is_cut_so_that_its_messages_pay(hosts: int, nics: int, mib: int) -
     def simulated_s(schedule: Schedule) -> float:
         return simulate(schedule, topology, mib * MIB, alpha_s=20e-6).seconds
 
-    assert one.seconds == pytest.approx(simulated_s(one.build()), rel=0.12)
+    assert one.seconds == pytest.approx(simulated_s(one.build()), rel=0.15)
     finest = min(MOST_CHUNKS, mib * MIB // LEAST_MESSAGE_BYTES)
     assert one.seconds < 0.9 * simulated_s(r2cc_all_reduce.all_reduce(topology.shares, pipeline=16, chunks=finest))
 

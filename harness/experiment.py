@@ -19,7 +19,7 @@ from harness.sweep_model import AxisModel, SweepModel, axis_mistakes, repeats_mi
 from harness.systems.base import Expectation, Mode
 from harness.systems.catalogue import CATALOGUE, fill
 from harness.tables import Duration, Mistake, Model, Size, Slug
-from r2ccl_core.bandwidth import bus_factor
+from r2ccl_core.bandwidth import bus_factor, least_bytes
 from r2ccl_core.buffers import APART
 from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.units import format_size, parse_size
@@ -180,6 +180,9 @@ def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     for size in workload.sizes_bytes:
         if size == 0:
             yield Mistake("workload.sizes", "0", "a collective of no bytes moves nothing; give at least one element")
+        elif size < (least := least_bytes(workload.collective, workload.dtype, nranks)):
+            remedy = f"too small for {workload.collective} of {workload.dtype}; give at least {format_size(least)}"
+            yield Mistake("workload.sizes", format_size(size), remedy)
         if workload.sizes_bytes.count(size) > 1:
             yield Mistake("workload.sizes", format_size(size), "is there more than once; name each size once")
             return

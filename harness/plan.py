@@ -31,6 +31,13 @@ def plan_command(
     """Predict every algorithm's time beside the lower bound, and choose one."""
     if hosts > MAX_HOSTS:
         raise UsageError(f"--hosts {hosts}: at most {MAX_HOSTS}, the size up to which the models were checked")
+    if hosts < 2:
+        raise UsageError(f"--hosts {hosts}: a plan is about the network; give 2 or more")
+    for option, count in (("--nics", nics), ("--gpus", gpus)):
+        if count < 1:
+            raise UsageError(f"{option} {count}: give 1 or more")
+    if parse_rate(rate) <= 0:
+        raise UsageError(f"--rate {rate}: must be more than 0")
     size_bytes = parse_size(size)
     if size_bytes < 1:
         raise UsageError(f"--size {size}: there is nothing to plan; give a byte or more")

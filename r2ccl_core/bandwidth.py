@@ -25,6 +25,11 @@ def part_count(collective: str, size_bytes: int, dtype: str, ranks: int) -> int:
     return count // ranks // unit * unit
 
 
+def least_bytes(collective: str, dtype: str, ranks: int) -> int:
+    """The smallest size of which something is moved."""
+    return _BLOCK_BYTES * ranks if collective in BLOCKED else ITEM_BYTES[dtype]
+
+
 def moved_bytes(collective: str, size_bytes: int, dtype: str, ranks: int) -> int:
     """The size that is really measured: at most `size_bytes`."""
     blocks = ranks if collective in BLOCKED else 1

@@ -29,7 +29,10 @@ def _parse(text: object, table: dict[str, float] | dict[str, int], kind: str, ex
     number, unit = match.groups()
     if unit.lower() not in table:
         raise UnitError(f"{text!r} has the unknown unit {unit!r} for a {kind}; write it like {example!r}")
-    return float(number) * table[unit.lower()]
+    value = float(number) * table[unit.lower()]
+    if value == float("inf"):
+        raise UnitError(f"{str(text)[:40]!r} is too large for a {kind}; write it like {example!r}")
+    return value
 
 
 def parse_size(text: str | int) -> int:

@@ -84,7 +84,7 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
 def _told(value: float, low: float | None, high: float | None) -> str:
     """With as many digits as it takes to see on which side of its limits it lies."""
     met = _excess(value, low, high) <= 0
-    digits = next((n for n in range(3, 9) if (_excess(float(f"{value:.{n}g}"), low, high) <= 0) == met), 9)
+    digits = next((n for n in range(4, 9) if (_excess(float(f"{value:.{n}g}"), low, high) <= 0) == met), 9)
     return number(value, digits)
 
 

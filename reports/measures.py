@@ -147,8 +147,8 @@ def _measures(trial: Trial) -> dict[str, float | None]:
     if rest.switch is not None:
         measured["switch_ms"] = rest.switch.duration_ns / 1e6
         measured["switch_cost_ms"] = stats.hit_cost_ns([float(rest.switch.duration_ns)], durations["after"]) / 1e6
-    # Beyond one after it on the same schedule: the gain of a new one is not the hit iteration's.
-    same = [float(i.duration_ns) for i in rest.old] or durations["after"]
+    # Beyond one after it on the same schedule, where there is one: the gain of a new one is not the hit iteration's.
+    same = durations["after"] if rest.switch is None else [float(i.duration_ns) for i in rest.old]
     measured["hit_cost_ms"] = stats.hit_cost_ns(durations["hit"], same) / 1e6
     measured["stall_ms"] = _stall_ms(trial, durations["before"], same)
     after_ns = trial.error.after_fault_ns if trial.error else None

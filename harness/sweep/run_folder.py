@@ -74,6 +74,11 @@ class RunFolder:
         """Marks the run as finished: the same command will start a new one."""
         self.write_run(self.run().model_copy(update={"finished": utc_now()}))
 
+    def reopen(self) -> None:
+        """Marks the run as not finished, if it still exists: the same command goes on in it."""
+        if self.path.exists() and self.run().finished is not None:
+            self.write_run(self.run().model_copy(update={"finished": None}))
+
     def records(self) -> list[Trial]:
         """The trial.json of every finished attempt, in the order of their ids; a broken one is none."""
         found = []

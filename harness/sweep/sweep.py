@@ -121,12 +121,16 @@ def run_sweep(
     """
     with folder.locked():
         try:
-            with _writing(folder):
-                _run_remaining(request, folder, make_cluster, progress)
-                folder.finish()
-        finally:
-            progress.end()
-            published = _close(folder, publish, progress)
+            try:
+                with _writing(folder):
+                    _run_remaining(request, folder, make_cluster, progress)
+                    folder.finish()
+            finally:
+                progress.end()
+                published = _close(folder, publish, progress)
+        except KeyboardInterrupt:  # perhaps while it was published: then only that is left to do
+            folder.reopen()
+            raise
         status = _concluded(request, folder, progress)
         return status if published or status is not ExitCode.OK else ExitCode.INCONCLUSIVE
 

@@ -1,11 +1,12 @@
 """`harness plan`: the table and the JSON form."""
 
 import json
+from typing import Any
 
 import pytest
 
 from harness.plan import plan_command
-from r2ccl_core.errors import UsageError
+from r2ccl_core.errors import R2cclError, UsageError
 
 
 def test_the_table_names_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,6 +32,22 @@ def test_a_nic_that_does_not_exist_is_one_line() -> None:
 def test_what_moves_nothing_is_one_line() -> None:
     with pytest.raises(UsageError, match="--size 0: there is nothing to plan"):
         plan_command(size="0")
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"hosts": 1}, "--hosts 1: a plan is about the network; give 2 or more"),
+        ({"nics": 0}, "--nics 0: give 1 or more"),
+        ({"gpus": 0}, "--gpus 0: give 1 or more"),
+        ({"rate": "0 Gbit/s"}, "--rate 0 Gbit/s: must be more than 0"),
+        ({"size": "1e400MiB"}, "'1e400MiB' is too large for a size; write it like '64MiB'"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(options: dict[str, Any], line: str) -> None:
+    with pytest.raises(R2cclError) as refused:
+        plan_command(**options)
+    assert str(refused.value) == line
 
 
 def test_a_long_list_of_losses_is_cut(capsys: pytest.CaptureFixture[str]) -> None:

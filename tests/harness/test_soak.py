@@ -10,7 +10,7 @@ import pytest
 from harness.cluster import rights
 
 SOAK = Path(__file__).parents[2] / "experiments" / "soak.toml"
-SHORT = ("sweep.repeats=1", 'workload.min_duration="12 s"')
+SHORT = ("sweep.repeats=1", 'workload.min_duration="8 s"')
 
 
 @pytest.mark.slow

@@ -110,6 +110,22 @@ def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> No
     assert first.run().provenance["cluster"]["congestion_control"] == f"vegas, later {own}"
 
 
+def test_an_interrupt_while_it_is_published_leaves_only_that_to_do(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+
+    def interrupted(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    folder, _ = open_folder(bench.request, SilentProgress())
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(bench.request, folder, bench.cluster, interrupted, SilentProgress())
+    assert folder.run().finished is None
+    again = Recording()
+    assert bench.sweep(again) is ExitCode.OK
+    assert again.ran == [] and bench.published == [folder.path]
+    assert folder.run().finished is not None
+
+
 def test_a_finished_run_or_another_selection_starts_anew(tmp_path: Path) -> None:
     whole, part = Bench(tmp_path), Bench(tmp_path, only="system=a")
     for bench in (whole, part, whole):

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import pandas as pd
 
@@ -17,7 +18,10 @@ from reports import stats
 from reports.setting import Setting
 from reports.stats import Estimate
 from reports.trial import Trial
-from reports.wording import STOPPED
+from reports.wording import STOPPED, plural
+
+MOST_COMPARISONS = 10
+"""Of five systems two by two."""
 
 MODES = {
     0: "fail-stop, as NCCL is",
@@ -250,9 +254,11 @@ def _switch(faulted: pd.DataFrame) -> str:
     if known.empty:
         return ""
     middle, worst = (stats.percentile(known["switch_cost_ms"], q) for q in (50, 100))
+    longer = f"{middle:.0f} ms longer" if round(middle) > 0 else "no longer"
+    at_most = f"; at most {worst:.0f} ms" if round(worst) > 0 else ""
     return (
-        f"; its change of the schedule made one operation {middle:.0f} ms longer than those after it "
-        f"(median of {len(known)} trials; at most {worst:.0f} ms)"
+        f"; its change of the schedule made one operation {longer} than those after it "
+        f"(median of {plural(len(known), 'trial')}{at_most})"
     )
 
 
@@ -264,21 +270,23 @@ def _per_size(lines: Sequence[Line]) -> str:
 def _comparisons(frame: pd.DataFrame) -> list[str]:
     """Systems that went on, two by two, at the largest size: time after the fault in the same run and repeat."""
     going = frame[frame["after_ms"].notna() & frame["faulted"]]
-    told = []
+    told, too_few = [], 0
     for _, case in going.groupby("case", sort=False):
         part = case[case["size_bytes"] == case["size_bytes"].max()]
-        systems = list(dict.fromkeys(part["system"]))
         size = format_size(int(part["size_bytes"].iloc[0]))
-        for i, first in enumerate(systems):
-            told += [_compared(part, first, second, size) for second in systems[i + 1 :]]
-    return told[:6]
+        for first, second in combinations(dict.fromkeys(part["system"]), 2):
+            found = stats.paired(_by_repeat(part, first), _by_repeat(part, second))
+            if found.verdict == "too few pairs":
+                too_few += 1
+            else:
+                told.append(_compared(found, first, second, size))
+    pairs = plural(too_few, "pair")
+    unsaid = f"Too few repeats in one run to say of {pairs} of systems which is faster after the fault."
+    return [*told[:MOST_COMPARISONS], *([unsaid] if too_few else [])]
 
 
-def _compared(part: pd.DataFrame, first: str, second: str, size: str) -> str:
-    found = stats.paired(_by_repeat(part, first), _by_repeat(part, second))
+def _compared(found: stats.Difference, first: str, second: str, size: str) -> str:
     what = f"After the fault, at {size}, pairing trials of one repeat"
-    if found.verdict == "too few pairs":
-        return f"{what}: too few pairs ({found.n}) to compare {first} with {second}."
     if found.verdict == "no difference shown":
         return f"{what}: no difference shown between {first} and {second} ({found.n} pairs)."
     ratio, low, high = found.ratio, found.low, found.high

@@ -112,3 +112,9 @@ def test_processors_that_were_taken_are_told() -> None:
     said = stolen_time(trials)
     assert "more than 5 % of a host's processor time in 2 of 3 trials that were watched, 41 % in the worst" in said
     assert stolen_time(trials[:2]) == "" == stolen_time([])
+
+
+def test_pairs_of_systems_with_too_few_repeats_are_one_sentence(tmp_path: Path) -> None:
+    few = " ".join(sentences(trial_frame([load_folder(make_run(tmp_path, repeats=2, sizes={1 << 20: 4}))]), []))
+    assert few.count("Too few repeats") == 1
+    assert "to say of 1 pair of systems which is faster after the fault" in few

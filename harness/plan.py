@@ -36,12 +36,12 @@ def plan_command(
     for option, count in (("--nics", nics), ("--gpus", gpus)):
         if count < 1:
             raise UsageError(f"{option} {count}: give 1 or more")
-    if parse_rate(rate) <= 0:
+    if (rate_bit_s := parse_rate(rate)) <= 0:
         raise UsageError(f"--rate {rate}: must be more than 0")
     size_bytes = parse_size(size)
     if size_bytes < 1:
         raise UsageError(f"--size {size}: there is nothing to plan; give a byte or more")
-    topology = Topology.uniform(hosts, nics, parse_rate(rate) / 8, gpus=gpus)
+    topology = Topology.uniform(hosts, nics, rate_bit_s / 8, gpus=gpus)
     for text in lost or []:
         topology = topology.slowed(*parse_lost(text))
     result = plan(topology, collective, size_bytes, parse_duration(alpha))

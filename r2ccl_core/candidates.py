@@ -104,7 +104,7 @@ def _r2cc(problem: Problem) -> Prediction | None:
     most = max(1, problem.most_chunks // whole)
     cuts = [s for s in (1, 2, 4, 8, 16, 32, 64) if s < most] + [most]
     pipeline, slices = min(((k, s) for k in (1, 2, 4, 8, 16) for s in cuts if k <= p * s), key=seconds)
-    chunks = max(p, problem.most_chunks) if slices == most else slices * whole
+    chunks = min(slices * whole, max(p, problem.most_chunks))
     return seconds((pipeline, slices)), {"pipeline": pipeline, "chunks": chunks}
 
 

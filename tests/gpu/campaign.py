@@ -222,6 +222,7 @@ class Campaign:
             collective=collective,
             bytes=nbytes,
             median_s=median_s,
+            issued_s=max(statistics.median(answer["issued"]) for answer in answers),
             bus_gbs=bus_gbs(collective, nbytes, self.net.hosts, median_s),
             cpu_s_per_gb=cpu_s / nbytes * 1e9,
             wrong=sum(answer["wrong"] for answer in answers),

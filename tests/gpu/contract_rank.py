@@ -95,7 +95,7 @@ class Contract:
         self.rank.wait()
         self.together(nbytes, self.first)  # a barrier: the last rank had nothing to do before
         if RANK != LAST:
-            self.rank.run("all_reduce", send, recv, count, comm, stream)
+            self.rank.operation("all_reduce", send, recv, count, comm, stream)()
         time.sleep(PAUSE_S / 2)
         # Long before the first rank aborts, which ends it on others, too, where these are told.
         if RANK != LAST and not self.rank.busy(stream):
@@ -123,7 +123,7 @@ class Contract:
             arrays.append((rank.pattern(count, RANK + salt), rank.filled(count, -1), expected))
         rank.wait()
         for lane, (send, recv, _) in zip(lanes, arrays, strict=True):
-            rank.run("all_reduce", send, recv, count, lane.comm, lane.stream)
+            rank.operation("all_reduce", send, recv, count, lane.comm, lane.stream)()
         meanwhile()
         for lane in lanes:
             rank.wait(lane.stream)

@@ -120,17 +120,26 @@ def test_every_collective_goes_to_the_communicator_and_stream_that_it_names(monk
     rank = kind.__new__(kind)
     rank.comm, rank.stream = ctypes.c_void_p(1), SimpleNamespace(cuda_stream=2)
     calls: list[list[int | None]] = []
+    answers = {"ncclRecv": 0}
 
-    def record(name: str, *args: Any) -> None:
-        if args:  # the ends of a group name none
-            calls.append([arg.value for arg in args[-2:]])
+    class Library:
+        def __getattr__(self, name: str) -> Any:
+            def called(*args: Any) -> int:
+                if args:  # the ends of a group name none
+                    calls.append([arg.value for arg in args[-2:]])
+                return answers.get(name, 0)
 
-    rank._check = record
+            return called
+
+    rank.nccl = Library()
     array = SimpleNamespace(data_ptr=lambda: 8)
     for collective in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv"):
-        rank.run(collective, array, array, 4)
-        rank.run(collective, array, array, 4, ctypes.c_void_p(3), SimpleNamespace(cuda_stream=4))
+        rank.operation(collective, array, array, 4)()
+        rank.operation(collective, array, array, 4, ctypes.c_void_p(3), SimpleNamespace(cuda_stream=4))()
     assert calls == [[1, 2], [3, 4]] * 4 + [[1, 2], [1, 2], [3, 4], [3, 4]]
+    answers["ncclRecv"] = 5
+    with pytest.raises(RuntimeError, match="ncclRecv says 5"):
+        rank.operation("sendrecv", array, array, 4)()
 
 
 def test_a_ratio_of_latencies_is_of_medians_over_whole_rounds_and_spreads_as_rounds_do(tmp_path: Path) -> None:

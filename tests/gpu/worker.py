@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 CLONE_NEWNET = 0x40000000
@@ -131,24 +132,38 @@ class NcclRank:
     def value(self, array: Any, index: int) -> float:
         return float(array[index].item())
 
-    def run(self, collective: str, send: Any, recv: Any, count: int, comm: Any = None, stream: Any = None) -> None:
-        """Issues one collective; `count` elements of the larger array. A `comm` of fewer ranks: AllReduce."""
+    def operation(
+        self, collective: str, send: Any, recv: Any, count: int, comm: Any = None, stream: Any = None
+    ) -> Callable[[], None]:
+        """What issues one collective each time it is called, at little cost: the caller's own time is part of what is
+        measured. `count` elements of the larger array. A `comm` of fewer ranks: AllReduce."""
         s, r = ctypes.c_void_p(send.data_ptr()), ctypes.c_void_p(recv.data_ptr())
         comm, stream = comm or self.comm, ctypes.c_void_p((stream or self.stream).cuda_stream)
         n, part = ctypes.c_size_t(count), ctypes.c_size_t(count // SIZE)
+        calls: list[tuple[Any, ...]]
         if collective == "all_reduce":
-            self._check("ncclAllReduce", s, r, n, FLOAT32, SUM, comm, stream)
+            calls = [("ncclAllReduce", s, r, n, FLOAT32, SUM, comm, stream)]
         elif collective == "all_gather":
-            self._check("ncclAllGather", s, r, part, FLOAT32, comm, stream)
+            calls = [("ncclAllGather", s, r, part, FLOAT32, comm, stream)]
         elif collective == "reduce_scatter":
-            self._check("ncclReduceScatter", s, r, part, FLOAT32, SUM, comm, stream)
+            calls = [("ncclReduceScatter", s, r, part, FLOAT32, SUM, comm, stream)]
         elif collective == "broadcast":
-            self._check("ncclBroadcast", s, r, n, FLOAT32, 0, comm, stream)
+            calls = [("ncclBroadcast", s, r, n, FLOAT32, 0, comm, stream)]
         else:
-            self._check("ncclGroupStart")
-            self._check("ncclSend", s, n, FLOAT32, (RANK + 1) % SIZE, comm, stream)
-            self._check("ncclRecv", r, n, FLOAT32, (RANK - 1) % SIZE, comm, stream)
-            self._check("ncclGroupEnd")
+            calls = [
+                ("ncclGroupStart",),
+                ("ncclSend", s, n, FLOAT32, (RANK + 1) % SIZE, comm, stream),
+                ("ncclRecv", r, n, FLOAT32, (RANK - 1) % SIZE, comm, stream),
+                ("ncclGroupEnd",),
+            ]
+        bound = [(getattr(self.nccl, name), name, args) for name, *args in calls]
+
+        def issue() -> None:
+            for function, name, args in bound:
+                if (result := function(*args)) != 0:
+                    raise RuntimeError(f"{name} says {result}")
+
+        return issue
 
     def wait(self, stream: Any = None) -> None:
         """Until all that was issued is done; without spinning, or it would count as the network's CPU time."""
@@ -259,14 +274,11 @@ class CoreRank:
     def value(self, array: Any, index: int) -> float:
         return float(array[index])
 
-    def run(
+    def operation(
         self, collective: str, send: Any, recv: Any, count: int, comm: Any = None, stream: Stream | None = None
-    ) -> None:
-        work = getattr(comm or self.comm, "send_recv" if collective == "sendrecv" else collective)
-        if stream is None:
-            work(send, recv)
-        else:
-            stream.issue(work, send, recv)
+    ) -> Callable[[], None]:
+        work = partial(getattr(comm or self.comm, "send_recv" if collective == "sendrecv" else collective), send, recv)
+        return work if stream is None else partial(stream.issue, work)
 
     def wait(self, stream: Stream | None = None) -> None:
         if stream is not None:
@@ -320,26 +332,29 @@ class Worker:
         return rank.pattern(count, RANK), rank.filled(length, -1), expected
 
     def measure(self, collective: str, nbytes: int, iterations: int, warm: int = 1, batch: int = 1) -> dict[str, Any]:
-        """Seconds of each of `iterations` (of `batch` operations each), and how many elements were wrong in all."""
+        """Seconds of each of `iterations` (of `batch` operations each), how many of them passed until the last was
+        issued, and how many elements were wrong in all."""
         rank, count = self.rank, nbytes // 4
         send, recv, expected = self.arrays(collective, count)
+        issue = rank.operation(collective, send, recv, count)
         for _ in range(warm):
-            rank.run(collective, send, recv, count)
+            issue()
         rank.wait()
-        times, wrong, cpu_s = [], rank.wrong(recv, expected), 0.0
+        times, issued, wrong, cpu_s = [], [], rank.wrong(recv, expected), 0.0
         for _ in range(iterations):
             recv[:] = -1
             rank.wait()
             before, begin = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
             for _ in range(batch):
-                rank.run(collective, send, recv, count)
+                issue()
+            issued.append((time.perf_counter() - begin) / batch)
             rank.wait()
             times.append((time.perf_counter() - begin) / batch)
             after = resource.getrusage(resource.RUSAGE_SELF)
             cpu_s += (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / batch
             wrong += rank.wrong(recv, expected)
         choice = rank.choice() if os.environ.get("R2CC_SCHEDULES") else ""
-        return {"times": times, "wrong": wrong, "cpu_s": cpu_s / iterations, "choice": choice}
+        return {"times": times, "issued": issued, "wrong": wrong, "cpu_s": cpu_s / iterations, "choice": choice}
 
     def loop(self, nbytes: int, seconds: float, check_every: int = 1) -> dict[str, Any]:
         """AllReduce after AllReduce, until rank 0 says in one of them that it was the last. Every element of every
@@ -348,6 +363,7 @@ class Worker:
         send, recv, expected = self.arrays("all_reduce", count)
         rank.put(expected, 0, 0)
         rank.put(send, 0, 0)
+        issue = rank.operation("all_reduce", send, recv, count)
         deadline = time.monotonic() + seconds
         ends, lengths, wrong, checked, last = [], [], 0, 0, False
         while not last:
@@ -356,7 +372,7 @@ class Worker:
             recv[:] = -1
             rank.wait()
             begin = time.monotonic_ns()
-            rank.run("all_reduce", send, recv, count)
+            issue()
             rank.wait()
             end = time.monotonic_ns()
             ends.append(end)

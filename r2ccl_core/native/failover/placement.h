@@ -4,8 +4,10 @@
 //     the best of the others.
 //   - But where the home has a millisecond of work and another NIC much less, that takes the chunk. Rings that share a
 //     NIC drift apart: at one host both have much to send while at others one waits, and near the end of an operation
-//     some NICs are done before others. Never one that connections whose home is not well use, too: those need it more.
-//   - Where such connections load the home itself, a NIC that they do not reach helps sooner.
+//     some NICs are done before others. Never one that connections whose home is not well use, too (a refuge): those
+//     need it more.
+//   - Where such connections load the home itself, a NIC that they do not reach helps sooner. If there is none, as at a
+//     host that has lost a NIC, refuges relieve each other: they would not be done at once.
 //   - A connection without a home that reaches all NICs leaves those to which others are confined to them, unless they
 //     have less before them: its chunks would take from those others what they get nowhere else.
 //   - Else a chunk goes where it is delivered first: to the NIC with the least before it, over all connections of the
@@ -50,25 +52,35 @@ inline bool HomeIsWell(const std::vector<PathLoad>& paths, int home) {
   return true;
 }
 
-// A NIC that takes a chunk in place of a home with much more before it; kNoPath where the home is as good. A chunk that
-// leaves may meet a cold stream. So unless others load the home, it stays while the home has less than 1 ms of work, or
-// nobody knows how much that is. A NIC of which nothing is known helps: it has not been used, or has just come back.
+// The free NIC with the least before it, less than `most` bytes, of those other than the home and not much slower that
+// are refuges or are none; kNoPath without one. A NIC of which nothing is known has not been used, or has just come
+// back.
+inline int Idlest(const std::vector<PathLoad>& paths, int home, bool refuge, double most) {
+  int best = kNoPath;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const PathLoad& path = paths[i];
+    bool slow = path.drain > 0 && path.drain * kMuchFaster < paths[static_cast<size_t>(home)].drain;
+    if (static_cast<int>(i) == home || !path.free || path.refuge != refuge || slow || path.nic_bytes >= most) continue;
+    best = static_cast<int>(i);
+    most = path.nic_bytes;
+  }
+  return best;
+}
+
+// A NIC that takes a chunk in place of a home with more before it; kNoPath where the home is as good. A chunk that
+// leaves may meet a cold stream. So unless it leaves a refuge for a NIC that is none, it stays while the home has less
+// than 1 ms of work, or nobody knows how much that is, and goes only where there is much less.
 inline int ReliefFor(const std::vector<PathLoad>& paths, int home) {
   constexpr double kClearlyLess = 0.75;
   constexpr double kMuchLess = 0.5;
   constexpr double kBusyNs = 1e6;
   const PathLoad& own = paths[static_cast<size_t>(home)];
-  if (!own.refuge && (own.drain == 0 || own.nic_bytes < kBusyNs * own.drain)) return kNoPath;
-  int best = kNoPath;
-  double least = (own.refuge ? kClearlyLess : kMuchLess) * own.nic_bytes;
-  for (size_t i = 0; i < paths.size(); ++i) {
-    const PathLoad& path = paths[i];
-    bool slow = path.drain > 0 && path.drain * kMuchFaster < own.drain;
-    if (static_cast<int>(i) == home || !path.free || path.refuge || slow || path.nic_bytes >= least) continue;
-    best = static_cast<int>(i);
-    least = path.nic_bytes;
+  if (own.refuge) {
+    int outside = Idlest(paths, home, false, kClearlyLess * own.nic_bytes);
+    if (outside != kNoPath) return outside;
   }
-  return best;
+  bool busy = own.drain > 0 && own.nic_bytes >= kBusyNs * own.drain;
+  return busy ? Idlest(paths, home, own.refuge, kMuchLess * own.nic_bytes) : kNoPath;
 }
 
 // Whether a slow path delivers the chunk well before the faster ones would have done all that waits. The chunk delays

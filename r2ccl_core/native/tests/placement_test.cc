@@ -64,6 +64,20 @@ TEST(Placement, ALoadedHomeIsRelievedByANicThatRefugeesDoNotReach) {
   EXPECT_EQ(Place(paths, 0, kOneChunk), 0);
 }
 
+// As at a host that has lost a NIC: all that are left are refuges.
+TEST(Placement, ABusyRefugeIsRelievedByAnotherWithMuchLessBeforeIt) {
+  EXPECT_EQ(Place({Refuge(kFast, 0.3 * kMuch), Refuge(kFast, kMuch), Refuge(kFast, 0.2 * kMuch)}, 1, kOneChunk), 2);
+  EXPECT_EQ(Place({Refuge(kFast, 0.6 * kMuch), Refuge(kFast, kMuch)}, 1, kOneChunk), 1) << "not so much less";
+  EXPECT_EQ(Place({Refuge(kFast, 0), Refuge(kFast, kChunk)}, 1, kOneChunk), 1) << "the home has little to do";
+  EXPECT_EQ(Place({Refuge(kFast, 0), Refuge(0, kMuch)}, 1, kOneChunk), 1) << "what it drains is not known yet";
+  EXPECT_EQ(Place({Refuge(kSlow, 0), Refuge(kFast, kMuch)}, 1, kOneChunk), 1) << "slow";
+  EXPECT_EQ(Place({Refuge(kFast, 0), Refuge(kFast, kMuch), Busy(kFast, 0.7 * kMuch)}, 1, kOneChunk), 2) << "rather";
+}
+
+TEST(Placement, ARefugeOfWhichNothingIsKnownButThatItHasLittleToDoSendsToOneThatIsNone) {
+  EXPECT_EQ(Place({Busy(kFast, 0), Refuge(0, kChunk)}, 1, kOneChunk), 0);
+}
+
 TEST(Placement, NobodyIsRelievedByANicThatHasAboutAsMuchToDo) {
   EXPECT_EQ(ReliefFor({Refuge(kFast, kMuch), Busy(kFast, 0.8 * kMuch)}, 0), kNoPath);
 }

@@ -252,8 +252,7 @@ class Campaign:
                         self.results.add(section, error="out of time")
                         return
                     # What is told to a percent needs more than the few that do elsewhere.
-                    more = {"n": 9} if nbytes > 4 * MIB else {}
-                    self.measure(section, system, collective, nbytes, **more)
+                    self.measure(section, system, collective, nbytes, n=9 if nbytes > 4 * MIB else 15)
 
     def unshaped(self) -> None:
         """The same without rate limits."""

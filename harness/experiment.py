@@ -220,12 +220,15 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
 
 
 def _core_mistakes(key: str, system: SystemModel) -> Iterator[Mistake]:
-    """What every rank would refuse at its start: the settings of schedules, and a second mode."""
+    """What every rank would refuse at its start or not see: variables, the settings of schedules, and a second mode."""
     from r2ccl_core.selection import read_settings
+    from r2ccl_core.variables import refused
 
     if "R2CC_MODE" in system.env:
         yield Mistake(f"{key}.R2CC_MODE", system.env["R2CC_MODE"], "give mode instead, which the report knows, too")
         return
+    for name, remedy in refused(system.env):
+        yield Mistake(f"{key}.{name}", system.env[name], remedy)
     try:
         read_settings(system.mode, system.env)
     except UsageError as error:

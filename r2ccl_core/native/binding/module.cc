@@ -135,6 +135,18 @@ struct PyRequest {
   }
 };
 
+nb::dict Limits() {
+  nb::dict limits;
+#define R2CCL_LIMITS(field, name, value, low, high, meaning) \
+  limits[name] = nb::make_tuple(static_cast<int64_t>(low), static_cast<int64_t>(high));
+  R2CCL_PARAMS(R2CCL_LIMITS)
+#undef R2CCL_LIMITS
+#define R2CCL_LIMITS(field, name, value, meaning) limits[name] = nb::none();
+  R2CCL_TEXT_PARAMS(R2CCL_LIMITS)
+#undef R2CCL_LIMITS
+  return limits;
+}
+
 std::shared_ptr<Net> MakeNet(int mode, const std::vector<std::pair<std::string, std::string>>& nics,
                              std::map<std::string, std::string> options, const Net* beside) {
   options["R2CC_MODE"] = std::to_string(mode);
@@ -303,6 +315,7 @@ NB_MODULE(_native, module) {
              "beside"_a = nb::none(),
              "A transport over these NICs. An executor that waits in `beside` is woken by what happens here, too.");
 
+  module.def("limits", &Limits, "Smallest and largest value of each environment variable; None for a text.");
   module.def(
       "discover_nics",
       [](const std::string& filter) {

@@ -42,8 +42,13 @@ def plan_command(
     if size_bytes < 1:
         raise UsageError(f"--size {size}: there is nothing to plan; give a byte or more")
     topology = Topology.uniform(hosts, nics, rate_bit_s / 8, gpus=gpus)
+    named: set[tuple[int, int]] = set()
     for text in lost or []:
-        topology = topology.slowed(*parse_lost(text))
+        host, nic, remaining = parse_lost(text)
+        if (host, nic) in named:
+            raise UsageError(f"--lost {text}: NIC {nic} of host {host} is named already; name each NIC once")
+        named.add((host, nic))
+        topology = topology.slowed(host, nic, remaining)
     result = plan(topology, collective, size_bytes, parse_duration(alpha))
     print(json.dumps(as_record(result), indent=2) if as_json else explain(result))
     return ExitCode.OK

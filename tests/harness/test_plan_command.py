@@ -27,6 +27,8 @@ def test_json_holds_every_candidate(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_nic_that_does_not_exist_is_one_line() -> None:
     with pytest.raises(UsageError, match="NIC 7 of host 1 does not exist"):
         plan_command(hosts=3, nics=3, lost=["1:7"])
+    with pytest.raises(UsageError, match=r"--lost 1:2:0\.5: NIC 2 of host 1 is named already; name each NIC once"):
+        plan_command(hosts=3, nics=3, lost=["1:2", "1:1", "1:2:0.5"])
 
 
 def test_what_moves_nothing_is_one_line() -> None:

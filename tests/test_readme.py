@@ -1,0 +1,23 @@
+"""README.md stays true: its program runs as it stands there, but for the port."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def test_the_program_of_two_ranks_says_what_it_should(tmp_path: Path) -> None:
+    program = README.read_text().partition("```python\n")[2].partition("```")[0]
+    assert program.startswith("# sum.py") and ":7000" in program
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    (tmp_path / "sum.py").write_text(program.replace(":7000", f":{port}"))
+    ranks = [
+        subprocess.Popen([sys.executable, "sum.py", str(rank), "2"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    told = [rank.communicate(timeout=60)[0].strip() for rank in ranks]
+    assert told == ["0 [3 3 3 3] (2, 4)", "1 [3 3 3 3] (2, 4)"]

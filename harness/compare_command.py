@@ -34,7 +34,11 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
         raise UsageError(f"{base} and {new} are the same; give two runs, or two systems of one as RUN@SYSTEM")
     chosen = load_rules(rules) if rules else DEFAULT
     runs = [replace(load_folder(folder), label=label) for folder, label in ((base_folder, "BASE"), (new_folder, "NEW"))]
-    label = base_system if base_system == new_system else f"{base_system} to {new_system}"
+    label = base_system
+    if base_system is not None and new_system is not None and base_system != new_system:
+        label = f"{base_system} to {new_system}"
+        between = tuple(rule.between((base_system, new_system), label) for rule in chosen.rules)
+        chosen = chosen.model_copy(update={"rules": between})
     before, after = (_frame(run, system, label) for run, system in zip(runs, (base_system, new_system), strict=True))
     # Repeats of one run are blocks in which every system ran once: they pair. Those of two runs do not.
     paired = base_folder.resolve() == new_folder.resolve()

@@ -6,11 +6,12 @@ schema = 1
 metric = "after_gbs"          # see METRICS
 direction = "higher"          # which way is better; each metric has its own, so this may be left out
 tolerance = "5 %"             # of the base, or an amount in the metric's unit: "20 ms", 0
-systems = ["balance"]         # optional: only these systems, sizes, collectives, scenarios
+systems = ["balance"]         # optional: only these systems, sizes, collectives, scenarios; of RUN@A RUN@B, either
 sizes = ["64MiB"]
 """
 
 import tomllib
+from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -104,6 +105,11 @@ class Rule(BaseModel):
         if unit not in ("", "%", METRICS[self.metric].unit):
             raise ValueError(f"the tolerance of {self.metric} is in {METRICS[self.metric].unit or 'no unit'} or in %")
         return self
+
+    def between(self, systems: Collection[str], label: str) -> "Rule":
+        """The same where `label` stands for a comparison of two systems: what speaks of one of them speaks of it."""
+        named = {label} if set(systems) & set(self.systems) else set()
+        return self.model_copy(update={"systems": (*self.systems, *named)})
 
     @property
     def tolerance(self) -> Tolerance:

@@ -76,6 +76,15 @@ def test_two_systems_of_one_run_are_compared_in_pairs(tmp_path: Path) -> None:
     assert all(f["change"]["paired"] for f in found if f["change"])
 
 
+@pytest.mark.parametrize(("systems", "code"), [('"hot_repair"', 1), ('"balance", "auto"', 1), ('"auto"', 2)])
+def test_a_rule_of_one_of_two_systems_speaks_of_their_comparison(tmp_path: Path, systems: str, code: int) -> None:
+    base, rules = make(tmp_path), tmp_path / "rules.toml"
+    rules.write_text(f'[[rule]]\nmetric = "after_gbs"\ntolerance = "5 %"\nsystems = [{systems}]\n')
+    status, text = run(f"{base}@balance", f"{base}@hot_repair", "--rules", rules)
+    assert status == code
+    assert ("nothing in common" in text) == (code == 2)
+
+
 def test_machines_that_differ_are_said_to_differ(tmp_path: Path) -> None:
     base, new = make(tmp_path / "a"), make(tmp_path / "b", 2)
     path = new / "run.json"

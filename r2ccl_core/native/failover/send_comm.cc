@@ -180,12 +180,10 @@ uint64_t SendComm::LargestChunk() const {
   return FittingChunk(*home_);
 }
 
-// A NIC whose queue is never full long enough does not show what it drains: that is no less than what it did lately.
 uint64_t SendComm::FittingChunk(const Path& path) const {
   const Params& params = environment_->params;
   auto chunk = static_cast<uint64_t>(params.chunk_bytes);
   double drain = nic_counters(path).drain_bytes_per_ns.load(std::memory_order_relaxed);
-  if (drain == 0) drain = nic_counters(path).peak_bytes_per_ns.load(std::memory_order_relaxed);
   auto fast = static_cast<uint64_t>(drain * static_cast<double>(kChunkTargetNs));
   return std::clamp<uint64_t>(fast, chunk, std::max<uint64_t>(chunk, static_cast<uint64_t>(params.window_bytes) / 8));
 }

@@ -37,8 +37,7 @@ char RightByte(uint64_t message, uint64_t offset) {
 Params SmallPieces() {
   Params params = PatientParams(2);
   params.chunk_bytes = params.min_chunk_bytes = kPieceBytes;
-  params.window_bytes = 16 * kPieceBytes;  // fast NICs get pieces of up to an eighth of it
-  params.locate_ms = 0;                    // no probes
+  params.locate_ms = 0;  // no probes
   return params;
 }
 
@@ -121,13 +120,6 @@ class HandmadeReceiver {
     const Message& message = messages_[number];
     return IsWhole(message) && std::all_of(message.chunks.begin(), message.chunks.end(),
                                            [](const auto& chunk) { return chunk.second.told; });
-  }
-  uint64_t LongestChunk() const {
-    uint64_t longest = 0;
-    for (const Message& message : messages_) {
-      for (const auto& [offset, chunk] : message.chunks) longest = std::max(longest, chunk.length);
-    }
-    return longest;
   }
   bool HasAll() const { return std::all_of(messages_.begin(), messages_.end(), IsWhole); }
   bool MayBeCopied(uint64_t number) const { return messages_[number].bytes.size() <= habits_.eager_bytes; }
@@ -274,8 +266,8 @@ class HandmadeReceiver {
 // A sending end, and what it sends.
 class Sender {
  public:
-  explicit Sender(HandmadeReceiver& receiver, const Params& params = SmallPieces()) : receiver_(receiver) {
-    EXPECT_TRUE(Net::Create(params, LoopbackNics(1, kTwoPaths), &net_).ok());
+  explicit Sender(HandmadeReceiver& receiver) : receiver_(receiver) {
+    EXPECT_TRUE(Net::Create(SmallPieces(), LoopbackNics(1, kTwoPaths), &net_).ok());
     EXPECT_TRUE(net_->Connect(receiver.handle(), &comm_).ok());
   }
   ~Sender() {
@@ -308,13 +300,6 @@ class Sender {
       std::fill(buffers_[number].begin(), buffers_[number].end(), kWornOut);
     }
     return "";
-  }
-
-  // As if every NIC had drained so much lately, without ever showing what it can.
-  void Pretend(double peak_bytes_per_ns) {
-    for (int i = 0; i < kTwoPaths; ++i) {
-      net_->environment().counters[static_cast<size_t>(i)].peak_bytes_per_ns.store(peak_bytes_per_ns);
-    }
   }
 
   bool AllDone() const {
@@ -431,30 +416,6 @@ TEST(Sender, AsksAtOnceForTheReceiveOfWhichItWasNotTold) {
   bool soon = false;  // a machine that stands still may be late, but not every time
   for (int i = 0; i < 8 && !soon; ++i) soon = AsksSoon();
   EXPECT_TRUE(soon);
-}
-
-// The longest piece of a message of 1 MiB that goes over two NICs.
-uint64_t LongestPiece(double peak_bytes_per_ns) {
-  HandmadeReceiver receiver(1, {});
-  Params params = PatientParams(2);
-  params.locate_ms = 0;
-  Sender sender(receiver, params);
-  sender.Pretend(peak_bytes_per_ns);
-  sender.Send(1 << 20);
-  EXPECT_TRUE(Until([&] {
-    receiver.Accept();
-    receiver.PostAll();
-    receiver.Read(SIZE_MAX);
-    receiver.Acknowledge();
-    return receiver.HasAll() && sender.Test().empty() && sender.AllDone();
-  })) << receiver.broken();
-  return receiver.LongestChunk();
-}
-
-TEST(Sender, ANicThatIsNeverFullGetsPiecesByWhatItDrainedLately) {
-  EXPECT_EQ(LongestPiece(0), 128u << 10);
-  EXPECT_EQ(LongestPiece(0.1), 128u << 10) << "slow";
-  EXPECT_EQ(LongestPiece(2.0), 512u << 10);
 }
 
 }  // namespace

@@ -10,23 +10,34 @@ from difflib import get_close_matches
 from r2ccl_core import native, nics, selection
 
 PREFIX = "R2CC_"
+PLACE = ("R2CC_RANK", "R2CC_SIZE", "R2CC_ROOT")
+"""Who a rank is: whoever starts the ranks says so."""
+OF_THE_PRELOADED = ("R2CC_SCHEDULES", "R2CC_AGREE_EVERY")
+"""What only the library before NCCL's AllReduce reads."""
 
 
 def refused(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each variable of `environ` that begins with R2CC_ and is unknown, or no number within its limits: its name, and
-    what is wrong with it. `TransportError` where the native core was not built."""
+    """Each variable of `environ` that begins with R2CC_ and that a rank would not see, or would refuse as no number
+    within its limits: its name, and what is wrong with it. `TransportError` where the native core was not built."""
+    ours = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
+    if not ours:
+        return
     limits: dict[str, tuple[int, int] | None] = native.load().limits()
-    known = [name for name in (*selection.VARIABLES, *nics.VARIABLES, *limits) if name.startswith(PREFIX)]
-    for name, value in environ.items():
-        if not name.startswith(PREFIX):
-            continue
-        if name not in known:
+    del limits["R2CC_MODE"]  # 3 is for the selection, and not C++'s
+    known = {"R2CC_MODE", "R2CC_SECRET", *selection.VARIABLES, *nics.VARIABLES[:1], *limits}
+    for name, value in ours.items():
+        limit = limits.get(name)
+        if name in PLACE:
+            yield name, "whoever starts the ranks sets it"
+        elif name in OF_THE_PRELOADED:
+            yield name, "only the library that is preloaded before NCCL reads it"
+        elif name not in known:
             yield name, f"no such variable; {_nearest(name, known)}"
-        elif value and (limit := limits.get(name)) and not _within(value, *limit):
+        elif value and limit and not _within(value, *limit):
             yield name, f"give a whole number from {limit[0]} to {limit[1]}"
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def _nearest(name: str, known: set[str]) -> str:
     # All are alike in how they begin.
     words = {one.removeprefix(PREFIX): one for one in known}
     close = get_close_matches(name.removeprefix(PREFIX), words, n=1)
@@ -34,5 +45,8 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 def _within(text: str, low: int, high: int) -> bool:
-    digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdecimal() and low <= int(text) <= high
+    unsigned = text.removeprefix("-")
+    if not (unsigned.isascii() and unsigned.isdecimal()):
+        return False
+    digits = unsigned.lstrip("0") or "0"
+    return len(digits) <= len(str(high)) and low <= int(text[: len(text) - len(unsigned)] + digits) <= high

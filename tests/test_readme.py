@@ -1,5 +1,6 @@
 """README.md stays true: its program runs as it stands there, but for the port."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -15,9 +16,18 @@ def test_the_program_of_two_ranks_says_what_it_should(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     (tmp_path / "sum.py").write_text(program.replace(":7000", f":{port}"))
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("R2CC_", "NCCL_"))}
     ranks = [
-        subprocess.Popen([sys.executable, "sum.py", str(rank), "2"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "sum.py", str(rank), "2"], cwd=tmp_path, env=clean, stdout=subprocess.PIPE, text=True
+        )
         for rank in range(2)
     ]
-    told = [rank.communicate(timeout=60)[0].strip() for rank in ranks]
+    try:
+        told = [rank.communicate(timeout=60)[0].strip() for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
     assert told == ["0 [3 3 3 3] (2, 4)", "1 [3 3 3 3] (2, 4)"]
+    assert [rank.returncode for rank in ranks] == [0, 0]

@@ -222,7 +222,9 @@ class Campaign:
             collective=collective,
             bytes=nbytes,
             median_s=median_s,
-            issued_s=max(statistics.median(answer["issued"]) for answer in answers),
+            issued_s=max(statistics.median(answer["issued"]) for answer in answers),  # of it, until all was issued
+            iterations=request["iterations"],
+            batch=request["batch"],
             bus_gbs=bus_gbs(collective, nbytes, self.net.hosts, median_s),
             cpu_s_per_gb=cpu_s / nbytes * 1e9,
             wrong=sum(answer["wrong"] for answer in answers),

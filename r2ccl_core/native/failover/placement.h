@@ -6,8 +6,9 @@
 //     NIC drift apart: at one host both have much to send while at others one waits, and near the end of an operation
 //     some NICs are done before others. Never one that connections whose home is not well use, too (a refuge): those
 //     need it more.
-//   - Where such connections load the home itself, a NIC that they do not reach helps sooner. If there is none, as at a
-//     host that has lost a NIC, refuges relieve each other: they would not be done at once.
+//   - Where such connections load the home itself, a NIC that they do not reach helps sooner. Where none of those helps
+//     now, as at a host that has lost a NIC, refuges relieve each other as above: what they have to do differs, and the
+//     last one decides.
 //   - A connection without a home that reaches all NICs leaves those to which others are confined to them, unless they
 //     have less before them: its chunks would take from those others what they get nowhere else.
 //   - Else a chunk goes where it is delivered first: to the NIC with the least before it, over all connections of the

@@ -72,6 +72,10 @@ TEST(Placement, ABusyRefugeIsRelievedByAnotherWithMuchLessBeforeIt) {
   EXPECT_EQ(Place({Refuge(kFast, 0), Refuge(0, kMuch)}, 1, kOneChunk), 1) << "what it drains is not known yet";
   EXPECT_EQ(Place({Refuge(kSlow, 0), Refuge(kFast, kMuch)}, 1, kOneChunk), 1) << "slow";
   EXPECT_EQ(Place({Refuge(kFast, 0), Refuge(kFast, kMuch), Busy(kFast, 0.7 * kMuch)}, 1, kOneChunk), 2) << "rather";
+  EXPECT_EQ(Place({Refuge(kFast, 0.3 * kMuch), Refuge(kFast, kMuch), Busy(kFast, 0.8 * kMuch)}, 1, kOneChunk), 0)
+      << "the other has about as much to do";
+  EXPECT_EQ(Place({Refuge(kFast, 0.3 * kMuch), Refuge(kFast, kMuch), Full(kFast, 0.1 * kMuch)}, 1, kOneChunk), 0)
+      << "the other is full";
 }
 
 TEST(Placement, ARefugeOfWhichNothingIsKnownButThatItHasLittleToDoSendsToOneThatIsNone) {

@@ -16,7 +16,7 @@ from reports.compared import HEADINGS, as_json, cells, told
 from reports.load import LoadedRun, load_folder
 from reports.machines import differences
 from reports.measures import trial_frame
-from reports.rules import DEFAULT, load_rules
+from reports.rules import DEFAULT, Rules, load_rules
 from reports.wording import plain
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
         raise UsageError(f"{base} and {new} are the same; give two runs, or two systems of one as RUN@SYSTEM")
     chosen = load_rules(rules) if rules else DEFAULT
     runs = [replace(load_folder(folder), label=label) for folder, label in ((base_folder, "BASE"), (new_folder, "NEW"))]
+    _tell_unknown(chosen, runs)
     label = base_system
     if base_system is not None and new_system is not None and base_system != new_system:
         label = f"{base_system} to {new_system}"
@@ -54,6 +55,13 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
     if regressions(findings):
         return ExitCode.WRONG
     return ExitCode.INCONCLUSIVE if is_open(findings) else ExitCode.OK
+
+
+def _tell_unknown(rules: Rules, runs: Sequence[LoadedRun]) -> None:
+    """Systems that rules name and no run has: a slip, or a file for several experiments."""
+    known = {name for run in runs for trial in run.trials for name in (trial.system, trial.shown_system)}
+    for name in dict.fromkeys(name for rule in rules.rules for name in rule.systems if name not in known):
+        print(plain(f"rules: no run has the system {name!r}, which a rule names"), file=sys.stderr)
 
 
 def parse_side(text: str) -> tuple[Path, str | None]:

@@ -207,6 +207,10 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
         fits = CATALOGUE[system.use].backends if system.use else (backend,)
         if backend not in fits:
             yield Mistake(f"system[{index}].backend", backend, f"{system.use} runs with {' or '.join(fits)}")
+        for variable, value in system.env.items():
+            if not variable or set("=\0") & set(variable) or "\0" in value:
+                remedy = "a name is not empty and has no '=', and neither name nor value has a NUL"
+                yield Mistake(f"system[{index}].env", repr(variable), remedy)
         if backend in ("perf", "simulate"):
             yield from _core_mistakes(f"system[{index}].env", system)
     backends = {experiment.backend_of(system) for system in experiment.systems}

@@ -12,6 +12,8 @@ from r2ccl_core.topology import Topology, parse_lost
 from r2ccl_core.units import parse_duration, parse_rate, parse_size
 
 MAX_HOSTS = 1024
+MAX_NICS = 100
+MAX_BYTES = 1 << 60
 
 
 def plan_command(
@@ -33,6 +35,8 @@ def plan_command(
         raise UsageError(f"--hosts {hosts}: at most {MAX_HOSTS}, the size up to which the models were checked")
     if hosts < 2:
         raise UsageError(f"--hosts {hosts}: a plan is about the network; give 2 or more")
+    if nics > MAX_NICS:
+        raise UsageError(f"--nics {nics}: at most {MAX_NICS}, as in experiments")
     for option, count in (("--nics", nics), ("--gpus", gpus)):
         if count < 1:
             raise UsageError(f"{option} {count}: give 1 or more")
@@ -41,6 +45,8 @@ def plan_command(
     size_bytes = parse_size(size)
     if size_bytes < 1:
         raise UsageError(f"--size {size}: there is nothing to plan; give a byte or more")
+    if size_bytes > MAX_BYTES:
+        raise UsageError(f"--size {size}: at most 1 EiB")
     topology = Topology.uniform(hosts, nics, rate_bit_s / 8, gpus=gpus)
     named: set[tuple[int, int]] = set()
     for text in lost or []:

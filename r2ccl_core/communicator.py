@@ -72,6 +72,7 @@ class Communicator:
         """
         self.rank, self.size, self._mode = rank, size, _read_mode(mode)
         self._settings = settings or read_settings(self._mode)
+        self._closed = False
         native.load()
         chosen = find_nics() if nics is None else nics
         # Mode 3 is a schedule over the transport of mode 2.
@@ -160,6 +161,8 @@ class Communicator:
 
     def schedule(self, collective: str, nbytes: int, root: int = 0) -> Schedule:
         """The schedule that `collective` runs in the health that holds now; `nbytes` of a rank's larger array."""
+        if self._closed:
+            raise UsageError(f"{collective} on a communicator that is closed; make a new one")
         if not 0 <= root < self.size:
             raise UsageError(f"root {root}: there is no such rank among {self.size}")
         return self._programs.schedule(Asked(collective, nbytes, root, 0), self._health)
@@ -200,6 +203,7 @@ class Communicator:
 
     def close(self) -> None:
         """Leaves the group, for a few seconds after the others if need be. Idempotent."""
+        self._closed = True
         # A peer that still waits for its last acknowledgement must not see this end closed.
         self._bootstrap.farewell(_FAREWELL_S)
         if self._switching is not None:
@@ -325,7 +329,7 @@ def _release(nets: Nets, bootstrap: Bootstrap) -> None:
 
 
 def _read_mode(mode: int | None) -> int:
-    text = os.environ.get("R2CC_MODE", "2") if mode is None else str(mode)
+    text = (os.environ.get("R2CC_MODE") or "2") if mode is None else str(mode)
     if text not in ("0", "1", "2", "3"):
         modes = "0 (fail-stop), 1 (one back-up NIC), 2 (Balance) or 3 (Balance and R2CC-AllReduce)"
         raise UsageError(f"R2CC_MODE={text}: use {modes}")

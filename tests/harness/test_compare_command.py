@@ -85,6 +85,15 @@ def test_a_rule_of_one_of_two_systems_speaks_of_their_comparison(tmp_path: Path,
     assert ("nothing in common" in text) == (code == 2)
 
 
+def test_a_system_that_no_run_has_is_told(tmp_path: Path) -> None:
+    base, rules = make(tmp_path), tmp_path / "rules.toml"
+    rule = '[[rule]]\nmetric = "after_gbs"\ntolerance = "5 %"\nsystems = ["{}"]\n'
+    rules.write_text(rule.format("balance") + rule.format("balanec"))
+    text = run(f"{base}@balance", f"{base}@hot_repair", "--rules", rules)[1]
+    assert "no run has the system 'balanec', which a rule names" in text
+    assert "'balance'" not in text
+
+
 def test_machines_that_differ_are_said_to_differ(tmp_path: Path) -> None:
     base, new = make(tmp_path / "a"), make(tmp_path / "b", 2)
     path = new / "run.json"

@@ -31,6 +31,13 @@ def test_a_nic_that_does_not_exist_is_one_line() -> None:
         plan_command(hosts=3, nics=3, lost=["1:2", "1:1", "1:2:0.5"])
 
 
+def test_what_is_too_much_is_one_line() -> None:
+    with pytest.raises(UsageError, match="--nics 1000000000: at most 100"):
+        plan_command(nics=1_000_000_000)
+    with pytest.raises(UsageError, match="--size 1e308: at most 1 EiB"):
+        plan_command(size="1e308")
+
+
 def test_what_moves_nothing_is_one_line() -> None:
     with pytest.raises(UsageError, match="--size 0: there is nothing to plan"):
         plan_command(size="0")

@@ -267,7 +267,7 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
             comm.all_reduce(both[:4], both[2:6])
 
 
-@pytest.mark.parametrize("mode", ["4", "x", ""])
+@pytest.mark.parametrize("mode", ["4", "x", " "])
 def test_an_unknown_mode_is_refused(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     monkeypatch.setenv("R2CC_MODE", mode)
     with pytest.raises(UsageError, match="R2CC_MODE"):
@@ -303,6 +303,24 @@ def test_a_missing_native_core_is_one_line_with_the_remedy(monkeypatch: pytest.M
     monkeypatch.delattr("r2ccl_core._native", raising=False)
     with pytest.raises(TransportError, match=r"native core cannot be loaded .*pip install"):
         Communicator(0, 1)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_collective_after_the_end_is_refused_at_once_on_every_rank(size: int) -> None:
+    group = Group(size)
+    group.run(lambda comm: comm.all_reduce(np.ones(2)))
+    group.run(Communicator.close)
+    for work in ("all_reduce", "all_gather", "send_recv", "broadcast"):
+        for comm in group.comms:
+            with pytest.raises(UsageError, match="on a communicator that is closed; make a new one"):
+                getattr(comm, work)(np.ones(2))
+    group.close()  # again
+
+
+def test_an_empty_mode_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2CC_MODE", "")
+    with Communicator(0, 1, free_root(), nics=[("lo", "127.0.0.1")]) as comm:
+        assert comm.stats()["mode"] == 2
 
 
 def test_a_program_that_forgets_to_close_ends_quietly() -> None:

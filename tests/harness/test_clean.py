@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -91,8 +92,12 @@ def test_even_the_keeper_may_be_killed(owner: subprocess.Popen[str]) -> None:
     tag, _ = announced(owner)
     record = state.read(tag)
     assert record is not None and len(record.processes) == 4
-    for process in (record.owner, *record.processes[:2]):
-        os.kill(process.pid, signal.SIGKILL)
+    doomed = (record.owner, *record.processes[:2])
+    for process in doomed:  # or the keeper would end the others, and itself, as soon as the owner is gone
+        os.kill(process.pid, signal.SIGSTOP)
+    for process in doomed:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
     owner.wait()
     clean()
     assert named(tag) == []

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cluster.spec import MAX_NICS
 from harness.errors import ExitCode
 from r2ccl_core.errors import UsageError
 from r2ccl_core.planner import as_record, explain, plan
@@ -12,7 +13,6 @@ from r2ccl_core.topology import Topology, parse_lost
 from r2ccl_core.units import parse_duration, parse_rate, parse_size
 
 MAX_HOSTS = 1024
-MAX_NICS = 100
 MAX_BYTES = 1 << 60
 
 

@@ -107,9 +107,9 @@ class Rule(BaseModel):
         return self
 
     def between(self, systems: Collection[str], label: str) -> "Rule":
-        """The same where `label` stands for a comparison of two systems: what speaks of one of them speaks of it."""
-        named = {label} if set(systems) & set(self.systems) else set()
-        return self.model_copy(update={"systems": (*self.systems, *named)})
+        """The same where `label` stands for a comparison of two systems: what speaks of either speaks of it."""
+        spoken_of = any(system in self.systems for system in systems)
+        return self.model_copy(update={"systems": (*self.systems, label)}) if spoken_of else self
 
     @property
     def tolerance(self) -> Tolerance:

@@ -156,12 +156,10 @@ class NcclRank:
                 ("ncclRecv", r, n, FLOAT32, (RANK - 1) % SIZE, comm, stream),
                 ("ncclGroupEnd",),
             ]
-        bound = [(getattr(self.nccl, name), name, args) for name, *args in calls]
 
         def issue() -> None:
-            for function, name, args in bound:
-                if (result := function(*args)) != 0:
-                    raise RuntimeError(f"{name} says {result}")
+            for function, *args in calls:
+                self._check(function, *args)
 
         return issue
 

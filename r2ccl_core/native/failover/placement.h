@@ -42,6 +42,10 @@ struct Waiting {
 constexpr int kNoPath = -1;
 constexpr double kMuchFaster = 2.0;  // NICs that differ by less share the work by their windows
 
+inline bool IsMuchSlower(const PathLoad& path, double drain) {
+  return path.drain > 0 && path.drain * kMuchFaster < drain;
+}
+
 // Whether the home is up and no other NIC is much faster. False without a home.
 inline bool HomeIsWell(const std::vector<PathLoad>& paths, int home) {
   if (home == kNoPath || !paths[static_cast<size_t>(home)].up) return false;
@@ -56,12 +60,12 @@ inline bool HomeIsWell(const std::vector<PathLoad>& paths, int home) {
 // The free NIC with the least before it, less than `most` bytes, of those other than the home and not much slower that
 // are refuges or are none; kNoPath without one. A NIC of which nothing is known has not been used, or has just come
 // back.
-inline int Idlest(const std::vector<PathLoad>& paths, int home, bool refuge, double most) {
+inline int LeastLoaded(const std::vector<PathLoad>& paths, int home, bool refuge, double most) {
   int best = kNoPath;
   for (size_t i = 0; i < paths.size(); ++i) {
     const PathLoad& path = paths[i];
-    bool slow = path.drain > 0 && path.drain * kMuchFaster < paths[static_cast<size_t>(home)].drain;
-    if (static_cast<int>(i) == home || !path.free || path.refuge != refuge || slow || path.nic_bytes >= most) continue;
+    if (static_cast<int>(i) == home || !path.free || path.refuge != refuge || path.nic_bytes >= most) continue;
+    if (IsMuchSlower(path, paths[static_cast<size_t>(home)].drain)) continue;
     best = static_cast<int>(i);
     most = path.nic_bytes;
   }
@@ -77,11 +81,11 @@ inline int ReliefFor(const std::vector<PathLoad>& paths, int home) {
   constexpr double kBusyNs = 1e6;
   const PathLoad& own = paths[static_cast<size_t>(home)];
   if (own.refuge) {
-    int outside = Idlest(paths, home, false, kClearlyLess * own.nic_bytes);
+    int outside = LeastLoaded(paths, home, false, kClearlyLess * own.nic_bytes);
     if (outside != kNoPath) return outside;
   }
   bool busy = own.drain > 0 && own.nic_bytes >= kBusyNs * own.drain;
-  return busy ? Idlest(paths, home, own.refuge, kMuchLess * own.nic_bytes) : kNoPath;
+  return busy ? LeastLoaded(paths, home, own.refuge, kMuchLess * own.nic_bytes) : kNoPath;
 }
 
 // Whether a slow path delivers the chunk well before the faster ones would have done all that waits. The chunk delays
@@ -105,8 +109,8 @@ inline bool IsWorthIt(const std::vector<PathLoad>& paths, size_t slow, const Wai
 // Whether a refuge has less before it than every path that is none, but for much slower ones.
 inline bool IsIdlest(const std::vector<PathLoad>& paths, const PathLoad& refuge) {
   for (const PathLoad& path : paths) {
-    bool slow = path.drain > 0 && path.drain * kMuchFaster < refuge.drain;
-    if (path.up && !path.refuge && !slow && refuge.nic_bytes >= path.nic_bytes) return false;
+    bool comparable = path.up && !path.refuge && !IsMuchSlower(path, refuge.drain);
+    if (comparable && refuge.nic_bytes >= path.nic_bytes) return false;
   }
   return true;
 }

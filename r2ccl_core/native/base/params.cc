@@ -69,6 +69,7 @@ Status ReadParams(const std::map<std::string, std::string>& overrides, Params* p
 Params Fitting(Params params, unsigned processors) {
   if (params.io_threads == 0) params.io_threads = std::clamp<int64_t>(processors / 2, 1, 16);
   if (params.inline_bytes == 0) params.inline_bytes = processors < 8 ? 262144 : 12288;
+  if (params.stripes == 0) params.stripes = processors < 8 ? 1 : 2;
   return params;
 }
 

@@ -50,11 +50,11 @@ void Comm::Complete(Request* request, Request::State state) {
 }
 
 // Who has the mutex, and nothing waits before him, needs no inbox.
-Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched) {
-  Order order{static_cast<char*>(data), size, nullptr, watched};
+Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched, bool marked) {
+  Order order{static_cast<char*>(data), size, nullptr, watched, marked};
   std::unique_lock own(mutex_, std::defer_lock);
   bool mine = inline_.load(std::memory_order_relaxed) && own.try_lock();
-  bool at_once = mine;
+  bool at_once = mine, may_wait = false;
   {
     std::lock_guard lock(inbox_mutex_);
     if (!inbox_failure_.ok()) return inbox_failure_;
@@ -62,6 +62,7 @@ Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched) 
     at_once = at_once && inbox_.empty();
     if (!at_once) inbox_.push_back(order);
     has_orders_.store(!at_once, std::memory_order_relaxed);
+    may_wait = orders_wait_;
   }
   if (at_once) {
     Put(order);
@@ -70,10 +71,19 @@ Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched) 
   if (mine) {
     EmptyInbox();
     Hush();
-  } else if (!kicked_.exchange(true)) {
+  } else if (!may_wait && !kicked_.exchange(true)) {
     poller_->Kick(shared_from_this());
   }
   return {};
+}
+
+void Comm::LetOrdersWait(bool wait) {
+  if (wait == orders_wait_) return;
+  {
+    std::lock_guard lock(inbox_mutex_);
+    orders_wait_ = wait;
+  }
+  if (!wait) EmptyInbox();  // nobody is kicked for those that are there
 }
 
 void Comm::Put(const Order& order) {
@@ -223,6 +233,7 @@ void Comm::EndLinger(int64_t now_ns) {
 void Comm::End(Status status) {
   if (!failure_.ok() || closed_) return;
   failure_ = std::move(status);
+  ended_.store(true);
   HangUp();
   FailRequests();
   {
@@ -579,7 +590,8 @@ void Comm::Read(Path& path) {
   size_t budget = kReadBudget;
   uint64_t id = path.poll_id;
   while (path.poll_id == id && budget > 0) {
-    if (inline_.load(std::memory_order_relaxed) && (!path.in_body || path.body_left < kStageBytes)) {
+    bool small = !GetsData() || inline_.load(std::memory_order_relaxed);
+    if (small && (!path.in_body || path.body_left < kStageBytes)) {
       if (!ReadSmall(path)) return;
       budget -= std::min(budget, kStageBytes);
       continue;

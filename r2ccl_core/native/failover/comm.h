@@ -85,6 +85,8 @@ struct Environment {
 
 class Comm;
 
+constexpr uint64_t kNoMessage = UINT64_MAX;
+
 // One isend or irecv. Made by the Comm, given back to it by the Test that reports completion.
 struct Request {
   Comm* owner = nullptr;
@@ -126,6 +128,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void Tick(int64_t now_ns);
 
   Status failure() const;
+  // Whether there is one. Waits for nobody.
+  bool has_ended() const { return ended_.load(); }
   // Sends control frames over some open path; false when there is none.
   bool Say(const std::string& frames);
   // The peer by its NIC at the other end of our path over `nic`; false when there is none.
@@ -205,6 +209,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   virtual void OnPeerLinkBack(Path&) {}        // the peer's NIC has
   virtual std::string Farewell() const = 0;    // the last frames of a stream
   virtual const char* Direction() const = 0;   // send or receive
+  virtual bool GetsData() const = 0;           // else only control frames, which are small
   virtual uint16_t PeerPort() const = 0;       // where the peer's process listens, 0 while unknown
 
   void Register(Path& path, uint32_t events);
@@ -257,11 +262,14 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     uint64_t size;
     Request* request;
     bool watched;  // see RecvComm::Irecv
+    bool marked;   // see SendComm::Isend
   };
   // Takes an order of the user. Does not need mutex_.
-  Status Submit(void* data, uint64_t size, Request** request, bool watched = false);
+  Status Submit(void* data, uint64_t size, Request** request, bool watched, bool marked);
   // Puts all orders through. REQUIRES mutex_ held, as do the functions below.
   void EmptyInbox();
+  // Whether orders may wait for the next event or tick: waking the poller's thread costs more than they do.
+  void LetOrdersWait(bool wait);
   void Put(const Order& order);
   virtual void Take(const Order& order) = 0;
   virtual void OnTaken() = 0;
@@ -316,10 +324,12 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
 
   std::mutex inbox_mutex_;  // leaf lock: guards what follows
   std::vector<Order> inbox_;
-  Status inbox_failure_;  // what later orders are refused with
+  bool orders_wait_ = false;  // written under mutex_, too
+  Status inbox_failure_;      // what later orders are refused with
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<Request*> free_requests_;
   std::atomic<bool> kicked_{false};
+  std::atomic<bool> ended_{false};       // before any request fails for it
   std::atomic<bool> has_orders_{false};  // written under inbox_mutex_; who has not seen one yet is kicked for it
 };
 

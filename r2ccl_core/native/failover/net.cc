@@ -70,6 +70,8 @@ Status Net::Start() {
   drain_meter_ = std::make_unique<DrainMeter>(&environment_);
   auto threads = static_cast<size_t>(environment_.params.io_threads);
   for (size_t i = 0; i < threads; ++i) pollers_.push_back(std::make_unique<Poller>());
+  next_receiver_ =
+      threads / 2 | 1;  // not where the first senders are, nor, where each has two stripes, their first ones
   prober_ = std::make_unique<Prober>(pollers_[0].get());
   environment_.prober = prober_.get();
   witness_ = std::make_unique<Witness>(pollers_[0].get(), environment_.nics);
@@ -109,11 +111,12 @@ void Net::Shutdown() {
   report_file_.reset();  // after the last event, and not under our lock, which its thread takes
 }
 
-Status Net::Listen(std::shared_ptr<Listener>* listener) {
+Status Net::Listen(std::shared_ptr<Listener>* listener, int stripes) {
   auto made = std::make_shared<Listener>();
   Status status = FillRandom(&made->handle_.secret);
   if (!status.ok()) return status;
   made->handle_.port = port_;
+  made->handle_.stripes = stripes;
   for (const Nic& nic : environment_.nics) made->handle_.addresses.push_back(nic.address);
   std::lock_guard lock(mutex_);
   listeners_[made->handle_.secret] = made;
@@ -131,18 +134,21 @@ void Net::CloseListener(const std::shared_ptr<Listener>& listener) {
   for (const auto& comm : unwanted) comm->Close();
 }
 
-Poller* Net::NextPoller() { return pollers_[next_poller_++ % pollers_.size()].get(); }
+Status Net::MakeUpConnection(uint64_t* connection) { return FillRandom(connection); }
 
 Status Net::Connect(const Handle& handle, std::shared_ptr<SendComm>* comm, int home) {
   uint64_t connection = 0;
-  Status status = FillRandom(&connection);
-  if (!status.ok()) return status;
+  Status status = MakeUpConnection(&connection);
+  return status.ok() ? ConnectAs(connection, handle, comm, home) : status;
+}
+
+Status Net::ConnectAs(uint64_t connection, const Handle& handle, std::shared_ptr<SendComm>* comm, int home) {
   std::shared_ptr<SendComm> made;
   {
     std::lock_guard lock(mutex_);
     if (shut_down_) return {Code::kInvalidArgument, "connect after shutdown"};
-    size_t thread = next_poller_ % pollers_.size();
-    made = std::make_shared<SendComm>(&environment_, NextPoller(), handle, home, connection);
+    size_t thread = NextThread(&next_sender_);
+    made = std::make_shared<SendComm>(&environment_, pollers_[thread].get(), handle, home, connection);
     comms_.emplace_back(thread, made);
     senders_[connection] = made;
   }
@@ -289,8 +295,8 @@ Status Net::Admit(Guest& guest) {
       return {Code::kPeerLost, is_new ? "the listener is closed" : "its connection has ended"};
     }
     if (is_new) {
-      size_t thread = next_poller_ % pollers_.size();
-      comm = std::make_shared<RecvComm>(&environment_, NextPoller(), secret, frame);
+      size_t thread = NextThread(&next_receiver_);
+      comm = std::make_shared<RecvComm>(&environment_, pollers_[thread].get(), secret, frame);
       comms_.emplace_back(thread, comm);
       listener.connections_[frame.a] = comm;
       listener.arrived_.push_back(comm);

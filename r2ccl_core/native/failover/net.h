@@ -49,13 +49,17 @@ class Net : private Pollable {
                        const Net* beside = nullptr);
   ~Net() override;
 
-  Status Listen(std::shared_ptr<Listener>* listener);
+  // Senders are told to make `stripes` connections each, numbered one after another (see plugin/stripes.h).
+  Status Listen(std::shared_ptr<Listener>* listener, int stripes = 1);
   // Paths of connections accepted from `listener` keep coming back after a failure until it is closed and the
   // connections are gone; closing it only ends the arrival of new connections.
   void CloseListener(const std::shared_ptr<Listener>& listener);
   // `home` is the NIC (an index) that the connection uses while it is well, such as the one nearest to a GPU;
   // kNoHome spreads every message over all NICs.
   Status Connect(const Handle& handle, std::shared_ptr<SendComm>* comm, int home = kNoHome);
+  // The same by a number that was made up before, which nobody else has and nobody can guess.
+  Status ConnectAs(uint64_t connection, const Handle& handle, std::shared_ptr<SendComm>* comm, int home);
+  static Status MakeUpConnection(uint64_t* connection);
 
   // Closes every connection and joins the threads. Idempotent.
   void Shutdown();
@@ -95,7 +99,8 @@ class Net : private Pollable {
   std::shared_ptr<Pollable> Self() { return {std::shared_ptr<void>(), this}; }  // not owning: we outlive the pollers
   std::vector<std::shared_ptr<Comm>> Comms();
   std::vector<Third> ThirdsOn(int nic);
-  Poller* NextPoller();
+  // The thread of the next connection of a kind, so that each thread gets as many of either.
+  size_t NextThread(size_t* next) const { return (*next)++ % pollers_.size(); }
 
   Environment environment_;
   Process process_ = ThisProcess();
@@ -121,7 +126,8 @@ class Net : private Pollable {
   std::vector<std::pair<size_t, std::weak_ptr<Comm>>> comms_;  // with the poller that serves it
   std::map<uint64_t, std::weak_ptr<SendComm>> senders_;        // by connection id, for receiving ends that knock
   std::map<uint64_t, std::unique_ptr<Guest>> guests_;          // by poll id
-  size_t next_poller_ = 0;
+  size_t next_sender_ = 0;                                     // threads, see NextThread
+  size_t next_receiver_ = 0;
   bool shut_down_ = false;
 };
 

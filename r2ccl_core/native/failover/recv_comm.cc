@@ -58,7 +58,7 @@ Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote
 }
 
 Status RecvComm::Irecv(void* data, uint64_t capacity, Request** request, bool watched) {
-  return Submit(data, capacity, request, watched);
+  return Submit(data, capacity, request, watched, false);
 }
 
 void RecvComm::Take(const Order& order) {
@@ -126,7 +126,7 @@ Status RecvComm::Begin(Message& message, const Frame& frame) {
   message.chunk_bytes = frame.d;
   message.chunks.Reset(frame.b == 0 ? 1 : (frame.b + frame.d - 1) / frame.d);
   bool aside = message.request == nullptr || (message.watched && (frame.flags & kBodySumFlag) != 0);
-  if (aside) message.stash = std::make_unique<char[]>(std::max<uint64_t>(frame.b, 1));
+  if (aside) message.stash = std::make_unique_for_overwrite<char[]>(std::max<uint64_t>(frame.b, 1));
   return {};
 }
 
@@ -135,6 +135,9 @@ Status RecvComm::TakeData(Path& path) {
   Incoming& in = incoming_[static_cast<size_t>(path.index)];
   in.arriving = false;
   if (frame.epoch != path.epoch || frame.path != path.index) return {Code::kProtocol, "wire: chunk of another path"};
+  if (frame.a >= posted_) EmptyInbox();
+  if (frame.a >= posted_) LetOrdersWait(false);  // its receive is to be told of at once
+  if (!failure_.ok()) return failure_;
   Message* message = nullptr;
   Status status = Locate(frame, &message);
   if (status.ok() && message != nullptr && !message->started) status = Begin(*message, frame);
@@ -195,11 +198,14 @@ Status RecvComm::OnBody(Path& path) {
       bool bulk = (frame.flags & kBulkFlag) != 0;
       inline_.store(!bulk, std::memory_order_relaxed);
       if (bulk) UnmuteAll();
-      relaxed_ = (frame.flags & kPatientFlag) != 0;
+      relaxed_ = (frame.flags & kEarlyFlag) != 0;
+      if ((frame.flags & kMarkFlag) != 0) marked_.store(std::min(marked_.load(), frame.a));
       // Acknowledged before it is delivered: the program may end right after its last message.
       if (ack_due_) SendAck(&path);
       if (message.request != nullptr) Deliver(message);
-      return {};
+      // While early messages come one after another, and each finds its receive posted.
+      LetOrdersWait(relaxed_ && bulk && environment_->program_polls && first_ + messages_.size() <= posted_);
+      return failure_;
     }
     case FrameType::kPing:
       ack_due_ |= HasNews();
@@ -228,15 +234,18 @@ void RecvComm::Deliver(Message& message) {
     messages_.pop_front();
     ++first_;
   }
+  oldest_.store(first_);
 }
 
 // Whether the sending end is to have word of this chunk now.
 void RecvComm::CountLazy(const Frame& frame) {
   bool copied = (frame.flags & kBufferedFlag) != 0;
-  bool patient = (frame.flags & kPatientFlag) != 0 && environment_->program_polls && ExpectsMore(frame.a);
+  bool bulk = (frame.flags & kBulkFlag) != 0;
+  bool patient = (frame.flags & kPatientFlag) != 0 && environment_->program_polls && (bulk || ExpectsMore(frame.a));
   if (copied || patient) {
     lazy_bytes_ += frame.body_bytes;
-    bool some = copied ? ++lazy_chunks_ < kLazyMessages && lazy_bytes_ < kLazyBytes : ++lazy_chunks_ < kLazyPatient;
+    uint64_t limit = copied ? kLazyMessages : (bulk ? kLazyBulk : kLazyPatient);
+    bool some = ++lazy_chunks_ < limit && (!copied || lazy_bytes_ < kLazyBytes);
     if (some && !copied) TellSoon();
     if (some) return;
   }
@@ -247,11 +256,10 @@ void RecvComm::TellSoon() {
   if (untold_since_ns_ == 0) untold_since_ns_ = NowNs();
 }
 
-// Who sends patient messages needs no receive to be posted: the next tick tells of it, or the answer to a PING by which
+// Who sends early messages needs no receive to be posted: the next tick tells of it, or the answer to a PING by which
 // the sending end asks for one that it does need.
 void RecvComm::Announce() {
-  bool polled = environment_->program_polls && inline_.load(std::memory_order_relaxed);
-  bool later = relaxed_ && polled && posted_ - announced_ < kLazyMessages;
+  bool later = relaxed_ && environment_->program_polls && posted_ - announced_ < kLazyMessages;
   if (!later) SendAck(nullptr);
 }
 

@@ -11,6 +11,7 @@
 #ifndef R2CCL_FAILOVER_RECV_COMM_H_
 #define R2CCL_FAILOVER_RECV_COMM_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -56,6 +57,11 @@ class RecvComm final : public Comm {
   // it has one.
   Status Irecv(void* data, uint64_t capacity, Request** request, bool watched = false);
 
+  // The number of the first message that is not delivered yet; who has seen it sees the mark of every one before it.
+  uint64_t oldest() const { return oldest_.load(); }
+  // The number of the first message that came with a mark, kNoMessage before.
+  uint64_t marked() const { return marked_.load(); }
+
  private:
   struct Message {
     uint64_t number = 0;
@@ -92,6 +98,7 @@ class RecvComm final : public Comm {
   std::string Farewell() const override { return EncodeState(true) + EncodeClose(first_); }
 
   const char* Direction() const override { return "receive"; }
+  bool GetsData() const override { return true; }
   uint16_t PeerPort() const override { return sender_port_; }
   void Take(const Order& order) override;
   void OnTaken() override { Announce(); }
@@ -116,17 +123,20 @@ class RecvComm final : public Comm {
   const uint64_t connection_;
   const uint16_t sender_port_;  // where the sending end's process listens, to ask whether it lives; 0: unknown
   std::vector<Incoming> incoming_;
-  std::deque<Message> messages_;  // from first_ on, contiguous
-  uint64_t first_ = 0;            // number of messages_.front()
-  uint64_t posted_ = 0;           // receives posted so far
+  std::deque<Message> messages_;     // from first_ on, contiguous
+  uint64_t first_ = 0;               // number of messages_.front()
+  std::atomic<uint64_t> oldest_{0};  // the same, for all threads
+  std::atomic<uint64_t> marked_{kNoMessage};
+  uint64_t posted_ = 0;  // receives posted so far
   bool ack_due_ = false;
-  // What the sending end need not know at once: patient messages, and receives posted while such come. Of those that it
-  // has copied many; of others every second, and where the program polls, which so comes back to the first.
+  // What the sending end need not know at once: patient chunks, and receives posted while early messages come. Of
+  // chunks that it has copied many; of others a few, and where the program polls, which so comes back to the first.
   static constexpr uint64_t kLazyMessages = 32;
   static constexpr uint64_t kLazyBytes = 32 * 1024;
   static constexpr uint64_t kLazyPatient = 2;
+  static constexpr uint64_t kLazyBulk = 4;  // of a message of which more follows
   static constexpr int64_t kUntoldNs = 200'000;
-  bool relaxed_ = false;  // the last message was patient
+  bool relaxed_ = false;  // the last message was early
   uint64_t lazy_chunks_ = 0;
   uint64_t lazy_bytes_ = 0;
   uint64_t announced_ = 0;       // receives that the last acknowledgement told of

@@ -26,7 +26,7 @@ constexpr int64_t kRefugeNs = 20 * kMillisecond;
 constexpr int64_t kSettledNs = kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
 constexpr uint64_t kChunkAlignment = 4096;
-constexpr uint64_t kPatientMessages = 32;
+constexpr uint64_t kEarlyMessages = 32;
 constexpr uint64_t kReadEvery = 16;
 constexpr int kIdleTicks = 100;  // half a second
 
@@ -122,12 +122,12 @@ void SendComm::FinishDial(Path& path) {
                                 static_cast<int>(paths_.size()), handle_.secret, environment_->port));
 }
 
-Status SendComm::Isend(const void* data, uint64_t size, Request** request) {
+Status SendComm::Isend(const void* data, uint64_t size, Request** request, bool marked) {
   uint64_t before = pending_bytes_.fetch_add(size, std::memory_order_relaxed);
   auto most = static_cast<uint64_t>(environment_->params.inline_bytes);
   bool inlined = inline_.load(std::memory_order_relaxed);
   inline_.store(before + size <= (inlined ? most : most / 4), std::memory_order_relaxed);
-  Status status = Submit(const_cast<void*>(data), size, request);  // Take only reads it
+  Status status = Submit(const_cast<void*>(data), size, request, false, marked);  // Take only reads it
   if (!status.ok()) pending_bytes_ -= size;
   return status;
 }
@@ -149,7 +149,8 @@ void SendComm::Take(const Order& order) {
   uint32_t chunk = ChunkBytes(order.size);
   auto chunks = static_cast<uint32_t>(order.size <= chunk ? 1 : (order.size + chunk - 1) / chunk);
   order.request->size = order.size;
-  messages_.push_back({next_message_++, order.data, order.size, chunk, chunks, 0, order.request, nullptr});
+  messages_.push_back(
+      {next_message_++, order.data, order.size, chunk, chunks, 0, order.request, order.marked, nullptr});
 }
 
 // The program need not ask about sends that are done at once: what the peer says of them is read in passing.
@@ -210,16 +211,23 @@ void SendComm::CutMessages() {
 
 // The peer may have posted it and wait with the word, as it does while small messages come.
 void SendComm::AskForReceive(uint64_t number) {
-  Path* path = was_patient_ && asked_until_ <= number ? AnyUp() : nullptr;
+  Path* path = was_early_ && asked_until_ <= number ? AnyUp() : nullptr;
   if (path != nullptr && Ping(*path, NowNs())) asked_until_ = number + 1;
 }
 
-// Whether word of the chunk may come late: its message could go before its receive was posted, as the next one can, and
-// the path's window has room for another one.
+// Whether it may go before its receive is posted, and many like it.
+bool SendComm::IsEarly(const Message& message) const {
+  return message.size <= eager_bytes_ && eager_messages_ >= kEarlyMessages;
+}
+
+// Whether word of the chunk may come late: its message is early and the path's window has room for another one, or much
+// is on its way, the window has room for as much again, and more of the message is about to follow.
 bool SendComm::IsPatient(const Chunk& chunk, const Path& path) {
   if (chunk.buffered) return true;
-  return message(chunk.message).size <= eager_bytes_ && eager_messages_ >= kPatientMessages &&
-         inline_.load(std::memory_order_relaxed) && outgoing(path).in_flight_bytes + chunk.length <= WindowBytes(path);
+  const Message& owner = message(chunk.message);
+  uint64_t next_bytes = outgoing(path).in_flight_bytes + chunk.length;
+  if (inline_.load(std::memory_order_relaxed)) return IsEarly(owner) && next_bytes <= WindowBytes(path);
+  return waiting_chunks_ > 0 && chunk.offset + chunk.length < owner.size && 2 * next_bytes <= WindowBytes(path);
 }
 
 // What the program sends stays here until it is acknowledged, so that its own buffer is free.
@@ -367,8 +375,10 @@ bool SendComm::SendOne(Path& path, int64_t now_ns) {
   frame.c = chunk.offset;
   frame.d = owner.chunk_bytes;
   if (chunk.buffered) frame.flags |= kBufferedFlag;
-  was_patient_ = IsPatient(chunk, path);
-  if (was_patient_) frame.flags |= kPatientFlag;
+  if (owner.marked) frame.flags |= kMarkFlag;
+  was_early_ = IsEarly(owner);
+  if (was_early_) frame.flags |= kEarlyFlag;
+  if (IsPatient(chunk, path)) frame.flags |= kPatientFlag;
   if (!inline_.load(std::memory_order_relaxed)) frame.flags |= kBulkFlag;
   if (environment_->params.checksum != 0) {
     frame.flags |= kBodySumFlag;

@@ -39,8 +39,12 @@ class SendComm final : public Comm {
   // Ready: at least one path is up and every other one was tried; in fail-stop mode all are up.
   Status Ready(bool* ready);
 
-  // Sends `size` bytes at `data`, which stay untouched until Test reports completion.
-  Status Isend(const void* data, uint64_t size, Request** request);
+  // Sends `size` bytes at `data`, which stay untouched until Test reports completion. The receiving end tells of the
+  // first message that is `marked`.
+  Status Isend(const void* data, uint64_t size, Request** request, bool marked = false);
+
+  // The most that the home NIC drained lately, in bytes per ns; 0 without a home.
+  double home_peak() const { return home_ == nullptr ? 0 : nic_counters(*home_).peak_bytes_per_ns.load(); }
 
  private:
   struct Chunk {
@@ -60,6 +64,7 @@ class SendComm final : public Comm {
     uint32_t chunks;
     uint32_t acknowledged;
     Request* request;
+    bool marked;
     std::unique_ptr<char[]> copy;
   };
   // The sending state of paths_[i].
@@ -93,6 +98,7 @@ class SendComm final : public Comm {
   void OnPeerLinkBack(Path& path) override;
   std::string Farewell() const override { return EncodeClose(0); }
   const char* Direction() const override { return "send"; }
+  bool GetsData() const override { return false; }
   uint16_t PeerPort() const override { return handle_.port; }
 
   void Take(const Order& order) override;
@@ -112,6 +118,7 @@ class SendComm final : public Comm {
   void CutMessages();
   void Buffer(Message& message);
   void AskForReceive(uint64_t number);
+  bool IsEarly(const Message& message) const;
   bool IsPatient(const Chunk& chunk, const Path& path);
   void Pump();
   bool SendOne(Path& path, int64_t now_ns);
@@ -151,7 +158,7 @@ class SendComm final : public Comm {
   // What may go before its receive is posted: the smaller of both ends' limits, nothing until the peer's is known.
   uint64_t eager_bytes_ = 0;
   uint64_t eager_messages_ = 0;
-  bool was_patient_ = false;  // the last chunk
+  bool was_early_ = false;    // the last chunk's message
   uint64_t asked_until_ = 0;  // messages for whose receives the peer was asked
   bool counts_ = false;       // among environment_->senders
   int idle_ticks_ = 0;        // since the last message

@@ -1,4 +1,4 @@
-// Encoding of handles: magic, version, port, number of addresses, secret, addresses.
+// Encoding of handles: magic, version, port, number of addresses, secret, addresses, stripes.
 #include "net/handle.h"
 
 #include <cstring>
@@ -7,6 +7,7 @@ namespace r2ccl {
 namespace {
 
 constexpr size_t kAddressesAt = 8 + kSecretBytes;
+constexpr size_t kStripesAt = kHandleUsedBytes - 1;
 static_assert(kHandleUsedBytes <= kHandleBytes);
 
 }  // namespace
@@ -19,6 +20,7 @@ std::string EncodeHandle(const Handle& handle) {
   std::memcpy(bytes.data() + 6, &handle.port, 2);
   std::memcpy(bytes.data() + 8, handle.secret.data(), kSecretBytes);
   std::memcpy(bytes.data() + kAddressesAt, handle.addresses.data(), handle.addresses.size() * sizeof(in_addr));
+  bytes[kStripesAt] = static_cast<char>(handle.stripes);
   return bytes;
 }
 
@@ -32,6 +34,10 @@ Status DecodeHandle(const std::string& bytes, Handle* handle) {
   }
   size_t count = static_cast<uint8_t>(bytes[5]);
   if (count == 0 || count > kMaxPaths) return {Code::kInvalidArgument, "handle names no usable address"};
+  handle->stripes = static_cast<uint8_t>(bytes[kStripesAt]);
+  if (handle->stripes < 1 || handle->stripes > kMaxStripes) {
+    return {Code::kInvalidArgument, "handle asks for no usable number of stripes"};
+  }
   std::memcpy(&handle->port, bytes.data() + 6, 2);
   std::memcpy(handle->secret.data(), bytes.data() + 8, kSecretBytes);
   handle->addresses.resize(count);

@@ -14,12 +14,14 @@
 namespace r2ccl {
 
 constexpr size_t kHandleBytes = 128;
-constexpr size_t kHandleUsedBytes = 8 + kSecretBytes + kMaxPaths * sizeof(in_addr);  // the rest is zero
+constexpr size_t kHandleUsedBytes = 9 + kSecretBytes + kMaxPaths * sizeof(in_addr);  // the rest is zero
+constexpr int kMaxStripes = 16;
 
 struct Handle {
   uint16_t port = 0;               // host order, the same on every address
   Secret secret{};                 // names the listener and keeps strangers out
   std::vector<in_addr> addresses;  // one per NIC, at most kMaxPaths
+  int stripes = 1;                 // connections that make one of the sender's, at most kMaxStripes
 };
 
 std::string EncodeHandle(const Handle& handle);  // kHandleBytes long

@@ -17,7 +17,7 @@ Status Poller::Start(std::function<void()> on_tick) {
   wake_ = Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!epoll_.valid() || !wake_.valid()) return {Code::kSystem, std::string("epoll: ") + std::strerror(errno)};
   epoll_event event{};
-  event.events = EPOLLIN;
+  event.events = EPOLLIN | EPOLLET;  // so that nobody has to read it
   event.data.u64 = 0;
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
   on_tick_ = std::move(on_tick);
@@ -86,8 +86,6 @@ void Poller::Kick(std::shared_ptr<Pollable> target) {
 }
 
 void Poller::RunKicks() {
-  eventfd_t count = 0;
-  eventfd_read(wake_.get(), &count);
   std::vector<std::shared_ptr<Pollable>> kicked;
   {
     std::lock_guard lock(mutex_);

@@ -1,8 +1,8 @@
-// Wire format, version 4: what travels on a path. Little-endian, one fixed header, then the body.
+// Wire format, version 5: what travels on a path. Little-endian, one fixed header, then the body.
 //
 //   offset size field      HELLO            HELLO_ACK       DATA             ACK             PATH_DOWN    CLOSE PING
 //        0    4 magic      "R2CC"           =               =                =               =            =     =
-//        4    1 version    4                =               =                =               =            =     =
+//        4    1 version    5                =               =                =               =            =     =
 //        5    1 type       1                2               3                4               5            6     7
 //        6    2 path       path index       =               =                0               failed path  0     0
 //        8    4 epoch      of this path, >0 =               =                0               failed epoch 0     0
@@ -13,7 +13,8 @@
 //       40    4 d          0                0               chunk size       0               0            0     0
 //       44    4 body sum   CRC32C of the body; of DATA only if the sender was asked to (R2CC_CHECKSUM)
 //       48    4 flags      1: the body sum is to be checked; DATA: 2: the sender keeps a copy; 4: much more is on
-//                          its way; 8: the ACK may take its time
+//                          its way; 8: the ACK may take its time; 16: a mark for who uses the connection; 32: it might have come before
+//                          its receive was posted, and so might the next
 //       52    4 checksum   of what precedes
 //
 //                          KNOCK            PROBE            PROBED           VERDICT
@@ -27,7 +28,8 @@
 //
 // (*) from the receiving end: how many messages it has got, from the first on.
 //
-// A connection has one sender and one receiver and one TCP stream per path. The sender opens every stream
+// A connection has one sender and one receiver and one TCP stream per path. (Several may make one of NCCL's: then their
+// numbers differ in the low 4 bits, see plugin/stripes.h.) The sender opens every stream
 // with HELLO; the epoch counts how often the path was opened, so that anything said about an earlier stream
 // is recognised as stale. DATA flows from sender to receiver, ACK back; an ACK carries the whole state
 // (messages posted; chunks received and whether it is given up, per path and epoch), so that losing one with its path
@@ -57,7 +59,7 @@
 namespace r2ccl {
 
 constexpr uint32_t kWireMagic = 0x43433252;  // "R2CC" in memory
-constexpr uint8_t kWireVersion = 4;
+constexpr uint8_t kWireVersion = 5;
 constexpr size_t kHeaderBytes = 56;
 constexpr size_t kAckEntryBytes = 16;
 constexpr size_t kTargetBytes = 8;
@@ -70,6 +72,8 @@ constexpr uint32_t kBodySumFlag = 1;
 constexpr uint32_t kBufferedFlag = 2;
 constexpr uint32_t kBulkFlag = 4;
 constexpr uint32_t kPatientFlag = 8;
+constexpr uint32_t kMarkFlag = 16;
+constexpr uint32_t kEarlyFlag = 32;
 
 using Secret = std::array<uint8_t, kSecretBytes>;
 

@@ -15,17 +15,22 @@
 
 #include "base/clock.h"
 #include "failover/net.h"
+#include "plugin/stripes.h"
 
 namespace r2ccl::plugin {
 namespace {
 
 constexpr size_t kPendingAt = kHandleBytes - sizeof(void*);  // see Connect
 static_assert(kHandleUsedBytes <= kPendingAt);
-constexpr int64_t kAbandonedAfter = 3;  // times R2CC_FAILOVER_GIVE_UP_MS
+constexpr double kBytesPerNs = 1.0 / 8000;  // in Mbit/s
+constexpr int64_t kAbandonedAfter = 3;      // times R2CC_FAILOVER_GIVE_UP_MS
 
-template <typename T>
-struct Holder {
-  std::shared_ptr<T> comm;
+using SendGroup = SendStripes<SendComm>;
+using RecvGroup = RecvStripes<RecvComm>;
+
+struct ListenComm {
+  std::shared_ptr<Listener> listener;
+  StripeCollector<RecvComm> collector;
 };
 
 struct State {
@@ -35,7 +40,7 @@ struct State {
   std::vector<Device> devices;
   // Attempts under way, with the time NCCL last asked; what a handle brings along is believed only if it is one of
   // them.
-  std::map<Holder<SendComm>*, int64_t> connecting;
+  std::map<SendGroup*, int64_t> connecting;
 };
 
 // Never destroyed: NCCL's threads may still call while the process ends.
@@ -109,21 +114,27 @@ Status Start(State& plugin) {
   return {};
 }
 
-Status BeginConnect(const std::string& handle, int home, Holder<SendComm>** pending) {
+Status BeginConnect(const std::string& handle, int home, SendGroup** pending) {
   Handle decoded;
   Status status = DecodeHandle(handle, &decoded);
   if (!status.ok()) return status;
   State& plugin = state();
-  auto made = std::make_unique<Holder<SendComm>>();
-  status = plugin.net->Connect(decoded, &made->comm, home);
+  uint64_t group = 0;
+  status = Net::MakeUpConnection(&group);
+  std::vector<std::shared_ptr<SendComm>> comms(static_cast<size_t>(decoded.stripes));
+  for (size_t i = 0; i < comms.size() && status.ok(); ++i) {
+    status = plugin.net->ConnectAs((group & ~kStripeMask) + i, decoded, &comms[i], home);
+  }
   if (!status.ok()) return status;
+  double fast = static_cast<double>(plugin.net->environment().params.fast_mbit_s) * kBytesPerNs;
+  auto made = std::make_unique<SendGroup>(std::move(comms), fast);
   std::lock_guard lock(plugin.mutex);
   plugin.connecting[made.get()] = NowNs();
   *pending = made.release();
   return {};
 }
 
-bool IsConnecting(Holder<SendComm>* pending) {
+bool IsConnecting(SendGroup* pending) {
   State& plugin = state();
   std::lock_guard lock(plugin.mutex);
   auto entry = plugin.connecting.find(pending);
@@ -132,7 +143,7 @@ bool IsConnecting(Holder<SendComm>* pending) {
   return true;
 }
 
-void EndConnect(Holder<SendComm>* pending) {
+void EndConnect(SendGroup* pending) {
   State& plugin = state();
   std::lock_guard lock(plugin.mutex);
   plugin.connecting.erase(pending);
@@ -141,7 +152,7 @@ void EndConnect(Holder<SendComm>* pending) {
 // NCCL asks for a connection again and again until it is there. When it is aborted it stops, and tells nobody.
 void DropAbandoned() {
   State& plugin = state();
-  std::vector<Holder<SendComm>*> abandoned;
+  std::vector<SendGroup*> abandoned;
   {
     std::lock_guard lock(plugin.mutex);
     if (plugin.net == nullptr) return;
@@ -178,11 +189,12 @@ abi::Result Describe(int device, Device* description) {
 abi::Result Listen(int, void* handle, void** listen_comm) {
   DropAbandoned();
   std::shared_ptr<Listener> listener;
-  Status status = state().net->Listen(&listener);
+  int64_t stripes = state().net->environment().params.stripes;
+  Status status = state().net->Listen(&listener, static_cast<int>(stripes));
   if (!status.ok()) return Translate(status);
   std::string bytes = EncodeHandle(listener->handle());
   std::memcpy(handle, bytes.data(), bytes.size());
-  *listen_comm = new Holder<Listener>{std::move(listener)};
+  *listen_comm = new ListenComm{std::move(listener), StripeCollector<RecvComm>(static_cast<size_t>(stripes))};
   return abi::kSuccess;
 }
 
@@ -191,7 +203,7 @@ abi::Result Listen(int, void* handle, void** listen_comm) {
 abi::Result Connect(int device, void* handle, void** send_comm) {
   *send_comm = nullptr;
   auto* bytes = static_cast<char*>(handle);
-  Holder<SendComm>* pending = nullptr;
+  SendGroup* pending = nullptr;
   std::memcpy(&pending, bytes + kPendingAt, sizeof pending);
   Status status;
   if (pending == nullptr) {
@@ -202,7 +214,7 @@ abi::Result Connect(int device, void* handle, void** send_comm) {
     return Translate({Code::kInvalidArgument, "handle was not made by r2ccl, or was changed on its way"});
   }
   bool ready = false;
-  status = pending->comm->Ready(&ready);
+  status = pending->Ready(&ready);
   if (status.ok() && !ready) return abi::kSuccess;
   EndConnect(pending);
   std::memset(bytes + kPendingAt, 0, sizeof pending);
@@ -216,8 +228,13 @@ abi::Result Connect(int device, void* handle, void** send_comm) {
 
 abi::Result Accept(void* listen_comm, void** recv_comm) {
   *recv_comm = nullptr;
-  std::shared_ptr<RecvComm> comm = static_cast<Holder<Listener>*>(listen_comm)->comm->Accept();
-  if (comm != nullptr) *recv_comm = new Holder<RecvComm>{std::move(comm)};
+  auto* waiting = static_cast<ListenComm*>(listen_comm);
+  while (std::shared_ptr<RecvComm> comm = waiting->listener->Accept()) {
+    auto group = waiting->collector.Add(std::move(comm));
+    if (group.empty()) continue;
+    *recv_comm = new RecvGroup(std::move(group));
+    break;
+  }
   return abi::kSuccess;
 }
 
@@ -230,7 +247,7 @@ abi::Result DeregisterMemory() { return abi::kSuccess; }
 
 abi::Result Isend(void* send_comm, void* data, size_t size, void** request) {
   Request* made = nullptr;
-  Status status = static_cast<Holder<SendComm>*>(send_comm)->comm->Isend(data, size, &made);
+  Status status = static_cast<SendGroup*>(send_comm)->Isend(data, size, &made);
   *request = made;
   return Translate(status);
 }
@@ -241,7 +258,7 @@ abi::Result Irecv(void* recv_comm, int n, void** data, const size_t* sizes, void
   *request = nullptr;
   if (n != 1) return abi::kInternalError;  // we announced max_receives = 1
   Request* made = nullptr;
-  Status status = static_cast<Holder<RecvComm>*>(recv_comm)->comm->Irecv(data[0], sizes[0], &made, watched);
+  Status status = static_cast<RecvGroup*>(recv_comm)->Irecv(data[0], sizes[0], &made, watched);
   *request = made;
   return Translate(status);
 }
@@ -257,26 +274,27 @@ abi::Result Test(void* request, int* done, int* sizes) {
 }
 
 abi::Result CloseSend(void* send_comm) {
-  auto* holder = static_cast<Holder<SendComm>*>(send_comm);
-  if (holder == nullptr) return abi::kSuccess;
-  holder->comm->Close();
-  delete holder;
+  auto* comm = static_cast<SendGroup*>(send_comm);
+  if (comm == nullptr) return abi::kSuccess;
+  comm->Close();
+  delete comm;
   return abi::kSuccess;
 }
 
 abi::Result CloseRecv(void* recv_comm) {
-  auto* holder = static_cast<Holder<RecvComm>*>(recv_comm);
-  if (holder == nullptr) return abi::kSuccess;
-  holder->comm->Close();
-  delete holder;
+  auto* comm = static_cast<RecvGroup*>(recv_comm);
+  if (comm == nullptr) return abi::kSuccess;
+  comm->Close();
+  delete comm;
   return abi::kSuccess;
 }
 
 abi::Result CloseListen(void* listen_comm) {
-  auto* holder = static_cast<Holder<Listener>*>(listen_comm);
-  if (holder == nullptr) return abi::kSuccess;
-  state().net->CloseListener(holder->comm);
-  delete holder;
+  auto* waiting = static_cast<ListenComm*>(listen_comm);
+  if (waiting == nullptr) return abi::kSuccess;
+  state().net->CloseListener(waiting->listener);
+  waiting->collector.Close();
+  delete waiting;
   DropAbandoned();
   return abi::kSuccess;
 }

@@ -28,17 +28,20 @@ TEST(Params, DefaultsEnvironmentAndOverrides) {
 }
 
 TEST(Params, ZeroFitsTheProcessorsAndWhatWasSetStays) {
-  for (auto [processors, threads, inline_bytes] :
-       {std::tuple{1U, 1, 262144}, {4U, 2, 262144}, {8U, 4, 12288}, {192U, 16, 12288}}) {
+  for (auto [processors, threads, inline_bytes, stripes] :
+       {std::tuple{1U, 1, 262144, 1}, {4U, 2, 262144, 1}, {8U, 4, 12288, 2}, {192U, 16, 12288, 2}}) {
     Params fitting = Fitting({}, processors);
     EXPECT_EQ(fitting.io_threads, threads) << processors;
     EXPECT_EQ(fitting.inline_bytes, inline_bytes) << processors;
+    EXPECT_EQ(fitting.stripes, stripes) << processors;
   }
   Params set;
   set.io_threads = 3;
   set.inline_bytes = 1;
+  set.stripes = 1;
   EXPECT_EQ(Fitting(set, 64).io_threads, 3);
   EXPECT_EQ(Fitting(set, 64).inline_bytes, 1);
+  EXPECT_EQ(Fitting(set, 64).stripes, 1);
 }
 
 TEST(Params, MistakesAreNamed) {
@@ -58,11 +61,13 @@ TEST(Handle, RoundTrip) {
   handle.port = 54321;
   for (size_t i = 0; i < kSecretBytes; ++i) handle.secret[i] = static_cast<uint8_t>(i * 17);
   for (int i = 0; i < kMaxPaths; ++i) handle.addresses.push_back(in_addr{static_cast<in_addr_t>(i * 1234567)});
+  handle.stripes = kMaxStripes;
   std::string bytes = EncodeHandle(handle);
   ASSERT_EQ(bytes.size(), kHandleBytes);
   Handle back;
   ASSERT_TRUE(DecodeHandle(bytes, &back).ok());
   EXPECT_EQ(back.port, handle.port);
+  EXPECT_EQ(back.stripes, kMaxStripes);
   EXPECT_EQ(back.secret, handle.secret);
   ASSERT_EQ(back.addresses.size(), handle.addresses.size());
   for (size_t i = 0; i < back.addresses.size(); ++i) {
@@ -85,6 +90,9 @@ TEST(Handle, MistakesAreRefused) {
   EXPECT_TRUE(refused(good, 5, 0));
   EXPECT_TRUE(refused(good, 5, kMaxPaths + 1));
   EXPECT_TRUE(refused(good, 5, '\xff'));
+  EXPECT_TRUE(refused(good, kHandleUsedBytes - 1, 0));
+  EXPECT_TRUE(refused(good, kHandleUsedBytes - 1, kMaxStripes + 1));
+  EXPECT_TRUE(refused(good, kHandleUsedBytes - 1, '\xff'));
 }
 
 TEST(Nic, FoundByNameAndAddress) {

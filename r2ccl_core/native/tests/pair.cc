@@ -144,9 +144,6 @@ int Pair::PathsUp() {
   return std::min(up(*sender), up(*receiver));
 }
 
-Traffic::Traffic(SendComm& send, RecvComm& recv, TrafficOptions options)
-    : send_(send), recv_(recv), options_(std::move(options)) {}
-
 void Traffic::FillMessage(uint64_t number, std::vector<char>* out) const {
   uint64_t key = Scramble(options_.seed * 1000003 + number);
   size_t size = options_.sizes[number];
@@ -161,7 +158,7 @@ bool Traffic::PostSends() {
   while (next_send_ < options_.sizes.size() && sends_.size() < options_.sends_ahead) {
     Slot slot{next_send_++, {}, nullptr};
     FillMessage(slot.number, &slot.buffer);
-    send_status = send_.Isend(slot.buffer.data(), slot.buffer.size(), &slot.request);
+    send_status = isend_(slot.buffer.data(), slot.buffer.size(), &slot.request);
     if (!send_status.ok()) return false;
     sends_.push_back(std::move(slot));
   }
@@ -170,10 +167,12 @@ bool Traffic::PostSends() {
 
 bool Traffic::PostReceives() {
   while (next_receive_ < options_.sizes.size() && receives_.size() < options_.receives_ahead) {
-    Slot slot{next_receive_++, {}, nullptr};
+    Slot slot{next_receive_, {}, nullptr};
     slot.buffer.assign(options_.sizes[slot.number] + options_.extra_capacity, kOverwritten);
-    recv_status = recv_.Irecv(slot.buffer.data(), slot.buffer.size(), &slot.request);
+    recv_status = irecv_(slot.buffer.data(), slot.buffer.size(), &slot.request);
     if (!recv_status.ok()) return false;
+    if (slot.request == nullptr) break;  // later
+    ++next_receive_;
     receives_.push_back(std::move(slot));
   }
   return true;
@@ -183,7 +182,7 @@ bool Traffic::PostReceives() {
 bool Traffic::ReapSends() {
   for (auto slot = sends_.begin(); slot != sends_.end();) {
     bool done = false;
-    send_status = send_.Test(slot->request, &done, nullptr);
+    send_status = slot->request->owner->Test(slot->request, &done, nullptr);
     if (!send_status.ok()) return false;
     if (!done) {
       ++slot;
@@ -200,7 +199,7 @@ bool Traffic::ReapReceives(std::string* wrong) {
   for (auto slot = receives_.begin(); slot != receives_.end();) {
     bool done = false;
     uint64_t size = 0;
-    recv_status = recv_.Test(slot->request, &done, &size);
+    recv_status = slot->request->owner->Test(slot->request, &done, &size);
     if (!recv_status.ok()) return false;
     if (!done) {
       ++slot;

@@ -68,7 +68,13 @@ class Traffic {
  public:
   using During = std::function<void(uint64_t received_bytes)>;
 
-  Traffic(SendComm& send, RecvComm& recv, TrafficOptions options);
+  // Over a SendComm and a RecvComm, or what offers the same.
+  template <typename Sender, typename Receiver>
+  Traffic(Sender& sender, Receiver& receiver, TrafficOptions options)
+      : isend_([&sender](const void* data, uint64_t size, Request** made) { return sender.Isend(data, size, made); }),
+        irecv_(
+            [&receiver](void* data, uint64_t most, Request** made) { return receiver.Irecv(data, most, made, false); }),
+        options_(std::move(options)) {}
 
   // Until all is done or an end fails. `during` is called again and again. Empty when right, else what is wrong.
   std::string Run(const During& during = nullptr);
@@ -89,8 +95,8 @@ class Traffic {
   bool ReapReceives(std::string* wrong);
   void FillMessage(uint64_t number, std::vector<char>* out) const;
 
-  SendComm& send_;
-  RecvComm& recv_;
+  const std::function<Status(const void*, uint64_t, Request**)> isend_;
+  const std::function<Status(void*, uint64_t, Request**)> irecv_;
   const TrafficOptions options_;
   std::deque<Slot> sends_;
   std::deque<Slot> receives_;

@@ -126,8 +126,9 @@ Status BeginConnect(const std::string& handle, int home, SendGroup** pending) {
     status = plugin.net->ConnectAs((group & ~kStripeMask) + i, decoded, &comms[i], home);
   }
   if (!status.ok()) return status;
-  double fast = static_cast<double>(plugin.net->environment().params.fast_mbit_s) * kBytesPerNs;
-  auto made = std::make_unique<SendGroup>(std::move(comms), fast);
+  const Params& params = plugin.net->environment().params;
+  double fast = static_cast<double>(params.fast_mbit_s) * kBytesPerNs;
+  auto made = std::make_unique<SendGroup>(std::move(comms), static_cast<uint64_t>(params.eager_bytes), fast);
   std::lock_guard lock(plugin.mutex);
   plugin.connecting[made.get()] = NowNs();
   *pending = made.release();

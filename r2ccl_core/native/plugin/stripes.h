@@ -1,12 +1,12 @@
 // Stripes: one connection of NCCL's, made of several of ours whose messages take turns.
 //
 // One thread moves what a connection of ours carries, and a thread moves a few GB/s: on fast NICs that is the limit. On
-// slow ones another stream would only compete. So a connection begins with one stripe, the first, and spreads over all
-// of them, for good, once the sending end has seen its home NIC drain much. Both ends must know where each message goes
-// before its buffer is posted, and neither may wait for the other. The sending end marks a message, number m; from
-// number m + kNotice on, messages take turns. The receiving end posts number n only once all before n - kNotice have
-// come, so it knows of every mark that concerns n. (NCCL has 32 requests under way at most, so it never waits for
-// that.)
+// slow ones another stream would only compete, and where messages are small threads spend their time on being woken. So
+// a connection begins with one stripe, the first, and spreads over all of them, for good, when it sends a large message
+// and its home NIC has been seen to drain much. Both ends must know where each message goes before its buffer is
+// posted, and neither may wait for the other. The sending end marks that message, number m; from number m + kNotice on,
+// messages take turns. The receiving end posts number n only once all before n - kNotice have come, so it knows of
+// every mark that concerns n. (NCCL has 32 requests under way at most, so it never waits for that.)
 //
 // Each stripe is a connection like any other and hides failures by itself; what ends one for good ends the others, too.
 // A stripe's connection number is the group's plus its index, which fits in the low bits.
@@ -66,8 +66,9 @@ class Stripes {
 template <typename T>
 class SendStripes : public Stripes<T> {
  public:
-  // They spread once the home NIC has drained `fast` bytes per ns.
-  SendStripes(std::vector<std::shared_ptr<T>> comms, double fast) : Stripes<T>(std::move(comms)), fast_(fast) {}
+  // They spread with a message of more than `small` bytes once the home NIC has drained `fast` bytes per ns.
+  SendStripes(std::vector<std::shared_ptr<T>> comms, uint64_t small, double fast)
+      : Stripes<T>(std::move(comms)), small_(small), fast_(fast) {}
 
   Status Ready(bool* ready) {
     Status status;
@@ -82,12 +83,13 @@ class SendStripes : public Stripes<T> {
 
   Status Isend(const void* data, uint64_t size, Request** request) {
     if (Status status = this->failure(); !status.ok()) return status;
-    bool mark = this->MaySpread() && this->comms_[0]->home_peak() >= fast_;
+    bool mark = size > small_ && this->MaySpread() && this->comms_[0]->home_peak() >= fast_;
     if (mark) this->spread_from_ = this->next_ + kNotice;
     return this->Next().Isend(data, size, request, mark);
   }
 
  private:
+  const uint64_t small_;
   const double fast_;
 };
 

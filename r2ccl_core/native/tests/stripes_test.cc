@@ -13,6 +13,7 @@ namespace r2ccl::plugin {
 namespace {
 
 constexpr double kFast = 1.0;
+constexpr uint64_t kSmall = 100;
 
 // A group of connections with the network between their ends: messages and buffers by their numbers in the group. What
 // a stripe has sent arrives in order and goes to the buffers posted there, in order.
@@ -93,7 +94,7 @@ std::vector<std::shared_ptr<FakeEnd>> Ends(Group* group) {
 class StripesRun {
  public:
   StripesRun(size_t stripes, uint64_t seed, bool receiver_waits)
-      : group_(stripes), random_(seed), sender_(Ends(&group_), kFast), receiver_(ReceivingEnds(receiver_waits)) {}
+      : group_(stripes), random_(seed), sender_(Ends(&group_), kSmall, kFast), receiver_(ReceivingEnds(receiver_waits)) {}
 
   // Whether every message met its buffer; not where some wait for ever.
   bool Run(uint64_t messages) {
@@ -125,7 +126,7 @@ class StripesRun {
   void Send(uint64_t fast_at) {
     if (group_.sending == fast_at) group_.peak = kFast;
     Request* request = nullptr;
-    EXPECT_TRUE(sender_.Isend(nullptr, 0, &request).ok());
+    EXPECT_TRUE(sender_.Isend(nullptr, kSmall + 1, &request).ok());
   }
   void Post() {
     Request* request = nullptr;
@@ -160,12 +161,12 @@ TEST(Stripes, AReceivingEndThatDidNotWaitWouldTakeOneMessageForAnother) {
 TEST(Stripes, AsManyUnderWayAsNcclHasAreNeverRefused) {
   constexpr uint64_t kUnderWay = 32;
   Group group(2);
-  SendStripes<FakeEnd> sender(Ends(&group), kFast);
+  SendStripes<FakeEnd> sender(Ends(&group), kSmall, kFast);
   RecvStripes<FakeEnd> receiver(Ends(&group));
   group.peak = kFast;
   Request* request = nullptr;
   for (uint64_t number = 0; number < 500; ++number) {
-    ASSERT_TRUE(sender.Isend(nullptr, 0, &request).ok());
+    ASSERT_TRUE(sender.Isend(nullptr, kSmall + 1, &request).ok());
     ASSERT_TRUE(receiver.Irecv(nullptr, 0, &request, false).ok());
     ASSERT_NE(request, nullptr) << number;
     while (group.posting - group.arrived >= kUnderWay) {
@@ -175,20 +176,22 @@ TEST(Stripes, AsManyUnderWayAsNcclHasAreNeverRefused) {
   EXPECT_TRUE(sender.is_spread());
 }
 
-TEST(Stripes, ASlowNicKeepsToTheFirst) {
-  Group group(3);
-  SendStripes<FakeEnd> sender(Ends(&group), kFast);
-  group.peak = 0.99 * kFast;
-  Request* request = nullptr;
-  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(sender.Isend(nullptr, 0, &request).ok());
-  EXPECT_EQ(group.stripes[0].sent.size(), 1000u);
-  EXPECT_FALSE(sender.is_spread());
+TEST(Stripes, SlowNicsAndSmallMessagesKeepToTheFirst) {
+  for (auto [peak, size] : {std::pair{0.99 * kFast, kSmall + 1}, {kFast, kSmall}}) {
+    Group group(3);
+    SendStripes<FakeEnd> sender(Ends(&group), kSmall, kFast);
+    group.peak = peak;
+    Request* request = nullptr;
+    for (int i = 0; i < 1000; ++i) ASSERT_TRUE(sender.Isend(nullptr, size, &request).ok());
+    EXPECT_EQ(group.stripes[0].sent.size(), 1000u);
+    EXPECT_FALSE(sender.is_spread());
+  }
 }
 
 TEST(Stripes, TheEndOfOneIsTheEndOfAll) {
   Group group(3);
   auto ends = Ends(&group);
-  SendStripes<FakeEnd> sender(ends, kFast);
+  SendStripes<FakeEnd> sender(ends, kSmall, kFast);
   RecvStripes<FakeEnd> receiver(ends);
   bool ready = false;
   EXPECT_TRUE(sender.Ready(&ready).ok());
@@ -199,7 +202,7 @@ TEST(Stripes, TheEndOfOneIsTheEndOfAll) {
   ends[2]->end = {Code::kPeerLost, "gone"};
   Request* request = nullptr;
   EXPECT_EQ(sender.Ready(&ready).message(), "gone");
-  EXPECT_EQ(sender.Isend(nullptr, 0, &request).message(), "gone");
+  EXPECT_EQ(sender.Isend(nullptr, kSmall + 1, &request).message(), "gone");
   EXPECT_EQ(receiver.Irecv(nullptr, 0, &request, false).message(), "gone");
   EXPECT_EQ(request, nullptr);
   sender.Close();
@@ -239,7 +242,7 @@ class StripedPair {
     for (size_t i = 0; i < stripes; ++i) {
       EXPECT_TRUE(pair_.sender->ConnectAs((group & ~kStripeMask) + i, pair_.relay->handle(), &senders[i], 0).ok());
     }
-    send = std::make_unique<SendStripes<SendComm>>(std::move(senders), 0);
+    send = std::make_unique<SendStripes<SendComm>>(std::move(senders), 0, 0);
     StripeCollector<RecvComm> collector(stripes);
     EXPECT_TRUE(Until([&] {
       bool ready = false;

@@ -196,6 +196,8 @@ Status RecvComm::OnBody(Path& path) {
       ++message.done;
       if (!message.complete()) return {};
       bool bulk = (frame.flags & kBulkFlag) != 0;
+      // Its last chunk may have come by a faster path than this one, which the sending end could wait for.
+      ack_due_ |= bulk && (frame.flags & kBufferedFlag) == 0;
       inline_.store(!bulk, std::memory_order_relaxed);
       if (bulk) UnmuteAll();
       relaxed_ = (frame.flags & kEarlyFlag) != 0;

@@ -93,8 +93,16 @@ def driver() -> Path:
     return build_driver("plain")
 
 
-def drive(driver: Path, plugin: Path, *arguments: str | int) -> subprocess.CompletedProcess[str]:
+def striped(stripes: int) -> dict[str, str]:
+    """What makes a connection of several of ours, whose messages take turns as soon as they may."""
+    return {"R2CC_STRIPES": str(stripes), "R2CC_FAST_MBIT_S": "0", "R2CC_EAGER_BYTES": "0"}
+
+
+def drive(
+    driver: Path, plugin: Path, *arguments: str | int, extra: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     env = {
+        **(extra or {}),
         "R2CC_SOCKET_IFNAME": "=lo",
         # The interceptor of dynamic thread-local storage crashes the leak check after a dlclose.
         "ASAN_OPTIONS": "detect_leaks=1:intercept_tls_get_addr=0",
@@ -171,6 +179,17 @@ def test_mode_3_is_mode_2_to_the_plugin(driver: Path, plugin: Path) -> None:
     assert "NET/r2ccl : mode 2, NICs lo:127.0.0.1" in done.stdout
 
 
+@pytest.mark.parametrize("stripes", [1, 2, 16])
+def test_stripes_keep_the_contract_too(driver: Path, plugin: Path, stripes: int) -> None:
+    done = drive(driver, plugin, 12, extra=striped(stripes))
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_rank_that_crashes_fails_all_stripes(driver: Path, plugin: Path) -> None:
+    done = drive(driver, plugin, 12, "--die", extra={**striped(3), "R2CC_FAILOVER_GIVE_UP_MS": "600000"})
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.parametrize("mode", [0, 1])
 def test_the_other_modes_keep_the_contract_too(driver: Path, plugin: Path, mode: int) -> None:
     done = run(driver, plugin, "12", env={"R2CC_SOCKET_IFNAME": "=lo", "R2CC_MODE": str(mode)})
@@ -203,6 +222,6 @@ def test_the_plugin_brings_its_c_plus_plus_library_along(plugin: Path) -> None:
 @pytest.mark.parametrize("flavour", ["address", "thread"])
 def test_the_contract_holds_under_a_sanitizer(flavour: str) -> None:
     plugin, driver = build_plugin(flavour), build_driver(flavour)
-    for version in (8, 12):
-        done = drive(driver, plugin, version)
+    for version, extra in ((8, {}), (12, striped(2))):
+        done = drive(driver, plugin, version, extra=extra)
         assert done.returncode == 0, done.stdout

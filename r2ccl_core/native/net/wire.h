@@ -13,8 +13,8 @@
 //       40    4 d          0                0               chunk size       0               0            0     0
 //       44    4 body sum   CRC32C of the body; of DATA only if the sender was asked to (R2CC_CHECKSUM)
 //       48    4 flags      1: the body sum is to be checked; DATA: 2: the sender keeps a copy; 4: much more is on
-//                          its way; 8: the ACK may take its time; 16: a mark for who uses the connection; 32: it might have come before
-//                          its receive was posted, and so might the next
+//                          its way; 8: the ACK may take its time; 16: a mark for who uses the connection; 32: early, it
+//                          might have come before its receive was posted
 //       52    4 checksum   of what precedes
 //
 //                          KNOCK            PROBE            PROBED           VERDICT

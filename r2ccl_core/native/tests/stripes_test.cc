@@ -94,7 +94,10 @@ std::vector<std::shared_ptr<FakeEnd>> Ends(Group* group) {
 class StripesRun {
  public:
   StripesRun(size_t stripes, uint64_t seed, bool receiver_waits)
-      : group_(stripes), random_(seed), sender_(Ends(&group_), kSmall, kFast), receiver_(ReceivingEnds(receiver_waits)) {}
+      : group_(stripes),
+        random_(seed),
+        sender_(Ends(&group_), kSmall, kFast),
+        receiver_(ReceivingEnds(receiver_waits)) {}
 
   // Whether every message met its buffer; not where some wait for ever.
   bool Run(uint64_t messages) {

@@ -44,7 +44,7 @@ namespace r2ccl {
   X(io_threads, "R2CC_IO_THREADS", 0, 0, 64,                                                                          \
     "threads that move bytes, a connection belongs to one of them; 0: one for every two processors, at most 16")      \
   X(stripes, "R2CC_STRIPES", 0, 0, 16,                                                                                \
-    "connections of ours, each moved by a thread of its own, that make one of NCCL's: on a fast NIC its messages "    \
+    "connections of ours, moved by threads of their own, that make one of NCCL's: on a fast NIC its messages "        \
     "take turns once it sends large ones; the receiving host's counts; 0: 2, and 1 with fewer than eight processors") \
   X(fast_mbit_s, "R2CC_FAST_MBIT_S", 12000, 0, 10000000,                                                              \
     "what a NIC has to drain in some 10 ms to be a fast one, see R2CC_STRIPES")                                       \

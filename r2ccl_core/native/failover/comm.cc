@@ -464,7 +464,14 @@ bool Comm::ThirdOn(int nic, Third* third) {
 void Comm::Fail(Status status) {
   if (!failure_.ok() || closed_) return;
   environment_->log.Add("failed", "", "", status.message());
+  if (fate_ != nullptr) fate_->store(true);
   End(std::move(status));
+}
+
+void Comm::ShareFate(std::shared_ptr<std::atomic<bool>> failed) {
+  std::lock_guard lock(mutex_);
+  fate_ = std::move(failed);
+  if (!failure_.ok()) fate_->store(true);
 }
 
 void Comm::SendControl(Path& path, const std::string& bytes) {
@@ -771,6 +778,9 @@ void Comm::Tick(int64_t now_ns) {
   std::lock_guard lock(mutex_);
   EmptyInbox();
   if (linger_until_ns_ != 0 && !closed_) EndLinger(now_ns);
+  if (fate_ != nullptr && fate_->load() && linger_until_ns_ == 0) {
+    End({Code::kPeerLost, "another connection of the same group failed"});
+  }
   if (closed_ || !failure_.ok()) return;
   for (Path& path : paths_) {
     if (!path.muted) continue;

@@ -130,6 +130,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   Status failure() const;
   // Whether there is one. Waits for nobody.
   bool has_ended() const { return ended_.load(); }
+  // From now on the failure of any connection that shares `failed` is, with the next tick, the end of this one.
+  void ShareFate(std::shared_ptr<std::atomic<bool>> failed);
   // Sends control frames over some open path; false when there is none.
   bool Say(const std::string& frames);
   // The peer by its NIC at the other end of our path over `nic`; false when there is none.
@@ -320,7 +322,8 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   std::shared_ptr<Comm> self_;   // then
   std::vector<Order> taken_;     // empty; keeps its memory
   int64_t last_tick_ns_ = 0;
-  int64_t gone_since_ns_ = 0;  // 0 while there is hope that the peer answers
+  std::shared_ptr<std::atomic<bool>> fate_;  // nullptr unless shared
+  int64_t gone_since_ns_ = 0;                // 0 while there is hope that the peer answers
 
   std::mutex inbox_mutex_;  // leaf lock: guards what follows
   std::vector<Order> inbox_;
@@ -329,8 +332,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<Request*> free_requests_;
   std::atomic<bool> kicked_{false};
-  std::atomic<bool> ended_{false};       // before any request fails for it
-  std::atomic<bool> has_orders_{false};  // written under inbox_mutex_; who has not seen one yet is kicked for it
+  std::atomic<bool> ended_{false};  // before any request fails for it
+  // Written under inbox_mutex_; who has not seen one yet is kicked for it, unless orders_wait_.
+  std::atomic<bool> has_orders_{false};
 };
 
 }  // namespace r2ccl

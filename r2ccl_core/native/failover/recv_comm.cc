@@ -211,7 +211,11 @@ Status RecvComm::OnBody(Path& path) {
     }
     case FrameType::kPing:
       ack_due_ |= HasNews();
-      return TakeShared(path);
+      if (!ack_due_) {  // the receive that may be asked for is told of as soon as it is posted
+        relaxed_ = false;
+        LetOrdersWait(false);
+      }
+      return failure_.ok() ? TakeShared(path) : failure_;
     case FrameType::kPathDown:
     case FrameType::kProbe:
     case FrameType::kProbed:

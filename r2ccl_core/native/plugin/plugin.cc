@@ -125,7 +125,12 @@ Status BeginConnect(const std::string& handle, int home, SendGroup** pending) {
   for (size_t i = 0; i < comms.size() && status.ok(); ++i) {
     status = plugin.net->ConnectAs((group & ~kStripeMask) + i, decoded, &comms[i], home);
   }
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    for (const auto& comm : comms) {
+      if (comm != nullptr) comm->Close();
+    }
+    return status;
+  }
   const Params& params = plugin.net->environment().params;
   double fast = static_cast<double>(params.fast_mbit_s) * kBytesPerNs;
   auto made = std::make_unique<SendGroup>(std::move(comms), static_cast<uint64_t>(params.eager_bytes), fast);

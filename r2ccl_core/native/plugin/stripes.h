@@ -5,15 +5,17 @@
 // a connection begins with one stripe, the first, and spreads over all of them, for good, when it sends a large message
 // and its home NIC has been seen to drain much. Both ends must know where each message goes before its buffer is
 // posted, and neither may wait for the other. The sending end marks that message, number m; from number m + kNotice on,
-// messages take turns. The receiving end posts number n only once all before n - kNotice have come, so it knows of
+// messages take turns. The receiving end posts number n only once all up to n - kNotice have come, so it knows of
 // every mark that concerns n. (NCCL has 32 requests under way at most, so it never waits for that.)
 //
-// Each stripe is a connection like any other and hides failures by itself; what ends one for good ends the others, too.
-// A stripe's connection number is the group's plus its index, which fits in the low bits.
+// Each stripe is a connection like any other and hides failures by itself; the failure of one is the end of all, at
+// once for what is asked of the group and with the next tick for what is under way. A stripe's connection number is the
+// group's plus its index, which fits in the low bits.
 #ifndef R2CCL_PLUGIN_STRIPES_H_
 #define R2CCL_PLUGIN_STRIPES_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -33,7 +35,10 @@ constexpr uint64_t kNotice = 64;
 template <typename T>
 class Stripes {
  public:
-  explicit Stripes(std::vector<std::shared_ptr<T>> comms) : comms_(std::move(comms)) {}
+  explicit Stripes(std::vector<std::shared_ptr<T>> comms) : comms_(std::move(comms)) {
+    auto failed = std::make_shared<std::atomic<bool>>(false);
+    for (const auto& comm : comms_) comm->ShareFate(failed);
+  }
 
   // The end of any of them.
   Status failure() const {
@@ -52,10 +57,7 @@ class Stripes {
   // Whether they do not spread yet, and nothing was said of when they will.
   bool MaySpread() const { return comms_.size() > 1 && spread_from_ == kNoMessage; }
   // Whose turn the next message is.
-  T& Next() {
-    uint64_t number = next_++;
-    return number < spread_from_ ? *comms_[0] : *comms_[(number - spread_from_) % comms_.size()];
-  }
+  T& Turn() const { return *comms_[next_ < spread_from_ ? 0 : (next_ - spread_from_) % comms_.size()]; }
 
   std::vector<std::shared_ptr<T>> comms_;
   uint64_t next_ = 0;  // number of the next message
@@ -84,8 +86,11 @@ class SendStripes : public Stripes<T> {
   Status Isend(const void* data, uint64_t size, Request** request) {
     if (Status status = this->failure(); !status.ok()) return status;
     bool mark = size > small_ && this->MaySpread() && this->comms_[0]->home_peak() >= fast_;
+    Status status = this->Turn().Isend(data, size, request, mark);
+    if (!status.ok()) return status;
     if (mark) this->spread_from_ = this->next_ + kNotice;
-    return this->Next().Isend(data, size, request, mark);
+    ++this->next_;
+    return {};
   }
 
  private:
@@ -109,7 +114,9 @@ class RecvStripes : public Stripes<T> {
       if (marked != kNoMessage) this->spread_from_ = marked + kNotice;
       if (marked == kNoMessage && this->next_ >= oldest + kNotice) return {};
     }
-    return this->Next().Irecv(data, capacity, request, watched);
+    Status status = this->Turn().Irecv(data, capacity, request, watched);
+    if (status.ok()) ++this->next_;
+    return status;
   }
 };
 

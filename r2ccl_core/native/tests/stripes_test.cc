@@ -64,6 +64,7 @@ struct FakeEnd {
   bool has_ended() const { return !end.ok(); }
   Status failure() const { return end; }
   void Close() { closed = true; }
+  void ShareFate(const std::shared_ptr<std::atomic<bool>>&) {}
   uint64_t connection() const { return 0x5670 + index; }
   double home_peak() const { return group->peak; }
   uint64_t oldest() const { return waits ? group->oldest : UINT64_MAX / 2; }
@@ -307,6 +308,24 @@ TEST(Stripes, HideLossesWhileTheySpreadAndAfterwards) {
     EXPECT_EQ(Traffic(*pair.send, *pair.recv, Mixed(seed, 300)).Run(lose), "") << "seed " << seed;
     EXPECT_GT(resets, 5);
   }
+}
+
+// NCCL asks about its oldest request, again and again: where that is another stripe's, it must not wait for ever.
+TEST(Stripes, TheFailureOfOneEndsWhatIsUnderWayOnTheOthersAtBothEnds) {
+  StripedPair pair(2);
+  std::vector<char> small(10), large(1 << 20);
+  Request *receive = nullptr, *send = nullptr, *unused = nullptr;
+  ASSERT_TRUE(pair.recv->comms()[1]->Irecv(small.data(), small.size(), &receive).ok());
+  ASSERT_TRUE(pair.recv->comms()[0]->Irecv(small.data(), small.size(), &unused).ok());
+  ASSERT_TRUE(pair.send->comms()[0]->Isend(large.data(), 100, &unused).ok());  // does not fit
+  bool done = false;
+  EXPECT_TRUE(Until([&] { return !receive->owner->Test(receive, &done, nullptr).ok(); }));
+  EXPECT_TRUE(Until([&] {
+    if (send == nullptr && !pair.send->comms()[1]->Isend(large.data(), large.size(), &send).ok()) return true;
+    return !send->owner->Test(send, &done, nullptr).ok();
+  })) << "nobody will ever take it";
+  EXPECT_FALSE(done);
+  EXPECT_TRUE(Until([&] { return !pair.send->failure().ok() && !pair.recv->failure().ok(); }));
 }
 
 }  // namespace

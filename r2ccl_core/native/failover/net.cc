@@ -70,8 +70,8 @@ Status Net::Start() {
   drain_meter_ = std::make_unique<DrainMeter>(&environment_);
   auto threads = static_cast<size_t>(environment_.params.io_threads);
   for (size_t i = 0; i < threads; ++i) pollers_.push_back(std::make_unique<Poller>());
-  next_receiver_ =
-      threads / 2 | 1;  // not where the first senders are, nor, where each has two stripes, their first ones
+  // Not where the first senders are, nor, where each has two stripes, their first ones.
+  next_receiver_ = threads / 2 | 1;
   prober_ = std::make_unique<Prober>(pollers_[0].get());
   environment_.prober = prober_.get();
   witness_ = std::make_unique<Witness>(pollers_[0].get(), environment_.nics);

@@ -126,7 +126,8 @@ class Net : private Pollable {
   std::vector<std::pair<size_t, std::weak_ptr<Comm>>> comms_;  // with the poller that serves it
   std::map<uint64_t, std::weak_ptr<SendComm>> senders_;        // by connection id, for receiving ends that knock
   std::map<uint64_t, std::unique_ptr<Guest>> guests_;          // by poll id
-  size_t next_sender_ = 0;                                     // threads, see NextThread
+  // Threads, see NextThread.
+  size_t next_sender_ = 0;
   size_t next_receiver_ = 0;
   bool shut_down_ = false;
 };

@@ -155,6 +155,15 @@ void EndConnect(SendGroup* pending) {
   plugin.connecting.erase(pending);
 }
 
+template <typename Group>
+abi::Result CloseGroup(void* comm) {
+  auto* group = static_cast<Group*>(comm);
+  if (group == nullptr) return abi::kSuccess;
+  group->Close();
+  delete group;
+  return abi::kSuccess;
+}
+
 // NCCL asks for a connection again and again until it is there. When it is aborted it stops, and tells nobody.
 void DropAbandoned() {
   State& plugin = state();
@@ -279,21 +288,9 @@ abi::Result Test(void* request, int* done, int* sizes) {
   return Translate(status);
 }
 
-abi::Result CloseSend(void* send_comm) {
-  auto* comm = static_cast<SendGroup*>(send_comm);
-  if (comm == nullptr) return abi::kSuccess;
-  comm->Close();
-  delete comm;
-  return abi::kSuccess;
-}
+abi::Result CloseSend(void* send_comm) { return CloseGroup<SendGroup>(send_comm); }
 
-abi::Result CloseRecv(void* recv_comm) {
-  auto* comm = static_cast<RecvGroup*>(recv_comm);
-  if (comm == nullptr) return abi::kSuccess;
-  comm->Close();
-  delete comm;
-  return abi::kSuccess;
-}
+abi::Result CloseRecv(void* recv_comm) { return CloseGroup<RecvGroup>(recv_comm); }
 
 abi::Result CloseListen(void* listen_comm) {
   auto* waiting = static_cast<ListenComm*>(listen_comm);

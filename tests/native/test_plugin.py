@@ -95,7 +95,7 @@ def driver() -> Path:
 
 def striped(stripes: int) -> dict[str, str]:
     """What makes a connection of several of ours, whose messages take turns as soon as they may."""
-    return {"R2CC_STRIPES": str(stripes), "R2CC_FAST_MBIT_S": "0", "R2CC_EAGER_BYTES": "0"}
+    return {"R2CC_STRIPES": str(stripes), "R2CC_FAST_MBIT_S": "0", "R2CC_CHUNK_BYTES": "4096"}
 
 
 def drive(
@@ -179,9 +179,9 @@ def test_mode_3_is_mode_2_to_the_plugin(driver: Path, plugin: Path) -> None:
     assert "NET/r2ccl : mode 2, NICs lo:127.0.0.1" in done.stdout
 
 
-@pytest.mark.parametrize("stripes", [1, 2, 16])
-def test_stripes_keep_the_contract_too(driver: Path, plugin: Path, stripes: int) -> None:
-    done = drive(driver, plugin, 12, extra=striped(stripes))
+@pytest.mark.parametrize(("stripes", "eager"), [(1, "0"), (2, "0"), (2, "1048576"), (16, "1048576")])
+def test_stripes_keep_the_contract_too(driver: Path, plugin: Path, stripes: int, eager: str) -> None:
+    done = drive(driver, plugin, 12, extra={**striped(stripes), "R2CC_EAGER_BYTES": eager})
     assert done.returncode == 0, done.stdout
 
 

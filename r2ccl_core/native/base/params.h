@@ -14,10 +14,13 @@ namespace r2ccl {
 #define R2CCL_PARAMS(X)                                                                                               \
   X(mode, "R2CC_MODE", 2, 0, 2,                                                                                       \
     "0 fail-stop as NCCL is, 1 live migration to one back-up NIC, 2 Balance over all NICs")                           \
-  X(chunk_bytes, "R2CC_CHUNK_BYTES", 131072, 4096, 67108864, "largest piece of a message that travels on one NIC")    \
+  X(chunk_bytes, "R2CC_CHUNK_BYTES", 131072, 4096, 67108864,                                                          \
+    "largest piece of a message that travels on one NIC; up to an eighth of R2CC_WINDOW_BYTES on one that drains "    \
+    "much")                                                                                                           \
   X(min_chunk_bytes, "R2CC_MIN_CHUNK_BYTES", 16384, 1024, 67108864, "messages are not cut finer than this")           \
   X(window_bytes, "R2CC_WINDOW_BYTES", 4194304, 65536, 1073741824, "most unacknowledged bytes on one NIC")            \
-  X(eager_bytes, "R2CC_EAGER_BYTES", 131072, 0, 1048576, "messages up to this size do not wait for a posted receive") \
+  X(eager_bytes, "R2CC_EAGER_BYTES", 1048576, 0, 16777216,                                                            \
+    "messages up to this size do not wait for a posted receive; eight of the largest, more smaller ones")             \
   X(eager_messages, "R2CC_EAGER_MESSAGES", 64, 0, 4096, "most messages ahead of the posted receives")                 \
   X(buffered_bytes, "R2CC_BUFFERED_BYTES", 16384, 0, 1048576,                                                         \
     "early messages up to this size are copied, so that their sends are done at once")                                \
@@ -70,6 +73,9 @@ struct Params {
 // Reads the environment, then `overrides` (by variable name) on top. A value that is no whole number, is out
 // of range, or an unknown name in `overrides` is refused by name.
 Status ReadParams(const std::map<std::string, std::string>& overrides, Params* params);
+
+// R2CC_FAST_MBIT_S in bytes per ns.
+inline double FastBytesPerNs(const Params& params) { return static_cast<double>(params.fast_mbit_s) / 8e3; }
 
 // The same with what fits a process that may use so many processors in the place of every 0 that asks for it.
 Params Fitting(Params params, unsigned processors);

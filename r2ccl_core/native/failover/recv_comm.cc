@@ -103,8 +103,8 @@ Status RecvComm::Locate(const Frame& frame, Message** message) {
   *message = nullptr;
   if (frame.a < first_) return {};
   const Params& params = environment_->params;
-  if (frame.a >= posted_ && (frame.a >= posted_ + static_cast<uint64_t>(params.eager_messages) ||
-                             frame.b > static_cast<uint64_t>(params.eager_bytes))) {
+  EarlyLimits early = {static_cast<uint64_t>(params.eager_bytes), static_cast<uint64_t>(params.eager_messages)};
+  if (frame.a >= posted_ && !MayBeEarly(early, frame.a, posted_, frame.b)) {
     return {Code::kProtocol, "wire: a message came before its receive was posted"};
   }
   while (first_ + messages_.size() <= frame.a) {

@@ -6,8 +6,8 @@
 //      place. A chunk that comes again over another path proves that the sender gave the first path up: the
 //      first is retired before the second may write. A chunk that is done is read into nowhere.
 //   2. A request completes when all chunks of its message are done; nothing writes to its buffer afterwards.
-//   3. Memory of messages that nobody has posted a receive for is bounded by R2CC_EAGER_MESSAGES times
-//      R2CC_EAGER_BYTES; a sender that exceeds it breaks the protocol.
+//   3. Memory of messages that nobody has posted a receive for is bounded, see MayBeEarly; a sender that exceeds it
+//      breaks the protocol.
 #ifndef R2CCL_FAILOVER_RECV_COMM_H_
 #define R2CCL_FAILOVER_RECV_COMM_H_
 

@@ -170,8 +170,8 @@ uint32_t SendComm::ChunkBytes(uint64_t size) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(share, least, LargestChunk()));
 }
 
-// A fast NIC takes larger pieces: fewer system calls and acknowledgements for the same time on the wire. One of many
-// connections that share a slow NIC takes smaller ones.
+// A fast NIC takes larger pieces: fewer frames, system calls and acknowledgements for the same time on the wire. One of
+// many connections that share a slow NIC takes smaller ones.
 uint64_t SendComm::LargestChunk() const {
   if (home_ == nullptr) {
     uint64_t share = 0;
@@ -185,6 +185,10 @@ uint64_t SendComm::FittingChunk(const Path& path) const {
   const Params& params = environment_->params;
   auto chunk = static_cast<uint64_t>(params.chunk_bytes);
   double drain = nic_counters(path).drain_bytes_per_ns.load(std::memory_order_relaxed);
+  if (drain == 0) {  // a NIC that is never full does not show it, but it drains no less than this
+    double peak = nic_counters(path).peak_bytes_per_ns.load(std::memory_order_relaxed);
+    if (peak >= FastBytesPerNs(params)) drain = peak;
+  }
   auto fast = static_cast<uint64_t>(drain * static_cast<double>(kChunkTargetNs));
   return std::clamp<uint64_t>(fast, chunk, std::max<uint64_t>(chunk, static_cast<uint64_t>(params.window_bytes) / 8));
 }
@@ -192,9 +196,9 @@ uint64_t SendComm::FittingChunk(const Path& path) const {
 void SendComm::CutMessages() {
   while (next_cut_ < next_message_) {
     Message& next = message(next_cut_);
-    bool eager = next.size <= eager_bytes_ && next.number < posted_ + eager_messages_;
-    if (next.number >= posted_ && !eager) return AskForReceive(next.number);
-    bool buffered = next.size <= std::min(eager_bytes_, static_cast<uint64_t>(environment_->params.buffered_bytes));
+    bool may_go = next.number < posted_ || MayBeEarly(early_, next.number, posted_, next.size);
+    if (!may_go) return AskForReceive(next.number);
+    bool buffered = next.size <= std::min(early_.bytes, static_cast<uint64_t>(environment_->params.buffered_bytes));
     if (buffered) Buffer(next);
     for (uint64_t i = 0; i < next.chunks; ++i) {
       uint64_t offset = i * next.chunk_bytes;
@@ -217,7 +221,7 @@ void SendComm::AskForReceive(uint64_t number) {
 
 // Whether it may go before its receive is posted, and many like it.
 bool SendComm::IsEarly(const Message& message) const {
-  return message.size <= eager_bytes_ && eager_messages_ >= kEarlyMessages;
+  return message.size <= early_.bytes && early_.messages >= kEarlyMessages;
 }
 
 // Whether word of the chunk may come late: its message is early and the path's window has room for another one, or much
@@ -445,8 +449,8 @@ Status SendComm::OnBody(Path& path) {
       }
       outgoing(path).acknowledged_chunks = 0;
       outgoing(path).tried = true;
-      eager_bytes_ = std::min(frame.a, static_cast<uint64_t>(environment_->params.eager_bytes));
-      eager_messages_ = std::min(frame.b, static_cast<uint64_t>(environment_->params.eager_messages));
+      early_ = {std::min(frame.a, static_cast<uint64_t>(environment_->params.eager_bytes)),
+                std::min(frame.b, static_cast<uint64_t>(environment_->params.eager_messages))};
       MarkUp(path, HoldsBack(path));
       environment_->notifier->Notify();
       return {};

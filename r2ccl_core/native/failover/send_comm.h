@@ -19,6 +19,7 @@
 
 #include "failover/comm.h"
 #include "failover/placement.h"
+#include "failover/protocol.h"
 #include "net/handle.h"
 
 namespace r2ccl {
@@ -155,9 +156,7 @@ class SendComm final : public Comm {
   uint64_t next_cut_ = 0;  // first message not yet in the lanes
   uint64_t next_lane_ = 0;
   uint64_t posted_ = 0;  // receives the peer has posted
-  // What may go before its receive is posted: the smaller of both ends' limits, nothing until the peer's is known.
-  uint64_t eager_bytes_ = 0;
-  uint64_t eager_messages_ = 0;
+  EarlyLimits early_;    // nothing until the peer's are known
   bool was_early_ = false;    // the last chunk's message
   uint64_t asked_until_ = 0;  // messages for whose receives the peer was asked
   bool counts_ = false;       // among environment_->senders

@@ -1,4 +1,4 @@
-// Wire format, version 5: what travels on a path. Little-endian, one fixed header, then the body.
+// Wire format, version 6: what travels on a path. Little-endian, one fixed header, then the body.
 //
 //   offset size field      HELLO            HELLO_ACK       DATA             ACK             PATH_DOWN    CLOSE PING
 //        0    4 magic      "R2CC"           =               =                =               =            =     =
@@ -59,7 +59,7 @@
 namespace r2ccl {
 
 constexpr uint32_t kWireMagic = 0x43433252;  // "R2CC" in memory
-constexpr uint8_t kWireVersion = 5;
+constexpr uint8_t kWireVersion = 6;
 constexpr size_t kHeaderBytes = 56;
 constexpr size_t kAckEntryBytes = 16;
 constexpr size_t kTargetBytes = 8;

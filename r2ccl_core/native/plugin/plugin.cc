@@ -22,8 +22,7 @@ namespace {
 
 constexpr size_t kPendingAt = kHandleBytes - sizeof(void*);  // see Connect
 static_assert(kHandleUsedBytes <= kPendingAt);
-constexpr double kBytesPerNs = 1.0 / 8000;  // in Mbit/s
-constexpr int64_t kAbandonedAfter = 3;      // times R2CC_FAILOVER_GIVE_UP_MS
+constexpr int64_t kAbandonedAfter = 3;  // times R2CC_FAILOVER_GIVE_UP_MS
 
 using SendGroup = SendStripes<SendComm>;
 using RecvGroup = RecvStripes<RecvComm>;
@@ -132,8 +131,8 @@ Status BeginConnect(const std::string& handle, int home, SendGroup** pending) {
     return status;
   }
   const Params& params = plugin.net->environment().params;
-  double fast = static_cast<double>(params.fast_mbit_s) * kBytesPerNs;
-  auto made = std::make_unique<SendGroup>(std::move(comms), static_cast<uint64_t>(params.eager_bytes), fast);
+  auto piece = static_cast<uint64_t>(params.chunk_bytes);
+  auto made = std::make_unique<SendGroup>(std::move(comms), piece, FastBytesPerNs(params));
   std::lock_guard lock(plugin.mutex);
   plugin.connecting[made.get()] = NowNs();
   *pending = made.release();

@@ -167,6 +167,52 @@ TEST(Transport, EarlyMessagesWaitInBoundedMemory) {
   EXPECT_TRUE(Until([&] { return Finished(*pair.send, sends[8], &status); }));
 }
 
+// Eight of the largest that may be early, sixteen of half of it.
+TEST(Transport, LargeMessagesAreEarlyWhileTheyAreFew) {
+  for (int parts : {1, 2}) {
+    Params params = QuickParams(2);
+    params.eager_bytes = 1 << 20;
+    Pair pair(params);
+    ASSERT_EQ(pair.Open().message(), "");
+    std::string data((1 << 20) / parts, 'x');
+    std::vector<Request*> sends(8 * parts + 1);
+    for (Request*& send : sends) ASSERT_TRUE(pair.send->Isend(data.data(), data.size(), &send).ok());
+    Status status;
+    for (size_t i = 0; i + 1 < sends.size(); ++i) {
+      ASSERT_TRUE(Until([&] { return Finished(*pair.send, sends[i], &status); })) << i;
+    }
+    EXPECT_FALSE(Finished(*pair.send, sends.back(), &status)) << "it waits for a posted receive";
+    for (size_t i = 0; i < sends.size(); ++i) {
+      std::string got(data.size(), '.');
+      Request* receive = nullptr;
+      ASSERT_TRUE(pair.recv->Irecv(got.data(), got.size(), &receive).ok());
+      ASSERT_TRUE(Until([&] { return Finished(*pair.recv, receive, &status); })) << i;
+      EXPECT_TRUE(got == data) << i;
+    }
+    EXPECT_TRUE(Until([&] { return Finished(*pair.send, sends.back(), &status); }));
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
+TEST(EarlyMessages, AreBoundedWhateverTheirSizes) {
+  constexpr EarlyLimits kLimits = {1 << 20, 64};
+  EXPECT_TRUE(MayBeEarly(kLimits, 7, 0, 1 << 20));
+  EXPECT_FALSE(MayBeEarly(kLimits, 8, 0, 1 << 20));
+  EXPECT_TRUE(MayBeEarly(kLimits, 8, 1, 1 << 20));
+  EXPECT_FALSE(MayBeEarly(kLimits, 0, 0, (1 << 20) + 1));
+  EXPECT_TRUE(MayBeEarly(kLimits, 63, 0, 1 << 17));
+  EXPECT_FALSE(MayBeEarly(kLimits, 64, 0, 1));
+  EXPECT_FALSE(MayBeEarly(kLimits, UINT64_MAX, 0, 0)) << "what a stranger may say";
+  EXPECT_FALSE(MayBeEarly({0, 0}, 0, 0, 0));
+  uint64_t most = 0;  // the largest message that may be in each place
+  for (uint64_t number = 0; number < kLimits.messages; ++number) {
+    uint64_t size = kLimits.bytes;
+    while (!MayBeEarly(kLimits, number, 0, size)) --size;
+    most += size;
+  }
+  EXPECT_LE(most, 38 * kLimits.bytes);
+}
+
 TEST(Transport, LimitsOfBothEndsAreAgreed) {
   Params wide = QuickParams(2);
   Params narrow = wide;

@@ -39,8 +39,8 @@ constexpr bool ConcernsStream(PathState state, uint32_t path_epoch, uint32_t ack
   return IsOpen(state) && path_epoch == acked_epoch;
 }
 
-// What may go before its receive is posted. Both ends hold to it, the sending end to the smaller of both ends' limits and
-// to what it knows to be posted, which is never more than what is.
+// What may go before its receive is posted. Both ends hold to it, the sending end to the smaller of both ends' limits
+// and to what it knows to be posted, which is never more than what is.
 struct EarlyLimits {
   uint64_t bytes = 0;     // of a message
   uint64_t messages = 0;  // ahead of the posted receives
@@ -50,7 +50,7 @@ constexpr uint64_t kEarlyLargest = 8;  // of the largest messages so many may be
 
 // Whether message `number` may, for which no receive is posted: those of the first `posted` are. It depends on no other
 // message: k messages are ahead only if the last of them is at most 1/k of what the largest may hold together. So all
-// together hold at most 8 * (1 + 1/2 + 1/3 + ...) times the largest, 38 with 64 messages.
+// together hold at most 8 * (1 + 1/9 + 1/10 + ...) times the largest, 25 with 64 messages.
 constexpr bool MayBeEarly(const EarlyLimits& limits, uint64_t number, uint64_t posted, uint64_t size) {
   uint64_t before = number - posted;
   return size <= limits.bytes && before < limits.messages && size * (before + 1) <= kEarlyLargest * limits.bytes;

@@ -206,15 +206,13 @@ Status RecvComm::OnBody(Path& path) {
       if (ack_due_) SendAck(&path);
       if (message.request != nullptr) Deliver(message);
       // While early messages come one after another, and each finds its receive posted.
-      LetOrdersWait(relaxed_ && bulk && environment_->program_polls && first_ + messages_.size() <= posted_);
+      LetOrdersWait(relaxed_ && !asked_ && bulk && environment_->program_polls && first_ + messages_.size() <= posted_);
       return failure_;
     }
     case FrameType::kPing:
+      LetOrdersWait(false);
+      asked_ = posted_ == announced_;
       ack_due_ |= HasNews();
-      if (!ack_due_) {  // the receive that may be asked for is told of as soon as it is posted
-        relaxed_ = false;
-        LetOrdersWait(false);
-      }
       return failure_.ok() ? TakeShared(path) : failure_;
     case FrameType::kPathDown:
     case FrameType::kProbe:
@@ -262,10 +260,11 @@ void RecvComm::TellSoon() {
   if (untold_since_ns_ == 0) untold_since_ns_ = NowNs();
 }
 
-// Who sends early messages needs no receive to be posted: the next tick tells of it, or the answer to a PING by which
-// the sending end asks for one that it does need.
+// Who sends early messages needs no receive to be posted: the next acknowledgement tells of it, or the next tick. By a
+// PING the sending end asks for one that it does need: if it is not posted yet, it is told of as soon as it is,
+// whatever comes in between.
 void RecvComm::Announce() {
-  bool later = relaxed_ && environment_->program_polls && posted_ - announced_ < kLazyMessages;
+  bool later = relaxed_ && !asked_ && environment_->program_polls && posted_ - announced_ < kLazyMessages;
   if (!later) SendAck(nullptr);
 }
 
@@ -290,6 +289,7 @@ void RecvComm::SendAck(Path* preferred) {
   if (path == nullptr || !path->control.empty()) return;  // OnWritable comes back to it
   ack_due_ = false;
   lazy_chunks_ = lazy_bytes_ = 0;
+  if (posted_ != announced_) asked_ = false;
   announced_ = posted_;
   untold_since_ns_ = 0;
   SendControl(*path, EncodeState());

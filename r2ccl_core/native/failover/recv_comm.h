@@ -137,6 +137,7 @@ class RecvComm final : public Comm {
   static constexpr uint64_t kLazyBulk = 4;  // of a message of which more follows
   static constexpr int64_t kUntoldNs = 200'000;
   bool relaxed_ = false;  // the last message was early
+  bool asked_ = false;    // the sending end waits for a receive of which it was not told
   uint64_t lazy_chunks_ = 0;
   uint64_t lazy_bytes_ = 0;
   uint64_t announced_ = 0;       // receives that the last acknowledgement told of

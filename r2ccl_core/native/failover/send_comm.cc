@@ -219,7 +219,7 @@ void SendComm::AskForReceive(uint64_t number) {
   if (path != nullptr && Ping(*path, NowNs())) asked_until_ = number + 1;
 }
 
-// Whether it may go before its receive is posted, and many like it.
+// Whether it may go before its receive is posted, and many messages with it.
 bool SendComm::IsEarly(const Message& message) const {
   return message.size <= early_.bytes && early_.messages >= kEarlyMessages;
 }
@@ -455,7 +455,10 @@ Status SendComm::OnBody(Path& path) {
       environment_->notifier->Notify();
       return {};
     case FrameType::kAck: {
-      posted_ = std::max(posted_, frame.a);
+      if (frame.a > posted_) {
+        posted_ = frame.a;
+        asked_until_ = 0;  // for a receive that it still lacks it asks again
+      }
       auto entries = DecodeAckEntries(path.control_body.data(), path.control_body.size());
       for (size_t i = 0; i < entries.size() && i < paths_.size(); ++i) {
         Path& acked = paths_[i];
@@ -572,7 +575,9 @@ void SendComm::OnLost(Path& path) {
     waiting_bytes_ += chunk.length;
   }
   counters(path).in_flight_bytes -= static_cast<int64_t>(out.in_flight_bytes);
-  counters(path).drain_bytes_per_ns.store(0);  // what it drained while it died says nothing about its return
+  // What it drained so far says nothing about its return.
+  counters(path).drain_bytes_per_ns.store(0);
+  counters(path).peak_bytes_per_ns.store(0);
   out.in_flight_bytes = 0;
   out.mid_frame = false;
   out.bytes_per_ns = 0;

@@ -155,8 +155,8 @@ class SendComm final : public Comm {
   uint64_t next_message_ = 0;
   uint64_t next_cut_ = 0;  // first message not yet in the lanes
   uint64_t next_lane_ = 0;
-  uint64_t posted_ = 0;  // receives the peer has posted
-  EarlyLimits early_;    // nothing until the peer's are known
+  uint64_t posted_ = 0;       // receives the peer has posted
+  EarlyLimits early_;         // nothing until the peer's are known
   bool was_early_ = false;    // the last chunk's message
   uint64_t asked_until_ = 0;  // messages for whose receives the peer was asked
   bool counts_ = false;       // among environment_->senders

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <linux/filter.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -123,6 +124,10 @@ void Relay::AcceptStreams(int path) {
     if (refused || connect(receiver.get(), reinterpret_cast<sockaddr*>(&where), sizeof where) != 0) {
       ResetConnection(&sender);
       continue;
+    }
+    int at_once = 1;  // as a cable passes it on
+    for (const Fd* end : {&sender, &receiver}) {
+      setsockopt(end->get(), IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once);
     }
     auto stream = std::make_unique<Stream>();
     stream->path = path;

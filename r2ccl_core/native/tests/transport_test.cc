@@ -237,7 +237,7 @@ TEST(EarlyMessages, AreBoundedWhateverTheirSizes) {
   EXPECT_FALSE(MayBeEarly(kLimits, 8, 0, 1 << 20));
   EXPECT_TRUE(MayBeEarly(kLimits, 8, 1, 1 << 20));
   EXPECT_FALSE(MayBeEarly(kLimits, 0, 0, (1 << 20) + 1));
-  EXPECT_TRUE(MayBeEarly(kLimits, 63, 0, 1 << 18));
+  EXPECT_TRUE(MayBeEarly(kLimits, 63, 0, 1 << 17));
   EXPECT_FALSE(MayBeEarly(kLimits, 64, 0, 1));
   EXPECT_FALSE(MayBeEarly(kLimits, UINT64_MAX, 0, 0)) << "what a stranger may say";
   EXPECT_FALSE(MayBeEarly({0, 0}, 0, 0, 0));

@@ -20,7 +20,8 @@ namespace r2ccl {
   X(min_chunk_bytes, "R2CC_MIN_CHUNK_BYTES", 16384, 1024, 67108864, "messages are not cut finer than this")           \
   X(window_bytes, "R2CC_WINDOW_BYTES", 4194304, 65536, 1073741824, "most unacknowledged bytes on one NIC")            \
   X(eager_bytes, "R2CC_EAGER_BYTES", 1048576, 0, 16777216,                                                            \
-    "messages up to this size do not wait for a posted receive; eight of the largest, more smaller ones")             \
+    "messages up to this size do not wait for a posted receive, eight of the largest, more smaller ones; larger "     \
+    "than R2CC_CHUNK_BYTES only on a fast NIC, see R2CC_FAST_MBIT_S")                                                 \
   X(eager_messages, "R2CC_EAGER_MESSAGES", 64, 0, 4096, "most messages ahead of the posted receives")                 \
   X(buffered_bytes, "R2CC_BUFFERED_BYTES", 16384, 0, 1048576,                                                         \
     "early messages up to this size are copied, so that their sends are done at once")                                \
@@ -50,7 +51,8 @@ namespace r2ccl {
     "connections of ours, moved by threads of their own, that make one of NCCL's: on a fast NIC its messages "        \
     "take turns once it sends large ones; the receiving host's counts; 0: 2, and 1 with fewer than eight processors") \
   X(fast_mbit_s, "R2CC_FAST_MBIT_S", 12000, 0, 10000000,                                                              \
-    "what a NIC has to drain in some 10 ms to be a fast one, see R2CC_STRIPES")                                       \
+    "what a NIC has to drain in some 10 ms to be a fast one: there connections spread (R2CC_STRIPES), more goes "     \
+    "early (R2CC_EAGER_BYTES), and pieces are larger (R2CC_CHUNK_BYTES)")                                             \
   X(checksum, "R2CC_CHECKSUM", 0, 0, 1,                                                                               \
     "1: every piece of a message carries its CRC32C, is checked before it counts, and sent again where it is wrong")  \
   X(status_ms, "R2CC_STATUS_MS", 1000, 50, 3600000,                                                                   \

@@ -185,7 +185,7 @@ uint64_t SendComm::FittingChunk(const Path& path) const {
   const Params& params = environment_->params;
   auto chunk = static_cast<uint64_t>(params.chunk_bytes);
   double drain = nic_counters(path).drain_bytes_per_ns.load(std::memory_order_relaxed);
-  if (drain == 0) {  // a NIC that is never full does not show it, but it drains no less than this
+  if (drain == 0) {  // a NIC that is never full does not show it, but drained this lately
     double peak = nic_counters(path).peak_bytes_per_ns.load(std::memory_order_relaxed);
     if (peak >= FastBytesPerNs(params)) drain = peak;
   }
@@ -196,7 +196,7 @@ uint64_t SendComm::FittingChunk(const Path& path) const {
 void SendComm::CutMessages() {
   while (next_cut_ < next_message_) {
     Message& next = message(next_cut_);
-    bool may_go = next.number < posted_ || MayBeEarly(early_, next.number, posted_, next.size);
+    bool may_go = next.number < posted_ || (GoesEarly(next) && MayBeEarly(early_, next.number, posted_, next.size));
     if (!may_go) return AskForReceive(next.number);
     bool buffered = next.size <= std::min(early_.bytes, static_cast<uint64_t>(environment_->params.buffered_bytes));
     if (buffered) Buffer(next);
@@ -219,10 +219,16 @@ void SendComm::AskForReceive(uint64_t number) {
   if (path != nullptr && Ping(*path, NowNs())) asked_until_ = number + 1;
 }
 
-// Whether it may go before its receive is posted, and many messages with it.
-bool SendComm::IsEarly(const Message& message) const {
-  return message.size <= early_.bytes && early_.messages >= kEarlyMessages;
+// Whether it may go before its receive is posted, with some before it: where its home is a fast NIC, or in one piece.
+// On slow NICs the time until the receive is posted is short beside the message's own, and rings that run ahead of each
+// other only drift apart.
+bool SendComm::GoesEarly(const Message& message) const {
+  bool large = message.size > static_cast<uint64_t>(environment_->params.chunk_bytes);
+  return message.size <= early_.bytes && (!large || home_peak() >= FastBytesPerNs(environment_->params));
 }
+
+// And with many before it.
+bool SendComm::IsEarly(const Message& message) const { return GoesEarly(message) && early_.messages >= kEarlyMessages; }
 
 // Whether word of the chunk may come late: its message is early and the path's window has room for another one, or much
 // is on its way, the window has room for as much again, and more of the message is about to follow.

@@ -119,6 +119,7 @@ class SendComm final : public Comm {
   void CutMessages();
   void Buffer(Message& message);
   void AskForReceive(uint64_t number);
+  bool GoesEarly(const Message& message) const;
   bool IsEarly(const Message& message) const;
   bool IsPatient(const Chunk& chunk, const Path& path);
   void Pump();

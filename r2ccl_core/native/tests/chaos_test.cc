@@ -67,6 +67,7 @@ class Schedule {
     params.window_bytes = 65536 << Draw(5);
     params.eager_messages = Draw(2) * 64;
     params.buffered_bytes = Draw(3) * 8192;
+    params.fast_mbit_s = Draw(2) * 12000;  // 0: every NIC is
     return params;
   }
 

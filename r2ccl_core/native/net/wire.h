@@ -2,7 +2,7 @@
 //
 //   offset size field      HELLO            HELLO_ACK       DATA             ACK             PATH_DOWN    CLOSE PING
 //        0    4 magic      "R2CC"           =               =                =               =            =     =
-//        4    1 version    5                =               =                =               =            =     =
+//        4    1 version    6                =               =                =               =            =     =
 //        5    1 type       1                2               3                4               5            6     7
 //        6    2 path       path index       =               =                0               failed path  0     0
 //        8    4 epoch      of this path, >0 =               =                0               failed epoch 0     0

@@ -21,6 +21,7 @@ constexpr int kLinkTag = 1;
 constexpr int kGuestTag = 2;
 constexpr size_t kMaxGuests = 1024;
 constexpr size_t kMostEnded = 4096;
+constexpr uint64_t kManyDescriptors = 8192;  // 64 KiB of the kernel's memory
 constexpr int64_t kAcceptPauseNs = 100 * kMillisecond;
 
 template <typename T>
@@ -66,6 +67,7 @@ Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<
 
 Status Net::Start() {
   Status status = ListenAnywhere(&listen_fd_, &port_);
+  if (status.ok()) ReserveDescriptors(listen_fd_.get(), kManyDescriptors);
   if (status.ok()) status = link_monitor_.Open();
   drain_meter_ = std::make_unique<DrainMeter>(&environment_);
   auto threads = static_cast<size_t>(environment_.params.io_threads);

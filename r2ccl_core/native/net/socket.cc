@@ -1,7 +1,9 @@
 // TCP sockets bound to one NIC each.
 #include "net/socket.h"
 
+#include <fcntl.h>
 #include <linux/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -91,6 +93,13 @@ bool KeepPeeks(int fd) {
 
 // The option is set already; setting it again sends what waits.
 void PushUnsent(int fd) { SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1); }
+
+void ReserveDescriptors(int fd, uint64_t count) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == 0) return;
+  uint64_t most = std::min<uint64_t>(count, limit.rlim_cur);
+  Fd last(fcntl(fd, F_DUPFD_CLOEXEC, static_cast<int>(most - 1)));  // the table stays as large when it is closed
+}
 
 bool ReadProgress(int fd, TcpProgress* progress) {
   tcp_info info{};

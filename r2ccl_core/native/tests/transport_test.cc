@@ -1,8 +1,10 @@
 // The transport with nothing broken: order, sizes, early messages, limits, many connections, closing.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -407,6 +409,21 @@ TEST(Transport, WhoPollsSmallMessagesHangsUpInGoodOrder) {
     EXPECT_EQ(CountEvents(*pair.sender, "path_down"), 0u) << "round " << round;
     EXPECT_EQ(CountEvents(*pair.sender, "failed"), 0u) << "round " << round;
   }
+}
+
+// A thread that opens a socket while the kernel makes the table larger stands still for many milliseconds.
+TEST(Transport, TheTableOfDescriptorsDoesNotGrowWhileConnectionsCome) {
+  auto table_size = [] {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("FDSize:")) return std::stoul(line.substr(7));
+    }
+    return 0ul;
+  };
+  Pair pair(QuickParams(2));
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_GE(table_size(), std::min<rlim_t>(limit.rlim_cur, 8192));
 }
 
 // What ReadSmall counts on.

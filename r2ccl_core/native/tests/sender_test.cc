@@ -429,7 +429,7 @@ TEST(Sender, PiecesAreLargerOnFastNics) {
     params.fast_mbit_s = 8000;
     Sender sender(receiver, params);
     for (int nic = 0; nic < kTwoPaths; ++nic) {
-      sender.counters(nic).peak_bytes_per_ns = fast ? 1.1 : 0.9;  // 8800 and 7200 Mbit/s
+      sender.counters(nic).peak_bytes_per_ns = fast ? 8 : 0.9;  // 64 and 7.2 Gbit/s
     }
     sender.Send(1 << 20);
     EXPECT_TRUE(Until([&] {

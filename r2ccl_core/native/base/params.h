@@ -15,8 +15,7 @@ namespace r2ccl {
   X(mode, "R2CC_MODE", 2, 0, 2,                                                                                       \
     "0 fail-stop as NCCL is, 1 live migration to one back-up NIC, 2 Balance over all NICs")                           \
   X(chunk_bytes, "R2CC_CHUNK_BYTES", 131072, 4096, 67108864,                                                          \
-    "largest piece of a message that travels on one NIC; up to an eighth of R2CC_WINDOW_BYTES on one that drains "    \
-    "much")                                                                                                           \
+    "largest piece of a message that travels on one NIC; on one that drains much R2CC_WINDOW_BYTES / 8")              \
   X(min_chunk_bytes, "R2CC_MIN_CHUNK_BYTES", 16384, 1024, 67108864, "messages are not cut finer than this")           \
   X(window_bytes, "R2CC_WINDOW_BYTES", 4194304, 65536, 1073741824, "most unacknowledged bytes on one NIC")            \
   X(eager_bytes, "R2CC_EAGER_BYTES", 1048576, 0, 16777216,                                                            \

@@ -224,7 +224,7 @@ void SendComm::AskForReceive(uint64_t number) {
 // other only drift apart.
 bool SendComm::GoesEarly(const Message& message) const {
   bool large = message.size > static_cast<uint64_t>(environment_->params.chunk_bytes);
-  return message.size <= early_.bytes && (!large || home_peak() >= FastBytesPerNs(environment_->params));
+  return message.size <= early_.bytes && (!large || home_is_fast());
 }
 
 // And with many before it.

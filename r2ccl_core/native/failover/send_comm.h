@@ -44,8 +44,11 @@ class SendComm final : public Comm {
   // first message that is `marked`.
   Status Isend(const void* data, uint64_t size, Request** request, bool marked = false);
 
-  // The most that the home NIC drained lately, in bytes per ns; 0 without a home.
-  double home_peak() const { return home_ == nullptr ? 0 : nic_counters(*home_).peak_bytes_per_ns.load(); }
+  // Whether the home NIC has lately drained what makes a fast one (R2CC_FAST_MBIT_S).
+  bool home_is_fast() const {
+    double peak = home_ == nullptr ? 0 : nic_counters(*home_).peak_bytes_per_ns.load(std::memory_order_relaxed);
+    return peak >= FastBytesPerNs(environment_->params);
+  }
 
  private:
   struct Chunk {

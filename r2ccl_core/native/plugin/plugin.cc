@@ -130,9 +130,8 @@ Status BeginConnect(const std::string& handle, int home, SendGroup** pending) {
     }
     return status;
   }
-  const Params& params = plugin.net->environment().params;
-  auto piece = static_cast<uint64_t>(params.chunk_bytes);
-  auto made = std::make_unique<SendGroup>(std::move(comms), piece, FastBytesPerNs(params));
+  auto piece = static_cast<uint64_t>(plugin.net->environment().params.chunk_bytes);
+  auto made = std::make_unique<SendGroup>(std::move(comms), piece);
   std::lock_guard lock(plugin.mutex);
   plugin.connecting[made.get()] = NowNs();
   *pending = made.release();

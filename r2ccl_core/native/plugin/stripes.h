@@ -68,9 +68,8 @@ class Stripes {
 template <typename T>
 class SendStripes : public Stripes<T> {
  public:
-  // They spread with a message of more than `small` bytes once the home NIC has drained `fast` bytes per ns.
-  SendStripes(std::vector<std::shared_ptr<T>> comms, uint64_t small, double fast)
-      : Stripes<T>(std::move(comms)), small_(small), fast_(fast) {}
+  // They spread with a message of more than `small` bytes once the home NIC is fast.
+  SendStripes(std::vector<std::shared_ptr<T>> comms, uint64_t small) : Stripes<T>(std::move(comms)), small_(small) {}
 
   Status Ready(bool* ready) {
     Status status;
@@ -85,7 +84,7 @@ class SendStripes : public Stripes<T> {
 
   Status Isend(const void* data, uint64_t size, Request** request) {
     if (Status status = this->failure(); !status.ok()) return status;
-    bool mark = size > small_ && this->MaySpread() && this->comms_[0]->home_peak() >= fast_;
+    bool mark = size > small_ && this->MaySpread() && this->comms_[0]->home_is_fast();
     Status status = this->Turn().Isend(data, size, request, mark);
     if (!status.ok()) return status;
     if (mark) this->spread_from_ = this->next_ + kNotice;
@@ -95,7 +94,6 @@ class SendStripes : public Stripes<T> {
 
  private:
   const uint64_t small_;
-  const double fast_;
 };
 
 // T: RecvComm.

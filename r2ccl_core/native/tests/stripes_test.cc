@@ -66,7 +66,7 @@ struct FakeEnd {
   void Close() { closed = true; }
   void ShareFate(const std::shared_ptr<std::atomic<bool>>&) {}
   uint64_t connection() const { return 0x5670 + index; }
-  double home_peak() const { return group->peak; }
+  bool home_is_fast() const { return group->peak >= kFast; }
   uint64_t oldest() const { return waits ? group->oldest : UINT64_MAX / 2; }
   uint64_t marked() const { return group->marked; }
   Status Ready(bool* is_ready) const {
@@ -95,10 +95,7 @@ std::vector<std::shared_ptr<FakeEnd>> Ends(Group* group) {
 class StripesRun {
  public:
   StripesRun(size_t stripes, uint64_t seed, bool receiver_waits)
-      : group_(stripes),
-        random_(seed),
-        sender_(Ends(&group_), kSmall, kFast),
-        receiver_(ReceivingEnds(receiver_waits)) {}
+      : group_(stripes), random_(seed), sender_(Ends(&group_), kSmall), receiver_(ReceivingEnds(receiver_waits)) {}
 
   // Whether every message met its buffer; not where some wait for ever.
   bool Run(uint64_t messages) {
@@ -165,7 +162,7 @@ TEST(Stripes, AReceivingEndThatDidNotWaitWouldTakeOneMessageForAnother) {
 TEST(Stripes, AsManyUnderWayAsNcclHasAreNeverRefused) {
   constexpr uint64_t kUnderWay = 32;
   Group group(2);
-  SendStripes<FakeEnd> sender(Ends(&group), kSmall, kFast);
+  SendStripes<FakeEnd> sender(Ends(&group), kSmall);
   RecvStripes<FakeEnd> receiver(Ends(&group));
   group.peak = kFast;
   Request* request = nullptr;
@@ -183,7 +180,7 @@ TEST(Stripes, AsManyUnderWayAsNcclHasAreNeverRefused) {
 TEST(Stripes, SlowNicsAndSmallMessagesKeepToTheFirst) {
   for (auto [peak, size] : {std::pair{0.99 * kFast, kSmall + 1}, {kFast, kSmall}}) {
     Group group(3);
-    SendStripes<FakeEnd> sender(Ends(&group), kSmall, kFast);
+    SendStripes<FakeEnd> sender(Ends(&group), kSmall);
     group.peak = peak;
     Request* request = nullptr;
     for (int i = 0; i < 1000; ++i) ASSERT_TRUE(sender.Isend(nullptr, size, &request).ok());
@@ -195,7 +192,7 @@ TEST(Stripes, SlowNicsAndSmallMessagesKeepToTheFirst) {
 TEST(Stripes, TheEndOfOneIsTheEndOfAll) {
   Group group(3);
   auto ends = Ends(&group);
-  SendStripes<FakeEnd> sender(ends, kSmall, kFast);
+  SendStripes<FakeEnd> sender(ends, kSmall);
   RecvStripes<FakeEnd> receiver(ends);
   bool ready = false;
   EXPECT_TRUE(sender.Ready(&ready).ok());
@@ -236,17 +233,23 @@ TEST(StripeCollector, WhatIsNotOfTheHandleOrNeverWholeIsClosed) {
   EXPECT_TRUE(ends[1]->closed);
 }
 
+Params FastNics() {
+  Params params = QuickParams(2);
+  params.fast_mbit_s = 0;
+  return params;
+}
+
 // The real connections, through paths that break while they spread.
 class StripedPair {
  public:
-  explicit StripedPair(size_t stripes) : pair_(QuickParams(2)) {
+  explicit StripedPair(size_t stripes) : pair_(FastNics()) {
     uint64_t group = 0;
     EXPECT_TRUE(Net::MakeUpConnection(&group).ok());
     std::vector<std::shared_ptr<SendComm>> senders(stripes);
     for (size_t i = 0; i < stripes; ++i) {
       EXPECT_TRUE(pair_.sender->ConnectAs((group & ~kStripeMask) + i, pair_.relay->handle(), &senders[i], 0).ok());
     }
-    send = std::make_unique<SendStripes<SendComm>>(std::move(senders), 0, 0);
+    send = std::make_unique<SendStripes<SendComm>>(std::move(senders), 0);
     StripeCollector<RecvComm> collector(stripes);
     EXPECT_TRUE(Until([&] {
       bool ready = false;

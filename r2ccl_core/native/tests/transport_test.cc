@@ -220,10 +220,7 @@ int LateExchanges(Pair& pair, uint64_t size, bool asked) {
     };
     auto done = [&] {
       Status status;
-      std::erase_if(requests, [&](Request* request) {
-        Comm& owner = *request->owner;
-        return Finished(owner, request, &status);
-      });
+      std::erase_if(requests, [&](Request* request) { return Finished(*request->owner, request, &status); });
       return requests.empty() || !status.ok();
     };
     if (!asked) post();

@@ -18,7 +18,7 @@ from harness.cluster.spec import InventorySpec
 from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment import Experiment, mistakes
 from harness.fault_places import placed
-from harness.keys import KeyPathError, put, put_all
+from harness.keys import KeyPathError, put
 from harness.mistakes import read_toml, translated
 from harness.sweep_model import AxisModel
 from harness.tables import nearest
@@ -89,7 +89,7 @@ def _variant(base: dict[str, Any], point: dict[str, tuple[str, dict[str, Any]]],
     for label, (_, keys) in point.items():
         for key, value in keys.items():
             try:
-                put_all(document, key, value)
+                put(document, key, value)
             except KeyPathError as error:
                 raise InvalidExperimentError([ExperimentError(file, f"axis {label}", key, str(error))]) from None
         settings |= keys

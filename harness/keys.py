@@ -1,7 +1,7 @@
 """A key of an experiment document, as people write it, and setting it: ``sweep.seed``, ``fault[0].nic``. Pure.
 
-`--set` sets one key of the file; an axis sets one key for each of its values, and there a table that the file
-has several of may stand without a number: ``system.env.R2CC_IO_THREADS`` is that of every system.
+`--set` sets one key of the file, an axis one for each of its values. A table that the file has several of may stand
+without a number: ``system.env.R2CC_IO_THREADS`` is that of every system.
 """
 
 import re
@@ -23,21 +23,12 @@ def steps(key: str) -> list[str | int]:
 
 
 def put(document: dict[str, Any], key: str, value: object) -> None:
-    """Sets one key of `document` in place; tables on the way are made. Raises `KeyPathError`."""
-    *path, last = steps(key)
-    place: Any = document
-    for step in path:
-        place = _descend(place, step)
-    _set(place, last, value)
-
-
-def put_all(document: dict[str, Any], key: str, value: object) -> None:
-    """As `put`; a list that is named without a number stands for each of its entries, at least one."""
+    """Sets one key of `document` in place; tables on the way are made, and a list that is named without a number
+    stands for each of its entries, at least one. Raises `KeyPathError`."""
     *path, last = steps(key)
     places: list[Any] = [document]
     for step in path:
-        found = [_descend(place, step) for place in _entries(places, step)]
-        places = found
+        places = [_descend(place, step) for place in _entries(places, step)]
     for place in _entries(places, last):
         _set(place, last, value)
 

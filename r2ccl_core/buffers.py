@@ -20,6 +20,13 @@ def block(array: np.ndarray, rank: int, ranks: int) -> np.ndarray:
     return array.reshape(-1)[rank * count : (rank + 1) * count]
 
 
+def check_arrays(collective: str, send: object, recv: object) -> None:
+    """Raises `UsageError` unless both are arrays; `recv` may be None."""
+    for name, given in (("send", send), ("recv", recv)):
+        if not isinstance(given, np.ndarray) and not (name == "recv" and given is None):
+            raise UsageError(f"{collective} takes NumPy arrays; {name} is {type(given).__name__}: use numpy.asarray")
+
+
 def result_like(collective: str, send: np.ndarray, ranks: int) -> np.ndarray:
     """A new array for the result of `send`."""
     if collective == "all_gather":

@@ -13,6 +13,7 @@ collective ends on each of them with the same one line.
 import os
 import struct
 import time
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from r2ccl_core import buffers, calibration, native
+from r2ccl_core import buffers, calibration, variables
 from r2ccl_core.bootstrap import Bootstrap
 from r2ccl_core.connections import Connections
 from r2ccl_core.errors import PeerLostError, R2cclError, UsageError
@@ -73,7 +74,8 @@ class Communicator:
         self.rank, self.size, self._mode = rank, size, _read_mode(mode)
         self._settings = settings or read_settings(self._mode)
         self._closed = False
-        native.load()
+        for name, remedy in variables.unknown(os.environ):
+            warnings.warn(f"{name}: {remedy}", RuntimeWarning, stacklevel=2)
         chosen = find_nics() if nics is None else nics
         # Mode 3 is a schedule over the transport of mode 2.
         self._nets = Nets(min(self._mode, 2), chosen, options or {})
@@ -141,6 +143,7 @@ class Communicator:
         self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum", root: int = 0
     ) -> np.ndarray | None:
         """As `all_reduce` on the root; other ranks' `recv` stays as it is, and None comes back."""
+        buffers.check_arrays("reduce", send, recv)
         mine = self.rank == root
         recv = self._checked("reduce", send, recv if mine else self._scratch_like(send), op, root)
         result = self._vector("reduce", send, recv, op, root)
@@ -257,6 +260,7 @@ class Communicator:
         """`recv`, or a new array in its place, if it and `send` will do; else `UsageError`."""
         if not 0 <= root < self.size:
             raise UsageError(f"root {root}: there is no such rank among {self.size}")
+        buffers.check_arrays(collective, send, recv)
         if recv is None:
             recv = buffers.result_like(collective, send, self.size)
         buffers.check(collective, send, recv, op, self.rank, self.size)

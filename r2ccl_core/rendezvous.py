@@ -29,6 +29,7 @@ _GREETING = struct.Struct("!4sHII16s32s")
 _ANSWER = struct.Struct("!4sH32s120s")
 _GUEST_PATIENCE_S = 2.0
 _SPARE_GUESTS = 256
+_PORT_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def parse_root(text: str) -> tuple[str, int]:
 def welcome(place: Place, timeout_s: float) -> dict[int, socket.socket]:
     """Rank 0: the streams of all other ranks, by rank; `TransportError` names those missing at the end."""
     deadline_s = time.monotonic() + timeout_s
-    with _listen(place, deadline_s) as listener, selectors.DefaultSelector() as selector:
+    with _listen(place, min(timeout_s, _PORT_PATIENCE_S)) as listener, selectors.DefaultSelector() as selector:
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ)
         reception = _Reception(place, selector)
@@ -103,7 +104,8 @@ def greet(place: Place, timeout_s: float) -> socket.socket:
     raise TransportError(f"rank {place.rank} cannot reach {place} in {timeout_s:g} s: {reason}")
 
 
-def _listen(place: Place, deadline_s: float) -> socket.socket:
+def _listen(place: Place, patience_s: float) -> socket.socket:
+    deadline_s = time.monotonic() + patience_s
     while True:
         try:
             family = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0][0]

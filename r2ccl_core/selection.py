@@ -55,9 +55,6 @@ PLANNED = {
 
 ALGOS = ("ring", "tree", *PLANNED, "auto")
 
-VARIABLES = ("R2CC_ALGO", "R2CC_AR_STAGE2_CHUNKS", "R2CC_AR_MIN_BYTES", "R2CC_SLICE_BYTES")
-"""What `read_settings` reads."""
-
 AHEAD = 3
 """Slices of a ring that are on their way at once, but for one. A slice is cut over the NICs, and the last of its pieces
 comes late where there are fewer NICs than pieces: with one of eight lost, most NICs idled for a third of the time.

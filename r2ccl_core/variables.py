@@ -4,10 +4,10 @@ What concerns schedules is `selection.read_settings`' to judge; here are the nam
 that C++ reads.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
-from r2ccl_core import native, nics, selection
+from r2ccl_core import native
 
 PREFIX = "R2CC_"
 PLACE = ("R2CC_RANK", "R2CC_SIZE", "R2CC_ROOT")
@@ -23,25 +23,32 @@ def refused(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if not ours:
         return
     limits: dict[str, tuple[int, int] | None] = native.load().limits()
-    del limits["R2CC_MODE"]  # 3 is for the selection, and not C++'s
-    known = {"R2CC_MODE", "R2CC_SECRET", *selection.VARIABLES, *nics.VARIABLES[:1], *limits}
     for name, value in ours.items():
-        limit = limits.get(name)
+        limit = None if name == "R2CC_MODE" else limits.get(name)  # mode 3 is for the selection, and not C++'s
         if name in PLACE:
             yield name, "whoever starts the ranks sets it"
         elif name in OF_THE_PRELOADED:
             yield name, "only the library that is preloaded before NCCL reads it"
-        elif name not in known:
-            yield name, f"no such variable; {_nearest(name, known)}"
+        elif name not in limits:
+            yield name, _no_such(name, limits)
         elif value and limit and not _within(value, *limit):
             yield name, f"give a whole number from {limit[0]} to {limit[1]}"
 
 
-def _nearest(name: str, known: set[str]) -> str:
+def unknown(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Each variable of `environ` that begins with R2CC_ and that nobody reads: its name, and what is wrong with it."""
+    known = native.load().limits()
+    for name in environ:
+        if name.startswith(PREFIX) and name not in known:
+            yield name, _no_such(name, known)
+
+
+def _no_such(name: str, known: Iterable[str]) -> str:
     # All are alike in how they begin.
     words = {one.removeprefix(PREFIX): one for one in known}
     close = get_close_matches(name.removeprefix(PREFIX), words, n=1)
-    return f"did you mean {words[close[0]]}?" if close else "see r2ccl_core/PARAMETERS.md"
+    hint = f"did you mean {words[close[0]]}?" if close else "see r2ccl_core/PARAMETERS.md"
+    return f"no such variable; {hint}"
 
 
 def _within(text: str, low: int, high: int) -> bool:

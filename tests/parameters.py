@@ -1,7 +1,7 @@
-"""r2ccl_core/PARAMETERS.md: the table of the core's environment variables, made from r2ccl_core/native/base/params.h.
+"""r2ccl_core/PARAMETERS.md: the tables of the core's environment variables, made from r2ccl_core/native/base/params.h.
 
-python tests/parameters.py          prints the table
-python tests/parameters.py --write  puts it into PARAMETERS.md
+python tests/parameters.py          prints them
+python tests/parameters.py --write  puts them into PARAMETERS.md
 """
 
 import re
@@ -16,18 +16,25 @@ MARK = "<!-- made from params.h: python tests/parameters.py --write -->"
 _ENTRY = re.compile(
     r'X\(\s*\w+,\s*"(?P<name>\w+)",\s*(?P<default>\d+),\s*(?P<low>\d+),\s*(?P<high>\d+),\s*"(?P<meaning>[^"]*)"\s*\)'
 )
-
-
 _TEXT_ENTRY = re.compile(r'X\(\s*\w+,\s*"(?P<name>\w+)",\s*"(?P<default>[^"]*)",\s*"(?P<meaning>[^"]*)"\s*\)')
+_OTHER_ENTRY = re.compile(r'X\(\s*"(?P<name>\w+)",\s*"(?P<reader>[^"]*)",\s*"(?P<meaning>[^"]*)"\s*\)')
 
 
 class Parameter(NamedTuple):
-    """One line of the header."""
+    """One line of the header about the transport."""
 
     name: str
     default: str
     low: str
     high: str
+    meaning: str
+
+
+class Other(NamedTuple):
+    """One line of the header about what the transport does not read."""
+
+    name: str
+    reader: str
     meaning: str
 
 
@@ -41,15 +48,32 @@ def parameters(header: str) -> list[Parameter]:
     return [*numbers, *texts]
 
 
+def others(header: str) -> list[Other]:
+    """The rest of the variables."""
+    return [Other(**match.groupdict()) for match in _OTHER_ENTRY.finditer(_listed(header, "R2CCL_OTHER_PARAMS"))]
+
+
 def _listed(header: str, name: str) -> str:
     listed = header.partition(f"#define {name}(X)")[2].partition("\n\n")[0]
     return re.sub(r'"\s*\\\n\s*"', "", listed).replace("\\\n", " ")
 
 
-def table(listed: list[Parameter]) -> str:
-    """The parameters as Markdown."""
-    rows = [f"| `{p.name}` | {p.default} | {_limits(p)} | {p.meaning} |" for p in listed]
-    return "\n".join(["| variable | default | limits | meaning |", "|---|---|---|---|", *rows]) + "\n"
+def tables(header: str) -> str:
+    """All of them as Markdown."""
+    return "\n".join(
+        [
+            "## Of a program and of NCCL\n",
+            "| variable | read by | meaning |",
+            "|---|---|---|",
+            *(f"| `{o.name}` | {o.reader} | {o.meaning} |" for o in others(header)),
+            "\n## Of the transport\n",
+            "Read by the plugin and by the CPU runtime; whole numbers unless said otherwise.\n",
+            "| variable | default | limits | meaning |",
+            "|---|---|---|---|",
+            *(f"| `{p.name}` | {p.default} | {_limits(p)} | {p.meaning} |" for p in parameters(header)),
+            "",
+        ]
+    )
 
 
 def _limits(parameter: Parameter) -> str:
@@ -57,12 +81,12 @@ def _limits(parameter: Parameter) -> str:
 
 
 def written(document: str) -> str:
-    """The table as the text of PARAMETERS.md has it."""
+    """The tables as the text of PARAMETERS.md has them."""
     return document.partition(MARK)[2].strip() + "\n"
 
 
 if __name__ == "__main__":
-    made = table(parameters(HEADER.read_text()))
+    made = tables(HEADER.read_text())
     if sys.argv[1:] == ["--write"]:
         head = DOCUMENT.read_text().partition(MARK)[0]
         DOCUMENT.write_text(f"{head}{MARK}\n\n{made}")

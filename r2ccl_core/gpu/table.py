@@ -61,7 +61,11 @@ class Entry:
 
 
 def losses(nranks: int, nics: int, most: int) -> Iterator[tuple[int, ...]]:
-    """The NICs left by rank, for every loss of up to `most` NICs in all that leaves every rank one; none lost first."""
+    """The NICs left by rank, for every loss of up to `most` NICs in all that leaves every rank one; none lost first.
+
+    `UsageError` where so many cannot be lost."""
+    if not 0 <= most <= nranks * (nics - 1):
+        raise UsageError(f"{most} NICs lost: with {nranks} hosts of {nics} NICs give 0 to {nranks * (nics - 1)}")
     for total in range(most + 1):
         for hit in combinations_with_replacement(range(nranks), total):
             left = tuple(nics - hit.count(rank) for rank in range(nranks))

@@ -23,6 +23,15 @@ def test_every_mistake_is_one_line(case: dict[str, Any]) -> None:
     assert str(refused.value).splitlines() == [f"{ALLREDUCE}: {line}" for line in case["lines"]]
 
 
+def test_a_setting_without_a_number_is_for_every_entry() -> None:
+    document: dict[str, Any] = {"system": [{"name": "a"}, {"name": "b", "env": {"X": "1"}}], "none": []}
+    apply(document, 'system.env.Y="2"')
+    assert document["system"] == [{"name": "a", "env": {"Y": "2"}}, {"name": "b", "env": {"X": "1", "Y": "2"}}]
+    for setting, words in (("none.x=1", "there is no entry that could have 'x'"), ("system[2].x=1", "nothing at 2")):
+        with pytest.raises(ExperimentError, match=words):
+            apply(document, setting)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda p: p.stem)
 def test_shipped_experiments_are_right_and_named_as_their_file(path: Path) -> None:
     assert load(path).name == path.stem

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -164,6 +165,21 @@ def test_a_rank_outside_the_group_is_a_usage_error(rank: int, size: int) -> None
 def test_an_address_that_is_not_ours_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match=r"cannot listen at R2CC_ROOT=192\.0\.2\.1:7000"):
         Bootstrap(0, 2, "192.0.2.1:7000")
+
+
+def test_a_port_that_stays_taken_is_a_usage_error_long_before_ranks_are_missing(root: str) -> None:
+    with socket.create_server(parse_root(root)):
+        begin_s = time.monotonic()
+        with pytest.raises(UsageError, match="give an address of its host and a free port"):
+            Bootstrap(0, 2, root, timeout_s=60)
+        assert time.monotonic() - begin_s < 30
+
+
+def test_a_port_of_a_group_that_is_just_ending_is_waited_for(root: str) -> None:
+    taken = socket.create_server(parse_root(root))
+    threading.Timer(0.3, taken.close).start()
+    with pytest.raises(TransportError, match=r"ranks \[1\] did not reach"):
+        Bootstrap(0, 2, root, timeout_s=2)
 
 
 @pytest.mark.parametrize("culprit", [0, 1, 2])

@@ -262,6 +262,11 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
         ]:
             with pytest.raises(UsageError, match=words):
                 comm.all_reduce(send, recv, op)
+        for call in (comm.all_reduce, comm.reduce, comm.all_gather, comm.broadcast):
+            with pytest.raises(UsageError, match="takes NumPy arrays; send is list"):
+                call([1.0, 2.0])
+            with pytest.raises(UsageError, match="takes NumPy arrays; recv is list"):
+                call(good, [0.0] * 4)
         both = np.ones(8, np.float32)
         with pytest.raises(UsageError, match="overlap"):
             comm.all_reduce(both[:4], both[2:6])
@@ -279,6 +284,12 @@ def test_an_option_out_of_range_is_refused() -> None:
         Communicator(0, 1, options={"R2CC_CHUNK_BYTES": "1"})
     with pytest.raises(UsageError, match="R2CC_CHUNKS: no such parameter"):
         Communicator(0, 1, options={"R2CC_CHUNKS": "1"})
+
+
+def test_a_variable_that_nobody_reads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2CC_STRIPE", "2")
+    with pytest.warns(RuntimeWarning, match=r"R2CC_STRIPE: no such variable; did you mean R2CC_STRIPES\?"):
+        Communicator(0, 1).close()
 
 
 def test_slices_are_of_the_asked_size_and_never_zero() -> None:

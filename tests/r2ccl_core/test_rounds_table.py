@@ -53,3 +53,8 @@ def test_the_command_writes_a_table_and_refuses_in_one_line(tmp_path, capsys) ->
     assert "forest" in capsys.readouterr().out
     assert main([*common, "-o", str(tmp_path / "no/table.r2g")]) == 2
     assert capsys.readouterr().err.startswith("r2ccl_core.gpu: ")
+    for most in ("-1", "5"):
+        assert main([*common, "--lost", most, "-o", str(tmp_path / "table.r2g")]) == 2
+        assert capsys.readouterr().err == (
+            f"r2ccl_core.gpu: {most} NICs lost: with 4 hosts of 2 NICs give 0 to 4\n"
+        )

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <string_view>
 
 namespace r2ccl {
 namespace {
@@ -18,6 +19,23 @@ Status Parse(const std::string& name, const std::string& text, int64_t low, int6
   }
   *value = number;
   return {};
+}
+
+bool IsTransports(std::string_view name) {
+#define R2CCL_IS(field, parameter, ...) \
+  if (name == parameter) return true;
+  R2CCL_PARAMS(R2CCL_IS)
+  R2CCL_TEXT_PARAMS(R2CCL_IS)
+#undef R2CCL_IS
+  return false;
+}
+
+bool IsOthers(std::string_view name) {
+#define R2CCL_IS(parameter, ...) \
+  if (name == parameter) return true;
+  R2CCL_OTHER_PARAMS(R2CCL_IS)
+#undef R2CCL_IS
+  return false;
 }
 
 }  // namespace
@@ -53,17 +71,20 @@ Status ReadParams(const std::map<std::string, std::string>& overrides, Params* p
 #undef R2CCL_READ
   if (used != overrides.size()) {
     for (const auto& [name, text] : overrides) {
-      bool known = false;
-#define R2CCL_KNOWN(field, parameter, value, low, high, meaning) known = known || name == parameter;
-      R2CCL_PARAMS(R2CCL_KNOWN)
-#undef R2CCL_KNOWN
-#define R2CCL_KNOWN(field, parameter, value, meaning) known = known || name == parameter;
-      R2CCL_TEXT_PARAMS(R2CCL_KNOWN)
-#undef R2CCL_KNOWN
-      if (!known) return {Code::kInvalidArgument, name + ": no such parameter"};
+      if (!IsTransports(name)) return {Code::kInvalidArgument, name + ": no such parameter"};
     }
   }
   return {};
+}
+
+std::vector<std::string> UnknownVariables(const char* const* environment) {
+  std::vector<std::string> unknown;
+  for (; *environment != nullptr; ++environment) {
+    std::string_view entry = *environment;
+    std::string_view name = entry.substr(0, entry.find('='));
+    if (name.starts_with("R2CC_") && !IsTransports(name) && !IsOthers(name)) unknown.emplace_back(name);
+  }
+  return unknown;
 }
 
 Params Fitting(Params params, unsigned processors) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -61,6 +62,28 @@ namespace r2ccl {
 #define R2CCL_TEXT_PARAMS(X) \
   X(status_dir, "R2CC_STATUS_DIR", "", "folder in which the process keeps a file about its NICs; unset: none is kept")
 
+// environment variable, who reads it, meaning: of those that are not the transport's
+#define R2CCL_OTHER_PARAMS(X)                                                                                        \
+  X("R2CC_SOCKET_IFNAME", "both",                                                                                    \
+    "NICs to use, in the form of `NCCL_SOCKET_IFNAME`, which it overrides: a comma list of prefixes; `=` in front "  \
+    "asks for exact names, `^` excludes")                                                                            \
+  X("R2CCL_CORE_LIB", "`plugin_path()`",                                                                             \
+    "the directory that holds `libnccl-net-r2ccl.so`, instead of the installed one")                                 \
+  X("R2CC_RANK", "`r2ccl-perf`", "this process's rank; with `-g N` it has N ranks, and this counts processes")       \
+  X("R2CC_SIZE", "`r2ccl-perf`", "how many ranks there are, or with `-g N` processes")                               \
+  X("R2CC_ROOT", "the CPU runtime", "host:port where rank 0 listens for the others")                                 \
+  X("R2CC_SECRET", "the CPU runtime", "keeps strangers out of the meeting at `R2CC_ROOT`")                           \
+  X("R2CC_ALGO", "the CPU runtime",                                                                                  \
+    "the schedule: `ring` (default), `tree`, `r2cc`, `forest`, `optcc`, `leaf_ring`, `owner_skewed`, or `auto`")     \
+  X("R2CC_AR_MIN_BYTES", "both",                                                                                     \
+    "smaller vectors stay with the ring: the CPU runtime's (16 MiB), NCCL's where the library is preloaded (4 MiB; " \
+    "a number of bytes there)")                                                                                      \
+  X("R2CC_AR_STAGE2_CHUNKS", "the CPU runtime", "pipeline depth of R2CC-AllReduce, 1 to 16 (4)")                     \
+  X("R2CC_SLICE_BYTES", "the CPU runtime", "the slices of what is pipelined (256 KiB)")                              \
+  X("R2CC_SCHEDULES", "the preloaded library",                                                                       \
+    "the file of `python -m r2ccl_core.gpu`; without it nothing is taken over")                                      \
+  X("R2CC_AGREE_EVERY", "the preloaded library", "AllReduces between two agreements on the NICs that are left (4)")
+
 // The values in force. Plain data, set once before the transport starts.
 struct Params {
 #define R2CCL_FIELD(field, name, value, low, high, meaning) int64_t field = value;
@@ -74,6 +97,9 @@ struct Params {
 // Reads the environment, then `overrides` (by variable name) on top. A value that is no whole number, is out
 // of range, or an unknown name in `overrides` is refused by name.
 Status ReadParams(const std::map<std::string, std::string>& overrides, Params* params);
+
+// The names in `environment`, ended by nullptr, that begin with R2CC_ and that nobody reads.
+std::vector<std::string> UnknownVariables(const char* const* environment);
 
 // R2CC_FAST_MBIT_S in bytes per ns.
 inline double FastBytesPerNs(const Params& params) { return static_cast<double>(params.fast_mbit_s) / 8e3; }

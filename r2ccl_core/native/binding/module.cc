@@ -144,6 +144,9 @@ nb::dict Limits() {
 #define R2CCL_LIMITS(field, name, value, meaning) limits[name] = nb::none();
   R2CCL_TEXT_PARAMS(R2CCL_LIMITS)
 #undef R2CCL_LIMITS
+#define R2CCL_LIMITS(name, reader, meaning) limits[name] = nb::none();
+  R2CCL_OTHER_PARAMS(R2CCL_LIMITS)
+#undef R2CCL_LIMITS
   return limits;
 }
 
@@ -315,7 +318,8 @@ NB_MODULE(_native, module) {
              "beside"_a = nb::none(),
              "A transport over these NICs. An executor that waits in `beside` is woken by what happens here, too.");
 
-  module.def("limits", &Limits, "Smallest and largest value of each environment variable; None for a text.");
+  module.def("limits", &Limits,
+             "Smallest and largest value of each environment variable; None for a text or what others check.");
   module.def(
       "discover_nics",
       [](const std::string& filter) {

@@ -13,6 +13,7 @@
 namespace r2ccl {
 namespace {
 
+constexpr rlim_t kMostDescriptors = 65536;  // more, and who closes all that there may be takes long
 constexpr int kTcpRtoMinUs = 45;  // TCP_RTO_MIN_US, newer than most systems' headers
 
 Status SystemError(const std::string& what) { return {Code::kSystem, what + ": " + std::strerror(errno)}; }
@@ -96,8 +97,14 @@ void PushUnsent(int fd) { SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1); }
 
 void ReserveDescriptors(int fd, uint64_t count) {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == 0) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  rlim_t wanted = std::min<rlim_t>(kMostDescriptors, limit.rlim_max);
+  if (limit.rlim_cur < wanted) {
+    rlimit raised{wanted, limit.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  }
   uint64_t most = std::min<uint64_t>(count, limit.rlim_cur);
+  if (most == 0) return;
   Fd last(fcntl(fd, F_DUPFD_CLOEXEC, static_cast<int>(most - 1)));  // the table stays as large when it is closed
 }
 

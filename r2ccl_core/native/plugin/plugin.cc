@@ -1,6 +1,8 @@
 // The process-wide state of the plugin and the translation of statuses into NCCL's results.
 #include "plugin/plugin.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <climits>
@@ -89,10 +91,13 @@ Status Start(State& plugin) {
   std::map<std::string, std::string> overrides;
   // Mode 3 is mode 2 with other schedules after a loss, but NCCL chooses its own; to refuse it would send NCCL back
   // to its built-in transport.
-  if (ReadVariable("R2CC_MODE") == "3") overrides["R2CC_MODE"] = "2";
+  if (ReadVariable("R2CC_MODE") == "3") overrides.emplace("R2CC_MODE", "2");
   Params params;
   Status status = ReadParams(overrides, &params);
   if (!status.ok()) return status;
+  for (const std::string& name : UnknownVariables(environ)) {
+    Log(abi::kLogWarn, name + ": no such variable; see r2ccl_core/PARAMETERS.md");
+  }
   std::string filter = ReadVariable("R2CC_SOCKET_IFNAME");
   if (filter.empty()) filter = ReadVariable("NCCL_SOCKET_IFNAME");
   std::vector<Nic> nics;

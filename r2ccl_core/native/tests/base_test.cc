@@ -56,6 +56,13 @@ TEST(Params, MistakesAreNamed) {
   EXPECT_EQ(ReadParams({{"R2CC_MODES", "1"}}, &params).message(), "R2CC_MODES: no such parameter");
 }
 
+TEST(Params, WhatNobodyReadsIsNamed) {
+  const char* const environment[] = {
+      "R2CC_MODE=1", "R2CC_STATUS_DIR=x", "R2CC_ALGO=ring",   "R2CC_MODES=1", "NCCL_R2CC_X=1", "R2CC_CHUNK=",
+      "R2CC_",       "R2CCL_CORE_LIB=/x", "R2CC_SCHEDULES=y", nullptr};
+  EXPECT_EQ(UnknownVariables(environment), (std::vector<std::string>{"R2CC_MODES", "R2CC_CHUNK", "R2CC_"}));
+}
+
 TEST(Handle, RoundTrip) {
   Handle handle;
   handle.port = 54321;

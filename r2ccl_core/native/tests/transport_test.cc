@@ -427,6 +427,23 @@ TEST(Transport, WhoPollsSmallMessagesHangsUpInGoodOrder) {
   }
 }
 
+// Connections of many NICs take more than the soft limit that is usual. Only up to the hard one.
+TEST(Transport, TheProcessMayHaveAsManyDescriptorsAsItsHardLimitAllows) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  if (before.rlim_max < 1024) GTEST_SKIP() << "the hard limit is " << before.rlim_max;
+  rlimit low{512, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  rlimit after{};
+  {
+    Pair pair(QuickParams(2));
+    getrlimit(RLIMIT_NOFILE, &after);
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(after.rlim_cur, std::min<rlim_t>(before.rlim_max, 65536));
+  EXPECT_EQ(after.rlim_max, before.rlim_max);
+}
+
 // A thread that opens a socket while the kernel makes the table larger stands still for many milliseconds.
 TEST(Transport, TheTableOfDescriptorsDoesNotGrowWhileConnectionsCome) {
   auto table_size = [] {

@@ -243,11 +243,11 @@ class Communicator:
         """Who sits where, and the health in which all begin. Ranks that would choose different schedules are
         refused."""
         mine = Seat(this_host(nics), tuple(nics))
-        told = self._bootstrap.allgather(f"{self._settings}\n{mine.encode()}".encode(), "start")
+        told = self._bootstrap.allgather(f"R2CC_MODE={self._mode}, {self._settings}\n{mine.encode()}".encode(), "start")
         settings, seats = zip(*(part.decode().split("\n", 1) for part in told), strict=True)
         for rank, other in enumerate(settings):
             if other != settings[0]:
-                raise UsageError(f"R2CC_ALGO and its like differ: rank 0 has {settings[0]}, rank {rank} has {other}")
+                raise UsageError(f"the ranks' settings differ: rank 0 has {settings[0]}, rank {rank} has {other}")
         taken = [Seat.decode(seat) for seat in seats]
         layout = Layout.of(taken)
         with self._together():
@@ -280,7 +280,8 @@ class Communicator:
         if not source.flags.writeable:
             source = source.copy()  # the core takes what it may write to
         with self._together():
-            self._programs.executor(schedule, source.size).run(_bytes(source), _bytes(result), source.dtype.name, op)
+            executor = self._programs.executor(schedule, source.size)
+            executor.run(_bytes(source), _bytes(result), source.dtype.name, op, schedule.collective, schedule.root)
         return result
 
     def _scratch_like(self, array: np.ndarray) -> np.ndarray:

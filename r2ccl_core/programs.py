@@ -113,4 +113,5 @@ class Programs:
         )
         senders = [ends.senders[connection] for connection in sends]
         receivers = [ends.receivers[connection] for connection in receives]
-        return self._native.Executor(self._nets.outer, lanes, list(schedule.abreast), senders, receivers)
+        sources = [source for source, _, _ in receives]
+        return self._native.Executor(self._nets.outer, lanes, list(schedule.abreast), senders, receivers, sources)

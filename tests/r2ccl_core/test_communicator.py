@@ -13,7 +13,7 @@ import pytest
 
 from r2ccl_core.buffers import DTYPES, OPS
 from r2ccl_core.communicator import Communicator
-from r2ccl_core.errors import PeerLostError, TransportError, UsageError
+from r2ccl_core.errors import PeerLostError, R2cclError, TransportError, UsageError
 from r2ccl_core.nics import find_nics
 from r2ccl_core.perf import pattern
 from r2ccl_core.schedule import Schedule
@@ -186,17 +186,48 @@ def test_an_abort_from_another_thread_ends_what_waits_for_bytes() -> None:
     group.close()
 
 
-def test_ranks_with_different_sizes_end_with_one_error() -> None:
+@pytest.mark.parametrize(
+    ("odd", "theirs"),
+    [
+        (lambda comm, own: comm.all_reduce(own[:999]), "all_reduce of float32 (sum) of another number of elements"),
+        (lambda comm, own: comm.all_reduce(own.view(np.int32)), "all_reduce of int32 (sum) while this rank runs"),
+        (lambda comm, own: comm.all_reduce(own, op="max"), "all_reduce of float32 (max) while this rank runs"),
+        (lambda comm, own: comm.reduce_scatter(own), "reduce_scatter of float32 (sum) while this rank runs"),
+    ],
+    ids=["elements", "type", "operation", "collective"],
+)
+def test_ranks_that_call_different_things_end_with_one_error_that_says_so(
+    odd: Callable[[Communicator, np.ndarray], np.ndarray], theirs: str
+) -> None:
     group = Group(2)
 
     def work(comm: Communicator) -> str:
-        with pytest.raises(TransportError) as caught:
-            comm.all_reduce(np.ones(1000 + comm.rank, np.float32))
+        own = np.ones(1000, np.float32)
+        for _ in range(2):
+            comm.all_reduce(own)
+            comm.reduce_scatter(own)
+        with pytest.raises(R2cclError) as caught:
+            odd(comm, own) if comm.rank == 1 else comm.all_reduce(own)
         return str(caught.value)
 
     first, second = group.run(work)
-    assert first == second and "different schedules" in first
+    ours = "all_reduce of float32 (sum)"
+    mirrored = f"rank 1: rank 0 runs {ours}"
+    assert first == second
+    assert first.startswith((f"rank 0: rank 1 runs {theirs}", mirrored))
     group.close()
+
+
+def test_ranks_in_different_modes_are_refused() -> None:
+    root = free_root()
+    with ThreadPoolExecutor(2) as pool:
+        made = [
+            pool.submit(Communicator, rank, 2, root, nics=[("lo", "127.0.0.1")], mode=mode)
+            for rank, mode in ((0, 2), (1, 0))
+        ]
+        for future in made:
+            with pytest.raises(UsageError, match=r"settings differ: rank 0 has R2CC_MODE=2, .*, rank 1 has R2CC_MODE=0"):
+                future.result(timeout=30)
 
 
 def test_input_that_may_not_be_written_to_is_left_alone(group: Group) -> None:

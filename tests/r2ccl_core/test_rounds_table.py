@@ -55,6 +55,4 @@ def test_the_command_writes_a_table_and_refuses_in_one_line(tmp_path, capsys) ->
     assert capsys.readouterr().err.startswith("r2ccl_core.gpu: ")
     for most in ("-1", "5"):
         assert main([*common, "--lost", most, "-o", str(tmp_path / "table.r2g")]) == 2
-        assert capsys.readouterr().err == (
-            f"r2ccl_core.gpu: {most} NICs lost: with 4 hosts of 2 NICs give 0 to 4\n"
-        )
+        assert capsys.readouterr().err == (f"r2ccl_core.gpu: {most} NICs lost: with 4 hosts of 2 NICs give 0 to 4\n")

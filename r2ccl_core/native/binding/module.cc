@@ -239,7 +239,7 @@ nb::dict Stats(Net& net) {
 // The executor with the Python-side owners of its connections.
 struct PyExecutor {
   PyExecutor(std::shared_ptr<Net> owner, const std::vector<StepArray>& lanes, const std::vector<int64_t>& abreast,
-             const nb::list& senders, const nb::list& receivers)
+             const nb::list& senders, const nb::list& receivers, std::vector<int64_t> sources)
       : net(std::move(owner)), owners(nb::make_tuple(senders, receivers)) {
     std::vector<std::vector<Step>> native_lanes;
     for (const StepArray& rows : lanes) {
@@ -256,11 +256,15 @@ struct PyExecutor {
     if (!abreast.empty() && abreast.size() != lanes.size()) {
       Check({Code::kInvalidArgument, "abreast names a group for every lane, or none"});
     }
+    if (sources.size() != recv_comms.size()) Check({Code::kInvalidArgument, "every receiver has a source"});
     executor = std::make_unique<Executor>(std::move(native_lanes), abreast, std::move(send_comms),
-                                          std::move(recv_comms), net->environment().notifier.get());
+                                          std::move(recv_comms), std::move(sources), net->environment().notifier.get());
   }
 
-  void Run(Buffer input, Buffer output, const std::string& dtype, const std::string& op) {
+  void Run(Buffer input, Buffer output, const std::string& dtype, const std::string& op, const std::string& collective,
+           int64_t root) {
+    auto kind = ParseCollective(collective);
+    if (!kind) Check({Code::kInvalidArgument, "unknown collective '" + collective + "'"});
     auto type = ParseDataType(dtype);
     auto reduce_op = ParseReduceOp(op);
     if (!type) Check({Code::kInvalidArgument, "unknown data type '" + dtype + "'"});
@@ -268,11 +272,12 @@ struct PyExecutor {
     if (input.nbytes() != output.nbytes() || input.nbytes() % SizeOf(*type) != 0) {
       Check({Code::kInvalidArgument, "input and output differ in size"});
     }
-    Check(executor->Validate(static_cast<int64_t>(input.nbytes() / SizeOf(*type))));
+    auto elements = static_cast<int64_t>(input.nbytes() / SizeOf(*type));
+    Check(executor->Validate(elements));
     Status status;
     {
       nb::gil_scoped_release release;
-      status = executor->Run(input.data(), output.data(), *type, *reduce_op, Interrupted);
+      status = executor->Run(input.data(), output.data(), {*kind, *type, *reduce_op, root, elements}, Interrupted);
     }
     CheckRun(status);
   }
@@ -364,9 +369,9 @@ NB_MODULE(_native, module) {
 
   nb::class_<PyExecutor>(module, "Executor", "Runs one rank's program of a schedule.")
       .def(nb::init<std::shared_ptr<Net>, const std::vector<StepArray>&, const std::vector<int64_t>&, const nb::list&,
-                    const nb::list&>(),
-           "net"_a, "lanes"_a, "abreast"_a, "senders"_a, "receivers"_a)
-      .def("run", &PyExecutor::Run, "input"_a, "output"_a, "dtype"_a, "op"_a);
+                    const nb::list&, std::vector<int64_t>>(),
+           "net"_a, "lanes"_a, "abreast"_a, "senders"_a, "receivers"_a, "sources"_a)
+      .def("run", &PyExecutor::Run, "input"_a, "output"_a, "dtype"_a, "op"_a, "collective"_a, "root"_a);
 
   module.def(
       "pattern_fill",

@@ -22,8 +22,11 @@ constexpr int64_t kMostPatienceMs = 100;
 
 Executor::Executor(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
                    std::vector<std::shared_ptr<SendComm>> senders, std::vector<std::shared_ptr<RecvComm>> receivers,
-                   Notifier* notifier)
-    : senders_(std::move(senders)), receivers_(std::move(receivers)), notifier_(notifier) {
+                   std::vector<int64_t> sources, Notifier* notifier)
+    : senders_(std::move(senders)),
+      receivers_(std::move(receivers)),
+      sources_(std::move(sources)),
+      notifier_(notifier) {
   for (auto& steps : lanes) {
     Lane lane;
     if (!abreast.empty()) lane.group = abreast[lanes_.size()];
@@ -137,13 +140,29 @@ Status Executor::PostNext(Lane& lane, int64_t connection, Inlet& inlet, bool stu
   return {};
 }
 
+// Before anything of it is used.
+Status Executor::CheckMessage(int64_t connection, uint64_t size, uint64_t expected, uint32_t tag) const {
+  if (tag == tag_ && size == expected) return {};
+  std::string peer = "rank " + std::to_string(sources_[static_cast<size_t>(connection)]);
+  std::string theirs = Describe(tag);
+  std::string ours = Describe(tag_);
+  if (theirs != ours) {
+    return {Code::kInvalidArgument, peer + " runs " + theirs + " while this rank runs " + ours};
+  }
+  if (tag != tag_) {
+    return {Code::kInvalidArgument, peer + " runs " + ours + " of another number of elements or with another root"};
+  }
+  return {Code::kProtocol, "a message of " + peer + " has " + std::to_string(size) + " bytes where the schedule has " +
+                               std::to_string(expected) + ": the ranks run different schedules"};
+}
+
 void Executor::Apply(const Step& step, const char* bounce) {
   int64_t count = step.end - step.begin;
   int64_t offset = step.begin * element_bytes_;
   auto bytes = static_cast<size_t>(count * element_bytes_);
   const char* own = (step.flags & Step::kOwnIsInput) != 0 ? input_ + offset : output_ + offset;
   if ((step.flags & Step::kReduce) != 0) {
-    r2ccl::Reduce(type_, op_, own, bounce, output_ + offset, static_cast<size_t>(count));
+    r2ccl::Reduce(operation_.type, operation_.op, own, bounce, output_ + offset, static_cast<size_t>(count));
   } else if (bounce != nullptr) {
     std::memcpy(output_ + offset, bounce, bytes);
   } else if (step.recv < 0 && step.send < 0 && own != output_ + offset) {
@@ -184,15 +203,15 @@ Status Executor::RunSteps(Lane& lane, bool* progress) {
     if (inlet != nullptr) {
       bool arrived = false;
       uint64_t size = 0;
-      Status status = receivers_[static_cast<size_t>(step.recv)]->Test(inlet->waiting.front().request, &arrived, &size);
+      uint32_t tag = 0;
+      RecvComm& receiver = *receivers_[static_cast<size_t>(step.recv)];
+      Status status = receiver.Test(inlet->waiting.front().request, &arrived, &size, &tag);
       if (!status.ok()) return status;
       if (!arrived) return {};
       inlet->waiting.pop_front();
       auto expected = static_cast<uint64_t>((step.end - step.begin) * element_bytes_);
-      if (size != expected) {
-        return {Code::kProtocol, "a message has " + std::to_string(size) + " bytes where the schedule has " +
-                                     std::to_string(expected) + ": the ranks run different schedules"};
-      }
+      status = CheckMessage(step.recv, size, expected, tag);
+      if (!status.ok()) return status;
     }
     Apply(step, bounce);
     if (bounce != nullptr) lane.free_bounces.push_back(bounce);
@@ -200,8 +219,8 @@ Status Executor::RunSteps(Lane& lane, bool* progress) {
       const char* base = (step.flags & Step::kSendFromInput) != 0 ? input_ : output_;
       Request* request = nullptr;
       Status status = senders_[static_cast<size_t>(step.send)]->Isend(
-          base + step.begin * element_bytes_, static_cast<uint64_t>((step.end - step.begin) * element_bytes_),
-          &request);
+          base + step.begin * element_bytes_, static_cast<uint64_t>((step.end - step.begin) * element_bytes_), &request,
+          false, tag_);
       if (!status.ok()) return status;
       lane.sends.push_back({lane.done, step.send, request});
     }
@@ -223,15 +242,15 @@ Status Executor::ReapSends(Lane& lane, bool* progress) {
   return {};
 }
 
-Status Executor::Run(const void* input, void* output, DataType type, ReduceOp op,
+Status Executor::Run(const void* input, void* output, const Operation& operation,
                      const std::function<bool()>& interrupted) {
   if (broken_) return {Code::kPeerLost, "an earlier collective failed; the communicator cannot be used any more"};
   input_ = static_cast<const char*>(input);
   output_ = static_cast<char*>(output);
-  type_ = type;
-  op_ = op;
-  element_bytes_ = static_cast<int64_t>(SizeOf(type));
-  for (Lane& lane : lanes_) Reset(lane, SizeOf(type));
+  operation_ = operation;
+  tag_ = TagOf(operation);
+  element_bytes_ = static_cast<int64_t>(SizeOf(operation.type));
+  for (Lane& lane : lanes_) Reset(lane, SizeOf(operation.type));
   Status status = RunLanes(interrupted);
   if (!status.ok()) {
     broken_ = true;

@@ -26,7 +26,7 @@
 
 #include "base/notifier.h"
 #include "base/status.h"
-#include "collective/reduce.h"
+#include "collective/operation.h"
 #include "failover/recv_comm.h"
 #include "failover/send_comm.h"
 
@@ -49,18 +49,20 @@ struct Step {
 // and it refuses to run.
 class Executor {
  public:
-  // `abreast` has the number of each lane's group, or is empty: every lane by itself.
+  // `abreast` has the number of each lane's group, or is empty: every lane by itself. `sources` has the rank at the
+  // other end of each receiver.
   Executor(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
            std::vector<std::shared_ptr<SendComm>> senders, std::vector<std::shared_ptr<RecvComm>> receivers,
-           Notifier* notifier);
+           std::vector<int64_t> sources, Notifier* notifier);
 
   // Refuses steps that name connections or ranges that do not exist, and a connection used by two lanes.
   Status Validate(int64_t elements) const;
 
-  // Computes `output` from `input` (`elements` each; the same pointer for in place). Returns when every step
-  // is done and every send is acknowledged: both buffers are the caller's again. `interrupted` is asked a few
-  // times a second; when it says true the run ends with an error.
-  Status Run(const void* input, void* output, DataType type, ReduceOp op, const std::function<bool()>& interrupted);
+  // Computes `output` from `input` (as many elements each as `operation` has; the same pointer for in place). Returns
+  // when every step is done and every send is acknowledged: both buffers are the caller's again. A peer that runs
+  // another operation is an error. `interrupted` is asked a few times a second; when it says true the run ends with
+  // one.
+  Status Run(const void* input, void* output, const Operation& operation, const std::function<bool()>& interrupted);
 
  private:
   static constexpr int64_t kAlone = -1;  // of no group
@@ -106,6 +108,7 @@ class Executor {
   Status RunSteps(Lane& lane, bool* progress);
   Status ReapSends(Lane& lane, bool* progress);
   bool PlaceIsFree(const Lane& lane, const Step& step) const;
+  Status CheckMessage(int64_t connection, uint64_t size, uint64_t expected, uint32_t tag) const;
   void Apply(const Step& step, const char* bounce);
   char* TakeBounce(Lane& lane) const;
 
@@ -116,6 +119,7 @@ class Executor {
   std::vector<Lane> lanes_;
   std::vector<std::shared_ptr<SendComm>> senders_;
   std::vector<std::shared_ptr<RecvComm>> receivers_;
+  const std::vector<int64_t> sources_;
   Notifier* const notifier_;
   bool broken_ = false;
   bool held_back_ = false;          // something that a rank which waits longer would do
@@ -125,8 +129,8 @@ class Executor {
   // The run in progress.
   const char* input_ = nullptr;
   char* output_ = nullptr;
-  DataType type_ = DataType::kFloat32;
-  ReduceOp op_ = ReduceOp::kSum;
+  Operation operation_;
+  uint32_t tag_ = 0;
   int64_t element_bytes_ = 0;
 };
 

@@ -1,6 +1,8 @@
 // Reduction loops, one per type and operation, left to the compiler to vectorise.
 #include "collective/reduce.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -14,6 +16,22 @@
 
 namespace r2ccl {
 namespace {
+
+// As they are numbered.
+constexpr std::array<std::string_view, 6> kTypes = {"float32", "float64", "int32", "int64", "float16", "bfloat16"};
+constexpr std::array<std::string_view, 4> kOps = {"sum", "min", "max", "prod"};
+
+template <typename T, size_t kCount>
+std::optional<T> Parse(const std::array<std::string_view, kCount>& names, std::string_view name) {
+  const auto* found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<T>(found - names.begin());
+}
+
+template <size_t kCount>
+std::string_view Name(const std::array<std::string_view, kCount>& names, size_t number) {
+  return number < kCount ? names[number] : "unknown";
+}
 
 struct Bfloat16 {
   uint16_t bits;
@@ -95,23 +113,13 @@ R2CCL_CLONES void Prod(DataType type, const void* a, const void* b, void* out, s
 
 }  // namespace
 
-std::optional<DataType> ParseDataType(std::string_view name) {
-  if (name == "float32") return DataType::kFloat32;
-  if (name == "float64") return DataType::kFloat64;
-  if (name == "int32") return DataType::kInt32;
-  if (name == "int64") return DataType::kInt64;
-  if (name == "float16") return DataType::kFloat16;
-  if (name == "bfloat16") return DataType::kBfloat16;
-  return std::nullopt;
-}
+std::optional<DataType> ParseDataType(std::string_view name) { return Parse<DataType>(kTypes, name); }
 
-std::optional<ReduceOp> ParseReduceOp(std::string_view name) {
-  if (name == "sum") return ReduceOp::kSum;
-  if (name == "min") return ReduceOp::kMin;
-  if (name == "max") return ReduceOp::kMax;
-  if (name == "prod") return ReduceOp::kProd;
-  return std::nullopt;
-}
+std::optional<ReduceOp> ParseReduceOp(std::string_view name) { return Parse<ReduceOp>(kOps, name); }
+
+std::string_view NameOf(DataType type) { return Name(kTypes, static_cast<size_t>(type)); }
+
+std::string_view NameOf(ReduceOp op) { return Name(kOps, static_cast<size_t>(op)); }
 
 size_t SizeOf(DataType type) {
   switch (type) {

@@ -14,6 +14,8 @@ enum class ReduceOp { kSum, kMin, kMax, kProd };
 
 std::optional<DataType> ParseDataType(std::string_view name);  // float32, ..., bfloat16
 std::optional<ReduceOp> ParseReduceOp(std::string_view name);  // sum, min, max, prod
+std::string_view NameOf(DataType type);
+std::string_view NameOf(ReduceOp op);
 size_t SizeOf(DataType type);
 
 // out[i] = a[i] op b[i] for `count` elements. `out` may be `a` or `b` itself. The 16-bit types are combined in

@@ -50,8 +50,7 @@ void Comm::Complete(Request* request, Request::State state) {
 }
 
 // Who has the mutex, and nothing waits before him, needs no inbox.
-Status Comm::Submit(void* data, uint64_t size, Request** request, bool watched, bool marked) {
-  Order order{static_cast<char*>(data), size, nullptr, watched, marked};
+Status Comm::Submit(Order order, Request** request) {
   std::unique_lock own(mutex_, std::defer_lock);
   bool mine = inline_.load(std::memory_order_relaxed) && own.try_lock();
   bool at_once = mine, may_wait = false;
@@ -115,7 +114,7 @@ void Comm::OnKick() {
   EmptyInbox();
 }
 
-Status Comm::Test(Request* request, bool* done, uint64_t* size) {
+Status Comm::Test(Request* request, bool* done, uint64_t* size, uint32_t* tag) {
   *done = false;
   Request::State state = request->state.load(std::memory_order_acquire);
   if (state == Request::kPending && inline_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
@@ -126,6 +125,7 @@ Status Comm::Test(Request* request, bool* done, uint64_t* size) {
   if (state == Request::kPending) return {};
   *done = state == Request::kDone;
   if (size != nullptr) *size = request->size;
+  if (tag != nullptr) *tag = request->tag;
   std::lock_guard lock(inbox_mutex_);
   free_requests_.push_back(request);
   return *done ? Status() : inbox_failure_;
@@ -316,6 +316,7 @@ void Comm::MarkUp(Path& path, bool hold) {
   path.heard_ns = path.progress_ns;
   path.backoff_ns = 0;
   path.outlook = Outlook::kOpen;
+  path.obstacle.clear();
   path.header_bytes = 0;
   path.in_body = false;
   no_path_since_ns_ = 0;
@@ -763,6 +764,13 @@ bool Comm::PeerIsGone(int64_t now_ns) {
   return all_refused || now_ns - gone_since_ns_ > kGoneNs;
 }
 
+std::string Comm::Obstacle() const {
+  for (const Path& path : paths_) {
+    if (!path.obstacle.empty()) return "; this host said: " + path.obstacle;
+  }
+  return "";
+}
+
 void Comm::CheckGiveUp(int64_t now_ns) {
   const Params& params = environment_->params;
   if (no_path_since_ns_ == 0 || peer_closed_) return;
@@ -770,7 +778,7 @@ void Comm::CheckGiveUp(int64_t now_ns) {
     Fail({Code::kPeerLost, "the peer at " + r2ccl::ToString(paths_.front().remote) + " ended: nobody listens there"});
   } else if (now_ns - no_path_since_ns_ > params.give_up_ms * kMillisecond) {
     Fail({Code::kPeerLost, "no path to " + r2ccl::ToString(paths_.front().remote) + " for " +
-                               std::to_string(params.give_up_ms) + " ms (R2CC_FAILOVER_GIVE_UP_MS)"});
+                               std::to_string(params.give_up_ms) + " ms (R2CC_FAILOVER_GIVE_UP_MS)" + Obstacle()});
   }
 }
 

@@ -93,6 +93,7 @@ struct Request {
   enum State { kPending, kDone, kFailed };
   std::atomic<State> state{kPending};
   uint64_t size = 0;  // bytes of the message, valid once done
+  uint32_t tag = 0;   // of the message, likewise
 };
 
 // What the last attempt to reach the peer over a path that is down came to.
@@ -112,9 +113,9 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
  public:
   Comm(Environment* environment, Poller* poller);
 
-  // Done: `*done` is set, `*size` is the message's true size, and the request is gone.
+  // Done: `*done` is set, `*size` and `*tag` are the message's own, where asked for, and the request is gone.
   // A failure is final for the whole connection.
-  Status Test(Request* request, bool* done, uint64_t* size);
+  Status Test(Request* request, bool* done, uint64_t* size, uint32_t* tag = nullptr);
 
   // Never waits for the peer, which is told wherever a stream stands between two frames. Outstanding requests
   // fail, and nothing touches their buffers afterwards. Idempotent. What was done because it was copied still goes to
@@ -190,6 +191,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     int64_t deadline_ns = 0;  // of connecting and greeting
     int64_t dial_ns = 0;      // not dialled before
     int64_t backoff_ns = 0;
+    std::string obstacle;       // why this host itself could not even begin, the last time that it could not
     int64_t round_trip_ns = 0;  // 0 while it was never up
     Outlook outlook = Outlook::kOpen;
     bool asking = false;  // the receiving end waits for the answer to a knock
@@ -262,12 +264,13 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   struct Order {
     char* data;
     uint64_t size;
-    Request* request;
-    bool watched;  // see RecvComm::Irecv
-    bool marked;   // see SendComm::Isend
+    Request* request = nullptr;
+    bool watched = false;  // see RecvComm::Irecv
+    bool marked = false;   // see SendComm::Isend, as for the tag
+    uint32_t tag = 0;
   };
-  // Takes an order of the user. Does not need mutex_.
-  Status Submit(void* data, uint64_t size, Request** request, bool watched, bool marked);
+  // Takes an order of the user and gives it a request. Does not need mutex_.
+  Status Submit(Order order, Request** request);
   // Puts all orders through. REQUIRES mutex_ held, as do the functions below.
   void EmptyInbox();
   // Whether orders may wait for the next event or tick: waking the poller's thread costs more than they do.
@@ -312,6 +315,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   void AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns);
   void CheckGiveUp(int64_t now_ns);
   bool PeerIsGone(int64_t now_ns);
+  std::string Obstacle() const;
 
   static constexpr uint32_t kPollAllEvery = 64;
   int hot_ = 0;                  // the path by which something came last

@@ -58,7 +58,7 @@ Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote
 }
 
 Status RecvComm::Irecv(void* data, uint64_t capacity, Request** request, bool watched) {
-  return Submit(data, capacity, request, watched, false);
+  return Submit({.data = static_cast<char*>(data), .size = capacity, .watched = watched}, request);
 }
 
 void RecvComm::Take(const Order& order) {
@@ -123,6 +123,7 @@ Status RecvComm::Begin(Message& message, const Frame& frame) {
   }
   message.started = true;
   message.size = frame.b;
+  message.tag = frame.flags >> kTagAt;
   message.chunk_bytes = frame.d;
   message.chunks.Reset(frame.b == 0 ? 1 : (frame.b + frame.d - 1) / frame.d);
   bool aside = message.request == nullptr || (message.watched && (frame.flags & kBodySumFlag) != 0);
@@ -229,6 +230,7 @@ Status RecvComm::OnBody(Path& path) {
 void RecvComm::Deliver(Message& message) {
   if (message.stash && message.size > 0) std::memcpy(message.data, message.stash.get(), message.size);
   message.request->size = message.size;
+  message.request->tag = message.tag;
   Complete(message.request, Request::kDone);
   message.request = nullptr;
   message.data = nullptr;

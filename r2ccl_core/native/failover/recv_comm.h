@@ -72,6 +72,7 @@ class RecvComm final : public Comm {
     std::unique_ptr<char[]> stash;  // holds an early message, or one that is watched, until it is complete
     bool started = false;           // size is known
     uint64_t size = 0;
+    uint32_t tag = 0;
     uint32_t chunk_bytes = 1;
     uint32_t done = 0;
     ChunkStates chunks;

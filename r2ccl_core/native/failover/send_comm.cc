@@ -98,6 +98,8 @@ void SendComm::Dial(Path& path, int64_t now_ns) {
     Register(path, EPOLLOUT);
   } else {
     path.outlook = Outlook::kSilent;
+    if (path.obstacle != status.message()) Log("cannot_dial", path, status.message());
+    path.obstacle = status.message();
     Retire(path, status.message(), false);
   }
 }
@@ -122,12 +124,13 @@ void SendComm::FinishDial(Path& path) {
                                 static_cast<int>(paths_.size()), handle_.secret, environment_->port));
 }
 
-Status SendComm::Isend(const void* data, uint64_t size, Request** request, bool marked) {
+Status SendComm::Isend(const void* data, uint64_t size, Request** request, bool marked, uint32_t tag) {
   uint64_t before = pending_bytes_.fetch_add(size, std::memory_order_relaxed);
   auto most = static_cast<uint64_t>(environment_->params.inline_bytes);
   bool inlined = inline_.load(std::memory_order_relaxed);
   inline_.store(before + size <= (inlined ? most : most / 4), std::memory_order_relaxed);
-  Status status = Submit(const_cast<void*>(data), size, request, false, marked);  // Take only reads it
+  auto* bytes = static_cast<char*>(const_cast<void*>(data));  // Take only reads it
+  Status status = Submit({.data = bytes, .size = size, .marked = marked, .tag = tag}, request);
   if (!status.ok()) pending_bytes_ -= size;
   return status;
 }
@@ -150,7 +153,7 @@ void SendComm::Take(const Order& order) {
   auto chunks = static_cast<uint32_t>(order.size <= chunk ? 1 : (order.size + chunk - 1) / chunk);
   order.request->size = order.size;
   messages_.push_back(
-      {next_message_++, order.data, order.size, chunk, chunks, 0, order.request, order.marked, nullptr});
+      {next_message_++, order.data, order.size, chunk, chunks, 0, order.request, order.marked, order.tag, nullptr});
 }
 
 // The program need not ask about sends that are done at once: what the peer says of them is read in passing.
@@ -377,6 +380,7 @@ bool SendComm::SendOne(Path& path, int64_t now_ns) {
   counters(path).in_flight_bytes += static_cast<int64_t>(chunk.weight());
   Frame frame;
   frame.type = FrameType::kData;
+  frame.flags = owner.tag << kTagAt;
   frame.path = static_cast<uint16_t>(path.index);
   frame.epoch = path.epoch;
   frame.body_bytes = chunk.length;

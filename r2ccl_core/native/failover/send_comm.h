@@ -41,8 +41,8 @@ class SendComm final : public Comm {
   Status Ready(bool* ready);
 
   // Sends `size` bytes at `data`, which stay untouched until Test reports completion. The receiving end tells of the
-  // first message that is `marked`.
-  Status Isend(const void* data, uint64_t size, Request** request, bool marked = false);
+  // first message that is `marked`, and its Test of every one's `tag`, at most kMostTag.
+  Status Isend(const void* data, uint64_t size, Request** request, bool marked = false, uint32_t tag = 0);
 
   // Whether the home NIC has lately drained what makes a fast one (R2CC_FAST_MBIT_S).
   bool home_is_fast() const {
@@ -69,6 +69,7 @@ class SendComm final : public Comm {
     uint32_t acknowledged;
     Request* request;
     bool marked;
+    uint32_t tag;
     std::unique_ptr<char[]> copy;
   };
   // The sending state of paths_[i].

@@ -14,7 +14,7 @@ namespace r2ccl {
 namespace {
 
 constexpr rlim_t kMostDescriptors = 65536;  // more, and who closes all that there may be takes long
-constexpr int kTcpRtoMinUs = 45;  // TCP_RTO_MIN_US, newer than most systems' headers
+constexpr int kTcpRtoMinUs = 45;            // TCP_RTO_MIN_US, newer than most systems' headers
 
 Status SystemError(const std::string& what) { return {Code::kSystem, what + ": " + std::strerror(errno)}; }
 

@@ -74,11 +74,11 @@ bool ReadProgress(int fd, TcpProgress* progress);
 // the connection is under way, it would not do so for 200 ms or more.
 void PushUnsent(int fd);
 
-// Lets the process have up to 65536 descriptors, where its hard limit allows it: 30 connections of NCCL's with two stripes
-// over 8 NICs each have more than the 1024 that are usual, and the program would be the one to miss them. And makes room
-// for `count` at once in the process's table; `fd` is any that is open. Else the one who opens one too many for the
-// table, which doubles, waits while other threads run until every processor has passed a quiescent state: 7 to 20 ms
-// were measured, in an I/O thread that others wait for.
+// Lets the process have up to 65536 descriptors, where its hard limit allows it: 30 connections of NCCL's with two
+// stripes over 8 NICs each have more than the 1024 that are usual, and the program would be the one to miss them. And
+// makes room for `count` at once in the process's table; `fd` is any that is open. Else the one who opens one too many
+// for the table, which doubles, waits while other threads run until every processor has passed a quiescent state: 7 to
+// 20 ms were measured, in an I/O thread that others wait for.
 void ReserveDescriptors(int fd, uint64_t count);
 
 }  // namespace r2ccl

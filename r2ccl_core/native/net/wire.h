@@ -1,8 +1,8 @@
-// Wire format, version 6: what travels on a path. Little-endian, one fixed header, then the body.
+// Wire format, version 7: what travels on a path. Little-endian, one fixed header, then the body.
 //
 //   offset size field      HELLO            HELLO_ACK       DATA             ACK             PATH_DOWN    CLOSE PING
 //        0    4 magic      "R2CC"           =               =                =               =            =     =
-//        4    1 version    6                =               =                =               =            =     =
+//        4    1 version    7                =               =                =               =            =     =
 //        5    1 type       1                2               3                4               5            6     7
 //        6    2 path       path index       =               =                0               failed path  0     0
 //        8    4 epoch      of this path, >0 =               =                0               failed epoch 0     0
@@ -14,7 +14,8 @@
 //       44    4 body sum   CRC32C of the body; of DATA only if the sender was asked to (R2CC_CHECKSUM)
 //       48    4 flags      1: the body sum is to be checked; DATA: 2: the sender keeps a copy; 4: much more is on
 //                          its way; 8: the ACK may take its time; 16: a mark for who uses the connection; 32: early, it
-//                          might have come before its receive was posted
+//                          might have come before its receive was posted; from bit 8 on: a tag, which the other end
+//                          can compare
 //       52    4 checksum   of what precedes
 //
 //                          KNOCK            PROBE            PROBED           VERDICT
@@ -59,7 +60,7 @@
 namespace r2ccl {
 
 constexpr uint32_t kWireMagic = 0x43433252;  // "R2CC" in memory
-constexpr uint8_t kWireVersion = 6;
+constexpr uint8_t kWireVersion = 7;
 constexpr size_t kHeaderBytes = 56;
 constexpr size_t kAckEntryBytes = 16;
 constexpr size_t kTargetBytes = 8;
@@ -74,6 +75,8 @@ constexpr uint32_t kBulkFlag = 4;
 constexpr uint32_t kPatientFlag = 8;
 constexpr uint32_t kMarkFlag = 16;
 constexpr uint32_t kEarlyFlag = 32;
+constexpr uint32_t kTagAt = 8;
+constexpr uint32_t kMostTag = (1u << (32 - kTagAt)) - 1;
 
 using Secret = std::array<uint8_t, kSecretBytes>;
 

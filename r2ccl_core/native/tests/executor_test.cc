@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -51,6 +52,7 @@ struct Rank {
   std::vector<std::unique_ptr<Relay>> relays;
   std::vector<std::shared_ptr<SendComm>> senders;
   std::vector<std::shared_ptr<RecvComm>> receivers;
+  std::vector<int64_t> sources;
   std::unique_ptr<Executor> executor;
   std::vector<char> input, output;
   Status status;
@@ -83,7 +85,8 @@ class Ring {
   Rank& At(int64_t r) { return ranks_[static_cast<size_t>(r) % ranks_.size()]; }
 
   // Runs one AllReduce on a thread a rank. How many elements are wrong over all ranks; -1 after an error.
-  int64_t Run(DataType type, ReduceOp op, int64_t iteration, bool in_place) {
+  // One rank may run another `odd` operation.
+  int64_t Run(DataType type, ReduceOp op, int64_t iteration, bool in_place, const Operation* odd = nullptr) {
     Pattern pattern{static_cast<int64_t>(ranks_.size()), iteration, 3, op};
     auto count = static_cast<size_t>(elements_);
     for (size_t r = 0; r < ranks_.size(); ++r) {
@@ -94,9 +97,11 @@ class Ring {
     }
     std::vector<std::thread> threads;
     for (Rank& rank : ranks_) {
-      threads.emplace_back([&rank, type, op, in_place] {
+      Operation operation{Collective::kAllReduce, type, op, 0, elements_};
+      if (odd != nullptr && &rank == &ranks_.back()) operation = *odd;
+      threads.emplace_back([&rank, operation, in_place] {
         const char* input = in_place ? rank.output.data() : rank.input.data();
-        rank.status = rank.executor->Run(input, rank.output.data(), type, op, [] { return false; });
+        rank.status = rank.executor->Run(input, rank.output.data(), operation, [] { return false; });
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -125,6 +130,7 @@ class Ring {
       std::shared_ptr<RecvComm> accepted;
       EXPECT_TRUE(Until([&] { return (accepted = next.listeners[i]->Accept()) != nullptr; }));
       next.receivers.push_back(accepted);
+      next.sources.push_back(r);
       bool ready = false;
       EXPECT_TRUE(Until([&] { return !rank.senders.back()->Ready(&ready).ok() || ready; }));
     }
@@ -132,7 +138,7 @@ class Ring {
     if (programs_.size() < ranks_.size()) return;
     for (size_t k = 0; k < ranks_.size(); ++k) {
       Rank& each = ranks_[k];
-      each.executor = std::make_unique<Executor>(programs_[k], abreast_, each.senders, each.receivers,
+      each.executor = std::make_unique<Executor>(programs_[k], abreast_, each.senders, each.receivers, each.sources,
                                                  each.net->environment().notifier.get());
       EXPECT_EQ(each.executor->Validate(elements_).message(), "");
     }
@@ -208,12 +214,14 @@ class Relaying {
         lanes[static_cast<size_t>(lane)].push_back({lane, lane, begin, begin + kElements, 0, -1});
       }
     }
-    executor_ = std::make_unique<Executor>(std::move(lanes), abreast, rank.senders, rank.receivers,
+    executor_ = std::make_unique<Executor>(std::move(lanes), abreast, rank.senders, rank.receivers, rank.sources,
                                            rank.net->environment().notifier.get());
     EXPECT_TRUE(executor_->Validate(2 * kHops * kElements).ok());
     output_.resize(2 * kHops * kElements);
     for (size_t i = 0; i < output_.size(); ++i) sent_.push_back(static_cast<int32_t>(i));
   }
+
+  static constexpr Operation kOperation{.type = DataType::kInt32, .elements = 2 * kHops * kElements};
 
   void Begin() {
     returned_ = {};
@@ -221,8 +229,7 @@ class Relaying {
     for (auto& requests : requests_) requests.clear();
     for (size_t lane = 0; lane < 2; ++lane) Expect(lane);
     thread_ = std::thread([this] {
-      status_ = executor_->Run(output_.data(), output_.data(), DataType::kInt32, ReduceOp::kSum,
-                               [this] { return given_up_.load(); });
+      status_ = executor_->Run(output_.data(), output_.data(), kOperation, [this] { return given_up_.load(); });
     });
   }
 
@@ -230,7 +237,9 @@ class Relaying {
     for (int64_t i = 0; i < hops; ++i) {
       Request* request = nullptr;
       size_t place = (lane * kHops + sends_[lane].size()) * kElements;
-      EXPECT_TRUE(before_.senders[lane]->Isend(&sent_[place], kElements * sizeof(int32_t), &request).ok());
+      EXPECT_TRUE(before_.senders[lane]
+                      ->Isend(&sent_[place], kElements * sizeof(int32_t), &request, false, TagOf(kOperation))
+                      .ok());
       sends_[lane].push_back(request);
     }
   }
@@ -342,11 +351,58 @@ TEST(Executor, FailStopEndsOnEveryRankAndForGood) {
   EXPECT_NE(ring.At(1).status.message().find("an earlier collective failed"), std::string::npos);
 }
 
+// Messages of one size that mean something else must not be taken for one's own: a wrong result would look right.
+TEST(Executor, APeerThatRunsSomethingElseIsAnErrorThatNamesIt) {
+  constexpr int64_t kElements = 3000;
+  const Operation own{Collective::kAllReduce, DataType::kFloat32, ReduceOp::kSum, 0, kElements};
+  Operation other_type = own, other_op = own, other_collective = own, other_root = own, other_count = own;
+  other_type.type = DataType::kInt32;
+  other_op.op = ReduceOp::kMax;
+  other_collective.collective = Collective::kReduceScatter;
+  other_root.root = 1;
+  other_count.elements = 2 * kElements;
+  const std::string prefix = "rank 2 runs ", suffix = " while this rank runs all_reduce of float32 (sum)";
+  const std::string unlike = prefix + "all_reduce of float32 (sum) of another number of elements or with another root";
+  for (const auto& [odd, text] : {std::pair(&other_type, prefix + "all_reduce of int32 (sum)" + suffix),
+                                  {&other_op, prefix + "all_reduce of float32 (max)" + suffix},
+                                  {&other_collective, prefix + "reduce_scatter of float32 (sum)" + suffix},
+                                  {&other_root, unlike},
+                                  {&other_count, unlike}}) {
+    Ring ring(QuickParams(2), 3, 1, kElements);
+    EXPECT_EQ(ring.Run(DataType::kFloat32, ReduceOp::kSum, 1, false, &own), 0) << "the control";
+    EXPECT_EQ(ring.Run(DataType::kFloat32, ReduceOp::kSum, 1, false, odd), -1);
+    EXPECT_EQ(ring.At(0).status.message(), text);
+  }
+}
+
+TEST(Operation, TagsTellOperationsApartAndFitTheirPlace) {
+  std::set<uint32_t> tags;
+  size_t made = 0;
+  for (auto collective : {Collective::kAllReduce, Collective::kAllToAll}) {
+    for (auto type : {DataType::kFloat32, DataType::kBfloat16}) {
+      for (auto op : {ReduceOp::kSum, ReduceOp::kProd}) {
+        for (int64_t root : {0, 1, 255}) {
+          for (int64_t elements : {0, 1, 1 << 20, 1 << 21}) {
+            uint32_t tag = TagOf({collective, type, op, root, elements});
+            EXPECT_LE(tag, kMostTag);
+            tags.insert(tag);
+            ++made;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(tags.size(), made);
+  EXPECT_EQ(Describe(TagOf({Collective::kAllToAll, DataType::kBfloat16, ReduceOp::kProd, 3, 7})),
+            "alltoall of bfloat16 (prod)");
+  EXPECT_EQ(Describe(kMostTag), "an unknown collective of unknown (prod)") << "what no correct peer sends";
+}
+
 TEST(Executor, CanBeInterrupted) {
   Ring ring(QuickParams(2), 2, 1, 1000);
   Rank& rank = ring.At(0);
   std::vector<float> data(1000);
-  Status status = rank.executor->Run(data.data(), data.data(), DataType::kFloat32, ReduceOp::kSum, [] { return true; });
+  Status status = rank.executor->Run(data.data(), data.data(), {.elements = 1000}, [] { return true; });
   EXPECT_EQ(status.message(), "interrupted");
 }
 
@@ -354,7 +410,8 @@ TEST(Executor, RefusesWhatIsNotThere) {
   Ring ring(QuickParams(2), 2, 1, 1000);
   Rank& rank = ring.At(0);
   auto refused = [&](std::vector<std::vector<Step>> lanes) {
-    Executor executor(std::move(lanes), {}, rank.senders, rank.receivers, rank.net->environment().notifier.get());
+    Executor executor(std::move(lanes), {}, rank.senders, rank.receivers, rank.sources,
+                      rank.net->environment().notifier.get());
     return executor.Validate(100).code() == Code::kInvalidArgument;
   };
   EXPECT_FALSE(refused({{{0, 0, 0, 100, 0, -1}, {-1, 0, 0, 100, 0, 0}}}));

@@ -1,4 +1,5 @@
 // Paths that really fail in the middle of a transfer: what survives, what comes back, what gives up, and when.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -186,6 +187,24 @@ TEST_P(GivesUp, WhenItNeverConnects) {
   for (int path = 0; path < 3; ++path) pair.relay->Set(path, wire);
   Status status = pair.Open();
   EXPECT_EQ(status.code(), Code::kPeerLost) << status.message();
+}
+
+// No descriptor, no route, no such address any more: without the reason people would look for it in the network.
+TEST(Failover, WhoCannotEvenBeginToConnectSaysWhy) {
+  Pair pair(Impatient(2));
+  std::shared_ptr<Net> elsewhere;
+  Nic gone{.name = "lo", .address = in_addr{inet_addr("192.0.2.1")}};
+  ASSERT_TRUE(Net::Create(Impatient(2), {gone}, &elsewhere).ok());
+  std::shared_ptr<SendComm> send;
+  ASSERT_TRUE(elsewhere->Connect(pair.listener->handle(), &send).ok());
+  bool ready = false;
+  EXPECT_TRUE(Until([&] { return !send->Ready(&ready).ok(); }));
+  const std::string reason = "bind to lo 192.0.2.1: Cannot assign requested address";
+  EXPECT_NE(send->failure().message().find("; this host said: " + reason), std::string::npos)
+      << send->failure().message();
+  EXPECT_TRUE(AnyEvent(*elsewhere, "cannot_dial", reason));
+  EXPECT_EQ(CountEvents(*elsewhere, "cannot_dial"), 1u) << "said once, however often it tries";
+  elsewhere->Shutdown();
 }
 
 // Nothing is under way: only an end that asks finds out.

@@ -1,0 +1,41 @@
+// Names of operations and their tags.
+#include "collective/operation.h"
+
+#include <algorithm>
+#include <array>
+
+namespace r2ccl {
+namespace {
+
+constexpr std::array<std::string_view, 7> kCollectives = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                                          "reduce",     "sendrecv",   "alltoall"};
+constexpr uint32_t kDigestAt = 8;
+constexpr uint32_t kDigestMask = 0xffff;
+
+// Fibonacci hashing: the high bits of the product depend on all of the number.
+uint32_t Digest(int64_t root, int64_t elements) {
+  uint64_t mixed = (static_cast<uint64_t>(elements) * 0x9e3779b97f4a7c15u) ^ static_cast<uint64_t>(root);
+  return static_cast<uint32_t>((mixed * 0x9e3779b97f4a7c15u) >> 48) & kDigestMask;
+}
+
+}  // namespace
+
+std::optional<Collective> ParseCollective(std::string_view name) {
+  const auto* found = std::find(kCollectives.begin(), kCollectives.end(), name);
+  if (found == kCollectives.end()) return std::nullopt;
+  return static_cast<Collective>(found - kCollectives.begin());
+}
+
+uint32_t TagOf(const Operation& operation) {
+  return static_cast<uint32_t>(operation.collective) | static_cast<uint32_t>(operation.type) << 3 |
+         static_cast<uint32_t>(operation.op) << 6 | Digest(operation.root, operation.elements) << kDigestAt;
+}
+
+std::string Describe(uint32_t tag) {
+  size_t collective = tag & 7;
+  std::string name(collective < kCollectives.size() ? kCollectives[collective] : "an unknown collective");
+  return name + " of " + std::string(NameOf(static_cast<DataType>(tag >> 3 & 7))) + " (" +
+         std::string(NameOf(static_cast<ReduceOp>(tag >> 6 & 3))) + ")";
+}
+
+}  // namespace r2ccl

@@ -1,0 +1,36 @@
+// Operation: what the ranks of a group run together, and its tag, by which a rank finds out that another one runs
+// something else before it takes its bytes for its own. Pure.
+//
+//   bits 0..2 collective, 3..5 data type, 6..7 reduction, 8..23 a digest of the root and the number of elements
+#ifndef R2CCL_COLLECTIVE_OPERATION_H_
+#define R2CCL_COLLECTIVE_OPERATION_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "collective/reduce.h"
+
+namespace r2ccl {
+
+enum class Collective { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kReduce, kSendRecv, kAllToAll };
+
+std::optional<Collective> ParseCollective(std::string_view name);  // as in r2ccl_core/collective.py
+
+struct Operation {
+  Collective collective = Collective::kAllReduce;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int64_t root = 0;
+  int64_t elements = 0;  // of the schedule's vector
+};
+
+uint32_t TagOf(const Operation& operation);
+
+// Such as "all_reduce of float32 (sum)"; no digest can be read back.
+std::string Describe(uint32_t tag);
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_COLLECTIVE_OPERATION_H_

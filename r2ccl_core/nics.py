@@ -1,4 +1,5 @@
-"""Which NICs a rank uses: R2CC_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else every NIC but loopback.
+"""Which NICs a rank uses: R2CC_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else every NIC with an IPv4 address but loopback
+and the bridges of containers and virtual machines.
 
 The variables are read as NCCL reads its own: a comma list of prefixes; ``=`` in front makes them exact names, ``^``
 in front excludes them. Besides, a list of ``name@address`` names addresses, so that several addresses of one

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "ARCHITECTURE.md"
 MARK = "<!-- file map: python tests/file_map.py --write -->"
-_COMMENT = {".cc": "//", ".h": "//", ".c": "//", ".sh": "#", ".toml": "#", ".js": "//"}
+_COMMENT = {".cc": "//", ".cu": "//", ".h": "//", ".c": "//", ".sh": "#", ".toml": "#", ".js": "//"}
 
 
 def source_files() -> list[str]:
@@ -26,7 +26,8 @@ def source_files() -> list[str]:
         check=True,
     ).stdout.split()
     mapped = [path for path in listed if (ROOT / path).exists() and Path(path).suffix in {".py", *_COMMENT}]
-    return sorted(p for p in mapped if "tests/" not in p and p != "pyproject.toml")
+    named = (p for p in mapped if "tests/" not in p and p != "pyproject.toml")
+    return sorted(named, key=lambda path: Path(path).parts[:-1] + ("", Path(path).name))
 
 
 def first_sentence(path: str) -> str:

@@ -1,6 +1,6 @@
 """Looks at all hosts of an inventory at once: logs in, surveys, measures clocks, tries which NIC reaches which.
 
-A result or an error for every host. Nothing is changed there. What it means is for `harness.cluster.findings` and
+A result or an error for every host. Nothing is changed there. What it means is for `harness.cluster.checks` and
 `harness.cluster.discover` to say.
 """
 

@@ -16,7 +16,7 @@ namespace r2ccl {
   X(mode, "R2CC_MODE", 2, 0, 2,                                                                                       \
     "0 fail-stop as NCCL is, 1 live migration to one back-up NIC, 2 Balance over all NICs")                           \
   X(chunk_bytes, "R2CC_CHUNK_BYTES", 131072, 4096, 67108864,                                                          \
-    "largest piece of a message that travels on one NIC; on one that drains much R2CC_WINDOW_BYTES / 8")              \
+    "largest piece of a message that travels on one NIC; on one that drains much up to R2CC_WINDOW_BYTES / 8")        \
   X(min_chunk_bytes, "R2CC_MIN_CHUNK_BYTES", 16384, 1024, 67108864, "messages are not cut finer than this")           \
   X(window_bytes, "R2CC_WINDOW_BYTES", 4194304, 65536, 1073741824, "most unacknowledged bytes on one NIC")            \
   X(eager_bytes, "R2CC_EAGER_BYTES", 1048576, 0, 16777216,                                                            \
@@ -51,8 +51,8 @@ namespace r2ccl {
     "connections of ours, moved by threads of their own, that make one of NCCL's: on a fast NIC its messages "        \
     "take turns once it sends large ones; the receiving host's counts; 0: 2, and 1 with fewer than eight processors") \
   X(fast_mbit_s, "R2CC_FAST_MBIT_S", 12000, 0, 10000000,                                                              \
-    "what a NIC has to drain in some 10 ms to be a fast one: there connections spread (R2CC_STRIPES), more goes "     \
-    "early (R2CC_EAGER_BYTES), and pieces are larger (R2CC_CHUNK_BYTES)")                                             \
+    "what a NIC has to drain in some 10 ms to be a fast one, 0: all are; there connections spread (R2CC_STRIPES), "   \
+    "more goes early (R2CC_EAGER_BYTES), and pieces are larger (R2CC_CHUNK_BYTES)")                                   \
   X(checksum, "R2CC_CHECKSUM", 0, 0, 1,                                                                               \
     "1: every piece of a message carries its CRC32C, is checked before it counts, and sent again where it is wrong")  \
   X(status_ms, "R2CC_STATUS_MS", 1000, 50, 3600000,                                                                   \
@@ -63,25 +63,26 @@ namespace r2ccl {
   X(status_dir, "R2CC_STATUS_DIR", "", "folder in which the process keeps a file about its NICs; unset: none is kept")
 
 // environment variable, who reads it, meaning: of those that are not the transport's
-#define R2CCL_OTHER_PARAMS(X)                                                                                        \
-  X("R2CC_SOCKET_IFNAME", "both",                                                                                    \
-    "NICs to use, in the form of `NCCL_SOCKET_IFNAME`, which it overrides: a comma list of prefixes; `=` in front "  \
-    "asks for exact names, `^` excludes")                                                                            \
-  X("R2CCL_CORE_LIB", "`plugin_path()`",                                                                             \
-    "the directory that holds `libnccl-net-r2ccl.so`, instead of the installed one")                                 \
-  X("R2CC_RANK", "`r2ccl-perf`", "this process's rank; with `-g N` it has N ranks, and this counts processes")       \
-  X("R2CC_SIZE", "`r2ccl-perf`", "how many ranks there are, or with `-g N` processes")                               \
-  X("R2CC_ROOT", "the CPU runtime", "host:port where rank 0 listens for the others")                                 \
-  X("R2CC_SECRET", "the CPU runtime", "keeps strangers out of the meeting at `R2CC_ROOT`")                           \
-  X("R2CC_ALGO", "the CPU runtime",                                                                                  \
-    "the schedule: `ring` (default), `tree`, `r2cc`, `forest`, `optcc`, `leaf_ring`, `owner_skewed`, or `auto`")     \
-  X("R2CC_AR_MIN_BYTES", "both",                                                                                     \
-    "smaller vectors stay with the ring: the CPU runtime's (16 MiB), NCCL's where the library is preloaded (4 MiB; " \
-    "a number of bytes there)")                                                                                      \
-  X("R2CC_AR_STAGE2_CHUNKS", "the CPU runtime", "pipeline depth of R2CC-AllReduce, 1 to 16 (4)")                     \
-  X("R2CC_SLICE_BYTES", "the CPU runtime", "the slices of what is pipelined (256 KiB)")                              \
-  X("R2CC_SCHEDULES", "the preloaded library",                                                                       \
-    "the file of `python -m r2ccl_core.gpu`; without it nothing is taken over")                                      \
+#define R2CCL_OTHER_PARAMS(X)                                                                                         \
+  X("R2CC_SOCKET_IFNAME", "both",                                                                                     \
+    "NICs to use, in the form of `NCCL_SOCKET_IFNAME`, which it overrides: a comma list of prefixes; `=` in front "   \
+    "asks for exact names, `^` excludes; without either every NIC with an IPv4 address but loopback and the bridges " \
+    "of containers and virtual machines; in the CPU runtime also a list of name@address")                             \
+  X("R2CCL_CORE_LIB", "`plugin_path()`",                                                                              \
+    "the directory that holds `libnccl-net-r2ccl.so`, instead of the installed one")                                  \
+  X("R2CC_RANK", "`r2ccl-perf`", "this process's rank; with `-g N` it has N ranks, and this counts processes")        \
+  X("R2CC_SIZE", "`r2ccl-perf`", "how many ranks there are, or with `-g N` processes")                                \
+  X("R2CC_ROOT", "the CPU runtime", "host:port where rank 0 listens for the others")                                  \
+  X("R2CC_SECRET", "the CPU runtime", "keeps strangers out of the meeting at `R2CC_ROOT`")                            \
+  X("R2CC_ALGO", "the CPU runtime",                                                                                   \
+    "the schedule: `ring` (default), `tree`, `r2cc`, `forest`, `optcc`, `leaf_ring`, `owner_skewed`, or `auto`")      \
+  X("R2CC_AR_MIN_BYTES", "both",                                                                                      \
+    "smaller vectors stay with the ring: the CPU runtime's (16 MiB), NCCL's where the library is preloaded (4 MiB; "  \
+    "a number of bytes there)")                                                                                       \
+  X("R2CC_AR_STAGE2_CHUNKS", "the CPU runtime", "pipeline depth of R2CC-AllReduce, 1 to 16 (4)")                      \
+  X("R2CC_SLICE_BYTES", "the CPU runtime", "the slices of what is pipelined (256 KiB)")                               \
+  X("R2CC_SCHEDULES", "the preloaded library",                                                                        \
+    "the file of `python -m r2ccl_core.gpu`; without it nothing is taken over")                                       \
   X("R2CC_AGREE_EVERY", "the preloaded library", "AllReduces between two agreements on the NICs that are left (4)")
 
 // The values in force. Plain data, set once before the transport starts.

@@ -35,12 +35,12 @@ uint64_t HostHash() {
   return std::hash<std::string>{}(name);
 }
 
-void Say(const std::string& text) {
+void Say(const std::string& text, bool mistake) {
   static const bool wanted = [] {
     const char* debug = std::getenv("NCCL_DEBUG");
     return debug != nullptr && (std::strcmp(debug, "INFO") == 0 || std::strcmp(debug, "TRACE") == 0);
   }();
-  if (wanted) std::fprintf(stderr, "r2ccl-preload: %s\n", text.c_str());
+  if (wanted || mistake) std::fprintf(stderr, "r2ccl-preload: %s\n", text.c_str());
 }
 
 Takeover& TheTakeover() {
@@ -75,14 +75,16 @@ R2CCL_EXPORT int ncclGroupEnd() {
 
 R2CCL_EXPORT int ncclCommDestroy(Comm comm) {
   if (RealNccl().comm_destroy == nullptr) return r2ccl::cuda::kNcclSystemError;
-  TheTakeover().Forget(comm, false);
+  TheTakeover().Forget(comm);
   return RealNccl().comm_destroy(comm);
 }
 
 R2CCL_EXPORT int ncclCommAbort(Comm comm) {
   if (RealNccl().comm_abort == nullptr) return r2ccl::cuda::kNcclSystemError;
-  TheTakeover().Forget(comm, true);
-  return RealNccl().comm_abort(comm);
+  TheTakeover().Abort(comm);
+  int result = RealNccl().comm_abort(comm);
+  TheTakeover().Forget(comm);
+  return result;
 }
 
 // What ran last on the communicator: "nccl" or the name of an algorithm.

@@ -1,18 +1,24 @@
 // The decision, operation by operation.
 #include "cuda/takeover.h"
 
+#include <charconv>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 namespace r2ccl::cuda {
 namespace {
 
-uint64_t ReadNumber(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return otherwise;
-  char* end = nullptr;
-  unsigned long long value = std::strtoull(text, &end, 10);
-  return *end == '\0' ? value : otherwise;
+uint64_t ReadNumber(const char* name, uint64_t least, uint64_t otherwise, std::vector<std::string>* mistakes) {
+  const char* variable = std::getenv(name);
+  std::string_view text = variable == nullptr ? "" : variable;
+  if (text.empty()) return otherwise;
+  uint64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= least) return value;
+  mistakes->push_back(std::string(name) + "=" + variable + ": give a whole number from " + std::to_string(least) +
+                      " on; " + std::to_string(otherwise) + " is used instead");
+  return otherwise;
 }
 
 }  // namespace
@@ -21,9 +27,8 @@ Settings ReadSettings() {
   Settings settings;
   const char* path = std::getenv("R2CC_SCHEDULES");
   settings.table_path = path == nullptr ? "" : path;
-  settings.min_bytes = ReadNumber("R2CC_AR_MIN_BYTES", settings.min_bytes);
-  settings.every = static_cast<int>(ReadNumber("R2CC_AGREE_EVERY", 4));
-  if (settings.every < 1) settings.every = 1;
+  settings.min_bytes = ReadNumber("R2CC_AR_MIN_BYTES", 0, settings.min_bytes, &settings.mistakes);
+  settings.every = static_cast<int>(ReadNumber("R2CC_AGREE_EVERY", 1, 4, &settings.mistakes));
   return settings;
 }
 
@@ -35,8 +40,9 @@ Takeover::Takeover(const Nccl& nccl, Device& device, Settings settings, uint64_t
       ask_(std::move(ask)),
       say_(std::move(say)) {
   if (settings_.table_path.empty()) return;
+  for (const std::string& mistake : settings_.mistakes) say_(mistake, true);
   Status status = ReadTable(settings_.table_path, &table_);
-  if (!status.ok()) say_(status.message());
+  if (!status.ok()) say_(status.message() + "; NCCL runs every AllReduce", true);
   // Ranks that count differently must not act either.
   uint64_t settings_word = settings_.min_bytes * 31 + static_cast<uint64_t>(settings_.every);
   digest_ = status.ok() ? (table_.digest ^ settings_word * 0x9E3779B97F4A7C15) : 0;
@@ -56,6 +62,7 @@ int Takeover::AllReduce(const void* input, void* output, size_t count, int type,
   if (grouped || comm == nullptr || !Concerns(count, type, op, stream)) return by_nccl();
   std::shared_ptr<Place> place = Find(comm, true);
   std::lock_guard lock(place->mutex);
+  if (IsAborted(*place)) return kNcclSystemError;
   if (place->failed) return by_nccl();
   if (place->group == nullptr) {
     int result = Open(*place, comm, stream);
@@ -83,7 +90,7 @@ int Takeover::Open(Place& place, Comm comm, Stream stream) {
   auto group = std::make_shared<Group>(nccl_, device_, table_, host_, settings_.every);
   int result = group->Open(comm);
   if (result != kNcclSuccess) return result;
-  // Before the runner meets the others, which may be gone: Forget must be able to end that.
+  // Before the runner meets the others, which may be gone: Abort must be able to end that.
   if (!Show(place, group)) return kNcclSystemError;
   result = group->runner().Open(comm);
   if (result != kNcclSuccess) Show(place, nullptr);
@@ -101,13 +108,13 @@ void Takeover::Tell(Place& place, const Entry* entry) {
   place.choice = entry == nullptr ? "nccl" : entry->name;
   std::string text = place.group->why_not();
   if (text.empty()) {
-    text = "NICs left:";
-    for (uint32_t left : place.group->left()) text += " " + std::to_string(left);
+    text += "NICs left:";
+    for (uint32_t left : place.group->left()) text.append(" ").append(std::to_string(left));
     text += ", AllReduce by " + place.choice;
   }
   if (text == place.said) return;
   place.said = text;
-  say_(text);
+  say_(text, false);
 }
 
 std::shared_ptr<Takeover::Place> Takeover::Find(Comm comm, bool make) {
@@ -118,25 +125,35 @@ std::shared_ptr<Takeover::Place> Takeover::Find(Comm comm, bool make) {
   return places_[comm] = std::make_shared<Place>();
 }
 
-void Takeover::Forget(Comm comm, bool abort) {
-  std::shared_ptr<Place> place;
+// Without the place's own lock: who holds it may be what is to be aborted. The last of both lets the group go.
+void Takeover::Abort(Comm comm) {
+  std::shared_ptr<Place> place = Find(comm, true);
   std::shared_ptr<Group> group;
+  {
+    std::lock_guard lock(mutex_);
+    place->aborted = true;
+    group = place->group;
+  }
+  if (group != nullptr) group->Abort();
+}
+
+void Takeover::Forget(Comm comm) {
+  std::shared_ptr<Place> place;
   {
     std::lock_guard lock(mutex_);
     auto found = places_.find(comm);
     if (found == places_.end()) return;
     place = found->second;
     places_.erase(found);
-    place->aborted = abort;
-    group = place->group;
-  }
-  if (abort) {
-    // Without the place's own lock: who holds it may be what is to be aborted. The last of both lets the group go.
-    if (group != nullptr) group->Abort();
-    return;
+    if (place->aborted) return;
   }
   std::lock_guard lock(place->mutex);
   place->group.reset();
+}
+
+bool Takeover::IsAborted(const Place& place) {
+  std::lock_guard lock(mutex_);
+  return place.aborted;
 }
 
 const char* Takeover::Choice(Comm comm) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "cuda/group.h"
 
@@ -21,21 +22,24 @@ struct Settings {
   std::string table_path;
   uint64_t min_bytes = uint64_t{4} << 20;
   int every = 4;
+  std::vector<std::string> mistakes;  // values that cannot be read: the default holds
 };
 Settings ReadSettings();
 
 class Takeover {
  public:
   using AskNics = std::function<bool(Nics*)>;
-  using Say = std::function<void(const std::string&)>;
+  using Say = std::function<void(const std::string&, bool mistake)>;
   Takeover(const Nccl& nccl, Device& device, Settings settings, uint64_t host, AskNics ask, Say say);
 
   // As ncclAllReduce. `grouped`: between ncclGroupStart and ncclGroupEnd, where everything is NCCL's.
   int AllReduce(const void* input, void* output, size_t count, int type, int op, Comm comm, Stream stream,
                 bool grouped);
-  // Before NCCL destroys or aborts the communicator itself. To abort never waits for an operation that is under way:
-  // that ends with an error.
-  void Forget(Comm comm, bool abort);
+  // Before NCCL aborts the communicator itself. It never waits for an operation that is under way: that ends with an
+  // error, and so does whatever begins until the communicator is forgotten.
+  void Abort(Comm comm);
+  // Before NCCL destroys the communicator, or after it has aborted it: another one may have its address.
+  void Forget(Comm comm);
   // What ran last on the communicator: "nccl", or an algorithm's name. Valid until the next operation.
   const char* Choice(Comm comm);
 
@@ -51,6 +55,7 @@ class Takeover {
 
   bool Concerns(size_t count, int type, int op, Stream stream) const;
   int Open(Place& place, Comm comm, Stream stream);
+  bool IsAborted(const Place& place);
   bool Show(Place& place, std::shared_ptr<Group> group);
   void Tell(Place& place, const Entry* entry);
   std::shared_ptr<Place> Find(Comm comm, bool make);

@@ -36,8 +36,9 @@
 // (messages posted; chunks received and whether it is given up, per path and epoch), so that losing one with its path
 // loses nothing. PATH_DOWN is the hint, either way over any healthy path, that one end has given a path up, and why;
 // or, from the receiving end, that the link of its NIC is back and a path that is down is worth a try at once.
-// HELLO_ACK says how much may come before its receive is posted. PING means nothing: it goes over a quiet path so that
-// the sender's kernel finds out whether the other's is still there.
+// HELLO_ACK says how much may come before its receive is posted. PING goes over a quiet path so that the sender's
+// kernel finds out whether the other's is still there; from the sending end it also asks for word of the next receive
+// that is posted.
 //
 // A receiver that has lost every stream KNOCKs at the port that HELLO named, on a stream of its own: PING is the answer
 // while the sending end lives, CLOSE when it has ended. PROBE (either way, over any healthy path) asks the other end

@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "base/clock.h"
 #include "cuda/takeover.h"
 #include "gtest/gtest.h"
 
@@ -244,8 +245,8 @@ class Scene : public ::testing::Test {
   // The table's schedules for a host that has all of its four NICs.
   std::unique_ptr<Takeover> Whole(HostDevice& device, size_t rank) {
     return std::make_unique<Takeover>(
-        kHostNccl, device, Settings{path_, 0, 1}, rank, [](Nics* nics) { return *nics = {4, 4}, true; },
-        [](const std::string&) {});
+        kHostNccl, device, Settings{path_, 0, 1, {}}, rank, [](Nics* nics) { return *nics = {4, 4}, true; },
+        [](const std::string&, bool) {});
   }
 
   // `operations` AllReduces on every rank; before each, left(rank, operation) says what the rank has left. Every result
@@ -261,12 +262,12 @@ class Scene : public ::testing::Test {
         HostDevice device;
         HostComm comm{1, rank};
         Takeover takeover(
-            kHostNccl, device, {path_, 0, every}, one_host ? 7 : static_cast<uint64_t>(rank),
+            kHostNccl, device, {path_, 0, every, {}}, one_host ? 7 : static_cast<uint64_t>(rank),
             [&](Nics* nics) {
               *nics = left(rank, operation);
               return true;
             },
-            [](const std::string&) {});
+            [](const std::string&, bool) {});
         for (; operation < operations; ++operation) {
           std::vector<int32_t> input(count);
           for (size_t i = 0; i < count; ++i) input[i] = static_cast<int32_t>(i) * (rank + 1) + operation;
@@ -279,7 +280,7 @@ class Scene : public ::testing::Test {
           }
           choices[static_cast<size_t>(rank)].push_back(takeover.Choice(&comm));
         }
-        takeover.Forget(&comm, false);
+        takeover.Forget(&comm);
       });
     }
     for (auto& thread : threads) thread.join();
@@ -332,7 +333,8 @@ TEST_F(Scene, GroupedAndCapturedOperationsAreNccls) {
   Use(StarTable({4, 4, 4}, 3), 1);
   HostDevice device;
   HostComm comm{1, 0};
-  Takeover takeover(kHostNccl, device, {path_, 0, 1}, 0, [](Nics*) { return false; }, [](const std::string&) {});
+  Takeover takeover(
+      kHostNccl, device, {path_, 0, 1, {}}, 0, [](Nics*) { return false; }, [](const std::string&, bool) {});
   int32_t value = 5;
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(takeover.AllReduce(&value, &value, 1, 2, 0, &comm, nullptr, true), 0);
@@ -367,7 +369,7 @@ TEST_F(Scene, AbortEndsOperationsOfAnotherThread) {
     }
     while (reached == 0) std::this_thread::yield();
     for (size_t rank = 0; rank < 3; ++rank) {
-      takeovers[rank]->Forget(&comms[rank], true);
+      takeovers[rank]->Abort(&comms[rank]);
       EndCalls(comms[rank]);  // what NCCL's own abort does
     }
     for (auto& thread : threads) thread.join();
@@ -386,6 +388,7 @@ TEST_F(Scene, AbortWhileAllWork) {
     std::vector<HostComm> comms = {{1, 0}, {1, 1}, {1, 2}};
     std::vector<std::unique_ptr<Takeover>> takeovers;
     std::atomic<int> operations = 0;
+    int64_t begin_ns = NowNs();
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < 3; ++rank) {
       takeovers.push_back(Whole(device, rank));
@@ -400,11 +403,39 @@ TEST_F(Scene, AbortWhileAllWork) {
     }
     while (operations < 3 * round) std::this_thread::yield();
     for (size_t rank = 0; rank < 3; ++rank) {
-      takeovers[rank]->Forget(&comms[rank], true);
+      takeovers[rank]->Abort(&comms[rank]);
       EndCalls(comms[rank]);
     }
     for (auto& thread : threads) thread.join();
+    EXPECT_LT(NowNs() - begin_ns, 10'000 * kMillisecond)
+        << "an operation that began while it was aborted waited for the others";
   }
+}
+
+TEST(Settings, WhatCannotBeReadIsToldAndTheDefaultHolds) {
+  for (const auto& [text, every, mistakes] :
+       {std::tuple{"", 4, 0U}, {"7", 7, 0U}, {"0", 4, 1U}, {"-1", 4, 1U}, {"7x", 4, 1U}, {"4MiB", 4, 1U}}) {
+    setenv("R2CC_AGREE_EVERY", text, 1);
+    Settings settings = ReadSettings();
+    EXPECT_EQ(settings.every, every) << text;
+    EXPECT_EQ(settings.mistakes.size(), mistakes) << text;
+  }
+  setenv("R2CC_AGREE_EVERY", "0", 1);
+  EXPECT_EQ(ReadSettings().mistakes[0], "R2CC_AGREE_EVERY=0: give a whole number from 1 on; 4 is used instead");
+  unsetenv("R2CC_AGREE_EVERY");
+}
+
+TEST(Settings, ATableThatCannotBeReadIsToldInAnyCase) {
+  std::vector<std::string> told;
+  HostDevice device;
+  Takeover takeover(
+      kHostNccl, device, Settings{"/nowhere", 0, 1, {"a mistake"}}, 0, [](Nics*) { return false; },
+      [&](const std::string& text, bool mistake) {
+        if (mistake) told.push_back(text);
+      });
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_EQ(told[0], "a mistake");
+  EXPECT_NE(told[1].find("/nowhere"), std::string::npos) << told[1];
 }
 
 TEST(Table, RefusesWhatIsCutOffOrPointsOutside) {

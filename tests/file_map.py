@@ -27,7 +27,7 @@ def source_files() -> list[str]:
     ).stdout.split()
     mapped = [path for path in listed if (ROOT / path).exists() and Path(path).suffix in {".py", *_COMMENT}]
     named = (p for p in mapped if "tests/" not in p and p != "pyproject.toml")
-    return sorted(named, key=lambda path: Path(path).parts[:-1] + ("", Path(path).name))
+    return sorted(named, key=lambda path: (*Path(path).parts[:-1], "", Path(path).name))
 
 
 def first_sentence(path: str) -> str:

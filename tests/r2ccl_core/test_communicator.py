@@ -226,9 +226,7 @@ def test_ranks_in_different_modes_are_refused() -> None:
             for rank, mode in ((0, 2), (1, 0))
         ]
         for future in made:
-            with pytest.raises(
-                UsageError, match=r"differ: rank 0 has R2CC_MODE=2, .*, rank 1 has R2CC_MODE=0"
-            ):
+            with pytest.raises(UsageError, match=r"differ: rank 0 has R2CC_MODE=2, .*, rank 1 has R2CC_MODE=0"):
                 future.result(timeout=30)
 
 

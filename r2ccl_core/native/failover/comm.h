@@ -1,4 +1,5 @@
-// Comm: what both ends of a connection share: paths, frames, control messages, detection and failure.
+// Comm: what both ends of a connection share: paths, frames, control messages, detection and failure. Its functions are
+// in comm.cc, comm_orders.cc, comm_read.cc and comm_watch.cc.
 //
 // A connection carries messages one way, from a SendComm to a RecvComm, over one TCP stream per path. All
 // state of a Comm is guarded by its mutex, which the poller's thread takes for socket events, ticks and link

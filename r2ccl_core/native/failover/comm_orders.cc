@@ -1,0 +1,131 @@
+// What the program orders and asks of a connection, on its own threads.
+#include <utility>
+
+#include "failover/comm.h"
+
+namespace r2ccl {
+
+Request* Comm::NewRequest() {
+  if (free_requests_.empty()) {
+    requests_.push_back(std::make_unique<Request>());
+    free_requests_.push_back(requests_.back().get());
+  }
+  Request* request = free_requests_.back();
+  free_requests_.pop_back();
+  request->owner = this;
+  request->size = 0;
+  request->state.store(Request::kPending, std::memory_order_relaxed);
+  return request;
+}
+
+void Comm::Complete(Request* request, Request::State state) {
+  request->state.store(state, std::memory_order_release);
+  environment_->notifier->Notify();
+}
+
+// Who has the mutex, and nothing waits before him, needs no inbox.
+Status Comm::Submit(Order order, Request** request) {
+  std::unique_lock own(mutex_, std::defer_lock);
+  bool mine = inline_.load(std::memory_order_relaxed) && own.try_lock();
+  bool at_once = mine, may_wait = false;
+  {
+    std::lock_guard lock(inbox_mutex_);
+    if (!inbox_failure_.ok()) return inbox_failure_;
+    order.request = *request = NewRequest();
+    at_once = at_once && inbox_.empty();
+    if (!at_once) inbox_.push_back(order);
+    has_orders_.store(!at_once, std::memory_order_relaxed);
+    may_wait = orders_wait_;
+  }
+  if (at_once) {
+    Put(order);
+    if (failure_.ok()) OnTaken();
+  }
+  if (mine) {
+    EmptyInbox();
+    Hush();
+  } else if (!may_wait && !kicked_.exchange(true)) {
+    poller_->Kick(shared_from_this());
+  }
+  return {};
+}
+
+void Comm::LetOrdersWait(bool wait) {
+  if (wait == orders_wait_) return;
+  {
+    std::lock_guard lock(inbox_mutex_);
+    orders_wait_ = wait;
+  }
+  if (!wait) EmptyInbox();  // nobody is kicked for those that are there
+}
+
+void Comm::Put(const Order& order) {
+  if (failure_.ok()) {
+    Take(order);
+  } else {
+    Complete(order.request, Request::kFailed);
+  }
+}
+
+void Comm::EmptyInbox() {
+  if (!has_orders_.load(std::memory_order_relaxed)) return;
+  std::vector<Order> orders = std::move(taken_);
+  {
+    std::lock_guard lock(inbox_mutex_);
+    orders.swap(inbox_);
+    has_orders_.store(false, std::memory_order_relaxed);
+  }
+  for (const Order& order : orders) Put(order);
+  if (failure_.ok()) OnTaken();
+  orders.clear();
+  taken_ = std::move(orders);
+}
+
+void Comm::OnKick() {
+  kicked_.exchange(false);  // sees the orders of whom this kick serves, too
+  std::lock_guard lock(mutex_);
+  if (!inline_.load(std::memory_order_relaxed)) UnmuteAll();
+  EmptyInbox();
+}
+
+Status Comm::Test(Request* request, bool* done, uint64_t* size, uint32_t* tag) {
+  *done = false;
+  Request::State state = request->state.load(std::memory_order_acquire);
+  if (state == Request::kPending && inline_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
+    std::lock_guard lock(mutex_, std::adopt_lock);
+    Poll();
+    state = request->state.load(std::memory_order_acquire);
+  }
+  if (state == Request::kPending) return {};
+  *done = state == Request::kDone;
+  if (size != nullptr) *size = request->size;
+  if (tag != nullptr) *tag = request->tag;
+  std::lock_guard lock(inbox_mutex_);
+  free_requests_.push_back(request);
+  return *done ? Status() : inbox_failure_;
+}
+
+// What the poller's thread does when streams are readable, without waiting for it to wake.
+void Comm::Poll() {
+  EmptyInbox();
+  if (environment_->program_polls && ++polls_ % kPollAllEvery != 0) {
+    ReadOpen(paths_[static_cast<size_t>(hot_)]);
+  } else {
+    for (Path& path : paths_) ReadOpen(path);
+    DropOld();
+  }
+  Hush();
+}
+
+// The program is about to look again, and ticks look in any case.
+void Comm::Hush() {
+  if (!environment_->program_polls || !failure_.ok() || !inline_.load(std::memory_order_relaxed)) return;
+  polled_ = true;
+  Path& hot = paths_[static_cast<size_t>(hot_)];
+  if (hot.muted && hushed_ == hot_) return;
+  if (hushed_ != hot_) SetMuted(paths_[static_cast<size_t>(hushed_)], false);
+  hushed_ = hot_;
+  SetMuted(hot, IsOpen(hot.state));
+}
+
+}  // namespace r2ccl

@@ -1,0 +1,139 @@
+// The tick of a connection, which finds out what is silent, lost, or gone for good.
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "failover/comm.h"
+
+namespace r2ccl {
+namespace {
+
+constexpr int64_t kAsleepNs = 60 * kMillisecond;
+constexpr int64_t kGoneNs = 1000 * kMillisecond;
+
+}  // namespace
+
+void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
+  TcpProgress progress;
+  if (!ReadProgress(path.fd.get(), &progress)) return;
+  bool advanced = progress.bytes_acked != path.acked_bytes;
+  if (path.heard || advanced) path.heard_ns = now_ns;
+  path.heard = false;
+  if (progress.unanswered == 0 && progress.unsent_bytes > 0) PushUnsent(path.fd.get());
+  path.round_trip_ns = progress.rtt_ns;
+  if (std::exchange(path.delivered, progress.delivered) != progress.delivered || advanced) path.proven_ns = now_ns;
+  if (progress.unanswered == 0 || advanced || was_asleep) {
+    path.acked_bytes = progress.bytes_acked;
+    path.progress_ns = now_ns;
+    path.suspect = false;
+    path.loss.Sample(progress, now_ns);
+    if (progress.unanswered == 0) CheckQuiet(path, now_ns);
+    return;
+  }
+  const Params& params = environment_->params;
+  bool lossy = path.loss.lossy();
+  Silence silence{now_ns - path.progress_ns, now_ns - std::max(path.progress_ns, path.proven_ns)};
+  int64_t limit_ns = StallLimitNs(params, progress);
+  if (silence.any_ns > limit_ns / 3) {
+    Target peer{path.remote, PeerPort()};
+    silence.any_ns =
+        std::min(silence.any_ns, now_ns - environment_->witness->AskedAnswerNs(path.nic, peer, limit_ns / 2));
+  }
+  if (IsDead(params, progress, lossy, silence)) {
+    std::string silent_ms = std::to_string(silence.in_order_ns / kMillisecond);
+    Retire(path, "stalled: no acknowledgement for " + silent_ms + " ms", true);
+    return;
+  }
+  // The other paths of its NIC are doubted from then on. Not sooner: a full queue alone is silent for 20 ms.
+  if (!IsDoubted(path) && silence.any_ns > limit_ns / 2) counters(path).doubt_ns = now_ns;
+  AskSuspect(path, progress, now_ns);
+}
+
+// A single lost packet with nothing behind it is reported by the peer's kernel only when something comes behind it.
+void Comm::AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns) {
+  int64_t patience_ns = SuspectAfterNs(progress);
+  path.suspect = now_ns - path.progress_ns > patience_ns;
+  if (path.suspect && now_ns - path.asked_ns >= patience_ns) Ping(path, now_ns);
+}
+
+bool Comm::Ping(Path& path, int64_t now_ns) {
+  if (!path.control.empty() || !AtFrameBoundary(path)) return false;
+  path.asked_ns = now_ns;
+  SendControl(path, EncodeControl(FrameType::kPing));
+  return true;
+}
+
+// A path that loses everything while nothing is under way would never be noticed: a PING provokes an answer of
+// the other end's kernel, or a reset when that end has given the path up. One that is doubted is asked at once.
+void Comm::CheckQuiet(Path& path, int64_t now_ns) {
+  bool doubted = IsDoubted(path) && path.asked_ns < counters(path).doubt_ns;
+  if (!doubted && now_ns - path.heard_ns < QuietLimitNs()) return;
+  if (Ping(path, now_ns)) path.heard_ns = now_ns;
+}
+
+// Whether the peer's process ended: its host says so on some path, and no other path leaves hope. Where every path
+// says so that is at once, else after a second, in which a NIC that is silent may come back.
+bool Comm::PeerIsGone(int64_t now_ns) {
+  bool any_refused = false;
+  bool all_refused = true;
+  bool hope = false;
+  for (const Path& path : paths_) {
+    if (path.nic < 0) continue;  // never came up on this end
+    bool refused = path.outlook == Outlook::kRefused;
+    any_refused |= refused;
+    all_refused &= refused;
+    hope |= path.outlook == Outlook::kOpen && !path.link_down;
+  }
+  if (!any_refused || hope) {
+    gone_since_ns_ = 0;
+    return false;
+  }
+  if (gone_since_ns_ == 0) gone_since_ns_ = now_ns;
+  return all_refused || now_ns - gone_since_ns_ > kGoneNs;
+}
+
+std::string Comm::Obstacle() const {
+  for (const Path& path : paths_) {
+    if (!path.obstacle.empty()) return "; this host said: " + path.obstacle;
+  }
+  return "";
+}
+
+void Comm::CheckGiveUp(int64_t now_ns) {
+  const Params& params = environment_->params;
+  if (no_path_since_ns_ == 0 || peer_closed_) return;
+  if (PeerIsGone(now_ns)) {
+    Fail({Code::kPeerLost, "the peer at " + r2ccl::ToString(paths_.front().remote) + " ended: nobody listens there"});
+  } else if (now_ns - no_path_since_ns_ > params.give_up_ms * kMillisecond) {
+    Fail({Code::kPeerLost, "no path to " + r2ccl::ToString(paths_.front().remote) + " for " +
+                               std::to_string(params.give_up_ms) + " ms (R2CC_FAILOVER_GIVE_UP_MS)" + Obstacle()});
+  }
+}
+
+void Comm::Tick(int64_t now_ns) {
+  std::lock_guard lock(mutex_);
+  EmptyInbox();
+  if (linger_until_ns_ != 0 && !closed_) EndLinger(now_ns);
+  if (fate_ != nullptr && fate_->load() && linger_until_ns_ == 0) {
+    End({Code::kPeerLost, "another connection of the same group failed"});
+  }
+  if (closed_ || !failure_.ok()) return;
+  for (Path& path : paths_) {
+    if (!path.muted) continue;
+    ReadOpen(path);
+    DropTaken(path);
+  }
+  if (!failure_.ok()) return;
+  if (!std::exchange(polled_, false)) UnmuteAll();
+  // A process that was stopped or starved must not take its own absence for the network's.
+  bool was_asleep = last_tick_ns_ != 0 && now_ns - last_tick_ns_ > kAsleepNs;
+  last_tick_ns_ = now_ns;
+  for (Path& path : paths_) {
+    if (IsOpen(path.state)) CheckStall(path, now_ns, was_asleep);
+    if (!failure_.ok()) return;
+  }
+  OnTick(now_ns);
+  CheckGiveUp(now_ns);
+}
+
+}  // namespace r2ccl

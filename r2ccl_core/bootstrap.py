@@ -14,12 +14,14 @@ from types import TracebackType
 from typing import Self
 
 from r2ccl_core.errors import PeerLostError, UsageError
+from r2ccl_core.forks import not_for_children
 from r2ccl_core.rendezvous import Place, greet, parse_root, welcome
 from r2ccl_core.star import Star
 
 _GIVE, _RESULT, _FAILED, _LEAVE, _NOTE = range(1, 6)
 _LENGTH = struct.Struct("!Q")
 _VERDICT_PATIENCE_S = 1.0
+_OF_THE_PARENT = "a forked child is not in its parent's group; it can join one of its own"
 
 
 class Bootstrap:
@@ -64,6 +66,7 @@ class Bootstrap:
             streams = welcome(place, timeout_s) if rank == 0 else {0: greet(place, timeout_s)}
             self._star = Star(streams, self._take, self._lose)
             self._star.start()
+        not_for_children(self)
 
     @property
     def verdict(self) -> str | None:
@@ -124,6 +127,13 @@ class Bootstrap:
         if self._star is not None:
             self._star.send_all(_LEAVE, 0, b"")
             self._star.close()
+
+    def abandon(self) -> None:
+        """In a forked child: lets go of the parent's place."""
+        self._closed = True
+        self._verdict = _OF_THE_PARENT
+        if self._star is not None:
+            self._star.abandon()
 
     def __enter__(self) -> Self:
         return self

@@ -23,10 +23,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from r2ccl_core import buffers, calibration, variables
+from r2ccl_core import buffers, calibration, native, variables
 from r2ccl_core.bootstrap import Bootstrap
 from r2ccl_core.connections import Connections
 from r2ccl_core.errors import PeerLostError, R2cclError, UsageError
+from r2ccl_core.forks import not_for_children
 from r2ccl_core.health import Health
 from r2ccl_core.layout import Layout, Seat, this_host
 from r2ccl_core.nets import Nets
@@ -73,7 +74,7 @@ class Communicator:
         """
         self.rank, self.size, self._mode = rank, size, _read_mode(mode)
         self._settings = settings or read_settings(self._mode)
-        self._closed = False
+        self._closed = self._inherited = False
         for name, remedy in variables.unknown(os.environ):
             warnings.warn(f"{name}: {remedy}", RuntimeWarning, stacklevel=2)
         chosen = find_nics() if nics is None else nics
@@ -106,7 +107,8 @@ class Communicator:
             # It must not keep this object alive.
             self._switching = Switching(self._nets, self._bootstrap, self._programs, health, notes)
             self._switching.begin()
-            weakref.finalize(self, self._switching.end)
+            self._stop_following = weakref.finalize(self, self._switching.end)
+        not_for_children(self)
 
     def all_reduce(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
         """Combines `send` of all ranks element by element into `recv` (default: a new array) on every rank.
@@ -164,14 +166,14 @@ class Communicator:
 
     def schedule(self, collective: str, nbytes: int, root: int = 0) -> Schedule:
         """The schedule that `collective` runs in the health that holds now; `nbytes` of a rank's larger array."""
-        if self._closed:
-            raise UsageError(f"{collective} on a communicator that is closed; make a new one")
+        self._check_open(collective)
         if not 0 <= root < self.size:
             raise UsageError(f"root {root}: there is no such rank among {self.size}")
         return self._programs.schedule(Asked(collective, nbytes, root, 0), self._health)
 
     def connect(self, schedule: Schedule) -> None:
         """Makes the connections of `schedule` now, on every rank, rather than when it is first run."""
+        self._check_open("connect")
         with self._together():
             self._connections.ensure(schedule)
 
@@ -185,10 +187,12 @@ class Communicator:
 
     def barrier(self) -> None:
         """Returns when every rank has called it."""
+        self._check_open("barrier")
         self._bootstrap.barrier()
 
     def allgather(self, data: bytes) -> list[bytes]:
         """What every rank gave, by rank: for small agreements, over the management network."""
+        self._check_open("allgather")
         return self._bootstrap.allgather(data)
 
     def abort(self, reason: str) -> str:
@@ -207,6 +211,8 @@ class Communicator:
     def close(self) -> None:
         """Leaves the group, for a few seconds after the others if need be. Idempotent."""
         self._closed = True
+        if self._inherited:
+            return
         # A peer that still waits for its last acknowledgement must not see this end closed.
         self._bootstrap.farewell(_FAREWELL_S)
         if self._switching is not None:
@@ -214,13 +220,21 @@ class Communicator:
         self._programs.clear()
         self._release()
 
+    def abandon(self) -> None:
+        """In a forked child: the group is the parent's. What waits for threads as it ends must never end here."""
+        self._closed = self._inherited = True
+        self._release.detach()
+        if self._switching is not None:
+            self._stop_following.detach()
+        native.keep_forever(self)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
+        if error is not None and not self._inherited:
             self.abort(_one_line(error))
         self.close()
 
@@ -254,10 +268,17 @@ class Communicator:
             self._nets.seat(self.rank, layout)
         return Health.whole([len(seat.nics) for seat in taken[:: layout.gpus]], layout.gpus)
 
+    def _check_open(self, what: str) -> None:
+        if self._inherited:
+            raise UsageError(f"{what} in a forked child, on its parent's communicator; make a new one")
+        if self._closed:
+            raise UsageError(f"{what} on a communicator that is closed; make a new one")
+
     def _checked(
         self, collective: str, send: np.ndarray, recv: np.ndarray | None, op: str = "sum", root: int = 0
     ) -> np.ndarray:
         """`recv`, or a new array in its place, if it and `send` will do; else `UsageError`."""
+        self._check_open(collective)
         if not 0 <= root < self.size:
             raise UsageError(f"root {root}: there is no such rank among {self.size}")
         buffers.check_arrays(collective, send, recv)

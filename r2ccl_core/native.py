@@ -21,6 +21,11 @@ def load() -> ModuleType:
         raise TransportError(f"the native core cannot be loaded ({error}); build it with: pip install .") from error
 
 
+def keep_forever(thing: object) -> None:
+    """Never destroys `thing`: for a forked child, where what its end would wait for does not exist."""
+    load().keep_forever(thing)
+
+
 def plugin_path() -> Path:
     """The net plugin, as an absolute path for ``NCCL_NET_PLUGIN``.
 

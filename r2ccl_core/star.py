@@ -57,6 +57,11 @@ class Star:
         for link in self._links.values():
             link.stream.close()
 
+    def abandon(self) -> None:
+        """In a forked child: lets go of the parent's streams."""
+        for link in self._links.values():
+            link.stream.close()
+
     def _watch(self) -> None:
         with self._woken, selectors.DefaultSelector() as selector:
             selector.register(self._woken, selectors.EVENT_READ)

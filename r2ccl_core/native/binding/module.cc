@@ -323,6 +323,13 @@ NB_MODULE(_native, module) {
              "beside"_a = nb::none(),
              "A transport over these NICs. An executor that waits in `beside` is woken by what happens here, too.");
 
+  module.def(
+      "keep_forever",
+      [](nb::handle object) {
+        object.inc_ref();
+        nb::set_leak_warnings(false);
+      },
+      "object"_a, "Never destroys the object: a forked child has none of the threads that its end would wait for.");
   module.def("limits", &Limits,
              "Smallest and largest value of each environment variable; None for a text or what others check.");
   module.def(

@@ -66,6 +66,7 @@ Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<
 }
 
 Status Net::Start() {
+  CloseInChildren();
   Status status = ListenAnywhere(&listen_fd_, &port_);
   if (status.ok()) ReserveDescriptors(listen_fd_.get(), kManyDescriptors);
   if (status.ok()) status = link_monitor_.Open();

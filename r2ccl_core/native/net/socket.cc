@@ -3,18 +3,32 @@
 
 #include <fcntl.h>
 #include <linux/tcp.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 namespace r2ccl {
 namespace {
 
 constexpr rlim_t kMostDescriptors = 65536;  // more, and who closes all that there may be takes long
-constexpr int kTcpRtoMinUs = 45;            // TCP_RTO_MIN_US, newer than most systems' headers
+// A bit for each descriptor of an Fd. A forked child may look at nothing that another thread might have been changing.
+std::atomic<uint64_t> owned[kMostDescriptors / 64];
+
+void CloseOwned() {
+  for (size_t word = 0; word < std::size(owned); ++word) {
+    uint64_t bits = owned[word].exchange(0, std::memory_order_relaxed);
+    for (; bits != 0; bits &= bits - 1) close(static_cast<int>(word * 64) + std::countr_zero(bits));
+  }
+}
+
+constexpr int kTcpRtoMinUs = 45;  // TCP_RTO_MIN_US, newer than most systems' headers
 
 Status SystemError(const std::string& what) { return {Code::kSystem, what + ": " + std::strerror(errno)}; }
 
@@ -41,6 +55,22 @@ void Tune(int fd, const Nic& nic) {
 }
 
 }  // namespace
+
+void Fd::Note(int fd, bool ours) {
+  auto bit = static_cast<uint64_t>(fd);
+  if (fd < 0 || bit >= kMostDescriptors) return;
+  uint64_t mask = uint64_t{1} << (bit % 64);
+  if (ours) {
+    owned[bit / 64].fetch_or(mask, std::memory_order_relaxed);
+  } else {
+    owned[bit / 64].fetch_and(~mask, std::memory_order_relaxed);
+  }
+}
+
+void CloseInChildren() {
+  static const int result = pthread_atfork(nullptr, nullptr, CloseOwned);
+  (void)result;
+}
 
 Status ListenAnywhere(Fd* fd, uint16_t* port) {
   Fd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

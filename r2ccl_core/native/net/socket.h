@@ -14,11 +14,11 @@
 
 namespace r2ccl {
 
-// Owns a file descriptor. Movable, not copyable, not thread-safe.
+// Owns a file descriptor, which no forked child keeps (CloseInChildren). Movable, not copyable, not thread-safe.
 class Fd {
  public:
   Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
+  explicit Fd(int fd) : fd_(fd) { Note(fd, true); }
   Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Fd& operator=(Fd&& other) noexcept {
     if (this != &other) {
@@ -32,13 +32,21 @@ class Fd {
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
   void Reset() {
-    if (fd_ >= 0) close(fd_);
+    if (fd_ < 0) return;
+    Note(fd_, false);
+    close(fd_);
     fd_ = -1;
   }
 
  private:
+  static void Note(int fd, bool ours);
+
   int fd_ = -1;
 };
+
+// From now on a child that the process forks closes every Fd that is open, before fork() returns in it. A child that
+// kept streams would hide the death of its parent from the peers, for as long as it lives.
+void CloseInChildren();
 
 // Listens on every address of this host, on a port of the kernel's choice (host order in `port`).
 Status ListenAnywhere(Fd* fd, uint16_t* port);

@@ -1,0 +1,34 @@
+"""Forks: a child has its parent's sockets, but none of its threads.
+
+Whatever it did with them would break its parent's group: its end would be taken for the parent's, and while it lived,
+the parent's death would go unnoticed. So a child lets go of everything at once. The core's sockets close themselves
+(`CloseInChildren`, net/socket.h).
+"""
+
+import os
+import weakref
+from typing import Protocol
+
+
+class Inherited(Protocol):
+    """What a process has that its children must not use."""
+
+    def abandon(self) -> None:
+        """In a forked child, before it runs on: lets go without a word, and without waiting for anything."""
+        ...
+
+
+_ours: "weakref.WeakSet[Inherited]" = weakref.WeakSet()
+
+
+def not_for_children(thing: Inherited) -> None:
+    """From now on forked children abandon `thing`."""
+    _ours.add(thing)
+
+
+def _abandon_all() -> None:
+    for thing in list(_ours):
+        thing.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

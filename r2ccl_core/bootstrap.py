@@ -2,7 +2,8 @@
 
 It carries what the transport cannot carry yet (connection handles) and barriers, over the management network; no
 data. Ranks GIVE their part of a round to rank 0, which answers with the RESULT; the n-th agreement of every rank
-is round n. A NOTE is for who has something to say out of turn. The first reason to fail that reaches rank 0 (a
+is round n. A NOTE is for who has something to say out of turn. A rank that waits for long says AT which of its calls it
+is: one for which the same call is something else will never come. The first reason to fail that reaches rank 0 (a
 rank's own FAILED, or a stream that ends without LEAVE) is the verdict, and every rank hears the same one.
 """
 
@@ -12,15 +13,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Self
+from zlib import crc32
 
 from r2ccl_core.errors import PeerLostError, UsageError
 from r2ccl_core.forks import not_for_children
 from r2ccl_core.rendezvous import Place, greet, parse_root, welcome
 from r2ccl_core.star import Star
 
-_GIVE, _RESULT, _FAILED, _LEAVE, _NOTE = range(1, 6)
+_GIVE, _RESULT, _FAILED, _LEAVE, _NOTE, _AT = range(1, 7)
 _LENGTH = struct.Struct("!Q")
 _VERDICT_PATIENCE_S = 1.0
+_LONG_S = 2.0
+_CLOSE = "close"
 _OF_THE_PARENT = "a forked child is not in its parent's group; it can join one of its own"
 
 
@@ -56,10 +60,13 @@ class Bootstrap:
         self._given: dict[int, bytes] = {}  # rank 0: parts of the round that is being gathered
         self._results: dict[int, list[bytes]] = {}
         self._left: set[int] = set()
+        self._at: dict[int, tuple[int, str]] = {}  # rank 0: the last call at which a rank waited for long
         self._verdict: str | None = None
         self._deciding = threading.RLock()  # taken before the former
         self._decided: str | None = None
         self._closed = False
+        self._call = 0, ""  # number and name, of the one thread
+        self._history = 0  # digest of all calls
         self._star: Star | None = None
         if size > 1:
             place = _place(rank, size, root, secret)
@@ -90,6 +97,27 @@ class Bootstrap:
         """Returns when every rank has called it."""
         self.allgather(b"", what)
 
+    def enter(self, what: str) -> None:
+        """This rank's next call is `what`, which is the same on every rank."""
+        self._call = self._call[0] + 1, what
+        self._history = crc32(what.encode(), self._history)
+
+    @property
+    def calls(self) -> int:
+        """How many calls this rank has entered."""
+        return self._call[0]
+
+    def wait_long(self) -> None:
+        """Says that this rank has waited for long in its call. If the same call is another one on a rank that says so
+        as well, the group ends: neither would ever go on. Any thread."""
+        number, what = self._call
+        if self._star is None or not what:
+            return
+        if self.rank == 0:
+            self._compare(0, number, what)
+        else:
+            self._star.send(0, _AT, number, what.encode())
+
     def note(self, data: bytes) -> None:
         """Says something to rank 0, outside of any agreement. Any thread."""
         if self._star is None or self.rank == 0:
@@ -107,7 +135,7 @@ class Bootstrap:
         """A last barrier, which does not insist: it ends after `patience_s`, or when the group is over."""
         if self._star is None or self._verdict is not None:
             return
-        number = self._give(b"", "close")
+        number = self._give(b"", _CLOSE)
         with self._changed:
             self._changed.wait_for(lambda: self._over(number), patience_s)
 
@@ -149,7 +177,9 @@ class Bootstrap:
         """Gives this rank's part of the next round; returns the round."""
         assert self._star is not None
         self._round += 1
-        part = _pack((what.encode(), data))
+        # Who is about to leave may have been elsewhere; the others must have made the same calls.
+        history, where = (0, what) if what == _CLOSE else (self._history, self._call[1] or what)
+        part = _pack((what.encode(), where.encode(), history.to_bytes(4), data))
         if self.rank == 0:
             self._take_part(0, self._round, part)
         else:
@@ -162,7 +192,11 @@ class Bootstrap:
     def _await(self, number: int, what: str) -> list[bytes]:
         """The round's result; raises `PeerLostError` with the verdict instead."""
         with self._changed:
-            in_time = self._changed.wait_for(lambda: self._over(number), self._patience_s)
+            soon = self._changed.wait_for(lambda: self._over(number), min(_LONG_S, self._patience_s))
+        if not soon:
+            self.wait_long()
+        with self._changed:
+            in_time = self._changed.wait_for(lambda: self._over(number), max(0.0, self._patience_s - _LONG_S))
             if number in self._results:
                 return self._results.pop(number)
             late = sorted(set(range(self.size)) - set(self._given)) if self.rank == 0 else [0]
@@ -184,15 +218,15 @@ class Bootstrap:
             self._miss_leavers()
 
     def _finish_round(self, number: int, parts: list[bytes]) -> None:
-        labels, values = zip(*(tuple(_unpack(part)) for part in parts), strict=True)
-        for rank, label in enumerate(labels):
-            if label != labels[0]:
-                here, there = labels[0].decode(), label.decode()
-                self._decide(f"rank 0 is at {here!r} while rank {rank} is at {there!r}: the ranks lost step")
+        told = [tuple(_unpack(part)) for part in parts]
+        for rank, other in enumerate(told):
+            if why := _out_of_step(told[0][:-1], other[:-1], rank):
+                self._decide(f"{why}: the ranks lost step")
                 return
+        values = [one[-1] for one in told]
         assert self._star is not None
         self._star.send_all(_RESULT, number, _pack(values))
-        self._deliver(number, list(values))
+        self._deliver(number, values)
 
     def _miss_leavers(self) -> None:
         """Rank 0: a round that a rank has left can never be complete."""
@@ -211,11 +245,22 @@ class Bootstrap:
             self._decide(body.decode("utf-8", "replace"))
         elif kind == _NOTE:
             self._on_note(rank, body)
+        elif kind == _AT:
+            self._compare(rank, number, body.decode("utf-8", "replace"))
         elif kind == _LEAVE:
             with self._changed:
                 self._left.add(rank)
                 self._changed.notify_all()
             self._miss_leavers()
+
+    def _compare(self, rank: int, number: int, what: str) -> None:
+        """Rank 0: `rank` waits in its call `number`, which is `what`."""
+        with self._changed:
+            self._at[rank] = number, what
+            others = sorted((one, its[1]) for one, its in self._at.items() if its[0] == number and its[1] != what)
+        if others:
+            other, its = others[0]
+            self._decide(f"rank {other} is at {its!r} while rank {rank} is at {what!r}: the ranks lost step")
 
     def _deliver(self, number: int, values: list[bytes]) -> None:
         with self._changed:
@@ -247,6 +292,15 @@ def _place(rank: int, size: int, root: str | None, secret: str | None) -> Place:
         raise UsageError("R2CC_ROOT is not set; give every rank the host:port where rank 0 listens")
     host, port = parse_root(root)
     return Place(host, port, rank, size, os.environ.get("R2CC_SECRET", "") if secret is None else secret)
+
+
+def _out_of_step(own: tuple[bytes, ...], other: tuple[bytes, ...], rank: int) -> str:
+    """How `rank` differs from rank 0 in what it is at, in its call, or in all calls until now; empty where it does
+    not."""
+    for here, there in zip(own[:-1], other[:-1], strict=True):
+        if here != there:
+            return f"rank 0 is at {here.decode()!r} while rank {rank} is at {there.decode()!r}"
+    return f"rank 0 and rank {rank} have made different calls before {own[1].decode()!r}" if own != other else ""
 
 
 def _pack(parts: Iterable[bytes]) -> bytes:

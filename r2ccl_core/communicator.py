@@ -74,6 +74,8 @@ class Communicator:
         """
         self.rank, self.size, self._mode = rank, size, _read_mode(mode)
         self._settings = settings or read_settings(self._mode)
+        if options and "R2CC_MODE" in options:
+            raise UsageError("options: R2CC_MODE: give mode= instead, which the schedules know, too")
         self._closed = self._inherited = False
         for name, remedy in variables.unknown(os.environ):
             warnings.warn(f"{name}: {remedy}", RuntimeWarning, stacklevel=2)
@@ -113,7 +115,8 @@ class Communicator:
     def all_reduce(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
         """Combines `send` of all ranks element by element into `recv` (default: a new array) on every rank.
 
-        `recv` may be `send` itself (in place). Both are C-contiguous, of one of `DTYPES` and equal shape.
+        `recv` may be `send` itself (in place). Both are C-contiguous, of one of `DTYPES` and equal shape. NaN is
+        passed on by every operation, as by NumPy's.
         Raises `PeerLostError` when a peer is lost for good; the communicator is then of no more use. So do all
         collectives below.
         """
@@ -173,7 +176,7 @@ class Communicator:
 
     def connect(self, schedule: Schedule) -> None:
         """Makes the connections of `schedule` now, on every rank, rather than when it is first run."""
-        self._check_open("connect")
+        self._begin("connect")
         with self._together():
             self._connections.ensure(schedule)
 
@@ -183,16 +186,17 @@ class Communicator:
         recv = self._checked("all_reduce", send, recv, op)
         if (schedule.nranks, schedule.collective) != (self.size, "all_reduce"):
             raise UsageError(f"schedule {schedule.name} is no AllReduce of {self.size} ranks")
+        self._enter("all_reduce", send, op)
         return self._execute(schedule, send, recv, op)
 
     def barrier(self) -> None:
         """Returns when every rank has called it."""
-        self._check_open("barrier")
+        self._begin("barrier")
         self._bootstrap.barrier()
 
     def allgather(self, data: bytes) -> list[bytes]:
         """What every rank gave, by rank: for small agreements, over the management network."""
-        self._check_open("allgather")
+        self._begin("allgather")
         return self._bootstrap.allgather(data)
 
     def abort(self, reason: str) -> str:
@@ -268,6 +272,11 @@ class Communicator:
             self._nets.seat(self.rank, layout)
         return Health.whole([len(seat.nics) for seat in taken[:: layout.gpus]], layout.gpus)
 
+    def _begin(self, what: str) -> None:
+        """The next call, the same on every rank."""
+        self._check_open(what)
+        self._bootstrap.enter(what)
+
     def _check_open(self, what: str) -> None:
         if self._inherited:
             raise UsageError(f"{what} in a forked child, on its parent's communicator; make a new one")
@@ -291,6 +300,7 @@ class Communicator:
         self, collective: str, source: np.ndarray, result: np.ndarray, op: str = "sum", root: int = 0
     ) -> np.ndarray:
         """Runs the schedule that is selected, from `source` into `result`, which are equally large."""
+        self._enter(collective, source, op, root)
         if self._switching is None:
             schedule = self.schedule(collective, source.nbytes, root)
         else:
@@ -302,8 +312,13 @@ class Communicator:
             source = source.copy()  # the core takes what it may write to
         with self._together():
             executor = self._programs.executor(schedule, source.size)
-            executor.run(_bytes(source), _bytes(result), source.dtype.name, op, schedule.collective, schedule.root)
+            what = source.dtype.name, op, schedule.collective, schedule.root, self._bootstrap.calls
+            executor.run(_bytes(source), _bytes(result), *what, self._bootstrap.wait_long)
         return result
+
+    def _enter(self, collective: str, source: np.ndarray, op: str, root: int = 0) -> None:
+        where = f" with root {root}" if root else ""
+        self._begin(f"{collective} of {source.size} {source.dtype.name} ({op}){where}")
 
     def _scratch_like(self, array: np.ndarray) -> np.ndarray:
         """An array of the same size that is kept: fresh memory costs as much as a fast network."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from r2ccl_core.bootstrap import Bootstrap
-from r2ccl_core.errors import PeerLostError, TransportError
+from r2ccl_core.errors import PeerLostError, TransportError, UsageError
 from r2ccl_core.lower import Connection
 from r2ccl_core.nets import Nets
 from r2ccl_core.schedule import Schedule
@@ -61,6 +61,9 @@ class Wiring:
         """Connects what begins here, all at once, and takes what ends here."""
         ends = Ends()
         mine = [connection for connection in self.connections if connection[0] == self._bootstrap.rank]
+        if unasked := [connection for connection in mine if connection not in handles]:
+            text = f"rank {unasked[0][1]} does not listen for what this rank is to send"
+            raise UsageError(f"{text}: the ranks run different schedules")
         if mine:
             with ThreadPoolExecutor(min(len(mine), _AT_ONCE), "r2ccl-connect") as pool:
                 made = pool.map(lambda one: self._nets.of(one).connect(handles[one], _TIMEOUT_S), mine)

@@ -1,8 +1,10 @@
 """Collectives on real sockets: every type, operation, size and group against NumPy."""
 
+import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -186,35 +188,84 @@ def test_an_abort_from_another_thread_ends_what_waits_for_bytes() -> None:
     group.close()
 
 
+Calls = Callable[[Communicator, np.ndarray], Any]
+
+
+def every_call(comm: Communicator, own: np.ndarray) -> None:
+    """So that the connections are there, and nothing but the calls themselves tells the ranks apart."""
+    comm.all_reduce(own)
+    comm.all_gather(own)
+    comm.reduce_scatter(own)
+    for root in range(comm.size):
+        comm.broadcast(own, root=root)
+        comm.reduce(own, root=root)
+
+
+@pytest.mark.parametrize("before", [every_call, lambda comm, own: None], ids=["later", "first"])
 @pytest.mark.parametrize(
-    ("odd", "theirs"),
+    ("first", "others"),
     [
-        (lambda comm, own: comm.all_reduce(own[:999]), "all_reduce of float32 (sum) of another number of elements"),
-        (lambda comm, own: comm.all_reduce(own.view(np.int32)), "all_reduce of int32 (sum) while this rank runs"),
-        (lambda comm, own: comm.all_reduce(own, op="max"), "all_reduce of float32 (max) while this rank runs"),
-        (lambda comm, own: comm.reduce_scatter(own), "reduce_scatter of float32 (sum) while this rank runs"),
+        (lambda comm, own: comm.all_reduce(own), lambda comm, own: comm.all_reduce(own[:999])),
+        (lambda comm, own: comm.all_reduce(own), lambda comm, own: comm.all_reduce(np.tile(own, 2))),
+        (lambda comm, own: comm.all_reduce(own), lambda comm, own: comm.all_reduce(own.view(np.int32))),
+        (lambda comm, own: comm.all_reduce(own), lambda comm, own: comm.all_reduce(own, op="max")),
+        (lambda comm, own: comm.all_gather(own), lambda comm, own: comm.all_reduce(np.tile(own, 3))),
+        (lambda comm, own: comm.broadcast(own, root=0), lambda comm, own: comm.broadcast(own, root=1)),
+        (lambda comm, own: comm.reduce(own, root=0), lambda comm, own: comm.reduce(own, root=1)),
+        (lambda comm, own: comm.barrier(), lambda comm, own: comm.all_reduce(own)),
+        (lambda comm, own: comm.all_gather(own), lambda comm, own: comm.barrier()),
     ],
-    ids=["elements", "type", "operation", "collective"],
+    ids=["elements", "twice", "type", "operation", "collective", "root", "roots", "barrier", "other_barrier"],
 )
-def test_ranks_that_call_different_things_end_with_one_error_that_says_so(
-    odd: Callable[[Communicator, np.ndarray], np.ndarray], theirs: str
-) -> None:
+def test_ranks_that_call_different_things_hear_that_they_did(first: Calls, others: Calls, before: Calls) -> None:
+    """By the next barrier; never a result that is silently wrong, and never a wait without end."""
+    group = Group(3)
+
+    def work(comm: Communicator) -> str:
+        own = np.full(1200, comm.rank, np.float32)
+        before(comm, own)
+        with pytest.raises(R2cclError) as caught:
+            (first if comm.rank == 0 else others)(comm, own)
+            comm.barrier()
+        return str(caught.value)
+
+    told = group.run(work)
+    assert len(set(told)) == 1
+    assert re.search("lost step|while this rank runs|of another number of elements|came for a receive of", told[0])
+    group.close()
+
+
+def test_what_an_earlier_call_left_on_the_way_is_not_taken_for_a_later_ones() -> None:
     group = Group(2)
 
     def work(comm: Communicator) -> str:
-        own = np.ones(1000, np.float32)
-        for _ in range(2):
-            comm.all_reduce(own)
-            comm.reduce_scatter(own)
+        own = np.full(10, comm.rank, np.float32)
+        every_call(comm, own)
+        comm.broadcast(own, root=comm.rank)  # each sends, and takes nothing
         with pytest.raises(R2cclError) as caught:
-            odd(comm, own) if comm.rank == 1 else comm.all_reduce(own)
+            comm.broadcast(own, root=0)
+            time.sleep(0.5)  # what rank 1 found is the verdict, and not what the barrier would
+            comm.barrier()
         return str(caught.value)
 
-    first, second = group.run(work)
-    ours = "all_reduce of float32 (sum)"
-    mirrored = f"rank 1: rank 0 runs {ours}"
-    assert first == second
-    assert first.startswith((f"rank 0: rank 1 runs {theirs}", mirrored))
+    for told in group.run(work):
+        assert told.startswith("rank 1: rank 0 runs broadcast of float32 (sum) of another number"), told
+    group.close()
+
+
+def test_ranks_that_are_late_are_waited_for() -> None:
+    """Longer than it takes to ask whether they call the same."""
+    group = Group(3)
+
+    def work(comm: Communicator) -> int:
+        own = np.full(10, comm.rank, np.float32)
+        if comm.rank == 1:
+            time.sleep(2.5)
+        comm.broadcast(own)
+        comm.barrier()
+        return int(comm.all_reduce(own)[0])
+
+    assert group.run(work) == [0, 0, 0]
     group.close()
 
 
@@ -310,9 +361,19 @@ def test_an_unknown_mode_is_refused(monkeypatch: pytest.MonkeyPatch, mode: str) 
         Communicator(0, 1)
 
 
+def test_after_its_end_every_call_is_refused() -> None:
+    comm = Communicator(0, 1)
+    comm.close()
+    for call in (comm.barrier, lambda: comm.allgather(b""), lambda: comm.all_reduce(np.ones(1))):
+        with pytest.raises(UsageError, match="on a communicator that is closed; make a new one"):
+            call()
+
+
 def test_an_option_out_of_range_is_refused() -> None:
     with pytest.raises(UsageError, match="R2CC_CHUNK_BYTES=1: give a whole number from 4096"):
         Communicator(0, 1, options={"R2CC_CHUNK_BYTES": "1"})
+    with pytest.raises(UsageError, match="R2CC_MODE: give mode= instead"):
+        Communicator(0, 1, options={"R2CC_MODE": "0"})
     with pytest.raises(UsageError, match="R2CC_CHUNKS: no such parameter"):
         Communicator(0, 1, options={"R2CC_CHUNKS": "1"})
 

@@ -42,6 +42,8 @@ void Check(const Status& status) {
   throw nb::python_error();
 }
 
+constexpr int kLongAsks = 20;  // of an executor, ten times a second
+
 bool Interrupted() {
   nb::gil_scoped_acquire hold;
   return PyErr_CheckSignals() != 0;
@@ -262,7 +264,7 @@ struct PyExecutor {
   }
 
   void Run(Buffer input, Buffer output, const std::string& dtype, const std::string& op, const std::string& collective,
-           int64_t root) {
+           int64_t root, int64_t call, const nb::callable& waits_long) {
     auto kind = ParseCollective(collective);
     if (!kind) Check({Code::kInvalidArgument, "unknown collective '" + collective + "'"});
     auto type = ParseDataType(dtype);
@@ -277,7 +279,14 @@ struct PyExecutor {
     Status status;
     {
       nb::gil_scoped_release release;
-      status = executor->Run(input.data(), output.data(), {*kind, *type, *reduce_op, root, elements}, Interrupted);
+      int asked = 0;
+      auto interrupted = [&] {
+        nb::gil_scoped_acquire hold;
+        if (++asked == kLongAsks) waits_long();
+        return PyErr_CheckSignals() != 0;
+      };
+      status =
+          executor->Run(input.data(), output.data(), {*kind, *type, *reduce_op, root, elements, call}, interrupted);
     }
     CheckRun(status);
   }
@@ -378,7 +387,8 @@ NB_MODULE(_native, module) {
       .def(nb::init<std::shared_ptr<Net>, const std::vector<StepArray>&, const std::vector<int64_t>&, const nb::list&,
                     const nb::list&, std::vector<int64_t>>(),
            "net"_a, "lanes"_a, "abreast"_a, "senders"_a, "receivers"_a, "sources"_a)
-      .def("run", &PyExecutor::Run, "input"_a, "output"_a, "dtype"_a, "op"_a, "collective"_a, "root"_a);
+      .def("run", &PyExecutor::Run, "input"_a, "output"_a, "dtype"_a, "op"_a, "collective"_a, "root"_a, "call"_a,
+           "waits_long"_a, "`waits_long` is called once when the run has lasted for two seconds.");
 
   module.def(
       "pattern_fill",

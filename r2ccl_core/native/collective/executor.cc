@@ -150,7 +150,8 @@ Status Executor::CheckMessage(int64_t connection, uint64_t size, uint64_t expect
     return {Code::kInvalidArgument, peer + " runs " + theirs + " while this rank runs " + ours};
   }
   if (tag != tag_) {
-    return {Code::kInvalidArgument, peer + " runs " + ours + " of another number of elements or with another root"};
+    return {Code::kInvalidArgument,
+            peer + " runs " + ours + " of another number of elements, with another root, or as another call"};
   }
   return {Code::kProtocol, "a message of " + peer + " has " + std::to_string(size) + " bytes where the schedule has " +
                                std::to_string(expected) + ": the ranks run different schedules"};

@@ -12,10 +12,13 @@ constexpr std::array<std::string_view, 7> kCollectives = {"all_reduce", "all_gat
 constexpr uint32_t kDigestAt = 8;
 constexpr uint32_t kDigestMask = 0xffff;
 
-// Fibonacci hashing: the high bits of the product depend on all of the number.
-uint32_t Digest(int64_t root, int64_t elements) {
-  uint64_t mixed = (static_cast<uint64_t>(elements) * 0x9e3779b97f4a7c15u) ^ static_cast<uint64_t>(root);
-  return static_cast<uint32_t>((mixed * 0x9e3779b97f4a7c15u) >> 48) & kDigestMask;
+uint32_t Digest(const Operation& operation) {
+  uint64_t mixed = 0;
+  for (int64_t value : {operation.elements, operation.root, operation.call}) {
+    mixed = (mixed ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15u;
+    mixed ^= mixed >> 32;
+  }
+  return static_cast<uint32_t>(mixed >> 16) & kDigestMask;
 }
 
 }  // namespace
@@ -28,7 +31,7 @@ std::optional<Collective> ParseCollective(std::string_view name) {
 
 uint32_t TagOf(const Operation& operation) {
   return static_cast<uint32_t>(operation.collective) | static_cast<uint32_t>(operation.type) << 3 |
-         static_cast<uint32_t>(operation.op) << 6 | Digest(operation.root, operation.elements) << kDigestAt;
+         static_cast<uint32_t>(operation.op) << 6 | Digest(operation) << kDigestAt;
 }
 
 std::string Describe(uint32_t tag) {

@@ -1,7 +1,7 @@
 // Operation: what the ranks of a group run together, and its tag, by which a rank finds out that another one runs
 // something else before it takes its bytes for its own. Pure.
 //
-//   bits 0..2 collective, 3..5 data type, 6..7 reduction, 8..23 a digest of the root and the number of elements
+//   bits 0..2 collective, 3..5 data type, 6..7 reduction, 8..23 a digest of the rest
 #ifndef R2CCL_COLLECTIVE_OPERATION_H_
 #define R2CCL_COLLECTIVE_OPERATION_H_
 
@@ -24,6 +24,7 @@ struct Operation {
   ReduceOp op = ReduceOp::kSum;
   int64_t root = 0;
   int64_t elements = 0;  // of the schedule's vector
+  int64_t call = 0;      // how many came before, by which what was left over of an earlier one is known
 };
 
 uint32_t TagOf(const Operation& operation);

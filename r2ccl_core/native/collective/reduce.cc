@@ -53,8 +53,9 @@ inline void FromFloat(float value, Bfloat16* out) {
 
 template <ReduceOp kOp, typename T>
 inline T Combine(T a, T b) {
-  if constexpr (kOp == ReduceOp::kMin) return b < a ? b : a;
-  if constexpr (kOp == ReduceOp::kMax) return a < b ? b : a;
+  // What is not a number is not equal to itself, and comes through from either side.
+  if constexpr (kOp == ReduceOp::kMin) return b < a || b != b ? b : a;
+  if constexpr (kOp == ReduceOp::kMax) return a < b || b != b ? b : a;
   if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;  // wrap instead of overflowing
     if constexpr (kOp == ReduceOp::kSum) return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));

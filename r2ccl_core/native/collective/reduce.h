@@ -19,7 +19,8 @@ std::string_view NameOf(ReduceOp op);
 size_t SizeOf(DataType type);
 
 // out[i] = a[i] op b[i] for `count` elements. `out` may be `a` or `b` itself. The 16-bit types are combined in
-// float and rounded to nearest even, once per call; integers wrap.
+// float and rounded to nearest even, once per call; integers wrap. NaN with anything is NaN, as in NumPy, also for min
+// and max: a result must not depend on the order of the ranks.
 void Reduce(DataType type, ReduceOp op, const void* a, const void* b, void* out, size_t count);
 
 }  // namespace r2ccl

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/device.h"
 
@@ -37,6 +38,7 @@ template <Op kOp, typename W>
 __device__ W Combine(W a, W b) {
   if constexpr (kOp == Op::kSum) return a + b;
   if constexpr (kOp == Op::kProduct) return a * b;
+  if constexpr (std::is_floating_point_v<W>) return kOp == Op::kMax ? fmax(a, b) : fmin(a, b);  // no NaN, as NCCL
   if constexpr (kOp == Op::kMax) return a > b ? a : b;
   return a < b ? a : b;
 }

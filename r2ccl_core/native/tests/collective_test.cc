@@ -153,6 +153,32 @@ TEST(Reduce, BrainFloatKeepsNotANumber) {
   EXPECT_TRUE(std::isnan(FromBrain(out)));
 }
 
+template <typename T>
+void ExpectNanFromEitherSide(DataType type, T nan, T one) {
+  for (ReduceOp op : kOps) {
+    // Many, as vectors and what is left over are computed apart.
+    for (size_t count : {1, 67}) {
+      for (bool first : {true, false}) {
+        std::vector<T> a(count, first ? nan : one), b(count, first ? one : nan), out(count, one);
+        Reduce(type, op, a.data(), b.data(), out.data(), count);
+        for (T value : out) {
+          double wide = type == DataType::kFloat16    ? FromHalf(static_cast<uint16_t>(value))
+                        : type == DataType::kBfloat16 ? FromBrain(static_cast<uint16_t>(value))
+                                                      : static_cast<double>(value);
+          ASSERT_TRUE(std::isnan(wide)) << static_cast<int>(type) << " " << static_cast<int>(op) << " " << first;
+        }
+      }
+    }
+  }
+}
+
+TEST(Reduce, NotANumberComesThroughFromEitherSide) {
+  ExpectNanFromEitherSide<float>(DataType::kFloat32, NAN, 1);
+  ExpectNanFromEitherSide<double>(DataType::kFloat64, NAN, 1);
+  ExpectNanFromEitherSide<uint16_t>(DataType::kFloat16, 0x7e00, 0x3c00);
+  ExpectNanFromEitherSide<uint16_t>(DataType::kBfloat16, 0x7fc0, 0x3f80);
+}
+
 TEST(Reduce, NamesAndSizes) {
   EXPECT_EQ(ParseDataType("bfloat16"), DataType::kBfloat16);
   EXPECT_EQ(ParseDataType("float8"), std::nullopt);

@@ -3,8 +3,10 @@
 import json
 import sys
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -12,6 +14,7 @@ from rich.live import Live
 
 from r2ccl_core.errors import R2cclError, UsageError
 from r2ccl_core.status import prometheus, table
+from r2ccl_core.status.clean import clean as remove_leftovers
 from r2ccl_core.status.read import Life, ProcessStatus, read_folder
 
 app = typer.Typer(
@@ -20,6 +23,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+_Look = Callable[[], list[ProcessStatus]]
 
 
 def main() -> None:
@@ -42,35 +47,48 @@ def status(
 ) -> None:
     """What the processes of this host say of their NICs: states, bytes, replays, events.
 
-    A process keeps a file when R2CC_STATUS_DIR names a folder. Exit status: 0, or 2 when the folder or a file cannot be
-    read.
+    A process keeps a file when R2CC_STATUS_DIR names a folder. Exit status: 0; 1 when a file could not be read or
+    removed, which is told on standard error beside all others; 2 when the folder cannot be read.
     """
+    teller = _Teller()
     try:
         if as_json and as_prometheus:
             raise UsageError("--json and --prometheus: choose one")
         if folder is None:
             raise UsageError("no folder: name it, or set R2CC_STATUS_DIR as for the processes")
         if clean:
-            _clean(folder)
+            teller.tell(remove_leftovers(folder, time.time()))
+        look = partial(_look, folder, stale, teller)
         if watch:
-            _watch(folder, as_json, as_prometheus, every_s, events, stale)
+            _watch(look, as_json, as_prometheus, every_s, events)
         else:
-            _print(_look(folder, stale), as_json, as_prometheus, events)
+            _print(look(), as_json, as_prometheus, events)
     except R2cclError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        raise typer.Exit(0) from None
+        pass  # the way to end --watch
+    raise typer.Exit(1 if teller.told else 0)
 
 
-def _look(folder: Path, stale: bool) -> list[ProcessStatus]:
-    return [s for s in read_folder(folder, time.time()) if stale or s.life is Life.ALIVE]
+class _Teller:
+    """Says on standard error what is wrong with files, each line once: --watch looks again and again."""
+
+    def __init__(self) -> None:
+        self.told: set[str] = set()
+
+    def tell(self, lines: Iterable[str]) -> None:
+        """Says those of `lines` that are new."""
+        for line in lines:
+            if line not in self.told:
+                self.told.add(line)
+                print(line, file=sys.stderr, flush=True)
 
 
-def _clean(folder: Path) -> None:
-    for ended in read_folder(folder, time.time()):
-        if ended.life is Life.GONE:
-            ended.path.unlink(missing_ok=True)
+def _look(folder: Path, stale: bool, teller: _Teller) -> list[ProcessStatus]:
+    found = read_folder(folder, time.time())
+    teller.tell(found.unread.values())
+    return [s for s in found.statuses if stale or s.life is Life.ALIVE]
 
 
 def _print(statuses: list[ProcessStatus], as_json: bool, as_prometheus: bool, events: int) -> None:
@@ -82,12 +100,12 @@ def _print(statuses: list[ProcessStatus], as_json: bool, as_prometheus: bool, ev
         Console().print(table.render(statuses, events))
 
 
-def _watch(folder: Path, as_json: bool, as_prometheus: bool, every_s: float, events: int, stale: bool) -> None:
+def _watch(look: _Look, as_json: bool, as_prometheus: bool, every_s: float, events: int) -> NoReturn:
     if as_json or as_prometheus:
         while True:
-            _print(_look(folder, stale), as_json, as_prometheus, events)
+            _print(look(), as_json, as_prometheus, events)
             time.sleep(every_s)
-    with Live(table.render(_look(folder, stale), events), auto_refresh=False) as live:
+    with Live(table.render(look(), events), auto_refresh=False) as live:
         while True:
             time.sleep(every_s)
-            live.update(table.render(_look(folder, stale), events), refresh=True)
+            live.update(table.render(look(), events), refresh=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from r2ccl_core.errors import R2cclError, UsageError
+from r2ccl_core.status import shape
 
 SCHEMA = 1
 SILENT_S = 10.0
@@ -38,39 +39,73 @@ class ProcessStatus:
         return f"{process['host']} {process['program']} {process['pid']}"
 
 
-def read_folder(folder: Path, now_s: float) -> list[ProcessStatus]:
-    """Every status file of `folder`, by name. `UsageError` for a folder that cannot be read; a file that goes away
-    meanwhile is left out, a file of another schema is an error that says so."""
+@dataclass(frozen=True)
+class Found:
+    """What a folder holds: what can be read, by name, and one line for each file that cannot."""
+
+    statuses: tuple[ProcessStatus, ...]
+    unread: Mapping[Path, str]
+
+
+def read_folder(folder: Path, now_s: float) -> Found:
+    """Every status file of `folder`. `UsageError` for a folder that cannot be read; a file that goes away meanwhile is
+    left out, one that is damaged or of another schema is told and hides no other."""
+    statuses, unread = [], {}
+    for path in listed(folder, ".json"):
+        try:
+            statuses.append(_read(path, now_s))
+        except FileNotFoundError:
+            continue
+        except R2cclError as error:
+            unread[path] = str(error)
+    return Found(tuple(statuses), unread)
+
+
+def listed(folder: Path, ending: str) -> list[Path]:
+    """The files of processes in `folder` whose names end so, by name."""
     try:
-        paths = sorted(folder.glob("r2ccl-*.json"))
-        if not folder.is_dir():
-            raise UsageError(f"{folder}: no such folder; name the one that R2CC_STATUS_DIR names")
+        return sorted(p for p in folder.iterdir() if p.name.startswith("r2ccl-") and p.name.endswith(ending))
+    except FileNotFoundError:
+        raise UsageError(f"{folder}: no such folder; name the one that R2CC_STATUS_DIR names") from None
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}; name the folder that R2CC_STATUS_DIR names") from error
-    return [status for path in paths if (status := _read(path, now_s)) is not None]
 
 
-def _read(path: Path, now_s: float) -> ProcessStatus | None:
+def _read(path: Path, now_s: float) -> ProcessStatus:
     try:
         document = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise R2cclError(f"{path}: cannot be read ({error}); remove it if no process writes it") from error
+        raise
+    except OSError as error:
+        raise R2cclError(f"{path}: cannot be read ({error.strerror}); run this as the user of that process") from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, error) from error
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
-        raise R2cclError(f"{path}: schema {schema}, this release reads {SCHEMA}; use the release that wrote it")
+        raise R2cclError(f"{path}: schema {schema!r:.40}, this release reads {SCHEMA}; use the release that wrote it")
+    try:
+        shape.check(document)
+    except ValueError as error:
+        raise _damaged(path, error) from error
     return ProcessStatus(path, life_of(document, now_s), document)
+
+
+def _damaged(path: Path, why: Exception) -> R2cclError:
+    return R2cclError(f"{path}: damaged ({why}); remove it if no process writes it, or try --clean")
 
 
 def life_of(document: Mapping[str, Any], now_s: float, proc: Path = Path("/proc")) -> Life:
     """Whether the process that wrote `document` still runs: by its pid and start time where the pid counts here."""
     process = document["process"]
     if process["boot_id"] == _boot_id(proc) and process["pid_namespace"] == _pid_namespace(proc):
-        alive = _start_ticks(proc / str(process["pid"]) / "stat") == process["start_ticks"]
-        return Life.ALIVE if alive else Life.GONE
+        return Life.ALIVE if runs(process["pid"], process["start_ticks"], proc) else Life.GONE
     pause_s = document["config"]["R2CC_STATUS_MS"] / 1e3
     return Life.ALIVE if now_s - document["written_ns"] / 1e9 < max(SILENT_S, 5 * pause_s) else Life.SILENT
+
+
+def runs(pid: int, start_ticks: int, proc: Path = Path("/proc")) -> bool:
+    """Whether the process with this number here is the one that began then."""
+    return _start_ticks(proc / str(pid) / "stat") == start_ticks
 
 
 def _boot_id(proc: Path) -> str:

@@ -4,16 +4,18 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from r2ccl_core.errors import R2cclError, UsageError
+from r2ccl_core.errors import UsageError
 from r2ccl_core.status import prometheus, table
 from r2ccl_core.status.read import SILENT_S, Life, life_of, read_folder
 
@@ -64,7 +66,7 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def wait_for_bytes(folder: Path) -> None:
     for _ in range(200):
-        (status,) = read_folder(folder, time.time())
+        (status,) = read_folder(folder, time.time()).statuses
         if sum(nic["acknowledged_bytes"] for nic in status.document["nics"]) >= 800_000:
             return
         time.sleep(0.05)
@@ -101,7 +103,7 @@ def test_what_a_killed_process_leaves_is_told_apart_and_cleaned(tmp_path: Path) 
     with running(tmp_path) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    (left,) = (status for status in read_folder(tmp_path, time.time()))
+    (left,) = read_folder(tmp_path, time.time()).statuses
     assert left.life is Life.GONE
     assert json.loads(command(tmp_path, "--json").stdout) == []
     assert "[gone" in command(tmp_path, "--stale").stdout
@@ -112,7 +114,7 @@ def test_what_a_killed_process_leaves_is_told_apart_and_cleaned(tmp_path: Path) 
 
 def test_a_number_that_another_process_has_now_is_no_life(tmp_path: Path) -> None:
     with running(tmp_path):
-        (status,) = read_folder(tmp_path, time.time())
+        (status,) = read_folder(tmp_path, time.time()).statuses
         process = {**status.document["process"], "start_ticks": 1}
         assert life_of({**status.document, "process": process}, time.time()) is Life.GONE
         elsewhere = {**status.document, "process": {**process, "pid_namespace": "pid:[1]"}}
@@ -134,20 +136,64 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
         read_folder(tmp_path / "none", 0)
 
 
-def test_another_schema_and_damage_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "r2ccl-host-1-1-0.json"
-    path.write_text('{"schema": 99}')
-    with pytest.raises(R2cclError, match="schema 99, this release reads 1"):
-        read_folder(tmp_path, 0)
-    path.write_text('{"schema"')
-    with pytest.raises(R2cclError, match="cannot be read"):
-        read_folder(tmp_path, 0)
+def spoilt(document: dict[str, Any]) -> Iterator[str]:
+    """Texts that are no status of this schema, though some nearly are."""
+    yield from ("", '{"schema"', "[]", "[" * 100_000, json.dumps({**document, "schema": 99}))
+    for name in ("process", "config", "nics", "events"):
+        yield json.dumps({key: value for key, value in document.items() if key != name})
+        yield from (json.dumps({**document, name: value}) for value in (None, 3, "x", [1], {}))
+    yield json.dumps({**document, "process": {**document["process"], "host": "\ud800"}})
+    yield json.dumps({**document, "written_ns": 10**400})
+    yield json.dumps({**document, "nics": [{**document["nics"][0], "sent_bytes": "many"}]})
+
+
+def test_a_file_that_cannot_be_read_is_told_in_one_line_and_hides_no_other(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        (whole,) = read_folder(tmp_path, time.time()).statuses
+        texts = list(spoilt(dict(whole.document)))
+        for number, text in enumerate(texts):
+            (tmp_path / f"r2ccl-host-1-1-{number}.json").write_text(text)
+        for flags in ((), ("--json",), ("--prometheus",), ("--clean",)):
+            done = command(tmp_path, *flags)
+            assert done.returncode == 1 and str(process.pid) in done.stdout
+            assert len(done.stderr.splitlines()) == len(texts), done.stderr
+            assert "Traceback" not in done.stderr and "schema 99, this release reads 1" in done.stderr
+            assert "damaged (config is not there)" in done.stderr and "damaged (nics is not a list)" in done.stderr
+        assert len(list(tmp_path.glob("r2ccl-host-*"))) == len(texts), "of another host: not for us to judge"
+    assert "Exit status: 0; 1 when a file could not be read" in " ".join(command("--help").stdout.split())
+
+
+def test_watch_goes_on_beside_a_damaged_file(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "r2ccl_core.status", str(tmp_path), "--watch", "--every", "0.1", "--json"]
+    (tmp_path / "r2ccl-host-1-1-0.json").touch()
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout is not None
+        assert [watch.stdout.readline() for _ in range(3)] == ["[]\n"] * 3
+        watch.send_signal(signal.SIGINT)
+        _, told = watch.communicate(timeout=20)
+    assert (watch.returncode, told.count("\n")) == (1, 1) and "damaged" in told
+
+
+def test_clean_judges_drafts_and_damaged_files_by_their_names(tmp_path: Path) -> None:
+    host, long_ago_s = socket.gethostname(), time.time() - 2 * SILENT_S
+    own_ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    gone, mine = f"r2ccl-{host}-{os.getpid()}-1", f"r2ccl-{host}-{os.getpid()}-{own_ticks}"
+    stale = [f"{gone}-0.json", f"{gone}-0.json.tmp"]
+    kept = [f"{mine}-0.json", f"{mine}-0.json.tmp", f"r2ccl-other{host}-1-1-0.json.tmp", "r2ccl-odd.json", "x.json.tmp"]
+    fresh = f"{gone}-1.json.tmp"
+    for name in (*stale, *kept, fresh):
+        (tmp_path / name).touch()
+        if name != fresh:
+            os.utime(tmp_path / name, (long_ago_s, long_ago_s))
+    done = command(tmp_path, "--clean")
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, fresh}
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 2), "the damaged ones that stayed"
 
 
 def test_prometheus_text_is_well_formed(tmp_path: Path) -> None:
     """Every sample of a metric follows its type, none comes twice, and labels are escaped."""
     with running(tmp_path):
-        statuses = read_folder(tmp_path, time.time())
+        statuses = read_folder(tmp_path, time.time()).statuses
     odd = {**statuses[0].document, "process": {**statuses[0].document["process"], "program": 'a"b\\c\n'}}
     twice = [*statuses, type(statuses[0])(statuses[0].path, Life.GONE, odd)]
     seen: set[str] = set()

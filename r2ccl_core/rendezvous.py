@@ -13,6 +13,7 @@ or nothing, is dropped and costs the others no time.
 
 import errno
 import os
+import re
 import selectors
 import socket
 import struct
@@ -30,6 +31,8 @@ _ANSWER = struct.Struct("!4sH32s120s")
 _GUEST_PATIENCE_S = 2.0
 _SPARE_GUESTS = 256
 _PORT_PATIENCE_S = 5.0
+_MOST_TOLD = 4
+_MOST_NAMED = 16
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,15 @@ class Place:
 
 def parse_root(text: str) -> tuple[str, int]:
     """``host:port`` of rank 0."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    host, _, port = text.rpartition(":")
+    if not host or re.fullmatch("[0-9]{1,5}", port) is None or not 0 < int(port) < 65536:
         raise UsageError(f"R2CC_ROOT={text!r}: write it as host:port, such as 10.0.0.1:7000")
     return host.strip("[]"), int(port)
 
 
 def welcome(place: Place, timeout_s: float) -> dict[int, socket.socket]:
-    """Rank 0: the streams of all other ranks, by rank; `TransportError` names those missing at the end."""
+    """Rank 0: the streams of all other ranks, by rank; `TransportError` names those missing at the end, and whom it
+    refused and why."""
     deadline_s = time.monotonic() + timeout_s
     with _listen(place, min(timeout_s, _PORT_PATIENCE_S)) as listener, selectors.DefaultSelector() as selector:
         listener.setblocking(False)
@@ -65,8 +69,8 @@ def welcome(place: Place, timeout_s: float) -> dict[int, socket.socket]:
             while len(reception.members) < place.size - 1:
                 reception.serve(listener)
                 if time.monotonic() > deadline_s:
-                    missing = sorted(set(range(1, place.size)) - set(reception.members))
-                    raise TransportError(f"ranks {missing} did not reach {place} in {timeout_s:g} s")
+                    who = _ranks(sorted(set(range(1, place.size)) - set(reception.members)))
+                    raise TransportError(f"{who} did not reach {place} in {timeout_s:g} s{reception.told()}")
         except BaseException:
             for member in reception.members.values():
                 member.close()
@@ -130,12 +134,13 @@ def _introduce(stream: socket.socket, place: Place) -> None:
     if magic != _MAGIC:
         raise ConnectionError(errno.EPROTO, "something else listens there")
     own = os.urandom(16)
-    proof = _proof(place, b"member", theirs, own, place.rank)
+    proof = _proof(place.secret, b"member", theirs, own, place.rank, place.size)
     stream.sendall(_GREETING.pack(_MAGIC, _VERSION, place.rank, place.size, own, proof))
     magic, version, proof, text = _ANSWER.unpack(_read(stream, _ANSWER.size))
     if refusal := text.rstrip(b"\0").decode("utf-8", "replace"):
         raise TransportError(f"{place} refuses rank {place.rank}: {refusal}")
-    if (magic, version) != (_MAGIC, _VERSION) or not _equal(proof, _proof(place, b"root", theirs, own, 0)):
+    expected = _proof(place.secret, b"root", theirs, own, 0, place.size)
+    if (magic, version) != (_MAGIC, _VERSION) or not _equal(proof, expected):
         raise TransportError(f"{place} does not know R2CC_SECRET; set the same on every rank")
 
 
@@ -144,6 +149,7 @@ class _Guest:
     """A stream that has not said who it is."""
 
     stream: socket.socket
+    host: str
     nonce: bytes
     deadline_s: float
     greeting: bytearray = field(default_factory=bytearray)
@@ -156,6 +162,15 @@ class _Reception:
     place: Place
     selector: selectors.BaseSelector
     members: dict[int, socket.socket] = field(default_factory=dict)
+    refused: dict[str, None] = field(default_factory=dict)
+    """Who and why, in their order, each once; of those beyond `_MOST_TOLD` only that there are more."""
+
+    def told(self) -> str:
+        """Whom it refused, for the end of a line; empty when nobody."""
+        if not self.refused:
+            return ""
+        more = " and more" if len(self.refused) > _MOST_TOLD else ""
+        return f"; refused: {', '.join([*self.refused][:_MOST_TOLD])}{more}"
 
     def serve(self, listener: socket.socket) -> None:
         """What has arrived within the next moment."""
@@ -178,10 +193,10 @@ class _Reception:
 
     def _admit(self, listener: socket.socket) -> None:
         try:
-            stream, _ = listener.accept()
+            stream, address = listener.accept()
         except OSError:
             return
-        guest = _Guest(stream, os.urandom(16), time.monotonic() + _GUEST_PATIENCE_S)
+        guest = _Guest(stream, address[0], os.urandom(16), time.monotonic() + _GUEST_PATIENCE_S)
         if len(self.selector.get_map()) > self.place.size + _SPARE_GUESTS:
             stream.close()
             return
@@ -204,11 +219,17 @@ class _Reception:
 
     def _decide(self, guest: _Guest) -> None:
         _, version, rank, size, nonce, proof = _GREETING.unpack(guest.greeting)
-        answer = _proof(self.place, b"root", guest.nonce, nonce, 0)
-        refusal = self._refusal(version, rank, size, proof, _proof(self.place, b"member", guest.nonce, nonce, rank))
+        answer = _proof(self.place.secret, b"root", guest.nonce, nonce, 0, self.place.size)
+        # By its own number of ranks, or a wrong one would pass for a wrong secret.
+        expected = _proof(self.place.secret, b"member", guest.nonce, nonce, rank, size)
+        refusal = self._refusal(version, rank, size, proof, expected)
         # Somebody who does not know the secret learns nothing that depends on it.
         self._say(guest, _ANSWER.pack(_MAGIC, _VERSION, bytes(32) if refusal else answer, refusal.encode()))
         if refusal:
+            if len(self.refused) <= _MOST_TOLD:
+                # What another release means by these bytes is not known.
+                who = f"rank {rank} at {guest.host}" if version == _VERSION else guest.host
+                self.refused[f"{who} ({refusal})"] = None
             self._drop(guest)
         elif guest.stream.fileno() >= 0:
             self.selector.unregister(guest.stream)
@@ -240,13 +261,19 @@ class _Reception:
             guest.stream.close()
 
 
-def _proof(place: Place, role: bytes, root_nonce: bytes, member_nonce: bytes, rank: int) -> bytes:
-    if not place.secret:
+def _ranks(numbers: list[int]) -> str:
+    """For people; a line stays a line."""
+    more = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
+    return f"ranks {numbers[:_MOST_NAMED]}{more}"
+
+
+def _proof(secret: str, role: bytes, root_nonce: bytes, member_nonce: bytes, rank: int, size: int) -> bytes:
+    if not secret:
         return bytes(32)
     from hashlib import blake2b  # loading it costs more than the whole rendezvous, and few use a secret
 
-    key = blake2b(place.secret.encode(), digest_size=32).digest()
-    text = role + root_nonce + member_nonce + struct.pack("!II", rank, place.size)
+    key = blake2b(secret.encode(), digest_size=32).digest()
+    text = role + root_nonce + member_nonce + struct.pack("!II", rank, size)
     return blake2b(text, key=key, digest_size=32).digest()
 
 

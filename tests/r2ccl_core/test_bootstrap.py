@@ -108,7 +108,7 @@ def _connected(where: tuple[str, int]) -> socket.socket:
     [
         ({"rank": 1, "size": 2, "secret": "b"}, "R2CC_SECRET differs"),
         ({"rank": 1, "size": 2, "secret": ""}, "R2CC_SECRET differs"),
-        ({"rank": 1, "size": 3, "secret": "a"}, "check R2CC_SIZE|R2CC_SECRET"),
+        ({"rank": 1, "size": 3, "secret": "a"}, "it counts 3 ranks, rank 0 counts 2; check R2CC_SIZE"),
     ],
 )
 def test_a_rank_that_does_not_belong_is_told_why(root: str, second: dict[str, Any], text: str) -> None:
@@ -130,6 +130,42 @@ def test_a_rank_that_comes_twice_is_refused(root: str) -> None:
             pass
 
 
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [
+        ([(1, 2, "b")], r"rank 1 at 127\.0\.0\.1 \(its R2CC_SECRET differs\)"),
+        ([(1, 3, "a")], r"rank 1 at 127\.0\.0\.1 \(it counts 3 ranks, rank 0 counts 2; check R2CC_SIZE\)"),
+        ([(rank, 99, "b") for rank in range(1, 9)], r"(rank \d at \S+ \(its R2CC_SECRET differs\),? ?){4} and more"),
+    ],
+)
+def test_rank_0_says_whom_it_refused_and_why(root: str, others: list[tuple[int, int, str]], told: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Bootstrap, 0, 2, root, secret="a", timeout_s=1)
+        stranger = _connected(address(root))
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        for rank, size, secret in others:
+            with pytest.raises(TransportError, match="refuses"):
+                Bootstrap(rank, size, root, secret=secret)
+        with pytest.raises(TransportError, match=rf"^ranks \[1\] did not reach rank 0 at \S+ in 1 s; refused: {told}$"):
+            first.result()
+        stranger.close()
+
+
+def test_rank_0_names_who_came_twice_and_where_another_release_runs(root: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(Bootstrap, 0, 3, root, timeout_s=1), pool.submit(Bootstrap, 1, 3, root)
+        second.result()
+        with pytest.raises(TransportError, match="come already"):
+            Bootstrap(1, 3, root)
+        with _connected(address(root)) as other:
+            other.sendall(b"R2BS\0\7" + bytes(4 + 4 + 16 + 32))
+            other.recv(4096, socket.MSG_WAITALL)
+        with pytest.raises(
+            TransportError, match=r"refused: rank 1 at \S+ \(this rank has .*\), 127.0.0.1 \(it runs anot"
+        ):
+            first.result()
+
+
 def test_a_rank_does_not_trust_a_root_without_the_secret(root: str) -> None:
     """Somebody who listens at the root's address and welcomes everybody."""
     with socket.create_server(address(root)) as server, ThreadPoolExecutor(1) as pool:
@@ -146,11 +182,13 @@ def test_a_rank_does_not_trust_a_root_without_the_secret(root: str) -> None:
 def test_missing_ranks_are_named(root: str) -> None:
     with pytest.raises(TransportError, match=r"ranks \[1, 2\] did not reach rank 0"):
         Bootstrap(0, 3, root, timeout_s=0.1)
+    with pytest.raises(TransportError, match=r"ranks \[1, .* 16\] and 983 more did not reach"):
+        Bootstrap(0, 1000, root, timeout_s=0.1)
     with pytest.raises(TransportError, match=r"rank 2 cannot reach rank 0 .*(refused|nobody)"):
         Bootstrap(2, 3, root, timeout_s=0.1)
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", ":7000", "host:0", "host:65536", "host:x"])
+@pytest.mark.parametrize("text", ["", "host", "host:", ":7000", "host:0", "host:65536", "host:x", "host:\u00b2"])
 def test_a_bad_root_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="R2CC_ROOT"):
         Bootstrap(0, 2, text)

@@ -23,6 +23,9 @@ from dataclasses import dataclass, field
 
 from r2ccl_core.errors import TransportError, UsageError
 
+MOST_RANKS = 1 << 16
+"""More are a slip of the pen; it also keeps what is done for each of them within bounds."""
+
 _MAGIC = b"R2BS"
 _VERSION = 2
 _CHALLENGE = struct.Struct("!4sH16s")
@@ -45,8 +48,19 @@ class Place:
     size: int
     secret: str = ""
 
+    def __post_init__(self) -> None:
+        check_rank(self.rank, self.size)
+
     def __str__(self) -> str:
         return f"rank 0 at {self.host}:{self.port}"
+
+
+def check_rank(rank: int, size: int) -> None:
+    """`UsageError` unless a group of `size` can be and has a `rank`."""
+    if not 0 < size <= MOST_RANKS:
+        raise UsageError(f"R2CC_SIZE={size}: give 1 to {MOST_RANKS} ranks")
+    if not 0 <= rank < size:
+        raise UsageError(f"R2CC_RANK={rank}: ranks go from 0 to {size - 1}, as R2CC_SIZE={size} says")
 
 
 def parse_root(text: str) -> tuple[str, int]:

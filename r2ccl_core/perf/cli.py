@@ -1,6 +1,7 @@
 """The program around the loop: environment, table or event stream, exit code."""
 
 import os
+import re
 import socket
 import sys
 import threading
@@ -12,6 +13,7 @@ from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import Flags, parse_flags
 from r2ccl_core.perf.joined import JoinedEvents, merged
 from r2ccl_core.perf.ranks import Failure, Rank, run_all
+from r2ccl_core.rendezvous import check_rank
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 
@@ -52,8 +54,7 @@ def _place_in_group() -> tuple[int, int]:
     """Number of this process and of all: its ranks are the next `-g` after those of the processes before it."""
     rank = _number(("R2CC_RANK", "OMPI_COMM_WORLD_RANK"), "0")
     size = _number(("R2CC_SIZE", "OMPI_COMM_WORLD_SIZE"), "1")
-    if not 0 <= rank < size:
-        raise UsageError(f"R2CC_RANK={rank}: ranks go from 0 to {size - 1}, as R2CC_SIZE={size} says")
+    check_rank(rank, size)
     return rank, size
 
 
@@ -64,9 +65,10 @@ def _own_root() -> str:
 
 
 def _number(names: tuple[str, ...], default: str) -> int:
-    name = next((name for name in names if name in os.environ), names[0])
-    text = os.environ.get(name, default)
-    if not text.isascii() or not text.isdigit():
+    """Of the first of `names` that is set; an empty one is not."""
+    name = next((name for name in names if os.environ.get(name)), names[0])
+    text = os.environ.get(name) or default
+    if re.fullmatch("[0-9]{1,9}", text) is None:
         raise UsageError(f"{name}={text}: give a whole number")
     return int(text)
 

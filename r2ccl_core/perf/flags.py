@@ -1,8 +1,10 @@
 """The command line: nccl-tests' letters with nccl-tests' meanings, and what a harness needs besides."""
 
 import argparse
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,6 +12,10 @@ from r2ccl_core.buffers import APART, DTYPES, OPS
 from r2ccl_core.collective import COLLECTIVES, reduces
 from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.units import parse_size
+
+MOST_SIZES = 10_000
+MOST_RANKS_HERE = 64
+"""Ranks of one process: with more of them on a host their threads only wait for each other."""
 
 ALIASES = {"float": "float32", "double": "float64", "half": "float16", "int": "int32"}
 
@@ -68,7 +74,7 @@ def parse_flags(argv: Sequence[str]) -> Flags:
         ops=_ops(given.collective, given.op),
         root=_at_least(given.root, 0, "-r"),
         cycles=_at_least(given.run_cycles, 0, "-N"),
-        timeout_s=float(_at_least(given.timeout, 0, "-T")),
+        timeout_s=float(_at_most(_at_least(given.timeout, 0, "-T"), int(threading.TIMEOUT_MAX), "-T")),
         places=_places(given.collective, given.place),
         seed=given.seed,
         average=given.average,
@@ -76,7 +82,7 @@ def parse_flags(argv: Sequence[str]) -> Flags:
         stream=given.stream,
         stdin_watch=given.stdin_watch,
         corrupt=corrupt,
-        gpus=_at_least(given.ngpus, 1, "-g"),
+        gpus=_at_most(_at_least(given.ngpus, 1, "-g"), MOST_RANKS_HERE, "-g"),
     )
 
 
@@ -134,13 +140,19 @@ def _sizes(begin_text: str, end_text: str | None, factor: float, step_text: str 
     end = begin if end_text is None else _size("-e", end_text)
     if end < begin:
         raise UsageError(f"-e {end_text} is below -b {begin_text}")
-    if step_text is not None:
-        return tuple(range(begin, end + 1, _at_least(_size("-i", step_text), 1, "-i")))
-    if not factor > 1:
-        raise UsageError(f"-f {factor:g}: a factor above 1 is needed; or give a step with -i")
+    step = 0 if step_text is None else _at_least(_size("-i", step_text), 1, "-i")
+    if not step and not 1 < factor < inf:
+        raise UsageError(f"-f {factor:g}: a finite factor above 1 is needed; or give a step with -i")
     sizes = [begin]
-    while begin > 0 and (following := max(int(sizes[-1] * factor), sizes[-1] + 1)) <= end:
-        sizes.append(following)
+    while begin > 0 or step:
+        larger = sizes[-1] + step if step else max(sizes[-1] * factor, sizes[-1] + 1)
+        if larger >= end + 1:  # before it becomes an integer: it may be beyond all of them
+            break
+        if len(sizes) == MOST_SIZES:
+            raise UsageError(
+                f"-e {end_text}: more than {MOST_SIZES} sizes from {begin_text} on; give a larger -f or -i"
+            )
+        sizes.append(int(larger))
     return tuple(sizes)
 
 
@@ -154,6 +166,12 @@ def _size(flag: str, text: str) -> int:
 def _at_least(value: int, low: int, flag: str) -> int:
     if value < low:
         raise UsageError(f"{flag} {value}: give {low} or more")
+    return value
+
+
+def _at_most(value: int, high: int, flag: str) -> int:
+    if value > high:
+        raise UsageError(f"{flag} {value}: give {high} or less")
     return value
 
 

@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 from r2ccl_core.communicator import Communicator
-from r2ccl_core.errors import PeerLostError
-from r2ccl_core.perf import table
+from r2ccl_core.errors import PeerLostError, UsageError
+from r2ccl_core.perf import memory, table
 from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import Flags
 from r2ccl_core.perf.live_log import LiveLog
@@ -36,8 +36,13 @@ class Rank:
         with Communicator(self.number, self._size, self._root) as comm:
             self.comm = comm
             self.measurement = Measurement(comm, flags, events)
-            with LiveLog(lambda: comm.stats()["events"], events) if flags.stream else nullcontext():
-                self.results = self._measure(comm, self.measurement)
+            # In the group, so that an error here ends the other ranks, too.
+            memory.check(self.measurement.cases(), flags.places, flags.gpus)
+            try:
+                with LiveLog(lambda: comm.stats()["events"], events) if flags.stream else nullcontext():
+                    self.results = self._measure(comm, self.measurement)
+            except MemoryError as error:  # other programs want memory, too, and a process may be limited
+                raise UsageError(f"out of memory ({error}); give smaller sizes (-b, -e) or fewer ranks (-g)") from error
             events.emit("done", core=comm.stats())
 
     def _measure(self, comm: Communicator, measurement: Measurement) -> list[Result]:

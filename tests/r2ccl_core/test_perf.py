@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from r2ccl_core import native
 from r2ccl_core.buffers import DTYPES, OPS
 from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import PeerLostError, TransportError, UsageError
-from r2ccl_core.perf import pattern
+from r2ccl_core.perf import memory, pattern
 from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import parse_flags
 from r2ccl_core.perf.joined import merged
@@ -325,6 +327,9 @@ def test_what_the_ranks_of_a_process_say_of_a_nic_is_added_up() -> None:
 def test_open_mpi_names_ranks_too() -> None:
     (code, out, err), *_ = perf(1, "-b", "64", "-n", "1", OMPI_COMM_WORLD_RANK="7", OMPI_COMM_WORLD_SIZE="9")
     assert (code, err) == (0, "") and "ranks: 1 " in out, "our own variables come first"
+    unset = {"R2CC_RANK": "", "R2CC_SIZE": "", "R2CC_ROOT": ""}
+    (code, out, err), *_ = perf(1, "-b", "64", "-n", "1", OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="1", **unset)
+    assert (code, err) == (0, "") and "ranks: 1 " in out, "an empty variable is not set"
 
 
 @pytest.mark.parametrize(
@@ -342,6 +347,12 @@ def test_open_mpi_names_ranks_too() -> None:
         (["-b", "2M", "-e", "1M"], "below"),
         (["-n", "0"], "-n 0"),
         (["-f", "1"], "-f 1"),
+        (["-f", "inf"], "-f inf: a finite factor"),
+        (["-f", "nan"], "-f nan: a finite factor"),
+        (["-b", "1", "-e", "1T", "-i", "1"], "-e 1T: more than 10000 sizes from 1 on"),
+        (["-b", "1", "-e", "1T", "-f", "1.000001"], "-e 1T: more than 10000 sizes from 1 on"),
+        (["-g", "65"], "-g 65: give 64 or less"),
+        (["-T", "99999999999"], "-T 99999999999: give"),
         (["-d", "int8"], "int8"),
         (["--corrupt", "x"], "RANK:ITER"),
         (["--nonsense"], "--nonsense"),
@@ -363,6 +374,11 @@ def test_bad_input_to_the_program_is_one_line_and_exit_2() -> None:
         ([], {"R2CC_SIZE": "two"}),
         ([], {"R2CC_RANK": "2"}),
         ([], {"R2CC_SLICE_BYTES": "0"}),
+        ([], {"R2CC_SIZE": "0"}),
+        ([], {"R2CC_SIZE": "99999999999999999999"}),
+        ([], {"R2CC_SIZE": "100000000"}),
+        (["-b", "1000T"], {}),
+        (["-g", "2", "-b", "1000T", "--place", "in"], {}),
         (["-r", "2"], {}),
         (["--corrupt", "2:0"], {}),
         ([], {"R2CC_SOCKET_IFNAME": "=nosuchnic"}),
@@ -380,6 +396,41 @@ def test_sizes_step_as_nccl_tests_steps() -> None:
     assert parse_flags(["all_reduce", "-b", "1K", "-e", "4K", "-i", "1K"]).sizes == (1024, 2048, 3072, 4096)
     assert parse_flags(["all_reduce", "-b", "0"]).sizes == (0,)
     assert parse_flags(["all_reduce", "-d", "half"]).dtypes == ("float16",)
+
+
+def test_sizes_end_where_they_are_told_to() -> None:
+    assert parse_flags(["all_reduce", "-b", "32M", "-e", "64M", "-f", "1e308"]).sizes == (32 << 20,)
+    assert parse_flags(["all_reduce", "-b", "3", "-e", "4", "-f", "1.5"]).sizes == (3, 4)
+    assert len(parse_flags(["all_reduce", "-b", "0", "-e", "9999", "-i", "1"]).sizes) == 10_000
+
+
+def test_the_arrays_of_all_ranks_here_and_of_every_place_count(tmp_path: Path) -> None:
+    cases = [Case("all_gather", 4, size, "float32", "sum") for size in (1 << 20, 4 << 30)]
+    memory.check(cases, ("out", "in"), 2, available=10 << 30)
+    memory.check(cases, ("in",), 2, available=8 << 30)
+    with pytest.raises(UsageError, match=r"4GiB: the arrays of 2 ranks need 10\.0 GiB of memory, 9\.0 GiB are avail"):
+        memory.check(cases, ("out", "in"), 2, available=9 << 30)
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:   3 kB\n")
+    (tmp_path / "limit").write_text("2048\n")
+    (tmp_path / "none").write_text("max\n")
+    told = [tmp_path / "none", tmp_path / "nowhere"]
+    assert memory.available_bytes(tmp_path / "meminfo", told) == 3072
+    assert memory.available_bytes(tmp_path / "meminfo", [*told, tmp_path / "limit"]) == 2048
+    assert memory.available_bytes(tmp_path / "nowhere", told) is None
+
+
+def test_memory_that_runs_out_nevertheless_is_one_line_and_ends_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2CC_SOCKET_IFNAME", "lo@127.0.0.1")
+    monkeypatch.setattr(memory, "available_bytes", lambda: None)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        root = f"127.0.0.1:{probe.getsockname()[1]}"
+    flags = [parse_flags(["all_reduce", "-b", size, "-w", "0", "-n", "1"]) for size in ("1000T", "1M")]
+    ranks = [Rank(number, 2, root, flags[number], Events(number, False)) for number in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda rank: run_all([rank]), ranks)
+    assert first is not None and isinstance(first.error, UsageError)
+    assert re.match(r"out of memory \(.*\); give smaller sizes", str(first.error))
+    assert second is not None and isinstance(second.error, PeerLostError) and "out of memory" in str(second.error)
 
 
 def test_bus_bandwidth_is_nccl_tests_definition() -> None:

@@ -1,23 +1,36 @@
 """``python -m r2ccl_core.gpu``: writes the table of rounds that libr2ccl-preload.so reads (R2CC_SCHEDULES)."""
 
 import argparse
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
 from pathlib import Path
+from typing import BinaryIO
 
-from r2ccl_core.errors import R2cclError
+from r2ccl_core.errors import R2cclError, UnitError, UsageError
 from r2ccl_core.gpu.table import ALGORITHMS, Network, entries, losses, to_bytes
 from r2ccl_core.units import format_size, parse_rate
+
+MOST_HOSTS = 1024
+"""Beyond, a single entry takes minutes to make."""
+
+MOST_NICS = 256
+MOST_PIPES = 8
+"""What libr2ccl-preload.so reads (native/cuda/table.cc)."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Writes the table; what went into it is told on standard output. 0, or 2 for a mistake."""
     args = _parser().parse_args(argv)
     try:
-        network = Network(args.hosts, args.nics, parse_rate(args.rate) / 8, args.alpha * 1e-6, args.pipes)
-        lefts = list(losses(args.hosts, args.nics, args.lost))
-        table = list(entries(network, lefts, args.algorithm))
-        args.output.write_bytes(to_bytes(args.hosts, args.nics, table))
-    except (R2cclError, OSError) as error:
+        network = _network(args)
+        lefts = list(losses(network.nranks, network.nics, args.lost))
+        with _replacing(args.output) as file:  # before the work: where nothing can be written is found out at once
+            table = list(entries(network, lefts, args.algorithm))
+            file.write(to_bytes(network.nranks, network.nics, table))
+    except R2cclError as error:
         print(f"r2ccl_core.gpu: {error}", file=sys.stderr)
         return 2
     for entry in table:
@@ -26,6 +39,47 @@ def main(argv: list[str] | None = None) -> int:
         print(f"NICs left {left}, from {size}: {entry.rounds.name}, {entry.rounds.nrounds} rounds")
     print(f"{args.output}: {len(table)} entries for {len(lefts)} combinations of lost NICs")
     return 0
+
+
+def _network(args: argparse.Namespace) -> Network:
+    """The network that is meant; `UsageError` names the option that makes no sense."""
+    for flag, value, low, high in (
+        ("--hosts", args.hosts, 3, MOST_HOSTS),
+        ("--nics", args.nics, 1, MOST_NICS),
+        ("--pipes", args.pipes, 1, MOST_PIPES),
+    ):
+        if not low <= value <= high:
+            raise UsageError(f"{flag} {value}: give {low} to {high}")
+    if not 0 <= args.alpha < inf:
+        raise UsageError(f"--alpha {args.alpha:g}: give 0 or more microseconds")
+    try:
+        rate = parse_rate(args.rate)
+    except UnitError as error:
+        raise UsageError(f"--rate: {error}") from error
+    if rate < 1:
+        raise UsageError(f"--rate {args.rate!r}: give 1 bit/s or more")
+    return Network(args.hosts, args.nics, rate / 8, args.alpha * 1e-6, args.pipes)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that becomes `path` when all went well; until then, what lies there stays. `UsageError` where it cannot
+    be written."""
+    try:
+        target = path.resolve()
+        draft = target.with_name(f"{target.name}.{os.getpid()}.part")
+        if path.exists() and not path.is_file():  # a device or a pipe is written to, not replaced; a folder is neither
+            with path.open("wb") as file:
+                yield file
+            return
+        try:
+            with draft.open("xb") as file:
+                yield file
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"-o {path}: {error.strerror}; give a file in a folder that you can write to") from error
 
 
 def _parser() -> argparse.ArgumentParser:

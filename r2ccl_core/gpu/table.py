@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
+from math import comb
 
 import numpy as np
 
@@ -26,6 +27,9 @@ MAGIC = b"R2CCLG01"
 NAME_BYTES = 32
 SIZES = (4 << 20, 16 << 20, 64 << 20, 256 << 20)
 """Each class of sizes begins here and ends at the next; the last has no end."""
+
+MOST_ENTRIES = 20_000
+"""Each takes from milliseconds to seconds to make."""
 
 NO_END = 1 << 62
 MARGIN = 0.05
@@ -63,9 +67,17 @@ class Entry:
 def losses(nranks: int, nics: int, most: int) -> Iterator[tuple[int, ...]]:
     """The NICs left by rank, for every loss of up to `most` NICs in all that leaves every rank one; none lost first.
 
-    `UsageError` where so many cannot be lost."""
+    `UsageError` where so many cannot be lost, and where the table would have no end."""
     if not 0 <= most <= nranks * (nics - 1):
         raise UsageError(f"{most} NICs lost: with {nranks} hosts of {nics} NICs give 0 to {nranks * (nics - 1)}")
+    ways = 0
+    for total in range(most + 1):
+        ways += comb(nranks + total - 1, total)
+        if ways * len(SIZES) > MOST_ENTRIES:
+            raise UsageError(
+                f"{most} NICs lost: with {nranks} hosts that makes more than {MOST_ENTRIES} entries; "
+                f"give {total - 1} or less"
+            )
     for total in range(most + 1):
         for hit in combinations_with_replacement(range(nranks), total):
             left = tuple(nics - hit.count(rank) for rank in range(nranks))

@@ -1,10 +1,12 @@
 """Tables of rounds: what goes in, when it pays, and that the file comes back as it was written."""
 
+from pathlib import Path
+
 import pytest
 
 from r2ccl_core.errors import ScheduleError, UsageError
 from r2ccl_core.gpu.__main__ import main
-from r2ccl_core.gpu.table import Network, entries, from_bytes, losses, ring_s, to_bytes
+from r2ccl_core.gpu.table import Entry, Network, entries, from_bytes, losses, ring_s, to_bytes
 
 NETWORK = Network(4, 4, 0.5e9)
 
@@ -51,8 +53,61 @@ def test_the_command_writes_a_table_and_refuses_in_one_line(tmp_path, capsys) ->
     assert main([*common, "-o", str(tmp_path / "table.r2g")]) == 0
     assert from_bytes((tmp_path / "table.r2g").read_bytes())
     assert "forest" in capsys.readouterr().out
-    assert main([*common, "-o", str(tmp_path / "no/table.r2g")]) == 2
-    assert capsys.readouterr().err.startswith("r2ccl_core.gpu: ")
     for most in ("-1", "5"):
         assert main([*common, "--lost", most, "-o", str(tmp_path / "table.r2g")]) == 2
         assert capsys.readouterr().err == (f"r2ccl_core.gpu: {most} NICs lost: with 4 hosts of 2 NICs give 0 to 4\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--hosts", "0"], "--hosts 0: give 3 to 1024"),
+        (["--hosts", "-1"], "--hosts -1: give 3 to 1024"),
+        (["--hosts", "100000"], "--hosts 100000: give 3 to 1024"),
+        (
+            ["--hosts", "200", "--nics", "4"],
+            "2 NICs lost: with 200 hosts that makes more than 20000 entries; give 1 or",
+        ),
+        (
+            ["--hosts", "40", "--nics", "100", "--lost", "3900"],
+            "3900 NICs lost: with 40 hosts that makes more",
+        ),
+        (["--nics", "0"], "--nics 0: give 1 to 256"),
+        (["--pipes", "0"], "--pipes 0: give 1 to 8"),
+        (["--pipes", "-3"], "--pipes -3: give 1 to 8"),
+        (["--alpha", "nan"], "--alpha nan: give 0 or more"),
+        (["--alpha", "-1"], "--alpha -1: give 0 or more"),
+        (["--alpha", "inf"], "--alpha inf: give 0 or more"),
+        (["--rate", "fast"], "--rate: 'fast' is not a rate"),
+        (["--rate", "0 Gbit/s"], "--rate '0 Gbit/s': give 1 bit/s or more"),
+    ],
+)
+def test_a_mistake_is_refused_by_name_and_leaves_the_old_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], words: str
+) -> None:
+    output = tmp_path / "table.r2g"
+    output.write_text("old")
+    common = ["--hosts", "4", "--nics", "2", "--rate", "4 Gbit/s", "--lost", "2", "-o", str(output)]
+    assert main([*common, *flags]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"r2ccl_core.gpu: {words}") and told.count("\n") == 1
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("table.r2g", "old")]
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work_and_an_error_keeps_the_old(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> list[Entry]:
+        raise ScheduleError("no such luck")
+
+    monkeypatch.setattr("r2ccl_core.gpu.__main__.entries", fail)
+    common = ["--hosts", "4", "--nics", "2", "--rate", "4 Gbit/s", "--lost", "1"]
+    for output in (tmp_path / "no/table.r2g", tmp_path):
+        assert main([*common, "-o", str(output)]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(f"r2ccl_core.gpu: -o {output}: ") and "; give a file in a folder that you can" in told
+    output = tmp_path / "table.r2g"
+    output.write_text("old")
+    assert main([*common, "-o", str(output)]) == 2
+    assert capsys.readouterr().err == "r2ccl_core.gpu: no such luck\n"
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("table.r2g", "old")]

@@ -11,6 +11,7 @@ from typing import Any
 
 from r2ccl_core import native
 from r2ccl_core.errors import TransportError, UsageError
+from r2ccl_core.rendezvous import check_rank, parse_root
 
 OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3}
 TYPES = {
@@ -46,6 +47,8 @@ class GpuCommunicator:
         `table` is the file of ``python -m r2ccl_core.gpu`` (default: R2CC_SCHEDULES); without one everything is NCCL's.
         It holds for the process: the first communicator decides. Raises `UsageError` and `TransportError`.
         """
+        check_rank(rank, size)
+        host, port = parse_root(root)
         import torch
 
         if table is not None:
@@ -57,17 +60,14 @@ class GpuCommunicator:
         except OSError as error:
             raise TransportError(f"NCCL cannot be loaded ({error}); install PyTorch with CUDA") from error
         self._comm = ctypes.c_void_p()
-        identity = self._meet(rank, size, root)
+        identity = self._meet(rank, size, host, port)
         self._call(self._nccl.ncclCommInitRank, ctypes.byref(self._comm), size, identity, rank)
         self.rank, self.size = rank, size
 
-    def _meet(self, rank: int, size: int, root: str) -> UniqueId:
-        host, _, port = root.rpartition(":")
-        if not host or not port.isdigit():
-            raise UsageError(f"{root}: give rank 0's address as host:port")
+    def _meet(self, rank: int, size: int, host: str, port: int) -> UniqueId:
         from datetime import timedelta
 
-        store = self._torch.distributed.TCPStore(host, int(port), size, rank == 0, timedelta(seconds=MEETING_S))
+        store = self._torch.distributed.TCPStore(host, port, size, rank == 0, timedelta(seconds=MEETING_S))
         identity = UniqueId()
         if rank == 0:
             self._call(self._nccl.ncclGetUniqueId, ctypes.byref(identity))

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from r2ccl_core.errors import PeerLostError, UsageError
 from r2ccl_core.forks import not_for_children
-from r2ccl_core.rendezvous import Place, greet, parse_root, welcome
+from r2ccl_core.rendezvous import Place, check_rank, greet, parse_root, welcome
 from r2ccl_core.star import Star
 
 _GIVE, _RESULT, _FAILED, _LEAVE, _NOTE, _AT = range(1, 7)
@@ -50,8 +50,7 @@ class Bootstrap:
         strangers out. `on_abort` is called once with the verdict, on the thread that learns it first. `on_note` is
         called with each note and the rank that sent it, on any thread; it must not wait.
         """
-        if not 0 <= rank < size:
-            raise UsageError(f"R2CC_RANK={rank}: ranks go from 0 to {size - 1}, as R2CC_SIZE={size} says")
+        check_rank(rank, size)
         self.rank, self.size = rank, size
         self._patience_s = patience_s
         self._on_abort, self._on_note = on_abort, on_note

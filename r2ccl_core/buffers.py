@@ -25,6 +25,8 @@ def check_arrays(collective: str, send: object, recv: object) -> None:
     for name, given in (("send", send), ("recv", recv)):
         if not isinstance(given, np.ndarray) and not (name == "recv" and given is None):
             raise UsageError(f"{collective} takes NumPy arrays; {name} is {type(given).__name__}: use numpy.asarray")
+        if isinstance(given, np.ma.MaskedArray):
+            raise UsageError(f"{collective}: {name} is a masked array, whose mask would be lost; give its filled()")
 
 
 def result_like(collective: str, send: np.ndarray, ranks: int) -> np.ndarray:

@@ -31,7 +31,7 @@ from r2ccl_core.forks import not_for_children
 from r2ccl_core.health import Health
 from r2ccl_core.layout import Layout, Seat, this_host
 from r2ccl_core.nets import Nets
-from r2ccl_core.nics import Nic, find_nics
+from r2ccl_core.nics import Nic, checked_nics, find_nics
 from r2ccl_core.programs import Asked, Programs
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.selection import Cost, Settings, read_settings, selection
@@ -61,7 +61,7 @@ class Communicator:
         *,
         nics: Sequence[Nic] | None = None,
         mode: int | None = None,
-        options: Mapping[str, str] | None = None,
+        options: Mapping[str, str | int] | None = None,
         settings: Settings | None = None,
         timeout_s: float = 30.0,
     ) -> None:
@@ -79,7 +79,7 @@ class Communicator:
         self._closed = self._inherited = False
         for name, remedy in variables.unknown(os.environ):
             warnings.warn(f"{name}: {remedy}", RuntimeWarning, stacklevel=2)
-        chosen = find_nics() if nics is None else nics
+        chosen = find_nics() if nics is None else checked_nics(nics)
         # Mode 3 is a schedule over the transport of mode 2.
         self._nets = Nets(min(self._mode, 2), chosen, options or {})
         notes: Notes = Notes()

@@ -18,9 +18,9 @@ from r2ccl_core.nics import LOOPBACK, Nic
 class Nets:
     """Open from the beginning; `seat` when it is known who sits where. Thread-safe."""
 
-    def __init__(self, mode: int, nics: Sequence[Nic], options: Mapping[str, str]) -> None:
+    def __init__(self, mode: int, nics: Sequence[Nic], options: Mapping[str, str | int]) -> None:
         self._native = native.load()
-        self._mode, self._options = mode, dict(options)
+        self._mode, self._options = mode, {name: str(value) for name, value in options.items()}
         self._outer = self._native.open_net(mode, list(nics), self._options)
         self._inner: Any = None
         self._layout: Layout | None = None

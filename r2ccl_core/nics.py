@@ -7,7 +7,7 @@ interface can stand for as many NICs: ``lo@127.0.1.1,lo@127.0.1.2`` tries things
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from r2ccl_core import native
 from r2ccl_core.errors import UsageError
@@ -34,6 +34,14 @@ def find_nics(environ: Mapping[str, str] = os.environ) -> list[Nic]:
         if variable:
             raise UsageError(f"{variable}={chosen}: {error}") from error
         return [LOOPBACK]
+
+
+def checked_nics(nics: Sequence[Nic]) -> Sequence[Nic]:
+    """`nics` themselves if they are pairs of texts; else `UsageError`."""
+    for nic in nics:
+        if not (isinstance(nic, tuple | list) and len(nic) == 2 and all(isinstance(part, str) for part in nic)):
+            raise UsageError(f"nics: {nic!r} is not a pair of a name and an IPv4 address, as in ('eth1', '10.0.0.1')")
+    return nics
 
 
 def _named(entry: str, where: str) -> Nic:

@@ -349,6 +349,8 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
                 call([1.0, 2.0])
             with pytest.raises(UsageError, match="takes NumPy arrays; recv is list"):
                 call(good, [0.0] * 4)
+        with pytest.raises(UsageError, match="send is a masked array, whose mask would be lost"):
+            comm.all_reduce(np.ma.masked_less(good, 2))
         both = np.ones(8, np.float32)
         with pytest.raises(UsageError, match="overlap"):
             comm.all_reduce(both[:4], both[2:6])
@@ -382,6 +384,17 @@ def test_a_variable_that_nobody_reads_is_told(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("R2CC_STRIPE", "2")
     with pytest.warns(RuntimeWarning, match=r"R2CC_STRIPE: no such variable; did you mean R2CC_STRIPES\?"):
         Communicator(0, 1).close()
+
+
+@pytest.mark.parametrize("nics", ["lo", ["lo"], [("lo",)], [("lo", 1)]])
+def test_nics_that_are_no_pairs_are_refused(nics: Any) -> None:
+    with pytest.raises(UsageError, match="is not a pair of a name and an IPv4 address"):
+        Communicator(0, 1, nics=nics)
+
+
+def test_an_option_may_be_a_number() -> None:
+    with Communicator(0, 1, options={"R2CC_WINDOW_BYTES": 65536}) as comm:
+        assert comm.all_reduce(np.ones(2)).tolist() == [1, 1]
 
 
 def test_slices_are_of_the_asked_size_and_never_zero() -> None:

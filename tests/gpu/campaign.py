@@ -47,8 +47,10 @@ COMMON = {
     "NCCL_DEBUG": "INFO",
     "NCCL_DEBUG_SUBSYS": "INIT,NET",
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    "CUDA_DEVICE_MAX_CONNECTIONS": "32",
 }
+CONNECTIONS = 32
+"""A process' queues to its GPU, so that its streams do not wait for each other. Processes that share a GPU have twice as
+many together: with more the last one finds no memory."""
 SOCKET = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "eth"}
 TUNED = {**SOCKET, "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
 GRID = "pipes=2,pipes=6,pipes=8,alpha=100,alpha=400,channels=8"
@@ -120,10 +122,12 @@ class Campaign:
         """Of the ranks of a system, such as ``plugin``, ``plugin:R2CC_CHUNK_BYTES=524288`` or ``rounds:pipes=4``."""
         if self.args.stand_in:
             return {"CAMPAIGN_STAND_IN": "1", "R2CC_SOCKET_IFNAME": "eth"}
+        sharing = -(-self.net.hosts // self.gpus)
+        common = {**COMMON, "CUDA_DEVICE_MAX_CONNECTIONS": str(min(CONNECTIONS, 2 * CONNECTIONS // sharing))}
         if system.startswith("socket"):
-            return {**COMMON, **self.service.env, **(TUNED if "tuned" in system else SOCKET)}
+            return {**common, **self.service.env, **(TUNED if "tuned" in system else SOCKET)}
         env = {
-            **COMMON,
+            **common,
             **self.service.env,
             "NCCL_NET_PLUGIN": self.library("libnccl-net-r2ccl.so"),
             "NCCL_NET": "r2ccl",

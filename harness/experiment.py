@@ -15,7 +15,15 @@ from pydantic import Field, model_validator
 from harness.bound_model import BoundModel, bound_mistakes
 from harness.cluster.spec import ClusterSpec, NoopSpec
 from harness.fault_tables import FaultModel, Setting, fault_mistakes
-from harness.sweep_model import AxisModel, SweepModel, axis_mistakes, repeats_mistakes
+from harness.sweep_model import (
+    HEALTHY,
+    HEALTHY_AFTER,
+    HEALTHY_BEFORE,
+    AxisModel,
+    SweepModel,
+    axis_mistakes,
+    repeats_mistakes,
+)
 from harness.systems.base import Expectation, Mode
 from harness.systems.catalogue import CATALOGUE, fill
 from harness.tables import Duration, Mistake, Model, Size, Slug
@@ -163,8 +171,8 @@ def _sweep_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     yield from wrong
     if not wrong:
         systems, faults = [s.name for s in experiment.systems], [f.label for f in experiment.faults]
-        faults += ["healthy"] if not faults else []
-        faults += ["healthy_before", "healthy_after"] if sweep.healthy != "off" else []
+        faults += [HEALTHY] if not faults else []
+        faults += [HEALTHY_BEFORE, HEALTHY_AFTER] if sweep.healthy != "off" else []
         points = {axis.label: [text for text, _ in axis.points()] for axis in experiment.axes}
         yield from bound_mistakes(experiment.bounds, systems, experiment.workload.sizes_bytes, faults, points)
 
@@ -231,6 +239,9 @@ def _core_mistakes(key: str, system: SystemModel) -> Iterator[Mistake]:
     if "R2CC_MODE" in system.env:
         yield Mistake(f"{key}.R2CC_MODE", system.env["R2CC_MODE"], "give mode instead, which the report knows, too")
         return
+    if "R2CC_SOCKET_IFNAME" in system.env:
+        remedy = "each rank is given the data NICs of its host; say in cluster or its inventory which those are"
+        yield Mistake(f"{key}.R2CC_SOCKET_IFNAME", system.env["R2CC_SOCKET_IFNAME"], remedy)
     for name, remedy in refused(system.env):
         yield Mistake(f"{key}.{name}", system.env[name], remedy)
     try:
@@ -255,6 +266,9 @@ def _name_mistakes(experiment: Experiment) -> Iterator[Mistake]:
         for index, name in enumerate(names):
             if name in names[:index]:
                 yield Mistake(f"{table}[{index}].name", name, "is there already; give every entry its own name")
+    for index, fault in enumerate(experiment.faults):
+        if fault.label in (HEALTHY, HEALTHY_BEFORE, HEALTHY_AFTER):
+            yield Mistake(f"fault[{index}].name", fault.label, "names trials without a fault; choose another name")
 
 
 def identity(experiment: Experiment, only: object = None) -> str:

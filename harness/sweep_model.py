@@ -21,6 +21,9 @@ from harness.tables import Duration, Mistake, Model
 GRID = ("system", "size", "fault", "repeat")
 """The dimensions that every experiment has."""
 
+HEALTHY, HEALTHY_BEFORE, HEALTHY_AFTER = "healthy", "healthy_before", "healthy_after"
+"""What trials without a fault are called on the dimension of faults."""
+
 MAX_REPEATS = 10_000
 
 MAX_TRIALS = 100_000

@@ -16,7 +16,7 @@ from harness.errors import ExperimentError
 from harness.experiment import Experiment, SystemModel
 from harness.experiment_file import Variant, variants
 from harness.fault_tables import FaultModel
-from harness.sweep_model import GRID, fit
+from harness.sweep_model import GRID, HEALTHY, HEALTHY_AFTER, HEALTHY_BEFORE, fit
 from harness.tables import nearest
 from r2ccl_core.errors import UnitError
 from r2ccl_core.units import format_size, parse_size
@@ -55,7 +55,7 @@ class Trial:
         """The label of its fault; ``healthy``, or ``healthy_before`` and ``healthy_after`` beside faulted trials."""
         if self.fault is not None:
             return self.fault.label
-        return f"healthy_{self.when}" if self.when else "healthy"
+        return {"": HEALTHY, "before": HEALTHY_BEFORE, "after": HEALTHY_AFTER}[self.when]
 
     @property
     def trial_id(self) -> str:

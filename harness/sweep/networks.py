@@ -26,7 +26,8 @@ def network_of(
     if witness == "none" or not nics:
         return NOT_ASKED
     if witness == "core":
-        return from_core([record.core for record in ranks], nics)
+        by_rank = [[nic.name for nic in host.nics] for host in bench.hosts]
+        return from_core([record.core for record in ranks], by_rank)
     if witness == "nccl_log":
         plugin = trial.system.use is not None and CATALOGUE[trial.system.use].path == "plugin"
         return from_nccl_log(

@@ -95,10 +95,15 @@ def _way(via: str) -> str:
     return "/".join(words[:2]) if words[0] == "NET" else words[0]
 
 
-def from_core(cores: Sequence[Mapping[str, Any] | None], nics: Sequence[str]) -> Proof:
-    """What our core's ranks say of their NICs; None for a rank that did not live to tell."""
-    told = [core for core in cores if core is not None and core.get("nics")]
-    wanted = ", ".join(nics)
+def from_core(cores: Sequence[Mapping[str, Any] | None], nics: Sequence[Sequence[str]]) -> Proof:
+    """What our core's ranks say of their NICs, beside those of their hosts; None for a rank that did not live to tell.
+
+    A rank tells every NIC that it opened, also one that was lost since. What each carried is no sign: a short message
+    needs but one of them.
+    """
+    heard = [(core, meant) for core, meant in zip(cores, nics, strict=True) if core is not None and core.get("nics")]
+    told, known = [core for core, _ in heard], dict.fromkeys(nic for of_host in nics for nic in of_host)
+    wanted = ", ".join(known)
     if not told:
         return Proof("unknown", "no rank told which NICs it used", wanted)
     used = {nic["name"]: 0 for core in told for nic in core["nics"]}
@@ -106,8 +111,11 @@ def from_core(cores: Sequence[Mapping[str, Any] | None], nics: Sequence[str]) ->
         for nic in core["nics"]:
             used[nic["name"]] += nic["tx_bytes"] + nic["rx_bytes"]
     detail = {"bytes_by_nic": used}
-    if strangers := sorted(set(used) - set(nics)):
+    if strangers := sorted(set(used) - set(known)):
         return Proof("another", f"the ranks used {', '.join(strangers)}, not {wanted}", wanted, tuple(used), detail)
+    opened = [({nic["name"] for nic in core["nics"]}, meant) for core, meant in heard]
+    if missed := dict.fromkeys(nic for of_rank, meant in opened for nic in meant if nic not in of_rank):
+        return Proof("another", f"the ranks left out {', '.join(missed)} of {wanted}", wanted, tuple(used), detail)
     if not any(used.values()):
         return Proof("unknown", f"no NIC of {wanted} carried anything", wanted, (), detail)
     return Proof("proven", "", wanted, tuple(nic for nic, count in used.items() if count), detail)

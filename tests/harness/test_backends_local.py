@@ -1,5 +1,7 @@
 """Collectives and systems on the local cluster, with a NIC that really goes down and networks that are really used."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,10 @@ pytestmark = [
 FAULT = {"kind": "nic_down", "host": "host1", "nic": "eth1", "at_iteration": 3, "into": 0.5}
 
 
-def sweep(runs: Path, systems: list[dict[str, Any]], **tables: Any) -> tuple[ExitCode, dict[str, Trial]]:
-    """The last attempt of every system's one trial."""
+def sweep(
+    runs: Path, systems: list[dict[str, Any]], env: Mapping[str, Mapping[str, str]] = {}, **tables: Any
+) -> tuple[ExitCode, dict[str, Trial]]:
+    """The last attempt of every system's one trial; `env` are variables by system that no experiment may set."""
     document = {
         "name": "x",
         "cluster": {"hosts": 3, "nics": 2, "rate": "500 Mbit/s"},
@@ -34,7 +38,11 @@ def sweep(runs: Path, systems: list[dict[str, Any]], **tables: Any) -> tuple[Exi
         **tables,
     }
     experiment = read(document, "x.toml")
-    request = Request(experiment, "", plan(experiment), runs)
+    trials = [
+        replace(t, system=t.system.model_copy(update={"env": {**t.system.env, **env.get(t.system.name, {})}}))
+        for t in plan(experiment)
+    ]
+    request = Request(experiment, "", trials, runs)
     folder, _ = open_folder(request, SilentProgress())
     code = run_sweep(request, folder, make_cluster, lambda _: None, SilentProgress())
     return code, {record.system: record for record in sorted(folder.records(), key=lambda record: record.attempt)}
@@ -54,9 +62,10 @@ def test_every_collective_outlives_a_nic_and_fail_stop_does_not(tmp_path: Path, 
 
 
 def test_a_system_on_another_network_is_a_failed_trial(tmp_path: Path) -> None:
-    stray = {"use": "balance", "name": "stray", "env": {"R2CC_SOCKET_IFNAME": "=mgmt0"}}
-    code, records = sweep(tmp_path, [stray, {"use": "balance"}])
+    env = {"stray": {"R2CC_SOCKET_IFNAME": "=mgmt0"}, "narrow": {"R2CC_SOCKET_IFNAME": "=eth0"}}
+    code, records = sweep(tmp_path, [*({"use": "balance", "name": name} for name in env), {"use": "balance"}], env)
     assert code is ExitCode.WRONG
-    assert (records["stray"].status, records["balance"].status) == ("failed", "ok")
+    assert {name: r.status for name, r in records.items()} == {"stray": "failed", "narrow": "failed", "balance": "ok"}
     assert records["stray"].reason == "the ranks used mgmt0, not eth0, eth1"
+    assert records["narrow"].reason == "the ranks left out eth1 of eth0, eth1"
     assert records["stray"].evidence.model_dump()["network"]["finding"] == "another"

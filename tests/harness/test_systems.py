@@ -102,10 +102,14 @@ def core(*nics: tuple[str, int]) -> dict[str, Any]:
 
 def test_the_core_tells_its_nics() -> None:
     nics = ["eth0", "eth1"]
-    assert from_core([core(("eth0", 5), ("eth1", 0)), None], nics).used == ("eth0",)
-    assert from_core([None, None], nics).finding == "unknown"
-    assert from_core([core(("eth0", 0), ("eth1", 0))], nics).finding == "unknown"
-    strange = from_core([core(("eth0", 5)), core(("mgmt0", 5))], nics)
+    short = from_core([core(("eth0", 5), ("eth1", 0)), None], [nics, nics])
+    assert (short.finding, short.used) == ("proven", ("eth0",))
+    assert from_core([None, None], [nics, nics]).finding == "unknown"
+    assert from_core([core(("eth0", 0), ("eth1", 0))], [nics]).finding == "unknown"
+    assert from_core([core(("eth0", 5)), core(("ens1", 5))], [["eth0"], ["ens1"]]).finding == "proven"
+    fewer = from_core([core(("eth0", 5), ("eth1", 5)), core(("eth0", 5))], [nics, nics])
+    assert fewer.finding == "another" and fewer.reason == "the ranks left out eth1 of eth0, eth1"
+    strange = from_core([core(("eth0", 5)), core(("mgmt0", 5))], [nics, nics])
     assert strange.finding == "another" and strange.reason == "the ranks used mgmt0, not eth0, eth1"
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.load import LoadedRun
+from reports.source import commit_of, dirty_of
 
 MACHINE = ("cpu", "cpu_count", "machine", "kernel", "platform")
-PROGRAM = ("commit", "dirty")
 LONGEST = 120
 UNKNOWN = "not known"
 CONGESTION_CONTROL = ("cluster", "congestion control")
@@ -49,7 +49,7 @@ def differences(runs: Sequence[LoadedRun]) -> list[Difference]:
 def _facts(run: LoadedRun) -> dict[tuple[str, str], str]:
     provenance = run.run.provenance
     facts = {("machine", key): _text(provenance.get(key)) for key in MACHINE}
-    facts |= {("program", key): _text(provenance.get(key)) for key in PROGRAM}
+    facts |= {("program", "commit"): _text(commit_of(run.run)), ("program", "dirty"): _text(dirty_of(run.run))}
     facts |= {("program", name): _text(value) for name, value in _table(provenance.get("versions")).items()}
     facts["cluster", "ranks a host"] = _text(_table(run.run.experiment.get("workload")).get("gpus", 1))
     facts[CONGESTION_CONTROL] = _text(_table(provenance.get("cluster")).get("congestion_control"))

@@ -17,6 +17,7 @@ from reports.measures import trial_frame
 from reports.page import Content, Entry, Origin, Picture, html
 from reports.recovery import throughput
 from reports.setting import Setting, experiment_name, setting_of
+from reports.source import change_of
 from reports.state_pictures import Pictures, state_pictures
 from reports.stolen import stolen_time
 from reports.summary import Line, headline, scope, sentences
@@ -102,6 +103,7 @@ def content(
         origins=[_origin(run) for run in runs],
         sentences=[
             *(f"The runs differ in {d.told()}." for d in machines.differences(runs)),
+            *(f"{run.name}: {changed}." for run in runs if (changed := change_of(run.run))),
             *filter(None, [stolen_time(trial for run in runs for trial in run.final_trials)]),
             *sentences(frame, [_scope(run, frame, len(runs) > 1) for run in runs], _earlier(runs)),
             *(f"A trial cannot be read and is in no figure: {line}" for line in all_problems(runs)),

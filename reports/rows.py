@@ -14,6 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from reports.errors import SchemaError
+from reports.source import commit_of, dirty_of
 from reports.trial import SCHEMA, Iteration, Run, Trial, check_version
 
 _AGAIN = "`harness report` on the run's folder writes it anew"
@@ -94,8 +95,8 @@ ITERATION_COLUMNS: dict[str, IterationColumn] = {
 RUN_COLUMNS = {
     "schema": (_INT, "version of this table"),
     "run": (_TEXT, "name of the run's folder"),
-    "commit": (_TEXT, "commit of the program that ran"),
-    "dirty": (_BOOL, "the source differed from that commit"),
+    "commit": (_TEXT, "commit of the program that ran; where a run went on after another one, both"),
+    "dirty": (_BOOL, "the source differed from that commit, or did at times"),
 }
 
 
@@ -113,8 +114,7 @@ def rows_table(name: str, run: Run, trials: Iterable[Trial]) -> pa.Table:
         for key, inner in ITERATION_COLUMNS.items():
             rows[key] += [inner.of(i) for i in trial.iterations] or [None]
     count = len(rows["trial_id"])
-    dirty = run.provenance.get("dirty")
-    about = (SCHEMA, name, _text(run.provenance.get("commit")), dirty if isinstance(dirty, bool) else None)
+    about = (SCHEMA, name, commit_of(run), dirty_of(run))
     arrays = [pa.array([value] * count, kind) for value, (kind, _) in zip(about, RUN_COLUMNS.values(), strict=True)]
     schema = arrow_schema(axes)
     arrays += [pa.array(rows[field.name], field.type) for field in list(schema)[len(RUN_COLUMNS) :]]
@@ -164,7 +164,3 @@ def read(path: Path) -> pa.Table:
 def _columns() -> Iterator[tuple[str, Column | IterationColumn]]:
     yield from TRIAL_COLUMNS.items()
     yield from ITERATION_COLUMNS.items()
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

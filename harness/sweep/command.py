@@ -26,6 +26,7 @@ from harness.sweep.provenance import collect
 from harness.sweep.simulated import is_simulated
 from harness.sweep.sweep import Request, open_folder, run_sweep
 from r2ccl_core.errors import R2cclError
+from reports.source import change_of
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ def _sweep(
     with stoppable():
         folder, resumed = open_folder(request, progress)
         progress.opened(folder.path, resumed)
+        if resumed and (changed := change_of(folder.run())):
+            progress.note(f"warning: {changed}; --fresh begins anew")
         if left_over():
             progress.note(
                 "a sweep that was killed has left a cluster behind; it harms none; `harness clean` removes it"

@@ -1,5 +1,6 @@
-"""Where a run comes from: commit, versions, machine, and the command that repeats it."""
+"""Where a run comes from: commit, source, versions, machine, and the command that repeats it."""
 
+import hashlib
 import os
 import platform
 import shlex
@@ -7,10 +8,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 PACKAGES = ("r2ccl", "numpy", "fabric", "pyroute2", "pydantic", "pandas", "pyarrow")
+
+SOURCES = ("harness", "faults", "reports", "r2ccl_core")
+"""The packages whose files make trials and what is known of them."""
 
 
 def collect(argv: Sequence[str]) -> dict[str, Any]:
@@ -19,6 +24,7 @@ def collect(argv: Sequence[str]) -> dict[str, Any]:
     return {
         "commit": _git(root, "rev-parse", "HEAD"),
         "dirty": _dirty(root),
+        "source": source_digest(root),
         "command": shlex.join(argv),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "kernel": platform.release(),
@@ -28,6 +34,18 @@ def collect(argv: Sequence[str]) -> dict[str, Any]:
         "platform": platform.platform(),
         "executable": sys.executable,
     }
+
+
+def source_digest(root: Path) -> str:
+    """Of all Python files of the packages in `root`, and of the native core: equal for equal programs."""
+    digest = hashlib.sha256()
+    native = find_spec("r2ccl_core._native")
+    files = {str(path.relative_to(root)): path for package in SOURCES for path in (root / package).rglob("*.py")}
+    files |= {"native": Path(native.origin)} if native is not None and native.origin is not None else {}
+    for name, path in sorted(files.items()):
+        digest.update(f"{name}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:12]
 
 
 def _git(root: Path, *words: str) -> str | None:

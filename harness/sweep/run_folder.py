@@ -22,6 +22,7 @@ from harness.sweep.holder import BusyError, Holder
 from r2ccl_core.errors import UsageError
 from reports import series
 from reports.errors import SchemaError
+from reports.source import CONTINUED, continuations
 from reports.trial import Run, Trial, load_run, load_trial, save
 
 
@@ -65,6 +66,11 @@ class RunFolder:
         """Adds to the run's provenance what became known only now."""
         run = self.run()
         self.write_run(run.model_copy(update={"provenance": run.provenance | dict(more)}))
+
+    def go_on(self, provenance: Mapping[str, Any]) -> None:
+        """Adds to the run's provenance on what an interrupted sweep goes on."""
+        told = {key: provenance[key] for key in ("commit", "dirty", "source", "versions") if key in provenance}
+        self.add_provenance({CONTINUED: [*continuations(self.run()), {"at": utc_now(), **told}]})
 
     def discard(self) -> None:
         """Removes the folder and all that it holds."""

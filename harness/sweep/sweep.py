@@ -90,6 +90,7 @@ def _opened(request: Request) -> tuple[RunFolder, bool]:
     found = None if request.fresh else RunFolder.unfinished(request.runs, name, request.identity)
     if found is not None:
         found.acquire()
+        found.go_on(request.provenance)
         return found, True
     run = Run(
         experiment=request.experiment.resolved(),

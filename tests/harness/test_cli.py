@@ -172,9 +172,16 @@ def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(tmp_path: Path,
     assert told == "interrupted: healed and closed; the same command goes on\n"
     (run,) = tmp_path.iterdir()
     assert (run / "rows.csv").exists()
+    stored = json.loads((run / "run.json").read_text())
+    now = stored["provenance"]["source"]
+    (run / "run.json").write_text(json.dumps(stored | {"provenance": stored["provenance"] | {"source": "before"}}))
     again = harness(*words)
     assert again.returncode == 0
-    assert again.stdout.startswith(f"resuming {run}")
+    first, second, *_ = again.stdout.splitlines()
+    assert first == f"resuming {run}"
+    assert second.startswith("warning: its trials are not all of one program, whose source changed")
+    assert second.endswith(f"(files {now}); --fresh begins anew")
+    assert [entry["source"] for entry in json.loads((run / "run.json").read_text())["provenance"]["continued"]] == [now]
     assert trials_of(run) == 6
 
 

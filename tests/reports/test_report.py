@@ -115,6 +115,33 @@ def test_several_runs_stand_in_one_report_told_apart(tmp_path: Path) -> None:
     assert [(d["about"], d["what"]) for d in summary["differences"]] == [("machine", "cpu")]
 
 
+@pytest.mark.parametrize(
+    ("went_on", "told", "commit", "dirty"),
+    [
+        ({"commit": "a", "dirty": False}, "", "a", False),
+        (
+            {"commit": "a", "dirty": True, "source": "f2"},
+            "commit a, later commit a, changed since (files f2)",
+            "a",
+            True,
+        ),
+        ({"commit": "b", "dirty": False, "source": "f2"}, "commit a, later commit b (files f2)", "a, later b", False),
+    ],
+)
+def test_a_source_that_changed_in_mid_sweep_is_told(
+    tmp_path: Path, went_on: dict[str, object], told: str, commit: str, dirty: bool
+) -> None:
+    folder = small(tmp_path)
+    run = json.loads((folder / "run.json").read_text())
+    begun = run["provenance"] | {"commit": "a", "dirty": False}
+    edit(folder / "run.json", provenance=begun | {"continued": [{"at": "later", **went_on}]})
+    page = Page(write_report(folder).read_text(encoding="utf-8"))
+    sentence = f"whose source changed while the sweep was interrupted: {told}."
+    assert (sentence in " ".join(page.text.split())) is bool(told)
+    rows = pd.read_parquet(folder / "rows.parquet")
+    assert (set(rows["commit"]), set(rows["dirty"])) == ({commit}, {dirty})
+
+
 def test_each_run_of_several_is_held_against_its_own_bounds(tmp_path: Path) -> None:
     first, second = small(tmp_path / "a"), small(tmp_path / "b")
     for folder, limit in ((first, 1.0), (second, 9.0)):

@@ -34,7 +34,7 @@ Exit status:
 
 
 def main() -> None:
-    """The entry point of the `harness` program."""
+    """All commands; `harness.start` begins here."""
     app(prog_name="harness")
 
 
@@ -94,6 +94,7 @@ Exit status:
   0    no regression is shown
   1    at least one measure is worse than its rule tolerates
   2    the input is wrong, or the runs have nothing in common
+  3    nobody can tell: an interval lies on both sides of what its rule tolerates
 """
 
 

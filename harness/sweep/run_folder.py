@@ -72,9 +72,18 @@ class RunFolder:
         told = {key: provenance[key] for key in ("commit", "dirty", "source", "versions") if key in provenance}
         self.add_provenance({CONTINUED: [*continuations(self.run()), {"at": utc_now(), **told}]})
 
+    def is_there(self) -> bool:
+        """Whether it still is the folder that `acquire` found: somebody may have removed it since."""
+        try:
+            lock = (self.path / ".lock").stat()
+        except OSError:
+            return False
+        same = self._lock is None or os.path.samestat(lock, os.fstat(self._lock))
+        return same and (self.path / "run.json").exists()
+
     def discard(self) -> None:
-        """Removes the folder and all that it holds."""
-        shutil.rmtree(self.path)
+        """Removes the folder and all that it holds, as far as it is there and can be."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def finish(self) -> None:
         """Marks the run as finished: the same command will start a new one."""
@@ -82,7 +91,7 @@ class RunFolder:
 
     def reopen(self) -> None:
         """Marks the run as not finished, if it still exists: the same command goes on in it."""
-        if self.path.exists() and self.run().finished is not None:
+        if self.is_there() and self.run().finished is not None:
             self.write_run(self.run().model_copy(update={"finished": None}))
 
     def records(self) -> list[Trial]:
@@ -107,7 +116,7 @@ class RunFolder:
         """
         place = self.trials / record.trial_id
         shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
+        place.mkdir()  # no more: a folder that was removed is not made again
         for rank, lines in enumerate(logs):
             write_whole(place / f"rank{rank}.log", "".join(f"{line}\n" for line in lines))
         for table, rows in ((series.NICS, _rows(samples)), (series.WATCH, _rows(readings)), (series.EVENTS, events)):

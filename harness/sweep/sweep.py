@@ -10,6 +10,7 @@ bounds    what the experiment promises of its results
 """
 
 import errno
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ from harness.sweep.summary import exit_code, last_attempts, next_attempt, with_b
 from harness.sweep.trial import SAMPLE_S, run_trial
 from r2ccl_core.errors import R2cclError
 from reports import trial as stored
+from reports.errors import SchemaError
 from reports.stolen import stolen_time
 from reports.trial import Run
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from reports.bounds import Held
 
 LOOK_AGAIN_S = 0.5
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 THINNED_NS = int(0.8e9 * SAMPLE_S)
 
 
@@ -89,8 +92,9 @@ def _opened(request: Request) -> tuple[RunFolder, bool]:
     name = request.experiment.name
     found = None if request.fresh else RunFolder.unfinished(request.runs, name, request.identity)
     if found is not None:
-        found.acquire()
-        found.go_on(request.provenance)
+        with _writing(found):
+            found.acquire()
+            found.go_on(request.provenance)
         return found, True
     run = Run(
         experiment=request.experiment.resolved(),
@@ -138,15 +142,26 @@ def run_sweep(
 
 @contextmanager
 def _writing(folder: RunFolder) -> Iterator[None]:
-    """A disk that takes no more is the end of a sweep, not a bug of it."""
+    """A disk that takes no more is the end of a sweep, not a bug of it; so is a folder that somebody takes away."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+    except (OSError, SchemaError) as error:
+        _must_be_there(folder)
+        if isinstance(error, SchemaError) or not (error.errno in FULL or _is_in(error.filename, folder.path)):
             raise
+        remedy = "make room" if error.errno in FULL else "let it be written"
         raise SweepError(
-            f"{folder.path}: cannot be written ({error.strerror}); make room, and the same command goes on"
+            f"{folder.path}: cannot be written ({error.strerror}); {remedy}, and the same command goes on"
         ) from error
+
+
+def _must_be_there(folder: RunFolder) -> None:
+    if not folder.is_there():
+        raise SweepError(f"{folder.path}: was removed while the sweep ran; the same command begins anew")
+
+
+def _is_in(file: object, folder: Path) -> bool:
+    return isinstance(file, str | bytes | Path) and Path(os.fsdecode(file)).is_relative_to(folder)
 
 
 def _close(folder: RunFolder, publish: Callable[[Path], object], progress: SweepProgress) -> bool:
@@ -168,6 +183,7 @@ def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluste
     hosted = [trial for trial in request.trials if not is_simulated(trial)]
     with Stage(hosted, make_cluster, folder, progress, request.wait) as stage:
         for trial in remaining(request.trials, request.experiment.sweep, records):
+            _must_be_there(folder)
             try:
                 bench = None if is_simulated(trial) else stage.bench_for(trial)
                 _run_to_a_verdict(bench, folder, trial, records, progress)

@@ -1,7 +1,9 @@
 """Whole sweeps with real processes and no network: the noop backend on this machine's noop hosts."""
 
+import errno
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from harness.cluster.base import Cluster
 from harness.cluster.noop import NoopCluster
 from harness.cluster.spec import ClusterSpec, NoopSpec
-from harness.errors import ExitCode
+from harness.errors import ExitCode, SweepError
 from harness.experiment_file import read
 from harness.sweep.holder import BusyError
 from harness.sweep.plan import Trial, parse_only, plan, select
@@ -138,6 +140,41 @@ def test_an_interrupt_before_the_first_verdict_leaves_no_folder(tmp_path: Path) 
     with pytest.raises(KeyboardInterrupt):
         Bench(tmp_path).sweep(Recording(stop_at="a-8MiB-noop-r0"))
     assert list(tmp_path.iterdir()) == []
+
+
+class Removing(Recording):
+    """Takes something away before the trial named `stop_at` is written."""
+
+    def __init__(self, stop_at: str, take_away: Callable[[], object]) -> None:
+        super().__init__()
+        self.last, self.take_away = stop_at, take_away
+
+    def trial(self, trial: Trial, attempt: int) -> None:
+        super().trial(trial, attempt)
+        if trial.trial_id == self.last:
+            self.take_away()
+
+
+@pytest.mark.parametrize("last", ["a-8MiB-noop-r0", "b-8MiB-noop-r0"])
+def test_a_folder_that_is_removed_ends_the_sweep_and_is_not_made_again(tmp_path: Path, last: str) -> None:
+    bench = Bench(tmp_path)
+    progress = Removing(last, lambda: shutil.rmtree(next(tmp_path.iterdir())))
+    with pytest.raises(
+        SweepError, match=r"tiny-\d+-\d+: was removed while the sweep ran; the same command begins anew$"
+    ):
+        bench.sweep(progress)
+    assert progress.ran[-1] == last
+    assert not list(tmp_path.iterdir()) and not bench.published
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path)
+
+    def refuse(path: Path, *_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+
+    with pytest.raises(SweepError, match=r"cannot be written \(Operation not permitted\); let it be written, and the "):
+        bench.sweep(Removing("a-8MiB-noop-r0", lambda: monkeypatch.setattr(Path, "mkdir", refuse)))
 
 
 def test_a_program_that_cannot_run_is_a_failed_trial(tmp_path: Path) -> None:

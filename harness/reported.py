@@ -8,6 +8,7 @@ from typing import ParamSpec
 import typer
 
 from harness.errors import ExitCode, SweepError
+from harness.sweep.interrupt import Interrupted
 from r2ccl_core.errors import R2cclError
 
 P = ParamSpec("P")
@@ -20,8 +21,8 @@ def reported(command: Callable[P, int]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             status = command(*args, **kwargs)
-        except KeyboardInterrupt:
-            print("interrupted: healed and closed; the same command goes on", file=sys.stderr)
+        except KeyboardInterrupt as stop:
+            print(f"interrupted: {stop}" if isinstance(stop, Interrupted) else "interrupted", file=sys.stderr)
             status = ExitCode.INTERRUPTED
         except R2cclError as error:
             print(error, file=sys.stderr)

@@ -20,7 +20,7 @@ from harness.setup.base import Options, Stage
 from harness.setup.core_source import core_file
 from harness.setup.runner import STATUSES, Result, Tell, Worker, commands
 from harness.setup.stages.catalogue import STAGES, chosen
-from harness.sweep.interrupt import stoppable
+from harness.sweep.interrupt import stoppable, told_of
 
 _AT_ONCE = frozenset({"begun", "made", "to do", "failed", "blocked"})
 """What is told as it happens; the rest is told at the end, once for all hosts that are alike."""
@@ -56,7 +56,7 @@ def setup(asked: Asked) -> ExitCode:
     if asked.site_packages is not None and not asked.site_packages.startswith("/"):
         raise MistakeError("--site-packages", asked.site_packages, None, "must be an absolute path on the hosts")
     inventory = inventory_file.load(asked.inventory)
-    with core_file(asked.core) as core, stoppable():
+    with told_of(lambda: "the same command goes on"), core_file(asked.core) as core, stoppable():
         options = Options(core, asked.site_packages, asked.mtu, asked.nccl_tests)
         teller = Teller(asked, inventory, stages)
         workers = {host.name: Worker(host, options, stages, change=teller.changes) for host in inventory.hosts}

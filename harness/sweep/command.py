@@ -17,12 +17,13 @@ from harness.experiment_file import load
 from harness.publish import publish
 from harness.sweep import dry_run as dry
 from harness.sweep.console import ConsoleProgress
-from harness.sweep.interrupt import stoppable
+from harness.sweep.interrupt import stoppable, told_of
 from harness.sweep.json_events import JsonProgress
 from harness.sweep.plan import dimensions, parse_only, plan, select
 from harness.sweep.preflight import preflight
 from harness.sweep.progress import SweepProgress
 from harness.sweep.provenance import collect
+from harness.sweep.run_folder import RunFolder
 from harness.sweep.simulated import is_simulated
 from harness.sweep.sweep import Request, open_folder, run_sweep
 from r2ccl_core.errors import R2cclError
@@ -66,8 +67,10 @@ def _sweep(
         rights.acquire()
     toml, provenance = file.read_text(encoding="utf-8"), collect(["harness", *sys.argv[1:]])
     request = Request(experiment, toml, trials, options.out, kept, options.fresh, options.wait, provenance)
-    with stoppable():
+    opened: list[RunFolder] = []
+    with told_of(lambda: _left(opened, options.fresh)), stoppable():
         folder, resumed = open_folder(request, progress)
+        opened.append(folder)
         progress.opened(folder.path, resumed)
         if resumed and (changed := change_of(folder.run())):
             progress.note(f"warning: {changed}; --fresh begins anew")
@@ -76,6 +79,13 @@ def _sweep(
                 "a sweep that was killed has left a cluster behind; it harms none; `harness clean` removes it"
             )
         return run_sweep(request, folder, make_cluster, publish, progress)
+
+
+def _left(opened: Sequence[RunFolder], fresh: bool) -> str:
+    """What an interrupted sweep leaves: one in which no trial had ended leaves nothing."""
+    if not any(folder.is_there() for folder in opened):
+        return "healed and closed; no trial had ended"
+    return f"healed and closed; the same command{' without --fresh' if fresh else ''} goes on"
 
 
 @contextmanager

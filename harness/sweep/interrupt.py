@@ -1,11 +1,24 @@
 """Ctrl-C, SIGTERM and a lost terminal all end a sweep in the same way: once, as an exception, in order."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupt of a command that has something to say of what it leaves behind: the text."""
+
+
+@contextmanager
+def told_of(left: Callable[[], str]) -> Iterator[None]:
+    """An interrupt while it lasts says what `left` says then."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise Interrupted(left()) from stop
 
 
 @contextmanager

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import typer
 
 from harness.cluster import state
 from harness.cluster.processes import identify
+from harness.reported import reported
+from harness.sweep.interrupt import Interrupted
 
 ROOT = Path(__file__).parents[2]
 ALLREDUCE = str(ROOT / "experiments" / "allreduce.toml")
@@ -40,10 +43,43 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_help_of_sweep_documents_the_exit_statuses() -> None:
-    shown = harness("sweep", "--help").stdout
+@pytest.mark.parametrize(("command", "statuses"), [("sweep", "0 1 2 3 130"), ("compare", "0 1 2 3")])
+def test_the_help_documents_the_exit_statuses(command: str, statuses: str) -> None:
+    shown = harness(command, "--help").stdout
     listed = [line.split()[0] for line in shown.partition("Exit status:")[2].splitlines() if line.strip()]
-    assert listed == ["0", "1", "2", "3", "130"]
+    assert listed == statuses.split()
+
+
+INTERRUPTED_IMPORT = """
+import builtins, harness.start
+real = builtins.__import__
+def stopped(name, *rest):
+    if name == "typer":
+        raise KeyboardInterrupt
+    return real(name, *rest)
+builtins.__import__ = stopped
+harness.start.main()
+"""
+
+
+def test_an_interrupt_while_the_program_is_imported_is_one_line() -> None:
+    code = [sys.executable, "-c", INTERRUPTED_IMPORT]
+    done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("stop", "told"), [(KeyboardInterrupt("SIGINT"), ""), (Interrupted("all is well"), ": all is well")]
+)
+def test_an_interrupt_says_what_is_left_where_something_is(
+    stop: BaseException, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> int:
+        raise stop
+
+    with pytest.raises(typer.Exit) as ended:
+        reported(command)()
+    assert (ended.value.exit_code, capsys.readouterr().err) == (130, f"interrupted{told}\n")
 
 
 @pytest.mark.parametrize(
@@ -160,16 +196,28 @@ def test_the_same_sweep_twice_at_once_is_refused_or_waits(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
-def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "fresh", "how"),
+    [
+        (signal.SIGINT, [], "the same command goes on"),
+        (signal.SIGTERM, ["--fresh"], "the same command without --fresh goes on"),
+    ],
+)
+def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(
+    tmp_path: Path, number: signal.Signals, fresh: list[str], how: str
+) -> None:
     words = [*SHORT, "--out", str(tmp_path)]
-    heeded = ["env", f"--default-signal={number.name}", *argv(*words)]  # a background job of a shell ignores SIGINT
+    heeded = [
+        "env",
+        f"--default-signal={number.name}",
+        *argv(*words, *fresh),
+    ]  # a background job of a shell ignores SIGINT
     sweep = subprocess.Popen(heeded, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     wait_for_trials(tmp_path, 2)
     sweep.send_signal(number)
     _, told = sweep.communicate(timeout=30)
     assert sweep.returncode == 130
-    assert told == "interrupted: healed and closed; the same command goes on\n"
+    assert told == f"interrupted: healed and closed; {how}\n"
     (run,) = tmp_path.iterdir()
     assert (run / "rows.csv").exists()
     stored = json.loads((run / "run.json").read_text())

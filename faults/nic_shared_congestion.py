@@ -8,7 +8,7 @@ from pydantic import Field
 
 from faults.base import Effect, Fault, PlotHint, Probe, Recipe, Sign, Target
 from faults.errors import NotPossibleError
-from faults.quantities import BitRate
+from faults.quantities import BitRate, ShareOrRate
 from r2ccl_core.units import format_rate
 
 # Datagrams of 60 KiB, paced by the clock. The flow says when it is ready, begins with a line of its standard input,
@@ -36,7 +36,7 @@ while not select.select([0], [], [], max(0.0, due - time.monotonic()))[0]:
 """
 
 
-class NicSharedCongestion(Fault):
+class NicSharedCongestion(ShareOrRate, Fault):
     """A UDP flow from the NIC to the discard port of a peer on its rail."""
 
     kind: ClassVar[str] = "nic_shared_congestion"

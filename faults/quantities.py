@@ -1,9 +1,9 @@
 """Durations and rates as parameters: text with a unit, or a plain number, read for pydantic."""
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator, model_validator
 
 from r2ccl_core.errors import UnitError
 from r2ccl_core.units import parse_duration, parse_rate
@@ -26,3 +26,15 @@ Seconds = Annotated[float, BeforeValidator(_reader(parse_duration))]
 
 BitRate = Annotated[float, BeforeValidator(_reader(parse_rate))]
 """Bits per second, ``'50 Mbit/s'``."""
+
+
+class ShareOrRate(BaseModel):
+    """What a fault with the parameters `share` and `rate` is made of besides: one of them would do nothing."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        # A share that is the usual one stands beside the rate in whatever was stored with all parameters.
+        given = {name: getattr(self, name) for name in ("share", "rate")}
+        if all(value != type(self).model_fields[name].default for name, value in given.items()):
+            raise ValueError("give share or rate, not both")
+        return self

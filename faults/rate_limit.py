@@ -6,7 +6,7 @@ from pydantic import Field
 
 from faults.base import TAG, Argv, Device, Direction, Effect, Fault, Order, PlotHint, Probe, Quiet, Recipe, Sign, Target
 from faults.errors import NotPossibleError
-from faults.quantities import BitRate
+from faults.quantities import BitRate, ShareOrRate
 from faults.token_bucket import HANDLE, TokenBucket
 from r2ccl_core.units import format_rate
 
@@ -14,7 +14,7 @@ QUEUED_S = 0.05
 """Where two samples straddle the change, this much may still have passed at the old rate."""
 
 
-class RateLimit(Fault):
+class RateLimit(ShareOrRate, Fault):
     """Limits what the NIC sends (at the host) and receives (at its switch port) by token buckets."""
 
     kind: ClassVar[str] = "rate_limit"

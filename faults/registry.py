@@ -69,10 +69,12 @@ def create(kind: str, parameters: Mapping[str, Any] | None = None) -> Fault:
 
 def _translated(kind: str, error: ValidationError) -> FaultError:
     first = error.errors(include_url=False)[0]
+    said = first["msg"].removeprefix("Value error, ")
+    if not first["loc"]:
+        return FaultError(f"fault {kind!r}: {said}")
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         return UnknownFaultError(f"fault {kind!r} has no parameter {name!r}; {_hint(name, FAULTS[kind].model_fields)}")
-    said = first["msg"].removeprefix("Value error, ")
     meaning = FAULTS[kind].model_fields[name].description
     return FaultError(f"fault {kind!r}: {name} = {first['input']!r}: {said} ({meaning})")
 

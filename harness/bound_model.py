@@ -7,25 +7,16 @@ size = "64MiB"
 max = 1.6
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from harness.tables import Mistake, Model, Size, Slug, nearest
+from harness.tables import Mistake, Model, Size, Slug, nearest, read_share
 from r2ccl_core.units import format_size
 from reports.bound import METRICS
 
-
-def _number(value: object) -> object:
-    """``"90 %"`` as 0.9."""
-    if isinstance(value, str) and (match := re.fullmatch(r"\s*(-?[0-9.]+)\s*%\s*", value)):
-        return float(match[1]) / 100
-    return value
-
-
-Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Number = Annotated[float, BeforeValidator(read_share), Field(allow_inf_nan=False)]
 
 
 class BoundModel(Model):

@@ -29,6 +29,19 @@ def read_duration(value: object) -> float:
     return _read(parse_duration, value)
 
 
+def read_share(value: object) -> object:
+    """``"5 %"`` as 0.05, a number as it is; raises the ValueError that pydantic attaches to the key."""
+    if not isinstance(value, str):
+        return value
+    number, percent, rest = value.partition("%")
+    try:
+        if rest.strip():
+            raise ValueError
+        return float(number) / (100 if percent else 1)
+    except ValueError:
+        raise ValueError('must be a number, or a share in quotes like "5 %"') from None
+
+
 def _read(parse: Callable[[str], Q], value: object) -> Q:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("write a number with its unit in quotes")

@@ -174,7 +174,10 @@ def parse_only(text: str, known: Sequence[str] = GRID) -> dict[str, tuple[str, .
     for part in filter(None, (p.strip() for p in text.split(","))):
         axis, separator, value = (p.strip() for p in part.partition("="))
         if not separator or not value:
-            raise ExperimentError("--only", part, None, "write axis=value, for example system=balance")
+            remedy = "write axis=value, for example system=balance"
+            if chosen and not separator:
+                remedy = f"write axis=value for each value, for example {next(reversed(chosen))}={part}"
+            raise ExperimentError("--only", part, None, remedy)
         if axis not in known:
             raise ExperimentError("--only", part, None, f"unknown axis; {nearest(axis, list(known))}")
         chosen[axis] = (*chosen.get(axis, ()), _canonical(axis, value))

@@ -58,6 +58,7 @@ def test_selections_keep_what_they_name() -> None:
     ("text", "line"),
     [
         ("system", "--only: system: write axis=value, for example system=balance"),
+        ("system=failstop,balance", "--only: balance: write axis=value for each value, for example system=balance"),
         ("sytem=x", "--only: sytem=x: unknown axis; did you mean 'system'?"),
         ("system=balanc", "--only: system=balanc: no such system; did you mean 'balance'?"),
         ("size=2MiB", "--only: size=2MiB: no such size; did you mean '64MiB'?"),

@@ -38,6 +38,9 @@ TCP_SHARE = 0.956
 
 BackendName = Literal["perf", "simulate", "noop", "nccl_tests", "torch_gloo", "torch_nccl"]
 
+MAX_SIMULATED_BYTES = 1 << 42
+"""Of all ranks' vectors together: the simulator holds every message of a schedule, here some 5 GB of them."""
+
 SEVERAL_RANKS = frozenset({"perf", "simulate", "nccl_tests"})
 """Backends that run several ranks on a host."""
 
@@ -158,7 +161,7 @@ def mistakes(experiment: Experiment) -> list[Mistake]:
 def _setting(experiment: Experiment) -> Setting:
     cluster = experiment.cluster
     iterations = {size: experiment.iterations_of(size) for size in experiment.workload.sizes_bytes}
-    return Setting(cluster.data_nics(), iterations, not isinstance(cluster, NoopSpec))
+    return Setting(cluster.data_nics(), iterations, not isinstance(cluster, NoopSpec), experiment.sweep.limits.trial_s)
 
 
 def _sweep_mistakes(experiment: Experiment) -> Iterator[Mistake]:
@@ -185,7 +188,13 @@ def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
         yield Mistake("workload.place", "in", f'{workload.collective} has no form in place; use "out"')
     if workload.root >= nranks:
         yield Mistake("workload.root", workload.root, f"ranks go from 0 to {nranks - 1}")
+    simulated = "simulate" in map(experiment.backend_of, experiment.systems)
+    # A power of two, for the text.
+    most = 1 << (MAX_SIMULATED_BYTES // max(1, nranks)).bit_length() - 1 if simulated else math.inf
     for size in workload.sizes_bytes:
+        if size > most:
+            remedy = f"too large to simulate on {nranks} ranks; give at most {format_size(int(most))}"
+            yield Mistake("workload.sizes", format_size(size), remedy)
         if size == 0:
             yield Mistake("workload.sizes", "0", "a collective of no bytes moves nothing; give at least one element")
         elif size < (least := least_bytes(workload.collective, workload.dtype, nranks)):

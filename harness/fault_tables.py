@@ -15,6 +15,9 @@ from r2ccl_core.units import format_size
 MIN_LASTS_S = 0.06
 """No failure is shorter: fewer than several samples of the counters would prove nothing."""
 
+MAX_DRAWN = 100_000
+"""Failures by chance in the longest trial; they are drawn before it begins."""
+
 
 def _read_rail(value: object) -> object:
     if value is not None and value != "random" and (isinstance(value, bool) or not isinstance(value, int)):
@@ -52,7 +55,7 @@ class ChoiceModel(Model):
 
     kind: str
     parameters: dict[str, Any] = Field(default_factory=dict)
-    weight: float = Field(default=1.0, gt=0)
+    weight: float = Field(default=1.0, gt=0, le=1e9)
 
 
 class FaultModel(PlaceModel):
@@ -105,6 +108,8 @@ class Setting(NamedTuple):
     iterations: Mapping[int, int]
     """Of every size in bytes."""
     has_nics: bool
+    trial_s: float
+    """How long a trial may last."""
 
     def of(self, host: str | None) -> list[Nic]:
         """Those of one host; all there are where the host is not named, or not known."""
@@ -116,7 +121,7 @@ def fault_mistakes(faults: Sequence[FaultModel], setting: Setting) -> Iterator[M
     for index, fault in enumerate(faults):
         key = f"fault[{index}]"
         yield from _when_mistakes(fault, setting, key)
-        yield from _which_mistakes(fault, key)
+        yield from _which_mistakes(fault, setting, key)
         yield from _idle_mistakes(fault, key)
         for place, kind, where in _places(fault, key):
             yield from _place_mistakes(place, kind, where, setting, optional=fault.mtbf_s is not None)
@@ -150,7 +155,7 @@ def _when_mistakes(fault: FaultModel, setting: Setting, key: str) -> Iterator[Mi
             return
 
 
-def _which_mistakes(fault: FaultModel, key: str) -> Iterator[Mistake]:
+def _which_mistakes(fault: FaultModel, setting: Setting, key: str) -> Iterator[Mistake]:
     if not fault.kind and not fault.choices and not fault.events:
         yield Mistake(f"{key}.kind", None, "is missing; add it")
     elif not fault.label:
@@ -159,6 +164,9 @@ def _which_mistakes(fault: FaultModel, key: str) -> Iterator[Mistake]:
         yield Mistake(f"{key}.choices", None, "chance chooses only with mtbf; add it, or use kind")
     if fault.mtbf_s is not None and fault.events:
         yield Mistake(f"{key}.mtbf", fault.mtbf_s, "goes with no trace; choose one")
+    if fault.mtbf_s is not None and (drawn := setting.trial_s / fault.mtbf_s) > MAX_DRAWN:
+        remedy = f"makes {drawn:.3g} failures in the {setting.trial_s:g} s of sweep.limits.trial; at most {MAX_DRAWN}"
+        yield Mistake(f"{key}.mtbf", f"{fault.mtbf_s:g} s", remedy)
     if fault.times > 1 and (fault.every_s is None or fault.lasts_s is None):
         yield Mistake(f"{key}.times", fault.times, "needs every and lasts")
     elif fault.times > 1 and (fault.lasts_s or 0.0) >= (fault.every_s or 0.0):
@@ -213,6 +221,8 @@ def _place_mistakes(place: PlaceModel, kind: str, key: str, setting: Setting, *,
     elif place.host not in (None, "random", *setting.nics):
         yield Mistake(f"{key}.host", place.host, f"no such host; {nearest(str(place.host), list(setting.nics))}")
     yield from _nic_mistakes(place, key, setting)
+    if scope in ("host", "process") and place.rail is not None and not optional:
+        yield Mistake(f"{key}.rail", place.rail, f"{kind} is about a host, whichever NICs it has; leave it out")
     unnamed = place.nic is None and place.rail is None
     if scope in ("nic", "rail") and unnamed and not optional:
         yield Mistake(f"{key}.nic", None, "is missing; name a NIC or a rail, or 'random' or 'busiest'")

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from harness.keys import KeyPathError, steps
-from harness.tables import Duration, Mistake, Model
+from harness.tables import Duration, Mistake, Model, read_share
 
 GRID = ("system", "size", "fault", "repeat")
 """The dimensions that every experiment has."""
@@ -57,19 +57,12 @@ def _repeats(value: object) -> object:
     return {"min": value, "max": value}
 
 
-def _share(value: object) -> object:
-    """``"5 %"`` as 0.05."""
-    if isinstance(value, str) and (match := re.fullmatch(r"\s*([0-9.]+)\s*%\s*", value)):
-        return float(match[1]) / 100
-    return value
-
-
 class RepeatsModel(Model):
     """How many repeats: at least `min`; then until every cell is known well enough, at most `max`."""
 
     min: int = Field(default=3, ge=1, le=MAX_REPEATS)
     max: int = Field(ge=1, le=MAX_REPEATS)
-    until: Annotated[float, BeforeValidator(_share), Field(gt=0, lt=1)] | None = None
+    until: Annotated[float, BeforeValidator(read_share), Field(gt=0, lt=1)] | None = None
     """Half the width of the 95 % interval of a cell's median bus bandwidth, over that median."""
 
 
@@ -82,9 +75,9 @@ def _as_written(repeats: RepeatsModel) -> object:
 class LimitsModel(Model):
     """How long each wait of a trial may last before the trial counts as failed."""
 
-    ready_s: Duration = Field(default=20.0, alias="ready")
-    iteration_s: Duration = Field(default=10.0, alias="iteration")
-    trial_s: Duration = Field(default=120.0, alias="trial")
+    ready_s: Duration = Field(default=20.0, alias="ready", gt=0)
+    iteration_s: Duration = Field(default=10.0, alias="iteration", gt=0)
+    trial_s: Duration = Field(default=120.0, alias="trial", gt=0)
 
 
 class SweepModel(Model):

@@ -19,7 +19,7 @@ from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment import Experiment, mistakes
 from harness.fault_places import placed
 from harness.keys import KeyPathError, put
-from harness.mistakes import read_toml, translated
+from harness.mistakes import TOO_DEEP, read_toml, translated
 from harness.sweep_model import AxisModel
 from harness.tables import nearest
 from harness.trace import read_trace
@@ -51,9 +51,12 @@ def read(document: Mapping[str, Any], file: str) -> Experiment:
 
     An inventory that it names is read, too, from beside `file`: raises `InventoryError`.
     """
-    experiment = _read(_with_inventory(document, file), file)
-    if experiment.axes:
-        variants(experiment, file)
+    try:
+        experiment = _read(_with_inventory(document, file), file)
+        if experiment.axes:
+            variants(experiment, file)
+    except RecursionError:  # a document may just be read, and be too deep to be copied
+        raise ExperimentError(file, "", None, TOO_DEEP) from None
     return experiment
 
 
@@ -128,6 +131,8 @@ def apply(document: dict[str, Any], setting: str) -> None:
         put(document, key.strip(), _value(text.strip()))
     except KeyPathError as error:
         raise ExperimentError("--set", setting, None, str(error)) from None
+    except RecursionError:
+        raise ExperimentError("--set", key, None, TOO_DEEP) from None
 
 
 def _leave_out_other_sizes(document: dict[str, Any]) -> None:

@@ -22,7 +22,13 @@ _REMEDIES = {
     "int_type": "must be a whole number without quotes",
     "int_from_float": "must be a whole number",
     "int_parsing": "must be a whole number without quotes",
+    "int_parsing_size": "is too large",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
     "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "mapping_type": "must be a table",
     "dict_type": "must be a table",
     "model_type": "must be a table",
     "model_attributes_type": "must be a table",
@@ -36,11 +42,13 @@ _REMEDIES = {
     "string_too_long": "must have at most {max_length} characters",
 }
 
+TOO_DEEP = "is nested too deeply; no key needs that"
+
 
 def read_toml(path: Path, absent: str) -> dict[str, Any]:
     """The file as a document. Raises `MistakeError`; `absent` says what to do where there is no such file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except FileNotFoundError:
         raise MistakeError(str(path), "", None, f"there is no such file; {absent}") from None
     except IsADirectoryError:
@@ -49,6 +57,8 @@ def read_toml(path: Path, absent: str) -> dict[str, Any]:
         raise MistakeError(str(path), "", None, f"cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise MistakeError(str(path), "", None, f"is no TOML: {error}") from None
+    except RecursionError:
+        raise MistakeError(str(path), "", None, TOO_DEEP) from None
 
 
 def translated(error: ValidationError, model: type[BaseModel]) -> list[Mistake]:

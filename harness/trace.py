@@ -18,7 +18,7 @@ PLACES = ("at", "kind", "host", "nic", "rail", "lasts")
 def read_trace(path: Path, file: str, key: str) -> list[dict[str, Any]]:
     """The events of the trace that `key` of the experiment `file` names. Raises `ExperimentError`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # as tables are exported for Excel
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ExperimentError(file, key, str(path), f"cannot be read: {reason}") from None
@@ -33,7 +33,11 @@ def read_trace(path: Path, file: str, key: str) -> list[dict[str, Any]]:
 
 def _csv_rows(text: str) -> Iterator[Mapping[str, Any]]:
     reader = csv.DictReader(text.splitlines(), restkey="", strict=True)
-    missing = [name for name in ("at", "kind") if name not in (reader.fieldnames or ())]
+    names = list(reader.fieldnames or ())
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"has the column {name!r} twice; give each column its own name")
+    missing = [name for name in ("at", "kind") if name not in names]
     if missing:
         raise ValueError(f"has no column {missing[0]!r}; the first line names the columns: {', '.join(PLACES)}")
     try:
@@ -53,6 +57,8 @@ def _json_rows(text: str) -> Iterator[Mapping[str, Any]]:
             row = json.loads(line)
         except ValueError as error:
             raise ValueError(f"line {number}: is no JSON: {error}") from None
+        except RecursionError:
+            raise ValueError(f"line {number}: is nested too deeply") from None
         if not isinstance(row, dict):
             raise ValueError(f"line {number}: is no JSON object")
         yield row

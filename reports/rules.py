@@ -158,7 +158,7 @@ DEFAULT = Rules.model_validate(
 def load_rules(path: Path) -> Rules:
     """Reads a rules file; raises `ReportError`, one line with file, key and remedy."""
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -43,7 +43,7 @@ def parse_document(text: str) -> Document:
     """The document in `text`. Raises `LogError`, one line: cut short (its program was killed), or something else."""
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LogError(f"the JSON of nccl-tests is cut short or broken ({error})") from None
     if not isinstance(values, dict) or not isinstance(values.get("version"), int):
         raise LogError("this JSON has no version; nccl-tests did not write it")

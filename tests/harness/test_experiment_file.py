@@ -56,6 +56,47 @@ def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
         load(path)
 
 
+def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "marked.toml"
+    faults = '\n[[fault]]\nname = "played"\ntrace = "played.csv"\n'
+    path.write_text(ALLREDUCE.read_text() + faults, encoding="utf-8-sig")
+    (tmp_path / "played.csv").write_text("at,kind,host,nic\n1,nic_down,host1,eth0\n", encoding="utf-8-sig")
+    assert [event.at_s for event in load(path).faults[-1].events] == [1.0]
+
+
+DEEP = ".".join(["x"] * 3000)
+
+
+@pytest.mark.parametrize(
+    ("more", "set_too", "line"),
+    [
+        (f"[deep]\nx = {'[' * 3000}{']' * 3000}", [], "{file}: is nested too deeply"),
+        (
+            f'[[axis]]\nname = "x"\nkey = "fault.parameters"\nvalues = [{{{DEEP} = 1}}]',
+            [],
+            "{file}: is nested too deeply",
+        ),
+        ("", [f"x={'[' * 3000}{']' * 3000}"], "--set: x: is nested too deeply"),
+        ('[[fault]]\nname = "t"\ntrace = "deep"', [], "{file}: fault[1].trace: {deep}: line 1: is nested too deeply"),
+        (
+            '[[fault]]\nname = "t"\ntrace = "twice"',
+            [],
+            "{file}: fault[1].trace: {twice}: has the column 'at' twice; give",
+        ),
+    ],
+    ids=["list", "axis", "set", "trace", "column"],
+)
+def test_what_no_reader_takes_is_one_line(tmp_path: Path, more: str, set_too: list[str], line: str) -> None:
+    places = {name: tmp_path / name for name in ("file", "deep", "twice")}
+    places["file"].write_text(f"{ALLREDUCE.read_text()}\n{more}\n")
+    places["deep"].write_text('{"a":' * 100_000)
+    places["twice"].write_text("at,kind,at\n1,nic_down,2\n")
+    with pytest.raises(MistakeError) as refused:
+        load(places["file"], set_too)
+    assert str(refused.value).startswith(line.format(**places))
+    assert len(str(refused.value).splitlines()) == 1
+
+
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(MistakeError, match=r": is a folder; name a file$"):
         load(tmp_path)

@@ -17,6 +17,9 @@ from reports.trial import Run, Trial, load_run, load_trial
 if TYPE_CHECKING:
     import pandas as pd
 
+MAX_DAMAGED = 5
+"""Tables of one kind that are named one by one."""
+
 
 @dataclass(frozen=True)
 class LoadedRun:
@@ -136,14 +139,29 @@ def log_events(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
     return _series(loaded, trial, series.EVENTS)
 
 
-def nccl_trouble(loaded: LoadedRun, trial: Trial) -> list[dict[str, Any]]:
-    """When NCCL's log told of a failure, as events of kind ``nccl``; none where there is no such table."""
-    told = log_events(loaded, trial)
+def nccl_trouble(told: "pd.DataFrame | str") -> list[dict[str, Any]]:
+    """When NCCL's log told of a failure, as events of kind ``nccl``; none where `log_events` found no such table."""
     if isinstance(told, str) or "trouble" not in told:
         return []
     chosen = told[(told["source"] == "nccl") & told["trouble"].eq(True)]
     pairs = zip(chosen["t_ns"], chosen["text"], strict=True)
     return [{"kind": "nccl", "t_ns": int(t_ns), "detail": str(text)} for t_ns, text in pairs]
+
+
+def damaged_tables(loaded: LoadedRun) -> list[str]:
+    """A line for each table that is broken, or that its trial lacks though others of the run have theirs.
+
+    One that no trial has is that of an older program: nothing to tell.
+    """
+    found: list[str] = []
+    for table in (series.NICS, series.WATCH, series.EVENTS):
+        paths = [loaded.trial_folder(trial) / table.file for trial in loaded.final_trials]
+        if any(path.exists() for path in paths):
+            lines = [series.fault_of(path, table, _within(loaded.folder, str(path))) for path in paths]
+            known = [line for line in lines if line is not None]
+            more = len(known) - MAX_DAMAGED
+            found += known[:MAX_DAMAGED] + ([f"{loaded.name}: {table.file}: {more} more likewise"] if more > 0 else [])
+    return found
 
 
 def _series(loaded: LoadedRun, trial: Trial, table: series.Table) -> "pd.DataFrame | str":

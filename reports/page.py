@@ -74,6 +74,8 @@ class Content:
     pictures: Sequence[Picture]
     entries: Sequence[Entry]
     problems: Sequence[str]
+    unread: Sequence[str] = ()
+    """Those of `problems` that are about a table beside a trial."""
     several_cases: bool = False
 
 

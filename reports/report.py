@@ -12,10 +12,20 @@ from reports.embed import save
 from reports.errors import ReportError
 from reports.export import write_exports
 from reports.figures import aftermath, bandwidth, bound_gap, hit_cost, host_bytes, k_sweep, recovery, slowdown, timeline
-from reports.load import LoadedRun, all_problems, counters, load_folders, nccl_trouble, write_rows
+from reports.load import (
+    LoadedRun,
+    all_problems,
+    counters,
+    damaged_tables,
+    load_folders,
+    log_events,
+    nccl_trouble,
+    write_rows,
+)
 from reports.measures import trial_frame
 from reports.page import Content, Entry, Origin, Picture, html
 from reports.recovery import throughput
+from reports.series import EVENTS
 from reports.setting import Setting, experiment_name, setting_of
 from reports.source import change_of
 from reports.state_pictures import Pictures, state_pictures
@@ -48,8 +58,8 @@ def write_report(
 ) -> Path:
     """Writes rows, figures, tables and report.html of one run or several into `out`; returns the page.
 
-    Without `out` they stand in the run's own folder; several runs need one. `tell` hears of every trial that cannot be
-    read. Raises `ReportError`.
+    Without `out` they stand in the run's own folder; several runs need one. `tell` hears of every trial, and of
+    every table beside one, that cannot be read. Raises `ReportError`.
     """
     runs = load_folders([folders] if isinstance(folders, Path) else folders)
     place = _place(runs, out)
@@ -59,7 +69,10 @@ def write_report(
     frame = trial_frame(runs)
     page = place / "report.html"
     lines = headline(frame)
-    text = html(content(runs, frame, lines, place / "figures"))
+    shown = content(runs, frame, lines, place / "figures")
+    for line in shown.unread:
+        tell(line)
+    text = html(shown)
     write_exports(runs, lines, promises(runs, frame, lines), place)
     part = page.with_name(".report.html.part")
     part.write_text(text, encoding="utf-8", errors="replace")
@@ -96,8 +109,10 @@ def content(
     runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Line], figures: Path | None = None
 ) -> Content:
     """All that the page shows; the figures are drawn, and saved into `figures`, on the way. None: without any."""
-    timelines, problems = _timelines(runs, figures) if figures else ({}, [])
-    states, unread = state_pictures(runs, timelines, figures) if figures else ({}, [])
+    timelines, sparse, uncounted = _timelines(runs, figures) if figures else ({}, [], [])
+    states, unseen = state_pictures(runs, timelines, figures) if figures else ({}, [])
+    damaged = [line for run in runs for line in damaged_tables(run)] if figures else []
+    unread = list(dict.fromkeys([*damaged, *uncounted, *unseen]))
     return Content(
         title=" and ".join(dict.fromkeys(experiment_name(run.run) for run in runs)),
         origins=[_origin(run) for run in runs],
@@ -112,7 +127,8 @@ def content(
         lines=lines,
         pictures=list(_pictures(frame, figures)) if figures else [],
         entries=_entries(runs, timelines, states),
-        problems=[*all_problems(runs), *problems, *unread],
+        problems=[*all_problems(runs), *sparse, *unread],
+        unread=unread,
         several_cases=frame["case"].nunique() > 1,
     )
 
@@ -173,22 +189,27 @@ def _pictures(frame: pd.DataFrame, figures: Path) -> Iterator[Picture]:
                 yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told)
 
 
-def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list[str]]:
-    """By run and trial: one for the representative of every case, size and system; a line for each that cannot be."""
+def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list[str], list[str]]:
+    """By run and trial: one for the representative of every case, size and system; a line for each that has too few
+    samples, and one for each table that cannot be read."""
     drawn: Pictures = {}
-    problems: list[str] = []
+    sparse: list[str] = []
+    unread: list[str] = []
     share = max(1, MAX_TIMELINES // len(runs))
     chosen = [(run, trial) for run in runs for trial in representatives(run.final_trials)[:share]]
     for run, trial in chosen:
         samples = counters(run, trial)
         if isinstance(samples, str):
-            problems.append(samples)
+            unread.append(samples)
             continue
         rates = throughput(samples)
         if rates.empty:
-            problems.append(f"{trial.trial_id}: too few counter samples for a timeline")
+            sparse.append(f"{trial.trial_id}: too few counter samples for a timeline")
             continue
-        marks = [*core_events(trial), *nccl_trouble(run, trial)]
+        logged = log_events(run, trial)
+        if isinstance(logged, str) and (run.trial_folder(trial) / EVENTS.file).exists():
+            unread.append(logged)
+        marks = [*core_events(trial), *nccl_trouble(logged)]
         figure = timeline.draw(trial, rates, marks, setting_of(run.run, trial.settings))
         # Numbered: an id is a host's or a file's text, which has no say in the names of files.
         told = timeline.caption(trial, rates)
@@ -196,7 +217,7 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
         types = ("svg", "png") if len(drawn) < MAX_TIMELINE_SVGS else ("png",)
         uri = save(figure, figures, f"timeline-{len(drawn) + 1:02d}", told, types)
         drawn[run.name, trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told)
-    return drawn, problems
+    return drawn, sparse, unread
 
 
 def representatives(trials: Sequence[Trial]) -> list[Trial]:

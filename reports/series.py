@@ -8,14 +8,17 @@ All times are ns since the epoch on the harness' clock. A table of a newer versi
 without a new one. METRICS lists what watch.parquet holds.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    import pyarrow.parquet as pq
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -192,25 +195,52 @@ def write(path: Path, table: Table, rows: Iterable[Sequence[Any]]) -> None:
 
 def read(path: Path, table: Table, where: str) -> "pd.DataFrame | str":
     """The rows of `path`, or a line on why there are none that begins with `where`."""
+    return _tried(lambda: _rows(_opened(path, table, where), table), where)
+
+
+def fault_of(path: Path, table: Table, where: str) -> str | None:
+    """The same line for a file that shows at a glance that it cannot be read; None for any other."""
+    told = _tried(lambda: _opened(path, table, where), where)
+    return told if isinstance(told, str) else None
+
+
+class _NewerError(Exception):
+    """Written by a newer program; the text is the line."""
+
+
+def _tried(work: Callable[[], T], where: str) -> T | str:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path)
-        found = (file.schema_arrow.metadata or {}).get(b"schema", b"1")
-        if not found.isdigit() or int(found) > table.version:
-            version = found.decode("utf-8", "replace")[:20]
-            return f"{where}: version {version} is newer than this program's {table.version}; update"
-        there = [name for name in table.columns if name not in table.added or name in file.schema_arrow.names]
-        wanted = pa.schema([field for field in table.schema() if field.name in there])
-        rows = file.read(there).select(there).cast(wanted)
-        for name in table.required:  # before pandas, which would make numbers of a column with a gap inexact
-            if rows[name].null_count:
-                rows = rows.filter(rows[name].is_valid())
-        # Names as categories: they repeat in every row, and are grouped and compared many times.
-        frame: pd.DataFrame = rows.to_pandas(categories=[name for name in NAMES if name in there])
+        return work()
+    except _NewerError as error:
+        return str(error)
     except FileNotFoundError:
         return f"{where}: no such file; the trial has no such table"
     except (OSError, pa.ArrowException, KeyError):
         return f"{where}: broken or cut short; the trial is reported without it"
+
+
+def _opened(path: Path, table: Table, where: str) -> "pq.ParquetFile":
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    found = (file.schema_arrow.metadata or {}).get(b"schema", b"1")
+    if not found.isdigit() or int(found) > table.version:
+        version = found.decode("utf-8", "replace")[:20]
+        raise _NewerError(f"{where}: version {version} is newer than this program's {table.version}; update")
+    return file
+
+
+def _rows(file: "pq.ParquetFile", table: Table) -> "pd.DataFrame":
+    import pyarrow as pa
+
+    there = [name for name in table.columns if name not in table.added or name in file.schema_arrow.names]
+    wanted = pa.schema([field for field in table.schema() if field.name in there])
+    rows = file.read(there).select(there).cast(wanted)
+    for name in table.required:  # before pandas, which would make numbers of a column with a gap inexact
+        if rows[name].null_count:
+            rows = rows.filter(rows[name].is_valid())
+    # Names as categories: they repeat in every row, and are grouped and compared many times.
+    frame: pd.DataFrame = rows.to_pandas(categories=[name for name in NAMES if name in there])
     return frame

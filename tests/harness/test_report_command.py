@@ -1,5 +1,6 @@
 """``harness report`` as a user runs it: one folder or several, shown in a browser, served until Ctrl-C."""
 
+import html
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from harness.cli import app
 
 
 def make(folder: Path, seed: int = 1) -> Path:
-    return make_run(folder, sizes={1 << 20: 4}, repeats=1, counters=False, seed=seed)
+    return make_run(folder, sizes={1 << 20: 4}, repeats=1, seed=seed)
 
 
 def run(*words: object) -> tuple[int, str]:
@@ -39,6 +40,25 @@ def test_a_trial_that_cannot_be_read_is_named_on_the_terminal(tmp_path: Path) ->
     status, text = run(folder)
     assert status == 0 and (folder / "report.html").exists()
     assert f"warning: {folder.name}/trials/{broken.parent.name}/trial.json: " in text
+
+
+def test_a_table_that_cannot_be_read_is_named_on_the_terminal_and_the_page(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    first, second, _ = sorted((folder / "trials").iterdir())
+    (first / "nics.parquet").unlink()
+    (second / "events.parquet").touch()
+    (second / "watch.parquet").write_bytes(b"PAR1")
+    status, text = run(folder)
+    assert status == 0
+    page = html.unescape((folder / "report.html").read_text(encoding="utf-8"))
+    for place, why in (
+        (first / "nics.parquet", "no such file"),
+        (second / "events.parquet", "broken or cut short"),
+        (second / "watch.parquet", "broken or cut short"),
+    ):
+        line = f"{place.relative_to(tmp_path)}: {why}"
+        assert text.count(f"warning: {line}") == 1
+        assert page.count(line) == 1
 
 
 def test_a_report_goes_where_it_is_told(tmp_path: Path) -> None:

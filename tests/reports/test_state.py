@@ -121,7 +121,7 @@ def test_tables_come_back_as_they_were_written(loaded: LoadedRun, trial: Trial) 
 
 
 def test_what_nccl_complained_of_is_marked_in_the_timeline(loaded: LoadedRun, trial: Trial) -> None:
-    assert nccl_trouble(loaded, trial) == []
+    assert nccl_trouble(log_events(loaded, trial)) == []
     at = trial.iterations[0].t_ns
     rows = [
         (at, "host0", 0, "nccl", "network", "INFO", "Using network Socket", "{}", False),
@@ -129,7 +129,7 @@ def test_what_nccl_complained_of_is_marked_in_the_timeline(loaded: LoadedRun, tr
         (at + 6, "host0", 0, "core", "path_down", None, "stalled", "{}", None),
     ]
     series.write(loaded.trial_folder(trial) / series.EVENTS.file, series.EVENTS, rows)
-    (mark,) = nccl_trouble(loaded, trial)
+    (mark,) = nccl_trouble(log_events(loaded, trial))
     assert (mark["t_ns"], mark["detail"]) == (at + 5, "closed by peer")
     rates = throughput(counters(loaded, trial))  # type: ignore[arg-type]
     figure = timeline.draw(trial, rates, [mark], setting_of(loaded.run))

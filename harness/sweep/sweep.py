@@ -166,6 +166,7 @@ def _is_in(file: object, folder: Path) -> bool:
 
 def _close(folder: RunFolder, publish: Callable[[Path], object], progress: SweepProgress) -> bool:
     """Publishes what there is; whether it could. A report that cannot be made takes nothing away from the trials."""
+    _must_be_there(folder)
     if not folder.records():
         folder.discard()
         return True

@@ -156,15 +156,22 @@ class Removing(Recording):
 
 
 @pytest.mark.parametrize("last", ["a-8MiB-noop-r0", "b-8MiB-noop-r0"])
-def test_a_folder_that_is_removed_ends_the_sweep_and_is_not_made_again(tmp_path: Path, last: str) -> None:
+@pytest.mark.parametrize("what", ["", "run.json"])
+def test_a_folder_that_is_removed_ends_the_sweep_and_is_not_made_again(tmp_path: Path, last: str, what: str) -> None:
     bench = Bench(tmp_path)
-    progress = Removing(last, lambda: shutil.rmtree(next(tmp_path.iterdir())))
+
+    def take_away() -> None:
+        (folder,) = tmp_path.iterdir()
+        (folder / what).unlink() if what else shutil.rmtree(folder)
+
+    progress = Removing(last, take_away)
     with pytest.raises(
         SweepError, match=r"tiny-\d+-\d+: was removed while the sweep ran; the same command begins anew$"
     ):
         bench.sweep(progress)
     assert progress.ran[-1] == last
-    assert not list(tmp_path.iterdir()) and not bench.published
+    assert not list(tmp_path.glob("*/run.json")) and not bench.published
+    assert what or not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,28 +1,25 @@
 """Whether the hosts have the memory that the largest trial needs, asked before any of them is touched."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from pathlib import Path
 
 from harness.errors import ExperimentError
 from harness.experiment import Experiment
 from harness.hosts.base import Host
 from harness.hosts.each import all_results, for_each
 from harness.sweep.plan import Trial
+from r2ccl_core.memory import available_bytes, parse_available, shown
 from r2ccl_core.units import format_size
 
-CGROUP = Path("/sys/fs/cgroup")
 
-
-def check_machine(experiment: Experiment, file: str, available_bytes: int | None = None) -> Iterable[ExperimentError]:
+def check_machine(experiment: Experiment, file: str, free_bytes: int | None = None) -> Iterable[ExperimentError]:
     """For clusters whose hosts all share this machine: one mistake if the largest size cannot fit, else none."""
     if not _fills_memory(experiment) or experiment.cluster.kind not in ("local", "noop"):
         return
-    available = here_bytes() if available_bytes is None else available_bytes
+    available = available_bytes() if free_bytes is None else free_bytes
     hosts, size = len(experiment.cluster.host_names()), max(experiment.workload.sizes_bytes)
     needed = experiment.nranks * needed_bytes(experiment, size)
     if available is not None and needed > available:
-        why = f"{hosts} hosts on this machine need {_shown(needed)}, and {_shown(available)} are free; choose a smaller"
+        why = f"{hosts} hosts on this machine need {shown(needed)}, and {shown(available)} are free; choose a smaller"
         yield ExperimentError(file, "workload.sizes", format_size(size), why)
 
 
@@ -35,7 +32,7 @@ def check_hosts(experiment: Experiment, hosts: Sequence[Host], trials: Sequence[
     for name, told in all_results(for_each(hosts, lambda host: host.run(["cat", "/proc/meminfo"]).stdout)).items():
         available = parse_available(told)
         if available is not None and needed > available:
-            why = f"{name} needs {_shown(needed)} for it, and {_shown(available)} are free; choose a smaller"
+            why = f"{name} needs {shown(needed)} for it, and {shown(available)} are free; choose a smaller"
             raise ExperimentError("", "workload.sizes", format_size(size), why)
 
 
@@ -49,25 +46,3 @@ def needed_bytes(experiment: Experiment, size_bytes: int) -> int:
 def _fills_memory(experiment: Experiment) -> bool:
     """Our own measuring program keeps its vectors in the hosts' memory; others may have them on GPUs."""
     return "perf" in map(experiment.backend_of, experiment.systems)
-
-
-def here_bytes() -> int | None:
-    """Memory that this machine, or the control group we are in, can still give; None if it does not tell."""
-    found = []
-    with suppress(OSError):
-        found.append(parse_available(Path("/proc/meminfo").read_text(encoding="utf-8")))
-    with suppress(OSError, ValueError):
-        limit, used = ((CGROUP / f"memory.{name}").read_text(encoding="utf-8") for name in ("max", "current"))
-        found.append(int(limit) - int(used))
-    known = [value for value in found if value is not None]
-    return min(known) if known else None
-
-
-def parse_available(meminfo: str) -> int | None:
-    """MemAvailable of /proc/meminfo in bytes."""
-    lines = (line.split() for line in meminfo.splitlines() if line.startswith("MemAvailable:"))
-    return next((int(words[1]) * 1024 for words in lines if len(words) > 1 and words[1].isdigit()), None)
-
-
-def _shown(size_bytes: int) -> str:
-    return f"{max(0, size_bytes) / 1024**3:.1f} GiB"

@@ -1,18 +1,13 @@
 """Whether the arrays of this process' ranks fit into memory, asked before any of them is made."""
 
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 
 from r2ccl_core.bandwidth import ITEM_BYTES
 from r2ccl_core.errors import UsageError
+from r2ccl_core.memory import available_bytes, shown
 from r2ccl_core.perf.data import Task
 from r2ccl_core.perf.table import Case
 from r2ccl_core.units import format_size
-
-_CGROUP = Path("/sys/fs/cgroup")
-_LIMITS = (_CGROUP / "memory.max", _CGROUP / "memory/memory.limit_in_bytes")
-"""Of a container, in either version of control groups."""
 
 
 def check(cases: Sequence[Case], places: Sequence[str], here: int, available: int | None = None) -> None:
@@ -23,8 +18,8 @@ def check(cases: Sequence[Case], places: Sequence[str], here: int, available: in
     if free is not None and here * needed > free:
         ranks = "" if here == 1 else f" of {here} ranks"
         raise UsageError(
-            f"{format_size(case.size_bytes)}: the arrays{ranks} need {_shown(here * needed)} of memory, "
-            f"{_shown(free)} are available; give smaller sizes (-b, -e)"
+            f"{format_size(case.size_bytes)}: the arrays{ranks} need {shown(here * needed)} of memory, "
+            f"{shown(free)} are available; give smaller sizes (-b, -e)"
         )
 
 
@@ -32,19 +27,3 @@ def _needed_bytes(case: Case, places: Sequence[str]) -> int:
     """Of one rank, at one time: out of place what is sent and what is received, in place the larger."""
     counts = Task(case.collective, 0, case.ranks, case.count, case.dtype).counts()
     return (sum(counts) if "out" in places else max(counts)) * ITEM_BYTES[case.dtype]
-
-
-def available_bytes(meminfo: Path = Path("/proc/meminfo"), limits: Sequence[Path] = _LIMITS) -> int | None:
-    """What this machine, or the container that this is, can still give; None where neither tells."""
-    found = []
-    with suppress(OSError):
-        lines = (line.split() for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:"))
-        found += [int(words[1]) * 1024 for words in lines]
-    for limit in limits:
-        with suppress(OSError, ValueError):  # "max" is none
-            found.append(int(limit.read_text()))
-    return min(found, default=None)
-
-
-def _shown(size_bytes: int) -> str:
-    return f"{size_bytes / 1024**3:.1f} GiB"

@@ -49,8 +49,8 @@ COMMON = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
 CONNECTIONS = 32
-"""A process' queues to its GPU, so that its streams do not wait for each other. Processes that share a GPU have twice as
-many together: with more the last one finds no memory."""
+"""A process' queues to its GPU, so that its streams do not wait for each other. Processes that share a GPU have twice
+as many together: with more the last one finds no memory."""
 SOCKET = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "eth"}
 TUNED = {**SOCKET, "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
 GRID = "pipes=2,pipes=6,pipes=8,alpha=100,alpha=400,channels=8"

@@ -7,7 +7,7 @@ import pytest
 from harness.errors import ExperimentError
 from harness.experiment_file import load
 from harness.hosts.noop import NoopHost
-from harness.sweep.memory import check_hosts, check_machine, here_bytes, parse_available
+from harness.sweep.memory import check_hosts, check_machine
 from harness.sweep.plan import plan
 
 ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
@@ -28,14 +28,6 @@ def test_the_hosts_of_a_local_cluster_share_this_machine() -> None:
     assert "3 hosts on this machine need 12.0 GiB" in str(next(iter(check_machine(two, "e.toml", 12 * GIB - 1))))
     noop = load(ALLREDUCE, ['workload.sizes=["1TiB"]', "workload.iterations_by_size={}", "workload.backend=noop"])
     assert list(check_machine(noop, "e.toml", GIB)) == []
-
-
-def test_this_machine_tells_what_it_has() -> None:
-    available = here_bytes()
-    assert available is not None
-    assert 0 < available < 2**50
-    assert parse_available("MemTotal: 5 kB\nMemAvailable:       3 kB\n") == 3072
-    assert parse_available("MemTotal: 5 kB\n") is None
 
 
 def test_hosts_of_their_own_are_asked() -> None:

@@ -1,0 +1,39 @@
+"""How much memory this machine, or the container that this is, can still give."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+MEMINFO = Path("/proc/meminfo")
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def available_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int | None:
+    """None where nothing tells."""
+    found = list(_left_in(cgroup))
+    with suppress(OSError):
+        known = parse_available(meminfo.read_text(encoding="utf-8"))
+        found += [] if known is None else [known]
+    return min(found, default=None)
+
+
+def parse_available(meminfo: str) -> int | None:
+    """MemAvailable of /proc/meminfo in bytes."""
+    lines = (line.split() for line in meminfo.splitlines() if line.startswith("MemAvailable:"))
+    return next((int(words[1]) * 1024 for words in lines if len(words) > 1 and words[1].isdigit()), None)
+
+
+def _left_in(cgroup: Path) -> Iterator[int]:
+    """Of the limit of a control group of either version, what is not used."""
+    for names in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        with suppress(OSError, ValueError):  # "max" is none
+            limit, used = (int((cgroup / name).read_text(encoding="utf-8")) for name in names)
+            yield limit - used
+
+
+def shown(size_bytes: int) -> str:
+    """In GiB, for a line."""
+    return f"{max(0, size_bytes) / 1024**3:.1f} GiB"

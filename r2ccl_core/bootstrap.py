@@ -25,6 +25,7 @@ _LENGTH = struct.Struct("!Q")
 _VERDICT_PATIENCE_S = 1.0
 _LONG_S = 2.0
 _CLOSE = "close"
+_CALLS = 0xFFFFFFFF  # a frame has 32 bits for a number
 _OF_THE_PARENT = "a forked child is not in its parent's group; it can join one of its own"
 
 
@@ -67,12 +68,12 @@ class Bootstrap:
         self._call = 0, ""  # number and name, of the one thread
         self._history = 0  # digest of all calls
         self._star: Star | None = None
+        not_for_children(self)
         if size > 1:
             place = _place(rank, size, root, secret)
             streams = welcome(place, timeout_s) if rank == 0 else {0: greet(place, timeout_s)}
             self._star = Star(streams, self._take, self._lose)
             self._star.start()
-        not_for_children(self)
 
     @property
     def verdict(self) -> str | None:
@@ -113,9 +114,9 @@ class Bootstrap:
         if self._star is None or not what:
             return
         if self.rank == 0:
-            self._compare(0, number, what)
+            self._compare(0, number & _CALLS, what)
         else:
-            self._star.send(0, _AT, number, what.encode())
+            self._star.send(0, _AT, number & _CALLS, what.encode())
 
     def note(self, data: bytes) -> None:
         """Says something to rank 0, outside of any agreement. Any thread."""
@@ -159,6 +160,8 @@ class Bootstrap:
         """In a forked child: lets go of the parent's place."""
         self._closed = True
         self._verdict = _OF_THE_PARENT
+        # A thread that the child does not have may hold them.
+        self._changed, self._deciding = threading.Condition(), threading.RLock()
         if self._star is not None:
             self._star.abandon()
 

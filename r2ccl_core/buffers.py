@@ -23,7 +23,7 @@ def block(array: np.ndarray, rank: int, ranks: int) -> np.ndarray:
 def check_arrays(collective: str, send: object, recv: object) -> None:
     """Raises `UsageError` unless both are arrays; `recv` may be None."""
     for name, given in (("send", send), ("recv", recv)):
-        if not isinstance(given, np.ndarray) and not (name == "recv" and given is None):
+        if not isinstance(given, np.ndarray | np.generic) and not (name == "recv" and given is None):
             raise UsageError(f"{collective} takes NumPy arrays; {name} is {type(given).__name__}: use numpy.asarray")
         if isinstance(given, np.ma.MaskedArray):
             raise UsageError(f"{collective}: {name} is a masked array, whose mask would be lost; give its filled()")

@@ -77,6 +77,10 @@ class Communicator:
         if options and "R2CC_MODE" in options:
             raise UsageError("options: R2CC_MODE: give mode= instead, which the schedules know, too")
         self._closed = self._inherited = False
+        self._release: weakref.finalize[..., Any] | None = None
+        self._stop_following: weakref.finalize[..., Any] | None = None
+        self._switching: Switching | None = None
+        not_for_children(self)
         for name, remedy in variables.unknown(os.environ):
             warnings.warn(f"{name}: {remedy}", RuntimeWarning, stacklevel=2)
         chosen = find_nics() if nics is None else checked_nics(nics)
@@ -93,24 +97,22 @@ class Communicator:
             self._nets.close()
             raise
         # A program that ends without close() must not end in the destructors of running threads.
-        self._release = weakref.finalize(self, _release, self._nets, self._bootstrap)
+        self._release = release = weakref.finalize(self, _release, self._nets, self._bootstrap)
         try:
             health = self._agree_on_start(chosen)
         except BaseException:
-            self._release()
+            release()
             raise
         connections = Connections(self._nets, self._bootstrap)
         self._programs = Programs(rank, self._nets, connections, selection(self._settings))
         self._connections, self._health = connections, health
         self._calibrated = False
         self._scratch = np.empty(0, np.uint8)
-        self._switching: Switching | None = None
         if self._settings.follows_health and size > 1:
             # It must not keep this object alive.
             self._switching = Switching(self._nets, self._bootstrap, self._programs, health, notes)
             self._switching.begin()
             self._stop_following = weakref.finalize(self, self._switching.end)
-        not_for_children(self)
 
     def all_reduce(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
         """Combines `send` of all ranks element by element into `recv` (default: a new array) on every rank.
@@ -201,11 +203,15 @@ class Communicator:
 
     def abort(self, reason: str) -> str:
         """Ends the group on every rank because of `reason`; returns the verdict. May be called from any thread."""
+        if self._inherited:
+            self._check_open("abort")
         return self._bootstrap.abort(f"rank {self.rank}: {reason}")
 
     def stats(self) -> dict[str, Any]:
         """NICs with their bytes and state, the core's event log, replayed and duplicate chunks; with a schedule that
         follows losses, what the group measured its messages and bytes to cost."""
+        if self._inherited:
+            self._check_open("stats")
         stats = {"rank": self.rank, **self._nets.stats(), "mode": self._mode, "algo": self._settings.algo}
         if self._switching is not None:
             stats["cost"] = self._programs.cost._asdict() if self._calibrated else None
@@ -222,14 +228,15 @@ class Communicator:
         if self._switching is not None:
             self._switching.end()
         self._programs.clear()
-        self._release()
+        if self._release is not None:
+            self._release()
 
     def abandon(self) -> None:
         """In a forked child: the group is the parent's. What waits for threads as it ends must never end here."""
         self._closed = self._inherited = True
-        self._release.detach()
-        if self._switching is not None:
-            self._stop_following.detach()
+        for finalizer in (self._release, self._stop_following):
+            if finalizer is not None:
+                finalizer.detach()
         native.keep_forever(self)
 
     def __enter__(self) -> Self:
@@ -300,6 +307,9 @@ class Communicator:
         self, collective: str, source: np.ndarray, result: np.ndarray, op: str = "sum", root: int = 0
     ) -> np.ndarray:
         """Runs the schedule that is selected, from `source` into `result`, which are equally large."""
+        if self._switching is not None and not self._calibrated:
+            with self._together():
+                self._calibrate()
         self._enter(collective, source, op, root)
         if self._switching is None:
             schedule = self.schedule(collective, source.nbytes, root)
@@ -331,8 +341,6 @@ class Communicator:
         asked = Asked(collective, send.nbytes, root, send.size)
         begin_s = time.perf_counter()
         with self._together():
-            if not self._calibrated:
-                self._calibrate()
             self._programs.remember(asked)
             before, self._health = self._health, switching.start()
             schedule = self._programs.schedule(asked, self._health)

@@ -23,15 +23,27 @@ def parse_available(meminfo: str) -> int | None:
     return next((int(words[1]) * 1024 for words in lines if len(words) > 1 and words[1].isdigit()), None)
 
 
+_GROUPS = (
+    ("memory.max", "memory.current", "memory.stat", ("inactive_file", "active_file")),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        ("total_inactive_file", "total_active_file"),
+    ),
+)
+"""Control groups of either version: limit, use, and of what the kernel can give back of it."""
+
+
 def _left_in(cgroup: Path) -> Iterator[int]:
-    """Of the limit of a control group of either version, what is not used."""
-    for names in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
+    """Of the limit of a control group, what is not used, or only by pages of files."""
+    for limit_name, used_name, stat_name, returned in _GROUPS:
         with suppress(OSError, ValueError):  # "max" is none
-            limit, used = (int((cgroup / name).read_text(encoding="utf-8")) for name in names)
-            yield limit - used
+            limit, used = (int((cgroup / name).read_text(encoding="utf-8")) for name in (limit_name, used_name))
+            with suppress(OSError, ValueError):
+                lines = (line.split() for line in (cgroup / stat_name).read_text(encoding="utf-8").splitlines())
+                used -= sum(int(value) for name, value in lines if name in returned)
+            yield max(0, limit - max(0, used))
 
 
 def shown(size_bytes: int) -> str:

@@ -51,6 +51,7 @@ class Star:
 
     def close(self) -> None:
         """Stops reading and closes the streams; what was sent still arrives."""
+        self._wake.shutdown(socket.SHUT_RDWR)  # whoever may hold copies of it
         self._wake.close()
         if threading.current_thread() is not self._watcher:
             self._watcher.join()
@@ -59,8 +60,8 @@ class Star:
 
     def abandon(self) -> None:
         """In a forked child: lets go of the parent's streams."""
-        for link in self._links.values():
-            link.stream.close()
+        for stream in (self._wake, self._woken, *(link.stream for link in self._links.values())):
+            stream.close()
 
     def _watch(self) -> None:
         with self._woken, selectors.DefaultSelector() as selector:

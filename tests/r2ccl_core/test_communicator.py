@@ -392,6 +392,11 @@ def test_nics_that_are_no_pairs_are_refused(nics: Any) -> None:
         Communicator(0, 1, nics=nics)
 
 
+def test_a_single_number_is_an_array_without_dimensions() -> None:
+    with Communicator(0, 1) as comm:
+        assert comm.all_reduce(np.float64(3)) == 3
+
+
 def test_an_option_may_be_a_number() -> None:
     with Communicator(0, 1, options={"R2CC_WINDOW_BYTES": 65536}) as comm:
         assert comm.all_reduce(np.ones(2)).tolist() == [1, 1]

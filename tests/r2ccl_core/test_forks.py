@@ -7,6 +7,21 @@ import time
 
 import pytest
 
+CLOSES = """
+import os, sys
+from r2ccl_core.communicator import Communicator
+
+comm = Communicator(int(sys.argv[1]), 2, root=sys.argv[2], nics=[("lo", f"127.{1 + int(sys.argv[1])}.0.1")])
+comm.barrier()
+ready, told = os.pipe()
+if (child := os.fork()) == 0:
+    os.read(ready, 1)
+    os._exit(0)
+comm.close()
+os.write(told, b"!")  # as a program that ends its workers after the group
+os.waitpid(child, 0)
+"""
+
 RANK = """
 import os, signal, sys
 import numpy as np
@@ -40,11 +55,11 @@ with Communicator(rank, 2, root=root, nics=[("lo", f"127.{1 + rank}.0.1")]) as c
 """
 
 
-def start(what: str, algo: str) -> list["subprocess.Popen[str]"]:
+def start(what: str, algo: str, program: str = RANK) -> list["subprocess.Popen[str]"]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         root = f"127.0.0.1:{probe.getsockname()[1]}"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return [subprocess.Popen([sys.executable, "-c", RANK, str(r), root, what, algo], **pipes) for r in range(2)]  # type: ignore[call-overload]
+    return [subprocess.Popen([sys.executable, "-c", program, str(r), root, what, algo], **pipes) for r in range(2)]  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("algo", ["ring", "auto"])
@@ -67,3 +82,7 @@ def test_a_rank_that_is_killed_is_missed_at_once_though_a_child_of_its_lives() -
         killed.stdin.close()  # the child waits for that
         assert lost_s < 20, "as long as the child may live"
         assert "forked child" in killed.stdout.read()
+
+
+def test_a_group_ends_while_children_live() -> None:
+    assert [rank.communicate(timeout=60) for rank in start("", "", CLOSES)] == [("", "")] * 2

@@ -26,3 +26,7 @@ def test_the_least_of_the_machine_and_its_container_counts(tmp_path: Path) -> No
     (tmp_path / "memory/memory.limit_in_bytes").write_text("5000\n")
     (tmp_path / "memory/memory.usage_in_bytes").write_text("4000\n")
     assert available_bytes(meminfo, tmp_path) == 1000
+    (tmp_path / "memory/memory.stat").write_text("total_inactive_file 300\ntotal_active_file 200\ncache 9000\n")
+    assert available_bytes(meminfo, tmp_path) == 1500
+    (tmp_path / "memory/memory.usage_in_bytes").write_text("9000\n")
+    assert available_bytes(meminfo, tmp_path) == 0

@@ -282,7 +282,12 @@ struct PyExecutor {
       int asked = 0;
       auto interrupted = [&] {
         nb::gil_scoped_acquire hold;
-        if (++asked == kLongAsks) waits_long();
+        try {
+          if (++asked == kLongAsks) waits_long();
+        } catch (nb::python_error& error) {
+          error.restore();  // the run ends, as after a signal
+          return true;
+        }
         return PyErr_CheckSignals() != 0;
       };
       status =

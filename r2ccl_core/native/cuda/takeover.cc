@@ -9,15 +9,20 @@
 namespace r2ccl::cuda {
 namespace {
 
-uint64_t ReadNumber(const char* name, uint64_t least, uint64_t otherwise, std::vector<std::string>* mistakes) {
+constexpr uint64_t kMostEvery = 1'000'000;
+
+uint64_t ReadNumber(const char* name, uint64_t least, uint64_t most, uint64_t otherwise,
+                    std::vector<std::string>* mistakes) {
   const char* variable = std::getenv(name);
   std::string_view text = variable == nullptr ? "" : variable;
   if (text.empty()) return otherwise;
   uint64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size() && value >= least) return value;
+  if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) {
+    return value;
+  }
   mistakes->push_back(std::string(name) + "=" + variable + ": give a whole number from " + std::to_string(least) +
-                      " on; " + std::to_string(otherwise) + " is used instead");
+                      " to " + std::to_string(most) + "; " + std::to_string(otherwise) + " is used instead");
   return otherwise;
 }
 
@@ -27,8 +32,8 @@ Settings ReadSettings() {
   Settings settings;
   const char* path = std::getenv("R2CC_SCHEDULES");
   settings.table_path = path == nullptr ? "" : path;
-  settings.min_bytes = ReadNumber("R2CC_AR_MIN_BYTES", 0, settings.min_bytes, &settings.mistakes);
-  settings.every = static_cast<int>(ReadNumber("R2CC_AGREE_EVERY", 1, 4, &settings.mistakes));
+  settings.min_bytes = ReadNumber("R2CC_AR_MIN_BYTES", 0, INT64_MAX, settings.min_bytes, &settings.mistakes);
+  settings.every = static_cast<int>(ReadNumber("R2CC_AGREE_EVERY", 1, kMostEvery, 4, &settings.mistakes));
   return settings;
 }
 

@@ -165,7 +165,6 @@ void Comm::MarkUp(Path& path, bool hold) {
   path.heard_ns = path.progress_ns;
   path.backoff_ns = 0;
   path.outlook = Outlook::kOpen;
-  path.obstacle.clear();
   path.header_bytes = 0;
   path.in_body = false;
   no_path_since_ns_ = 0;

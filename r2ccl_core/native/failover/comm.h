@@ -192,7 +192,7 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     int64_t deadline_ns = 0;  // of connecting and greeting
     int64_t dial_ns = 0;      // not dialled before
     int64_t backoff_ns = 0;
-    std::string obstacle;       // why this host itself could not even begin, the last time that it could not
+    std::string obstacle;       // why this host itself could not even begin the last dial; empty if it could
     int64_t round_trip_ns = 0;  // 0 while it was never up
     Outlook outlook = Outlook::kOpen;
     bool asking = false;  // the receiving end waits for the answer to a knock

@@ -95,6 +95,7 @@ void SendComm::Dial(Path& path, int64_t now_ns) {
   path.deadline_ns = now_ns + DialPatienceNs(path);
   Status status = StartConnect(nic(path), path.remote, handle_.port, &path.fd);
   if (status.ok()) {
+    path.obstacle.clear();
     Register(path, EPOLLOUT);
   } else {
     path.outlook = Outlook::kSilent;

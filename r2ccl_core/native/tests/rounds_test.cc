@@ -413,15 +413,20 @@ TEST_F(Scene, AbortWhileAllWork) {
 }
 
 TEST(Settings, WhatCannotBeReadIsToldAndTheDefaultHolds) {
-  for (const auto& [text, every, mistakes] :
-       {std::tuple{"", 4, 0U}, {"7", 7, 0U}, {"0", 4, 1U}, {"-1", 4, 1U}, {"7x", 4, 1U}, {"4MiB", 4, 1U}}) {
+  for (const auto& [text, every, mistakes] : {std::tuple{"", 4, 0U},
+                                              {"7", 7, 0U},
+                                              {"0", 4, 1U},
+                                              {"-1", 4, 1U},
+                                              {"7x", 4, 1U},
+                                              {"4MiB", 4, 1U},
+                                              {"4294967296", 4, 1U}}) {
     setenv("R2CC_AGREE_EVERY", text, 1);
     Settings settings = ReadSettings();
     EXPECT_EQ(settings.every, every) << text;
     EXPECT_EQ(settings.mistakes.size(), mistakes) << text;
   }
   setenv("R2CC_AGREE_EVERY", "0", 1);
-  EXPECT_EQ(ReadSettings().mistakes[0], "R2CC_AGREE_EVERY=0: give a whole number from 1 on; 4 is used instead");
+  EXPECT_EQ(ReadSettings().mistakes[0], "R2CC_AGREE_EVERY=0: give a whole number from 1 to 1000000; 4 is used instead");
   unsetenv("R2CC_AGREE_EVERY");
 }
 

@@ -19,7 +19,9 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from r2ccl_core.errors import TransportError, UsageError
 
@@ -34,6 +36,9 @@ _ANSWER = struct.Struct("!4sH32s120s")
 _GUEST_PATIENCE_S = 2.0
 _SPARE_GUESTS = 256
 _PORT_PATIENCE_S = 5.0
+_HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOW_PORT = 10_000
+_TRIES = 100
 _MOST_TOLD = 4
 _MOST_NAMED = 16
 
@@ -69,6 +74,16 @@ def parse_root(text: str) -> tuple[str, int]:
     if not host or re.fullmatch("[0-9]{1,5}", port) is None or not 0 < int(port) < 65536:
         raise UsageError(f"R2CC_ROOT={text!r}: write it as host:port, such as 10.0.0.1:7000")
     return host.strip("[]"), int(port)
+
+
+def free_root() -> str:
+    """Where ranks of this machine can meet: a port of loopback where nobody listens now, and none of those that the
+    kernel hands out, of which another socket might get it before rank 0 does."""
+    count = max(1, int(_HANDED_OUT.read_text().split()[0]) - _LOW_PORT)
+    for port in (*(_LOW_PORT + int.from_bytes(os.urandom(4)) % count for _ in range(_TRIES)), 0):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)) as probe:
+            return f"127.0.0.1:{probe.getsockname()[1]}"
+    raise TransportError("no port of 127.0.0.1 is free")
 
 
 def welcome(place: Place, timeout_s: float) -> dict[int, socket.socket]:

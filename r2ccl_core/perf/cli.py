@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import Flags, parse_flags
 from r2ccl_core.perf.joined import JoinedEvents, merged
 from r2ccl_core.perf.ranks import Failure, Rank, run_all
-from r2ccl_core.rendezvous import check_rank
+from r2ccl_core.rendezvous import check_rank, free_root
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 
@@ -43,7 +42,7 @@ def _main(argv: list[str]) -> int:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     first, root = process * flags.gpus, os.environ.get("R2CC_ROOT")
     if processes == 1 and size > 1 and not root:
-        root = _own_root()
+        root = free_root()
     events = Events(first, flags.stream) if flags.gpus == 1 else JoinedEvents(first, flags.gpus, flags.stream)
     ranks = [Rank(number, size, root, flags, events) for number in range(first, first + flags.gpus)]
     failure = run_all(ranks)
@@ -56,12 +55,6 @@ def _place_in_group() -> tuple[int, int]:
     size = _number(("R2CC_SIZE", "OMPI_COMM_WORLD_SIZE"), "1")
     check_rank(rank, size)
     return rank, size
-
-
-def _own_root() -> str:
-    """Where the ranks of a single process meet: nobody else has to know."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def _number(names: tuple[str, ...], default: str) -> int:

@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from r2ccl_core.bootstrap import Bootstrap
 from r2ccl_core.errors import PeerLostError, R2cclError, TransportError, UsageError
-from r2ccl_core.rendezvous import parse_root
+from r2ccl_core.rendezvous import free_root, parse_root
 
 OTHER_RANK = """
 import sys
@@ -28,8 +29,12 @@ sys.stdin.read()
 
 @pytest.fixture
 def root() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    return free_root()
+
+
+def test_a_free_root_is_none_that_the_kernel_would_give_to_somebody_else() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(10_000 <= parse_root(free_root())[1] < first for _ in range(100))
 
 
 def address(root: str) -> tuple[str, int]:

@@ -1,7 +1,6 @@
 """Collectives on real sockets: every type, operation, size and group against NumPy."""
 
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from r2ccl_core.communicator import Communicator
 from r2ccl_core.errors import PeerLostError, R2cclError, TransportError, UsageError
 from r2ccl_core.nics import find_nics
 from r2ccl_core.perf import pattern
+from r2ccl_core.rendezvous import free_root
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.schedules import forest, hierarchical, optcc, r2cc_all_reduce, ring, tree
 from r2ccl_core.selection import ring_slices
@@ -25,11 +25,6 @@ from r2ccl_core.selection import ring_slices
 
 def dtype_of(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name, name))
-
-
-def free_root() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 class Group:

@@ -1,11 +1,12 @@
 """A forked child (a data loader's worker, say) is not in its parent's group: neither its life nor its end counts."""
 
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
+
+from r2ccl_core.rendezvous import free_root
 
 CLOSES = """
 import os, sys
@@ -56,8 +57,7 @@ with Communicator(rank, 2, root=root, nics=[("lo", f"127.{1 + rank}.0.1")]) as c
 
 
 def start(what: str, algo: str, program: str = RANK) -> list["subprocess.Popen[str]"]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        root = f"127.0.0.1:{probe.getsockname()[1]}"
+    root = free_root()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return [subprocess.Popen([sys.executable, "-c", program, str(r), root, what, algo], **pipes) for r in range(2)]  # type: ignore[call-overload]
 

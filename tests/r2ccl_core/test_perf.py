@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -29,6 +28,7 @@ from r2ccl_core.perf.flags import parse_flags
 from r2ccl_core.perf.joined import merged
 from r2ccl_core.perf.ranks import Rank, run_all
 from r2ccl_core.perf.table import Case, Result
+from r2ccl_core.rendezvous import free_root
 
 COLLECTIVE = [(name,) for name in COLLECTIVES]
 
@@ -36,8 +36,7 @@ COLLECTIVE = [(name,) for name in COLLECTIVES]
 @contextmanager
 def started(ranks: int, *flags: str, **extra: str) -> Iterator[list["subprocess.Popen[str]"]]:
     """The program on `ranks` processes over loopback, two NICs each; what still runs at the end is killed."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        root = f"127.0.0.1:{probe.getsockname()[1]}"
+    root = free_root()
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "r2ccl_core.perf", *(flags if flags[:1] in COLLECTIVE else ("all_reduce", *flags))],
@@ -415,8 +414,7 @@ def test_the_arrays_of_all_ranks_here_and_of_every_place_count() -> None:
 def test_memory_that_runs_out_nevertheless_is_one_line_and_ends_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2CC_SOCKET_IFNAME", "lo@127.0.0.1")
     monkeypatch.setattr(memory, "available_bytes", lambda: None)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        root = f"127.0.0.1:{probe.getsockname()[1]}"
+    root = free_root()
     flags = [parse_flags(["all_reduce", "-b", size, "-w", "0", "-n", "1"]) for size in ("1000T", "1M")]
     ranks = [Rank(number, 2, root, flags[number], Events(number, False)) for number in range(2)]
     with ThreadPoolExecutor(2) as pool:

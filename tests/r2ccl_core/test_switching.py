@@ -2,7 +2,6 @@
 everything behind it (agreement, connections, bytes) is the real thing."""
 
 import pickle
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from r2ccl_core.communicator import Communicator
 from r2ccl_core.connections import Wiring
 from r2ccl_core.errors import PeerLostError, UsageError
 from r2ccl_core.programs import Ahead, Programs
+from r2ccl_core.rendezvous import free_root
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.selection import Settings
 from r2ccl_core.simulate import simulate
@@ -45,8 +45,7 @@ class Group:
 
     def __init__(self, settings: list[Settings]) -> None:
         size = len(settings)
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            root = f"127.0.0.1:{probe.getsockname()[1]}"
+        root = free_root()
         self._pool = ThreadPoolExecutor(size)
         made = [
             self._pool.submit(

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from harness.tables import Mistake, Model, Size, Slug, nearest, read_share
 from r2ccl_core.units import format_size
-from reports.bound import METRICS
+from reports.metrics import METRICS
 
 Number = Annotated[float, BeforeValidator(read_share), Field(allow_inf_nan=False)]
 

@@ -29,7 +29,10 @@ Exit status:
   1    a result is wrong, a trial ended otherwise than expected, or a bound is missed
   2    nothing ran: the input is wrong, no cluster can be made, or another sweep has it
   3    inconclusive: trials without a verdict, bounds unmeasured, or the sweep broke off
-  130  interrupted: finished trials are kept, and the same command resumes
+  70   a bug of this program, with a traceback; results are kept, and nothing is said of them
+  129  the terminal went away (SIGHUP); as after an interrupt
+  130  interrupted (Ctrl-C): finished trials are kept, and the same command resumes
+  143  ended by SIGTERM; as after an interrupt
 """
 
 
@@ -95,6 +98,7 @@ Exit status:
   1    at least one measure is worse than its rule tolerates
   2    the input is wrong, or the runs have nothing in common
   3    nobody can tell: an interval lies on both sides of what its rule tolerates
+  70   a bug of this program, with a traceback; it says nothing of the runs
 """
 
 

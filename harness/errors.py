@@ -18,8 +18,8 @@
         ├── SweepError              a sweep cannot go on
         └── LogError                what another program wrote cannot be understood
 
-A trial that fails is no exception: it is a row with a status. Anything that is not in this tree is a bug
-and keeps its traceback.
+A trial that fails is no exception: it is a row with a status. Anything that is not in this tree is a bug,
+keeps its traceback and ends the command with `ExitCode.CRASHED`.
 """
 
 from collections.abc import Sequence
@@ -39,8 +39,14 @@ class ExitCode(IntEnum):
     """The input is wrong; nothing was touched."""
     INCONCLUSIVE = 3
     """A trial stayed inconclusive after its retries, or a bound unmeasured; nothing was wrong or unexpected."""
+    CRASHED = 70
+    """A bug of this program; it shows a traceback, and says nothing about any result."""
+    HUNG_UP = 129
+    """SIGHUP: the terminal went away. As `INTERRUPTED`, and like every program that a signal ends, 128 more than it."""
     INTERRUPTED = 130
-    """Ctrl-C or SIGTERM; finished trials are kept, the same command resumes."""
+    """Ctrl-C; finished trials are kept, the same command resumes."""
+    TERMINATED = 143
+    """SIGTERM; likewise."""
 
 
 class MistakeError(UsageError):

@@ -113,6 +113,8 @@ class Experiment(Model):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     name: Slug
     description: str = ""
+    project_targets: bool = False
+    """Whether its report holds the results against the targets that the project has set its own core."""
     cluster: ClusterSpec
     workload: WorkloadModel
     systems: tuple[SystemModel, ...] = Field(alias="system", min_length=1)

@@ -15,6 +15,7 @@ from harness.cluster.gather import looking_at
 from harness.cluster.inventory import Inventory
 from harness.cluster.sshd import Account
 from harness.errors import ExitCode, MistakeError
+from harness.mistakes import text_of
 from harness.sweep.provenance import collect
 from harness.tables import nearest
 from r2ccl_core.errors import UsageError
@@ -48,7 +49,7 @@ def of_slurm(login: LoginOptions, environ: Mapping[str, str] = os.environ) -> In
 def of_hostfile(path: Path, login: LoginOptions) -> Inventory:
     """The hosts of an Open MPI or MPICH host file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
     except (OSError, UnicodeDecodeError) as error:
         raise MistakeError(str(path), "", None, f"cannot be read: {error}") from None
     return _of_hosts(hostfile.parse(text, str(path)), login, str(path))

@@ -1,9 +1,11 @@
-"""What is wrong in a TOML file that people write, one line each: file, key, value, remedy. Pure.
+"""What is wrong in a TOML file that people write, one line each: file, key, value, remedy.
 
 Pydantic finds what is wrong with one key; here that becomes words in which the file is written. Experiments and
-inventories share them.
+inventories share them. The one thing that is not pure is the reading of the file.
 """
 
+import errno
+import stat
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -45,15 +47,31 @@ _REMEDIES = {
 TOO_DEEP = "is nested too deeply; no key needs that"
 
 
+LARGEST = 64 * 2**20
+"""No file that a person writes for this program is larger, in bytes."""
+
+
+def text_of(path: Path, encoding: str = "utf-8") -> str:
+    """What a file says. A device or a pipe, which may never end, and a file beyond reason are `OSError`s."""
+    about = path.stat()
+    if stat.S_ISREG(about.st_mode) and about.st_size > LARGEST:
+        raise OSError(errno.EFBIG, f"is larger than {LARGEST >> 20} MiB")
+    if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
+        raise OSError(errno.EINVAL, "is no regular file")
+    return path.read_text(encoding=encoding)
+
+
 def read_toml(path: Path, absent: str) -> dict[str, Any]:
     """The file as a document. Raises `MistakeError`; `absent` says what to do where there is no such file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
+        return tomllib.loads(text_of(path, "utf-8-sig"))  # some editors begin a file with a mark
     except FileNotFoundError:
         raise MistakeError(str(path), "", None, f"there is no such file; {absent}") from None
     except IsADirectoryError:
         raise MistakeError(str(path), "", None, "is a folder; name a file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise MistakeError(str(path), "", None, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise MistakeError(str(path), "", None, f"cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise MistakeError(str(path), "", None, f"is no TOML: {error}") from None

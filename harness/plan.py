@@ -28,6 +28,10 @@ def plan_command(
     alpha: Annotated[str, typer.Option(help="Fixed cost of a message.")] = "20us",
     gpus: Annotated[int, typer.Option(help="GPUs per host.")] = 1,
     collective: Annotated[str, typer.Option(help="The collective.")] = "all_reduce",
+    operations: Annotated[
+        int | None,
+        typer.Option(help="Collectives still to come: a schedule that pays back its switch is taken, however little."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Predict every algorithm's time beside the lower bound, and choose one."""
@@ -40,6 +44,8 @@ def plan_command(
     for option, count in (("--nics", nics), ("--gpus", gpus)):
         if count < 1:
             raise UsageError(f"{option} {count}: give 1 or more")
+    if operations is not None and operations < 0:
+        raise UsageError(f"--operations {operations}: give 0 or more")
     if (rate_bit_s := parse_rate(rate)) <= 0:
         raise UsageError(f"--rate {rate}: must be more than 0")
     size_bytes = parse_size(size)
@@ -55,6 +61,6 @@ def plan_command(
             raise UsageError(f"--lost {text}: NIC {nic} of host {host} is named already; name each NIC once")
         named.add((host, nic))
         topology = topology.slowed(host, nic, remaining)
-    result = plan(topology, collective, size_bytes, parse_duration(alpha))
+    result = plan(topology, collective, size_bytes, parse_duration(alpha), operations=operations)
     print(json.dumps(as_record(result), indent=2) if as_json else explain(result))
     return ExitCode.OK

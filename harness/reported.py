@@ -1,6 +1,7 @@
-"""How a command ends: its result is the exit status, its errors become one line on stderr."""
+"""How a command ends: its result is the exit status, its errors become one line on stderr, a bug has its own status."""
 
 import sys
+import traceback
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
@@ -8,7 +9,7 @@ from typing import ParamSpec
 import typer
 
 from harness.errors import ExitCode, SweepError
-from harness.sweep.interrupt import Interrupted
+from harness.sweep.interrupt import Interrupted, status_of
 from r2ccl_core.errors import R2cclError
 
 P = ParamSpec("P")
@@ -23,10 +24,13 @@ def reported(command: Callable[P, int]) -> Callable[P, None]:
             status = command(*args, **kwargs)
         except KeyboardInterrupt as stop:
             print(f"interrupted: {stop}" if isinstance(stop, Interrupted) else "interrupted", file=sys.stderr)
-            status = ExitCode.INTERRUPTED
+            status = status_of(stop)
         except R2cclError as error:
             print(error, file=sys.stderr)
             status = ExitCode.INCONCLUSIVE if isinstance(error, SweepError) else ExitCode.USAGE
+        except Exception:
+            traceback.print_exc()
+            status = ExitCode.CRASHED
         raise typer.Exit(int(status))
 
     return run

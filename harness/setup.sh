@@ -35,6 +35,11 @@ if [ "$1" = test ]; then
     need libgtest-dev test -e /usr/include/gtest/gtest.h
     need libgmock-dev test -e /usr/include/gmock/gmock.h
     need chromium command -v chromium
+    need pypy3 command -v pypy3
+    need openmpi-bin command -v mpirun.openmpi
+    need libopenmpi-dev sh -c 'ls /usr/lib/*/openmpi/include/mpi.h'
+    need mpich command -v mpiexec.mpich
+    need libmpich-dev sh -c 'ls /usr/include/*/mpich/mpi.h'
 fi
 if [ -n "$missing" ]; then
     if [ "$(id -u)" != 0 ]; then

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ExperimentError
+from harness.mistakes import text_of
 
 PLACES = ("at", "kind", "host", "nic", "rail", "lasts")
 
@@ -18,7 +19,7 @@ PLACES = ("at", "kind", "host", "nic", "rail", "lasts")
 def read_trace(path: Path, file: str, key: str) -> list[dict[str, Any]]:
     """The events of the trace that `key` of the experiment `file` names. Raises `ExperimentError`."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # as tables are exported for Excel
+        text = text_of(path, "utf-8-sig")  # as tables are exported for Excel
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ExperimentError(file, key, str(path), f"cannot be read: {reason}") from None

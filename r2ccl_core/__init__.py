@@ -1,1 +1,20 @@
-"""Resilient collectives: topology, schedules, bounds, planner, simulator, and the runtime that moves bytes."""
+"""Resilient collectives: topology, schedules, bounds, planner, simulator, and the runtime that moves bytes.
+
+Its loggers are those below ``r2ccl_core``; nothing of them is shown unless the program configures `logging`.
+"""
+
+import logging
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> str:
+    """`__version__`, when it is asked for: looking it up costs as much as all other imports here."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("r2ccl")
+    except PackageNotFoundError:
+        return "0+unknown"

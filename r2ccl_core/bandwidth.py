@@ -7,7 +7,20 @@ reduce_scatter, alltoall), blocks are rounded down to whole units of 16 bytes, s
 from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UsageError
 
-ITEM_BYTES = {"float32": 4, "float64": 8, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2}
+ITEM_BYTES = {
+    "float32": 4,
+    "float64": 8,
+    "int32": 4,
+    "int64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "uint8": 1,
+    "int8": 1,
+}
+"""Of the types that are measured: those that can hold the test pattern."""
+
+OPERATIONS = ("sum", "min", "max", "prod")
+"""Those that are measured: those whose results are exact."""
 
 BLOCKED = ("all_gather", "reduce_scatter", "alltoall")
 """Collectives whose larger array has a block for every rank."""

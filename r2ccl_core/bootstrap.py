@@ -1,31 +1,36 @@
 """Small agreements between ranks, and the verdict when one of them has failed.
 
-It carries what the transport cannot carry yet (connection handles) and barriers, over the management network; no
-data. Ranks GIVE their part of a round to rank 0, which answers with the RESULT; the n-th agreement of every rank
-is round n. A NOTE is for who has something to say out of turn. A rank that waits for long says AT which of its calls it
-is: one for which the same call is something else will never come. The first reason to fail that reaches rank 0 (a
-rank's own FAILED, or a stream that ends without LEAVE) is the verdict, and every rank hears the same one.
+It carries what the transport cannot carry yet (connection handles) and barriers, over the management network, or over
+data NICs where that is gone (`star.py`); no data. Ranks GIVE their part of a round to rank 0, which answers with the
+RESULT; the n-th agreement of every rank is round n. A NOTE is for who has something to say out of turn. A rank that
+waits for long says AT which of its calls it is: one for which the same call is something else will never come. The
+first reason to fail that reaches rank 0 (a rank's own FAILED, or a rank that is gone without LEAVE) is the verdict, and
+every rank hears the same one: one line, and its kind, which is the error that it becomes.
 """
 
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 from zlib import crc32
 
-from r2ccl_core.errors import PeerLostError, UsageError
+from r2ccl_core.errors import MismatchedCallError, PeerLostError, R2cclError, TransportError, UsageError
 from r2ccl_core.forks import not_for_children
 from r2ccl_core.rendezvous import Place, check_rank, greet, parse_root, welcome
+from r2ccl_core.resume import TICKET_BYTES, Keys
 from r2ccl_core.star import Star
+from r2ccl_core.ways import Way, listen
 
 _GIVE, _RESULT, _FAILED, _LEAVE, _NOTE, _AT = range(1, 7)
 _LENGTH = struct.Struct("!Q")
-_VERDICT_PATIENCE_S = 1.0
+_VERDICT_PATIENCE_S = 2.0
 _LONG_S = 2.0
 _CLOSE = "close"
 _CALLS = 0xFFFFFFFF  # a frame has 32 bits for a number
+_KINDS: Sequence[type[R2cclError]] = (PeerLostError, MismatchedCallError, TransportError)
+"""The errors that every rank raises as what they are, by the number of their frames; all others are a peer's loss."""
 _OF_THE_PARENT = "a forked child is not in its parent's group; it can join one of its own"
 
 
@@ -41,13 +46,15 @@ class Bootstrap:
         *,
         timeout_s: float = 30.0,
         patience_s: float = 600.0,
+        give_up_s: float = 10.0,
         secret: str | None = None,
         on_abort: Callable[[str], None] = lambda reason: None,
         on_note: Callable[[int, bytes], None] = lambda rank, data: None,
     ) -> None:
         """Connects all ranks; raises `TransportError` when some are missing after `timeout_s`.
 
-        `patience_s` is how long an agreement waits for the last rank. `secret` (default: R2CC_SECRET) keeps
+        `patience_s` is how long an agreement waits for the last rank, `give_up_s` how long a rank may be silent by
+        every way before it counts as gone (at least `reach.LEAST_PATIENCE_S`). `secret` (default: R2CC_SECRET) keeps
         strangers out. `on_abort` is called once with the verdict, on the thread that learns it first. `on_note` is
         called with each note and the rank that sent it, on any thread; it must not wait.
         """
@@ -62,6 +69,7 @@ class Bootstrap:
         self._left: set[int] = set()
         self._at: dict[int, tuple[int, str]] = {}  # rank 0: the last call at which a rank waited for long
         self._verdict: str | None = None
+        self._kind: type[R2cclError] = PeerLostError  # of the verdict
         self._deciding = threading.RLock()  # taken before the former
         self._decided: str | None = None
         self._closed = False
@@ -70,15 +78,51 @@ class Bootstrap:
         self._star: Star | None = None
         not_for_children(self)
         if size > 1:
-            place = _place(rank, size, root, secret)
-            streams = welcome(place, timeout_s) if rank == 0 else {0: greet(place, timeout_s)}
-            self._star = Star(streams, self._take, self._lose)
-            self._star.start()
+            self._meet(root, timeout_s, give_up_s, secret)
+
+    def _meet(self, root: str | None, timeout_s: float, give_up_s: float, secret: str | None) -> None:
+        listener = listen()
+        try:
+            place = _place(self.rank, self.size, root, secret, listener.getsockname()[1])
+            ticket, failure = os.urandom(TICKET_BYTES), ""
+            if self.rank == 0:
+                met, failure = welcome(place, timeout_s, ticket)
+            else:
+                met = {}
+                met[0], ticket = greet(place, timeout_s)
+        except BaseException:
+            listener.close()
+            raise
+        keys = Keys(ticket, place.secret)
+        self._star = Star(self.rank, met, listener, keys, give_up_s, self._take, self._lose, self._fail)
+        self._star.start()
+        if failure:
+            # Those who came are told what rank 0 knows.
+            self.abort(failure, TransportError)
+            self.close()
+            raise TransportError(failure)
 
     @property
     def verdict(self) -> str | None:
         """Why the group is over, or None."""
         return self._verdict
+
+    def error(self) -> R2cclError:
+        """The verdict as the error that it is on every rank. REQUIRES: there is one."""
+        return self._kind(self._verdict)
+
+    def management(self) -> Mapping[int, str]:
+        """The addresses on the management network of the ranks that this one has streams to."""
+        return self._star.management() if self._star is not None else {}
+
+    def learn(self, ways: Mapping[int, Sequence[Way]]) -> None:
+        """By which ways those ranks can be reached, the management network first."""
+        if self._star is not None:
+            self._star.learn(ways)
+
+    def routes(self) -> Mapping[int, str]:
+        """By which of them each is reached now."""
+        return self._star.routes() if self._star is not None else {}
 
     def await_verdict(self, timeout_s: float) -> str | None:
         """The verdict, which may come within `timeout_s`."""
@@ -86,7 +130,7 @@ class Bootstrap:
             self._changed.wait_for(lambda: self._verdict is not None, timeout_s)
         return self._verdict
 
-    def allgather(self, data: bytes, what: str = "allgather") -> list[bytes]:
+    def exchange(self, data: bytes, what: str = "exchange") -> list[bytes]:
         """What every rank gave, by rank. Ranks that are at something else than `what` in the same round have lost
         step with each other, which is an error on every rank."""
         if self._star is None:
@@ -95,7 +139,7 @@ class Bootstrap:
 
     def barrier(self, what: str = "barrier") -> None:
         """Returns when every rank has called it."""
-        self.allgather(b"", what)
+        self.exchange(b"", what)
 
     def enter(self, what: str) -> None:
         """This rank's next call is `what`, which is the same on every rank."""
@@ -139,12 +183,14 @@ class Bootstrap:
         with self._changed:
             self._changed.wait_for(lambda: self._over(number), patience_s)
 
-    def abort(self, reason: str) -> str:
-        """Ends the group because of `reason` and returns the verdict: an earlier reason if there is one."""
+    def abort(self, reason: str, kind: type[R2cclError] = PeerLostError) -> str:
+        """Ends the group because of `reason` and returns the verdict: an earlier reason if there is one. `kind` is the
+        error that other ranks raise."""
+        kind = kind if kind in _KINDS else PeerLostError
         if self._star is not None and self.rank != 0 and self._verdict is None and 0 not in self._left:
-            self._star.send(0, _FAILED, 0, reason.encode())
+            self._star.send(0, _FAILED, _KINDS.index(kind), reason.encode())
             self.await_verdict(_VERDICT_PATIENCE_S)
-        return self._decide(reason)
+        return self._decide(reason, kind)
 
     def close(self) -> None:
         """Leaves the group. Idempotent."""
@@ -192,7 +238,7 @@ class Bootstrap:
         return number in self._results or self._verdict is not None or 0 in self._left
 
     def _await(self, number: int, what: str) -> list[bytes]:
-        """The round's result; raises `PeerLostError` with the verdict instead."""
+        """The round's result; raises the verdict instead."""
         with self._changed:
             soon = self._changed.wait_for(lambda: self._over(number), min(_LONG_S, self._patience_s))
         if not soon:
@@ -205,7 +251,9 @@ class Bootstrap:
         reason = f"rank {self.rank} is at {what!r}, but rank 0 has left the group"
         if not in_time:
             reason = f"rank {self.rank}: no word from ranks {late} for {self._patience_s:g} s ({what})"
-        raise PeerLostError(self._verdict or self.abort(reason))
+        if self._verdict is None:
+            self.abort(reason)
+        raise self.error() if self._verdict is not None else PeerLostError(reason)
 
     def _take_part(self, rank: int, number: int, part: bytes) -> None:
         """Rank 0: one part of the round; the last one makes the result."""
@@ -223,7 +271,7 @@ class Bootstrap:
         told = [tuple(_unpack(part)) for part in parts]
         for rank, other in enumerate(told):
             if why := _out_of_step(told[0][:-1], other[:-1], rank):
-                self._decide(f"{why}: the ranks lost step")
+                self._decide(f"{why}: the ranks lost step", MismatchedCallError)
                 return
         values = [one[-1] for one in told]
         assert self._star is not None
@@ -244,7 +292,7 @@ class Bootstrap:
         elif kind == _RESULT:
             self._deliver(number, list(_unpack(body)))
         elif kind == _FAILED:
-            self._decide(body.decode("utf-8", "replace"))
+            self._decide(body.decode("utf-8", "replace"), _KINDS[number] if number < len(_KINDS) else PeerLostError)
         elif kind == _NOTE:
             self._on_note(rank, body)
         elif kind == _AT:
@@ -254,6 +302,8 @@ class Bootstrap:
                 self._left.add(rank)
                 self._changed.notify_all()
             self._miss_leavers()
+            if self._star is not None:
+                self._star.let_go(rank)
 
     def _compare(self, rank: int, number: int, what: str) -> None:
         """Rank 0: `rank` waits in its call `number`, which is `what`."""
@@ -262,7 +312,8 @@ class Bootstrap:
             others = sorted((one, its[1]) for one, its in self._at.items() if its[0] == number and its[1] != what)
         if others:
             other, its = others[0]
-            self._decide(f"rank {other} is at {its!r} while rank {rank} is at {what!r}: the ranks lost step")
+            text = f"rank {other} is at {its!r} while rank {rank} is at {what!r}: the ranks lost step"
+            self._decide(text, MismatchedCallError)
 
     def _deliver(self, number: int, values: list[bytes]) -> None:
         with self._changed:
@@ -273,7 +324,14 @@ class Bootstrap:
         if rank not in self._left:
             self._decide(f"rank {rank} is gone: {why}")
 
-    def _decide(self, reason: str) -> str:
+    def _fail(self, error: Exception) -> None:
+        """The thread that hears the others has ended."""
+        reason = f"rank {self.rank}: {type(error).__name__}: {error}"
+        if self.rank != 0 and self._star is not None:
+            self._star.send(0, _FAILED, 0, reason.encode())
+        self._decide(reason)
+
+    def _decide(self, reason: str, kind: type[R2cclError] = PeerLostError) -> str:
         """Makes `reason` the verdict unless there is one, and tells whom it concerns."""
         with self._deciding:
             if self._decided is not None or self._closed:
@@ -281,19 +339,20 @@ class Bootstrap:
             self._decided = reason
             # The others are told before this rank's own thread can hear it, raise, and leave.
             if self.rank == 0 and self._star is not None:
-                self._star.send_all(_FAILED, 0, reason.encode())
+                self._star.send_all(_FAILED, _KINDS.index(kind), reason.encode())
             with self._changed:
-                self._verdict = reason
+                self._kind, self._verdict = kind, reason
                 self._changed.notify_all()
         self._on_abort(reason)
         return reason
 
 
-def _place(rank: int, size: int, root: str | None, secret: str | None) -> Place:
+def _place(rank: int, size: int, root: str | None, secret: str | None, own_port: int) -> Place:
     if not root:
         raise UsageError("R2CC_ROOT is not set; give every rank the host:port where rank 0 listens")
     host, port = parse_root(root)
-    return Place(host, port, rank, size, os.environ.get("R2CC_SECRET", "") if secret is None else secret)
+    secret = os.environ.get("R2CC_SECRET", "") if secret is None else secret
+    return Place(host, port, rank, size, secret, own_port)
 
 
 def _out_of_step(own: tuple[bytes, ...], other: tuple[bytes, ...], rank: int) -> str:

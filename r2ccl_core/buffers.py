@@ -2,14 +2,19 @@
 
 Counts are nccl-tests': a rank's part of all_gather and reduce_scatter is one of `ranks` equal blocks of the larger
 array, and in place means inside of it. sendrecv and alltoall have no form in place.
+
+Of bool, max is the logical or, min and prod are the logical and; there is no sum. avg is the sum divided by the number
+of ranks, of floating-point types only: the sum is formed first, and can overflow as a sum does.
 """
 
 import numpy as np
 
+from r2ccl_core.collective import reduces
 from r2ccl_core.errors import UsageError
 
-DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16")
-OPS = ("sum", "min", "max", "prod")
+DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16", "uint8", "int8", "bool")
+OPS = ("sum", "min", "max", "prod", "avg")
+FLOATING = ("float32", "float64", "float16", "bfloat16")
 APART = ("sendrecv", "alltoall")
 """Collectives whose arrays must be two."""
 
@@ -35,7 +40,7 @@ def result_like(collective: str, send: np.ndarray, ranks: int) -> np.ndarray:
         return np.empty((ranks, *send.shape), send.dtype)
     if collective == "reduce_scatter":
         return np.empty(send.size // ranks, send.dtype)
-    return np.empty_like(send)
+    return np.empty_like(send, order="C")
 
 
 def check(collective: str, send: np.ndarray, recv: np.ndarray, op: str, rank: int, ranks: int) -> None:
@@ -44,12 +49,37 @@ def check(collective: str, send: np.ndarray, recv: np.ndarray, op: str, rank: in
         raise UsageError(f"data type {send.dtype!r} is not supported; use one of {', '.join(DTYPES)}")
     if op not in OPS:
         raise UsageError(f"operation {op!r} is not supported; use one of {', '.join(OPS)}")
-    if not (send.flags.c_contiguous and recv.flags.c_contiguous and recv.flags.writeable):
-        raise UsageError("send and recv must be C-contiguous and recv writeable")
+    if reduces(collective):
+        _check_operation(send.dtype.name, op)
+    if not recv.flags.c_contiguous:
+        raise UsageError(f"{collective}: recv is not contiguous; give an np.ascontiguousarray and copy from it")
+    if not recv.flags.writeable:
+        raise UsageError(f"{collective}: recv may not be written to; give an array that is writeable")
     _check_shapes(collective, send, recv, ranks)
     if np.may_share_memory(send, recv) and not is_in_place(collective, send, recv, rank, ranks):
         remedy = "use two arrays" if collective in APART else "use the same memory for in place"
         raise UsageError(f"send and recv overlap; {remedy}")
+
+
+def operations(dtype: str) -> tuple[str, ...]:
+    """The operations that there are for a data type."""
+    if dtype == "bool":
+        return tuple(op for op in OPS if op not in ("sum", "avg"))
+    return OPS if dtype in FLOATING else tuple(op for op in OPS if op != "avg")
+
+
+def divide(sums: np.ndarray, ranks: int) -> None:
+    """Makes averages of sums, in place."""
+    wide = sums.astype(np.float32) if sums.itemsize == 2 else sums  # not every number of ranks is a float16
+    sums[...] = wide / wide.dtype.type(ranks)
+
+
+def _check_operation(dtype: str, op: str) -> None:
+    if op in operations(dtype):
+        return
+    if op == "avg":
+        raise UsageError(f"avg of {dtype} is not supported; use sum and divide it, or a floating-point type")
+    raise UsageError(f"{op} of bool is not supported; use max (or), min or prod (and), or convert it to integers")
 
 
 def is_in_place(collective: str, send: np.ndarray, recv: np.ndarray, rank: int, ranks: int) -> bool:

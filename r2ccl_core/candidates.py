@@ -47,7 +47,8 @@ class Problem:
     @property
     def stragglers(self) -> int:
         """Hosts below full rate."""
-        return sum(share < max(self.shares) * (1 - 1e-9) for share in self.shares)
+        full = max(self.shares) * (1 - 1e-9)
+        return sum(share < full for share in self.shares)
 
 
 Prediction = tuple[float, Settings]
@@ -61,6 +62,8 @@ class Algorithm:
     idea: str
     predict: Callable[[Problem], Prediction | None]
     build: Callable[[Shares, Settings], Schedule]
+    guaranteed: bool = False
+    """The model is a proved upper bound where ports are shared fairly."""
 
 
 def _ring(problem: Problem) -> Prediction:
@@ -206,6 +209,7 @@ ALGORITHMS = (
         "trees whose degrees follow the bandwidths",
         _forest,
         lambda b, s: forest.all_reduce(b, **s),
+        guaranteed=True,
     ),
 )
 """In the order in which ties are broken."""

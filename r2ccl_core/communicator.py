@@ -6,8 +6,8 @@
 A `Communicator` runs any schedule: it makes the connections that a schedule needs when it is first used (all
 ranks together), lowers the schedule for the vector at hand, and keeps the executor for the next call.
 
-Ranks fail together. The first rank that can go on no more tells the others over the management network, and the
-collective ends on each of them with the same one line.
+Ranks fail together. The first rank that can go on no more tells the others over the management network, or over data
+NICs where that is gone, and the collective ends on each of them with the same one line.
 """
 
 import os
@@ -15,27 +15,31 @@ import struct
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 
 from r2ccl_core import buffers, calibration, native, variables
 from r2ccl_core.bootstrap import Bootstrap
 from r2ccl_core.connections import Connections
-from r2ccl_core.errors import PeerLostError, R2cclError, UsageError
+from r2ccl_core.errors import R2cclError, UsageError
 from r2ccl_core.forks import not_for_children
 from r2ccl_core.health import Health
+from r2ccl_core.launchers import launched
 from r2ccl_core.layout import Layout, Seat, this_host
 from r2ccl_core.nets import Nets
+from r2ccl_core.nic_watch import NicWatch, OnNic
 from r2ccl_core.nics import Nic, checked_nics, find_nics
 from r2ccl_core.programs import Asked, Programs
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.selection import Cost, Settings, read_settings, selection
 from r2ccl_core.switching import Notes, Switching
+from r2ccl_core.turn import Turn
+from r2ccl_core.ways import ways_to
 
 _COST = struct.Struct("!dd")
 _FAREWELL_S = 5.0
@@ -50,8 +54,25 @@ _HEARSAY = (
 _HEARSAY_S = 0.5
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _alone(call: "Callable[Concatenate[Communicator, P], T]") -> "Callable[Concatenate[Communicator, P], T]":
+    """`call` by one thread at a time. In a forked child, where a thread that is not there may hold the turn, every call
+    is refused in another way."""
+
+    @wraps(call)
+    def alone(self: "Communicator", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with nullcontext() if self._inherited else self._turn.of(call.__name__):
+            return call(self, *args, **kwargs)
+
+    return alone
+
+
 class Communicator:
-    """One rank of a group. Not thread-safe: one collective at a time, the same order on every rank."""
+    """One rank of a group. One collective at a time, the same order on every rank: a thread that calls while another
+    one's call runs gets a `UsageError`. `abort` and `stats` may be called from any thread."""
 
     def __init__(
         self,
@@ -64,13 +85,15 @@ class Communicator:
         options: Mapping[str, str | int] | None = None,
         settings: Settings | None = None,
         timeout_s: float = 30.0,
+        on_nic: OnNic | None = None,
     ) -> None:
         """Joins the group whose rank 0 listens at `root`; returns when all ranks have.
 
         `mode` (default: R2CC_MODE, else 2): 0 fail-stop, 1 one back-up NIC, 2 Balance, 3 Balance and
         R2CC-AllReduce after a loss. `options` set the transport's R2CC_* parameters by name, `settings` say which
-        schedules run (default: what the environment asks for; the same on every rank). Raises `UsageError` for
-        bad arguments and `TransportError` when ranks are missing after `timeout_s`.
+        schedules run (default: what the environment asks for; the same on every rank). `on_nic` is called, on a
+        thread of its own, when a NIC of this rank is lost and when it is back; `logging` is told as well. Raises
+        `UsageError` for bad arguments and `TransportError` when ranks are missing after `timeout_s`, or were refused.
         """
         self.rank, self.size, self._mode = rank, size, _read_mode(mode)
         self._settings = settings or read_settings(self._mode)
@@ -80,6 +103,7 @@ class Communicator:
         self._release: weakref.finalize[..., Any] | None = None
         self._stop_following: weakref.finalize[..., Any] | None = None
         self._switching: Switching | None = None
+        self._turn = Turn()
         not_for_children(self)
         for name, remedy in variables.unknown(os.environ):
             warnings.warn(f"{name}: {remedy}", RuntimeWarning, stacklevel=2)
@@ -91,18 +115,26 @@ class Communicator:
             # The verdict closes the connections, and with them ends whatever waits for bytes.
             on_abort = partial(_shut, self._nets)
             self._bootstrap = Bootstrap(
-                rank, size, root, timeout_s=timeout_s, on_abort=on_abort, on_note=lambda *note: notes.put(note)
+                rank,
+                size,
+                root,
+                timeout_s=timeout_s,
+                give_up_s=self._nets.outer.give_up_ms / 1e3,
+                on_abort=on_abort,
+                on_note=lambda *note: notes.put(note),
             )
         except BaseException:
             self._nets.close()
             raise
+        watch = NicWatch(rank, self._nets, on_nic)
         # A program that ends without close() must not end in the destructors of running threads.
-        self._release = release = weakref.finalize(self, _release, self._nets, self._bootstrap)
+        self._release = release = weakref.finalize(self, _release, watch, self._nets, self._bootstrap)
         try:
             health = self._agree_on_start(chosen)
         except BaseException:
             release()
             raise
+        watch.begin()
         connections = Connections(self._nets, self._bootstrap)
         self._programs = Programs(rank, self._nets, connections, selection(self._settings))
         self._connections, self._health = connections, health
@@ -114,58 +146,73 @@ class Communicator:
             self._switching.begin()
             self._stop_following = weakref.finalize(self, self._switching.end)
 
+    @classmethod
+    def from_env(cls, **options: Any) -> Self:
+        """Joins the group that the environment describes, as torchrun, mpirun, Slurm or R2CC_RANK, R2CC_SIZE and
+        R2CC_ROOT do; rank 0 listens at R2CC_ROOT, else at MASTER_ADDR:MASTER_PORT. `options` are those of the
+        constructor."""
+        rank, size, root = launched(os.environ)
+        return cls(rank, size, root, **options)
+
+    @_alone
     def all_reduce(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
         """Combines `send` of all ranks element by element into `recv` (default: a new array) on every rank.
 
-        `recv` may be `send` itself (in place). Both are C-contiguous, of one of `DTYPES` and equal shape. NaN is
-        passed on by every operation, as by NumPy's.
-        Raises `PeerLostError` when a peer is lost for good; the communicator is then of no more use. So do all
-        collectives below.
+        `recv` may be `send` itself (in place). Both are of one of `DTYPES` and equal shape; `recv` is contiguous, of
+        a `send` that is not a copy is made. NaN is passed on by every operation, as by NumPy's.
+        Raises `PeerLostError` when a peer is lost for good, `MismatchedCallError` when ranks call different things;
+        the communicator is then of no more use. So do all collectives below.
         """
-        recv = self._checked("all_reduce", send, recv, op)
-        return self._vector("all_reduce", send, recv, op)
+        send, recv = self._checked("all_reduce", send, recv, op)
+        return self._averaged(self._vector("all_reduce", send, recv, op), op)
 
+    @_alone
     def all_gather(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
         """Every rank's `send`, in the order of the ranks. In place `send` is the own block of `recv`."""
-        recv = self._checked("all_gather", send, recv)
+        send, recv = self._checked("all_gather", send, recv)
         mine = buffers.block(recv, self.rank, self.size)
         if mine.ctypes.data != send.ctypes.data:
             mine[...] = send.reshape(-1)
         return self._vector("all_gather", recv, recv)
 
+    @_alone
     def reduce_scatter(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
         """This rank's of `size` equal blocks of the combination of all ranks' `send`, which stays as it is but for
         that block in place."""
-        recv = self._checked("reduce_scatter", send, recv, op)
+        send, recv = self._checked("reduce_scatter", send, recv, op)
         whole = self._vector("reduce_scatter", send, self._scratch_like(send), op)
         recv.reshape(-1)[...] = buffers.block(whole, self.rank, self.size)
-        return recv
+        return self._averaged(recv, op)
 
+    @_alone
     def broadcast(self, send: np.ndarray, recv: np.ndarray | None = None, root: int = 0) -> np.ndarray:
         """The root's `send` in `recv` (default: in place) on every rank; other ranks' `send` is not looked at."""
-        recv = self._checked("broadcast", send, send if recv is None else recv, root=root)
+        send, recv = self._checked("broadcast", send, send if recv is None else recv, root=root)
         return self._vector("broadcast", send if self.rank == root else recv, recv, root=root)
 
+    @_alone
     def reduce(
         self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum", root: int = 0
     ) -> np.ndarray | None:
         """As `all_reduce` on the root; other ranks' `recv` stays as it is, and None comes back."""
         buffers.check_arrays("reduce", send, recv)
         mine = self.rank == root
-        recv = self._checked("reduce", send, recv if mine else self._scratch_like(send), op, root)
+        send, recv = self._checked("reduce", send, recv if mine else self._scratch_like(send), op, root)
         result = self._vector("reduce", send, recv, op, root)
-        return result if mine else None
+        return self._averaged(result, op) if mine else None
 
+    @_alone
     def send_recv(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
         """`send` to the next rank, the previous rank's into `recv`."""
-        recv = self._checked("sendrecv", send, recv)
+        send, recv = self._checked("sendrecv", send, recv)
         if self.size == 1:
             recv[...] = send
         return self._vector("sendrecv", send, recv)
 
+    @_alone
     def all_to_all(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
         """Block r of `send`, one of `size` equal ones, to rank r; block r of `recv` is rank r's for this rank."""
-        recv = self._checked("alltoall", send, recv)
+        send, recv = self._checked("alltoall", send, recv)
         buffers.block(recv, self.rank, self.size)[...] = buffers.block(send, self.rank, self.size)
         return self._vector("alltoall", send, recv)
 
@@ -176,30 +223,34 @@ class Communicator:
             raise UsageError(f"root {root}: there is no such rank among {self.size}")
         return self._programs.schedule(Asked(collective, nbytes, root, 0), self._health)
 
+    @_alone
     def connect(self, schedule: Schedule) -> None:
         """Makes the connections of `schedule` now, on every rank, rather than when it is first run."""
         self._begin("connect")
         with self._together():
             self._connections.ensure(schedule)
 
+    @_alone
     def run(self, schedule: Schedule, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
         """Runs `schedule` of an AllReduce, the same on every rank, for which `verify` with `SLOTS` slots holds; as
         `all_reduce` otherwise."""
-        recv = self._checked("all_reduce", send, recv, op)
+        send, recv = self._checked("all_reduce", send, recv, op)
         if (schedule.nranks, schedule.collective) != (self.size, "all_reduce"):
             raise UsageError(f"schedule {schedule.name} is no AllReduce of {self.size} ranks")
         self._enter("all_reduce", send, op)
-        return self._execute(schedule, send, recv, op)
+        return self._averaged(self._execute(schedule, send, recv, op), op)
 
+    @_alone
     def barrier(self) -> None:
         """Returns when every rank has called it."""
         self._begin("barrier")
         self._bootstrap.barrier()
 
-    def allgather(self, data: bytes) -> list[bytes]:
+    @_alone
+    def exchange(self, data: bytes) -> list[bytes]:
         """What every rank gave, by rank: for small agreements, over the management network."""
-        self._begin("allgather")
-        return self._bootstrap.allgather(data)
+        self._begin("exchange")
+        return self._bootstrap.exchange(data)
 
     def abort(self, reason: str) -> str:
         """Ends the group on every rank because of `reason`; returns the verdict. May be called from any thread."""
@@ -209,15 +260,18 @@ class Communicator:
 
     def stats(self) -> dict[str, Any]:
         """NICs with their bytes and state, the core's event log, replayed and duplicate chunks; with a schedule that
-        follows losses, what the group measured its messages and bytes to cost."""
+        follows losses, what the group measured its messages and bytes to cost. ``group_ways``: how this rank reaches
+        others for agreements, by rank."""
         if self._inherited:
             self._check_open("stats")
         stats = {"rank": self.rank, **self._nets.stats(), "mode": self._mode, "algo": self._settings.algo}
+        stats["group_ways"] = dict(self._bootstrap.routes())
         if self._switching is not None:
             stats["cost"] = self._programs.cost._asdict() if self._calibrated else None
             stats["events"] = sorted([*stats["events"], *self._switching.events], key=lambda event: event["t_ns"])
         return stats
 
+    @_alone
     def close(self) -> None:
         """Leaves the group, for a few seconds after the others if need be. Idempotent."""
         self._closed = True
@@ -239,6 +293,11 @@ class Communicator:
                 finalizer.detach()
         native.keep_forever(self)
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "over" if self._bootstrap.verdict is not None else "open"
+        nics = " ".join(nic["name"] for nic in self._nets.nics())
+        return f"<Communicator rank {self.rank} of {self.size}, mode {self._mode}, NICs {nics}, {state}>"
+
     def __enter__(self) -> Self:
         return self
 
@@ -257,9 +316,9 @@ class Communicator:
         except R2cclError as error:
             own = f"rank {self.rank}: {error}"
             hearsay = any(words in own for words in _HEARSAY)
-            verdict = self._bootstrap.await_verdict(_HEARSAY_S if hearsay else 0) or self._bootstrap.abort(own)
-            kind = type(error) if verdict == own else PeerLostError
-            raise kind(verdict) from error
+            group = self._bootstrap
+            verdict = group.await_verdict(_HEARSAY_S if hearsay else 0) or group.abort(own, type(error))
+            raise (type(error)(verdict) if verdict == own else group.error()) from error
         except BaseException as error:
             self.abort(_one_line(error))
             raise
@@ -268,13 +327,19 @@ class Communicator:
         """Who sits where, and the health in which all begin. Ranks that would choose different schedules are
         refused."""
         mine = Seat(this_host(nics), tuple(nics))
-        told = self._bootstrap.allgather(f"R2CC_MODE={self._mode}, {self._settings}\n{mine.encode()}".encode(), "start")
+        told = self._bootstrap.exchange(f"R2CC_MODE={self._mode}, {self._settings}\n{mine.encode()}".encode(), "start")
         settings, seats = zip(*(part.decode().split("\n", 1) for part in told), strict=True)
         for rank, other in enumerate(settings):
             if other != settings[0]:
                 raise UsageError(f"the ranks' settings differ: rank 0 has {settings[0]}, rank {rank} has {other}")
         taken = [Seat.decode(seat) for seat in seats]
         layout = Layout.of(taken)
+        self._bootstrap.learn(
+            {
+                rank: ways_to(address, nics, taken[rank].nics, layout.together(self.rank, rank))
+                for rank, address in self._bootstrap.management().items()
+            }
+        )
         with self._together():
             self._nets.seat(self.rank, layout)
         return Health.whole([len(seat.nics) for seat in taken[:: layout.gpus]], layout.gpus)
@@ -292,8 +357,9 @@ class Communicator:
 
     def _checked(
         self, collective: str, send: np.ndarray, recv: np.ndarray | None, op: str = "sum", root: int = 0
-    ) -> np.ndarray:
-        """`recv`, or a new array in its place, if it and `send` will do; else `UsageError`."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`send`, or a copy that is contiguous, and `recv`, or a new array in its place, if they will do; else
+        `UsageError`."""
         self._check_open(collective)
         if not 0 <= root < self.size:
             raise UsageError(f"root {root}: there is no such rank among {self.size}")
@@ -301,7 +367,12 @@ class Communicator:
         if recv is None:
             recv = buffers.result_like(collective, send, self.size)
         buffers.check(collective, send, recv, op, self.rank, self.size)
-        return recv
+        return send if send.flags.c_contiguous else send.copy(order="C"), recv
+
+    def _averaged(self, sums: np.ndarray, op: str) -> np.ndarray:
+        if op == "avg":
+            buffers.divide(sums, self.size)
+        return sums
 
     def _vector(
         self, collective: str, source: np.ndarray, result: np.ndarray, op: str = "sum", root: int = 0
@@ -358,7 +429,7 @@ class Communicator:
             return self.run(rings("all_reduce", data.nbytes, self._health, Cost()), data, data)
 
         own = _COST.pack(*calibration.measure(run, self.size))
-        measured = [_COST.unpack(part) for part in self._bootstrap.allgather(own, "calibrate")]
+        measured = [_COST.unpack(part) for part in self._bootstrap.exchange(own, "calibrate")]
         self._programs.cost = calibration.agreed([(alpha, byte) for alpha, byte in measured], max(self._health.nics))
         self._calibrated = True
 
@@ -372,7 +443,8 @@ def _shut(nets: Nets, reason: str) -> None:
     nets.close()
 
 
-def _release(nets: Nets, bootstrap: Bootstrap) -> None:
+def _release(watch: NicWatch, nets: Nets, bootstrap: Bootstrap) -> None:
+    watch.end()
     nets.close()
     bootstrap.close()
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from r2ccl_core.bootstrap import Bootstrap
-from r2ccl_core.errors import PeerLostError, TransportError, UsageError
+from r2ccl_core.errors import MismatchedCallError, TransportError
 from r2ccl_core.lower import Connection
 from r2ccl_core.nets import Nets
 from r2ccl_core.schedule import Schedule
@@ -63,7 +63,7 @@ class Wiring:
         mine = [connection for connection in self.connections if connection[0] == self._bootstrap.rank]
         if unasked := [connection for connection in mine if connection not in handles]:
             text = f"rank {unasked[0][1]} does not listen for what this rank is to send"
-            raise UsageError(f"{text}: the ranks run different schedules")
+            raise MismatchedCallError(f"{text}: the ranks run different schedules")
         if mine:
             with ThreadPoolExecutor(min(len(mine), _AT_ONCE), "r2ccl-connect") as pool:
                 made = pool.map(lambda one: self._nets.of(one).connect(handles[one], _TIMEOUT_S), mine)
@@ -88,7 +88,7 @@ class Wiring:
                 return listener.accept(_LOOK_S)
             except TransportError as error:
                 if self._bootstrap.verdict is not None:
-                    raise PeerLostError(self._bootstrap.verdict) from error
+                    raise self._bootstrap.error() from error
                 if time.monotonic() > deadline_s:
                     text = f"rank {connection[0]} did not connect in {_TIMEOUT_S:g} s"
                     raise TransportError(f"{text}; can its NICs reach this host's?") from error
@@ -134,7 +134,7 @@ class Connections:
     def _make(self, missing: Sequence[Connection], what: str) -> None:
         wiring = Wiring(self._nets, self._bootstrap, missing)
         handles: dict[Connection, bytes] = {}
-        for published in self._bootstrap.allgather(_pack(wiring.handles), what):
+        for published in self._bootstrap.exchange(_pack(wiring.handles), what):
             handles |= _unpack(published)
         self.adopt(wiring, wiring.finish(handles))
 

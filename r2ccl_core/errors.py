@@ -2,7 +2,8 @@
 
     R2cclError                  anything a user can cause or must know; shown as one line
     ├── UsageError              the user's input is wrong: what, where, remedy (exit code 2)
-    │   └── UnitError           a quantity that cannot be read
+    │   ├── UnitError           a quantity that cannot be read
+    │   └── MismatchedCallError ranks of a group called different things
     ├── ScheduleError           a schedule breaks its own rules
     └── TransportError          bytes cannot be moved any more
         └── PeerLostError       fail-stop mode, or no path left: the collective is over
@@ -21,6 +22,10 @@ class UsageError(R2cclError):
 
 class UnitError(UsageError):
     """A quantity such as ``500 Mbit/s`` or ``64MiB`` cannot be read."""
+
+
+class MismatchedCallError(UsageError):
+    """Ranks of a group called different things, or the same with different arguments: the group is over on each."""
 
 
 class ScheduleError(R2cclError):

@@ -1,13 +1,17 @@
-"""Which NICs a rank uses: R2CC_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else every NIC with an IPv4 address but loopback
-and the bridges of containers and virtual machines.
+"""Which NICs a rank uses: R2CC_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else every NIC with an IPv4 address but some.
+
+Those are loopback, the bridges of containers and virtual machines, and the NIC of the default route, which is the
+management network's wherever there are others.
 
 The variables are read as NCCL reads its own: a comma list of prefixes; ``=`` in front makes them exact names, ``^``
 in front excludes them. Besides, a list of ``name@address`` names addresses, so that several addresses of one
 interface can stand for as many NICs: ``lo@127.0.1.1,lo@127.0.1.2`` tries things out on one machine.
 """
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from r2ccl_core import native
 from r2ccl_core.errors import UsageError
@@ -16,6 +20,10 @@ Nic = tuple[str, str]
 """Interface name and IPv4 address."""
 
 LOOPBACK: Nic = ("lo", "127.0.0.1")
+_ROUTES = Path("/proc/net/route")
+_UP = 1
+_log = logging.getLogger(__name__)
+
 VARIABLES = ("R2CC_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
@@ -29,11 +37,31 @@ def find_nics(environ: Mapping[str, str] = os.environ) -> list[Nic]:
     if "@" in chosen:
         return [_named(entry, f"{variable}={chosen}") for entry in chosen.split(",")]
     try:
-        return list(native.load().discover_nics(chosen))
+        found: list[Nic] = list(native.load().discover_nics(chosen))
     except UsageError as error:
         if variable:
             raise UsageError(f"{variable}={chosen}: {error}") from error
         return [LOOPBACK]
+    return found if variable else without_default_route(found, _routes())
+
+
+def without_default_route(nics: list[Nic], routes: str) -> list[Nic]:
+    """`nics` without that of the default route, if others are left. `routes` is the kernel's table, as
+    /proc/net/route has it; of several default routes the one with the lowest metric is used."""
+    lines = [line.split() for line in routes.splitlines()[1:]]
+    default = [(int(line[6]), line[0]) for line in lines if line[1] == line[7] == "00000000" and int(line[3], 16) & _UP]
+    used = {name for metric, name in default if metric == min(default)[0]}
+    left = [nic for nic in nics if nic[0] not in used]
+    if left and len(left) < len(nics):
+        _log.info("no data NIC: %s has the default route; R2CC_SOCKET_IFNAME can name it", ", ".join(sorted(used)))
+    return left or nics
+
+
+def _routes() -> str:
+    try:
+        return _ROUTES.read_text()
+    except OSError:
+        return ""
 
 
 def checked_nics(nics: Sequence[Nic]) -> Sequence[Nic]:

@@ -3,12 +3,15 @@
 Rank 0 listens on the management network. A stream opens with three records of fixed size:
 
     rank 0    CHALLENGE  magic, version, nonce
-    member    GREETING   magic, version, rank, number of ranks, nonce, proof
-    rank 0    ANSWER     magic, version, proof, why not (empty: welcome)
+    member    GREETING   magic, version, rank, number of ranks, nonce, proof, its port
+    rank 0    ANSWER     magic, version, proof, why not (empty: welcome), its port, the group's ticket
 
 A proof is a digest of both nonces under the shared secret, so neither side takes a stranger for a rank and
 nothing that is overheard can be used again. Without a secret the proof is empty. Whoever sends anything else,
-or nothing, is dropped and costs the others no time.
+or nothing, is dropped and costs the others no time. Ports and ticket are for later streams (`resume.py`).
+
+Where as many processes were refused as ranks are missing, nobody else can be expected: after a moment in which a
+stranger's place may still be taken by the right one, the meeting is over for all.
 """
 
 import errno
@@ -22,23 +25,31 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from r2ccl_core.errors import TransportError, UsageError
+from r2ccl_core.proof import PROOF_BYTES, equal, prove
+from r2ccl_core.resume import TICKET_BYTES
 
 MOST_RANKS = 1 << 16
 """More are a slip of the pen; it also keeps what is done for each of them within bounds."""
 
 _MAGIC = b"R2BS"
-_VERSION = 2
+_VERSION = 3
 _CHALLENGE = struct.Struct("!4sH16s")
-_GREETING = struct.Struct("!4sHII16s32s")
-_ANSWER = struct.Struct("!4sH32s120s")
+_GREETING = struct.Struct("!4sHII16s32sH")
+_ANSWER = struct.Struct("!4sH32s120sH16s")
+_OPENING = struct.Struct("!4sH")
 _GUEST_PATIENCE_S = 2.0
 _SPARE_GUESTS = 256
 _PORT_PATIENCE_S = 5.0
+_REFUSED_S = 2.0
 _HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOW_PORT = 10_000
 _TRIES = 100
+_OTHER_RELEASE = "it runs another release; install the same on every host"
+_NO_RANK = -1
+_OTHER_SECRET = "its R2CC_SECRET differs"
 _MOST_TOLD = 4
 _MOST_NAMED = 16
 
@@ -52,12 +63,28 @@ class Place:
     rank: int
     size: int
     secret: str = ""
+    own_port: int = 0
+    """Where this rank listens once they have met."""
 
     def __post_init__(self) -> None:
         check_rank(self.rank, self.size)
 
     def __str__(self) -> str:
         return f"rank 0 at {self.host}:{self.port}"
+
+
+class Met(NamedTuple):
+    """A stream to a peer, and the port where its process listens from now on."""
+
+    stream: socket.socket
+    port: int
+
+
+class Meeting(NamedTuple):
+    """What rank 0 has of it: the others by rank, and why it is incomplete (empty: it is not)."""
+
+    members: dict[int, Met]
+    failure: str
 
 
 def check_rank(rank: int, size: int) -> None:
@@ -86,31 +113,33 @@ def free_root() -> str:
     raise TransportError("no port of 127.0.0.1 is free")
 
 
-def welcome(place: Place, timeout_s: float) -> dict[int, socket.socket]:
-    """Rank 0: the streams of all other ranks, by rank; `TransportError` names those missing at the end, and whom it
-    refused and why."""
+def welcome(place: Place, timeout_s: float, ticket: bytes = bytes(TICKET_BYTES)) -> Meeting:
+    """Rank 0: the streams of all other ranks. An incomplete meeting says which ranks are missing, and whom it refused
+    and why; those that came are there to be told."""
     deadline_s = time.monotonic() + timeout_s
     with _listen(place, min(timeout_s, _PORT_PATIENCE_S)) as listener, selectors.DefaultSelector() as selector:
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ)
-        reception = _Reception(place, selector)
+        reception = _Reception(place, ticket, selector)
         try:
-            while len(reception.members) < place.size - 1:
+            while reception.missing():
                 reception.serve(listener)
-                if time.monotonic() > deadline_s:
-                    who = _ranks(sorted(set(range(1, place.size)) - set(reception.members)))
-                    raise TransportError(f"{who} did not reach {place} in {timeout_s:g} s{reception.told()}")
+                now_s = time.monotonic()
+                if now_s > deadline_s:
+                    return Meeting(reception.members, reception.failure(f" in {timeout_s:g} s"))
+                if reception.is_hopeless(now_s):
+                    return Meeting(reception.members, reception.failure(""))
         except BaseException:
             for member in reception.members.values():
-                member.close()
+                member.stream.close()
             raise
         finally:
             reception.close_guests()
-    return reception.members
+    return Meeting(reception.members, "")
 
 
-def greet(place: Place, timeout_s: float) -> socket.socket:
-    """Another rank: its stream to rank 0, which may start later than this rank.
+def greet(place: Place, timeout_s: float) -> tuple[Met, bytes]:
+    """Another rank: its stream to rank 0, which may start later than this rank, and the group's ticket.
 
     Raises `TransportError` when rank 0 refuses this rank or does not answer in time.
     """
@@ -120,8 +149,7 @@ def greet(place: Place, timeout_s: float) -> socket.socket:
         stream = None
         try:
             stream = socket.create_connection((place.host, place.port), timeout=min(left_s, _GUEST_PATIENCE_S))
-            _introduce(stream, place)
-            return stream
+            return _introduce(stream, place)
         except EOFError:
             reason = "it hung up"
         except OSError as error:
@@ -154,7 +182,7 @@ def _listen(place: Place, patience_s: float) -> socket.socket:
             ) from error
 
 
-def _introduce(stream: socket.socket, place: Place) -> None:
+def _introduce(stream: socket.socket, place: Place) -> tuple[Met, bytes]:
     """The member's half of the opening; `OSError` or `EOFError` where a later try may go better."""
     if stream.getsockname() == stream.getpeername():
         # With nobody listening, TCP can connect a port of the ephemeral range to itself.
@@ -162,15 +190,18 @@ def _introduce(stream: socket.socket, place: Place) -> None:
     magic, version, theirs = _CHALLENGE.unpack(_read(stream, _CHALLENGE.size))
     if magic != _MAGIC:
         raise ConnectionError(errno.EPROTO, "something else listens there")
+    if version != _VERSION:
+        raise TransportError(f"{place} runs another release than rank {place.rank}; install the same on every host")
     own = os.urandom(16)
     proof = _proof(place.secret, b"member", theirs, own, place.rank, place.size)
-    stream.sendall(_GREETING.pack(_MAGIC, _VERSION, place.rank, place.size, own, proof))
-    magic, version, proof, text = _ANSWER.unpack(_read(stream, _ANSWER.size))
+    stream.sendall(_GREETING.pack(_MAGIC, _VERSION, place.rank, place.size, own, proof, place.own_port))
+    magic, version, proof, text, port, ticket = _ANSWER.unpack(_read(stream, _ANSWER.size))
     if refusal := text.rstrip(b"\0").decode("utf-8", "replace"):
         raise TransportError(f"{place} refuses rank {place.rank}: {refusal}")
     expected = _proof(place.secret, b"root", theirs, own, 0, place.size)
-    if (magic, version) != (_MAGIC, _VERSION) or not _equal(proof, expected):
+    if (magic, version) != (_MAGIC, _VERSION) or not equal(proof, expected):
         raise TransportError(f"{place} does not know R2CC_SECRET; set the same on every rank")
+    return Met(stream, port), ticket
 
 
 @dataclass
@@ -189,17 +220,30 @@ class _Reception:
     """Rank 0 while ranks arrive: guests become members or are dropped; nobody is waited for alone."""
 
     place: Place
+    ticket: bytes
     selector: selectors.BaseSelector
-    members: dict[int, socket.socket] = field(default_factory=dict)
+    members: dict[int, Met] = field(default_factory=dict)
     refused: dict[str, None] = field(default_factory=dict)
     """Who and why, in their order, each once; of those beyond `_MOST_TOLD` only that there are more."""
+    turned_away: dict[tuple[int, str], float] = field(default_factory=dict)
+    """Ranks that were refused, with their hosts, and when: each is likely to be one of those that are missing."""
 
-    def told(self) -> str:
-        """Whom it refused, for the end of a line; empty when nobody."""
+    def missing(self) -> set[int]:
+        """The ranks that have not come."""
+        return set(range(1, self.place.size)) - set(self.members)
+
+    def is_hopeless(self, now_s: float) -> bool:
+        """Whether so many were refused that no other can be expected, and none came in their place since."""
+        missing, refused = len(self.missing()), self.turned_away.values()
+        return 0 < missing <= len(refused) and now_s - max(refused) > _REFUSED_S
+
+    def failure(self, when: str) -> str:
+        """Who is missing, and who was refused and why, in one line."""
+        line = f"{_ranks(sorted(self.missing()))} did not reach {self.place}{when}"
         if not self.refused:
-            return ""
+            return line
         more = " and more" if len(self.refused) > _MOST_TOLD else ""
-        return f"; refused: {', '.join([*self.refused][:_MOST_TOLD])}{more}"
+        return f"{line}; refused: {', '.join([*self.refused][:_MOST_TOLD])}{more}"
 
     def serve(self, listener: socket.socket) -> None:
         """What has arrived within the next moment."""
@@ -243,32 +287,41 @@ class _Reception:
         guest.greeting += data
         if not data or not _MAGIC.startswith(guest.greeting[: len(_MAGIC)]):
             self._drop(guest)
+        elif len(guest.greeting) >= _OPENING.size and _OPENING.unpack_from(guest.greeting)[1] != _VERSION:
+            # What another release means by the rest is not known.
+            self._refuse(guest, _NO_RANK, _OTHER_RELEASE)
         elif len(guest.greeting) == _GREETING.size:
             self._decide(guest)
 
     def _decide(self, guest: _Guest) -> None:
-        _, version, rank, size, nonce, proof = _GREETING.unpack(guest.greeting)
+        _, _, rank, size, nonce, proof, port = _GREETING.unpack(guest.greeting)
         answer = _proof(self.place.secret, b"root", guest.nonce, nonce, 0, self.place.size)
         # By its own number of ranks, or a wrong one would pass for a wrong secret.
         expected = _proof(self.place.secret, b"member", guest.nonce, nonce, rank, size)
-        refusal = self._refusal(version, rank, size, proof, expected)
-        # Somebody who does not know the secret learns nothing that depends on it.
-        self._say(guest, _ANSWER.pack(_MAGIC, _VERSION, bytes(32) if refusal else answer, refusal.encode()))
-        if refusal:
-            if len(self.refused) <= _MOST_TOLD:
-                # What another release means by these bytes is not known.
-                who = f"rank {rank} at {guest.host}" if version == _VERSION else guest.host
-                self.refused[f"{who} ({refusal})"] = None
-            self._drop(guest)
-        elif guest.stream.fileno() >= 0:
+        if refusal := self._refusal(rank, size, proof, expected):
+            self._refuse(guest, rank, refusal)
+            return
+        self._say(guest, _ANSWER.pack(_MAGIC, _VERSION, answer, b"", self.place.own_port, self.ticket))
+        if guest.stream.fileno() >= 0:
             self.selector.unregister(guest.stream)
-            self.members[rank] = guest.stream
+            self.members[rank] = Met(guest.stream, port)
+            self.turned_away = {one: when for one, when in self.turned_away.items() if one[0] != rank}
 
-    def _refusal(self, version: int, rank: int, size: int, proof: bytes, expected: bytes) -> str:
-        if version != _VERSION:
-            return "it runs another release; install the same on every host"
-        if not _equal(proof, expected):
-            return "its R2CC_SECRET differs"
+    def _refuse(self, guest: _Guest, rank: int, refusal: str) -> None:
+        # Somebody who does not know the secret learns nothing that depends on it.
+        self._say(guest, _ANSWER.pack(_MAGIC, _VERSION, bytes(PROOF_BYTES), refusal.encode(), 0, bytes(TICKET_BYTES)))
+        # A stranger that knows no secret stands for nobody but the rank that it says it is.
+        likely = refusal != _OTHER_SECRET or rank in self.missing()
+        if likely and len(self.turned_away) < self.place.size + _SPARE_GUESTS:
+            self.turned_away[rank, guest.host] = time.monotonic()
+        if len(self.refused) <= _MOST_TOLD:
+            who = f"rank {rank} at {guest.host}" if rank != _NO_RANK else guest.host
+            self.refused[f"{who} ({refusal})"] = None
+        self._drop(guest)
+
+    def _refusal(self, rank: int, size: int, proof: bytes, expected: bytes) -> str:
+        if not equal(proof, expected):
+            return _OTHER_SECRET
         if size != self.place.size:
             return f"it counts {size} ranks, rank 0 counts {self.place.size}; check R2CC_SIZE"
         if not 0 < rank < size:
@@ -297,21 +350,7 @@ def _ranks(numbers: list[int]) -> str:
 
 
 def _proof(secret: str, role: bytes, root_nonce: bytes, member_nonce: bytes, rank: int, size: int) -> bytes:
-    if not secret:
-        return bytes(32)
-    from hashlib import blake2b  # loading it costs more than the whole rendezvous, and few use a secret
-
-    key = blake2b(secret.encode(), digest_size=32).digest()
-    text = role + root_nonce + member_nonce + struct.pack("!II", rank, size)
-    return blake2b(text, key=key, digest_size=32).digest()
-
-
-def _equal(a: bytes, b: bytes) -> bool:
-    """In a time that does not depend on where they differ."""
-    difference = 0
-    for x, y in zip(a, b, strict=True):
-        difference |= x ^ y
-    return difference == 0
+    return prove(secret, role, root_nonce, member_nonce, struct.pack("!II", rank, size))
 
 
 def _read(stream: socket.socket, length: int) -> bytes:

@@ -68,11 +68,14 @@ def simulate(
     slots: int = 4,
     changes: Sequence[Change] = (),
     steps: bool = False,
+    tolerance: float = 0.0,
 ) -> Timing:
     """Runs ``schedule`` for a vector of ``size_bytes`` on ``topology``, which may change on the way.
 
     ``alpha_s`` delays each message on its connection; a sender may be ``slots`` messages ahead of its
-    receiver. Raises `ScheduleError` if the schedule does not fit the topology or can never finish.
+    receiver. Raises `ScheduleError` if the schedule does not fit the topology or can never finish. With a
+    ``tolerance``, rates change only by more than that part of them, and messages end together that end within that part
+    of their duration: dense patterns are simulated many times as fast (0.01: an error of about 0.1 %).
     """
     if schedule.nranks != topology.nranks:
         raise ScheduleError(f"{schedule.name} is for {schedule.nranks} ranks, the topology has {topology.nranks}")
@@ -95,6 +98,7 @@ def simulate(
         latency_s=alpha_s,
         inner_latency_s=inner_alpha_s,
         slots=slots,
+        tolerance=tolerance,
         step_end_s=ends,
     )
     if stalled:

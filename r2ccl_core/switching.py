@@ -14,7 +14,7 @@ from r2ccl_core.agreement import Call, Chair, Hold, Message, Offers, Report, Swi
 from r2ccl_core.agreement_codec import decode, encode
 from r2ccl_core.bootstrap import Bootstrap
 from r2ccl_core.connections import Wiring
-from r2ccl_core.errors import PeerLostError, R2cclError
+from r2ccl_core.errors import R2cclError
 from r2ccl_core.health import Health, OwnNics
 from r2ccl_core.nets import Nets
 from r2ccl_core.programs import Ahead, Programs
@@ -63,12 +63,12 @@ class Switching:
 
     def start(self) -> Health:
         """Starts the next operation, after the verdict if this rank is held, and says which health holds for it.
-        Raises `PeerLostError` when the group has ended."""
+        Raises the verdict when the group has ended."""
         with self._changed:
             while self._turn.held:
                 self._changed.wait(_LOOK_S)
                 if self._bootstrap.verdict is not None:
-                    raise PeerLostError(self._bootstrap.verdict)
+                    raise self._bootstrap.error()
             due = self._turn.start()
         for switch in due:
             ahead = self._ahead.pop(switch.epoch, None)

@@ -1,11 +1,13 @@
 """The bounds of an experiment held against a run: which results it promised, and what they came to. Pure but `held_in`.
 
 A bound speaks of cells: a system at a size under one fault at one point of the axes. It holds where every
-cell that it names lies within it, by the median over repeats or by the worst of them. A cell in which nothing
-was measured proves nothing; a bound of such cells alone is not measured, which is not the same as missed.
+cell that it names lies within it, by the metric's aggregate over repeats (`reports.metrics`) or by the worst of them.
+A cell that should have been measured and was not, as all its trials stayed inconclusive say, proves nothing: such a
+bound is not measured, unless another cell misses it already. What a cell need not have (the T/T0 of a system that is
+to stop) is nobody's hole.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ import pandas as pd
 from r2ccl_core.errors import UnitError
 from r2ccl_core.units import format_size, parse_size
 from reports import stats
-from reports.bound import METRICS
 from reports.load import load_folder
 from reports.measures import trial_frame
+from reports.metrics import METRICS
+from reports.metrics.metric import Metric
 from reports.targets import Target
 from reports.trial import SIMULATED
 from reports.wording import number, plural
@@ -25,7 +28,7 @@ from reports.wording import number, plural
 
 @dataclass(frozen=True)
 class Held:
-    """One bound and what it came to. `met` is None where nothing was measured that it speaks of."""
+    """One bound and what it came to. `met` is None where not all was measured that it speaks of, and nothing misses."""
 
     what: str
     wanted: str
@@ -43,7 +46,7 @@ class Held:
     def target(self) -> Target:
         """As a line of the headline table."""
         came_to = self.measured if self.source == "measured" else f"{self.measured} ({self.source})"
-        return Target(self.what, self.wanted, came_to, self.met is True, self.detail)
+        return Target(self.what, self.wanted, came_to, self.met, self.detail)
 
 
 def held_in(folder: Path) -> list[Held]:
@@ -71,14 +74,16 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
     if chosen.empty:
         return None
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
-    cells = list(_cells(chosen, bound))
+    cells, holes = _cells(frame, chosen, bound)
     what, wanted = _what(bound), _wanted(low, high)
     if not cells:
         return Held(what, wanted, "nothing", None, f"none of {plural(len(chosen), 'trial')} measured it")
     worst = max(cells, key=lambda cell: _excess(cell[1], low, high))
     names = f"{worst[0]}, the worst of {len(cells)} cells" if len(cells) > 1 else worst[0]
+    names += f"; {len(holes)} more not measured, first {holes[0]}" if holes else ""
     source = "simulated" if SIMULATED in worst[0] else "measured"
-    return Held(what, wanted, _told(worst[1], low, high), _excess(worst[1], low, high) <= 0, names, source)
+    met = _excess(worst[1], low, high) <= 0
+    return Held(what, wanted, _told(worst[1], low, high), None if met and holes else met, names, source)
 
 
 def _told(value: float, low: float | None, high: float | None) -> str:
@@ -88,18 +93,35 @@ def _told(value: float, low: float | None, high: float | None) -> str:
     return number(value, digits)
 
 
-def _cells(chosen: pd.DataFrame, bound: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Every cell that has measured the metric, and the value that counts."""
-    metric = str(bound["metric"])
-    values = chosen["before_gbs"] / pd.to_numeric(chosen["limit_gbs"]) if metric == "share" else chosen[metric]
+def _cells(
+    frame: pd.DataFrame, chosen: pd.DataFrame, bound: Mapping[str, Any]
+) -> tuple[list[tuple[str, float]], list[str]]:
+    """Every cell that has measured the metric with the value that counts, and those that should have."""
+    metric = METRICS[str(bound["metric"])]
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
+    cells, holes = [], []
     names = chosen["system"] + " at " + chosen["size_bytes"].map(lambda size: format_size(int(size)))
-    for name, part in values.groupby(names + ", " + chosen["case"], sort=False):
-        known = stats.known(part)
+    for name, part in chosen.groupby(names + ", " + chosen["case"], sort=False):
+        known = stats.known(part[metric.name])
         if known.size:
             single = max(known, key=lambda value: _excess(float(value), low, high))
-            counted = single if bound.get("of") == "worst" else stats.median(known)
-            yield f"{name}, {plural(int(known.size), 'trial')}", float(counted)
+            counted = single if bound.get("of") == "worst" else metric.together(known)
+            cells.append((f"{name}, {plural(int(known.size), 'trial')}", float(counted)))
+        elif any(_should_have(metric, frame, row) for _, row in part.iterrows()):
+            holes.append(str(name))
+    return cells, holes
+
+
+def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> bool:
+    """Whether a trial without a value leaves a hole; of an inconclusive one its system's other trials tell."""
+    if row["repaired_ms"] == row["repaired_ms"]:  # healed before an iteration began: none lies after the fault
+        return False
+    if row["status"] == "inconclusive":
+        alike = frame[(frame["system"] == row["system"]) & frame["faulted"] & (frame["status"] != "inconclusive")]
+        stops = bool(len(alike) and ((alike["status"] == "failed") & alike["expected"]).all())
+    else:
+        stops = bool((row["status"] == "failed") == row["expected"])
+    return metric.belongs_to(faulted=row["scenario"] != "healthy", failed=stops)
 
 
 def _excess(value: float, low: float | None, high: float | None) -> float:
@@ -136,7 +158,7 @@ def _what(bound: Mapping[str, Any]) -> str:
     places += [f"{axis}={value}" for axis, value in (points if isinstance(points, dict) else {}).items()]
     worst = ", every trial" if bound.get("of") == "worst" else ""
     where = f" ({', '.join(places)})" if places else ""
-    return f"{bound['metric']}{where}{worst}: {METRICS[str(bound['metric'])]}"
+    return f"{bound['metric']}{where}{worst}: {METRICS[str(bound['metric'])].told}"
 
 
 def _wanted(low: float | None, high: float | None) -> str:

@@ -2,7 +2,8 @@
 
 A regression is one only where the whole 95 % interval of the change lies beyond the tolerance: what repeats do not
 show is called that, not a pass and not a failure. A measure that BASE has and NEW, though it ran the same trials,
-does not (a system that now stops) is a regression.
+does not (a system that now stops) is a regression; one whose trials all stayed inconclusive says nothing. Where a
+metric is a total (`reports.metrics`), totals are shown and judged, for as many trials as NEW has.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -12,14 +13,17 @@ from typing import Literal
 import pandas as pd
 
 from reports.change import Change, change
-from reports.rules import COUNTED, Rule, Rules
+from reports.metrics import METRICS
+from reports.rules import Rule, Rules
 from reports.stats import MIN_EFFECT, Estimate, estimate
 
 Verdict = Literal[
     "regression", "worse, not beyond the tolerance", "no difference shown", "better", "same", "too few repeats",
-    "not measured in NEW", "only in NEW", "not run in NEW", "no error in NEW", "no ratio of such values",
+    "not measured in NEW", "inconclusive in NEW", "only in NEW", "not run in NEW", "no error in NEW",
+    "no ratio of such values",
 ]  # fmt: skip
-REGRESSIONS = ("regression", "not measured in NEW")
+UNKNOWN = ("not run in NEW", "inconclusive in NEW")
+"""After which nothing may be said of NEW as a whole."""
 
 CELL = ("case", "size_bytes", "system")
 
@@ -37,18 +41,26 @@ class Finding:
     relative: bool
     base: Estimate
     new: Estimate
+    totals: tuple[float, float]
+    """Over the repeats of either side; they mean something where the metric is counted."""
     change: Change | None
     verdict: Verdict
 
     @property
     def regressed(self) -> bool:
         """Whether it fails the comparison."""
-        return self.verdict in REGRESSIONS
+        missing = self.verdict == "not measured in NEW" and METRICS[self.metric].of != "some trials"
+        return self.verdict == "regression" or missing
+
+    @property
+    def told(self) -> tuple[float, float]:
+        """What stands for the repeats of either side, and is judged where it is a total: of BASE, of NEW."""
+        total = METRICS[self.metric].aggregate == "total"
+        return self.totals if total else (self.base.median, self.new.median)
 
 
 def compare(base: pd.DataFrame, new: pd.DataFrame, rules: Rules, *, paired: bool = False) -> list[Finding]:
     """Every rule in every cell (case, size, system) of either frame (`reports.measures.trial_frame` of one run)."""
-    base, new = _counted(base), _counted(new)
     cells = dict.fromkeys([*_cells(base), *_cells(new)])
     return [
         finding
@@ -57,10 +69,6 @@ def compare(base: pd.DataFrame, new: pd.DataFrame, rules: Rules, *, paired: bool
         if rule.applies(cell[2], cell[1], *_about(base, new, cell))
         for finding in _finding(rule, cell, _of(base, cell), _of(new, cell), paired)
     ]
-
-
-def _counted(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(unexpected=(~frame["expected"].astype(bool)).astype(int))
 
 
 def _cells(frame: pd.DataFrame) -> list[tuple[str, int, str]]:
@@ -84,40 +92,48 @@ def _finding(
     ours, theirs = _values(new, rule.metric), _values(base, rule.metric)
     if not ours and not theirs:
         return
-    found, verdict = _judged(rule, theirs, ours, not new.empty, paired)
+    found, verdict = _judged(rule, theirs, ours, new, paired)
     tolerance = rule.tolerance
     yield Finding(
         *cell, rule.metric, rule.better, tolerance.amount, tolerance.relative,
-        estimate(theirs.values()), estimate(ours.values()), found, verdict,
+        estimate(theirs.values()), estimate(ours.values()), (sum(theirs.values()), sum(ours.values())), found, verdict,
     )  # fmt: skip
 
 
 def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
     """By repeat (of healthy trials there are several, told apart by their scenario); what is not known is left out."""
     known = part[part[metric].notna()]
-    if metric == "wrong":  # where nothing was compared, none wrong is no finding
-        known = known[known["checked"] > 0]
     keys = zip(known["scenario"], known["repeat"], strict=True)
     return {key: float(value) for key, value in zip(keys, known[metric], strict=True)}
 
 
 def _judged(
-    rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float], ran: bool, paired: bool
+    rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float], part: pd.DataFrame, paired: bool
 ) -> tuple[Change | None, Verdict]:
     if not base:
         return None, "only in NEW"
     if not new:
-        missing: Verdict = "no error in NEW" if rule.metric == "error_after_ms" else "not measured in NEW"
-        return None, missing if ran else "not run in NEW"
-    if rule.metric in COUNTED:
-        return None, _counts(rule, sum(base.values()), sum(new.values()))
+        return None, _missing(rule.metric, part)
+    if METRICS[rule.metric].aggregate == "total":
+        return None, _counts(rule, base, new)
     found = change(base, new, relative=rule.tolerance.relative, paired=paired)
     return found, "no ratio of such values" if found is None else verdict(found, rule)
 
 
-def _counts(rule: Rule, base: float, new: float) -> Verdict:
-    """Of counted things the totals are compared as they are: one wrong element is one too many."""
-    worse = (new - base) * (1 if rule.better == "lower" else -1)
+def _missing(metric: str, part: pd.DataFrame) -> Verdict:
+    """Why NEW, whose trials of the cell are `part`, has no value."""
+    if part.empty:
+        return "not run in NEW"
+    if (part["status"] == "inconclusive").all():
+        return "inconclusive in NEW"
+    return "no error in NEW" if metric == "error_after_ms" else "not measured in NEW"
+
+
+def _counts(rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float]) -> Verdict:
+    """Of counted things the totals are compared as they are, for equal numbers of trials: one wrong element is one too
+    many."""
+    expected = sum(base.values()) * len(new) / len(base)
+    worse = (sum(new.values()) - expected) * (1 if rule.better == "lower" else -1)
     if worse > rule.tolerance.amount:
         return "regression"
     return "same" if worse == 0 else "better" if worse < 0 else "worse, not beyond the tolerance"
@@ -147,9 +163,9 @@ def regressions(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def is_open(findings: Sequence[Finding]) -> bool:
-    """Whether nothing may be said: a part of BASE was not run in NEW, or no measure had repeats enough. Counts, which
-    need no repeats, say nothing of measures."""
-    if any(finding.verdict == "not run in NEW" for finding in findings):
+    """Whether nothing may be said: a part of BASE was not run or stayed inconclusive in NEW, or no measure had repeats
+    enough. Counts, which need no repeats, say nothing of measures."""
+    if any(finding.verdict in UNKNOWN for finding in findings):
         return True
-    measured = [finding for finding in findings if finding.metric not in COUNTED]
+    measured = [finding for finding in findings if METRICS[finding.metric].aggregate != "total"]
     return bool(measured) and all(finding.verdict == "too few repeats" for finding in measured)

@@ -7,7 +7,7 @@ from r2ccl_core.units import format_size
 from reports import machine
 from reports.compare import Finding, regressions
 from reports.machines import Difference
-from reports.rules import METRICS
+from reports.metrics import METRICS
 from reports.stats import Estimate
 from reports.wording import number, plain
 
@@ -21,13 +21,13 @@ def cells(finding: Finding) -> tuple[str, ...]:
     metric = f"{finding.metric} ({unit})" if unit else finding.metric
     return (
         format_size(finding.size_bytes), plain(finding.system), metric,
-        _estimate(finding.base), _estimate(finding.new), repeats,
+        _side(finding.base, finding.told[0]), _side(finding.new, finding.told[1]), repeats,
         *_change(finding), _tolerated(finding), finding.verdict,
     )  # fmt: skip
 
 
-def _estimate(value: Estimate) -> str:
-    return number(value.median) if value.n else "-"
+def _side(repeats: Estimate, told: float) -> str:
+    return number(told) if repeats.n else "-"
 
 
 def _change(finding: Finding) -> tuple[str, str]:
@@ -63,9 +63,10 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
         lines.append(f"{len(failed)} of {len(findings)} comparisons are regressions (first: {where}).")
     else:
         few = sum(finding.verdict == "too few repeats" for finding in findings)
-        gone = sum(finding.verdict == "not run in NEW" for finding in findings)
         more = f"; {few} of them have too few repeats to show one" if few else ""
-        more += f"; {gone} of them were not run in NEW" if gone else ""
+        for verdict, words in (("not run in NEW", "were not run in NEW"), ("inconclusive in NEW",) * 2):
+            count = sum(finding.verdict == verdict for finding in findings)
+            more += f"; {count} of them {words.replace('inconclusive', 'stayed inconclusive')}" if count else ""
         lines.append(f"No regression is shown in {len(findings)} comparisons{more}.")
     return lines
 
@@ -84,7 +85,10 @@ def as_json(base: str, new: str, findings: Sequence[Finding], differences: Seque
 
 
 def _record(finding: Finding) -> dict[str, object]:
-    record = {key: machine.plain(value) for key, value in vars(finding).items() if key != "change"}
+    left_out = ("change", "totals")
+    record = {key: machine.plain(value) for key, value in vars(finding).items() if key not in left_out}
+    record["aggregate"] = METRICS[finding.metric].aggregate
+    record |= dict(zip(("base_told", "new_told"), map(machine.plain, finding.told), strict=True))
     found = finding.change
     record["change"] = None if found is None else {key: machine.plain(value) for key, value in found._asdict().items()}
     return record

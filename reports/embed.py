@@ -19,7 +19,7 @@ PNG_DPI = 150
 TYPES = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 
 
-def save(figure: Figure, folder: Path, name: str, caption: str, types: Sequence[str] = ("svg", "png")) -> str:
+def save(figure: Figure, folder: Path, name: str, caption: str, types: Sequence[str] = ("svg", "pdf", "png")) -> str:
     """Writes `figure` as `name` of each of `types` into `folder`; returns it as a data URI for an <img>."""
     folder.mkdir(exist_ok=True)
     made: dict[str, bytes] = {}

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reports import machine, tables
+from reports.headline import Line
 from reports.load import LoadedRun
-from reports.summary import Line
 from reports.targets import Target
 
 

@@ -69,9 +69,9 @@ class LiveReport:
 
     def _content(self, live: Live) -> Content:
         # Not at the top: pandas and Matplotlib take more than a second, which an answer to --help need not wait.
+        from reports.headline import headline
         from reports.measures import trial_frame
         from reports.report import content
-        from reports.summary import headline
 
         try:
             runs = load_folders([self._folder])

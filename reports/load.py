@@ -16,6 +16,7 @@ from reports.trial import Run, Trial, load_run, load_trial
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 MAX_DAMAGED = 5
 """Tables of one kind that are named one by one."""
@@ -96,28 +97,39 @@ def frame(folders: Sequence[Path]) -> "pd.DataFrame":
     """The rows of all `folders` as one DataFrame (columns: `reports.rows`)."""
     import pyarrow as pa
 
-    from reports import rows
+    from reports.measures import trial_frame
 
-    tables = [rows.rows_table(r.name, r.run, r.trials) for r in load_folders(folders)]
-    together: pd.DataFrame = pa.concat_tables(tables, promote_options="default").to_pandas()
+    runs = load_folders(folders)
+    together: pd.DataFrame = pa.concat_tables(_tables(runs, trial_frame(runs)), promote_options="default").to_pandas()
     return together
 
 
-def write_rows(runs: Sequence[LoadedRun], out: Path) -> tuple[Path, Path]:
-    """The rows of runs that are loaded already, one below the other, as files in `out`."""
+def write_rows(runs: Sequence[LoadedRun], trials: "pd.DataFrame", out: Path) -> tuple[Path, Path]:
+    """The rows of runs that are loaded already, one below the other, as files in `out`; `trials` is their
+    `reports.measures.trial_frame`."""
     # Not at the top: it takes a tenth of a second, which who only reads folders need not wait.
     import pyarrow as pa
 
     from reports import rows
 
-    tables = [rows.rows_table(r.name, r.run, r.trials) for r in runs]
-    return rows.write(pa.concat_tables(tables, promote_options="default"), out)
+    return rows.write(pa.concat_tables(_tables(runs, trials), promote_options="default"), out)
 
 
-def counters(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
+def _tables(runs: Sequence[LoadedRun], trials: "pd.DataFrame") -> "list[pa.Table]":
+    from reports import rows
+    from reports.metrics import METRICS
+
+    values: dict[str, dict[str, dict[str, float]]] = {}
+    for row in trials.to_dict("records"):
+        values.setdefault(row["run"], {})[row["trial_id"]] = {name: float(row[name]) for name in METRICS}
+    return [rows.rows_table(r.name, r.run, r.trials, values[r.name]) for r in runs]
+
+
+def counters(loaded: LoadedRun, trial: Trial, apart_ns: int = series.APART_NS) -> "pd.DataFrame | str":
     """The NIC counters of a trial (t_ns, host, nic, rx_bytes, tx_bytes, up), or a line on why there are none.
 
-    The bytes are all that the NIC carried: by the kernel and, where its RDMA port counts, past it.
+    The bytes are all that the NIC carried: by the kernel and, where its RDMA port counts, past it. Samples that follow
+    another more closely than `apart_ns`, as they do right after a fault, are left out; 0 keeps all.
     """
     samples = _series(loaded, trial, series.NICS)
     if isinstance(samples, str):
@@ -126,7 +138,7 @@ def counters(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
         past_the_kernel = samples.pop(f"rdma_{way}_bytes") if f"rdma_{way}_bytes" in samples else None
         if past_the_kernel is not None and past_the_kernel.notna().any():
             samples[f"{way}_bytes"] += past_the_kernel.fillna(0).astype("int64")
-    return samples
+    return series.thinned(samples, apart_ns)
 
 
 def watched(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":

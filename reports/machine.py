@@ -12,23 +12,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from reports import machines
+from reports.headline import Line
 from reports.load import LoadedRun
+from reports.metrics import METRICS
+from reports.metrics.metric import Metric
 from reports.setting import experiment_name
 from reports.stats import Estimate
-from reports.summary import Line
 from reports.targets import Target
 from reports.trial import SCHEMA, Trial
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-GAUGES = {
-    "before_gbs": ("r2ccl_busbw_healthy_gigabytes_per_second", "Median bus bandwidth before the fault"),
-    "after_gbs": ("r2ccl_busbw_after_fault_gigabytes_per_second", "Median bus bandwidth after the fault"),
-    "switch_ms": ("r2ccl_schedule_switch_milliseconds", "Median duration of the operation that changed the schedule"),
-    "slowdown": ("r2ccl_slowdown_ratio", "T/T0, iteration after the fault over iteration before it"),
-    "hit_cost_ms": ("r2ccl_hit_cost_milliseconds", "Median cost of the hit iteration beyond one after it"),
-    "error_ms": ("r2ccl_fault_to_error_milliseconds", "Median time from the fault to the error"),
-}
+_UNITS = {"GB/s": "gigabytes_per_second", "ms": "milliseconds", "": "ratio"}
+"""As Prometheus spells units."""
+
+
+def gauge(metric: Metric) -> str:
+    """Its name for Prometheus: ``r2ccl_after_gigabytes_per_second``."""
+    stem, unit = metric.name.removesuffix("_gbs").removesuffix("_ms"), _UNITS.get(metric.unit, metric.unit)
+    return f"r2ccl_{stem}" if stem.endswith(unit) else f"r2ccl_{stem}_{unit}"
 
 
 def json_summary(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequence[Target]) -> str:
@@ -37,11 +39,24 @@ def json_summary(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequenc
         "schema": SCHEMA,
         "as_expected": all(line.as_expected for line in lines),
         "targets": [vars(target) for target in held],
-        "table": [{name: plain(value) for name, value in vars(line).items()} for line in lines],
+        "table": [_row(line) for line in lines],
         "runs": [_about(run) for run in runs],
         "differences": [vars(difference) for difference in machines.differences(runs)],
     }
     return json.dumps(summary, indent=1) + "\n"
+
+
+def _row(line: Line) -> dict[str, Any]:
+    """What the line is about, then every metric: its estimate and worst trial, or its total."""
+    maps = ("estimates", "worst", "told")
+    about = {name: plain(value) for name, value in vars(line).items() if name not in maps}
+    return about | {name: _told(line, metric) for name, metric in METRICS.items()}
+
+
+def _told(line: Line, metric: Metric) -> Any:
+    if metric.aggregate == "total":
+        return plain(line.told[metric.name])
+    return plain(line[metric.name]) | {"worst": plain(line.worst[metric.name])}
 
 
 def _about(run: LoadedRun) -> dict[str, Any]:
@@ -90,18 +105,15 @@ def prometheus(runs: Sequence[LoadedRun], lines: Sequence[Line]) -> str:
 
 
 def _exposition(experiment: str, lines: Sequence[Line]) -> Iterator[str]:
-    for measure, (gauge, meaning) in GAUGES.items():
-        known = [line for line in lines if getattr(line, measure).n]
+    for metric in METRICS.values():
+        known = [line for line in lines if line[metric.name].n]
         if known:
-            yield from (f"# HELP {gauge} {meaning}", f"# TYPE {gauge} gauge")
+            yield from (f"# HELP {gauge(metric)} {metric.meaning}, {metric.aggregate}", f"# TYPE {gauge(metric)} gauge")
         for line in known:
-            yield f"{gauge}{_labels(experiment, line)} {getattr(line, measure).median!r}"
-    for gauge, meaning, of in (
-        ("r2ccl_wrong_elements", "Wrong elements over all trials", lambda line: line.wrong),
-        ("r2ccl_as_expected", "1 if every trial ended as expected", lambda line: int(line.as_expected)),
-    ):
-        yield from (f"# HELP {gauge} {meaning}", f"# TYPE {gauge} gauge")
-        yield from (f"{gauge}{_labels(experiment, line)} {of(line)}" for line in lines)
+            yield f"{gauge(metric)}{_labels(experiment, line)} {line.told[metric.name]!r}"
+    name, meaning = "r2ccl_as_expected", "1 if every trial ended as expected"
+    yield from (f"# HELP {name} {meaning}", f"# TYPE {name} gauge")
+    yield from (f"{name}{_labels(experiment, line)} {int(line.as_expected)}" for line in lines)
 
 
 def _labels(experiment: str, line: Line) -> str:

@@ -5,7 +5,6 @@ Every value is escaped by the template, whoever wrote it; figures come in as dat
 
 import base64
 import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,13 @@ import jinja2
 from markupsafe import Markup
 
 from r2ccl_core.units import format_size
+from reports import columns, palette
+from reports.flat import flat
+from reports.headline import Line
+from reports.metrics.metric import Metric
+from reports.overview import overview, scope_note, unit
 from reports.state import effect_text
 from reports.stats import Estimate
-from reports.summary import Line
 from reports.targets import Target
 from reports.trial import Trial
 
@@ -26,6 +29,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 MAX_TRIAL_ROWS = 2000
 MAX_DETAILS = 200
 MAX_ITERATIONS = 60
+LONG = ("cluster", "continued")
+"""Of the provenance what is folded away."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,15 @@ class Picture:
     title: str
     uri: str
     caption: str
+    says: str = ""
+    """Its result in words, for those who do not see it."""
+    narrow: str = ""
+    """The same for narrow screens, where it has another form."""
+
+    @property
+    def alt(self) -> str:
+        """What stands for the picture."""
+        return f"{self.title}: {self.says or self.caption}"
 
 
 @dataclass(frozen=True)
@@ -57,8 +71,6 @@ class Entry:
     trial: Trial
     run: str = ""
     timeline: Picture | None = None
-    state: Picture | None = None
-    """What the hosts were doing."""
     earlier: Sequence[Trial] = ()
 
 
@@ -76,7 +88,10 @@ class Content:
     problems: Sequence[str]
     unread: Sequence[str] = ()
     """Those of `problems` that are about a table beside a trial."""
-    several_cases: bool = False
+    project_targets: bool = False
+    """Whether `targets` begin with the project's own."""
+    first: Picture | None = None
+    """The figure of the first screen."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +116,16 @@ def html(content: Content, live: Live | None = None) -> str:
     environment.filters |= {
         "size": format_size,
         "number": number,
-        "estimate": estimate,
+        "told": told,
+        "capital": lambda text: text[:1].upper() + text[1:],
         "plain": plain,
         "effect": effect_text,
-        "sort": sort_key,
+        "key": sort_key,
         "network": network_text,
     }
     detailed = shown_in_detail(content.entries)
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style += palette.css()
     script += (TEMPLATES / "live.js").read_text(encoding="utf-8") if live else ""
     return environment.get_template("page.html.j2").render(
         c=content,
@@ -122,12 +139,17 @@ def html(content: Content, live: Live | None = None) -> str:
         anchors={(e.run, e.trial.trial_id): f"trial-{place}" for place, e in enumerate(detailed, start=1)},
         opened=_largest_with_timeline(detailed),
         several_runs=len(content.origins) > 1,
-        switches=any(line.switch_ms.n for line in content.lines),
-        repaired=any(line.repaired_gbs.n for line in content.lines),
+        metrics=columns.shown(content.lines),
+        about=columns.about(content.lines),
+        overview=overview(content.lines),
+        speed_unit=unit(content.lines),
+        scope_note=scope_note(content.lines),
+        places={system: place % len(palette.COLORS) for place, system in enumerate(columns.systems(content.lines))},
         with_earlier=any(entry.earlier for entry in content.entries),
         max_iterations=MAX_ITERATIONS,
-        provenance=[[(key, plain(value)) for key, value in o.provenance.items()] for o in content.origins],
-        experiments=[json.dumps(o.experiment, indent=2, ensure_ascii=False) for o in content.origins],
+        provenance=[list(flat({k: v for k, v in o.provenance.items() if k not in LONG})) for o in content.origins],
+        long=[list(flat({k: v for k, v in o.provenance.items() if k in LONG})) for o in content.origins],
+        experiments=[list(flat(o.experiment)) for o in content.origins],
     )
 
 
@@ -173,10 +195,22 @@ def estimate(value: Estimate, digits: int = 3, factor: float = 1.0) -> Markup:
     return Markup('{} <span class="ci">{} to {}</span>').format(text, low, high)
 
 
-def sort_key(value: Estimate | float | None) -> str:
+def told(line: Line, metric: Metric) -> Markup:
+    """A metric of a line: its total, or its median with interval and worst trial."""
+    value = line[metric.name]
+    if metric.aggregate == "total":
+        count = Markup(' <span class="ci">{} iterations</span>').format(line.checked)
+        return Markup("{}{}").format(number(line.told[metric.name], 15), count) if value.n else Markup("unchecked")
+    factor = 100 if metric.percent else 1
+    worst = number(line.worst[metric.name] * factor)
+    more = Markup('<span class="ci">worst {}</span>').format(worst) if metric.unit == "ms" and value.n > 1 else ""
+    return estimate(value, 3, factor) + more
+
+
+def sort_key(line: Line, metric: Metric) -> str:
     """What a column sorts by; what is missing comes last."""
-    there = value.median if isinstance(value, Estimate) else value
-    return "" if there is None or not math.isfinite(there) else repr(float(there))
+    value = line.told[metric.name]
+    return repr(float(value)) if math.isfinite(value) else ""
 
 
 def network_text(found: object) -> str:
@@ -189,7 +223,7 @@ def network_text(found: object) -> str:
 
 
 def plain(value: object) -> str:
-    """A JSON value for people: text as it is, the rest as compact JSON."""
+    """A stored value for people."""
     if value is None:
         return "not known"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "; ".join(f"{key} {told}".strip() for key, told in flat(value)) if not isinstance(value, str) else value

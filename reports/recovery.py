@@ -1,8 +1,8 @@
 """How long a host's traffic was down after a fault, from its NIC counters. Pure.
 
-The counters are samples of bytes so far (every 10 ms or so); between two samples lies one mean throughput.
-Recovery is the time from the fault to the end of the first interval in which the host sends as fast as it
-does later, on what is left. Its resolution is the sampling interval.
+The counters are samples of bytes so far (every 10 ms or so, right after a fault every millisecond); between two
+samples lies one mean throughput. Recovery is the time from the fault to the beginning of the first interval from which
+on the host sends as fast as it does later, on what is left. Its resolution is the sampling interval.
 """
 
 import numpy as np
@@ -12,6 +12,8 @@ from reports.stats import Floats
 
 RECOVERED = 0.8
 """Share of the later throughput at which traffic counts as back."""
+STEADY_NS = 10_000_000
+"""For so long traffic has to keep that."""
 MIN_SAMPLES = 5
 """An iteration shorter than this many samples is too short to see its dip."""
 
@@ -51,17 +53,20 @@ def host_total(rates: pd.DataFrame, host: str) -> tuple[Floats, Floats, Floats]:
 def recovery_ns(rates: pd.DataFrame, host: str, fault_ns: int, hit_end_ns: int, after: tuple[int, int]) -> float | None:
     """Time from the fault to traffic being back on `host`; None where the counters are too coarse to say.
 
-    `after` spans the iterations after the hit one: their throughput is what traffic must come back to.
+    `after` spans the iterations after the hit one: their throughput is what traffic must come back to, and keep for
+    `STEADY_NS`, so that a burst between two close samples is none.
     """
     starts, ends, total = host_total(rates, host)
-    if ends.size < 2:
-        return None
-    if hit_end_ns - fault_ns < MIN_SAMPLES * float(np.median(np.diff(ends))):
-        return None
     inside = (starts >= after[0]) & (ends <= after[1])
-    if inside.sum() < MIN_SAMPLES:
+    if ((ends > fault_ns) & (ends <= hit_end_ns)).sum() < MIN_SAMPLES or inside.sum() < MIN_SAMPLES:
         return None
     # The upper quartile: between iterations the line is idle, which is no measure of its speed.
-    usual = float(np.percentile(total[inside], 75))
-    back = (starts >= fault_ns) & (ends <= hit_end_ns) & (total >= RECOVERED * usual)
-    return float(ends[back][0] - fault_ns) if back.any() else float(hit_end_ns - fault_ns)
+    enough = RECOVERED * float(np.percentile(total[inside], 75))
+    moved = np.cumsum(total * (ends - starts))
+    steady = np.interp(starts + STEADY_NS, ends, moved) - np.interp(starts, ends, moved)
+    back = (starts >= fault_ns) & (starts + STEADY_NS <= hit_end_ns) & (steady >= enough * STEADY_NS)
+    if not back.any():
+        return float(hit_end_ns - fault_ns)
+    first = starts[back][0]
+    fast = (starts >= first) & (starts < first + STEADY_NS) & (total >= enough)
+    return float((starts[fast][0] if fast.any() else first) - fault_ns)

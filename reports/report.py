@@ -5,13 +5,27 @@ from pathlib import Path
 
 import pandas as pd
 
-from reports import machines
+from r2ccl_core.units import format_size
+from reports import columns, machines
 from reports.bounds import held
 from reports.core_log import core_events
 from reports.embed import save
 from reports.errors import ReportError
 from reports.export import write_exports
-from reports.figures import aftermath, bandwidth, bound_gap, hit_cost, host_bytes, k_sweep, recovery, slowdown, timeline
+from reports.figures import (
+    aftermath,
+    bandwidth,
+    bound_gap,
+    hit_cost,
+    host_bytes,
+    k_sweep,
+    overview,
+    recovery,
+    slowdown,
+    style,
+    timeline,
+)
+from reports.headline import Line, at_largest, headline
 from reports.load import (
     LoadedRun,
     all_problems,
@@ -20,22 +34,30 @@ from reports.load import (
     load_folders,
     log_events,
     nccl_trouble,
+    watched,
     write_rows,
 )
 from reports.measures import trial_frame
+from reports.metrics import METRICS
+from reports.metrics.view import View
 from reports.page import Content, Entry, Origin, Picture, html
 from reports.recovery import throughput
-from reports.series import EVENTS
+from reports.series import EVENTS, WATCH
 from reports.setting import Setting, experiment_name, setting_of
 from reports.source import change_of
-from reports.state_pictures import Pictures, state_pictures
+from reports.state import state_frame
 from reports.stolen import stolen_time
-from reports.summary import Line, headline, scope, sentences
+from reports.summary import scope, sentences
 from reports.targets import Target, targets
 from reports.trial import Trial
+from reports.unwatched import unwatched_hosts
+from reports.wording import number
 
 MAX_TIMELINES = 24
-MAX_TIMELINE_SVGS = 3
+MAX_STATES = 8
+"""Timelines with the hosts' state below them; the panels take as long to draw as the rest."""
+Pictures = dict[tuple[str, str], Picture]
+"""By run and trial."""
 
 FIGURES = (
     ("bandwidth", "Bus bandwidth", bandwidth, "before_gbs"),
@@ -65,8 +87,8 @@ def write_report(
     place = _place(runs, out)
     for line in all_problems(runs):
         tell(line)
-    write_rows(runs, place)
     frame = trial_frame(runs)
+    write_rows(runs, frame, place)
     page = place / "report.html"
     lines = headline(frame)
     shown = content(runs, frame, lines, place / "figures")
@@ -94,9 +116,17 @@ def _place(runs: Sequence[LoadedRun], out: Path | None) -> Path:
     return out
 
 
+def has_project_targets(runs: Sequence[LoadedRun]) -> bool:
+    """Whether all of `runs` are of the project's own experiments."""
+    return all(run.run.experiment.get("project_targets") is True for run in runs)
+
+
 def promises(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Line]) -> list[Target]:
-    """The project's own targets, then the bounds that the experiments state, each held against its own trials."""
-    found = targets(lines)
+    """The bounds that the experiments state, each held against its own trials; before them the project's own targets,
+    where all are experiments of the project."""
+    found = []
+    if has_project_targets(runs):
+        found += targets(lines)
     for run in runs:
         own = frame[frame["run"] == run.name]
         # Bounds name systems as their own experiment does, without the run that stands behind where there are several.
@@ -109,27 +139,34 @@ def content(
     runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Line], figures: Path | None = None
 ) -> Content:
     """All that the page shows; the figures are drawn, and saved into `figures`, on the way. None: without any."""
+    with style.palette(columns.systems(lines)):
+        return _content(runs, frame, lines, figures)
+
+
+def _content(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Line], figures: Path | None) -> Content:
     timelines, sparse, uncounted = _timelines(runs, figures) if figures else ({}, [], [])
-    states, unseen = state_pictures(runs, timelines, figures) if figures else ({}, [])
     damaged = [line for run in runs for line in damaged_tables(run)] if figures else []
-    unread = list(dict.fromkeys([*damaged, *uncounted, *unseen]))
+    unread = list(dict.fromkeys([*damaged, *uncounted]))
     return Content(
         title=" and ".join(dict.fromkeys(experiment_name(run.run) for run in runs)),
         origins=[_origin(run) for run in runs],
         sentences=[
+            *sentences(frame, [_scope(run, frame, len(runs) > 1) for run in runs], _earlier(runs)),
             *(f"The runs differ in {d.told()}." for d in machines.differences(runs)),
             *(f"{run.name}: {changed}." for run in runs if (changed := change_of(run.run))),
-            *filter(None, [stolen_time(trial for run in runs for trial in run.final_trials)]),
-            *sentences(frame, [_scope(run, frame, len(runs) > 1) for run in runs], _earlier(runs)),
+            *filter(
+                None, [about(t for run in runs for t in run.final_trials) for about in (stolen_time, unwatched_hosts)]
+            ),
             *(f"A trial cannot be read and is in no figure: {line}" for line in all_problems(runs)),
         ],
         targets=promises(runs, frame, lines),
         lines=lines,
         pictures=list(_pictures(frame, figures)) if figures else [],
-        entries=_entries(runs, timelines, states),
+        entries=_entries(runs, timelines),
         problems=[*all_problems(runs), *sparse, *unread],
         unread=unread,
-        several_cases=frame["case"].nunique() > 1,
+        project_targets=has_project_targets(runs),
+        first=_first(frame, lines, figures) if figures else None,
     )
 
 
@@ -162,31 +199,55 @@ def _earlier(runs: Sequence[LoadedRun]) -> list[Trial]:
     return [trial for run in runs for attempts in run.earlier_attempts().values() for trial in attempts]
 
 
-def _entries(runs: Sequence[LoadedRun], timelines: Pictures, states: Pictures) -> list[Entry]:
+def _entries(runs: Sequence[LoadedRun], timelines: Pictures) -> list[Entry]:
     entries = []
     for run in runs:
         earlier, label = run.earlier_attempts(), run.name if len(runs) > 1 else ""
         for trial in run.final_trials:
             key = run.name, trial.trial_id
-            entries.append(Entry(trial, label, timelines.get(key), states.get(key), earlier.get(trial.cell_id, ())))
+            entries.append(Entry(trial, label, timelines.get(key), earlier.get(trial.cell_id, ())))
     return entries
 
 
 def _pictures(frame: pd.DataFrame, figures: Path) -> Iterator[Picture]:
-    """Every figure of every case that has something to show; for simulations over many clusters, one of them all."""
+    """Every figure of every case that has something to show; simulations over many clusters have one of them all."""
     gaps = bound_gap.cells_of(frame)
-    if gaps[["hosts", "remaining"]].drop_duplicates().shape[0] >= LEAST_CLUSTERS:
-        told = bound_gap.caption(gaps)
-        yield Picture("Above the lower bound", save(bound_gap.draw(gaps), figures, "bound_gap", told), told)
+    if _are_a_map(gaps):
         frame = frame.drop(gaps.index)
     cases = list(frame.groupby("case", sort=False))
-    for number, (case, part) in enumerate(cases):
-        suffix = f"-{number + 1}" if len(cases) > 1 else ""
+    for place, (case, part) in enumerate(cases):
+        suffix = f"-{place + 1}" if len(cases) > 1 else ""
         for name, title, module, needed in FIGURES:
             if part[needed].notna().sum() >= LEAST.get(name, 1):
                 told = module.caption(part)
                 uri = save(module.draw(part), figures, f"{name}{suffix}", told)
-                yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told)
+                yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told, _says(part, needed))
+
+
+def _first(frame: pd.DataFrame, lines: Sequence[Line], figures: Path) -> Picture | None:
+    """The figure of the first screen: for simulations over many clusters their map, else what systems lost."""
+    gaps = bound_gap.cells_of(frame)
+    if _are_a_map(gaps):
+        told = bound_gap.caption(gaps)
+        return Picture("Above the lower bound", save(bound_gap.draw(gaps), figures, "bound_gap", told), told)
+    if not any(line.conclusive for line in overview.shown(lines)):
+        return None
+    told, says = overview.caption(lines), overview.result(lines)
+    uri = save(overview.draw(lines), figures, "overview", told)
+    narrow = save(overview.draw(lines, narrow=True), figures, "overview-narrow", told, ("svg",))
+    return Picture("Speed and time lost", uri, told, says, narrow)
+
+
+def _are_a_map(gaps: pd.DataFrame) -> bool:
+    return gaps[["hosts", "remaining"]].drop_duplicates().shape[0] >= LEAST_CLUSTERS
+
+
+def _says(part: pd.DataFrame, metric: str) -> str:
+    """The result of a figure in words: each system's number at the largest size that has one."""
+    lines = at_largest([line for line in headline(part) if metric in line.estimates and line[metric].n])
+    unit = METRICS[metric].unit if metric in METRICS else ""
+    told = (f"{li.system} at {format_size(li.size_bytes)}: {number(li[metric].median)} {unit}" for li in lines)
+    return "; ".join(map(str.strip, told))
 
 
 def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list[str], list[str]]:
@@ -210,14 +271,38 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
         if isinstance(logged, str) and (run.trial_folder(trial) / EVENTS.file).exists():
             unread.append(logged)
         marks = [*core_events(trial), *nccl_trouble(logged)]
-        figure = timeline.draw(trial, rates, marks, setting_of(run.run, trial.settings))
+        state = _state(run, trial, unread) if len(drawn) < MAX_STATES else None
+        figure = timeline.draw(trial, rates, marks, setting_of(run.run, trial.settings), state)
         # Numbered: an id is a host's or a file's text, which has no say in the names of files.
-        told = timeline.caption(trial, rates)
-        # An SVG costs as much time as the drawing: the first ones, of the largest sizes, have one for papers.
-        types = ("svg", "png") if len(drawn) < MAX_TIMELINE_SVGS else ("png",)
-        uri = save(figure, figures, f"timeline-{len(drawn) + 1:02d}", told, types)
-        drawn[run.name, trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told)
+        told = timeline.caption(trial, rates, state)
+        uri = save(figure, figures, f"timeline-{len(drawn) + 1:02d}", told)
+        drawn[run.name, trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told, _story(trial))
     return drawn, sparse, unread
+
+
+def _state(run: LoadedRun, trial: Trial, unread: list[str]) -> pd.DataFrame | None:
+    """What the hosts were doing; `unread` hears of a table that is there and cannot be read. Runs from before there was
+    a watch have none, and that is nothing to tell."""
+    if not (run.trial_folder(trial) / WATCH.file).exists():
+        return None
+    seen = watched(run, trial)
+    if isinstance(seen, str):
+        unread.append(seen)
+        return None
+    frame = state_frame(seen, trial)
+    return None if frame.empty else frame
+
+
+def _story(trial: Trial) -> str:
+    """A timeline in words: what broke, and what it cost."""
+    view, told = View(trial), []
+    if trial.fault:
+        told.append(f"{trial.fault.kind} on {trial.fault.host} {trial.fault.nic}")
+    for name in ("detect_ms", "slowdown", "lost_ms", "error_after_ms"):
+        value = METRICS[name].value(view)
+        if value is not None:
+            told.append(f"{METRICS[name].meaning.partition(' (')[0]}: {number(value)} {METRICS[name].unit}".strip())
+    return "; ".join([*told, f"ended {trial.status}"])
 
 
 def representatives(trials: Sequence[Trial]) -> list[Trial]:

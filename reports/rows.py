@@ -1,11 +1,11 @@
-"""The flat row: one per iteration of a trial, the form in which a run leaves for other tools.
+"""The flat row: one per iteration of a trial, the form in which a run leaves for other tools; with every metric.
 
 Times are ns since the epoch on the harness' clock, durations ns, bandwidths GB/s (1e9 bytes/s, as
 nccl-tests). A trial without any iteration still has one row, its iteration columns empty: a failed trial is
 a row with a status, not a hole. The documentation of each column travels in the Parquet file itself.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from reports import stats
 from reports.errors import SchemaError
+from reports.metrics import METRICS
 from reports.source import commit_of, dirty_of
 from reports.trial import SCHEMA, Iteration, Run, Trial, check_version
 
@@ -100,17 +102,26 @@ RUN_COLUMNS = {
 }
 
 
-def rows_table(name: str, run: Run, trials: Iterable[Trial]) -> pa.Table:
-    """The rows of one run, in the order of its trials; `name` is the run's folder."""
+def rows_table(
+    name: str, run: Run, trials: Iterable[Trial], metrics: Mapping[str, Mapping[str, float]] | None = None
+) -> pa.Table:
+    """The rows of one run, in the order of its trials; `name` is the run's folder.
+
+    `metrics` are the values of `reports.metrics` by trial; an attempt that was run again has none.
+    """
     trials = list(trials)
     axes = list(dict.fromkeys(axis for trial in trials for axis in trial.axes))
-    rows: dict[str, list[Any]] = {c: [] for c in (*TRIAL_COLUMNS, *ITERATION_COLUMNS, *map(axis_column, axes))}
+    names = (*TRIAL_COLUMNS, *map(metric_column, METRICS), *ITERATION_COLUMNS, *map(axis_column, axes))
+    rows: dict[str, list[Any]] = {c: [] for c in names}
     for trial in trials:
         count = max(1, len(trial.iterations))
         for axis in axes:
             rows[axis_column(axis)] += [trial.axes.get(axis)] * count
         for key, column in TRIAL_COLUMNS.items():
             rows[key] += [column.of(trial)] * count
+        measured = (metrics or {}).get(trial.trial_id, {})
+        for metric in METRICS:
+            rows[metric_column(metric)] += [stats.finite(measured.get(metric))] * count
         for key, inner in ITERATION_COLUMNS.items():
             rows[key] += [inner.of(i) for i in trial.iterations] or [None]
     count = len(rows["trial_id"])
@@ -126,9 +137,16 @@ def axis_column(axis: str) -> str:
     return f"axis_{axis}"
 
 
+def metric_column(metric: str) -> str:
+    """The name of a metric's column, which is the same in all rows of a trial."""
+    return f"trial_{metric}"
+
+
 def arrow_schema(axes: Sequence[str] = ()) -> pa.Schema:
     """The table's Arrow schema, with a column for each axis: each field carries its meaning, the whole its version."""
-    columns = {key: (c.type, c.meaning) for key, c in _columns()}
+    columns = {key: (c.type, c.meaning) for key, c in TRIAL_COLUMNS.items()}
+    columns |= {metric_column(name): (_FLOAT, f"of the trial: {metric.told}") for name, metric in METRICS.items()}
+    columns |= {key: (c.type, c.meaning) for key, c in ITERATION_COLUMNS.items()}
     columns |= {axis_column(axis): (_TEXT, f"the trial's value on the axis {axis}") for axis in axes}
     fields = [
         pa.field(key, kind, metadata={"meaning": meaning}) for key, (kind, meaning) in (RUN_COLUMNS | columns).items()
@@ -159,8 +177,3 @@ def read(path: Path) -> pa.Table:
     if found < SCHEMA:
         raise SchemaError(f"{path}: schema {found} is older than this program's {SCHEMA}; {_AGAIN}")
     return table
-
-
-def _columns() -> Iterator[tuple[str, Column | IterationColumn]]:
-    yield from TRIAL_COLUMNS.items()
-    yield from ITERATION_COLUMNS.items()

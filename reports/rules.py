@@ -3,7 +3,7 @@
 schema = 1
 
 [[rule]]
-metric = "after_gbs"          # see METRICS
+metric = "after_gbs"          # any of reports.metrics
 direction = "higher"          # which way is better; each metric has its own, so this may be left out
 tolerance = "5 %"             # of the base, or an amount in the metric's unit: "20 ms", 0
 systems = ["balance"]         # optional: only these systems, sizes, collectives, scenarios; of RUN@A RUN@B, either
@@ -21,30 +21,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from r2ccl_core.errors import UnitError
 from r2ccl_core.units import parse_size
 from reports.errors import ReportError
+from reports.metrics import METRICS
 
 Direction = Literal["higher", "lower"]
-
-
-class Metric(NamedTuple):
-    """A measure that rules may name: its unit, and which way is better."""
-
-    unit: str
-    better: Direction
-
-
-METRICS = {
-    "before_gbs": Metric("GB/s", "higher"), "hit_gbs": Metric("GB/s", "higher"), "after_gbs": Metric("GB/s", "higher"),
-    "repaired_gbs": Metric("GB/s", "higher"), "repaired_ms": Metric("ms", "lower"),
-    "before_ms": Metric("ms", "lower"), "hit_ms": Metric("ms", "lower"), "after_ms": Metric("ms", "lower"),
-    "bound_share": Metric("", "higher"),
-    "switch_ms": Metric("ms", "lower"), "switch_cost_ms": Metric("ms", "lower"), "slowdown": Metric("", "lower"),
-    "hit_cost_ms": Metric("ms", "lower"), "stall_ms": Metric("ms", "lower"), "error_after_ms": Metric("ms", "lower"),
-    "detect_ms": Metric("ms", "lower"), "migrate_ms": Metric("ms", "lower"), "return_ms": Metric("ms", "lower"),
-    "recover_ms": Metric("ms", "lower"), "wrong": Metric("elements", "lower"), "unexpected": Metric("trials", "lower"),
-}  # fmt: skip
-"""By the name of the column of `reports.measures.trial_frame`. `wrong` and `unexpected` are counted, not averaged."""
-
-COUNTED = ("wrong", "unexpected")
 
 
 class Tolerance(NamedTuple):
@@ -100,10 +79,12 @@ class Rule(BaseModel):
     @model_validator(mode="after")
     def _unit_fits(self) -> "Rule":
         unit = self.written[1]
-        if unit == "%" and self.metric in COUNTED:
+        if unit == "%" and METRICS[self.metric].aggregate == "total":
             raise ValueError(f"{self.metric} is counted: give its tolerance as a number, such as 0")
         if unit not in ("", "%", METRICS[self.metric].unit):
             raise ValueError(f"the tolerance of {self.metric} is in {METRICS[self.metric].unit or 'no unit'} or in %")
+        if self.direction is None and METRICS[self.metric].better is None:
+            raise ValueError(f"{self.metric} has no better side of its own: add direction, higher or lower")
         return self
 
     def between(self, systems: Collection[str], label: str) -> "Rule":
@@ -120,7 +101,7 @@ class Rule(BaseModel):
     @property
     def better(self) -> Direction:
         """Which way is better."""
-        return self.direction or METRICS[self.metric].better
+        return self.direction or METRICS[self.metric].better or "lower"
 
     def applies(self, system: str, size_bytes: int, collective: str, scenario: str) -> bool:
         """Whether a cell passes its filters."""
@@ -147,6 +128,7 @@ DEFAULT = Rules.model_validate(
             {"metric": "before_gbs", "tolerance": "5 %"},
             {"metric": "after_gbs", "tolerance": "5 %"},
             {"metric": "slowdown", "tolerance": "5 %"},
+            {"metric": "mean_ms", "tolerance": "5 %"},
             {"metric": "stall_ms", "tolerance": "50 ms"},
             {"metric": "error_after_ms", "tolerance": "100 ms"},
         ]

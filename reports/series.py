@@ -1,6 +1,6 @@
 """The tables beside a trial's trial.json: columns, versions, what their metrics mean; written and read here alone.
 
-    nics.parquet     counters of the NICs, every 10 ms
+    nics.parquet     counters of the NICs, every 10 ms; of the struck host every millisecond right after the fault
     watch.parquet    the hosts' state, every 100 ms: one row a reading, so that new metrics need no new columns
     events.parquet   what NCCL's log and the core's event log said
 
@@ -60,6 +60,9 @@ NICS = Table(
     ("rdma_rx_bytes", "rdma_tx_bytes"),
 )
 """Bytes so far by the kernel's counters, and by the RDMA port's where the NIC has one that counts."""
+
+APART_NS = 8_000_000
+"""Between samples that tell a rate: throughput between two that are closer tells the size of a burst."""
 
 WATCH = Table(
     "watch",
@@ -196,6 +199,26 @@ def write(path: Path, table: Table, rows: Iterable[Sequence[Any]]) -> None:
 def read(path: Path, table: Table, where: str) -> "pd.DataFrame | str":
     """The rows of `path`, or a line on why there are none that begins with `where`."""
     return _tried(lambda: _rows(_opened(path, table, where), table), where)
+
+
+def thinned(samples: "pd.DataFrame", apart_ns: int) -> "pd.DataFrame":
+    """Rows of NICS without those that follow another of their NIC more closely than `apart_ns`.
+
+    The last of each NIC stays, and the one before it goes where they are too close: what a trial moved in all is
+    counted to its end.
+    """
+    kept: list[int] = []
+    for places in samples.groupby(["host", "nic"], observed=True).indices.values():
+        times = samples["t_ns"].to_numpy()[places]
+        own: list[int] = []
+        for number, t_ns in enumerate(times):
+            if not own or t_ns - times[own[-1]] >= apart_ns:
+                own.append(number)
+        last = len(times) - 1
+        if own[-1] != last:
+            own[max(1, len(own) - 1) :] = [last]
+        kept += [int(places[number]) for number in own]
+    return samples if len(kept) == len(samples) else samples.iloc[sorted(kept)].reset_index(drop=True)
 
 
 def fault_of(path: Path, table: Table, where: str) -> str | None:

@@ -4,6 +4,7 @@ Everything is seeded: the same numbers give the same interval on every machine. 
 None and are left out; where nothing is left, the answer is NaN.
 """
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -16,6 +17,8 @@ MIN_BOOTSTRAP = 5
 """Below this many repeats a bootstrap only pretends; their range is given instead."""
 MIN_PAIRS = 3
 """Below this many pairs nothing is said about a difference."""
+MOST_PAIRS = 1000
+"""More repeats than these nobody makes."""
 MIN_EFFECT = 0.01
 """A smaller relative difference is not told as one, however steady it is: nobody would act on it."""
 
@@ -39,6 +42,8 @@ class Difference(NamedTuple):
     high: float
     n: int
     verdict: Literal["more", "less", "no difference shown", "too few pairs"]
+    spread: float = float("nan")
+    """Standard deviation of the logarithms of the ratios."""
 
 
 def known(values: Iterable[float | None]) -> Floats:
@@ -51,6 +56,22 @@ def median(values: Iterable[float | None]) -> float:
     """The median."""
     there = known(values)
     return float(np.median(there)) if there.size else float("nan")
+
+
+def mean(values: Iterable[float | None]) -> float:
+    """The mean."""
+    there = known(values)
+    return float(there.mean()) if there.size else float("nan")
+
+
+def finite(value: float | None) -> float | None:
+    """`value` unless it is NaN or infinite."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def number(value: object) -> float | None:
+    """A stored value as a number; None for anything else."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def percentile(values: Iterable[float | None], q: float) -> float:
@@ -115,14 +136,25 @@ def paired(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> Differen
     middle = float(logs.mean()) if n else float("nan")
     if n < MIN_PAIRS:
         return Difference(float(np.exp(middle)), float("nan"), float("nan"), n, "too few pairs")
-    half = student_t(n - 1) * float(logs.std(ddof=1)) / n**0.5
+    spread = float(logs.std(ddof=1))
+    half = student_t(n - 1) * spread / n**0.5
     ratio, low, high = (float(np.exp(middle + d)) for d in (0.0, -half, half))
     verdict: Literal["more", "less", "no difference shown"] = "no difference shown"
     if low > 1 and ratio > 1 + MIN_EFFECT:
         verdict = "more"
     elif high < 1 and ratio < 1 - MIN_EFFECT:
         verdict = "less"
-    return Difference(ratio, low, high, n, verdict)
+    return Difference(ratio, low, high, n, verdict, spread)
+
+
+def pairs_to_show(spread: float, effect: float) -> int | None:
+    """How many pairs it takes until a relative difference of `effect` shows, by Student's t; None above `MOST_PAIRS`.
+
+    `spread` is that of the logarithms of the ratios (`Difference.spread`).
+    """
+    wanted = math.log1p(effect)
+    enough = (n for n in range(MIN_PAIRS, MOST_PAIRS + 1) if student_t(n - 1) * spread / n**0.5 < wanted)
+    return next(enough, None)
 
 
 def student_t(degrees: int) -> float:

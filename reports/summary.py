@@ -1,27 +1,28 @@
-"""What a run came to: the headline table, and the same in plain sentences. Pure.
+"""What a run came to in plain sentences. Pure.
 
-Input is `reports.measures.trial_frame`. Sentences say only what the table holds: medians over repeats, the
+Input is `reports.measures.trial_frame`. Sentences say only what the headline table holds: medians over repeats, the
 worst single trial where a promise is about every trial, and a difference between systems only where the
 pairs of one run show one.
 """
 
-import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import pandas as pd
 
 from r2ccl_core.units import format_rate, format_size
 from reports import stats
+from reports.headline import Line, at_largest, headline, healthy_shares
 from reports.setting import Setting
-from reports.stats import Estimate
 from reports.trial import Trial
-from reports.wording import STOPPED, plural
+from reports.wording import number, percent, plural
 
 MOST_COMPARISONS = 10
 """Of five systems two by two."""
+
+SOUGHT = 0.05
+"""The difference between systems that repeats are asked to show."""
 
 MODES = {
     0: "fail-stop, as NCCL is",
@@ -29,52 +30,6 @@ MODES = {
     2: "Balance over all NICs left",
     3: "Balance, and R2CC-AllReduce after a loss",
 }
-
-
-ESTIMATED = ("before_gbs", "hit_gbs", "after_gbs", "repaired_gbs", "slowdown", "bound_share")
-
-
-@dataclass(frozen=True)
-class Line:
-    """One row of the headline table: a system at a size over all repeats. `share` is of the NIC limit,
-    `bound_share` of what the best schedule could reach with the NIC lost."""
-
-    case: str
-    setup: str
-    """The case without what breaks."""
-    scenario: str
-    size_bytes: int
-    system: str
-    mode: int
-    loses_nic: bool
-    """Whether what breaks is one NIC of one host, for good."""
-    statuses: str
-    as_expected: bool
-    before_gbs: Estimate
-    hit_gbs: Estimate
-    after_gbs: Estimate
-    repaired_gbs: Estimate
-    share: Estimate
-    slowdown: Estimate
-    bound_share: Estimate
-    model: float | None
-    hit_cost_ms: Estimate
-    worst_cost_ms: float
-    wrong: int
-    checked: int
-    error_ms: Estimate
-    worst_error_ms: float
-    switch_ms: Estimate
-    switch_cost_ms: Estimate
-    worst_stall_ms: float = math.nan
-    source: str = "measured"
-    """``simulated`` where no byte was moved."""
-
-
-def headline(frame: pd.DataFrame) -> list[Line]:
-    """The table, by case, size, then mode."""
-    keys = ["case", "size_bytes", "mode", "system"]
-    return [_line(part) for _, part in frame.groupby(keys, sort=False)]
 
 
 def sentences(frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Trial] = ()) -> list[str]:
@@ -88,42 +43,6 @@ def sentences(frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Tria
     for system in dict.fromkeys(line.system for line in lines):
         told.append(_system(frame[frame["system"] == system], [li for li in lines if li.system == system]))
     return [text for text in [*told, *_comparisons(frame), _elements(frame)] if text]
-
-
-def _line(part: pd.DataFrame) -> Line:
-    first = part.iloc[0]
-    estimates = {name: stats.estimate(part[name]) for name in ESTIMATED}
-    model = first["model"]
-    return Line(
-        case=str(first["case"]),
-        setup=str(first["setup"]),
-        scenario=str(first["scenario"]),
-        loses_nic=bool(part["loses_nic"].any()),
-        size_bytes=int(first["size_bytes"]),
-        system=str(first["system"]),
-        mode=int(first["mode"]),
-        statuses=_statuses(part),
-        as_expected=bool((part["expected"] & (part["status"] != "inconclusive")).all()),
-        share=stats.estimate(part["before_gbs"] / pd.to_numeric(part["limit_gbs"])),
-        model=None if pd.isna(model) else float(model),
-        hit_cost_ms=stats.estimate(part["hit_cost_ms"]),
-        worst_cost_ms=stats.percentile(part["hit_cost_ms"], 100),
-        wrong=int(part["wrong"].sum()),
-        checked=int(part["checked"].sum()),
-        error_ms=stats.estimate(part["error_after_ms"]),
-        worst_error_ms=stats.percentile(part["error_after_ms"], 100),
-        switch_ms=stats.estimate(part["switch_ms"]),
-        switch_cost_ms=stats.estimate(part["switch_cost_ms"]),
-        worst_stall_ms=stats.percentile(part["stall_ms"], 100),
-        source=str(first["source"]),
-        **estimates,
-    )
-
-
-def _statuses(part: pd.DataFrame) -> str:
-    """``4 ok, 1 inconclusive``; a failure that was expected says so."""
-    words = part["status"].where(~((part["status"] == "failed") & part["expected"]), STOPPED)
-    return ", ".join(f"{count} {word}" for word, count in words.value_counts().sort_index().items())
 
 
 def scope(frame: pd.DataFrame, setting: Setting) -> str:
@@ -177,17 +96,15 @@ def _repeated(earlier: Sequence[Trial]) -> str:
 
 
 def _healthy(lines: Sequence[Line]) -> str:
-    known = [line for line in lines if line.share.n and line.source == "measured"]
+    by_setup = healthy_shares(lines)
+    known = [line for line in at_largest([li for li in lines if li.source == "measured"]) if line["share"].n]
     if not known:
         return ""
-    largest = max(line.size_bytes for line in known)
-    shares = [line.share.median for line in known if line.size_bytes == largest]
-    limit = next(li.before_gbs.median / li.share.median for li in known if li.size_bytes == largest)
+    shares = [share for own in by_setup.values() for share in own.values()]
     between = " to ".join(dict.fromkeys(f"{100 * s:.1f}" for s in (min(shares), max(shares))))
-    return (
-        f"Healthy, at {format_size(largest)}, the bus bandwidth was {between} % of what the NICs carry "
-        f"({limit:.3g} GB/s)."
-    )
+    sizes = ", ".join(dict.fromkeys(format_size(line.size_bytes) for line in known))
+    limits = ", ".join(dict.fromkeys(f"{line['before_gbs'].median / line['share'].median:.3g}" for line in known))
+    return f"Healthy, at {sizes}, the bus bandwidth was {between} % of what the NICs carry ({limits} GB/s)."
 
 
 def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
@@ -204,26 +121,25 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
     lost = f". {len(stopped)} of its {len(faulted)} faulted trials failed{right}" if len(stopped) else ""
     if faulted["scenario"].nunique() > 1:
         return f"{name} {_over_scenarios(lines)}{lost}."
-    after = stats.estimate(faulted["slowdown"])
-    if not after.n:
+    known = [line for line in lines if line["slowdown"].n]
+    if not known:
         why = "those on the old schedule, and the one that changes it, do not count: raise workload.iterations"
         return f"{name}: no trial has iterations both before and after the fault ({why})."
-    kept = f"{name} went on at {100 / after.median:.0f} % of its healthy speed (T/T0 {_per_size(lines)}"
-    model = next((line.model for line in lines if line.model is not None), None)
-    kept += f"; the model says {model:.3g})" if model is not None else ")"
-    cost = _hit_cost(stats.percentile(faulted["hit_cost_ms"], 100))
-    return f"{kept}{cost}{_switch(faulted)}{lost}."
+    largest = max(known, key=lambda line: line.size_bytes)
+    kept = f"{name} went on at {100 / largest['slowdown'].median:.0f} % of its healthy speed (T/T0 {_per_size(lines)}"
+    kept += f"; the model says {largest.model:.3g})" if largest.model is not None else ")"
+    return f"{kept}{_lost(largest)}{_switch(faulted)}{lost}."
 
 
 def _over_scenarios(lines: Sequence[Line]) -> str:
     """Several scenarios have no common median: the mildest and the worst, each at its largest size."""
-    known = [line for line in lines if line.slowdown.n]
+    known = [line for line in lines if line["slowdown"].n]
     largest = {line.scenario: line for line in sorted(known, key=lambda line: line.size_bytes)}
     faulted = dict.fromkeys(line.scenario for line in lines if line.scenario != "healthy")
     if not largest:
         return f"met {len(faulted)} scenarios; no trial has iterations both before and after its fault"
-    ordered = sorted(largest.values(), key=lambda line: line.slowdown.median)
-    ends = [f"{line.slowdown.median:.2f} ({line.scenario}, {format_size(line.size_bytes)})" for line in ordered]
+    ordered = sorted(largest.values(), key=lambda line: line["slowdown"].median)
+    ends = [f"{line['slowdown'].median:.2f} ({line.scenario}, {format_size(line.size_bytes)})" for line in ordered]
     span = f"T/T0 from {ends[0]} to {ends[-1]}" if len(ends) > 1 else f"T/T0 {ends[0]}"
     rest = len(faulted) - len(largest)
     more = f"; {rest} more {'has' if rest == 1 else 'have'} no iterations after the fault" if rest else ""
@@ -240,13 +156,16 @@ def _kind(trial: "pd.Series") -> str:
     return MODES.get(int(trial["mode"]), f"mode {trial['mode']}")
 
 
-def _hit_cost(worst_ms: float) -> str:
-    """In words; NaN, where no trial can tell, says nothing."""
-    if math.isnan(worst_ms):
+def _lost(line: Line) -> str:
+    """Against healthy iterations, over the whole trial."""
+    lost = line["lost_ms"]
+    if not lost.n:
         return ""
-    if round(worst_ms) <= 0:
-        return "; the iteration that was hit took no longer than those after it"
-    return f"; the iteration that was hit cost at most {worst_ms:.0f} ms more than one after it"
+    worst = f", at most {number(line.worst['lost_ms'])} ms" if lost.n > 1 else ""
+    return (
+        f" and lost {number(lost.median)} ms against healthy iterations over the whole trial "
+        f"(at {format_size(line.size_bytes)}{worst})"
+    )
 
 
 def _switch(faulted: pd.DataFrame) -> str:
@@ -263,8 +182,8 @@ def _switch(faulted: pd.DataFrame) -> str:
 
 
 def _per_size(lines: Sequence[Line]) -> str:
-    known = [line for line in lines if line.slowdown.n]
-    return ", ".join(f"{line.slowdown.median:.2f} at {format_size(line.size_bytes)}" for line in known[-4:])
+    known = [line for line in lines if line["slowdown"].n]
+    return ", ".join(f"{line['slowdown'].median:.2f} at {format_size(line.size_bytes)}" for line in known[-4:])
 
 
 def _comparisons(frame: pd.DataFrame) -> list[str]:
@@ -288,7 +207,7 @@ def _comparisons(frame: pd.DataFrame) -> list[str]:
 def _compared(found: stats.Difference, first: str, second: str, size: str) -> str:
     what = f"After the fault, at {size}, pairing trials of one repeat"
     if found.verdict == "no difference shown":
-        return f"{what}: no difference shown between {first} and {second} ({found.n} pairs)."
+        return f"{what}: no difference shown between {first} and {second} ({found.n} pairs; {_would_show(found)})."
     ratio, low, high = found.ratio, found.low, found.high
     if found.verdict == "more":
         slow, fast = first, second
@@ -297,6 +216,16 @@ def _compared(found: stats.Difference, first: str, second: str, size: str) -> st
     return (
         f"{what}, {slow} took {ratio:.2f} times as long as {fast} (interval {low:.2f} to {high:.2f}, {found.n} pairs)."
     )
+
+
+def _would_show(found: stats.Difference) -> str:
+    """How many repeats it would take: what `no difference shown` is worth."""
+    needed = stats.pairs_to_show(found.spread, SOUGHT)
+    if needed is None:
+        return f"they differ too much from each other for any number of repeats to show one of {percent(SOUGHT)}"
+    if needed <= found.n:
+        return f"one of {percent(SOUGHT)} would have shown"
+    return f"about {needed} would show one of {percent(SOUGHT)}"
 
 
 def _by_repeat(part: pd.DataFrame, system: str) -> dict[Hashable, float]:

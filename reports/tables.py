@@ -2,47 +2,44 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from r2ccl_core.units import format_size
+from reports import columns
+from reports.headline import Line
+from reports.metrics import METRICS
+from reports.metrics.metric import Metric
 from reports.stats import Estimate
-from reports.summary import Line
 from reports.wording import NOTHING, number
 
-HEADINGS = (
-    "case", "size", "system", "trials", "healthy (GB/s)", "of NIC limit (%)", "hit (GB/s)", "after (GB/s)",
-    "repaired (GB/s)",
-    "T/T0", "model", "of the bound (%)", "hit cost (ms)", "worst (ms)", "wrong", "fault to error (ms)",
-)  # fmt: skip
-
-
-ABOUT = ("case", "size_bytes", "system", "mode", "statuses", "model", "wrong", "checked")
-"""The CSV's first columns, named as in `Line`."""
-MEASURED = (
-    "before_gbs", "share", "hit_gbs", "after_gbs", "repaired_gbs",
-    "slowdown", "bound_share", "hit_cost_ms", "error_ms",
-)  # fmt: skip
-"""Those after them, each with median, low, high and number."""
+ABOUT = ("case", "size_bytes", "system", "mode", "statuses", "model", "checked")
+"""The CSV's first columns, named as in `Line`; after them stands every metric."""
 
 
 def texts(lines: Sequence[Line]) -> list[list[str]]:
-    """One row of texts a line, as `HEADINGS`."""
-    return [
-        [
-            line.case, format_size(line.size_bytes), line.system, line.statuses,
-            _estimate(line.before_gbs), _estimate(line.share, 100), _estimate(line.hit_gbs), _estimate(line.after_gbs),
-            _estimate(line.repaired_gbs),
-            _estimate(line.slowdown), number(line.model), _estimate(line.bound_share, 100),
-            _estimate(line.hit_cost_ms), number(line.worst_cost_ms),
-            str(line.wrong) if line.checked else "unchecked", _estimate(line.error_ms),
-        ]
-        for line in lines
-    ]  # fmt: skip
+    """The headings, then a row of texts a line; what no line measured has no column."""
+    metrics = columns.shown(lines)
+    modelled = any(line.model is not None for line in lines)
+    head = ["case", "size", "system", "trials", *(["T/T0 by the model"] if modelled else [])]
+    rows = [[*head, *map(columns.heading, metrics)]]
+    for line in lines:
+        model = [number(line.model)] if modelled else []
+        about = [line.case, format_size(line.size_bytes), line.system, line.statuses, *model]
+        rows.append([*about, *(cell_of(line, metric) for metric in metrics)])
+    return rows
+
+
+def cell_of(line: Line, metric: Metric) -> str:
+    """What a line has measured, as text."""
+    if metric.aggregate == "total":
+        return number(line.told[metric.name], 15) if line[metric.name].n else "unchecked"
+    return _estimate(line[metric.name], 100 if metric.percent else 1)
 
 
 def markdown(lines: Sequence[Line]) -> str:
     """A Markdown table; bars, brackets and line breaks in names are made harmless."""
-    rows = [HEADINGS, ["---"] * len(HEADINGS), *texts(lines)]
+    head, *rows = texts(lines)
+    rows = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(map(cell, row))} |\n" for row in rows)
 
 
@@ -50,20 +47,28 @@ def comma_separated(lines: Sequence[Line]) -> str:
     """A CSV file with plain numbers: median, low and high of every measure in columns of their own."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    names = [f"{name}_{part}" for name in MEASURED for part in ("median", "low", "high", "n")]
-    writer.writerow([*ABOUT, *names])
-    for line in lines:
-        numbers = [value for name in MEASURED for value in getattr(line, name)]
-        about = [getattr(line, name) for name in ABOUT]
-        writer.writerow([*about, *("" if value != value else value for value in numbers)])
+    rows = [[*((name, getattr(line, name)) for name in ABOUT), *_numbers(line)] for line in lines]
+    writer.writerow([*ABOUT, *(name for name, _ in rows[0][len(ABOUT) :])] if rows else ABOUT)
+    writer.writerows(["" if value != value else value for _, value in row] for row in rows)
     return out.getvalue()
+
+
+def _numbers(line: Line) -> Iterator[tuple[str, float]]:
+    """Of each metric its median, interval, number of repeats and worst trial, or its total."""
+    for name, metric in METRICS.items():
+        if metric.aggregate == "total":
+            yield name, line.told[name]
+            continue
+        yield from ((f"{name}_{part}", value) for part, value in line[name]._asdict().items())
+        yield f"{name}_worst", line.worst[name]
 
 
 def latex(lines: Sequence[Line]) -> str:
     """A ``tabular`` with booktabs rules; every special character of a name is escaped."""
-    rows = [" & ".join(map(_latex, row)) + r" \\" for row in [HEADINGS, *texts(lines)]]
+    head, *others = texts(lines)
+    rows = [" & ".join(map(_latex, row)) + r" \\" for row in [head, *others]]
     rows.insert(1, r"\midrule")
-    columns = "llll" + "r" * (len(HEADINGS) - 4)
+    columns = "llll" + "r" * (len(head) - 4)
     body = "\n".join(rows)
     return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
 

@@ -4,12 +4,11 @@ The targets are the project's own: healthy bandwidth near the NICs' limit, T/T0 
 stop, a prompt error where stopping is right, and no wrong element. What a run did not measure has no line.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from r2ccl_core.units import format_size
-from reports import stats
-from reports.summary import Line
+from reports.headline import Line, at_largest, healthy_shares
 from reports.wording import number, percent, plural
 
 HEALTHY_SHARE = 0.90
@@ -27,18 +26,19 @@ class Target:
     what: str
     wanted: str
     measured: str
-    met: bool
+    met: bool | None
+    """None: not, or not all, measured."""
     detail: str = ""
 
 
 def targets(lines: Sequence[Line]) -> list[Target]:
-    """Every target that the table of a run (`reports.summary.headline`) can be held against. They are about what was
+    """Every target that the table of a run (`reports.headline`) can be held against. They are about what was
     measured: a simulated line has none."""
     lines = [line for line in lines if line.source == "measured"]
-    top = list(_at_largest(lines))
     # Where a run has one setup or scenario only, it needs no naming.
-    setups = dict.fromkeys(line.setup for line in top)
-    found = [_healthy(setup if len(setups) > 1 else "", [li for li in top if li.setup == setup]) for setup in setups]
+    healthy = healthy_shares(lines)
+    found = [_healthy(setup if len(healthy) > 1 else "", lines, setup, shares) for setup, shares in healthy.items()]
+    top = at_largest(lines)
     if len({line.case for line in lines if line.loses_nic}) <= 1:
         top = [replace(line, case="") for line in top]
     found += [_slowdown(line) for line in top]
@@ -46,32 +46,21 @@ def targets(lines: Sequence[Line]) -> list[Target]:
     return [target for target in found if target is not None]
 
 
-def _at_largest(lines: Sequence[Line]) -> Iterator[Line]:
-    """The lines of the largest size of their case: where bandwidth, not latency, decides."""
-    largest = {case: max(li.size_bytes for li in lines if li.case == case) for case in {li.case for li in lines}}
-    return (line for line in lines if line.size_bytes == largest[line.case])
-
-
-def _healthy(setup: str, lines: Sequence[Line]) -> Target | None:
-    known = [line for line in lines if line.share.n]
-    if not known:
-        return None
-    # What breaks later changes nothing before it: one number a system, whatever its scenarios.
-    shares = {line.system: [other.share.median for other in known if other.system == line.system] for line in known}
-    by_system = {system: stats.median(each) for system, each in shares.items()}
-    lowest = min(by_system.values())
-    told = ", ".join(f"{system} {100 * share:.1f} %" for system, share in by_system.items())
+def _healthy(named: str, lines: Sequence[Line], setup: str, shares: Mapping[str, float]) -> Target | None:
+    lowest = min(shares.values())
+    told = ", ".join(f"{system} {100 * share:.1f} %" for system, share in shares.items())
+    size = max(line.size_bytes for line in lines if line.setup == setup)
     return Target(
-        f"Healthy bus bandwidth at {format_size(known[0].size_bytes)} over what the NICs' rate allows",
+        f"Healthy bus bandwidth at {format_size(size)} over what the NICs' rate allows",
         f"at least {percent(HEALTHY_SHARE)}",
         f"{100 * lowest:.1f} %",
         lowest >= HEALTHY_SHARE,
-        f"lowest system; {told}{_of(setup)}",
+        f"lowest system; {told}{_of(named)}",
     )
 
 
 def _slowdown(line: Line) -> Target | None:
-    took = line.slowdown
+    took = line["slowdown"]
     if line.model is None or not took.n:
         return None
     most = line.model * MODEL_MARGIN.get(line.mode, 1.1)
@@ -86,41 +75,41 @@ def _slowdown(line: Line) -> Target | None:
 
 
 def _hit_cost(lines: Sequence[Line]) -> Target | None:
-    known = [line for line in lines if line.loses_nic and line.worst_cost_ms == line.worst_cost_ms]
+    known = [line for line in lines if line.loses_nic and line.worst["hit_cost_ms"] == line.worst["hit_cost_ms"]]
     if not known:
         return None
-    worst = max(known, key=lambda line: line.worst_cost_ms)
+    worst = max(known, key=lambda line: line.worst["hit_cost_ms"])
     return Target(
         "What the hit iteration costs beyond one after it, worst trial",
         f"at most {HIT_COST_MS:g} ms",
-        f"{number(worst.worst_cost_ms)} ms",
-        worst.worst_cost_ms <= HIT_COST_MS,
-        f"{worst.system} at {format_size(worst.size_bytes)}; its median is {number(worst.hit_cost_ms.median)} ms",
+        f"{number(worst.worst['hit_cost_ms'])} ms",
+        worst.worst["hit_cost_ms"] <= HIT_COST_MS,
+        f"{worst.system} at {format_size(worst.size_bytes)}; its median is {number(worst['hit_cost_ms'].median)} ms",
     )
 
 
 def _stall(lines: Sequence[Line]) -> Target | None:
     """What the plain difference can hide: a large hit iteration ran at full speed before the fault."""
-    known = [line for line in lines if line.loses_nic and line.worst_stall_ms == line.worst_stall_ms]
+    known = [line for line in lines if line.loses_nic and line.worst["stall_ms"] == line.worst["stall_ms"]]
     if not known:
         return None
-    worst = max(known, key=lambda line: line.worst_stall_ms)
+    worst = max(known, key=lambda line: line.worst["stall_ms"])
     return Target(
         "Stall of the hit iteration that lost bandwidth does not explain, worst trial",
         f"at most {HIT_COST_MS:g} ms",
-        f"{number(worst.worst_stall_ms)} ms",
-        worst.worst_stall_ms <= HIT_COST_MS,
+        f"{number(worst.worst['stall_ms'])} ms",
+        worst.worst["stall_ms"] <= HIT_COST_MS,
         f"{worst.system} at {format_size(worst.size_bytes)}",
     )
 
 
 def _errors(lines: Sequence[Line]) -> Iterator[Target]:
     """One line a system that stopped: how late its latest error came."""
-    known = [line for line in lines if line.error_ms.n]
+    known = [line for line in lines if line["error_after_ms"].n]
     for system in dict.fromkeys(line.system for line in known):
         own = [line for line in known if line.system == system]
-        latest_s = max(line.worst_error_ms for line in own) / 1e3
-        trials = plural(sum(line.error_ms.n for line in own), "trial")
+        latest_s = max(line.worst["error_after_ms"] for line in own) / 1e3
+        trials = plural(sum(line["error_after_ms"].n for line in own), "trial")
         yield Target(
             f"{system}: from the fault to its error, latest trial",
             f"within {ERROR_S:g} s",

@@ -85,6 +85,8 @@ class Evidence(BaseModel):
     """Failures by chance that were drawn but could not come in time."""
     stolen_share: float | None = None
     """The processor time that a hypervisor took away while the trial ran, of the host that lost most."""
+    unwatched: dict[str, str] = {}
+    """By host, why its watch told nothing: of its processors, memory and errors there is nothing for this trial."""
     strikes: tuple[dict[str, Any], ...] = ()
     """The same for every failure of the trial, in the order in which they came."""
 

@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from reports import rows, trial
+from reports.metrics import METRICS
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "reports" / "SCHEMA.md"
 MARK = "<!-- tables: python tests/schema_document.py --write -->"
@@ -18,7 +19,7 @@ MODELS = (trial.Run, trial.Trial, trial.Fault, trial.Iteration, trial.Evidence, 
 
 def tables() -> str:
     """The tables as Markdown."""
-    parts = [f"Version {trial.SCHEMA}.", *map(_keys, MODELS), _columns()]
+    parts = [f"Version {trial.SCHEMA}.", *map(_keys, MODELS), _metrics(), _columns()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -43,6 +44,23 @@ def _type(annotation: Any) -> str:
     if origin is dict:
         return "object"
     return {type(None): "null", float: "number", str: "text"}.get(annotation, annotation.__name__)
+
+
+def _metrics() -> str:
+    lines = [
+        '**Metrics**, as bounds of experiments (`metric = "slowdown"`), rules of `harness compare`, tables and',
+        "exports name them. A trial that stayed inconclusive has none. The repeats of a cell come to the aggregate. A",
+        "cell of trials that a metric is asked of, and that have no value, is told as not measured.",
+        "",
+        "| metric | unit | better | of the repeats | asked of | meaning |",
+        "|---|---|---|---|---|---|",
+    ]
+    for metric in METRICS.values():
+        better = metric.better or "near 1"
+        lines.append(
+            f"| {metric.name} | {metric.unit} | {better} | {metric.aggregate} | {metric.of} | {metric.meaning} |"
+        )
+    return "\n".join(lines)
 
 
 def _columns() -> str:

@@ -1,10 +1,11 @@
 """README.md stays true: its program runs as it stands there, but for the port."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from r2ccl_core.rendezvous import free_root, parse_root
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -12,9 +13,7 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 def test_the_program_of_two_ranks_says_what_it_should(tmp_path: Path) -> None:
     program = README.read_text().partition("```python\n")[2].partition("```")[0]
     assert program.startswith("# sum.py") and ":7000" in program
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    port = parse_root(free_root())[1]
     (tmp_path / "sum.py").write_text(program.replace(":7000", f":{port}"))
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("R2CC_", "NCCL_"))}
     ranks = [

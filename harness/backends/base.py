@@ -32,6 +32,16 @@ class Job:
     """Of the hosts on the management network, by rank."""
     every_nic: tuple[str, ...] = ()
     """The names of all hosts' data NICs, for what one command starts on all of them."""
+    management: tuple[str, ...] = ()
+    """The name of this host's interface beside its data NICs, as far as it is known."""
+    every_management: tuple[str, ...] = ()
+    """The same of all hosts."""
+    ssh_config: str | None = None
+    """The file with which the hosts' own ssh reaches the others; None: the user's own."""
+    one_machine: bool = False
+    """Whether all hosts are one machine, and share its GPUs out: a host has as many as it has ranks."""
+    sockets_carry_data: bool = True
+    """Whether NCCL's own sockets carry the collectives; else they only let its ranks meet."""
 
 
 Witness = Literal["core", "counters", "nccl_log", "none"]
@@ -68,9 +78,25 @@ class Backend(Protocol):
         """The command of one rank."""
         ...
 
-    def missing(self, workload: WorkloadModel, python: str) -> str | None:
-        """What a host like this machine lacks to run it, with the remedy in the same line; None if nothing."""
+    def missing(self, workload: WorkloadModel, python: str, hosts: int) -> str | None:
+        """What this machine lacks to be `hosts` hosts, with the remedy in the same line; None if nothing."""
         ...
+
+
+NCCL_BETWEEN_HOSTS = {"NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
+"""Between hosts there is a network to be tested, even where NVLink would reach."""
+
+
+def nccl_sockets(job: Job) -> dict[str, str]:
+    """Where NCCL's own sockets are: on the data NICs where they carry the data; else beside them, where no failure of
+    a data NIC breaks what a plugin or verbs cannot protect."""
+    if not job.nics:
+        return {}
+    if job.sockets_carry_data:
+        return {"NCCL_SOCKET_IFNAME": "=" + ",".join(job.nics)}
+    if job.management:
+        return {"NCCL_SOCKET_IFNAME": "=" + ",".join(job.management)}
+    return {"NCCL_SOCKET_IFNAME": "^=" + ",".join(("lo", "docker0", *(job.every_nic or job.nics)))}
 
 
 def rendezvous(job: Job, rank: int) -> dict[str, str]:

@@ -12,7 +12,15 @@ from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
-from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
+from harness.backends.base import (
+    NCCL_BETWEEN_HOSTS,
+    Command,
+    Job,
+    Witness,
+    give_up_s,
+    nccl_sockets,
+    rendezvous,
+)
 from harness.experiment import WorkloadModel
 
 PROGRAMS = {
@@ -32,6 +40,14 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 """Faults need root on the hosts, and Open MPI refuses to run as root unless it is told twice."""
 
 _OURS = ("R2CC_RANK", "R2CC_SIZE", "R2CC_ROOT", "PYTHONPATH")
+_LAUNCHERS = ("OMPI_", "HYDRA_")
+"""What variables of launchers begin with; they pass on themselves what ranks need of them."""
+
+_OWN_GPUS = (
+    "r=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}; "
+    'export NCCL_HOSTID=host$r NCCL_TESTS_DEVICE=$((r * %d)); exec "$0" "$@"'
+)
+"""Ranks of one machine whose hosts have names of their own: nccl-tests would give each of them its first GPU."""
 
 
 class NcclTestsBackend:
@@ -41,16 +57,18 @@ class NcclTestsBackend:
 
     def command(self, job: Job, rank: int) -> Command:
         """The first host runs the launcher, the others listen to it."""
-        job = replace(job, nics=job.every_nic or job.nics)  # one environment for all hosts
-        env = sockets(job) | (AS_ROOT if job.workload.launcher == "mpirun" else {}) | rendezvous(job, rank)
+        # One environment for all hosts.
+        job = replace(job, nics=job.every_nic or job.nics, management=job.every_management)
+        env = nccl_sockets(job) | launcher_env(job) | (NCCL_BETWEEN_HOSTS if job.one_machine else {})
+        env |= rendezvous(job, rank)
         head = [job.python, "-m", "harness.backends.nccl_tests_rank", "--size-bytes", str(job.size_bytes)]
         head += ["--iterations", str(job.iterations), "--warmup", str(job.warmup), "--place", job.workload.place]
         head += ["--ranks", str(job.ranks * job.workload.gpus)]
         words = [*launcher(job, env), *program(job)] if rank == 0 else []
         return Command((*head, "--", *words), env)
 
-    def missing(self, workload: WorkloadModel, python: str) -> str | None:
-        """The build, its program for the collective, the launcher, or a GPU."""
+    def missing(self, workload: WorkloadModel, python: str, hosts: int) -> str | None:
+        """The build, its program for the collective, the launcher, or GPUs: a host has its own."""
         build, name = Path(workload.nccl_tests or ""), PROGRAMS[workload.collective]
         if not build.is_dir():
             return f"{build} is no folder; name in workload.nccl_tests the one that holds {name}"
@@ -58,9 +76,19 @@ class NcclTestsBackend:
             return f"{build} has no {name}; name in workload.nccl_tests the folder of a whole build (make MPI=1)"
         if workload.launcher != "ssh" and shutil.which(workload.launcher) is None:
             return f"{workload.launcher} is not installed; install it or choose another workload.launcher"
-        if not Path("/dev/nvidia0").exists() and not Path("/dev/dxg").exists():
+        if Path("/dev/dxg").exists():  # Windows' own, which are not counted
+            return None
+        count, needed = gpu_count(), hosts * workload.gpus
+        if not count:
             return "there is no NVIDIA GPU here, and nccl-tests needs one; torch_gloo and perf need none"
+        if count < needed:
+            return f"{hosts} hosts on this machine need {needed} GPUs, and it has {count}; give fewer cluster.hosts"
         return None
+
+
+def gpu_count() -> int:
+    """NVIDIA's GPUs of this machine."""
+    return sum(path.name.removeprefix("nvidia").isdigit() for path in Path("/dev").glob("nvidia*"))
 
 
 def find_program(build: Path, collective: str) -> Path | None:
@@ -78,28 +106,57 @@ def program(job: Job) -> list[str]:
     argv += ["-c", str(int(work.check)), "-d", DTYPES.get(work.dtype, work.dtype), "-o", work.op, "-a", "3"]
     if work.collective in ("broadcast", "reduce"):
         argv += ["-r", str(work.root)]
-    return [*argv, "-T", str(ceil(give_up_s(job.expected_s))), "-g", str(work.gpus)]
+    argv += ["-T", str(ceil(give_up_s(job.expected_s))), "-g", str(work.gpus)]
+    if job.one_machine and work.launcher != "ssh" and "NCCL_TESTS_DEVICE" not in job.env:
+        return ["sh", "-c", _OWN_GPUS % work.gpus, *argv]
+    return argv
 
 
 def launcher(job: Job, env: dict[str, str]) -> list[str]:
     """What starts the program on every host: one process each, with `env`, which Slurm passes on by itself."""
     kind, count, hosts = job.workload.launcher, str(job.ranks), job.addresses
-    more, names = job.workload.launch_args, [name for name in sorted(env) if name not in (*_OURS, *AS_ROOT)]
+    more, names = job.workload.launch_args, [n for n in sorted(env) if n not in _OURS and not n.startswith(_LAUNCHERS)]
     if kind == "mpirun":
         exported = [word for name in names for word in ("-x", name)]
         slots = ",".join(f"{host}:1" for host in hosts)
         return ["mpirun", "-np", count, "--host", slots, "--map-by", "ppr:1:node", *exported, *more]
     if kind == "mpiexec":
-        return ["mpiexec", "-n", count, "-hosts", ",".join(hosts), "-ppn", "1", *_genvlist(names), *more]
+        beside = ["-iface", job.every_management[0]] if len(job.every_management) == 1 else []
+        return ["mpiexec", "-n", count, "-hosts", ",".join(hosts), "-ppn", "1", *beside, *_genvlist(names), *more]
     if kind == "srun":
         where = ["--nodes", count, "--ntasks", count, "--ntasks-per-node", "1", "--nodelist", ",".join(hosts)]
         return ["srun", *where, "--kill-on-bad-exit=1", *more]
     return list(more)
 
 
-def sockets(job: Job) -> dict[str, str]:
-    """NCCL's sockets on the hosts' data NICs."""
-    return {"NCCL_SOCKET_IFNAME": "=" + ",".join(job.nics)} if job.nics else {}
+def launcher_env(job: Job) -> dict[str, str]:
+    """How the launcher logs in to the hosts, and what keeps it and MPI itself off the data NICs, where a failure would
+    end them. As variables, so that words of `workload.launch_args` win. Tried with Open MPI 4.1 and MPICH 4.0; srun was
+    not."""
+    kind, login = job.workload.launcher, f"-F {job.ssh_config}" if job.ssh_config else ""
+    if kind == "mpirun":
+        return AS_ROOT | _open_mpi(job) | ({"OMPI_MCA_plm_rsh_args": login} if login else {})
+    if kind == "mpiexec":
+        return _mpich(job) | ({"HYDRA_LAUNCHER_EXTRA_ARGS": login} if login else {})
+    return _open_mpi(job) | _mpich(job) if kind == "srun" else {}
+
+
+def _open_mpi(job: Job) -> dict[str, str]:
+    """TCP alone, since UCX and verbs would choose a data NIC, and beside those."""
+    if not job.nics:
+        return {}
+    which, names = "exclude", ("lo", *job.nics)
+    if job.every_management:
+        which, names = "include", job.every_management
+    found = {f"OMPI_MCA_{layer}_tcp_if_{which}": ",".join(names) for layer in ("oob", "btl")}
+    return found | {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"}
+
+
+def _mpich(job: Job) -> dict[str, str]:
+    """For the two libraries below it, of which a build has one."""
+    if len(job.every_management) != 1:
+        return {}
+    return {"UCX_NET_DEVICES": job.every_management[0], "FI_TCP_IFACE": job.every_management[0]}
 
 
 def _genvlist(names: Sequence[str]) -> list[str]:

@@ -7,13 +7,13 @@ The hosts meet at R2CC_ROOT. Times that cross hosts travel as ages, so that the 
 import argparse
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,12 +21,17 @@ from typing import Any, NoReturn
 from harness.backends.nccl_tests_cycles import Cycles
 from harness.backends.nccl_tests_json import parse_document
 from harness.backends.nccl_tests_text import Report, TextParser
+from harness.backends.said import telling
 from harness.errors import LogError
 from r2ccl_core.rendezvous import parse_root
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 _MEET_S = 20.0
 _PROBE_S = 20.0
+_KEPT_LINES = 500
+"""Of what the launcher and the ranks say on stderr."""
+_LEAVE_S = 1.0
+"""How long a launcher may take to end its ranks before it is killed."""
 
 
 def main() -> NoReturn:
@@ -52,7 +57,8 @@ class _Leader:
         self._args, self._listeners = args, listeners
         self._parser = TextParser()
         self._cycles = Cycles(args.size_bytes, args.warmup, args.iterations, args.place)
-        self._last_error = ""
+        self._errors: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._odd = ""
 
     def run(self) -> int:
         """From the probe of the build to the last event."""
@@ -72,7 +78,8 @@ class _Leader:
         except (OSError, subprocess.TimeoutExpired) as error:
             return argv, f"{path} cannot be run: {error}"
         if usage.returncode:
-            return argv, f"{path} --help: exit status {usage.returncode}: {_last_line(usage.stderr or usage.stdout)}"
+            said = telling((usage.stderr or usage.stdout).splitlines()) or "no message"
+            return argv, f"{path} --help: exit status {usage.returncode}: {said}"
         if "--run_cycles" not in usage.stdout:
             return argv, f"{path} has no -N, so no iteration is seen by itself; build nccl-tests 2.13.10 or later"
         if "--output_file" in usage.stdout:
@@ -89,43 +96,47 @@ class _Leader:
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                start_new_session=True,
             )
         except OSError as error:
-            self._last_error = f"{argv[0]} cannot be run: {error.strerror}"
+            self._errors.append(f"{argv[0]} cannot be run: {error.strerror}")
             return LOST
-        threading.Thread(target=_end_with_stdin, args=(process.pid,), daemon=True).start()
+        threading.Thread(target=_end_with_stdin, args=(process,), daemon=True).start()
         reader = threading.Thread(target=self._read_errors, args=(process,), daemon=True)
         reader.start()
         assert process.stdout is not None
         for line in process.stdout:
             self._take(line.rstrip("\n"), whole=line.endswith("\n"))
+            if self._odd:
+                _end(process)
         reader.join(1.0)
         return process.wait()
 
     def _take(self, line: str, whole: bool) -> None:
         t_ns = time.time_ns()
         print(line, flush=True)
+        heads = self._parser.report.headers
         row = self._parser.feed(line, whole)
+        if row is not None and not heads and not self._odd:
+            self._odd = "nccl-tests printed rows under a header that this program does not know"
         if self._parser.is_header(line) and self._parser.report.headers == 1:
             self._tell(self._cycles.begin(t_ns))
-        if row is not None:
+        if row is not None and heads:
             self._tell(self._cycles.row(row, t_ns))
 
     def _read_errors(self, process: "subprocess.Popen[str]") -> None:
         assert process.stderr is not None
         for line in process.stderr:
             print(line.rstrip("\n"), file=sys.stderr, flush=True)
-            self._last_error = line.strip() or self._last_error
+            self._errors.append(line.rstrip("\n"))
 
     def _finish(self, status: int, document: Path) -> int:
-        problem = _problem(self._parser.report, self._args.ranks, self._cycles.left)
+        problem = self._odd or _problem(self._parser.report, self._args.ranks, self._cycles.left, status)
         if problem is None and status and not (self._cycles.wrong or self._parser.report.out_of_bounds):
             problem = f"nccl-tests ended with exit status {status}"
         if problem is None and self._parser.report.out_of_bounds and not self._cycles.wrong:
             problem = f"nccl-tests counts {self._parser.report.out_of_bounds} values out of bounds"
         if problem is not None:
-            more = self._last_error if problem.startswith("nccl-tests ended") else ""
+            more = telling(list(self._errors)) if problem.startswith("nccl-tests ended") else ""
             return self._fail(f"{problem}: {more}" if more else problem, LOST)
         self._tell([{"event": "done", "core": self._core(document)}])
         return WRONG if self._cycles.wrong else OK
@@ -156,14 +167,17 @@ class _Leader:
                     listener.sendall(line)
 
 
-def _problem(report: Report, ranks: int, left: int) -> str | None:
+def _problem(report: Report, ranks: int, left: int, status: int) -> str | None:
     """What the text says went wrong."""
     if report.headers > 1:
         return f"{report.headers} processes ran side by side: this build of nccl-tests has no MPI; build it with MPI=1"
     if report.errors:
         return report.errors[0]
+    how = f" and exit status {status}" if status else ""
+    if not report.headers:
+        return f"nccl-tests ended without a header that this program knows{how}"
     if left > 0:
-        return f"nccl-tests ended with {left} cycles to go"
+        return f"nccl-tests ended with {left} cycles to go{how}"
     if report.ranks and report.ranks != ranks:
         return f"nccl-tests ran {report.ranks} ranks where the experiment has {ranks}"
     return None
@@ -218,17 +232,20 @@ def _program_at(argv: list[str]) -> int:
     return max((at for at, word in enumerate(argv) if "_perf" in Path(word).name), default=len(argv) - 1)
 
 
-def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no message")
+def _end(process: "subprocess.Popen[str]") -> None:
+    """Lets the launcher end its ranks, also those of other hosts."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_LEAVE_S)
+    process.kill()
 
 
-def _end_with_stdin(group: int | None = None) -> None:
+def _end_with_stdin(process: "subprocess.Popen[str] | None" = None) -> None:
     # Not sys.stdin: a daemon thread that holds its lock aborts the interpreter's end.
     while os.read(0, 4096):
         pass
-    if group is not None:
-        with suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
+    if process is not None:
+        _end(process)
     os._exit(LOST)
 
 

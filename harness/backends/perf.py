@@ -32,7 +32,7 @@ class PerfBackend:
         ]
         return Command(tuple(argv), rendezvous(job, rank))
 
-    def missing(self, workload: WorkloadModel, python: str) -> str | None:
+    def missing(self, workload: WorkloadModel, python: str, hosts: int) -> str | None:
         """The native core, where it was not built."""
         if find_spec("r2ccl_core._native") is not None:
             return None

@@ -26,7 +26,7 @@ class SimulateBackend:
         """There is none."""
         raise HarnessError(f"rank {rank} is simulated: nothing is started for it")
 
-    def missing(self, workload: WorkloadModel, python: str) -> str | None:
+    def missing(self, workload: WorkloadModel, python: str, hosts: int) -> str | None:
         """The native core, where it was not built."""
         if find_spec("r2ccl_core._native") is not None:
             return None

@@ -2,12 +2,11 @@
 
 import subprocess
 
-from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
+from harness.backends.base import NCCL_BETWEEN_HOSTS, Command, Job, Witness, give_up_s, nccl_sockets, rendezvous
 from harness.experiment import WorkloadModel
 
-NCCL_ENV = {"NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0", "TORCH_NCCL_BLOCKING_WAIT": "1"}
-"""Between hosts there is a network to be tested, even where NVLink would reach; and a collective that is given up is
-an error in the program, where torch would otherwise end the process."""
+NCCL_ENV = {**NCCL_BETWEEN_HOSTS, "TORCH_NCCL_BLOCKING_WAIT": "1"}
+"""A collective that is given up is an error in the program, where torch would otherwise end the process."""
 
 _PROBE_S = 60.0
 
@@ -29,7 +28,7 @@ class TorchBackend:
         argv += ["--timeout-s", f"{give_up_s(job.expected_s):.3f}"]
         return Command(tuple(argv), self._network(job, rank) | rendezvous(job, rank))
 
-    def missing(self, workload: WorkloadModel, python: str) -> str | None:
+    def missing(self, workload: WorkloadModel, python: str, hosts: int) -> str | None:
         """PyTorch in the Python of the hosts, built with the library; for NCCL a GPU."""
         gpu = "torch.cuda.is_available()" if self._library == "nccl" else "True"
         code = f"import torch, torch.distributed as d; print(d.is_{self._library}_available(), {gpu})"
@@ -46,8 +45,7 @@ class TorchBackend:
         return None
 
     def _network(self, job: Job, rank: int) -> dict[str, str]:
-        """The hosts' data NICs; and for NCCL, that every rank is a host, also where hosts are namespaces."""
-        nics = ",".join(job.nics)
+        """The interfaces of its sockets; and for NCCL, that every rank is a host, also where hosts are namespaces."""
         if self._library == "nccl":
-            return {**NCCL_ENV, "NCCL_HOSTID": f"host{rank}"} | ({"NCCL_SOCKET_IFNAME": f"={nics}"} if nics else {})
-        return {"GLOO_SOCKET_IFNAME": nics} if nics else {}
+            return {**NCCL_ENV, "NCCL_HOSTID": f"host{rank}"} | nccl_sockets(job)
+        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if job.nics else {}

@@ -72,6 +72,7 @@ class ExistingCluster:
         assert isinstance(host, SshHost)
         links, entry = _connected(host), self._entries[host.name]
         host.address = management_address(entry, links)
+        host.management = management_nic(host.address, links)
         host.nics = find_nics(entry, links, ports)
 
 
@@ -105,6 +106,14 @@ def management_address(entry: InventoryHost, links: Links) -> str:
     if links.session is not None and not ip_address(links.session[0]).is_loopback:
         return links.session[0]
     return entry.address
+
+
+def management_nic(address: str, links: Links) -> str | None:
+    """The interface that has `address`; None where it is a name, or another machine's that forwards."""
+    try:
+        return next((link.name for link in links.by_name.values() if link.has_address(address)), None)
+    except ValueError:
+        return None
 
 
 def raise_all(errors: Sequence[HostError]) -> None:

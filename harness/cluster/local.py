@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from harness.cluster import netlink, processes, rights, sshd, state
 from harness.cluster.clean import remove
-from harness.cluster.layout import SUBNETS, Layout, lay_out
+from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, Layout, lay_out
 from harness.cluster.spec import LocalSpec
 from harness.errors import ClusterError, HostError
 from harness.hosts.base import Host
@@ -115,7 +115,9 @@ class LocalCluster:
             login = SshLogin(
                 host.address, sshd.PORT, account.name, directory / "login", directory / "known_hosts", sys.executable
             )
-            self._places.append(SshHost(host.name, login, host.nics))
+            place = SshHost(host.name, login, host.nics)
+            place.management, place.ssh_config = MANAGEMENT_NIC, str(directory / sshd.CLIENT_CONFIGURATION)
+            self._places.append(place)
 
     def _connect(self) -> None:
         errors = [e for e in for_each(self._places, self._connect_one).values() if isinstance(e, HostError)]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, field_validator
 
 from harness.cluster.inventory import Inventory, InventoryHost
-from harness.cluster.layout import SUBNETS, lay_out
+from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, lay_out
 from harness.hosts.base import Nic
 from harness.tables import Model, read_duration, read_rate
 from r2ccl_core.units import parse_rate
@@ -43,6 +43,15 @@ class Described(Model):
         Names and addresses that only the host itself knows are empty.
         """
         raise NotImplementedError
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether all hosts are this machine, and share its GPUs."""
+        return True
+
+    def management_nics(self) -> tuple[str, ...]:
+        """The names of the interfaces beside the data NICs, as far as they are known."""
+        return ()
 
     def host_names(self) -> list[str]:
         """Every host, in the order of ranks."""
@@ -111,6 +120,10 @@ class LocalSpec(_Regular):
 
     kind: Literal["local"] = "local"
 
+    def management_nics(self) -> tuple[str, ...]:
+        """Of every host the same."""
+        return (MANAGEMENT_NIC,)
+
 
 class NoopSpec(_Regular):
     """The noop cluster; it takes what a local one takes, so that an experiment can be tried without a network."""
@@ -127,6 +140,11 @@ class InventorySpec(Described):
     hosts: int | tuple[str, ...] | None = None
     """The first so many hosts, or those of these names, in this order; by default all."""
     content: Inventory
+
+    @property
+    def one_machine(self) -> bool:
+        """No: a machine each."""
+        return False
 
     def data_nics(self) -> dict[str, tuple[Nic, ...]]:
         """In the order of the file, or as `hosts` names them."""

@@ -22,6 +22,8 @@ from harness.cluster.layout import HostLayout, Layout
 from harness.errors import ClusterError
 
 PORT = 22
+CLIENT_CONFIGURATION = "ssh_config"
+"""In the cluster's directory."""
 SHELL = "/bin/sh"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LEAVE_S = 5.0
@@ -87,6 +89,25 @@ def configuration(directory: Path, host: HostLayout, account: Account) -> str:
     )
 
 
+def client_configuration(directory: Path, account: Account) -> str:
+    """The ssh_config with which the hosts reach each other, as MPI's launchers do: nothing of the user's own."""
+    return "\n".join(
+        (
+            "Host *",
+            f"User {account.name}",
+            f"Port {PORT}",
+            f"IdentityFile {directory / 'login'}",
+            "IdentitiesOnly yes",
+            "IdentityAgent none",
+            f"UserKnownHostsFile {directory / 'known_hosts'}",
+            "GlobalKnownHostsFile none",
+            "StrictHostKeyChecking yes",
+            "BatchMode yes",
+            "",
+        )
+    )
+
+
 def write_files(directory: Path, layout: Layout, account: Account) -> None:
     """All keys and files of all hosts into the cluster's directory."""
     _write_key(directory / "login", directory / "login.pub")
@@ -98,6 +119,7 @@ def write_files(directory: Path, layout: Layout, account: Account) -> None:
     (directory / "known_hosts").write_text("\n".join(known) + "\n")
     hosts = [f"{host.address} {host.name}" for host in layout.places]
     (directory / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts]) + "\n")
+    (directory / CLIENT_CONFIGURATION).write_text(client_configuration(directory, account))
     (directory / "passwd").write_text(account.passwd(Path("/etc/passwd").read_text()))
     (directory / "shadow").write_text(f"{account.name}:*:19000:0:99999:7:::\n")
 

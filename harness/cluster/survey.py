@@ -132,9 +132,8 @@ def gpus() -> dict[str, Any]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as e:
-        return {"source": None, "missing": None, "count": 0, "names": [], "driver": None, "why": str(e)} | {
-            "driver_loaded": present
-        }
+        told: dict[str, Any] = {"source": None, "missing": None, "count": 0, "names": [], "driver": None, "why": str(e)}
+        return {**told, "driver_loaded": present}
     handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
     named = [pynvml.nvmlDeviceGetName(handle) for handle in handles]
     driver = pynvml.nvmlSystemGetDriverVersion()

@@ -31,6 +31,8 @@ class AgentHost(ABC):
 
     def __init__(self, name: str, address: str, nics: Sequence[Nic]) -> None:
         self.name, self.address, self.nics = name, address, tuple(nics)
+        self.management: str | None = None
+        self.ssh_config: str | None = None
         self._session: Session | None = None
         self._watch: Watch | None = None
         self._connecting = threading.Lock()

@@ -61,6 +61,11 @@ class Sample(NamedTuple):
     rdma_tx_bytes: int | None = None
 
     @property
+    def is_gone(self) -> bool:
+        """Whether there was no such interface."""
+        return self.tx_bytes < 0
+
+    @property
     def received(self) -> int:
         """Bytes received on whatever way."""
         return self.rx_bytes + (self.rdma_rx_bytes or 0)
@@ -138,6 +143,16 @@ class Host(Protocol):
     @property
     def address(self) -> str:
         """Where it is reached on the management network; rank 0 listens there for the rendezvous."""
+        ...
+
+    @property
+    def management(self) -> str | None:
+        """The interface there that has `address`; None where that is not known."""
+        ...
+
+    @property
+    def ssh_config(self) -> str | None:
+        """The file with which its own ssh reaches the other hosts; None: the user's own."""
         ...
 
     @property

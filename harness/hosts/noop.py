@@ -70,13 +70,20 @@ class PipeChannel:
 class NoopHost(AgentHost):
     """This machine; its NICs, if any, are named by the caller and are faulted for real."""
 
-    def __init__(self, name: str = "host0", address: str = "127.0.0.1", nics: Sequence[Nic] = ()) -> None:
+    def __init__(
+        self,
+        name: str = "host0",
+        address: str = "127.0.0.1",
+        nics: Sequence[Nic] = (),
+        python: str = sys.executable,
+    ) -> None:
         super().__init__(name, address, nics)
+        self._python = python
 
     @property
     def python(self) -> str:
-        """The one that runs the harness."""
-        return sys.executable
+        """By default the one that runs the harness."""
+        return self._python
 
     def open_channel(self) -> Channel:
         """Starts the agent's loader as a child."""

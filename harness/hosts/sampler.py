@@ -22,7 +22,9 @@ from contextlib import contextmanager, suppress
 from typing import Iterator  # noqa: UP035  (old hosts: Python 3.8)
 
 HURRY_S = 0.001
-"""Between samples while a fault takes effect."""
+"""Between samples while a fault takes effect, and a while longer: how soon traffic is back is then known that well."""
+LINGER_S = 0.2
+"""That while. Longer, and the samples would take time from what is measured."""
 
 SIOCGIFFLAGS = 0x8913
 IFF_UP_AND_RUNNING = 0x1 | 0x40
@@ -70,6 +72,7 @@ class Sampler(threading.Thread):
         self.rows = array.array("q")
         self.stopping, self.hurry = threading.Event(), threading.Event()
         self.hurried = False
+        self.hurried_until_s = 0.0
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.dev = os.open("/proc/net/dev", os.O_RDONLY | os.O_CLOEXEC)
         self.questions = [struct.pack("16sH22x", nic.encode(), 0) for nic in nics]
@@ -89,7 +92,7 @@ class Sampler(threading.Thread):
         due = time.monotonic()
         while not self.stopping.is_set():
             self.read_once()
-            if self.hurried:
+            if self.hurried or time.monotonic() < self.hurried_until_s:
                 time.sleep(HURRY_S)
                 due = time.monotonic()
                 continue
@@ -98,12 +101,13 @@ class Sampler(threading.Thread):
 
     @contextmanager
     def hurrying(self) -> Iterator[None]:
-        """Samples as often as HURRY_S says while the body runs: when a carrier goes is then known that well."""
+        """Samples as often as HURRY_S says while the body runs, and LINGER_S longer."""
         self.hurried = True
         self.hurry.set()
         try:
             yield
         finally:
+            self.hurried_until_s = time.monotonic() + LINGER_S
             self.hurried = False
             self.hurry.clear()
 

@@ -31,10 +31,10 @@ import time
 import zlib
 from contextlib import suppress
 from functools import partial
-from typing import Any, Callable, Dict, Tuple  # noqa: UP035  (old hosts: Python 3.8)
+from typing import Any, Callable, Dict, Optional, Tuple  # noqa: UP035  (old hosts: Python 3.8)
 
 Key = Tuple[str, str]  # noqa: UP006
-Values = Dict[Key, float | None]  # noqa: UP006
+Values = Dict[Key, Optional[float]]  # noqa: UP006, UP045
 
 NICE = 5
 """The watch gives way to ranks and agent; its readings carry the time at which they were really taken."""

@@ -21,6 +21,7 @@ from harness.hosts.each import all_results, for_each
 from harness.sweep.clock import Clock, Exchange, offset_of
 from harness.sweep.plan import Trial
 from harness.sweep.strike import FIRST_LATENCY_NS
+from harness.systems.catalogue import sockets_carry_data
 
 EXCHANGES = 6
 """Questions for a host's time that one measurement of its clock consists of."""
@@ -106,13 +107,19 @@ class Bench:
             env=_source_path() | trial.system.env,
             addresses=tuple(host.address for host in self.hosts),
             every_nic=self.nic_names,
+            every_management=tuple(dict.fromkeys(host.management for host in self.hosts if host.management)),
+            ssh_config=root.ssh_config,
+            one_machine=experiment.cluster.one_machine,
+            sockets_carry_data=sockets_carry_data(trial.system.use, trial.system.network),
         )
 
     def command(self, trial: Trial, job: Job, rank: int) -> Command:
         """The command of one rank of `job`: with the Python and the NICs of the host that it runs on."""
         host = self.hosts[rank]
         nics = tuple(nic.name for nic in host.nics)
-        here = replace(job, python=self.experiment.cluster.python or host.python, nics=nics)
+        management = (host.management,) if host.management else ()
+        python = self.experiment.cluster.python or host.python
+        here = replace(job, python=python, nics=nics, management=management)
         return self.backend(trial).command(here, rank)
 
     def check(self) -> None:

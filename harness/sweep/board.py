@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from harness.sweep.plan import Trial
-from harness.sweep.summary import bandwidth_gbs as bandwidth_of
-from harness.sweep.summary import next_attempt, shown_status
+from harness.sweep.summary import next_attempt, shown_status, told
 from reports import trial as stored
+from reports.metrics import METRICS
 
 
 @dataclass
@@ -32,15 +32,9 @@ class Cell:
         shown = [shown_status(record) for record in self.records.values()]
         return ", ".join(f"{shown.count(status)} {status}" for status in sorted(set(shown)))
 
-    @property
-    def before_gbs(self) -> float | None:
-        """Median healthy bus bandwidth."""
-        return bandwidth_of(list(self.records.values()), "before")
-
-    @property
-    def after_gbs(self) -> float | None:
-        """Median bus bandwidth after the fault."""
-        return bandwidth_of(list(self.records.values()), "after")
+    def told(self, metric: str) -> float | None:
+        """A metric over the repeats so far."""
+        return told(self.records.values(), [METRICS[metric]]).get(metric)
 
 
 class Board:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from faults.base import Order, PlotHint, Probe, Recipe, Sign, Target
+from faults.base import Order, PlotHint, Probe, Recipe, Sign, Target, severs
 from faults.registry import create
 from harness.errors import HostError
 from harness.hosts.base import After, Host, Orders
@@ -102,6 +102,9 @@ class Breakage:
             planned_ns=self.planned_ns,
             clock_error_ns=self._clock_error_ns(self.effect_ns[0]),
             plot=self.plot(),
+            nics=self._nics(),
+            dark=severs([effect for target in self.targets for effect in fault.effects(target)]),
+            sends=any(fault.recipe(target).beside for target in self.targets),
         )
 
     def plot(self) -> PlotHint | None:
@@ -116,6 +119,12 @@ class Breakage:
         """Of all targets."""
         fault = create(self.strike.kind, self.strike.parameters)
         return tuple(sign for target in self.targets for sign in fault.signs(target))
+
+    def _nics(self) -> tuple[tuple[str, str], ...]:
+        """Host and name of what it struck; a process stands for all NICs of its host."""
+        if self.strike.scope == "process":
+            return tuple((self.strike.host, nic.name) for nic in self.bench.data_nics[self.strike.host])
+        return tuple((target.host, target.nic) for target in self.targets)
 
     def _fire_on(self, host: Host, after: After | None) -> tuple[int, int]:
         mine = after if after and host.name == self.strike.host else None

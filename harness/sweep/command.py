@@ -6,8 +6,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from harness.cluster import rights
 from harness.cluster.clean import left_over
 from harness.cluster.factory import make_cluster
@@ -16,8 +14,8 @@ from harness.errors import ExitCode, SweepError
 from harness.experiment_file import load
 from harness.publish import publish
 from harness.sweep import dry_run as dry
-from harness.sweep.console import ConsoleProgress
-from harness.sweep.interrupt import stoppable, told_of
+from harness.sweep.console import ConsoleProgress, console
+from harness.sweep.interrupt import status_of, stoppable, told_of
 from harness.sweep.json_events import JsonProgress
 from harness.sweep.plan import dimensions, parse_only, plan, select
 from harness.sweep.preflight import preflight
@@ -44,7 +42,7 @@ class Options:
 
 def sweep_command(file: Path, settings: Sequence[str], only: Sequence[str], options: Options) -> ExitCode:
     """Loads, checks, runs and publishes the experiment in `file`; tells what happens."""
-    progress = JsonProgress(sys.stdout) if options.json else ConsoleProgress(Console())
+    progress = JsonProgress(sys.stdout) if options.json else ConsoleProgress(console())
     with _told(progress) if options.json else nullcontext():
         return _sweep(file, settings, only, options, progress)
 
@@ -93,10 +91,13 @@ def _told(progress: SweepProgress) -> Iterator[None]:
     """A program that reads the events learns of every end, also of one that comes as an error."""
     try:
         yield
-    except KeyboardInterrupt:
-        progress.closed(ExitCode.INTERRUPTED, ["interrupted"])
+    except KeyboardInterrupt as stop:
+        progress.closed(status_of(stop), ["interrupted"])
         raise
     except R2cclError as error:
         status = ExitCode.INCONCLUSIVE if isinstance(error, SweepError) else ExitCode.USAGE
         progress.closed(status, str(error).splitlines())
+        raise
+    except Exception as error:
+        progress.closed(ExitCode.CRASHED, [f"a bug of this program: {error!r}"])
         raise

@@ -1,9 +1,12 @@
 """A sweep for people: a line a trial everywhere, and on a terminal a live table of all cells below the lines."""
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -13,16 +16,29 @@ from harness.errors import ExitCode
 from harness.sweep.board import Board
 from harness.sweep.plan import Trial
 from harness.sweep.run_folder import RunFolder
-from harness.sweep.summary import bandwidth_gbs, shown_status, table
+from harness.sweep.summary import SHORT, shown_status, table, told
 from r2ccl_core.units import format_size
 from reports import trial as stored
-from reports.trial import Phase
+from reports.metrics import METRICS
+from reports.metrics.metric import Metric
 from reports.wording import STOPPED
 
 REDRAWN_PER_S = 2
 """Seldom: the cores belong to what is measured."""
+LIVE = ("before_gbs", "after_gbs")
+"""The metrics of the live table."""
+LESS = ("hit_gbs", "repaired_gbs")
+"""The metrics that the table of a narrow terminal leaves to the report."""
+WIDTH = 160
+"""Of what does not go to a terminal."""
 MARGIN = 8
 """Lines of the terminal that the table leaves to the lines above it."""
+
+
+def console() -> Console:
+    """Standard output; in a file or a pipe nothing is gained by folding tables, unless COLUMNS says how wide it is."""
+    folded = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console() if folded else Console(width=WIDTH)
 
 
 class ConsoleProgress:
@@ -80,7 +96,7 @@ class ConsoleProgress:
         """The sweep on one screen."""
         if self._folder is None:
             return
-        self._console.print(_summary(RunFolder(self._folder).records()))
+        self._console.print(_summary(RunFolder(self._folder).records(), self._console.width))
         for remark in remarks:
             self.note(remark)
         if (self._folder / "report.html").exists():
@@ -94,11 +110,10 @@ def drawn(board: Board, rows: int) -> RenderableType:
     """The live table: at most `rows` cells, then what runs now and how long the rest may take."""
     shown = board.shown(rows)
     cells = Table(box=None, pad_edge=False)
-    for heading in ("cell", "done", "ended as", "before", "after"):
-        cells.add_column(heading, justify="right" if heading in ("done", "before", "after") else "left", no_wrap=True)
+    for heading in ("cell", "done", "ended as", *(METRICS[name].short for name in LIVE)):
+        cells.add_column(heading, justify="left" if heading in ("cell", "ended as") else "right", no_wrap=True)
     for cell in shown:
-        numbers = (cell.before_gbs, cell.after_gbs)
-        texts = ["" if n is None else f"{n:.3f}" for n in numbers]
+        texts = ["" if (value := cell.told(name)) is None else shown_value(METRICS[name], value) for name in LIVE]
         cells.add_row(Text(cell.name), f"{cell.done}/{cell.planned}", Text(cell.statuses), *texts)
     hidden = len(board.cells) - len(shown)
     left = f", about {_duration(board.left_s)} left" if board.left_s is not None else ""
@@ -111,28 +126,43 @@ def trial_line(record: stored.Trial, seconds: float) -> str:
     points = "".join(f" {axis}={value}" for axis, value in record.axes.items())
     scenario = "" if record.scenario == "healthy" else f" {record.scenario}"
     what = f"{record.shown_system:<12} {format_size(record.size_bytes):>7}{points}{scenario} r{record.repeat}"
-    phases: tuple[Phase, ...] = ("before", "hit", "after", "repaired")
-    shown = {phase: bandwidth_gbs([record], phase) for phase in phases}
-    bandwidths = "  ".join(f"{phase} {v:.3f}" for phase, v in shown.items() if v is not None)
-    told = "  ".join(filter(None, (f"{bandwidths} GB/s" if bandwidths else "", record.reason)))
-    return f"{what}  {shown_status(record):<{len(STOPPED)}} {told}  [{seconds:.1f} s]"
+    values = told([record], SHORT)
+    measured = "  ".join(
+        f"{metric.short} {shown_value(metric, values[metric.name])}" + (f" {metric.unit}" if metric.unit else "")
+        for metric in SHORT
+        if metric.name in values and (metric.aggregate == "median" or values[metric.name])
+    )
+    words = "  ".join(filter(None, (measured, record.reason)))
+    return f"{what}  {shown_status(record):<{len(STOPPED)}} {words}  [{seconds:.1f} s]"
 
 
-def _summary(records: Sequence[stored.Trial]) -> Table:
+def _summary(records: Sequence[stored.Trial], width: int) -> Table:
+    """Every metric with a short name that any line knows, in its unit; on a narrow terminal without `LESS`."""
     lines = table(records)
-    shown = Table(title="bus bandwidth, GB/s, medians; T/T0: after over before")
     points = any(line.points for line in lines)
-    repaired = ["repaired"] if any(line.repaired_gbs is not None for line in lines) else []
     about = ["size", "system", *(["fault, axes"] if points else []), "trials"]
-    headings = [*about, "before", "hit", "after", *repaired, "T/T0"]
-    for heading in headings:
-        shown.add_column(heading, justify="left" if heading in ("system", "fault, axes", "trials") else "right")
-    for line in lines:
-        numbers = [line.before_gbs, line.hit_gbs, line.after_gbs, *([line.repaired_gbs] * len(repaired)), line.slowdown]
-        cells = ["" if n is None else f"{n:.3f}" for n in numbers]
-        names = [format_size(line.size_bytes), line.system, *([line.points] if points else [])]
-        shown.add_row(*map(Text, names), line.statuses, *cells)
+    rows = [[format_size(ln.size_bytes), ln.system, *([ln.points] if points else []), ln.statuses] for ln in lines]
+    words = sum(max((len(row[i]) for row in rows), default=0) for i in range(len(about))) + 3 * len(about)
+    metrics = [metric for metric in SHORT if any(metric.name in line.values for line in lines)]
+    if words + sum(9 for _ in metrics) > width:
+        metrics = [metric for metric in metrics if metric.name not in LESS]
+    shown = Table(title="medians over repeats; T/T0: after over before; lost: beyond healthy iterations", box=SIMPLE)
+    for heading in about:
+        shown.add_column(heading, justify="right" if heading == "size" else "left", overflow="fold")
+    for metric in metrics:
+        # A number is never cut: where a terminal is narrow, the words beside it take more lines.
+        texts = [shown_value(metric, line.values[metric.name]) for line in lines if metric.name in line.values]
+        longest = max(map(len, (*texts, metric.short, metric.unit)))
+        shown.add_column(f"{metric.short}\n{metric.unit}", justify="right", min_width=longest)
+    for line, row in zip(lines, rows, strict=True):
+        cells = [shown_value(m, line.values[m.name]) if m.name in line.values else "" for m in metrics]
+        shown.add_row(*map(Text, row), *cells)
     return shown
+
+
+def shown_value(metric: Metric, value: float) -> str:
+    """For the terminal: bandwidths and ratios with three decimals, times without, counts as they are."""
+    return f"{value:.0f}" if metric.unit not in ("GB/s", "") else f"{value:.3f}"
 
 
 def _duration(seconds: float) -> str:

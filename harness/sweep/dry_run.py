@@ -14,12 +14,17 @@ from harness.backends.simulate import SIMULATE
 from harness.experiment import Experiment
 from harness.fault_tables import FaultModel
 from harness.hosts.base import Nic
+from harness.sweep.in_flight import SHORT_NS
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import Strike, strikes
 from harness.sweep.targets import planned
+from harness.systems.catalogue import sockets_carry_data
+from r2ccl_core.units import format_size
 
 TRIAL_S = 1.0
 """What a trial lasts beside its iterations, as a rule: check, start of the ranks, heal, files."""
+LEAST_S = 0.25
+"""Shorter trials of short collectives may be over before a fault comes, on a busy machine."""
 CLUSTER_S = 2.0
 """What it takes to bring a cluster up and down."""
 
@@ -40,6 +45,7 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
             yield from (f"  {line}" for line in _ranks(trial.variant.experiment, trial))
             yield from (f"  {line}" for line in _fault(trial.variant.experiment, trial))
     yield _totals(experiment, trials, clusters)
+    yield from _too_short(trials)
 
 
 def estimate_s(trials: Sequence[Trial], clusters: int) -> float:
@@ -59,6 +65,23 @@ def _totals(experiment: Experiment, trials: Sequence[Trial], clusters: int) -> s
         f"{upto}{_counted(len(trials), 'trial')} of {_counted(cells, 'cell')}, {faults} with a fault, "
         f"{_counted(ranks, 'rank')} started, the cluster made {_counted(clusters, 'time')}; about {lasts}"
     )
+
+
+def _too_short(trials: Sequence[Trial]) -> Iterator[str]:
+    """A warning where aimed faults may come when the collectives are over: to aim at one takes some milliseconds."""
+    faulted = [t for t in trials if t.fault is not None and not t.fault.by_chance]
+    hosted = [t for t in faulted if t.variant.experiment.backend_of(t.system) != SIMULATE]
+    short = [t for t in hosted if _collectives_s(t) < LEAST_S and _collectives_s(t) < t.iterations * SHORT_NS / 1e9]
+    if short:
+        sizes = ", ".join(dict.fromkeys(format_size(t.size_bytes) for t in short))
+        yield (
+            f"warning: the collectives of {_counted(len(short), 'trial')} with a fault ({sizes}) may be over before it "
+            f'comes; set workload.min_duration = "{2 * LEAST_S:g} s"'
+        )
+
+
+def _collectives_s(trial: Trial) -> float:
+    return trial.iterations * trial.variant.experiment.expected_duration_s(trial.size_bytes)
 
 
 def _counted(count: int, word: str) -> str:
@@ -87,6 +110,11 @@ def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
         env=trial.system.env,
         addresses=tuple(cluster.host_names()),
         every_nic=tuple(dict.fromkeys(nic.name for nics in hosts.values() for nic in nics)),
+        management=cluster.management_nics(),
+        every_management=cluster.management_nics(),
+        ssh_config="SSH_CONFIG" if cluster.kind == "local" else None,
+        one_machine=cluster.one_machine,
+        sockets_carry_data=sockets_carry_data(trial.system.use, trial.system.network),
     )
     for rank, (host, nics) in enumerate(hosts.items()):
         here = replace(job, python=cluster.python_on(host), nics=tuple(nic.name for nic in nics))

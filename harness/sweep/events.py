@@ -24,6 +24,8 @@ class RankError:
     message: str
     t_ns: int
     iteration: int | None
+    kind: str = ""
+    """The class of the error, where the rank said it."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class RankRecord:
             timed = Timed(t_ns, int(event["duration_ns"]), event.get("wrong"), event.get("measured_ns"))
             self.finished[int(event["iteration"])] = timed
         elif kind == "error" and self.error is None:
-            self.error = RankError(str(event["message"]), t_ns, event.get("iteration"))
+            self.error = RankError(str(event["message"]), t_ns, event.get("iteration"), str(event.get("kind", "")))
         elif kind == "done":
             self.done = True
             self.core = event.get("core")

@@ -5,11 +5,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from harness.errors import ExitCode
+
+ENDED_BY = {"SIGTERM": ExitCode.TERMINATED, "SIGHUP": ExitCode.HUNG_UP}
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
-    """An interrupt of a command that has something to say of what it leaves behind: the text."""
+    """An interrupt of a command that has something to say of what it leaves behind: the text. Its cause is the stop."""
+
+
+def status_of(stop: KeyboardInterrupt) -> ExitCode:
+    """The exit status after an interrupt: 128 and the number of the signal that came."""
+    first = stop.__cause__ if isinstance(stop, Interrupted) else stop
+    name = str(first.args[0]) if isinstance(first, KeyboardInterrupt) and first.args else ""
+    return ENDED_BY.get(name, ExitCode.INTERRUPTED)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ the order in which they come:
     trial_begin   trial, cell, attempt, system, size_bytes, fault, axes, repeat
     step          trial, step: check, start, ready, watch, heal, collect, clean up
     fault         trial, kind, host, nic, at_ns: the fault has taken effect
-    trial_end     trial, attempt, final, status, expected, reason, seconds, before_gbs, hit_gbs, after_gbs, slowdown
+    trial_end     trial, attempt, final, status, expected, reason, seconds, and the metrics of the terminal's table
+                  (`reports.metrics`), null where they are not known
     sweep_end     exit_code, remarks, report
 
 Unknown events and unknown fields are to be left out by readers: they may grow without a new schema version.
@@ -23,7 +24,7 @@ from typing import Any, TextIO
 
 from harness.errors import ExitCode
 from harness.sweep.plan import Trial
-from harness.sweep.summary import bandwidth_gbs, next_attempt, slowdown_of
+from harness.sweep.summary import SHORT, next_attempt, told
 from reports import trial as stored
 
 SCHEMA = 1
@@ -73,6 +74,7 @@ class JsonProgress:
 
     def ended(self, trial: Trial, record: stored.Trial, seconds: float, final: bool) -> None:
         """``trial_end``."""
+        values = told([record], SHORT)
         self._say(
             "trial_end",
             trial=trial.trial_id,
@@ -82,10 +84,7 @@ class JsonProgress:
             expected=record.expected,
             reason=record.reason,
             seconds=round(seconds, 3),
-            before_gbs=bandwidth_gbs([record], "before"),
-            hit_gbs=bandwidth_gbs([record], "hit"),
-            after_gbs=bandwidth_gbs([record], "after"),
-            slowdown=slowdown_of(record),
+            **{metric.name: values.get(metric.name) for metric in SHORT},
         )
 
     def end(self) -> None:

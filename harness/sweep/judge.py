@@ -5,10 +5,11 @@
     wrong         any checked element of any iteration on any rank is wrong
     failed        an error, an early exit or a hang; expected only as an error that a rank reported itself
                   after the fault: a crash or a hang is no clear end for anybody
-    inconclusive  nothing can be said: the fault missed the collective (it was not inside one iteration that
-                  was in flight on every rank), a sign of it is missing (a NIC that should be dead still
-                  carried bytes), the counters do not cover it, it did not heal, or the network is not as
-                  it was before
+    inconclusive  nothing can be said: the fault missed the collective (it was not inside one iteration, or a
+                  batch of short ones, that was in flight on every rank), the struck NIC carried nothing in it by
+                  its own counters, a sign is missing (a NIC that should be dead still carried bytes), the
+                  counters do not cover it, it did not heal, the network is not as it was before, or a limit of
+                  the experiment ended the trial while ranks went on
 
 An inconclusive trial is run again, so nothing that is a finding may hide behind it. Hence the order:
 wrong; then failed, unless this failure is the expected one and the fault's proof is incomplete; then
@@ -23,7 +24,10 @@ from typing import Any, Literal
 
 from faults.base import LinkDown, PlotHint, Probe, Quiet, Sign
 from harness.hosts.base import Reading, Sample
+from harness.sweep.carried import Carried, carried
 from harness.sweep.events import RankRecord
+from harness.sweep.in_flight import InFlight, in_flight
+from r2ccl_core.errors import MismatchedCallError
 from reports.trial import Evidence, Status, TrialError
 
 TELLS_NS = 1_100_000_000
@@ -56,6 +60,12 @@ class Injected:
     """How far off all these times may be, because the clocks of where it acted are known no better."""
     plot: PlotHint | None = None
     """How reports draw it."""
+    nics: Sequence[tuple[str, str]] = ()
+    """Host and name of every NIC that it struck; of a process, all those of its host."""
+    dark: bool = False
+    """Whether these carry nothing more in some direction."""
+    sends: bool = False
+    """Whether the fault itself sends over them, so that what they carry from then on is no sign."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,8 @@ class Facts:
     """Ranks of each process: what is told of one rank is told of all of them."""
     hang: str | None = None
     """Why waiting was given up, if it was."""
+    cut_off: str | None = None
+    """The limit that ended the trial while its ranks went on, if one did: that is no failure of theirs."""
     killed: frozenset[int] = frozenset()
     """Ranks that a fault ended: that they ended is no finding."""
     samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
@@ -81,6 +93,8 @@ class Facts:
     """What of the network's state is not as it was before the trial."""
     left_out: int = 0
     """Failures by chance that were drawn but could not come in time."""
+    nic_bytes: Mapping[str, float] = field(default_factory=dict)
+    """By host, what each NIC carries in a collective that is spread evenly; empty where ranks move no data."""
 
     @property
     def fault(self) -> Injected | None:
@@ -108,8 +122,11 @@ def judge(facts: Facts) -> Verdict:
     expects_failure = facts.fault is not None and facts.expect_on_fault == "failed"
     if wrong:
         return Verdict("wrong", False, f"{wrong} wrong elements", evidence, error)
+    if facts.cut_off and (error is None or error.t_ns is None):
+        return Verdict("inconclusive", False, facts.cut_off, evidence, None)
     if error is not None:
-        caused = expects_failure and error.after_fault_ns is not None and error.after_fault_ns >= 0
+        expected = expects_failure and not _is_mismatch(facts)
+        caused = expected and error.after_fault_ns is not None and error.after_fault_ns >= 0
         if caused and doubt:
             return Verdict("inconclusive", False, doubt, evidence, error)
         return Verdict("failed", caused, _told(error, facts), evidence, error)
@@ -119,13 +136,15 @@ def judge(facts: Facts) -> Verdict:
     return Verdict("ok", not expects_failure, reason, evidence, None)
 
 
-def with_stolen(verdict: Verdict, readings: Mapping[str, Sequence[Reading]]) -> Verdict:
-    """The verdict with what the hosts' watches saw of time taken by a hypervisor; it says nothing about the status."""
+def with_watch(verdict: Verdict, readings: Mapping[str, Sequence[Reading]], unwatched: Mapping[str, str]) -> Verdict:
+    """The verdict with what the hosts' watches saw of time taken by a hypervisor, and why hosts had none; neither says
+    anything about the status."""
     of_hosts = [
         [r.value for r in seen if r.metric == "steal_share" and r.value is not None] for seen in readings.values()
     ]
     shares = [fmean(values) for values in of_hosts if values]
-    evidence = verdict.evidence.model_copy(update={"stolen_share": max(shares, default=None)})
+    seen = {"stolen_share": max(shares, default=None), "unwatched": dict(unwatched)}
+    evidence = verdict.evidence.model_copy(update=seen)
     return replace(verdict, evidence=evidence)
 
 
@@ -155,10 +174,10 @@ def gather(facts: Facts) -> Evidence:
     """What is known about the faults; empty without one."""
     if facts.fault is None:
         return Evidence()
-    struck = [struck_iteration(facts.ranks, strike) for strike in facts.strikes]
-    hit = [iteration for iteration in struck if iteration is not None]
+    struck = [struck_by(facts, strike) for strike in facts.strikes]
+    hit = [batch.struck for batch in struck if batch is not None]
     return Evidence(
-        in_flight=_counts(facts, struck),
+        in_flight=_counts(facts, [i is not None for i in struck]),
         struck_iteration=hit[0] if hit else None,
         dead_nic_tx_after=_of_first(facts, "tx"),
         dead_nic_rx_after=_of_first(facts, "rx"),
@@ -168,40 +187,52 @@ def gather(facts: Facts) -> Evidence:
     )
 
 
-def _strike_evidence(facts: Facts, strike: Injected, iteration: int | None) -> dict[str, Any]:
+def struck_by(facts: Facts, strike: Injected) -> InFlight | None:
+    """What was in flight on every rank from before the effect until after it."""
+    return in_flight(facts.ranks, strike.t_before_ns, strike.t_after_ns)
+
+
+def carried_by(facts: Facts, strike: Injected, batch: InFlight | None) -> list[Carried]:
+    """What each NIC that `strike` hit carried around `batch`; empty where that is not asked, or none was hit."""
+    if not facts.nic_bytes or batch is None:
+        return []
+    earlier = [s.t_after_ns for s in facts.strikes if s.t_before_ns < strike.t_before_ns]
+    span_ns = max(earlier, default=0), strike.t_before_ns if strike.sends else strike.heal_from_ns
+    return [
+        carried(
+            facts.samples,
+            facts.ranks[list(facts.hosts).index(host)],
+            batch,
+            (host, nic),
+            span_ns,
+            facts.nic_bytes[host],
+            strike.dark or strike.sends,
+        )
+        for host, nic in strike.nics
+    ]
+
+
+def _strike_evidence(facts: Facts, strike: Injected, batch: InFlight | None) -> dict[str, Any]:
     return {
         "kind": strike.kind,
         "host": strike.host,
         "nic": strike.nic,
-        "struck_iteration": iteration,
+        "struck_iteration": batch.struck if batch else None,
+        "batch": [batch.first, batch.last] if batch else None,
         "window_ns": strike.t_after_ns - strike.t_before_ns,
         "late_ns": None if strike.planned_ns is None else strike.t_before_ns - strike.planned_ns,
         "signs": len(strike.signs),
+        "carried": [found.as_evidence() for found in carried_by(facts, strike, batch)],
         "missing": [*strike.unseen, *filter(None, (_sign_missing(facts, strike, s) for s in strike.signs))],
         "left": [*strike.left],
         **({"label": strike.plot.label, "colour": strike.plot.colour} if strike.plot else {}),
     }
 
 
-def _counts(facts: Facts, struck: Sequence[int | None]) -> bool:
-    """Every aimed strike hit an iteration that was in flight on every rank; of those by the clock, one did."""
-    aimed = [i for s, i in zip(facts.strikes, struck, strict=True) if s.aimed]
-    return all(i is not None for i in aimed) if aimed else any(i is not None for i in struck)
-
-
-def struck_iteration(ranks: Sequence[RankRecord], fault: Injected) -> int | None:
-    """The iteration that was in flight on every rank from before the effect until after it."""
-    begun = set.intersection(*(set(r.begun) for r in ranks)) if ranks else set()
-    for iteration in sorted(begun):
-        if all(_in_flight(r, iteration, fault) for r in ranks):
-            return iteration
-    return None
-
-
-def _in_flight(record: RankRecord, iteration: int, fault: Injected) -> bool:
-    timed = record.finished.get(iteration)
-    start_ns = timed.t_ns if timed else record.begun[iteration]
-    return start_ns <= fault.t_before_ns and (timed is None or timed.end_ns >= fault.t_after_ns)
+def _counts(facts: Facts, hit: Sequence[bool]) -> bool:
+    """Whether every aimed strike did hit; of those by the clock, whether one did."""
+    aimed = [did for strike, did in zip(facts.strikes, hit, strict=True) if strike.aimed]
+    return all(aimed) if aimed else any(hit)
 
 
 # Signs ----------------------------------------------------------------------------------------------------
@@ -285,12 +316,30 @@ def _doubt(facts: Facts, evidence: Evidence) -> str | None:
         return "the fault was never injected"
     if not evidence.in_flight:
         return "the fault missed the collective: it was not inside an iteration in flight on every rank"
+    if idle := _idle(facts):
+        return idle
     for strike in facts.strikes:
         found = [*strike.unseen, *(_sign_missing(facts, strike, sign) for sign in strike.signs)]
         missing = next((text for text in found if text), None) or _not_healed(facts, strike)
         if missing:
             return missing
     return f"not as it was before: {facts.changed[0]}" if facts.changed else None
+
+
+def _idle(facts: Facts) -> str | None:
+    """Which struck NICs the collective did not use, or None where it used one, as far as that is asked."""
+    if not facts.nic_bytes:
+        return None
+    found = [carried_by(facts, strike, struck_by(facts, strike)) for strike in facts.strikes]
+    if _counts(facts, [any(nic.in_use for nic in of_strike) for of_strike in found]):
+        return None
+    idle = next((of for of in found if of and not any(nic.in_use for nic in of)), [])
+    return f"the fault hit an idle NIC: {'; '.join(map(str, idle))}"
+
+
+def _is_mismatch(facts: Facts) -> bool:
+    """Whether the ranks called different things, which no fault makes them do."""
+    return any(r.error is not None and r.error.kind == MismatchedCallError.__name__ for r in facts.ranks)
 
 
 def _told(error: TrialError, facts: Facts) -> str:

@@ -2,6 +2,7 @@
 
 Another network than intended makes any trial failed, because its numbers belong to no system of the experiment; a
 trial that does not say which it used is inconclusive, where it would have counted. Wrong elements stay what they are.
+What ranks or NCCL's log tell is never enough: the NICs' counters must show the bytes as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,11 +10,12 @@ from dataclasses import replace
 
 from harness.hosts.base import Sample
 from harness.sweep.bench import Bench
+from harness.sweep.carried import grown
 from harness.sweep.events import RankRecord
 from harness.sweep.judge import Verdict
 from harness.sweep.plan import Trial
 from harness.systems.catalogue import CATALOGUE
-from harness.systems.network import NOT_ASKED, Proof, from_core, from_counters, from_nccl_log
+from harness.systems.network import NOT_ASKED, Proof, confirmed, from_core, from_counters, from_nccl_log
 from r2ccl_core.bandwidth import bus_factor, moved_bytes
 
 
@@ -25,15 +27,28 @@ def network_of(
     witness = bench.backend(trial).witness
     if witness == "none" or not nics:
         return NOT_ASKED
+    counted = from_counters(sent_bytes(samples), nics, _least_bytes(bench, trial, ranks))
     if witness == "core":
         by_rank = [[nic.name for nic in host.nics] for host in bench.hosts]
-        return from_core([record.core for record in ranks], by_rank)
+        return confirmed(from_core([record.core for record in ranks], by_rank), counted)
     if witness == "nccl_log":
         plugin = trial.system.use is not None and CATALOGUE[trial.system.use].path == "plugin"
-        return from_nccl_log(
-            (event for record in ranks for _, event in record.nccl), trial.system.network, plugin, nics
-        )
-    return from_counters(sent_bytes(samples), nics, _least_bytes(bench, trial, ranks))
+        events = (event for record in ranks for _, event in record.nccl)
+        return confirmed(from_nccl_log(events, trial.system.network, plugin, nics), counted)
+    return counted
+
+
+def nic_bytes(bench: Bench, trial: Trial) -> dict[str, float]:
+    """By host, what each of its NICs carries in one collective of `trial` that is spread evenly over them.
+
+    Empty for a backend that moves no data; hosts without NICs are left out.
+    """
+    if bench.backend(trial).witness == "none":
+        return {}
+    work, count = bench.experiment.workload, len(bench.hosts)
+    size_bytes = moved_bytes(work.collective, trial.size_bytes, work.dtype, count)
+    of_host = size_bytes * bus_factor(work.collective, count)
+    return {host.name: of_host / len(host.nics) for host in bench.hosts if host.nics}
 
 
 def with_network(verdict: Verdict, proof: Proof) -> Verdict:
@@ -55,14 +70,14 @@ def sent_bytes(samples: Mapping[str, Sequence[Sample]]) -> dict[str, int]:
     sent: dict[str, int] = {}
     for taken in samples.values():
         for nic in dict.fromkeys(sample.nic for sample in taken):
-            counts = [sample.sent for sample in taken if sample.nic == nic]
-            sent[nic] = sent.get(nic, 0) + counts[-1] - counts[0]
+            sent[nic] = sent.get(nic, 0) + grown([s.sent for s in taken if s.nic == nic and not s.is_gone])
     return sent
 
 
 def _least_bytes(bench: Bench, trial: Trial, ranks: Sequence[RankRecord]) -> float:
-    """What all ranks together must have sent for the iterations that every rank finished."""
+    """What all hosts together must have sent for the iterations that every rank finished."""
     work, count = bench.experiment.workload, len(ranks)
     finished = min(len(record.finished) for record in ranks)
     size_bytes = moved_bytes(work.collective, trial.size_bytes, work.dtype, count)
-    return finished * size_bytes * bus_factor(work.collective, count) * count
+    senders = count - 1 if work.collective in ("broadcast", "reduce") else count
+    return finished * size_bytes * bus_factor(work.collective, count) * senders

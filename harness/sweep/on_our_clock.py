@@ -1,10 +1,7 @@
 """What a trial learnt on its hosts' clocks, told on ours, once these were measured before and after it. Pure."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from harness.hosts.base import Reading, Sample
@@ -19,26 +16,6 @@ def on_our_clock(taken: Mapping[str, Sequence[Timed]], clocks: Mapping[str, Cloc
     return {
         name: [item._replace(t_ns=clocks[name].ours_ns(item.t_ns)) for item in items] for name, items in taken.items()
     }
-
-
-def thinned(samples: Sequence[Sample], apart_ns: int) -> list[Sample]:
-    """`samples` without those that follow another of their NIC more closely, as they do while a fault takes effect.
-
-    Throughput between two that are very close tells the size of a burst and not a rate. The last of each NIC stays, and
-    the one before it goes where they are too close: what a trial moved in all is counted to its end.
-    """
-    kept: dict[str, list[Sample]] = defaultdict(list)
-    passed_over: dict[str, Sample] = {}
-    for sample in samples:
-        own = kept[sample.nic]
-        if own and sample.t_ns - own[-1].t_ns < apart_ns:
-            passed_over[sample.nic] = sample
-        else:
-            own.append(sample)
-            passed_over.pop(sample.nic, None)
-    for nic, last in passed_over.items():
-        kept[nic][max(1, len(kept[nic]) - 1) :] = [last]
-    return sorted(chain.from_iterable(kept.values()), key=attrgetter("t_ns"))
 
 
 def event_rows(

@@ -7,7 +7,7 @@ repaired   began on every rank after everything that had come was healed
 warmup     negative numbers; not timed for the record
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from harness.sweep.events import RankRecord, Timed
 from harness.sweep.judge import Injected
@@ -20,15 +20,17 @@ def joined(ranks: Sequence[RankRecord]) -> dict[int, list[Timed]]:
     return {i: [r.finished[i] for r in ranks] for i in sorted(common)}
 
 
-def phase_of(iteration: int, timed: Sequence[Timed], strikes: Sequence[Injected]) -> Phase:
-    """Where one joined iteration lies."""
+def phase_of(
+    iteration: int, timed: Sequence[Timed], strikes: Sequence[Injected], struck: Collection[int] = ()
+) -> Phase:
+    """Where one joined iteration lies; `struck` are those that a fault hit, also in the pause before them."""
     if iteration < 0:
         return "warmup"
     begin_ns, end_ns = min(t.t_ns for t in timed), max(t.end_ns for t in timed)
     came = [s for s in strikes if s.t_before_ns < end_ns]
     if not came:
         return "before"
-    if any(s.t_after_ns > begin_ns for s in came):
+    if iteration in struck or any(s.t_after_ns > begin_ns for s in came):
         return "hit"
     healed = all(s.heal_ns is not None and s.heal_ns <= begin_ns for s in came)
     return "repaired" if healed else "after"

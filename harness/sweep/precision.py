@@ -5,7 +5,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from harness.sweep.plan import Trial
+from reports import stats
 from reports import trial as stored
+from reports.metrics import METRICS
+from reports.metrics.view import View
 
 
 class Width(NamedTuple):
@@ -36,16 +39,10 @@ def is_narrow(width: Width, until: float) -> bool:
 
 
 def _width(cell: str, records: list[stored.Trial]) -> Width | None:
-    # Not at the top: NumPy takes a tenth of a second, and few sweeps ask for this.
-    from reports import stats
-
     halves, repeats = [], 0
-    for phase in ("before", "after"):
-        medians = stats.known(
-            stats.median(i.busbw_gbs for i in record.iterations if i.phase == phase)
-            for record in records
-            if record.status != "inconclusive"
-        )
+    views = [View(record) for record in records]
+    for name in ("before_gbs", "after_gbs"):
+        medians = stats.known(METRICS[name].value(view) for view in views)
         if medians.size:
             middle, low, high, n = stats.estimate(medians)
             halves.append((high - low) / 2 / middle if middle > 0 else math.nan)

@@ -6,7 +6,7 @@ from faults.base import LinkDown, Quiet
 from harness.experiment import WorkloadModel
 from harness.sweep.clock import moment_of, narrowed, not_before
 from harness.sweep.events import RankRecord
-from harness.sweep.judge import Facts, Injected
+from harness.sweep.judge import Facts, Injected, struck_by
 from harness.sweep.phases import joined, phase_of
 from harness.sweep.plan import Trial
 from harness.sweep.trial import Outcome
@@ -119,6 +119,7 @@ def _fault(fault: Injected | None) -> stored.Fault | None:
 def _iterations(outcome: Outcome, workload: WorkloadModel) -> tuple[stored.Iteration, ...]:
     """The iterations that ended on every rank."""
     facts, rows = outcome.facts, []
+    struck = {batch.struck for strike in facts.strikes if (batch := struck_by(facts, strike)) is not None}
     for number, timed in joined(facts.ranks).items():
         duration_ns = max(t.duration_ns if t.measured_ns is None else t.measured_ns for t in timed)
         measured = (workload.collective, outcome.trial.size_bytes, workload.dtype, len(facts.ranks) * workload.gpus)
@@ -126,7 +127,7 @@ def _iterations(outcome: Outcome, workload: WorkloadModel) -> tuple[stored.Itera
         checked = [t.wrong for t in timed if t.wrong is not None]
         row = stored.Iteration(
             iteration=number,
-            phase=phase_of(number, timed, facts.strikes),
+            phase=phase_of(number, timed, facts.strikes, struck),
             t_ns=min(t.t_ns for t in timed),
             duration_ns=duration_ns,
             wrong=sum(checked) if checked else None,

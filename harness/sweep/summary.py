@@ -4,32 +4,30 @@ Several attempts of one trial count as the last of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 from typing import NamedTuple
 
 from harness.errors import ExitCode
 from harness.sweep.plan import Trial
 from reports import trial as stored
-from reports.after import after
-from reports.core_log import core_events
-from reports.trial import Phase
+from reports.metrics import METRICS
+from reports.metrics.metric import Metric
+from reports.metrics.view import View
 from reports.wording import STOPPED
+
+SHORT = [metric for metric in METRICS.values() if metric.short]
+"""The metrics that the terminal shows."""
 
 
 class Line(NamedTuple):
-    """One row of the table: a size and a system over all repeats; bandwidths are medians in GB/s."""
+    """One row of the table: a size and a system over all repeats."""
 
     size_bytes: int
     system: str
     points: str
     """On the axes, and the healthy trials beside faulted ones: ``dtype=float16 healthy``."""
     statuses: str
-    before_gbs: float | None
-    hit_gbs: float | None
-    after_gbs: float | None
-    repaired_gbs: float | None
-    slowdown: float | None
-    """Duration after the fault over duration before it."""
+    values: Mapping[str, float]
+    """The metrics that the terminal shows, each by its aggregate; what is not known is left out."""
 
 
 def last_attempts(records: Iterable[stored.Trial]) -> dict[str, stored.Trial]:
@@ -82,16 +80,11 @@ def _points(record: stored.Trial, several: bool) -> str:
     return " ".join([*([_scenario(record)] if several else []), *points])
 
 
-def bandwidth_gbs(records: Sequence[stored.Trial], phase: Phase) -> float | None:
-    """Median over trials of their median bus bandwidth in `phase`."""
-    return _median([_median([i.busbw_gbs for i in in_phase(r, phase)]) for r in records])
-
-
-def slowdown_of(record: stored.Trial) -> float | None:
-    """T/T0 of one trial: the median duration after the fault over that before it."""
-    before = _median([i.duration_ns for i in in_phase(record, "before")])
-    later = _median([i.duration_ns for i in in_phase(record, "after")])
-    return later / before if before and later else None
+def told(records: Iterable[stored.Trial], metrics: Iterable[Metric]) -> dict[str, float]:
+    """Each of `metrics` over `records`, as the report has it; what is not known is left out."""
+    views = [View(record) for record in records]
+    found = {metric.name: metric.together(metric.value(view) for view in views) for metric in metrics}
+    return {name: value for name, value in found.items() if value == value}
 
 
 def shown_status(record: stored.Trial) -> str:
@@ -105,26 +98,4 @@ def shown_status(record: stored.Trial) -> str:
 def _line(size_bytes: int, system: str, points: str, records: Sequence[stored.Trial]) -> Line:
     statuses = [shown_status(r) for r in records]
     counted = ", ".join(f"{statuses.count(s)} {s}" for s in sorted(set(statuses)))
-    return Line(
-        size_bytes,
-        system,
-        points,
-        counted,
-        bandwidth_gbs(records, "before"),
-        bandwidth_gbs(records, "hit"),
-        bandwidth_gbs(records, "after"),
-        bandwidth_gbs(records, "repaired"),
-        _median([slowdown_of(r) for r in records]),
-    )
-
-
-def in_phase(record: stored.Trial, phase: Phase) -> Sequence[stored.Iteration]:
-    """Of those after the fault the ones that follow a change of the schedule, as in the report."""
-    if phase == "after" and record.fault is not None:
-        return after(record, core_events(record)).steady
-    return [i for i in record.iterations if i.phase == phase]
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return float(median(known)) if known else None
+    return Line(size_bytes, system, points, counted, told(records, SHORT))

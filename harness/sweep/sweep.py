@@ -24,7 +24,7 @@ from harness.experiment import Experiment, identity
 from harness.sweep.bench import Bench
 from harness.sweep.course import due, remaining
 from harness.sweep.holder import BusyError
-from harness.sweep.on_our_clock import event_rows, thinned
+from harness.sweep.on_our_clock import event_rows
 from harness.sweep.plan import Only, Trial
 from harness.sweep.progress import SweepProgress
 from harness.sweep.record import lost_record, record_of
@@ -33,19 +33,19 @@ from harness.sweep.run_folder import RunFolder, opening, utc_now
 from harness.sweep.simulated import is_simulated, simulated_record
 from harness.sweep.stage import MakeCluster, Stage
 from harness.sweep.summary import exit_code, last_attempts, next_attempt, with_bounds
-from harness.sweep.trial import SAMPLE_S, run_trial
+from harness.sweep.trial import run_trial
 from r2ccl_core.errors import R2cclError
 from reports import trial as stored
 from reports.errors import SchemaError
 from reports.stolen import stolen_time
 from reports.trial import Run
+from reports.unwatched import unwatched_hosts
 
 if TYPE_CHECKING:
     from reports.bounds import Held
 
 LOOK_AGAIN_S = 0.5
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-THINNED_NS = int(0.8e9 * SAMPLE_S)
 
 
 @dataclass(frozen=True)
@@ -230,8 +230,7 @@ def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> sto
     record = record_of(outcome, workload)
     ranks, hosts = outcome.facts.ranks, [host.name for host in bench.hosts]
     events = event_rows(ranks, hosts, outcome.clocks)
-    samples = {name: thinned(taken, THINNED_NS) for name, taken in outcome.samples.items()}
-    folder.write_trial(record, samples, [r.log for r in ranks], outcome.readings, events)
+    folder.write_trial(record, outcome.samples, [r.log for r in ranks], outcome.readings, events)
     return record
 
 
@@ -243,7 +242,8 @@ def _concluded(request: Request, folder: RunFolder, progress: SweepProgress) -> 
     wanted = {trial.trial_id for trial in trials}
     status = exit_code(record for trial, record in records.items() if trial in wanted)
     status = with_bounds(status, [bound.met for bound in bounds])
-    remarks = [*drift_remarks(records), *precision_remarks(trials, sweep, records), stolen_time(records.values())]
+    remarks = [*drift_remarks(records), *precision_remarks(trials, sweep, records)]
+    remarks += [stolen_time(records.values()), unwatched_hosts(records.values())]
     progress.closed(status, [*filter(None, remarks), *(b.line for b in bounds)])
     return status
 

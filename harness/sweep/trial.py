@@ -33,8 +33,8 @@ from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
 from harness.sweep.events import EventLog
 from harness.sweep.expectation import expected
-from harness.sweep.judge import Facts, Verdict, judge, rank_numbers, with_stolen
-from harness.sweep.networks import network_of, with_network
+from harness.sweep.judge import Facts, Verdict, judge, rank_numbers, with_watch
+from harness.sweep.networks import network_of, nic_bytes, with_network
 from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import BUSIEST, Strike, fits, held, reach, strikes
@@ -87,6 +87,7 @@ class _Run:
     processes: dict[str, RemoteProcess] = field(default_factory=dict)
     deadline_s: float = float("inf")
     hang: str | None = None
+    cut_off: str | None = None
     strikes: Sequence[Strike] = ()
     breakages: list[Breakage] = field(default_factory=list)
     """In the order in which they were armed; the aimed one first."""
@@ -98,12 +99,19 @@ class _Run:
     """Failures by chance for which it was too late."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     readings: dict[str, list[Reading]] = field(default_factory=dict)
+    unwatched: dict[str, str] = field(default_factory=dict)
+    """By host, why its watch told nothing."""
     clocks: dict[str, Clock] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def is_over(self) -> bool:
         """Whether there is nothing more to break."""
-        return self.hang is not None or self.log.any_failed() or self.log.all_ended()
+        return self.given_up or self.log.any_failed() or self.log.all_ended()
+
+    @property
+    def given_up(self) -> bool:
+        """Whether nothing more is waited for."""
+        return self.hang is not None or self.cut_off is not None
 
     def pids(self) -> dict[str, int]:
         """The processes of the ranks by host."""
@@ -149,7 +157,7 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
             _clean_up(run)
     facts = _facts(run)
     verdict = with_network(judge(facts), network_of(bench, trial, facts.ranks, run.samples))
-    verdict = with_stolen(verdict, run.readings)
+    verdict = with_watch(verdict, run.readings, run.unwatched)
     seen = run.samples, run.readings, started_s, run.seconds, run.clocks
     return Outcome(trial, attempt, facts, verdict, *seen)
 
@@ -173,7 +181,8 @@ def _start(run: _Run) -> None:
         command = run.bench.command(run.trial, job, rank)
         process = host.start(command.argv, env=command.env, on_line=partial(run.log.feed, rank))
         run.processes[host.name] = process
-        limit_s = run.bench.experiment.sweep.limits.trial_s + GRACE_S
+        limits = run.bench.experiment.sweep.limits
+        limit_s = limits.ready_s + limits.trial_s + KILL_S  # later than any other end
         threading.Thread(target=_await_end, args=(run.log, rank, process, limit_s), daemon=True).start()
         host.sample_start(SAMPLE_S)
         host.watch_start({f"rank{rank}": process.pid}, WATCH_S)
@@ -224,18 +233,21 @@ def _arm(run: _Run, strike: Strike) -> Breakage:
 
 def _await_ready(run: _Run) -> None:
     log, limit_s = run.log, run.bench.experiment.sweep.limits.ready_s
-    run.deadline_s = time.monotonic() + limit_s + run.bench.experiment.sweep.limits.trial_s
-    log.wait_for(lambda: log.all_ready() or log.any_failed(), limit_s)
+    log.wait_for(lambda: log.all_ready() or log.any_failed() or log.all_ended(), limit_s)
     if not log.all_ready() and not log.any_failed():
         gpus = run.bench.experiment.workload.gpus
         missing = [r.rank for r in log.ranks if r.ready_ns is None]
         late = [f"{rank_numbers(rank, gpus)} ({run.bench.hosts[rank].name})" for rank in missing]
-        run.hang = f"rank{'s' * (gpus > 1)} {', '.join(late)} not ready after {limit_s:g} s"
+        which = f"rank{'s' * (gpus > 1)} {', '.join(late)}"
+        over = log.all_ended()
+        late_by = f"{which} not ready after {limit_s:g} s (sweep.limits.ready)"
+        run.hang = f"{which} ended before it was ready" if over else late_by
+    run.deadline_s = time.monotonic() + run.bench.experiment.sweep.limits.trial_s
 
 
 def _strike(run: _Run) -> None:
     """The aimed strike, then those by the clock; returns at once when there is nothing more to hit."""
-    if not run.strikes or run.hang:
+    if not run.strikes or run.given_up:
         return
     first = run.log.ranks[0]
     if run.strikes[0].aimed:
@@ -379,22 +391,22 @@ def _sleep_until(t_ns: int) -> None:
 def _watch(run: _Run) -> None:
     """Until every rank has ended; the rest is cut short a moment after the first error, or on a hang."""
     log = run.log
-    if not run.hang:
+    if not run.given_up:
         _wait(run, lambda: log.all_ended() or log.any_failed())
-    if not run.hang and not log.all_ended():
+    if not run.given_up and not log.all_ended():
         log.wait_for(log.all_ended, GRACE_S)
     log.close()
 
 
 def _wait(run: _Run, condition: Callable[[], bool]) -> None:
-    """Waits for `condition`; where ranks fall silent or the trial takes too long, `run.hang` says so."""
+    """Waits for `condition`. Where ranks fall silent, `run.hang` says so; where they go on too long, `run.cut_off`."""
     limits, log = run.bench.experiment.sweep.limits, run.log
     while not log.wait_for(condition, min(limits.iteration_s - log.idle_s(), run.deadline_s - time.monotonic())):
         if log.idle_s() >= limits.iteration_s:
-            run.hang = f"hang: no rank said anything for {limits.iteration_s:g} s"
+            run.hang = f"hang: no rank said anything for {limits.iteration_s:g} s (sweep.limits.iteration)"
             return
         if time.monotonic() >= run.deadline_s:
-            run.hang = f"hang: not over after {limits.trial_s:g} s"
+            run.cut_off = f"not over after {limits.trial_s:g} s, though ranks went on: raise sweep.limits.trial"
             return
 
 
@@ -449,8 +461,9 @@ def _collect(run: _Run) -> None:
 
 
 def _told(run: _Run, host: str, seen: list[Reading] | HostError) -> list[Reading]:
-    """What a watch saw; one that failed leaves a line in its rank's log, since the trial is as good without it."""
+    """What a watch saw; one that failed is told beside the trial, which is as good without it."""
     if isinstance(seen, HostError):
+        run.unwatched[host] = seen.message
         run.log.feed([h.name for h in run.bench.hosts].index(host), "harness", str(seen))
         return []
     return seen
@@ -481,10 +494,12 @@ def _facts(run: _Run) -> Facts:
         hosts=[host.name for host in run.bench.hosts],
         gpus=run.bench.experiment.workload.gpus,
         hang=run.hang,
+        cut_off=run.cut_off,
         killed=frozenset(_ranks_killed(run)),
         samples=run.samples,
         changed=run.changed,
         left_out=run.left_out,
+        nic_bytes=nic_bytes(run.bench, trial),
     )
 
 

@@ -102,6 +102,14 @@ ENTRIES = (
 CATALOGUE = {entry.name: entry for entry in ENTRIES}
 
 
+def sockets_carry_data(use: str | None, network: str | None) -> bool:
+    """Whether NCCL's own sockets carry the collectives of a system, and not only let its ranks meet: not with a net
+    plugin, nor where it is to use another network. `use` and `network` are those of its table."""
+    if use is not None and CATALOGUE[use].path == "plugin":
+        return False
+    return network is None or network.lower() == "socket"
+
+
 def fill(values: Mapping[str, Any]) -> dict[str, Any]:
     """A ``[[system]]`` table with what the entry named by its ``use`` says; what the table says itself wins.
 

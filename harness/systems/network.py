@@ -2,13 +2,14 @@
 
 NCCL falls back silently: a plugin that cannot be loaded is one INFO line, and the numbers that follow are those of its
 own sockets. So its log must name the network ("Using network X") and show connections over it ("via NET/X/0"), not
-P2P or shared memory alone. Our core tells the NICs that carried bytes; for anything else the NICs' counters speak.
+P2P or shared memory alone. Our core tells the NICs that carried bytes. Both are only words: the NICs' own counters must
+show the bytes, too.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from harness.backends.nccl_log import NcclEvent
@@ -133,6 +134,14 @@ def from_counters(sent_bytes: Mapping[str, int], nics: Sequence[str], least_byte
         return Proof("another", why, wanted, (), detail)
     used = tuple(nic for nic, count in sent_bytes.items() if count >= 0.01 * total)
     return Proof("proven", "", wanted, used, detail)
+
+
+def confirmed(told: Proof, counted: Proof) -> Proof:
+    """What ranks or a log tell, as far as the counters bear it out: without the bytes it is no proof."""
+    detail = {**counted.detail, **told.detail}
+    if told.finding == "proven" and counted.finding != "proven":
+        return Proof("unknown", f"{counted.reason}; what the ranks tell is no proof", told.intended, (), detail)
+    return replace(told, detail=detail)
 
 
 def _is_wanted(name: str, intended: str | None, plugin: bool) -> bool:

@@ -67,17 +67,24 @@ class GpuCommunicator:
     def _meet(self, rank: int, size: int, host: str, port: int) -> UniqueId:
         from datetime import timedelta
 
-        store = self._torch.distributed.TCPStore(host, port, size, rank == 0, timedelta(seconds=MEETING_S))
-        identity = UniqueId()
-        if rank == 0:
-            self._call(self._nccl.ncclGetUniqueId, ctypes.byref(identity))
-            store.set("r2ccl", bytes(identity).hex())
-        made = UniqueId.from_buffer_copy(bytes.fromhex(store.get("r2ccl").decode()))
-        # Rank 0 serves the others until all of them have read.
-        store.add("read", 1)
-        if rank == 0:
-            while store.add("read", 0) < size:
-                pass
+        limit = timedelta(seconds=MEETING_S)
+        try:
+            store = self._torch.distributed.TCPStore(host, port, size, rank == 0, limit)
+            identity = UniqueId()
+            if rank == 0:
+                self._call(self._nccl.ncclGetUniqueId, ctypes.byref(identity))
+                store.set("r2ccl", bytes(identity).hex())
+            made = UniqueId.from_buffer_copy(bytes.fromhex(store.get("r2ccl").decode()))
+            # Rank 0 serves the others until all of them have read.
+            if store.add("read", 1) == size:
+                store.set("all have read", "")
+            if rank == 0:
+                store.wait(["all have read"], limit)
+        except RuntimeError as error:  # PyTorch's own are derived from it
+            raise TransportError(
+                f"rank {rank} of {size} did not meet the others at {host}:{port} within {MEETING_S:.0f} s "
+                f"({str(error).partition(chr(10))[0]}); see whether all ranks run"
+            ) from error
         return made
 
     def all_reduce(self, send: Any, recv: Any | None = None, op: str = "sum") -> Any:

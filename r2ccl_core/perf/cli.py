@@ -4,10 +4,12 @@ import os
 import re
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from r2ccl_core.errors import R2cclError, TransportError, UsageError
+from r2ccl_core.errors import MismatchedCallError, R2cclError, TransportError, UsageError
+from r2ccl_core.output import robust
 from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import Flags, parse_flags
 from r2ccl_core.perf.joined import JoinedEvents, merged
@@ -15,16 +17,23 @@ from r2ccl_core.perf.ranks import Failure, Rank, run_all
 from r2ccl_core.rendezvous import check_rank, free_root
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
+CRASHED = 70
+"""A bug, which has a traceback; no result has this status."""
 
 
 def main() -> NoReturn:
-    """Measures and exits with 0 ok, 1 wrong elements, 2 usage, 3 a peer or the transport was lost."""
+    """Measures and exits with 0 ok, 1 wrong elements, 2 usage or ranks that called different things, 3 a peer or the
+    transport was lost, 70 a bug."""
     code = LOST
     try:
         code = _main(sys.argv[1:])
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
-        pass  # whoever read our output has left
+        pass  # whoever reads our events has left
+    except Exception:
+        traceback.print_exc()
+        code = CRASHED
     # The interpreter's orderly end would wait for nothing of value and costs a tenth of a second.
     os._exit(code)
 
@@ -38,6 +47,8 @@ def _main(argv: list[str]) -> int:
     except UsageError as error:
         print(error, file=sys.stderr)
         return USAGE
+    if not flags.stream:
+        robust()  # a table that nobody can read says nothing of the result
     if flags.stdin_watch:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     first, root = process * flags.gpus, os.environ.get("R2CC_ROOT")
@@ -96,7 +107,7 @@ def _fail(failure: Failure, ranks: Sequence[Rank], events: Events) -> int:
     prefix = "" if message.startswith("rank ") else f"rank {rank.number}: "
     print(prefix + message, file=sys.stderr, flush=True)
     told = [one.comm.stats() for one in ranks if one.comm is not None]
-    core = merged(told) if told and isinstance(error, TransportError) else None
+    core = merged(told) if told and isinstance(error, TransportError | MismatchedCallError) else None
     iteration = rank.measurement.iteration if rank.measurement else None
-    events.emit("error", message=message, iteration=iteration, core=core)
+    events.emit("error", kind=type(error).__name__, message=message, iteration=iteration, core=core)
     return USAGE if isinstance(error, UsageError) else LOST

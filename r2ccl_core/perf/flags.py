@@ -8,7 +8,8 @@ from math import inf
 from pathlib import Path
 from typing import NoReturn
 
-from r2ccl_core.buffers import APART, DTYPES, OPS
+from r2ccl_core.bandwidth import ITEM_BYTES, OPERATIONS
+from r2ccl_core.buffers import APART
 from r2ccl_core.collective import COLLECTIVES, reduces
 from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.units import parse_size
@@ -70,7 +71,7 @@ def parse_flags(argv: Sequence[str]) -> Flags:
         iters=_at_least(given.iters, 1, "-n"),
         warmup=_at_least(given.warmup_iters, 0, "-w"),
         check=_at_least(given.check, 0, "-c"),
-        dtypes=DTYPES if given.datatype == "all" else (ALIASES.get(given.datatype, given.datatype),),
+        dtypes=tuple(ITEM_BYTES) if given.datatype == "all" else (ALIASES.get(given.datatype, given.datatype),),
         ops=_ops(given.collective, given.op),
         root=_at_least(given.root, 0, "-r"),
         cycles=_at_least(given.run_cycles, 0, "-N"),
@@ -92,7 +93,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Measures a collective, one process per rank or per -g of them. Number of this process, number of "
         "processes and rendezvous come from R2CC_RANK, R2CC_SIZE and R2CC_ROOT=host:port (or OMPI_COMM_WORLD_RANK and "
         "_SIZE).",
-        epilog="Exit codes: 0 ok, 1 wrong elements, 2 usage, 3 a peer or the transport was lost.",
+        epilog="Exit codes: 0 ok, 1 wrong elements, 2 usage or ranks that called different things, "
+        "3 a peer or the transport was lost.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -104,8 +106,8 @@ def _parser() -> argparse.ArgumentParser:
     add("-n", "--iters", type=int, default=20, help="timed iterations per size (default 20)")
     add("-w", "--warmup_iters", type=int, default=1, help="untimed iterations before them (default 1)")
     add("-c", "--check", type=int, default=1, help="check every element of every c-th iteration, 0 never (default 1)")
-    add("-d", "--datatype", default="float32", choices=[*DTYPES, *ALIASES, "all"], help="default float32")
-    add("-o", "--op", default="sum", choices=[*OPS, "all"], help="default sum")
+    add("-d", "--datatype", default="float32", choices=[*ITEM_BYTES, *ALIASES, "all"], help="default float32")
+    add("-o", "--op", default="sum", choices=[*OPERATIONS, "all"], help="default sum")
     add("-r", "--root", type=int, default=0, help="root rank of a collective that has one (default 0)")
     add("-N", "--run_cycles", type=int, default=1, help="go over all sizes this often, 0 forever (default 1)")
     add("-T", "--timeout", type=int, default=0, help="give up when one iteration takes so many seconds, 0 never")
@@ -124,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _ops(collective: str, op: str) -> tuple[str, ...]:
     """One, where nothing is combined."""
-    return OPS if op == "all" and reduces(collective) else ("sum" if op == "all" else op,)
+    return OPERATIONS if op == "all" and reduces(collective) else ("sum" if op == "all" else op,)
 
 
 def _places(collective: str, place: str) -> tuple[str, ...]:

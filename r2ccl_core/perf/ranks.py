@@ -51,7 +51,7 @@ class Rank:
         measurement.connect()
         self._events.emit("ready")
         mine = ", ".join(f"{nic['name']} {nic['address']}" for nic in comm.stats()["nics"])
-        places = comm.allgather(f"Pid {os.getpid():>7} on {socket.gethostname()} NICs {mine}".encode())
+        places = comm.exchange(f"Pid {os.getpid():>7} on {socket.gethostname()} NICs {mine}".encode())
         show = comm.rank == 0 and not flags.stream
         if show:
             print(table.header(_settings(comm, flags), [place.decode() for place in places]), flush=True)

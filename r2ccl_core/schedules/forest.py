@@ -14,7 +14,10 @@ Two losses: rounding, at most ``p / (2C(p-1))``, wants many trees; filling, ``(2
 low ones: with `fan` children and more per inner host the height is ``log(p)/log(fan)``.
 """
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from r2ccl_core.errors import UsageError
 from r2ccl_core.schedule import Schedule
@@ -45,17 +48,34 @@ def integer_degrees(shares: Sequence[float], trees: int) -> list[int]:
     p = len(shares)
     mean = mean_degrees(shares)
     degrees = [max(trees, int(trees * d)) for d in mean]
-    while (excess := sum(degrees) - 2 * trees * (p - 1)) > 0:
-        v = max((v for v in range(p) if degrees[v] > trees), key=lambda v: degrees[v] / shares[v])
-        degrees[v] -= min(1, excess)
-    for _ in range(2 * trees * (p - 1) - sum(degrees)):
-        room = (v for v in range(p) if degrees[v] < trees * (p - 1))
-        degrees[min(room, key=lambda v: ((degrees[v] + 1) / shares[v], v))] += 1
+    total = 2 * trees * (p - 1)
+    _move(degrees, -1, sum(degrees) - total, lambda v: -degrees[v] / shares[v], lambda v: degrees[v] > trees)
+    _move(
+        degrees, 1, total - sum(degrees), lambda v: (degrees[v] + 1) / shares[v], lambda v: degrees[v] < trees * (p - 1)
+    )
     return degrees
 
 
+def _move(degrees: list[int], by: int, times: int, key: Callable[[int], float], may: Callable[[int], bool]) -> None:
+    """Changes the degree of least `key` among those that `may` change, the first of equals, so many times."""
+    if times <= 0:
+        return
+    heap = [(key(v), v) for v in range(len(degrees)) if may(v)]
+    heapq.heapify(heap)
+    for _ in range(times):
+        _, v = heapq.heappop(heap)
+        degrees[v] += by
+        if may(v):
+            heapq.heappush(heap, (key(v), v))
+
+
 def trees_of(shares: Sequence[float], count: int, fan: int = 2) -> list[Tree]:
-    """``count`` trees whose degrees add up to `integer_degrees`.
+    """``count`` trees whose degrees add up to `integer_degrees`, each as low as its degrees allow."""
+    return [tree_of_degrees(one, shares) for one in degrees_of(shares, count, fan)]
+
+
+def degrees_of(shares: Sequence[float], count: int, fan: int = 2) -> list[list[int]]:
+    """The degrees of every host in each of ``count`` trees; they add up to `integer_degrees`.
 
     A host's work is gathered in as few trees as possible, up to ``fan`` extra edges in each: it has many
     children here and is a leaf there, so the trees are about ``log(p) / log(fan)`` deep.
@@ -67,16 +87,24 @@ def trees_of(shares: Sequence[float], count: int, fan: int = 2) -> list[Tree]:
     for v in sorted(range(p), key=lambda v: (-extra[v], v)):
         left = extra[v]
         unit = max(fan, -(-left // count))
-        while left:
-            tree = min(
-                (c for c in range(count) if room[c]),
-                key=lambda c: (split[c][v] > 1, -room[c], (c - v) % count),
-            )
-            take = min(unit, left, room[tree])
-            split[tree][v] += take
-            room[tree] -= take
-            left -= take
-    return [tree_of_degrees(one, shares) for one in split]
+        while left:  # once, but for where room is short; then the trees in which the host has children already
+            for tree in sorted(range(count), key=lambda c: (-room[c], (c - v) % count)):
+                take = min(unit, left, room[tree])
+                split[tree][v] += take
+                room[tree] -= take
+                left -= take
+                if not left:
+                    break
+    return split
+
+
+def height_of(degrees: Sequence[int]) -> int:
+    """The height of the `tree_of_degrees`, without the tree."""
+    below = np.cumsum(-np.sort(-np.asarray(degrees)) - 1) + 2  # hosts down to the children of the first so many
+    seen, height = 1, 0
+    while seen < len(degrees):
+        seen, height = int(below[seen - 1]), height + 1
+    return height
 
 
 def tree_of_degrees(degrees: Sequence[int], shares: Sequence[float]) -> Tree:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
 
-from r2ccl_core.schedules.forest import integer_degrees, trees_of
+from r2ccl_core.schedules.forest import degrees_of, height_of, integer_degrees
 
 TREES = (*range(2, 17), 20, 24)
 FANS = (2, 4, 8, 16)
@@ -45,7 +45,7 @@ def shapes(shares: tuple[float, ...]) -> tuple[Shape, ...]:
         fluid = max(total / trees / share for total, share in zip(totals, shares, strict=True))
         for fan in FANS:
             if fan == 2 or fan <= trees:
-                height = max(tree.height for tree in trees_of(shares, trees, fan))
+                height = max(map(height_of, degrees_of(shares, trees, fan)))
                 found.append(Shape(trees, fan, fluid, height))
     return tuple(found)
 

@@ -32,7 +32,7 @@ def all_reduce(shares: Sequence[float], *, segments: int = 16, members: int | No
 def split(shares: Sequence[float], members: int | None = None) -> tuple[list[int], list[int]]:
     """Ring members and leaves, both in rank order."""
     order = sorted(range(len(shares)), key=lambda v: (-shares[v], v))
-    count = members or sum(share >= max(shares) for share in shares)
+    count = members or list(shares).count(max(shares))
     return sorted(order[:count]), sorted(order[count:])
 
 

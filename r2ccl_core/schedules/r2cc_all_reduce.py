@@ -116,7 +116,7 @@ def _ring(level: Level, lane: int, first: int, ahead: int) -> Messages:
     leave = hop * level.slices + piece
     source, chunk = section + 1 + hop, first + section * level.slices + piece
     whole = np.zeros_like(leave)
-    return Messages(
+    made = Messages(
         leave,
         leave + 1 + min(ahead, level.slices - 1),
         whole,
@@ -127,6 +127,7 @@ def _ring(level: Level, lane: int, first: int, ahead: int) -> Messages:
         chunk + 1,
         (hop < m - 1).astype(leave.dtype),
     )
+    return made.narrow()
 
 
 def _second_stage(level: Level, lane: int, first: int, pipeline: int) -> list[Messages]:

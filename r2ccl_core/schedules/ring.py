@@ -15,12 +15,18 @@ from r2ccl_core.schedule import NOBODY, Lane, Schedule, copied, lane
 from r2ccl_core.schedules.timed import Ints, Messages, compile_schedule
 
 
-def all_reduce(nranks: int, *, slices: int = 1, lanes: int = 1, ahead: int = 0) -> Schedule:
-    """A ring over ranks 0..p-1, each of its p sections in ``slices`` pieces, on each of ``lanes`` lanes."""
+def all_reduce(nranks: int, *, slices: int = 1, lanes: int = 1, ahead: int = 0, hops: int | None = None) -> Schedule:
+    """A ring over ranks 0..p-1, each of its p sections in ``slices`` pieces, on each of ``lanes`` lanes.
+
+    Only the first ``hops`` of the 2(p-1) of every section, where that is given: for a simulation (`periodic.py`), as
+    that reduces nothing to the end.
+    """
     if nranks == 1:
         return copied("ring", "all_reduce")
-    parts = [gathering(nranks, slices, index, lanes, ahead) for index in range(lanes)]
-    parts += [spreading(nranks, slices, index, lanes, nranks - 1, ahead) for index in range(lanes)]
+    once = nranks - 1
+    there, back = (once, once) if hops is None else (min(hops, once), max(0, hops - once))
+    parts = [gathering(nranks, slices, index, lanes, ahead, there) for index in range(lanes)]
+    parts += [spreading(nranks, slices, index, lanes, once, ahead, back) for index in range(lanes)]
     return compile_schedule("ring", "all_reduce", nranks, nranks * slices * lanes, lanes, Messages.join(parts))
 
 
@@ -41,15 +47,17 @@ def all_gather(nranks: int, *, slices: int = 1, lanes: int = 1, ahead: int = 0) 
     return schedule.followed(lambda rank, index: _own_block(rank, index, slices, lanes))
 
 
-def gathering(nranks: int, slices: int, index: int, lanes: int, ahead: int = 0) -> Messages:
-    """Every section from the rank after its owner to its owner, summed up on the way."""
-    owner, hop, piece = _grid(nranks, nranks - 1, slices)
+def gathering(nranks: int, slices: int, index: int, lanes: int, ahead: int = 0, hops: int | None = None) -> Messages:
+    """Every section from the rank after its owner to its owner (or for so many ``hops``), summed up on the way."""
+    owner, hop, piece = _grid(nranks, nranks - 1 if hops is None else hops, slices)
     return _messages(nranks, owner, owner + 1 + hop, hop, piece, slices, index, lanes, 1, ahead)
 
 
-def spreading(nranks: int, slices: int, index: int, lanes: int, start: int, ahead: int = 0) -> Messages:
-    """Every section from its owner to the rank before it, beginning at hop ``start``."""
-    owner, hop, piece = _grid(nranks, nranks - 1, slices)
+def spreading(
+    nranks: int, slices: int, index: int, lanes: int, start: int, ahead: int = 0, hops: int | None = None
+) -> Messages:
+    """Every section from its owner to the rank before it (or for so many ``hops``), beginning at hop ``start``."""
+    owner, hop, piece = _grid(nranks, nranks - 1 if hops is None else hops, slices)
     return _messages(nranks, owner, owner + hop, start + hop, piece, slices, index, lanes, 0, ahead)
 
 

@@ -14,6 +14,8 @@ import numpy.typing as npt
 from r2ccl_core.schedule import NOBODY, STEP, Lane, Program, Schedule
 
 Ints = npt.NDArray[np.signedinteger]
+Rows = npt.NDArray[np.int32]
+"""One step a row: the columns of `STEP`."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class Messages:
         names = cls.__dataclass_fields__
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
+    def narrow(self) -> "Messages":
+        """The same in 32 bits a value: half the memory, which is what limits the size of a schedule."""
+        columns = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
+        return Messages(**{name: column.astype(np.int32, copy=False) for name, column in columns})
+
 
 def compile_schedule(
     name: str,
@@ -56,24 +63,34 @@ def compile_schedule(
 
     A receive directly followed by the send of the same chunks becomes one step (receive-send).
     """
-    m = messages
-    count = len(m.source)
-    peers = np.full(count, NOBODY, dtype=np.int32)
-    rank = np.concatenate([m.destination, m.source])
-    lanes = np.concatenate([m.lane, m.lane])
-    when = np.concatenate([m.arrive, m.leave])
-    tie = np.concatenate([m.tie, m.tie])
-    sends = np.repeat(np.array([0, 1], dtype=np.int8), count)
-    order = np.lexsort((sends, tie, when, lanes, rank))
-    steps = np.zeros(2 * count, dtype=STEP)
-    steps["recv"] = np.concatenate([m.source, peers])
-    steps["send"] = np.concatenate([peers, m.destination])
-    steps["begin"] = np.concatenate([m.begin, m.begin])
-    steps["end"] = np.concatenate([m.end, m.end])
-    steps["reduce"] = np.concatenate([m.reduce, np.zeros(count, dtype=np.int32)])
-    steps, owner = _fused(steps[order], (rank * nlanes + lanes)[order])
+    rows, owner = _fused(*_in_order(messages, nlanes))
+    steps = rows.view(STEP).ravel()
     edges = np.searchsorted(owner, np.arange(nranks * nlanes + 1))
     return Schedule(name, collective, nranks, nchunks, _programs(steps, edges, nranks, nlanes), root, abreast)
+
+
+def _in_order(m: Messages, nlanes: int) -> tuple[Rows, Ints]:
+    """Every receive and every send as a row of `STEP`, by lane and nominal time, and the lane of each."""
+    count = len(m.source)
+    rows = np.empty((2 * count, len(STEP.names or ())), dtype=np.int32)
+    receives, sends = rows[:count].T, rows[count:].T
+    receives[:] = m.source, np.broadcast_to(NOBODY, count), m.begin, m.end, m.reduce
+    sends[:] = np.broadcast_to(NOBODY, count), m.destination, m.begin, m.end, np.broadcast_to(0, count)
+    owner = np.concatenate([m.destination, m.source]).astype(np.int64) * nlanes
+    owner += np.concatenate([m.lane, m.lane])
+    order = _order(owner, np.concatenate([m.arrive, m.leave]), np.concatenate([m.tie, m.tie]), count)
+    return np.take(rows, order, axis=0), np.take(owner, order)
+
+
+def _order(owner: Ints, when: Ints, tie: Ints, receives: int) -> Ints:
+    """By lane, time and tie; at the same of all three receives, which come first in the arrays, before sends."""
+    when, tie = (column.astype(np.int64) - column.min(initial=0) for column in (when, tie))
+    times, ties = int(when.max(initial=0)) + 1, int(tie.max(initial=0)) + 1
+    if (int(owner.max(initial=0)) + 1) * times * ties * 2 >= 1 << 63:  # as one number they would not fit
+        return np.lexsort((np.arange(len(owner)) >= receives, tie, when, owner))
+    key = ((owner * times + when) * ties + tie) * 2
+    key[receives:] += 1
+    return np.argsort(key, kind="stable")
 
 
 def _programs(steps: Lane, edges: Ints, nranks: int, nlanes: int) -> tuple[Program, ...]:
@@ -82,24 +99,19 @@ def _programs(steps: Lane, edges: Ints, nranks: int, nlanes: int) -> tuple[Progr
     )
 
 
-def _fused(steps: Lane, owner: Ints) -> tuple[Lane, Ints]:
-    """Joins each receive with the send right after it, if both name the same chunks."""
-    if len(steps) < 2:
-        return steps, owner
-    first, second = steps[:-1], steps[1:]
-    joins = (
-        (first["recv"] != NOBODY)
-        & (second["send"] != NOBODY)
-        & (first["begin"] == second["begin"])
-        & (first["end"] == second["end"])
-        & (owner[:-1] == owner[1:])
-    )
+def _fused(rows: Rows, owner: Ints) -> tuple[Rows, Ints]:
+    """Joins each receive with the send right after it, if both name the same chunks; changes `rows`."""
+    recv, send, begin, end, _ = rows.T
+    joins = recv[:-1] != NOBODY
+    for column in (begin, end, owner):
+        joins &= column[:-1] == column[1:]
+    joins &= send[1:] != NOBODY
     heads = np.flatnonzero(joins)
-    steps = steps.copy()
-    steps["send"][heads] = steps["send"][heads + 1]
-    keep = np.ones(len(steps), dtype=bool)
+    send[heads] = send[heads + 1]
+    keep = np.ones(len(rows), dtype=bool)
     keep[heads + 1] = False
-    return steps[keep], owner[keep]
+    kept = np.flatnonzero(keep)
+    return np.take(rows, kept, axis=0), np.take(owner, kept)
 
 
 def messages(
@@ -115,4 +127,5 @@ def messages(
 ) -> Messages:
     """`Messages` of one chunk each; single numbers hold for all of them."""
     whole = np.zeros_like(leave)
-    return Messages(leave, arrive, whole + tie, whole + lane, source, destination, chunk, chunk + 1, whole + reduce)
+    made = Messages(leave, arrive, whole + tie, whole + lane, source, destination, chunk, chunk + 1, whole + reduce)
+    return made.narrow()

@@ -88,4 +88,5 @@ def _messages(
     leave: Ints, order: Ints, lane: int, source: Ints, destination: Ints, chunk: Ints, reduce: int
 ) -> Messages:
     same = np.ones_like(leave)
-    return Messages(leave, leave + 1, order, lane * same, source, destination, chunk, chunk + 1, reduce * same)
+    made = Messages(leave, leave + 1, order, lane * same, source, destination, chunk, chunk + 1, reduce * same)
+    return made.narrow()

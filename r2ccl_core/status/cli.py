@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,11 @@ _Look = Callable[[], list[ProcessStatus]]
 
 def main() -> None:
     """The entry point of ``python -m r2ccl_core.status``."""
-    app(prog_name="python -m r2ccl_core.status")
+    try:
+        app(prog_name="python -m r2ccl_core.status")
+    except Exception:  # a bug, which has a status that no finding has
+        traceback.print_exc()
+        sys.exit(70)
 
 
 @app.command()

@@ -21,7 +21,8 @@ class Metric(NamedTuple):
 def _of_nics(field: str) -> Callable[[ProcessStatus], Iterator[Sample]]:
     def samples(status: ProcessStatus) -> Iterator[Sample]:
         for nic in status.document["nics"]:
-            yield {"nic": nic["name"], "address": nic["address"]}, nic[field]
+            if field in nic:
+                yield {"nic": nic["name"], "address": nic["address"]}, nic[field]
 
     return samples
 
@@ -35,7 +36,12 @@ def _of_peers(field: str) -> Callable[[ProcessStatus], Iterator[Sample]]:
 
 
 def _of_process(field: str) -> Callable[[ProcessStatus], Iterator[Sample]]:
-    return lambda status: iter([({}, status.document[field])])
+    return lambda status: iter([({}, status.document[field])] if field in status.document else [])
+
+
+def _strangers(status: ProcessStatus) -> Iterator[Sample]:
+    for one in status.document.get("strangers", []):
+        yield {"kind": one["kind"]}, one["count"]
 
 
 def _states(status: ProcessStatus) -> Iterator[Sample]:
@@ -62,6 +68,7 @@ METRICS = (
     Metric("nic_paths_up", "gauge", "Paths of open connections that are up.", _of_nics("paths_up")),
     Metric("nic_paths_down", "gauge", "Paths that are down, held ones included.", _of_nics("paths_down")),
     Metric("nic_paths_held", "gauge", "Paths held back because they flap.", _of_nics("paths_held")),
+    Metric("nic_paths_never_up", "gauge", "Paths silent since their connections began.", _of_nics("paths_never_up")),
     Metric("nic_sent_bytes_total", "counter", "Bytes sent, frames included.", _of_nics("sent_bytes")),
     Metric("nic_received_bytes_total", "counter", "Bytes of messages received.", _of_nics("received_bytes")),
     Metric("nic_acknowledged_bytes_total", "counter", "Bytes sent that arrived.", _of_nics("acknowledged_bytes")),
@@ -76,6 +83,8 @@ METRICS = (
     Metric("replayed_chunks_total", "counter", "Chunks sent again over other NICs.", _of_process("replayed_chunks")),
     Metric("duplicate_chunks_total", "counter", "Chunks that came twice.", _of_process("duplicate_chunks")),
     Metric("corrupt_chunks_total", "counter", "Chunks that failed their checksum.", _of_process("corrupt_chunks")),
+    Metric("strangers_total", "counter", "Streams turned away at the port, by what they were.", _strangers),
+    Metric("own_probes_total", "counter", "Probes and late streams of processes of ours.", _of_process("own_probes")),
     Metric("events_total", "counter", "Entries of the event log.", _of_process("events_total")),
 )
 

@@ -1,6 +1,7 @@
 """What a status file of this schema holds: which fields, of which types. Pure.
 
-A field more than these is a later release's business; one that is absent or of another type is damage.
+A field more than these is a later release's business; one that is absent or of another type is damage. Those that end
+with ? came with a later release than the first of this schema, and may be absent.
 """
 
 from typing import Any
@@ -14,6 +15,7 @@ _NIC = {
     "state": str,
     "link_up": bool,
     **_PATHS,
+    "paths_never_up?": int,
     "sent_bytes": int,
     "received_bytes": int,
     "acknowledged_bytes": int,
@@ -37,6 +39,8 @@ SHAPE: _Shape = {
     "replayed_chunks": int,
     "duplicate_chunks": int,
     "corrupt_chunks": int,
+    "strangers?": [{"kind": str, "count": int}],
+    "own_probes?": int,
     "verdicts": [{"nic": str, "peer": str, "verdict": str, "why": str, "standing": bool}],
     "events_total": int,
     "events": [{"t_ns": int, "kind": str, "nic": str, "peer": str, "detail": str}],
@@ -48,7 +52,10 @@ def check(value: Any, shape: _Shape = SHAPE, where: str = "") -> None:
     """`ValueError` names the first place in `value` that is not as `shape` has it."""
     if isinstance(shape, dict):
         _demand(isinstance(value, dict), where, "an object")
-        for name, inner in shape.items():
+        for field, inner in shape.items():
+            name = field.removesuffix("?")
+            if name != field and name not in value:
+                continue
             place = f"{where}.{name}" if where else name
             _demand(name in value, place, "there")
             check(value[name], inner, place)

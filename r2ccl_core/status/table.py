@@ -40,6 +40,9 @@ def _process(status: ProcessStatus, events: int) -> Iterable[RenderableType]:
     yield _nics(document["nics"])
     if document["peers"]:
         yield _peers(document["peers"])
+    strangers = [f"{one['count']} {one['kind']}" for one in document.get("strangers", []) if one["count"]]
+    if strangers:
+        yield Text(f"  strangers turned away: {', '.join(strangers)}", style="yellow")
     for found in document["verdicts"]:
         if found["standing"]:
             yield Text(f"  {found['nic']} to {found['peer']}: {found['verdict']} ({found['why']})", style="red")
@@ -74,4 +77,5 @@ def _peers(peers: Iterable[dict[str, object]]) -> Table:
 
 def _paths(entry: dict[str, object]) -> str:
     held = f" ({entry['paths_held']} held back)" if entry["paths_held"] else ""
-    return f"{entry['paths_up']} up, {entry['paths_down']} down{held}"
+    never = f" ({entry['paths_never_up']} never up)" if entry.get("paths_never_up") else ""
+    return f"{entry['paths_up']} up, {entry['paths_down']} down{held}{never}"

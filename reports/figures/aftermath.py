@@ -68,5 +68,6 @@ def caption(frame: pd.DataFrame) -> str:
     return (
         f"Times from the fault to each sign of it, by system, over all sizes, {int(frame['faulted'].sum())} trials; "
         "every dot is one trial, "
-        "the bars are medians. Counters are read every 10 ms, which is the resolution of the third line."
+        "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
+        "before November 2026 every 10 ms), which is the resolution of the third line."
     )

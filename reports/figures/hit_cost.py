@@ -6,7 +6,6 @@ from matplotlib.figure import Figure
 from reports.figures import style
 from reports.figures.points import draw_points
 
-TARGET_MS = 100.0
 PANELS = (("hit_cost_ms", "more than an iteration after it"), ("stall_ms", "stall: not explained by bandwidth"))
 
 
@@ -20,14 +19,6 @@ def draw(frame: pd.DataFrame) -> Figure:
             ax.set_title(title)
             ax.set_ylabel("time (ms)")
             ax.axhline(0, color="#444444", linewidth=0.8)
-            if column == "hit_cost_ms":
-                ax.axhline(TARGET_MS, color=style.LINE, linestyle=(0, (5, 3)), linewidth=1)
-                ax.annotate(
-                    f"target: at most {TARGET_MS:g} ms", (0, TARGET_MS), xycoords=("axes fraction", "data"),
-                    xytext=(2, 2), textcoords="offset points", fontsize=7.5, color=style.LINE,
-                )  # fmt: skip
-                low, high = ax.get_ylim()
-                ax.set_ylim(low, max(high, TARGET_MS + 0.1 * (high - low)))
         style.legend(figure, systems, style.with_values(frame, "hit_cost_ms"))
     return figure
 

@@ -39,7 +39,7 @@ def _panel(ax: Axes, long: pd.DataFrame, hosts: list[str], systems: list[str], s
             counted = own[own["source"] == "counters"]["share"]
             left = x - 0.4 + place * width
             if len(counted):
-                color, hatch = looks[system][0], style.HATCHES[systems.index(system) % len(style.HATCHES)]
+                color, hatch = looks[system][0], style.HATCHES[style.place_of(system, systems) % len(style.HATCHES)]
                 ax.bar(left, counted.median(), 0.92 * width, align="edge", color=color, hatch=hatch, edgecolor="white")
             planned = own[own["source"] == "schedule"]["share"]
             if len(planned):

@@ -20,7 +20,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         for system, (color, marker) in style.looks(systems).items():
             times, shares = steps(frame, system)
             if times.size:
-                line = STYLES[systems.index(system) % len(STYLES)]
+                line = STYLES[style.place_of(system, systems) % len(STYLES)]
                 # From the first one's foot on, so that one trial is a step, too.
                 ax.step([times[0], *times], [0, *shares], where="post", color=color, linestyle=line, linewidth=1.5)
                 ax.plot(
@@ -52,6 +52,7 @@ def caption(frame: pd.DataFrame) -> str:
     told = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
     return (
         "Recovery time by system: from the fault until the struck host sends at 80 % of its later speed again, by its "
-        f"NIC counters (read every 10 ms, which is the resolution). Every step is one trial, all sizes together; "
+        "NIC counters (read every millisecond right after the fault; in runs before November 2026 every 10 ms). Every "
+        "step is one trial, all sizes together; "
         f"trials: {told}. Compared: how late each system is back, in the share of its trials."
     )

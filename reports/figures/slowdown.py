@@ -26,7 +26,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             _line(ax, text, value)
         models = [1.0, *(value for _, value in lines)]
         highest = max([*models, *shown["slowdown"]])
-        ax.set_ylim(min(models) - 0.05, 1 + (highest - 1) * 1.12 + 0.05)
+        ax.set_ylim(min([*models, *shown["slowdown"]]) - 0.05, 1 + (highest - 1) * 1.12 + 0.05)
         style.legend(figure, systems, style.with_values(frame, "slowdown"))
     return figure
 

@@ -1,11 +1,9 @@
-"""How every figure looks: fonts, sizes, and colours that survive print in grey and colour-blind eyes.
+"""How every figure looks: fonts, sizes, and a colour (`reports.palette`) and a marker of its own for every system."""
 
-Colours differ in lightness, not only in hue, and every system has a marker of its own besides.
-"""
-
-import re
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import matplotlib as mpl
@@ -17,16 +15,21 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from r2ccl_core.units import format_size
+from reports.columns import natural
+from reports.palette import COLORS as COLORS
 from reports.wording import plain as plain
 
-COLORS = ("#333333", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#56B4E9", "#8C510A", "#999999")
-"""By system, in the order of their modes: L* is 21, 71 and 46 for the first three."""
 MARKERS = ("X", "s", "o", "D", "^", "v", "P", "*")
 RAIL_COLORS = ("#08306B", "#4292C6", "#9ECAE1", "#FDAE6B", "#E6550D", "#A63603", "#74C476", "#31A354")
 """By NIC of a host; neighbours in a stack differ in lightness."""
+HOST_COLORS = ("#1B1F24", "#7A4FA3", "#2F8F83", "#B8860B")
+"""By host, with a line style besides; none is a system's."""
+HOST_LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1.2)), (0, (5, 1.5, 1, 1.5)))
 ACCENT = "#B2182B"
 """What went wrong: the fault, the hit iteration."""
 LINE = "#666666"
+WIDTH_IN = 8.6
+"""Of every figure, so that letters are of one size in all of them."""
 LETTER_IN = 0.072
 """About as wide is a letter of a legend."""
 HATCHES = ("", "////", "", "xxxx", "\\\\\\\\", "....", "", "----")
@@ -69,8 +72,13 @@ def applied() -> Iterator[None]:
 
 
 def sheet(width_in: float, height_in: float) -> Figure:
-    """An empty figure that no global state knows about."""
-    return Figure(figsize=(width_in, height_in), layout="constrained")
+    """An empty figure that no global state knows about, as wide as a page at least."""
+    return Figure(figsize=(max(width_in, WIDTH_IN), height_in), layout="constrained")
+
+
+def narrow_sheet(height_in: float) -> Figure:
+    """The same for a telephone."""
+    return Figure(figsize=(4.2, height_in), layout="constrained")
 
 
 def fixed_sheet(width_in: float, height_in: float, margins_in: tuple[float, float, float, float]) -> Figure:
@@ -81,20 +89,34 @@ def fixed_sheet(width_in: float, height_in: float, margins_in: tuple[float, floa
     return figure
 
 
+_PLACES: ContextVar[Mapping[str, int]] = ContextVar("places", default=types.MappingProxyType({}))
+
+
+@contextmanager
+def palette(systems: Sequence[str]) -> Iterator[None]:
+    """While it lasts each of `systems` has the same colour and marker in every figure, whoever stands beside it."""
+    token = _PLACES.set({system: place for place, system in enumerate(systems)})
+    try:
+        yield
+    finally:
+        _PLACES.reset(token)
+
+
+def place_of(system: str, systems: Sequence[str]) -> int:
+    """The number of a system's colour: in the whole report, or else among `systems`."""
+    return _PLACES.get().get(system, systems.index(system))
+
+
 def looks(systems: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each system, in the given order."""
-    return {s: (COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)]) for i, s in enumerate(systems)}
+    """Colour and marker of each system."""
+    places = {system: place_of(system, systems) for system in systems}
+    return {s: (COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)]) for s, i in places.items()}
 
 
 def systems_of(frame: pd.DataFrame) -> list[str]:
     """The systems in `frame`, by mode, then by name; numbers in names count as numbers: k2 before k16."""
     modes = dict(zip(frame["system"], frame["mode"], strict=True))
-    return sorted(modes, key=lambda system: (modes[system], _natural(system)))
-
-
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    parts = re.findall(r"[0-9]{1,15}|[^0-9]+|[0-9]+", name)
-    return [(not p.isascii() or not p.isdigit(), int(p) if p.isascii() and p.isdigit() else 0, p) for p in parts]
+    return sorted(modes, key=lambda system: (modes[system], natural(system)))
 
 
 def sizes_of(frame: pd.DataFrame) -> list[int]:
@@ -119,7 +141,7 @@ def system_handles(systems: Sequence[str], shown: Sequence[str], bars: bool = Fa
     if bars:
         return [
             Patch(
-                facecolor=color, hatch=HATCHES[systems.index(system) % len(HATCHES)], edgecolor="white",
+                facecolor=color, hatch=HATCHES[place_of(system, systems) % len(HATCHES)], edgecolor="white",
                 label=plain(system, 60),
             )
             for system, (color, _) in looks(systems).items() if system in shown

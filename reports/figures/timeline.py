@@ -12,9 +12,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import is_color_like
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from reports.figures import style
+from reports.figures import state, style
 from reports.setting import Setting
 from reports.stats import Floats
 from reports.trial import Iteration, Trial
@@ -35,30 +36,41 @@ EVENT_MARKS = {
 }
 
 
-def draw(trial: Trial, rates: pd.DataFrame, events: Sequence[dict[str, Any]], setting: Setting) -> Figure:
-    """`rates`: `reports.recovery.throughput` of its counters; `events`: its core events, times in `t_ns`."""
+def draw(
+    trial: Trial,
+    rates: pd.DataFrame,
+    events: Sequence[dict[str, Any]],
+    setting: Setting,
+    watched: pd.DataFrame | None = None,
+) -> Figure:
+    """`rates`: `reports.recovery.throughput` of its counters; `events`: its core events, times in `t_ns`; `watched`:
+    `reports.state.state_frame`, whose panels stand below on the same axis of time."""
     zero_ns = trial.fault.t_before_ns if trial.fault else _first_ns(trial, rates)
     hosts = shown_hosts(trial, rates)
     with style.applied():
-        figure = style.fixed_sheet(7.4, 1.65 + 0.95 * len(hosts), (0.95, 0.5, 0.15, 0.4))
-        axes = figure.subplots(
-            len(hosts) + 1, 1, sharex=True, squeeze=False, height_ratios=[0.65] + [1.0] * len(hosts)
-        )[:, 0]
+        panels = 0 if watched is None else watched["panel"].nunique()
+        top = 0.4 + (0.2 if panels else 0.0)
+        figure = style.fixed_sheet(8.6, 1.65 + top - 0.4 + 0.95 * len(hosts) + 0.9 * panels, (1.05, 0.5, 0.15, top))
+        ratios = [0.65] + [1.0] * len(hosts) + [0.9] * panels
+        axes = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
         _iterations(axes[0], trial, zero_ns)
         _events(axes[0], events, zero_ns)
-        for ax, host in zip(axes[1:], hosts, strict=True):
+        if watched is not None:
+            state.draw_panels(list(axes[len(hosts) + 1 :]), watched)
+        for ax, host in zip(axes[1 : len(hosts) + 1], hosts, strict=True):
             _host(ax, rates[rates["host"] == host], host, zero_ns, setting)
         for ax in axes:
             _fault(ax, trial, zero_ns)
         axes[-1].set_xlabel("time since the fault (s)" if trial.fault else "time (s)")
         axes[-1].set_xlim(*_span(trial, rates, zero_ns))
-        _legend(figure, rates, trial, axes[0])
-        figure.supylabel("sent (Mbit/s)", fontsize=9, x=0.015)
+        _legend(figure, rates, trial, axes[0], state.handles(watched) if watched is not None else ())
+        middle = axes[1].get_position().y1 / 2 + axes[len(hosts)].get_position().y0 / 2
+        figure.supylabel("sent (Mbit/s)", fontsize=9, x=0.012, y=middle)
         figure.align_ylabels(axes[1:])
     return figure
 
 
-def caption(trial: Trial, rates: pd.DataFrame) -> str:
+def caption(trial: Trial, rates: pd.DataFrame, watched: pd.DataFrame | None = None) -> str:
     """What the figure shows."""
     left_out = rates["host"].nunique() - len(shown_hosts(trial, rates))
     more = f"; {left_out} more hosts are not shown" if left_out else ""
@@ -67,6 +79,7 @@ def caption(trial: Trial, rates: pd.DataFrame) -> str:
         "Top: iterations by turns dark and light, the hit one in red "
         "(hatched where it never ended); marks are events in the cores' logs and NCCL's. "
         "Shaded: from the fault to its heal. Compared: every host with what its NICs carry at most (dashed)."
+        + (f" {state.caption(watched)}" if watched is not None else "")
     )
 
 
@@ -201,7 +214,7 @@ def _fault(ax: Axes, trial: Trial, zero_ns: int) -> None:
         ax.axvline(begin, color=window.colour or style.LINE, linewidth=1.1)
 
 
-def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes) -> None:
+def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes, hosts: Sequence[Line2D]) -> None:
     nics = sorted(rates["nic"].unique())
     handles: list[Any] = [
         Patch(color=style.RAIL_COLORS[i % len(style.RAIL_COLORS)], label=style.plain(nic, 16))
@@ -213,7 +226,11 @@ def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes) -> N
         end = more if number == MAX_LABELS - 1 else ""
         handles.append(Patch(color=colour or style.LINE, alpha=0.2, label=label + end))
     handles = handles[:12] + strip.get_legend_handles_labels()[0]
-    figure.legend(handles=handles, loc="upper left", ncols=min(7, len(handles)), handlelength=1.2, columnspacing=1.2)
+    common: dict[str, Any] = {"loc": "upper left", "handlelength": 1.4, "columnspacing": 1.2}
+    figure.legend(handles=handles, ncols=min(8, len(handles)), **common)
+    if hosts:
+        below = 1 - 0.2 / figure.get_figheight()
+        figure.legend(handles=hosts, ncols=len(hosts), bbox_to_anchor=(0, below), **common)
 
 
 def _span(trial: Trial, rates: pd.DataFrame, zero_ns: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
 from reports.model import HOT_REPAIR, balance
-from reports.reproduce import overhead
+from reports.reproduce import jobs, overhead
 from reports.reproduce.entry import Entry, Fact, Scale
 
 README = "R2CCL's README"
@@ -24,8 +24,6 @@ SHARE_DP = overhead.share_of(DP_NONE / DP_REPAIR - 1, HOT_REPAIR)
 SHARE_PP = overhead.share_of(PP_NONE / PP_REPAIR - 1, HOT_REPAIR)
 SHARE_INFER = overhead.share_of(0.03, balance(1 / 8))
 """At most: the share with which one failure under Balance costs the 3 % that are the published limit."""
-MC_RATIO = balance(1 / 8)
-SHARE_MC = overhead.share_of(0.015, MC_RATIO)
 
 TESTBED = Scale(hosts=2, nics=8, ranks=16, nic_bit_s=400e9, size_bytes=256 << 20)
 MONTE_CARLO = Scale(hosts=64, nics=8, ranks=512, nic_bit_s=400e9, size_bytes=256 << 20)
@@ -51,14 +49,6 @@ def _one_loss(share: float, scale: Scale) -> Mapping[str, float]:
     return {key: 100 * overhead.overhead(share, ratio) for key, ratio in ratios.items()}
 
 
-def monte_carlo(failures: tuple[int, ...] = tuple(range(1, 11)), count: int = 40) -> pd.DataFrame:
-    """Training on 64 hosts of 8 NICs by number of failures, and the two published ends."""
-    model = overhead.table("training, 512 GPUs", SHARE_MC, 64, 8, failures, count=count)
-    told = [("training, 512 GPUs", "published (R2CCL)", k, cost, cost, cost, "published", 1)
-            for k, cost in ((1, 0.015), (10, 0.043))]  # fmt: skip
-    return pd.concat([model, pd.DataFrame(told, columns=model.columns)], ignore_index=True)
-
-
 def training_and_inference() -> pd.DataFrame:
     """The testbed of 4 hosts with 8 NICs each: training by its published share, inference by the most it can be."""
     training = overhead.table("training, 4 hosts", SHARE_DP, 4, 8, range(7))
@@ -73,25 +63,21 @@ def training_and_inference() -> pd.DataFrame:
     return pd.concat([training, inference, published], ignore_index=True)
 
 
-def _monte_carlo_model(scale: Scale) -> Mapping[str, float]:
-    by = monte_carlo((1, 10)).set_index(["strategy", "failures"])["overhead"]
-    return {"k1": 100 * float(by["Balance", 1]), "k10": 100 * float(by["Balance", 10])}
-
-
 ENTRIES = (
     Entry(
         "train-dp-2.7b",
         "GPT-3 2.7B, data-parallel over 16 GPUs, a NIC lost: overhead of an iteration",
-        "2 hosts with 8 GPUs and 8 NICs each, Megatron; X = 1/8. Share of communication from the hot repair line",
+        "2 hosts with 8 GPUs and 8 NICs each, Megatron; X = 1/8. Simulated with 64 sequences (not published), MFU "
+        "from the healthy row, overlap from the hot repair line",
         (
-            _fact("repair", "hot repair (the model's share is taken from it)", _cost(DP_REPAIR, DP_NONE)),
+            _fact("repair", "hot repair (the model's overlap is taken from it)", _cost(DP_REPAIR, DP_NONE)),
             _fact("balance", "Balance", _cost(DP_BALANCE, DP_NONE)),
             _fact("r2cc", "R2CC-AllReduce", _cost(DP_R2CC, DP_NONE)),
             _fact("two", "Balance, two failures", _cost(DP_TWO, DP_NONE)),
-            _fact("adapcc", "AdapCC (no model here)", _cost(DP_ADAPCC, DP_NONE)),
+            _fact("adapcc", "AdapCC (model: one GPU of 16 idles)", _cost(DP_ADAPCC, DP_NONE)),
         ),
         TESTBED,
-        lambda scale: _one_loss(SHARE_DP, scale),
+        lambda _: jobs.training("train-dp-2.7b"),
         missing=NO_TRAINING,
         draw="overhead",
         figure=training_and_inference,
@@ -114,10 +100,10 @@ ENTRIES = (
     Entry(
         "train-dp-32gpu",
         "Data-parallel over 32 GPUs, a NIC lost, R2CC-AllReduce: overhead of an iteration",
-        "4 hosts with 8 GPUs and 8 NICs each; X = 1/8. Share of communication from train-dp-2.7b",
+        "4 hosts with 8 GPUs and 8 NICs each; X = 1/8. Simulated; hot repair's overhead is that of train-dp-2.7b",
         (_fact("r2cc", "R2CC-AllReduce", _cost(750627, 752405), "R2CCL's README, later version"),),
         TESTBED._replace(hosts=4, ranks=32),
-        lambda scale: _one_loss(SHARE_DP, scale),
+        lambda _: jobs.training("train-dp-32gpu"),
         missing=NO_TRAINING,
         draw="overhead",
         figure=training_and_inference,
@@ -136,22 +122,24 @@ ENTRIES = (
     Entry(
         "mc-512",
         "512 GPUs, 1 to 10 NICs lost at random: overhead of an iteration",
-        "64 hosts with 8 GPUs and 8 NICs each; 40 random draws a point. Share of communication from the first line",
+        f"64 hosts with 8 GPUs and 8 NICs; {jobs.PATTERNS} random patterns. Simulated; overlap from the first line",
         (
-            _fact("k1", "one failure (the model's share is taken from it)", 1.5, THIRD),
+            _fact("k1", "one failure (the model's overlap is taken from it)", 1.5, THIRD),
             _fact("k10", "ten failures, Balance", 4.3, THIRD),
         ),
         MONTE_CARLO,
-        _monte_carlo_model,
+        jobs.monte_carlo_ends,
         missing="512 GPUs are not at hand",
         draw="overhead",
-        figure=monte_carlo,
+        figure=jobs.monte_carlo,
     ),
     Entry(
         "sim-1024",
         "175B on up to 1024 GPUs: time lost against AdapCC",
-        "simulated by its authors",
-        (Fact("adapcc", "AdapCC's lost time over R2CCL's", "", 54.0, THIRD, free=True),),
-        missing="what AdapCC loses at a failure is not published, so there is no ratio to model",
+        "simulated by its authors; here tensor 8, pipeline 8, data 16, ZeRO-1 (degrees are not published)",
+        (Fact("adapcc", "AdapCC's lost time over Balance's, one NIC lost", "", 54.0, THIRD, free=True),),
+        MONTE_CARLO._replace(hosts=128, ranks=1024),
+        jobs.lost_by_adapcc,
+        missing="1024 GPUs are not at hand",
     ),
 )

@@ -3,10 +3,10 @@
 from difflib import get_close_matches
 
 from reports.errors import ReportError
-from reports.reproduce import applications, cloudlab, collectives, theory
+from reports.reproduce import applications, cloudlab, collectives, jobs, theory
 from reports.reproduce.entry import Entry
 
-ENTRIES = (*cloudlab.ENTRIES, *collectives.ENTRIES, *applications.ENTRIES, *theory.ENTRIES)
+ENTRIES = (*cloudlab.ENTRIES, *collectives.ENTRIES, *applications.ENTRIES, *jobs.ENTRIES, *theory.ENTRIES)
 """In the order in which they are listed."""
 
 

@@ -378,6 +378,32 @@ class Campaign:
         if wrong or abort_ms > MOST_ABORT_MS:
             raise GroupError(f"{wrong} wrong elements, an abort of {abort_ms:.0f} ms")
 
+    def lives(self) -> None:
+        """The last communicator of every process ends, and another one is made: NCCL unloads the plugin in between."""
+        system, nbytes, most = "plugin:lives", MIB // 4, self.args.lives
+        [group] = self.start(system, program="lives_rank.py")
+        lives: list[list[dict[str, Any]]] = []
+        while len(lives) < most and (len(lives) < 2 or self.left_s() > 10):
+            number = len(lives)
+            rail = number // 2 % self.net.rails
+            if self.net.rails > 1:
+                self.net.carrier(0, rail, number % 2 == 1)  # lost for one life, back for the next
+            lives.append(group.ask({"do": "use", "nbytes": nbytes}, 60))
+            key = "" if len(lives) == most else group.ask({"do": "key"}, 20)[0]["key"]
+            group.ask({"do": "end", "abort": number % 3 == 2, "key": key}, 60)
+        self.stop(system)
+        for rail in range(self.net.rails):
+            self.net.carrier(0, rail, True)
+        wrong = sum(answer["wrong"] for life in lives for answer in life)
+        early = lives[min(5, len(lives) // 2)]
+        grown = {
+            what: max(late[what] - first[what] for first, late in zip(early, lives[-1], strict=True))
+            for what in ("descriptors", "threads")
+        }
+        self.results.add("lives", system=system, lives=len(lives), ranks=len(early), wrong=wrong, grown=grown)
+        if wrong:
+            raise GroupError(f"{wrong} wrong elements")
+
     def latency(self) -> None:
         """Small messages, the systems by turns: ABBA, so that a machine that drifts favours neither."""
         systems = ("socket", "plugin")
@@ -558,6 +584,7 @@ SECTIONS: Mapping[str, float] = {
     "unshaped": 60,
     "types": 30,
     "contract": 60,
+    "lives": 120,
     "latency": 150,
 }
 """In the order of their worth, with the most seconds that each may take."""
@@ -643,6 +670,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--collectives", default=",".join(COLLECTIVES), help="whose sizes are measured")
     parser.add_argument("--sizes", help="MiB of the messages, such as 0.0625,1,256, instead of the usual ones")
     parser.add_argument("--rounds", type=int, default=4, help="of latency, each with both systems (4)")
+    parser.add_argument("--lives", type=int, default=50, help="communicators that come and go in a process (50)")
     parser.add_argument("--latency-bytes", default="8,256,1024,4096", help="of its messages (8,256,1024,4096)")
     parser.add_argument("--grid", default=GRID, help=f"schedules beside the usual ones ({GRID})")
     parser.add_argument("--libraries", type=Path, help="where the libraries lie, instead of building them")

@@ -82,6 +82,15 @@ def test_a_stand_in_has_several_communicators_and_measures_latency_by_turns(tmp_
     assert "| all_gather | 12 |" in text
 
 
+@pytest.mark.netns
+def test_a_stand_in_has_communicators_that_come_and_go(tmp_path: Path) -> None:
+    sizes = ("--hosts", 2, "--rails", 2, "--rate", 2, "--largest", 1)
+    records = campaign(tmp_path / "out", "--stand-in", *sizes, "--only", "lives", "--lives", 7)
+    [lives] = [record for record in records if record["section"] == "lives"]
+    assert (lives["lives"], lives["ranks"], lives["wrong"]) == (7, 2, 0)
+    assert "7 on 2 ranks, one after another: 0 wrong elements" in (tmp_path / "out/results.md").read_text()
+
+
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.skipif(not GPUS, reason="no GPU: NCCL is not measured here")

@@ -27,8 +27,8 @@ def inject(host: Any, name: str, inject: list[list[str]], heal: list[list[str]],
 
 
 @pytest.fixture
-def host() -> Iterator[NoopHost]:
-    host = NoopHost("host7", nics=[Nic("lo", 0, "127.0.0.1"), Nic("absent0", 1, "192.0.2.1")])
+def host(host_python: str) -> Iterator[NoopHost]:
+    host = NoopHost("host7", nics=[Nic("lo", 0, "127.0.0.1"), Nic("absent0", 1, "192.0.2.1")], python=host_python)
     host.connect()
     yield host
     host.close()

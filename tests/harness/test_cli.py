@@ -43,7 +43,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("command", "statuses"), [("sweep", "0 1 2 3 130"), ("compare", "0 1 2 3")])
+@pytest.mark.parametrize(("command", "statuses"), [("sweep", "0 1 2 3 70 129 130 143"), ("compare", "0 1 2 3 70")])
 def test_the_help_documents_the_exit_statuses(command: str, statuses: str) -> None:
     shown = harness(command, "--help").stdout
     listed = [line.split()[0] for line in shown.partition("Exit status:")[2].splitlines() if line.strip()]
@@ -197,14 +197,15 @@ def test_the_same_sweep_twice_at_once_is_refused_or_waits(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "fresh", "how"),
+    ("number", "status", "fresh", "how"),
     [
-        (signal.SIGINT, [], "the same command goes on"),
-        (signal.SIGTERM, ["--fresh"], "the same command without --fresh goes on"),
+        (signal.SIGINT, 130, [], "the same command goes on"),
+        (signal.SIGTERM, 143, ["--fresh"], "the same command without --fresh goes on"),
+        (signal.SIGHUP, 129, [], "the same command goes on"),
     ],
 )
 def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(
-    tmp_path: Path, number: signal.Signals, fresh: list[str], how: str
+    tmp_path: Path, number: signal.Signals, status: int, fresh: list[str], how: str
 ) -> None:
     words = [*SHORT, "--out", str(tmp_path)]
     heeded = [
@@ -216,7 +217,7 @@ def test_an_interrupted_sweep_says_so_keeps_its_rows_and_goes_on(
     wait_for_trials(tmp_path, 2)
     sweep.send_signal(number)
     _, told = sweep.communicate(timeout=30)
-    assert sweep.returncode == 130
+    assert sweep.returncode == status
     assert told == f"interrupted: healed and closed; {how}\n"
     (run,) = tmp_path.iterdir()
     assert (run / "rows.csv").exists()

@@ -35,9 +35,9 @@ def test_a_rank_from_ready_to_done() -> None:
 
 def test_the_first_error_of_a_rank_counts() -> None:
     log = EventLog([0])
-    feed(log, 0, event="error", rank=0, t_ns=5, message="peer lost", iteration=3)
+    feed(log, 0, event="error", rank=0, t_ns=5, kind="PeerLostError", message="peer lost", iteration=3)
     feed(log, 0, event="error", rank=0, t_ns=6, message="another", iteration=3)
-    assert log.ranks[0].error == RankError("peer lost", 5, 3)
+    assert log.ranks[0].error == RankError("peer lost", 5, 3, "PeerLostError")
     assert log.any_failed()
 
 

@@ -1,6 +1,7 @@
 """Reading experiments: each mistake is one line of file, key, value, remedy; the shipped ones are right."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from harness.errors import ExperimentError, InvalidExperimentError, MistakeError
 from harness.experiment import Experiment, identity
 from harness.experiment_file import apply, load, read, without_none
+from harness.mistakes import LARGEST
 from r2ccl_core.units import parse_size
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +97,17 @@ def test_what_no_reader_takes_is_one_line(tmp_path: Path, more: str, set_too: li
         load(places["file"], set_too)
     assert str(refused.value).startswith(line.format(**places))
     assert len(str(refused.value).splitlines()) == 1
+
+
+def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for endless in (tmp_path / "pipe", Path("/dev/zero"), Path("/dev/null")):
+        with pytest.raises(MistakeError, match=r": cannot be read: is no regular file$"):
+            load(endless)
+    with (tmp_path / "huge").open("wb") as huge:
+        huge.truncate(LARGEST + 1)
+    with pytest.raises(MistakeError, match=r": cannot be read: is larger than 64 MiB$"):
+        load(tmp_path / "huge")
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ FAULT = f"test-{os.getpid()}"
 
 
 @pytest.fixture
-def agents() -> Iterator[list[NoopHost]]:
+def agents(host_python: str) -> Iterator[list[NoopHost]]:
     """Two agents on one host."""
-    hosts = [NoopHost("one"), NoopHost("two")]
+    hosts = [NoopHost("one", python=host_python), NoopHost("two", python=host_python)]
     for host in hosts:
         host.connect()
     yield hosts

@@ -8,7 +8,7 @@ import pytest
 from faults.base import LinkDown, Quiet
 from harness.hosts.base import Reading, Sample
 from harness.sweep.events import RankError, RankRecord, Timed
-from harness.sweep.judge import Facts, Injected, Verdict, judge, with_stolen
+from harness.sweep.judge import Facts, Injected, Verdict, judge, with_watch
 from harness.sweep.phases import joined, phase_of
 
 MS = 1_000_000
@@ -120,6 +120,15 @@ def test_a_failure_of_a_system_that_should_survive_is_unexpected() -> None:
     assert word(judge(died(expect_on_fault="ok"))) == ("failed", False)
 
 
+def test_ranks_that_called_different_things_are_no_failure_that_a_fault_was_to_cause() -> None:
+    assert word(judge(died(expect_on_fault="failed"))) == ("failed", True), "the control"
+    facts = died(expect_on_fault="failed")
+    for record in facts.ranks:
+        assert record.error is not None
+        record.error = replace(record.error, kind="MismatchedCallError")
+    assert word(judge(facts)) == ("failed", False)
+
+
 def test_a_failure_that_should_not_be_is_no_retry_even_if_the_fault_missed() -> None:
     missed = replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS)
     assert word(judge(died(expect_on_fault="ok", strikes=(missed,)))) == ("failed", False)
@@ -147,6 +156,21 @@ def test_a_hang_is_a_failure_that_nobody_expects() -> None:
     verdict = judge(facts)
     assert word(verdict) == ("failed", False)
     assert verdict.reason == "no rank said anything for 8 s"
+
+
+def test_a_limit_that_ended_ranks_which_went_on_is_no_failure_of_theirs() -> None:
+    limit = "not over after 60 s, though ranks went on: raise sweep.limits.trial"
+    ranks = [rank_of(r, 3) for r in range(3)]
+    for record in ranks:
+        record.done, record.returncode = False, None
+    facts = survived(ranks=ranks, cut_off=limit)
+    verdict = judge(facts)
+    assert (word(verdict), verdict.reason) == (("inconclusive", False), limit)
+    ranks[1].finished[2] = Timed(2 * PERIOD, LENGTH, 4)
+    assert judge(facts).status == "wrong"
+    ranks[1].finished[2] = Timed(2 * PERIOD, LENGTH, 0)
+    ranks[1].error = RankError("connection lost", BEFORE + MS, 3)
+    assert judge(facts).status == "failed", "what a rank said itself stays"
 
 
 def test_a_crash_is_a_failure_that_nobody_expects_and_shows_its_last_words() -> None:
@@ -275,7 +299,136 @@ def test_time_that_a_hypervisor_took_is_told_and_changes_nothing() -> None:
         return others + [Reading(t, "cpu", "steal_share", value) for t, value in enumerate(values)]
 
     verdict = judge(survived())
-    told = with_stolen(verdict, {"host0": stolen(0.0, 0.1), "host1": stolen(0.2, None, 0.6), "host2": []})
+    told = with_watch(
+        verdict, {"host0": stolen(0.0, 0.1), "host1": stolen(0.2, None, 0.6), "host2": []}, {"host2": "no"}
+    )
+    assert told.evidence.unwatched == {"host2": "no"}
     assert told.evidence.stolen_share == pytest.approx(0.4)
     assert replace(told, evidence=verdict.evidence) == verdict
-    assert with_stolen(verdict, {"host0": stolen(None)}).evidence.stolen_share is None
+    assert with_watch(verdict, {"host0": stolen(None)}, {}).evidence.stolen_share is None
+
+
+# What the struck NIC carried ----------------------------------------------------------------------------------
+
+WHOLE_BYTES = 20_000_000.0
+"""Of each NIC in an iteration: `samples` has a MB every 10 ms, both ways."""
+
+
+def counted(until_ns: int = AFTER, since_ns: int = 0, each: int = 1_000_000, up: bool = False) -> list[Sample]:
+    """10 ms counters that grow by `each`, both ways, between two moments only."""
+    taken, moved = [], 0
+    for t_ns in range(0, HEAL + 50 * MS, 10 * MS):
+        moved += each if since_ns <= t_ns < until_ns else 0
+        taken.append(Sample(t_ns, "eth1", moved, moved, up or not AFTER <= t_ns < HEAL))
+    return taken
+
+
+def moving(fault: Injected = FAULT, taken: list[Sample] | None = None, **changes: Any) -> Facts:
+    """Ranks that move data, so that the struck NIC's counters must show it."""
+    struck = replace(fault, nics=(("host1", "eth1"),), dark=bool(fault.signs))
+    found = {"host1": counted() if taken is None else taken}
+    facts = survived(
+        strikes=(struck,), samples=found, hosts=("host0", "host1", "host2"), nic_bytes={"host1": WHOLE_BYTES}
+    )
+    return replace(facts, **changes)
+
+
+SLOWED = replace(FAULT, kind="delay", signs=())
+"""A fault after which the NIC goes on."""
+
+
+def test_a_nic_that_carried_the_collective_was_hit() -> None:
+    verdict = judge(moving())
+    assert word(verdict) == ("ok", True)
+    (found,) = verdict.evidence.strikes[0]["carried"]
+    assert (found["host"], found["nic"], found["least_bytes"]) == ("host1", "eth1", 200_000)
+    assert found["in_flight_bytes"] == 6_000_000, (
+        "from 220 ms to 252 ms: three steps between samples that are surely inside"
+    )
+    assert 18_000_000 <= found["before_bytes"] <= 22_000_000, "an iteration every 110 ms"
+
+
+@pytest.mark.parametrize("fault", [FAULT, SLOWED])
+def test_a_nic_that_carried_nothing_was_not_hit_whatever_ranks_say(fault: Injected) -> None:
+    idle = counted(each=0, up=not fault.signs)
+    verdict = judge(moving(fault, idle))
+    assert word(verdict) == ("inconclusive", False)
+    assert verdict.reason == (
+        "the fault hit an idle NIC: host1 eth1 carried 0 bytes in the collective that was in flight and 0 bytes in one "
+        "before it"
+    )
+    assert judge(moving(fault, idle, nic_bytes={})).status == "ok", "where ranks move no data nothing is asked"
+
+
+def test_an_expected_failure_with_an_idle_nic_proves_nothing() -> None:
+    idle = moving(taken=counted(each=0))
+    facts = died(strikes=idle.strikes, samples=idle.samples, hosts=idle.hosts, nic_bytes=idle.nic_bytes)
+    assert judge(facts).reason.startswith("the fault hit an idle NIC")
+    assert word(judge(replace(facts, samples={"host1": counted()}))) == ("failed", True)
+
+
+def test_a_few_probes_are_no_use_of_a_nic() -> None:
+    assert judge(moving(taken=counted(each=1_000))).status == "inconclusive"
+    assert judge(moving(taken=counted(each=60_000))).status == "ok"
+
+
+def test_a_nic_that_went_dark_at_once_is_judged_by_what_it_carried_before() -> None:
+    begin = STRUCK * PERIOD
+    early = replace(FAULT, t_before_ns=begin + MS, t_after_ns=begin + 2 * MS)
+    dark = [s._replace(up=not begin <= s.t_ns < HEAL) for s in counted(until_ns=begin)]
+    verdict = judge(moving(early, dark))
+    assert word(verdict) == ("ok", True)
+    assert verdict.evidence.strikes[0]["carried"][0]["in_flight_bytes"] == 0
+
+
+def test_a_nic_that_could_go_on_must_carry_in_the_very_collective() -> None:
+    """It was used before, and not by the collective that was in flight: its schedule left it idle."""
+    assert judge(moving(SLOWED, counted(until_ns=STRUCK * PERIOD, up=True))).status == "inconclusive"
+    after = counted(since_ns=AFTER + 10 * MS, until_ns=AFTER + 50 * MS, up=True)
+    assert judge(moving(SLOWED, after)).status == "ok", "what it carried after the fault, but inside, counts"
+    assert (
+        judge(moving(SLOWED, counted(since_ns=(STRUCK + 1) * PERIOD, until_ns=HEAL, up=True))).status == "inconclusive"
+    )
+
+
+def test_what_the_fault_itself_sends_is_no_sign() -> None:
+    flooded = counted(since_ns=AFTER, until_ns=HEAL, up=True)
+    facts = moving(SLOWED, flooded)
+    assert judge(facts).status == "ok"
+    sends = replace(facts, strikes=(replace(facts.strikes[0], sends=True),))
+    assert judge(sends).reason.startswith("the fault hit an idle NIC")
+
+
+def test_counters_that_do_not_cover_the_collective_prove_nothing() -> None:
+    verdict = judge(moving(SLOWED, []))
+    assert verdict.status == "inconclusive"
+    assert (
+        "the counters of host1 eth1 do not cover the collective that was in flight, nor those before it"
+        in verdict.reason
+    )
+
+
+def test_of_several_nics_one_must_have_carried_and_all_are_told() -> None:
+    both = (("host1", "eth0"), ("host1", "eth1"))
+    idle = [s._replace(nic="eth0") for s in counted(each=0)]
+    facts = moving()
+    facts = replace(facts, strikes=(replace(facts.strikes[0], nics=both),), samples={"host1": [*counted(), *idle]})
+    verdict = judge(facts)
+    assert verdict.status == "ok"
+    assert [c["in_flight_bytes"] for c in verdict.evidence.strikes[0]["carried"]] == [0, 6_000_000]
+    silent = [*counted(each=0), *idle]
+    assert "host1 eth0 carried 0" in judge(replace(facts, samples={"host1": silent})).reason
+
+
+def test_a_nic_that_is_made_again_counts_anew() -> None:
+    gone = [s if s.t_ns < AFTER else s._replace(rx_bytes=-1, tx_bytes=-1, up=False) for s in counted()]
+    again = [s if s.t_ns < HEAL else s._replace(rx_bytes=5, tx_bytes=5, up=True) for s in gone]
+    facts = moving(replace(FAULT, signs=()), again)
+    assert judge(replace(facts, strikes=(replace(facts.strikes[0], dark=True),))).status == "ok"
+    (found,) = judge(facts).evidence.strikes[0]["carried"]
+    assert found["in_flight_bytes"] == 6_000_000
+
+
+def test_bytes_that_went_by_rdma_past_the_kernel_count() -> None:
+    past = [s._replace(rx_bytes=0, tx_bytes=0, rdma_rx_bytes=s.rx_bytes, rdma_tx_bytes=s.tx_bytes) for s in counted()]
+    assert judge(moving(taken=past)).status == "ok"

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from harness.backends import nccl_tests
 from harness.backends.base import Job
-from harness.backends.nccl_tests import AS_ROOT, NcclTestsBackend, find_program, launcher, program
+from harness.backends.nccl_tests import AS_ROOT, NcclTestsBackend, find_program, launcher, launcher_env, program
 from harness.backends.nccl_tests_cycles import Cycles
 from harness.backends.nccl_tests_text import Place, Row
+from harness.backends.registry import BACKENDS
 from harness.cluster.noop import NoopCluster
 from harness.cluster.spec import NoopSpec
 from harness.errors import ExitCode
@@ -26,6 +28,7 @@ from harness.sweep.dry_run import lines
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress
 from harness.sweep.sweep import Request, open_folder, run_sweep
+from harness.systems.catalogue import sockets_carry_data
 from reports.trial import Trial
 
 REPLAY = Path(__file__).parent / "nccl_tests_replay.py"
@@ -42,14 +45,49 @@ def job(**workload: Any) -> Job:
     ("kind", "words"),
     [
         ("mpirun", "mpirun -np 2 --host h0:1,h1:1 --map-by ppr:1:node -x NCCL_DEBUG -x NCCL_SOCKET_IFNAME --foo"),
-        ("mpiexec", "mpiexec -n 2 -hosts h0,h1 -ppn 1 -genvlist NCCL_DEBUG,NCCL_SOCKET_IFNAME --foo"),
+        ("mpiexec", "mpiexec -n 2 -hosts h0,h1 -ppn 1 -iface m0 -genvlist NCCL_DEBUG,NCCL_SOCKET_IFNAME --foo"),
         ("srun", "srun --nodes 2 --ntasks 2 --ntasks-per-node 1 --nodelist h0,h1 --kill-on-bad-exit=1 --foo"),
         ("ssh", "--foo"),
     ],
 )
 def test_every_launcher_starts_one_process_a_host_with_the_environment(kind: str, words: str) -> None:
     env = {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "=eth0", "R2CC_RANK": "0", "PYTHONPATH": "/x"}
-    assert shlex.join(launcher(job(launcher=kind, launch_args=["--foo"]), env)) == words
+    env |= {**AS_ROOT, "OMPI_MCA_btl": "tcp,self", "HYDRA_LAUNCHER_EXTRA_ARGS": "-F x"}
+    asked = replace(job(launcher=kind, launch_args=["--foo"]), every_management=("m0",))
+    assert shlex.join(launcher(asked, env)) == words
+
+
+def test_launchers_keep_off_the_data_nics_and_log_in_with_the_keys_of_the_cluster() -> None:
+    """As variables: words of workload.launch_args must win."""
+
+    def env(kind: str, *management: str) -> dict[str, str]:
+        return launcher_env(replace(job(launcher=kind), every_management=management, ssh_config="/c/ssh_config"))
+
+    ours = env("mpirun", "mgmt0")
+    assert ours["OMPI_MCA_oob_tcp_if_include"] == ours["OMPI_MCA_btl_tcp_if_include"] == "mgmt0"
+    assert (ours["OMPI_MCA_plm_rsh_args"], ours["OMPI_MCA_btl"]) == ("-F /c/ssh_config", "tcp,self")
+    assert AS_ROOT.items() <= ours.items()
+    unknown = env("mpirun")
+    assert unknown["OMPI_MCA_oob_tcp_if_exclude"] == unknown["OMPI_MCA_btl_tcp_if_exclude"] == "lo,eth0,eth1"
+    assert env("mpirun", "eno1", "ens3")["OMPI_MCA_btl_tcp_if_include"] == "eno1,ens3"
+    mpich = {"UCX_NET_DEVICES": "mgmt0", "FI_TCP_IFACE": "mgmt0"}
+    assert env("mpiexec", "mgmt0") == mpich | {"HYDRA_LAUNCHER_EXTRA_ARGS": "-F /c/ssh_config"}
+    slurm = env("srun", "mgmt0")
+    assert slurm["OMPI_MCA_btl_tcp_if_include"] == "mgmt0" and mpich.items() <= slurm.items()
+    assert env("ssh", "mgmt0") == {}
+
+
+def test_hosts_of_one_machine_have_a_gpu_each() -> None:
+    """By what each launcher tells a rank of its number; nccl-tests itself would count ranks by host names."""
+    words = program(replace(job(gpus=2), one_machine=True))
+    assert words[:2] == ["sh", "-c"] and words[3] == "/opt/build/all_reduce_perf"
+    for variable in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
+        argv = [*words[:3], "sh", "-c", "echo $NCCL_TESTS_DEVICE $NCCL_HOSTID $1", "sh", "-b"]
+        said = subprocess.run(argv, env={"PATH": os.environ["PATH"], variable: "3"}, capture_output=True, text=True)
+        assert said.stdout == "6 host3 -b\n", said.stderr
+    assert program(job(gpus=2))[0] == "/opt/build/all_reduce_perf"
+    chosen = replace(job(), one_machine=True, env={"NCCL_TESTS_DEVICE": "7"})
+    assert program(chosen)[0] == "/opt/build/all_reduce_perf", "the experiment's own word wins"
 
 
 def test_the_program_runs_a_cycle_for_every_iteration() -> None:
@@ -59,15 +97,38 @@ def test_the_program_runs_a_cycle_for_every_iteration() -> None:
     assert "-r 1" in shlex.join(program(job(collective="broadcast", root=1, check=False)))
 
 
-def test_only_the_first_host_launches_and_the_sockets_of_nccl_are_on_the_data_nics() -> None:
+def test_only_the_first_host_launches_and_sockets_that_carry_data_are_on_the_data_nics() -> None:
     first, second = (NcclTestsBackend().command(job(), rank) for rank in (0, 1))
     assert "mpirun" in first.argv and second.argv[-1] == "--"
     assert first.env["NCCL_SOCKET_IFNAME"] == "=eth0,eth1" and first.env["NCCL_DEBUG"] == "INFO"
 
 
-def test_what_is_missing_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["nccl_tests", "torch_nccl"])
+def test_sockets_by_which_ranks_only_meet_are_beside_the_data_nics(backend: str) -> None:
+    def chosen(**changes: Any) -> str:
+        return BACKENDS[backend].command(replace(job(), **changes), 0).env["NCCL_SOCKET_IFNAME"]  # type: ignore[index]
+
+    assert chosen() == "=eth0,eth1"
+    known = {"management": ("eno1",), "every_management": ("eno1",)}
+    assert chosen(sockets_carry_data=False, **known) == "=eno1"
+    assert chosen(sockets_carry_data=False) == "^=lo,docker0,eth0,eth1"
+    assert chosen(sockets_carry_data=False, env={"NCCL_SOCKET_IFNAME": "mine"}) == "mine"
+
+
+def test_a_plugin_or_another_network_carries_the_data() -> None:
+    assert [sockets_carry_data(use, None) for use in ("nccl", "nccl_fork", "nccl_r2ccl_plugin", "nccl_plugin")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert sockets_carry_data("nccl", "Socket") and sockets_carry_data(None, None)
+    assert not sockets_carry_data("nccl", "IB") and not sockets_carry_data("nccl_plugin", "Socket")
+
+
+def test_what_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(**workload: Any) -> str:
-        return NcclTestsBackend().missing(job(**workload).workload, sys.executable) or ""
+        return NcclTestsBackend().missing(job(**workload).workload, sys.executable, 3) or ""
 
     assert "is no folder" in missing(nccl_tests=str(tmp_path / "nowhere"))
     assert "has no alltoall_perf" in missing(nccl_tests=str(tmp_path), collective="alltoall")
@@ -75,8 +136,10 @@ def test_what_is_missing_is_one_line(tmp_path: Path) -> None:
     assert find_program(tmp_path, "all_reduce") == tmp_path / "all_reduce_perf_mpi"
     if shutil.which("srun") is None:
         assert "srun is not installed" in missing(nccl_tests=str(tmp_path), launcher="srun")
-    if not Path("/dev/nvidia0").exists():
-        assert "no NVIDIA GPU" in missing(nccl_tests=str(tmp_path), launcher="ssh")
+    for count, words in ((0, "no NVIDIA GPU"), (5, "3 hosts on this machine need 6 GPUs, and it has 5"), (6, "")):
+        monkeypatch.setattr(nccl_tests, "gpu_count", lambda count=count: count)
+        found = missing(nccl_tests=str(tmp_path), launcher="ssh", gpus=2)
+        assert words in found if words else not found
 
 
 def row(time_us: float, wrong: int | None = 0) -> Row:

@@ -5,7 +5,7 @@ import json
 from harness.hosts.base import Sample
 from harness.sweep.clock import Clock, Offset, narrowed, not_before
 from harness.sweep.events import EventLog
-from harness.sweep.on_our_clock import event_rows, on_our_clock, thinned
+from harness.sweep.on_our_clock import event_rows, on_our_clock
 from harness.sweep.record import _core
 
 MS = 1_000_000
@@ -72,24 +72,6 @@ def test_a_nic_that_comes_and_goes_is_no_progress() -> None:
     assert log.idle_s() > 99
     log.feed(0, "stdout", line(event="begin", t_ns=T, iteration=0))
     assert log.idle_s() < 50
-
-
-def test_close_samples_are_thinned_by_nic() -> None:
-    times = [0, 10, 11, 12, 13, 20, 30]
-    samples = [Sample(t * MS, nic, t, t, True) for t in times for nic in ("eth0", "eth1")]
-    kept = thinned(samples, 8 * MS)
-    assert [s.t_ns // MS for s in kept if s.nic == "eth1"] == [0, 10, 20, 30]
-    assert len(kept) == 8
-
-
-def test_the_last_sample_stays_for_what_was_moved_in_all() -> None:
-    def thin(*times: int) -> list[int]:
-        return [s.t_ns // MS for s in thinned([Sample(t * MS, "eth0", t, t, True) for t in times], 8 * MS)]
-
-    assert thin(0, 10, 20, 21, 22) == [0, 10, 22]
-    assert thin(0, 3) == [0, 3]
-    assert thin(0) == [0]
-    assert thin() == []
 
 
 def test_the_carrier_narrows_the_moment_of_effect() -> None:

@@ -126,7 +126,7 @@ def test_serve_serves_until_ctrl_c(tmp_path: Path) -> None:
     assert served.stdout is not None
     (url,) = re.findall(r"^http://127\.0\.0\.1:\d+/", served.stdout.readline())
     with urllib.request.urlopen(url, timeout=60) as answer:
-        assert "In short" in answer.read().decode()
+        assert "In words" in answer.read().decode()
     assert asked.read_text() == url
     served.send_signal(signal.SIGINT)
     rest, _ = served.communicate(timeout=30)

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from harness.experiment_file import load
+from harness.sweep.dry_run import lines
 from harness.sweep.events import Timed
 from harness.sweep.plan import Trial, plan
 from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
 
-ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+ALLREDUCE, SMOKE = EXPERIMENTS / "allreduce.toml", EXPERIMENTS / "smoke.toml"
 S = 1_000_000_000
 MS = 1_000_000
 
@@ -72,3 +74,18 @@ def test_without_a_rhythm_there_is_no_lead() -> None:
 
 def test_the_latency_follows_what_is_measured() -> None:
     assert smoothed_ns(4, 8) == 6
+
+
+def test_a_dry_run_warns_of_collectives_that_are_over_before_a_fault_comes() -> None:
+    def warning(*settings: str) -> list[str]:
+        experiment = load(SMOKE, ['workload.sizes=["64KiB"]', *settings])
+        return [line for line in lines(experiment, plan(experiment)) if line.startswith("warning")]
+
+    assert warning() == [
+        "warning: the collectives of 3 trials with a fault (64KiB) may be over before it comes; "
+        'set workload.min_duration = "0.5 s"'
+    ]
+    assert not warning('workload.min_duration="0.5 s"')
+    assert not warning("fault=[]")
+    assert not warning("workload.backend=simulate")
+    assert not warning('workload.sizes=["16MiB"]', "workload.iterations=5"), "few, but each lasts"

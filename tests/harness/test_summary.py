@@ -92,5 +92,12 @@ def test_the_table_has_medians_by_phase_and_the_slowdown() -> None:
     unexpected = record("failed", False, trial_id="other", iterations=())
     (line,) = table([record(), unexpected])
     assert line.statuses == "1 failed!, 1 ok"
-    assert (line.before_gbs, line.hit_gbs, line.after_gbs) == (0.1, 1 / 40, 1 / 15)
-    assert line.slowdown == 1.5
+    assert [line.values[name] for name in ("before_gbs", "hit_gbs", "after_gbs")] == [0.1, 1 / 40, 1 / 15]
+    assert line.values["slowdown"] == 1.5
+
+
+def test_an_inconclusive_trial_counts_in_no_number() -> None:
+    slow = record("inconclusive", False, trial_id="slow", iterations=(record().iterations[1],) * 3)
+    (line,), (alone,) = table([record(), slow]), table([slow])
+    assert line.values == table([record()])[0].values
+    assert (line.statuses, alone.values) == ("1 inconclusive, 1 ok", {})

@@ -3,7 +3,7 @@
 import errno
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from harness.cluster.noop import NoopCluster
 from harness.cluster.spec import ClusterSpec, NoopSpec
 from harness.errors import ExitCode, SweepError
 from harness.experiment_file import read
+from harness.hosts import watch
+from harness.hosts.session import source_of
 from harness.sweep.holder import BusyError
 from harness.sweep.plan import Trial, parse_only, plan, select
 from harness.sweep.progress import SilentProgress
@@ -22,6 +24,7 @@ from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import last_attempts
 from harness.sweep.sweep import Request, open_folder, run_sweep
 from reports import trial as stored
+from reports.report import write_report
 
 EXPERIMENT: dict[str, Any] = {
     "name": "tiny",
@@ -91,6 +94,28 @@ def test_a_sweep_runs_every_trial_and_publishes(tmp_path: Path) -> None:
         run.provenance["cluster"]["congestion_control"]
         == Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     )
+
+
+def test_a_watch_that_could_not_start_is_told_with_the_trial_and_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = 'raise TypeError("unsupported operand")'
+    monkeypatch.setattr(watch, "source_of", lambda name: old if name == "watcher" else source_of(name))
+    heard: list[str] = []
+
+    class Heard(Recording):
+        def closed(self, status: ExitCode, remarks: Sequence[str]) -> None:
+            heard.extend(remarks)
+
+    bench = Bench(tmp_path, only="system=a")
+    assert bench.sweep(Heard()) is ExitCode.OK
+    (record,) = bench.verdicts()
+    reason = "the watch told nothing: TypeError: unsupported operand"
+    assert record.evidence.unwatched == {"host0": reason, "host1": reason}
+    told = f"No watch of hosts in 1 trial, so their state is not shown: host0: {reason}; host1: {reason}."
+    assert told in heard
+    write_report([bench.published[0]], tmp_path / "report")
+    assert "No watch of hosts in 1 trial" in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> None:
@@ -200,7 +225,16 @@ def test_a_hang_becomes_a_failed_trial_with_a_reason(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "runs", only="system=a", cluster={"python": str(quiet)}, sweep=limits)
     assert bench.sweep(Recording()) is ExitCode.WRONG
     (record,) = bench.records()
-    assert record.reason == "rank 0 (host0), 1 (host1) not ready after 0.2 s (before the fault)"
+    assert record.reason == "rank 0 (host0), 1 (host1) not ready after 0.2 s (sweep.limits.ready) (before the fault)"
+
+
+def test_a_trial_that_its_limit_ended_is_told_with_the_key_and_blames_nobody(tmp_path: Path) -> None:
+    limits = {"retries": 0, "limits": {"trial": "2 s"}}
+    bench = Bench(tmp_path, only="system=a", workload={"iterations": 1000}, sweep=limits)
+    assert bench.sweep(Recording()) is ExitCode.INCONCLUSIVE
+    (record,) = bench.records()
+    assert record.reason == "not over after 2 s, though ranks went on: raise sweep.limits.trial"
+    assert record.error is None and record.iterations
 
 
 def test_a_fault_that_misses_is_tried_again_and_every_attempt_is_kept(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ BUSY = ["sh", "-c", "while :; do :; done"]
 
 
 @pytest.fixture
-def host() -> Iterator[NoopHost]:
-    host = NoopHost("host3", nics=[Nic("lo", 0, "127.0.0.1"), Nic("absent0", 1, "192.0.2.1")])
+def host(host_python: str) -> Iterator[NoopHost]:
+    host = NoopHost("host3", nics=[Nic("lo", 0, "127.0.0.1"), Nic("absent0", 1, "192.0.2.1")], python=host_python)
     host.connect()
     yield host
     host.close()

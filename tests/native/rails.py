@@ -82,14 +82,15 @@ class Rails:
             for nic in range(self.nics + 1):
                 self._cable(host, nic, rate)
 
-    def _cable(self, host: int, nic: int, rate: str) -> None:
+    def _cable(self, host: int, nic: int, rate: str, mac: str = "") -> None:
         name = f"eth{nic}" if nic < self.nics else "mgmt"
         port = f"p{host}-{nic}"
         place = self.place(host)
-        sh("ip", "-n", self.switch, "link", "add", port, "type", "veth", "peer", "name", name, "netns", place)
+        own = ("address", mac) if mac else ()
+        sh("ip", "-n", self.switch, "link", "add", port, "type", "veth", "peer", "name", name, *own, "netns", place)
         sh("ip", "-n", self.switch, "link", "set", port, "master", f"rail{nic}", "up")
-        sh("ip", "-n", place, "addr", "add", f"{self.address(host, nic)}/24", "dev", name)
-        sh("ip", "-n", place, "link", "set", name, "up")
+        self.give_address(host, nic, name)
+        self.ip(host, "link", "set", name, "up")
         if nic == self.nics:
             return
         sh("tc", "-n", self.switch, "qdisc", "add", "dev", port, "clsact")
@@ -144,6 +145,29 @@ class Rails:
         shape = ("root", "tbf", "rate", rate, "burst", "128kb", "latency", "20ms")
         sh("tc", "-n", self.switch, "qdisc", "replace", "dev", f"p{host}-{nic}", *shape)
         sh("tc", "-n", self.place(host), "qdisc", "replace", "dev", f"eth{nic}", *shape)
+
+    def ip(self, host: int, *argv: str | int) -> str:
+        """`ip` in the namespace of a host."""
+        return sh("ip", "-n", self.place(host), *argv)
+
+    def mac(self, host: int, nic: int) -> str:
+        (link,) = json.loads(self.ip(host, "-j", "link", "show", f"eth{nic}"))
+        return str(link["address"])
+
+    def unmake(self, host: int, nic: int) -> None:
+        """The host's NIC is gone, as where its driver is unloaded."""
+        self.ip(host, "link", "del", f"eth{nic}")
+
+    def make(self, host: int, nic: int, rate: str = "400mbit", mac: str = "") -> None:
+        """A NIC of the same name and address, with another index, and a MAC of the kernel's choice or this one."""
+        self._cable(host, nic, rate, mac)
+
+    def give_address(self, host: int, nic: int, name: str = "") -> None:
+        address = self.address(host, nic)
+        self.ip(host, "addr", "add", f"{address}/24", "dev", name or f"eth{nic}")
+
+    def take_address(self, host: int, nic: int, name: str = "") -> None:
+        self.ip(host, "addr", "del", f"{self.address(host, nic)}/24", "dev", name or f"eth{nic}")
 
     def remove(self) -> None:
         for name in (self.switch, *map(self.place, range(self.hosts))):

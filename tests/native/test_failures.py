@@ -138,6 +138,33 @@ def test_a_way_that_only_small_packets_pass(two: Rails, tmp_path: Path) -> None:
         goes_on_without_and_takes_back(two, running)
 
 
+@pytest.mark.parametrize("sickness", ["drops large packets", "loses half"])
+def test_a_sick_nic_costs_no_more_than_a_dead_one(two: Rails, tmp_path: Path, sickness: str) -> None:
+    """Its greetings pass. It carries nothing until full-size packets do, whichever connection found out."""
+    with job(two, tmp_path) as running:
+        running.moves()
+        if sickness == "loses half":
+            two.drop(1, 1, 0.5)
+        else:
+            two.narrow(1, 1, 1000)
+
+        def carried_in_a_while() -> int:
+            before = sum(running.moved(0, nic) for nic in range(2))
+            time.sleep(1.5)
+            return sum(running.moved(0, nic) for nic in range(2)) - before
+
+        time.sleep(0.3)
+        sick = carried_in_a_while()
+        two.port(1, 1, "down")
+        time.sleep(0.3)
+        dead = carried_in_a_while()
+        assert sick > 0.6 * dead, f"{sick} and {dead} bytes\n" + running.output()
+        two.heal(1, 1)
+        two.port(1, 1, "up")
+        before = running.moved(0, 1)
+        until(lambda: running.moved(0, 1) > before + (4 << 20), running.output)
+
+
 def test_a_stream_is_silent_and_its_nics_are_not(two: Rails, tmp_path: Path) -> None:
     """They answer beside it, so its kernel gets time to repeat what was lost: eight of its time-outs, not 80 ms."""
     with job(two, tmp_path) as running:

@@ -1,85 +1,23 @@
 """The net plugin as NCCL meets it: loaded by a plain C program, driven through every version of its table.
 
-The build folders are those of ``test_native.py``, ``build/native-tests/<flavour>``, configured without GoogleTest where
-they do not exist yet. No GPU and no NCCL; loopback only.
+No GPU and no NCCL; loopback only.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from plugin_build import MARKS, SANITIZER_OPTIONS, build_plugin, build_program, must, run
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "r2ccl_core" / "native"
-BUILDS = ROOT / "build" / "native-tests"
-PLUGIN = "libnccl-net-r2ccl.so"
 DRIVER = ("plugin_driver.c", "plugin_peer.c", "plugin_tables.c")
-JOBS = str(max(2, os.cpu_count() or 2))
 VERSIONS = (8, 9, 10, 11, 12)
 WRONG_DATA = 3
-SANITIZER = {"plain": "", "address": "address,undefined", "thread": "thread"}
-FLAGS = {"plain": "-O2", "address": "-O1 -g1", "thread": "-O1 -g1"}
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is missing (on Debian: apt install cmake)"),
-    pytest.mark.skipif(shutil.which("c++") is None, reason="a C++ compiler is missing (on Debian: apt install g++)"),
-    pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is missing (on Debian: apt install gcc)"),
-]
-
-
-def run(*argv: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(arg) for arg in argv],
-        env={**os.environ, **(env or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-
-
-def must(*argv: str | Path) -> str:
-    """What ``argv`` printed; fails the test with it when ``argv`` fails."""
-    done = run(*argv)
-    if done.returncode != 0:
-        pytest.fail(f"{argv[0]} failed (exit {done.returncode}):\n{done.stdout[-6000:]}", pytrace=False)
-    return done.stdout
-
-
-def build_plugin(flavour: str) -> Path:
-    build = BUILDS / flavour
-    if not any((build / made).exists() for made in ("build.ninja", "Makefile")):
-        must(
-            "cmake",
-            *(["-G", "Ninja"] if shutil.which("ninja") else []),
-            "-S",
-            SOURCE,
-            "-B",
-            build,
-            "-DR2CCL_PYTHON=OFF",
-            "-DR2CCL_TESTS=OFF",
-            "-DCMAKE_BUILD_TYPE=Debug",
-            f"-DCMAKE_CXX_FLAGS_DEBUG={FLAGS[flavour]}",
-            f"-DR2CCL_SANITIZE={SANITIZER[flavour]}",
-        )
-    must("cmake", "--build", build, "--target", "nccl-net-r2ccl", "--parallel", JOBS)
-    return build / PLUGIN
-
-
-def build_driver(flavour: str) -> Path:
-    """C99 and nothing of ours but the C files: the plugin is seen through its binary interface alone."""
-    sanitize = [f"-fsanitize={SANITIZER[flavour]}"] if SANITIZER[flavour] else []
-    driver = BUILDS / flavour / "plugin_driver"
-    sources = [SOURCE / "tests" / name for name in DRIVER]
-    must("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-g", *sanitize, *sources, "-ldl", "-o", driver)
-    return driver
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +27,7 @@ def plugin() -> Path:
 
 @pytest.fixture(scope="module")
 def driver() -> Path:
-    BUILDS.joinpath("plain").mkdir(parents=True, exist_ok=True)
-    return build_driver("plain")
+    return build_program("plain", *DRIVER)
 
 
 def striped(stripes: int) -> dict[str, str]:
@@ -101,14 +38,7 @@ def striped(stripes: int) -> dict[str, str]:
 def drive(
     driver: Path, plugin: Path, *arguments: str | int, extra: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    env = {
-        **(extra or {}),
-        "R2CC_SOCKET_IFNAME": "=lo",
-        # The interceptor of dynamic thread-local storage crashes the leak check after a dlclose.
-        "ASAN_OPTIONS": "detect_leaks=1:intercept_tls_get_addr=0",
-        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-        "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
-    }
+    env = {**(extra or {}), "R2CC_SOCKET_IFNAME": "=lo", **SANITIZER_OPTIONS}
     return run(driver, plugin, *(str(a) for a in arguments), env=env)
 
 
@@ -221,7 +151,7 @@ def test_the_plugin_brings_its_c_plus_plus_library_along(plugin: Path) -> None:
 
 @pytest.mark.parametrize("flavour", ["address", "thread"])
 def test_the_contract_holds_under_a_sanitizer(flavour: str) -> None:
-    plugin, driver = build_plugin(flavour), build_driver(flavour)
+    plugin, driver = build_plugin(flavour), build_program(flavour, *DRIVER)
     for version, extra in ((8, {}), (12, striped(2))):
         done = drive(driver, plugin, version, extra=extra)
         assert done.returncode == 0, done.stdout

@@ -8,17 +8,20 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from r2ccl_core import resume
 from r2ccl_core.bootstrap import Bootstrap
-from r2ccl_core.errors import PeerLostError, R2cclError, TransportError, UsageError
+from r2ccl_core.errors import MismatchedCallError, PeerLostError, R2cclError, TransportError, UsageError
 from r2ccl_core.rendezvous import free_root, parse_root
 
 OTHER_RANK = """
 import sys
+from r2ccl_core import resume
 from r2ccl_core.bootstrap import Bootstrap
 group = Bootstrap(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
 group.barrier()
@@ -57,9 +60,9 @@ def on_ranks(size: int, root: str, work: Callable[[Bootstrap], Any], **options: 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 @pytest.mark.parametrize("length", [0, 1, 1_000_000])
-def test_allgather_gives_every_rank_every_part_in_order(root: str, size: int, length: int) -> None:
+def test_an_exchange_gives_every_rank_every_part_in_order(root: str, size: int, length: int) -> None:
     parts = [bytes([rank]) * (length + rank) for rank in range(size)]
-    gathered = on_ranks(size, root, lambda group: [group.allgather(parts[group.rank]) for _ in range(3)])
+    gathered = on_ranks(size, root, lambda group: [group.exchange(parts[group.rank]) for _ in range(3)])
     assert gathered == [[parts] * 3] * size
 
 
@@ -94,8 +97,8 @@ def test_strangers_are_refused_and_delay_nobody(root: str, nonsense: bytes) -> N
             stranger.sendall(nonsense)
         strangers[0].close()
         with Bootstrap(1, 2, root) as second, first.result() as group:
-            both = ThreadPoolExecutor(1).submit(group.allgather, b"0")
-            assert second.allgather(b"1") == [b"0", b"1"] == both.result()
+            both = ThreadPoolExecutor(1).submit(group.exchange, b"0")
+            assert second.exchange(b"1") == [b"0", b"1"] == both.result()
         for stranger in strangers:
             stranger.close()
 
@@ -156,6 +159,62 @@ def test_rank_0_says_whom_it_refused_and_why(root: str, others: list[tuple[int, 
         stranger.close()
 
 
+def attempts(root: str, ranks: list[tuple[int, int, str]]) -> list[str]:
+    """What each of these ranks, all of which come at the same time, has for an error."""
+
+    def join(rank: int, size: int, secret: str) -> str:
+        with pytest.raises(R2cclError) as caught, Bootstrap(rank, size, root, secret=secret, timeout_s=60) as group:
+            group.barrier("start")
+        return str(caught.value)
+
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return list(pool.map(lambda one: join(*one), ranks))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ((2, 4, "b"), "rank 2 at 127.0.0.1 (its R2CC_SECRET differs)"),
+        ((2, 5, "a"), "rank 2 at 127.0.0.1 (it counts 5 ranks, rank 0 counts 4; check R2CC_SIZE)"),
+        ((1, 4, "a"), "rank 1 at 127.0.0.1 (this rank has come already; check R2CC_RANK)"),
+        ((7, 8, "a"), "rank 7 at 127.0.0.1 (it counts 8 ranks, rank 0 counts 4; check R2CC_SIZE)"),
+    ],
+    ids=["secret", "size", "rank", "both"],
+)
+def test_every_rank_hears_soon_who_was_refused_and_why(root: str, wrong: tuple[int, int, str], reason: str) -> None:
+    begin_s = time.monotonic()
+    told = attempts(root, [(0, 4, "a"), (1, 4, "a"), (3, 4, "a"), wrong])
+    assert time.monotonic() - begin_s < 20, "they would have waited for 60 s"
+    refused = [text for text in told if "refuses" in text]
+    assert len(refused) == 1, "the wrong one, or of two that are alike the later one"
+    assert reason.partition("(")[2].rstrip(")") in refused[0]
+    for text in set(told) - set(refused):
+        assert text.startswith("ranks [2] did not reach rank 0 at ") and text.endswith(f"; refused: {reason}"), text
+
+
+def test_a_refusal_does_not_keep_out_who_is_still_to_come(root: str) -> None:
+    """One of two missing ranks is refused; the other comes when it likes, and the right one in the first's place."""
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(Bootstrap, 0, 3, root, secret="a")
+        with pytest.raises(TransportError, match="R2CC_SECRET differs"):
+            Bootstrap(1, 3, root, secret="b")
+        time.sleep(2.5)
+        with Bootstrap(1, 3, root, secret="a"), Bootstrap(2, 3, root, secret="a"), first.result():
+            pass
+
+
+def test_ranks_that_came_hear_who_is_missing(root: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Bootstrap, 0, 3, root, timeout_s=1)
+        with (
+            Bootstrap(1, 3, root) as second,
+            pytest.raises(TransportError, match=r"^ranks \[2\] did not reach .* in 1 s$"),
+        ):
+            second.barrier()
+        with pytest.raises(TransportError, match=r"^ranks \[2\] did not"):
+            first.result()
+
+
 def test_rank_0_names_who_came_twice_and_where_another_release_runs(root: str) -> None:
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.submit(Bootstrap, 0, 3, root, timeout_s=1), pool.submit(Bootstrap, 1, 3, root)
@@ -176,9 +235,9 @@ def test_a_rank_does_not_trust_a_root_without_the_secret(root: str) -> None:
     with socket.create_server(address(root)) as server, ThreadPoolExecutor(1) as pool:
         rank = pool.submit(Bootstrap, 1, 2, root, secret="a")
         stream, _ = server.accept()
-        stream.sendall(b"R2BS\0\2" + bytes(16))
+        stream.sendall(b"R2BS\0\3" + bytes(16))
         stream.recv(4096)
-        stream.sendall(b"R2BS\0\2" + bytes(32 + 120))
+        stream.sendall(b"R2BS\0\3" + bytes(32 + 120 + 2 + 16))
         with pytest.raises(TransportError, match="does not know R2CC_SECRET"):
             rank.result()
         stream.close()
@@ -307,3 +366,122 @@ def test_an_agreement_has_an_end(root: str) -> None:
             over.set()
 
     assert "no word from ranks [1] for 0.1 s" in str(on_ranks(2, root, work, patience_s=0.1)[0])
+
+
+def group_of(size: int, root: str, **options: Any) -> list[Bootstrap]:
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(lambda rank: Bootstrap(rank, size, root, **options), range(size)))
+
+
+def test_streams_that_are_reset_are_made_again_and_nothing_is_lost(root: str) -> None:
+    """From outside, as a firewall that forgets its streams does, while agreements of many sizes go on."""
+    groups = group_of(3, root, secret="a")
+    links = [list(group._star._links.values()) for group in groups]  # type: ignore[union-attr]
+    over = threading.Event()
+
+    def enough() -> bool:
+        return sum(link.attempt for link in links[0]) > 20
+
+    def agree(group: Bootstrap) -> int:
+        number, last = 0, False
+        while not last:
+            number += 1
+            body = bytes([group.rank]) * (number * 37 % 5000)
+            # Rank 0 says which round is the last, after which all leave.
+            parts = group.exchange(body + b"!" * (group.rank == 0 and enough()), f"round {number}")
+            last = parts[0].endswith(b"!")
+            assert [part.rstrip(b"!") for part in parts] == [bytes([r]) * len(body) for r in range(3)]
+        return number
+
+    def disturb() -> None:
+        turn = 0
+        while not over.wait(0.02):
+            turn += 1
+            stream = links[turn % 3][-(turn % 2)].stream
+            if stream is not None:
+                with suppress(OSError):  # not connected any more, or yet
+                    # The process knows nothing of it; the peer gets a FIN, and what either sends gets a RST.
+                    stream.shutdown(socket.SHUT_RDWR)
+
+    with ThreadPoolExecutor(4) as pool:
+        disturbing = pool.submit(disturb)
+        try:
+            counts = {agreeing.result(60) for agreeing in [pool.submit(agree, group) for group in groups]}
+        finally:
+            over.set()
+        disturbing.result()
+        assert len(counts) == 1
+        list(pool.map(Bootstrap.close, groups))
+
+
+def _rest(stream: socket.socket) -> bytes:
+    """What comes until the other end closes or resets it."""
+    try:
+        return stream.recv(4096, socket.MSG_WAITALL)
+    except ConnectionResetError:
+        return b""
+
+
+def test_a_stranger_at_the_later_port_gets_nowhere(root: str) -> None:
+    groups = group_of(2, root, secret="a")
+    port = groups[0]._star._door.listener.getsockname()[1]  # type: ignore[union-attr]
+    for nonsense in (b"", b"R2BR", b"R2BR" + b"\0" * 200, b"GET / HTTP/1.1\r\n\r\n" * 9):
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            assert stranger.recv(resume.CHALLENGE_BYTES, socket.MSG_WAITALL).startswith(b"R2BR")
+            stranger.settimeout(10)
+            with suppress(OSError):
+                stranger.sendall(nonsense)
+                stranger.shutdown(socket.SHUT_WR)
+            assert _rest(stranger) == b""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(Bootstrap.barrier, groups))
+        assert groups[0].verdict is None
+        list(pool.map(Bootstrap.close, groups))
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_an_unexpected_error_of_the_watching_thread_ends_the_group_with_it(root: str, culprit: int) -> None:
+    def bug(rank: int, data: bytes) -> None:
+        raise ZeroDivisionError("a bug")
+
+    with ThreadPoolExecutor(3) as pool:
+        groups = list(
+            pool.map(lambda rank: Bootstrap(rank, 3, root, **({"on_note": bug} if rank == culprit else {})), range(3))
+        )
+        if culprit == 0:
+            groups[1].note(b"x")
+        else:
+            groups[0].note_all(b"x")
+        assert all(group.await_verdict(10) for group in groups)
+        for error in pool.map(lambda group: _error_of(group.barrier), groups):
+            assert str(error) == f"rank {culprit}: ZeroDivisionError: a bug"
+        list(pool.map(Bootstrap.close, groups))
+
+
+def _error_of(call: Callable[[], object]) -> R2cclError:
+    with pytest.raises(R2cclError) as caught:
+        call()
+    return caught.value
+
+
+def test_ranks_that_lost_step_hear_it_as_an_error_of_its_own(root: str) -> None:
+    errors = on_ranks(3, root, lambda group: group.barrier("this" if group.rank == 2 else "that"))
+    assert [type(error) for error in errors] == [MismatchedCallError] * 3
+    assert [type(error) for error in on_ranks(3, free_root(), _gives_up)] == [PeerLostError] * 3, "the control"
+
+
+def _gives_up(group: Bootstrap) -> None:
+    if group.rank == 1:
+        raise PeerLostError(group.abort("enough"))
+    group.barrier()
+
+
+def test_closing_tells_even_a_peer_whose_stream_just_broke(root: str) -> None:
+    first, second = group_of(2, root)
+    link = first._star._links[1]  # type: ignore[union-attr]
+    assert link.stream is not None
+    link.stream.shutdown(socket.SHUT_RDWR)
+    second.close()
+    with pytest.raises(PeerLostError, match="rank 1 has left the group"):
+        first.barrier()
+    first.close()

@@ -12,9 +12,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from r2ccl_core.buffers import DTYPES, OPS
+import r2ccl_core
+from r2ccl_core.buffers import DTYPES, operations
 from r2ccl_core.communicator import Communicator
-from r2ccl_core.errors import PeerLostError, R2cclError, TransportError, UsageError
+from r2ccl_core.errors import MismatchedCallError, PeerLostError, TransportError, UsageError
 from r2ccl_core.nics import find_nics
 from r2ccl_core.perf import pattern
 from r2ccl_core.rendezvous import free_root
@@ -55,16 +56,39 @@ def group(request: pytest.FixtureRequest) -> Iterator[Group]:
     made.close()
 
 
+def values(name: str, op: str, count: int, rank: int, ranks: int) -> np.ndarray:
+    """What a rank brings; of bool, some true and some false."""
+    made = pattern.values(count, rank, ranks, 0, 5, "sum" if op == "avg" else op)
+    return made > (1 if op == "prod" else 2) if name == "bool" else made.astype(dtype_of(name))
+
+
+def combined(name: str, op: str, count: int, ranks: int) -> np.ndarray:
+    """NumPy's combination of all ranks' values."""
+    brought = [values(name, op, count, rank, ranks) for rank in range(ranks)]
+    if name == "bool":
+        return np.any(brought, axis=0) if op == "max" else np.all(brought, axis=0)
+    if op == "avg":
+        total = np.sum(np.asarray(brought, np.float64), axis=0)
+        return (total.astype(np.float32 if np.dtype(dtype_of(name)).itemsize == 2 else dtype_of(name)) / ranks).astype(
+            dtype_of(name)
+        )
+    return pattern.result(count, ranks, 0, 5, op).astype(dtype_of(name))
+
+
+def test_the_expectation_for_bools_has_both_values() -> None:
+    for op in ("min", "max", "prod"):
+        assert 0 < combined("bool", op, 10007, 3).sum() < 10007, op
+
+
 @pytest.mark.parametrize("mode", [0, 1, 2])
 def test_every_type_and_operation_is_exact(mode: int) -> None:
     group = Group(3, mode=mode)
     for name in DTYPES:
-        for op in OPS:
-            want = pattern.result(10007, 3, 0, 5, op).astype(dtype_of(name))
+        for op in operations(name):
+            want = combined(name, op, 10007, 3)
 
             def work(comm: Communicator, name: str = name, op: str = op) -> np.ndarray:
-                own = pattern.values(10007, comm.rank, comm.size, 0, 5, op).astype(dtype_of(name))
-                return comm.all_reduce(own, op=op)
+                return comm.all_reduce(values(name, op, 10007, comm.rank, comm.size), op=op)
 
             for got in group.run(work):
                 assert got.tobytes() == want.tobytes(), (name, op)
@@ -194,6 +218,7 @@ def every_call(comm: Communicator, own: np.ndarray) -> None:
     for root in range(comm.size):
         comm.broadcast(own, root=root)
         comm.reduce(own, root=root)
+    comm.barrier()  # or a rank that is still here hears what the others did next
 
 
 @pytest.mark.parametrize("before", [every_call, lambda comm, own: None], ids=["later", "first"])
@@ -219,7 +244,7 @@ def test_ranks_that_call_different_things_hear_that_they_did(first: Calls, other
     def work(comm: Communicator) -> str:
         own = np.full(1200, comm.rank, np.float32)
         before(comm, own)
-        with pytest.raises(R2cclError) as caught:
+        with pytest.raises(MismatchedCallError) as caught:
             (first if comm.rank == 0 else others)(comm, own)
             comm.barrier()
         return str(caught.value)
@@ -237,7 +262,7 @@ def test_what_an_earlier_call_left_on_the_way_is_not_taken_for_a_later_ones() ->
         own = np.full(10, comm.rank, np.float32)
         every_call(comm, own)
         comm.broadcast(own, root=comm.rank)  # each sends, and takes nothing
-        with pytest.raises(R2cclError) as caught:
+        with pytest.raises(MismatchedCallError) as caught:
             comm.broadcast(own, root=0)
             time.sleep(0.5)  # what rank 1 found is the verdict, and not what the barrier would
             comm.barrier()
@@ -323,8 +348,25 @@ def test_any_schedule_runs_on_real_bytes(schedule: Schedule) -> None:
 
 def test_executors_are_kept_for_the_last_used_sizes() -> None:
     with Communicator(0, 1) as comm:
-        for count in [*range(1, 200), 1]:
+
+        def executors() -> dict[int, Any]:
+            return {count: kept[1] for (_, count), kept in comm._programs._executors.items()}
+
+        def run(count: int) -> None:
             np.testing.assert_array_equal(comm.all_reduce(np.full(count, 7)), np.full(count, 7))
+
+        for count in range(1, 200):
+            run(count)
+        before = executors()
+        assert list(before) == list(range(136, 200)), "64 of them"
+        run(136)
+        assert executors()[136] is before[136], "the same one ran again"
+        run(1)
+        after = executors()
+        assert 137 not in after and after[136] is before[136] and after[1] is not None, (
+            "the one that rested longest went"
+        )
+        assert all(after[count] is before[count] for count in range(138, 200))
 
 
 def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
@@ -333,16 +375,24 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
         for send, recv, op, words in [
             (np.ones(4, np.complex64), None, "sum", "complex64"),
             (np.ones(4, ">f4"), None, "sum", ">f4"),
-            (good, None, "avg", "avg"),
+            (good, None, "mean", "'mean' is not supported; use one of sum, min, max, prod, avg"),
+            (np.ones(4, np.int32), None, "avg", "avg of int32 is not supported; use sum and divide it"),
+            (good > 0, None, "sum", r"sum of bool is not supported; use max \(or\), min or prod \(and\)"),
             (good, np.ones(5, np.float32), "sum", "shape"),
-            (np.ones((4, 4), np.float32)[:, 0], None, "sum", "contiguous"),
+            (good, np.ones((4, 4), np.float32)[:, 0], "sum", "recv is not contiguous; give an np.ascontiguousarray"),
+            (good, np.frombuffer(bytes(16), np.float32), "sum", "recv may not be written to"),
         ]:
             with pytest.raises(UsageError, match=words):
                 comm.all_reduce(send, recv, op)
-        for call in (comm.all_reduce, comm.reduce, comm.all_gather, comm.broadcast):
-            with pytest.raises(UsageError, match="takes NumPy arrays; send is list"):
+        for call, name in (
+            (comm.all_reduce, "all_reduce"),
+            (comm.reduce, "reduce"),
+            (comm.all_gather, "all_gather"),
+            (comm.broadcast, "broadcast"),
+        ):
+            with pytest.raises(UsageError, match=f"^{name} takes NumPy arrays; send is list"):
                 call([1.0, 2.0])
-            with pytest.raises(UsageError, match="takes NumPy arrays; recv is list"):
+            with pytest.raises(UsageError, match=f"^{name} takes NumPy arrays; recv is list"):
                 call(good, [0.0] * 4)
         with pytest.raises(UsageError, match="send is a masked array, whose mask would be lost"):
             comm.all_reduce(np.ma.masked_less(good, 2))
@@ -361,7 +411,7 @@ def test_an_unknown_mode_is_refused(monkeypatch: pytest.MonkeyPatch, mode: str) 
 def test_after_its_end_every_call_is_refused() -> None:
     comm = Communicator(0, 1)
     comm.close()
-    for call in (comm.barrier, lambda: comm.allgather(b""), lambda: comm.all_reduce(np.ones(1))):
+    for call in (comm.barrier, lambda: comm.exchange(b""), lambda: comm.all_reduce(np.ones(1))):
         with pytest.raises(UsageError, match="on a communicator that is closed; make a new one"):
             call()
 
@@ -452,3 +502,100 @@ def test_a_program_that_forgets_to_close_ends_quietly() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script, free_root()], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_second_thread_is_refused_by_name_and_the_first_goes_on() -> None:
+    group = Group(2)
+    first, second = group.comms
+    with ThreadPoolExecutor(1, "early") as pool:
+        waiting = pool.submit(first.all_reduce, np.ones(10))
+        while not first._turn.holder[0]:
+            time.sleep(0.001)
+        for call, name in (
+            (lambda: first.broadcast(np.ones(1)), "broadcast"),
+            (first.barrier, "barrier"),
+            (first.close, "close"),
+        ):
+            with pytest.raises(
+                UsageError, match=rf"^{name} on thread 'MainThread' while all_reduce runs on thread 'early_0'"
+            ):
+                call()
+        assert second.all_reduce(np.ones(10)).tolist() == waiting.result(30).tolist() == [2.0] * 10
+    group.run(Communicator.barrier)
+    group.close()
+
+
+def test_arrays_that_are_not_contiguous_are_sent_as_they_look(group: Group) -> None:
+    ranks = len(group.comms)
+    table = np.arange(60.0).reshape(6, 10)
+    for view in (table[:, ::2], table.T, table[::-1]):
+
+        def work(comm: Communicator, view: np.ndarray = view) -> tuple[np.ndarray, np.ndarray]:
+            return comm.all_reduce(view), comm.all_gather(view)
+
+        for total, gathered in group.run(work):
+            np.testing.assert_array_equal(total, view * ranks)
+            np.testing.assert_array_equal(gathered, np.stack([view] * ranks))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_averages(name: str) -> None:
+    group = Group(3)
+
+    def work(comm: Communicator) -> dict[str, Any]:
+        own = np.arange(6).astype(dtype_of(name)) + dtype_of(name).type(comm.rank)
+        return {
+            "all": comm.all_reduce(own, op="avg"),
+            "scatter": comm.reduce_scatter(own, op="avg"),
+            "reduce": comm.reduce(own, op="avg", root=1),
+            "run": comm.run(ring.all_reduce(3), own, op="avg"),
+        }
+
+    want = (np.arange(6) + 1).astype(dtype_of(name))
+    for rank, got in enumerate(group.run(work)):
+        assert got["all"].tobytes() == got["run"].tobytes() == want.tobytes()
+        assert got["scatter"].tobytes() == want[2 * rank : 2 * rank + 2].tobytes()
+        assert got["reduce"] is None if rank != 1 else got["reduce"].tobytes() == want.tobytes()
+    group.close()
+
+
+def test_a_rank_that_averages_while_others_add_hears_of_it() -> None:
+    group = Group(2)
+
+    def work(comm: Communicator) -> str:
+        with pytest.raises(MismatchedCallError) as caught:
+            comm.all_reduce(np.ones(10, np.float32), op=("avg", "sum")[comm.rank])
+            comm.barrier()
+        return str(caught.value)
+
+    told = group.run(work)
+    assert told[0] == told[1] and "(avg)" in told[0] and "(sum)" in told[0]
+    group.close()
+
+
+def test_the_environment_of_a_launcher_makes_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, port = free_root().split(":")
+    monkeypatch.setenv("MASTER_ADDR", host)
+    monkeypatch.setenv("MASTER_PORT", port)
+    script = (
+        "import numpy as np\n"
+        "from r2ccl_core.communicator import Communicator\n"
+        "with Communicator.from_env(nics=[('lo', '127.0.0.1')]) as comm:\n"
+        "    print(comm.rank, comm.size, comm.all_reduce(np.full(2, comm.rank + 1)).tolist())\n"
+    )
+    ranks = []
+    for rank in range(3):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "3")
+        ranks.append(subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True))
+    assert [rank.communicate(timeout=60)[0] for rank in ranks] == [f"{rank} 3 [6, 6]\n" for rank in range(3)]
+
+
+def test_a_communicator_says_what_it_is() -> None:
+    comm = Communicator(0, 1, nics=[("lo", "127.0.0.1")], mode=1)
+    assert repr(comm) == "<Communicator rank 0 of 1, mode 1, NICs lo, open>"
+    comm.close()
+    assert repr(comm) == "<Communicator rank 0 of 1, mode 1, NICs lo, closed>"
+    assert re.fullmatch(r"\d+\.\d+.*", r2ccl_core.__version__)
+    with pytest.raises(AttributeError, match="no attribute 'version'"):
+        _ = r2ccl_core.version

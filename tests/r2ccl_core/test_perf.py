@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from r2ccl_core import native
-from r2ccl_core.buffers import DTYPES, OPS
+from r2ccl_core.bandwidth import ITEM_BYTES, OPERATIONS
 from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import PeerLostError, TransportError, UsageError
 from r2ccl_core.perf import memory, pattern
@@ -88,12 +88,27 @@ def test_the_table_has_nccl_tests_columns() -> None:
     assert "Rank  1 Pid" in out and "NICs lo 127.2.0.1, lo 127.2.0.2" in out
 
 
+def test_a_table_that_cannot_be_written_ends_no_measurement() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "r2ccl_core.perf", "all_reduce", "-b", "1K", "-n", "1"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "output cannot be written (No space left on device); the command goes on without it"
+    ]
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_every_type_and_operation_is_exact(ranks: int) -> None:
     results = perf(ranks, "-b", "4099", "-d", "all", "-o", "all", "-n", "2", "-w", "0", "--seed", "3")
     assert [code for code, _, _ in results] == [0] * ranks
     rows = [line.split() for line in results[0][1].splitlines() if not line.startswith("#")]
-    assert [(row[2], row[3]) for row in rows] == [(dtype, op) for dtype in DTYPES for op in OPS]
+    assert [(row[2], row[3]) for row in rows] == [(dtype, op) for dtype in ITEM_BYTES for op in OPERATIONS]
     assert all(row[8] == row[12] == "0" for row in rows)
 
 
@@ -352,7 +367,7 @@ def test_open_mpi_names_ranks_too() -> None:
         (["-b", "1", "-e", "1T", "-f", "1.000001"], "-e 1T: more than 10000 sizes from 1 on"),
         (["-g", "65"], "-g 65: give 64 or less"),
         (["-T", "99999999999"], "-T 99999999999: give"),
-        (["-d", "int8"], "int8"),
+        (["-d", "int16"], "int16"),
         (["--corrupt", "x"], "RANK:ITER"),
         (["--nonsense"], "--nonsense"),
         (["--place", "in"], "alltoall has no form in place"),
@@ -430,8 +445,8 @@ def test_bus_bandwidth_is_nccl_tests_definition() -> None:
     assert result.busbw() == pytest.approx(0.134217728 * 4 / 3)
 
 
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("op", OPERATIONS)
+@pytest.mark.parametrize("name", ITEM_BYTES)
 def test_the_native_pattern_is_the_numpy_one(name: str, op: str) -> None:
     core = native.load()
     dtype = np.dtype(getattr(ml_dtypes, name, name))

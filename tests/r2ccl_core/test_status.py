@@ -211,6 +211,28 @@ def test_prometheus_text_is_well_formed(tmp_path: Path) -> None:
     assert r'program="a\"b\\c\n"' in "".join(seen)
 
 
+def test_a_file_of_an_earlier_release_lacks_what_came_later(tmp_path: Path) -> None:
+    with running(tmp_path):
+        (whole,) = read_folder(tmp_path, time.time()).statuses
+    assert {one["kind"] for one in whole.document["strangers"]} >= {"silent", "garbage", "version", "secret"}
+    document = dict(whole.document)
+    document["strangers"] = [{"kind": "garbage", "count": 7}, {"kind": "silent", "count": 0}]
+    fresh = type(whole)(whole.path, whole.life, document)
+    assert re.search(r'^r2ccl_strangers_total{.*kind="garbage"} 7$', prometheus.render([fresh]), re.M)
+    assert "nic_paths_never_up{" in prometheus.render([fresh])
+    for name in ("strangers", "own_probes"):
+        del document[name]
+    document["nics"] = [{k: v for k, v in nic.items() if k != "paths_never_up"} for nic in document["nics"]]
+    path = whole.path
+    path.write_text(json.dumps(document))
+    (earlier,) = read_folder(tmp_path, time.time()).statuses
+    text = prometheus.render([earlier])
+    assert "strangers_total{" not in text and "own_probes_total{" not in text and "paths_never_up{" not in text
+    assert command(tmp_path, "--stale").returncode == 0
+    path.write_text(json.dumps({**document, "strangers": 3}))
+    assert "strangers is not a list" in str(read_folder(tmp_path, time.time()).unread[path])
+
+
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 * 2**30, "5.0 GiB")])
 def test_sizes_as_people_read_them(count: int, text: str) -> None:
     assert table.size(count) == text

@@ -134,7 +134,7 @@ def prepared(comm: Communicator) -> Ahead:
     """What the group's next agreement would make for a NIC that rank 1 loses. On all ranks together."""
     programs, health = comm._programs, comm._health.with_lost(1, (2,))
     wiring = Wiring(comm._nets, comm._bootstrap, programs.missing(health))
-    handles = [pickle.loads(told) for told in comm.allgather(pickle.dumps(wiring.handles))]
+    handles = [pickle.loads(told) for told in comm.exchange(pickle.dumps(wiring.handles))]
     ends = wiring.finish({connection: handle for told in handles for connection, handle in told.items()})
     return programs.prepare(health, wiring, ends)
 

@@ -16,7 +16,8 @@ from reports.errors import ReportError
 from reports.load import LoadedRun, load_folder
 from reports.machines import differences
 from reports.measures import trial_frame
-from reports.rules import DEFAULT, METRICS, Rules, load_rules
+from reports.metrics import METRICS
+from reports.rules import DEFAULT, Rules, load_rules
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +85,9 @@ def test_a_change_is_what_its_interval_says(
 def test_none_wrong_where_nothing_was_compared_is_not_the_same(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     base, new = frames
     rule = rules(metric="wrong", tolerance=0, systems=["balance"])
-    assert only(compare(base, new.assign(wrong=0, checked=0), rule)).verdict == "not measured in NEW"
-    assert compare(base.assign(wrong=0, checked=0), new.assign(wrong=0, checked=0), rule) == []
+    unchecked = {"wrong": float("nan"), "checked": 0}
+    assert only(compare(base, new.assign(**unchecked), rule)).verdict == "not measured in NEW"
+    assert compare(base.assign(**unchecked), new.assign(**unchecked), rule) == []
 
 
 def test_noise_as_large_as_the_change_is_no_regression(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
@@ -107,7 +109,7 @@ def test_a_system_that_stops_now_is_a_regression(frames: tuple[pd.DataFrame, pd.
 
 def test_wrong_elements_and_unexpected_ends_are_counted(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     base, new = frames
-    worse = new.assign(wrong=[1, *[0] * (len(new) - 1)], expected=[False, *[True] * (len(new) - 1)])
+    worse = new.assign(wrong=[1, *[0] * (len(new) - 1)], unexpected=[1, *[0] * (len(new) - 1)])
     found = {(f.metric, f.verdict) for f in compare(base, worse, DEFAULT) if f.system == new["system"].iloc[0]}
     assert {("wrong", "regression"), ("unexpected", "regression")} <= found
 
@@ -197,4 +199,4 @@ def test_a_rules_file_is_read(tmp_path: Path) -> None:
 
 
 def test_every_metric_is_a_column(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
-    assert set(METRICS) - {"unexpected"} <= set(frames[0].columns)
+    assert set(METRICS) <= set(frames[0].columns)

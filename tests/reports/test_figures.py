@@ -1,5 +1,6 @@
 """Figures by their data: what is drawn equals what the frame says. No pixel is compared."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,19 @@ from synthetic_run import make_run
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
 from reports import stats
 from reports.core_log import core_events
-from reports.figures import aftermath, bandwidth, hit_cost, host_bytes, k_sweep, recovery, slowdown, style, timeline
+from reports.figures import (
+    aftermath,
+    bandwidth,
+    hit_cost,
+    host_bytes,
+    k_sweep,
+    overview,
+    recovery,
+    slowdown,
+    style,
+    timeline,
+)
+from reports.headline import headline
 from reports.load import LoadedRun, counters, load_folder
 from reports.measures import trial_frame
 from reports.recovery import throughput
@@ -93,13 +106,37 @@ def test_captions_tell_the_number_of_repeats_and_who_is_left_out(frame: pd.DataF
     assert "30 trials" in aftermath.caption(frame)
 
 
-def test_hit_cost_has_both_measures_and_the_target(frame: pd.DataFrame) -> None:
+def test_hit_cost_has_both_measures(frame: pd.DataFrame) -> None:
     figure = hit_cost.draw(frame)
     color = style.looks(style.systems_of(frame))["hot_repair"][0]
     for ax, column in zip(figure.axes, ("hit_cost_ms", "stall_ms"), strict=True):
         expected = frame[frame["system"] == "hot_repair"].groupby("size_bytes")[column].median()
         assert drawn_medians(ax, color) == pytest.approx(list(expected))
-    assert "target: at most 100 ms" in texts(figure)
+    assert "target" not in texts(figure), "the project's targets are no business of other experiments"
+
+
+def test_a_system_has_one_colour_whoever_stands_beside_it(frame: pd.DataFrame) -> None:
+    alone = frame[frame["system"] == "balance"]
+    everybody = style.systems_of(frame)
+    assert style.looks(style.systems_of(alone))["balance"] != style.looks(everybody)["balance"]
+    with style.palette(everybody):
+        assert style.looks(style.systems_of(alone))["balance"] == style.looks(everybody)["balance"]
+        drawn = slowdown.draw(alone).axes[0].lines
+    assert style.looks(everybody)["balance"][0] in {line.get_color() for line in drawn}
+
+
+def test_the_first_figure_has_a_row_a_system_and_says_so_in_words(frame: pd.DataFrame) -> None:
+    lines = headline(frame)
+    for narrow in (False, True):
+        left, right = overview.draw(lines, narrow).axes
+        assert [label.get_text() for label in left.get_yticklabels()] == ["failstop", "hot_repair", "balance"]
+        assert "stopped" in [text.get_text() for text in left.texts]
+        widths = [bar.get_width() for bar in right.patches]
+        top = [line for line in lines if line.size_bytes == max(li.size_bytes for li in lines)]
+        assert widths == pytest.approx([line["lost_ms"].median for line in top if line["lost_ms"].n])
+    said = overview.result(lines)
+    assert re.search(r"failstop, nic_down: 0\.\d+ GB/s healthy, stopped;", said)
+    assert re.search(r"balance, nic_down: 0\.\d+ GB/s healthy, 0\.\d+ after the fault, \d+ ms lost", said)
 
 
 def test_aftermath_has_one_dot_a_trial_and_stage(frame: pd.DataFrame) -> None:

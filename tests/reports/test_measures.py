@@ -15,7 +15,8 @@ from reports import model, traffic
 from reports.after import after
 from reports.core_log import core_events
 from reports.load import load_folder
-from reports.measures import MEASURES, trial_frame
+from reports.measures import trial_frame
+from reports.metrics import METRICS
 from reports.setting import Setting, setting_of
 from reports.summary import scope, sentences
 from reports.trial import Trial
@@ -30,7 +31,7 @@ def test_every_trial_is_one_row_with_every_measure(folder: Path) -> None:
     loaded = load_folder(folder)
     frame = trial_frame([loaded])
     assert len(frame) == len(loaded.final_trials) == 12
-    assert set(MEASURES) <= set(frame.columns)
+    assert set(METRICS) <= set(frame.columns)
     assert list(frame["system"].unique()) == ["failstop", "hot_repair", "balance"]
 
 
@@ -170,7 +171,7 @@ def test_an_inconclusive_trial_has_a_status_but_no_measure(tmp_path: Path) -> No
     path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "inconclusive", "expected": False}))
     row = trial_frame([load_folder(folder)]).set_index("trial_id").loc["balance-1MiB-nic_down-r0"]
     assert row["status"] == "inconclusive"
-    assert all(math.isnan(row[name]) for name in MEASURES)
+    assert all(math.isnan(row[name]) for name in METRICS)
 
 
 @pytest.mark.parametrize("core", [{"0": None}, {"0": {"events": [None, {"kind": 3}]}}, {"x": {"events": "no"}}])

@@ -1,5 +1,7 @@
 """The page in a real browser: tables sort, trials open, nothing is fetched, nothing complains."""
 
+import base64
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -73,6 +75,55 @@ def test_nothing_is_fetched_and_nothing_complains(page: ChromiumPage) -> None:
     assert page.complaints() == []
 
 
-def test_the_page_is_no_wider_than_a_small_screen(page: ChromiumPage) -> None:
-    page.send("Emulation.setDeviceMetricsOverride", width=1024, height=800, deviceScaleFactor=1, mobile=False)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1024
+@pytest.mark.parametrize("width", [1024, 420])
+def test_the_page_is_no_wider_than_a_small_screen(page: ChromiumPage, width: int) -> None:
+    page.send("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # What is wider lies in a box that scrolls, and can be reached.
+    wider = """[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1
+      && !e.closest('.wide, details:not([open])')).map(e => e.outerHTML.slice(0, 80))"""
+    assert page.evaluate(wider) == []
+    assert page.evaluate("getComputedStyle(document.querySelector('.wide')).overflowX") == "auto"
+
+
+def test_on_a_telephone_the_first_table_fits_and_the_figure_has_its_own_form(page: ChromiumPage) -> None:
+    picture = "document.querySelector('#first img')"
+    page.send("Emulation.setDeviceMetricsOverride", width=1280, height=800, deviceScaleFactor=1, mobile=False)
+    wide = page.evaluate(f"{picture}.decode().then(() => {picture}.naturalWidth / {picture}.naturalHeight)")
+    page.send("Emulation.setDeviceMetricsOverride", width=420, height=800, deviceScaleFactor=1, mobile=True)
+    narrow = page.evaluate(f"{picture}.decode().then(() => {picture}.naturalWidth / {picture}.naturalHeight)")
+    assert narrow < 1.5 < wide
+    table = "document.querySelector('table.overview')"
+    assert page.evaluate(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
+    assert page.evaluate(f"[...{table}.querySelectorAll('td')].every(c => c.offsetHeight > 0)")
+
+
+def test_a_dark_page_is_dark_and_readable(page: ChromiumPage) -> None:
+    def light(of: str) -> float:
+        script = f"getComputedStyle(document.body).{of}.match(/[0-9]+/g).slice(0, 3).map(Number)"
+        return float(sum(page.evaluate(script))) / 3 / 255
+
+    scheme = {"name": "prefers-color-scheme", "value": "dark"}
+    assert light("backgroundColor") > 0.95 > 0.3 > light("color")
+    page.send("Emulation.setEmulatedMedia", features=[scheme])
+    try:
+        assert light("backgroundColor") < 0.15 < 0.8 < light("color")
+        page.send("Emulation.setEmulatedMedia", media="print", features=[scheme])
+        assert light("backgroundColor") > 0.95, "paper is white, whatever the screen is"
+    finally:
+        page.send("Emulation.setEmulatedMedia", media="", features=[])
+
+
+def test_on_paper_nothing_is_cut_and_the_first_figure_is_on_the_first_page(page: ChromiumPage) -> None:
+    page.send("Emulation.setEmulatedMedia", media="print")
+    # A4 less its margins of 12 mm, in CSS pixels.
+    page.send("Emulation.setDeviceMetricsOverride", width=703, height=1032, deviceScaleFactor=1, mobile=False)
+    try:
+        assert page.evaluate("document.documentElement.scrollWidth") <= 703
+        assert page.evaluate("[...document.querySelectorAll('.wide')].every(e => e.scrollWidth <= e.clientWidth + 1)")
+        assert page.evaluate("document.querySelector('#first table').getBoundingClientRect().bottom + scrollY") < 1032
+    finally:
+        page.send("Emulation.clearDeviceMetricsOverride")
+        page.send("Emulation.setEmulatedMedia", media="")
+    pages = base64.b64decode(page.send("Page.printToPDF", preferCSSPageSize=True)["data"])
+    assert pages.startswith(b"%PDF") and 1 < len(re.findall(rb"/Type\s*/Page\b", pages)) < 20

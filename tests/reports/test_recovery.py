@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from reports.recovery import host_total, recovery_ns, throughput
+from reports.series import APART_NS, thinned
 
 MS = 1_000_000
 FAULT = 200 * MS
@@ -38,7 +39,37 @@ def test_a_counter_that_goes_back_says_nothing() -> None:
 
 def test_recovery_lasts_until_traffic_is_back() -> None:
     took = recovery_ns(throughput(counters()), "host0", FAULT, 400 * MS, (400 * MS, 600 * MS))
-    assert took == pytest.approx(BACK + 10 * MS - FAULT)
+    assert took == pytest.approx(BACK - FAULT)
+
+
+def test_close_samples_tell_it_to_a_millisecond_and_bursts_do_not_count() -> None:
+    back, burst = FAULT + 23 * MS, FAULT + 9 * MS
+    times = [
+        *range(0, FAULT, 10 * MS),
+        *range(FAULT, FAULT + 100 * MS, MS),
+        *range(FAULT + 100 * MS, 610 * MS, 10 * MS),
+    ]
+    rows, sent = [], 0
+    for t_ns, following in zip(times, [*times[1:], 610 * MS], strict=True):
+        rows.append((t_ns, "host0", "eth0", 0, sent, True))
+        idle = FAULT <= t_ns < back and t_ns != burst
+        sent += 0 if idle else int(62_500 * (following - t_ns) / (10 * MS))
+    fine = pd.DataFrame(rows, columns=["t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"])
+    assert recovery_ns(throughput(fine), "host0", FAULT, 400 * MS, (400 * MS, 600 * MS)) == back - FAULT
+    coarse = throughput(thinned(fine, APART_NS))
+    assert recovery_ns(coarse, "host0", FAULT, 400 * MS, (400 * MS, 600 * MS)) == pytest.approx(
+        back - FAULT, abs=10 * MS
+    )
+
+
+def test_close_samples_are_thinned_and_the_last_stays() -> None:
+    t = [0, 10, 11, 12, 20, 29, 30]
+    rows = pd.DataFrame({"t_ns": [n * MS for n in t], "host": "h", "nic": "n", "tx_bytes": range(7)})
+    assert [n // MS for n in thinned(rows, APART_NS)["t_ns"]] == [0, 10, 20, 30]
+    assert thinned(rows, 0) is rows
+    for times, kept in (((0, 10, 20, 21, 22), [0, 10, 22]), ((0, 3), [0, 3]), ((0,), [0]), ((), [])):
+        few = pd.DataFrame({"t_ns": [n * MS for n in times], "host": "h", "nic": "n"})
+        assert [n // MS for n in thinned(few, APART_NS)["t_ns"]] == kept
 
 
 def test_counters_too_coarse_to_say_say_nothing() -> None:

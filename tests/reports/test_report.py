@@ -15,7 +15,7 @@ from reports.errors import ReportError
 from reports.report import representatives, write_report
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
-VOID = {"meta", "img", "br"}
+VOID = {"meta", "img", "br", "source"}
 
 
 class Page(HTMLParser):
@@ -63,7 +63,8 @@ def test_the_page_fetches_nothing(written: tuple[Path, str]) -> None:
     assert not page.open
     assert all(str(img["src"]).startswith("data:image/") for img in page.of("img"))
     assert not page.of("link")
-    assert all(str(a["href"]).startswith("#trial-") for a in page.of("a"))
+    ids = {f"#{attrs['id']}" for _, attrs in page.tags if attrs.get("id")}
+    assert {str(a["href"]) for a in page.of("a")} <= ids
     assert not [a for _, a in page.tags if any(name.startswith("on") for name in a)]
     (policy,) = [m["content"] for m in page.of("meta") if m.get("http-equiv")]
     assert "default-src 'none'" in str(policy)
@@ -73,7 +74,9 @@ def test_the_page_fetches_nothing(written: tuple[Path, str]) -> None:
 
 def test_the_summary_comes_first_and_says_what_happened(written: tuple[Path, str]) -> None:
     text = " ".join(Page(written[1]).text.split())
-    assert text.index("In short") < text.index("By size and system") < text.index("Figures") < text.index("Trials")
+    body = text[text.index("T/T0") :]
+    places = [body.index(heading) for heading in ("In words", "Figures", "All numbers", "Trials")]
+    assert places == sorted(places)
     for said in (
         "Every trial ended as the experiment expects.",
         "failstop (fail-stop, as NCCL is) stopped: each of its 3 faulted trials ended with an error",
@@ -93,7 +96,53 @@ def test_every_fault_trial_has_a_section_and_every_cell_a_timeline(written: tupl
     timelines = [a for a in page.of("img") if str(a["alt"]).startswith("Timeline")]
     assert len(timelines) == 3
     names = {p.name for p in (folder / "figures").iterdir()}
-    assert {"bandwidth.png", "bandwidth.svg", "slowdown.svg", "timeline-03.png", "timeline-03.svg"} <= names
+    wanted = {f"{name}.{kind}" for name in ("overview", "slowdown", "timeline-03") for kind in ("svg", "pdf", "png")}
+    assert wanted <= names
+
+
+def test_the_first_screen_is_one_figure_and_one_table(written: tuple[Path, str]) -> None:
+    first = written[1][written[1].index('<section id="first"') : written[1].index('<section id="summary">')]
+    page = Page(first.replace("</section>", ""))
+    assert (len(page.of("img")), len(page.of("table"))) == (1, 1)
+    assert [row for row in ("failstop", "hot_repair", "balance") if row not in page.text] == []
+    assert "stopped" in page.text and "model 1.5" in page.text and "T/T0 is how many times as long" in page.text
+    (alt,) = [img["alt"] for img in page.of("img")]
+    assert "balance, nic_down: 0." in str(alt) and "ms lost" in str(alt)
+
+
+def test_pictures_say_their_result_to_who_cannot_see_them(written: tuple[Path, str]) -> None:
+    alts = {str(img["alt"]) for img in Page(written[1]).of("img")}
+    assert any(
+        re.match(r"Slowdown after the fault: hot_repair at 1MiB: 2\.\d+; balance at 1MiB: 1\.5\d", a) for a in alts
+    )
+    assert any(alt.startswith("Timeline of balance-") and "nic_down on host1 eth1" in alt for alt in alts)
+
+
+def test_nothing_is_shown_as_json(written: tuple[Path, str]) -> None:
+    assert "{" not in Page(written[1]).text
+    assert "sweep.repeats" in Page(written[1]).text
+
+
+def test_the_projects_targets_are_in_its_own_experiments_only(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    assert "Stall of the hit iteration" not in write_report(folder).read_text(encoding="utf-8")
+    run = json.loads((folder / "run.json").read_text())
+    edit(folder / "run.json", experiment=run["experiment"] | {"project_targets": True})
+    assert "Stall of the hit iteration" in write_report(folder).read_text(encoding="utf-8")
+
+
+def test_axes_are_columns_of_the_table(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    for path in list(folder.glob("trials/*/trial.json")):
+        trial = json.loads(path.read_text())
+        edit(path, axes={"window": "small"})
+        other = path.parent.with_name(f"{path.parent.name}-large")
+        shutil.copytree(path.parent, other)
+        edit(other / "trial.json", trial_id=other.name, axes={"window": "large"}, dtype=trial["dtype"])
+    text = write_report(folder).read_text(encoding="utf-8")
+    head = text[text.index('<table class="sortable numbers">') :].partition("</thead>")[0]
+    assert "<th>window</th>" in head
+    assert "<th>fault</th>" not in head
 
 
 def test_several_runs_stand_in_one_report_told_apart(tmp_path: Path) -> None:
@@ -305,7 +354,7 @@ def test_a_run_without_faults_is_reported(tmp_path: Path) -> None:
     folder = make_run(tmp_path, repeats=2, sizes={1 << 20: 4}, systems={"balance": 2}, fault=False, counters=False)
     page = Page(write_report(folder).read_text(encoding="utf-8"))
     assert "none of them with a fault" in page.text
-    assert len(page.of("img")) == 1
+    assert len(page.of("img")) == 2
 
 
 def test_nothing_to_report_is_one_line(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from reports.errors import ReportError
 from reports.figures import bound_gap, choice_map, overhead, side_by_side
 from reports.load import load_folder
 from reports.measures import trial_frame
-from reports.reproduce import applications, cloudlab, result, theory
+from reports.reproduce import cloudlab, jobs, result, theory
 from reports.reproduce import overhead as model
 from reports.reproduce.catalog import ENTRIES, find
 from reports.reproduce.entry import Entry, Line, Scale, lines, scaled_down
@@ -201,7 +201,7 @@ def test_the_choice_map_has_a_letter_in_every_cell() -> None:
 
 
 def test_overheads_are_drawn_as_they_are() -> None:
-    table = applications.monte_carlo((1, 2), count=3)
+    table = jobs.monte_carlo((1, 2), 6)
     ax = overhead.draw(table).axes[0]
     looks = dict(zip(overhead.strategies_of(table), ax.lines[::2], strict=True))
     own = table[(table["strategy"] == "Balance") & (table["source"] == "model")]

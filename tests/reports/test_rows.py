@@ -12,6 +12,8 @@ from synthetic_run import make_run
 from reports import rows
 from reports.errors import SchemaError
 from reports.load import frame, load_folder, write_rows
+from reports.measures import trial_frame
+from reports.metrics import METRICS
 from reports.trial import SCHEMA
 
 
@@ -24,7 +26,8 @@ def test_one_row_per_iteration_with_every_column(folder: Path) -> None:
     loaded = load_folder(folder)
     table = rows.rows_table(loaded.name, loaded.run, loaded.trials)
     assert table.num_rows == sum(len(t.iterations) for t in loaded.trials)
-    assert table.column_names == [*rows.RUN_COLUMNS, *rows.TRIAL_COLUMNS, *rows.ITERATION_COLUMNS]
+    metrics = map(rows.metric_column, METRICS)
+    assert table.column_names == [*rows.RUN_COLUMNS, *rows.TRIAL_COLUMNS, *metrics, *rows.ITERATION_COLUMNS]
     assert all(field.metadata[b"meaning"] for field in table.schema)
 
 
@@ -38,7 +41,8 @@ def test_a_trial_without_iterations_is_a_row(folder: Path) -> None:
 
 
 def test_parquet_and_csv_hold_the_same_rows(folder: Path) -> None:
-    parquet, csv = write_rows([load_folder(folder)], folder)
+    loaded = [load_folder(folder)]
+    parquet, csv = write_rows(loaded, trial_frame(loaded), folder)
     table, text = rows.read(parquet), pd.read_csv(csv)
     assert list(text.columns) == table.column_names
     assert text["duration_ns"].tolist() == table.column("duration_ns").to_pylist()
@@ -59,7 +63,8 @@ def test_every_axis_has_a_column_also_where_runs_have_others(folder: Path, tmp_p
         replace(loaded, label=name, trials=tuple(t.model_copy(update={"axes": {axis: "4"}}) for t in loaded.trials))
         for name, axis in (("a", "window"), ("b", "nics"))
     )
-    table = rows.read(write_rows([first, second], tmp_path)[0])
+    runs = [first, second]
+    table = rows.read(write_rows(runs, trial_frame(runs), tmp_path)[0])
     columns = ("run", "axis_window", "axis_nics")
     values = {tuple(row[column] for column in columns) for row in table.select(list(columns)).to_pylist()}
     assert values == {("a", "4", None), ("b", None, "4")}

@@ -84,12 +84,16 @@ def test_a_counter_that_goes_back_tells_nothing(trial: Trial) -> None:
     assert list(values) == [4.0, 1.0]
 
 
-def test_the_figure_draws_the_frame(trial: Trial) -> None:
+def test_the_timeline_draws_the_frame_below_itself(loaded: LoadedRun, trial: Trial) -> None:
     frame = state_frame(table(readings(trial)), trial)
-    figure = state.draw(frame)
-    shown = [" ".join(ax.get_ylabel().split()) for ax in figure.axes]
+    rates = throughput(counters(loaded, trial))  # type: ignore[arg-type]
+    figure = timeline.draw(trial, rates, [], setting_of(loaded.run), frame)
+    _, *hosts_and_panels = figure.axes
+    panels = hosts_and_panels[rates["host"].nunique() :]
+    assert {ax.get_xlim() for ax in figure.axes} == {figure.axes[0].get_xlim()}, "one axis of time"
+    shown = [" ".join(ax.get_ylabel().split()) for ax in panels]
     assert shown == [" ".join(label.split()) for label, _ in panels_of(frame)]
-    for ax, (_, part) in zip(figure.axes, panels_of(frame), strict=True):
+    for ax, (_, part) in zip(panels, panels_of(frame), strict=True):
         drawn = [line for line in ax.lines if len(np.atleast_1d(line.get_ydata())) > 2]
         assert len(drawn) == part["host"].nunique()
         for line, (_, own) in zip(drawn, part.groupby("host"), strict=True):
@@ -100,10 +104,10 @@ def test_the_figure_draws_the_frame(trial: Trial) -> None:
 def test_the_page_shows_it_and_a_broken_table_costs_only_itself(loaded: LoadedRun, trial: Trial) -> None:
     path = loaded.trial_folder(trial) / series.WATCH.file
     series.write(path, series.WATCH, readings(trial))
-    assert f"Hosts during {trial.trial_id}" in write_report(loaded.folder).read_text(encoding="utf-8")
+    assert "Below: the state of every host" in write_report(loaded.folder).read_text(encoding="utf-8")
     path.write_bytes(path.read_bytes()[:100])
     broken = write_report(loaded.folder).read_text(encoding="utf-8")
-    assert "watch.parquet: broken or cut short" in broken and "Hosts during" not in broken
+    assert "watch.parquet: broken or cut short" in broken and "Below: the state of every host" not in broken
 
 
 def test_tables_come_back_as_they_were_written(loaded: LoadedRun, trial: Trial) -> None:

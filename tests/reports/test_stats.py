@@ -42,6 +42,18 @@ def test_a_bootstrap_interval_narrows_with_more_repeats() -> None:
     assert few[1] - few[0] > 3 * (many[1] - many[0])
 
 
+def test_how_many_pairs_would_show_a_difference() -> None:
+    ratios = (1.02, 0.97, 1.03, 0.99, 1.01)
+    found = stats.paired(dict(enumerate(ratios)), dict.fromkeys(range(5), 1.0))
+    assert found.verdict == "no difference shown"
+    needed = stats.pairs_to_show(found.spread, 0.02)
+    assert needed is not None
+    # With the spread that was seen, so many pairs have an interval just narrower than the difference; one less has not.
+    half = [stats.student_t(n - 1) * found.spread / n**0.5 for n in (needed - 1, needed)]
+    assert half[1] < math.log(1.02) <= half[0]
+    assert stats.pairs_to_show(10.0, 0.01) is None
+
+
 def test_slowdown_and_cost_of_the_hit() -> None:
     assert stats.slowdown([10, 20, 30], [30, 30]) == 1.5
     assert math.isnan(stats.slowdown([], [30]))

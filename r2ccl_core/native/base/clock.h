@@ -19,6 +19,13 @@ inline int64_t WallNs() { return ReadClockNs(CLOCK_REALTIME); }
 
 constexpr int64_t kMillisecond = 1'000'000;
 
+// The monotonic clock of whoever must also run in virtual time.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual int64_t Now() const { return NowNs(); }
+};
+
 }  // namespace r2ccl
 
 #endif  // R2CCL_BASE_CLOCK_H_

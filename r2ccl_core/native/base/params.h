@@ -32,7 +32,8 @@ namespace r2ccl {
     "silence after which a NIC with data in flight is given up; 0 adapts to the round trip (mode 0: 2 s or more)")    \
   X(stall_min_ms, "R2CC_STALL_MIN_MS", 80, 5, 600000, "lower limit of the adaptive stall timer")                      \
   X(give_up_ms, "R2CC_FAILOVER_GIVE_UP_MS", 10000, 1, 86400000,                                                       \
-    "how long a connection may have no path at all before it fails")                                                  \
+    "how long a connection may have no path at all before it fails; and how long the host of a rank of the CPU "      \
+    "runtime may answer by no NIC, management included, before the group ends (4000 or more)")                        \
   X(probe_ms, "R2CC_PROBE_MS", 50, 1, 600000,                                                                         \
     "first pause before a lost NIC is probed; doubles up to R2CC_PROBE_MAX_MS")                                       \
   X(probe_max_ms, "R2CC_PROBE_MAX_MS", 200, 1, 600000, "longest pause between probes of a lost NIC")                  \
@@ -67,13 +68,16 @@ namespace r2ccl {
   X("R2CC_SOCKET_IFNAME", "both",                                                                                     \
     "NICs to use, in the form of `NCCL_SOCKET_IFNAME`, which it overrides: a comma list of prefixes; `=` in front "   \
     "asks for exact names, `^` excludes; without either every NIC with an IPv4 address but loopback and the bridges " \
-    "of containers and virtual machines; in the CPU runtime also a list of name@address")                             \
+    "of containers and virtual machines; the CPU runtime also leaves out the NIC of the default route where others "  \
+    "remain, and takes a list of name@address")                                                                       \
   X("R2CCL_CORE_LIB", "`plugin_path()`",                                                                              \
     "the directory that holds `libnccl-net-r2ccl.so`, instead of the installed one")                                  \
-  X("R2CC_RANK", "`r2ccl-perf`", "this process's rank; with `-g N` it has N ranks, and this counts processes")        \
-  X("R2CC_SIZE", "`r2ccl-perf`", "how many ranks there are, or with `-g N` processes")                                \
+  X("R2CC_RANK", "`r2ccl-perf`, `from_env()`",                                                                        \
+    "this process's rank; with `-g N` it has N ranks, and this counts processes")                                     \
+  X("R2CC_SIZE", "`r2ccl-perf`, `from_env()`", "how many ranks there are, or with `-g N` processes")                  \
   X("R2CC_ROOT", "the CPU runtime", "host:port where rank 0 listens for the others")                                  \
-  X("R2CC_SECRET", "the CPU runtime", "keeps strangers out of the meeting at `R2CC_ROOT`")                            \
+  X("R2CC_SECRET", "the CPU runtime",                                                                                 \
+    "keeps strangers out of the meeting at `R2CC_ROOT`, and of the streams that are made again later")                \
   X("R2CC_ALGO", "the CPU runtime",                                                                                   \
     "the schedule: `ring` (default), `tree`, `r2cc`, `forest`, `optcc`, `leaf_ring`, `owner_skewed`, or `auto`")      \
   X("R2CC_AR_MIN_BYTES", "both",                                                                                      \

@@ -15,6 +15,7 @@ enum class Code {
   kPeerLost,         // the peer cannot be reached: fail-stop mode, or no path is left
   kProtocol,         // the peer sent something that the wire format forbids
   kTimeout,
+  kMismatch,  // the peer was asked for something else than this end
 };
 
 // A code and one line for a person. Cheap to copy when ok.

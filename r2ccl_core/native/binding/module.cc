@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "collective/executor.h"
 #include "collective/pattern.h"
-#include "failover/net.h"
+#include "transport/net.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -37,6 +37,7 @@ void Check(const Status& status) {
   const char* name = "TransportError";
   if (status.code() == Code::kInvalidArgument) name = "UsageError";
   if (status.code() == Code::kPeerLost) name = "PeerLostError";
+  if (status.code() == Code::kMismatch) name = "MismatchedCallError";
   nb::object type = errors.attr(name);
   PyErr_SetString(type.ptr(), status.message().c_str());
   throw nb::python_error();
@@ -270,7 +271,7 @@ struct PyExecutor {
     auto type = ParseDataType(dtype);
     auto reduce_op = ParseReduceOp(op);
     if (!type) Check({Code::kInvalidArgument, "unknown data type '" + dtype + "'"});
-    if (!reduce_op) Check({Code::kInvalidArgument, "unknown reduction '" + op + "'; use sum, min, max or prod"});
+    if (!reduce_op) Check({Code::kInvalidArgument, "unknown reduction '" + op + "'; use sum, min, max, prod or avg"});
     if (input.nbytes() != output.nbytes() || input.nbytes() % SizeOf(*type) != 0) {
       Check({Code::kInvalidArgument, "input and output differ in size"});
     }
@@ -303,7 +304,7 @@ struct PyExecutor {
 
 Pattern MakePattern(int64_t ranks, int64_t iteration, int64_t seed, const std::string& op) {
   auto reduce_op = ParseReduceOp(op);
-  if (!reduce_op) Check({Code::kInvalidArgument, "unknown reduction '" + op + "'; use sum, min, max or prod"});
+  if (!reduce_op) Check({Code::kInvalidArgument, "unknown reduction '" + op + "'; use sum, min, max, prod or avg"});
   if (ranks < 1) Check({Code::kInvalidArgument, "a pattern needs at least one rank"});
   return {ranks, iteration, seed, *reduce_op};
 }
@@ -332,6 +333,9 @@ NB_MODULE(_native, module) {
       .def("connect", &Connect, "handle"_a, "timeout_s"_a = 10.0)
       .def("stats", &Stats)
       .def("nics", &Nics)
+      .def_prop_ro(
+          "give_up_ms", [](Net& net) { return net.environment().params.give_up_ms; },
+          "R2CC_FAILOVER_GIVE_UP_MS, as it holds here.")
       .def("close", &Net::Shutdown, nb::call_guard<nb::gil_scoped_release>());
   module.def("open_net", &MakeNet, "mode"_a, "nics"_a, "options"_a = std::map<std::string, std::string>(),
              "beside"_a = nb::none(),

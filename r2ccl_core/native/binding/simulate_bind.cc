@@ -46,7 +46,8 @@ std::tuple<double, std::string, Table> Simulate(int nhosts, Input<int32_t> host_
                                                 Input<int32_t> steps, Input<int64_t> lane_begin,
                                                 Input<int64_t> chunk_offset, Input<double> epoch_start_s,
                                                 Matrix capacities, bool paired, double latency_s,
-                                                double inner_latency_s, int slots, StepEnds step_end_s) {
+                                                double inner_latency_s, int slots, double tolerance,
+                                                StepEnds step_end_s) {
   Problem problem;
   problem.nranks = static_cast<int32_t>(host_of_rank.shape(0));
   problem.nlanes = nlanes;
@@ -62,11 +63,13 @@ std::tuple<double, std::string, Table> Simulate(int nhosts, Input<int32_t> host_
   problem.latency_s = latency_s;
   problem.inner_latency_s = inner_latency_s;
   problem.slots = slots;
+  problem.tolerance = tolerance;
   Require(lane_begin.shape(0) == static_cast<size_t>(problem.nranks) * nlanes + 1, "lane_begin's length");
   Require(steps.shape(0) == static_cast<size_t>(problem.nsteps()) * 5, "steps' length");
   Require(capacities.shape(0) == epoch_start_s.shape(0), "one row of capacities per epoch");
   Require(capacities.shape(1) == static_cast<size_t>(problem.nports()), "one capacity per port");
   Require(slots >= 1, "at least one slot");
+  Require(tolerance >= 0.0 && tolerance < 1.0, "a tolerance of 0 to 1");
   const bool wanted = step_end_s.shape(0) == static_cast<size_t>(problem.nsteps());
   Outcome outcome;
   {
@@ -83,5 +86,5 @@ void bind_simulate(nb::module_& module) {
   using namespace nb::literals;
   module.def("simulate", &r2ccl::simulate::Simulate, "nhosts"_a, "host_of_rank"_a, "nlanes"_a, "steps"_a,
              "lane_begin"_a, "chunk_offset"_a, "epoch_start_s"_a, "capacities"_a, "paired"_a, "latency_s"_a,
-             "inner_latency_s"_a, "slots"_a, "step_end_s"_a);
+             "inner_latency_s"_a, "slots"_a, "tolerance"_a, "step_end_s"_a);
 }

@@ -147,13 +147,13 @@ Status Executor::CheckMessage(int64_t connection, uint64_t size, uint64_t expect
   std::string theirs = Describe(tag);
   std::string ours = Describe(tag_);
   if (theirs != ours) {
-    return {Code::kInvalidArgument, peer + " runs " + theirs + " while this rank runs " + ours};
+    return {Code::kMismatch, peer + " runs " + theirs + " while this rank runs " + ours};
   }
   if (tag != tag_) {
-    return {Code::kInvalidArgument,
+    return {Code::kMismatch,
             peer + " runs " + ours + " of another number of elements, with another root, or as another call"};
   }
-  return {Code::kProtocol, "a message of " + peer + " has " + std::to_string(size) + " bytes where the schedule has " +
+  return {Code::kMismatch, "a message of " + peer + " has " + std::to_string(size) + " bytes where the schedule has " +
                                std::to_string(expected) + ": the ranks run different schedules"};
 }
 

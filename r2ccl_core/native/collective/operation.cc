@@ -9,8 +9,12 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kCollectives = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
                                                           "reduce",     "sendrecv",   "alltoall"};
-constexpr uint32_t kDigestAt = 8;
-constexpr uint32_t kDigestMask = 0xffff;
+constexpr uint32_t kTypeAt = 3;
+constexpr uint32_t kTypeMask = 15;
+constexpr uint32_t kOpAt = 7;
+constexpr uint32_t kOpMask = 7;
+constexpr uint32_t kDigestAt = 10;
+constexpr uint32_t kDigestMask = 0x3fff;
 
 uint32_t Digest(const Operation& operation) {
   uint64_t mixed = 0;
@@ -30,15 +34,15 @@ std::optional<Collective> ParseCollective(std::string_view name) {
 }
 
 uint32_t TagOf(const Operation& operation) {
-  return static_cast<uint32_t>(operation.collective) | static_cast<uint32_t>(operation.type) << 3 |
-         static_cast<uint32_t>(operation.op) << 6 | Digest(operation) << kDigestAt;
+  return static_cast<uint32_t>(operation.collective) | static_cast<uint32_t>(operation.type) << kTypeAt |
+         static_cast<uint32_t>(operation.op) << kOpAt | Digest(operation) << kDigestAt;
 }
 
 std::string Describe(uint32_t tag) {
   size_t collective = tag & 7;
   std::string name(collective < kCollectives.size() ? kCollectives[collective] : "an unknown collective");
-  return name + " of " + std::string(NameOf(static_cast<DataType>(tag >> 3 & 7))) + " (" +
-         std::string(NameOf(static_cast<ReduceOp>(tag >> 6 & 3))) + ")";
+  return name + " of " + std::string(NameOf(static_cast<DataType>(tag >> kTypeAt & kTypeMask))) + " (" +
+         std::string(NameOf(static_cast<ReduceOp>(tag >> kOpAt & kOpMask))) + ")";
 }
 
 }  // namespace r2ccl

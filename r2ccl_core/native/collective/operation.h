@@ -1,7 +1,7 @@
 // Operation: what the ranks of a group run together, and its tag, by which a rank finds out that another one runs
 // something else before it takes its bytes for its own. Pure.
 //
-//   bits 0..2 collective, 3..5 data type, 6..7 reduction, 8..23 a digest of the rest
+//   bits 0..2 collective, 3..6 data type, 7..9 reduction, 10..23 a digest of the rest
 #ifndef R2CCL_COLLECTIVE_OPERATION_H_
 #define R2CCL_COLLECTIVE_OPERATION_H_
 

@@ -48,6 +48,12 @@ void EncodeAs(DataType type, int64_t value, char* out) {
       return Encode<int64_t>(value, out);
     case DataType::kFloat16:
       return Encode<_Float16>(value, out);
+    case DataType::kUint8:
+      return Encode<uint8_t>(value, out);
+    case DataType::kInt8:
+      return Encode<int8_t>(value, out);
+    case DataType::kBool:
+      return Encode<bool>(value != 0, out);
     case DataType::kBfloat16: {
       auto single = static_cast<float>(value);
       std::memcpy(out, reinterpret_cast<char*>(&single) + 2, 2);  // exact: at most eight significant bits
@@ -73,6 +79,7 @@ void EncodeRun(DataType type, uint32_t modulus, Value value, Run* run) {
 int64_t Combine(ReduceOp op, int64_t a, int64_t b) {
   switch (op) {
     case ReduceOp::kSum:
+    case ReduceOp::kAvg:
       return a + b;
     case ReduceOp::kMin:
       return std::min(a, b);

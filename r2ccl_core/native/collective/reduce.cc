@@ -18,8 +18,9 @@ namespace r2ccl {
 namespace {
 
 // As they are numbered.
-constexpr std::array<std::string_view, 6> kTypes = {"float32", "float64", "int32", "int64", "float16", "bfloat16"};
-constexpr std::array<std::string_view, 4> kOps = {"sum", "min", "max", "prod"};
+constexpr std::array<std::string_view, 9> kTypes = {"float32",  "float64", "int32", "int64", "float16",
+                                                    "bfloat16", "uint8",   "int8",  "bool"};
+constexpr std::array<std::string_view, 5> kOps = {"sum", "min", "max", "prod", "avg"};
 
 template <typename T, size_t kCount>
 std::optional<T> Parse(const std::array<std::string_view, kCount>& names, std::string_view name) {
@@ -40,9 +41,15 @@ struct Float16 {
   _Float16 value;
 };
 
+struct Bool {
+  uint8_t byte;
+};
+
+inline float ToFloat(Bool x) { return x.byte != 0 ? 1 : 0; }
 inline float ToFloat(Bfloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
 inline float ToFloat(Float16 x) { return static_cast<float>(x.value); }
 
+inline void FromFloat(float value, Bool* out) { out->byte = value != 0 ? 1 : 0; }
 inline void FromFloat(float value, Float16* out) { out->value = static_cast<_Float16>(value); }
 inline void FromFloat(float value, Bfloat16* out) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -96,6 +103,12 @@ inline __attribute__((always_inline)) void Dispatch(DataType type, const void* a
       return Loop<kOp, Float16>(a, b, out, count);
     case DataType::kBfloat16:
       return Loop<kOp, Bfloat16>(a, b, out, count);
+    case DataType::kUint8:
+      return Loop<kOp, uint8_t>(a, b, out, count);
+    case DataType::kInt8:
+      return Loop<kOp, int8_t>(a, b, out, count);
+    case DataType::kBool:
+      return Loop<kOp, Bool>(a, b, out, count);
   }
 }
 
@@ -130,14 +143,18 @@ size_t SizeOf(DataType type) {
     case DataType::kFloat32:
     case DataType::kInt32:
       return 4;
-    default:
+    case DataType::kFloat16:
+    case DataType::kBfloat16:
       return 2;
+    default:
+      return 1;
   }
 }
 
 void Reduce(DataType type, ReduceOp op, const void* a, const void* b, void* out, size_t count) {
   switch (op) {
     case ReduceOp::kSum:
+    case ReduceOp::kAvg:
       return Sum(type, a, b, out, count);
     case ReduceOp::kMin:
       return Min(type, a, b, out, count);

@@ -1,4 +1,5 @@
-// libr2ccl-preload.so: stands before NCCL's AllReduce in a program that knows nothing of it (LD_PRELOAD).
+// libr2ccl-preload.so: stands before NCCL's AllReduce in a program that knows nothing of it (LD_PRELOAD). No exception
+// leaves what it exports.
 #include <unistd.h>
 
 #include <cstdio>
@@ -6,8 +7,10 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 
+#include "base/guard.h"
 #include "cuda/device.h"
 #include "cuda/nccl.h"
 #include "cuda/nics.h"
@@ -15,7 +18,9 @@
 
 namespace {
 
+using r2ccl::Guard;
 using r2ccl::cuda::Comm;
+using r2ccl::cuda::kNcclSystemError;
 using r2ccl::cuda::RealNccl;
 using r2ccl::cuda::Stream;
 using r2ccl::cuda::Takeover;
@@ -56,39 +61,50 @@ Takeover& TheTakeover() {
 
 R2CCL_EXPORT int ncclAllReduce(const void* input, void* output, size_t count, int type, int op, Comm comm,
                                Stream stream) {
-  if (RealNccl().all_reduce == nullptr) return r2ccl::cuda::kNcclSystemError;
-  return TheTakeover().AllReduce(input, output, count, type, op, comm, stream, group_depth > 0);
+  return Guard(kNcclSystemError, [&] {
+    if (RealNccl().all_reduce == nullptr) return kNcclSystemError;
+    return TheTakeover().AllReduce(input, output, count, type, op, comm, stream, group_depth > 0);
+  });
 }
 
 R2CCL_EXPORT int ncclGroupStart() {
-  if (RealNccl().group_start == nullptr) return r2ccl::cuda::kNcclSystemError;
+  if (RealNccl().group_start == nullptr) return kNcclSystemError;
   int result = RealNccl().group_start();
   if (result == r2ccl::cuda::kNcclSuccess) ++group_depth;
   return result;
 }
 
 R2CCL_EXPORT int ncclGroupEnd() {
-  if (RealNccl().group_end == nullptr) return r2ccl::cuda::kNcclSystemError;
+  if (RealNccl().group_end == nullptr) return kNcclSystemError;
   if (group_depth > 0) --group_depth;
   return RealNccl().group_end();
 }
 
+// Whatever becomes of what is ours, NCCL ends the communicator.
 R2CCL_EXPORT int ncclCommDestroy(Comm comm) {
-  if (RealNccl().comm_destroy == nullptr) return r2ccl::cuda::kNcclSystemError;
-  TheTakeover().Forget(comm);
+  if (RealNccl().comm_destroy == nullptr) return kNcclSystemError;
+  Guard(0, [&] {
+    TheTakeover().Forget(comm);
+    return 0;
+  });
   return RealNccl().comm_destroy(comm);
 }
 
 R2CCL_EXPORT int ncclCommAbort(Comm comm) {
-  if (RealNccl().comm_abort == nullptr) return r2ccl::cuda::kNcclSystemError;
-  TheTakeover().Abort(comm);
-  int result = RealNccl().comm_abort(comm);
-  TheTakeover().Forget(comm);
-  return result;
+  if (RealNccl().comm_abort == nullptr) return kNcclSystemError;
+  auto until_aborted = Guard(std::shared_ptr<void>(), [&] { return TheTakeover().Abort(comm); });
+  return RealNccl().comm_abort(comm);
 }
 
 // What ran last on the communicator: "nccl" or the name of an algorithm.
-R2CCL_EXPORT const char* r2cclChoice(Comm comm) { return TheTakeover().Choice(comm); }
+R2CCL_EXPORT const char* r2cclChoice(Comm comm) {
+  return Guard("nccl", [&] { return TheTakeover().Choice(comm); });
+}
 
 // Says how many NICs this process has and has left, instead of the plugin; negative: the plugin says so again.
-R2CCL_EXPORT void r2cclSetNicsLeft(int total, int left) { r2ccl::cuda::SetNics({total, left}); }
+R2CCL_EXPORT void r2cclSetNicsLeft(int total, int left) {
+  Guard(0, [&] {
+    r2ccl::cuda::SetNics({total, left});
+    return 0;
+  });
+}

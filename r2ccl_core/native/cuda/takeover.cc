@@ -65,7 +65,7 @@ int Takeover::AllReduce(const void* input, void* output, size_t count, int type,
                         bool grouped) {
   auto by_nccl = [&] { return nccl_.all_reduce(input, output, count, type, op, comm, stream); };
   if (grouped || comm == nullptr || !Concerns(count, type, op, stream)) return by_nccl();
-  std::shared_ptr<Place> place = Find(comm, true);
+  std::shared_ptr<Place> place = Find(comm);
   std::lock_guard lock(place->mutex);
   if (IsAborted(*place)) return kNcclSystemError;
   if (place->failed) return by_nccl();
@@ -85,11 +85,13 @@ int Takeover::AllReduce(const void* input, void* output, size_t count, int type,
   return place->group->runner().Run(*entry, input, output, count, static_cast<Type>(type), static_cast<Op>(op), stream);
 }
 
-// A communicator that NCCL does not know leaves the place failed, and NCCL says what is wrong with it. Any other error
-// is the operation's: a rank that went on alone would leave the others waiting.
+// A communicator that NCCL does not know is NCCL's to complain of, and nothing is kept of it: its address may be that
+// of a good one later. Any other error is the operation's: a rank that went on alone would leave the others waiting.
 int Takeover::Open(Place& place, Comm comm, Stream stream) {
   int ranks = 0;
-  place.failed = nccl_.comm_count(comm, &ranks) != kNcclSuccess || ranks < 2;
+  bool known = nccl_.comm_count(comm, &ranks) == kNcclSuccess;
+  if (!known) Remove(comm, &place);
+  place.failed = !known || ranks < 2;
   if (place.failed) return kNcclSuccess;
   if (!device_.Wait(stream)) return kNcclCudaError;
   auto group = std::make_shared<Group>(nccl_, device_, table_, host_, settings_.every);
@@ -110,29 +112,38 @@ bool Takeover::Show(Place& place, std::shared_ptr<Group> group) {
 }
 
 void Takeover::Tell(Place& place, const Entry* entry) {
-  place.choice = entry == nullptr ? "nccl" : entry->name;
+  place.choice = entry == nullptr ? "nccl" : entry->name.c_str();
   std::string text = place.group->why_not();
   if (text.empty()) {
     text += "NICs left:";
     for (uint32_t left : place.group->left()) text.append(" ").append(std::to_string(left));
-    text += ", AllReduce by " + place.choice;
+    text.append(", AllReduce by ").append(place.choice);
   }
   if (text == place.said) return;
   place.said = text;
   say_(text, false);
 }
 
-std::shared_ptr<Takeover::Place> Takeover::Find(Comm comm, bool make) {
+std::shared_ptr<Takeover::Place> Takeover::Find(Comm comm) {
+  std::lock_guard lock(mutex_);
+  std::shared_ptr<Place>& place = places_[comm];
+  if (place == nullptr) place = std::make_shared<Place>();
+  return place;
+}
+
+// What is at the address, if it is `only`.
+std::shared_ptr<Takeover::Place> Takeover::Remove(Comm comm, const Place* only) {
   std::lock_guard lock(mutex_);
   auto found = places_.find(comm);
-  if (found != places_.end()) return found->second;
-  if (!make) return nullptr;
-  return places_[comm] = std::make_shared<Place>();
+  if (found == places_.end() || (only != nullptr && found->second.get() != only)) return nullptr;
+  std::shared_ptr<Place> place = std::move(found->second);
+  places_.erase(found);
+  return place;
 }
 
 // Without the place's own lock: who holds it may be what is to be aborted. The last of both lets the group go.
-void Takeover::Abort(Comm comm) {
-  std::shared_ptr<Place> place = Find(comm, true);
+std::shared_ptr<void> Takeover::Abort(Comm comm) {
+  std::shared_ptr<Place> place = Find(comm);
   std::shared_ptr<Group> group;
   {
     std::lock_guard lock(mutex_);
@@ -140,18 +151,13 @@ void Takeover::Abort(Comm comm) {
     group = place->group;
   }
   if (group != nullptr) group->Abort();
+  Place* only = place.get();
+  return {only, [this, comm, held = std::move(place)](void*) { Remove(comm, held.get()); }};
 }
 
 void Takeover::Forget(Comm comm) {
-  std::shared_ptr<Place> place;
-  {
-    std::lock_guard lock(mutex_);
-    auto found = places_.find(comm);
-    if (found == places_.end()) return;
-    place = found->second;
-    places_.erase(found);
-    if (place->aborted) return;
-  }
+  std::shared_ptr<Place> place = Remove(comm);
+  if (place == nullptr || IsAborted(*place)) return;
   std::lock_guard lock(place->mutex);
   place->group.reset();
 }
@@ -162,8 +168,9 @@ bool Takeover::IsAborted(const Place& place) {
 }
 
 const char* Takeover::Choice(Comm comm) {
-  std::shared_ptr<Place> place = Find(comm, false);
-  return place == nullptr ? "nccl" : place->choice.c_str();
+  std::lock_guard lock(mutex_);
+  auto found = places_.find(comm);
+  return found == places_.end() ? "nccl" : found->second->choice.load();
 }
 
 }  // namespace r2ccl::cuda

@@ -2,6 +2,7 @@
 #ifndef R2CCL_CUDA_TAKEOVER_H_
 #define R2CCL_CUDA_TAKEOVER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -35,12 +36,14 @@ class Takeover {
   // As ncclAllReduce. `grouped`: between ncclGroupStart and ncclGroupEnd, where everything is NCCL's.
   int AllReduce(const void* input, void* output, size_t count, int type, int op, Comm comm, Stream stream,
                 bool grouped);
-  // Before NCCL aborts the communicator itself. It never waits for an operation that is under way: that ends with an
-  // error, and so does whatever begins until the communicator is forgotten.
-  void Abort(Comm comm);
-  // Before NCCL destroys the communicator, or after it has aborted it: another one may have its address.
+  // Before NCCL aborts the communicator. It never waits for an operation that is under way: that ends with an error,
+  // and so does whatever begins until what is returned is let go. To be let go as soon as NCCL has aborted: another
+  // communicator may have the address from then on. Not before: it frees what was ours on the device, which waits for
+  // everything that runs there. Only what was aborted is forgotten then, never what has the same address by that time.
+  [[nodiscard]] std::shared_ptr<void> Abort(Comm comm);
+  // Before NCCL destroys the communicator: another one may have its address.
   void Forget(Comm comm);
-  // What ran last on the communicator: "nccl", or an algorithm's name. Valid until the next operation.
+  // What ran last on the communicator: "nccl", or an algorithm's name. Valid as long as the Takeover.
   const char* Choice(Comm comm);
 
  private:
@@ -49,7 +52,7 @@ class Takeover {
     std::shared_ptr<Group> group;  // set with the Takeover's mutex held as well
     bool aborted = false;          // under the Takeover's mutex
     bool failed = false;
-    std::string choice = "nccl";
+    std::atomic<const char*> choice = "nccl";  // or the name in an entry of the table
     std::string said;
   };
 
@@ -58,7 +61,8 @@ class Takeover {
   bool IsAborted(const Place& place);
   bool Show(Place& place, std::shared_ptr<Group> group);
   void Tell(Place& place, const Entry* entry);
-  std::shared_ptr<Place> Find(Comm comm, bool make);
+  std::shared_ptr<Place> Find(Comm comm);
+  std::shared_ptr<Place> Remove(Comm comm, const Place* only = nullptr);
 
   const Nccl& nccl_;
   Device& device_;

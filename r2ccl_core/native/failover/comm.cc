@@ -1,16 +1,12 @@
 // The life of the paths of a connection, what is said about them, and how it ends; of both ends.
 #include "failover/comm.h"
 
-#include <sys/epoll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <chrono>
+#include <exception>
+#include <thread>
 #include <tuple>
 #include <utility>
-
-#include "base/clock.h"
 
 namespace r2ccl {
 namespace {
@@ -19,7 +15,7 @@ constexpr size_t kMostControlBytes = 65536;  // that wait for a stream
 
 }  // namespace
 
-Comm::Comm(Environment* environment, Poller* poller) : environment_(environment), poller_(poller) {}
+Comm::Comm(Environment* environment, Wire* wire) : environment_(environment), wire_(wire) {}
 
 Status Comm::failure() const {
   std::lock_guard lock(mutex_);
@@ -32,8 +28,10 @@ void Comm::AddHealth(std::vector<NicHealth>* health) const {
   for (const Path& path : paths_) {
     if (path.nic < 0) continue;
     NicHealth& tally = (*health)[static_cast<size_t>(path.nic)];
-    ++(path.state == PathState::kUp ? tally.up : tally.down);
-    if (path.state == PathState::kHeld) ++tally.held;
+    bool on_probation = path.state == PathState::kUp && IsOnProbation(path);
+    ++(path.state == PathState::kUp && !on_probation ? tally.up : tally.down);
+    if (path.state == PathState::kHeld || on_probation) ++tally.held;
+    if (path.is_absent) ++tally.never_up;
   }
 }
 
@@ -46,8 +44,9 @@ void Comm::AddPeer(std::map<PeerKey, PeerReport>* peers) const {
   ++tally.connections;
   if (!failure_.ok()) ++tally.failed;
   for (const Path& path : paths_) {
-    ++(path.state == PathState::kUp ? tally.paths_up : tally.paths_down);
-    if (path.state == PathState::kHeld) ++tally.paths_held;
+    bool on_probation = path.state == PathState::kUp && IsOnProbation(path);
+    ++(path.state == PathState::kUp && !on_probation ? tally.paths_up : tally.paths_down);
+    if (path.state == PathState::kHeld || on_probation) ++tally.paths_held;
   }
 }
 
@@ -56,9 +55,9 @@ void Comm::Close() {
   if (closed_ || linger_until_ns_ != 0) return;
   Status closed(Code::kInvalidArgument, "the connection is closed");
   if (failure_.ok() && OwesOnlyCopies()) {
-    linger_until_ns_ = NowNs() + kLingerNs;
+    linger_until_ns_ = Now() + kLingerNs;
     self_ = shared_from_this();
-    UnmuteAll();
+    StopPolling();
     std::lock_guard inbox_lock(inbox_mutex_);
     inbox_failure_ = closed;
     return;
@@ -93,24 +92,26 @@ void Comm::End(Status status) {
   environment_->notifier->Notify();
 }
 
-// Says farewell on every stream that can take it, so that the peer need not find out by itself; a stream that
-// stands in mid-frame or is full is reset.
+void Comm::OnThrow(const std::string& reason) noexcept {
+  constexpr int kAttempts = 100;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    try {
+      std::lock_guard lock(mutex_);
+      return Fail({Code::kSystem, "the connection ends, as its state is not known after an exception: " + reason});
+    } catch (const std::exception&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // memory may come back
+    }
+  }
+  std::terminate();  // what the requests have to say cannot be said
+}
+
+// Says farewell on every stream that can take it, so that the peer need not find out by itself.
 void Comm::HangUp() {
   for (Path& path : paths_) {
-    bool told = false;
-    DropTaken(path);  // or the kernel would reset the stream
-    if (IsOpen(path.state) && AtFrameBoundary(path)) {
-      path.control += Farewell();
-      told = FlushControl(path);
+    if (std::shared_ptr<Stream> stream = std::move(path.stream)) {
+      IsOpen(path.state) ? stream->HangUp(Farewell()) : stream->Cut();
     }
-    if (path.poll_id != 0) poller_->Remove(path.poll_id);
-    path.poll_id = 0;
     path.state = PathState::kDown;
-    if (told) {
-      path.fd.Reset();
-    } else {
-      ResetConnection(&path.fd);
-    }
   }
 }
 
@@ -122,67 +123,38 @@ void Comm::Advance(Path& path, PathEvent event) {
   if (auto next = NextState(path.state, event)) path.state = *next;
 }
 
-void Comm::Register(Path& path, uint32_t events) {
-  path.wants_write = (events & EPOLLOUT) != 0;
-  path.muted = false;
-  path.peeks = environment_->program_polls && KeepPeeks(path.fd.get());
-  path.poll_id = poller_->Add(path.fd.get(), events, path.index, shared_from_this());
-}
-
-void Comm::Watch(Path& path) {
-  uint32_t events = 0;
-  if (!path.muted) events |= EPOLLIN;
-  if (path.wants_write) events |= EPOLLOUT;
-  poller_->Modify(path.poll_id, events);
-}
-
-void Comm::SetWantsWrite(Path& path, bool wants) {
-  if (path.wants_write == wants || path.poll_id == 0) return;
-  path.wants_write = wants;
-  Watch(path);
-}
-
-void Comm::SetMuted(Path& path, bool muted) {
-  if (path.muted == muted || path.poll_id == 0) return;
-  if (!muted) DropTaken(path);
-  path.muted = muted;
-  Watch(path);
-}
-
-void Comm::UnmuteAll() {
-  for (Path& path : paths_) SetMuted(path, false);
-}
-
 void Comm::MarkUp(Path& path, bool hold) {
   Advance(path, hold ? PathEvent::kHeldBack : PathEvent::kGreeted);
-  path.progress_ns = NowNs();
+  path.progress_ns = Now();
   path.up_since_ns = path.progress_ns;
   path.loss = {};
+  path.held_ns = absent_ns_;
   path.suspect = false;
+  path.resent_before = 0;
   path.acked_bytes = 0;
   path.delivered = 0;
   path.proven_ns = path.progress_ns;
   path.heard_ns = path.progress_ns;
   path.backoff_ns = 0;
   path.outlook = Outlook::kOpen;
-  path.header_bytes = 0;
-  path.in_body = false;
   no_path_since_ns_ = 0;
   if (hold) {
     Log("path_held", path,
         "lost too often lately: carries nothing until it has stayed up for " +
             std::to_string(path.flaps.HoldMs(environment_->params, path.progress_ns)) + " ms");
-  } else {
-    Log(path.was_up ? "path_returned" : "path_up", path, "epoch " + std::to_string(path.epoch));
+    path.told_up = true;
+  } else if (!IsOnProbation(path)) {
+    TellUp(path);
   }
   path.was_up = true;
+  path.is_absent = false;
   environment_->locator->TakeReturn(path.nic, path.remote);
 }
 
 Comm::Path* Comm::AnyUp() {
   auto rank = [this](const Path& path) {
     bool doubted = path.suspect || IsDoubted(path);
-    return std::tuple(!path.control.empty(), doubted, path.state == PathState::kHeld, path.up_since_ns);
+    return std::tuple(path.stream->unsaid_bytes() > 0, doubted, path.state == PathState::kHeld, path.up_since_ns);
   };
   Path* best = nullptr;
   for (Path& path : paths_) {
@@ -193,28 +165,22 @@ Comm::Path* Comm::AnyUp() {
 
 // Nothing of the stream can land after this.
 void Comm::Cut(Path& path) {
-  if (path.poll_id != 0) poller_->Remove(path.poll_id);
-  path.poll_id = 0;
-  ResetConnection(&path.fd);
+  if (std::shared_ptr<Stream> stream = std::move(path.stream)) stream->Cut();
+  path.test = {};
+  path.late = path.tested = path.owes_word = false;
   Advance(path, PathEvent::kLost);
-  path.muted = false;
-  path.control.clear();
-  path.control_sent = 0;
-  path.header_bytes = 0;
-  path.in_body = false;
-  path.taken_bytes = 0;
 }
 
 void Comm::TellPeer(const Path& about, uint32_t epoch, Cause cause) {
   std::string hint =
       EncodeControl(FrameType::kPathDown, static_cast<uint16_t>(about.index), epoch, static_cast<uint64_t>(cause));
   if (environment_->params.mode != 0) {
-    if (Path* other = AnyUp()) SendControl(*other, hint);
+    if (Path* other = AnyUp()) other->stream->Say(hint);
     return;
   }
   // This end is about to hang up everywhere: whichever stream the peer reads first names the NIC that was lost.
   for (Path& other : paths_) {
-    if (IsOpen(other.state)) SendControl(other, hint);
+    if (IsOpen(other.state)) other.stream->Say(hint);
   }
 }
 
@@ -234,7 +200,7 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer, Cause c
   uint32_t epoch = path.epoch;
   Cut(path);
   if (peer_closed_) return;  // it has said farewell, so the end of its streams is no loss
-  int64_t now_ns = NowNs();
+  int64_t now_ns = Now();
   const Params& params = environment_->params;
   path.backoff_ns = path.backoff_ns == 0 ? params.probe_ms * kMillisecond
                                          : std::min(path.backoff_ns * 2, params.probe_max_ms * kMillisecond);
@@ -243,9 +209,14 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer, Cause c
     OnLost(path);
     return;
   }
-  path.flaps.Lose(params, now_ns);
-  if (cause != Cause::kOwnLink) counters(path).doubt_ns = now_ns;  // who lost a link tells every connection itself
-  Log("path_down", path, reason);
+  // One that was open only to be tested carried nothing: it was not taken back too soon, and its end is no news.
+  bool is_news = std::exchange(path.told_up, false);
+  if (is_news) path.flaps.Lose(params, now_ns);
+  if (cause != Cause::kOwnLink) {  // who lost a link tells every connection itself
+    if (is_news) counters(path).doubt_ns = now_ns;
+    BeginProbation(path, now_ns);
+  }
+  if (is_news) Log("path_down", path, reason);
   if (tell_peer) TellPeer(path, epoch, cause);
   if (params.mode == 0) {
     Fail({Code::kPeerLost, "NIC " + nic(path).name + " (" + r2ccl::ToString(nic(path).address) + " to " +
@@ -254,7 +225,7 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer, Cause c
     return;
   }
   bool link_down = cause == Cause::kOwnLink;
-  if (tell_peer || link_down) Suspect(path, epoch, tell_peer && link_down, !tell_peer);
+  if (is_news && (tell_peer || link_down)) Suspect(path, epoch, tell_peer && link_down, !tell_peer);
   if (AnyUp() == nullptr && no_path_since_ns_ == 0) no_path_since_ns_ = now_ns;
   OnLost(path);
 }
@@ -266,6 +237,7 @@ void Comm::TakePathDown(const Frame& frame) {
     if (!IsOpen(path.state)) OnPeerLinkBack(path);
     return;
   }
+  if (frame.a == static_cast<uint64_t>(Cause::kNeverUp)) return TakeAbsent(path, frame);
   bool link_down = frame.a == static_cast<uint64_t>(Cause::kOwnLink);
   if (IsOpen(path.state)) {
     if (path.epoch != frame.epoch) return;
@@ -275,7 +247,7 @@ void Comm::TakePathDown(const Frame& frame) {
   }
 }
 
-Status Comm::TakeShared(Path& path) {
+Status Comm::TakeShared(Path& path, const std::vector<uint8_t>& control) {
   const Frame& frame = path.frame;
   if (frame.type == FrameType::kPathDown) TakePathDown(frame);
   if (frame.type == FrameType::kProbed) environment_->locator->TakeProbed(frame.a, frame.b, frame.c);
@@ -284,7 +256,7 @@ Status Comm::TakeShared(Path& path) {
   const Path& about = paths_[frame.path];
   if (frame.type == FrameType::kProbe) {
     environment_->locator->TakeProbe({weak_from_this(), frame.path, frame.a, about.nic, about.remote,
-                                      DecodeTargets(path.control_body.data(), frame.body_bytes)});
+                                      DecodeTargets(control.data(), frame.body_bytes)});
   } else if (frame.epoch <= about.epoch && frame.a <= static_cast<uint64_t>(Verdict::kWorks)) {
     environment_->locator->TakeVerdict(about.nic, about.remote, static_cast<Verdict>(frame.a), !IsOpen(about.state));
   }
@@ -294,8 +266,8 @@ Status Comm::TakeShared(Path& path) {
 bool Comm::Say(const std::string& frames) {
   std::lock_guard lock(mutex_);
   Path* path = closed_ || !failure_.ok() ? nullptr : AnyUp();
-  if (path == nullptr || path->control.size() > kMostControlBytes) return false;
-  SendControl(*path, frames);
+  if (path == nullptr || path->stream->unsaid_bytes() > kMostControlBytes) return false;
+  path->stream->Say(frames);
   return true;
 }
 
@@ -303,8 +275,8 @@ bool Comm::ThirdOn(int nic, Third* third) {
   std::lock_guard lock(mutex_);
   if (closed_ || !failure_.ok()) return false;
   for (const Path& path : paths_) {
-    if (path.nic != nic || !path.was_up) continue;
-    *third = {shared_from_this(), static_cast<uint16_t>(path.index), {path.remote, PeerPort()}};
+    if (path.nic != nic) continue;
+    *third = {shared_from_this(), static_cast<uint16_t>(path.index), {path.remote, PeerPort()}, path.was_up};
     return true;
   }
   return false;
@@ -323,63 +295,64 @@ void Comm::ShareFate(std::shared_ptr<std::atomic<bool>> failed) {
   if (!failure_.ok()) fate_->store(true);
 }
 
-void Comm::SendControl(Path& path, const std::string& bytes) {
-  path.control += bytes;
-  if (AtFrameBoundary(path)) FlushControl(path);
-}
-
-bool Comm::FlushControl(Path& path) {
-  while (path.control_sent < path.control.size()) {
-    ssize_t sent = send(path.fd.get(), path.control.data() + path.control_sent, path.control.size() - path.control_sent,
-                        MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      // A real error shows itself to the reader as well, which retires the path in one place.
-      SetWantsWrite(path, true);
-      return false;
-    }
-    path.control_sent += static_cast<size_t>(sent);
-  }
-  path.control.clear();
-  path.control_sent = 0;
-  return true;
-}
-
-void Comm::OnEvents(uint64_t id, int tag, uint32_t events) {
-  std::lock_guard lock(mutex_);
+bool Comm::OnWake() {
   EmptyInbox();
-  if (closed_ || !failure_.ok()) return;
-  Path& path = paths_[static_cast<size_t>(tag)];
-  if (path.poll_id != id) return;  // fetched before the path was retired
-  if (path.state == PathState::kConnecting) {
-    OnWritable();
-    return;
-  }
-  if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) {
-    Read(path);
-    if (!failure_.ok()) return;
-    OnReadDone(path);
-  }
-  if ((events & EPOLLOUT) != 0 && path.poll_id == id) {
-    SetWantsWrite(path, false);
-    OnWritable();
-  }
+  return !closed_ && failure_.ok();
 }
 
-void Comm::OnLink(int ifindex, bool running) {
+void Comm::OnConnected(int) {}
+
+void Comm::OnNotConnected(int index, const std::string& reason, bool refused) {
+  Path& path = paths_[static_cast<size_t>(index)];
+  path.outlook = refused ? Outlook::kRefused : Outlook::kSilent;
+  Retire(path, reason, false);
+}
+
+void Comm::OnHeard(int path) {
+  paths_[static_cast<size_t>(path)].heard = true;
+  hot_ = path;
+}
+
+Status Comm::OnFrameBegins(int index, const Frame& frame, char** body) {
+  Path& path = paths_[static_cast<size_t>(index)];
+  path.frame = frame;
+  path.body = nullptr;
+  Status status = OnHeader(path);
+  *body = path.body;
+  return status;
+}
+
+Status Comm::OnFrameEnds(int path, const std::vector<uint8_t>& control) {
+  return OnBody(paths_[static_cast<size_t>(path)], control);
+}
+
+void Comm::OnReadDone(int path) {
+  if (failure_.ok()) AfterRead(paths_[static_cast<size_t>(path)]);
+}
+
+void Comm::OnStreamLost(int path, const std::string& reason) {
+  Retire(paths_[static_cast<size_t>(path)], reason, true);
+}
+
+void Comm::OnNic(const NicChange& change) {
   std::lock_guard lock(mutex_);
   if (closed_ || !failure_.ok()) return;
+  bool concerned = false;
   for (Path& path : paths_) {
-    if (path.nic < 0 || nic(path).ifindex != ifindex) continue;
-    path.link_down = !running;
-    if (!running && path.state != PathState::kDown) Retire(path, "link down", true, Cause::kOwnLink);
+    if (path.nic != change.nic) continue;
+    concerned = true;
+    path.link_down = !change.running;
+    path.obstacle = change.running ? "" : nic(path).name + ": " + change.why;
+    if (change.lost && path.state != PathState::kDown) Retire(path, "link down: " + change.why, true, Cause::kOwnLink);
     if (!failure_.ok()) return;
-    if (running && path.state == PathState::kDown) {
+    if (change.running && path.state == PathState::kDown) {
       path.dial_ns = 0;
       path.backoff_ns = 0;
       OnOwnLinkBack(path);
     }
   }
-  OnReadDone(paths_.front());
+  if (!concerned) return;
+  AfterRead(paths_.front());
   OnWritable();
 }
 

@@ -1,15 +1,15 @@
 // Comm: what both ends of a connection share: paths, frames, control messages, detection and failure. Its functions are
-// in comm.cc, comm_orders.cc, comm_read.cc and comm_watch.cc.
+// in comm.cc, comm_absent.cc, comm_orders.cc, comm_watch.cc and comm_way.cc.
 //
-// A connection carries messages one way, from a SendComm to a RecvComm, over one TCP stream per path. All
-// state of a Comm is guarded by its mutex, which the poller's thread takes for socket events, ticks and link
-// events. The user's threads never wait for it in isend, irecv and test: an order goes into an inbox with a
-// lock of its own, which the poller's thread empties; where the message is small and the mutex happens to be
-// free, the user's thread does the work itself, because waking another thread would take longer. Where the program
-// polls anyway, the poller's thread does not even look at the path that data came by last, until a tick finds that
-// nobody has polled since the one before.
-// Lock order: Comm, then any of inbox, Poller, Notifier, EventLog, Locator, Witness, which are leaves, or Prober, under
-// which Poller's is taken.
+// A connection carries messages one way, from a SendComm to a RecvComm, over one stream per path; what a stream is made
+// of is the wire's matter (stream.h). All state of a Comm is guarded by its mutex, which the wire's thread takes for
+// what happens to streams, for ticks and link events. The user's threads never wait for it in isend, irecv and test: an
+// order goes into an inbox with a lock of its own, which the wire's thread empties; where the message is small and the
+// mutex happens to be free, the user's thread does the work itself, because waking another thread would take longer.
+// Where the program polls anyway, the wire's thread does not even look at the path that data came by last, until a tick
+// finds that nobody has polled since the one before.
+// Lock order: Comm, then any of inbox, the wire's, Notifier, EventLog, Locator, Witness, Way, Ways, which are leaves,
+// or the asker's, under which the wire's is taken.
 #ifndef R2CCL_FAILOVER_COMM_H_
 #define R2CCL_FAILOVER_COMM_H_
 
@@ -21,28 +21,28 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/event_log.h"
 #include "base/notifier.h"
 #include "base/params.h"
+#include "base/report.h"
 #include "base/status.h"
 #include "failover/damping.h"
 #include "failover/locator.h"
 #include "failover/path_state.h"
-#include "failover/report.h"
 #include "failover/stall.h"
+#include "failover/stream.h"
+#include "failover/way.h"
 #include "failover/witness.h"
+#include "net/asker.h"
 #include "net/nic.h"
-#include "net/poller.h"
-#include "net/prober.h"
-#include "net/socket.h"
+#include "net/nic_table.h"
 #include "net/wire.h"
 
 namespace r2ccl {
 
 // One NIC's traffic in this process, over all connections.
-struct NicCounters {
-  std::atomic<uint64_t> sent_bytes{0};  // frames included
-  std::atomic<uint64_t> received_bytes{0};
+struct NicCounters : NicTraffic {
   std::atomic<uint64_t> acknowledged_bytes{0};  // of messages
   std::atomic<uint64_t> drained_bytes{0};       // of those that count as in flight: of a copy word may come late
   std::atomic<int64_t> in_flight_bytes{0};
@@ -56,6 +56,7 @@ struct NicCounters {
   // When one of the NIC's paths was last silent for long, or lost. Until they show that they work, its other paths
   // carry nothing that another NIC can carry.
   std::atomic<int64_t> doubt_ns{0};
+  std::atomic<int64_t> proven_ns{0};  // when one of its paths last showed that it works
 };
 
 // How many paths of open connections a NIC carries, and how many of its paths are down.
@@ -63,11 +64,13 @@ struct NicHealth {
   int up = 0;
   int down = 0;  // held ones included
   int held = 0;
+  int never_up = 0;  // of those that are down, told of as that
 };
 
 // What a Comm needs of its process. Outlives every Comm.
 struct Environment {
   Params params;
+  std::shared_ptr<const Clock> clock = std::make_shared<Clock>();
   std::vector<Nic> nics;
   std::unique_ptr<NicCounters[]> counters;  // one per NIC
   EventLog log;
@@ -79,9 +82,10 @@ struct Environment {
   uint16_t port = 0;  // where this process listens
   // The program asks Test again and again until a request is done, as NCCL's threads do. Set before any Comm is made.
   bool program_polls = false;
-  Prober* prober = nullptr;  // all of these outlive every Comm's last call
+  Asker* prober = nullptr;  // all of these outlive every Comm's last call
   Locator* locator = nullptr;
   Witness* witness = nullptr;
+  Ways ways;
 };
 
 class Comm;
@@ -110,9 +114,9 @@ inline constexpr char kPeerHint[] = "peer hint: the other end lost this path";
 constexpr int64_t kQuietPendingNs = 250'000'000;
 constexpr int64_t kQuietIdleNs = 1'000'000'000;
 
-class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
+class Comm : public StreamOwner, public Kickable, public std::enable_shared_from_this<Comm> {
  public:
-  Comm(Environment* environment, Poller* poller);
+  Comm(Environment* environment, Wire* wire);
 
   // Done: `*done` is set, `*size` and `*tag` are the message's own, where asked for, and the request is gone.
   // A failure is final for the whole connection.
@@ -120,13 +124,26 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
 
   // Never waits for the peer, which is told wherever a stream stands between two frames. Outstanding requests
   // fail, and nothing touches their buffers afterwards. Idempotent. What was done because it was copied still goes to
-  // the peer: the connection then lives on by itself until that is acknowledged, for a second at most.
+  // the peer: the connection then lives on by itself until that is acknowledged, for a second at most. A process that
+  // ends meanwhile has to wait for it (Net::CloseConnections); one that is killed or ends by _exit() loses it.
   void Close();
   bool lingers() const;
 
-  void OnEvents(uint64_t id, int tag, uint32_t events) final;
+  std::mutex& stream_mutex() final { return mutex_; }
+  bool OnWake() final;
+  void OnConnected(int path) override;
+  void OnNotConnected(int path, const std::string& reason, bool refused) final;
+  void OnHeard(int path) final;
+  Status OnFrameBegins(int path, const Frame& frame, char** body) final;
+  Status OnFrameEnds(int path, const std::vector<uint8_t>& control) final;
+  void OnReadDone(int path) final;
+  void OnRoom() final { OnWritable(); }
+  void OnStreamLost(int path, const std::string& reason) final;
+  bool ExpectsSmall() const final { return !GetsData() || inline_.load(std::memory_order_relaxed); }
   void OnKick() final;
-  void OnLink(int ifindex, bool running);
+  // Ends the connection: better no message than a wrong one.
+  void OnThrow(const std::string& reason) noexcept final;
+  void OnNic(const NicChange& change);
   void Tick(int64_t now_ns);
 
   Status failure() const;
@@ -150,40 +167,42 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
     in_addr remote{};
     PathState state = PathState::kDown;
     uint32_t epoch = 0;
-    Fd fd;
-    uint64_t poll_id = 0;
-    bool wants_write = false;
-    bool muted = false;  // the poller's thread does not look whether there is something to read
+    std::shared_ptr<Stream> stream;  // from the dial, or the arrival, until it is lost
     bool was_up = false;
+    bool is_absent = false;  // it was told that it has not come up
+    bool told_up = false;    // its end is news, and a loss
+    bool told_held = false;
+    bool ever_told = false;
     int64_t up_since_ns = 0;
     FlapDamper flaps;
     bool link_down = false;
 
-    // Outgoing control frames, sent at the next frame boundary.
-    std::string control;
-    size_t control_sent = 0;
-
-    // The frame that is being read.
-    uint8_t header[kHeaderBytes] = {};
-    size_t header_bytes = 0;
-    Frame frame;
-    bool in_body = false;
-    char* body = nullptr;  // where the body goes; nullptr: nowhere
-    size_t body_left = 0;
-    std::vector<uint8_t> control_body;
-    // What was taken already and still lies in the kernel's queue, see ReadSmall; only while the path is muted.
-    bool peeks = false;
-    size_t taken_bytes = 0;
-    int taken_reads = 0;
-    int64_t taken_ns = 0;  // the first of it
+    Frame frame;           // that is being read, or was last
+    char* body = nullptr;  // of a chunk: where it goes; nullptr: nowhere
 
     // Stall detection.
     uint64_t acked_bytes = 0;
     int64_t progress_ns = 0;
     uint32_t delivered = 0;
+    int64_t seen_ns = 0;    // see Silence
     int64_t proven_ns = 0;  // when it last showed that it works: the peer's kernel reported something more to have
     LossMeter loss;
-    bool suspect = false;  // the peer's kernel owes an answer for longer than usual
+    bool suspect = false;        // the peer's kernel owes an answer for longer than usual
+    uint32_t resent_before = 0;  // what the kernel had sent again when there was progress last
+
+    // What is known of the way, by this path and others (way.h).
+    Way* way = nullptr;
+    bool late = false;       // something in this stream is, whatever other streams of the way bring
+    bool tested = false;     // by the peer: it found the way to be late
+    bool owes_word = false;  // the peer was not told that the tests are over
+    int64_t held_ns = 0;     // see HeldNs; as the last tick saw it, as what follows
+    int64_t shortest_rtt_ns = 0;
+    struct {
+      uint64_t end = 0;  // of the stream's bytes; 0: no test is under way
+      uint32_t resent = 0;
+      int64_t sent_ns = 0;
+      bool missed = false;
+    } test;
     int64_t asked_ns = 0;  // last PING into that silence
     bool heard = false;    // something was read since the last tick
     int64_t heard_ns = 0;  // last sign of life, or last PING
@@ -200,44 +219,45 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
 
   // All of these REQUIRE mutex_ held.
   virtual Status OnHeader(Path& path) = 0;  // chooses where path.frame's body goes
-  virtual Status OnBody(Path& path) = 0;    // the body of path.frame is complete
-  virtual void OnReadDone(Path& path) = 0;  // no more to read at present
-  virtual void OnWritable() = 0;            // some path can take bytes again
-  virtual void OnLost(Path& path) = 0;      // path was just retired; migrate what it carried
+  // The body of path.frame is complete; of control frames it is `control`.
+  virtual Status OnBody(Path& path, const std::vector<uint8_t>& control) = 0;
+  virtual void AfterRead(Path& path) = 0;  // no more to read at present
+  virtual void OnWritable() = 0;           // some path can take bytes again
+  virtual void OnLost(Path& path) = 0;     // path was just retired; migrate what it carried
   virtual void OnTick(int64_t now_ns) = 0;
-  virtual bool AtFrameBoundary(const Path& path) const = 0;
   virtual bool HasPending() const = 0;
   virtual bool OwesOnlyCopies() const = 0;   // something is to be delivered yet, and no request waits for it
   virtual int64_t QuietLimitNs() const = 0;  // how long a path may be quiet before it is asked for a sign of life
   virtual void FailRequests() = 0;
-  virtual void OnOwnLinkBack(Path& path) = 0;  // the NIC of a path that is down has its link again
-  virtual void OnPeerLinkBack(Path&) {}        // the peer's NIC has
-  virtual std::string Farewell() const = 0;    // the last frames of a stream
-  virtual const char* Direction() const = 0;   // send or receive
-  virtual bool GetsData() const = 0;           // else only control frames, which are small
-  virtual uint16_t PeerPort() const = 0;       // where the peer's process listens, 0 while unknown
+  virtual void OnProgress(Path&, const Progress&, int64_t) {}  // a tick saw it
+  virtual void OnSuspect(Path&) {}                             // what was said over it may be late
+  virtual void OnOwnLinkBack(Path& path) = 0;                  // the NIC of a path that is down has its link again
+  virtual void OnPeerLinkBack(Path&) {}                        // the peer's NIC has
+  virtual std::string Farewell() const = 0;                    // the last frames of a stream
+  virtual const char* Direction() const = 0;                   // send or receive
+  virtual bool GetsData() const = 0;                           // else only control frames, which are small
+  virtual uint16_t PeerPort() const = 0;                       // where the peer's process listens, 0 while unknown
 
-  void Register(Path& path, uint32_t events);
-  void SetWantsWrite(Path& path, bool wants);
-  void SetMuted(Path& path, bool muted);
-  void UnmuteAll();
-  void Hush();
+  int64_t Now() const { return environment_->clock->Now(); }
+  // For how long nothing could go on for other reasons than the way: the peer's program left no room for more, or this
+  // process did not run.
+  int64_t HeldNs(const Progress& progress) const { return progress.held_ns + absent_ns_; }
+  void StopPolling();
+  void LeaveToProgram();
   void MarkUp(Path& path, bool hold = false);
   void Advance(Path& path, PathEvent event);
   // Gives the path up. In fail-stop mode this fails the connection. With `tell_peer`, hints the other end.
   // Who tells the peer also finds out whose fault it was, unless `cause` says so: then of the end that is the first to
   // know.
   void Retire(Path& path, const std::string& reason, bool tell_peer, Cause cause = Cause::kUnknown);
+  // Tells of each path that has not come up since the connection began, once, where others have.
+  void TellAbsent(int64_t now_ns, int64_t began_ns);
   // Frames that both ends take alike.
-  Status TakeShared(Path& path);
+  Status TakeShared(Path& path, const std::vector<uint8_t>& control);
   // Ends the connection with `status`: hangs up and fails the requests. Fail() also logs it.
   void End(Status status);
   void Fail(Status status);
   void TellPeer(const Path& about, uint32_t epoch, Cause cause);
-  // Appends a control frame and sends it if the stream is between frames.
-  void SendControl(Path& path, const std::string& bytes);
-  // Sends what is queued. True when nothing is left.
-  bool FlushControl(Path& path);
   // False where the stream has no room for it now.
   bool Ping(Path& path, int64_t now_ns);
   // The path for a word to the peer: one that can take it at once and is neither suspect nor doubted, among those the
@@ -245,14 +265,23 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   Path* AnyUp();
   // Whether it has not shown that it works since a path of its NIC was silent for long, or lost. In Balance only, where
   // any other NIC can take its place.
-  bool IsDoubted(const Path& path) const {
+  bool NicIsDoubted(const Path& path) const {
     return environment_->params.mode == 2 && path.nic >= 0 &&
            nic_counters(path).doubt_ns.load(std::memory_order_relaxed) > path.proven_ns;
   }
+  // Or its way is on probation, here or at the peer.
+  bool IsDoubted(const Path& path) const {
+    return NicIsDoubted(path) || (path.way != nullptr && (path.late || path.tested || path.way->on_probation()));
+  }
+  // Puts its way on probation, unless there is no other that carries data in its place. False then.
+  bool BeginProbation(Path& path, int64_t now_ns);
+  void KnowWay(Path& path);
+  // Whether its way is on probation as users see it: not for what is over after a first clean test.
+  bool IsOnProbation(const Path& path) const {
+    return environment_->params.mode == 2 && path.way != nullptr && (path.tested || path.way->grave());
+  }
   // What came by the path that only the program reads.
   void ReadHot();
-  bool BuffersBody(const Path& path) const { return path.frame.type != FrameType::kData; }
-
   const Nic& nic(const Path& path) const { return environment_->nics[static_cast<size_t>(path.nic)]; }
   NicCounters& counters(const Path& path) { return environment_->counters[static_cast<size_t>(path.nic)]; }
   const NicCounters& nic_counters(const Path& path) const {
@@ -285,42 +314,43 @@ class Comm : public Pollable, public std::enable_shared_from_this<Comm> {
   static constexpr int64_t kLingerNs = 1'000'000'000;
 
   Environment* const environment_;
-  Poller* const poller_;
+  Wire* const wire_;
   mutable std::mutex mutex_;
   std::vector<Path> paths_;
   bool closed_ = false;
   bool peer_closed_ = false;
   Status failure_;
   int64_t no_path_since_ns_ = 0;  // 0 while a path is up
+  int64_t absent_ns_ = 0;         // for how long, all in all, ticks came late
 
  private:
   void Poll();
   void EndLinger(int64_t now_ns);
-  void Watch(Path& path);
   Request* NewRequest();  // REQUIRES inbox_mutex_ held
   void Cut(Path& path);
   void HangUp();
   void TakePathDown(const Frame& frame);
+  void TakeAbsent(Path& path, const Frame& frame);
+  void NoteAbsent(Path& path, const std::string& why, bool asks);
+  std::string WhyAbsent(const Path& path) const;
   void Suspect(const Path& path, uint32_t epoch, bool own_link_down, bool peer_link_down);
   void ReadOpen(Path& path);
-  void Read(Path& path);
-  bool ReadSmall(Path& path);
-  void DropTaken(Path& path);
-  void DropOld();
-  Status Feed(Path& path, const char* data, size_t bytes);
-  void Lose(Path& path, ssize_t received);
-  Status TakeHeader(Path& path);
-  Status FinishBody(Path& path);
-  void CheckStall(Path& path, int64_t now_ns, bool was_asleep);
+  void CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns);
+  int64_t SinceOtherNicNs(const Path& path, int64_t now_ns) const;
   void CheckQuiet(Path& path, int64_t now_ns);
-  void AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns);
+  void WatchWay(Path& path, const Progress& progress, int64_t now_ns);
+  void Test(Path& path, const Progress& progress, int64_t now_ns);
+  void JudgeTest(Path& path, const Progress& progress, int64_t now_ns);
+  void TellProbation(Path& path);
+  void TellUp(Path& path);
+  void AskSuspect(Path& path, const Progress& progress, int64_t now_ns);
   void CheckGiveUp(int64_t now_ns);
   bool PeerIsGone(int64_t now_ns);
   std::string Obstacle() const;
 
   static constexpr uint32_t kPollAllEvery = 64;
   int hot_ = 0;                  // the path by which something came last
-  int hushed_ = 0;               // the only one that may be muted
+  int polled_path_ = 0;          // the only one that may be left to the program
   uint32_t polls_ = 0;           // of the user's thread
   bool polled_ = false;          // since the last tick
   int64_t linger_until_ns_ = 0;  // 0 unless closed by the user with something to deliver

@@ -4,6 +4,11 @@
 #include "failover/comm.h"
 
 namespace r2ccl {
+namespace {
+
+constexpr int64_t kTakenNs = kMillisecond;  // the peer's kernel sends the last of several packets again after two
+
+}  // namespace
 
 Request* Comm::NewRequest() {
   if (free_requests_.empty()) {
@@ -43,9 +48,9 @@ Status Comm::Submit(Order order, Request** request) {
   }
   if (mine) {
     EmptyInbox();
-    Hush();
+    LeaveToProgram();
   } else if (!may_wait && !kicked_.exchange(true)) {
-    poller_->Kick(shared_from_this());
+    wire_->Kick(shared_from_this());
   }
   return {};
 }
@@ -84,7 +89,7 @@ void Comm::EmptyInbox() {
 void Comm::OnKick() {
   kicked_.exchange(false);  // sees the orders of whom this kick serves, too
   std::lock_guard lock(mutex_);
-  if (!inline_.load(std::memory_order_relaxed)) UnmuteAll();
+  if (!inline_.load(std::memory_order_relaxed)) StopPolling();
   EmptyInbox();
 }
 
@@ -105,27 +110,47 @@ Status Comm::Test(Request* request, bool* done, uint64_t* size, uint32_t* tag) {
   return *done ? Status() : inbox_failure_;
 }
 
-// What the poller's thread does when streams are readable, without waiting for it to wake.
+// What the wire's thread does when something has arrived, without waiting for it to wake.
 void Comm::Poll() {
   EmptyInbox();
   if (environment_->program_polls && ++polls_ % kPollAllEvery != 0) {
     ReadOpen(paths_[static_cast<size_t>(hot_)]);
   } else {
-    for (Path& path : paths_) ReadOpen(path);
-    DropOld();
+    int64_t now_ns = Now();
+    for (Path& path : paths_) {
+      ReadOpen(path);
+      if (path.stream != nullptr) path.stream->Release(now_ns, kTakenNs);
+    }
   }
-  Hush();
+  LeaveToProgram();
+}
+
+void Comm::ReadOpen(Path& path) {
+  if (!IsOpen(path.state) || !failure_.ok()) return;
+  path.stream->Poll();
+  if (failure_.ok()) AfterRead(path);
+}
+
+void Comm::ReadHot() {
+  Path& hot = paths_[static_cast<size_t>(hot_)];
+  if (IsOpen(hot.state) && hot.stream->polled()) hot.stream->Poll();
 }
 
 // The program is about to look again, and ticks look in any case.
-void Comm::Hush() {
+void Comm::LeaveToProgram() {
   if (!environment_->program_polls || !failure_.ok() || !inline_.load(std::memory_order_relaxed)) return;
   polled_ = true;
   Path& hot = paths_[static_cast<size_t>(hot_)];
-  if (hot.muted && hushed_ == hot_) return;
-  if (hushed_ != hot_) SetMuted(paths_[static_cast<size_t>(hushed_)], false);
-  hushed_ = hot_;
-  SetMuted(hot, IsOpen(hot.state));
+  Path& last = paths_[static_cast<size_t>(polled_path_)];
+  if (&last != &hot && last.stream != nullptr) last.stream->SetPolled(false);
+  polled_path_ = hot_;
+  if (IsOpen(hot.state)) hot.stream->SetPolled(true);
+}
+
+void Comm::StopPolling() {
+  for (Path& path : paths_) {
+    if (path.stream != nullptr) path.stream->SetPolled(false);
+  }
 }
 
 }  // namespace r2ccl

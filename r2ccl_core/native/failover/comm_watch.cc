@@ -13,26 +13,44 @@ constexpr int64_t kGoneNs = 1000 * kMillisecond;
 
 }  // namespace
 
-void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
-  TcpProgress progress;
-  if (!ReadProgress(path.fd.get(), &progress)) return;
+// How long ago something came by another NIC of this process; 0 where it has no other.
+int64_t Comm::SinceOtherNicNs(const Path& path, int64_t now_ns) const {
+  size_t nics = environment_->nics.size();
+  int64_t last_ns = nics == 1 ? now_ns : 0;
+  for (size_t i = 0; i < nics; ++i) {
+    if (static_cast<int>(i) != path.nic) last_ns = std::max(last_ns, environment_->counters[i].proven_ns.load());
+  }
+  return now_ns - last_ns;
+}
+
+void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
+  bool was_asleep = since_tick_ns > kAsleepNs;
+  Progress progress;
+  if (!path.stream->ReadProgress(&progress)) return;
   bool advanced = progress.bytes_acked != path.acked_bytes;
   if (path.heard || advanced) path.heard_ns = now_ns;
   path.heard = false;
-  if (progress.unanswered == 0 && progress.unsent_bytes > 0) PushUnsent(path.fd.get());
   path.round_trip_ns = progress.rtt_ns;
-  if (std::exchange(path.delivered, progress.delivered) != progress.delivered || advanced) path.proven_ns = now_ns;
+  WatchWay(path, progress, now_ns);
+  if (std::exchange(path.delivered, progress.delivered) != progress.delivered || advanced) {
+    path.proven_ns = now_ns;
+    counters(path).proven_ns.store(now_ns, std::memory_order_relaxed);
+    path.seen_ns = 0;
+  }
   if (progress.unanswered == 0 || advanced || was_asleep) {
     path.acked_bytes = progress.bytes_acked;
     path.progress_ns = now_ns;
     path.suspect = false;
+    path.seen_ns = 0;
+    path.resent_before = progress.resent;
     path.loss.Sample(progress, now_ns);
     if (progress.unanswered == 0) CheckQuiet(path, now_ns);
     return;
   }
   const Params& params = environment_->params;
   bool lossy = path.loss.lossy();
-  Silence silence{now_ns - path.progress_ns, now_ns - std::max(path.progress_ns, path.proven_ns)};
+  path.seen_ns += SeenNs(since_tick_ns, SinceOtherNicNs(path, now_ns));
+  Silence silence{now_ns - path.progress_ns, now_ns - std::max(path.progress_ns, path.proven_ns), path.seen_ns};
   int64_t limit_ns = StallLimitNs(params, progress);
   if (silence.any_ns > limit_ns / 3) {
     Target peer{path.remote, PeerPort()};
@@ -45,28 +63,30 @@ void Comm::CheckStall(Path& path, int64_t now_ns, bool was_asleep) {
     return;
   }
   // The other paths of its NIC are doubted from then on. Not sooner: a full queue alone is silent for 20 ms.
-  if (!IsDoubted(path) && silence.any_ns > limit_ns / 2) counters(path).doubt_ns = now_ns;
+  if (!NicIsDoubted(path) && silence.any_ns > limit_ns / 2) counters(path).doubt_ns = now_ns;
   AskSuspect(path, progress, now_ns);
 }
 
 // A single lost packet with nothing behind it is reported by the peer's kernel only when something comes behind it.
-void Comm::AskSuspect(Path& path, const TcpProgress& progress, int64_t now_ns) {
+void Comm::AskSuspect(Path& path, const Progress& progress, int64_t now_ns) {
   int64_t patience_ns = SuspectAfterNs(progress);
-  path.suspect = now_ns - path.progress_ns > patience_ns;
+  bool was_suspect = std::exchange(path.suspect, now_ns - path.progress_ns > patience_ns);
+  if (path.suspect && progress.resent != path.resent_before) BeginProbation(path, now_ns);
+  if (path.suspect && !was_suspect) OnSuspect(path);
   if (path.suspect && now_ns - path.asked_ns >= patience_ns) Ping(path, now_ns);
 }
 
 bool Comm::Ping(Path& path, int64_t now_ns) {
-  if (!path.control.empty() || !AtFrameBoundary(path)) return false;
+  if (path.stream->unsaid_bytes() > 0 || path.stream->sending()) return false;
   path.asked_ns = now_ns;
-  SendControl(path, EncodeControl(FrameType::kPing));
+  path.stream->Say(EncodeControl(FrameType::kPing));
   return true;
 }
 
 // A path that loses everything while nothing is under way would never be noticed: a PING provokes an answer of
 // the other end's kernel, or a reset when that end has given the path up. One that is doubted is asked at once.
 void Comm::CheckQuiet(Path& path, int64_t now_ns) {
-  bool doubted = IsDoubted(path) && path.asked_ns < counters(path).doubt_ns;
+  bool doubted = NicIsDoubted(path) && path.asked_ns < counters(path).doubt_ns;
   if (!doubted && now_ns - path.heard_ns < QuietLimitNs()) return;
   if (Ping(path, now_ns)) path.heard_ns = now_ns;
 }
@@ -119,17 +139,18 @@ void Comm::Tick(int64_t now_ns) {
   }
   if (closed_ || !failure_.ok()) return;
   for (Path& path : paths_) {
-    if (!path.muted) continue;
+    if (path.stream == nullptr || !path.stream->polled()) continue;
     ReadOpen(path);
-    DropTaken(path);
+    if (path.stream != nullptr) path.stream->Release(now_ns, -1);
   }
   if (!failure_.ok()) return;
-  if (!std::exchange(polled_, false)) UnmuteAll();
+  if (!std::exchange(polled_, false)) StopPolling();
   // A process that was stopped or starved must not take its own absence for the network's.
-  bool was_asleep = last_tick_ns_ != 0 && now_ns - last_tick_ns_ > kAsleepNs;
+  int64_t since_tick_ns = last_tick_ns_ == 0 ? 0 : now_ns - last_tick_ns_;
   last_tick_ns_ = now_ns;
+  absent_ns_ += std::max<int64_t>(0, since_tick_ns - kLongestTickNs);
   for (Path& path : paths_) {
-    if (IsOpen(path.state)) CheckStall(path, now_ns, was_asleep);
+    if (IsOpen(path.state)) CheckStall(path, now_ns, since_tick_ns);
     if (!failure_.ok()) return;
   }
   OnTick(now_ns);

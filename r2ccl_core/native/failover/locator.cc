@@ -11,6 +11,8 @@ namespace r2ccl {
 namespace {
 
 constexpr size_t kMostNotes = 256;  // that wait for the next tick
+constexpr int kAbsenceRounds = 3;
+constexpr int64_t kAbsencePauseNs = 500'000'000;  // in which the other end and its neighbours come to know as much
 
 template <typename T>
 void AddNote(std::vector<T>* notes, T note) {
@@ -38,6 +40,11 @@ void Locator::TakeVerdict(int nic, in_addr peer, Verdict verdict, bool standing)
   Record(nic, peer, verdict, "the peer found out", standing);
 }
 
+void Locator::TakeAbsence(Loss loss, std::string why, bool asks) {
+  std::lock_guard lock(mutex_);
+  AddNote(&absences_, {std::move(loss), std::move(why), asks ? kAbsenceRounds : 0});
+}
+
 void Locator::TakeReturn(int nic, in_addr peer) {
   std::lock_guard lock(mutex_);
   auto entry = verdicts_.find({nic, peer.s_addr});
@@ -54,19 +61,24 @@ void Locator::Tick(int64_t now_ns) {
   std::vector<Loss> losses;
   std::vector<ProbeOrder> orders;
   std::vector<Probed> probed;
+  std::vector<Absence> absences;
   std::vector<VerdictKey> returns;
   {
     std::lock_guard lock(mutex_);
     losses.swap(losses_);
     orders.swap(orders_);
     probed.swap(probed_);
+    absences.swap(absences_);
     returns.swap(returns_);
   }
+  for (Absence& absence : absences) NoteAbsence(std::move(absence), now_ns);
   for (const VerdictKey& key : returns) {
+    absent_.erase(key);
     for (auto& [id, round] : rounds_) {
       round.returned |= key == VerdictKey{round.loss.nic, round.loss.peer.address.s_addr};
     }
   }
+  AskForAbsent(now_ns);
   for (const Loss& loss : losses) Begin(loss, now_ns);
   for (const ProbeOrder& order : orders) Answer(order, now_ns);
   for (const Probed& answer : probed) Apply(answer);
@@ -75,6 +87,32 @@ void Locator::Tick(int64_t now_ns) {
     if (round.pending == 0 || now_ns > round.deadline_ns) over.push_back(id);
   }
   for (uint64_t id : over) Finish(id);
+}
+
+void Locator::NoteAbsence(Absence absence, int64_t now_ns) {
+  in_addr peer = absence.loss.peer.address;
+  VerdictKey key{absence.loss.nic, peer.s_addr};
+  if (absent_.size() >= kMostRecords) return;
+  auto [known, is_new] = absent_.try_emplace(key, absence);
+  if (is_new) log_->Add("path_never_up", nics_[static_cast<size_t>(key.first)].name, ToString(peer), absence.why);
+  if (!is_new && (absence.rounds_left == 0 || known->second.rounds_left > 0)) return;
+  known->second = std::move(absence);
+  known->second.next_round_ns = now_ns + kAbsencePauseNs;
+}
+
+void Locator::AskForAbsent(int64_t now_ns) {
+  for (auto& [key, absence] : absent_) {
+    if (absence.rounds_left == 0 || now_ns < absence.next_round_ns) continue;
+    --absence.rounds_left;
+    absence.next_round_ns = now_ns + kRoundPauseNs + 2 * patience_ns_;
+    if (!IsKnown(key)) Begin(absence.loss, now_ns);
+  }
+}
+
+bool Locator::IsKnown(const VerdictKey& key) const {
+  std::lock_guard lock(mutex_);
+  auto entry = verdicts_.find(key);
+  return entry != verdicts_.end() && entry->second.standing && entry->second.verdict != Verdict::kUnknown;
 }
 
 // All connections of a NIC lose their paths together: one round is enough for them.

@@ -24,8 +24,8 @@
 
 #include "base/event_log.h"
 #include "failover/localize.h"
+#include "net/asker.h"
 #include "net/nic.h"
-#include "net/prober.h"
 #include "net/wire.h"
 
 namespace r2ccl {
@@ -58,6 +58,7 @@ struct Third {
   std::shared_ptr<Comm> comm;
   uint16_t path = 0;
   Target target;
+  bool was_up = true;  // the two NICs were connected once
 };
 
 struct VerdictRecord {
@@ -78,7 +79,7 @@ class Locator {
   using ThirdsOf = std::function<std::vector<Third>(int nic)>;
 
   // `patience_ns`: how long an answer may take; 0: nothing is ever asked, and only link events make verdicts.
-  Locator(int64_t patience_ns, std::vector<Nic> nics, uint16_t port, Prober* prober, EventLog* log, ThirdsOf thirds_of)
+  Locator(int64_t patience_ns, std::vector<Nic> nics, uint16_t port, Asker* prober, EventLog* log, ThirdsOf thirds_of)
       : patience_ns_(patience_ns),
         nics_(std::move(nics)),
         port_(port),
@@ -92,6 +93,9 @@ class Locator {
   void TakeProbed(uint64_t question, uint64_t tried, uint64_t reached);
   void TakeVerdict(int nic, in_addr peer, Verdict verdict, bool standing);
   void TakeReturn(int nic, in_addr peer);
+  // A path that has not come up since its connection began: one event for a NIC and peer, until it does. With `asks`,
+  // finds out whose fault it is, and as that may be too soon for others, once more where nothing came of it.
+  void TakeAbsence(Loss loss, std::string why, bool asks);
 
   void Tick(int64_t now_ns);
   std::map<VerdictKey, VerdictRecord> Verdicts() const;
@@ -101,6 +105,12 @@ class Locator {
     uint64_t question;
     uint64_t tried;
     uint64_t reached;
+  };
+  struct Absence {
+    Loss loss;
+    std::string why;
+    int rounds_left = 0;
+    int64_t next_round_ns = 0;
   };
   enum class Asked { kPeer, kThird };
   struct Round {
@@ -112,6 +122,9 @@ class Locator {
   };
 
   void Begin(const Loss& loss, int64_t now_ns);
+  void NoteAbsence(Absence absence, int64_t now_ns);
+  void AskForAbsent(int64_t now_ns);
+  bool IsKnown(const VerdictKey& key) const;
   void AskThirds(uint64_t id, Round& round);
   void AskRemote(uint64_t id, Round& round, Asked whom, const std::shared_ptr<Comm>& comm, uint16_t path,
                  const std::vector<Target>& targets);
@@ -126,13 +139,14 @@ class Locator {
   const int64_t patience_ns_;
   const std::vector<Nic> nics_;
   const uint16_t port_;
-  Prober* const prober_;
+  Asker* const prober_;
   EventLog* const log_;
   const ThirdsOf thirds_of_;
 
   std::map<uint64_t, Round> rounds_;
   std::map<uint64_t, std::pair<uint64_t, Asked>> questions_;  // to others: the round, and whom
   std::map<VerdictKey, int64_t> last_round_ns_;
+  std::map<VerdictKey, Absence> absent_;
   uint64_t next_id_ = 1;
   int64_t answers_since_ns_ = 0;
   int answers_ = 0;
@@ -141,6 +155,7 @@ class Locator {
   std::vector<Loss> losses_;
   std::vector<ProbeOrder> orders_;
   std::vector<Probed> probed_;
+  std::vector<Absence> absences_;
   std::vector<VerdictKey> returns_;
   std::map<VerdictKey, VerdictRecord> verdicts_;
 };

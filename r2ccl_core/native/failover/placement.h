@@ -17,6 +17,7 @@
 #ifndef R2CCL_FAILOVER_PLACEMENT_H_
 #define R2CCL_FAILOVER_PLACEMENT_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -115,18 +116,29 @@ inline bool IsIdlest(const std::vector<PathLoad>& paths, const PathLoad& refuge)
   return true;
 }
 
+// What a NIC of which nothing is known is taken to drain: as much as the best of the others. It may never have had
+// enough to do to show it, as with messages that are short beside its queue; a guess in bytes per ns would make it look
+// better than every slower NIC, or worse than every faster one, for as long as that lasts.
+inline double BestDrain(const std::vector<PathLoad>& paths) {
+  double best = 0;
+  for (const PathLoad& path : paths) best = path.up ? std::max(best, path.drain) : best;
+  return best > 0 ? best : 1;  // of nobody anything is known: all are alike
+}
+
 // The free path that would deliver the next chunk first; kNoPath when none is free. With `only_worthy`, of those that
 // are worth it; with `spare_refuges`, of refuges only one that is idlest.
 inline int Soonest(const std::vector<PathLoad>& paths, const Waiting& waiting, bool only_worthy,
                    bool spare_refuges = false) {
   int best = kNoPath;
   double best_cost = 0;
+  double unknown_drain = BestDrain(paths);
   for (size_t i = 0; i < paths.size(); ++i) {
     const PathLoad& path = paths[i];
     if (!path.free || (only_worthy && !IsWorthIt(paths, i, waiting))) continue;
     if (spare_refuges && path.refuge && !IsIdlest(paths, path)) continue;
     // The whole NIC's queue decides; this connection's own breaks ties between NICs that look alike.
-    double cost = (path.nic_bytes + path.path_bytes + waiting.next_bytes) / (path.drain > 0 ? path.drain : 1.0);
+    double cost =
+        (path.nic_bytes + path.path_bytes + waiting.next_bytes) / (path.drain > 0 ? path.drain : unknown_drain);
     if (best == kNoPath || cost < best_cost) {
       best = static_cast<int>(i);
       best_cost = cost;

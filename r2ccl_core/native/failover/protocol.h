@@ -4,9 +4,12 @@
 //   a chunk at the receiving end
 //              begins on a path            ends on its path   its path is lost
 //   missing    arriving                    -                  -
-//   arriving   the rival path is retired,  done               missing
-//              then as missing
+//   arriving   read aside                  done               missing
 //   done       read into nowhere           -                  -
+//
+// A copy that was read aside and ends while the chunk is not done is put in its place; a path that is in the middle of
+// writing there is first made to read the rest into nowhere. So one path at most writes to a place, and a frame that
+// ended whole always leaves its chunk done: it may be counted, whoever brought the chunk.
 #ifndef R2CCL_FAILOVER_PROTOCOL_H_
 #define R2CCL_FAILOVER_PROTOCOL_H_
 
@@ -21,14 +24,13 @@ enum class ChunkState : uint8_t { kMissing, kArriving, kDone };
 // What to do with a chunk that begins to come in.
 enum class Placement : uint8_t {
   kWrite,
-  kRetireRival,  // another path is in the middle of it, which proves that the sender gave that path up: cut it, then
-                 // write
+  kAside,  // another path is in the middle of it, and may be stuck there: read it into memory of its own
   kDiscard,
 };
 
 constexpr Placement PlaceChunk(ChunkState state) {
   if (state == ChunkState::kDone) return Placement::kDiscard;
-  return state == ChunkState::kArriving ? Placement::kRetireRival : Placement::kWrite;
+  return state == ChunkState::kArriving ? Placement::kAside : Placement::kWrite;
 }
 
 // Whether a stream that says HELLO with `hello_epoch` replaces what the receiving end has of that path.

@@ -1,13 +1,8 @@
 // The receiving end: placing chunks, duplicates, early messages, acknowledgements.
 #include "failover/recv_comm.h"
 
-#include <sys/epoll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cstring>
-
-#include "base/clock.h"
 
 namespace r2ccl {
 
@@ -17,22 +12,18 @@ constexpr int64_t kReturnNs = 300 * kMillisecond;
 
 }  // namespace
 
-RecvComm::RecvComm(Environment* environment, Poller* poller, const Secret& secret, const Frame& hello)
-    : Comm(environment, poller), secret_(secret), connection_(hello.a), sender_port_(static_cast<uint16_t>(hello.c)) {
+RecvComm::RecvComm(Environment* environment, Wire* wire, const Secret& secret, const Frame& hello)
+    : Comm(environment, wire), secret_(secret), connection_(hello.a), sender_port_(static_cast<uint16_t>(hello.c)) {
   paths_.resize(hello.b);
   incoming_.resize(hello.b);
   for (size_t i = 0; i < paths_.size(); ++i) paths_[i].index = static_cast<int>(i);
 }
 
-void RefuseStream(int fd, uint64_t messages) {
-  std::string close = EncodeClose(messages);
-  (void)!send(fd, close.data(), close.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote, Fd fd) {
+Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote, std::shared_ptr<Stream> stream,
+                        bool on_trial) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok() || peer_closed_) {
-    RefuseStream(fd.get(), first_);
+    stream->HangUp(EncodeClose(first_));
     return {Code::kPeerLost, "its connection has ended"};
   }
   if (index >= static_cast<int>(paths_.size())) return {Code::kProtocol, "wire: no such path"};
@@ -44,15 +35,17 @@ Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote
   }
   path.nic = nic_index;
   path.remote = remote;
+  KnowWay(path);
   path.epoch = epoch;
-  path.fd = std::move(fd);
+  path.stream = std::move(stream);
   path.link_down = false;
   incoming_[static_cast<size_t>(index)] = {};
-  Register(path, EPOLLIN);
+  path.stream->Start();
+  path.tested = on_trial;
   MarkUp(path);
   const Params& params = environment_->params;
-  SendControl(path, EncodeHelloAck(static_cast<uint16_t>(index), epoch, static_cast<uint64_t>(params.eager_bytes),
-                                   static_cast<uint64_t>(params.eager_messages)));
+  path.stream->Say(EncodeHelloAck(static_cast<uint16_t>(index), epoch, static_cast<uint64_t>(params.eager_bytes),
+                                  static_cast<uint64_t>(params.eager_messages)));
   SendAck(&path);
   return {};
 }
@@ -73,7 +66,7 @@ void RecvComm::Take(const Order& order) {
   message.request = order.request;
   message.watched = order.watched;
   if (message.started && message.size > order.size) {
-    Fail({Code::kProtocol, "a message of " + std::to_string(message.size) + " bytes came for a receive of " +
+    Fail({Code::kMismatch, "a message of " + std::to_string(message.size) + " bytes came for a receive of " +
                                std::to_string(order.size)});
   } else if (message.complete()) {
     Deliver(message);
@@ -117,7 +110,7 @@ Status RecvComm::Locate(const Frame& frame, Message** message) {
 
 Status RecvComm::Begin(Message& message, const Frame& frame) {
   if (message.request != nullptr && frame.b > message.capacity) {
-    Fail({Code::kProtocol, "a message of " + std::to_string(frame.b) + " bytes came for a receive of " +
+    Fail({Code::kMismatch, "a message of " + std::to_string(frame.b) + " bytes came for a receive of " +
                                std::to_string(message.capacity)});
     return failure_;
   }
@@ -135,6 +128,8 @@ Status RecvComm::TakeData(Path& path) {
   const Frame& frame = path.frame;
   Incoming& in = incoming_[static_cast<size_t>(path.index)];
   in.arriving = false;
+  in.aside.reset();
+  path.tested = false;
   if (frame.epoch != path.epoch || frame.path != path.index) return {Code::kProtocol, "wire: chunk of another path"};
   if (frame.a >= posted_) EmptyInbox();
   if (frame.a >= posted_) LetOrdersWait(false);  // its receive is to be told of at once
@@ -148,13 +143,11 @@ Status RecvComm::TakeData(Path& path) {
   }
   size_t index = frame.c / frame.d;
   Placement placement = message == nullptr ? Placement::kDiscard : PlaceChunk(message->chunks[index]);
-  if (placement == Placement::kDiscard) {
-    ++environment_->duplicate_chunks;
+  if (placement == Placement::kDiscard) return {};
+  if (placement == Placement::kAside) {
+    in.aside = std::make_unique_for_overwrite<char[]>(frame.body_bytes);
+    path.body = in.aside.get();
     return {};
-  }
-  if (placement == Placement::kRetireRival) {
-    RetireRival(path, frame);
-    if (!failure_.ok()) return failure_;
   }
   message->chunks[index] = ChunkState::kArriving;
   in.arriving = true;
@@ -162,36 +155,49 @@ Status RecvComm::TakeData(Path& path) {
   return {};
 }
 
-// Another path is in the middle of the same chunk: the sender has given that path up.
-void RecvComm::RetireRival(const Path& path, const Frame& frame) {
+// The path that is in the middle of this chunk, if there is one, writes no more of it.
+void RecvComm::SendNowhere(const Frame& frame) {
   for (Path& other : paths_) {
-    if (&other == &path || other.state != PathState::kUp || !incoming_[static_cast<size_t>(other.index)].arriving) {
-      continue;
-    }
-    if (other.frame.a == frame.a && other.frame.c == frame.c) {
-      Retire(other, "conflict: its chunk came again over another path", false);
-      return;
-    }
+    Incoming& in = incoming_[static_cast<size_t>(other.index)];
+    if (!in.arriving || other.frame.a != frame.a || other.frame.c != frame.c) continue;
+    in.arriving = false;
+    other.body = nullptr;
+    other.stream->DropBody();
   }
 }
 
-Status RecvComm::OnBody(Path& path) {
+// The copy that path.frame brought, if nobody has brought the chunk meanwhile; true where it was the first.
+bool RecvComm::PutInPlace(Path& path) {
+  const Frame& frame = path.frame;
+  std::unique_ptr<char[]> copy = std::move(incoming_[static_cast<size_t>(path.index)].aside);
+  if (frame.a < first_) return false;
+  Message& message = messages_[frame.a - first_];
+  if (message.chunks[frame.c / frame.d] == ChunkState::kDone) return false;
+  SendNowhere(frame);
+  std::memcpy((message.stash ? message.stash.get() : message.data) + frame.c, copy.get(), frame.body_bytes);
+  return true;
+}
+
+Status RecvComm::OnBody(Path& path, const std::vector<uint8_t>& control) {
   const Frame& frame = path.frame;
   Incoming& in = incoming_[static_cast<size_t>(path.index)];
   switch (frame.type) {
     case FrameType::kData: {
-      if (in.arriving) {
+      bool first = in.arriving;
+      if (in.arriving || in.aside) {
         // Before it counts. Until it does, the path that is retired for it leaves the chunk missing.
-        Status status = CheckBody(frame, reinterpret_cast<uint8_t*>(path.body) - frame.body_bytes);
+        Status status = CheckBody(frame, reinterpret_cast<uint8_t*>(path.body));
         if (!status.ok()) {
           ++environment_->corrupt_chunks;
           return status;
         }
       }
+      if (in.aside) first = PutInPlace(path);
+      environment_->duplicate_chunks += first ? 0 : 1;
+      in.arriving = false;
       ++in.chunks;
       CountLazy(frame);
-      if (!in.arriving) return {};
-      in.arriving = false;
+      if (!first) return {};
       Message& message = messages_[frame.a - first_];
       message.chunks[frame.c / frame.d] = ChunkState::kDone;
       ++message.done;
@@ -200,7 +206,7 @@ Status RecvComm::OnBody(Path& path) {
       // Its last chunk may have come by a faster path than this one, which the sending end could wait for.
       ack_due_ |= bulk && (frame.flags & kBufferedFlag) == 0;
       inline_.store(!bulk, std::memory_order_relaxed);
-      if (bulk) UnmuteAll();
+      if (bulk) StopPolling();
       relaxed_ = (frame.flags & kEarlyFlag) != 0;
       if ((frame.flags & kMarkFlag) != 0) marked_.store(std::min(marked_.load(), frame.a));
       // Acknowledged before it is delivered: the program may end right after its last message.
@@ -211,15 +217,17 @@ Status RecvComm::OnBody(Path& path) {
       return failure_;
     }
     case FrameType::kPing:
+      path.tested = frame.body_bytes > 0;
+      if (path.tested) return {};
       LetOrdersWait(false);
       asked_ = posted_ == announced_;
       ack_due_ |= HasNews();
-      return failure_.ok() ? TakeShared(path) : failure_;
+      return failure_.ok() ? TakeShared(path, control) : failure_;
     case FrameType::kPathDown:
     case FrameType::kProbe:
     case FrameType::kProbed:
     case FrameType::kVerdict:
-      return TakeShared(path);
+      return TakeShared(path, control);
     default:
       peer_closed_ = true;
       if (HasPending()) Fail({Code::kPeerLost, "the sending end closed the connection"});
@@ -259,7 +267,7 @@ void RecvComm::CountLazy(const Frame& frame) {
 }
 
 void RecvComm::TellSoon() {
-  if (untold_since_ns_ == 0) untold_since_ns_ = NowNs();
+  if (untold_since_ns_ == 0) untold_since_ns_ = Now();
 }
 
 // Who sends early messages needs no receive to be posted: the next acknowledgement tells of it, or the next tick. By a
@@ -270,14 +278,14 @@ void RecvComm::Announce() {
   if (!later) SendAck(nullptr);
 }
 
-void RecvComm::OnReadDone(Path& path) {
-  bool late = untold_since_ns_ != 0 && NowNs() - untold_since_ns_ > kUntoldNs;
+void RecvComm::AfterRead(Path& path) {
+  bool late = untold_since_ns_ != 0 && Now() - untold_since_ns_ > kUntoldNs;
   if (ack_due_ || late) SendAck(&path);
 }
 
 void RecvComm::OnWritable() {
   for (Path& path : paths_) {
-    if (path.state == PathState::kUp && !path.wants_write) FlushControl(path);
+    if (path.state == PathState::kUp) path.stream->Flush();
   }
   if (ack_due_) SendAck(nullptr);
 }
@@ -285,16 +293,16 @@ void RecvComm::OnWritable() {
 // The acknowledgement is the whole state, so an older one that still waits in a stream's queue does no harm.
 void RecvComm::SendAck(Path* preferred) {
   ack_due_ = true;
-  bool usable = preferred != nullptr && preferred->state == PathState::kUp && preferred->control.empty() &&
+  bool usable = preferred != nullptr && preferred->state == PathState::kUp && preferred->stream->unsaid_bytes() == 0 &&
                 !preferred->suspect && !IsDoubted(*preferred);
   Path* path = usable ? preferred : AnyUp();
-  if (path == nullptr || !path->control.empty()) return;  // OnWritable comes back to it
+  if (path == nullptr || path->stream->unsaid_bytes() > 0) return;  // OnWritable comes back to it
   ack_due_ = false;
   lazy_chunks_ = lazy_bytes_ = 0;
   if (posted_ != announced_) asked_ = false;
   announced_ = posted_;
   untold_since_ns_ = 0;
-  SendControl(*path, EncodeState());
+  path->stream->Say(EncodeState());
 }
 
 std::string RecvComm::EncodeState(bool farewell) const {
@@ -310,6 +318,7 @@ std::string RecvComm::EncodeState(bool farewell) const {
 
 void RecvComm::OnLost(Path& path) {
   Incoming& in = incoming_[static_cast<size_t>(path.index)];
+  in.aside.reset();
   if (in.arriving) {
     in.arriving = false;
     if (path.frame.a >= first_) {
@@ -359,7 +368,7 @@ void RecvComm::TakeAnswer(int index, uint32_t epoch, Answer answer, const Frame*
   const Params& params = environment_->params;
   path.backoff_ns =
       std::min(std::max(path.backoff_ns * 2, params.probe_ms * kMillisecond), params.probe_max_ms * kMillisecond);
-  path.dial_ns = NowNs() + path.backoff_ns;
+  path.dial_ns = Now() + path.backoff_ns;
   if (closed_ || !failure_.ok() || no_path_since_ns_ == 0 || path.epoch != epoch) return;
   if (answer == Answer::kReached && said != nullptr && said->type == FrameType::kClose) {
     peer_closed_ = true;

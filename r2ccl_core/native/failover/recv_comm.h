@@ -3,8 +3,8 @@
 //
 // Invariants (with mutex_ held):
 //   1. A chunk is missing, arriving over one path, or done. Only the path named as arriving writes to its
-//      place. A chunk that comes again over another path proves that the sender gave the first path up: the
-//      first is retired before the second may write. A chunk that is done is read into nowhere.
+//      place. A copy that comes meanwhile is read aside and put there when it is whole, if the first is not done by
+//      then; what the first still brings is read into nowhere. So is a chunk that is done.
 //   2. A request completes when all chunks of its message are done; nothing writes to its buffer afterwards.
 //   3. Memory of messages that nobody has posted a receive for is bounded, see MayBeEarly; a sender that exceeds it
 //      breaks the protocol.
@@ -21,10 +21,6 @@
 #include "failover/protocol.h"
 
 namespace r2ccl {
-
-// Tells the sender at the other end of `fd` that its connection is over, and how many of its messages came, so
-// that it does not try again.
-void RefuseStream(int fd, uint64_t messages);
 
 // Of a message's chunks. Most messages have one.
 class ChunkStates {
@@ -45,12 +41,15 @@ class ChunkStates {
 
 class RecvComm final : public Comm {
  public:
-  RecvComm(Environment* environment, Poller* poller, const Secret& secret, const Frame& hello);
+  RecvComm(Environment* environment, Wire* wire, const Secret& secret, const Frame& hello);
 
   uint64_t connection() const { return connection_; }
 
-  // Takes over a stream whose HELLO was accepted. Refuses an epoch that is not newer than the path's own.
-  Status Attach(int path, uint32_t epoch, int nic, in_addr remote, Fd fd);
+  // Takes over a stream whose HELLO was accepted, and starts it. Refuses an epoch that is not newer than the path's
+  // own. Where the connection is over, the sender hears so, and how many of its messages came. `on_trial`: it is to be
+  // tested before it may carry data.
+  Status Attach(int path, uint32_t epoch, int nic, in_addr remote, std::shared_ptr<Stream> stream,
+                bool on_trial = false);
 
   // Receives the next message into `data`; it may be shorter than `capacity`, which Test reports. Somebody may watch
   // `data` and take what lands there before the request completes: then nothing lands before its sum was checked, where
@@ -80,17 +79,18 @@ class RecvComm final : public Comm {
   };
   // The receiving state of paths_[i].
   struct Incoming {
-    uint64_t chunks = 0;    // arrived in this epoch, duplicates included
-    bool arriving = false;  // path.frame is a chunk that is being written
+    uint64_t chunks = 0;            // arrived in this epoch, duplicates included
+    bool arriving = false;          // path.frame is a chunk that is being written to its place
+    std::unique_ptr<char[]> aside;  // of path.frame, a copy of a chunk that another path is in the middle of
   };
 
   Status OnHeader(Path& path) override;
-  Status OnBody(Path& path) override;
-  void OnReadDone(Path& path) override;
+  Status OnBody(Path& path, const std::vector<uint8_t>& control) override;
+  void AfterRead(Path& path) override;
   void OnWritable() override;
   void OnLost(Path& path) override;
   void OnTick(int64_t now_ns) override;
-  bool AtFrameBoundary(const Path&) const override { return true; }
+  void OnSuspect(Path&) override { SendAck(nullptr); }  // an acknowledgement may be stuck in it
   bool HasPending() const override;
   bool OwesOnlyCopies() const override { return false; }
   int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : INT64_MAX; }
@@ -106,7 +106,8 @@ class RecvComm final : public Comm {
   Status TakeData(Path& path);
   Status Begin(Message& message, const Frame& frame);
   Status Locate(const Frame& frame, Message** message);
-  void RetireRival(const Path& path, const Frame& frame);
+  bool PutInPlace(Path& path);
+  void SendNowhere(const Frame& frame);
   void Deliver(Message& message);
   void Announce();
   void CountLazy(const Frame& frame);

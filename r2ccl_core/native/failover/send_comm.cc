@@ -1,16 +1,10 @@
 // The sending end: dialling, cutting, pumping, acknowledgements, migration.
 #include "failover/send_comm.h"
 
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/crc32c.h"
 #include "failover/protocol.h"
 
@@ -32,8 +26,8 @@ constexpr int kIdleTicks = 100;  // half a second
 
 }  // namespace
 
-SendComm::SendComm(Environment* environment, Poller* poller, const Handle& handle, int home, uint64_t connection)
-    : Comm(environment, poller), handle_(handle), connection_(connection) {
+SendComm::SendComm(Environment* environment, Wire* wire, const Handle& handle, int home, uint64_t connection)
+    : Comm(environment, wire), handle_(handle), connection_(connection) {
   auto pairs = PairNics(environment->nics, handle.addresses);
   CountAsSender(true);
   paths_.resize(pairs.size());
@@ -43,13 +37,14 @@ SendComm::SendComm(Environment* environment, Poller* poller, const Handle& handl
     paths_[i].index = static_cast<int>(i);
     paths_[i].nic = pairs[i].first;
     paths_[i].remote = handle.addresses[static_cast<size_t>(pairs[i].second)];
+    KnowWay(paths_[i]);
     if (pairs[i].first == home) home_ = &paths_[i];
   }
 }
 
 void SendComm::Start() {
   std::lock_guard lock(mutex_);
-  int64_t now_ns = NowNs();
+  int64_t now_ns = Now();
   if (AnyUp() == nullptr) no_path_since_ns_ = now_ns;
   started_ns_ = now_ns;
   for (Path& path : paths_) {
@@ -66,7 +61,7 @@ Status SendComm::Ready(bool* ready) {
     bool any_up = std::any_of(paths_.begin(), paths_.end(), is_up);
     bool all_tried = std::all_of(outgoing_.begin(), outgoing_.end(), [](const Outgoing& out) { return out.tried; });
     // A NIC that is dead from the start must not hold the connection up for long; it joins when it answers.
-    bool waited = any_up && environment_->params.mode != 0 && NowNs() - started_ns_ > kReadyGraceNs;
+    bool waited = any_up && environment_->params.mode != 0 && Now() - started_ns_ > kReadyGraceNs;
     ready_ = any_up && (all_tried || waited);
   }
   *ready = ready_;
@@ -93,10 +88,10 @@ void SendComm::Dial(Path& path, int64_t now_ns) {
   Advance(path, PathEvent::kDial);
   ++path.epoch;
   path.deadline_ns = now_ns + DialPatienceNs(path);
-  Status status = StartConnect(nic(path), path.remote, handle_.port, &path.fd);
+  Status status =
+      wire_->Dial(shared_from_this(), path.index, nic(path), &counters(path), path.remote, handle_.port, &path.stream);
   if (status.ok()) {
     path.obstacle.clear();
-    Register(path, EPOLLOUT);
   } else {
     path.outlook = Outlook::kSilent;
     if (path.obstacle != status.message()) Log("cannot_dial", path, status.message());
@@ -105,24 +100,14 @@ void SendComm::Dial(Path& path, int64_t now_ns) {
   }
 }
 
-void SendComm::FinishDial(Path& path) {
-  int error = 0;
-  socklen_t length = sizeof error;
-  getsockopt(path.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error != 0) {
-    path.outlook = error == ECONNREFUSED ? Outlook::kRefused : Outlook::kSilent;
-    Retire(path, std::strerror(error), false);
-    return;
-  }
-  sockaddr_in peer{};
-  length = sizeof peer;
-  if (getpeername(path.fd.get(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;  // not connected yet
+void SendComm::OnConnected(int index) {
+  Path& path = paths_[static_cast<size_t>(index)];
   Advance(path, PathEvent::kConnected);
-  path.deadline_ns = NowNs() + environment_->params.connect_ms * kMillisecond;
+  path.deadline_ns = Now() + environment_->params.connect_ms * kMillisecond;
   path.outlook = Outlook::kOpen;
-  SetWantsWrite(path, false);
-  SendControl(path, EncodeHello(static_cast<uint16_t>(path.index), path.epoch, connection_,
-                                static_cast<int>(paths_.size()), handle_.secret, environment_->port));
+  path.stream->Say(EncodeHello(static_cast<uint16_t>(index), path.epoch, connection_, static_cast<int>(paths_.size()),
+                               handle_.secret, environment_->port, IsOnProbation(path)));
+  path.owes_word = IsOnProbation(path);
 }
 
 Status SendComm::Isend(const void* data, uint64_t size, Request** request, bool marked, uint32_t tag) {
@@ -209,7 +194,7 @@ void SendComm::CutMessages() {
       auto length = static_cast<uint32_t>(std::min<uint64_t>(next.chunk_bytes, next.size - offset));
       auto lane = static_cast<uint32_t>((home_ != nullptr ? static_cast<uint64_t>(home_->index) : next_lane_++) %
                                         lanes_.size());
-      lanes_[lane].push_back({next.number, offset, length, lane, buffered, 0});
+      lanes_[lane].push_back({next.number, offset, length, lane, buffered, 0, 0, 0, 0, nullptr});
       ++waiting_chunks_;
       waiting_bytes_ += length;
     }
@@ -220,7 +205,7 @@ void SendComm::CutMessages() {
 // The peer may have posted it and wait with the word, as it does while small messages come.
 void SendComm::AskForReceive(uint64_t number) {
   Path* path = was_early_ && asked_until_ <= number ? AnyUp() : nullptr;
-  if (path != nullptr && Ping(*path, NowNs())) asked_until_ = number + 1;
+  if (path != nullptr && Ping(*path, Now())) asked_until_ = number + 1;
 }
 
 // Whether it may go before its receive is posted, with some before it: where its home is a fast NIC, or in one piece.
@@ -303,12 +288,12 @@ uint64_t SendComm::WindowBytes(const Path& path) const {
 
 bool SendComm::CanTake(const Path& path) {
   const Outgoing& out = outgoing(path);
-  return path.state == PathState::kUp && !path.wants_write && !out.mid_frame &&
+  return path.state == PathState::kUp && path.stream->has_room() &&
          (out.in_flight_bytes == 0 || out.in_flight_bytes < WindowBytes(path)) && LaneFor(path) != nullptr;
 }
 
 const std::vector<PathLoad>& SendComm::Look() {
-  int64_t now_ns = NowNs();
+  int64_t now_ns = Now();
   loads_.clear();
   bool all_doubted = std::none_of(paths_.begin(), paths_.end(), [this](const Path& path) {
     return path.state == PathState::kUp && !IsDoubted(path);
@@ -329,14 +314,15 @@ const std::vector<PathLoad>& SendComm::Look() {
 
 // Whether it does not reach all NICs of this host: the peer has fewer, or a path is down.
 bool SendComm::IsConfined() const {
-  auto up = std::count_if(paths_.begin(), paths_.end(), [](const Path& path) { return path.state == PathState::kUp; });
+  auto up = std::count_if(paths_.begin(), paths_.end(),
+                          [this](const Path& path) { return path.state == PathState::kUp && !IsDoubted(path); });
   return static_cast<size_t>(up) < environment_->nics.size();
 }
 
 void SendComm::Pump() {
   CutMessages();
   while (failure_.ok() && waiting_chunks_ > 0) {
-    int64_t now_ns = NowNs();
+    int64_t now_ns = Now();
     int index = home();
     if (!IsSettled(now_ns)) {
       bool balances = environment_->params.mode == 2;
@@ -360,16 +346,18 @@ Waiting SendComm::FirstWaiting() const {
   return {static_cast<double>(lanes_[0].front().length), static_cast<double>(waiting_bytes_)};
 }
 
-bool SendComm::SendOne(Path& path, int64_t now_ns) {
-  if (!FlushControl(path)) return false;
+void SendComm::SendOne(Path& path, int64_t now_ns) {
+  if (!path.stream->Flush()) return;
   Outgoing& out = outgoing(path);
   std::deque<Chunk>* lane = LaneFor(path);
-  Chunk chunk = lane->front();
+  Chunk chunk = std::move(lane->front());
   lane->pop_front();
   --waiting_chunks_;
   waiting_bytes_ -= chunk.length;
   const Message& owner = message(chunk.message);
   chunk.sent_ns = now_ns;
+  chunk.end = path.stream->end() + kHeaderBytes + chunk.length;
+  chunk.held_ns = path.held_ns;
   bool takes_refuge = home_ == nullptr ? IsConfined() : &path != home_ && !HomeIsWell(loads_, home());
   if (takes_refuge) counters(path).refuge_ns.store(chunk.sent_ns);
   if (out.in_flight_bytes == 0) {
@@ -379,6 +367,7 @@ bool SendComm::SendOne(Path& path, int64_t now_ns) {
   out.in_flight.push_back(chunk);
   out.in_flight_bytes += chunk.weight();
   counters(path).in_flight_bytes += static_cast<int64_t>(chunk.weight());
+  out.in_flight.back().due_ns = now_ns + LateAfter(path);
   Frame frame;
   frame.type = FrameType::kData;
   frame.flags = owner.tag << kTagAt;
@@ -399,41 +388,8 @@ bool SendComm::SendOne(Path& path, int64_t now_ns) {
     frame.flags |= kBodySumFlag;
     frame.body_sum = Crc32c(owner.data + chunk.offset, chunk.length);
   }
-  EncodeFrame(frame, out.header);
-  out.frame_sent = 0;
-  out.mid_frame = true;
-  return ContinueFrame(path);
+  path.stream->Send(frame, owner.data + chunk.offset);
 }
-
-// Sends the rest of the frame that is under way. False when the socket is full.
-bool SendComm::ContinueFrame(Path& path) {
-  Outgoing& out = outgoing(path);
-  const Chunk& chunk = out.in_flight.back();
-  const char* data = message(chunk.message).data + chunk.offset;
-  size_t total = kHeaderBytes + chunk.length;
-  while (out.frame_sent < total) {
-    iovec parts[2];
-    size_t count = 0;
-    if (out.frame_sent < kHeaderBytes) parts[count++] = {out.header + out.frame_sent, kHeaderBytes - out.frame_sent};
-    size_t body_sent = out.frame_sent > kHeaderBytes ? out.frame_sent - kHeaderBytes : 0;
-    if (body_sent < chunk.length) parts[count++] = {const_cast<char*>(data) + body_sent, chunk.length - body_sent};
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = count;
-    ssize_t sent = sendmsg(path.fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      // As in FlushControl, the reader sees a broken socket too and retires the path.
-      SetWantsWrite(path, true);
-      return false;
-    }
-    out.frame_sent += static_cast<size_t>(sent);
-    counters(path).sent_bytes += static_cast<uint64_t>(sent);
-  }
-  out.mid_frame = false;
-  return true;
-}
-
-bool SendComm::AtFrameBoundary(const Path& path) const { return !outgoing(path).mid_frame; }
 
 Status SendComm::OnHeader(Path& path) {
   switch (path.frame.type) {
@@ -451,7 +407,7 @@ Status SendComm::OnHeader(Path& path) {
   }
 }
 
-Status SendComm::OnBody(Path& path) {
+Status SendComm::OnBody(Path& path, const std::vector<uint8_t>& control) {
   const Frame& frame = path.frame;
   switch (frame.type) {
     case FrameType::kHelloAck:
@@ -470,7 +426,7 @@ Status SendComm::OnBody(Path& path) {
         posted_ = frame.a;
         asked_until_ = 0;  // for a receive that it still lacks it asks again
       }
-      auto entries = DecodeAckEntries(path.control_body.data(), path.control_body.size());
+      auto entries = DecodeAckEntries(control.data(), control.size());
       for (size_t i = 0; i < entries.size() && i < paths_.size(); ++i) {
         Path& acked = paths_[i];
         if (!ConcernsStream(acked.state, acked.epoch, entries[i].epoch)) continue;
@@ -479,12 +435,14 @@ Status SendComm::OnBody(Path& path) {
       }
       return {};
     }
-    case FrameType::kPathDown:
     case FrameType::kPing:
+      path.tested = frame.body_bytes > 0;
+      return {};
+    case FrameType::kPathDown:
     case FrameType::kProbe:
     case FrameType::kProbed:
     case FrameType::kVerdict:
-      return TakeShared(path);
+      return TakeShared(path, control);
     default:
       return PeerClosed(frame.a);
   }
@@ -510,12 +468,12 @@ void SendComm::ApplyAck(Path& path, uint64_t chunks) {
   Outgoing& out = outgoing(path);
   if (chunks <= out.acknowledged_chunks) return;
   uint64_t count = chunks - out.acknowledged_chunks;
-  uint64_t complete = out.in_flight.size() - (out.mid_frame ? 1 : 0);
+  uint64_t complete = out.in_flight.size() - (path.stream->sending() ? 1 : 0);
   if (count > complete) {
     Retire(path, "wire: acknowledgement of chunks that were not sent", true);
     return;
   }
-  int64_t now_ns = NowNs();
+  int64_t now_ns = Now();
   uint64_t bytes = 0;
   for (uint64_t i = 0; i < count; ++i) {
     Chunk chunk = out.in_flight.front();
@@ -547,7 +505,86 @@ void SendComm::MeasureRate(Outgoing& out, uint64_t bytes, int64_t now_ns) {
   out.sample_bytes = 0;
 }
 
+// When a chunk that is put on the path now would be late.
+int64_t SendComm::LateAfter(const Path& path) const {
+  int64_t rtt_ns = path.shortest_rtt_ns;
+  for (const Path& other : paths_) {
+    if (other.state == PathState::kUp && other.shortest_rtt_ns > 0) rtt_ns = std::min(rtt_ns, other.shortest_rtt_ns);
+  }
+  const NicCounters& nic = nic_counters(path);
+  double drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
+  if (drain == 0) drain = nic.peak_bytes_per_ns.load(std::memory_order_relaxed);
+  return LateAfterNs(rtt_ns, static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)), drain);
+}
+
+// What the peer's kernel should have had by now, and what is behind it in the same stream, goes over another path as
+// well. A peer whose program leaves no room for more is not late.
+void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) {
+  if (environment_->params.mode != 2) return;
+  const Outgoing& out = outgoing(path);
+  bool alone = false;
+  path.late = false;
+  for (const Chunk& chunk : out.in_flight) {
+    if (chunk.end <= progress.bytes_acked || now_ns - chunk.due_ns <= HeldNs(progress) - chunk.held_ns) continue;
+    path.late = true;
+    alone = alone || GoesAlone(chunk);
+  }
+  if (alone && BeginProbation(path, now_ns)) SendAgain(path, progress.bytes_acked);
+}
+
+// Whether no other path has, or had, the chunk as well.
+bool SendComm::GoesAlone(const Chunk& chunk) {
+  return chunk.copies == nullptr || (chunk.copies->alive == 1 && !chunk.copies->acknowledged);
+}
+
+void SendComm::SendAgain(Path& path, uint64_t acked_bytes) {
+  auto& in_flight = outgoing(path).in_flight;
+  uint64_t count = 0;
+  for (auto chunk = in_flight.rbegin(); chunk != in_flight.rend(); ++chunk) {
+    if (chunk->end <= acked_bytes || !GoesAlone(*chunk)) continue;
+    chunk->copies = std::make_shared<Copies>();
+    lanes_[chunk->lane].push_front(*chunk);
+    ++waiting_chunks_;
+    waiting_bytes_ += chunk->length;
+    ++count;
+  }
+  environment_->replayed_chunks += count;
+  Pump();
+}
+
+// Its memory is about to be the user's again: what a stream still has to be given of it is copied, and no more of it
+// waits.
+void SendComm::DropCopies(const Chunk& chunk) {
+  chunk.copies->acknowledged = true;
+  auto& lane = lanes_[chunk.lane];
+  auto copy = std::find_if(lane.begin(), lane.end(), [&](const Chunk& one) { return one.copies == chunk.copies; });
+  if (copy != lane.end()) {
+    --waiting_chunks_;
+    waiting_bytes_ -= copy->length;
+    --chunk.copies->alive;
+    lane.erase(copy);
+  }
+  for (Path& path : paths_) {
+    if (path.stream == nullptr || !path.stream->sending()) continue;
+    if (outgoing(path).in_flight.back().copies == chunk.copies) path.stream->KeepBody();
+  }
+}
+
+// Whether a chunk that was in flight on a lost path has to be sent again.
+bool SendComm::IsTheLast(Chunk& chunk) {
+  if (chunk.copies == nullptr) return true;
+  int left = --chunk.copies->alive;
+  bool acknowledged = chunk.copies->acknowledged;
+  chunk.copies.reset();
+  return left == 0 && !acknowledged;
+}
+
 void SendComm::Acknowledge(const Chunk& chunk) {
+  if (chunk.copies != nullptr) {
+    --chunk.copies->alive;
+    if (chunk.copies->acknowledged) return;
+    DropCopies(chunk);
+  }
   Message& owner = message(chunk.message);
   if (++owner.acknowledged < owner.chunks) return;
   if (owner.request != nullptr) Finish(owner.request, Request::kDone);
@@ -555,15 +592,11 @@ void SendComm::Acknowledge(const Chunk& chunk) {
   while (!messages_.empty() && messages_.front().acknowledged == messages_.front().chunks) messages_.pop_front();
 }
 
-void SendComm::OnReadDone(Path&) { Pump(); }
+void SendComm::AfterRead(Path&) { Pump(); }
 
 void SendComm::OnWritable() {
   for (Path& path : paths_) {
-    if (path.state == PathState::kConnecting && path.poll_id != 0) FinishDial(path);
-    if (path.state == PathState::kGreeting && !path.wants_write) FlushControl(path);
-    if (!IsOpen(path.state) || path.wants_write) continue;
-    if (outgoing(path).mid_frame && !ContinueFrame(path)) continue;
-    FlushControl(path);
+    if (path.stream != nullptr) path.stream->Flush();
   }
   Pump();
 }
@@ -577,23 +610,21 @@ void SendComm::OnLost(Path& path) {
                                "; R2CC_MODE=0 needs every NIC"});
     return;
   }
-  size_t moved = out.in_flight.size();
+  size_t moved = 0;
   while (!out.in_flight.empty()) {
-    Chunk chunk = out.in_flight.back();
+    Chunk chunk = std::move(out.in_flight.back());
     out.in_flight.pop_back();
+    if (!IsTheLast(chunk)) continue;
+    ++moved;
     lanes_[chunk.lane].push_front(chunk);
     ++waiting_chunks_;
     waiting_bytes_ += chunk.length;
   }
   counters(path).in_flight_bytes -= static_cast<int64_t>(out.in_flight_bytes);
-  // What it drained so far says nothing about its return.
-  counters(path).drain_bytes_per_ns.store(0);
-  counters(path).peak_bytes_per_ns.store(0);
   out.in_flight_bytes = 0;
-  out.mid_frame = false;
   out.bytes_per_ns = 0;
   out.min_round_trip_ns = 0;
-  ReleaseHeld(NowNs());  // this may have been the last one that carries data
+  ReleaseHeld(Now());  // this may have been the last one that carries data
   if (moved == 0) return;
   environment_->replayed_chunks += moved;
   Log("migrated", path, std::to_string(moved) + " chunks go to the other NICs");
@@ -603,7 +634,7 @@ void SendComm::OnLost(Path& path) {
 bool SendComm::CarriesData(const Path& path) { return path.state == PathState::kUp; }
 
 bool SendComm::HoldsBack(Path& path) {
-  return path.flaps.Holds(environment_->params, NowNs()) && std::any_of(paths_.begin(), paths_.end(), CarriesData);
+  return path.flaps.Holds(environment_->params, Now()) && std::any_of(paths_.begin(), paths_.end(), CarriesData);
 }
 
 // The last path is never held: of those that are, the one with the least behind it carries data all the same.
@@ -625,6 +656,7 @@ void SendComm::ReleaseHeld(int64_t now_ns) {
 
 void SendComm::Release(Path& path, const char* why) {
   Advance(path, PathEvent::kReleased);
+  path.told_up = path.ever_told = true;
   Log("path_returned", path, "epoch " + std::to_string(path.epoch) + ", " + why);
 }
 
@@ -644,6 +676,7 @@ void SendComm::OnTick(int64_t now_ns) {
     if (!failure_.ok()) return;
     if (path.state == PathState::kDown && !path.link_down && now_ns >= path.dial_ns) Dial(path, now_ns);
   }
+  TellAbsent(now_ns, started_ns_);
   OnWritable();
 }
 

@@ -3,8 +3,9 @@
 //
 // Invariants (with mutex_ held):
 //   1. A chunk of an unfinished message is in exactly one place: a lane's queue, one path's in-flight list,
-//      or acknowledged.
-//   2. A path's in-flight list is in the order of its TCP stream, so an acknowledged count names its front.
+//      or acknowledged. One that was late is in two of them, or three, until the first of its copies is acknowledged:
+//      then none is left in a lane, and a frame that is under way is sent from a copy of the rest of it.
+//   2. A path's in-flight list is in the order of its stream, so an acknowledged count names its front.
 //   3. A message's request completes when its last chunk is acknowledged, and not before: until then the
 //      user's buffer is needed for a replay. A small one that may go at once is copied, and its request completes then.
 //      Nobody waits for its acknowledgement, so it counts neither for windows nor as a sample of what a NIC drains.
@@ -28,7 +29,7 @@ constexpr int kNoHome = -1;
 
 class SendComm final : public Comm {
  public:
-  SendComm(Environment* environment, Poller* poller, const Handle& handle, int home, uint64_t connection);
+  SendComm(Environment* environment, Wire* wire, const Handle& handle, int home, uint64_t connection);
   ~SendComm() override { CountAsSender(false); }
 
   uint64_t connection() const { return connection_; }
@@ -51,6 +52,11 @@ class SendComm final : public Comm {
   }
 
  private:
+  // Of a chunk that went over another path as well, since its own was late.
+  struct Copies {
+    int alive = 2;  // in lanes and in flight
+    bool acknowledged = false;
+  };
   struct Chunk {
     uint64_t message;
     uint64_t offset;
@@ -58,6 +64,11 @@ class SendComm final : public Comm {
     uint32_t lane;
     bool buffered;
     int64_t sent_ns;
+    // Of the stream that it was put into: where it ends there, when it is late, and what Path::held_ns was.
+    uint64_t end = 0;
+    int64_t due_ns = 0;
+    int64_t held_ns = 0;
+    std::shared_ptr<Copies> copies;  // shared by all of it, nullptr unless there were several
     uint64_t weight() const { return buffered ? 0 : length; }
   };
   struct Message {
@@ -77,9 +88,6 @@ class SendComm final : public Comm {
     std::deque<Chunk> in_flight;
     uint64_t in_flight_bytes = 0;
     uint64_t acknowledged_chunks = 0;  // in this epoch
-    uint8_t header[kHeaderBytes] = {};
-    size_t frame_sent = 0;  // of the last chunk of in_flight, header included
-    bool mid_frame = false;
     bool tried = false;
     // Drain rate, measured while the path is busy.
     double bytes_per_ns = 0;
@@ -88,13 +96,14 @@ class SendComm final : public Comm {
     uint64_t sample_bytes = 0;
   };
 
+  void OnConnected(int path) override;
   Status OnHeader(Path& path) override;
-  Status OnBody(Path& path) override;
-  void OnReadDone(Path& path) override;
+  Status OnBody(Path& path, const std::vector<uint8_t>& control) override;
+  void AfterRead(Path& path) override;
   void OnWritable() override;
   void OnLost(Path& path) override;
   void OnTick(int64_t now_ns) override;
-  bool AtFrameBoundary(const Path& path) const override;
+  void OnProgress(Path& path, const Progress& progress, int64_t now_ns) override;
   bool HasPending() const override { return !messages_.empty(); }
   bool OwesOnlyCopies() const override;
   int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : kQuietIdleNs; }
@@ -115,7 +124,6 @@ class SendComm final : public Comm {
   void Release(Path& path, const char* why);
   int64_t DialPatienceNs(const Path& path) const;
   void Dial(Path& path, int64_t now_ns);
-  void FinishDial(Path& path);
   uint32_t ChunkBytes(uint64_t size);
   uint64_t LargestChunk() const;
   uint64_t FittingChunk(const Path& path) const;
@@ -127,8 +135,7 @@ class SendComm final : public Comm {
   bool IsEarly(const Message& message) const;
   bool IsPatient(const Chunk& chunk, const Path& path);
   void Pump();
-  bool SendOne(Path& path, int64_t now_ns);
-  bool ContinueFrame(Path& path);
+  void SendOne(Path& path, int64_t now_ns);
   std::deque<Chunk>* LaneFor(const Path& path);
   bool Serves(const Path& path, uint32_t lane) const;
   bool CanTake(const Path& path);
@@ -139,6 +146,11 @@ class SendComm final : public Comm {
   int home() const { return home_ == nullptr ? kNoPath : home_->index; }
   uint64_t LeastWindow(const Path& path) const;
   uint64_t WindowBytes(const Path& path) const;
+  int64_t LateAfter(const Path& path) const;
+  void SendAgain(Path& path, uint64_t acked_bytes);
+  void DropCopies(const Chunk& chunk);
+  bool IsTheLast(Chunk& chunk);
+  static bool GoesAlone(const Chunk& chunk);
   void ApplyAck(Path& path, uint64_t chunks);
   void Acknowledge(const Chunk& chunk);
   Status PeerClosed(uint64_t messages);

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/params.h"
-#include "net/socket.h"
+#include "net/progress.h"
 
 namespace r2ccl {
 
@@ -22,7 +22,7 @@ namespace r2ccl {
 // What is sent again into a silence counts only once that is over: a dead path does not excuse itself.
 class LossMeter {
  public:
-  void Sample(const TcpProgress& progress, int64_t now_ns) {
+  void Sample(const Progress& progress, int64_t now_ns) {
     double fade = std::exp2(-static_cast<double>(now_ns - last_ns_) / kHalfLifeNs);
     sent_ = sent_ * fade + static_cast<double>(progress.segments - last_.segments);
     // May be fewer than before, when the peer had some of them after all.
@@ -38,7 +38,7 @@ class LossMeter {
   static constexpr double kHalfLifeNs = 3e9;
   static constexpr double kLossyShare = 0.004;
   static constexpr double kLeastResent = 1.5;
-  TcpProgress last_;
+  Progress last_;
   int64_t last_ns_ = 0;
   double sent_ = 0;
   double resent_ = 0;
@@ -50,10 +50,10 @@ constexpr int64_t kTimeouts = 8;                           // of the kernel, una
 
 // An answer that takes longer is lost, for the kernel; peers that put acknowledgements off make it tens of
 // milliseconds.
-constexpr int64_t LongestUsualNs(const TcpProgress& progress) { return progress.rtt_ns + 4 * progress.rtt_variance_ns; }
+constexpr int64_t LongestUsualNs(const Progress& progress) { return progress.rtt_ns + 4 * progress.rtt_variance_ns; }
 
 // For a path that loses nothing.
-constexpr int64_t StallLimitNs(const Params& params, const TcpProgress& progress) {
+constexpr int64_t StallLimitNs(const Params& params, const Progress& progress) {
   if (params.stall_ms > 0) return params.stall_ms * kMillisecond;
   int64_t shortest_ns = params.mode == 0 ? kFailStopStallNs : params.stall_min_ms * kMillisecond;
   return std::max(shortest_ns, 2 * LongestUsualNs(progress));
@@ -63,19 +63,32 @@ constexpr int64_t StallLimitNs(const Params& params, const TcpProgress& progress
 struct Silence {
   int64_t in_order_ns = 0;  // since it had one more byte in their order
   int64_t any_ns = 0;       // since it had anything more, be it behind a gap, or answered beside the stream (witness.h)
+  int64_t seen_ns = INT64_MAX;  // for how much of any_ns answers would have been seen, as others came by other NICs
 };
+
+constexpr int64_t kLongestTickNs = 10 * kMillisecond;  // of a process that runs
+
+// What a tick adds to seen_ns. Where nothing comes by any other NIC either, a machine whose processors are busy may not
+// have looked: its kernel reads packets in a thread of its own when there are many, which waits for its turn. Nor does
+// it count what this process itself missed.
+constexpr int64_t SeenNs(int64_t since_tick_ns, int64_t since_other_ns) {
+  constexpr int64_t kFreshNs = 20 * kMillisecond;
+  return since_other_ns <= kFreshNs ? std::min(since_tick_ns, kLongestTickNs) : 0;
+}
 
 // A way on which something arrives loses packets and is not dead, unless it never delivers what is missing: one that is
 // too narrow for large packets lets others through.
-constexpr bool IsDead(const Params& params, const TcpProgress& progress, bool lossy, const Silence& silence) {
+constexpr bool IsDead(const Params& params, const Progress& progress, bool lossy, const Silence& silence) {
   int64_t limit_ns = StallLimitNs(params, progress);
   if (params.stall_ms > 0) return silence.in_order_ns > limit_ns;
   int64_t timeouts_ns = std::min(kMostTimeoutsNs, kTimeouts * progress.timeout_ns);
-  return silence.any_ns > (lossy ? 2 : 1) * limit_ns || silence.in_order_ns > std::max(2 * limit_ns, timeouts_ns);
+  // Half of it: while an operation waits for what the dead path has, other NICs are idle, too.
+  bool sure = !lossy && silence.seen_ns > limit_ns / 2;
+  return silence.any_ns > (sure ? 1 : 2) * limit_ns || silence.in_order_ns > std::max(2 * limit_ns, timeouts_ns);
 }
 
 // Silence after which a path is asked for a sign of life, and how often from then on. Until it answers it is suspect.
-constexpr int64_t SuspectAfterNs(const TcpProgress& progress) {
+constexpr int64_t SuspectAfterNs(const Progress& progress) {
   return std::max(15 * kMillisecond, LongestUsualNs(progress));
 }
 

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
-
 namespace r2ccl {
+namespace {
+
+constexpr int64_t kLeastPatienceNs = 15 * kMillisecond;  // answers and repeated questions come with ticks of 5 ms
+
+}  // namespace
 
 int64_t Witness::AskedAnswerNs(int nic, const Target& peer, int64_t patience_ns) {
   if (peer.port == 0) return 0;
@@ -15,15 +18,15 @@ int64_t Witness::AskedAnswerNs(int nic, const Target& peer, int64_t patience_ns)
     std::lock_guard lock(mutex_);
     Seen& seen = seen_[key];
     answered_ns = seen.answered_ns;
-    if (seen.asking || NowNs() - answered_ns < patience_ns / 3) return answered_ns;
+    if (seen.asking || clock_->Now() - answered_ns < patience_ns / 3) return answered_ns;
     seen.asking = true;
   }
-  patience_ns = std::max(patience_ns, 3 * Poller::kTickMs * kMillisecond);
-  prober_.Ask({nics_[static_cast<size_t>(nic)], peer, "", patience_ns}, [this, key](Answer answer, const Frame*) {
+  patience_ns = std::max(patience_ns, kLeastPatienceNs);
+  asker_->Ask({nics_[static_cast<size_t>(nic)], peer, "", patience_ns}, [this, key](Answer answer, const Frame*) {
     std::lock_guard lock(mutex_);
     Seen& seen = seen_[key];
     seen.asking = false;
-    if (IsAnswered(answer)) seen.answered_ns = NowNs();
+    if (IsAnswered(answer)) seen.answered_ns = clock_->Now();
   });
   return answered_ns;
 }

@@ -8,35 +8,36 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "net/asker.h"
 #include "net/nic.h"
-#include "net/prober.h"
 #include "net/wire.h"
 
 namespace r2ccl {
 
 // Thread-safe. The streams of all connections between two NICs share what was answered, and one question at a time.
-// Destroy it after the poller was stopped.
+// Outlives the asker's last answer.
 class Witness {
  public:
-  // The questions are its own, apart from the Locator's: many streams fall silent together.
-  Witness(Poller* poller, const std::vector<Nic>& nics) : prober_(poller), nics_(nics) {}
+  Witness(Asker* asker, std::shared_ptr<const Clock> clock, const std::vector<Nic>& nics)
+      : asker_(asker), clock_(std::move(clock)), nics_(nics) {}
 
   // When `peer` last answered to the NIC, 0 while it never did. Asks again, unless it is being asked or answered within
   // a third of `patience_ns`, for which an answer is awaited.
   int64_t AskedAnswerNs(int nic, const Target& peer, int64_t patience_ns);
-  // To be called by the poller's thread about every Poller::kTickMs.
-  void Tick(int64_t now_ns) { prober_.Tick(now_ns); }
 
  private:
   struct Seen {
     bool asking = false;
     int64_t answered_ns = 0;
   };
-  Prober prober_;
+  Asker* const asker_;
+  const std::shared_ptr<const Clock> clock_;
   const std::vector<Nic>& nics_;
   std::mutex mutex_;                               // guards what follows; nothing is locked under it
   std::map<std::pair<int, uint32_t>, Seen> seen_;  // by NIC and the peer's address

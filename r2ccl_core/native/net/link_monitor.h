@@ -1,30 +1,51 @@
-// LinkMonitor: the kernel's own word that an interface lost or regained its carrier, through rtnetlink.
+// LinkMonitor: the kernel's own word, through rtnetlink, that a NIC lost or regained its carrier, its address, or
+// itself.
 #ifndef R2CCL_NET_LINK_MONITOR_H_
 #define R2CCL_NET_LINK_MONITOR_H_
 
-#include <functional>
+#include <cstdint>
+#include <vector>
 
 #include "base/status.h"
+#include "net/nic_table.h"
 #include "net/socket.h"
+
+struct nlmsghdr;
 
 namespace r2ccl {
 
-// Used by one thread. Open(), then call Drain() whenever fd() is readable.
+// Used by one thread. Open(), then call Drain() whenever fd() is readable, and Tick() now and then.
 class LinkMonitor {
  public:
-  using OnLink = std::function<void(int ifindex, bool running)>;
+  explicit LinkMonitor(std::vector<Nic> nics) : table_(std::move(nics)) {}
 
   Status Open();
   int fd() const { return fd_.get(); }
 
-  // Reads every message that waits and reports each interface's state. A deleted interface is not running.
-  // When the kernel says that it dropped messages, asks for the state of all interfaces again.
-  void Drain(const OnLink& on_link);
+  // Reads every message that waits, and says what became of which NIC.
+  std::vector<NicChange> Drain();
+  // The kernel dropped messages, or what it was asked for changed while it answered: asks it for everything again, ten
+  // times a second at most.
+  void Tick(int64_t now_ns);
+  // As if the kernel had dropped messages.
+  void Distrust() { distrusted_ = true; }
 
  private:
-  void RequestAll();
+  enum class Asked { kNothing, kLinks, kAddresses };
+
+  void Ask(Asked what);
+  void Take(const nlmsghdr& message);
+  void TakeLink(const nlmsghdr& message);
+  void TakeAddress(const nlmsghdr& message);
+  void EndAnswer(bool complete);
 
   Fd fd_;
+  NicTable table_;
+  Asked asked_ = Asked::kNothing;
+  uint32_t number_ = 0;       // of the question
+  bool interrupted_ = false;  // the answer is of different moments
+  bool distrusted_ = false;
+  int64_t asked_ns_ = 0;
 };
 
 }  // namespace r2ccl

@@ -80,8 +80,8 @@ Status FindNic(const std::string& name, const std::string& address, Nic* nic) {
   if (inet_pton(AF_INET, address.c_str(), &nic->address) != 1) {
     return {Code::kInvalidArgument, "NIC " + name + ": '" + address + "' is not an IPv4 address"};
   }
-  nic->ifindex = static_cast<int>(if_nametoindex(name.c_str()));
-  if (nic->ifindex == 0) return {Code::kInvalidArgument, "NIC " + name + ": no such interface on this host"};
+  nic->ifindex = LiveIndex(static_cast<int>(if_nametoindex(name.c_str())));
+  if (nic->ifindex.get() == 0) return {Code::kInvalidArgument, "NIC " + name + ": no such interface on this host"};
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {Code::kSystem, std::string("getifaddrs: ") + std::strerror(errno)};
   bool found = false;

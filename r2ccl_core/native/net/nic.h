@@ -4,7 +4,9 @@
 
 #include <netinet/in.h>
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,10 +15,22 @@
 
 namespace r2ccl {
 
+// An interface's index as it is now, 0 while unknown. All copies change together, so that whoever dials from a NIC that
+// was made again, or whose address moved, follows it. Thread-safe.
+class LiveIndex {
+ public:
+  LiveIndex(int index = 0) : index_(std::make_shared<std::atomic<int>>(index)) {}  // NOLINT: an index is meant
+  int get() const { return index_->load(std::memory_order_relaxed); }
+  void Set(int index) const { index_->store(index, std::memory_order_relaxed); }
+
+ private:
+  std::shared_ptr<std::atomic<int>> index_;
+};
+
 struct Nic {
-  std::string name;   // interface, such as eth0
-  int ifindex = 0;    // 0 when unknown
-  in_addr address{};  // network order
+  std::string name;     // of its interface when it was found, such as eth0; what people call it from then on
+  LiveIndex ifindex{};  // of the interface that has the address, see NicTable
+  in_addr address{};    // network order
   int prefix_length = 32;
 };
 

@@ -4,13 +4,30 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
+#include <system_error>
 #include <utility>
 
 #include "base/clock.h"
 
 namespace r2ccl {
+namespace {
+
+// What an exception says by which `call` is left; empty when there is none.
+template <typename Call>
+std::string WhatLeaves(const Call& call) {
+  try {
+    call();
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();  // short: it needs no memory
+  }
+}
+
+}  // namespace
 
 Status Poller::Start(std::function<void()> on_tick) {
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
@@ -19,9 +36,15 @@ Status Poller::Start(std::function<void()> on_tick) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;  // so that nobody has to read it
   event.data.u64 = 0;
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0) {
+    return {Code::kSystem, std::string("epoll: ") + std::strerror(errno)};
+  }
   on_tick_ = std::move(on_tick);
-  thread_ = std::thread([this] { Run(); });
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error& error) {
+    return {Code::kSystem, std::string("a thread for the NICs: ") + error.what()};
+  }
   return {};
 }
 
@@ -31,7 +54,7 @@ void Poller::Stop() {
   eventfd_write(wake_.get(), 1);
   thread_.join();
   std::unordered_map<uint64_t, Registration> dropped;
-  std::vector<std::shared_ptr<Pollable>> kicked;
+  std::vector<std::shared_ptr<Kickable>> kicked;
   {
     std::lock_guard lock(mutex_);
     dropped.swap(registrations_);
@@ -45,7 +68,7 @@ uint64_t Poller::Add(int fd, uint32_t events, int tag, std::shared_ptr<Pollable>
   std::lock_guard lock(mutex_);
   event.data.u64 = next_id_;
   registrations_[next_id_] = {fd, tag, std::move(target)};
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) NoteUnwatched(next_id_);
   return next_id_++;
 }
 
@@ -60,9 +83,22 @@ void Poller::Modify(uint64_t id, uint32_t events) {
   // A socket that nobody waits for costs who sends to it less.
   if (events == 0) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  } else if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
-    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  } else if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0 &&
+             epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    NoteUnwatched(id);
   }
+}
+
+// The owner is told by the poller's thread, as it may hold its own lock now.
+void Poller::NoteUnwatched(uint64_t id) {
+  unwatched_.push_back({id, errno});
+  eventfd_write(wake_.get(), 1);
+}
+
+bool Poller::IsWatched(uint64_t id) {
+  std::lock_guard lock(mutex_);
+  return registrations_.contains(id) && std::none_of(unwatched_.begin(), unwatched_.end(),
+                                                     [id](const Unwatched& unwatched) { return unwatched.id == id; });
 }
 
 void Poller::Remove(uint64_t id) {
@@ -75,7 +111,7 @@ void Poller::Remove(uint64_t id) {
   registrations_.erase(entry);
 }
 
-void Poller::Kick(std::shared_ptr<Pollable> target) {
+void Poller::Kick(std::shared_ptr<Kickable> target) {
   bool wake = false;
   {
     std::lock_guard lock(mutex_);
@@ -86,14 +122,53 @@ void Poller::Kick(std::shared_ptr<Pollable> target) {
 }
 
 void Poller::RunKicks() {
-  std::vector<std::shared_ptr<Pollable>> kicked;
+  std::vector<std::shared_ptr<Kickable>> kicked;
   {
     std::lock_guard lock(mutex_);
     kicked.swap(kicked_);
   }
-  for (const auto& target : kicked) target->OnKick();
+  for (const auto& target : kicked) {
+    std::string thrown = WhatLeaves([&] { target->OnKick(); });
+    if (!thrown.empty()) WhatLeaves([&] { target->OnThrow(thrown); });
+  }
 }
 
+bool Poller::Find(uint64_t id, Registration* found) {
+  std::lock_guard lock(mutex_);
+  auto entry = registrations_.find(id);
+  if (entry == registrations_.end()) return false;
+  *found = entry->second;
+  return true;
+}
+
+void Poller::RunUnwatched() {
+  std::vector<Unwatched> unwatched;
+  {
+    std::lock_guard lock(mutex_);
+    unwatched.swap(unwatched_);
+  }
+  for (const auto& [id, error] : unwatched) {
+    Registration found;
+    if (!Find(id, &found)) continue;
+    std::string reason = std::string("the kernel does not watch it: ") + std::strerror(error);
+    std::string thrown = WhatLeaves([&] { found.target->OnUnwatched(id, found.tag, reason); });
+    if (!thrown.empty()) WhatLeaves([&] { found.target->OnThrow(thrown); });
+  }
+}
+
+void Poller::Dispatch(uint64_t id, uint32_t events) {
+  if (id == 0) {
+    RunKicks();
+    RunUnwatched();
+    return;
+  }
+  Registration found;
+  if (!Find(id, &found)) return;
+  std::string thrown = WhatLeaves([&] { found.target->OnEvents(id, found.tag, events); });
+  if (!thrown.empty()) WhatLeaves([&] { found.target->OnThrow(thrown); });
+}
+
+// An exception that left the thread would end the job.
 void Poller::Run() {
   constexpr int kBatch = 64;
   epoll_event events[kBatch];
@@ -103,24 +178,10 @@ void Poller::Run() {
     int wait_ms = wait_ns <= 0 ? 0 : static_cast<int>((wait_ns + kMillisecond - 1) / kMillisecond);
     int count = epoll_wait(epoll_.get(), events, kBatch, wait_ms);
     for (int i = 0; i < count; ++i) {
-      uint64_t id = events[i].data.u64;
-      if (id == 0) {
-        RunKicks();
-        continue;
-      }
-      std::shared_ptr<Pollable> target;
-      int tag = 0;
-      {
-        std::lock_guard lock(mutex_);
-        auto entry = registrations_.find(id);
-        if (entry == registrations_.end()) continue;
-        target = entry->second.target;
-        tag = entry->second.tag;
-      }
-      target->OnEvents(id, tag, events[i].events);
+      WhatLeaves([&] { Dispatch(events[i].data.u64, events[i].events); });
     }
     if (NowNs() >= next_tick) {
-      on_tick_();
+      WhatLeaves(on_tick_);
       next_tick = NowNs() + kTickMs * kMillisecond;
     }
   }

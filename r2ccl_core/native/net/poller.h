@@ -7,10 +7,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "base/kickable.h"
 #include "base/status.h"
 #include "net/socket.h"
 
@@ -20,10 +22,12 @@ namespace r2ccl {
 class Pollable {
  public:
   virtual ~Pollable() = default;
-  // Somebody called Poller::Kick for this object.
-  virtual void OnKick() {}
   // `tag` and `id` are those of the registration; `events` are epoll's.
   virtual void OnEvents(uint64_t id, int tag, uint32_t events) = 0;
+  // The kernel refused to watch the descriptor: nothing more will be heard of it.
+  virtual void OnUnwatched(uint64_t id, int tag, const std::string& reason) = 0;
+  // OnEvents was left by an exception, such as for want of memory: what it worked on is in no known state.
+  virtual void OnThrow(const std::string& reason) = 0;
 };
 
 // Add, Modify and Remove may be called from any thread, also while holding the lock that OnEvents takes.
@@ -44,8 +48,10 @@ class Poller {
   uint64_t Add(int fd, uint32_t events, int tag, std::shared_ptr<Pollable> target);
   void Modify(uint64_t id, uint32_t events);
   void Remove(uint64_t id);
+  // Whether the kernel watches what was registered.
+  bool IsWatched(uint64_t id);
   // Has OnKick of `target` called on the poller's thread soon.
-  void Kick(std::shared_ptr<Pollable> target);
+  void Kick(std::shared_ptr<Kickable> target);
 
  private:
   struct Registration {
@@ -53,8 +59,19 @@ class Poller {
     int tag;
     std::shared_ptr<Pollable> target;
   };
+  // What the kernel refused to watch, and why.
+  struct Unwatched {
+    uint64_t id;
+    int error;
+  };
 
+  // Without mutex_ held.
   void Run();
+  void Dispatch(uint64_t id, uint32_t events);
+  void RunUnwatched();
+  bool Find(uint64_t id, Registration* found);
+  // REQUIRES mutex_ held.
+  void NoteUnwatched(uint64_t id);
   void RunKicks();
 
   Fd epoll_;
@@ -64,7 +81,8 @@ class Poller {
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;  // leaf lock: guards what follows
   std::unordered_map<uint64_t, Registration> registrations_;
-  std::vector<std::shared_ptr<Pollable>> kicked_;
+  std::vector<std::shared_ptr<Kickable>> kicked_;
+  std::vector<Unwatched> unwatched_;
   uint64_t next_id_ = 1;
 };
 

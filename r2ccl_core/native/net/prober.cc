@@ -90,7 +90,12 @@ void Prober::Progress(Asked& asked, Attempt& attempt) {
     getsockopt(attempt.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error == ECONNREFUSED) return Settle(asked, Answer::kRefused);
     if (error != 0) return Drop(asked, attempt);
-    if (asked.question.greeting.empty()) return Settle(asked, Answer::kReached);
+    if (asked.question.greeting.empty()) {
+      // Whoever listens there is told that this is no stranger; whether it hears so does not matter.
+      const std::string word = EncodeControl(FrameType::kPing);
+      (void)!send(attempt.fd.get(), word.data(), word.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      return Settle(asked, Answer::kReached);
+    }
     attempt.connected = true;
     poller_->Modify(attempt.poll_id, EPOLLIN);
     const std::string& greeting = asked.question.greeting;

@@ -13,43 +13,21 @@
 #include <unordered_map>
 #include <vector>
 
-#include "net/nic.h"
+#include "net/asker.h"
 #include "net/poller.h"
 #include "net/socket.h"
 #include "net/wire.h"
 
 namespace r2ccl {
 
-enum class Answer {
-  kReached,   // connected; where something was said, the other end said something back
-  kRefused,   // the host answered that nobody listens there
-  kSilent,    // no answer in time, or the NIC cannot send
-  kNotAsked,  // too many questions at once
-};
-const char* ToString(Answer answer);
-// Whether somebody's kernel answered: that nobody listens there is an answer, too.
-constexpr bool IsAnswered(Answer answer) { return answer == Answer::kReached || answer == Answer::kRefused; }
-
-struct Question {
-  Nic nic;  // asked from here
-  Target target;
-  std::string greeting;  // said once connected; empty: to be connected is the answer
-  int64_t patience_ns = 0;
-};
-
-// Thread-safe. Every question is answered once, by the poller's thread and with no lock held, unless the prober goes
-// first. Destroy it after the poller was stopped.
-class Prober : private Pollable {
+// Thread-safe. Answers come by the poller's thread. Destroy it after the poller was stopped.
+class Prober final : public Asker, private Pollable {
  public:
   static constexpr size_t kMostQuestions = 128;
   static constexpr int kAttempts = 3;
-  // `said` is what the other end answered to a greeting, nullptr where there was none.
-  using OnAnswer = std::function<void(Answer answer, const Frame* said)>;
-
   explicit Prober(Poller* poller) : poller_(poller) {}
 
-  // Never answers from within.
-  void Ask(Question question, OnAnswer on_answer);
+  void Ask(Question question, OnAnswer on_answer) override;
   // To be called by the poller's thread about every Poller::kTickMs.
   void Tick(int64_t now_ns);
 
@@ -75,6 +53,9 @@ class Prober : private Pollable {
   };
 
   void OnEvents(uint64_t id, int tag, uint32_t events) override;
+  // A question that is heard no more of is answered when its time is over.
+  void OnUnwatched(uint64_t, int, const std::string&) override {}
+  void OnThrow(const std::string&) override {}
   // All of these REQUIRE mutex_ held.
   void TryAgain(uint64_t number, Asked& asked, int64_t now_ns);
   void Progress(Asked& asked, Attempt& attempt);

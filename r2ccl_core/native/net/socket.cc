@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/tcp.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -29,6 +30,7 @@ void CloseOwned() {
 }
 
 constexpr int kTcpRtoMinUs = 45;  // TCP_RTO_MIN_US, newer than most systems' headers
+constexpr int kBindToIndex = 62;  // SO_BINDTOIFINDEX, of Linux 5.0
 
 Status SystemError(const std::string& what) { return {Code::kSystem, what + ": " + std::strerror(errno)}; }
 
@@ -42,6 +44,15 @@ sockaddr_in Address(in_addr address, uint16_t port) {
 
 void SetOption(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
 
+// By its index, as its name may change. Refused without the right on kernels before 5.7; the source address then
+// decides alone, as it does where the NIC is nowhere.
+void BindToInterface(int fd, int index) {
+  if (index == 0 || setsockopt(fd, SOL_SOCKET, kBindToIndex, &index, sizeof index) == 0) return;
+  char name[IF_NAMESIZE];
+  if (if_indextoname(static_cast<unsigned>(index), name) == nullptr) return;
+  setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, static_cast<socklen_t>(std::strlen(name)));
+}
+
 void Tune(int fd, const Nic& nic) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   // Keep what waits in the kernel short: bytes there can no longer move to another NIC.
@@ -50,8 +61,7 @@ void Tune(int fd, const Nic& nic) {
   // kernels know no such option. Few segments in flight and lost again: the timer does not back off at once.
   SetOption(fd, IPPROTO_TCP, kTcpRtoMinUs, 50'000);
   SetOption(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
-  // Refused without the right on kernels before 5.7; the source address then decides alone.
-  setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, nic.name.c_str(), static_cast<socklen_t>(nic.name.size()));
+  BindToInterface(fd, nic.ifindex.get());
 }
 
 }  // namespace
@@ -149,6 +159,11 @@ bool ReadProgress(int fd, TcpProgress* progress) {
   progress->rtt_ns = int64_t{info.tcpi_rtt} * 1000;
   progress->rtt_variance_ns = int64_t{info.tcpi_rttvar} * 1000;
   progress->timeout_ns = (int64_t{info.tcpi_rto} * 1000) >> info.tcpi_backoff;
+  bool has_rtt = info.tcpi_min_rtt != ~0u;
+  progress->shortest_rtt_ns = has_rtt ? int64_t{info.tcpi_min_rtt} * 1000 : 0;
+  progress->held_ns = static_cast<int64_t>(info.tcpi_rwnd_limited) * 1000;
+  progress->since_ack_ns = int64_t{info.tcpi_last_ack_recv} * 1'000'000;
+  progress->packet_bytes = info.tcpi_snd_mss;
   progress->segments = info.tcpi_segs_out;
   progress->resent = info.tcpi_total_retrans - std::min(info.tcpi_total_retrans, info.tcpi_dsack_dups);
   return true;

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "net/nic.h"
+#include "net/progress.h"
 
 namespace r2ccl {
 
@@ -64,17 +65,9 @@ void ResetConnection(Fd* fd);
 // From now on a peek continues where the one before it ended. False before Linux 6.9.
 bool KeepPeeks(int fd);
 
-// Progress of a connection as its kernel sees it.
-struct TcpProgress {
-  uint64_t bytes_acked = 0;   // by the peer's kernel, since the connection began
-  uint32_t delivered = 0;     // segments that it reported to have, also those behind a gap; 0 before Linux 4.18
-  uint32_t unanswered = 0;    // segments not acknowledged, and probes of a closed window not answered
+// Progress of a connection as its kernel sees it; `delivered` is 0 before Linux 4.18.
+struct TcpProgress : Progress {
   uint32_t unsent_bytes = 0;  // in the socket, and not on their way yet
-  int64_t rtt_ns = 0;         // smoothed
-  int64_t rtt_variance_ns = 0;
-  int64_t timeout_ns = 0;  // until the kernel retransmits, without its back-off
-  uint32_t segments = 0;   // sent since the connection began, retransmissions included
-  uint32_t resent = 0;     // retransmissions among them, but for those of which the peer said that it had them already
 };
 bool ReadProgress(int fd, TcpProgress* progress);
 

@@ -1,6 +1,7 @@
 // Encoding and checking of frames.
 #include "net/wire.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -129,6 +130,8 @@ Status DecodeFrame(const uint8_t* bytes, Frame* frame) {
       return frame->body_bytes == kSecretBytes ? Status() : Refuse("malformed knock");
     case FrameType::kAck:
       return Fits(*frame, kAckEntryBytes, kMaxPaths) ? Status() : Refuse("malformed acknowledgement");
+    case FrameType::kPing:
+      return frame->body_bytes <= kMostPingBytes ? Status() : Refuse("oversized ping");
     case FrameType::kProbe:
       return Fits(*frame, kTargetBytes, kMaxTargets) ? Status() : Refuse("malformed probe");
     default:
@@ -161,7 +164,7 @@ std::vector<AckEntry> DecodeAckEntries(const uint8_t* body, size_t bytes) {
 }
 
 std::string EncodeHello(uint16_t path, uint32_t epoch, uint64_t connection, int paths, const Secret& secret,
-                        uint16_t port) {
+                        uint16_t port, bool on_trial) {
   Frame frame;
   frame.type = FrameType::kHello;
   frame.path = path;
@@ -169,6 +172,7 @@ std::string EncodeHello(uint16_t path, uint32_t epoch, uint64_t connection, int 
   frame.a = connection;
   frame.b = static_cast<uint64_t>(paths);
   frame.c = port;
+  frame.d = on_trial ? 1 : 0;
   return Encode(frame, ToBody(secret));
 }
 
@@ -222,6 +226,22 @@ std::string EncodeProbed(uint16_t path, uint64_t question, uint64_t tried, uint6
   frame.b = tried;
   frame.c = reached;
   return Encode(frame);
+}
+
+std::string EncodeNeverUp(uint16_t path, in_addr to, in_addr from) {
+  Frame frame;
+  frame.type = FrameType::kPathDown;
+  frame.path = path;
+  frame.a = static_cast<uint64_t>(Cause::kNeverUp);
+  frame.b = to.s_addr;
+  frame.c = from.s_addr;
+  return Encode(frame);
+}
+
+std::string EncodeTestPing(size_t bytes) {
+  Frame frame;
+  frame.type = FrameType::kPing;
+  return Encode(frame, std::string(std::clamp<size_t>(bytes, kHeaderBytes + 1, kMostPingBytes) - kHeaderBytes, '\0'));
 }
 
 std::string EncodeControl(FrameType type, uint16_t path, uint32_t epoch, uint64_t a) {

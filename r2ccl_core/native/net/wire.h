@@ -1,16 +1,16 @@
-// Wire format, version 7: what travels on a path. Little-endian, one fixed header, then the body.
+// Wire format, version 8: what travels on a path. Little-endian, one fixed header, then the body.
 //
 //   offset size field      HELLO            HELLO_ACK       DATA             ACK             PATH_DOWN    CLOSE PING
 //        0    4 magic      "R2CC"           =               =                =               =            =     =
-//        4    1 version    7                =               =                =               =            =     =
+//        4    1 version    8                =               =                =               =            =     =
 //        5    1 type       1                2               3                4               5            6     7
 //        6    2 path       path index       =               =                0               failed path  0     0
 //        8    4 epoch      of this path, >0 =               =                0               failed epoch 0     0
-//       12    4 body size  16 (secret)      0               chunk length     16 per path     0            0     0
+//       12    4 body size  16 (secret)      0               chunk length     16 per path     0            0     (**)
 //       16    8 a          connection id    eager bytes     message number   messages posted cause        (*)   0
 //       24    8 b          number of paths  eager messages  message size     0               0            0     0
 //       32    8 c          sender's port    0               chunk offset     0               0            0     0
-//       40    4 d          0                0               chunk size       0               0            0     0
+//       40    4 d          1: on trial      0               chunk size       0               0            0     0
 //       44    4 body sum   CRC32C of the body; of DATA only if the sender was asked to (R2CC_CHECKSUM)
 //       48    4 flags      1: the body sum is to be checked; DATA: 2: the sender keeps a copy; 4: much more is on
 //                          its way; 8: the ACK may take its time; 16: a mark for who uses the connection; 32: early, it
@@ -28,6 +28,7 @@
 //       32    8 c          0                0                targets reached  0
 //
 // (*) from the receiving end: how many messages it has got, from the first on.
+// (**) what makes it fill a packet, of no meaning; 0 for one that tests nothing.
 //
 // A connection has one sender and one receiver and one TCP stream per path. (Several may make one of NCCL's: then their
 // numbers differ in the low 4 bits, see plugin/stripes.h.) The sender opens every stream
@@ -35,10 +36,12 @@
 // is recognised as stale. DATA flows from sender to receiver, ACK back; an ACK carries the whole state
 // (messages posted; chunks received and whether it is given up, per path and epoch), so that losing one with its path
 // loses nothing. PATH_DOWN is the hint, either way over any healthy path, that one end has given a path up, and why;
-// or, from the receiving end, that the link of its NIC is back and a path that is down is worth a try at once.
-// HELLO_ACK says how much may come before its receive is posted. PING goes over a quiet path so that the sender's
-// kernel finds out whether the other's is still there; from the sending end it also asks for word of the next receive
-// that is posted.
+// or, from the receiving end, that the link of its NIC is back and a path that is down is worth a try at once; or, from
+// the sending end, that a path has not come up since the connection began, and between which addresses it would be: b
+// is the receiving end's, c the sending end's (both 0 in any other). HELLO_ACK says how much may come before its
+// receive is posted. PING goes over a quiet path so that the sender's kernel finds out whether the other's is still
+// there; from the sending end it also asks for word of the next receive that is posted. One that fills a packet is a
+// test of a way that is on probation (way.h), which carries no data; who gets it says nothing of weight there either.
 //
 // A receiver that has lost every stream KNOCKs at the port that HELLO named, on a stream of its own: PING is the answer
 // while the sending end lives, CLOSE when it has ended. PROBE (either way, over any healthy path) asks the other end
@@ -61,7 +64,7 @@
 namespace r2ccl {
 
 constexpr uint32_t kWireMagic = 0x43433252;  // "R2CC" in memory
-constexpr uint8_t kWireVersion = 7;
+constexpr uint8_t kWireVersion = 8;
 constexpr size_t kHeaderBytes = 56;
 constexpr size_t kAckEntryBytes = 16;
 constexpr size_t kTargetBytes = 8;
@@ -69,6 +72,7 @@ constexpr size_t kSecretBytes = 16;
 constexpr size_t kGreetingBytes = kHeaderBytes + kSecretBytes;  // what every stream begins with
 constexpr int kMaxPaths = 16;
 constexpr size_t kMaxTargets = 8;
+constexpr size_t kMostPingBytes = 16384;  // its body
 constexpr uint32_t kMaxChunkBytes = 64 << 20;
 constexpr uint32_t kBodySumFlag = 1;
 constexpr uint32_t kBufferedFlag = 2;
@@ -95,8 +99,8 @@ enum class FrameType : uint8_t {
   kVerdict
 };
 
-// Why an end gave a path up, as far as the other end can use it; or that the reason is over.
-enum class Cause : uint8_t { kUnknown, kOwnLink, kLinkIsBack };
+// Why an end gave a path up, as far as the other end can use it; or that the reason is over; or that it was never up.
+enum class Cause : uint8_t { kUnknown, kOwnLink, kLinkIsBack, kNeverUp };
 
 struct Frame {
   FrameType type = FrameType::kClose;
@@ -140,13 +144,16 @@ std::string EncodeAck(uint64_t posted, const std::vector<AckEntry>& entries);
 std::vector<AckEntry> DecodeAckEntries(const uint8_t* body, size_t bytes);
 
 std::string EncodeHello(uint16_t path, uint32_t epoch, uint64_t connection, int paths, const Secret& secret,
-                        uint16_t port = 0);
+                        uint16_t port = 0, bool on_trial = false);
 std::string EncodeHelloAck(uint16_t path, uint32_t epoch, uint64_t eager_bytes, uint64_t eager_messages);
 std::string EncodeClose(uint64_t messages);
 std::string EncodeKnock(uint64_t connection, const Secret& secret);
 std::string EncodeProbe(uint16_t path, uint64_t question, const std::vector<Target>& targets);
 std::vector<Target> DecodeTargets(const uint8_t* body, size_t bytes);
 std::string EncodeProbed(uint16_t path, uint64_t question, uint64_t tried, uint64_t reached);
+std::string EncodeNeverUp(uint16_t path, in_addr to, in_addr from);
+// A PING of `bytes` in all, as far as that can be.
+std::string EncodeTestPing(size_t bytes);
 std::string EncodeControl(FrameType type, uint16_t path = 0, uint32_t epoch = 0, uint64_t a = 0);
 
 }  // namespace r2ccl

@@ -4,8 +4,7 @@
 #ifndef R2CCL_PLUGIN_ENTRY_H_
 #define R2CCL_PLUGIN_ENTRY_H_
 
-#include <exception>
-
+#include "base/guard.h"
 #include "plugin/plugin.h"
 
 namespace r2ccl::plugin::entry {
@@ -14,11 +13,7 @@ using abi::Result;
 
 template <typename Call>
 Result Guard(Call call) noexcept {
-  try {
-    return call();
-  } catch (const std::exception&) {
-    return abi::kSystemError;  // out of memory or threads
-  }
+  return r2ccl::Guard<Result>(abi::kSystemError, call);  // out of memory or threads
 }
 
 inline Result GetDevices(int* count) {
@@ -92,11 +87,6 @@ inline Result CloseListenComm(void* comm) {
 }
 
 // From version 11 on NCCL initialises once per communicator; the transport is the process's all the same.
-inline Result InitContext(void** context, uint64_t, abi::CommConfig*, abi::Logger logger, abi::ProfilerCallback) {
-  *context = nullptr;
-  return Guard([&] { return Init(logger); });
-}
-
 inline Result Finalize(void*) { return abi::kSuccess; }
 
 inline Result SetAttributes(void*, abi::NetAttributes*) { return abi::kSuccess; }

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,14 +17,16 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "failover/net.h"
+#include "base/guard.h"
+#include "plugin/second_name.h"
 #include "plugin/stripes.h"
+#include "transport/net.h"
 
 namespace r2ccl::plugin {
 namespace {
 
-constexpr size_t kPendingAt = kHandleBytes - sizeof(void*);  // see Connect
-static_assert(kHandleUsedBytes <= kPendingAt);
+constexpr size_t kAttemptAt = kHandleBytes - sizeof(uint64_t);  // see Connect
+static_assert(kHandleUsedBytes <= kAttemptAt);
 constexpr int64_t kAbandonedAfter = 3;  // times R2CC_FAILOVER_GIVE_UP_MS
 
 using SendGroup = SendStripes<SendComm>;
@@ -34,14 +37,21 @@ struct ListenComm {
   StripeCollector<RecvComm> collector;
 };
 
+// A connection that NCCL has asked for and not got yet.
+struct Attempt {
+  std::unique_ptr<SendGroup> group;
+  int64_t asked_ns;  // last
+};
+
 struct State {
   std::mutex mutex;
   std::atomic<abi::Logger> logger = nullptr;  // renewed by each communicator while others log
   std::shared_ptr<Net> net;
   std::vector<Device> devices;
-  // Attempts under way, with the time NCCL last asked; what a handle brings along is believed only if it is one of
-  // them.
-  std::map<SendGroup*, int64_t> connecting;
+  // By numbers that never come again, as the address of a group would. The first one is random: what a handle brings
+  // along is believed only if it is a number in here, which a damaged handle must not hit by chance.
+  std::map<uint64_t, Attempt> connecting;
+  uint64_t last_attempt = 0;
 };
 
 // Never destroyed: NCCL's threads may still call while the process ends.
@@ -87,6 +97,19 @@ std::string ReadVariable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// NCCL never ends its plugin. A small message is done for NCCL once it is copied, so what the peer has not acknowledged
+// is delivered before exit() ends the threads that do it. A child that was forked has none of these connections.
+void DeliverAtExit() {
+  static const pid_t owner = getpid();
+  std::atexit([] {
+    if (getpid() != owner) return;
+    Guard(0, [] {
+      state().net->CloseConnections();
+      return 0;
+    });
+  });
+}
+
 Status Start(State& plugin) {
   std::map<std::string, std::string> overrides;
   // Mode 3 is mode 2 with other schedules after a loss, but NCCL chooses its own; to refuse it would send NCCL back
@@ -106,6 +129,7 @@ Status Start(State& plugin) {
   status = Net::Create(params, nics, &plugin.net);
   if (!status.ok()) return status;
   plugin.net->environment().program_polls = true;
+  DeliverAtExit();
   std::string names;
   for (size_t i = 0; i < nics.size(); ++i) {
     const Nic& nic = nics[i];
@@ -118,7 +142,7 @@ Status Start(State& plugin) {
   return {};
 }
 
-Status BeginConnect(const std::string& handle, int home, SendGroup** pending) {
+Status BeginConnect(const std::string& handle, int home, std::unique_ptr<SendGroup>* made) {
   Handle decoded;
   Status status = DecodeHandle(handle, &decoded);
   if (!status.ok()) return status;
@@ -136,26 +160,35 @@ Status BeginConnect(const std::string& handle, int home, SendGroup** pending) {
     return status;
   }
   auto piece = static_cast<uint64_t>(plugin.net->environment().params.chunk_bytes);
-  auto made = std::make_unique<SendGroup>(std::move(comms), piece);
-  std::lock_guard lock(plugin.mutex);
-  plugin.connecting[made.get()] = NowNs();
-  *pending = made.release();
+  *made = std::make_unique<SendGroup>(std::move(comms), piece);
   return {};
 }
 
-bool IsConnecting(SendGroup* pending) {
+// Zero is what Listen leaves in a handle.
+Status NameAttempt(uint64_t* attempt) {
   State& plugin = state();
   std::lock_guard lock(plugin.mutex);
-  auto entry = plugin.connecting.find(pending);
-  if (entry == plugin.connecting.end()) return false;
-  entry->second = NowNs();
-  return true;
+  if (plugin.last_attempt == 0) {
+    Status status = Net::MakeUpConnection(&plugin.last_attempt);
+    if (!status.ok()) return status;
+  }
+  if (++plugin.last_attempt == 0) ++plugin.last_attempt;
+  *attempt = plugin.last_attempt;
+  return {};
 }
 
-void EndConnect(SendGroup* pending) {
+// nullptr unless the attempt is under way.
+std::unique_ptr<SendGroup> TakeAttempt(uint64_t attempt) {
   State& plugin = state();
   std::lock_guard lock(plugin.mutex);
-  plugin.connecting.erase(pending);
+  auto entry = plugin.connecting.extract(attempt);
+  return entry.empty() ? nullptr : std::move(entry.mapped().group);
+}
+
+void KeepAttempt(uint64_t attempt, std::unique_ptr<SendGroup> group) {
+  State& plugin = state();
+  std::lock_guard lock(plugin.mutex);
+  plugin.connecting[attempt] = {std::move(group), NowNs()};
 }
 
 template <typename Group>
@@ -170,17 +203,18 @@ abi::Result CloseGroup(void* comm) {
 // NCCL asks for a connection again and again until it is there. When it is aborted it stops, and tells nobody.
 void DropAbandoned() {
   State& plugin = state();
-  std::vector<SendGroup*> abandoned;
+  std::vector<std::unique_ptr<SendGroup>> abandoned;
   {
     std::lock_guard lock(plugin.mutex);
     if (plugin.net == nullptr) return;
     int64_t asked_after_ns = NowNs() - kAbandonedAfter * plugin.net->environment().params.give_up_ms * kMillisecond;
-    for (const auto& [pending, asked_ns] : plugin.connecting) {
-      if (asked_ns < asked_after_ns) abandoned.push_back(pending);
+    for (auto entry = plugin.connecting.begin(); entry != plugin.connecting.end();) {
+      bool old = entry->second.asked_ns < asked_after_ns;
+      if (old) abandoned.push_back(std::move(entry->second.group));
+      entry = old ? plugin.connecting.erase(entry) : std::next(entry);
     }
-    for (auto* pending : abandoned) plugin.connecting.erase(pending);
   }
-  for (auto* pending : abandoned) CloseSend(pending);
+  for (const auto& group : abandoned) group->Close();
 }
 
 }  // namespace
@@ -190,6 +224,18 @@ abi::Result Init(abi::Logger logger) {
   std::lock_guard lock(plugin.mutex);
   plugin.logger = logger;
   return plugin.net != nullptr ? abi::kSuccess : Translate(Start(plugin));
+}
+
+abi::Result InitForgotten(abi::Logger logger) {
+  abi::Result result = Init(logger);
+  if (result != abi::kSuccess) return result;
+  Status named = TakeDefaultName();
+  if (!named.ok()) {
+    Log(abi::kLogWarn, "NCCL 2.27 to 2.29 may forget a net plugin when a process destroys its last communicator, and " +
+                           named.message() + ", so the next one would go without r2ccl: set " +
+                           "NCCL_NET_PLUGIN_REF_COUNT=1 before the program starts");
+  }
+  return result;
 }
 
 abi::Result Devices(int* count) {
@@ -216,31 +262,35 @@ abi::Result Listen(int, void* handle, void** listen_comm) {
   return abi::kSuccess;
 }
 
-// NCCL calls again with the same handle until there is a comm, so the attempt under way is kept in the
+// NCCL calls again with the same handle until there is a comm, so the number of the attempt under way is kept in the
 // handle's unused tail, which Listen left zero.
 abi::Result Connect(int device, void* handle, void** send_comm) {
   *send_comm = nullptr;
   auto* bytes = static_cast<char*>(handle);
-  SendGroup* pending = nullptr;
-  std::memcpy(&pending, bytes + kPendingAt, sizeof pending);
+  uint64_t attempt = 0;
+  std::memcpy(&attempt, bytes + kAttemptAt, sizeof attempt);
+  std::unique_ptr<SendGroup> group;
   Status status;
-  if (pending == nullptr) {
-    status = BeginConnect(std::string(bytes, kHandleBytes), device, &pending);
+  if (attempt == 0) {
+    status = NameAttempt(&attempt);
+    if (status.ok()) status = BeginConnect(std::string(bytes, kHandleBytes), device, &group);
     if (!status.ok()) return Translate(status);
-    std::memcpy(bytes + kPendingAt, &pending, sizeof pending);
-  } else if (!IsConnecting(pending)) {
+    std::memcpy(bytes + kAttemptAt, &attempt, sizeof attempt);
+  } else if (group = TakeAttempt(attempt); group == nullptr) {
     return Translate({Code::kInvalidArgument, "handle was not made by r2ccl, or was changed on its way"});
   }
   bool ready = false;
-  status = pending->Ready(&ready);
-  if (status.ok() && !ready) return abi::kSuccess;
-  EndConnect(pending);
-  std::memset(bytes + kPendingAt, 0, sizeof pending);
+  status = group->Ready(&ready);
+  if (status.ok() && !ready) {
+    KeepAttempt(attempt, std::move(group));
+    return abi::kSuccess;
+  }
+  std::memset(bytes + kAttemptAt, 0, sizeof attempt);
   if (!status.ok()) {
-    CloseSend(pending);
+    group->Close();
     return Translate(status);
   }
-  *send_comm = pending;
+  *send_comm = group.release();
   return abi::kSuccess;
 }
 

@@ -24,6 +24,8 @@ struct Device {
 };
 
 abi::Result Init(abi::Logger logger);
+// The same for releases of NCCL that forget the plugin's name and would not find it again (see second_name.h).
+abi::Result InitForgotten(abi::Logger logger);
 abi::Result Devices(int* count);
 abi::Result Describe(int device, Device* description);
 abi::Result Listen(int device, void* handle, void** listen_comm);

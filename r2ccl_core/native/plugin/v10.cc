@@ -1,4 +1,4 @@
-// Version 10 of the plugin's table.
+// Version 10 of the plugin's table: NCCL 2.26 and 2.27.
 #include "plugin/entry.h"
 
 namespace r2ccl::plugin {
@@ -7,7 +7,7 @@ namespace {
 using abi::Result;
 
 Result InitV10(abi::Logger logger, abi::ProfilerCallback) {
-  return entry::Guard([&] { return Init(logger); });
+  return entry::Guard([&] { return InitForgotten(logger); });
 }
 
 Result ConnectV10(int device, abi::CommConfig*, void* handle, void** send_comm, abi::DeviceHandle** device_handle) {

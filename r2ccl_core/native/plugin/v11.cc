@@ -1,10 +1,15 @@
-// Version 11 of the plugin's table.
+// Version 11 of the plugin's table: NCCL 2.28 and 2.29.
 #include "plugin/entry.h"
 
 namespace r2ccl::plugin {
 namespace {
 
 using abi::Result;
+
+Result InitV11(void** context, uint64_t, abi::CommConfig*, abi::Logger logger, abi::ProfilerCallback) {
+  *context = nullptr;
+  return entry::Guard([&] { return InitForgotten(logger); });
+}
 
 Result GetPropertiesV11(int device, abi::PropertiesV11* properties) {
   return entry::Guard([&] {
@@ -22,7 +27,7 @@ namespace entry = r2ccl::plugin::entry;
 
 extern "C" __attribute__((visibility("default"))) const r2ccl::abi::NetV11 ncclNetPlugin_v11 = {
     .name = r2ccl::plugin::kName,
-    .init = entry::InitContext,
+    .init = r2ccl::plugin::InitV11,
     .devices = entry::GetDevices,
     .get_properties = r2ccl::plugin::GetPropertiesV11,
     .listen = entry::ListenInContext,

@@ -1,10 +1,15 @@
-// Version 12 of the plugin's table.
+// Version 12 of the plugin's table: NCCL 2.30 and newer.
 #include "plugin/entry.h"
 
 namespace r2ccl::plugin {
 namespace {
 
 using abi::Result;
+
+Result InitV12(void** context, uint64_t, abi::CommConfig*, abi::Logger logger, abi::ProfilerCallback) {
+  *context = nullptr;
+  return entry::Guard([&] { return Init(logger); });
+}
 
 Result GetPropertiesV12(int device, abi::PropertiesV12* properties) {
   return entry::Guard([&] {
@@ -24,7 +29,7 @@ namespace entry = r2ccl::plugin::entry;
 
 extern "C" __attribute__((visibility("default"))) const r2ccl::abi::NetV12 ncclNetPlugin_v12 = {
     .name = r2ccl::plugin::kName,
-    .init = entry::InitContext,
+    .init = r2ccl::plugin::InitV12,
     .devices = entry::GetDevices,
     .get_properties = r2ccl::plugin::GetPropertiesV12,
     .listen = entry::ListenInContext,

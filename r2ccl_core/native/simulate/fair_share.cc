@@ -12,13 +12,20 @@ namespace {
 // Shares closer than this are one level: symmetric schedules make many ports equal up to rounding.
 constexpr double kSameLevel = 1.0 + 1e-12;
 
-// A rate that moved by less is kept: rounding must not reschedule half the network at every event.
-constexpr double kSameRate = 1e-9;
+// A rate that moved by less is kept in any case: rounding must not reschedule half the network at every event.
+constexpr double kLeastSameRate = 1e-9;
+
+// A change that has made ports be looked at so often, for every port there is, is not local: filling everything is
+// faster.
+constexpr size_t kLooksPerPort = 4;
 
 }  // namespace
 
-FairShare::FairShare(int32_t nports, std::vector<Flow> flows)
-    : ports_(nports), flows_(std::move(flows)), fixed_(flows_.size(), 0) {}
+FairShare::FairShare(int32_t nports, std::vector<Flow> flows, double tolerance)
+    : ports_(nports),
+      flows_(std::move(flows)),
+      fixed_(flows_.size(), 0),
+      same_rate_(std::max(kLeastSameRate, tolerance)) {}
 
 void FairShare::SetCapacities(const double* capacities) {
   for (int32_t port = 0; port < static_cast<int32_t>(ports_.size()); ++port) {
@@ -79,8 +86,98 @@ void FairShare::Refresh(const OnRate& on_rate) {
     if (flows_[id].ending) Remove(id);
   }
   ending_.clear();
+  if (!Follow(on_rate)) FillAround(on_rate);
+  for (const int32_t port : dirty_) ports_[port].dirty = false;
+  dirty_.clear();
+}
+
+// Settles levels, the lowest first; false where it gave up, with every port whose level is in doubt marked dirty.
+bool FairShare::Follow(const OnRate& on_rate) {
+  size_t looks_left = kLooksPerPort * ports_.size();
+  levels_.clear();
+  for (const int32_t id : dirty_) Enqueue(id, 0.0);
+  while (!levels_.empty()) {
+    const int32_t id = Dequeue();
+    const double level = LevelOf(id);
+    if (!levels_.empty() && level > levels_.front().first * kSameLevel) {
+      Enqueue(id, level);  // after those that may yet change what it depends on
+    } else {
+      SetLevel(id, level, on_rate);
+    }
+    if (--looks_left > 0) continue;
+    while (!levels_.empty()) MarkDirty(Dequeue());
+    return false;
+  }
+  return true;
+}
+
+void FairShare::Enqueue(int32_t id, double key) {
+  if (ports_[id].queued) return;
+  ports_[id].queued = true;
+  levels_.emplace_back(key, id);
+  std::push_heap(levels_.begin(), levels_.end(), std::greater<>());
+}
+
+int32_t FairShare::Dequeue() {
+  std::pop_heap(levels_.begin(), levels_.end(), std::greater<>());
+  const int32_t id = levels_.back().second;
+  levels_.pop_back();
+  ports_[id].queued = false;
+  return id;
+}
+
+// The level that this port should have, given those of the ports that its flows also use. From below: flows that are
+// held back elsewhere leave more to the others, which can only hold back more of them elsewhere.
+double FairShare::LevelOf(int32_t id) {
+  const Port& port = ports_[id];
+  limits_.clear();
+  double need = 0.0;
+  for (const int32_t flow : port.flows) {
+    limits_.push_back(LimitElsewhere(flows_[flow], id));
+    need += limits_.back();
+  }
+  if (need <= port.capacity * kSameLevel) return kUnlimited;
+  double left = port.capacity;
+  size_t waiting = limits_.size();
+  for (double level = left / static_cast<double>(waiting);; level = left / static_cast<double>(waiting)) {
+    const size_t before = waiting;
+    for (size_t i = 0; i < waiting;) {
+      if (limits_[i] > level) {
+        ++i;
+        continue;
+      }
+      left -= limits_[i];
+      limits_[i] = limits_[--waiting];
+    }
+    if (waiting == before || waiting == 0) return std::max(level, 0.0);
+  }
+}
+
+double FairShare::LimitElsewhere(const Flow& flow, int32_t port) const {
+  double limit = kUnlimited;
+  for (int32_t i = 0; i < flow.nports; ++i) {
+    if (flow.ports[i] != port) limit = std::min(limit, ports_[flow.ports[i]].level);
+  }
+  return limit;
+}
+
+void FairShare::SetLevel(int32_t id, double level, const OnRate& on_rate) {
+  Port& port = ports_[id];
+  port.level = level;
+  for (const int32_t number : port.flows) {
+    Flow& flow = flows_[number];
+    const double rate = std::min(level, LimitElsewhere(flow, id));
+    if (std::abs(flow.rate - rate) <= same_rate_ * rate) continue;
+    flow.rate = rate;
+    on_rate(number, rate);
+    for (int32_t i = 0; i < flow.nports; ++i) {
+      if (flow.ports[i] != id) Enqueue(flow.ports[i], 0.0);
+    }
+  }
+}
+
+void FairShare::FillAround(const OnRate& on_rate) {
   for (const int32_t seed : dirty_) {
-    ports_[seed].dirty = false;
     if (ports_[seed].visited || ports_[seed].flows.empty()) continue;
     const size_t first = component_.size();
     CollectComponent(seed);
@@ -91,7 +188,6 @@ void FairShare::Refresh(const OnRate& on_rate) {
   }
   for (const int32_t port : component_) ports_[port].visited = false;
   component_.clear();
-  dirty_.clear();
 }
 
 void FairShare::CollectComponent(int32_t seed) {
@@ -120,6 +216,7 @@ void FairShare::CollectComponent(int32_t seed) {
 void FairShare::FillComponent(const OnRate& on_rate) {
   levels_.clear();
   for (const int32_t id : component_) {
+    ports_[id].level = kUnlimited;
     if (ports_[id].unfixed > 0) levels_.emplace_back(ports_[id].Share(), id);
   }
   std::make_heap(levels_.begin(), levels_.end(), std::greater<>());
@@ -135,6 +232,7 @@ void FairShare::FillComponent(const OnRate& on_rate) {
       std::push_heap(levels_.begin(), levels_.end(), std::greater<>());
       continue;
     }
+    port.level = share;
     for (const int32_t flow : port.flows) {
       if (!fixed_[flow]) Fix(flow, share, on_rate);
     }
@@ -149,7 +247,7 @@ void FairShare::Fix(int32_t id, double rate, const OnRate& on_rate) {
     port.left -= rate;
     --port.unfixed;
   }
-  if (std::abs(flow.rate - rate) <= kSameRate * rate) return;
+  if (std::abs(flow.rate - rate) <= same_rate_ * rate) return;
   flow.rate = rate;
   on_rate(id, rate);
 }

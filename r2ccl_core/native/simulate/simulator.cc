@@ -26,6 +26,7 @@ struct Connection {
   double latency_s = 0.0;
   double begun_s = 0.0;
   double left = 0.0;  // bytes, at time `since_s`
+  double owed = 0.0;  // bytes of earlier messages that ended early
   double since_s = 0.0;
   double rate = 0.0;
 };
@@ -44,7 +45,7 @@ class Simulation {
         lanes_(Lanes()),
         connections_(Connect()),
         sizes_(connections_.size() * static_cast<size_t>(problem.slots), 0),
-        shares_(problem.nports(), Flows()),
+        shares_(problem.nports(), Flows(), problem.tolerance),
         heap_(static_cast<int32_t>(connections_.size())) {}
 
   Outcome Run() {
@@ -173,7 +174,8 @@ class Simulation {
     connection.begun_s = now_;
     const int64_t size = sizes_[static_cast<size_t>(id) * problem_.slots + connection.arrived % problem_.slots];
     connection.use.bytes += size;
-    connection.left = static_cast<double>(size);
+    connection.left = static_cast<double>(size) + connection.owed;
+    connection.owed = 0.0;
     if (connection.latency_s > 0.0 || size == 0) {
       heap_.Set(id, now_ + connection.latency_s);
     } else {
@@ -189,9 +191,13 @@ class Simulation {
     if (connection.rate > 0.0) heap_.Set(id, now_ + connection.left / connection.rate);
   }
 
+  double Left(const Connection& connection) const {
+    return std::max(0.0, connection.left - connection.rate * (now_ - connection.since_s));
+  }
+
   void ChangeRate(int32_t id, double rate) {
     Connection& connection = connections_[id];
-    connection.left = std::max(0.0, connection.left - connection.rate * (now_ - connection.since_s));
+    connection.left = Left(connection);
     connection.since_s = now_;
     connection.rate = rate;
     heap_.Set(id, rate > 0.0 ? now_ + connection.left / rate : kNever);
@@ -208,7 +214,8 @@ class Simulation {
       return true;
     }
     now_ = heap_.first_time();
-    const double together = now_ * (1.0 + kSameTime);
+    const double under_way_s = now_ - connections_[heap_.first_id()].begun_s;
+    const double together = now_ * (1.0 + kSameTime) + problem_.tolerance * under_way_s;
     while (!heap_.empty() && heap_.first_time() <= together) {
       const int32_t id = heap_.first_id();
       heap_.PopFirst();
@@ -223,7 +230,10 @@ class Simulation {
       Flowing(id);
       return;
     }
-    if (connection.flowing) shares_.Stop(id);
+    if (connection.flowing) {
+      shares_.Stop(id);
+      if (problem_.tolerance > 0.0) connection.owed = Left(connection);
+    }
     connection.flowing = false;
     connection.use.busy_s += now_ - connection.begun_s;
     ++connection.use.messages;

@@ -105,7 +105,7 @@ TEST(Handle, MistakesAreRefused) {
 TEST(Nic, FoundByNameAndAddress) {
   Nic nic;
   ASSERT_TRUE(FindNic("lo", "127.0.9.9", &nic).ok());
-  EXPECT_GT(nic.ifindex, 0);
+  EXPECT_GT(nic.ifindex.get(), 0);
   EXPECT_EQ(ToString(nic.address), "127.0.9.9");
   EXPECT_EQ(FindNic("lo", "192.0.2.1", &nic).code(), Code::kInvalidArgument);
   EXPECT_EQ(FindNic("lo", "127.0.0", &nic).code(), Code::kInvalidArgument);

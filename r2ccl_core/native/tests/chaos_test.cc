@@ -50,7 +50,7 @@ class Schedule {
         Traffic(*pair.send, *pair.recv, traffic_).Run([&](uint64_t received) { Act(*pair.relay, received); });
     if (!wrong.empty()) pair.PrintLogs();
     if (!wrong.empty()) return wrong + " [mode " + std::to_string(mode_) + history_ + "]";
-    for (int path = 0; path < paths_; ++path) pair.relay->Set(path, Wire::kGood);
+    for (int path = 0; path < paths_; ++path) pair.relay->Set(path, Cable::kGood);
     if (Until([&] { return pair.PathsUp() == paths_; })) return {};
     pair.PrintLogs();
     return "a path did not come back [" + history_ + "]";
@@ -78,7 +78,7 @@ class Schedule {
     next_bytes_ = received + static_cast<uint64_t>(Draw(static_cast<int>(step_bytes_)));
     last_ns_ = now_ns;
     if (++events_ > 12) {
-      for (int path = 0; path < paths_; ++path) relay.Set(path, Wire::kGood);
+      for (int path = 0; path < paths_; ++path) relay.Set(path, Cable::kGood);
       return;
     }
     int path = Draw(paths_);
@@ -89,15 +89,15 @@ class Schedule {
       case 1:
         return relay.Reset(path);
       case 2:
-        return relay.Set(path, Wire::kSilent);
+        return relay.Set(path, Cable::kSilent);
       case 3:
-        return relay.Set(path, paths_ > 1 && path > 0 ? Wire::kMute : Wire::kSilent);
+        return relay.Set(path, paths_ > 1 && path > 0 ? Cable::kMute : Cable::kSilent);
       case 4:
-        return relay.Set(path, Wire::kRefused);
+        return relay.Set(path, Cable::kRefused);
       case 5:
-        return relay.Set(path, Wire::kSlow);
+        return relay.Set(path, Cable::kSlow);
       default:
-        return relay.Set(path, Wire::kGood);
+        return relay.Set(path, Cable::kGood);
     }
   }
 

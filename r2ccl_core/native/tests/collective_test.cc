@@ -14,9 +14,9 @@
 namespace r2ccl {
 namespace {
 
-constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat64, DataType::kInt32,
-                               DataType::kInt64,   DataType::kFloat16, DataType::kBfloat16};
-constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProd};
+constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat64,  DataType::kInt32, DataType::kInt64,
+                               DataType::kFloat16, DataType::kBfloat16, DataType::kUint8, DataType::kInt8};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProd, ReduceOp::kAvg};
 
 float FromHalf(uint16_t bits) {
   int exponent = (bits >> 10) & 31;
@@ -56,6 +56,7 @@ template <typename T>
 T Plain(ReduceOp op, T a, T b) {
   switch (op) {
     case ReduceOp::kSum:
+    case ReduceOp::kAvg:
       return a + b;
     case ReduceOp::kMin:
       return std::min(a, b);
@@ -95,6 +96,20 @@ TEST(Reduce, WideTypesAgainstPlainLoops) {
     ExpectPlain<double>(DataType::kFloat64, op, random);
     ExpectPlain<int32_t>(DataType::kInt32, op, random);
     ExpectPlain<int64_t>(DataType::kInt64, op, random);
+    ExpectPlain<uint8_t>(DataType::kUint8, op, random);
+    ExpectPlain<int8_t>(DataType::kInt8, op, random);
+  }
+}
+
+TEST(Reduce, BoolsAreCombinedByTheirTruth) {
+  const std::vector<uint8_t> a = {0, 0, 1, 1, 2, 128, 255, 0};
+  const std::vector<uint8_t> b = {0, 1, 0, 1, 1, 2, 0, 64};
+  const std::vector<uint8_t> either = {0, 1, 1, 1, 1, 1, 1, 1};
+  const std::vector<uint8_t> both = {0, 0, 0, 1, 1, 1, 0, 0};
+  for (ReduceOp op : kOps) {
+    std::vector<uint8_t> out(a.size(), 7);
+    Reduce(DataType::kBool, op, a.data(), b.data(), out.data(), a.size());
+    EXPECT_EQ(out, op == ReduceOp::kMin || op == ReduceOp::kProd ? both : either) << static_cast<int>(op);
   }
 }
 
@@ -183,7 +198,12 @@ TEST(Reduce, NamesAndSizes) {
   EXPECT_EQ(ParseDataType("bfloat16"), DataType::kBfloat16);
   EXPECT_EQ(ParseDataType("float8"), std::nullopt);
   EXPECT_EQ(ParseReduceOp("prod"), ReduceOp::kProd);
-  EXPECT_EQ(ParseReduceOp("avg"), std::nullopt);
+  EXPECT_EQ(ParseReduceOp("avg"), ReduceOp::kAvg);
+  EXPECT_EQ(ParseReduceOp("mean"), std::nullopt);
+  EXPECT_EQ(ParseDataType("bool"), DataType::kBool);
+  EXPECT_EQ(SizeOf(DataType::kBool), 1u);
+  EXPECT_EQ(SizeOf(DataType::kUint8), 1u);
+  EXPECT_EQ(SizeOf(DataType::kBfloat16), 2u);
   EXPECT_EQ(SizeOf(DataType::kFloat16), 2u);
   EXPECT_EQ(SizeOf(DataType::kInt32), 4u);
   EXPECT_EQ(SizeOf(DataType::kFloat64), 8u);

@@ -60,7 +60,7 @@ class HandmadeStream {
 class Walk {
  public:
   explicit Walk(uint64_t seed, model::Mutation mutation = model::Mutation::kNone)
-      : random_(seed), model_(kChunks, 0, mutation) {
+      : random_(seed), model_(kChunks, 0, 0, mutation) {
     EXPECT_TRUE(Net::Create(PatientParams(2), LoopbackNics(2, model::kPaths), &net_).ok());
     EXPECT_TRUE(net_->Listen(&listener_).ok());
     Open(0);
@@ -117,10 +117,11 @@ class Walk {
     frame.d = kChunkBytes;
     std::string header(token.end ? 0 : kHeaderBytes, '\0');
     if (!token.end) EncodeFrame(frame, reinterpret_cast<uint8_t*>(header.data()));
+    bool nowhere = token.end && state_.receiver[index].discarding >= 0;
     model_.Arrive(state_, path, token);
-    if (!token.end) discards_[index] = state_.receiver[index].discarding >= 0;
+    if (!token.end) nowhere = state_.receiver[index].discarding >= 0;
     // What is to be read into nowhere is wrong on purpose.
-    clients_[index]->Say(header + std::string(kChunkBytes / 2, discards_[index] ? '!' : Right(token.chunk)));
+    clients_[index]->Say(header + std::string(kChunkBytes / 2, nowhere ? '!' : Right(token.chunk)));
     bytes_[index] += kChunkBytes / 2;
     history_ += (token.end ? " end " : " begin ") + std::to_string(token.chunk) + "@" + std::to_string(path);
   }
@@ -135,8 +136,8 @@ class Walk {
       clients_[static_cast<size_t>(path)] = nullptr;
       model_.ReceiverLoses(state_, path);
       history_ += " lose " + std::to_string(path);
-    } else if (receiver.writing >= 0 || receiver.discarding >= 0) {
-      Half(path, {std::max(receiver.writing, receiver.discarding), true});
+    } else if (receiver.writing >= 0 || receiver.discarding >= 0 || receiver.aside >= 0) {
+      Half(path, {std::max({receiver.writing, receiver.discarding, receiver.aside}), true});
     } else {
       Half(path, {static_cast<int8_t>(Draw(kChunks)), false});
     }
@@ -176,7 +177,7 @@ class Walk {
   const model::Model model_;
   model::State state_ = [] {
     model::State state;
-    for (auto& receiver : state.receiver) receiver.writing = receiver.discarding = -1;
+    for (auto& receiver : state.receiver) receiver.writing = receiver.discarding = receiver.aside = -1;
     return state;
   }();
   std::shared_ptr<Net> net_;
@@ -185,7 +186,6 @@ class Walk {
   std::vector<char> buffer_ = std::vector<char>(kChunks * kChunkBytes, '.');
   Request* request_ = nullptr;
   std::array<std::unique_ptr<HandmadeStream>, model::kPaths> clients_;
-  std::array<bool, model::kPaths> discards_{};
   std::array<uint64_t, model::kPaths> bytes_{};
   std::vector<std::vector<AckEntry>> candidates_;
   std::string history_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <unordered_map>
+#include <utility>
 
 namespace r2ccl::model {
 
@@ -17,6 +18,8 @@ const char* ToString(Broken broken) {
       return "two paths wrote the same chunk";
     case kAcknowledgedUnseen:
       return "a chunk was acknowledged that did not arrive";
+    case kReadAfterDone:
+      return "a chunk that was done was read again";
   }
   return "?";
 }
@@ -26,6 +29,7 @@ State Model::Initial() const {
   for (int path = 0; path < kPaths; ++path) {
     state.receiver[static_cast<size_t>(path)].writing = -1;
     state.receiver[static_cast<size_t>(path)].discarding = -1;
+    state.receiver[static_cast<size_t>(path)].aside = -1;
     state.sender[static_cast<size_t>(path)].state = PathState::kUp;
     state.sender[static_cast<size_t>(path)].epoch = 1;
     Attach(state, path, 1);
@@ -34,6 +38,7 @@ State Model::Initial() const {
   state.ack_due = false;
   for (int chunk = 0; chunk < chunks_; ++chunk) state.lane[state.lane_count++] = static_cast<int8_t>(chunk);
   state.losses_left = static_cast<uint8_t>(losses_);
+  state.copies_left = static_cast<uint8_t>(copies_);
   return state;
 }
 
@@ -70,6 +75,7 @@ void Model::ReceiverLoses(State& state, int index) const {
   }
   receiver.writing = -1;
   receiver.discarding = -1;
+  receiver.aside = -1;
   state.ack_due = true;
 }
 
@@ -79,12 +85,19 @@ void Model::Arrive(State& state, int index, Token token) const {
   ChunkState& chunk = state.chunks[static_cast<size_t>(token.chunk)];
   if (token.end) {
     if (receiver.writing >= 0 && chunk == ChunkState::kDone) state.broken = kWrittenTwice;
-    if (receiver.writing >= 0) {
+    bool fills = receiver.writing >= 0 || (receiver.aside >= 0 && chunk != ChunkState::kDone);
+    if (receiver.aside >= 0 && fills && !Is(Mutation::kWriterIsLeftAlone)) {
+      for (ReceiverPath& other : state.receiver) {
+        if (other.writing == token.chunk) other.discarding = std::exchange(other.writing, -1);
+      }
+    }
+    if (fills) {
       chunk = ChunkState::kDone;
       state.whole[static_cast<size_t>(token.chunk)] = true;
     }
     receiver.writing = -1;
     receiver.discarding = -1;
+    receiver.aside = -1;
     if (!Is(Mutation::kCountsAtTheBeginning)) ++receiver.chunks;
     state.ack_due = true;
     return;
@@ -94,17 +107,15 @@ void Model::Arrive(State& state, int index, Token token) const {
     state.ack_due = true;
   }
   Placement placement = PlaceChunk(chunk);
-  if (placement == Placement::kDiscard && !Is(Mutation::kWritesDoneChunks)) {
+  bool nowhere = placement == Placement::kDiscard && !Is(Mutation::kWritesDoneChunks);
+  if (nowhere || (placement == Placement::kAside && Is(Mutation::kCopyIsThrownAway))) {
     receiver.discarding = token.chunk;
     return;
   }
   if (chunk == ChunkState::kDone) state.broken = kWrittenTwice;
-  if (placement == Placement::kRetireRival && !Is(Mutation::kRivalIsLeftAlone)) {
-    for (int other = 0; other < kPaths; ++other) {
-      if (other != index && state.receiver[static_cast<size_t>(other)].writing == token.chunk) {
-        ReceiverLoses(state, other);
-      }
-    }
+  if (placement == Placement::kAside && !Is(Mutation::kCopyIsWrittenAtOnce)) {
+    receiver.aside = token.chunk;
+    return;
   }
   for (size_t other = 0; other < kPaths; ++other) {
     if (other != path && state.receiver[other].writing == token.chunk) state.broken = kTwoWriters;
@@ -131,6 +142,8 @@ void Model::Send(State& state, int index) const {
     int8_t chunk = sender.in_flight[sender.in_flight_count - 1u];
     stream.forward[stream.forward_count++] = {chunk, true};
     sender.mid_frame = false;
+    if (state.acknowledged[static_cast<size_t>(chunk)] && !sender.kept) state.broken = kReadAfterDone;
+    sender.kept = false;
     if (Is(Mutation::kDoneWhenSent)) state.acknowledged[static_cast<size_t>(chunk)] = true;
     return;
   }
@@ -140,6 +153,41 @@ void Model::Send(State& state, int index) const {
   sender.in_flight[sender.in_flight_count++] = chunk;
   sender.mid_frame = true;
   stream.forward[stream.forward_count++] = {chunk, false};
+}
+
+// Somewhere where it will be sent from.
+bool Model::HasCopy(const State& state, int8_t chunk) const {
+  if (std::find(state.lane.begin(), state.lane.begin() + state.lane_count, chunk) !=
+      state.lane.begin() + state.lane_count) {
+    return true;
+  }
+  return std::any_of(state.sender.begin(), state.sender.end(), [chunk](const SenderPath& path) {
+    auto end = path.in_flight.begin() + path.in_flight_count;
+    return std::find(path.in_flight.begin(), end, chunk) != end;
+  });
+}
+
+// The path is late with it: another one gets it, too.
+void Model::Copy(State& state, int index, int at) const {
+  int8_t chunk = state.sender[static_cast<size_t>(index)].in_flight[static_cast<size_t>(at)];
+  std::copy_backward(state.lane.begin(), state.lane.end() - 1, state.lane.end());
+  state.lane[0] = chunk;
+  ++state.lane_count;
+  --state.copies_left;
+}
+
+void Model::Acknowledge(State& state, int8_t chunk) const {
+  state.acknowledged[static_cast<size_t>(chunk)] = true;
+  auto end = state.lane.begin() + state.lane_count;
+  auto copy = std::find(state.lane.begin(), end, chunk);
+  if (copy != end) {
+    std::copy(copy + 1, state.lane.end(), copy);
+    state.lane[--state.lane_count] = 0;
+  }
+  if (Is(Mutation::kFrameIsNotKept)) return;
+  for (SenderPath& sender : state.sender) {
+    if (sender.mid_frame && sender.in_flight[sender.in_flight_count - 1u] == chunk) sender.kept = true;
+  }
 }
 
 void Model::SenderLoses(State& state, int index) const {
@@ -154,11 +202,14 @@ void Model::SenderLoses(State& state, int index) const {
     int8_t chunk = sender.in_flight[--sender.in_flight_count];
     sender.in_flight[sender.in_flight_count] = 0;
     if (Is(Mutation::kInFlightIsForgotten)) continue;
+    if (state.acknowledged[static_cast<size_t>(chunk)] || HasCopy(state, chunk)) continue;
+    if (Is(Mutation::kBothCopiesAreForgotten) && state.copies_left < copies_) continue;
     std::copy_backward(state.lane.begin(), state.lane.end() - 1, state.lane.end());
     state.lane[0] = chunk;
     ++state.lane_count;
   }
   sender.mid_frame = false;
+  sender.kept = false;
   sender.acknowledged = 0;
 }
 
@@ -176,11 +227,11 @@ void Model::TakeAck(State& state, int index) const {
     int complete = sender.in_flight_count - (sender.mid_frame ? 1 : 0);
     int fresh = std::min<int>(ack.chunks[path] - sender.acknowledged, complete);
     for (int i = 0; i < fresh; ++i) {
-      auto chunk = static_cast<size_t>(sender.in_flight[0]);
-      state.acknowledged[chunk] = true;
+      int8_t chunk = sender.in_flight[0];
       std::copy(sender.in_flight.begin() + 1, sender.in_flight.end(), sender.in_flight.begin());
       sender.in_flight[--sender.in_flight_count] = 0;
       ++sender.acknowledged;
+      Acknowledge(state, chunk);
     }
     if (ack.down[path] && ack.epoch[path] == sender.epoch) SenderLoses(state, other);
   }
@@ -244,6 +295,13 @@ std::vector<Step> Model::Steps(const State& state) const {
     bool fresh = !sender.mid_frame && state.lane_count > 0 && sender.in_flight_count < kWindow;
     if (sender.state == PathState::kUp && room && (sender.mid_frame || fresh)) {
       add("send", index, false, [&](State& next) { Send(next, index); });
+    }
+    for (int at = 0; IsOpen(sender.state) && state.copies_left > 0 && at < sender.in_flight_count; ++at) {
+      int8_t chunk = sender.in_flight[static_cast<size_t>(at)];
+      State without = state;
+      without.sender[path].in_flight[static_cast<size_t>(at)] = -1;
+      if (state.acknowledged[static_cast<size_t>(chunk)] || HasCopy(without, chunk)) continue;
+      add("copies " + std::to_string(chunk) + " of", index, false, [&](State& next) { Copy(next, index, at); });
     }
     if (sender.state == PathState::kDown && sender.epoch + 1 < kMostEpochs) {
       add("dial", index, false, [&](State& next) {

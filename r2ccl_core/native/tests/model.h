@@ -3,8 +3,9 @@
 // gone.
 //
 // It moves one message of kChunks chunks over kPaths paths; a chunk's frame is two tokens, so that a path can be lost
-// in the middle of one. The decisions are those of failover/protocol.h, which the real ends call. What is left out:
-// sizes, time, the posting of receives, back-off, held paths (a held path is one over which nothing is sent).
+// in the middle of one. A chunk in flight may be sent over another path as well, while its own is alive. The decisions
+// are those of failover/protocol.h, which the real ends call. What is left out: sizes, time, the posting of receives,
+// back-off, held paths (a held path is one over which nothing is sent).
 #ifndef R2CCL_TESTS_MODEL_H_
 #define R2CCL_TESTS_MODEL_H_
 
@@ -29,9 +30,13 @@ constexpr int kMostTokens = 2 * kWindow;
 enum class Mutation {
   kNone,
   kAcksOfAnyEpoch,          // the sending end takes counts of earlier streams for those of the present one
-  kRivalIsLeftAlone,        // the receiving end writes while another path is in the middle of the chunk
+  kCopyIsWrittenAtOnce,     // the receiving end writes while another path is in the middle of the chunk
+  kWriterIsLeftAlone,       // a copy is put in its place, and who was writing there goes on
+  kCopyIsThrownAway,        // a copy that came while another path was in the middle of the chunk counts and is not kept
   kWritesDoneChunks,        // a chunk that comes again is written again
   kInFlightIsForgotten,     // what was in flight on a lost path is not sent again
+  kBothCopiesAreForgotten,  // a chunk that was sent twice is not sent again when the last of its paths is lost
+  kFrameIsNotKept,          // a frame that is cut short by its message's end is read from the user's memory to its end
   kDoneWhenSent,            // a send completes when its bytes left, not when they arrived
   kCountsAtTheBeginning,    // the receiving end acknowledges a chunk when its first byte came
   kHalfChunkCounts,         // a path lost in the middle of a chunk leaves it as arrived
@@ -67,6 +72,7 @@ struct SenderPath {
   std::array<int8_t, kWindow> in_flight{};
   uint8_t in_flight_count = 0;
   bool mid_frame = false;
+  bool kept = false;  // the rest of the frame that is under way was copied, as its chunk is done
   uint8_t acknowledged = 0;
 };
 
@@ -76,6 +82,7 @@ struct ReceiverPath {
   uint8_t chunks = 0;
   int8_t writing = -1;     // the chunk whose bytes go into the buffer
   int8_t discarding = -1;  // the chunk whose bytes go nowhere
+  int8_t aside = -1;       // the chunk of which a copy is read into memory of its own
 };
 
 struct State {
@@ -89,6 +96,7 @@ struct State {
   std::array<bool, kMostChunks> whole{};  // the truth: all of its bytes are in the buffer
   bool ack_due = false;
   uint8_t losses_left = 0;
+  uint8_t copies_left = 0;
   // The first rule that was broken on the way here, 0: none.
   uint8_t broken = 0;
 };
@@ -101,6 +109,7 @@ enum Broken : uint8_t {
   kWrittenTwice,        // bytes of a chunk that was done were written again: the buffer may be the user's by now
   kTwoWriters,          // two paths wrote the same chunk at the same time
   kAcknowledgedUnseen,  // the sending end believes in a chunk that did not arrive, at least not whole
+  kReadAfterDone,       // the sending end reads a chunk that is done: the memory may be the user's by now
 };
 const char* ToString(Broken broken);
 
@@ -113,8 +122,9 @@ struct Step {
 
 class Model {
  public:
-  Model(int chunks, int losses, Mutation mutation = Mutation::kNone)
-      : chunks_(chunks), losses_(losses), mutation_(mutation) {}
+  // `copies`: how often a chunk in flight may be sent over another path as well.
+  Model(int chunks, int losses, int copies = 0, Mutation mutation = Mutation::kNone)
+      : chunks_(chunks), losses_(losses), copies_(copies), mutation_(mutation) {}
 
   State Initial() const;
   // Everything that can happen next, in a fixed order.
@@ -129,6 +139,9 @@ class Model {
 
  private:
   void Send(State& state, int path) const;
+  void Copy(State& state, int path, int at) const;
+  void Acknowledge(State& state, int8_t chunk) const;
+  bool HasCopy(const State& state, int8_t chunk) const;
   void SenderLoses(State& state, int path) const;
   void TakeAck(State& state, int path) const;
   void Check(State& state) const;
@@ -137,6 +150,7 @@ class Model {
 
   const int chunks_;
   const int losses_;
+  const int copies_;
   const Mutation mutation_;
 };
 

@@ -19,13 +19,16 @@ std::string Told(const Found& found) {
 struct Bounds {
   int chunks;
   int losses;
+  int copies;
 };
 
 class Exhaustive : public testing::TestWithParam<Bounds> {};
-INSTANTIATE_TEST_SUITE_P(Model, Exhaustive, testing::Values(Bounds{1, 3}, Bounds{2, 2}, Bounds{3, 1}));
+INSTANTIATE_TEST_SUITE_P(Model, Exhaustive,
+                         testing::Values(Bounds{1, 3, 0}, Bounds{2, 2, 0}, Bounds{3, 1, 0}, Bounds{1, 2, 3},
+                                         Bounds{2, 1, 1}, Bounds{3, 0, 2}));
 
 TEST_P(Exhaustive, EachByteLandsOnceAndNothingHangs) {
-  Found found = Explore(Model(GetParam().chunks, GetParam().losses));
+  Found found = Explore(Model(GetParam().chunks, GetParam().losses, GetParam().copies));
   RecordProperty("states", static_cast<int>(found.states));
   EXPECT_EQ(found.broken, kNothing) << Told(found);
   EXPECT_FALSE(found.stuck) << Told(found);
@@ -36,13 +39,19 @@ struct Mutant {
   const char* name;
   Mutation mutation;
   Broken broken;  // kNothing: it hangs
+  int losses = 2;
+  int copies = 0;
 };
 
 class Mutants : public testing::TestWithParam<Mutant> {};
 INSTANTIATE_TEST_SUITE_P(
     Model, Mutants,
     testing::Values(Mutant{"AcksOfAnyEpoch", Mutation::kAcksOfAnyEpoch, kAcknowledgedUnseen},
-                    Mutant{"RivalIsLeftAlone", Mutation::kRivalIsLeftAlone, kTwoWriters},
+                    Mutant{"CopyIsWrittenAtOnce", Mutation::kCopyIsWrittenAtOnce, kTwoWriters, 1, 1},
+                    Mutant{"WriterIsLeftAlone", Mutation::kWriterIsLeftAlone, kWrittenTwice, 1, 1},
+                    Mutant{"CopyIsThrownAway", Mutation::kCopyIsThrownAway, kAcknowledgedUnseen, 1, 1},
+                    Mutant{"BothCopiesAreForgotten", Mutation::kBothCopiesAreForgotten, kNothing, 1, 1},
+                    Mutant{"FrameIsNotKept", Mutation::kFrameIsNotKept, kReadAfterDone, 1, 1},
                     Mutant{"WritesDoneChunks", Mutation::kWritesDoneChunks, kWrittenTwice},
                     Mutant{"InFlightIsForgotten", Mutation::kInFlightIsForgotten, kNothing},
                     Mutant{"DoneWhenSent", Mutation::kDoneWhenSent, kAcknowledgedUnseen},
@@ -52,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(Mutants, AreFound) {
-  Found found = Explore(Model(2, 2, GetParam().mutation));
+  Found found = Explore(Model(2, GetParam().losses, GetParam().copies, GetParam().mutation));
   EXPECT_EQ(found.broken, GetParam().broken) << Told(found);
   EXPECT_EQ(found.stuck, GetParam().broken == kNothing) << Told(found);
 }

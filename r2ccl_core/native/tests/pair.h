@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "failover/net.h"
 #include "relay.h"
+#include "transport/net.h"
 
 namespace r2ccl {
 

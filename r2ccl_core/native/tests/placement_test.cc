@@ -104,6 +104,15 @@ TEST(Placement, ASlowNicTakesAChunkIfItDeliversItBeforeTheOthersAreDone) {
   EXPECT_EQ(Place(paths, 1, kOneChunk), kNoPath) << "the message would wait for it";
 }
 
+// Whatever the others drain: as after its return, when short messages never fill it.
+TEST(Placement, ANicOfWhichNothingIsKnownGetsAnEqualShare) {
+  for (double drain : {0.025, 0.5, 1.0, 12.0}) {
+    std::vector<PathLoad> paths{Busy(drain, 0), Busy(0, 0)};
+    for (int i = 0; i < 100; ++i) paths[static_cast<size_t>(Place(paths, kNoPath, kManyChunks))].nic_bytes += kChunk;
+    EXPECT_EQ(paths[0].nic_bytes, paths[1].nic_bytes) << drain;
+  }
+}
+
 // The slow one would deliver the chunk first, but the others would have done everything by then.
 TEST(Placement, AFasterNicThatIsFreeTakesWhatASlowOneIsNotWorth) {
   EXPECT_EQ(Place({Busy(12, 2 * kChunk), Busy(3, 0)}, kNoPath, kOneChunk), 0);

@@ -73,7 +73,7 @@ Relay::Relay(const Handle& target) : target_(target), handle_(target) {
     }
   }
   if (listeners_.size() < paths) throw std::runtime_error("the relay found no port");
-  wires_.assign(paths, Wire::kGood);
+  wires_.assign(paths, Cable::kGood);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -82,20 +82,20 @@ Relay::~Relay() {
   thread_.join();
 }
 
-void Relay::Set(int path, Wire wire) {
+void Relay::Set(int path, Cable wire) {
   std::lock_guard lock(mutex_);
   wires_[static_cast<size_t>(path)] = wire;
-  SetFilter(listeners_[static_cast<size_t>(path)].get(), wire == Wire::kSilent);
+  SetFilter(listeners_[static_cast<size_t>(path)].get(), wire == Cable::kSilent);
   for (auto& stream : streams_) {
     if (stream->path != path) continue;
     ApplyFilters(*stream);
-    if (wire == Wire::kRefused) stream->broken = true;
+    if (wire == Cable::kRefused) stream->broken = true;
   }
 }
 
 int Relay::good_paths() {
   std::lock_guard lock(mutex_);
-  return static_cast<int>(std::count(wires_.begin(), wires_.end(), Wire::kGood));
+  return static_cast<int>(std::count(wires_.begin(), wires_.end(), Cable::kGood));
 }
 
 void Relay::Reset(int path) {
@@ -109,9 +109,9 @@ void Relay::SetMangle(Mangle mangle) {
 }
 
 void Relay::ApplyFilters(Stream& stream) {
-  Wire wire = wires_[static_cast<size_t>(stream.path)];
-  SetFilter(stream.sender.get(), wire == Wire::kSilent);
-  SetFilter(stream.receiver.get(), wire == Wire::kSilent || wire == Wire::kMute);
+  Cable wire = wires_[static_cast<size_t>(stream.path)];
+  SetFilter(stream.sender.get(), wire == Cable::kSilent);
+  SetFilter(stream.receiver.get(), wire == Cable::kSilent || wire == Cable::kMute);
 }
 
 void Relay::AcceptStreams(int path) {
@@ -120,7 +120,7 @@ void Relay::AcceptStreams(int path) {
     if (!sender.valid()) return;
     Fd receiver(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in where = At(target_.addresses[static_cast<size_t>(path)], target_.port);
-    bool refused = wires_[static_cast<size_t>(path)] == Wire::kRefused;
+    bool refused = wires_[static_cast<size_t>(path)] == Cable::kRefused;
     if (refused || connect(receiver.get(), reinterpret_cast<sockaddr*>(&where), sizeof where) != 0) {
       ResetConnection(&sender);
       continue;
@@ -153,7 +153,7 @@ void Relay::Carry(Stream& stream, Direction& direction, int from, int to, bool u
     direction.passed += static_cast<uint64_t>(received);
     direction.held.insert(direction.held.end(), buffer, buffer + received);
   }
-  bool slow = wires_[static_cast<size_t>(stream.path)] == Wire::kSlow;
+  bool slow = wires_[static_cast<size_t>(stream.path)] == Cable::kSlow;
   size_t allowance = slow ? kTrickleBytes : direction.held.size();
   while (allowance > 0 && !direction.held.empty()) {
     size_t bytes = std::min(allowance, direction.held.size());
@@ -176,10 +176,10 @@ void Relay::Run() {
       std::lock_guard lock(mutex_);
       for (int path = 0; path < paths(); ++path) AcceptStreams(path);
       for (auto& stream : streams_) {
-        Wire wire = wires_[static_cast<size_t>(stream->path)];
-        if (wire != Wire::kSilent && wire != Wire::kStuck) {
+        Cable wire = wires_[static_cast<size_t>(stream->path)];
+        if (wire != Cable::kSilent && wire != Cable::kStuck) {
           Carry(*stream, stream->up, stream->sender.get(), stream->receiver.get(), true);
-          if (wire != Wire::kMute) Carry(*stream, stream->down, stream->receiver.get(), stream->sender.get(), false);
+          if (wire != Cable::kMute) Carry(*stream, stream->down, stream->receiver.get(), stream->sender.get(), false);
         }
         if (!stream->broken) continue;
         ResetConnection(&stream->sender);
@@ -188,8 +188,8 @@ void Relay::Run() {
       std::erase_if(streams_, [](const auto& s) { return s->broken || (s->up.shut && s->down.shut); });
       for (const Fd& listener : listeners_) waits.push_back({listener.get(), POLLIN, 0});
       for (const auto& stream : streams_) {
-        Wire wire = wires_[static_cast<size_t>(stream->path)];
-        bool flows = wire == Wire::kGood || wire == Wire::kRefused;
+        Cable wire = wires_[static_cast<size_t>(stream->path)];
+        bool flows = wire == Cable::kGood || wire == Cable::kRefused;
         if (flows && !stream->up.ended) waits.push_back({stream->sender.get(), POLLIN, 0});
         if (flows && !stream->down.ended) waits.push_back({stream->receiver.get(), POLLIN, 0});
       }

@@ -21,7 +21,7 @@
 
 namespace r2ccl {
 
-enum class Wire {
+enum class Cable {
   kGood,
   kSilent,   // both directions lose everything
   kMute,     // what the receiving end says is lost; the other direction works as far as TCP lets it
@@ -42,7 +42,7 @@ class Relay {
 
   // The handle to give to the sender: as the target's, through the relay.
   const Handle& handle() const { return handle_; }
-  void Set(int path, Wire wire);
+  void Set(int path, Cable wire);
   // Resets the streams of the path once; new ones are carried.
   void Reset(int path);
   void SetMangle(Mangle mangle);
@@ -74,7 +74,7 @@ class Relay {
   Handle handle_;
   std::vector<Fd> listeners_;
   std::mutex mutex_;  // guards what follows
-  std::vector<Wire> wires_;
+  std::vector<Cable> wires_;
   std::vector<std::unique_ptr<Stream>> streams_;
   Mangle mangle_;
   std::atomic<bool> stopping_{false};

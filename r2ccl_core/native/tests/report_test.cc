@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "failover/report_file.h"
 #include "pair.h"
+#include "transport/report_file.h"
 
 namespace r2ccl {
 namespace {
@@ -82,11 +82,11 @@ TEST(Report, FileFollowsThePathsAndGoesAway) {
     EXPECT_TRUE(Has(text(), "\"pid\":" + std::to_string(getpid())));
     EXPECT_TRUE(Has(text(), "\"R2CC_STATUS_DIR\":\"" + params.status_dir + "\"")) << text();
     EXPECT_TRUE(Has(text(), "\"R2CC_MODE\":2"));
-    pair.relay->Set(1, Wire::kRefused);
+    pair.relay->Set(1, Cable::kRefused);
     EXPECT_TRUE(
         Until([&] { return Has(text(), "\"state\":\"down\",\"link_up\":true,\"paths_up\":0,\"paths_down\":1"); }));
     EXPECT_TRUE(Until([&] { return Has(text(), "\"kind\":\"path_down\",\"nic\":\"lo\",\"peer\":\"127.0.3.2\""); }));
-    pair.relay->Set(1, Wire::kGood);
+    pair.relay->Set(1, Cable::kGood);
     EXPECT_TRUE(Until([&] { return Has(text(), "\"kind\":\"path_returned\""); }));
   }
   EXPECT_TRUE(fs::is_empty(params.status_dir));

@@ -369,7 +369,7 @@ TEST_F(Scene, AbortEndsOperationsOfAnotherThread) {
     }
     while (reached == 0) std::this_thread::yield();
     for (size_t rank = 0; rank < 3; ++rank) {
-      takeovers[rank]->Abort(&comms[rank]);
+      std::shared_ptr<void> left = takeovers[rank]->Abort(&comms[rank]);
       EndCalls(comms[rank]);  // what NCCL's own abort does
     }
     for (auto& thread : threads) thread.join();
@@ -403,13 +403,64 @@ TEST_F(Scene, AbortWhileAllWork) {
     }
     while (operations < 3 * round) std::this_thread::yield();
     for (size_t rank = 0; rank < 3; ++rank) {
-      takeovers[rank]->Abort(&comms[rank]);
+      std::shared_ptr<void> left = takeovers[rank]->Abort(&comms[rank]);
       EndCalls(comms[rank]);
     }
     for (auto& thread : threads) thread.join();
     EXPECT_LT(NowNs() - begin_ns, 10'000 * kMillisecond)
         << "an operation that began while it was aborted waited for the others";
   }
+}
+
+// What NCCL allocates next may lie where the aborted communicator lay. Rank 0's is used before the abort has returned.
+TEST_F(Scene, TheNextCommunicatorAtTheAddressKeepsItsPlace) {
+  Use(StarTable({4, 4, 4}, 3), 3);
+  HostDevice device;
+  std::vector<HostComm> comms = {{1, 0}, {1, 1}, {1, 2}};
+  std::vector<std::unique_ptr<Takeover>> takeovers;
+  for (size_t rank = 0; rank < 3; ++rank) takeovers.push_back(Whole(device, rank));
+  auto reduce_twice = [&](const char* last) {
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        std::vector<int32_t> data(64, 1);
+        for (int32_t sum : {3, 9}) {
+          ASSERT_EQ(takeovers[rank]->AllReduce(data.data(), data.data(), 64, 2, 0, &comms[rank], nullptr, false), 0);
+          ASSERT_EQ(data, std::vector<int32_t>(64, sum));
+        }
+        EXPECT_STREQ(takeovers[rank]->Choice(&comms[rank]), last);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  };
+  std::shared_ptr<void> until_aborted = takeovers[0]->Abort(&comms[0]);
+  int32_t value = 1;
+  EXPECT_NE(takeovers[0]->AllReduce(&value, &value, 1, 2, 0, &comms[0], nullptr, false), 0);
+  takeovers[0]->Forget(&comms[0]);
+  reduce_twice("star");
+  until_aborted.reset();
+  reduce_twice("star");
+  EXPECT_EQ(comms[0].splits, comms[1].splits);
+}
+
+int BadCount(Comm, int*) { return 4; }
+
+TEST_F(Scene, NothingIsKeptOfACommunicatorThatNcclDoesNotKnow) {
+  Use(StarTable({4, 4, 4}, 3), 1);
+  Nccl nccl = kHostNccl;
+  nccl.comm_count = BadCount;
+  HostDevice device;
+  HostComm comm{1, 0};
+  int asked = 0;
+  Takeover takeover(
+      nccl, device, {path_, 0, 1, {}}, 0, [&](Nics* nics) { return ++asked, *nics = {4, 4}, true; },
+      [](const std::string&, bool) {});
+  int32_t value = 5;
+  EXPECT_EQ(takeover.AllReduce(&value, &value, 1, 2, 0, &comm, nullptr, false), 0);  // as NCCL's own says
+  nccl.comm_count = Count;
+  wire_.ranks = 2;
+  wire_.aborted.insert(1);  // its split fails, so it was tried
+  EXPECT_EQ(takeover.AllReduce(&value, &value, 1, 2, 0, &comm, nullptr, false), 5);
 }
 
 TEST(Settings, WhatCannotBeReadIsToldAndTheDefaultHolds) {

@@ -118,6 +118,10 @@ class HandmadeReceiver {
     std::erase_if(streams_, [](const Stream& one) { return one.fd.get() < 0; });
   }
 
+  void BreakAll() {
+    while (!streams_.empty()) Break();
+  }
+
   bool Told(uint64_t number) const {
     const Message& message = messages_[number];
     return IsWhole(message) && std::all_of(message.chunks.begin(), message.chunks.end(),
@@ -440,6 +444,30 @@ TEST(Sender, PiecesAreLargerOnFastNics) {
       return sender.Test().empty() && sender.AllDone();
     })) << receiver.broken();
     EXPECT_EQ(receiver.largest_chunk(), fast ? Params().window_bytes / 8 : kPieceBytes);
+  }
+}
+
+// Other peers are reached over it all the while, and it returns as what it was.
+TEST(Sender, WhatANicDrainsIsNotForgottenWithAPath) {
+  HandmadeReceiver receiver(1, {1 << 20, 64, false});
+  Sender sender(receiver);
+  auto read = [&] {
+    receiver.Accept();
+    receiver.PostAll();
+    receiver.Read(SIZE_MAX);
+    receiver.Acknowledge();
+    return sender.Test().empty() && sender.AllDone();
+  };
+  sender.Send(1 << 16);
+  EXPECT_TRUE(Until(read)) << receiver.broken();
+  for (int nic = 0; nic < kTwoPaths; ++nic) {
+    sender.counters(nic).drain_bytes_per_ns = 8;
+  }
+  receiver.BreakAll();
+  sender.Send(1 << 16);
+  EXPECT_TRUE(Until(read)) << receiver.broken();
+  for (int nic = 0; nic < kTwoPaths; ++nic) {
+    EXPECT_GT(sender.counters(nic).drain_bytes_per_ns, 0);  // though it may be measured meanwhile
   }
 }
 

@@ -8,8 +8,8 @@ namespace {
 
 constexpr int64_t kMs = kMillisecond;
 
-TcpProgress Progress(int64_t rtt_ms, int64_t variance_ms, int64_t timeout_ms) {
-  TcpProgress progress;
+Progress Made(int64_t rtt_ms, int64_t variance_ms, int64_t timeout_ms) {
+  Progress progress;
   progress.rtt_ns = rtt_ms * kMs;
   progress.rtt_variance_ns = variance_ms * kMs;
   progress.timeout_ns = timeout_ms * kMs;
@@ -21,19 +21,19 @@ TEST(Stall, LimitsAsATable) {
   struct Case {
     const char* what;
     int64_t mode, stall_ms;
-    TcpProgress progress;
+    Progress progress;
     bool lossy;
     int64_t any_ms, in_order_ms;
   };
   const Case kCases[] = {
-      {"a clean path", 2, 0, Progress(1, 0, 51), false, 80, 408},
-      {"a long way", 2, 0, Progress(100, 10, 300), false, 280, 1000},
-      {"acknowledgements put off", 2, 0, Progress(12, 6, 62), false, 80, 496},
-      {"losses", 2, 0, Progress(1, 0, 51), true, 160, 408},
-      {"an older kernel", 2, 0, Progress(1, 0, 201), true, 160, 1000},
-      {"losses on a longer way", 2, 0, Progress(600, 0, 1800), true, 2400, 2400},
-      {"the user's own limit", 2, 33, Progress(100, 10, 300), true, 33, 33},
-      {"fail-stop is patient", 0, 0, Progress(1, 0, 51), false, 2000, 4000},
+      {"a clean path", 2, 0, Made(1, 0, 51), false, 80, 408},
+      {"a long way", 2, 0, Made(100, 10, 300), false, 280, 1000},
+      {"acknowledgements put off", 2, 0, Made(12, 6, 62), false, 80, 496},
+      {"losses", 2, 0, Made(1, 0, 51), true, 160, 408},
+      {"an older kernel", 2, 0, Made(1, 0, 201), true, 160, 1000},
+      {"losses on a longer way", 2, 0, Made(600, 0, 1800), true, 2400, 2400},
+      {"the user's own limit", 2, 33, Made(100, 10, 300), true, 33, 33},
+      {"fail-stop is patient", 0, 0, Made(1, 0, 51), false, 2000, 4000},
   };
   for (const Case& c : kCases) {
     Params params;
@@ -49,9 +49,27 @@ TEST(Stall, LimitsAsATable) {
   }
 }
 
+// A machine whose kernel was kept from reading packets heard nothing by any NIC.
+TEST(Stall, ASilenceOfAllNicsIsGivenTwiceTheTime) {
+  auto dead = [](int64_t any_ms, int64_t seen_ms) {
+    return IsDead({}, Progress(1, 0, 51), false, {any_ms * kMs, any_ms * kMs, seen_ms * kMs});
+  };
+  EXPECT_TRUE(dead(81, 41)) << "others heard";
+  EXPECT_FALSE(dead(81, 40));
+  EXPECT_FALSE(dead(160, 0));
+  EXPECT_TRUE(dead(161, 0)) << "all may be dead";
+}
+
+TEST(Stall, TimeCountsAsSeenWhileSomethingComesByAnotherNic) {
+  EXPECT_EQ(SeenNs(5 * kMs, 0), 5 * kMs);
+  EXPECT_EQ(SeenNs(5 * kMs, 20 * kMs), 5 * kMs);
+  EXPECT_EQ(SeenNs(5 * kMs, 21 * kMs), 0);
+  EXPECT_EQ(SeenNs(50 * kMs, 0), 10 * kMs) << "this process was kept from looking";
+}
+
 TEST(Stall, IsSuspectedLongBefore) {
-  EXPECT_EQ(SuspectAfterNs(Progress(1, 0, 50)), 15 * kMs);
-  EXPECT_EQ(SuspectAfterNs(Progress(20, 5, 50)), 40 * kMs);
+  EXPECT_EQ(SuspectAfterNs(Made(1, 0, 50)), 15 * kMs);
+  EXPECT_EQ(SuspectAfterNs(Made(20, 5, 50)), 40 * kMs);
 }
 
 class Meter : public testing::Test {
@@ -61,7 +79,7 @@ class Meter : public testing::Test {
     progress.resent += resent;
     meter.Sample(progress, now_ns += 5 * kMs);
   }
-  TcpProgress progress;
+  Progress progress;
   LossMeter meter;
   int64_t now_ns = 1000 * kMs;
 };

@@ -18,10 +18,20 @@
 namespace r2ccl {
 namespace {
 
+constexpr int64_t kSecondNs = 1000 * kMillisecond;
+
 // A plain client of the receiver's port.
 class Client {
  public:
-  explicit Client(const Handle& handle, size_t path = 0) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // `from`: the last two numbers of its address; 0: 127.0.0.1.
+  explicit Client(const Handle& handle, size_t path = 0, uint32_t from = 0)
+      : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(0x7f000000 + from);
+    if (from != 0) {
+      EXPECT_EQ(bind(fd_.get(), reinterpret_cast<sockaddr*>(&own), sizeof own), 0);
+    }
     sockaddr_in where{};
     where.sin_family = AF_INET;
     where.sin_addr = handle.addresses[path];
@@ -65,6 +75,14 @@ class Strangers : public testing::Test {
     params.locate_ms = 0;
     return params;
   }
+  // Of the receiver.
+  std::string Counted() {
+    std::string text;
+    for (const auto& [kind, count] : pair.receiver->MakeReport().strangers) {
+      text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + kind;
+    }
+    return text;
+  }
   Pair pair{Alone()};
   Handle handle;
   uint64_t transfers = 0;
@@ -86,25 +104,59 @@ TEST_F(Strangers, AreRefusedAndNamed) {
       {EncodeHello(0, 0, 99, 3, handle.secret), "malformed hello"},
       {other_version.substr(0, 20), "peer speaks version 9"},
   };
+  uint32_t from = 0x5000;
   for (const auto& [bytes, reason] : cases) {
-    Client client(handle);
+    Client client(handle, 0, ++from);
     client.Say(bytes);
     EXPECT_EQ(client.Answer(), "") << reason;
     EXPECT_TRUE(Until([&, why = reason] { return AnyEvent(*pair.receiver, "refused", why); })) << reason;
   }
   {
-    Client silent(handle);
+    Client silent(handle, 0, ++from);
   }  // leaves without a word
+  EXPECT_TRUE(Until([&] { return AnyEvent(*pair.receiver, "refused", "left without a greeting"); }));
+  EXPECT_EQ(Counted(), "1 silent, 4 garbage, 2 version, 1 secret, 0 crowd, 0 astray");
   EXPECT_EQ(Transfer(), "");
   EXPECT_EQ(pair.listener->Accept(), nullptr);
   EXPECT_EQ(CountEvents(*pair.receiver, "path_down"), 0u);
+}
+
+// A scan of ports pushes no loss of a path out of the log.
+TEST_F(Strangers, ManyAreCountedAndFewBecomeEvents) {
+  constexpr uint32_t kScans = 600;
+  for (uint32_t i = 0; i < kScans; ++i) {
+    Client client(handle, 0, 0x6000 + i % 200);
+    client.Say("GET / HTTP/1.1\r\n\r\n");
+  }
+  EXPECT_TRUE(Until([&] { return Counted().find(", 600 garbage") != std::string::npos; })) << Counted();
+  EXPECT_LE(CountEvents(*pair.receiver, "refused"), static_cast<size_t>(StrangerCount::kBurst) + 1);
+  EXPECT_EQ(Transfer(), "");
+}
+
+// What its own processes ask each other on the way to a verdict, and greetings that were lost on the way.
+TEST_F(Strangers, OwnProbesAndLostGreetingsAreNone) {
+  Target target{handle.addresses[0], handle.port};
+  std::atomic<int> answered{0};
+  constexpr int kProbes = 20;
+  for (int i = 0; i < kProbes; ++i) {
+    pair.sender->environment().prober->Ask({LoopbackNics(9, 1)[0], target, "", kSecondNs},
+                                           [&](Answer answer, const Frame*) { answered += IsAnswered(answer); });
+  }
+  EXPECT_TRUE(Until([&] { return answered == kProbes; }));
+  EXPECT_TRUE(Until([&] { return pair.receiver->MakeReport().own_probes >= kProbes; }));
+  {
+    Client mute(handle, 0, 0x0001);  // from where the relay's streams come: a peer
+  }
+  EXPECT_TRUE(Until([&] { return pair.receiver->MakeReport().own_probes > kProbes; }));
+  EXPECT_EQ(Counted(), "0 silent, 0 garbage, 0 version, 0 secret, 0 crowd, 0 astray");
+  EXPECT_EQ(CountEvents(*pair.receiver, "refused"), 0u);
 }
 
 TEST(Stranger, WhoSaysTooLittleIsSentAwayInTime) {
   Pair pair(QuickParams(2));
   ASSERT_EQ(pair.Open().message(), "");
   const Handle& handle = pair.listener->handle();
-  Client client(handle);
+  Client client(handle, 0, 0x5001);
   client.Say(EncodeHello(0, 1, 99, 3, handle.secret).substr(0, 60));
   EXPECT_EQ(client.Answer(), "");
   EXPECT_TRUE(AnyEvent(*pair.receiver, "refused", "no greeting came in time"));
@@ -257,13 +309,14 @@ TEST(Corruption, OfAChunksBodyIsNoticedWithChecksums) {
     Pair pair(params);
     ASSERT_EQ(pair.Open().message(), "");
     FlipBodies(*pair.relay, 5);
+    uint64_t most = mode == 1 ? 3 : 1;  // in Balance tests come first when the path comes back, and are changed, too
     TrafficOptions options;
     options.sizes.assign(24, 1 << 20);
-    for (int round = 0; round < 20 && pair.receiver->environment().corrupt_chunks < 3; ++round) {
+    for (int round = 0; round < 20 && pair.receiver->environment().corrupt_chunks < most; ++round) {
       ASSERT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
     }
-    EXPECT_GE(pair.receiver->environment().corrupt_chunks.load(), 3u);
-    EXPECT_GE(pair.sender->environment().replayed_chunks.load(), 3u);
+    EXPECT_GE(pair.receiver->environment().corrupt_chunks.load(), most);
+    EXPECT_GE(pair.sender->environment().replayed_chunks.load(), most);
     EXPECT_TRUE(AnyEvent(*pair.receiver, "path_down", "wire: body was changed on its way"));
     pair.relay->SetMangle(nullptr);
     EXPECT_TRUE(Until([&] { return pair.PathsUp() == 3; })) << "the path comes back";

@@ -362,7 +362,7 @@ TEST(Transport, AFinishedSendSurvivesTheReceiversClose) {
 
 // Early messages are copied: their sends are done at once, and a Close does not lose them, even where a path does.
 TEST(Transport, CopiedMessagesArriveThoughTheSenderHasClosed) {
-  for (Wire wire : {Wire::kGood, Wire::kSilent, Wire::kRefused}) {
+  for (Cable wire : {Cable::kGood, Cable::kSilent, Cable::kRefused}) {
     for (bool polls : {false, true}) {
       Pair pair(QuickParams(2));
       pair.sender->environment().program_polls = pair.receiver->environment().program_polls = polls;

@@ -218,7 +218,7 @@ void ExpectSane(const Frame& frame) {
     ASSERT_LE(frame.c, frame.b);
     ASSERT_LE(frame.body_bytes, frame.b - frame.c);
   } else {
-    ASSERT_LE(frame.body_bytes, kMaxPaths * kAckEntryBytes);
+    ASSERT_LE(frame.body_bytes, frame.type == FrameType::kPing ? kMostPingBytes : kMaxPaths * kAckEntryBytes);
   }
 }
 

@@ -17,7 +17,7 @@ class Questions : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(ListenAnywhere(&listener, &port).ok());
-    ASSERT_TRUE(poller.Start([this] { witness.Tick(NowNs()); }).ok());
+    ASSERT_TRUE(poller.Start([this] { prober.Tick(NowNs()); }).ok());
   }
   void TearDown() override { poller.Stop(); }
   int64_t Ask(uint16_t at, int nic = 0) { return witness.AskedAnswerNs(nic, {nics[0].address, at}, kPatienceNs); }
@@ -29,7 +29,8 @@ class Questions : public testing::Test {
 
   std::vector<Nic> nics = LoopbackNics(1, 2);
   Poller poller;
-  Witness witness{&poller, nics};
+  Prober prober{&poller};
+  Witness witness{&prober, std::make_shared<Clock>(), nics};
   Fd listener;
   uint16_t port = 0;
 };

@@ -1,0 +1,55 @@
+"""What of a failed program's last lines says something: launchers end with rows of dashes and advice. Pure."""
+
+import re
+from collections.abc import Sequence
+
+MOST_CHARACTERS = 300
+
+_RULE = re.compile(r"[-=]{20,}")
+_EMPTY = re.compile(r"[\s\-=*_#+|.]*")
+_SENTENCE = re.compile(r".*?[.:](?=\s|$)")
+_TELLS = re.compile(
+    r"error|fail|denied|refused|cannot|can't|could not|unable|not found|no such|abort|signal|fault|killed|timed? ?out"
+    r"|\blost\b|unreachable|no route|died|invalid|mismatch|out of memory|not enough|unknown|missing",
+    re.IGNORECASE,
+)
+_ADVICE = re.compile(
+    r"Primary job|Per user-direction|.*has sent help message|.*Set MCA parameter|\*{3} End of error|.*NCCL INFO"
+)
+
+
+def telling(lines: Sequence[str]) -> str:
+    """What tells best why a program failed; empty where no line says anything.
+
+    Of the program's own lines the first that tells of a failure, being the cause of the others, else the last; and of
+    what a launcher puts between rows of dashes the first sentence that does.
+    """
+    own, boxes = _parted(lines)
+    found = [_first_telling(own) or (own[-1] if own else ""), _first_telling(boxes)]
+    return "; ".join(text for text in found if text)[:MOST_CHARACTERS]
+
+
+def _first_telling(texts: Sequence[str]) -> str:
+    return next((text for text in texts if _TELLS.search(text)), "")
+
+
+def _parted(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The lines outside of boxes, and the first sentence of each box."""
+    own: list[str] = []
+    boxes: list[list[str]] = []
+    inside = False
+    for line in map(str.strip, lines):
+        if _RULE.fullmatch(line):
+            inside = not inside
+            boxes += [[]] if inside else []
+        elif not _EMPTY.fullmatch(line) and not _ADVICE.match(line):
+            (boxes[-1] if inside else own).append(line)
+    return own, [_sentence(" ".join(box)) for box in boxes]
+
+
+def _sentence(text: str) -> str:
+    """The first; what ends in a colon needs the one behind it."""
+    found = _SENTENCE.match(text)
+    if found is None:
+        return text
+    return text if found[0].endswith(":") else found[0]

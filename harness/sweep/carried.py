@@ -1,0 +1,139 @@
+"""What the struck NICs carried: the proof, by their own counters, that a fault hit a collective. Pure.
+
+That ranks were inside an iteration is what they say; that a NIC was in use, only its counters can say. They count from
+the iteration's begin on the struck host. A NIC that went dark early in it had little time to carry anything, so it is
+also judged by the iterations right before. Where ranks move no data, nothing is asked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from harness.hosts.base import Sample
+from harness.sweep.events import RankRecord
+from harness.sweep.in_flight import InFlight, begin_ns
+
+LEAST_SHARE = 0.01
+"""Of what a NIC carries in a collective that is spread evenly: with less it was not in use. An idle NIC carries a few
+probes."""
+LEAST_BYTES = 256
+"""More than a probe and its answer, or two of ARP."""
+ENOUGH_SAMPLES = 5
+"""So many samples in the iterations before are looked for."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Bytes of one NIC, sent and received; None where fewer than two samples fall into the time."""
+
+    host: str
+    nic: str
+    in_flight: int | None
+    """In the iteration, or the batch of them, that was in flight, until its end or the heal."""
+    before: int | None
+    """In one of the iterations right before it, on average."""
+    least: int
+    """With less the NIC was not in use."""
+    cut_short: bool
+    """Whether it was seen in the iteration only until the fault."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the iteration in flight used it, as far as counters can tell."""
+        if self.in_flight is not None and self.in_flight >= self.least:
+            return True
+        unsettled = self.cut_short or self.in_flight is None
+        return unsettled and self.before is not None and self.before >= self.least
+
+    def as_evidence(self) -> dict[str, Any]:
+        """JSON values for the stored trial."""
+        return {
+            "host": self.host,
+            "nic": self.nic,
+            "in_flight_bytes": self.in_flight,
+            "before_bytes": self.before,
+            "least_bytes": self.least,
+        }
+
+    def __str__(self) -> str:
+        where = f"{self.host} {self.nic}"
+        if self.in_flight is None and self.before is None:
+            return f"the counters of {where} do not cover the collective that was in flight, nor those before it"
+        known = [
+            f"{count} bytes in {what}"
+            for count, what in ((self.in_flight, "the collective that was in flight"), (self.before, "one before it"))
+            if count is not None
+        ]
+        return f"{where} carried {' and '.join(known)}"
+
+
+def carried(
+    samples: Mapping[str, Sequence[Sample]],
+    record: RankRecord,
+    batch: InFlight,
+    nic: tuple[str, str],
+    span_ns: tuple[int, int | None],
+    least_bytes: float,
+    cut_short: bool,
+) -> Carried:
+    """What `nic` (host and name) carried around the iterations that were in flight, by its host's `record`.
+
+    `span_ns`: since when nothing else was broken, and until when its counters tell about the ranks. `cut_short`: the
+    fault let it carry nothing more, or sent over it itself.
+    """
+    host, name = nic
+    mine = [s for s in samples.get(host, ()) if s.nic == name]
+    since_ns, until_ns = span_ns
+    end_ns = _end_ns(record, batch.last)
+    if until_ns is not None:
+        end_ns = until_ns if end_ns is None else min(end_ns, until_ns)
+    inside = _inside(mine, begin_ns(record, batch.first), end_ns)
+    in_flight = moved_bytes(inside) if len(inside) > 1 else None
+    least = max(LEAST_BYTES, int(LEAST_SHARE * least_bytes))
+    return Carried(host, name, in_flight, _before(mine, record, batch.first, since_ns), least, cut_short)
+
+
+def moved_bytes(samples: Sequence[Sample]) -> int:
+    """Bytes that one NIC sent and received from the first sample to the last."""
+    return grown([s.sent + s.received for s in samples if not s.is_gone])
+
+
+def grown(counts: Sequence[int]) -> int:
+    """By how much a counter grew; that of a NIC which is made again begins anew, and what it lost then is unknown."""
+    return sum(max(0, later - earlier) for earlier, later in pairwise(counts))
+
+
+def _before(mine: Sequence[Sample], record: RankRecord, first: int, since_ns: int) -> int | None:
+    """The average over as many iterations right before `first` as it takes for enough samples."""
+    end_ns = start_ns = begin_ns(record, first)
+    inside: list[Sample] = []
+    count = 0
+    for number in range(first - 1, min(record.finished, default=first) - 1, -1):
+        if number not in record.finished or record.finished[number].t_ns < since_ns:
+            break
+        start_ns, count = record.finished[number].t_ns, count + 1
+        inside = _inside(mine, start_ns, end_ns)
+        if len(inside) >= ENOUGH_SAMPLES:
+            break
+    if len(inside) < 2:
+        return None
+    share = (inside[-1].t_ns - inside[0].t_ns) / (end_ns - start_ns)
+    return round(moved_bytes(inside) / max(share, 1e-9) / count)
+
+
+def _inside(mine: Sequence[Sample], begin_ns: int, end_ns: int | None) -> list[Sample]:
+    """The samples that were surely read between the two moments: each one before the next one's time."""
+    return [
+        sample
+        for sample, following in pairwise(mine)
+        if begin_ns <= sample.t_ns and (end_ns is None or following.t_ns <= end_ns)
+    ]
+
+
+def _end_ns(record: RankRecord, iteration: int) -> int | None:
+    """When it ended there, if it did: by itself, or with the rank's error."""
+    timed = record.finished.get(iteration)
+    if timed is not None:
+        return timed.end_ns
+    return record.error.t_ns if record.error else None

@@ -1,0 +1,130 @@
+"""Many patterns of failures at once: every trial has a seed of its own, so any number of processes gives the same."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from statistics import fmean
+from typing import TypeVar
+
+from r2ccl_core.errors import UsageError
+from r2ccl_core.jobs.failures import Rates, Trace, concurrent, draw
+from r2ccl_core.jobs.goodput import CAUSES, Job, lost_hours, slowdown
+from r2ccl_core.jobs.systems import SYSTEMS, System
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over trials with their 5th and 95th percentile."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Of at least one value."""
+        ordered = sorted(values)
+        return cls(fmean(ordered), _at(ordered, 0.05), _at(ordered, 0.95))
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """More time an iteration with so many failures at once, relative, by system."""
+
+    system: str
+    failures: int
+    spread: Spread
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """The useful part of a job's time, and GPU hours lost a day by cause (means over trials)."""
+
+    system: str
+    goodput: Spread
+    gpu_hours_a_day: dict[str, float]
+
+
+def overheads(
+    job: Job,
+    failures: Sequence[int],
+    *,
+    patterns: int = 1000,
+    seed: int = 0,
+    systems: Sequence[System] = SYSTEMS,
+    processes: int = 1,
+) -> list[Overhead]:
+    """``patterns`` draws, spread evenly over the numbers of concurrent ``failures``."""
+    if patterns < len(failures) or not failures:
+        raise UsageError(f"{patterns} patterns do not suffice for {len(failures)} numbers of failures")
+    each = patterns // len(failures)
+    trials = [(k, f"{seed}/{k}/{number}") for k in failures for number in range(each)]
+    values = _spread_out(partial(_overheads_of, job, tuple(systems)), trials, processes)
+    return [
+        Overhead(
+            system.name,
+            k,
+            Spread.of([row[at] for (own, _), row in zip(trials, values, strict=True) if own == k]),
+        )
+        for k in failures
+        for at, system in enumerate(systems)
+    ]
+
+
+def goodputs(
+    job: Job,
+    rates: Rates | Trace,
+    *,
+    days: int = 54,
+    trials: int = 100,
+    seed: int = 0,
+    systems: Sequence[System] = SYSTEMS,
+    processes: int = 1,
+) -> list[Goodput]:
+    """``trials`` jobs of so many days; all systems see the same failures."""
+    if trials < 1:
+        raise UsageError(f"{trials} trials: give 1 or more")
+    seeds = [f"{seed}/{number}" for number in range(trials)]
+    found = _spread_out(partial(_goodputs_of, job, tuple(systems), rates, days), seeds, processes)
+    return [
+        Goodput(
+            system.name,
+            Spread.of([row[at][0] for row in found]),
+            {cause: fmean(row[at][1][cause] for row in found) * job.gpus / days for cause in CAUSES},
+        )
+        for at, system in enumerate(systems)
+    ]
+
+
+def _overheads_of(job: Job, systems: tuple[System, ...], trial: tuple[int, str]) -> tuple[float, ...]:
+    lost = concurrent(job.hosts, job.nics, *trial)
+    return tuple(slowdown(job, system, lost) - 1 for system in systems)
+
+
+def _goodputs_of(
+    job: Job, systems: tuple[System, ...], rates: Rates | Trace, days: int, seed: str
+) -> tuple[tuple[float, dict[str, float]], ...]:
+    events = draw(rates, job.hosts, job.nics, days, seed)
+    found = (lost_hours(job, system, events, days) for system in systems)
+    return tuple((one.goodput, one.by_cause) for one in found)
+
+
+Trial = TypeVar("Trial")
+
+
+def _spread_out(run: Callable[[Trial], T], trials: Sequence[Trial], processes: int) -> list[T]:
+    """In order of the trials."""
+    if processes < 1:
+        raise UsageError(f"{processes} processes: give 1 or more")
+    if processes == 1:
+        return list(map(run, trials))
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(run, trials, chunksize=max(1, len(trials) // (8 * processes))))
+
+
+def _at(ordered: Sequence[float], part: float) -> float:
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]

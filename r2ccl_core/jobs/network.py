@@ -1,0 +1,124 @@
+"""What a collective takes on degraded hosts, by how a system treats lost NICs. Pure, and remembered by loss.
+
+Hosts of several GPUs: data is reduced or spread inside the host over NVLink, then goes between hosts over all rails at
+once. Which GPU's NIC is gone does not matter where GPUs may use each other's NICs (PXN); without it a NUMA domain has
+only its own ones left. Of equal hosts only how many lost how much decides, so times are kept by that.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from r2ccl_core.bound import bound_s
+from r2ccl_core.errors import UsageError
+from r2ccl_core.planner import Plan, plan
+from r2ccl_core.topology import Host, Topology, hot_repaired
+
+ALPHA_S = 5e-6
+"""A message between hosts."""
+
+STRATEGIES = ("hot_repair", "balance", "r2cc", "forest", "auto")
+"""One back-up NIC; all NICs and a ring; R2CC-AllReduce over any number of levels; the forest; the planner's choice."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Hosts as they are now, what is done about lost NICs, and whether GPUs use each other's NICs."""
+
+    topology: Topology
+    strategy: str = "auto"
+    pxn: bool = True
+    alpha_s: float = ALPHA_S
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise UsageError(f"strategy {self.strategy!r} is unknown; it is one of {', '.join(STRATEGIES)}")
+
+    @property
+    def gpus_per_host(self) -> int:
+        """All hosts have equally many."""
+        return self.topology.hosts[0].gpus
+
+    def seconds(self, collective: str, hosts: Sequence[int], size_bytes: float) -> float:
+        """One collective of the vector of ``size_bytes`` a host, over ``hosts``."""
+        if len(hosts) < 2 or size_bytes <= 0:
+            return 0.0
+        own = sorted((self._reduced(self.topology.hosts[h]) for h in hosts), key=lambda host: host.usable_bytes_s)
+        dead = [h for h in hosts if self.topology.hosts[h].usable_bytes_s <= 0]
+        if dead:
+            raise UsageError(f"host {dead[0]} has no NIC left; no schedule can reach it")
+        return _seconds(collective, tuple(own), int(size_bytes), self.strategy, self.alpha_s)
+
+    def point_to_point_s(self, source: int, target: int, size_bytes: float) -> float:
+        """One host's whole traffic to another."""
+        hosts = tuple(self._reduced(self.topology.hosts[host]) for host in (source, target))
+        if self.strategy == "hot_repair":
+            hosts = hot_repaired(Topology(hosts)).hosts
+        rate = min(host.usable_bytes_s for host in hosts)
+        if rate <= 0:
+            raise UsageError(f"host {source} or {target} has no NIC left; no schedule can reach it")
+        return size_bytes / rate + self.alpha_s
+
+    def inner_s(self, collective: str, gpus: int, size_bytes: float) -> float:
+        """The same inside one host, over NVLink."""
+        passes = {"all_reduce": 2.0, "alltoall": 1.0, "all_gather": 1.0, "reduce_scatter": 1.0}[collective]
+        rate = min(host.inner_rate_bytes_s for host in self.topology.hosts)
+        return passes * (gpus - 1) / gpus * size_bytes / rate
+
+    def _reduced(self, host: Host) -> Host:
+        """The host as its slowest NUMA domain lets it be, where GPUs keep to their own domain's NICs."""
+        if self.pxn or all(nic.remaining == 1.0 for nic in host.nics):
+            return host
+        domains: dict[int, tuple[float, float]] = {}
+        for nic in host.nics:
+            usable, nominal = domains.get(nic.numa, (0.0, 0.0))
+            domains[nic.numa] = usable + nic.usable_bytes_s, nominal + nic.rate_bytes_s
+        left = [usable / nominal for usable, nominal in domains.values()]
+        if min(left) <= 0:  # a domain without any NIC must use the others'
+            return host
+        nics = tuple(
+            replace(nic, remaining=nic.remaining * min(left) * _nominal(domains, nic.numa)) for nic in host.nics
+        )
+        return replace(host, nics=nics)
+
+
+def _nominal(domains: dict[int, tuple[float, float]], numa: int) -> float:
+    usable, nominal = domains[numa]
+    return nominal / usable
+
+
+def ratio(network: Network, size_bytes: float = 1 << 30) -> float:
+    """T/T0 of an AllReduce over all hosts, T0 that of the same strategy without a loss."""
+    hosts = range(network.topology.nhosts)
+    healthy = replace(network, topology=network.topology.healthy)
+    return network.seconds("all_reduce", hosts, size_bytes) / healthy.seconds("all_reduce", hosts, size_bytes)
+
+
+@lru_cache(maxsize=1 << 16)
+def _seconds(collective: str, hosts: tuple[Host, ...], size_bytes: int, strategy: str, alpha_s: float) -> float:
+    topology = Topology(tuple(replace(host, gpus=1) for host in hosts))
+    whole = topology == topology.healthy
+    if collective == "all_reduce":
+        found = _plan(topology, size_bytes, alpha_s)
+        ring_s = _named(found, "ring")
+        choices: dict[str, Callable[[], float]] = {
+            "balance": lambda: ring_s,
+            "hot_repair": lambda: _named(found, "hot_repair", ring_s),
+            "r2cc": lambda: min(ring_s, _named(found, "r2cc_all_reduce", ring_s)),
+            "forest": lambda: min(ring_s, _named(found, "forest", ring_s)),
+            "auto": lambda: found.candidates[0].seconds,
+        }
+        return ring_s if whole and strategy in ("balance", "hot_repair", "r2cc") else choices[strategy]()
+    if strategy == "hot_repair":
+        topology = hot_repaired(topology)
+    steps = {"broadcast": len(hosts) - 1, "sendrecv": 1}.get(collective, len(hosts) - 1)
+    return bound_s(collective, topology.rates_bytes_s, size_bytes) + steps * alpha_s
+
+
+@lru_cache(maxsize=1 << 14)
+def _plan(topology: Topology, size_bytes: int, alpha_s: float) -> Plan:
+    return plan(topology, "all_reduce", size_bytes, alpha_s)
+
+
+def _named(found: Plan, name: str, otherwise: float = float("inf")) -> float:
+    return next((one.seconds for one in found.candidates if one.name == name), otherwise)

@@ -1,0 +1,70 @@
+"""What a job does about a lost NIC: stop and restart, go on with fewer GPUs, or move the traffic. Pure.
+
+    fail-stop     the watchdog ends the job; it restarts on other hosts from its last checkpoint
+    adapcc        whoever is silent for 10 s is left out, 3 s for a new context; its replica idles until the repair
+    hot_repair    one other NIC carries the lost one's share as well
+    balance       all NICs of the host share it
+    r2cc          R2CC-AllReduce over as many levels as there are bandwidths (its recursive form)
+    forest, auto  our schedules; auto is the least predicted time
+
+A flap is waited for by a fail-stop job: the NIC's own retries last longer. It halts for the flap, 9 s at least. A host
+without any NIC left ends every job; it then restarts.
+"""
+
+from dataclasses import dataclass
+
+from r2ccl_core.errors import UsageError
+
+RETRIES_S = 34.0
+"""InfiniBand's retries, after which the connection is an error."""
+LEAST_HALT_S = 9.0
+"""A flap halts a single-homed job for so long at least (Alibaba HPN)."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """What a restart costs, and checkpoints: one every ``interval_h``, ``checkpoint_s`` each (Alibaba: 100 s every 2 to
+    4 h). The watchdog is NCCL's default; ``start_s`` is scheduling, start and load at thousands of GPUs."""
+
+    watchdog_s: float = 600.0
+    start_s: float = 900.0
+    interval_h: float = 3.0
+    checkpoint_s: float = 100.0
+
+    def __post_init__(self) -> None:
+        if min(self.watchdog_s, self.start_s, self.checkpoint_s) < 0 or self.interval_h <= 0:
+            raise UsageError("restart: no time may be negative, and checkpoints are made at some interval")
+
+
+@dataclass(frozen=True)
+class System:
+    """``strategy`` of `network.STRATEGIES`, None where the network is left as it is; ``pause_s`` once a failure."""
+
+    name: str
+    strategy: str | None
+    pause_s: float
+    drops_gpus: bool = False
+
+    @property
+    def restarts(self) -> bool:
+        """Whether a loss ends the job."""
+        return self.strategy is None and not self.drops_gpus
+
+
+SYSTEMS = (
+    System("fail-stop", None, 0.0),
+    System("adapcc", None, 13.0, drops_gpus=True),
+    System("hot_repair", "hot_repair", 1.2),  # the AllReduce that is hit: 0.9 to 1.5 s in the authors' logs
+    System("balance", "balance", 1.2),
+    System("r2cc", "r2cc", 1.2),
+    System("forest", "forest", 0.2),  # a black hole is noticed after 85 ms in the median, and the switch costs 50
+    System("auto", "auto", 0.2),
+)
+
+
+def system_named(name: str) -> System:
+    """The system; `UsageError` with those that there are."""
+    for one in SYSTEMS:
+        if one.name == name:
+            return one
+    raise UsageError(f"no system is called {name!r}; there are {', '.join(one.name for one in SYSTEMS)}")

@@ -1,0 +1,93 @@
+// What the paths of a connection learn of their ways, and how a way that is on probation is tested.
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "failover/comm.h"
+
+namespace r2ccl {
+
+void Comm::KnowWay(Path& path) { path.way = environment_->ways.Find(path.nic, path.remote.s_addr); }
+
+bool Comm::BeginProbation(Path& path, int64_t now_ns) {
+  if (environment_->params.mode != 2 || path.way == nullptr) return false;
+  bool other = std::any_of(paths_.begin(), paths_.end(), [&](const Path& candidate) {
+    return &candidate != &path && candidate.state == PathState::kUp && !candidate.suspect && !IsDoubted(candidate);
+  });
+  if (!other) return false;
+  path.way->With([now_ns](Probation& probation) {
+    probation.Begin(now_ns);
+    return true;
+  });
+  TellProbation(path);
+  return true;
+}
+
+void Comm::TellProbation(Path& path) {
+  int64_t needed_ns =
+      path.way->With([](Probation& probation) { return probation.TakeNews() ? probation.needed_ns() : int64_t{-1}; });
+  if (needed_ns < 0) return;
+  path.told_held = true;
+  Log("path_held", path,
+      "late: carries nothing until test packets have come back clean for " + std::to_string(needed_ns / kMillisecond) +
+          " ms");
+}
+
+void Comm::WatchWay(Path& path, const Progress& progress, int64_t now_ns) {
+  if (progress.shortest_rtt_ns > 0) path.shortest_rtt_ns = progress.shortest_rtt_ns;
+  OnProgress(path, progress, now_ns);
+  path.held_ns = HeldNs(progress);
+  if (environment_->params.mode != 2 || path.way == nullptr) return;
+  bool news = !path.told_up || path.told_held;
+  if (news && path.state == PathState::kUp && !IsOnProbation(path)) TellUp(path);
+  if (path.test.end != 0) JudgeTest(path, progress, now_ns);
+  if (path.test.end != 0 || path.stream->unsaid_bytes() > 0 || path.stream->sending()) return;
+  if (!path.way->on_probation()) {
+    if (path.owes_word && Ping(path, now_ns)) path.owes_word = false;
+  } else if (path.way->With([now_ns](Probation& probation) { return probation.TakeTest(now_ns); })) {
+    Test(path, progress, now_ns);
+  }
+}
+
+// Each packet by a call of its own, so that the kernel does not join what is to be lost or not one by one.
+void Comm::Test(Path& path, const Progress& progress, int64_t now_ns) {
+  path.owes_word = true;
+  path.test = {0, progress.resent, now_ns, false};
+  std::string ping = EncodeTestPing(progress.packet_bytes);
+  for (int i = 0; i < kTestPackets; ++i) path.stream->Say(ping);
+  path.test.end = path.stream->end();
+}
+
+void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
+  int64_t rtt_ns = path.shortest_rtt_ns;
+  for (const Path& other : paths_) {
+    if (IsOpen(other.state) && other.shortest_rtt_ns > 0) rtt_ns = std::min(rtt_ns, other.shortest_rtt_ns);
+  }
+  double bytes = static_cast<double>(kTestPackets) * progress.packet_bytes;
+  int64_t limit_ns = LateAfterNs(rtt_ns, bytes, counters(path).drain_bytes_per_ns.load());
+  bool came = progress.bytes_acked >= path.test.end;
+  // It may have come long before anybody looked.
+  int64_t took_ns = now_ns - path.test.sent_ns - (came ? progress.since_ack_ns : 0);
+  bool lost = took_ns > limit_ns || progress.resent > path.test.resent;
+  if (lost && !path.test.missed) {
+    path.test.missed = true;
+    path.way->With([](Probation& probation) {
+      probation.Miss();
+      return true;
+    });
+    TellProbation(path);
+  }
+  if (!came) return;
+  path.test.end = 0;
+  if (path.test.missed) return;
+  int64_t sent_ns = path.test.sent_ns;
+  if (path.way->With([=](Probation& probation) { return probation.Pass(sent_ns, now_ns); })) AfterRead(path);
+}
+
+void Comm::TellUp(Path& path) {
+  path.told_up = true;
+  path.told_held = false;
+  Log(std::exchange(path.ever_told, true) ? "path_returned" : "path_up", path, "epoch " + std::to_string(path.epoch));
+}
+
+}  // namespace r2ccl

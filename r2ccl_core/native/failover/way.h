@@ -1,0 +1,144 @@
+// Way: what all connections of the process know together of the way from one of its NICs to one of a peer's.
+//
+// A NIC that is neither well nor dead is worse than a dead one: what goes over it is late, again and again, for each
+// connection by itself. So who finds that something is late there, later than the other ways explain, puts the way on
+// probation for all: it carries no data that another can carry, until test packets of full size come back clean.
+// How long they have to depends on the way's record. The first time one clean test is enough, so that a false alarm
+// costs a few milliseconds. A way that was let off and is late again soon has to be clean for longer each time, but
+// never for so long that its recovery would go unnoticed.
+#ifndef R2CCL_FAILOVER_WAY_H_
+#define R2CCL_FAILOVER_WAY_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace r2ccl {
+
+// Pure: time is an argument.
+class Probation {
+ public:
+  bool on() const { return on_; }
+  // Whether it is more than the first alarm after a long time: the way was late again, or failed a test.
+  bool grave() const { return on_ && (needed_ns_ > 0 || missed_); }
+  int64_t needed_ns() const { return needed_ns_; }
+
+  // Whether there is something to tell: true once for each probation that is grave.
+  bool TakeNews() { return grave() && !std::exchange(told_, true); }
+  // Whether the end of this probation is to be told, too.
+  bool told() const { return told_; }
+
+  // Something was late. On a way that is on probation already, that is no news.
+  void Begin(int64_t now_ns) {
+    if (std::exchange(on_, true)) return;
+    int64_t halves = ended_ns_ == 0 ? kForgottenHalves : (now_ns - ended_ns_) / kHalfLifeNs;
+    int64_t record_ns = halves >= kForgottenHalves ? 0 : std::max(needed_ns_, kLeastNs) >> halves;
+    needed_ns_ = record_ns < kLeastNs ? 0 : std::min(kMostNs, kGrowth * record_ns);
+    missed_ = told_ = false;
+    clean_since_ns_ = 0;
+    pause_ns_ = kPauseNs;
+    next_test_ns_ = now_ns;
+  }
+
+  // Whether a test is due. Who is told so makes it, and then says how it ended, if it does.
+  bool TakeTest(int64_t now_ns) {
+    if (!on_ || now_ns < next_test_ns_) return false;
+    next_test_ns_ = now_ns + pause_ns_;
+    return true;
+  }
+
+  // A test that was sent at `sent_ns` came back clean and in time. True where that ends the probation.
+  bool Pass(int64_t sent_ns, int64_t now_ns) {
+    if (!on_) return false;
+    if (clean_since_ns_ == 0) clean_since_ns_ = sent_ns;
+    pause_ns_ = kPauseNs;
+    next_test_ns_ = std::min(next_test_ns_, sent_ns + pause_ns_);
+    if (now_ns - clean_since_ns_ < needed_ns_) return false;
+    on_ = false;
+    ended_ns_ = now_ns;
+    return true;
+  }
+
+  // Packets of a test were lost, or it took too long.
+  void Miss() {
+    clean_since_ns_ = 0;
+    missed_ = true;
+    pause_ns_ = std::min(2 * pause_ns_, kLongestPauseNs);
+  }
+
+ private:
+  static constexpr int64_t kLeastNs = 25 * kMillisecond;
+  static constexpr int64_t kGrowth = 4;
+  static constexpr int64_t kMostNs = 600 * kMillisecond;
+  static constexpr int64_t kHalfLifeNs = 2000 * kMillisecond;
+  static constexpr int64_t kForgottenHalves = 8;
+  static constexpr int64_t kPauseNs = 25 * kMillisecond;
+  static constexpr int64_t kLongestPauseNs = 100 * kMillisecond;
+
+  bool on_ = false;
+  bool missed_ = false;
+  bool told_ = false;
+  int64_t needed_ns_ = 0;       // for so long tests have to come back clean
+  int64_t clean_since_ns_ = 0;  // when the first of the tests began that came back clean without a miss; 0: none
+  int64_t ended_ns_ = 0;        // of the last probation; 0: there was none
+  int64_t pause_ns_ = kPauseNs;
+  int64_t next_test_ns_ = 0;
+};
+
+// A test is so many packets of full size: one lost in eight shows itself to two tests out of three.
+constexpr int kTestPackets = 8;
+
+// How long after it was due something is late, for which `rtt_ns` and the time that `bytes` before it and of itself
+// take at `bytes_per_ns`, 0 while unknown, are usual on the best way there.
+constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns) {
+  constexpr int64_t kLateNs = 20 * kMillisecond;
+  constexpr int64_t kUnknownNs = 40 * kMillisecond;
+  int64_t usual_ns = bytes_per_ns > 0 ? static_cast<int64_t>(bytes / bytes_per_ns) : kUnknownNs / 2;
+  return kLateNs + 2 * (rtt_ns + usual_ns);
+}
+
+// Thread-safe.
+class Way {
+ public:
+  bool on_probation() const { return on_.load(std::memory_order_relaxed); }
+  bool grave() const { return grave_.load(std::memory_order_relaxed); }
+  template <typename Change>
+  auto With(Change change) {
+    std::lock_guard lock(mutex_);
+    auto result = change(probation_);
+    on_.store(probation_.on(), std::memory_order_relaxed);
+    grave_.store(probation_.grave(), std::memory_order_relaxed);
+    return result;
+  }
+
+ private:
+  std::mutex mutex_;  // a leaf lock: guards what follows
+  Probation probation_;
+  std::atomic<bool> on_{false};
+  std::atomic<bool> grave_{false};
+};
+
+// Thread-safe. Ways are as many as NICs times peers' NICs, and kept for good.
+class Ways {
+ public:
+  Way* Find(int nic, uint32_t peer) {
+    std::lock_guard lock(mutex_);
+    std::unique_ptr<Way>& way = ways_[{nic, peer}];
+    if (way == nullptr) way = std::make_unique<Way>();
+    return way.get();
+  }
+
+ private:
+  std::mutex mutex_;  // a leaf lock
+  std::map<std::pair<int, uint32_t>, std::unique_ptr<Way>> ways_;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_WAY_H_

@@ -1,0 +1,174 @@
+// Way: in virtual time, how long a way that was late carries nothing, and how many tests it is given.
+#include "failover/way.h"
+
+#include <random>
+
+#include "gtest/gtest.h"
+
+namespace r2ccl {
+namespace {
+
+constexpr int64_t kTickNs = 5 * kMillisecond;
+
+// One connection's ticks: a test that is due is made and, a tick later, judged.
+class Simulated {
+ public:
+  void Late() { probation_.Begin(now_ns_); }
+  // `clean`: whether a test comes back clean. Returns how many were made.
+  template <typename Clean>
+  int Run(int64_t duration_ns, Clean clean) {
+    int tests = 0;
+    for (int64_t end_ns = now_ns_ + duration_ns; now_ns_ < end_ns; now_ns_ += kTickNs) {
+      if (sent_ns_ != 0) clean() ? void(probation_.Pass(sent_ns_, now_ns_)) : probation_.Miss();
+      sent_ns_ = 0;
+      if (!probation_.TakeTest(now_ns_)) continue;
+      sent_ns_ = now_ns_;
+      ++tests;
+    }
+    return tests;
+  }
+  // For how long it stays on probation while all tests are clean.
+  int64_t UntilTrusted() {
+    int64_t begin_ns = now_ns_;
+    while (on()) Run(kTickNs, [] { return true; });
+    return now_ns_ - begin_ns;
+  }
+  bool on() const { return probation_.on(); }
+  Probation& probation() { return probation_; }
+
+ private:
+  Probation probation_;
+  int64_t now_ns_ = 1'000'000'000'000;
+  int64_t sent_ns_ = 0;
+};
+
+constexpr auto kClean = [] { return true; };
+constexpr auto kLost = [] { return false; };
+
+TEST(Probation, AFalseAlarmCostsMilliseconds) {
+  Simulated way;
+  EXPECT_FALSE(way.on());
+  way.Late();
+  EXPECT_TRUE(way.on());
+  EXPECT_LE(way.UntilTrusted(), 2 * kTickNs);
+  way.Run(60'000 * kMillisecond, kClean);
+  way.Late();
+  EXPECT_LE(way.UntilTrusted(), 2 * kTickNs) << "nobody remembers the first";
+}
+
+TEST(Probation, WhoIsLateAgainAndAgainHasToBeCleanForLongerButNotForEver) {
+  Simulated way;
+  int64_t last_ns = 0;
+  for (int i = 0; i < 10; ++i) {
+    way.Late();
+    int64_t took_ns = way.UntilTrusted();
+    EXPECT_GE(took_ns, last_ns) << i;
+    EXPECT_LE(took_ns, 650 * kMillisecond) << i;
+    last_ns = took_ns;
+    way.Run(30 * kMillisecond, kClean);
+  }
+  EXPECT_GE(last_ns, 600 * kMillisecond);
+}
+
+TEST(Probation, AfterItIsWellItIsTrustedWithinASecond) {
+  for (int sick_ms : {100, 1000, 60000}) {
+    Simulated way;
+    for (int i = 0; i < 5; ++i) {
+      way.Late();
+      way.UntilTrusted();
+    }
+    way.Late();
+    way.Run(sick_ms * kMillisecond, kLost);
+    EXPECT_TRUE(way.on());
+    EXPECT_LE(way.UntilTrusted(), 800 * kMillisecond) << sick_ms;
+  }
+}
+
+TEST(Probation, AWayThatStaysSickCarriesNothingAndIsTestedTenTimesASecond) {
+  Simulated way;
+  way.Late();
+  int tests = way.Run(60'000 * kMillisecond, kLost);
+  EXPECT_TRUE(way.on());
+  EXPECT_LE(tests, 660);
+  EXPECT_GE(tests, 540);
+}
+
+// However many connections ask: 64 packets of test in 25 ms at most.
+TEST(Probation, AllConnectionsShareTheTests) {
+  Probation probation;
+  probation.Begin(1);
+  int tests = 0;
+  for (int64_t now_ns = 1; now_ns <= 1000 * kMillisecond; now_ns += kTickNs) {
+    for (int connection = 0; connection < 50; ++connection) tests += probation.TakeTest(now_ns) ? 1 : 0;
+  }
+  EXPECT_LE(tests, 41);
+}
+
+// What part of a minute a way carries data that loses each packet with some probability, where the first chunk after
+// its return is always late.
+TEST(Probation, AWayThatLosesPacketsIsSeldomTakenBack) {
+  std::mt19937 random(7);
+  auto lossy = [&random](double share) {
+    return [&random, share] {
+      for (int i = 0; i < kTestPackets; ++i) {
+        if (std::uniform_real_distribution<>(0, 1)(random) < share) return false;
+      }
+      return true;
+    };
+  };
+  for (double share : {0.05, 0.2, 0.5}) {
+    Simulated way;
+    way.Late();
+    int returns = 0;
+    for (int i = 0; i < 60'000 / 5; ++i) {
+      way.Run(kTickNs, lossy(share));
+      if (way.on()) continue;
+      ++returns;
+      way.Late();
+    }
+    EXPECT_LE(returns, 6) << share;
+  }
+}
+
+TEST(Probation, IsToldOnceAndOnlyWhereItIsGrave) {
+  Simulated way;
+  way.Late();
+  EXPECT_FALSE(way.probation().TakeNews());
+  way.Run(50 * kMillisecond, kLost);
+  EXPECT_TRUE(way.probation().TakeNews());
+  EXPECT_FALSE(way.probation().TakeNews());
+  way.UntilTrusted();
+  EXPECT_FALSE(way.probation().grave());
+  way.Late();
+  EXPECT_TRUE(way.probation().TakeNews()) << "so soon again";
+}
+
+TEST(Probation, TestsOfOneThatIsOverSayNothing) {
+  Probation probation;
+  EXPECT_FALSE(probation.Pass(1, 2));
+  probation.Miss();
+  EXPECT_FALSE(probation.on());
+  EXPECT_FALSE(probation.TakeTest(3));
+}
+
+TEST(Way, WhatIsUsualIsNotLate) {
+  EXPECT_EQ(LateAfterNs(0, 0, 1), 20 * kMillisecond);
+  EXPECT_EQ(LateAfterNs(5 * kMillisecond, 1e6, 0.1), 50 * kMillisecond) << "twice the round trip and the queue";
+  EXPECT_GE(LateAfterNs(0, 0, 0), 60 * kMillisecond) << "nothing is known of the NIC";
+}
+
+TEST(Way, IsTheSameForAllWhoAsk) {
+  Ways ways;
+  EXPECT_EQ(ways.Find(0, 1), ways.Find(0, 1));
+  EXPECT_NE(ways.Find(0, 1), ways.Find(1, 1));
+  EXPECT_NE(ways.Find(0, 1), ways.Find(0, 2));
+  ways.Find(0, 1)->With([](Probation& probation) {
+    probation.Begin(1);
+    return 0;
+  });
+  EXPECT_TRUE(ways.Find(0, 1)->on_probation());
+  EXPECT_FALSE(ways.Find(0, 2)->on_probation());
+}
+
+}  // namespace
+}  // namespace r2ccl

@@ -1,0 +1,642 @@
+// Drawing, running and shrinking of scenarios.
+#include "wire/simulated/explore.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <utility>
+
+#include "wire/simulated/process.h"
+#include "wire/simulated/world.h"
+
+namespace r2ccl::simulated {
+namespace {
+
+constexpr int64_t kTroubleEndsNs = 900 * kMillisecond;
+constexpr int64_t kSettleNs = 4000 * kMillisecond;  // after the last trouble and the give-up limit
+constexpr int64_t kForGoodNs = 3'600'000 * kMillisecond;
+constexpr char kOverwritten = static_cast<char>(0xee);
+
+// Eight bytes of a message: others at each place, in each message and flow.
+uint64_t RightWord(uint64_t key, size_t place) {
+  uint64_t word = (key + place) * 0x9e3779b97f4a7c15u;
+  return word ^ word >> 29;
+}
+
+uint64_t KeyOf(uint64_t seed, size_t flow, size_t message) {
+  return RightWord(seed, flow) ^ RightWord(seed + 1, message) << 1;
+}
+
+void FillRight(uint64_t key, std::vector<char>* data) {
+  for (size_t i = 0; i < data->size(); i += 8) {
+    uint64_t word = RightWord(key, i);
+    std::memcpy(data->data() + i, &word, std::min<size_t>(8, data->size() - i));
+  }
+}
+
+// The first place of `size` bytes that is wrong; `size` where none is.
+size_t FirstWrong(uint64_t key, const std::vector<char>& data, size_t size) {
+  for (size_t i = 0; i < size; i += 8) {
+    uint64_t word = RightWord(key, i);
+    if (std::memcmp(data.data() + i, &word, std::min<size_t>(8, size - i)) != 0) return i;
+  }
+  return size;
+}
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : random_(seed) {}
+  uint64_t Below(uint64_t limit) { return std::uniform_int_distribution<uint64_t>(0, limit - 1)(random_); }
+  int64_t Between(int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random_); }
+  bool OneIn(uint64_t count) { return Below(count) == 0; }
+  template <typename T>
+  T Of(std::initializer_list<T> choices) {
+    return *(choices.begin() + static_cast<ptrdiff_t>(Below(choices.size())));
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+uint64_t DrawSize(Dice& dice) {
+  switch (dice.Below(6)) {
+    case 0:
+      return dice.Below(9);
+    case 1:
+      return dice.Below(1024);
+    case 2:
+      return 4096 * dice.Below(5);
+    case 3:
+      return dice.Below(120'000);
+    default:
+      return dice.Below(20'000);
+  }
+}
+
+TroubleEvent DrawTrouble(Dice& dice, const Scenario& scenario) {
+  TroubleEvent event;
+  bool ends_a_process = dice.OneIn(40);
+  event.kind = ends_a_process ? dice.Of({Trouble::kKill, Trouble::kPowerOff})
+                              : static_cast<Trouble>(dice.Below(static_cast<uint64_t>(Trouble::kKill)));
+  event.host = static_cast<int>(dice.Below(static_cast<uint64_t>(scenario.hosts)));
+  event.rail = static_cast<int>(dice.Below(static_cast<uint64_t>(scenario.rails)));
+  event.at_ns = dice.Between(0, dice.Of({10, 40, 300}) * kMillisecond);
+  event.lasts_ns =
+      std::min(dice.Of({1, 20, 200, 600}) * dice.Between(kMillisecond / 2, kMillisecond), kTroubleEndsNs - event.at_ns);
+  switch (event.kind) {
+    case Trouble::kLoss:
+      event.amount = 0.01 * static_cast<double>(dice.Of({1, 5, 20, 50, 90}));
+      break;
+    case Trouble::kBursts:
+      event.amount = 0.01 * static_cast<double>(dice.Of({1, 3}));
+      break;
+    case Trouble::kDuplicates:
+      event.amount = 0.3;
+      break;
+    case Trouble::kDelay:
+    case Trouble::kReordering:
+      event.amount = static_cast<double>(dice.Of({1, 10, 60, 300}));  // ms
+      break;
+    case Trouble::kSlow:
+      event.amount = dice.Of({0.5, 0.1, 0.01});
+      break;
+    case Trouble::kCongestion:
+      event.amount = dice.Of({0.5, 0.95});
+      break;
+    case Trouble::kCorruption:
+      event.amount = scenario.params.checksum != 0 ? 0.05 : 0;
+      break;
+    default:
+      break;
+  }
+  return event;
+}
+
+// The program of one flow at both ends: what it sends and receives, and the rules that it holds the connection to.
+class FlowProgram {
+ public:
+  FlowProgram(const Scenario& scenario, size_t number, World* world, Process* from, Process* to)
+      : scenario_(scenario),
+        flow_(scenario.flows[number]),
+        number_(number),
+        world_(world),
+        from_(from),
+        sender_(from->Connect(0x1000 * (number + 1), to->handle())) {}
+
+  void SetReceiver(std::shared_ptr<RecvComm> receiver) { receiver_ = std::move(receiver); }
+  uint64_t connection() const { return sender_->connection(); }
+
+  void RunSender() {
+    if (send_ended_) return;
+    bool ready = false;
+    if (!sender_->Ready(&ready).ok()) return EndSender();
+    while (ready && next_send_ < flow_.sizes.size() && sends_.size() < flow_.ahead && world_->Now() >= next_send_ns_) {
+      if (!Send()) return EndSender();
+    }
+    for (size_t i = 0; i < sends_.size();) {
+      bool done = false;
+      uint64_t size = 0;
+      Status status = sender_->Test(sends_[i].request, &done, &size);
+      if (!status.ok()) return EndSender();
+      if (!done) {
+        ++i;
+        continue;
+      }
+      std::fill(sends_[i].data->begin(), sends_[i].data->end(), kOverwritten);
+      sends_.erase(sends_.begin() + static_cast<ptrdiff_t>(i));
+      ++sent_;
+    }
+    if (all_sent() && flow_.closes_early) {
+      sender_->Close();
+      send_ended_ = true;
+    }
+  }
+
+  void RunReceiver() {
+    if (receiver_ == nullptr || receive_ended_) return;
+    while (next_receive_ < flow_.sizes.size() && receives_.size() < flow_.ahead && world_->Now() >= next_receive_ns_) {
+      if (!Receive()) return EndReceiver();
+    }
+    while (!receives_.empty()) {
+      bool done = false;
+      uint64_t size = 0;
+      Status status = receiver_->Test(receives_.front().request, &done, &size);
+      if (!status.ok()) return EndReceiver();
+      if (!done) return;
+      CheckReceived(*receives_.front().data, size);
+      std::fill(receives_.front().data->begin(), receives_.front().data->end(), kOverwritten);
+      kept_.push_back(std::move(receives_.front().data));
+      receives_.pop_front();
+      ++received_;
+    }
+  }
+
+  bool all_sent() const { return sent_ == flow_.sizes.size(); }
+  bool all_received() const { return received_ == flow_.sizes.size(); }
+  bool is_over() const {
+    return (all_sent() || send_ended_) && (all_received() || receive_ended_ || receiver_ == nullptr);
+  }
+  bool send_ended() const { return send_ended_; }
+  bool receive_ended() const { return receive_ended_; }
+  bool has_receiver() const { return receiver_ != nullptr; }
+  uint64_t received() const { return received_; }
+  const std::string& wrong() const { return wrong_; }
+  std::string State() const {
+    std::ostringstream text;
+    text << "flow " << number_ << " host" << flow_.from << ">host" << flow_.to << ": " << sent_ << " sent"
+         << (send_ended_ ? " (ended: " + sender_->failure().message() + ")" : "") << ", " << received_ << " received"
+         << (receive_ended_ ? " (ended: " + receiver_->failure().message() + ")" : "") << " of " << flow_.sizes.size();
+    return text.str();
+  }
+
+  void Close() {
+    sender_->Close();
+    if (receiver_ != nullptr) receiver_->Close();
+  }
+  // Of a connection that has failed, no request may wait for ever.
+  void CheckNoneWaits() {
+    auto waits = [this](auto& end, const Pending& pending) {
+      bool done = false;
+      return !end->failure().ok() && end->Test(pending.request, &done, nullptr).ok() && !done;
+    };
+    for (const Pending& send : sends_) {
+      if (!flow_.closes_early && waits(sender_, send)) wrong_ = "a send of a failed connection waits for ever";
+    }
+    for (const Pending& receive : receives_) {
+      if (waits(receiver_, receive)) wrong_ = "a receive of a failed connection waits for ever";
+    }
+  }
+  // Buffers whose requests completed must be as the program left them.
+  void CheckKept() {
+    for (const auto& data : kept_) {
+      if (std::any_of(data->begin(), data->end(), [](char byte) { return byte != kOverwritten; })) {
+        wrong_ = "a buffer was written after its receive had completed";
+      }
+    }
+  }
+
+ private:
+  struct Pending {
+    std::unique_ptr<std::vector<char>> data;
+    Request* request = nullptr;
+  };
+
+  bool Send() {
+    size_t size = flow_.sizes[next_send_];
+    auto data = std::make_unique<std::vector<char>>(size);
+    FillRight(KeyOf(scenario_.seed, number_, next_send_), data.get());
+    Request* request = nullptr;
+    if (!sender_->Isend(data->data(), size, &request).ok()) return false;
+    sends_.push_back({std::move(data), request});
+    ++next_send_;
+    Later(&next_send_ns_, flow_.pause_ns, from_);
+    return true;
+  }
+
+  bool Receive() {
+    auto data = std::make_unique<std::vector<char>>(flow_.sizes[next_receive_] + next_receive_ % 3, kOverwritten);
+    Request* request = nullptr;
+    if (!receiver_->Irecv(data->data(), data->size(), &request).ok()) return false;
+    receives_.push_back({std::move(data), request});
+    ++next_receive_;
+    if (flow_.late_receives) next_receive_ns_ = world_->Now() + 2 * flow_.pause_ns + kMillisecond;
+    return true;
+  }
+
+  void Later(int64_t* when_ns, int64_t pause_ns, Process* process) {
+    if (pause_ns == 0) return;
+    *when_ns = world_->Now() + pause_ns;
+    world_->At(*when_ns, [process] { process->RunProgramSoon(); });
+  }
+
+  void CheckReceived(const std::vector<char>& data, uint64_t size) {
+    std::string which = "message " + std::to_string(received_) + " of flow " + std::to_string(number_);
+    if (size != flow_.sizes[received_]) {
+      wrong_ =
+          which + " came with " + std::to_string(size) + " bytes instead of " + std::to_string(flow_.sizes[received_]);
+      return;
+    }
+    size_t place = FirstWrong(KeyOf(scenario_.seed, number_, received_), data, size);
+    if (place < size) wrong_ = which + " is wrong near byte " + std::to_string(place) + " of " + std::to_string(size);
+  }
+
+  void EndSender() { send_ended_ = true; }
+  void EndReceiver() { receive_ended_ = true; }
+
+  const Scenario& scenario_;
+  const Flow& flow_;
+  const size_t number_;
+  World* const world_;
+  Process* const from_;
+  std::shared_ptr<SendComm> sender_;
+  std::shared_ptr<RecvComm> receiver_;
+  size_t next_send_ = 0, sent_ = 0, next_receive_ = 0, received_ = 0;
+  int64_t next_send_ns_ = 0, next_receive_ns_ = 0;
+  std::vector<Pending> sends_;
+  std::deque<Pending> receives_;
+  std::vector<std::unique_ptr<std::vector<char>>> kept_;
+  bool send_ended_ = false, receive_ended_ = false;
+  std::string wrong_;
+};
+
+// One history.
+class Play {
+ public:
+  explicit Play(const Scenario& scenario)
+      : scenario_(scenario), world_(scenario.seed, scenario.hosts, scenario.rails), begin_ns_(world_.Now()) {
+    world_.segment_bytes = scenario.segment_bytes;
+    for (int host = 0; host < scenario.hosts; ++host) {
+      for (int rail = 0; rail < scenario.rails; ++rail) world_.port(host, rail).bytes_per_ns = scenario.bytes_per_ns;
+      processes_.push_back(std::make_unique<Process>(&world_, host, scenario.params, scenario.program_polls));
+    }
+    for (size_t i = 0; i < scenario.flows.size(); ++i) {
+      const Flow& flow = scenario.flows[i];
+      programs_.push_back(std::make_unique<FlowProgram>(scenario_, i, &world_, &process(flow.from), &process(flow.to)));
+    }
+    for (int host = 0; host < scenario.hosts; ++host) {
+      process(host).SetProgram([this, host] { RunPrograms(host); });
+    }
+    for (const TroubleEvent& event : scenario.troubles) Plan(event);
+  }
+
+  Outcome Run(bool with_log) {
+    int64_t limit_ns = begin_ns_ + kTroubleEndsNs + scenario_.params.give_up_ms * kMillisecond + kSettleNs;
+    auto over = [this] { return ++looks_ % 16 == 0 && (!Wrong().empty() || IsOver()); };
+    world_.RunUntil(limit_ns, over);
+    Outcome outcome;
+    outcome.virtual_ns = world_.Now() - begin_ns_;
+    outcome.wrong = Wrong();
+    if (outcome.wrong.empty()) outcome.wrong = CheckEnds();
+    if (outcome.wrong.empty()) outcome.wrong = CheckLosses();
+    if (outcome.wrong.empty()) outcome.wrong = CloseAndCheck();
+    outcome.events = world_.events();
+    for (const auto& program : programs_) outcome.messages += program->received();
+    for (int host = 0; host < scenario_.hosts; ++host) {
+      Environment& environment = process(host).environment();
+      outcome.replayed_chunks += environment.replayed_chunks.load();
+      outcome.duplicate_chunks += environment.duplicate_chunks.load();
+      outcome.lost_paths += Count(host, "path_down");
+      if (with_log) outcome.log += LogOf(host);
+    }
+    return outcome;
+  }
+
+ private:
+  Process& process(int host) { return *processes_[static_cast<size_t>(host)]; }
+  bool HasTrouble(Trouble kind) const {
+    return std::any_of(scenario_.troubles.begin(), scenario_.troubles.end(),
+                       [kind](const TroubleEvent& event) { return event.kind == kind; });
+  }
+  bool IsDoomed(int host) const {
+    return std::any_of(scenario_.troubles.begin(), scenario_.troubles.end(), [host](const TroubleEvent& event) {
+      return event.host == host && (event.kind == Trouble::kKill || event.kind == Trouble::kPowerOff);
+    });
+  }
+
+  void RunPrograms(int host) {
+    for (const auto& comm : process(host).arrived()) {
+      for (size_t i = 0; i < programs_.size(); ++i) {
+        if (programs_[i]->connection() == comm->connection()) programs_[i]->SetReceiver(comm);
+      }
+    }
+    process(host).arrived().clear();
+    for (size_t i = 0; i < programs_.size(); ++i) {
+      if (scenario_.flows[i].from == host) programs_[i]->RunSender();
+      if (scenario_.flows[i].to == host) programs_[i]->RunReceiver();
+    }
+  }
+
+  void Plan(const TroubleEvent& event) {
+    world_.At(begin_ns_ + event.at_ns, [this, event] { Set(event, true); });
+    if (event.kind == Trouble::kKill || event.kind == Trouble::kPowerOff || event.kind == Trouble::kCongestion) return;
+    world_.At(begin_ns_ + event.at_ns + event.lasts_ns, [this, event] { Set(event, false); });
+  }
+
+  // A packet of the other flow's each time, at a steady rate.
+  void Congest(const TroubleEvent& event, int64_t until_ns) {
+    constexpr double kPacketBytes = 9000;
+    if (world_.Now() >= until_ns) return;
+    world_.Load(event.host, event.rail, kPacketBytes);
+    auto pause_ns = static_cast<int64_t>(kPacketBytes / (event.amount * scenario_.bytes_per_ns));
+    world_.After(pause_ns, [this, event, until_ns] { Congest(event, until_ns); });
+  }
+
+  void Set(const TroubleEvent& event, bool on) {
+    Port& port = world_.port(event.host, event.rail);
+    auto delay_ns = static_cast<int64_t>(event.amount * kMillisecond);
+    switch (event.kind) {
+      case Trouble::kLinkDown:
+        return world_.SetLink(event.host, event.rail, !on);
+      case Trouble::kBlackHole:
+        port.out.black = port.in.black = on;
+        return;
+      case Trouble::kBlackOut:
+        port.out.black = on;
+        return;
+      case Trouble::kBlackIn:
+        port.in.black = on;
+        return;
+      case Trouble::kLargeOnly:
+        port.out.larger_than = on ? 1000 : 0;
+        return;
+      case Trouble::kLoss:
+        port.out.loss = on ? event.amount : 0;
+        return;
+      case Trouble::kBursts:
+        port.in.burst = on ? event.amount : 0;
+        return;
+      case Trouble::kDuplicates:
+        port.out.duplicate = on ? event.amount : 0;
+        return;
+      case Trouble::kDelay:
+        port.out.delay_ns = on ? delay_ns : 0;
+        return;
+      case Trouble::kReordering:
+        port.in.jitter_ns = on ? delay_ns : 0;
+        return;
+      case Trouble::kSlow:
+        port.out.rate = on ? event.amount : 1;
+        return;
+      case Trouble::kCorruption:
+        port.out.corrupt = on ? event.amount : 0;
+        return;
+      case Trouble::kCongestion:
+        return Congest(event, world_.Now() + event.lasts_ns);
+      case Trouble::kPause:
+        return on ? process(event.host).Pause() : process(event.host).Resume();
+      case Trouble::kKill:
+        return process(event.host).Kill();
+      case Trouble::kPowerOff:
+        return process(event.host).PowerOff();
+      case Trouble::kCount:
+        return;
+    }
+  }
+
+  std::string Wrong() const {
+    for (const auto& program : programs_) {
+      if (!program->wrong().empty()) return program->wrong();
+    }
+    return "";
+  }
+
+  // Of a flow whose peer has ended only the end that lives is asked.
+  bool IsOver() {
+    for (size_t i = 0; i < programs_.size(); ++i) {
+      const FlowProgram& program = *programs_[i];
+      const Flow& flow = scenario_.flows[i];
+      bool sent = program.all_sent() || program.send_ended() || !process(flow.from).is_alive();
+      bool received = program.all_received() || program.receive_ended() || !process(flow.to).is_alive();
+      if (!sent || !received) return false;
+    }
+    return true;
+  }
+
+  std::string CheckEnds() {
+    for (size_t i = 0; i < programs_.size(); ++i) {
+      const FlowProgram& program = *programs_[i];
+      const Flow& flow = scenario_.flows[i];
+      if (IsDoomed(flow.from) || IsDoomed(flow.to)) {
+        bool sender_waits = !IsDoomed(flow.from) && !program.all_sent() && !program.send_ended();
+        bool receiver_waits =
+            !IsDoomed(flow.to) && program.has_receiver() && !program.all_received() && !program.receive_ended();
+        if (sender_waits || receiver_waits) return "a peer's end was not noticed within the limit: " + program.State();
+        continue;
+      }
+      bool whole = program.all_sent() && program.all_received();
+      if (whole) continue;
+      // Of a sender that has closed, copies are delivered for a second only.
+      bool may_fail =
+          !scenario_.troubles.empty() && (scenario_.params.mode == 0 || (flow.closes_early && program.all_sent()));
+      if (!may_fail) return "a connection did not do all its messages: " + program.State();
+      if (!program.is_over()) return "a failed connection left requests waiting: " + program.State();
+    }
+    return "";
+  }
+
+  size_t Count(int host, const std::string& kind) {
+    auto events = process(host).environment().log.Snapshot(1 << 20);
+    return static_cast<size_t>(
+        std::count_if(events.begin(), events.end(), [&kind](const auto& event) { return event.kind == kind; }));
+  }
+
+  std::string CheckLosses() {
+    for (int host = 0; host < scenario_.hosts && scenario_.params.mode == 0; ++host) {
+      if (Count(host, "path_down") > Count(host, "failed")) return "fail-stop went on after the loss of a path";
+    }
+    bool healthy = std::all_of(scenario_.troubles.begin(), scenario_.troubles.end(),
+                               [](const TroubleEvent& event) { return event.kind == Trouble::kCongestion; });
+    if (!healthy) return "";
+    for (int host = 0; host < scenario_.hosts; ++host) {
+      if (Count(host, "path_down") > 0) return "a path was given up though nothing was wrong";
+    }
+    return "";
+  }
+
+  std::string CloseAndCheck() {
+    for (int host = 0; host < scenario_.hosts; ++host) process(host).SetProgram(nullptr);
+    for (size_t i = 0; i < programs_.size(); ++i) {
+      const Flow& flow = scenario_.flows[i];
+      if (process(flow.from).is_alive() && process(flow.to).is_alive()) programs_[i]->CheckNoneWaits();
+    }
+    if (!Wrong().empty()) return Wrong();
+    for (size_t i = 0; i < programs_.size(); ++i) programs_[i]->Close();
+    world_.RunUntil(world_.Now() + 3000 * kMillisecond);
+    for (const auto& program : programs_) program->CheckKept();
+    if (!Wrong().empty()) return Wrong();
+    // A kernel goes on telling a peer that it cannot reach.
+    bool all_hear = std::none_of(scenario_.troubles.begin(), scenario_.troubles.end(), [](const TroubleEvent& event) {
+      return event.kind == Trouble::kPowerOff || event.lasts_ns > kTroubleEndsNs;
+    });
+    for (int host = 0; host < scenario_.hosts && all_hear; ++host) {
+      if (process(host).runs() && process(host).sockets() > 0) {
+        return "host" + std::to_string(host) + " has " + std::to_string(process(host).sockets()) +
+               " sockets left after all was closed";
+      }
+    }
+    return "";
+  }
+
+  std::string LogOf(int host) {
+    std::ostringstream text;
+    for (const auto& event : process(host).environment().log.Snapshot(1 << 20)) {
+      text << "  host" << host << " " << event.kind << " " << event.nic << " " << event.peer << " " << event.detail
+           << "\n";
+    }
+    return text.str();
+  }
+
+  const Scenario scenario_;
+  World world_;
+  const int64_t begin_ns_;
+  uint64_t looks_ = 0;
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::vector<std::unique_ptr<FlowProgram>> programs_;
+};
+
+}  // namespace
+
+const char* ToString(Trouble trouble) {
+  static const char* const kNames[] = {
+      "link_down", "black_hole", "black_out", "black_in",   "large_only", "loss",  "bursts", "duplicates",
+      "delay",     "reordering", "slow",      "corruption", "congestion", "pause", "kill",   "power_off"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Trouble::kCount));
+  return kNames[static_cast<size_t>(trouble)];
+}
+
+Scenario Draw(uint64_t seed) {
+  Dice dice(seed);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.hosts = static_cast<int>(dice.Between(2, dice.OneIn(8) ? 8 : 4));
+  scenario.rails = static_cast<int>(dice.Between(1, dice.OneIn(8) ? 8 : 3));
+  scenario.bytes_per_ns = dice.Of({0.02, 0.0625, 0.25});
+  scenario.segment_bytes = dice.Of<size_t>({1448, 4096, 8192});
+  scenario.program_polls = dice.OneIn(2);
+  Params& params = scenario.params;
+  params.mode = dice.OneIn(8) ? 0 : (dice.OneIn(4) ? 1 : 2);
+  params.chunk_bytes = dice.Of<int64_t>({4096, 8192, 16384});
+  params.min_chunk_bytes = dice.Of<int64_t>({1024, 4096});
+  params.window_bytes = dice.Of<int64_t>({65536, 262144});
+  params.eager_bytes = dice.Of<int64_t>({0, 4096, 65536});
+  params.eager_messages = dice.Of<int64_t>({1, 8, 64});
+  params.buffered_bytes = dice.Of<int64_t>({0, 1024, 16384});
+  params.inline_bytes = dice.Of<int64_t>({12288, 262144});
+  params.connect_ms = 300;
+  params.give_up_ms = 5000;
+  params.locate_ms = dice.Of<int64_t>({0, 100});
+  params.checksum = dice.OneIn(4) ? 1 : 0;
+  params.io_threads = params.stripes = 1;
+  auto flows = static_cast<size_t>(dice.Between(scenario.hosts, scenario.hosts + 3));
+  for (size_t i = 0; i < flows; ++i) {
+    Flow flow;
+    flow.from = static_cast<int>(i) % scenario.hosts;
+    flow.to =
+        (flow.from + 1 +
+         static_cast<int>(
+             i < static_cast<size_t>(scenario.hosts) ? 0 : dice.Below(static_cast<uint64_t>(scenario.hosts - 1)))) %
+        scenario.hosts;
+    auto count = static_cast<size_t>(dice.Between(2, 14));
+    for (size_t k = 0; k < count; ++k) flow.sizes.push_back(DrawSize(dice));
+    flow.pause_ns = dice.OneIn(2) ? dice.Between(kMillisecond, 40 * kMillisecond) : 0;
+    flow.ahead = 1 + dice.Below(6);
+    flow.late_receives = dice.OneIn(3);
+    flow.closes_early = dice.OneIn(4);
+    scenario.flows.push_back(std::move(flow));
+  }
+  if (dice.OneIn(10)) {  // everywhere, and nothing else
+    for (int host = 0; host < scenario.hosts; ++host) {
+      for (int rail = 0; rail < scenario.rails; ++rail) {
+        scenario.troubles.push_back({Trouble::kCongestion, host, rail, 0, kTroubleEndsNs, dice.Of({0.5, 0.9, 0.95})});
+      }
+    }
+    return scenario;
+  }
+  uint64_t troubles = dice.OneIn(5) ? 0 : 1 + dice.Below(6);
+  for (uint64_t i = 0; i < troubles; ++i) scenario.troubles.push_back(DrawTrouble(dice, scenario));
+  return scenario;
+}
+
+std::string Describe(const Scenario& scenario) {
+  const Params& params = scenario.params;
+  std::ostringstream text;
+  text << "seed " << scenario.seed << ": " << scenario.hosts << " hosts x " << scenario.rails << " rails of "
+       << scenario.bytes_per_ns * 8 << " Gbit/s, packets of " << scenario.segment_bytes << ", mode " << params.mode
+       << ", " << (scenario.program_polls ? "polling" : "waiting") << ", chunk " << params.chunk_bytes << "/"
+       << params.min_chunk_bytes << ", window " << params.window_bytes << ", eager " << params.eager_bytes << " x "
+       << params.eager_messages << ", buffered " << params.buffered_bytes << ", inline " << params.inline_bytes
+       << ", checksum " << params.checksum << "\n";
+  for (const Flow& flow : scenario.flows) {
+    text << "  host" << flow.from << " > host" << flow.to << ": " << flow.sizes.size() << " messages, " << flow.ahead
+         << " ahead, pause " << static_cast<double>(flow.pause_ns) / kMillisecond << " ms"
+         << (flow.late_receives ? ", late receives" : "") << (flow.closes_early ? ", closes early" : "") << "; bytes";
+    for (uint64_t size : flow.sizes) text << " " << size;
+    text << "\n";
+  }
+  for (const TroubleEvent& event : scenario.troubles) {
+    text << "  at " << static_cast<double>(event.at_ns) / kMillisecond << " ms: " << ToString(event.kind) << " host"
+         << event.host << " eth" << event.rail << " for " << static_cast<double>(event.lasts_ns) / kMillisecond
+         << " ms, " << event.amount << "\n";
+  }
+  return text.str();
+}
+
+Outcome RunScenario(const Scenario& scenario, bool with_log) { return Play(scenario).Run(with_log); }
+
+Scenario Shrink(const Scenario& scenario) {
+  Scenario least = scenario;
+  auto try_it = [&least](Scenario smaller) {
+    if (RunScenario(smaller).wrong.empty()) return false;
+    least = std::move(smaller);
+    return true;
+  };
+  for (bool again = true; again;) {
+    again = false;
+    for (size_t i = 0; i < least.troubles.size(); ++i) {
+      Scenario smaller = least;
+      smaller.troubles.erase(smaller.troubles.begin() + static_cast<ptrdiff_t>(i));
+      if (try_it(std::move(smaller))) again = true;
+    }
+    for (size_t i = 0; i < least.flows.size() && least.flows.size() > 1; ++i) {
+      Scenario smaller = least;
+      smaller.flows.erase(smaller.flows.begin() + static_cast<ptrdiff_t>(i));
+      if (try_it(std::move(smaller))) again = true;
+    }
+    for (size_t i = 0; i < least.flows.size(); ++i) {
+      for (size_t k = 0; k < least.flows[i].sizes.size() && least.flows[i].sizes.size() > 1; ++k) {
+        Scenario smaller = least;
+        auto& sizes = smaller.flows[i].sizes;
+        sizes.erase(sizes.begin() + static_cast<ptrdiff_t>(k));
+        if (try_it(std::move(smaller))) again = true;
+      }
+    }
+  }
+  return least;
+}
+
+}  // namespace r2ccl::simulated

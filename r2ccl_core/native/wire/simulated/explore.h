@@ -1,0 +1,91 @@
+// Explore: whole groups of processes with the connections that ship, in a simulated network that fails, by a seed.
+//
+// What holds in every run: each message arrives once, whole and unchanged, in its place and order; a buffer is neither
+// read nor written after its request completed; every request ends, with success where something could still carry it,
+// else with an error within the limit; nothing is lost where nothing was wrong; in the end nothing is left.
+#ifndef R2CCL_WIRE_SIMULATED_EXPLORE_H_
+#define R2CCL_WIRE_SIMULATED_EXPLORE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/params.h"
+
+namespace r2ccl::simulated {
+
+enum class Trouble : uint8_t {
+  kLinkDown,
+  kBlackHole,  // both ways
+  kBlackOut,   // what it sends
+  kBlackIn,    // what comes to it
+  kLargeOnly,  // packets above 1000 bytes, what it sends
+  kLoss,       // by chance, a share
+  kBursts,     // ten in a row, by chance
+  kDuplicates,
+  kDelay,
+  kReordering,
+  kSlow,        // a share of the rate is left
+  kCorruption,  // a bit of a packet, which its own checksums miss; only where ours are on (R2CC_CHECKSUM)
+  kCongestion,  // a competing flow that takes a share of the rate, and fills the queue with it: nothing is wrong
+  kPause,       // of the process
+  kKill,
+  kPowerOff,
+  kCount
+};
+const char* ToString(Trouble trouble);
+
+struct TroubleEvent {
+  Trouble kind = Trouble::kLinkDown;
+  int host = 0;
+  int rail = 0;
+  int64_t at_ns = 0;  // from the beginning
+  int64_t lasts_ns = 0;
+  double amount = 0;
+};
+
+// The messages of one connection.
+struct Flow {
+  int from = 0;
+  int to = 0;
+  std::vector<uint64_t> sizes;
+  int64_t pause_ns = 0;  // between two messages of the program
+  uint64_t ahead = 1;    // sends, and receives, under way at once
+  bool late_receives = false;
+  bool closes_early = false;  // the sender, as soon as its sends are done
+};
+
+struct Scenario {
+  uint64_t seed = 0;
+  int hosts = 2;
+  int rails = 1;
+  double bytes_per_ns = 0.0625;
+  size_t segment_bytes = 4096;
+  bool program_polls = false;
+  Params params;
+  std::vector<Flow> flows;
+  std::vector<TroubleEvent> troubles;
+};
+
+Scenario Draw(uint64_t seed);
+std::string Describe(const Scenario& scenario);
+
+struct Outcome {
+  std::string wrong;  // empty: all rules held
+  uint64_t events = 0;
+  int64_t virtual_ns = 0;
+  uint64_t messages = 0;  // delivered and checked
+  uint64_t replayed_chunks = 0;
+  uint64_t duplicate_chunks = 0;
+  uint64_t lost_paths = 0;
+  std::string log;  // of all processes, where asked for
+};
+
+Outcome RunScenario(const Scenario& scenario, bool with_log = false);
+
+// The same scenario with less in it, which still breaks a rule.
+Scenario Shrink(const Scenario& scenario);
+
+}  // namespace r2ccl::simulated
+
+#endif  // R2CCL_WIRE_SIMULATED_EXPLORE_H_

@@ -1,0 +1,142 @@
+// r2ccl-explore: the connections that ship in a simulated network that fails, seed after seed.
+//
+//   r2ccl-explore --seconds 60 [--first SEED] [--jobs N]   until the time is over or a rule is broken
+//   r2ccl-explore --runs 1000 [--first SEED]
+//   r2ccl-explore --seed SEED                              one history again, with its log
+//
+// A rule that was broken ends it with status 1, the seed, the shortest scenario that still breaks it, and the command
+// that repeats it.
+#include <atomic>
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "wire/simulated/explore.h"
+
+namespace {
+
+using r2ccl::simulated::Describe;
+using r2ccl::simulated::Draw;
+using r2ccl::simulated::Outcome;
+using r2ccl::simulated::RunScenario;
+using r2ccl::simulated::Scenario;
+using r2ccl::simulated::Shrink;
+
+struct Options {
+  double seconds = 10;
+  uint64_t runs = UINT64_MAX;
+  uint64_t first = 1;
+  unsigned jobs = 1;
+  bool one = false;
+  bool shrink = true;
+};
+
+int Usage() {
+  std::fprintf(stderr, "usage: r2ccl-explore [--seconds S] [--runs N] [--first SEED] [--jobs N] | --seed SEED\n");
+  return 2;
+}
+
+bool Parse(int argc, char** argv, Options* options) {
+  for (int i = 1; i < argc; ++i) {
+    std::string name = argv[i];
+    if (name == "--no-shrink") {
+      options->shrink = false;
+      continue;
+    }
+    if (i + 1 == argc) return false;
+    char* end = nullptr;
+    const char* value = argv[++i];
+    double number = std::strtod(value, &end);
+    if (end == value || *end != 0 || number < 0) return false;
+    if (name == "--seconds") {
+      options->seconds = number;
+    } else if (name == "--runs") {
+      options->runs = std::strtoull(value, nullptr, 10);
+      options->seconds = 1e9;
+    } else if (name == "--first") {
+      options->first = std::strtoull(value, nullptr, 10);
+    } else if (name == "--jobs" && number >= 1) {
+      options->jobs = static_cast<unsigned>(number);
+    } else if (name == "--seed") {
+      options->first = std::strtoull(value, nullptr, 10);
+      options->one = true;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+int One(uint64_t seed) {
+  Scenario scenario = Draw(seed);
+  std::printf("%s", Describe(scenario).c_str());
+  Outcome outcome = RunScenario(scenario, true);
+  std::printf("%s", outcome.log.c_str());
+  std::printf("%s: %" PRIu64 " events, %.1f ms, %" PRIu64 " messages, %" PRIu64 " paths lost, %" PRIu64 " replayed\n",
+              outcome.wrong.empty() ? "right" : outcome.wrong.c_str(), outcome.events,
+              static_cast<double>(outcome.virtual_ns) / 1e6, outcome.messages, outcome.lost_paths,
+              outcome.replayed_chunks);
+  return outcome.wrong.empty() ? 0 : 1;
+}
+
+struct Totals {
+  std::mutex mutex;
+  uint64_t runs = 0, events = 0, messages = 0, lost_paths = 0, replayed = 0, duplicates = 0;
+  double virtual_s = 0;
+  bool broken = false;
+  uint64_t seed = 0;
+};
+
+void Work(const Options& options, std::atomic<uint64_t>* next, Totals* totals) {
+  auto begin = std::chrono::steady_clock::now();
+  while (true) {
+    uint64_t seed = next->fetch_add(1);
+    std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    if (seed - options.first >= options.runs || elapsed.count() > options.seconds) return;
+    Outcome outcome = RunScenario(Draw(seed));
+    std::lock_guard lock(totals->mutex);
+    if (totals->broken) return;
+    ++totals->runs;
+    totals->events += outcome.events;
+    totals->messages += outcome.messages;
+    totals->lost_paths += outcome.lost_paths;
+    totals->replayed += outcome.replayed_chunks;
+    totals->duplicates += outcome.duplicate_chunks;
+    totals->virtual_s += static_cast<double>(outcome.virtual_ns) / 1e9;
+    if (outcome.wrong.empty()) continue;
+    totals->broken = true;
+    totals->seed = seed;
+    return;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (!Parse(argc, argv, &options)) return Usage();
+  if (options.one) return One(options.first);
+  Totals totals;
+  std::atomic<uint64_t> next{options.first};
+  auto begin = std::chrono::steady_clock::now();
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < options.jobs; ++i) threads.emplace_back(Work, std::cref(options), &next, &totals);
+  for (std::thread& thread : threads) thread.join();
+  std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  std::printf("%" PRIu64 " runs from seed %" PRIu64 " in %.1f s (%.0f a second), %.0f s of virtual time, %" PRIu64
+              " events, %" PRIu64 " messages checked, %" PRIu64 " paths lost, %" PRIu64 " chunks sent again, %" PRIu64
+              " came twice\n",
+              totals.runs, options.first, elapsed.count(), static_cast<double>(totals.runs) / elapsed.count(),
+              totals.virtual_s, totals.events, totals.messages, totals.lost_paths, totals.replayed, totals.duplicates);
+  if (!totals.broken) return 0;
+  Scenario broken = Draw(totals.seed);
+  if (options.shrink) broken = Shrink(broken);
+  std::printf("BROKEN: %s\nthe least that breaks it:\n%srepeat it: r2ccl-explore --seed %" PRIu64 "\n",
+              RunScenario(broken).wrong.c_str(), Describe(broken).c_str(), totals.seed);
+  return 1;
+}

@@ -1,0 +1,331 @@
+// What Net does for TCP: greetings, ticks, links, questions. And what a kernel does: sockets by number, refusals.
+#include "wire/simulated/process.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "wire/simulated/socket_stream.h"
+
+namespace r2ccl::simulated {
+namespace {
+
+constexpr int64_t kMostWakeNs = 30'000;  // until a process that is woken runs
+
+}  // namespace
+
+// A stream that has not yet said whose it is.
+struct Process::Guest final : SocketUser {
+  Process* process = nullptr;
+  std::shared_ptr<Socket> socket;
+  int nic = 0;
+  in_addr remote{};
+  std::string heard;
+  int64_t deadline_ns = 0;
+  bool woken = false;
+  void OnChange() override {
+    if (std::exchange(woken, true)) return;
+    process->Soon([at = process, number = socket->number()] {
+      auto guest = at->guests_.find(number);
+      if (guest != at->guests_.end()) at->ReadGuest(guest->second.get());
+    });
+  }
+};
+
+Status SimulatedWire::Dial(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic, NicTraffic* traffic,
+                           in_addr remote, uint16_t, std::shared_ptr<Stream>* stream) {
+  int rail = RailOf(nic.address.s_addr);
+  if (!process_->world_->port(process_->host_, rail).link) return {Code::kSystem, "Network is unreachable"};
+  auto socket = process_->MakeSocket(rail, process_->world_->NextNumber(), remote.s_addr);
+  auto made = std::make_shared<SocketStream>(process_, owner, path, traffic, std::move(socket));
+  *stream = made;
+  made->AwaitConnection();
+  return {};
+}
+
+std::shared_ptr<Stream> SimulatedWire::Adopt(const std::shared_ptr<StreamOwner>& owner, int path, NicTraffic* traffic,
+                                             std::shared_ptr<Socket> socket) {
+  return std::make_shared<SocketStream>(process_, owner, path, traffic, std::move(socket));
+}
+
+void SimulatedWire::Kick(std::shared_ptr<Kickable> target) {
+  process_->Soon([target = std::move(target)] { target->OnKick(); });
+}
+
+Process::Process(World* world, int host, const Params& params, bool program_polls) : world_(world), host_(host) {
+  environment_.params = params;
+  environment_.clock = std::shared_ptr<const Clock>(std::shared_ptr<void>(), world);
+  for (int rail = 0; rail < world->rails(); ++rail) environment_.nics.push_back(world->port(host, rail).nic);
+  environment_.counters = std::make_unique<NicCounters[]>(environment_.nics.size());
+  environment_.program_polls = program_polls;
+  environment_.port = kPort;
+  environment_.prober = this;
+  locator_ = std::make_unique<Locator>(params.locate_ms * kMillisecond, environment_.nics, kPort, this,
+                                       &environment_.log, [this](int nic) { return ThirdsOn(nic); });
+  environment_.locator = locator_.get();
+  witness_ = std::make_unique<Witness>(this, environment_.clock, environment_.nics);
+  environment_.witness = witness_.get();
+  drain_meter_ = std::make_unique<DrainMeter>(&environment_);
+  for (uint8_t& byte : secret_) byte = static_cast<uint8_t>(world->Draw(256));
+  world->SetReceiver(host, this);
+  world->After(static_cast<int64_t>(world->Draw(kTickNs)), [this, exists = std::weak_ptr(exists_)] {
+    if (!exists.expired()) Tick();
+  });
+}
+
+Process::~Process() { world_->SetReceiver(host_, nullptr); }
+
+Handle Process::handle() const {
+  Handle made;
+  made.port = kPort;
+  made.secret = secret_;
+  for (const Nic& nic : environment_.nics) made.addresses.push_back(nic.address);
+  return made;
+}
+
+std::shared_ptr<SendComm> Process::Connect(uint64_t connection, const Handle& to) {
+  auto made = std::make_shared<SendComm>(&environment_, &wire_, to, kNoHome, connection);
+  senders_[connection] = made;
+  made->Start();
+  return made;
+}
+
+void Process::Soon(std::function<void()> what) {
+  int64_t wake_ns = 1000 + static_cast<int64_t>(world_->Draw(kMostWakeNs));
+  world_->After(wake_ns, [this, exists = std::weak_ptr(exists_), what = std::move(what)]() mutable {
+    if (exists.expired() || !alive_) return;
+    if (paused_) {
+      put_off_.push_back(std::move(what));
+      return;
+    }
+    what();
+    // Mostly the program looks at once; at times something else comes in between.
+    if (world_->Draw(4) == 0) return RunProgramSoon();
+    if (program_ != nullptr) program_();
+  });
+}
+
+void Process::RunProgramSoon() {
+  if (program_ == nullptr || std::exchange(program_due_, true)) return;
+  world_->After(1000 + static_cast<int64_t>(world_->Draw(kMostWakeNs)), [this, exists = std::weak_ptr(exists_)] {
+    if (exists.expired()) return;
+    program_due_ = false;
+    if (runs() && program_ != nullptr) program_();
+  });
+}
+
+void Process::Pause() { paused_ = true; }
+
+void Process::Resume() {
+  paused_ = false;
+  // In the order in which they came, as a kernel keeps them.
+  Soon([all = std::exchange(put_off_, {})] {
+    for (const auto& what : all) what();
+  });
+}
+
+void Process::Kill() {
+  alive_ = false;
+  for (auto& [number, socket] : std::exchange(sockets_, {})) socket->Finish();
+  guests_.clear();
+}
+
+void Process::PowerOff() {
+  powered_ = alive_ = false;
+  for (auto& [number, socket] : sockets_) socket->SetUser(nullptr);
+  sockets_.clear();
+  guests_.clear();
+}
+
+size_t Process::sockets() const {
+  return static_cast<size_t>(std::count_if(sockets_.begin(), sockets_.end(), [](const auto& entry) {
+    return entry.second.use_count() > 1 || !entry.second->is_closing();
+  }));
+}
+
+std::shared_ptr<Socket> Process::MakeSocket(int rail, uint64_t number, in_addr_t remote) {
+  auto made = std::make_shared<Socket>(world_, host_, rail, number, remote);
+  sockets_[number] = made;
+  return made;
+}
+
+void Process::Tick() {
+  world_->After(kTickNs, [this, exists = std::weak_ptr(exists_)] {
+    if (!exists.expired()) Tick();
+  });
+  if (!runs()) return;
+  int64_t now_ns = world_->Now();
+  drain_meter_->Sample(now_ns);
+  TickQuestions(now_ns);
+  locator_->Tick(now_ns);
+  std::erase_if(guests_, [now_ns](const auto& entry) {
+    if (now_ns <= entry.second->deadline_ns) return false;
+    entry.second->socket->SetUser(nullptr);
+    entry.second->socket->Reset();
+    return true;
+  });
+  std::erase_if(sockets_, [](const auto& entry) { return entry.second->is_over() && entry.second.use_count() == 1; });
+  std::vector<std::shared_ptr<Comm>> comms;
+  for (const auto& [number, comm] : senders_) comms.push_back(comm);
+  for (const auto& [number, comm] : connections_) comms.push_back(comm);
+  for (const auto& comm : comms) comm->Tick(now_ns);
+  RunProgramSoon();
+}
+
+std::vector<Third> Process::ThirdsOn(int nic) {
+  std::vector<Third> thirds;
+  Third third;
+  for (const auto& [number, comm] : senders_) {
+    if (comm->ThirdOn(nic, &third)) thirds.push_back(third);
+  }
+  for (const auto& [number, comm] : connections_) {
+    if (comm->ThirdOn(nic, &third)) thirds.push_back(third);
+  }
+  return thirds;
+}
+
+void Process::OnLink(int nic, bool running) {
+  Soon([this, nic, running] {
+    environment_.counters[static_cast<size_t>(nic)].link_up.store(running);
+    NicChange change{nic, !running, running, running ? "the carrier is back" : "no carrier"};
+    for (const auto& [number, comm] : senders_) comm->OnNic(change);
+    for (const auto& [number, comm] : connections_) comm->OnNic(change);
+  });
+}
+
+void Process::Refuse(const Packet& packet, int nic) {
+  Packet answer;
+  answer.kind = Packet::Kind::kReset;
+  answer.from = packet.to;
+  answer.to = packet.from;
+  answer.stream = packet.stream;
+  answer.last = packet.kind == Packet::Kind::kSyn;
+  world_->Send(host_, nic, std::move(answer));
+}
+
+void Process::Take(const Packet& packet, int nic) {
+  if (!powered_) return;
+  if (packet.kind == Packet::Kind::kQuestion) return AnswerQuestion(packet, nic);
+  if (packet.kind == Packet::Kind::kAnswer) {
+    std::string said = packet.bytes;
+    bool refused = packet.last;
+    Soon([this, number = packet.stream, said, refused] {
+      Settle(number, refused ? Answer::kRefused : Answer::kReached, said);
+    });
+    return;
+  }
+  auto known = sockets_.find(packet.stream);
+  if (known != sockets_.end()) {
+    std::shared_ptr<Socket> socket = known->second;
+    if (packet.kind == Packet::Kind::kSyn) return socket->Accept();  // the answer was lost
+    return socket->Take(packet);
+  }
+  if (packet.kind == Packet::Kind::kReset) return;
+  if (packet.kind != Packet::Kind::kSyn || !alive_) return Refuse(packet, nic);
+  auto guest = std::make_unique<Guest>();
+  guest->process = this;
+  guest->socket = MakeSocket(nic, packet.stream, packet.from);
+  guest->nic = nic;
+  guest->remote = in_addr{packet.from};
+  guest->deadline_ns = world_->Now() + environment_.params.connect_ms * kMillisecond;
+  guest->socket->SetUser(guest.get());
+  guest->socket->Accept();
+  guests_[packet.stream] = std::move(guest);
+}
+
+void Process::ReadGuest(Guest* guest) {
+  guest->woken = false;
+  uint64_t number = guest->socket->number();
+  char buffer[kGreetingBytes];
+  size_t read = guest->socket->Read(buffer, kGreetingBytes - guest->heard.size());
+  guest->heard.append(buffer, read);
+  bool over = guest->socket->state() != Socket::State::kOpen || guest->socket->reached_end();
+  if (guest->heard.size() < kGreetingBytes) {
+    if (!over) return;
+    guest->socket->SetUser(nullptr);
+    guest->socket->Reset();
+  } else {
+    guest->socket->SetUser(nullptr);
+    Admit(guest, reinterpret_cast<const uint8_t*>(guest->heard.data()));
+  }
+  guests_.erase(number);
+}
+
+void Process::Admit(Guest* guest, const uint8_t* greeting) {
+  Frame frame;
+  Secret said;
+  std::memcpy(said.data(), greeting + kHeaderBytes, kSecretBytes);
+  if (!DecodeFrame(greeting, &frame).ok() || frame.type != FrameType::kHello || said != secret_) {
+    return guest->socket->Reset();
+  }
+  std::shared_ptr<RecvComm>& comm = connections_[frame.a];
+  if (comm == nullptr) {
+    comm = std::make_shared<RecvComm>(&environment_, &wire_, secret_, frame);
+    arrived_.push_back(comm);
+  }
+  NicTraffic* traffic = &environment_.counters[static_cast<size_t>(guest->nic)];
+  auto stream = wire_.Adopt(comm, frame.path, traffic, guest->socket);
+  (void)comm->Attach(frame.path, frame.epoch, guest->nic, guest->remote, std::move(stream), frame.d != 0);
+}
+
+void Process::Ask(Question question, OnAnswer on_answer) {
+  Asked& asked = asked_[world_->NextNumber()];
+  asked.deadline_ns = world_->Now() + question.patience_ns;
+  asked.question = std::move(question);
+  asked.on_answer = std::move(on_answer);
+}
+
+void Process::TickQuestions(int64_t now_ns) {
+  std::vector<uint64_t> late;
+  for (auto& [number, asked] : asked_) {
+    if (now_ns > asked.deadline_ns) {
+      late.push_back(number);
+    } else if (asked.attempts_left > 0 && now_ns >= asked.next_attempt_ns) {
+      --asked.attempts_left;
+      asked.next_attempt_ns = now_ns + asked.question.patience_ns / 3;
+      Packet packet;
+      packet.kind = Packet::Kind::kQuestion;
+      packet.from = asked.question.nic.address.s_addr;
+      packet.to = asked.question.target.address.s_addr;
+      packet.stream = number;
+      packet.bytes = asked.question.greeting;
+      world_->Send(host_, RailOf(packet.from), std::move(packet));
+    }
+  }
+  for (uint64_t number : late) Settle(number, Answer::kSilent, "");
+}
+
+void Process::Settle(uint64_t number, Answer answer, const std::string& said) {
+  auto entry = asked_.find(number);
+  if (entry == asked_.end()) return;
+  OnAnswer on_answer = std::move(entry->second.on_answer);
+  asked_.erase(entry);
+  Frame frame;
+  bool has_said =
+      said.size() >= kHeaderBytes && DecodeFrame(reinterpret_cast<const uint8_t*>(said.data()), &frame).ok();
+  on_answer(answer, has_said ? &frame : nullptr);
+}
+
+// The kernel answers a question without words by itself, the process a greeting.
+void Process::AnswerQuestion(const Packet& packet, int nic) {
+  Packet answer;
+  answer.kind = Packet::Kind::kAnswer;
+  answer.from = packet.to;
+  answer.to = packet.from;
+  answer.stream = packet.stream;
+  answer.last = !alive_;
+  if (packet.bytes.empty() || !alive_) {
+    world_->Send(host_, nic, std::move(answer));
+    return;
+  }
+  Soon([this, answer, nic, asked = packet.bytes]() mutable {
+    Frame frame;
+    if (!DecodeFrame(reinterpret_cast<const uint8_t*>(asked.data()), &frame).ok()) return;
+    auto sender = senders_.find(frame.a);
+    bool lives = sender != senders_.end() && !sender->second->has_ended();
+    answer.bytes = lives ? EncodeControl(FrameType::kPing) : EncodeClose(0);
+    world_->Send(host_, nic, std::move(answer));
+  });
+}
+
+}  // namespace r2ccl::simulated

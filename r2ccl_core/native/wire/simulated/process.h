@@ -1,0 +1,126 @@
+// Process: one rank on a simulated host, with the connections that ship: their locator, witness, drain meter and ticks,
+// as Net has them for TCP. And the host's kernel under it, which answers for the process as long as the host lives.
+#ifndef R2CCL_WIRE_SIMULATED_PROCESS_H_
+#define R2CCL_WIRE_SIMULATED_PROCESS_H_
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "failover/comm.h"
+#include "failover/drain_meter.h"
+#include "failover/locator.h"
+#include "failover/recv_comm.h"
+#include "failover/send_comm.h"
+#include "failover/witness.h"
+#include "net/asker.h"
+#include "wire/simulated/socket.h"
+#include "wire/simulated/world.h"
+
+namespace r2ccl::simulated {
+
+class Process;
+
+// A stream over a Socket.
+class SocketStream;
+
+class SimulatedWire final : public Wire {
+ public:
+  explicit SimulatedWire(Process* process) : process_(process) {}
+  Status Dial(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic, NicTraffic* traffic, in_addr remote,
+              uint16_t port, std::shared_ptr<Stream>* stream) override;
+  std::shared_ptr<Stream> Adopt(const std::shared_ptr<StreamOwner>& owner, int path, NicTraffic* traffic,
+                                std::shared_ptr<Socket> socket);
+  void Kick(std::shared_ptr<Kickable> target) override;
+
+ private:
+  Process* const process_;
+};
+
+class Process final : public Receiver, public Asker {
+ public:
+  static constexpr uint16_t kPort = 4711;
+  static constexpr int64_t kTickNs = 5 * kMillisecond;
+
+  // `program_polls`: as Environment's. Its NICs are all of the host's.
+  Process(World* world, int host, const Params& params, bool program_polls);
+  ~Process() override;
+
+  Environment& environment() { return environment_; }
+  Handle handle() const;
+  std::shared_ptr<SendComm> Connect(uint64_t connection, const Handle& to);
+  // The connections that came, in their order.
+  std::vector<std::shared_ptr<RecvComm>>& arrived() { return arrived_; }
+  // Called soon after anything may have changed for the program.
+  void SetProgram(std::function<void()> program) { program_ = std::move(program); }
+  void RunProgramSoon();
+
+  // The scheduler takes the process from the processor, and gives it back.
+  void Pause();
+  void Resume();
+  // The process ends without a word of its own; its kernel closes its sockets.
+  void Kill();
+  // The host loses its power: nothing answers any more.
+  void PowerOff();
+  bool runs() const { return alive_ && !paused_; }
+  bool is_alive() const { return alive_; }
+
+  // Soon on the process' own time: after a wake-up, and after a pause.
+  void Soon(std::function<void()> what);
+  // Those that the program holds, or that nobody has closed.
+  size_t sockets() const;
+
+  void Take(const Packet& packet, int nic) override;
+  void OnLink(int nic, bool running) override;
+  void Ask(Question question, OnAnswer on_answer) override;
+
+ private:
+  friend class SimulatedWire;
+  struct Guest;
+  struct Asked {
+    Question question;
+    OnAnswer on_answer;
+    int64_t deadline_ns = 0;
+    int64_t next_attempt_ns = 0;
+    int attempts_left = 3;
+  };
+
+  std::shared_ptr<Socket> MakeSocket(int rail, uint64_t number, in_addr_t remote);
+  void Tick();
+  void TickQuestions(int64_t now_ns);
+  void Settle(uint64_t number, Answer answer, const std::string& said);
+  void AnswerQuestion(const Packet& packet, int nic);
+  void Refuse(const Packet& packet, int nic);
+  void ReadGuest(Guest* guest);
+  void Admit(Guest* guest, const uint8_t* greeting);
+  std::vector<Third> ThirdsOn(int nic);
+
+  World* const world_;
+  const int host_;
+  Environment environment_;
+  SimulatedWire wire_{this};
+  std::unique_ptr<Locator> locator_;
+  std::unique_ptr<Witness> witness_;
+  std::unique_ptr<DrainMeter> drain_meter_;
+  Secret secret_{};
+  bool alive_ = true;
+  bool powered_ = true;
+  bool paused_ = false;
+  bool program_due_ = false;
+  std::vector<std::function<void()>> put_off_;
+  std::function<void()> program_;
+  std::map<uint64_t, std::shared_ptr<Socket>> sockets_;
+  std::map<uint64_t, std::unique_ptr<Guest>> guests_;
+  std::map<uint64_t, std::shared_ptr<RecvComm>> connections_;
+  std::map<uint64_t, std::shared_ptr<SendComm>> senders_;
+  std::vector<std::shared_ptr<RecvComm>> arrived_;
+  std::map<uint64_t, Asked> asked_;
+  std::shared_ptr<bool> exists_ = std::make_shared<bool>(true);  // for what the world still has of it
+};
+
+}  // namespace r2ccl::simulated
+
+#endif  // R2CCL_WIRE_SIMULATED_PROCESS_H_

@@ -1,0 +1,284 @@
+// Sending, sending again, and putting in order.
+#include "wire/simulated/socket.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace r2ccl::simulated {
+namespace {
+
+constexpr uint64_t kOutBytes = 256 * 1024;
+constexpr uint64_t kUnsentBytes = 16 * 1024;  // as TCP_NOTSENT_LOWAT
+constexpr uint64_t kInBytes = 256 * 1024;
+constexpr int64_t kFirstTimeoutNs = 1000 * kMillisecond;
+constexpr int64_t kLeastTimeoutNs = 200 * kMillisecond;
+constexpr int64_t kMostTimeoutNs = 120'000 * kMillisecond;
+constexpr int kSameWords = 3;
+
+}  // namespace
+
+void Socket::Connect() {
+  Packet hello;
+  hello.kind = Packet::Kind::kSyn;
+  hello.from = AddressOf(host_, rail_).s_addr;
+  hello.to = remote_;
+  hello.stream = number_;
+  world_->Send(host_, rail_, std::move(hello));
+  world_->After(kFirstTimeoutNs << tries_++, [weak = weak_from_this()] {
+    auto self = weak.lock();
+    if (self != nullptr && self->state_ == State::kOpening && self->tries_ < 6) self->Connect();
+  });
+}
+
+void Socket::Accept() {
+  if (state_ == State::kOpening) state_ = State::kOpen;
+  Packet answer = Segment(0);
+  answer.kind = Packet::Kind::kSynAck;
+  world_->Send(host_, rail_, std::move(answer));
+}
+
+uint64_t Socket::window() const { return kInBytes - std::min<uint64_t>(kInBytes, in_.size()); }
+
+bool Socket::has_room() const {
+  uint64_t unsent = unacked_ + out_.size() - next_;
+  return state_ == State::kOpen && !closing_ && unsent < kUnsentBytes && out_.size() < kOutBytes;
+}
+
+size_t Socket::Write(const char* data, size_t bytes) {
+  if (!has_room()) return 0;
+  uint64_t unsent = unacked_ + out_.size() - next_;
+  size_t count = std::min({bytes, static_cast<size_t>(kOutBytes - out_.size()),
+                           std::max<size_t>(segment_bytes(), static_cast<size_t>(kUnsentBytes - unsent))});
+  out_.append(data, count);
+  SendWaiting();
+  return count;
+}
+
+size_t Socket::Read(char* to, size_t most) {
+  size_t count = std::min(most, in_.size());
+  std::memcpy(to, in_.data(), count);
+  bool was_full = window() < segment_bytes();
+  in_.erase(0, count);
+  if (was_full && state_ == State::kOpen && window() >= segment_bytes()) SendWord();
+  return count;
+}
+
+bool Socket::ReadProgress(Progress* progress) const {
+  if (state_ != State::kOpen) return false;
+  progress->bytes_acked = unacked_;
+  progress->delivered = delivered_;
+  progress->unanswered = static_cast<uint32_t>((most_sent_ - unacked_ + segment_bytes() - 1) / segment_bytes()) +
+                         static_cast<uint32_t>(probes_);
+  progress->rtt_ns = rtt_ns_;
+  progress->rtt_variance_ns = rtt_variance_ns_;
+  progress->timeout_ns = std::max(kLeastTimeoutNs, rtt_ns_ + 4 * rtt_variance_ns_);
+  progress->shortest_rtt_ns = shortest_rtt_ns_;
+  progress->held_ns = held_ns_ + (held_since_ns_ == 0 ? 0 : world_->Now() - held_since_ns_);
+  progress->since_ack_ns = world_->Now() - word_ns_;
+  progress->packet_bytes = static_cast<uint32_t>(segment_bytes());
+  progress->segments = segments_;
+  progress->resent = resent_;
+  return true;
+}
+
+Packet Socket::Segment(uint64_t first) const {
+  Packet packet;
+  packet.from = AddressOf(host_, rail_).s_addr;
+  packet.to = remote_;
+  packet.stream = number_;
+  packet.first = first;
+  packet.expected = expected_;
+  packet.window = window();
+  packet.taken = taken_;
+  return packet;
+}
+
+void Socket::SendWord() { world_->Send(host_, rail_, Segment(next_)); }
+
+void Socket::SendSegment(uint64_t first, size_t bytes, bool again) {
+  Packet packet = Segment(first);
+  packet.bytes = out_.substr(first - unacked_, bytes);
+  packet.demands = true;
+  packet.last = closing_ && first + bytes == unacked_ + out_.size();
+  ++segments_;
+  resent_ += again ? 1 : 0;
+  if (!again && timed_ == 0) {
+    timed_ = first + bytes;
+    timed_ns_ = world_->Now();
+  }
+  world_->Send(host_, rail_, std::move(packet));
+}
+
+void Socket::SendWaiting() {
+  if (state_ != State::kOpen) return;
+  uint64_t end = unacked_ + out_.size();
+  uint64_t limit = unacked_ + std::min<uint64_t>(peer_window_, static_cast<uint64_t>(congestion_) * segment_bytes());
+  while (next_ < std::min(end, limit)) {
+    auto bytes = static_cast<size_t>(std::min<uint64_t>(segment_bytes(), std::min(end, limit) - next_));
+    SendSegment(next_, bytes, next_ < most_sent_);
+    next_ += bytes;
+    most_sent_ = std::max(most_sent_, next_);
+  }
+  NoteHeld();
+  if (closing_ && next_ == end && !ended_acked_ && out_.empty() && !timer_armed_) SendSegment(next_, 0, false);
+  if (!timer_armed_ && (most_sent_ > unacked_ || !out_.empty() || (closing_ && !ended_acked_))) ArmTimer();
+}
+
+void Socket::NoteHeld() {
+  bool held = next_ < unacked_ + out_.size() && next_ >= unacked_ + peer_window_;
+  if (!held && held_since_ns_ != 0) held_ns_ += world_->Now() - std::exchange(held_since_ns_, 0);
+  if (held && held_since_ns_ == 0) held_since_ns_ = world_->Now();
+}
+
+void Socket::ArmTimer() {
+  timer_armed_ = true;
+  int64_t timeout_ns = rtt_ns_ == 0 ? kFirstTimeoutNs : std::max(kLeastTimeoutNs, rtt_ns_ + 4 * rtt_variance_ns_);
+  timeout_ns = std::min(kMostTimeoutNs, timeout_ns << std::min(backoff_, 20));
+  world_->After(timeout_ns, [weak = weak_from_this(), generation = ++timer_] {
+    if (auto self = weak.lock()) self->OnTimer(generation);
+  });
+}
+
+void Socket::OnTimer(uint64_t generation) {
+  if (generation != timer_ || state_ != State::kOpen) return;
+  timer_armed_ = false;
+  bool owes = most_sent_ > unacked_;
+  if (!owes && out_.empty() && (!closing_ || ended_acked_)) return;
+  ++backoff_;
+  timed_ = 0;
+  if (owes) {
+    congestion_ = 1;
+    recovering_ = false;
+    same_words_ = 0;
+    next_ = unacked_;
+    SendWaiting();
+  } else if (closing_ && out_.empty()) {
+    if (backoff_ > 5) return Reset();
+    SendSegment(next_, 0, true);
+  } else {  // the other end's window is closed
+    ++probes_;
+    Packet probe = Segment(next_);
+    probe.demands = true;
+    world_->Send(host_, rail_, std::move(probe));
+  }
+  if (!timer_armed_) ArmTimer();
+}
+
+void Socket::Take(const Packet& packet) {
+  if (state_ == State::kReset || state_ == State::kRefused) return;
+  if (packet.kind == Packet::Kind::kReset) {
+    // A kernel lets nobody have a stream whose opening is not complete, so only its refusal ends that.
+    if (state_ == State::kOpening && !packet.last) return;
+    state_ = state_ == State::kOpening ? State::kRefused : State::kReset;  // what came before can still be read
+    Tell();
+    return;
+  }
+  if (packet.kind == Packet::Kind::kSynAck) {
+    if (state_ != State::kOpening) return;
+    state_ = State::kOpen;
+    peer_window_ = packet.window;
+    Tell();
+    return;
+  }
+  if (state_ != State::kOpen) return;
+  TakeWord(packet);
+  TakeBytes(packet);
+  Tell();
+}
+
+void Socket::TakeWord(const Packet& packet) {
+  peer_window_ = packet.window;
+  if (packet.window > 0) probes_ = 0;
+  delivered_ = std::max(delivered_, packet.taken);
+  uint64_t ends_at = unacked_ + out_.size();
+  if (packet.expected > unacked_) {
+    auto count = static_cast<size_t>(std::min(packet.expected, ends_at) - unacked_);
+    if (packet.expected > ends_at) ended_acked_ = true;
+    out_.erase(0, count);
+    unacked_ += count;
+    word_ns_ = world_->Now();
+    next_ = std::max(next_, unacked_);
+    backoff_ = 0;
+    same_words_ = 0;
+    if (timed_ != 0 && unacked_ >= timed_) {
+      int64_t sample_ns = world_->Now() - timed_ns_;
+      shortest_rtt_ns_ = shortest_rtt_ns_ == 0 ? sample_ns : std::min(shortest_rtt_ns_, sample_ns);
+      if (rtt_ns_ == 0) {
+        rtt_ns_ = sample_ns;
+        rtt_variance_ns_ = sample_ns / 2;
+      } else {
+        rtt_variance_ns_ += (std::abs(rtt_ns_ - sample_ns) - rtt_variance_ns_) / 4;
+        rtt_ns_ += (sample_ns - rtt_ns_) / 8;
+      }
+      timed_ = 0;
+    }
+    double grown = static_cast<double>(count) / static_cast<double>(segment_bytes());
+    congestion_ = std::min(64.0, congestion_ + (recovering_ ? 0 : grown));
+    if (recovering_ && unacked_ < recover_ && !out_.empty()) {
+      SendSegment(unacked_, std::min(out_.size(), segment_bytes()), true);  // the next hole
+    } else {
+      recovering_ = false;
+    }
+    timer_armed_ = false;  // it begins anew
+    ++timer_;
+  } else if (packet.expected == unacked_ && most_sent_ > unacked_ && packet.bytes.empty() &&
+             ++same_words_ == kSameWords && !recovering_) {
+    recovering_ = true;
+    recover_ = most_sent_;
+    timed_ = 0;
+    congestion_ = std::max(2.0, congestion_ / 2);
+    SendSegment(unacked_, std::min(out_.size(), segment_bytes()), true);
+  }
+  SendWaiting();
+}
+
+void Socket::TakeBytes(const Packet& packet) {
+  if (packet.last) {
+    peer_ends_ = true;
+    peer_end_ = packet.first + packet.bytes.size();
+  }
+  if (!packet.demands) return;
+  ++taken_;
+  uint64_t end = packet.first + packet.bytes.size();
+  if (end > expected_ && end <= expected_ + window()) {
+    if (packet.first <= expected_) {
+      in_.append(packet.bytes, expected_ - packet.first, std::string::npos);
+      expected_ = end;
+    } else {
+      ahead_.emplace(packet.first, packet.bytes);
+    }
+    for (auto piece = ahead_.begin(); piece != ahead_.end() && piece->first <= expected_; piece = ahead_.erase(piece)) {
+      uint64_t piece_end = piece->first + piece->second.size();
+      if (piece_end <= expected_) continue;
+      in_.append(piece->second, expected_ - piece->first, std::string::npos);
+      expected_ = piece_end;
+    }
+  }
+  if (peer_ends_ && expected_ == peer_end_) {
+    ++expected_;  // the end takes a place of its own, as TCP's FIN
+    peer_ended_ = true;
+  }
+  SendWord();
+}
+
+void Socket::Reset() {
+  if (state_ == State::kOpen || state_ == State::kOpening) {
+    Packet packet = Segment(next_);
+    packet.kind = Packet::Kind::kReset;
+    world_->Send(host_, rail_, std::move(packet));
+  }
+  state_ = State::kReset;
+  out_.clear();
+  in_.clear();
+}
+
+void Socket::Finish() {
+  user_ = nullptr;
+  if (state_ != State::kOpen || !in_.empty()) return Reset();
+  closing_ = true;
+  SendWaiting();
+}
+
+}  // namespace r2ccl::simulated

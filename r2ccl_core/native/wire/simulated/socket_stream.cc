@@ -1,0 +1,174 @@
+// Frames into a simulated socket, and out of it.
+#include "wire/simulated/socket_stream.h"
+
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+namespace r2ccl::simulated {
+
+SocketStream::~SocketStream() {
+  if (open_) socket_->SetUser(nullptr);
+}
+
+void SocketStream::AwaitConnection() {
+  dialling_ = wants_write_ = true;
+  socket_->SetUser(this);
+  socket_->Connect();
+}
+
+void SocketStream::Start() {
+  socket_->SetUser(this);
+  OnChange();
+}
+
+// As epoll, level-triggered: whoever has read and written all there is is not woken.
+void SocketStream::OnChange() {
+  if (woken_ || !open_) return;
+  woken_ = true;
+  process_->Soon([weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->Wake();
+  });
+}
+
+void SocketStream::Wake() {
+  woken_ = false;
+  auto owner = held_owner_.lock();
+  if (owner == nullptr || !open_) return;
+  std::lock_guard lock(owner->stream_mutex());
+  if (!owner->OnWake() || !open_) return;
+  if (dialling_) {
+    if (socket_->state() != Socket::State::kOpening) owner->OnRoom();
+    return;
+  }
+  bool arrived = socket_->readable() > 0 || socket_->reached_end() || socket_->state() != Socket::State::kOpen;
+  if (arrived && polled_ && socket_->state() == Socket::State::kOpen) {
+    process_->RunProgramSoon();
+  } else if (arrived) {
+    Poll();
+    owner->OnReadDone(path_);
+  }
+  if (open_ && wants_write_ && socket_->has_room()) {
+    wants_write_ = false;
+    owner->OnRoom();
+  }
+}
+
+void SocketStream::Say(const std::string& frames) {
+  control_ += frames;
+  end_ += frames.size();
+  if (!sending_) FlushControl();
+}
+
+bool SocketStream::FlushControl() {
+  while (!control_.empty()) {
+    size_t taken = socket_->Write(control_.data(), control_.size());
+    if (taken == 0) {
+      wants_write_ = true;
+      return false;
+    }
+    control_.erase(0, taken);
+  }
+  return true;
+}
+
+void SocketStream::Send(const Frame& frame, const char* body) {
+  EncodeFrame(frame, header_);
+  body_ = body;
+  body_bytes_ = frame.body_bytes;
+  end_ += kHeaderBytes + body_bytes_;
+  sent_ = 0;
+  sending_ = true;
+  ContinueFrame();
+}
+
+bool SocketStream::ContinueFrame() {
+  while (sent_ < kHeaderBytes + body_bytes_) {
+    bool in_header = sent_ < kHeaderBytes;
+    const char* from = in_header ? reinterpret_cast<const char*>(header_) + sent_ : body_ + (sent_ - kHeaderBytes);
+    size_t left = in_header ? kHeaderBytes - sent_ : kHeaderBytes + body_bytes_ - sent_;
+    size_t taken = socket_->Write(from, left);
+    if (taken == 0) {
+      wants_write_ = true;
+      return false;
+    }
+    sent_ += taken;
+    traffic_->sent_bytes += taken;
+  }
+  sending_ = false;
+  return true;
+}
+
+void SocketStream::KeepBody() {
+  if (!sending_ || body_ == kept_body_.data()) return;
+  size_t sent = sent_ > kHeaderBytes ? sent_ - kHeaderBytes : 0;
+  kept_body_.assign(body_bytes_, '\0');
+  std::memcpy(kept_body_.data() + sent, body_ + sent, body_bytes_ - sent);
+  body_ = kept_body_.data();
+}
+
+bool SocketStream::Flush() {
+  if (!open_) return false;
+  if (dialling_) {
+    if (socket_->state() == Socket::State::kOpening) return false;
+    auto self = shared_from_this();
+    if (socket_->state() != Socket::State::kOpen) {
+      bool refused = socket_->state() == Socket::State::kRefused;
+      owner_->OnNotConnected(path_, refused ? "refused" : "reset", refused);
+      return false;
+    }
+    dialling_ = wants_write_ = false;
+    owner_->OnConnected(path_);
+    return false;
+  }
+  if (wants_write_) return false;
+  if (sending_ && !ContinueFrame()) return false;
+  return FlushControl();
+}
+
+void SocketStream::Poll() {
+  auto self = shared_from_this();
+  char stage[8192];
+  while (open_) {
+    size_t bytes = socket_->Read(stage, sizeof stage);
+    if (bytes == 0) break;
+    owner_->OnHeard(path_);
+    Status status = reader_.Feed(stage, bytes);
+    if (!status.ok() && open_) return owner_->OnStreamLost(path_, status.message());
+  }
+  if (!open_) return;
+  if (socket_->state() != Socket::State::kOpen) {
+    owner_->OnStreamLost(path_, "socket error: reset");
+  } else if (socket_->reached_end()) {
+    owner_->OnStreamLost(path_, "the peer closed the stream");
+  }
+}
+
+void SocketStream::SetPolled(bool polled) {
+  if (polled_ == polled) return;
+  polled_ = polled;
+  if (!polled) OnChange();
+}
+
+void SocketStream::Cut() {
+  if (!std::exchange(open_, false)) return;
+  reader_.Stop();
+  socket_->SetUser(nullptr);
+  socket_->Reset();
+  sending_ = polled_ = dialling_ = false;
+  control_.clear();
+}
+
+void SocketStream::HangUp(const std::string& farewell) {
+  if (dialling_ || sending_ || !open_) return Cut();
+  control_ += farewell;
+  if (!FlushControl()) return Cut();
+  open_ = false;
+  reader_.Stop();
+  char unread[8192];
+  while (socket_->Read(unread, sizeof unread) > 0) {
+  }
+  socket_->Finish();
+}
+
+}  // namespace r2ccl::simulated

@@ -1,0 +1,79 @@
+// SocketStream: a connection's stream over a simulated socket. It makes of it what TcpStream makes of the kernel's.
+#ifndef R2CCL_WIRE_SIMULATED_SOCKET_STREAM_H_
+#define R2CCL_WIRE_SIMULATED_SOCKET_STREAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "failover/stream.h"
+#include "wire/frame_reader.h"
+#include "wire/simulated/process.h"
+#include "wire/simulated/socket.h"
+
+namespace r2ccl::simulated {
+
+class SocketStream final : public Stream, public SocketUser, public std::enable_shared_from_this<SocketStream> {
+ public:
+  SocketStream(Process* process, const std::shared_ptr<StreamOwner>& owner, int path, NicTraffic* traffic,
+               std::shared_ptr<Socket> socket)
+      : process_(process),
+        owner_(owner.get()),
+        held_owner_(owner),
+        path_(path),
+        traffic_(traffic),
+        socket_(std::move(socket)),
+        reader_(owner.get(), path, traffic) {}
+  ~SocketStream() override;
+
+  void AwaitConnection();
+  void Start() override;
+  void Say(const std::string& frames) override;
+  size_t unsaid_bytes() const override { return control_.size(); }
+  void Send(const Frame& frame, const char* body) override;
+  bool sending() const override { return sending_; }
+  void KeepBody() override;
+  uint64_t end() const override { return end_; }
+  void DropBody() override { reader_.DropBody(); }
+  bool has_room() const override { return !wants_write_ && !sending_; }
+  bool Flush() override;
+  void Poll() override;
+  void SetPolled(bool polled) override;
+  bool polled() const override { return polled_; }
+  void Release(int64_t, int64_t) override {}
+  bool ReadProgress(Progress* progress) override { return open_ && socket_->ReadProgress(progress); }
+  void Cut() override;
+  void HangUp(const std::string& farewell) override;
+
+  void OnChange() override;
+
+ private:
+  void Wake();
+  bool FlushControl();
+  bool ContinueFrame();
+
+  Process* const process_;
+  StreamOwner* const owner_;
+  std::weak_ptr<StreamOwner> held_owner_;
+  const int path_;
+  NicTraffic* const traffic_;
+  std::shared_ptr<Socket> socket_;
+  FrameReader reader_;
+  bool open_ = true;
+  bool dialling_ = false;
+  bool wants_write_ = false;
+  bool polled_ = false;
+  bool woken_ = false;  // and has not run yet
+  std::string control_;
+  bool sending_ = false;
+  uint8_t header_[kHeaderBytes] = {};
+  const char* body_ = nullptr;
+  std::string kept_body_;
+  uint64_t end_ = 0;
+  size_t body_bytes_ = 0;
+  size_t sent_ = 0;  // header included
+};
+
+}  // namespace r2ccl::simulated
+
+#endif  // R2CCL_WIRE_SIMULATED_SOCKET_STREAM_H_

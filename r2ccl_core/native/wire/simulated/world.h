@@ -1,0 +1,142 @@
+// World: hosts, their NICs and the network between them, in virtual time. One seed makes one history.
+//
+// NIC r of every host is on rail r, a network of its own. A packet waits in its NIC's queue, which drops what does not
+// fit, is on its way for a while, and waits again where the other NIC takes it in. What can go wrong with a NIC is its
+// Sickness, for each direction; it may change at any time.
+#ifndef R2CCL_WIRE_SIMULATED_WORLD_H_
+#define R2CCL_WIRE_SIMULATED_WORLD_H_
+
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "net/nic.h"
+
+namespace r2ccl::simulated {
+
+// What one direction of a NIC does to packets. As it is made: nothing.
+struct Sickness {
+  bool black = false;        // all are lost
+  uint32_t larger_than = 0;  // those with more bytes are lost; 0: none
+  double loss = 0;           // of all packets, by chance
+  double burst = 0;          // chance that a packet begins a burst of losses, which end by chance, of ten on average
+  double duplicate = 0;      // come twice
+  int64_t delay_ns = 0;      // more on the way
+  int64_t jitter_ns = 0;     // at most so much more, by chance: packets overtake each other
+  double rate = 1;           // share of the NIC's rate that is left
+  double corrupt = 0;        // of packets with bytes: one bit is another
+};
+
+struct Packet {
+  enum class Kind : uint8_t { kSyn, kSynAck, kReset, kSegment, kQuestion, kAnswer };
+  Kind kind = Kind::kSegment;
+  in_addr_t from = 0;
+  in_addr_t to = 0;
+  uint64_t stream = 0;    // number of the stream, or of the question
+  uint64_t first = 0;     // the first byte's place in the stream
+  uint64_t expected = 0;  // the place of the byte that the sending side wants next
+  uint64_t window = 0;    // how many more it takes
+  uint32_t taken = 0;     // packets that it has taken so far, in whatever order
+  bool last = false;      // nothing follows; of a reset: nobody listens
+  bool demands = false;   // asks for word of what was taken
+  std::string bytes;
+
+  size_t size() const { return 64 + bytes.size(); }
+};
+
+class World;
+
+// What a host's kernel does with a packet, and when a link of the host changes.
+class Receiver {
+ public:
+  virtual ~Receiver() = default;
+  virtual void Take(const Packet& packet, int nic) = 0;
+  virtual void OnLink(int nic, bool running) = 0;
+};
+
+struct Port {
+  Nic nic;
+  double bytes_per_ns = 0.0625;  // 500 Mbit/s
+  bool link = true;
+  Sickness out, in;
+  // The times at which what waits already has gone.
+  int64_t out_free_ns = 0;
+  int64_t in_free_ns = 0;
+  bool out_burst = false;
+  bool in_burst = false;
+  uint64_t sent_packets = 0;
+};
+
+class World final : public Clock {
+ public:
+  World(uint64_t seed, int hosts, int rails);
+
+  int64_t Now() const override { return now_ns_; }
+  void At(int64_t when_ns, std::function<void()> what);
+  void After(int64_t delay_ns, std::function<void()> what) { At(now_ns_ + delay_ns, std::move(what)); }
+  // Lets everything happen that happens until then.
+  void RunUntil(int64_t when_ns);
+  // The same, until `done` says so after an event; false: time is over.
+  bool RunUntil(int64_t when_ns, const std::function<bool()>& done);
+  uint64_t events() const { return events_; }
+
+  int hosts() const { return static_cast<int>(ports_.size()); }
+  int rails() const { return static_cast<int>(ports_[0].size()); }
+  Port& port(int host, int rail) { return ports_[static_cast<size_t>(host)][static_cast<size_t>(rail)]; }
+  void SetReceiver(int host, Receiver* receiver) { receivers_[static_cast<size_t>(host)] = receiver; }
+  // The carrier goes or comes, and the host's kernel says so.
+  void SetLink(int host, int rail, bool running);
+
+  void Send(int host, int rail, Packet packet);
+  // So many bytes of somebody else's wait in the NIC's queue, if there is room for them.
+  void Load(int host, int rail, double bytes);
+
+  // From the history's only source of chance.
+  uint64_t Draw(uint64_t below) { return std::uniform_int_distribution<uint64_t>(0, below - 1)(random_); }
+  bool Chance(double share) { return share > 0 && std::uniform_real_distribution<double>(0, 1)(random_) < share; }
+
+  // The most that a packet carries.
+  size_t segment_bytes = 4096;
+
+  uint64_t NextNumber() { return next_number_++; }
+
+ private:
+  struct Event {
+    int64_t when_ns;
+    uint64_t number;  // equal times: in the order in which they were made
+    std::function<void()> what;
+    bool operator>(const Event& other) const {
+      return when_ns != other.when_ns ? when_ns > other.when_ns : number > other.number;
+    }
+  };
+
+  bool Step(int64_t until_ns);
+  bool IsLost(const Sickness& sickness, bool* burst, const Packet& packet);
+  void Carry(int host, int rail, const std::shared_ptr<const Packet>& packet, int64_t extra_ns);
+  void Arrive(int host, int rail, const Packet& packet);
+
+  std::mt19937_64 random_;
+  int64_t now_ns_ = 1'000'000'000;
+  uint64_t events_ = 0;
+  uint64_t next_event_ = 0;
+  uint64_t next_number_ = 1;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> queue_;
+  std::vector<std::vector<Port>> ports_;  // by host and rail
+  std::vector<Receiver*> receivers_;
+};
+
+// The address of a host's NIC on a rail.
+in_addr AddressOf(int host, int rail);
+int HostOf(in_addr_t address);
+int RailOf(in_addr_t address);
+
+}  // namespace r2ccl::simulated
+
+#endif  // R2CCL_WIRE_SIMULATED_WORLD_H_

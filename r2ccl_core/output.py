@@ -1,0 +1,86 @@
+"""Standard output and error that never end a command: what cannot be encoded is written plainly, what cannot be written
+is dropped.
+
+A reader may leave (`| head`), a disk may be full, a terminal may know only latin-1. None of that says anything about a
+sweep or a comparison, whose exit status is about results. So a stream that fails once is silent from then on, which is
+said on standard error where that still works and the reader did not simply leave.
+"""
+
+import codecs
+import errno
+import io
+import os
+import select
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+PLAIN = {
+    "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{HORIZONTAL ELLIPSIS}": "...", "\N{PLUS-MINUS SIGN}": "+-",
+    "\N{NARROW NO-BREAK SPACE}": " ", "\N{MULTIPLICATION SIGN}": "x", "\N{MICRO SIGN}": "u",
+    "\N{RIGHTWARDS ARROW}": "->",
+}  # fmt: skip
+"""What stands for our own signs where the encoding has none; other letters become question marks."""
+LEFT = (errno.EPIPE, errno.EBADF)
+"""The reader has gone, or never was."""
+
+
+def robust() -> None:
+    """From now on `sys.stdout` and `sys.stderr` raise nothing; call it once, first of all."""
+    codecs.register_error("plain", _plain)
+    sys.stderr = _wrapped(sys.stderr, 2, lambda line: None)
+    sys.stdout = _wrapped(sys.stdout, 1, lambda line: print(line, file=sys.stderr, flush=True))
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(PLAIN.get(letter, "?") for letter in text), error.end
+
+
+def _wrapped(stream: TextIO | None, fd: int, tell: Callable[[str], None]) -> TextIO:
+    """`stream` over a file that drops what cannot be written; one that was closed from the start drops everything."""
+    if stream is None:
+        return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - open until the end
+    stream.flush()
+    raw = Lenient(fd, tell)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),  # type: ignore[type-var]  # it is a raw stream, as BufferedWriter asks for
+        encoding=stream.encoding,
+        errors="plain",
+        line_buffering=raw.isatty() or fd == 2,
+    )
+
+
+class Lenient(io.RawIOBase):
+    """Writes to a descriptor until that fails once; what comes later goes nowhere. `tell` hears why, in one line."""
+
+    def __init__(self, fd: int, tell: Callable[[str], None]) -> None:
+        self._fd, self._tell, self._lost = fd, tell, False
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor's number, for those who ask about the terminal."""
+        return self._fd
+
+    def isatty(self) -> bool:
+        """Whether a terminal reads it."""
+        return os.isatty(self._fd)
+
+    def write(self, data: "bytes | bytearray | memoryview") -> int:  # type: ignore[override]
+        """All of `data`, or nothing of it any more."""
+        left = memoryview(data)
+        while left and not self._lost:
+            try:
+                left = left[os.write(self._fd, left) :]
+            except BlockingIOError:
+                select.select([], [self._fd], [])
+            except OSError as error:
+                self._lost = True
+                if error.errno not in LEFT:
+                    self._tell(f"output cannot be written ({error.strerror}); the command goes on without it")
+        return len(data)

@@ -1,0 +1,131 @@
+"""What simulating and planning large clusters costs: ``python -m r2ccl_core.perf.scale``.
+
+One line a case: seconds of one processor, the time over the lower bound, the error that is told, and where the whole
+schedule is affordable the true one. One host of 8 NICs has lost one.
+"""
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from r2ccl_core.bound import bound_s
+from r2ccl_core.errors import UsageError
+from r2ccl_core.periodic import Estimate, Periodic, estimate, of_forest, of_ring
+from r2ccl_core.planner import plan
+from r2ccl_core.schedule import Schedule
+from r2ccl_core.simulate import simulate
+from r2ccl_core.topology import Topology
+
+T = TypeVar("T")
+
+SIZE_BYTES = 1 << 30
+NICS = 8
+NIC_BYTES_S = 50e9
+ROUNDS = 2048
+CHUNKS = 4096
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case; what was not asked for is None."""
+
+    what: str
+    hosts: int
+    took_s: float
+    over_bound: float | None = None
+    told_error: float | None = None
+    true_error: float | None = None
+
+    def __str__(self) -> str:
+        cells = [f"{self.what:18} {self.hosts:6} hosts {self.took_s:8.2f} s"]
+        if self.over_bound is not None:
+            cells.append(f"time/bound {self.over_bound:.4f}")
+        if self.told_error is not None:
+            cells.append(f"told error {self.told_error:.3%}")
+        if self.true_error is not None:
+            cells.append(f"true error {self.true_error:.3%}")
+        return "  ".join(cells)
+
+
+def degraded(hosts: int) -> Topology:
+    """One NIC of the first host is lost."""
+    return Topology.uniform(hosts, NICS, NIC_BYTES_S).lost(0, 0)
+
+
+def planning(hosts: int) -> Row:
+    """One plan, without anything kept from before."""
+    topology = degraded(hosts)
+    _, took_s = _timed(lambda: plan(topology, "all_reduce", SIZE_BYTES, 5e-6))
+    return Row("plan", hosts, took_s)
+
+
+def extrapolated(name: str, hosts: int, whole: bool) -> Row:
+    """Ring or forest by a few of its periods; with ``whole`` also in full."""
+    topology = degraded(hosts)
+    schedule = _periodic(name, topology)
+    found, took_s = _timed(lambda: estimate(schedule, topology, SIZE_BYTES))
+    told = Row(name, hosts, took_s, found.seconds / _bound_s(topology), found.error)
+    return _checked(told, schedule, topology, found) if whole else told
+
+
+def exact(hosts: int) -> list[Row]:
+    """Every candidate of the planner, built and simulated in full."""
+    topology = degraded(hosts)
+    rows = []
+    for one in plan(topology, "all_reduce", SIZE_BYTES).candidates:
+        if one.name == "hot_repair":  # a ring, too
+            continue
+        seconds, took_s = _timed(partial(_whole_s, one.build, topology))
+        rows.append(Row(f"{one.name} (all)", hosts, took_s, seconds / _bound_s(topology)))
+    return rows
+
+
+def _whole_s(build: Callable[[], Schedule], topology: Topology) -> float:
+    return simulate(build(), topology, SIZE_BYTES).seconds
+
+
+def _periodic(name: str, topology: Topology) -> Periodic:
+    if name == "ring":
+        return of_ring(topology.nhosts, slices=max(1, min(8, CHUNKS // topology.nhosts)))
+    return of_forest(topology.shares, trees=2, rounds=ROUNDS)
+
+
+def _checked(row: Row, schedule: Periodic, topology: Topology, found: Estimate) -> Row:
+    full_s = simulate(schedule.build(schedule.periods), topology, SIZE_BYTES).seconds
+    return replace(row, true_error=found.seconds / full_s - 1)
+
+
+def _bound_s(topology: Topology) -> float:
+    return bound_s("all_reduce", topology.rates_bytes_s, SIZE_BYTES)
+
+
+def _timed(run: Callable[[], T]) -> tuple[T, float]:
+    start_s = time.process_time()
+    result = run()
+    return result, time.process_time() - start_s
+
+
+def main() -> None:
+    """Prints the rows, as they come, and the memory that was used."""
+    parser = argparse.ArgumentParser(prog="python -m r2ccl_core.perf.scale", description=__doc__)
+    parser.add_argument("--hosts", type=int, nargs="+", default=[64, 256, 1024, 16384], help="numbers of hosts")
+    parser.add_argument("--whole", type=int, default=256, help="up to so many hosts, also in full (the true error)")
+    parser.add_argument("--exact", type=int, default=0, help="with so many hosts, every schedule in full")
+    given = parser.parse_args()
+    if min(given.hosts) < 3 or given.exact < 0:
+        raise UsageError("numbers of hosts must be 3 or more")
+    for hosts in given.hosts:
+        print(planning(hosts), flush=True)
+        for name in ("ring", "forest"):
+            print(extrapolated(name, hosts, hosts <= given.whole), flush=True)
+    for row in exact(given.exact) if given.exact else []:
+        print(row, flush=True)
+    print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20):.2f} GiB at most")
+
+
+if __name__ == "__main__":
+    main()

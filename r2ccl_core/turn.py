@@ -1,0 +1,33 @@
+"""One thread at a time: a second one that calls meanwhile is refused by name, rather than mixed up with the first."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from r2ccl_core.errors import UsageError
+
+
+class Turn:
+    """Held by the thread whose call runs. Calls that a call makes are its own."""
+
+    def __init__(self) -> None:
+        self._held = threading.RLock()
+        self.holder = "", ""
+        """The call that runs, and its thread; empty when none does."""
+
+    @contextmanager
+    def of(self, call: str) -> Iterator[None]:
+        """The turn of `call`; `UsageError` while another thread has it."""
+        thread = threading.current_thread().name
+        if not self._held.acquire(blocking=False):
+            other, its = self.holder
+            raise UsageError(
+                f"{call} on thread {thread!r} while {other} runs on thread {its!r}: a communicator is for one "
+                "thread at a time; give each its own, or take turns"
+            )
+        before, self.holder = self.holder, (call, thread)
+        try:
+            yield
+        finally:
+            self.holder = before
+            self._held.release()

@@ -1,0 +1,51 @@
+"""The columns of the tables by size and system, from the metrics' records: which there are, and how they read. Pure."""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from reports.headline import Line
+from reports.metrics import METRICS
+from reports.metrics.metric import Metric
+
+
+def about(lines: Sequence[Line]) -> list[tuple[str, Callable[[Line], str]]]:
+    """What tells the lines apart beside size and system, each a column: collective, fault, and every axis."""
+    axes = dict.fromkeys(axis for line in lines for axis in line.points)
+    found: list[tuple[str, Callable[[Line], str]]] = [
+        ("collective", lambda line: line.operation),
+        ("fault", lambda line: line.scenario),
+        *((axis, partial(_point, axis)) for axis in axes),
+    ]
+    return [(name, of) for name, of in found if len({of(line) for line in lines}) > 1]
+
+
+def _point(axis: str, line: Line) -> str:
+    return line.points.get(axis, "")
+
+
+def systems(lines: Sequence[Line]) -> list[str]:
+    """The systems in the order of their colours: by mode, then by name."""
+    modes = {line.system: line.mode for line in lines}
+    return sorted(modes, key=lambda system: (modes[system], natural(system)))
+
+
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """By what names sort so that numbers in them count as numbers: k2 before k16."""
+    parts = re.findall(r"[0-9]{1,15}|[^0-9]+|[0-9]+", name)
+    return [(not p.isascii() or not p.isdigit(), int(p) if p.isascii() and p.isdigit() else 0, p) for p in parts]
+
+
+def shown(lines: Sequence[Line]) -> list[Metric]:
+    """The metrics that have a column: those with a heading that any of `lines` knows."""
+    return [m for m in METRICS.values() if m.heading and any(known(line, m) for line in lines)]
+
+
+def known(line: Line, metric: Metric) -> bool:
+    """Whether `line` has a value of `metric`."""
+    return line[metric.name].n > 0
+
+
+def heading(metric: Metric) -> str:
+    """``healthy (GB/s)``."""
+    return f"{metric.heading} ({metric.shown_unit})" if metric.shown_unit else metric.heading

@@ -1,0 +1,119 @@
+"""The first figure of a report: what each system's speed was and became, and the time that it lost."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from r2ccl_core.units import format_size
+from reports.figures import style
+from reports.headline import Line
+from reports.overview import cells_of, speed, unit
+from reports.wording import number, plain
+
+MOST_ROWS = 24
+
+
+def draw(lines: Sequence[Line], narrow: bool = False) -> Figure:
+    """A row for each system and fault: a hollow mark healthy, a full one after it; beside it the time lost.
+
+    `narrow` puts one panel above the other, for telephones.
+    """
+    rows = shown(lines)
+    height = 0.3 * len(rows) + 0.9
+    with style.applied():
+        figure = style.narrow_sheet(2 * height + 0.4) if narrow else style.sheet(style.WIDTH_IN, height + 0.25)
+        if narrow:
+            left, right = figure.subplots(2, 1)
+        else:
+            left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1))
+        looks = style.looks(list(dict.fromkeys(line.system for line in rows)))
+        for y, line in enumerate(rows):
+            _speeds(left, y, line, looks[line.system], speed(lines))
+            _lost(right, y, line, looks[line.system])
+        _rows(left, rows)
+        left.set_xlabel(f"bus bandwidth ({unit(lines)})" if speed(lines) == "gbs" else "an iteration (ms)")
+        left.set_xlim(left=0)
+        right.set_xlabel("time lost against healthy (ms)")
+        if narrow:
+            _rows(right, rows)
+        low, high = right.get_xlim()
+        right.set_xlim(min(0.0, low), max(high, 1.0))
+        hollow = Line2D([], [], color="#444444", marker="o", markerfacecolor="white", linestyle="none", label="healthy")
+        full = Line2D([], [], color="#444444", marker="o", linestyle="none", label="after the fault")
+        style.legend_of(figure, [hollow, full])
+    return figure
+
+
+def shown(lines: Sequence[Line]) -> list[Line]:
+    """The rows, those that lost most first to stay where there are too many."""
+    cells = cells_of(lines)
+    if len(cells) <= MOST_ROWS:
+        return cells
+    kept = sorted(cells, key=lambda line: -line["lost_ms"].median if line["lost_ms"].n else 0.0)[:MOST_ROWS]
+    return [line for line in cells if any(line is one for one in kept)]
+
+
+def _rows(ax: Axes, rows: Sequence[Line]) -> None:
+    ax.set_yticks(range(len(rows)), names(rows))
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    for axis in ax.figure.axes:
+        axis.grid(axis="x", color="#E4E4E4")
+        axis.grid(axis="y", visible=False)
+        axis.tick_params(axis="y", length=0)
+
+
+def names(rows: Sequence[Line]) -> list[str]:
+    """What tells the rows apart: system, fault and axes, as far as there are several."""
+    parts = [(line.system, line.operation, line.scenario, *line.points.values()) for line in rows]
+    told = [i for i in range(max(map(len, parts), default=0)) if len({part[i : i + 1] for part in parts}) > 1] or [0]
+    return [plain(", ".join(part[i] for i in told if i < len(part)), 44) for part in parts]
+
+
+def _speeds(ax: Axes, y: int, line: Line, look: tuple[str, str], kind: str) -> None:
+    color, marker = look
+    before, after = line[f"before_{kind}"], line[f"after_{kind}"]
+    if before.n and after.n:
+        ax.plot([before.median, after.median], [y, y], color=color, linewidth=1.4, alpha=0.5, zorder=1)
+    if before.n:
+        ax.plot(before.median, y, marker, color=color, markerfacecolor="white", markersize=6.5, zorder=2)
+    if after.n:
+        if after.low == after.low:
+            ax.hlines(y, after.low, after.high, color=color, linewidth=3, alpha=0.45, zorder=1)
+        ax.plot(after.median, y, marker, color=color, markersize=6.5, zorder=3)
+    elif line.stopped:
+        ax.annotate("stopped", (0, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8, color=color)
+
+
+def _lost(ax: Axes, y: int, line: Line, look: tuple[str, str]) -> None:
+    lost = line["lost_ms"]
+    if not lost.n:
+        return
+    ax.barh(y, lost.median, 0.55, color=look[0], alpha=0.85)
+    if lost.low == lost.low:
+        ax.hlines(y, lost.low, lost.high, color="#111111", linewidth=1)
+    end = max(lost.median, lost.high if lost.high == lost.high else lost.median, 0.0)
+    ax.annotate(number(lost.median), (end, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+
+
+def caption(lines: Sequence[Line]) -> str:
+    """What the figure shows."""
+    rows = shown(lines)
+    sizes = ", ".join(dict.fromkeys(format_size(line.size_bytes) for line in rows))
+    left_out = len(cells_of(lines)) - len(rows)
+    more = f" Those {MOST_ROWS} that lost most; {left_out} more are in the table." if left_out else ""
+    what = f"Speed healthy (hollow) and after the fault (full), and the time lost, at {sizes}"
+    return f"{what}: {style.INTERVAL_NOTE}.{more}"
+
+
+def result(lines: Sequence[Line]) -> str:
+    """The same in words, for those who do not see it."""
+    kind, told = speed(lines), []
+    for line in shown(lines):
+        before, after, lost = line[f"before_{kind}"], line[f"after_{kind}"], line["lost_ms"]
+        ends = f"{number(before.median)} {unit(lines)} healthy"
+        ends += f", {number(after.median)} after the fault" if after.n else ", stopped" if line.stopped else ""
+        ends += f", {number(lost.median)} ms lost" if lost.n else ""
+        told.append(f"{line.system}, {line.scenario}: {ends}")
+    return "; ".join(told) + "."

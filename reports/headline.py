@@ -1,0 +1,128 @@
+"""The headline table: a line for each system at a size under a fault, over all its repeats. Pure.
+
+Input is `reports.measures.trial_frame`. A line holds every metric (`reports.metrics`) with its estimate over repeats,
+its worst trial and its aggregate, so that whatever shows one shows the same number.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from reports import stats
+from reports.metrics import METRICS
+from reports.stats import Estimate
+from reports.wording import STOPPED
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the headline table."""
+
+    case: str
+    setup: str
+    """The case without what breaks."""
+    operation: str
+    """What runs: collective, type, reduction, place."""
+    scenario: str
+    points: Mapping[str, str]
+    """On the axes."""
+    size_bytes: int
+    system: str
+    mode: int
+    loses_nic: bool
+    """Whether what breaks is one NIC of one host, for good."""
+    comes_and_goes: bool
+    faulted: bool
+    statuses: str
+    as_expected: bool
+    conclusive: int
+    """Trials of which something can be said."""
+    stopped: int
+    """Those that ended with an error."""
+    checked: int
+    """Iterations that were compared in full."""
+    model: float | None
+    source: str
+    """``simulated`` where no byte was moved."""
+    estimates: Mapping[str, Estimate]
+    """Median and interval over repeats, by metric."""
+    worst: Mapping[str, float]
+    """Of the single trials, by metric."""
+    told: Mapping[str, float]
+    """The aggregate of each metric: its median or its total."""
+
+    def __getitem__(self, metric: str) -> Estimate:
+        """The estimate of a metric; `n` is 0 where nothing was measured."""
+        return self.estimates[metric]
+
+    @property
+    def bad(self) -> bool:
+        """Whether an element was wrong, or a trial ended otherwise than expected; an inconclusive one is neither."""
+        return self.wrong > 0 or self.told["unexpected"] > 0
+
+    @property
+    def wrong(self) -> int:
+        """Wrong elements over all trials."""
+        return int(self.told["wrong"]) if self.checked else 0
+
+
+def headline(frame: pd.DataFrame) -> list[Line]:
+    """The table, by case, size, then mode."""
+    keys = ["case", "size_bytes", "mode", "system"]
+    return [_line(part) for _, part in frame.groupby(keys, sort=False)]
+
+
+def at_largest(lines: Sequence[Line]) -> list[Line]:
+    """The lines of the largest size of their setup: where bandwidth, not latency, decides."""
+    largest: dict[str, int] = {}
+    for line in lines:
+        largest[line.setup] = max(line.size_bytes, largest.get(line.setup, 0))
+    return [line for line in lines if line.size_bytes == largest[line.setup]]
+
+
+def healthy_shares(lines: Sequence[Line]) -> dict[str, dict[str, float]]:
+    """By setup and system: the healthy bandwidth over what the NICs carry, of measured lines at the largest size.
+
+    What breaks later changes nothing before it, so a system has one number, the median of its scenarios'.
+    """
+    found: dict[str, dict[str, list[float]]] = {}
+    for line in at_largest([line for line in lines if line.source == "measured"]):
+        if line["share"].n:
+            found.setdefault(line.setup, {}).setdefault(line.system, []).append(line["share"].median)
+    return {setup: {name: stats.median(each) for name, each in own.items()} for setup, own in found.items()}
+
+
+def _line(part: pd.DataFrame) -> Line:
+    first: Any = part.iloc[0]
+    conclusive = part["status"] != "inconclusive"
+    return Line(
+        case=str(first["case"]),
+        setup=str(first["setup"]),
+        operation=str(first["operation"]),
+        scenario=str(first["scenario"]),
+        points=first["points"],
+        size_bytes=int(first["size_bytes"]),
+        system=str(first["system"]),
+        mode=int(first["mode"]),
+        loses_nic=bool(part["loses_nic"].any()),
+        comes_and_goes=bool(part["comes_and_goes"].any()),
+        faulted=bool(part["faulted"].any()),
+        statuses=_statuses(part),
+        as_expected=bool((part["expected"] & conclusive).all()),
+        conclusive=int(conclusive.sum()),
+        stopped=int((part["status"] == "failed").sum()),
+        checked=int(part["checked"].sum()),
+        model=None if pd.isna(first["model"]) else float(first["model"]),
+        source=str(first["source"]),
+        estimates={name: stats.estimate(part[name]) for name in METRICS},
+        worst={name: metric.together(part[name], "worst") for name, metric in METRICS.items()},
+        told={name: metric.together(part[name]) for name, metric in METRICS.items()},
+    )
+
+
+def _statuses(part: pd.DataFrame) -> str:
+    """``4 ok, 1 inconclusive``; a failure that was expected says so."""
+    words = part["status"].where(~((part["status"] == "failed") & part["expected"]), STOPPED)
+    return ", ".join(f"{count} {word}" for word, count in words.value_counts().sort_index().items())

@@ -1,0 +1,22 @@
+"""Every metric of a trial, in the order in which tables show them: the one list from which all that is told derives.
+
+Terminal, report, bounds, comparisons, targets, exports and documents take a metric's name, unit, direction, meaning,
+value and aggregate from here. A new metric is a record in a file beside this one, and a line below.
+"""
+
+from reports.metrics import bandwidth, correctness, cost, duration, models, schedule_switch, signs
+from reports.metrics.metric import Metric
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        *bandwidth.METRICS,
+        *duration.METRICS,
+        *cost.METRICS,
+        *schedule_switch.METRICS,
+        *signs.METRICS,
+        *models.METRICS,
+        *correctness.METRICS,
+    )
+}
+"""By name, which is the column of `reports.measures.trial_frame` as well."""

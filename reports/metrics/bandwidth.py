@@ -1,0 +1,48 @@
+"""Bus bandwidth of a collective by phase, as nccl-tests counts it."""
+
+from collections.abc import Callable
+
+from reports import stats
+from reports.metrics.metric import Metric
+from reports.metrics.view import View
+from reports.trial import Phase
+
+
+def _of(phase: Phase) -> Callable[[View], float | None]:
+    def bandwidth(view: View) -> float | None:
+        items = view.in_phase(phase)
+        if phase == "after" and view.comes_and_goes:  # of all bytes over all their time
+            lasted = sum(i.duration_ns for i in items)
+            return sum(i.busbw_gbs * i.duration_ns for i in items) / lasted if lasted else None
+        return stats.median(i.busbw_gbs for i in items)
+
+    return bandwidth
+
+
+def _share(view: View) -> float | None:
+    limit, healthy = view.setting.limit_gbs, _of("before")(view)
+    return healthy / limit if limit and healthy is not None else None
+
+
+METRICS = (
+    Metric(
+        "before_gbs", "GB/s", "higher", "healthy bus bandwidth", _of("before"),
+        heading="healthy", short="before", collectives_only=True,
+    ),
+    Metric(
+        "share", "", "higher", "healthy bus bandwidth over what the NICs' rate allows", _share,
+        of="some trials", heading="of NIC limit", percent=True, collectives_only=True,
+    ),
+    Metric(
+        "hit_gbs", "GB/s", "higher", "bus bandwidth of the iteration that the fault hits", _of("hit"),
+        of="trials that went on", heading="hit", short="hit", collectives_only=True,
+    ),
+    Metric(
+        "after_gbs", "GB/s", "higher", "bus bandwidth after the fault; of one that comes and goes, of all that follows",
+        _of("after"), of="trials that went on", heading="after", short="after", collectives_only=True,
+    ),
+    Metric(
+        "repaired_gbs", "GB/s", "higher", "bus bandwidth once everything is healed", _of("repaired"),
+        of="some trials", heading="repaired", short="repaired", collectives_only=True,
+    ),
+)  # fmt: skip

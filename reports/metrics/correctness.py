@@ -1,0 +1,26 @@
+"""Whether results are right, and trials ended as expected: things that are counted, of which one is one too many."""
+
+from reports.metrics.metric import Metric
+from reports.metrics.view import View
+
+
+def checked(view: View) -> int:
+    """Iterations whose every element was compared."""
+    return sum(i.wrong is not None for i in view.trial.iterations)
+
+
+def _wrong(view: View) -> float | None:
+    """Unknown where nothing was compared."""
+    return float(sum(i.wrong or 0 for i in view.trial.iterations)) if checked(view) else None
+
+
+METRICS = (
+    Metric(
+        "wrong", "elements", "lower", "wrong elements over all ranks and iterations", _wrong,
+        aggregate="total", heading="wrong",
+    ),
+    Metric(
+        "unexpected", "trials", "lower", "trials that ended otherwise than the experiment expects",
+        lambda view: float(not view.trial.expected), aggregate="total",
+    ),
+)  # fmt: skip

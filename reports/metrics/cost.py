@@ -1,0 +1,57 @@
+"""What a failure costs: the time that a trial loses, and what its first iteration after the fault has of that."""
+
+from reports import stats
+from reports.metrics.metric import Metric
+from reports.metrics.view import View
+
+
+def _lost(view: View) -> float | None:
+    """How much longer everything since the first failure took than as many healthy iterations."""
+    if view.trial.fault is None or not view.since:
+        return None
+    return (sum(i.duration_ns for i in view.since) - len(view.since) * view.healthy_ns) / 1e6
+
+
+def _lost_share(view: View) -> float | None:
+    lost, healthy_ms = _lost(view), len(view.since) * view.healthy_ns / 1e6
+    return lost / healthy_ms if lost is not None and healthy_ms > 0 else None
+
+
+def _same_schedule_ns(view: View) -> list[float]:
+    """Iterations like the one that was hit: where the ranks changed their schedule, those before the change."""
+    return view.durations_ns("after") if view.rest.switch is None else [float(i.duration_ns) for i in view.rest.old]
+
+
+def _hit_cost(view: View) -> float | None:
+    if view.comes_and_goes:
+        return None
+    return stats.hit_cost_ns(view.durations_ns("hit"), _same_schedule_ns(view)) / 1e6
+
+
+def _stall(view: View) -> float | None:
+    hit, fault = view.in_phase("hit"), view.trial.fault
+    if fault is None or view.comes_and_goes or len(hit) != 1:
+        return None
+    usual_ns = view.healthy_ns, stats.median(_same_schedule_ns(view))
+    return stats.stall_ns(float(hit[0].duration_ns), fault.t_before_ns - hit[0].t_ns, *usual_ns) / 1e6
+
+
+METRICS = (
+    Metric(
+        "lost_ms", "ms", "lower", "time lost: what all iterations from the first that is hit to the end of the trial "
+        "take beyond as many healthy ones",
+        _lost, of="trials that went on", heading="time lost", short="lost",
+    ),
+    Metric(
+        "lost_share", "", "lower", "time lost over what the same iterations take healthy", _lost_share,
+        of="trials that went on", percent=True,
+    ),
+    Metric(
+        "hit_cost_ms", "ms", "lower", "what the hit iteration costs beyond one after it", _hit_cost,
+        of="trials that went on", heading="hit cost",
+    ),
+    Metric(
+        "stall_ms", "ms", "lower", "stall of the hit iteration that lost bandwidth does not explain", _stall,
+        of="trials that went on",
+    ),
+)  # fmt: skip

@@ -1,0 +1,47 @@
+"""How long an iteration takes, by phase and against the healthy one."""
+
+from collections.abc import Callable
+
+from reports import stats
+from reports.metrics.metric import Metric
+from reports.metrics.view import View
+from reports.trial import Phase
+
+
+def _of(phase: Phase) -> Callable[[View], float | None]:
+    return lambda view: view.usual_ns(phase) / 1e6
+
+
+def _slowdown(view: View) -> float | None:
+    healthy = view.healthy_ns
+    return view.usual_ns("after") / healthy if healthy > 0 else None
+
+
+def _mean(view: View) -> float | None:
+    return stats.mean(i.duration_ns for i in view.since) / 1e6
+
+
+def _p99(view: View) -> float | None:
+    return stats.percentile((i.duration_ns for i in view.since), 99) / 1e6
+
+
+METRICS = (
+    Metric("before_ms", "ms", "lower", "a healthy iteration", _of("before")),
+    Metric("hit_ms", "ms", "lower", "the iteration that the fault hits", _of("hit"), of="trials that went on"),
+    Metric("after_ms", "ms", "lower", "an iteration after the fault", _of("after"), of="trials that went on"),
+    Metric("repaired_ms", "ms", "lower", "an iteration once everything is healed", _of("repaired"), of="some trials"),
+    Metric(
+        "slowdown", "", "lower",
+        "T/T0: an iteration after the fault over one before it (medians; of a fault that comes and goes the mean of "
+        "all that follow)",
+        _slowdown, of="trials that went on", heading="T/T0", short="T/T0",
+    ),
+    Metric(
+        "mean_ms", "ms", "lower", "mean of all iterations from the first that is hit to the end of the trial", _mean,
+        of="trials that went on", heading="mean since the fault",
+    ),
+    Metric(
+        "p99_ms", "ms", "lower", "the same iterations: 99 of 100 take at most this", _p99,
+        of="trials that went on", heading="p99 since the fault",
+    ),
+)  # fmt: skip

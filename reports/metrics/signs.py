@@ -1,0 +1,69 @@
+"""When each sign of a failure came: noticed, moved to other NICs, traffic back, stopped, in use again."""
+
+from reports import stats
+from reports.metrics.metric import Metric
+from reports.metrics.view import View
+
+
+def _first_ms(view: View, kind: str, since_ns: int | None) -> float | None:
+    if since_ns is None:
+        return None
+    times = (e["t_ns"] for e in view.events if e["t_ns"] >= since_ns and str(e.get("kind")) == kind)
+    first = next(times, None)
+    return None if first is None else float(first - since_ns) / 1e6
+
+
+def _detected(view: View) -> float | None:
+    return _first_ms(view, "path_down", view.trial.fault.t_before_ns if view.trial.fault else None)
+
+
+def _migrated(view: View) -> float | None:
+    return _first_ms(view, "migrated", view.trial.fault.t_before_ns if view.trial.fault else None)
+
+
+def _returned(view: View) -> float | None:
+    return _first_ms(view, "path_returned", view.trial.fault.heal_ns if view.trial.fault else None)
+
+
+def _recovered(view: View) -> float | None:
+    """By the counters: from the fault until the struck host sends at its later speed again."""
+    trial, hit = view.trial, view.in_phase("hit")
+    later = [i for i in trial.iterations if i.phase == "after"]
+    # With several failures there are several dips, of which only the first is the first one's.
+    if trial.fault is None or trial.further_faults or not hit or not later or view.fine_samples is None:
+        return None
+    from reports.recovery import recovery_ns, throughput
+
+    own = view.fine_samples[view.fine_samples["host"] == trial.fault.host]
+    span = later[0].t_ns, later[-1].t_ns + later[-1].duration_ns
+    hit_end_ns = hit[-1].t_ns + hit[-1].duration_ns
+    took = recovery_ns(throughput(own), trial.fault.host, trial.fault.t_before_ns, hit_end_ns, span)
+    return None if took is None else took / 1e6
+
+
+def _stopped(view: View) -> float | None:
+    after_ns = view.trial.error.after_fault_ns if view.trial.error else None
+    return after_ns / 1e6 if after_ns is not None and after_ns >= 0 else None
+
+
+def _replayed(view: View) -> float | None:
+    if view.trial.fault is None:
+        return None
+    told = [stats.number(core.get("replayed_chunks")) for core in view.trial.core.values() if isinstance(core, dict)]
+    return float(sum(stats.known(told))) if told else None
+
+
+METRICS = (
+    Metric("detect_ms", "ms", "lower", "from the fault to its first sign in any core", _detected, of="some trials"),
+    Metric("migrate_ms", "ms", "lower", "from the fault to the first chunk moved", _migrated, of="some trials"),
+    Metric(
+        "recover_ms", "ms", "lower", "from the fault until the struck host sends at its later speed", _recovered,
+        of="some trials",
+    ),
+    Metric("return_ms", "ms", "lower", "from the heal until the NIC carries again", _returned, of="some trials"),
+    Metric(
+        "error_after_ms", "ms", "lower", "from the fault to the error", _stopped,
+        of="trials that stopped", heading="fault to error",
+    ),
+    Metric("replayed_chunks", "chunks", "lower", "chunks that were sent again", _replayed, of="some trials"),
+)  # fmt: skip

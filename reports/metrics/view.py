@@ -1,0 +1,119 @@
+"""One trial as metrics look at it: its iterations by phase, its core's events, its counters where they are read."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from reports import stats
+from reports.after import After, after
+from reports.core_log import core_events
+from reports.setting import Setting
+from reports.trial import Iteration, Phase, Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from reports.traffic import HostBytes
+
+LOSES_A_NIC = (
+    "nic_down", "nic_unbind", "ib_port_down", "switch_port_down", "blackhole", "ovs_drop", "route_blackhole",
+)  # fmt: skip
+"""Kinds of faults after which their NIC carries nothing until the heal."""
+
+COMES_AND_GOES = ("flap",)
+"""Kinds of faults that do so between their effect and their heal."""
+
+NO_TABLE: "Callable[[], pd.DataFrame | None]" = lambda: None  # noqa: E731 - a value, as its type says
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A trial and what stands beside it; what is derived is derived once."""
+
+    trial: Trial
+    setting: Setting = field(default_factory=Setting)
+    """The cluster that the trial ran on."""
+    system: Mapping[str, Any] = field(default_factory=dict)
+    """Its system as the experiment has it."""
+    counters: "Callable[[], pd.DataFrame | None]" = NO_TABLE
+    """Reads the NICs' counters; None: there are none, or nobody asks for them."""
+    fine_counters: "Callable[[], pd.DataFrame | None]" = NO_TABLE
+    """The same with every sample that was taken."""
+    watched: "Callable[[], pd.DataFrame | None]" = NO_TABLE
+    """The same of the hosts' state."""
+
+    @cached_property
+    def events(self) -> Sequence[dict[str, Any]]:
+        """The cores' events of a trial with a failure."""
+        return core_events(self.trial) if self.trial.fault else []
+
+    @cached_property
+    def rest(self) -> After:
+        """What came after the failure, apart from a change of the schedule."""
+        return after(self.trial, self.events)
+
+    @cached_property
+    def samples(self) -> "pd.DataFrame | None":
+        """The NICs' counters."""
+        return self.counters() if self.trial.iterations else None
+
+    @cached_property
+    def fine_samples(self) -> "pd.DataFrame | None":
+        """The same with those that follow each other closely right after a fault."""
+        return self.fine_counters() if self.trial.iterations else None
+
+    @cached_property
+    def loses_a_nic(self) -> bool:
+        """Whether the failure is what models are about: one NIC of one host, gone until the heal."""
+        faults = self.trial.faults
+        return len(faults) == 1 and faults[0].kind in LOSES_A_NIC and bool(faults[0].nic)
+
+    @cached_property
+    def comes_and_goes(self) -> bool:
+        """Whether what broke worked again in between: such a trial is judged as a whole, not by its first loss."""
+        faults = self.trial.faults
+        return len(faults) > 1 or any(fault.kind in COMES_AND_GOES for fault in faults)
+
+    @cached_property
+    def since(self) -> Sequence[Iteration]:
+        """Every iteration from the first that a failure hit to the end of the trial."""
+        return [i for i in self.trial.iterations if i.phase in ("hit", "after", "repaired")]
+
+    @cached_property
+    def received(self) -> "Sequence[HostBytes]":
+        """What hosts received per operation, counted and by the schedule; empty where nobody counted."""
+        if self.samples is None or self.samples.empty:
+            return ()
+        from reports import traffic
+
+        found = traffic.counted(self.samples, self.watched(), self.trial, self.rest)
+        if not found:
+            return ()
+        struck = self.trial.faults[0].host if self.loses_a_nic else None
+        phases = {item.phase for item in found}
+        planned = traffic.scheduled(self.trial, self.setting, self.system, struck)
+        return (*found, *(item for item in planned if item.phase in phases))
+
+    def in_phase(self, phase: Phase) -> Sequence[Iteration]:
+        """The iterations that count as `phase`: of those after a failure the ones that follow a change of schedule.
+
+        Where what broke comes and goes, all since the first failure: fast and slow ones are both what is left.
+        """
+        if phase == "after":
+            return self.since if self.comes_and_goes else self.rest.steady
+        return [i for i in self.trial.iterations if i.phase == phase]
+
+    def durations_ns(self, phase: Phase) -> list[float]:
+        """Their durations."""
+        return [float(i.duration_ns) for i in self.in_phase(phase)]
+
+    def usual_ns(self, phase: Phase) -> float:
+        """What an iteration of `phase` takes: the median, or the mean where what broke comes and goes; NaN: none."""
+        durations = self.durations_ns(phase)
+        return stats.mean(durations) if phase == "after" and self.comes_and_goes else stats.median(durations)
+
+    @property
+    def healthy_ns(self) -> float:
+        """What an iteration takes before the first failure."""
+        return self.usual_ns("before")

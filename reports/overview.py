@@ -1,0 +1,151 @@
+"""The first table of a report: each system's healthy speed, speed after the fault, time lost and wrong elements. Pure.
+
+A system has one row. Over several faults or points of the axes it tells the range of their cells, and which was the
+worst. Speeds are those of the largest size, where bandwidth and not latency decides; wrong elements are of all trials.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from r2ccl_core.units import format_size
+from reports import stats
+from reports.headline import Line, at_largest, healthy_shares
+from reports.metrics import METRICS
+from reports.wording import NOTHING, number, percent, plural
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number for people, and small print below it."""
+
+    text: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One system."""
+
+    system: str
+    healthy: Cell
+    after: Cell
+    slowdown: Cell
+    lost: Cell
+    wrong: Cell
+    bad: bool
+    """Whether an element was wrong, or a trial ended otherwise than expected."""
+
+
+def cells_of(lines: Sequence[Line]) -> list[Line]:
+    """The cells that the first table and figure speak of: at the largest size, with a fault wherever any has one."""
+    top = at_largest(lines)
+    return [line for line in top if line.faulted] or top
+
+
+def speed(lines: Sequence[Line]) -> str:
+    """What stands for speed: bus bandwidth (``gbs``), which only collectives have, or an iteration's time (``ms``)."""
+    return "gbs" if any(line["before_gbs"].n for line in lines) else "ms"
+
+
+def unit(lines: Sequence[Line]) -> str:
+    """Of the speeds."""
+    return METRICS[f"before_{speed(lines)}"].unit
+
+
+def overview(lines: Sequence[Line]) -> list[Row]:
+    """A row a system, in the order of the headline table."""
+    shown = cells_of(lines)
+    return [
+        _row(system, [li for li in shown if li.system == system], [li for li in lines if li.system == system], lines)
+        for system in dict.fromkeys(line.system for line in shown)
+    ]
+
+
+def _row(system: str, cells: Sequence[Line], own: Sequence[Line], lines: Sequence[Line]) -> Row:
+    kind = speed(lines)
+    return Row(
+        system,
+        _healthy(cells, f"before_{kind}", [own[system] for own in healthy_shares(lines).values() if system in own]),
+        _after(cells, f"after_{kind}"),
+        _slowdown(cells),
+        _lost(cells),
+        _wrong(own),
+        bad=any(line.bad for line in own),
+    )
+
+
+def _spread(cells: Sequence[Line], metric: str) -> Cell:
+    """One cell's median and interval, or the range of several cells' medians and where the worst lies."""
+    known = [line for line in cells if line[metric].n]
+    if not known:
+        return Cell(NOTHING)
+    if len(known) == 1:
+        median, low, high, n = known[0][metric]
+        return Cell(number(median), f"{number(low)} to {number(high)}" if n > 1 else "one trial")
+    ordered = sorted(known, key=lambda line: line[metric].median)
+    ends = list(dict.fromkeys(number(line[metric].median) for line in (ordered[0], ordered[-1])))
+    worst = ordered[-1] if METRICS[metric].better == "lower" else ordered[0]
+    return Cell(" to ".join(ends), f"worst: {_where(worst)}" if len(ends) > 1 else "")
+
+
+def _where(line: Line) -> str:
+    return ", ".join([line.scenario, *(f"{axis} {value}" for axis, value in line.points.items())])
+
+
+def _healthy(cells: Sequence[Line], metric: str, shares: Sequence[float]) -> Cell:
+    """What breaks later changes nothing before it: of one setup it is one number, whatever the faults."""
+    setups: dict[str, list[float]] = {}
+    for line in cells:
+        if line[metric].n:
+            setups.setdefault(line.setup, []).append(line[metric].median)
+    ends = sorted(stats.median(values) for values in setups.values())
+    if not ends:
+        return Cell(NOTHING)
+    text = " to ".join(dict.fromkeys(map(number, (ends[0], ends[-1]))))
+    limit = " to ".join(dict.fromkeys(map(percent, (min(shares), max(shares))))) if shares else ""
+    return Cell(text, f"{limit} of the NICs' limit" if limit else "")
+
+
+def _after(cells: Sequence[Line], metric: str) -> Cell:
+    if _all_stopped(cells):
+        late = max((line.worst["error_after_ms"] for line in cells if line["error_after_ms"].n), default=None)
+        return Cell("stopped", f"at most {number(late)} ms after the fault" if late is not None else "")
+    return _spread(cells, metric)
+
+
+def _all_stopped(cells: Sequence[Line]) -> bool:
+    """Whether no trial went on."""
+    faulted = [line for line in cells if line.faulted and line.conclusive]
+    return bool(faulted) and all(line.stopped == line.conclusive for line in faulted)
+
+
+def _slowdown(cells: Sequence[Line]) -> Cell:
+    cell = _spread(cells, "slowdown")
+    models = dict.fromkeys(number(line.model) for line in cells if line.model is not None and line["slowdown"].n)
+    return Cell(cell.text, f"model {', '.join(models)}") if models else cell
+
+
+def _lost(cells: Sequence[Line]) -> Cell:
+    cell, known = _spread(cells, "lost_ms"), [line for line in cells if line["lost_ms"].n]
+    if not known:
+        return cell
+    worst = f"worst trial {number(max(line.worst['lost_ms'] for line in known))} ms"
+    return Cell(f"{cell.text} ms", cell.detail if len(known) > 1 and cell.detail else worst)
+
+
+def _wrong(own: Sequence[Line]) -> Cell:
+    checked = sum(line.checked for line in own)
+    if not checked:
+        return Cell("unchecked")
+    return Cell(str(sum(line.wrong for line in own)), f"in {plural(checked, 'iteration')}")
+
+
+def scope_note(lines: Sequence[Line]) -> str:
+    """Of which size the speeds are, and how many repeats stand behind a number."""
+    cells = cells_of(lines)
+    if not cells:
+        return ""
+    sizes = ", ".join(dict.fromkeys(format_size(line.size_bytes) for line in cells))
+    counts = sorted({line.conclusive for line in cells if line.conclusive}) or [0]
+    repeats = plural(counts[-1], "trial") if len(counts) == 1 else f"{counts[0]} to {plural(counts[-1], 'trial')}"
+    return f"At {sizes}, medians over {repeats} of each system and fault; all sizes are in the table of all numbers."

@@ -1,0 +1,83 @@
+"""What was in flight when a fault came: one long collective, or a batch of short ones, on ranks made by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.sweep.events import RankRecord, Timed
+from harness.sweep.in_flight import InFlight, in_flight
+
+MS = 1_000_000
+
+
+def ranks(length_ms: float, pause_ms: float, count: int = 200, skew_ms: float = 0.0) -> list[RankRecord]:
+    """Two ranks with iterations of one length and pauses between them, one rank a little late."""
+    made = []
+    for rank in range(2):
+        record = RankRecord(rank)
+        for i in range(count):
+            t_ns = round((i * (length_ms + pause_ms) + rank * skew_ms) * MS)
+            record.begun[i] = t_ns
+            record.finished[i] = Timed(t_ns, round(length_ms * MS), 0)
+        made.append(record)
+    return made
+
+
+def at(found: list[RankRecord], before_ms: float, after_ms: float) -> InFlight | None:
+    return in_flight(found, round(before_ms * MS), round(after_ms * MS))
+
+
+def test_a_long_collective_must_hold_the_whole_effect() -> None:
+    long = ranks(100, 10)
+    assert at(long, 230, 240) == InFlight(2, 2, 2)
+    assert at(long, 300, 340) is None, "from one into the next"
+    assert at(long, 322, 328) is None, "between two"
+    assert at(ranks(100, 10, skew_ms=15), 230, 240) is None, "one rank had not begun"
+
+
+def test_of_short_collectives_a_batch_is_in_flight() -> None:
+    """2 ms each with pauses of 3 ms: a batch has those that began 50 ms before and those that ended 50 ms after."""
+    short = ranks(2, 3)
+    inside, between, long = at(short, 500.5, 501), at(short, 503, 504), at(short, 500.5, 517)
+    assert inside == InFlight(91, 109, 100)
+    assert between == InFlight(91, 110, 101), "the next one pays"
+    assert long is not None and (long.first, long.struck, long.last) == (91, 103, 113)
+
+
+@pytest.mark.parametrize("skew_ms", [0, 1, 4])
+def test_ranks_that_run_apart_are_in_one_batch(skew_ms: float) -> None:
+    found = at(ranks(2, 3, skew_ms=skew_ms), 500.5, 506)
+    assert found is not None and found.first <= 93 and found.last >= 109
+
+
+def test_a_fault_before_the_first_after_the_last_or_in_a_long_pause_missed() -> None:
+    short = ranks(2, 3)
+    assert at(short, -5, -4) is None
+    assert at(short, 998, 999) is None, "the last has ended"
+    assert at(ranks(2, 80), 60, 61) is None, "nothing had been in flight for 58 ms"
+    assert at(ranks(2, 80), 40, 41) == InFlight(0, 1, 1)
+
+
+def test_a_stall_that_the_fault_itself_made_parts_no_batch() -> None:
+    found = ranks(2, 3)
+    for record in found:
+        for i in range(101, 200):
+            late = record.begun[i] + 90 * MS
+            record.begun[i] = late
+            record.finished[i] = replace(record.finished[i], t_ns=late)
+    assert at(found, 503, 504) == InFlight(91, 101, 101)
+
+
+def test_short_collectives_of_which_the_last_ends_a_rank() -> None:
+    found = ranks(2, 3)
+    for record in found:
+        for i in range(101, 200):
+            del record.finished[i]
+            if i > 101:
+                del record.begun[i]
+    assert at(found, 503, 504) == InFlight(91, 101, 101), "it had begun, and never ended"
+
+
+def test_nothing_said_is_nothing_in_flight() -> None:
+    assert in_flight([], 0, 1) is None
+    assert in_flight([RankRecord(0), RankRecord(1)], 0, 1) is None

@@ -1,0 +1,126 @@
+"""Output that cannot be encoded or written, and crashes: an exit status is that of a result, or one of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from synthetic_run import make_run
+
+ROOT = Path(__file__).parents[2]
+SWEEP = [
+    "sweep", str(ROOT / "experiments" / "allreduce.toml"), "--set=cluster.kind=noop", "--set=workload.backend=noop",
+    '--set=fault=[{kind="noop", host="host1", nic="eth0", at_iteration=2}]', "--set=workload.iterations_by_size={}",
+    "--set=workload.iterations=4", '--set=workload.sizes=["8MiB"]', "--set=sweep.repeats=1",
+]  # fmt: skip
+START = "from harness.start import main; main()"
+
+
+def full() -> int:
+    """A file that cannot be written: there is never room in it."""
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+def left() -> int:
+    """A pipe whose reader has gone, as after `| head` has seen enough."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+
+def nowhere() -> int:
+    return os.open(os.devnull, os.O_WRONLY)
+
+
+OUTPUTS: dict[str, tuple[Callable[[], int], dict[str, str]]] = {
+    "usual": (nowhere, {}),
+    "full": (full, {}),
+    "left": (left, {}),
+    "ascii": (nowhere, {"PYTHONIOENCODING": "ascii"}),
+    "latin-1": (nowhere, {"PYTHONIOENCODING": "latin-1"}),
+}
+
+
+def run(how: str, *words: str) -> subprocess.CompletedProcess[str]:
+    opened, more = OUTPUTS[how]
+    out = opened()
+    try:
+        code = [sys.executable, "-c", START, *words]
+        environment = os.environ | more
+        pipe = subprocess.PIPE
+        return subprocess.run(code, cwd=ROOT, stdout=out, stderr=pipe, env=environment, text=True, timeout=60)
+    finally:
+        os.close(out)
+
+
+def slower(folder: Path) -> Path:
+    """Every iteration after the fault takes twice as long."""
+    for path in folder.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        for item in trial["iterations"]:
+            item["duration_ns"] *= 2 if item["phase"] == "after" else 1
+            item["busbw_gbs"] /= 2 if item["phase"] == "after" else 1
+        path.write_text(json.dumps(trial))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    base, new = (tmp_path_factory.mktemp(name) for name in ("a", "b"))
+    made = [make_run(place, sizes={1 << 20: 8}, repeats=4, counters=False) for place in (base, new)]
+    return str(made[0]), str(slower(made[1]))
+
+
+@pytest.mark.parametrize("how", OUTPUTS)
+def test_a_comparison_ends_with_its_verdict_whatever_becomes_of_its_words(how: str, runs: tuple[str, str]) -> None:
+    base, worse = runs
+    ended = run(how, "compare", base, worse)
+    told = "output cannot be written (No space left on device); the command goes on without it\n"
+    assert (ended.returncode, ended.stderr) == (1, told if how == "full" else "")
+
+
+@pytest.mark.parametrize(("how", "words"), [("full", []), ("left", ["--json"]), ("ascii", [])])
+def test_a_sweep_runs_to_its_end_whatever_becomes_of_its_words(how: str, words: list[str], tmp_path: Path) -> None:
+    ended = run(how, *SWEEP, "--out", str(tmp_path), *words)
+    assert ended.returncode == 0, ended.stderr
+    assert len(list(tmp_path.glob("*/trials/*/trial.json"))) == 3
+    assert list(tmp_path.glob("*/report.html"))
+
+
+def test_a_closed_output_is_no_mistake(runs: tuple[str, str]) -> None:
+    words = ["sh", "-c", 'exec "$0" -c "$1" compare "$2" "$3" >&-', sys.executable, START, *runs]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (1, "")
+
+
+def test_without_standard_error_a_mistake_keeps_its_status(runs: tuple[str, str]) -> None:
+    words = ["sh", "-c", 'exec "$0" -c "$1" compare "$2" /nowhere 2>/dev/full', sys.executable, START, runs[0]]
+    assert subprocess.run(words, cwd=ROOT, capture_output=True, timeout=60).returncode == 2
+
+
+def test_signs_that_the_encoding_lacks_are_written_plainly(runs: tuple[str, str]) -> None:
+    code = [sys.executable, "-c", START, "compare", *runs]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    shown = subprocess.run(code, cwd=ROOT, capture_output=True, env=environment, text=True, timeout=60).stdout
+    assert " -5 % " in shown  # as tolerated; elsewhere with a real minus sign
+    assert "?" not in shown
+
+
+CRASHES = {
+    "in a command": "import harness.compare_command as c; c.compare_command = None; " + START,
+    "before a command": "import harness.cli as c; c.main = None; " + START,
+    "while importing": "import sys; sys.modules['harness.cli'] = None; " + START,
+    "r2ccl-perf": "import r2ccl_core.perf.cli as c; c.parse_flags = None; c.main()",
+    "status": "import r2ccl_core.status.cli as c; c.app = None; c.main()",
+}
+
+
+@pytest.mark.parametrize("where", CRASHES)
+def test_a_crash_has_a_status_that_no_result_has(where: str) -> None:
+    code = [sys.executable, "-c", CRASHES[where], "compare", "a", "b"]
+    ended = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 70
+    assert "Traceback" in ended.stderr

@@ -1,0 +1,78 @@
+"""What is kept of a failed launcher's words; the texts are those of Open MPI 4.1.4 and MPICH 4.0.2."""
+
+import pytest
+
+from harness.backends.said import MOST_CHARACTERS, telling
+
+RULE = "-" * 74
+
+NO_KEYS = f"""
+Host key verification failed.
+{RULE}
+ORTE was unable to reliably start one or more daemons.
+This usually is caused by:
+
+* not finding the required libraries and/or binaries on
+  one or more nodes. Please check your PATH and LD_LIBRARY_PATH
+{RULE}
+"""
+NO_PROGRAM = f"""2 total processes failed to start
+
+{RULE}
+mpirun was unable to launch the specified application as it could not access
+or execute an executable:
+
+Executable: /opt/build/all_reduce_perf
+Node: host0
+
+while attempting to start process rank 0.
+{RULE}
+"""
+ABORTED = f"""{RULE}
+MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD
+with errorcode 3.
+
+NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.
+{RULE}
+[host0:15786] 1 more process has sent help message help-mpi-api.txt / mpi-abort
+[host0:15786] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages
+"""
+KILLED = f"""all_reduce_perf: the GPU has fallen off the bus
+{RULE}
+Primary job  terminated normally, but 1 process returned
+a non-zero exit code. Per user-direction, the job has been aborted.
+{RULE}
+{RULE}
+mpirun noticed that process rank 1 with PID 14394 on node 198.18.0.2 exited on signal 9 (Killed).
+{RULE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (NO_KEYS, "Host key verification failed.; ORTE was unable to reliably start one or more daemons."),
+        (
+            NO_PROGRAM,
+            "2 total processes failed to start; mpirun was unable to launch the specified application as it could not "
+            "access or execute an executable: Executable: /opt/build/all_reduce_perf Node: host0 while attempting to "
+            "start process rank 0.",
+        ),
+        (ABORTED, "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD with errorcode 3."),
+        (
+            KILLED,
+            "all_reduce_perf: the GPU has fallen off the bus; "
+            "mpirun noticed that process rank 1 with PID 14394 on node 198.18.0.2 exited on signal 9 (Killed).",
+        ),
+        (f"a warning\nsegmentation fault\nnothing more\n{RULE}\n", "segmentation fault"),
+        (f"hello\n{RULE}\nbye\n", "hello"),
+        (f"\n{RULE}\n{RULE}\n===\n", ""),
+        ("", ""),
+    ],
+)
+def test_what_says_something_is_kept(text: str, kept: str) -> None:
+    assert telling(text.splitlines()) == kept
+
+
+def test_a_line_without_end_is_cut() -> None:
+    assert len(telling(["error " * 1000])) == MOST_CHARACTERS

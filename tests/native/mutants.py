@@ -1,0 +1,372 @@
+"""Mistakes planted in the transport that ships, one at a time, and whether the explorer finds each.
+
+python tests/native/mutants.py [--only NAME] [--seconds 60] [--jobs 2] [--write]
+
+Each mutant is one change of one file: built in a copy of the native tree, then explored until a rule is broken. With
+``--write`` the table goes to r2ccl_core/native/wire/simulated/MUTANTS.md. Exit status 1: a mutant survived, or one does
+not apply to the code any more.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NATIVE = ROOT / "r2ccl_core" / "native"
+TABLE = NATIVE / "wire" / "simulated" / "MUTANTS.md"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``old`` stands once in ``file`` and becomes ``new``; ``what`` says which promise that breaks."""
+
+    name: str
+    what: str
+    file: str
+    old: str
+    new: str
+
+
+MUTANTS = [
+    Mutant(
+        "acks_of_any_epoch",
+        "counts of earlier streams are taken for those of the present one",
+        "failover/protocol.h",
+        "return IsOpen(state) && path_epoch == acked_epoch;",
+        "return IsOpen(state) && path_epoch + 9 > acked_epoch;",
+    ),
+    Mutant(
+        "copy_is_written_at_once",
+        "a copy is written while another path is in the middle of the chunk",
+        "failover/protocol.h",
+        "return state == ChunkState::kArriving ? Placement::kAside : Placement::kWrite;",
+        "return Placement::kWrite;",
+    ),
+    Mutant(
+        "writer_is_left_alone",
+        "a path that is in the middle of a chunk goes on after a copy was put in its place",
+        "failover/recv_comm.cc",
+        "  SendNowhere(frame);\n",
+        "",
+    ),
+    Mutant(
+        "copy_is_thrown_away",
+        "a copy that was read aside is not put in its place, and counts",
+        "failover/recv_comm.cc",
+        "copy.get(), frame.body_bytes);\n",
+        "copy.get(), 0);\n",
+    ),
+    Mutant(
+        "frame_is_not_kept",
+        "a frame that is being written goes on reading a buffer whose send is done",
+        "failover/send_comm.cc",
+        "path.stream->KeepBody();",
+        "(void)path;",
+    ),
+    Mutant(
+        "writes_done_chunks",
+        "a chunk that comes again is written again",
+        "failover/protocol.h",
+        "if (state == ChunkState::kDone) return Placement::kDiscard;",
+        "if (state == ChunkState::kDone) return Placement::kWrite;",
+    ),
+    Mutant(
+        "in_flight_is_forgotten",
+        "what was in flight on a lost path is not sent again",
+        "failover/send_comm.cc",
+        "    lanes_[chunk.lane].push_front(chunk);\n    ++waiting_chunks_;\n    waiting_bytes_ += chunk.length;\n",
+        "",
+    ),
+    Mutant(
+        "done_when_sent",
+        "a send completes when its bytes left",
+        "failover/send_comm.cc",
+        "  path.stream->Send(frame, owner.data + chunk.offset);\n",
+        "  path.stream->Send(frame, owner.data + chunk.offset);\n"
+        "  Message& sent = message(chunk.message);\n"
+        "  if (sent.request != nullptr && chunk.offset + chunk.length >= sent.size) {\n"
+        "    Finish(sent.request, Request::kDone);\n    sent.request = nullptr;\n  }\n",
+    ),
+    Mutant(
+        "counts_at_the_beginning",
+        "a chunk is acknowledged when its first byte came",
+        "failover/recv_comm.cc",
+        "  path.tested = false;\n  if (frame.epoch != path.epoch",
+        "  path.tested = false;\n  ++in.chunks;\n  if (frame.epoch != path.epoch",
+    ),
+    Mutant(
+        "half_a_chunk_counts",
+        "a path lost in the middle of a chunk leaves it as arrived",
+        "failover/recv_comm.cc",
+        "chunks[path.frame.c / path.frame.d] = ChunkState::kMissing;",
+        "chunks[path.frame.c / path.frame.d] = ChunkState::kDone;\n      ++messages_[path.frame.a - first_].done;",
+    ),
+    Mutant(
+        "count_survives_the_stream",
+        "the receiving end goes on counting from the stream before",
+        "failover/recv_comm.cc",
+        "  incoming_[static_cast<size_t>(index)] = {};\n",
+        "",
+    ),
+    Mutant(
+        "sender_count_survives",
+        "the sending end goes on counting from the stream before",
+        "failover/send_comm.cc",
+        "      outgoing(path).acknowledged_chunks = 0;\n",
+        "",
+    ),
+    Mutant(
+        "sends_ahead_of_receives",
+        "messages go before their receive is posted, however many",
+        "failover/send_comm.cc",
+        "bool may_go = next.number < posted_ ||",
+        "bool may_go = next.number < posted_ + 40 ||",
+    ),
+    Mutant(
+        "one_chunk_completes",
+        "a message completes with its first chunk",
+        "failover/recv_comm.h",
+        "return started && done == chunks.size();",
+        "return started && done >= 1;",
+    ),
+    Mutant(
+        "stash_is_not_copied",
+        "an early message is not copied into its buffer",
+        "failover/recv_comm.cc",
+        "  if (message.stash && message.size > 0) std::memcpy(message.data, message.stash.get(), message.size);\n",
+        "",
+    ),
+    Mutant(
+        "lane_survives_the_end",
+        "requests of a connection that failed are never told",
+        "failover/send_comm.cc",
+        "    if (unfinished.request != nullptr) Finish(unfinished.request, Request::kFailed);\n",
+        "",
+    ),
+    Mutant(
+        "receives_survive_the_end",
+        "receives of a connection that failed are never told",
+        "failover/recv_comm.cc",
+        "    if (message.request != nullptr) Complete(message.request, Request::kFailed);\n",
+        "",
+    ),
+    Mutant(
+        "never_dials_again",
+        "a lost path is not opened again",
+        "failover/send_comm.cc",
+        "if (path.state == PathState::kDown && !path.link_down && now_ns >= path.dial_ns)",
+        "if (path.state == PathState::kDown && path.epoch == 0 && now_ns >= path.dial_ns)",
+    ),
+    Mutant(
+        "link_stays_down",
+        "a link that came back is taken for down",
+        "failover/comm.cc",
+        "    path.link_down = !change.running;\n",
+        "    path.link_down = path.link_down || !change.running;\n",
+    ),
+    Mutant(
+        "silence_is_never_death",
+        "a silent path is never given up",
+        "failover/comm_watch.cc",
+        "  if (IsDead(params, progress, lossy, silence)) {",
+        "  if (IsDead(params, progress, lossy, silence) && now_ns < 0) {",
+    ),
+    Mutant(
+        "impatient",
+        "a path is given up within milliseconds",
+        "failover/comm_watch.cc",
+        "  if (IsDead(params, progress, lossy, silence)) {",
+        "  if (silence.in_order_ns > 2 * kMillisecond) {",
+    ),
+    Mutant(
+        "never_gives_up",
+        "a connection without any path waits for ever",
+        "failover/comm_watch.cc",
+        "  if (no_path_since_ns_ == 0 || peer_closed_) return;\n",
+        "  if (no_path_since_ns_ >= 0 || peer_closed_) return;\n",
+    ),
+    Mutant(
+        "duplicates_do_not_count",
+        "a chunk that came twice is not acknowledged the second time",
+        "failover/recv_comm.cc",
+        "      ++in.chunks;\n      CountLazy(frame);",
+        "      in.chunks += in.arriving ? 1 : 0;\n      CountLazy(frame);",
+    ),
+    Mutant(
+        "counts_add_up",
+        "an acknowledgement's count is taken for what is new",
+        "failover/send_comm.cc",
+        "uint64_t count = chunks - out.acknowledged_chunks;",
+        "uint64_t count = chunks;",
+    ),
+    Mutant(
+        "one_too_many",
+        "one chunk more is taken for acknowledged when a peer hangs up",
+        "failover/send_comm.cc",
+        "messages_.front().number < messages)",
+        "messages_.front().number <= messages)",
+    ),
+    Mutant(
+        "close_forgets_copies",
+        "closing does not wait for what was copied",
+        "failover/comm.cc",
+        "if (failure_.ok() && OwesOnlyCopies()) {",
+        "if (failure_.ok() && OwesOnlyCopies() && environment_->params.mode < 0) {",
+    ),
+    Mutant(
+        "sums_are_not_looked_at",
+        "a chunk that was changed on its way counts",
+        "failover/recv_comm.cc",
+        "        if (!status.ok()) {\n          ++environment_->corrupt_chunks;\n          return status;\n        }\n",
+        "        (void)status;\n",
+    ),
+    Mutant(
+        "fail_stop_goes_on",
+        "in fail-stop mode a lost NIC fails nobody",
+        "failover/comm.cc",
+        "  if (params.mode == 0) {\n    Fail(",
+        "  if (params.mode == 0 && AnyUp() == nullptr) {\n    Fail(",
+    ),
+    Mutant(
+        "held_for_ever",
+        "a path that flapped never carries data again",
+        "failover/send_comm.cc",
+        "  ReleaseHeld(now_ns);\n  if (!messages_.empty()) {",
+        "  if (!messages_.empty()) {",
+    ),
+    Mutant(
+        "acknowledgement_is_lost",
+        "what could not be said at once is never said",
+        "failover/recv_comm.cc",
+        "  ack_due_ = true;\n  bool usable",
+        "  ack_due_ = false;\n  bool usable",
+    ),
+    Mutant(
+        "size_of_the_buffer",
+        "a receive tells its buffer's size, not the message's",
+        "failover/recv_comm.cc",
+        "  message.request->size = message.size;",
+        "  message.request->size = message.capacity;",
+    ),
+    Mutant(
+        "wrong_place",
+        "a chunk goes to the place of the one before",
+        "failover/recv_comm.cc",
+        "message->data) + frame.c;",
+        "message->data) + (frame.c >= 2 * frame.d ? frame.c - frame.d : frame.c);",
+    ),
+    Mutant(
+        "copy_is_not_kept",
+        "a send that was reported done still reads the program's buffer",
+        "failover/send_comm.cc",
+        "  message.data = message.copy.get();\n",
+        "",
+    ),
+    Mutant(
+        "goes_on_after_close",
+        "frames of a stream that was cut still arrive",
+        "wire/frame_reader.h",
+        "  void Stop() { stopped_ = true; }",
+        "  void Stop() {}",
+    ),
+]
+
+
+def apply(mutant: Mutant, tree: Path) -> bool:
+    """Plants it; False where the code has no longer exactly one such place."""
+    file = tree / mutant.file
+    text = file.read_text()
+    if text.count(mutant.old) != 1:
+        return False
+    file.write_text(text.replace(mutant.old, mutant.new))
+    return True
+
+
+def build(tree: Path, folder: Path) -> str:
+    """The compiler's last words where it failed, else nothing."""
+    for command in (
+        [
+            "cmake",
+            "-S",
+            str(tree),
+            "-B",
+            str(folder),
+            "-DR2CCL_PYTHON=OFF",
+            "-DR2CCL_TESTS=ON",
+            "-DCMAKE_BUILD_TYPE=Release",
+        ],
+        ["cmake", "--build", str(folder), "--target", "r2ccl_explore", "-j", "2"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return done.stdout[-2000:] + done.stderr[-2000:]
+    return ""
+
+
+def explore(folder: Path, seconds: float, jobs: int) -> tuple[str, int, float]:
+    """What broke (nothing: it survived), after how many runs and seconds."""
+    command = [str(folder / "r2ccl-explore"), "--seconds", str(seconds), "--jobs", str(jobs), "--no-shrink"]
+    begin = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    elapsed = time.monotonic() - begin
+    runs = re.search(r"^(\d+) runs", done.stdout)
+    count = int(runs.group(1)) if runs else 0
+    if done.returncode == 0:
+        return "", count, elapsed
+    broken = re.search(r"^BROKEN: (.*)$", done.stdout, re.MULTILINE)
+    what = broken.group(1) if broken else f"it crashed (status {done.returncode})"
+    return re.sub(r"\d+", "N", what.split(" (ended")[0])[:90], count, elapsed
+
+
+def main() -> int:
+    """Every mutant, or those asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    rows, bad = [], 0
+    with tempfile.TemporaryDirectory(prefix="r2ccl-mutants-") as temporary:
+        # As in the checkout, whose pyproject.toml the build reads.
+        tree, folder = Path(temporary, "r2ccl_core", "native"), Path(temporary, "build")
+        shutil.copytree(NATIVE, tree)
+        shutil.copy(ROOT / "pyproject.toml", temporary)
+        for mutant in MUTANTS:
+            if options.only and mutant.name not in options.only:
+                continue
+            original = (tree / mutant.file).read_text()
+            if not apply(mutant, tree):
+                print(f"{mutant.name}: does not apply to {mutant.file}")
+                bad += 1
+                continue
+            failed = build(tree, folder)
+            if failed:
+                print(f"{mutant.name}: does not compile\n{failed}")
+                bad += 1
+            else:
+                what, runs, seconds = explore(folder, options.seconds, options.jobs)
+                print(f"{mutant.name}: {what or 'SURVIVED'} ({runs} runs, {seconds:.1f} s)", flush=True)
+                bad += not what
+                rows.append(f"| `{mutant.name}` | {mutant.what} | {mutant.file} | {what or '**survived**'} | {runs} |")
+            (tree / mutant.file).write_text(original)
+    if options.write:
+        TABLE.write_text(
+            "# Mistakes planted in the transport, and what found them\n\n"
+            "Made by `python tests/native/mutants.py --write`: one change at a time in the code that ships, then fresh "
+            "seeds\nof `r2ccl-explore` until a rule was broken.\n\n"
+            "| mutant | what it does wrong | file | what was found | runs until then |\n|---|---|---|---|---|\n"
+            + "\n".join(rows)
+            + "\n"
+        )
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

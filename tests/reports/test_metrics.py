@@ -1,0 +1,117 @@
+"""The list of metrics: each is one record, each is defined once, and each value equals what the iterations say."""
+
+from typing import Any
+
+import pytest
+
+from harness.bound_model import BoundModel, bound_mistakes
+from reports import columns, machine, rows
+from reports.metrics import METRICS
+from reports.metrics.metric import Metric
+from reports.metrics.view import View
+from reports.rules import Rules
+from reports.trial import Fault, Iteration, Phase, Status, Trial
+
+MS = 1_000_000
+
+
+def trial(*phases: tuple[Phase, int], kind: str = "nic_down", status: Status = "ok", further: int = 0) -> Trial:
+    """Iterations without gaps of so many ms each, of 1 GB/s at 10 ms; a fault where the first `hit` one begins."""
+    iterations, at_ns, fault_ns = [], 0, None
+    for number, (phase, ms) in enumerate(phases):
+        fault_ns = at_ns if fault_ns is None and phase == "hit" else fault_ns
+        iterations.append(
+            Iteration(
+                iteration=number, phase=phase, t_ns=at_ns, duration_ns=ms * MS, wrong=0, algbw_gbs=0, busbw_gbs=10 / ms
+            )
+        )
+        at_ns += ms * MS
+    fault = None if fault_ns is None else Fault(kind=kind, host="a", nic="b", t_before_ns=fault_ns, t_after_ns=fault_ns)
+    return Trial(
+        trial_id="t", system="s", mode=2, collective="all_reduce", size_bytes=1, dtype="float32", op="sum", place="out",
+        scenario="x", repeat=0, attempt=1, status=status, expected=status == "ok", fault=fault,
+        further_faults=(fault,) * further if fault else (), iterations=tuple(iterations),
+    )  # fmt: skip
+
+
+LOSS = trial(("warmup", 90), *[("before", 10)] * 3, ("hit", 40), *[("after", 15)] * 4)
+FLAP = trial(*[("before", 10)] * 3, ("hit", 40), ("after", 30), ("after", 10), ("after", 30), kind="flap")
+
+
+def value(name: str, of: Trial) -> float | None:
+    return METRICS[name].value(View(of))
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "expected"),
+    [
+        ("before_gbs", LOSS, 1.0),
+        ("after_gbs", LOSS, 10 / 15),
+        ("slowdown", LOSS, 1.5),
+        ("hit_cost_ms", LOSS, 25),
+        # Five iterations from the hit one on took 100 ms, five healthy ones take 50.
+        ("lost_ms", LOSS, 50),
+        ("lost_share", LOSS, 1.0),
+        ("mean_ms", LOSS, 20),
+        ("p99_ms", LOSS, 39),
+        ("wrong", LOSS, 0),
+        # What comes and goes is judged over all that follows: the median of the iterations after it would say 3.
+        ("slowdown", FLAP, 2.75),
+        ("after_gbs", FLAP, 4 * 10 / 110),
+        ("lost_ms", FLAP, 70),
+        ("hit_cost_ms", FLAP, None),
+        ("stall_ms", FLAP, None),
+        ("lost_ms", trial(*[("before", 10)] * 3), None),
+        ("lost_ms", trial(("hit", 40), ("after", 15)), None),
+        ("slowdown", trial(("hit", 40), ("after", 15)), None),
+        ("slowdown", trial(("before", 10), ("hit", 40)), None),
+    ],
+)
+def test_a_value_is_what_the_iterations_say(name: str, of: Trial, expected: float | None) -> None:
+    found = value(name, of)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_several_failures_come_and_go_and_a_repair_ends_the_loss() -> None:
+    several = trial(("before", 10), ("hit", 40), ("after", 20), ("hit", 60), ("repaired", 10), further=1)
+    assert value("slowdown", several) == pytest.approx(130 / 4 / 10)
+    once = trial(("before", 10), ("hit", 40), ("after", 20), ("repaired", 10))
+    assert (value("slowdown", once), value("lost_ms", once)) == (2.0, 40)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_an_inconclusive_trial_has_no_value_of_any_metric(name: str) -> None:
+    assert value(name, LOSS.model_copy(update={"status": "inconclusive"})) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "together"), [("slowdown", 2.0), ("wrong", 7.0), ("before_gbs", 2.0), ("over_schedule", 2.0)]
+)
+def test_repeats_come_to_the_metrics_aggregate(name: str, together: float) -> None:
+    values = [1.0, None, 4.0, 2.0]
+    assert METRICS[name].together(values) == together
+    assert METRICS[name].together([1.0, 4.0, 2.0], "worst") == (1.0 if name == "before_gbs" else 4.0)
+
+
+def test_a_new_metric_is_a_record_and_reaches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line in the list, and tables, exports, bounds and rules know it."""
+    own = Metric("fifth_ms", "ms", "lower", "a fifth of an iteration", lambda view: 2.0, heading="fifth", short="fifth")
+    monkeypatch.setitem(METRICS, own.name, own)
+    assert rows.metric_column("fifth_ms") in rows.arrow_schema().names
+    bound: dict[str, Any] = {"metric": "fifth_ms", "max": 3}
+    assert list(bound_mistakes([BoundModel.model_validate(bound)], [], [], [], {})) == []
+    (rule,) = Rules.model_validate({"rule": [{"metric": "fifth_ms", "tolerance": "3 ms"}]}).rules
+    assert rule.better == "lower"
+    assert (machine.gauge(own), columns.heading(own)) == ("r2ccl_fifth_milliseconds", "fifth (ms)")
+
+
+def test_names_and_gauges_are_each_used_once() -> None:
+    assert [metric.name for metric in METRICS.values()] == list(METRICS)
+    assert len({machine.gauge(metric) for metric in METRICS.values()}) == len(METRICS)
+    assert all(metric.meaning and not metric.meaning.endswith(".") for metric in METRICS.values())
+
+
+def test_a_metric_without_a_better_side_needs_a_direction() -> None:
+    assert METRICS["over_schedule"].better is None
+    with pytest.raises(ValueError, match="add direction"):
+        Rules.model_validate({"rule": [{"metric": "over_schedule", "tolerance": "5 %"}]})

@@ -1,0 +1,350 @@
+"""One run has one set of numbers: terminal, page, tables, exports, bounds and comparisons agree on made-up runs.
+
+`disagreements` computes what each should say from the iterations themselves, by arithmetic of its own, and asks every
+consumer. The negative controls break one consumer at a time and demand that it is found out.
+"""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import ExitCode
+from harness.sweep import summary as terminal
+from reports import bounds, compare, compared, machine, rows, tables
+from reports.columns import shown
+from reports.headline import headline
+from reports.load import LoadedRun
+from reports.measures import trial_frame
+from reports.metrics.metric import Metric
+from reports.page import html
+from reports.report import content
+from reports.rules import Rules
+from reports.trial import Fault, Iteration, Run, Trial
+
+SIZES = (1 << 20, 8 << 20)
+LIMIT_GBS = 3 * 500e6 / 8e9
+Cell = tuple[str, int, str]
+"""Scenario, size, system."""
+
+
+@st.composite
+def trials_of(draw: st.DrawFn, system: str, size: int, scenario: str, repeat: int) -> Trial:
+    stops = system == "failstop" and scenario == "nic_down"
+    status = draw(st.sampled_from(("failed",) * 4 + ("inconclusive",) if stops else ("ok",) * 4 + ("inconclusive",)))
+    if draw(st.integers(0, 9)) == 0:
+        status = "failed" if status == "ok" else "ok"
+    before = draw(st.lists(st.integers(8, 12), min_size=0, max_size=3))
+    later = [] if status == "failed" or scenario == "healthy" else draw(st.lists(st.integers(12, 30), max_size=4))
+    phases = ["before"] * len(before) + ["hit", *["after"] * 3][: len(later)]
+    iterations, at_ns = [], 1000
+    wrong = draw(st.sampled_from((0, 0, 0, None)))
+    for number, (phase, ms) in enumerate(zip(phases, [*before, *later], strict=True)):
+        values: dict[str, Any] = {"iteration": number, "phase": phase, "t_ns": at_ns, "duration_ns": ms * 1_000_000}
+        iterations.append(Iteration(**values, wrong=wrong, algbw_gbs=1 / ms, busbw_gbs=2 / ms))
+        at_ns += ms * 1_000_000
+    fault = Fault(kind="nic_down", host="host1", nic="eth1", t_before_ns=at_ns, t_after_ns=at_ns, heal_ns=at_ns + 1)
+    return Trial(
+        trial_id=f"{system}-{size}-{scenario}-r{repeat}", system=system, mode=0 if system == "failstop" else 2,
+        collective="all_reduce", size_bytes=size, dtype="float32", op="sum", place="out", scenario=scenario,
+        repeat=repeat, attempt=1, status=status, expected=status == ("failed" if stops else "ok"),
+        fault=None if scenario == "healthy" else fault, iterations=tuple(iterations),
+    )  # fmt: skip
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> LoadedRun:
+    sizes = SIZES[: draw(st.integers(1, 2))]
+    scenarios = ("nic_down", "healthy")[: draw(st.integers(1, 2))]
+    repeats = draw(st.integers(1, 3))
+    made = tuple(
+        draw(trials_of(system, size, scenario, repeat))
+        for repeat in range(repeats)
+        for size in sizes
+        for scenario in scenarios
+        for system in ("failstop", "balance")
+    )
+    experiment = {"name": "made up", "cluster": {"kind": "local", "hosts": 3, "nics": 3, "rate": "500 Mbit/s"}}
+    return LoadedRun(Path("nowhere"), Run(experiment=experiment, started="now", finished="later"), made)
+
+
+def truth(trials: list[Trial]) -> dict[str, float]:
+    """The numbers of one cell, from its iterations."""
+    found: dict[str, list[float]] = {}
+    for trial in (t for t in trials if t.status != "inconclusive"):
+        ms = {p: [i.duration_ns / 1e6 for i in trial.iterations if i.phase == p] for p in ("before", "hit", "after")}
+        since = [*ms["hit"], *ms["after"]]
+        found.setdefault("unexpected", []).append(not trial.expected)
+        if any(i.wrong is not None for i in trial.iterations):
+            found.setdefault("wrong", []).append(sum(i.wrong or 0 for i in trial.iterations))
+        for phase, name in (("before", "before_gbs"), ("hit", "hit_gbs"), ("after", "after_gbs")):
+            if ms[phase]:
+                found.setdefault(name, []).append(median(2 / each for each in ms[phase]))
+        if ms["before"]:
+            found.setdefault("share", []).append(median(2 / each for each in ms["before"]) / LIMIT_GBS)
+        if ms["before"] and ms["after"]:
+            found.setdefault("slowdown", []).append(median(ms["after"]) / median(ms["before"]))
+        if ms["before"] and since:
+            found.setdefault("lost_ms", []).append(sum(since) - len(since) * median(ms["before"]))
+        if since:
+            found.setdefault("mean_ms", []).append(fmean(since))
+    return {n: sum(v) if n in ("wrong", "unexpected") else median(v) for n, v in found.items()}
+
+
+NAMES = ("before_gbs", "hit_gbs", "after_gbs", "share", "slowdown", "lost_ms", "mean_ms", "wrong", "unexpected")
+
+
+def cells(run: LoadedRun) -> dict[Cell, list[Trial]]:
+    grouped: dict[Cell, list[Trial]] = {}
+    for trial in run.trials:
+        grouped.setdefault((trial.scenario, trial.size_bytes, trial.system), []).append(trial)
+    return grouped
+
+
+def disagreements(run: LoadedRun) -> list[str]:
+    """Every number that some consumer tells otherwise than the iterations say; none in a sound program."""
+    wanted = {cell: truth(trials) for cell, trials in cells(run).items()}
+    frame = trial_frame([run])
+    told = {
+        "terminal": of_terminal(run), "page": of_page(run, frame), "table.csv": of_csv(frame),
+        "summary.json": of_json(run, frame), "metrics.prom": of_prometheus(run, frame), "rows": of_rows(run, frame),
+        "compare": of_compare(frame),
+    }  # fmt: skip
+    found = []
+    for who, (names, values) in told.items():
+        for cell, numbers in wanted.items():
+            for name in names:
+                right, said = numbers.get(name), values.get(cell, {}).get(name)
+                if (right is None) != (said is None) or (right is not None and said != pytest.approx(right, rel=1e-6)):
+                    found.append(f"{who}: {name} of {cell}: {said}, not {right}")
+    found += bounds_wrong(run, frame, wanted)
+    return found
+
+
+Told = tuple[tuple[str, ...], dict[Cell, dict[str, float]]]
+
+
+def of_terminal(run: LoadedRun) -> Told:
+    several = len({trial.scenario for trial in run.trials}) > 1
+    only = run.trials[0].scenario
+    lines = terminal.table(run.trials)
+    names = tuple(metric.name for metric in terminal.SHORT if metric.name in NAMES)
+    return names, {(ln.points if several else only, ln.size_bytes, ln.system): dict(ln.values) for ln in lines}
+
+
+class Keys(HTMLParser):
+    """The sort keys of the rows of the page's table of all numbers."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: list[dict[str, str]] = []
+        self.on = self.body = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag == "section":
+            self.on = values.get("id") == "table"
+        if tag in ("thead", "tbody"):
+            self.body = tag == "tbody"
+        if self.on and self.body and tag == "tr":
+            self.rows.append({})
+        if self.on and tag == "td" and values.get("data-metric"):
+            self.rows[-1][str(values["data-metric"])] = str(values["data-sort"])
+
+
+def of_page(run: LoadedRun, frame: pd.DataFrame) -> Told:
+    lines = headline(frame)
+    keys = Keys(html(content([run], frame, lines))).rows
+    values = {
+        (ln.scenario, ln.size_bytes, ln.system): {name: float(key) for name, key in row.items() if key}
+        for ln, row in zip(lines, keys, strict=True)
+    }
+    return tuple(metric.name for metric in shown(lines) if metric.name in NAMES), values
+
+
+def of_csv(frame: pd.DataFrame) -> Told:
+    found: dict[Cell, dict[str, float]] = {}
+    for row in csv.DictReader(tables.comma_separated(headline(frame)).splitlines()):
+        scenario = "healthy" if row["case"].endswith("healthy") else "nic_down"
+        columns = {n: n if n in ("wrong", "unexpected") else f"{n}_median" for n in NAMES}
+        values = {n: float(row[column]) for n, column in columns.items() if row[column]}
+        found[scenario, int(row["size_bytes"]), row["system"]] = values
+    return NAMES, found
+
+
+def of_json(run: LoadedRun, frame: pd.DataFrame) -> Told:
+    found: dict[Cell, dict[str, float]] = {}
+    for row in json.loads(machine.json_summary([run], headline(frame), []))["table"]:
+        values = {n: row[n]["median"] if isinstance(row[n], dict) else row[n] for n in NAMES}
+        known = {n: v for n, v in values.items() if v is not None}
+        found[row["scenario"], row["size_bytes"], row["system"]] = known
+    return NAMES, found
+
+
+def of_prometheus(run: LoadedRun, frame: pd.DataFrame) -> Told:
+    gauges = {machine.gauge(machine.METRICS[name]): name for name in NAMES}
+    found: dict[Cell, dict[str, float]] = {}
+    for line in machine.prometheus([run], headline(frame)).splitlines():
+        match = re.fullmatch(r'(\w+)\{.*case="(.*)",system="(\w+)",size_bytes="(\d+)"\} (\S+)', line)
+        if match and match[1] in gauges:
+            cell = ("healthy" if match[2].endswith("healthy") else "nic_down", int(match[4]), match[3])
+            found.setdefault(cell, {})[gauges[match[1]]] = float(match[5])
+    return NAMES, found
+
+
+def of_rows(run: LoadedRun, frame: pd.DataFrame) -> Told:
+    values = {row["trial_id"]: {n: row[n] for n in NAMES} for row in frame.to_dict("records")}
+    own = rows.rows_table("made-up", run.run, run.trials, values).to_pandas().drop_duplicates("trial_id")
+    found: dict[Cell, dict[str, float]] = {}
+    for (scenario, size, system), part in own.groupby(["scenario", "size_bytes", "system"]):
+        known = {n: part[rows.metric_column(n)].dropna() for n in NAMES}
+        how = {n: (v.sum() if n in ("wrong", "unexpected") else v.median()) for n, v in known.items() if len(v)}
+        found[str(scenario), int(str(size)), str(system)] = how
+    return NAMES, found
+
+
+def of_compare(frame: pd.DataFrame) -> Told:
+    """A run against itself: both sides say the same, and nothing is worse."""
+    rules = Rules.model_validate({"rule": [{"metric": name, "tolerance": 0} for name in NAMES]})
+    found: dict[Cell, dict[str, float]] = {}
+    for finding in compare.compare(frame, frame, rules):
+        cell = ("healthy" if finding.case.endswith("healthy") else "nic_down", finding.size_bytes, finding.system)
+        same = finding.told[0] == finding.told[1] and not finding.regressed
+        found.setdefault(cell, {})[finding.metric] = finding.told[1] if same else math.nan
+        assert compared.cells(finding)[3] == compared.cells(finding)[4]
+    return NAMES, found
+
+
+def bounds_wrong(run: LoadedRun, frame: pd.DataFrame, wanted: dict[Cell, dict[str, float]]) -> Iterator[str]:
+    """A bound at the worst cell's number holds if every cell that should have one has one; a tighter one is missed."""
+    for name in ("before_gbs", "slowdown", "lost_ms", "wrong"):
+        known = [numbers[name] for numbers in wanted.values() if name in numbers]
+        hole = any(name not in wanted[cell] and must_have(name, cell, run) for cell in wanted)
+        if not known:
+            continue
+        for limit, right in ((max(known) + 1e-9, None if hole else True), (max(known) - 1e-3, False)):
+            (held,) = bounds.held(frame, {"bound": [{"metric": name, "max": limit}]})
+            if held.met is not right:
+                yield f"bounds: {name} at most {limit}: {held.met}, not {right} ({held.detail})"
+
+
+def must_have(name: str, cell: Cell, run: LoadedRun) -> bool:
+    """By the experiment: failstop is to stop at the loss, balance to go on; all have a healthy speed, and are checked.
+
+    What a system is to do at a loss is seen from its trials: where none says, it is taken to go on.
+    """
+    scenario, _, system = cell
+    if name in ("before_gbs", "wrong"):
+        return True
+    if scenario == "healthy":
+        return False
+    own = cells(run)[cell]
+    if any(t.status != "inconclusive" for t in own):
+        return any((t.status == "failed") != t.expected for t in own if t.status != "inconclusive") or any(
+            t.status == "inconclusive" and not _stops(run, system) for t in own
+        )
+    return not _stops(run, system)
+
+
+def _stops(run: LoadedRun, system: str) -> bool:
+    alike = [t for t in run.trials if t.system == system and t.fault and t.status != "inconclusive"]
+    return bool(alike) and all(t.status == "failed" and t.expected for t in alike)
+
+
+@settings(max_examples=20, deadline=None)
+@given(runs())
+def test_everything_that_tells_a_number_tells_the_same(run: LoadedRun) -> None:
+    assert disagreements(run) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(runs())
+def test_the_exit_status_follows_the_same_trials(run: LoadedRun) -> None:
+    unexpected = sum(numbers["unexpected"] for cell in cells(run).values() if (numbers := truth(cell)))
+    wanted = ExitCode.WRONG if unexpected else ExitCode.OK
+    if not unexpected and any(t.status == "inconclusive" for t in run.trials):
+        wanted = ExitCode.INCONCLUSIVE
+    assert terminal.exit_code(run.trials) is wanted
+
+
+def a_run() -> LoadedRun:
+    """One in which each of the breakages below shows: an inconclusive trial that was slower, a cell without any."""
+
+    def trial(system: str, size: int, repeat: int, status: str, later_ms: int) -> Trial:
+        phases = [("before", 10), ("before", 10), ("hit", later_ms), ("after", later_ms)]
+        values: list[dict[str, Any]] = [
+            {"iteration": n, "phase": p, "t_ns": n, "duration_ns": ms * 1_000_000, "wrong": 0, "busbw_gbs": 2 / ms}
+            for n, (p, ms) in enumerate(phases)
+        ]
+        fault = Fault(kind="nic_down", host="host1", nic="eth1", t_before_ns=5, t_after_ns=5)
+        return Trial(
+            trial_id=f"{system}-{size}-r{repeat}", system=system, mode=2, collective="all_reduce", size_bytes=size,
+            dtype="float32", op="sum", place="out", scenario="nic_down", repeat=repeat, attempt=1, fault=fault,
+            status=status, expected=status == "ok", iterations=tuple(Iteration(**v, algbw_gbs=0) for v in values),
+        )  # fmt: skip
+
+    made = (
+        trial("balance", SIZES[0], 0, "ok", 15), trial("balance", SIZES[0], 1, "inconclusive", 90),
+        trial("balance", SIZES[1], 0, "inconclusive", 90),
+    )  # fmt: skip
+    experiment = {"name": "made up", "cluster": {"kind": "local", "hosts": 3, "nics": 3, "rate": "500 Mbit/s"}}
+    return LoadedRun(Path("nowhere"), Run(experiment=experiment, started="now", finished="later"), made)
+
+
+def test_a_bound_with_an_unmeasured_cell_is_not_held() -> None:
+    run = a_run()
+    (held,) = bounds.held(trial_frame([run]), {"bound": [{"metric": "slowdown", "max": 2}]})
+    assert held.met is None
+    assert "1 more not measured, first balance at 8MiB" in held.line
+    (missed,) = bounds.held(trial_frame([run]), {"bound": [{"metric": "slowdown", "max": 1.2}]})
+    assert missed.met is False
+
+
+def test_what_stayed_inconclusive_in_the_new_run_is_no_regression() -> None:
+    frame = trial_frame([a_run()])
+    base = frame[frame["size_bytes"] == SIZES[0]]
+    new = base.assign(status="inconclusive", expected=False, slowdown=math.nan, unexpected=math.nan)
+    rules = Rules.model_validate({"rule": [{"metric": m, "tolerance": 0} for m in ("slowdown", "unexpected")]})
+    findings = compare.compare(base, new, rules)
+    assert {finding.verdict for finding in findings} == {"inconclusive in NEW"}
+    assert compare.regressions(findings) == []
+    assert compare.is_open(findings)
+    assert compared.told(findings, [])[-1].endswith("2 of them stayed inconclusive in NEW.")
+
+
+def counts_everything(metric: Metric, view: Any) -> float | None:
+    return metric.of_trial(view)
+
+
+BREAKAGES = {
+    "terminal": (terminal, "told", lambda records, metrics: {m.name: 1.0 for m in metrics}),
+    "bounds": (bounds, "_should_have", lambda *_: False),
+    "compare": (compare, "estimate", lambda values: compare.Estimate(0.0, 0.0, 0.0, 1)),
+    "metrics.prom": (machine, "gauge", lambda metric: "r2ccl_other"),
+    "terminal: before": (Metric, "value", counts_everything),
+}
+
+
+def test_the_run_of_the_negative_controls_is_sound() -> None:
+    assert disagreements(a_run()) == []
+
+
+@pytest.mark.parametrize("who", BREAKAGES)
+def test_a_consumer_that_tells_something_else_is_found_out(who: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, name, broken = BREAKAGES[who]
+    run = a_run()
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, broken)
+        found = disagreements(run)
+    assert any(line.startswith(who) for line in found), found

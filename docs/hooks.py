@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
 from faults.registry import FAULTS
 from harness.cli import app
 from harness.plan import plan_command
 from harness.systems.catalogue import CATALOGUE
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
 from reports.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -469,11 +469,16 @@ class Play {
     for (int host = 0; host < scenario_.hosts && scenario_.params.mode == 0; ++host) {
       if (Count(host, "path_down") > Count(host, "failed")) return "fail-stop went on after the loss of a path";
     }
-    bool healthy = std::all_of(scenario_.troubles.begin(), scenario_.troubles.end(),
-                               [](const TroubleEvent& event) { return event.kind == Trouble::kCongestion; });
+    bool congested = HasTrouble(Trouble::kCongestion);
+    bool healthy = std::all_of(scenario_.troubles.begin(), scenario_.troubles.end(), [](const TroubleEvent& event) {
+      return event.kind == Trouble::kCongestion || event.kind == Trouble::kPause;
+    });
     if (!healthy) return "";
     for (int host = 0; host < scenario_.hosts; ++host) {
       if (Count(host, "path_down") > 0) return "a path was given up though nothing was wrong";
+      if (congested) continue;
+      if (process(host).environment().replayed_chunks > 0) return "chunks were sent twice though nothing was wrong";
+      if (Count(host, "path_held") > 0) return "a path was held though nothing was wrong";
     }
     return "";
   }
@@ -568,6 +573,14 @@ Scenario Draw(uint64_t seed) {
     flow.late_receives = dice.OneIn(3);
     flow.closes_early = dice.OneIn(4);
     scenario.flows.push_back(std::move(flow));
+  }
+  if (dice.OneIn(10)) {  // programs that do not look, and nothing else
+    for (uint64_t i = 1 + dice.Below(4); i > 0; --i) {
+      TroubleEvent event = DrawTrouble(dice, scenario);
+      event.kind = Trouble::kPause;
+      scenario.troubles.push_back(event);
+    }
+    return scenario;
   }
   if (dice.OneIn(10)) {  // everywhere, and nothing else
     for (int host = 0; host < scenario.hosts; ++host) {

@@ -662,7 +662,8 @@ Scenario Draw(uint64_t seed) {
 }
 
 bool Scenario::ends_well() const {
-  return params.mode != 0 && params.flap_max_ms < kRecoveryNs / kMillisecond &&
+  // Test packets of full size are late where a kernel takes little at a time.
+  return params.mode != 0 && answer_bytes >= 65536 && params.flap_max_ms < kRecoveryNs / kMillisecond &&
          std::none_of(troubles.begin(), troubles.end(), [](const TroubleEvent& event) {
            return event.kind == Trouble::kKill || event.kind == Trouble::kPowerOff;
          });

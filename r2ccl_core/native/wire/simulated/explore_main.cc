@@ -6,6 +6,9 @@
 //
 // A rule that was broken ends it with status 1, the seed, the shortest scenario that still breaks it, and the command
 // that repeats it.
+#include <signal.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cinttypes>
@@ -84,6 +87,27 @@ int One(uint64_t seed) {
   return outcome.wrong.empty() ? 0 : 1;
 }
 
+// What this thread looks at, for the handler of a crash.
+thread_local uint64_t seed_at_work = 0;
+std::atomic<uint64_t> runs_so_far{0};
+
+void OnCrash(int signal) {
+  char text[256];
+  int size = std::snprintf(text, sizeof text,
+                           "%" PRIu64 " runs\nBROKEN: it crashed with signal %d\nrepeat it: r2ccl-explore --seed %" PRIu64
+                           "\n",
+                           runs_so_far.load(), signal, seed_at_work);
+  if (size > 0 && write(STDOUT_FILENO, text, static_cast<size_t>(size)) < 0) _exit(1);
+  raise(signal);  // as without a handler, which is gone by now
+}
+
+void TellOfCrashes() {
+  struct sigaction action = {};
+  action.sa_handler = OnCrash;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigaction(signal, &action, nullptr);
+}
+
 struct Totals {
   std::mutex mutex;
   uint64_t runs = 0, events = 0, messages = 0, lost_paths = 0, replayed = 0, duplicates = 0;
@@ -98,7 +122,9 @@ void Work(const Options& options, std::atomic<uint64_t>* next, Totals* totals) {
     uint64_t seed = next->fetch_add(1);
     std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
     if (seed - options.first >= options.runs || elapsed.count() > options.seconds) return;
+    seed_at_work = seed;
     Outcome outcome = RunScenario(Draw(seed));
+    ++runs_so_far;
     std::lock_guard lock(totals->mutex);
     if (totals->broken) return;
     ++totals->runs;
@@ -120,6 +146,8 @@ void Work(const Options& options, std::atomic<uint64_t>* next, Totals* totals) {
 int main(int argc, char** argv) {
   Options options;
   if (!Parse(argc, argv, &options)) return Usage();
+  TellOfCrashes();
+  seed_at_work = options.first;
   if (options.one) return One(options.first);
   Totals totals;
   std::atomic<uint64_t> next{options.first};

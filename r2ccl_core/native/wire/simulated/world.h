@@ -104,6 +104,8 @@ class World final : public Clock {
 
   // The most that a packet carries.
   size_t segment_bytes = 4096;
+  // The most that a kernel keeps of what its program wrote to a stream that came in.
+  size_t answer_bytes = 256 * 1024;
 
   uint64_t NextNumber() { return next_number_++; }
 

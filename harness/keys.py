@@ -98,9 +98,10 @@ def _set(place: Any, step: Step, value: object) -> None:
 
 def _index(entries: Sequence[Any], name: str) -> int:
     names = [_name(entry) for entry in entries]
-    if names.count(name) != 1:
-        known = nearest(name, [one for one in names if one]) if name not in names else "there are several; give a number"
-        raise KeyPathError(f"no entry is called {name!r}; {known}" if name not in names else f"{name!r}: {known}")
+    if name not in names:
+        raise KeyPathError(f"no entry is called {name!r}; {nearest(name, [one for one in names if one])}")
+    if names.count(name) > 1:
+        raise KeyPathError(f"{names.count(name)} entries are called {name!r}; give a number")
     return names.index(name)
 
 

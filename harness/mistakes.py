@@ -4,8 +4,6 @@ Pydantic finds what is wrong with one key; here that becomes words in which the 
 inventories share them. The one thing that is not pure is the reading of the file.
 """
 
-import errno
-import stat
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from harness.errors import MistakeError
 from harness.tables import Mistake, nearest
+from r2ccl_core.text_file import text_of
 
 _REMEDIES = {
     "missing": "is missing; add it",
@@ -45,20 +44,6 @@ _REMEDIES = {
 }
 
 TOO_DEEP = "is nested too deeply; no key needs that"
-
-
-LARGEST = 64 * 2**20
-"""No file that a person writes for this program is larger, in bytes."""
-
-
-def text_of(path: Path, encoding: str = "utf-8") -> str:
-    """What a file says. A device or a pipe, which may never end, and a file beyond reason are `OSError`s."""
-    about = path.stat()
-    if stat.S_ISREG(about.st_mode) and about.st_size > LARGEST:
-        raise OSError(errno.EFBIG, f"is larger than {LARGEST >> 20} MiB")
-    if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
-        raise OSError(errno.EINVAL, "is no regular file")
-    return path.read_text(encoding=encoding)
 
 
 def read_toml(path: Path, absent: str) -> dict[str, Any]:

@@ -8,9 +8,10 @@ schedule can reach (`r2ccl_core.bound`).
 
 from collections.abc import Mapping
 
-from r2ccl_core.algorithms import Algorithm, by_alias
+from r2ccl_core.algorithms import by_alias
 from r2ccl_core.bound import bound_s, fault_free_ring_s
 from r2ccl_core.errors import R2cclError
+from r2ccl_core.schedules.algorithm import Algorithm
 from r2ccl_core.selection import Settings, read_settings
 from reports.setting import Setting
 from reports.trial import Trial

@@ -1,5 +1,5 @@
-"""Run by test_algorithms.py in a process of its own: registers a made-up algorithm by one line, looks everywhere for it,
-and prints what it found as JSON.
+"""Run by test_algorithms.py in a process of its own: registers a made-up algorithm by one line, looks everywhere for
+it, and prints what it found as JSON.
 """
 
 import importlib.util
@@ -59,7 +59,7 @@ def main() -> None:
     (patch,) = legend.get_patches()
     found = {
         "systems": [line for line in lines() if line.startswith("turned:")],
-        "trial": [record.status, *dict.fromkeys(str(core.get("algo")) for core in record.evidence.core.values())],
+        "trial": [record.status, *record.evidence.simulated["schedules"]],
         "table": [entry.rounds.name for entry in entries(Network(4, 4, 1e9), [(4, 3, 4, 4)], "turned")],
         "table_option": "turned" in _parser().format_help(),
         "job": [system_named("turned").strategy, ratio(JobNetwork(Topology.uniform(3, 3, 1e9).lost(0, 0), "turned"))],

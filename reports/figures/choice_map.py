@@ -38,9 +38,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             ax.set_xlabel("message size")
             ax.grid(visible=False)
         axes[0].set_ylabel("x, left of the slow host")
-        handles = [
-            Patch(color=_color(name), label=f"{letter(name)}  {style.plain(name, 24)}") for name in algorithms
-        ]
+        handles = [Patch(color=_color(name), label=f"{letter(name)}  {style.plain(name, 24)}") for name in algorithms]
         style.legend_of(figure, handles)
     return figure
 

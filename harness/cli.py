@@ -3,6 +3,8 @@
 Nothing heavy is imported here: each command imports what it needs when it runs, so that ``--help`` is quick.
 """
 
+import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +17,14 @@ from harness.reported import printed, reported
 app = typer.Typer(
     help="Collectives over NICs that really fail: clusters, faults, sweeps and reports.",
     no_args_is_help=True,
+    add_completion=False,  # the command `completion` is explicit about the shell, and changes no file
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+COMPLETE = "_HARNESS_COMPLETE"
+"""The variable by which the scripts of `harness completion` ask."""
 
 SWEEP_EPILOG = """
 \b
@@ -36,6 +42,10 @@ Exit status:
 
 def main() -> None:
     """All commands; `harness.start` begins here."""
+    if COMPLETE in os.environ:  # a shell asks what may come next
+        from typer.completion import completion_init
+
+        completion_init()
     app(prog_name="harness")
 
 
@@ -233,3 +243,31 @@ def plan(
     from harness.plan import plan_command
 
     return plan_command(hosts, nics, lost or (), size, rate, alpha, gpus, collective, operations, as_json)
+
+
+class Shell(StrEnum):
+    """Those that `harness completion` knows."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+COMPLETION_EPILOG = """
+\b
+bash:  harness completion bash >> ~/.bash_completion
+zsh:   harness completion zsh > "${fpath[1]}/_harness"    before compinit runs
+fish:  harness completion fish > ~/.config/fish/completions/harness.fish
+"""
+
+
+@app.command(epilog=COMPLETION_EPILOG)
+@printed
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="The shell that reads the script.")],
+) -> int:
+    """Print a script that lets a shell complete commands, options and files."""
+    from typer.completion import get_completion_script
+
+    print(get_completion_script(prog_name="harness", complete_var=COMPLETE, shell=shell.value))
+    return 0

@@ -130,4 +130,6 @@ class LogError(HarnessError):
 
 def _shown(value: object) -> str:
     """`value` as it stands in the file; the empty string where there is none to show."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return "" if value is None else str(value).replace("\n", " ")[:200]

@@ -33,7 +33,6 @@ _REMEDIES = {
     "dict_type": "must be a table",
     "model_type": "must be a table",
     "model_attributes_type": "must be a table",
-    "tuple_type": "must be a list",
     "literal_error": "must be {expected}",
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -42,6 +41,9 @@ _REMEDIES = {
     "too_short": "needs at least {min_length} entry",
     "string_too_long": "must have at most {max_length} characters",
 }
+
+_EXAMPLES = {"sizes": '["8MiB", "64MiB"]', "values": '["float32", "float16"]', "hosts": '["node0", "node1"]'}
+"""Of lists, by their key."""
 
 TOO_DEEP = "is nested too deeply; no key needs that"
 
@@ -87,6 +89,9 @@ def _translated(detail: ErrorDetails, model: type[BaseModel]) -> Mistake:
         name = str(context["discriminator"]).strip("'").removesuffix("()").lstrip("_")  # a key, or a function of ours
         return Mistake(f"{key}.{name}", context["tag"], f"must be {_either(expected.split(', '))}")
     value = None if kind == "missing" else detail["input"]
+    if kind == "tuple_type":
+        example = _EXAMPLES.get(str(location[-1]))
+        return Mistake(key, _short(value), "must be a list" + (f", such as {example}" if example else " in brackets"))
     remedy = _REMEDIES.get(kind, "").format(**context)
     remedy = remedy or detail["msg"].removeprefix("Value error, ").removeprefix(f"{str(value)!r} ")
     whole = kind == "value_error" and isinstance(value, dict)  # the remedy says which of the table's keys

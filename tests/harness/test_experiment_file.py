@@ -29,7 +29,10 @@ def test_a_setting_without_a_number_is_for_every_entry() -> None:
     document: dict[str, Any] = {"system": [{"name": "a"}, {"name": "b", "env": {"X": "1"}}], "none": []}
     apply(document, 'system.env.Y="2"')
     assert document["system"] == [{"name": "a", "env": {"Y": "2"}}, {"name": "b", "env": {"X": "1", "Y": "2"}}]
-    for setting, words in (("none.x=1", "there is no entry that could have 'x'"), ("system[2].x=1", "there is no entry 2; entries count from 0 to 1")):
+    for setting, words in (
+        ("none.x=1", "there is no entry that could have 'x'"),
+        ("system[2].x=1", "there is no entry 2; entries count from 0 to 1"),
+    ):
         with pytest.raises(ExperimentError, match=words):
             apply(document, setting)
 

@@ -4,7 +4,7 @@ file: key: value: remedy
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from itertools import product
 from pathlib import Path
@@ -29,17 +29,27 @@ from r2ccl_core.units import parse_size
 _ABSENT = "see experiments/ for examples"
 
 
-def load(path: Path, settings: Sequence[str] = (), inventory: Path | None = None) -> Experiment:
+def load(
+    path: Path,
+    settings: Sequence[str] = (),
+    inventory: Path | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Experiment:
     """The experiment in `path`, on the hosts of `inventory` if that is given, with `settings` (``key=value``) applied.
 
-    Raises `InvalidExperimentError` and `InventoryError`, one line a mistake; nothing is touched.
+    `tell` hears of a setting that changes more than it names. Raises `InvalidExperimentError` and `InventoryError`,
+    one line a mistake; nothing is touched.
     """
     file = str(path)
     document = read_toml(path, _ABSENT)
     if inventory is not None:
         document["cluster"] = {"kind": "inventory", "inventory": str(inventory.absolute())}
     for setting in settings:
-        apply(document, setting)
+        changed = apply(document, setting)
+        if changed:
+            table, _, rest = setting.partition("=")[0].strip().partition(".")
+            one = f"{table}[{changed[0].strip('[]')}]" + (f".{rest}" if rest else "")
+            tell(f"--set {setting} changes {len(changed)} entries: {', '.join(changed)}; one alone: --set {one}=...")
     if any(setting.partition("=")[0].strip() == "workload.sizes" for setting in settings):
         _leave_out_other_sizes(document)
     _read_traces(document, path)
@@ -119,16 +129,17 @@ def without_none(value: Any) -> Any:
     return [without_none(v) for v in value] if isinstance(value, list) else value
 
 
-def apply(document: dict[str, Any], setting: str) -> None:
-    """Set one key of `document` in place: ``sweep.repeats=2``, ``fault[0].nic=eth1``, ``system[0].mode=2``.
+def apply(document: dict[str, Any], setting: str) -> list[str]:
+    """Set one key of `document` in place: ``sweep.repeats=2``, ``fault[0].nic=eth1``, ``system[balance].mode=2``.
 
-    The value is TOML (``["1MiB"]``, ``3``, ``true``); what is no TOML is text.
+    The value is TOML (``["1MiB"]``, ``3``, ``true``); what is no TOML is text. Returns the entries of a list that was
+    named without brackets, where those are several.
     """
     key, separator, text = setting.partition("=")
     if not separator or not key.strip():
         raise ExperimentError("--set", setting, None, "write key=value, for example sweep.repeats=2")
     try:
-        put(document, key.strip(), _value(text.strip()))
+        return put(document, key.strip(), _value(text.strip()))
     except KeyPathError as error:
         raise ExperimentError("--set", setting, None, str(error)) from None
     except RecursionError:

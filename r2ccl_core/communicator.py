@@ -13,7 +13,6 @@ NICs where that is gone, and the collective ends on each of them with the same o
 import os
 import struct
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -105,8 +104,7 @@ class Communicator:
         self._switching: Switching | None = None
         self._turn = Turn()
         not_for_children(self)
-        for name, remedy in variables.unknown(os.environ):
-            warnings.warn(f"{name}: {remedy}", RuntimeWarning, stacklevel=2)
+        variables.warn_of_unknown(os.environ)
         chosen = find_nics() if nics is None else checked_nics(nics)
         # Mode 3 is a schedule over the transport of mode 2.
         self._nets = Nets(min(self._mode, 2), chosen, options or {})

@@ -1,4 +1,4 @@
-"""The keeper: the parent of a cluster's SSH servers and virtual machines. A stand-alone file: it starts in milliseconds.
+"""The keeper: the parent of a cluster's SSH servers and virtual machines. A stand-alone file: it starts at once.
 
 It reads one JSON line: a list of {"host", "namespace", "binds": [[from, to], ...], "argv", "log"}. For each it forks
 a process that enters the network namespace, gets a mount and a UTS namespace of its own (host name, an empty

@@ -124,7 +124,7 @@ class LocalCluster:
         """Reserves a tag and a management network, then makes the network."""
         with state.lock():
             self.layout = self.lay_out(state.new_tag(), _free_subnet())
-            record = _record(self.spec, self.layout)
+            record = _record(self.spec, self.layout, self.account().name)
             state.write(record)
             self.make_network(self.layout)
         return record
@@ -173,7 +173,7 @@ def _free_subnet() -> str:
     raise ClusterError(f"all {len(SUBNETS)} management networks are in use; run `harness clean`")
 
 
-def _record(spec: LocalSpec | VmsSpec, layout: Layout) -> state.Record:
+def _record(spec: LocalSpec | VmsSpec, layout: Layout, user: str) -> state.Record:
     owner = processes.identify(os.getpid())
     assert owner is not None
     return state.Record(
@@ -183,5 +183,6 @@ def _record(spec: LocalSpec | VmsSpec, layout: Layout) -> state.Record:
         command=sys.orig_argv,
         owner=owner,
         user_namespace=Path("/proc/self/ns/user").stat().st_ino,
+        user=user,
         layout=asdict(layout),
     )

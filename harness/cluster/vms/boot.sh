@@ -28,6 +28,6 @@ for folder in dev proc sys; do
     mount -o move "/$folder" "/root/$folder"
 done
 for word in $(cat /root/proc/cmdline); do
-    case $word in r2ccl.host=*) exec switch_root /root /run/guest/busybox sh "${word#r2ccl.host=}" ;; esac
+    case $word in r2ccl.host=*) exec switch_root /root /bin/sh "${word#r2ccl.host=}" ;; esac
 done
 echo "r2ccl: no r2ccl.host on the command line"

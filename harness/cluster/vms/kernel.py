@@ -23,18 +23,7 @@ from harness.errors import ClusterError
 SHELL_PACKAGE = "busybox-static"
 """What the guests boot with until they have a root file system."""
 
-KEPT = (
-    "arch",
-    "block",
-    "crypto",
-    "drivers/block",
-    "drivers/infiniband",
-    "drivers/net",
-    "drivers/virtio",
-    "fs",
-    "lib",
-    "net",
-)
+KEPT = ("arch", "crypto", "drivers/block", "drivers/infiniband", "drivers/net", "drivers/virtio", "fs", "lib", "net")
 """Folders of modules that a guest may need; the rest of 400 MB is removed."""
 
 DOWNLOAD_S, UNPACK_S = 600.0, 120.0
@@ -83,7 +72,7 @@ def prepared(package: str, tell: Callable[[str], None]) -> Kernel:
             for tool in ("apt-get", "apt-cache", "dpkg-deb"):
                 if shutil.which(tool) is None:
                     raise ClusterError(
-                        f"{tool} is missing: the guests' kernel is a Debian package; use Debian or Ubuntu"
+                        f"{tool} is missing: the guests' kernel is a Debian package"
                     )
             _make(package, kernel.folder, tell)
         return kernel

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.cluster import rights
 from harness.cluster.clean import left_over
 from harness.cluster.factory import make_cluster
-from harness.cluster.spec import LocalSpec
+from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ExitCode, SweepError
 from harness.experiment_file import load
 from harness.publish import publish
@@ -62,7 +62,7 @@ def _sweep(
         return ExitCode.OK
     preflight(experiment, str(file))
     hosted = [trial for trial in trials if not is_simulated(trial)]
-    if any(isinstance(trial.variant.experiment.cluster, LocalSpec) for trial in hosted):
+    if any(isinstance(trial.variant.experiment.cluster, LocalSpec | VmsSpec) for trial in hosted):
         rights.acquire()
     toml, provenance = text_of(file), collect(["harness", *sys.argv[1:]])
     request = Request(experiment, toml, trials, options.out, kept, options.fresh, options.wait, provenance)

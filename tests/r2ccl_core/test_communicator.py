@@ -399,11 +399,11 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
         both = np.ones(8, np.float32)
         with pytest.raises(UsageError, match="overlap"):
             comm.all_reduce(both[:4], both[2:6])
-        with pytest.raises(UsageError, match="^broadcast: send, where the result goes, is not contiguous"):
+        with pytest.raises(UsageError, match=r"^broadcast: send, where the result goes, is not contiguous"):
             comm.broadcast(np.ones((4, 4), np.float32)[:, 0])
-        with pytest.raises(UsageError, match="^root '0': give the number of a rank"):
+        with pytest.raises(UsageError, match=r"^root '0': give the number of a rank"):
             comm.broadcast(good, root="0")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="^reduce_scatter of 7 elements: 3 ranks need as many equal blocks"):
+    with pytest.raises(UsageError, match=r"^reduce_scatter of 7 elements: 3 ranks need as many equal blocks"):
         check("reduce_scatter", np.ones(7), np.ones(2), "sum", 0, 3)
 
 

@@ -185,6 +185,8 @@ class Communicator:
     @_alone
     def broadcast(self, send: np.ndarray, recv: np.ndarray | None = None, root: int = 0) -> np.ndarray:
         """The root's `send` in `recv` (default: in place) on every rank; other ranks' `send` is not looked at."""
+        if recv is None and isinstance(send, np.ndarray):
+            buffers.check_result("broadcast", send, "send, where the result goes, ")
         send, recv = self._checked("broadcast", send, send if recv is None else recv, root=root)
         return self._vector("broadcast", send if self.rank == root else recv, recv, root=root)
 
@@ -359,6 +361,8 @@ class Communicator:
         """`send`, or a copy that is contiguous, and `recv`, or a new array in its place, if they will do; else
         `UsageError`."""
         self._check_open(collective)
+        if not isinstance(root, int | np.integer):
+            raise UsageError(f"root {root!r}: give the number of a rank")
         if not 0 <= root < self.size:
             raise UsageError(f"root {root}: there is no such rank among {self.size}")
         buffers.check_arrays(collective, send, recv)

@@ -379,6 +379,15 @@ class Play {
     return outcome;
   }
 
+  // The times, from the beginning, at which something happens until all is done.
+  std::vector<int64_t> Moments() {
+    std::vector<int64_t> moments;
+    world_.KeepMoments(&moments);
+    world_.RunUntil(begin_ns_ + kTroubleEndsNs, [this] { return IsOver(); });
+    for (int64_t& moment : moments) moment -= begin_ns_;
+    return moments;
+  }
+
  private:
   Process& process(int host) { return *processes_[static_cast<size_t>(host)]; }
   bool HasTrouble(Trouble kind) const {
@@ -697,6 +706,54 @@ std::string Describe(const Scenario& scenario) {
 }
 
 Outcome RunScenario(const Scenario& scenario, bool with_log) { return Play(scenario).Run(with_log); }
+
+std::vector<Scenario> SmallScenarios() {
+  Scenario small;
+  small.seed = 1;
+  small.rails = 2;
+  small.bytes_per_ns = 0.25;
+  Params& params = small.params;
+  params.chunk_bytes = params.min_chunk_bytes = 4096;
+  params.window_bytes = 65536;
+  params.eager_bytes = params.buffered_bytes = 0;
+  params.inline_bytes = 12288;
+  params.connect_ms = 300;
+  params.give_up_ms = 5000;
+  params.locate_ms = 0;
+  params.io_threads = params.stripes = 1;
+  small.flows = {{.from = 0, .to = 1, .sizes = {10'000, 300, 5000}, .ahead = 2}};
+  std::vector<Scenario> all(5, small);
+  all[0].params.mode = 0;
+  all[1].params.mode = 1;
+  all[2].program_polls = true;
+  all[3].params.eager_bytes = 65536;
+  all[3].params.buffered_bytes = 16384;
+  all[3].flows[0].closes_early = true;
+  all[4].params.checksum = 1;
+  all[4].params.flap_suppress = 1000;
+  all[4].params.flap_half_life_ms = 300;
+  all[4].params.flap_max_ms = 600;
+  return all;
+}
+
+std::vector<TroubleEvent> EveryTrouble(const Scenario& scenario, int64_t from_ns, bool of_processes) {
+  std::vector<TroubleEvent> all;
+  for (int64_t moment : Play(scenario).Moments()) {
+    if (moment < from_ns) continue;
+    for (int host = 0; host < scenario.hosts; ++host) {
+      for (int rail = 0; rail < scenario.rails; ++rail) {
+        for (Trouble kind : {Trouble::kLinkDown, Trouble::kBlackHole, Trouble::kBlackOut, Trouble::kBlackIn}) {
+          for (int64_t lasts_ms : {2, 300}) all.push_back({kind, host, rail, moment, lasts_ms * kMillisecond, 0});
+        }
+      }
+      if (!of_processes) continue;
+      for (Trouble kind : {Trouble::kPause, Trouble::kKill, Trouble::kPowerOff}) {
+        all.push_back({kind, host, 0, moment, 100 * kMillisecond, 0});
+      }
+    }
+  }
+  return all;
+}
 
 Scenario Shrink(const Scenario& scenario) {
   Scenario least = scenario;

@@ -40,6 +40,7 @@ bool World::Step(int64_t until_ns) {
   now_ns_ = queue_.top().when_ns;
   queue_.pop();
   ++events_;
+  if (moments_ != nullptr && (moments_->empty() || moments_->back() != now_ns_)) moments_->push_back(now_ns_);
   what();
   return true;
 }

@@ -34,19 +34,25 @@ uint64_t KeyOf(uint64_t seed, size_t flow, size_t message) {
 }
 
 void FillRight(uint64_t key, std::vector<char>* data) {
-  for (size_t i = 0; i < data->size(); i += 8) {
+  size_t whole = data->size() / 8 * 8;
+  for (size_t i = 0; i < whole; i += 8) {
     uint64_t word = RightWord(key, i);
-    std::memcpy(data->data() + i, &word, std::min<size_t>(8, data->size() - i));
+    std::memcpy(data->data() + i, &word, 8);
   }
+  uint64_t last = RightWord(key, whole);
+  std::memcpy(data->data() + whole, &last, data->size() - whole);
 }
 
 // The first place of `size` bytes that is wrong; `size` where none is.
 size_t FirstWrong(uint64_t key, const std::vector<char>& data, size_t size) {
-  for (size_t i = 0; i < size; i += 8) {
-    uint64_t word = RightWord(key, i);
-    if (std::memcmp(data.data() + i, &word, std::min<size_t>(8, size - i)) != 0) return i;
+  size_t whole = size / 8 * 8;
+  for (size_t i = 0; i < whole; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, data.data() + i, 8);
+    if (word != RightWord(key, i)) return i;
   }
-  return size;
+  uint64_t last = RightWord(key, whole);
+  return std::memcmp(data.data() + whole, &last, size - whole) == 0 ? size : whole;
 }
 
 class Dice {

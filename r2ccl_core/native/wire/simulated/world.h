@@ -116,7 +116,7 @@ class World final : public Clock {
   struct Event {
     int64_t when_ns;
     uint64_t number;  // equal times: in the order in which they were made
-    std::function<void()> what;
+    size_t what;      // in whats_
     bool operator>(const Event& other) const {
       return when_ns != other.when_ns ? when_ns > other.when_ns : number > other.number;
     }
@@ -134,6 +134,8 @@ class World final : public Clock {
   uint64_t next_number_ = 1;
   std::vector<int64_t>* moments_ = nullptr;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> queue_;
+  std::vector<std::function<void()>> whats_;
+  std::vector<size_t> free_whats_;
   std::vector<std::vector<Port>> ports_;  // by host and rail
   std::vector<Receiver*> receivers_;
 };

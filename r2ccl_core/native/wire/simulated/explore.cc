@@ -225,7 +225,8 @@ class FlowProgram {
       return !end->failure().ok() && end->Test(pending.request, &done, nullptr).ok() && !done;
     };
     for (const Pending& send : sends_) {
-      if (sender_lives && !flow_.closes_early && waits(sender_, send)) wrong_ = "a send of a failed connection waits for ever";
+      if (sender_lives && !flow_.closes_early && waits(sender_, send))
+        wrong_ = "a send of a failed connection waits for ever";
     }
     for (const Pending& receive : receives_) {
       if (receiver_lives && waits(receiver_, receive)) wrong_ = "a receive of a failed connection waits for ever";
@@ -262,9 +263,11 @@ class FlowProgram {
   void CheckArrived(const Pending& send) {
     if (flow_.sizes[send.message] <= static_cast<uint64_t>(scenario_.params.eager_bytes)) return;
     bool arrived = send.message < received_ || arrived_before_.contains(send.message) ||
-                   std::any_of(receives_.begin(), receives_.end(), [&send](const Pending& receive) {
-                     return receive.message == send.message && receive.request->state.load() == Request::kDone;
-                   });
+                   std::any_of(
+                       receives_.begin(), receives_.end(),
+                       [&send](const Pending& receive) {
+                         return receive.message == send.message && receive.request->state.load() == Request::kDone;
+                       });
     if (!arrived) wrong_ = "a send was told done that did not arrive";
   }
   // The program has what it wants and closes, whatever the other end still has to send.
@@ -517,7 +520,8 @@ class Play {
         continue;
       }
       if (program.has_left()) {
-        if (!program.all_sent() && !program.send_ended()) return "a receiver that left was not noticed: " + program.State();
+        if (!program.all_sent() && !program.send_ended())
+          return "a receiver that left was not noticed: " + program.State();
         continue;
       }
       bool whole = program.all_sent() && program.all_received();
@@ -577,9 +581,8 @@ class Play {
     for (const auto& program : programs_) program->CheckKept();
     if (!Wrong().empty()) return Wrong();
     // A kernel goes on telling a peer that it cannot reach.
-    bool all_hear = std::none_of(scenario_.troubles.begin(), scenario_.troubles.end(), [](const TroubleEvent& event) {
-      return event.kind == Trouble::kPowerOff;
-    });
+    bool all_hear = std::none_of(scenario_.troubles.begin(), scenario_.troubles.end(),
+                                 [](const TroubleEvent& event) { return event.kind == Trouble::kPowerOff; });
     for (int host = 0; host < scenario_.hosts && all_hear; ++host) {
       if (process(host).runs() && process(host).sockets() > 0) {
         return "host" + std::to_string(host) + " has " + std::to_string(process(host).sockets()) +
@@ -679,9 +682,11 @@ Scenario Draw(uint64_t seed) {
 bool Scenario::ends_well() const {
   // Test packets of full size are late where a kernel takes little at a time.
   return params.mode != 0 && answer_bytes >= 65536 && params.flap_max_ms < kRecoveryNs / kMillisecond &&
-         std::none_of(troubles.begin(), troubles.end(), [](const TroubleEvent& event) {
-           return event.kind == Trouble::kKill || event.kind == Trouble::kPowerOff;
-         });
+         std::none_of(
+             troubles.begin(), troubles.end(),
+             [](const TroubleEvent& event) {
+               return event.kind == Trouble::kKill || event.kind == Trouble::kPowerOff;
+             });
 }
 
 std::string Describe(const Scenario& scenario) {
@@ -689,11 +694,11 @@ std::string Describe(const Scenario& scenario) {
   std::ostringstream text;
   text << "seed " << scenario.seed << ": " << scenario.hosts << " hosts x " << scenario.rails << " rails of "
        << scenario.bytes_per_ns * 8 << " Gbit/s, packets of " << scenario.segment_bytes << ", answers of "
-       << scenario.answer_bytes << ", mode " << params.mode
-       << ", " << (scenario.program_polls ? "polling" : "waiting") << ", chunk " << params.chunk_bytes << "/"
-       << params.min_chunk_bytes << ", window " << params.window_bytes << ", eager " << params.eager_bytes << " x "
-       << params.eager_messages << ", buffered " << params.buffered_bytes << ", inline " << params.inline_bytes
-       << ", checksum " << params.checksum << ", held at most " << params.flap_max_ms << " ms\n";
+       << scenario.answer_bytes << ", mode " << params.mode << ", " << (scenario.program_polls ? "polling" : "waiting")
+       << ", chunk " << params.chunk_bytes << "/" << params.min_chunk_bytes << ", window " << params.window_bytes
+       << ", eager " << params.eager_bytes << " x " << params.eager_messages << ", buffered " << params.buffered_bytes
+       << ", inline " << params.inline_bytes << ", checksum " << params.checksum << ", held at most "
+       << params.flap_max_ms << " ms\n";
   for (const Flow& flow : scenario.flows) {
     text << "  host" << flow.from << " > host" << flow.to << ": " << flow.sizes.size() << " messages, " << flow.ahead
          << " ahead, pause " << static_cast<double>(flow.pause_ns) / kMillisecond << " ms"

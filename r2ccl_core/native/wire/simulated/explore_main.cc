@@ -47,7 +47,8 @@ struct Options {
 };
 
 int Usage() {
-  std::fprintf(stderr, "usage: r2ccl-explore [--seconds S] [--runs N] [--first SEED] [--jobs N] | --seed SEED | --every 1|2\n");
+  std::fprintf(stderr,
+               "usage: r2ccl-explore [--seconds S] [--runs N] [--first SEED] [--jobs N] | --seed SEED | --every 1|2\n");
   return 2;
 }
 
@@ -104,8 +105,8 @@ std::atomic<uint64_t> runs_so_far{0};
 void OnCrash(int signal) {
   char text[256];
   int size = std::snprintf(text, sizeof text,
-                           "%" PRIu64 " runs\nBROKEN: it crashed with signal %d\nrepeat it: r2ccl-explore --seed %" PRIu64
-                           "\n",
+                           "%" PRIu64
+                           " runs\nBROKEN: it crashed with signal %d\nrepeat it: r2ccl-explore --seed %" PRIu64 "\n",
                            runs_so_far.load(), signal, seed_at_work);
   if (size > 0 && write(STDOUT_FILENO, text, static_cast<size_t>(size)) < 0) _exit(1);
   raise(signal);  // as without a handler, which is gone by now
@@ -212,9 +213,8 @@ int main(int argc, char** argv) {
   std::vector<std::thread> threads;
   std::vector<Case> cases = options.every > 0 ? EveryCase() : std::vector<Case>();
   for (unsigned i = 0; i < options.jobs; ++i) {
-    threads.emplace_back([&] {
-      options.every > 0 ? WorkOnCases(cases, options, &next, &totals) : Work(options, &next, &totals);
-    });
+    threads.emplace_back(
+        [&] { options.every > 0 ? WorkOnCases(cases, options, &next, &totals) : Work(options, &next, &totals); });
   }
   for (std::thread& thread : threads) thread.join();
   std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;

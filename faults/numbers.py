@@ -12,6 +12,8 @@ class Strict(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, bool | list | tuple | dict):
+            return value
         field = cls.model_fields[info.field_name or ""]
         own = any(isinstance(one, BeforeValidator) for one in field.metadata)
         if not own and _is_truth_for_number(field.annotation, value):

@@ -6,7 +6,7 @@ Nothing heavy is imported here: each command imports what it needs when it runs,
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -99,6 +99,43 @@ def sweep(
 
     options = Options(out, fresh, wait, dry_run, json, inventory)
     return sweep_command(file, settings or [], only or [], options)
+
+
+@app.command()
+@reported
+def init(
+    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="What is written.")] = Path("experiment.toml"),
+    hosts: Annotated[int | None, typer.Option(metavar="N", help="Hosts of the local cluster (3).")] = None,
+    nics: Annotated[int | None, typer.Option(metavar="N", help="NICs of each (3).")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="RATE", help="Of each NIC (500 Mbit/s).")] = None,
+    inventory: Annotated[
+        Path | None, typer.Option(metavar="HOSTS.toml", help="Hosts that exist, instead of a local cluster.")
+    ] = None,
+    collective: Annotated[str | None, typer.Option(metavar="NAME", help="What runs (all_reduce).")] = None,
+    size: Annotated[list[str] | None, typer.Option(metavar="SIZE", help="Once or several times (8MiB).")] = None,
+    system: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Once or several times (failstop, balance).")
+    ] = None,
+    fault: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Once or several times (nic_down).")] = None,
+    repeats: Annotated[int | None, typer.Option(metavar="N", help="Of each trial (3).")] = None,
+    nccl_tests: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A build of nccl-tests, for systems with NCCL.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+) -> int:
+    """Write an experiment of your own, with a comment on every key.
+
+    On a terminal and without options it asks a few questions.
+    """
+    from harness.init_command import Answers
+    from harness.init_command import init as write
+
+    given = {
+        "hosts": hosts, "nics": nics, "rate": rate, "inventory": inventory, "collective": collective, "sizes": size,
+        "systems": system, "faults": fault, "repeats": repeats, "nccl_tests": nccl_tests,
+    }  # fmt: skip
+    known: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    return write(file, Answers(**known), ask=not known, force=force)
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """``harness plan``: what every algorithm would take on a cluster with lost NICs, and which one to use."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,6 +9,8 @@ import typer
 from harness.cluster.spec import MAX_NICS
 from harness.errors import ExitCode
 from r2ccl_core.errors import UsageError
+from r2ccl_core.jobs import chakra
+from r2ccl_core.jobs.simai import read_topology, write_topology
 from r2ccl_core.planner import as_record, explain, plan
 from r2ccl_core.topology import Topology, parse_lost
 from r2ccl_core.units import parse_duration, parse_rate, parse_size
@@ -32,6 +35,20 @@ def plan_command(
         int | None,
         typer.Option(help="Collectives still to come: a schedule that pays back its switch is taken, however little."),
     ] = None,
+    topology_file: Annotated[
+        Path | None,
+        typer.Option("--topology", metavar="FILE", help="SimAI's file of a cluster, instead of hosts, NICs and rate."),
+    ] = None,
+    chakra_folder: Annotated[
+        Path | None,
+        typer.Option("--chakra", metavar="FOLDER", help="Write the chosen schedule as Chakra traces, a file a rank."),
+    ] = None,
+    simai_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--simai", metavar="FILE", help="Write the cluster for SimAI: lost NICs are links that are not there."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Predict every algorithm's time beside the lower bound, and choose one."""
@@ -53,7 +70,9 @@ def plan_command(
         raise UsageError(f"--size {size}: there is nothing to plan; give a byte or more")
     if size_bytes > MAX_BYTES:
         raise UsageError(f"--size {size}: at most 1 EiB")
-    topology = Topology.uniform(hosts, nics, rate_bit_s / 8, gpus=gpus)
+    topology = (
+        read_topology(topology_file) if topology_file else Topology.uniform(hosts, nics, rate_bit_s / 8, gpus=gpus)
+    )
     named: set[tuple[int, int]] = set()
     for text in lost or []:
         host, nic, remaining = parse_lost(text)
@@ -63,4 +82,15 @@ def plan_command(
         topology = topology.slowed(host, nic, remaining)
     result = plan(topology, collective, size_bytes, parse_duration(alpha), operations=operations)
     print(json.dumps(as_record(result), indent=2) if as_json else explain(result))
+    if simai_file:
+        _write(simai_file, write_topology(topology))
+    if chakra_folder:
+        chakra.write(result.schedule(), size_bytes, chakra_folder)
     return ExitCode.OK
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"--simai {path}: cannot be written ({error.strerror}); give another file") from error

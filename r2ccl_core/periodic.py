@@ -47,8 +47,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Periodic:
-    """A schedule of ``periods`` periods. ``part(k)`` makes k of them; ``first`` are enough for a first look, and so many
-    ``answers`` must agree."""
+    """A schedule of ``periods`` periods. ``part(k)`` makes k of them; ``first`` are enough for a first look, and this
+    many ``answers`` must agree."""
 
     name: str
     periods: int

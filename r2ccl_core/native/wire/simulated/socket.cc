@@ -9,7 +9,6 @@
 namespace r2ccl::simulated {
 namespace {
 
-constexpr uint64_t kOutBytes = 256 * 1024;
 constexpr uint64_t kUnsentBytes = 16 * 1024;  // as TCP_NOTSENT_LOWAT
 constexpr uint64_t kInBytes = 256 * 1024;
 constexpr int64_t kFirstTimeoutNs = 1000 * kMillisecond;
@@ -35,6 +34,7 @@ void Socket::Connect() {
 
 void Socket::Accept() {
   if (state_ == State::kOpening) state_ = State::kOpen;
+  most_out_ = world_->answer_bytes;
   Packet answer = Segment(0);
   answer.kind = Packet::Kind::kSynAck;
   world_->Send(host_, rail_, std::move(answer));
@@ -44,14 +44,14 @@ uint64_t Socket::window() const { return kInBytes - std::min<uint64_t>(kInBytes,
 
 bool Socket::has_room() const {
   uint64_t unsent = unacked_ + out_.size() - next_;
-  return state_ == State::kOpen && !closing_ && unsent < kUnsentBytes && out_.size() < kOutBytes;
+  return state_ == State::kOpen && !closing_ && unsent < kUnsentBytes && out_.size() < most_out_;
 }
 
 size_t Socket::Write(const char* data, size_t bytes) {
   if (!has_room()) return 0;
   uint64_t unsent = unacked_ + out_.size() - next_;
-  size_t count = std::min({bytes, static_cast<size_t>(kOutBytes - out_.size()),
-                           std::max<size_t>(segment_bytes(), static_cast<size_t>(kUnsentBytes - unsent))});
+  size_t count = std::min(
+      {bytes, most_out_ - out_.size(), std::max<size_t>(segment_bytes(), static_cast<size_t>(kUnsentBytes - unsent))});
   out_.append(data, count);
   SendWaiting();
   return count;

@@ -14,10 +14,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace r2ccl {
 
@@ -110,7 +110,7 @@ class Way {
   bool grave() const { return grave_.load(std::memory_order_relaxed); }
   template <typename Change>
   auto With(Change change) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto result = change(probation_);
     on_.store(probation_.on(), std::memory_order_relaxed);
     grave_.store(probation_.grave(), std::memory_order_relaxed);
@@ -118,8 +118,8 @@ class Way {
   }
 
  private:
-  std::mutex mutex_;  // a leaf lock: guards what follows
-  Probation probation_;
+  Mutex mutex_;  // a leaf lock: guards what follows
+  Probation probation_ GUARDED_BY(mutex_);
   std::atomic<bool> on_{false};
   std::atomic<bool> grave_{false};
 };
@@ -128,15 +128,15 @@ class Way {
 class Ways {
  public:
   Way* Find(int nic, uint32_t peer) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::unique_ptr<Way>& way = ways_[{nic, peer}];
     if (way == nullptr) way = std::make_unique<Way>();
     return way.get();
   }
 
  private:
-  std::mutex mutex_;  // a leaf lock
-  std::map<std::pair<int, uint32_t>, std::unique_ptr<Way>> ways_;
+  Mutex mutex_;  // a leaf lock
+  std::map<std::pair<int, uint32_t>, std::unique_ptr<Way>> ways_ GUARDED_BY(mutex_);
 };
 
 }  // namespace r2ccl

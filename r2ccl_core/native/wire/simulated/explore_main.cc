@@ -7,6 +7,8 @@
 //   r2ccl-explore --every 2 [--jobs N] [--first CASE] [--runs CASES] [--seconds S]
 //                                                          after each of them every other one of a NIC, at every moment
 //
+//   r2ccl-explore --bench REPEATS                          how long named scenarios take, in virtual time
+//
 // A rule that was broken ends it with status 1, the seed or case, the shortest scenario that still breaks it, and the
 // command that repeats it.
 #include <signal.h>
@@ -22,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "wire/simulated/bench.h"
 #include "wire/simulated/explore.h"
 
 namespace {
@@ -39,6 +42,7 @@ using r2ccl::simulated::TroubleEvent;
 struct Options {
   double seconds = 10;
   int every = 0;
+  int bench = 0;
   uint64_t runs = UINT64_MAX;
   uint64_t first = 1;
   unsigned jobs = 1;
@@ -48,7 +52,8 @@ struct Options {
 
 int Usage() {
   std::fprintf(stderr,
-               "usage: r2ccl-explore [--seconds S] [--runs N] [--first SEED] [--jobs N] | --seed SEED | --every 1|2\n");
+               "usage: r2ccl-explore [--seconds S] [--runs N] [--first SEED] [--jobs N] | --seed SEED | --every 1|2 | "
+               "--bench REPEATS\n");
   return 2;
 }
 
@@ -76,6 +81,8 @@ bool Parse(int argc, char** argv, Options* options) {
     } else if (name == "--every" && (number == 1 || number == 2)) {
       options->every = static_cast<int>(number);
       options->seconds = 1e9;
+    } else if (name == "--bench" && number >= 1) {
+      options->bench = static_cast<int>(number);
     } else if (name == "--seed") {
       options->first = std::strtoull(value, nullptr, 10);
       options->one = true;
@@ -117,6 +124,17 @@ void TellOfCrashes() {
   action.sa_handler = OnCrash;
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
   for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigaction(signal, &action, nullptr);
+}
+
+int Bench(int repeats) {
+  bool right = true;
+  for (const auto& [name, scenario] : r2ccl::simulated::BenchScenarios()) {
+    double took_ms = r2ccl::simulated::MedianMs(scenario, repeats);
+    std::printf("%-24s %10.3f ms\n", name.c_str(), took_ms);
+    std::fflush(stdout);
+    right = right && took_ms >= 0;
+  }
+  return right ? 0 : 1;
 }
 
 struct Totals {
@@ -206,6 +224,7 @@ int main(int argc, char** argv) {
   if (!Parse(argc, argv, &options)) return Usage();
   TellOfCrashes();
   seed_at_work = options.first;
+  if (options.bench > 0) return Bench(options.bench);
   if (options.one) return One(options.first);
   Totals totals;
   std::atomic<uint64_t> next{options.first};

@@ -151,9 +151,9 @@ def main() -> int:
             print(rows[-1], flush=True)
     table = (
         "# What the transport's constants are worth\n\n"
-        "Made by `python tests/native/constants.py --write`: each constant in turn has another value, and the scenarios of\n"
-        "`r2ccl-explore --bench` take so much longer (+) or less long (-); changes below "
-        f"{LEAST_CHANGE:.0f} % are nothing. Virtual time\nin ms with the values as they are, median of "
+        "Made by `python tests/native/constants.py --write`: each constant in turn has another value, and the\n"
+        "scenarios of `r2ccl-explore --bench` take so much longer (+) or less long (-); changes below "
+        f"{LEAST_CHANGE:.0f} % are nothing. Virtual\ntime in ms with the values as they are, median of "
         f"{options.repeats} seeds:\n\n| scenario | ms |\n|---|---|\n"
         + "\n".join(f"| {name} | {ms:.1f} |" for name, ms in normal.items())
         + f"\n\n| constant | value | file | a {options.factor}th of it | {options.factor} times as much |\n"

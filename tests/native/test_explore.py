@@ -59,7 +59,19 @@ def test_one_seed_is_told_and_repeats() -> None:
     assert once.stdout.rstrip().splitlines()[-1].startswith("right:")
 
 
-@pytest.mark.parametrize("words", [["--seconds"], ["--seconds", "x"], ["--jobs", "0"], ["--what"], ["--runs", "-1"]])
+@pytest.mark.slow
+def test_the_bench_breaks_no_rule() -> None:
+    """Every scenario ends, and a lost link costs less than three healthy runs."""
+    done = explore("--bench", "1")
+    assert done.returncode == 0, done.stdout
+    took = {name: float(ms) for name, ms in re.findall(r"^(\w+)\s+([\d.]+) ms$", done.stdout, re.MULTILINE)}
+    assert len(took) == len(done.stdout.splitlines()) > 15
+    assert took["healthy_large"] < took["link_lost"] < 3 * took["healthy_large"]
+
+
+@pytest.mark.parametrize(
+    "words", [["--seconds"], ["--seconds", "x"], ["--jobs", "0"], ["--what"], ["--runs", "-1"], ["--every", "3"]]
+)
 def test_bad_words_are_refused(words: list[str]) -> None:
     """One line of usage, and status 2."""
     done = explore(*words)

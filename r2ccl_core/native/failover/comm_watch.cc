@@ -133,7 +133,7 @@ void Comm::CheckGiveUp(int64_t now_ns) {
 }
 
 void Comm::Tick(int64_t now_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   EmptyInbox();
   if (linger_until_ns_ != 0 && !closed_) EndLinger(now_ns);
   if (fate_ != nullptr && fate_->load() && linger_until_ns_ == 0) {

@@ -104,7 +104,8 @@ def _findings(seen: Seen) -> Iterator[Finding]:
         yield _nics(name, nics, survey)
         yield from arp(name, tuple(Nic(n.endpoint.nic, 0, n.endpoint.address) for n in nics), survey)
         yield from _limits(name, survey)
-        yield from tcp(name, survey.facts["congestion_control"])
+        control = survey.facts["congestion_control"]
+        yield from list(tcp(name, control)) or [ok("tcp", name, f"TCP's congestion control is {control}")]
         yield _package(name, survey.facts["package"])
         yield from _nccl(name, survey.facts, seen.environ)
         yield from _rdma(name, nics, survey)

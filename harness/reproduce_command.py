@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
 from harness.errors import ExitCode
 from harness.sweep.command import Options, sweep_command
+from harness.terminal import console, say
 from harness.workloads.collective import CollectiveWorkload
 from r2ccl_core.errors import UsageError
 from reports.errors import ReportError
@@ -35,7 +35,7 @@ def list_entries() -> ExitCode:
         shown.add_column(heading, overflow="fold")
     for entry in ENTRIES:
         shown.add_row(entry.name, entry.title, _state(entry))
-    _console().print(shown)
+    console(WIDTH).print(shown)
     print("\nharness reproduce NAME runs or simulates one of them.")
     return ExitCode.OK
 
@@ -130,13 +130,6 @@ def _print(entry: Entry, found: Sequence[Line], notes: Sequence[str]) -> None:
         shown.add_column(heading, justify="left" if heading in ("quantity", "unit") else "right")
     for line in found:
         shown.add_row(*result.row(line))
-    console = _console()
-    console.print(shown)
+    console(WIDTH).print(shown)
     for text in (f"published set-up: {entry.setup}", *notes):
-        console.print(plain(f"- {text}"), soft_wrap=True)
-
-
-def _console() -> Console:
-    """In a file or a pipe nothing is gained by folding tables."""
-    console = Console(markup=False, highlight=False)
-    return console if console.is_terminal else Console(markup=False, highlight=False, width=WIDTH)
+        say(plain(f"- {text}"), indent="  ")

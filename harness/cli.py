@@ -311,12 +311,38 @@ def plan(
         int | None,
         typer.Option(help="Collectives still to come: a schedule that pays back its switch is taken, however little."),
     ] = None,
+    topology_file: Annotated[
+        Path | None,
+        typer.Option("--topology", metavar="FILE", help="SimAI's file of a cluster, instead of hosts, NICs and rate."),
+    ] = None,
+    chakra_folder: Annotated[
+        Path | None,
+        typer.Option("--chakra", metavar="FOLDER", help="Write the chosen schedule as Chakra traces, a file a rank."),
+    ] = None,
+    simai_file: Annotated[
+        Path | None,
+        typer.Option("--simai", metavar="FILE", help="Write the cluster for SimAI, without the links that are lost."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Predict every algorithm's time beside the lower bound, and choose one."""
     from harness.plan import plan_command
 
-    return plan_command(hosts, nics, lost or (), size, rate, alpha, gpus, collective, operations, as_json)
+    return plan_command(
+        hosts=hosts,
+        nics=nics,
+        lost=lost or (),
+        size=size,
+        rate=rate,
+        alpha=alpha,
+        gpus=gpus,
+        collective=collective,
+        operations=operations,
+        topology_file=topology_file,
+        chakra_folder=chakra_folder,
+        simai_file=simai_file,
+        as_json=as_json,
+    )
 
 
 class Shell(StrEnum):

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness.cluster.spec import MAX_NICS
 from harness.errors import ExitCode
 from harness.terminal import say
 from r2ccl_core.errors import UsageError
+from r2ccl_core.jobs import chakra
+from r2ccl_core.jobs.simai import read_topology, write_topology
 from r2ccl_core.planner import as_record, explain, plan
 from r2ccl_core.topology import Topology, parse_lost
 from r2ccl_core.units import parse_duration, parse_rate, parse_size
@@ -25,6 +28,9 @@ def plan_command(
     gpus: int = 1,
     collective: str = "all_reduce",
     operations: int | None = None,
+    topology_file: Path | None = None,
+    chakra_folder: Path | None = None,
+    simai_file: Path | None = None,
     as_json: bool = False,
 ) -> int:
     """Predict every algorithm's time beside the lower bound, and choose one; `harness plan --help` tells the rest."""
@@ -46,7 +52,9 @@ def plan_command(
         raise UsageError(f"--size {size}: there is nothing to plan; give a byte or more")
     if size_bytes > MAX_BYTES:
         raise UsageError(f"--size {size}: at most 1 EiB")
-    topology = Topology.uniform(hosts, nics, rate_bit_s / 8, gpus=gpus)
+    topology = (
+        read_topology(topology_file) if topology_file else Topology.uniform(hosts, nics, rate_bit_s / 8, gpus=gpus)
+    )
     named: set[tuple[int, int]] = set()
     for text in lost:
         host, nic, remaining = parse_lost(text)
@@ -55,6 +63,10 @@ def plan_command(
         named.add((host, nic))
         topology = topology.slowed(host, nic, remaining)
     result = plan(topology, collective, size_bytes, parse_duration(alpha), operations=operations)
+    if simai_file:
+        _write(simai_file, write_topology(topology))
+    if chakra_folder:
+        chakra.write(result.schedule(), size_bytes, chakra_folder)
     if as_json:
         print(json.dumps(as_record(result), indent=2))
         return ExitCode.OK
@@ -63,3 +75,10 @@ def plan_command(
         chosen = line.startswith(("*", "chosen:"))
         say(line, style="bold green" if chosen else "", indent=" " * 8)
     return ExitCode.OK
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"--simai {path}: cannot be written ({error.strerror}); give another file") from error

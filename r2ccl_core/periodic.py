@@ -48,7 +48,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Periodic:
-    """A schedule of ``periods`` periods. ``part(k)`` makes k of them; ``first`` are enough for a first look, and so
+    """A schedule of ``periods`` periods. ``part(k)`` makes k of them; ``first`` are enough for a first look, and this
     many ``answers`` must agree."""
 
     name: str

@@ -69,6 +69,13 @@ MUTANTS = [
         "copy.get(), 0);\n",
     ),
     Mutant(
+        "both_copies_are_forgotten",
+        "a chunk that went over two paths is not sent again when both are lost",
+        "failover/send_comm.cc",
+        "  return left == 0 && !acknowledged;\n",
+        "  return left < 0 && !acknowledged;\n",
+    ),
+    Mutant(
         "frame_is_not_kept",
         "a frame that is being written goes on reading a buffer whose send is done",
         "failover/send_comm.cc",
@@ -293,7 +300,7 @@ MUTANTS = [
 
 @dataclass(frozen=True)
 class Unit:
-    """A file to compile: ``command`` without what it makes, and where ``made`` lies in the build of the code as it is."""
+    """A file to compile: ``command`` without what it makes, and where ``made`` lies in the unchanged build."""
 
     source: Path
     command: list[str]
@@ -326,7 +333,12 @@ def run(command: list[str]) -> str:
 def units(folder: Path) -> list[Unit]:
     """What r2ccl-explore is made of, as the project's own build compiles it."""
     generator = [] if shutil.which("make") else ["-G", "Ninja"]
-    words = ["-DR2CCL_PYTHON=OFF", "-DR2CCL_CUDA=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DCMAKE_BUILD_TYPE=Release"]
+    words = [
+        "-DR2CCL_PYTHON=OFF",
+        "-DR2CCL_CUDA=OFF",
+        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+        "-DCMAKE_BUILD_TYPE=Release",
+    ]
     failed = run(["cmake", *generator, "-S", str(NATIVE), "-B", str(folder / "cmake"), *words])
     if failed:
         sys.exit(f"cmake could not configure {NATIVE}:\n{failed}")
@@ -366,7 +378,14 @@ class Finding:
     def row(self) -> str:
         """For the table."""
         what = self.failed.splitlines()[0] if self.failed else self.what or "**survived**"
-        cells = [f"`{self.mutant.name}`", self.mutant.what, self.mutant.file, what, str(self.runs), f"{self.seconds:.1f}"]
+        cells = [
+            f"`{self.mutant.name}`",
+            self.mutant.what,
+            self.mutant.file,
+            what,
+            str(self.runs),
+            f"{self.seconds:.1f}",
+        ]
         return "| " + " | ".join(cells) + " |"
 
 
@@ -420,11 +439,10 @@ def table(findings: list[Finding]) -> str:
     """As Markdown."""
     return (
         "# Mistakes planted in the transport, and what found them\n\n"
-        "Made by `python tests/native/mutants.py --write`: one change at a time in the code that ships, then fresh seeds "
-        "of\n`r2ccl-explore` on one core until a rule was broken.\n\n"
-        "| mutant | what it does wrong | file | what was found | runs until then | seconds |\n|---|---|---|---|---|---|\n"
-        + "\n".join(finding.row() for finding in findings)
-        + "\n"
+        "Made by `python tests/native/mutants.py --write`: one change at a time in the code that ships, then fresh "
+        "seeds of\n`r2ccl-explore` on one core until a rule was broken.\n\n"
+        "| mutant | what it does wrong | file | what was found | runs until then | seconds |\n"
+        "|---|---|---|---|---|---|\n" + "\n".join(finding.row() for finding in findings) + "\n"
     )
 
 

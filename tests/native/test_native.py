@@ -146,3 +146,17 @@ def test_cpp(flavour: Flavour) -> None:
     told = [text for text in wrong if text]
     if told:
         pytest.fail("\n".join(told), pytrace=False)
+
+
+def test_who_failed_is_said_first() -> None:
+    """By name, before anything that may be cut; a sanitizer that speaks after the last test is heard as well."""
+    ran = "[ RUN      ] A.Passes\nsays much\n[       OK ] A.Passes (1 ms)\n"
+    failed = "[ RUN      ] B.Fails\n" + "much\n" * 500 + "b.cc:1: Failure\n[  FAILED  ] B.Fails (1 ms)\n"
+    end = "[----------] Global test environment tear-down\n[  FAILED  ] 1 test, listed below:\n"
+    told = blame(ran + failed + ran + end)
+    assert told.startswith("B.Fails\n[ RUN") and "b.cc:1: Failure" in told and "says much" not in told
+    assert len(told.splitlines()) < 100
+    told = blame(ran + failed.partition("b.cc")[0])
+    assert told.startswith("B.Fails\n"), "it never ended"
+    leak = "=1=ERROR: LeakSanitizer: detected memory leaks\nSUMMARY: AddressSanitizer: 8 byte(s) leaked\n"
+    assert blame(ran + end + leak).startswith("SUMMARY: AddressSanitizer: 8 byte(s) leaked\n")

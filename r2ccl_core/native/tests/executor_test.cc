@@ -382,7 +382,7 @@ TEST(Executor, APeerThatRunsSomethingElseIsAnErrorThatNamesIt) {
                                   {&other_count, unlike},
                                   {&other_call, unlike}}) {
     Ring ring(QuickParams(2), 3, 1, kElements);
-    EXPECT_EQ(ring.Run(DataType::kFloat32, ReduceOp::kSum, 1, false, &own), 0) << "the control";
+    EXPECT_EQ(ring.Run(DataType::kFloat32, ReduceOp::kSum, 1, false), 0) << "the control";
     EXPECT_EQ(ring.Run(DataType::kFloat32, ReduceOp::kSum, 1, false, odd), -1);
     EXPECT_EQ(ring.At(0).status.message(), text);
   }

@@ -34,19 +34,25 @@ uint64_t KeyOf(uint64_t seed, size_t flow, size_t message) {
 }
 
 void FillRight(uint64_t key, std::vector<char>* data) {
-  for (size_t i = 0; i < data->size(); i += 8) {
+  size_t whole = data->size() / 8 * 8;
+  for (size_t i = 0; i < whole; i += 8) {
     uint64_t word = RightWord(key, i);
-    std::memcpy(data->data() + i, &word, std::min<size_t>(8, data->size() - i));
+    std::memcpy(data->data() + i, &word, 8);
   }
+  uint64_t last = RightWord(key, whole);
+  std::memcpy(data->data() + whole, &last, data->size() - whole);
 }
 
 // The first place of `size` bytes that is wrong; `size` where none is.
 size_t FirstWrong(uint64_t key, const std::vector<char>& data, size_t size) {
-  for (size_t i = 0; i < size; i += 8) {
-    uint64_t word = RightWord(key, i);
-    if (std::memcmp(data.data() + i, &word, std::min<size_t>(8, size - i)) != 0) return i;
+  size_t whole = size / 8 * 8;
+  for (size_t i = 0; i < whole; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, data.data() + i, 8);
+    if (word != RightWord(key, i)) return i;
   }
-  return size;
+  uint64_t last = RightWord(key, whole);
+  return std::memcmp(data.data() + whole, &last, size - whole) == 0 ? size : whole;
 }
 
 class Dice {
@@ -219,7 +225,8 @@ class FlowProgram {
       return !end->failure().ok() && end->Test(pending.request, &done, nullptr).ok() && !done;
     };
     for (const Pending& send : sends_) {
-      if (sender_lives && !flow_.closes_early && waits(sender_, send)) wrong_ = "a send of a failed connection waits for ever";
+      if (sender_lives && !flow_.closes_early && waits(sender_, send))
+        wrong_ = "a send of a failed connection waits for ever";
     }
     for (const Pending& receive : receives_) {
       if (receiver_lives && waits(receiver_, receive)) wrong_ = "a receive of a failed connection waits for ever";
@@ -256,9 +263,11 @@ class FlowProgram {
   void CheckArrived(const Pending& send) {
     if (flow_.sizes[send.message] <= static_cast<uint64_t>(scenario_.params.eager_bytes)) return;
     bool arrived = send.message < received_ || arrived_before_.contains(send.message) ||
-                   std::any_of(receives_.begin(), receives_.end(), [&send](const Pending& receive) {
-                     return receive.message == send.message && receive.request->state.load() == Request::kDone;
-                   });
+                   std::any_of(
+                       receives_.begin(), receives_.end(),
+                       [&send](const Pending& receive) {
+                         return receive.message == send.message && receive.request->state.load() == Request::kDone;
+                       });
     if (!arrived) wrong_ = "a send was told done that did not arrive";
   }
   // The program has what it wants and closes, whatever the other end still has to send.
@@ -377,6 +386,15 @@ class Play {
       if (with_log) outcome.log += LogOf(host);
     }
     return outcome;
+  }
+
+  // The times, from the beginning, at which something happens until all is done.
+  std::vector<int64_t> Moments() {
+    std::vector<int64_t> moments;
+    world_.KeepMoments(&moments);
+    world_.RunUntil(begin_ns_ + kTroubleEndsNs, [this] { return IsOver(); });
+    for (int64_t& moment : moments) moment -= begin_ns_;
+    return moments;
   }
 
  private:
@@ -502,7 +520,8 @@ class Play {
         continue;
       }
       if (program.has_left()) {
-        if (!program.all_sent() && !program.send_ended()) return "a receiver that left was not noticed: " + program.State();
+        if (!program.all_sent() && !program.send_ended())
+          return "a receiver that left was not noticed: " + program.State();
         continue;
       }
       bool whole = program.all_sent() && program.all_received();
@@ -522,17 +541,25 @@ class Play {
         std::count_if(events.begin(), events.end(), [&kind](const auto& event) { return event.kind == kind; }));
   }
 
+  // But for flows of others, and programs that do not look; not for so long that a greeting is dialled again.
+  bool NothingIsWrong() const {
+    std::vector<int64_t> paused_ns(static_cast<size_t>(scenario_.hosts));
+    for (const TroubleEvent& event : scenario_.troubles) {
+      if (event.kind == Trouble::kPause) paused_ns[static_cast<size_t>(event.host)] += event.lasts_ns;
+      if (event.kind != Trouble::kPause && event.kind != Trouble::kCongestion) return false;
+    }
+    int64_t most_ns = *std::max_element(paused_ns.begin(), paused_ns.end());
+    return most_ns < scenario_.params.connect_ms * kMillisecond / 2;
+  }
+
   std::string CheckLosses() {
     for (int host = 0; host < scenario_.hosts && scenario_.params.mode == 0; ++host) {
       if (Count(host, "path_down") > Count(host, "failed")) return "fail-stop went on after the loss of a path";
     }
     bool congested = HasTrouble(Trouble::kCongestion);
-    bool healthy = std::all_of(scenario_.troubles.begin(), scenario_.troubles.end(), [](const TroubleEvent& event) {
-      return event.kind == Trouble::kCongestion || event.kind == Trouble::kPause;
-    });
     // A farewell that finds no room is none, and the end of its stream a loss.
     bool farewells = scenario_.answer_bytes >= 65536;
-    if (!healthy || !farewells) return "";
+    if (!NothingIsWrong() || !farewells) return "";
     for (int host = 0; host < scenario_.hosts; ++host) {
       if (Count(host, "path_down") > 0) return "a path was given up though nothing was wrong";
       if (congested) continue;
@@ -567,9 +594,8 @@ class Play {
     for (const auto& program : programs_) program->CheckKept();
     if (!Wrong().empty()) return Wrong();
     // A kernel goes on telling a peer that it cannot reach.
-    bool all_hear = std::none_of(scenario_.troubles.begin(), scenario_.troubles.end(), [](const TroubleEvent& event) {
-      return event.kind == Trouble::kPowerOff;
-    });
+    bool all_hear = std::none_of(scenario_.troubles.begin(), scenario_.troubles.end(),
+                                 [](const TroubleEvent& event) { return event.kind == Trouble::kPowerOff; });
     for (int host = 0; host < scenario_.hosts && all_hear; ++host) {
       if (process(host).runs() && process(host).sockets() > 0) {
         return "host" + std::to_string(host) + " has " + std::to_string(process(host).sockets()) +
@@ -677,9 +703,11 @@ Scenario Draw(uint64_t seed) {
 bool Scenario::ends_well() const {
   // Test packets of full size are late where a kernel takes little at a time.
   return params.mode != 0 && answer_bytes >= 65536 && params.flap_max_ms < kRecoveryNs / kMillisecond &&
-         std::none_of(troubles.begin(), troubles.end(), [](const TroubleEvent& event) {
-           return event.kind == Trouble::kKill || event.kind == Trouble::kPowerOff;
-         });
+         std::none_of(
+             troubles.begin(), troubles.end(),
+             [](const TroubleEvent& event) {
+               return event.kind == Trouble::kKill || event.kind == Trouble::kPowerOff;
+             });
 }
 
 std::string Describe(const Scenario& scenario) {
@@ -687,11 +715,11 @@ std::string Describe(const Scenario& scenario) {
   std::ostringstream text;
   text << "seed " << scenario.seed << ": " << scenario.hosts << " hosts x " << scenario.rails << " rails of "
        << scenario.bytes_per_ns * 8 << " Gbit/s, packets of " << scenario.segment_bytes << ", answers of "
-       << scenario.answer_bytes << ", mode " << params.mode
-       << ", " << (scenario.program_polls ? "polling" : "waiting") << ", chunk " << params.chunk_bytes << "/"
-       << params.min_chunk_bytes << ", window " << params.window_bytes << ", eager " << params.eager_bytes << " x "
-       << params.eager_messages << ", buffered " << params.buffered_bytes << ", inline " << params.inline_bytes
-       << ", checksum " << params.checksum << ", held at most " << params.flap_max_ms << " ms\n";
+       << scenario.answer_bytes << ", mode " << params.mode << ", " << (scenario.program_polls ? "polling" : "waiting")
+       << ", chunk " << params.chunk_bytes << "/" << params.min_chunk_bytes << ", window " << params.window_bytes
+       << ", eager " << params.eager_bytes << " x " << params.eager_messages << ", buffered " << params.buffered_bytes
+       << ", inline " << params.inline_bytes << ", checksum " << params.checksum << ", held at most "
+       << params.flap_max_ms << " ms\n";
   for (const Flow& flow : scenario.flows) {
     text << "  host" << flow.from << " > host" << flow.to << ": " << flow.sizes.size() << " messages, " << flow.ahead
          << " ahead, pause " << static_cast<double>(flow.pause_ns) / kMillisecond << " ms"
@@ -710,6 +738,54 @@ std::string Describe(const Scenario& scenario) {
 }
 
 Outcome RunScenario(const Scenario& scenario, bool with_log) { return Play(scenario).Run(with_log); }
+
+std::vector<Scenario> SmallScenarios() {
+  Scenario small;
+  small.seed = 1;
+  small.rails = 2;
+  small.bytes_per_ns = 0.25;
+  Params& params = small.params;
+  params.chunk_bytes = params.min_chunk_bytes = 4096;
+  params.window_bytes = 65536;
+  params.eager_bytes = params.buffered_bytes = 0;
+  params.inline_bytes = 12288;
+  params.connect_ms = 300;
+  params.give_up_ms = 5000;
+  params.locate_ms = 0;
+  params.io_threads = params.stripes = 1;
+  small.flows = {{.from = 0, .to = 1, .sizes = {10'000, 300, 5000}, .ahead = 2}};
+  std::vector<Scenario> all(5, small);
+  all[0].params.mode = 0;
+  all[1].params.mode = 1;
+  all[2].program_polls = true;
+  all[3].params.eager_bytes = 65536;
+  all[3].params.buffered_bytes = 16384;
+  all[3].flows[0].closes_early = true;
+  all[4].params.checksum = 1;
+  all[4].params.flap_suppress = 1000;
+  all[4].params.flap_half_life_ms = 300;
+  all[4].params.flap_max_ms = 600;
+  return all;
+}
+
+std::vector<TroubleEvent> EveryTrouble(const Scenario& scenario, int64_t from_ns, bool of_processes) {
+  std::vector<TroubleEvent> all;
+  for (int64_t moment : Play(scenario).Moments()) {
+    if (moment < from_ns) continue;
+    for (int host = 0; host < scenario.hosts; ++host) {
+      for (int rail = 0; rail < scenario.rails; ++rail) {
+        for (Trouble kind : {Trouble::kLinkDown, Trouble::kBlackHole, Trouble::kBlackOut, Trouble::kBlackIn}) {
+          for (int64_t lasts_ms : {2, 300}) all.push_back({kind, host, rail, moment, lasts_ms * kMillisecond, 0});
+        }
+      }
+      if (!of_processes) continue;
+      for (Trouble kind : {Trouble::kPause, Trouble::kKill, Trouble::kPowerOff}) {
+        all.push_back({kind, host, 0, moment, 100 * kMillisecond, 0});
+      }
+    }
+  }
+  return all;
+}
 
 Scenario Shrink(const Scenario& scenario) {
   Scenario least = scenario;

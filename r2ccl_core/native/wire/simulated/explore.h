@@ -89,6 +89,14 @@ struct Outcome {
 
 Outcome RunScenario(const Scenario& scenario, bool with_log = false);
 
+// The least groups in which everything can go wrong: two hosts, two rails, one connection; in each mode.
+std::vector<Scenario> SmallScenarios();
+
+// Every trouble that can begin in the scenario's history, at each moment at which anything happens there from `from_ns`
+// on until its messages have arrived: links that go and come back and black holes, for short and for long, of each NIC;
+// with `of_processes` also those that pause, are killed or lose their host.
+std::vector<TroubleEvent> EveryTrouble(const Scenario& scenario, int64_t from_ns, bool of_processes);
+
 // The same scenario with less in it, which still breaks a rule.
 Scenario Shrink(const Scenario& scenario);
 

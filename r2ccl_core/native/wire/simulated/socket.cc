@@ -50,8 +50,8 @@ bool Socket::has_room() const {
 size_t Socket::Write(const char* data, size_t bytes) {
   if (!has_room()) return 0;
   uint64_t unsent = unacked_ + out_.size() - next_;
-  size_t count = std::min({bytes, most_out_ - out_.size(),
-                           std::max<size_t>(segment_bytes(), static_cast<size_t>(kUnsentBytes - unsent))});
+  size_t count = std::min(
+      {bytes, most_out_ - out_.size(), std::max<size_t>(segment_bytes(), static_cast<size_t>(kUnsentBytes - unsent))});
   out_.append(data, count);
   SendWaiting();
   return count;

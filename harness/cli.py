@@ -69,7 +69,12 @@ def _harness(
 @app.command(epilog=SWEEP_EPILOG)
 @reported
 def sweep(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The experiment, a TOML file, or the name of one that comes with this program."
+        ),
+    ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where run folders are made.")] = Path("runs"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run can go on.")] = False,
     settings: Annotated[
@@ -240,6 +245,17 @@ def systems(
     from harness.systems.listing import list_systems
 
     return list_systems(as_json)
+
+
+@app.command()
+@printed
+def experiments(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> int:
+    """List the experiments that come with this program, which `harness sweep` takes by name."""
+    from harness.examples import list_experiments
+
+    return list_experiments(as_json)
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from harness.errors import ExitCode
+from harness.examples import named
 from harness.sweep.command import Options, sweep_command
 from harness.terminal import console, say
 from harness.workloads.collective import CollectiveWorkload
@@ -24,7 +25,6 @@ from reports.wording import plain
 if TYPE_CHECKING:
     import pandas as pd
 
-EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 WIDTH = 170
 
 
@@ -87,13 +87,13 @@ def _unbuilt(trials: Trials) -> str:
     known = typing.get_args(CollectiveWorkload.model_fields["collective"].annotation)
     if known and trials.collective not in known:
         return f"the sweep has no {trials.collective} yet (it has {', '.join(known)})"
-    path = EXPERIMENTS / f"{trials.experiment}.toml"
-    return "" if path.exists() else f"{path} is missing; run it from a checkout"
+    path = named(trials.experiment)
+    return "" if path.exists() else f"{path} is missing; install this program again"
 
 
 def _swept(trials: Trials, folder: Path, settings: Sequence[str], fresh: bool) -> LoadedRun:
     """Sweeps on the local cluster, or goes on where an interrupted sweep was; the run."""
-    file = EXPERIMENTS / f"{trials.experiment}.toml"
+    file = named(trials.experiment)
     sweep_command(file, [*trials.settings, *settings], list(trials.only), Options(folder, fresh))
     runs = sorted((path.parent for path in folder.glob("*/run.json")), key=lambda path: path.stat().st_mtime)
     if not runs:

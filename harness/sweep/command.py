@@ -11,6 +11,7 @@ from harness.cluster.clean import left_over
 from harness.cluster.factory import make_cluster
 from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ExitCode, SweepError
+from harness.examples import found
 from harness.experiment_file import load
 from harness.publish import publish
 from harness.sweep import dry_run as dry
@@ -52,6 +53,7 @@ def sweep_command(file: Path, settings: Sequence[str], only: Sequence[str], opti
 def _sweep(
     file: Path, settings: Sequence[str], only: Sequence[str], options: Options, progress: SweepProgress
 ) -> ExitCode:
+    file = found(file)
     experiment = load(file, settings, options.inventory, progress.note)
     kept = parse_only(only, dimensions(experiment))
     trials = select(plan(experiment), kept)

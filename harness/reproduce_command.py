@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
 from harness.errors import ExitCode
+from harness.examples import named
 from harness.sweep.command import Options, sweep_command
+from harness.terminal import console, say
 from harness.workloads.collective import CollectiveWorkload
 from r2ccl_core.errors import UsageError
 from reports.errors import ReportError
@@ -24,7 +25,6 @@ from reports.wording import plain
 if TYPE_CHECKING:
     import pandas as pd
 
-EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 WIDTH = 170
 
 
@@ -35,7 +35,7 @@ def list_entries() -> ExitCode:
         shown.add_column(heading, overflow="fold")
     for entry in ENTRIES:
         shown.add_row(entry.name, entry.title, _state(entry))
-    _console().print(shown)
+    console(WIDTH).print(shown)
     print("\nharness reproduce NAME runs or simulates one of them.")
     return ExitCode.OK
 
@@ -87,13 +87,13 @@ def _unbuilt(trials: Trials) -> str:
     known = typing.get_args(CollectiveWorkload.model_fields["collective"].annotation)
     if known and trials.collective not in known:
         return f"the sweep has no {trials.collective} yet (it has {', '.join(known)})"
-    path = EXPERIMENTS / f"{trials.experiment}.toml"
-    return "" if path.exists() else f"{path} is missing; run it from a checkout"
+    path = named(trials.experiment)
+    return "" if path.exists() else f"{path} is missing; install this program again"
 
 
 def _swept(trials: Trials, folder: Path, settings: Sequence[str], fresh: bool) -> LoadedRun:
     """Sweeps on the local cluster, or goes on where an interrupted sweep was; the run."""
-    file = EXPERIMENTS / f"{trials.experiment}.toml"
+    file = named(trials.experiment)
     sweep_command(file, [*trials.settings, *settings], list(trials.only), Options(folder, fresh))
     runs = sorted((path.parent for path in folder.glob("*/run.json")), key=lambda path: path.stat().st_mtime)
     if not runs:
@@ -130,13 +130,6 @@ def _print(entry: Entry, found: Sequence[Line], notes: Sequence[str]) -> None:
         shown.add_column(heading, justify="left" if heading in ("quantity", "unit") else "right")
     for line in found:
         shown.add_row(*result.row(line))
-    console = _console()
-    console.print(shown)
+    console(WIDTH).print(shown)
     for text in (f"published set-up: {entry.setup}", *notes):
-        console.print(plain(f"- {text}"), soft_wrap=True)
-
-
-def _console() -> Console:
-    """In a file or a pipe nothing is gained by folding tables."""
-    console = Console(markup=False, highlight=False)
-    return console if console.is_terminal else Console(markup=False, highlight=False, width=WIDTH)
+        say(plain(f"- {text}"), indent="  ")

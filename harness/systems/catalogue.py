@@ -12,7 +12,7 @@ from harness.systems.base import NCCL_LOG, PATH, Expectation, Mode, System
 from r2ccl_core.errors import R2cclError
 from r2ccl_core.native import plugin_path
 
-CORE = ("perf", "simulate", "noop")
+CORE = ("perf", "simulate", "noop", "train_r2ccl")
 NCCL = ("nccl_tests", "torch_nccl")
 
 _CORE_NEEDS = "this project, installed"
@@ -92,7 +92,7 @@ ENTRIES = (
         "gloo",
         "torch.distributed with gloo in host memory, which waits for a lost NIC until it is given up",
         "PyTorch in the hosts' Python",
-        ("torch_gloo",),
+        ("torch_gloo", "train_gloo"),
         0,
         "failed",
         network="gloo",

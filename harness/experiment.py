@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Literal, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from harness.bound_model import BoundModel, bound_mistakes
 from harness.cluster.spec import ClusterSpec, NoopSpec
@@ -71,6 +71,9 @@ class Experiment(Model):
     axes: tuple[AxisModel, ...] = Field(default=(), alias="axis")
     bounds: tuple[BoundModel, ...] = Field(default=(), alias="bound")
 
+    _variants: Any = PrivateAttr(None)
+    """Kept by `harness.experiment_file.variants`, of which it is the whole."""
+
     def resolved(self) -> dict[str, Any]:
         """The whole experiment with every default filled in, under the file's own keys; plain JSON values."""
         return self.model_dump(mode="json", by_alias=True)
@@ -99,12 +102,28 @@ class Experiment(Model):
         return self.workload.iterations_of(size_bytes, self.expected_duration_s(size_bytes))
 
 
-def mistakes(experiment: Experiment) -> list[Mistake]:
-    """What is wrong between keys that are each right by themselves."""
-    hosts, backends = len(experiment.cluster.host_names()), [experiment.backend_of(s) for s in experiment.systems]
-    found = [*experiment.workload.mistakes(hosts, backends), *_system_mistakes(experiment), *_name_mistakes(experiment)]
+def mistakes(experiment: Experiment, right: Experiment | None = None) -> list[Mistake]:
+    """What is wrong between keys that are each right by themselves. What `experiment` shares with one that is `right`
+    is not looked at again."""
+    shared = {name for name in _TABLES if right is not None and _same(getattr(experiment, name), getattr(right, name))}
+    found: list[Mistake] = []
+    if not shared >= {"cluster", "workload", "systems"}:
+        hosts, backends = len(experiment.cluster.host_names()), [experiment.backend_of(s) for s in experiment.systems]
+        found += [*experiment.workload.mistakes(hosts, backends), *_system_mistakes(experiment)]
+    if not shared >= {"systems", "faults"}:
+        found += _name_mistakes(experiment)
     found += _sweep_mistakes(experiment)
     return found or list(fault_mistakes(experiment.faults, _setting(experiment)))
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether both are one object, or made of the same ones."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+    return one is other
+
+
+_TABLES = ("cluster", "workload", "systems", "faults")
 
 
 def _setting(experiment: Experiment) -> Setting:
@@ -144,7 +163,7 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
             if not variable or set("=\0") & set(variable) or "\0" in value:
                 remedy = "a name is not empty and has no '=', and neither name nor value has a NUL"
                 yield Mistake(f"system[{index}].env", repr(variable), remedy)
-        if backend in ("perf", "simulate", "train_r2ccl"):
+        if backend in ("perf", "simulate", "torch_r2ccl", "train_r2ccl"):
             yield from _core_mistakes(f"system[{index}].env", system)
 
 

@@ -18,7 +18,6 @@ import os
 import struct
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -123,8 +122,7 @@ class Communicator:
         self._message_lines: dict[tuple[str, int, int], Line] = {}
         self._message_lock = threading.Lock()
         not_for_children(self)
-        for name, remedy in variables.unknown(os.environ):
-            warnings.warn(f"{name}: {remedy}", RuntimeWarning, stacklevel=2)
+        variables.warn_of_unknown(os.environ)
         chosen = find_nics() if nics is None else checked_nics(nics)
         # Mode 3 is a schedule over the transport of mode 2.
         self._nets = Nets(min(self._mode, 2), chosen, options or {})
@@ -206,6 +204,8 @@ class Communicator:
     @_alone
     def broadcast(self, send: np.ndarray, recv: np.ndarray | None = None, root: int = 0) -> np.ndarray:
         """The root's `send` in `recv` (default: in place) on every rank; other ranks' `send` is not looked at."""
+        if recv is None and isinstance(send, np.ndarray):
+            buffers.check_result("broadcast", send, "send, where the result goes, ")
         send, recv = self._checked("broadcast", send, send if recv is None else recv, root=root)
         return self._vector("broadcast", send if self.rank == root else recv, recv, root=root)
 
@@ -515,6 +515,8 @@ class Communicator:
         """`send`, or a copy that is contiguous, and `recv`, or a new array in its place, if they will do; else
         `UsageError`."""
         self._check_open(collective)
+        if not isinstance(root, int | np.integer):
+            raise UsageError(f"root {root!r}: give the number of a rank")
         if not 0 <= root < self.size:
             raise UsageError(f"root {root}: there is no such rank among {self.size}")
         buffers.check_arrays(collective, send, recv)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from r2ccl_core.text_file import regular
 from reports import stats
 from reports.errors import SchemaError
 from reports.metrics import METRICS
@@ -171,7 +172,7 @@ def write(table: pa.Table, folder: Path) -> tuple[Path, Path]:
 def read(path: Path) -> pa.Table:
     """Reads a rows.parquet; raises `SchemaError` for anything but this version's rows."""
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(regular(path))
     except FileNotFoundError:
         raise SchemaError(f"{path}: no such file; `harness report` on the run's folder writes it") from None
     except (OSError, pa.ArrowException):

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
+from r2ccl_core.text_file import STORED_BYTES, text_of
 from reports.errors import SchemaError
 from reports.upgrade import OLDEST, Kind, upgraded
 from reports.upgrade import SCHEMA as SCHEMA
@@ -233,7 +234,7 @@ def _load(model: type[S], kind: Kind, path: Path) -> S:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return text_of(path, most_bytes=STORED_BYTES)
     except FileNotFoundError:
         raise SchemaError(f"{path}: no such file; give the folder of a run, as runs/<name>-<time>") from None
     except OSError as error:

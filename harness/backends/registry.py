@@ -16,6 +16,7 @@ BACKENDS: dict[BackendName, Backend] = {
     "nccl_tests": NcclTestsBackend(),
     "torch_gloo": TorchBackend("gloo"),
     "torch_nccl": TorchBackend("nccl"),
+    "torch_r2ccl": TorchBackend("r2ccl"),
     "train_r2ccl": TrainingBackend("r2ccl"),
     "train_gloo": TrainingBackend("gloo"),
 }

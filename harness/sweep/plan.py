@@ -170,10 +170,14 @@ def dimensions(experiment: Experiment) -> tuple[str, ...]:
     return (*GRID, *(axis.label for axis in experiment.axes))
 
 
-def parse_only(text: str, known: Sequence[str] = GRID) -> dict[str, tuple[str, ...]]:
-    """``system=balance,size=64MiB,size=8MiB`` as a selection by `known` dimensions; raises `ExperimentError`."""
+def parse_only(texts: Sequence[str], known: Sequence[str] = GRID) -> dict[str, tuple[str, ...]]:
+    """``system=balance,size=64MiB,size=8MiB``, once or several times, as a selection by `known` dimensions; raises
+    `ExperimentError`, also where one selects nothing."""
     chosen: dict[str, tuple[str, ...]] = {}
-    for part in filter(None, (p.strip() for p in text.split(","))):
+    for text in texts:
+        if not text.strip(", "):
+            raise ExperimentError("--only", repr(text), None, "selects nothing; write axis=value, or leave it out")
+    for part in filter(None, (p.strip() for text in texts for p in text.split(","))):
         axis, separator, value = (p.strip() for p in part.partition("="))
         if not separator or not value:
             remedy = "write axis=value, for example system=balance"

@@ -34,8 +34,6 @@ LETTER_IN = 0.072
 """About as wide is a letter of a legend."""
 HATCHES = ("", "////", "", "xxxx", "\\\\\\\\", "....", "", "----")
 """Of bars, by system: with the colours' lightness they tell bars apart in grey."""
-FILLS = ("#EFEFEF", "#4F9CCB", "#F0E442", "#8C510A", "#CC79A7", "#0B3C5D", "#009E73", "#E69F00")
-"""Of areas that have a letter in them."""
 
 _RC: dict[str, Any] = {
     "font.size": 9.0,

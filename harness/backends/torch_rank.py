@@ -6,7 +6,6 @@ of the result; for ``--place out`` the input is copied there before the clock st
 
 import argparse
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from harness.backends.said import first_line
 from r2ccl_core.bandwidth import ITEM_BYTES, part_count
 from r2ccl_core.errors import TransportError
 from r2ccl_core.native import load
@@ -29,7 +29,6 @@ from r2ccl_core.perf.events import Events, own_stream
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 _JOIN_S = 20.0
 _MPS_S = 20.0
-_SOURCE = re.compile(r"^\[\S+:\d+\] ")
 _ONLY_IN_PLACE = ("all_reduce", "broadcast", "reduce")
 
 
@@ -64,7 +63,7 @@ def main() -> NoReturn:
         for iteration in range(-args.warmup, args.iterations):
             wrong += _iterate(args, group, events, iteration)
     except (RuntimeError, ValueError, TransportError) as error:
-        _leave(events, _one_line(error), iteration, LOST)
+        _leave(events, first_line(error), iteration, LOST)
     events.emit("done", core=group.describe())
     # An orderly end waits for threads of the library, which may wait for a NIC.
     os._exit(WRONG if wrong else OK)
@@ -211,12 +210,6 @@ def _engine() -> Any:
         return load()
     except TransportError:
         return pattern
-
-
-def _one_line(error: BaseException) -> str:
-    """Without the place in torch's own sources, which is of no use to who reads it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return _SOURCE.sub("", lines[0])[:300] if lines else type(error).__name__
 
 
 def _leave(events: Events, message: str, iteration: int | None, code: int) -> NoReturn:

@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from r2ccl_core.perf.events import Events
+from harness.backends.said import first_line
+from r2ccl_core.perf.events import Events, own_stream
 from r2ccl_core.perf.live_log import LiveLog
 
 OK, USAGE, LOST = 0, 2, 3
@@ -24,7 +25,7 @@ def main() -> NoReturn:
     """Trains and exits with 0 ok, 2 usage, 3 a peer or the transport was lost."""
     args = _arguments()
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    events = Events(int(os.environ["R2CC_RANK"]), True)
+    events = Events(int(os.environ["R2CC_RANK"]), True, own_stream())
     try:
         import torch
     except ImportError as error:
@@ -43,7 +44,7 @@ def main() -> NoReturn:
                 _iterate(trainer, events, step)
     except (RuntimeError, ValueError) as error:
         core = trainer.describe() if trainer else None
-        _leave(events, str(error).strip().partition("\n")[0][:300], step, LOST, core)
+        _leave(events, first_line(error), step, LOST, core)
     events.emit("done", core=trainer.describe(), result={"weights": trainer.digest()})
     trainer.leave()
     # gloo's threads may wait for a NIC.

@@ -48,11 +48,13 @@ def reductions() -> None:
 def movements() -> None:
     types = [torch.float32, torch.bool, torch.int16, torch.complex64, torch.float8_e4m3fn, torch.bfloat16]
     for dtype in types:
-        source = mine(torch.float32).to(dtype) if dtype is not torch.bool else mine() > 3 + RANK
+        source = mine() > 3 + RANK if dtype is torch.bool else mine().to(dtype)
         others = [source.clone() for _ in range(SIZE)]
         dist.all_gather(others, source)
         for rank, other in enumerate(others):
-            expected = mine(torch.float32, rank=rank).to(dtype) if dtype is not torch.bool else mine(rank=rank) > 3 + rank
+            expected = (
+                mine(torch.float32, rank=rank).to(dtype) if dtype is not torch.bool else mine(rank=rank) > 3 + rank
+            )
             assert torch.equal(other.view(torch.uint8), expected.view(torch.uint8)), (dtype, rank)
     whole = torch.empty(SIZE * 10)
     dist.all_gather_into_tensor(whole, torch.full((10,), float(RANK)))

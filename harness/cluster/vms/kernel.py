@@ -71,9 +71,7 @@ def prepared(package: str, tell: Callable[[str], None]) -> Kernel:
         if not (kernel.folder / "release").exists():
             for tool in ("apt-get", "apt-cache", "dpkg-deb"):
                 if shutil.which(tool) is None:
-                    raise ClusterError(
-                        f"{tool} is missing: the guests' kernel is a Debian package"
-                    )
+                    raise ClusterError(f"{tool} is missing: the guests' kernel is a Debian package")
             _make(package, kernel.folder, tell)
         return kernel
 

@@ -172,7 +172,7 @@ def test_guests_have_kernels_of_their_own_and_reach_each_other(cluster: VmsClust
     assert len(boots) == 2
     assert first.run(["uname", "-r"]).stdout != os.uname().release
     for nic in second.nics:
-        first.run(["ping", "-c", "1", "-W", "20", "-I", f"eth{nic.rail}", nic.address])
+        first.run(["/run/guest/ping", "-c", "1", "-W", "20", "-I", f"eth{nic.rail}", nic.address])
     assert "tbf 2:" in first.run(["tc", "qdisc", "show", "dev", "eth0"]).stdout
     assert first.run(["rdma", "link", "show"]).stdout.count("state ACTIVE") == 2
 

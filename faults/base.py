@@ -214,6 +214,8 @@ class Target:
     """Of the rank on that host; it leads a process group of its own."""
     slot: Slot | None = None
     """Where it sits, on a virtual machine."""
+    rdma_over_ethernet: bool = False
+    """Whether that is RoCE, whose port is active while the interface is."""
     soft_rdma: str | None = None
     """The Soft-RoCE device that somebody put on the NIC: it goes with the NIC and does not come back by itself."""
 

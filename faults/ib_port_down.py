@@ -1,20 +1,24 @@
-"""The port of an RDMA device is disabled by the subnet management agent, as by a pulled InfiniBand cable."""
+"""The port of an RDMA device goes down, as by a pulled cable."""
 
 from typing import ClassVar
 
+from faults import link
 from faults.base import Effect, Fault, Probe, Recipe, Sign, Target
 from faults.errors import NotPossibleError
 
 
 class IbPortDown(Fault):
-    """``ibportstate ... disable`` on the host's own port, then ``enable``; no parameters."""
+    """InfiniBand: ``ibportstate ... disable`` on the host's own port, then ``enable``. RoCE: its port follows the
+    interface, which is taken down. No parameters."""
 
     kind: ClassVar[str] = "ib_port_down"
-    needs: ClassVar[frozenset[str]] = frozenset({"ibportstate", "cat"})
+    needs: ClassVar[frozenset[str]] = frozenset({"cat", "ip"})
 
     def recipe(self, target: Target) -> Recipe:
         """A directed route of length zero is the host itself."""
         device, port = self._rdma(target)
+        if target.rdma_over_ethernet:
+            return link.taken_down(target)
         words = ("ibportstate", "-C", device, "-P", str(port), "-D", "0", str(port))
         return Recipe((target.here(*words, "disable"),), (target.here(*words, "enable"),))
 

@@ -3,6 +3,19 @@
 from collections.abc import Sequence
 
 from faults.base import Order, Recipe, Target
+from faults.token_bucket import HANDLE
+
+_AWAIT = """\
+import os, sys, time
+end = time.monotonic() + 20
+while not os.path.exists(sys.argv[1]):
+    time.monotonic() < end or sys.exit(sys.argv[1] + " does not come back")
+    time.sleep(0.05)
+"""
+_PRESENCE = """\
+import os, sys
+print("present" if os.path.exists(sys.argv[1]) else "absent")
+"""
 
 
 def down(target: Target) -> Order:
@@ -21,6 +34,27 @@ def configured(target: Target, addresses: Sequence[str]) -> tuple[Order, ...]:
     nic = target.nic
     added = (target.here("-ip", "addr", "add", address, "dev", nic, *_at_once(address)) for address in addresses)
     return (*added, *(target.here("-ip", "route", "add", *route) for route in target.routes))
+
+
+def presence(target: Target) -> Order:
+    """Says ``present`` or ``absent`` of the interface."""
+    return target.here("python3", "-I", "-S", "-c", _PRESENCE, f"/sys/class/net/{target.nic}")
+
+
+def new_again(target: Target) -> tuple[Order, ...]:
+    """Waits for an interface that its driver makes anew, then sets it up as it was: MTU, rate limit, addresses, routes,
+    and the Soft-RoCE device that was on it."""
+    nic, shaping = target.nic, target.own.shaping
+    mtu = ("mtu", str(target.mtu)) if target.mtu else ()
+    add = ("-tc", "qdisc", "add", "dev", nic, "root", "handle", HANDLE)
+    soft = ("-rdma", "link", "add", target.soft_rdma or "", "type", "rxe", "netdev", nic)
+    return (
+        target.here("python3", "-I", "-S", "-c", _AWAIT, f"/sys/class/net/{nic}"),
+        *((target.here(*add, *shaping.words),) if shaping else ()),
+        target.here("ip", "link", "set", "dev", nic, *mtu, "up"),
+        *configured(target, target.addresses),
+        *((target.here(*soft),) if target.soft_rdma else ()),
+    )
 
 
 def _at_once(address: str) -> tuple[str, ...]:

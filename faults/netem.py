@@ -12,6 +12,11 @@ QUEUE_PACKETS = "100000"
 """What the emulator may hold; it must never be what drops a packet."""
 
 
+BELOW = "52cd:"
+"""The handle of the rate limit below the emulator. Not the usual one: the kernel moves no qdisc to another parent, so
+the usual one could not be put back at the root while the emulator is there."""
+
+
 class Netem(Fault):
     """A fault that is made by the emulator, for what the host sends."""
 
@@ -30,7 +35,7 @@ class Netem(Fault):
             add = target.here("tc", "qdisc", "add", *root, f"{TAG}:", *emulator)
             return Recipe((add,), (target.here("-tc", "qdisc", "del", *root, f"{TAG}:"),))
         emulate = ("tc", "qdisc", "replace", *root, f"{TAG}:", *emulator)
-        below = ("tc", "qdisc", "add", "dev", target.nic, "parent", f"{TAG}:1", "handle", HANDLE)
+        below = ("tc", "qdisc", "add", "dev", target.nic, "parent", f"{TAG}:1", "handle", BELOW)
         inject = (target.here(*emulate), target.here(*below, *shaping.words))
         return Recipe(inject, (target.here("tc", "qdisc", "replace", *root, HANDLE, *shaping.words),))
 

@@ -8,13 +8,6 @@ from faults.errors import NotPossibleError
 
 # No shell and no redirection: the path and the word are arguments.
 _WRITE = ("python3", "-I", "-S", "-c", "import sys; open(sys.argv[1], 'w').write(sys.argv[2])")
-_AWAIT = """\
-import os, sys, time
-end = time.monotonic() + 20
-while not os.path.exists(sys.argv[1]):
-    time.monotonic() < end or sys.exit(sys.argv[1] + " does not come back")
-    time.sleep(0.05)
-"""
 _LISTED = """\
 import os, sys
 print("bound" if os.path.exists(os.path.join(sys.argv[1], sys.argv[2])) else "unbound")
@@ -24,24 +17,17 @@ print("bound" if os.path.exists(os.path.join(sys.argv[1], sys.argv[2])) else "un
 class NicUnbind(Fault):
     """Writes the card's bus address to its driver's ``unbind``, later to ``bind``; no parameters.
 
-    The interface is gone meanwhile. When it is back it gets its MTU, its addresses and its routes again.
+    The interface is gone meanwhile. When it is back it gets its MTU, rate limit, addresses and routes again.
     """
 
     kind: ClassVar[str] = "nic_unbind"
-    needs: ClassVar[frozenset[str]] = frozenset({"ip", "python3"})
+    needs: ClassVar[frozenset[str]] = frozenset({"ip", "python3", "tc"})
 
     def recipe(self, target: Target) -> Recipe:
-        """Unbind; bind, wait for the interface, up, addresses, routes."""
+        """Unbind; bind, wait for the interface, set it up as it was."""
         folder, bus = self._driver(target)
-        mtu = ("mtu", str(target.mtu)) if target.mtu else ()
-        up = target.here("ip", "link", "set", "dev", target.nic, *mtu, "up")
-        heal = [
-            target.here("-" + _WRITE[0], *_WRITE[1:], f"{folder}/bind", bus),
-            target.here("python3", "-I", "-S", "-c", _AWAIT, f"/sys/class/net/{target.nic}"),
-            up,
-            *link.configured(target, target.addresses),
-        ]
-        return Recipe((target.here(*_WRITE, f"{folder}/unbind", bus),), tuple(heal))
+        bind = target.here("-" + _WRITE[0], *_WRITE[1:], f"{folder}/bind", bus)
+        return Recipe((target.here(*_WRITE, f"{folder}/unbind", bus),), (bind, *link.new_again(target)))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
         """Its driver has no such device. There is no interface either, and so no counter that could stand still."""

@@ -8,8 +8,10 @@ from pydantic import ValidationError
 
 from faults.base import Fault
 from faults.blackhole import Blackhole
+from faults.cable_pull import CablePull
 from faults.corrupt import Corrupt
 from faults.delay import Delay
+from faults.duplicate import Duplicate
 from faults.errors import FaultError, UnknownFaultError
 from faults.flap import Flap
 from faults.host_isolate import HostIsolate
@@ -18,6 +20,7 @@ from faults.loss import Loss
 from faults.nic_down import NicDown
 from faults.nic_shared_congestion import NicSharedCongestion
 from faults.nic_unbind import NicUnbind
+from faults.nic_unplug import NicUnplug
 from faults.noop import Noop
 from faults.ovs_drop import OvsDrop
 from faults.process_kill import ProcessKill
@@ -43,8 +46,11 @@ FAULTS: dict[str, type[Fault]] = {
         Delay,
         Corrupt,
         Reorder,
+        Duplicate,
         Flap,
         NicUnbind,
+        NicUnplug,
+        CablePull,
         IbPortDown,
         NicSharedCongestion,
         ProcessPause,

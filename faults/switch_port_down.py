@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from faults import qmp
 from faults.base import Effect, Fault, LinkDown, Quiet, Recipe, Sign, Target
 
 
@@ -19,7 +20,9 @@ class SwitchPortDown(Fault):
         """Down, and up again, on the switch."""
         port = target.port(self.kind)
         words = ("ip", "link", "set", "dev", port.name)
-        return Recipe((port.run(*words, "down"),), (port.run(*words, "up"),))
+        # A virtual machine does not see what becomes of its tap: QEMU takes the carrier.
+        lost, back = ((qmp.set_link(target.slot, up=up),) if target.slot else () for up in (False, True))
+        return Recipe((port.run(*words, "down"), *lost), (port.run(*words, "up"), *back))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
         """The host's NIC has no carrier, and its counters stand still."""

@@ -92,6 +92,11 @@ class Experiment(Model):
         """Ranks of all hosts."""
         return len(self.cluster.host_names()) * self.workload.gpus
 
+    @property
+    def ready_s(self) -> float:
+        """How long ranks may take until all are connected."""
+        return self.sweep.limits.ready_s * self.cluster.start_factor
+
     def expected_duration_s(self, size_bytes: int) -> float:
         """Lower estimate of one healthy iteration: busbw is what TCP carries over all NICs of the slowest host."""
         payload_bytes_s = self.cluster.bandwidth_bit_s() / 8 * TCP_SHARE

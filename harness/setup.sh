@@ -42,6 +42,9 @@ if [ "$1" = test ]; then
     need mpich command -v mpiexec.mpich
     need libmpich-dev sh -c 'ls /usr/include/*/mpich/mpi.h'
 fi
+case " $* " in
+*" vms "* | *=vms* | *kernels.toml*) need qemu-system-x86 command -v qemu-system-x86_64 ;; # only where it is asked for
+esac
 if [ -n "$missing" ]; then
     if [ "$(id -u)" != 0 ]; then
         echo "these packages are missing and only root can install them: apt-get install$missing" >&2

@@ -6,6 +6,17 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that boot virtual machines run where they are asked for; elsewhere they say how."""
+    if "vms" not in (config.option.markexpr or ""):
+        for item in items:
+            if item.get_closest_marker("vms"):
+                item.add_marker(pytest.mark.skip("boots virtual machines; ask for it: pytest -m vms"))
+
+
 # A background job of a shell ignores SIGINT, and so would all that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -40,6 +40,8 @@ class Job:
     """The file with which the hosts' own ssh reaches the others; None: the user's own."""
     one_machine: bool = False
     """Whether all hosts are one machine, and share its GPUs out: a host has as many as it has ranks."""
+    ready_s: float = 0.0
+    """How long the harness waits until all ranks have met."""
     sockets_carry_data: bool = True
     """Whether NCCL's own sockets carry the collectives; else they only let its ranks meet."""
 

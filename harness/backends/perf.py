@@ -1,6 +1,7 @@
 """The backend that moves real bytes: this project's measuring program over its own core."""
 
 from importlib.util import find_spec
+from math import ceil
 
 from harness.backends.base import Command, Job, Witness, rendezvous
 from harness.workloads.base import Workload
@@ -31,6 +32,8 @@ class PerfBackend:
             "--stream",
             "--stdin-watch",
         ]
+        if job.ready_s > 0:
+            argv += ["--meet", str(ceil(job.ready_s))]
         return Command(tuple(argv), rendezvous(job, rank))
 
     def missing(self, workload: Workload, python: str, hosts: int) -> str | None:

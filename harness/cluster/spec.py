@@ -54,6 +54,11 @@ class Described(Model):
         """Whether all hosts are this machine, and share its GPUs."""
         return True
 
+    @property
+    def start_factor(self) -> float:
+        """How much longer ranks may take to start than on hardware."""
+        return 1.0
+
     def management_nics(self) -> tuple[str, ...]:
         """The names of the interfaces beside the data NICs, as far as they are known."""
         return ()
@@ -163,6 +168,11 @@ class VmsSpec(_Regular):
     def one_machine(self) -> bool:
         """No: a boot, a kernel and an address space each, and no GPU."""
         return False
+
+    @property
+    def start_factor(self) -> float:
+        """A translated guest needs 5 s of CPU to start a rank; this machine itself 0.4 s."""
+        return 12.0
 
     def data_nics(self) -> dict[str, tuple[Nic, ...]]:
         """As a local cluster's, and each in a slot."""

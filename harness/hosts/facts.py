@@ -1,8 +1,9 @@
 """What hangs on an interface of a host: queueing disciplines, routes, hardware. Reading is at the bottom, thin."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from faults.base import Device, OvsPort
@@ -22,6 +23,9 @@ class Hardware:
     bus_address: str | None = None
     driver: str | None = None
     rdma: tuple[str, int] | None = None
+    rdma_over_ethernet: bool = False
+    soft_rdma: str | None = None
+    """A Soft-RoCE device: it hangs on the interface, not on a card."""
 
 
 def device_from(place: str, name: str, qdiscs: Sequence[Mapping[str, Any]], rate_bit_s: float | None) -> Device:
@@ -121,16 +125,43 @@ def read_congestion_control(host: Host) -> str:
     return said or "not known"
 
 
+_RDMA_PORTS = "cd /sys/class/infiniband && grep -sH . */ports/*/gid_attrs/ndevs/0 */ports/*/link_layer; ls -d */device"
+"""Which interface each RDMA port sends over, what its link is, and which devices are hardware."""
+
+
 def read_hardware(host: Host, name: str) -> Hardware:
     """Asks the host."""
     folder = f"/sys/class/net/{name}/device"
+    device = host.run(("readlink", "-f", folder), check=False).stdout
     said = [
         host.run(argv, check=False).stdout
         for argv in (
-            ("readlink", "-f", folder),
-            ("readlink", "-f", f"{folder}/driver"),
+            ("readlink", "-f", f"{pci_function(device)}/driver"),
             ("ls", f"{folder}/infiniband"),
             ("cat", f"/sys/class/net/{name}/dev_port"),
+            ("sh", "-c", _RDMA_PORTS),
         )
     ]
-    return hardware_from(said[0], said[1], said[2], said[3])
+    return with_ports(hardware_from(pci_function(device), said[0], said[1], said[2]), name, said[3])
+
+
+def pci_function(device: str) -> str:
+    """The folder in sysfs of the PCI function below an interface's device: itself, or the one that a virtio device
+    sits on."""
+    folder, _, last = device.strip().rpartition("/")
+    return folder if re.fullmatch(r"virtio\d+", last) else device.strip()
+
+
+def with_ports(hardware: Hardware, name: str, told: str) -> Hardware:
+    """With what `_RDMA_PORTS` tells of the port that sends over the interface `name`."""
+    lines = told.split("\n")
+    port = next((line.split("/") for line in lines if line.endswith(f"/gid_attrs/ndevs/0:{name}")), None)
+    if port is None:
+        return hardware
+    device, number = port[0], int(port[2])
+    return replace(
+        hardware,
+        rdma=(device, number),
+        rdma_over_ethernet=f"{device}/ports/{number}/link_layer:Ethernet" in lines,
+        soft_rdma=None if f"{device}/device" in lines else device,
+    )

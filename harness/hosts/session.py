@@ -19,8 +19,9 @@ from typing import Any, Protocol
 from harness.errors import CommandError, HostError, HostTimeoutError, UnreachableError
 from harness.hosts.base import OnLine
 
-REPLY_TIMEOUT_S = 30.0
-"""How long a request other than a command may take; the agent answers within milliseconds."""
+REPLY_TIMEOUT_S = 120.0
+"""How long a request other than a command may take. The agent answers within milliseconds, but a translated guest on a
+busy machine has needed more than 30 s; a host that is gone is noticed by its connection, and sooner."""
 
 
 class Channel(Protocol):

@@ -109,6 +109,7 @@ class Bench:
             every_nic=self.nic_names,
             every_management=tuple(dict.fromkeys(host.management for host in self.hosts if host.management)),
             ssh_config=root.ssh_config,
+            ready_s=experiment.ready_s,
             one_machine=experiment.cluster.one_machine,
             sockets_carry_data=sockets_carry_data(trial.system.use, trial.system.network),
         )

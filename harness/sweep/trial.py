@@ -182,7 +182,7 @@ def _start(run: _Run) -> None:
         process = host.start(command.argv, env=command.env, on_line=partial(run.log.feed, rank))
         run.processes[host.name] = process
         limits = run.bench.experiment.sweep.limits
-        limit_s = limits.ready_s + limits.trial_s + KILL_S  # later than any other end
+        limit_s = run.bench.experiment.ready_s + limits.trial_s + KILL_S  # later than any other end
         threading.Thread(target=_await_end, args=(run.log, rank, process, limit_s), daemon=True).start()
         host.sample_start(SAMPLE_S)
         host.watch_start({f"rank{rank}": process.pid}, WATCH_S)
@@ -227,12 +227,12 @@ def _arm(run: _Run, strike: Strike) -> Breakage:
     name = f"{run.trial.trial_id}-{run.attempt}-{len(run.breakages)}"
     breakage = Breakage(run.bench, strike, name)
     run.breakages.append(breakage)
-    breakage.arm(run.pids(), limits.ready_s + limits.trial_s + 2 * GRACE_S)
+    breakage.arm(run.pids(), run.bench.experiment.ready_s + limits.trial_s + 2 * GRACE_S)
     return breakage
 
 
 def _await_ready(run: _Run) -> None:
-    log, limit_s = run.log, run.bench.experiment.sweep.limits.ready_s
+    log, limit_s = run.log, run.bench.experiment.ready_s
     log.wait_for(lambda: log.all_ready() or log.any_failed() or log.all_ended(), limit_s)
     if not log.all_ready() and not log.any_failed():
         gpus = run.bench.experiment.workload.gpus

@@ -17,6 +17,7 @@ from r2ccl_core.units import parse_size
 
 MOST_SIZES = 10_000
 MOST_RANKS_HERE = 64
+MEET_S = 30
 """Ranks of one process: with more of them on a host their threads only wait for each other."""
 
 ALIASES = {"float": "float32", "double": "float64", "half": "float16", "int": "int32"}
@@ -36,6 +37,8 @@ class Flags:
     root: int
     cycles: int
     timeout_s: float
+    meet_s: int
+    """How long ranks wait for each other at the start."""
     places: tuple[str, ...]
     seed: int
     average: int
@@ -88,6 +91,7 @@ def parse_flags(argv: Sequence[str]) -> Flags:
         root=_at_least(given.root, 0, "-r"),
         cycles=_at_least(given.run_cycles, 0, "-N"),
         timeout_s=float(_at_most(_at_least(given.timeout, 0, "-T"), int(threading.TIMEOUT_MAX), "-T")),
+        meet_s=_at_most(_at_least(given.meet, 1, "--meet"), int(threading.TIMEOUT_MAX), "--meet"),
         places=_places(given.collective, given.place),
         seed=given.seed,
         average=given.average,
@@ -124,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-r", "--root", type=int, default=0, help="root rank of a collective that has one (default 0)")
     add("-N", "--run_cycles", type=int, default=1, help="go over all sizes this often, 0 forever (default 1)")
     add("-T", "--timeout", type=int, default=0, help="give up when one iteration takes so many seconds, 0 never")
+    add("--meet", type=int, default=MEET_S, help=f"wait so many seconds for all ranks at the start (default {MEET_S})")
     add("-a", "--average", type=int, default=3, choices=[0, 1, 2, 3], help="time over ranks: 0 rank 0, 1 mean, "
         "2 min, 3 max (default 3: a collective ends when its last rank does)")  # fmt: skip
     add("-g", "--ngpus", type=int, default=1, help="ranks of this process, a thread each (default 1)")

@@ -33,7 +33,7 @@ class Rank:
     def run(self) -> None:
         """Joins the group, measures and leaves."""
         flags, events = self._flags, self._events
-        with Communicator(self.number, self._size, self._root) as comm:
+        with Communicator(self.number, self._size, self._root, timeout_s=flags.meet_s) as comm:
             self.comm = comm
             self.measurement = Measurement(comm, flags, events)
             # In the group, so that an error here ends the other ranks, too.

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from faults import filter as drop
-from faults import nic_shared_congestion, nic_unbind
-from faults.base import RESERVED_NICS, Device, Order, OvsPort, Probe, Target, severs
+from faults import link, nic_shared_congestion, nic_unbind, qmp
+from faults.base import RESERVED_NICS, Device, Order, OvsPort, Probe, Slot, Target, severs
 from faults.errors import FaultError
 from faults.registry import FAULTS, create
 from faults.token_bucket import TokenBucket
@@ -24,7 +24,9 @@ CASES = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob(
 PROGRAMS = {
     nic_shared_congestion.FLOW: "FLOW",
     nic_unbind._WRITE[4]: "WRITE",
-    nic_unbind._AWAIT: "AWAIT",
+    link._AWAIT: "AWAIT",
+    link._PRESENCE: "PRESENCE",
+    qmp._ASK: "QMP",
     nic_unbind._LISTED: "LISTED",
     drop._UNHOOK: "UNHOOK",
 }
@@ -42,6 +44,8 @@ def target_of(case: dict[str, Any]) -> Target:
             if "ovs" in facts:
                 facts["ovs"] = OvsPort(**facts["ovs"] | {"others": tuple(facts["ovs"]["others"])})
             given[key] = Device(shaping=TokenBucket.for_rate(rate) if rate else None, **facts)
+    if "slot" in given:
+        given["slot"] = Slot(**given["slot"])
     given["routes"] = tuple(map(tuple, given.get("routes", ())))
     return Target(**given)
 
@@ -99,11 +103,15 @@ def test_a_recipe_declares_its_programs_and_can_be_undone(name: str) -> None:
     recipe = fault.recipe(target)
     probes = [sign.order for sign in fault.signs(target) if isinstance(sign, Probe)]
     orders = (*recipe.inject, *recipe.heal, *(order for _, order in recipe.repeat), *recipe.beside)
-    assert {order.argv[0].lstrip("-") for order in (*orders, *probes)} <= fault.needs
+    at_hand = {"python3"} if target.slot else set()  # where QEMU runs
+    at_hand |= {"rdma"} if target.soft_rdma else set()  # what made it
+    at_hand |= {"ibportstate"} if target.rdma else set()  # InfiniBand only
+    assert {order.argv[0].lstrip("-") for order in (*orders, *probes)} <= fault.needs | at_hand
     assert not any(order.argv[0].startswith("-") for order in (*recipe.inject, *recipe.beside)), "must not fail quietly"
     assert fault.kills or {order.place for order in recipe.inject} <= {order.place for order in recipe.heal}
     assert create(case["kind"], fault.model_dump(mode="json")) == fault
-    assert fault.uses_port == any(order.place != target.host for order in orders)
+    elsewhere = [order for order in orders if order.place != target.host and qmp._ASK not in order.argv]
+    assert fault.uses_port == bool(elsewhere)
 
 
 def test_a_fault_that_kills_a_direction_severs() -> None:
@@ -113,7 +121,7 @@ def test_a_fault_that_kills_a_direction_severs() -> None:
             severing.add(case["kind"])
     assert severing == {
         "nic_down", "switch_port_down", "switch_outage", "host_isolate", "route_blackhole", "blackhole", "loss", "flap",
-        "nic_unbind", "ib_port_down", "ovs_drop",
+        "nic_unbind", "ib_port_down", "ovs_drop", "cable_pull", "nic_unplug",
     }  # fmt: skip
 
 

@@ -1,0 +1,28 @@
+"""Packets arrive twice, as where a switch floods or a link layer repeats itself."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from faults.base import PlotHint, Target
+from faults.netem import Netem
+
+
+class Duplicate(Netem):
+    """Sends a share of the packets of the host a second time, right behind the first."""
+
+    kind: ClassVar[str] = "duplicate"
+
+    percent: float = Field(default=5.0, gt=0, le=100, description="share of packets that are sent twice, in percent")
+
+    def words(self) -> tuple[str, ...]:
+        """A random share."""
+        return ("duplicate", f"{self.percent:g}%")
+
+    def effects(self, target: Target) -> tuple[()]:
+        """The topology stays as it is: what comes twice is dropped, and the rate limit is not reached by it."""
+        return ()
+
+    def plot(self, target: Target) -> PlotHint:
+        """An orange window."""
+        return PlotHint(f"{target.host} {target.nic} duplicates {self.percent:g} %", "tab:orange")

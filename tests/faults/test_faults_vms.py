@@ -1,0 +1,143 @@
+"""Every fault that takes a kernel, a driver or a machine of the host's own, for real on virtual machines.
+
+    pytest -m vms tests/faults/test_faults_vms.py
+
+What still passes is asked by pings, what RDMA sees by the port's state; then all is as it was, and healed twice.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.registry import create
+from harness.cluster import rights
+from harness.cluster.vms.cluster import VmsCluster, find_program
+from harness.errors import ClusterError
+from harness.experiment_file import load
+from harness.hosts.base import Completed
+from harness.hosts.each import all_results, for_each
+from harness.hosts.state import State, differences, read_state
+from harness.sweep.bench import Bench
+from harness.sweep.breakage import Breakage
+from harness.sweep.rehearse import rehearse
+from harness.sweep.scenario import Strike
+
+SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
+SETTINGS = ('cluster={kind="vms", hosts=2, nics=2, rdma="rxe", rate="200 Mbit/s"}',)
+LIMIT_S = 60.0
+PORT_STATE = ("cat", "/sys/class/infiniband/rxe1/ports/1/state")
+
+pytestmark = [pytest.mark.vms, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    if not rights.have():
+        pytest.skip("needs the right to make network namespaces")
+    try:
+        find_program()
+    except ClusterError as error:
+        pytest.skip(str(error))
+    experiment = load(SMOKE, [*SETTINGS, "fault=[]"])
+    with VmsCluster(experiment.cluster) as cluster:
+        bench = Bench(experiment, cluster.hosts, cluster.switches)
+        bench.measure_clocks()
+        yield bench
+
+
+def ping(bench: Bench, *words: str) -> Completed:
+    """From host0 to host1 on rail 1."""
+    argv = ("/run/guest/ping", "-W", "2", "-I", "eth1", *words, "10.101.0.2")
+    return bench.host("host0").run(argv, check=False, timeout_s=120)
+
+
+def passes(bench: Bench) -> bool:
+    return ping(bench, "-c", "1").returncode == 0
+
+
+def dead(bench: Bench) -> bool:
+    return not passes(bench)
+
+
+def port_is_down(bench: Bench) -> bool:
+    return "DOWN" in bench.host("host1").run(PORT_STATE).stdout and dead(bench)
+
+
+def slow(bench: Bench) -> bool:
+    """Both ways are host1's: only its answers are late."""
+    return float(re.findall(r"time=([\d.]+)", ping(bench, "-c", "2").stdout)[-1]) > 250
+
+
+def doubled(bench: Bench) -> bool:
+    return "DUP!" in ping(bench, "-c", "3").stdout
+
+
+def damaged(bench: Bench) -> bool:
+    """One flipped bit in every packet: at most the odd one is in padding that nobody checks."""
+    return ping(bench, "-c", "5", "-i", "0.2").stdout.count("time=") < 3
+
+
+def out_of_order(bench: Bench) -> bool:
+    numbers = [int(n) for n in re.findall(r"seq=(\d+)", ping(bench, "-c", "40", "-i", "0.01").stdout)]
+    return numbers != sorted(numbers)
+
+
+CASES: list[tuple[str, dict[str, Any], Callable[[Bench], bool]]] = [
+    ("delay", {"delay": "300 ms"}, slow),
+    ("corrupt", {"percent": 100}, damaged),
+    ("reorder", {"percent": 50, "delay": "300 ms"}, out_of_order),
+    ("duplicate", {"percent": 100}, doubled),
+    ("cable_pull", {}, port_is_down),
+    ("switch_port_down", {}, port_is_down),
+    ("ib_port_down", {}, port_is_down),
+    ("nic_unbind", {}, dead),
+    ("nic_unplug", {}, dead),
+]
+
+
+def states(bench: Bench) -> Mapping[str, State]:
+    return all_results(for_each(bench.hosts, lambda host: read_state(host, [nic.name for nic in host.nics])))
+
+
+def changes(bench: Bench, before: Mapping[str, State]) -> list[str]:
+    now = states(bench)
+    return [line for place in before for line in differences(place, before[place], now[place])]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(("kind", "parameters", "broken"), CASES, ids=[case[0] for case in CASES])
+def test_it_takes_effect_and_leaves_nothing(
+    bench: Bench, kind: str, parameters: dict[str, Any], broken: Callable[[Bench], bool]
+) -> None:
+    until(lambda: passes(bench))
+    before = states(bench)
+    breakage = Breakage(bench, Strike(kind, "host1", "eth1", parameters=parameters), "test")
+    breakage.arm({}, 300)
+    try:
+        breakage.fire()
+        assert breakage.unseen == []
+        until(lambda: broken(bench))
+    finally:
+        breakage.heal()
+    assert breakage.left == []
+    until(lambda: changes(bench, before) == [])
+    for order in create(kind, parameters).recipe(breakage.targets[0]).heal:
+        argv = (order.argv[0].lstrip("-"), *order.argv[1:])
+        bench.place(order.place).run(argv, check=not order.argv[0].startswith("-"))
+    assert changes(bench, before) == []
+    until(lambda: passes(bench) and "ACTIVE" in bench.host("host1").run(PORT_STATE).stdout)
+
+
+def test_the_guests_can_make_every_fault_of_the_experiment(bench: Bench) -> None:
+    kernels = load(SMOKE.with_name("kernels.toml"), ["cluster.hosts=2"])
+    rehearse(Bench(kernels, bench.hosts, bench.switches))

@@ -1,0 +1,216 @@
+"""Virtual machines as hosts: what they are made from, as values; and one cluster of them for real (marker `vms`)."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from harness.cluster import netlink, processes, rights, state
+from harness.cluster.clean import clean
+from harness.cluster.layout import SUBNETS, lay_out_vms
+from harness.cluster.spec import VmsSpec
+from harness.cluster.vms import accelerator, guest, kernel, machine
+from harness.cluster.vms.cluster import VmsCluster, find_program
+from harness.cluster.vms.kernel import Kernel
+from harness.errors import ClusterError
+
+REPOSITORY = Path(__file__).parents[2]
+TAG = "0123abcd"
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Kernel:
+    """A kernel's folder, with files that hold their own names."""
+    folder = tmp_path / "linux-image-amd64"
+    for name in ("lib/modules/6.1.0/kernel/drivers/virtio/virtio.ko", "lib/modules/6.1.0/kernel/fs/9p/9p.ko.xz"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(name)
+    (folder / "busybox").write_text("busybox")
+    (folder / "release").write_text("6.1.0\n")
+    return Kernel(folder)
+
+
+def entries(archive: bytes) -> dict[str, tuple[int, bytes]]:
+    """Mode and content by name, read as the kernel's documentation of the format says."""
+    found, at = {}, 0
+    while True:
+        assert archive[at : at + 6] == b"070701"
+        fields = [int(archive[at + 6 + 8 * i : at + 14 + 8 * i], 16) for i in range(13)]
+        name = archive[at + 110 : at + 110 + fields[11] - 1].decode()
+        data = -(-(at + 110 + fields[11]) // 4) * 4
+        if name == "TRAILER!!!":
+            return found
+        found[name] = (fields[1], archive[data : data + fields[6]])
+        at = -(-(data + fields[6]) // 4) * 4
+
+
+def test_the_initial_files_hold_what_boots_and_every_folder_before_its_files(unpacked: Kernel) -> None:
+    found = entries(guest.initial_files(unpacked))
+    assert found["init"][1].startswith(b"#!/bin/busybox sh")
+    assert found["modules/order"][1] == b"virtio.ko\n9p.ko.xz\n"
+    assert found["modules/9p.ko.xz"][1].endswith(b"9p.ko.xz")
+    assert all(mode & 0o777 == 0o755 for mode, _ in found.values())
+    names = list(found)
+    assert names.index("bin") < names.index("bin/busybox")
+
+
+def test_a_machine_has_a_port_of_its_own_for_every_nic_and_a_tap_behind_it(unpacked: Kernel) -> None:
+    spec = VmsSpec(hosts=2, nics=2, memory="512MiB")
+    host = lay_out_vms(spec, TAG, SUBNETS[0]).hosts[1]
+    argv = machine.command("qemu", "tcg", spec, 1, host, unpacked, Path("/c"))
+    devices = [argv[i + 1] for i, word in enumerate(argv) if word == "-device"]
+    assert "pcie-root-port,id=port-eth1,chassis=2,slot=2" in devices
+    assert "virtio-net-pci,id=eth1,netdev=net-eth1,bus=port-eth1,mac=52:54:00:cc:01:01,romfile=" in devices
+    assert "tap,id=net-eth1,ifname=h1r1,script=no,downscript=no" in argv
+    assert "512M" in argv
+    assert argv[argv.index("-append") + 1].endswith("r2ccl.host=/c/host1.sh")
+
+
+def test_the_host_script_sets_up_what_the_layout_says(unpacked: Kernel) -> None:
+    spec = VmsSpec(hosts=2, nics=2, rate="200 Mbit/s", mtu=4200, rdma="rxe")
+    host = lay_out_vms(spec, TAG, SUBNETS[0]).hosts[1]
+    lines = guest.host_script(spec, 1, host, unpacked, Path("/c")).splitlines()
+    assert "NAME=host1" in lines
+    assert "RDMA=rxe" in lines
+    shape = "handle 2: tbf rate 200000000bit burst 133120b limit 400000b"
+    assert f"    nic eth1 52:54:00:cc:01:01 10.101.0.2/24 4200 {shape}" in lines
+    assert "    nic mgmt0 52:54:00:cc:01:ff 198.18.0.2/24 1500" in lines
+    checked = subprocess.run(["sh", "-n"], input="\n".join(lines), text=True, capture_output=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("nics", 25), ("hosts", 33), ("memory", "64MiB"), ("kernel", "vmlinux"), ("kernel", "../x"), ("rdma", "siw")],
+)
+def test_what_no_guest_can_have_is_refused(key: str, value: object) -> None:
+    with pytest.raises(ValidationError) as error:
+        VmsSpec.model_validate({"kind": "vms", key: value})
+    assert error.value.errors()[0]["loc"][0] == key
+
+
+def test_a_meta_package_stands_for_the_kernel_that_it_depends_on() -> None:
+    depends = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n"
+    assert kernel.concrete("linux-image-amd64", depends) == "linux-image-6.1.0-56-amd64"
+    assert kernel.concrete("linux-image-6.1.0-56-amd64", "x\n  Depends: kmod\n") == "linux-image-6.1.0-56-amd64"
+
+
+def test_no_qemu_is_one_line_with_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ClusterError, match="install the package qemu-system-x86"):
+        find_program()
+
+
+@pytest.fixture
+def kvm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A cache of the test's own, and /dev/kvm, which has to be there for KVM to be tried."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kernel.cache().mkdir(parents=True)
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        pytest.skip("there is no /dev/kvm")
+
+
+def stand_in(tmp_path: Path, script: str) -> str:
+    """A program that takes QEMU's arguments and does what `script` says."""
+    path = tmp_path / "qemu"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_kvm_that_boots_is_used_and_asked_once(kvm: None, unpacked: Kernel, tmp_path: Path) -> None:
+    program = stand_in(tmp_path, f"echo x >> {tmp_path}/asked; echo 'r2ccl: booted'")
+    assert [accelerator.choose("auto", program, unpacked) for _ in range(2)] == ["kvm", "kvm"]
+    assert (tmp_path / "asked").read_text() == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [("sleep 60", "a guest stands still"), ("echo no MSR >&2; exit 1", "no MSR"), ("exit 0", "ends before its first")],
+)
+def test_a_kvm_that_hangs_or_fails_counts_as_none(
+    kvm: None, unpacked: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str
+) -> None:
+    monkeypatch.setattr(accelerator, "TRY_S", 2.0)
+    program = stand_in(tmp_path, f"exec {script}" if script.startswith("sleep") else script)
+    assert accelerator.choose("auto", program, unpacked) == "tcg"
+    with pytest.raises(ClusterError, match=why):
+        accelerator.choose("kvm", program, unpacked)
+
+
+# One cluster for real --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def _real() -> None:
+    """Skips where guests cannot run."""
+    if not rights.have():
+        pytest.skip("needs the right to make network namespaces")
+    try:
+        find_program()
+    except ClusterError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def cluster(_real: None) -> Iterator[VmsCluster]:
+    with VmsCluster(VmsSpec(name="test", hosts=2, nics=2, rdma="rxe")) as made:
+        yield made
+
+
+@pytest.mark.vms
+@pytest.mark.timeout(600)
+def test_guests_have_kernels_of_their_own_and_reach_each_other(cluster: VmsCluster) -> None:
+    first, second = cluster.hosts
+    boots = {host.run(["cat", "/proc/sys/kernel/random/boot_id"]).stdout for host in cluster.hosts}
+    assert len(boots) == 2
+    assert first.run(["uname", "-r"]).stdout != os.uname().release
+    for nic in second.nics:
+        first.run(["/run/guest/ping", "-c", "1", "-W", "20", "-I", f"eth{nic.rail}", nic.address])
+    assert "tbf 2:" in first.run(["tc", "qdisc", "show", "dev", "eth0"]).stdout
+    assert first.run(["rdma", "link", "show"]).stdout.count("state ACTIVE") == 2
+
+
+@pytest.mark.vms
+@pytest.mark.timeout(600)
+def test_the_code_in_the_guest_is_this_checkouts(cluster: VmsCluster) -> None:
+    said = cluster.hosts[0].run([sys.executable, "-c", "import faults; print(faults.__file__)"], timeout_s=300).stdout
+    assert Path(said.strip()).is_relative_to(REPOSITORY)
+
+
+OWNER = """
+import sys
+from harness.cluster.spec import VmsSpec
+from harness.cluster.vms.cluster import VmsCluster
+cluster = VmsCluster(VmsSpec(name="doomed", hosts=1, nics=1))
+cluster.up()
+print(cluster.tag, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.vms
+@pytest.mark.timeout(600)
+def test_kill_9_leaves_no_guest_running_and_clean_removes_the_rest(_real: None) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    ) as owner:
+        assert owner.stdout is not None
+        tag = owner.stdout.readline().strip()
+        record = state.read(tag)
+        assert record is not None
+        assert any("qemu" in Path(f"/proc/{p.pid}/exe").readlink().name for p in record.processes)
+        os.kill(owner.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while any(map(processes.alive, record.processes)):
+        assert time.monotonic() < deadline, "guests outlive the harness"
+        time.sleep(0.05)
+    assert any("doomed" in line for line in clean())
+    assert tag not in state.tags()
+    assert f"r2m{tag}" not in netlink.uplinks()

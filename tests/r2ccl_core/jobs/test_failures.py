@@ -120,11 +120,6 @@ def test_a_flap_halts_and_does_not_restart() -> None:
     assert found["pause"] == pytest.approx(9 / 3600) and found["restart"] == 0.0
 
 
-def test_any_number_of_processes_gives_the_same() -> None:
-    asked = {"failures": (1, 3), "patterns": 20, "systems": SYSTEMS[1:4]}
-    assert montecarlo.overheads(JOB, **asked) == montecarlo.overheads(JOB, **asked, processes=2)  # type: ignore[arg-type]
-
-
 def test_more_failures_cost_more_goodput() -> None:
     job = Job(JOB.model, JOB.layout, 8, restart=Restart(checkpoint_s=0.0))
     rare, often = (montecarlo.goodputs(job, PRESETS[name], trials=10, days=30) for name in ("hpn", "upper"))
@@ -148,7 +143,6 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     told(lambda: Restart(interval_h=0.0), "some interval")
     told(lambda: slowdown(JOB, SYSTEMS[0], [1]), "losses of 1 hosts")
     told(lambda: montecarlo.overheads(JOB, (1, 2), patterns=1), "do not suffice")
-    told(lambda: montecarlo.goodputs(JOB, PRESETS["hpn"], processes=0), "0 processes")
     path = tmp_path / "cuts.csv"
     path.write_text("date,count\n2023-04-19,1\n2023-04-20,many\n")
     told(lambda: failures.read_trace(path, nics=1, first=date(2023, 4, 19), last=date(2023, 5, 1)), "cuts.csv:3")

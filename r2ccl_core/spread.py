@@ -134,12 +134,15 @@ class _Kept:
             folder.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 path.write_text(json.dumps({"schema": STORED, "work": work}) + "\n")
-            for line in path.read_text().splitlines()[1:]:
+            text = path.read_text()
+            for line in text.splitlines()[1:]:
                 try:
                     piece, value = json.loads(line)
                 except ValueError:  # cut off when its process was killed
                     continue
                 values[piece] = value
+            if not text.endswith("\n"):
+                path.write_text(f"{text}\n")
         except OSError as error:
             raise UsageError(f"{path}: cannot be kept ({error.strerror}); give another folder") from error
         return cls(path, values)
@@ -188,7 +191,7 @@ def _on_dask(place: Place, address: str, run: Callable[[Piece], T], pieces: Sequ
         _check_workers(address, client, place.packages)
         futures = {client.submit(run, piece, pure=False): index for index, piece in enumerate(pieces)}
         try:
-            for future, value in distributed.as_completed(futures, with_results=True):
+            for future, value in distributed.as_completed(futures, loop=client.loop, with_results=True):
                 yield futures[future], value
                 future.release()
         finally:

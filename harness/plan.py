@@ -1,13 +1,12 @@
 """``harness plan``: what every algorithm would take on a cluster with lost NICs, and which one to use."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from harness.cluster.spec import MAX_NICS
 from harness.errors import ExitCode
+from harness.terminal import say
 from r2ccl_core.errors import UsageError
 from r2ccl_core.jobs import chakra
 from r2ccl_core.jobs.simai import read_topology, write_topology
@@ -20,38 +19,21 @@ MAX_BYTES = 1 << 60
 
 
 def plan_command(
-    hosts: Annotated[int, typer.Option(help="Number of hosts.")] = 3,
-    nics: Annotated[int, typer.Option(help="NICs per host.")] = 3,
-    lost: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST:NIC[:REMAINING]", help="A lost NIC, or a slowed one; may be repeated."),
-    ] = None,
-    size: Annotated[str, typer.Option(help="Bytes of the vector.")] = "1GiB",
-    rate: Annotated[str, typer.Option(help="Rate of a NIC.")] = "100Gbit/s",
-    alpha: Annotated[str, typer.Option(help="Fixed cost of a message.")] = "20us",
-    gpus: Annotated[int, typer.Option(help="GPUs per host.")] = 1,
-    collective: Annotated[str, typer.Option(help="The collective.")] = "all_reduce",
-    operations: Annotated[
-        int | None,
-        typer.Option(help="Collectives still to come: a schedule that pays back its switch is taken, however little."),
-    ] = None,
-    topology_file: Annotated[
-        Path | None,
-        typer.Option("--topology", metavar="FILE", help="SimAI's file of a cluster, instead of hosts, NICs and rate."),
-    ] = None,
-    chakra_folder: Annotated[
-        Path | None,
-        typer.Option("--chakra", metavar="FOLDER", help="Write the chosen schedule as Chakra traces, a file a rank."),
-    ] = None,
-    simai_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--simai", metavar="FILE", help="Write the cluster for SimAI: lost NICs are links that are not there."
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    hosts: int = 3,
+    nics: int = 3,
+    lost: Sequence[str] = (),
+    size: str = "1GiB",
+    rate: str = "100Gbit/s",
+    alpha: str = "20us",
+    gpus: int = 1,
+    collective: str = "all_reduce",
+    operations: int | None = None,
+    topology_file: Path | None = None,
+    chakra_folder: Path | None = None,
+    simai_file: Path | None = None,
+    as_json: bool = False,
 ) -> int:
-    """Predict every algorithm's time beside the lower bound, and choose one."""
+    """Predict every algorithm's time beside the lower bound, and choose one; `harness plan --help` tells the rest."""
     if hosts > MAX_HOSTS:
         raise UsageError(f"--hosts {hosts}: at most {MAX_HOSTS}, the size up to which the models were checked")
     if hosts < 2:
@@ -74,18 +56,24 @@ def plan_command(
         read_topology(topology_file) if topology_file else Topology.uniform(hosts, nics, rate_bit_s / 8, gpus=gpus)
     )
     named: set[tuple[int, int]] = set()
-    for text in lost or []:
+    for text in lost:
         host, nic, remaining = parse_lost(text)
         if (host, nic) in named:
             raise UsageError(f"--lost {text}: NIC {nic} of host {host} is named already; name each NIC once")
         named.add((host, nic))
         topology = topology.slowed(host, nic, remaining)
     result = plan(topology, collective, size_bytes, parse_duration(alpha), operations=operations)
-    print(json.dumps(as_record(result), indent=2) if as_json else explain(result))
     if simai_file:
         _write(simai_file, write_topology(topology))
     if chakra_folder:
         chakra.write(result.schedule(), size_bytes, chakra_folder)
+    if as_json:
+        print(json.dumps(as_record(result), indent=2))
+        return ExitCode.OK
+    for line in explain(result).splitlines():
+        # A table: what does not fit goes on in the column of its last words.
+        chosen = line.startswith(("*", "chosen:"))
+        say(line, style="bold green" if chosen else "", indent=" " * 8)
     return ExitCode.OK
 
 

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.errors import ExitCode
-from harness.experiment import WorkloadModel
 from harness.sweep.command import Options, sweep_command
 from harness.sweep.provenance import SOURCES
+from harness.workloads.collective import CollectiveWorkload
 from r2ccl_core import spread
 from r2ccl_core.errors import UsageError
 from reports.errors import ReportError
@@ -102,7 +102,7 @@ def _given(run: Path) -> LoadedRun:
 
 def _unbuilt(trials: Trials) -> str:
     """Why the sweep cannot measure it; empty if it can."""
-    known = typing.get_args(WorkloadModel.model_fields["collective"].annotation)
+    known = typing.get_args(CollectiveWorkload.model_fields["collective"].annotation)
     if known and trials.collective not in known:
         return f"the sweep has no {trials.collective} yet (it has {', '.join(known)})"
     path = EXPERIMENTS / f"{trials.experiment}.toml"

@@ -18,10 +18,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from r2ccl_core.candidates import ALGORITHMS, Settings
+from r2ccl_core.algorithms import ALGORITHMS
 from r2ccl_core.errors import UsageError
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.schedules import forest, r2cc_all_reduce, ring
+from r2ccl_core.schedules.algorithm import Settings
 from r2ccl_core.simulate import simulate
 from r2ccl_core.topology import Topology
 
@@ -69,7 +70,7 @@ class Estimate:
 
 def of_candidate(name: str, settings: Settings, topology: Topology, size_bytes: int) -> Periodic:
     """The planner's schedule of that name (`planner.Candidate`), by whatever repeats in it."""
-    algorithm = next(one for one in ALGORITHMS if one.name == name)
+    algorithm = ALGORITHMS[name]
     if name == "ring":
         return of_ring(topology, size_bytes, **settings)
     if name == "forest":

@@ -103,6 +103,10 @@ constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns)
   return kLateNs + 2 * (rtt_ns + usual_ns);
 }
 
+// How long before something is late the peer's program is asked whether it runs: its answer takes a round trip, and is
+// read at a tick.
+constexpr int64_t kAskAheadNs = 10 * kMillisecond;
+
 // Thread-safe.
 class Way {
  public:

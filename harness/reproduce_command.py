@@ -150,7 +150,7 @@ def _print(entry: Entry, found: Sequence[Line], notes: Sequence[str]) -> None:
         shown.add_row(*result.row(line))
     console = _console()
     console.print(shown)
-    for text in (f"published set-up: {entry.setup}", *notes):
+    for text in (f"published set-up: {entry.setup}", *notes, *result.reasons(found)):
         console.print(plain(f"- {text}"), soft_wrap=True)
 
 

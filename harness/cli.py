@@ -94,6 +94,10 @@ def sweep(
         Path | None, typer.Option(metavar="HOSTS.toml", help="Run on these hosts instead of the experiment's cluster.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait where another sweep has the run or a host.")] = False,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="tcp://HOST:PORT", help="Simulate on the workers of this Dask scheduler, not here."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Tell what happens as one JSON event a line.")] = False,
 ) -> int:
     """Run every trial of an experiment, then write rows and a report.
@@ -102,7 +106,7 @@ def sweep(
     """
     from harness.sweep.command import Options, sweep_command
 
-    options = Options(out, fresh, wait, dry_run, json, inventory)
+    options = Options(out, fresh, wait, dry_run, json, inventory, dask)
     return sweep_command(file, settings or [], only or [], options)
 
 
@@ -199,13 +203,17 @@ def reproduce(
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As of a sweep.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run can go on.")] = False,
     model_only: Annotated[bool, typer.Option("--model-only", help="Measure nothing.")] = False,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="tcp://HOST:PORT", help="Simulate on the workers of this Dask scheduler, not here."),
+    ] = None,
 ) -> int:
     """List published experiments, or put one of them beside models and measurements of this program."""
     from harness.reproduce_command import list_entries, reproduce_command
 
     if name is None:
         return list_entries()
-    return reproduce_command(name, out, run, settings or [], fresh, model_only)
+    return reproduce_command(name, out, run, settings or [], fresh, model_only, dask)
 
 
 @app.command()

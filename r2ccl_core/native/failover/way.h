@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -96,8 +97,8 @@ constexpr int kTestPackets = 8;
 
 // How long after it was due something is late, for which `rtt_ns` and the time that `bytes` before it and of itself
 // take at `bytes_per_ns`, 0 while unknown, are usual on the best way there.
-constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns) {
-  constexpr int64_t kLateNs = 20 * kMillisecond;
+inline int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns) {
+  static const int64_t kLateNs = (getenv("LATE_MS") ? atoi(getenv("LATE_MS")) : 20) * kMillisecond;
   constexpr int64_t kUnknownNs = 40 * kMillisecond;
   int64_t usual_ns = bytes_per_ns > 0 ? static_cast<int64_t>(bytes / bytes_per_ns) : kUnknownNs / 2;
   return kLateNs + 2 * (rtt_ns + usual_ns);

@@ -282,19 +282,16 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
     return environment_->params.mode == 2 && path.nic >= 0 &&
            nic_counters(path).doubt_ns.load(std::memory_order_relaxed) > path.proven_ns;
   }
-  // Or something in it is late.
-  bool IsSilent(const Path& path) const { return NicIsDoubted(path) || path.late; }
   // Or its way is on probation, here or at the peer.
   bool IsDoubted(const Path& path) const {
-    return IsSilent(path) || (path.way != nullptr && (path.tested || path.way->on_probation()));
+    return NicIsDoubted(path) || (path.way != nullptr && (path.late || path.tested || path.way->on_probation()));
   }
   // Whether the peer's program has said anything since `since_ns`. Where not, it is asked by all other paths, so that
   // the next tick may know. Its machine takes its time to tell what it has for a program that does not look, up to
   // 40 ms (a delayed acknowledgement): that is no fault of the way. True where there is no other path to ask by.
   bool PeerSpoke(const Path& about, int64_t since_ns, int64_t now_ns) REQUIRES(mutex_);
   void AnswerPing(Path& path);
-  // Puts its way on probation, unless there is no other that carries data in its place, be it one that is itself on
-  // probation, but not silent now. False then.
+  // Puts its way on probation, unless there is no other that carries data in its place. False then.
   bool BeginProbation(Path& path, int64_t now_ns) REQUIRES(mutex_);
   bool WayWorks(const Path& path, int64_t now_ns) const;
   void KnowWay(Path& path);

@@ -12,7 +12,7 @@ void Comm::KnowWay(Path& path) { path.way = environment_->ways.Find(path.nic, pa
 bool Comm::BeginProbation(Path& path, int64_t now_ns) {
   if (environment_->params.mode != 2 || path.way == nullptr) return false;
   bool other = std::any_of(paths_.begin(), paths_.end(), [&](const Path& candidate) {
-    return &candidate != &path && candidate.state == PathState::kUp && !candidate.suspect && !IsSilent(candidate);
+    return &candidate != &path && candidate.state == PathState::kUp && !candidate.suspect && !IsDoubted(candidate);
   });
   if (!other) return false;
   path.way->With([now_ns](Probation& probation) {
@@ -56,11 +56,7 @@ void Comm::WatchWay(Path& path, const Progress& progress, int64_t now_ns) {
   if (path.test.end != 0 || path.stream->unsaid_bytes() > 0 || path.stream->sending()) return;
   if (!path.way->on_probation()) {
     if (path.owes_word && Ping(path, now_ns)) path.owes_word = false;
-    return;
-  }
-  // Behind what is under way a test would wait for that, and what of it is sent again would count as the test's.
-  if (progress.unanswered > 0) return;
-  if (path.way->With([now_ns](Probation& probation) { return probation.TakeTest(now_ns); })) {
+  } else if (path.way->With([now_ns](Probation& probation) { return probation.TakeTest(now_ns); })) {
     Test(path, progress, now_ns);
   }
 }

@@ -295,14 +295,13 @@ bool SendComm::CanTake(const Path& path) {
 const std::vector<PathLoad>& SendComm::Look() {
   int64_t now_ns = Now();
   loads_.clear();
-  // A way on probation that answers is better than one that is silent.
-  auto doubt = [this](const Path& path) { return IsSilent(path) ? 2 : (IsDoubted(path) ? 1 : 0); };
-  int least = 2;
-  for (const Path& path : paths_) least = path.state == PathState::kUp ? std::min(least, doubt(path)) : least;
+  bool all_doubted = std::none_of(paths_.begin(), paths_.end(), [this](const Path& path) {
+    return path.state == PathState::kUp && !IsDoubted(path);
+  });
   for (const Path& path : paths_) {
     const NicCounters& nic = nic_counters(path);
     int64_t refuge_ns = nic.refuge_ns.load(std::memory_order_relaxed);
-    bool trusted = doubt(path) <= least;
+    bool trusted = !IsDoubted(path) || all_doubted;
     loads_.push_back({.up = path.state == PathState::kUp && trusted,
                       .free = CanTake(path) && trusted,
                       .refuge = refuge_ns != 0 && now_ns - refuge_ns < kRefugeNs,

@@ -56,6 +56,7 @@ def test_a_rank_s_measures_and_result_are_kept() -> None:
         (["workload.sizes=['1MiB']"], "workload.sizes: unknown key"),
         (["workload.model=2M"], "workload.model"),
         (["workload.kind=trainin"], "workload.kind: trainin: must be"),
+        (["workload.steps=8"], "at_iteration: 8: the workload has only the iterations 0 to 7; raise workload.steps"),
         (["system[0].backend=perf"], "perf runs no training"),
         (["workload.kind=collective"], "workload.model: unknown key"),
     ],
@@ -109,7 +110,8 @@ def test_the_count_of_parameters_is_the_model_s_own() -> None:
 def test_losses_and_weights_are_the_same_bits_with_a_rail_lost(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
     small = ["cluster.hosts=2", "cluster.nics=2", "cluster.rate=1 Gbit/s", "workload.steps=8", "workload.context=16"]
-    experiment = load(TRAINING, [*small, "sweep.repeats=1", "fault[0].at_iteration=4", "sweep.order=listed"])
+    small += ["fault[0].at_iteration=4", "fault[1].at_iteration=4"]
+    experiment = load(TRAINING, [*small, "sweep.repeats=1", "sweep.order=listed"])
     trials = [t for t in plan(experiment) if t.system.name == "balance" and t.scenario in ("healthy_before", "dies")]
     request = Request(experiment, "", trials, tmp_path)
     folder, _ = open_folder(request, SilentProgress())

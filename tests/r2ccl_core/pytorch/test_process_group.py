@@ -59,17 +59,9 @@ def run(*checks: str) -> None:
             process.communicate()
 
 
-def test_every_collective_type_and_way_of_calling() -> None:
+def test_everything_that_training_calls() -> None:
+    """One start of the ranks for all: importing PyTorch is what takes the time."""
     run(
         "reductions", "movements", "strided", "zero_copy", "in_any_order", "lock_is_free", "messages", "objects",
-        "subgroups", "refusals",
+        "subgroups", "refusals", "ddp", "fsdp2", "too_late", "aborted",
     )  # fmt: skip
-
-
-def test_ddp_and_fsdp2_train() -> None:
-    run("ddp", "fsdp2")
-
-
-@pytest.mark.parametrize("end", ["too_late", "aborted"])
-def test_a_call_that_takes_too_long_and_an_abort_end_the_group_everywhere(end: str) -> None:
-    run(end)

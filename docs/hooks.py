@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from mkdocs.structure.pages import Page
 
 from faults.registry import FAULTS
 from harness.cli import app
-from harness.plan import plan_command
 from harness.systems.catalogue import CATALOGUE
 from reports.metrics import METRICS
 
@@ -85,14 +84,11 @@ def one_line(text: str | None) -> str:
 
 def commands() -> str:
     """Every command with its options."""
-    planner = typer.Typer()
-    planner.command()(plan_command)
-    parts = ["# Commands", "", *told(typer.main.get_command(app), "harness", {"plan": typer.main.get_command(planner)})]
-    return "\n".join(parts)
+    return "\n".join(["# Commands", "", *told(typer.main.get_command(app), "harness")])
 
 
-def told(command: Any, name: str, stands_for: Mapping[str, Any]) -> list[str]:
-    """A command's section, or those of a group's commands; `stands_for` has the ones that hand their options on."""
+def told(command: Any, name: str) -> list[str]:
+    """A command's section, or those of a group's commands."""
     context = command.make_context(name, [], resilient_parsing=True)
     if hasattr(command, "list_commands"):
         found = [

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from faults.errors import FaultError, NotPossibleError, ProtectedNicError
+from faults.numbers import Strict
 from faults.token_bucket import TokenBucket
 
 Argv = tuple[str, ...]
@@ -153,6 +154,34 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Slot:
+    """Where a virtual machine's NIC sits: what QEMU can do to it, and to the machine.
+
+    The NIC's device has the id `device`, its back end the id ``net-<device>``, its PCI port ``port-<device>``.
+    """
+
+    place: str
+    """The host or switch where QEMU runs."""
+    qmp: str
+    """The path of the machine's QMP socket there."""
+    device: str
+    mac: str
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """What QEMU makes the NIC from, as ``device_add`` takes it."""
+        device = self.device
+        return {
+            "driver": "virtio-net-pci",
+            "id": device,
+            "netdev": f"net-{device}",
+            "bus": f"port-{device}",
+            "mac": self.mac,
+            "romfile": "",
+        }
+
+
+@dataclass(frozen=True)
 class Target:
     """One NIC of one host, or the process of its rank, with what is known of it.
 
@@ -183,6 +212,10 @@ class Target:
     """Routes that go away with the link and do not come back by themselves, as words after ``ip route``."""
     pid: int | None = None
     """Of the rank on that host; it leads a process group of its own."""
+    slot: Slot | None = None
+    """Where it sits, on a virtual machine."""
+    soft_rdma: str | None = None
+    """The Soft-RoCE device that somebody put on the NIC: it goes with the NIC and does not come back by itself."""
 
     def __post_init__(self) -> None:
         _check_name(self.nic)
@@ -210,6 +243,12 @@ class Target:
                 f"{self.switch.name!r} carries management traffic of {self.switch.place}; correct switch_port"
             )
         return self.switch
+
+    def machine(self, kind: str) -> Slot:
+        """Its slot; raises `NotPossibleError` where the host is no virtual machine of ours."""
+        if self.slot is None:
+            raise NotPossibleError(f'{kind} needs a virtual machine, and {self.host} is none; use cluster.kind = "vms"')
+        return self.slot
 
 
 def _check_name(name: str) -> None:
@@ -241,7 +280,7 @@ class PlotHint:
     colour: str | None
 
 
-class Fault(BaseModel):
+class Fault(Strict):
     """One way in which the network, or a rank, can break; its fields are the parameters of an experiment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -15,9 +15,9 @@ from harness.cluster import export, inventory_file, rights, state
 from harness.cluster.checks import hosts, nics, rails, versions
 from harness.cluster.checks.evidence import Evidence, gather
 from harness.cluster.checks.finding import Finding, Severity, merged, worst_first
+from harness.cluster.factory import make_cluster
 from harness.cluster.inventory import Inventory
-from harness.cluster.spec import InventorySpec, LocalSpec
-from harness.cluster.sshd import Account
+from harness.cluster.spec import InventorySpec, LocalSpec, VmsSpec
 from harness.errors import ExitCode
 from harness.experiment import Experiment
 from harness.experiment_file import load
@@ -92,15 +92,13 @@ def _hosts(experiment: Experiment | None, inventory: Path | None) -> Iterator[In
         yield inventory_file.load(inventory)
     elif isinstance(experiment.cluster, InventorySpec):
         yield experiment.cluster.content
-    elif isinstance(experiment.cluster, LocalSpec):
+    elif isinstance(experiment.cluster, LocalSpec | VmsSpec):
         rights.acquire()
-        from harness.cluster.local import LocalCluster
-
         spec = experiment.cluster
-        with stoppable(), LocalCluster(spec) as cluster:
-            record = state.read(cluster.tag)
+        with stoppable(), make_cluster(spec) as cluster:
+            record = state.read(cluster.describe()["tag"])
             assert record is not None
-            yield export.of_local(record, Account.current().name, spec.python or sys.executable)
+            yield export.of_local(record, spec.python or sys.executable)
     else:
         raise UsageError(f"{experiment.name}: cluster.kind: noop: has no hosts to check; name an inventory")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.cluster import rights, state
 from harness.cluster.clean import living
 from harness.cluster.factory import make_cluster
-from harness.cluster.spec import LocalSpec
+from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ExitCode
 from harness.experiment_file import load
 from harness.hosts.base import Host
@@ -17,7 +17,7 @@ from harness.sweep.interrupt import stoppable
 def up(file: Path, settings: Sequence[str]) -> ExitCode:
     """Brings up the cluster of an experiment and keeps it until Ctrl-C or SIGTERM."""
     spec = load(file, settings).cluster
-    if isinstance(spec, LocalSpec):
+    if isinstance(spec, LocalSpec | VmsSpec):
         rights.acquire()
     try:
         with stoppable(), make_cluster(spec) as cluster:

@@ -13,12 +13,11 @@ from harness.cluster.clean import living
 from harness.cluster.discover import discover
 from harness.cluster.gather import looking_at
 from harness.cluster.inventory import Inventory
-from harness.cluster.sshd import Account
 from harness.errors import ExitCode, MistakeError
-from harness.mistakes import text_of
 from harness.sweep.provenance import collect
 from harness.tables import nearest
 from r2ccl_core.errors import UsageError
+from r2ccl_core.text_file import text_of
 from r2ccl_core.units import format_rate
 
 
@@ -70,7 +69,7 @@ def of_local(tag: str) -> Inventory:
         if not known:
             raise UsageError(f"--local: {tag}: no local cluster is up; bring one up with `harness cluster up FILE`")
         raise UsageError(f"--local: {tag}: no such cluster, or several; {nearest(tag, known)}")
-    return export.of_local(chosen[0], Account.current().name, sys.executable)
+    return export.of_local(chosen[0], sys.executable)
 
 
 def write(inventory: Inventory, out: Path, look: bool = True) -> ExitCode:

@@ -7,12 +7,12 @@ from harness.cluster.inventory import Inventory
 from harness.cluster.sshd import PORT
 
 
-def of_local(record: state.Record, user: str, python: str) -> Inventory:
-    """Its addresses, keys and NICs; `user` is who logs in, `python` what runs the ranks."""
+def of_local(record: state.Record, python: str) -> Inventory:
+    """Its addresses, keys and NICs; `python` runs the ranks."""
     layout, folder = record.layout, state.directory(record.tag)
     login = {
         "port": PORT,
-        "user": user,
+        "user": record.user,
         "key": str(folder / "login"),
         "known_hosts": str(folder / "known_hosts"),
         "python": python,

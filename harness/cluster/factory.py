@@ -1,7 +1,7 @@
 """The one place that makes a cluster from its spec."""
 
 from harness.cluster.base import Cluster
-from harness.cluster.spec import ClusterSpec, InventorySpec, NoopSpec
+from harness.cluster.spec import ClusterSpec, InventorySpec, NoopSpec, VmsSpec
 
 
 def make_cluster(spec: ClusterSpec) -> Cluster:
@@ -14,6 +14,10 @@ def make_cluster(spec: ClusterSpec) -> Cluster:
         from harness.cluster.existing import ExistingCluster
 
         return ExistingCluster(spec)
+    if isinstance(spec, VmsSpec):
+        from harness.cluster.vms.cluster import VmsCluster
+
+        return VmsCluster(spec)
     from harness.cluster.local import LocalCluster
 
     return LocalCluster(spec)

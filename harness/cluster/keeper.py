@@ -1,10 +1,10 @@
-"""The keeper: the parent of a local cluster's SSH servers. A stand-alone file: it starts in milliseconds.
+"""The keeper: the parent of a cluster's SSH servers and virtual machines. A stand-alone file: it starts at once.
 
-It reads one JSON line: a list of {"host", "namespace", "binds": [[from, to], ...], "argv"}. For each it forks
+It reads one JSON line: a list of {"host", "namespace", "binds": [[from, to], ...], "argv", "log"}. For each it forks
 a process that enters the network namespace, gets a mount and a UTS namespace of its own (host name, an empty
-/run, a /sys that shows the host's NICs, the files in `binds`), and becomes the SSH server. It writes one JSON
-line: {"pids": {host: pid}} or {"error": "..."}. When its standard input ends, it ends the servers and itself.
-So the servers do not outlive the harness, even if that is killed.
+/run, a /sys that shows the host's NICs, the files in `binds`), and becomes the command, whose errors go to the file
+`log` if there is one. It writes one JSON line: {"pids": {host: pid}} or {"error": "..."}. When its standard input ends,
+it ends them and itself. So they do not outlive the harness, even if that is killed.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ def mount(source: str, target: str, kind: str, flags: int) -> None:
 
 
 def become(host: dict[str, Any]) -> None:
-    """Turns this process into the host's SSH server."""
+    """Turns this process into the host's command."""
     os.setsid()
     fd = os.open(host["namespace"], os.O_RDONLY | os.O_CLOEXEC)
     check(libc.setns(fd, CLONE_NEWNET), "enter the network namespace")
@@ -54,8 +54,9 @@ def become(host: dict[str, Any]) -> None:
     for source, target in host["binds"]:
         mount(source, target, "none", MS_BIND)
     null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
+    log = os.open(host["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if host.get("log") else null
+    for standard, target in ((0, null), (1, log), (2, log)):
+        os.dup2(target, standard)
     signal.set_wakeup_fd(-1)
     os.execv(host["argv"][0], host["argv"])
 
@@ -69,7 +70,7 @@ def show_nics() -> None:
 
 
 def start(host: dict[str, Any]) -> tuple[int, str]:
-    """The server's process id, and why it did not start (empty if it did)."""
+    """The process id, and why it did not start (empty if it did)."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

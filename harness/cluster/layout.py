@@ -4,9 +4,11 @@ Everything that is made carries the cluster's tag, so that what a crash leaves b
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from faults.base import Slot
+from harness.cluster import state
 from harness.hosts.base import Nic
 
 NAMESPACE_PREFIX = "r2ccl-"
@@ -88,6 +90,22 @@ def _lay_out_host(spec: Regular, tag: str, subnet: str, h: int) -> HostLayout:
         ports=tuple(f"h{h}r{r}" for r in range(spec.nics)),
         management_port=f"h{h}mgmt",
     )
+
+
+def lay_out_vms(spec: Regular, tag: str, subnet: str) -> Layout:
+    """The same of virtual machines: all of them run in the switch's namespace, and each NIC sits in a slot."""
+    plain = lay_out(spec, tag, subnet)
+    hosts = []
+    for h, host in enumerate(plain.hosts):
+        qmp = str(state.directory(tag) / f"{host.name}.qmp")
+        nics = tuple(replace(nic, slot=Slot(SWITCH, qmp, nic.name, mac_of(h, nic.rail))) for nic in host.nics)
+        hosts.append(replace(host, namespace=plain.switch, nics=nics))
+    return replace(plain, hosts=tuple(hosts))
+
+
+def mac_of(host: int, nic: int) -> str:
+    """Of a virtual machine's NIC; in QEMU's own range. The bridges of a cluster meet no other cluster's."""
+    return f"52:54:00:cc:{host:02x}:{nic:02x}"
 
 
 def tag_of(name: str) -> str | None:

@@ -9,7 +9,6 @@ does the same from the record and the names.
 import os
 import sys
 import time
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,20 +17,23 @@ from typing import Any, Self
 from harness.cluster import netlink, processes, rights, sshd, state
 from harness.cluster.clean import remove
 from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, Layout, lay_out
-from harness.cluster.spec import LocalSpec
+from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ClusterError, HostError
 from harness.hosts.base import Host
 from harness.hosts.each import for_each
 from harness.hosts.ssh import SshHost, SshLogin
 
-START_S = 15.0
-"""How long an SSH server may take until it answers."""
-
 
 class LocalCluster:
-    """See the module. Not to be shared between processes; several may stand side by side."""
+    """See the module. Not to be shared between processes; several may stand side by side.
 
-    def __init__(self, spec: LocalSpec) -> None:
+    What `harness.cluster.vms.cluster` does otherwise is in the methods without an underscore that `up` calls.
+    """
+
+    start_s = 15.0
+    """How long an SSH server may take until it answers."""
+
+    def __init__(self, spec: LocalSpec | VmsSpec) -> None:
         self.spec = spec
         self.layout: Layout | None = None
         self._places: list[SshHost] = []
@@ -58,6 +60,7 @@ class LocalCluster:
             return
         rights.require()
         sshd.find_server()
+        self.prepare()
         try:
             record = self._build()
             assert self.layout is not None
@@ -84,7 +87,7 @@ class LocalCluster:
     def describe(self) -> dict[str, Any]:
         """What it is made of, as JSON values."""
         hosts = [{"name": h.name, "address": h.address, "nics": [asdict(n) for n in h.nics]} for h in self.hosts]
-        return {"kind": "local", "tag": self.tag, "spec": self.spec.model_dump(), "hosts": hosts}
+        return {"kind": self.spec.kind, "tag": self.tag, "spec": self.spec.model_dump(), "hosts": hosts}
 
     def __enter__(self) -> Self:
         self.up()
@@ -93,28 +96,52 @@ class LocalCluster:
     def __exit__(self, *exc: object) -> None:
         self.down()
 
+    def prepare(self) -> None:
+        """What has to be there before anything of the cluster is made."""
+
+    def lay_out(self, tag: str, subnet: str) -> Layout:
+        """All names and addresses."""
+        return lay_out(self.spec, tag, subnet)
+
+    def make_network(self, layout: Layout) -> None:
+        """Everything that is not a process."""
+        assert isinstance(self.spec, LocalSpec)
+        netlink.build(self.spec, layout)
+
+    def account(self) -> sshd.Account:
+        """Who logs in."""
+        return sshd.Account.current()
+
+    def tasks(self, layout: Layout, directory: Path) -> list[dict[str, object]]:
+        """What the keeper starts: one process a place."""
+        return [sshd.task(directory, place) for place in layout.places]
+
+    def said(self, host: str) -> str:
+        """What the process behind a place said last."""
+        return sshd.said(state.directory(self.tag), host)
+
     def _build(self) -> state.Record:
         """Reserves a tag and a management network, then makes the network."""
         with state.lock():
-            self.layout = lay_out(self.spec, state.new_tag(), _free_subnet())
-            record = _record(self.spec, self.layout)
+            self.layout = self.lay_out(state.new_tag(), _free_subnet())
+            record = _record(self.spec, self.layout, self.account().name)
             state.write(record)
-            netlink.build(self.spec, self.layout)
+            self.make_network(self.layout)
         return record
 
     def _start_servers(self, record: state.Record) -> None:
         assert self.layout is not None
-        directory, account = state.directory(self.layout.tag), sshd.Account.current()
+        directory, account = state.directory(self.layout.tag), self.account()
         sshd.write_files(directory, self.layout, account)
-        self._keeper = sshd.Keeper(directory, self.layout)
-        self._keeper.start()
+        tasks = self.tasks(self.layout, directory)
+        self._keeper = sshd.Keeper()
+        self._keeper.start(tasks)
         found = map(processes.identify, [self._keeper.pid, *self._keeper.pids.values()])
         record.processes = [process for process in found if process is not None]
         state.write(record)
         for host in self.layout.places:
-            login = SshLogin(
-                host.address, sshd.PORT, account.name, directory / "login", directory / "known_hosts", sys.executable
-            )
+            known_hosts = directory / "known_hosts"
+            login = SshLogin(host.address, sshd.PORT, account.name, directory / "login", known_hosts, sys.executable)
             place = SshHost(host.name, login, host.nics)
             place.management, place.ssh_config = MANAGEMENT_NIC, str(directory / sshd.CLIENT_CONFIGURATION)
             self._places.append(place)
@@ -122,26 +149,20 @@ class LocalCluster:
     def _connect(self) -> None:
         errors = [e for e in for_each(self._places, self._connect_one).values() if isinstance(e, HostError)]
         if errors:
-            raise ClusterError(f"the local cluster does not come up: {errors[0]}")
+            raise ClusterError(f"the {self.spec.kind} cluster does not come up: {errors[0]}")
 
     def _connect_one(self, host: Host) -> None:
         """Waits until the server listens, then connects; a server that ended says why in its log."""
         assert self._keeper is not None
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + self.start_s
         while True:
             try:
                 return host.connect()
             except HostError as e:
                 ended = processes.identify(self._keeper.pids[host.name]) is None
                 if ended or time.monotonic() > deadline:
-                    raise HostError(host.name, self._said(host.name) or str(e)) from None
+                    raise HostError(host.name, self.said(host.name) or str(e)) from None
             time.sleep(0.02)
-
-    def _said(self, host: str) -> str:
-        with suppress(OSError):
-            lines = (state.directory(self.tag) / f"{host}.log").read_text().strip().splitlines()
-            return f"sshd: {lines[-1]}" if lines else ""
-        return ""
 
 
 def _free_subnet() -> str:
@@ -152,7 +173,7 @@ def _free_subnet() -> str:
     raise ClusterError(f"all {len(SUBNETS)} management networks are in use; run `harness clean`")
 
 
-def _record(spec: LocalSpec, layout: Layout) -> state.Record:
+def _record(spec: LocalSpec | VmsSpec, layout: Layout, user: str) -> state.Record:
     owner = processes.identify(os.getpid())
     assert owner is not None
     return state.Record(
@@ -162,5 +183,6 @@ def _record(spec: LocalSpec, layout: Layout) -> state.Record:
         command=sys.orig_argv,
         owner=owner,
         user_namespace=Path("/proc/self/ns/user").stat().st_ino,
+        user=user,
         layout=asdict(layout),
     )

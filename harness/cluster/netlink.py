@@ -19,11 +19,12 @@ from pyroute2.netlink.exceptions import NetlinkError
 from faults.token_bucket import HANDLE, TokenBucket
 from harness.cluster import namespaces, sysctls
 from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, UPLINK_PREFIX, HostLayout, Layout
-from harness.cluster.spec import LocalSpec
+from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ClusterError
 
 REMEDIES = {
     errno.EPERM: "run as root, or let users make namespaces",
+    errno.EACCES: "let this user open /dev/net/tun, or run as root",
     errno.EXFULL: "a bridge takes 1023 ports: choose fewer hosts",
     errno.EOPNOTSUPP: "the kernel lacks veth, bridge, tbf or netem: load or build the module",
     errno.ENOENT: "the kernel lacks tbf or netem: load or build the module, or leave out rate or delay",
@@ -75,6 +76,14 @@ def build(spec: LocalSpec, layout: Layout) -> None:
             namespaces.inside(host.namespace, partial(_build_host, spec, host))
 
 
+def build_switch(spec: VmsSpec, layout: Layout) -> None:
+    """Makes the switch alone, with taps for ports: the other ends are what QEMU opens. As `build`."""
+    with _translated():
+        namespaces.create(layout.switch, sysctls.settle)
+        _add_uplink(layout)
+        namespaces.inside(layout.switch, lambda: _build_switch(spec, layout))
+
+
 def _add_uplink(layout: Layout) -> None:
     with IPRoute() as ip, namespaces.path_of(layout.switch).open() as switch:
         ip.link("add", ifname=layout.uplink, kind="veth", peer={"ifname": "up", "net_ns_fd": switch.fileno()})
@@ -84,7 +93,7 @@ def _add_uplink(layout: Layout) -> None:
         ip.link("set", index=index, state="up")
 
 
-def _build_switch(spec: LocalSpec, layout: Layout) -> None:
+def _build_switch(spec: LocalSpec | VmsSpec, layout: Layout) -> None:
     with IPRoute() as ip:
         bridges = {name: _add_bridge(ip, name, spec.mtu) for name in layout.rails}
         bridges["mgmt"] = _add_bridge(ip, "mgmt", 1500)
@@ -92,7 +101,8 @@ def _build_switch(spec: LocalSpec, layout: Layout) -> None:
         ip.link("set", index=_indexes(ip)["lo"], state="up")
         ip.addr("add", index=bridges["mgmt"], address=layout.switch_host.address, prefixlen=24)
         for host in layout.hosts:
-            _add_ports(ip, host, bridges, spec.mtu)
+            add = _add_taps if isinstance(spec, VmsSpec) else _add_ports
+            add(ip, host, bridges, spec.mtu)
         _shape(ip, [port for host in layout.hosts for port in host.ports], spec)
 
 
@@ -115,6 +125,13 @@ def _add_ports(ip: Any, host: HostLayout, bridges: dict[str, int], mtu: int) -> 
         ip.link("add", ifname=port, kind="veth", peer=peer, master=bridges["mgmt"], state="up")
 
 
+def _add_taps(ip: Any, host: HostLayout, bridges: dict[str, int], mtu: int) -> None:
+    ports = {port: (bridges[f"rail{nic.rail}"], mtu) for nic, port in zip(host.nics, host.ports, strict=True)}
+    for name, (bridge, size) in {**ports, host.management_port: (bridges["mgmt"], 1500)}.items():
+        ip.link("add", ifname=name, kind="tuntap", mode="tap")
+        ip.link("set", index=ip.link_lookup(ifname=name)[0], mtu=size, master=bridge, state="up")
+
+
 def _build_host(spec: LocalSpec, host: HostLayout) -> None:
     addresses = {nic.name: nic.address for nic in host.nics} | {MANAGEMENT_NIC: host.address}
     with IPRoute() as ip:
@@ -126,7 +143,7 @@ def _build_host(spec: LocalSpec, host: HostLayout) -> None:
         _shape(ip, [nic.name for nic in host.nics], spec)
 
 
-def _shape(ip: Any, names: list[str], spec: LocalSpec) -> None:
+def _shape(ip: Any, names: list[str], spec: LocalSpec | VmsSpec) -> None:
     """The rate limit of each interface and, outside of it, the delay."""
     indexes = _indexes(ip)
     parent = ROOT

@@ -1,6 +1,7 @@
 """What a cluster is made from, one model per kind: the `[cluster]` table of an experiment.
 
     local      hosts and NICs to make out of network namespaces
+    vms        the same out of virtual machines, which have kernels of their own
     noop       this machine as it is; hosts, NICs and their rate only set the pace
     inventory  hosts that exist, from an inventory file
 
@@ -8,21 +9,25 @@ An experiment sees what all kinds have in common (`Described`): names, and NICs 
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from functools import lru_cache
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
 from harness.cluster.inventory import Inventory, InventoryHost
-from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, lay_out
+from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, lay_out, lay_out_vms
 from harness.hosts.base import Nic
-from harness.tables import Model, read_duration, read_rate
-from r2ccl_core.units import parse_rate
+from harness.tables import Model, Size, read_duration, read_rate
+from r2ccl_core.units import parse_rate, parse_size
 
 MAX_HOSTS = 250
 """Hosts of a local cluster: the last byte of an address on a rail is the host's number plus one."""
 
 MAX_NICS = 100
 """NICs per host of a local cluster: rail r is the network 10.<100+r>.0.0/24."""
+
+MAX_VMS, MAX_VM_NICS = 32, 24
+"""Virtual machines of a cluster; NICs of one: each has a root port of its own, of which the PCI bus holds 32."""
 
 MIN_RATE_BIT_S, MAX_RATE_BIT_S = 1e6, 30e9
 """What a NIC's token bucket takes: its rate is a 32-bit number of bytes per second."""
@@ -112,13 +117,56 @@ class _Regular(Described):
 
     def data_nics(self) -> dict[str, tuple[Nic, ...]]:
         """``host0``, ``host1``, ... with ``eth0``, ``eth1``, ...: one per rail, the same on every host."""
-        return {host.name: host.nics for host in lay_out(self, "00000000", SUBNETS[0]).hosts}
+        return dict(_like_hosts(_Shape(self.hosts, self.nics, self.rate_bit_s)))
+
+
+class _Shape(NamedTuple):
+    hosts: int
+    nics: int
+    rate_bit_s: float | None
+
+
+@lru_cache(maxsize=64)
+def _like_hosts(shape: _Shape) -> dict[str, tuple[Nic, ...]]:
+    """Asked for again and again: thousands of variants of an experiment may have one cluster."""
+    return {host.name: host.nics for host in lay_out(shape, "00000000", SUBNETS[0]).hosts}
 
 
 class LocalSpec(_Regular):
     """A local cluster."""
 
     kind: Literal["local"] = "local"
+
+    def management_nics(self) -> tuple[str, ...]:
+        """Of every host the same."""
+        return (MANAGEMENT_NIC,)
+
+
+class VmsSpec(_Regular):
+    """A cluster of virtual machines."""
+
+    kind: Literal["vms"] = "vms"
+    name: str = Field(default="vms", pattern=r"^[A-Za-z0-9_.-]{1,32}$")
+    hosts: int = Field(default=3, ge=1, le=MAX_VMS)
+    nics: int = Field(default=2, ge=1, le=MAX_VM_NICS)
+    rate: str | None = "200 Mbit/s"
+    kernel: str = Field(default="linux-image-amd64", pattern=r"^linux-image-[a-z0-9.+-]+$")
+    """The Debian package of the kernel that the guests run."""
+    memory_bytes: Size = Field(default=parse_size("768MiB"), alias="memory", ge=parse_size("256MiB"))
+    """Of every guest."""
+    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    """``auto``: KVM where it boots a guest, else QEMU's own translation."""
+    rdma: Literal["rxe"] | None = None
+    """``rxe``: every data NIC carries a Soft-RoCE device, ``rxe0`` on ``eth0`` and so on."""
+
+    @property
+    def one_machine(self) -> bool:
+        """No: a boot, a kernel and an address space each, and no GPU."""
+        return False
+
+    def data_nics(self) -> dict[str, tuple[Nic, ...]]:
+        """As a local cluster's, and each in a slot."""
+        return {host.name: host.nics for host in lay_out_vms(self, "00000000", SUBNETS[0]).hosts}
 
     def management_nics(self) -> tuple[str, ...]:
         """Of every host the same."""
@@ -167,7 +215,10 @@ def _kind(table: Any) -> object:
 
 
 ClusterSpec = Annotated[
-    Annotated[LocalSpec, Tag("local")] | Annotated[NoopSpec, Tag("noop")] | Annotated[InventorySpec, Tag("inventory")],
+    Annotated[LocalSpec, Tag("local")]
+    | Annotated[VmsSpec, Tag("vms")]
+    | Annotated[NoopSpec, Tag("noop")]
+    | Annotated[InventorySpec, Tag("inventory")],
     Discriminator(_kind),
 ]
 """Any of them; the table's `kind` decides, and without it the cluster is a local one."""

@@ -11,6 +11,8 @@ import pwd
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,7 +140,7 @@ def _write_key(private: Path, public: Path | None) -> str:
 class Keeper:
     """The running servers of one cluster; `pids` by host."""
 
-    def __init__(self, directory: Path, layout: Layout) -> None:
+    def __init__(self) -> None:
         self._popen = subprocess.Popen(
             [sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py"))],
             stdin=subprocess.PIPE,
@@ -147,17 +149,15 @@ class Keeper:
         )
         self.pid = self._popen.pid
         self.pids: dict[str, int] = {}
-        self._directory, self._layout = directory, layout
 
-    def start(self) -> None:
-        """Starts every server. Raises `ClusterError`."""
+    def start(self, tasks: Sequence[Mapping[str, object]]) -> None:
+        """Starts a process for each of `tasks` (see the module `keeper`). Raises `ClusterError`."""
         assert self._popen.stdin is not None and self._popen.stdout is not None
-        task = [_task(self._directory, host, find_server()) for host in self._layout.places]
-        self._popen.stdin.write(json.dumps(task).encode() + b"\n")
+        self._popen.stdin.write(json.dumps(tasks).encode() + b"\n")
         self._popen.stdin.flush()
         told = json.loads(self._popen.stdout.readline() or b'{"error": "the keeper ended"}')
         if "error" in told:
-            raise ClusterError(f"the SSH servers cannot be started: {told['error']}")
+            raise ClusterError(f"the hosts cannot be started: {told['error']}")
         self.pids = told["pids"]
 
     def stop(self) -> None:
@@ -172,12 +172,21 @@ class Keeper:
         self._popen.stdout.close()
 
 
-def _task(directory: Path, host: HostLayout, server: str) -> dict[str, object]:
+def said(directory: Path, host: str) -> str:
+    """The last line of a server's log; empty where there is none."""
+    with suppress(OSError):
+        lines = (directory / f"{host}.log").read_text().strip().splitlines()
+        return f"sshd: {lines[-1]}" if lines else ""
+    return ""
+
+
+def task(directory: Path, host: HostLayout) -> dict[str, object]:
+    """One host's server, as the keeper starts it."""
     files = {name: f"/etc/{name}" for name in ("hosts", "passwd", "shadow")}
     log = str(directory / f"{host.name}.log")
     return {
         "host": host.name,
         "namespace": str(namespaces.path_of(host.namespace)),
         "binds": [[str(directory / name), target] for name, target in files.items() if Path(target).exists()],
-        "argv": [server, "-D", "-f", str(directory / f"{host.name}.conf"), "-E", log],
+        "argv": [find_server(), "-D", "-f", str(directory / f"{host.name}.conf"), "-E", log],
     }

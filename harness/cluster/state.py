@@ -37,6 +37,8 @@ class Record:
     """What keeps its SSH servers running."""
     user_namespace: int = 0
     """The inode of the owner's user namespace."""
+    user: str = ""
+    """Who logs in."""
     layout: dict[str, Any] = field(default_factory=dict)
 
     def is_living(self) -> bool:

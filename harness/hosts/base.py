@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from signal import Signals
 from typing import Any, NamedTuple, Protocol
 
+from faults.base import Slot
+
 Argv = Sequence[str]
 """One command as the list of its words; no shell ever sees it."""
 
@@ -31,6 +33,8 @@ class Nic:
     switch: str | None = None
     """The switch that it is plugged in, if that is a place the cluster reaches; else None."""
     switch_port: str | None = None
+    slot: Slot | None = None
+    """Where it can be pulled, on a virtual machine."""
 
 
 @dataclass(frozen=True)

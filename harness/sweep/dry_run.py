@@ -112,7 +112,7 @@ def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
         every_nic=tuple(dict.fromkeys(nic.name for nics in hosts.values() for nic in nics)),
         management=cluster.management_nics(),
         every_management=cluster.management_nics(),
-        ssh_config="SSH_CONFIG" if cluster.kind == "local" else None,
+        ssh_config="SSH_CONFIG" if cluster.kind in ("local", "vms") else None,
         one_machine=cluster.one_machine,
         sockets_carry_data=sockets_carry_data(trial.system.use, trial.system.network),
     )

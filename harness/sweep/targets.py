@@ -26,6 +26,7 @@ def known(host: str, nic: Nic, hosts: Hosts) -> Target:
         peers=tuple(_bare(peer) for peer in peers),
         rate_bit_s=nic.rate_bit_s,
         switch=switch,
+        slot=nic.slot,
     )
 
 

@@ -461,16 +461,20 @@ class Campaign:
         seconds = min(wanted_s, self.left_s() - 10)
         group.tell({"do": "loop", "nbytes": int(self.args.loop * MIB), "seconds": seconds})
         end = time.monotonic() + seconds
+        received = [self.net.bytes_received(host) for host in range(self.net.hosts)]
         time.sleep(1.0)
-        faults = []
+        faults, carried, leaked = [], [], []
         for trial in range(trials):
             if time.monotonic() + hold_s + rest_s > end or group.answered():
                 break
             rail, host = trial % self.net.rails, trial // self.net.rails % self.net.hosts
             begin = time.monotonic_ns()
             self.break_it(self.net, failure, host, rail, True)
+            at_once = self.net.bytes_received(host)[rail]
             time.sleep(hold_s)
+            leaked.append(self.net.bytes_received(host)[rail] - at_once)
             self.break_it(self.net, failure, host, rail, False)
+            carried.append(at_once - received[host][rail])
             time.sleep(rest_s)
             faults.append((begin, time.monotonic_ns()))
         answers = group.answers(seconds + 60)
@@ -492,6 +496,9 @@ class Campaign:
             wrong=sum(answer["wrong"] for answer in answers),
             checked_iterations=sum(answer["checked"] for answer in answers),
             costs_ms=[round(cost, 2) for cost in costs],
+            # By the struck NIC's own counters: what came since the loop began, and while the failure lasted.
+            carried_bytes=carried,
+            leaked_bytes=leaked,
             begun_ms=[(begin + wall_ns) // 1_000_000 for (begin, _), _ in timed],
         )
 

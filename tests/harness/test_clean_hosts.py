@@ -13,7 +13,6 @@ from harness.cluster.existing import ssh_host
 from harness.cluster.inventory import Inventory
 from harness.cluster.local import LocalCluster
 from harness.cluster.spec import LocalSpec
-from harness.cluster.sshd import Account
 from harness.hosts.base import Host, Orders
 from harness.hosts.leftovers import removals
 
@@ -48,7 +47,7 @@ def inventory() -> Iterator[Inventory]:
     with LocalCluster(LocalSpec(name="foreign", hosts=2, nics=2)) as cluster:
         record = state.read(cluster.tag)
         assert record is not None
-        yield export.of_local(record, Account.current().name, sys.executable)
+        yield export.of_local(record, sys.executable)
 
 
 def clean(file: Path, *options: str) -> tuple[int, str, str]:

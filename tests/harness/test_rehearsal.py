@@ -20,7 +20,6 @@ from harness.cluster.gather import looking_at
 from harness.cluster.inventory import Inventory, InventoryHost
 from harness.cluster.local import LocalCluster
 from harness.cluster.spec import InventorySpec, LocalSpec
-from harness.cluster.sshd import Account
 from harness.errors import ClusterError, ExitCode
 from harness.experiment_file import load
 from harness.sweep.plan import plan
@@ -42,7 +41,7 @@ def exported() -> Iterator[Inventory]:
     with LocalCluster(LocalSpec(name="foreign", hosts=3, nics=2, rate="500 Mbit/s")) as cluster:
         record = state.read(cluster.tag)
         assert record is not None
-        yield export.of_local(record, Account.current().name, sys.executable)
+        yield export.of_local(record, sys.executable)
 
 
 def saved(inventory: Inventory, folder: Path) -> Path:

@@ -22,7 +22,6 @@ from harness.cluster.gather import looking_at
 from harness.cluster.inventory import Inventory
 from harness.cluster.local import LocalCluster
 from harness.cluster.spec import InventorySpec, LocalSpec
-from harness.cluster.sshd import Account
 from harness.errors import ExitCode, HostError
 from harness.hosts.base import Host
 from harness.hosts.each import all_results, for_each
@@ -57,7 +56,7 @@ def hosts() -> Iterator[Inventory]:
     with LocalCluster(LocalSpec(name="bare", hosts=2, nics=2, rate=None)) as cluster:
         record = state.read(cluster.tag)
         assert record is not None
-        with looking_at(export.of_local(record, Account.current().name, sys.executable)) as place:
+        with looking_at(export.of_local(record, sys.executable)) as place:
             found = discover(place).inventory
         assert found is not None
         document = found.model_dump(by_alias=True, exclude_none=True)

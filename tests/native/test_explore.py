@@ -73,7 +73,8 @@ def test_the_bench_breaks_no_rule() -> None:
     "words", [["--seconds"], ["--seconds", "x"], ["--jobs", "0"], ["--what"], ["--runs", "-1"], ["--every", "3"]]
 )
 def test_bad_words_are_refused(words: list[str]) -> None:
-    """One line of usage, and status 2."""
+    """One line that points at the help, and status 2."""
     done = explore(*words)
     assert done.returncode == 2
-    assert done.stderr.startswith("usage: r2ccl-explore")
+    assert done.stderr.startswith("r2ccl-explore: ")
+    assert done.stderr.endswith("see r2ccl-explore --help\n")

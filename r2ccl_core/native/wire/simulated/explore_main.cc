@@ -1,4 +1,5 @@
 // r2ccl-explore: the connections that ship in a simulated network that fails, seed after seed.
+// `--help` tells all options.
 //
 //   r2ccl-explore --seconds 60 [--first SEED] [--jobs N]   until the time is over or a rule is broken
 //   r2ccl-explore --runs 1000 [--first SEED]
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
@@ -50,13 +52,51 @@ struct Options {
   bool shrink = true;
 };
 
-int Usage() {
-  std::fprintf(stderr,
-               "usage: r2ccl-explore [--seconds S] [--runs N] [--first SEED] [--jobs N] | --seed SEED | --every 1|2 | "
-               "--bench REPEATS\n");
-  return 2;
+constexpr char kHelp[] =
+    "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] | --seed SEED | --every 1|2 "
+    "|\n"
+    "       r2ccl-explore --bench REPEATS\n"
+    "\n"
+    "Runs the connections that ship in a simulated network that fails, seed after seed, until the time is over or a\n"
+    "rule is broken.\n"
+    "\n"
+    "  --seconds S   for so long (10)\n"
+    "  --runs N      so many seeds instead\n"
+    "  --first SEED  begin with this seed (1)\n"
+    "  --jobs N      on so many threads (1)\n"
+    "  --no-shrink   of a seed that breaks a rule show the whole scenario, not the least one that still does\n"
+    "  --seed SEED   one history again, with its log\n"
+    "  --every K     every trouble at every moment of small groups; with 2, every pair of them\n"
+    "  --bench N     how long named scenarios take in virtual time, the median of N seeds\n"
+    "  --version     the version, and nothing else\n"
+    "\n"
+    "Exit status: 0 every rule held, 1 one was broken, 2 an option is wrong.\n";
+
+constexpr unsigned kMostJobs = 4096;
+constexpr uint64_t kMostRepeats = 1000;
+
+bool Refused(const std::string& name, const char* value, const char* remedy) {
+  std::fprintf(stderr, "r2ccl-explore: %s%s%s: %s; see r2ccl-explore --help\n", name.c_str(), *value ? " " : "", value,
+               remedy);
+  return false;
 }
 
+// A whole number; strtoull alone would take a sign, and what follows a number.
+bool ToWhole(const char* text, uint64_t* number) {
+  if (*text < '0' || *text > '9') return false;
+  char* end = nullptr;
+  errno = 0;
+  *number = std::strtoull(text, &end, 10);
+  return *end == 0 && errno == 0;
+}
+
+bool ToSeconds(const char* text, double* number) {
+  char* end = nullptr;
+  *number = std::strtod(text, &end);
+  return end != text && *end == 0 && *number >= 0 && *number <= 1e9;
+}
+
+// False, after a line about it, for an option that is wrong.
 bool Parse(int argc, char** argv, Options* options) {
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i];
@@ -64,30 +104,33 @@ bool Parse(int argc, char** argv, Options* options) {
       options->shrink = false;
       continue;
     }
-    if (i + 1 == argc) return false;
-    char* end = nullptr;
+    bool known = name == "--seconds" || name == "--runs" || name == "--first" || name == "--jobs" || name == "--seed" ||
+                 name == "--every" || name == "--bench";
+    if (!known) return Refused(name, "", "no such option");
+    if (i + 1 == argc) return Refused(name, "", "a value is missing");
     const char* value = argv[++i];
-    double number = std::strtod(value, &end);
-    if (end == value || *end != 0 || number < 0) return false;
     if (name == "--seconds") {
-      options->seconds = number;
-    } else if (name == "--runs") {
-      options->runs = std::strtoull(value, nullptr, 10);
+      if (!ToSeconds(value, &options->seconds)) return Refused(name, value, "give a number of seconds, such as 60");
+      continue;
+    }
+    uint64_t number = 0;
+    if (!ToWhole(value, &number)) return Refused(name, value, "give a whole number, such as 8");
+    if (name == "--runs") {
+      options->runs = number;
       options->seconds = 1e9;
-    } else if (name == "--first") {
-      options->first = std::strtoull(value, nullptr, 10);
-    } else if (name == "--jobs" && number >= 1) {
+    } else if (name == "--jobs") {
+      if (number < 1 || number > kMostJobs) return Refused(name, value, "give 1 to 4096 threads");
       options->jobs = static_cast<unsigned>(number);
-    } else if (name == "--every" && (number == 1 || number == 2)) {
+    } else if (name == "--every") {
+      if (number < 1 || number > 2) return Refused(name, value, "give 1 or 2");
       options->every = static_cast<int>(number);
       options->seconds = 1e9;
-    } else if (name == "--bench" && number >= 1) {
+    } else if (name == "--bench") {
+      if (number < 1 || number > kMostRepeats) return Refused(name, value, "give 1 to 1000 repeats");
       options->bench = static_cast<int>(number);
-    } else if (name == "--seed") {
-      options->first = std::strtoull(value, nullptr, 10);
-      options->one = true;
     } else {
-      return false;
+      options->first = number;
+      options->one = name == "--seed";
     }
   }
   return true;
@@ -220,8 +263,13 @@ void Work(const Options& options, std::atomic<uint64_t>* next, Totals* totals) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    std::string name = argv[i];
+    if (name == "--help" || name == "-h") return std::fputs(kHelp, stdout) < 0 ? 1 : 0;
+    if (name == "--version") return std::printf("r2ccl-explore %s\n", R2CCL_VERSION) < 0 ? 1 : 0;
+  }
   Options options;
-  if (!Parse(argc, argv, &options)) return Usage();
+  if (!Parse(argc, argv, &options)) return 2;
   TellOfCrashes();
   seed_at_work = options.first;
   if (options.bench > 0) return Bench(options.bench);

@@ -61,6 +61,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   void SendWaiting();
   void SendSegment(uint64_t first, size_t bytes, bool again);
   void SendWord();
+  void SendWordSoon();
   Packet Segment(uint64_t first) const;
   void NoteHeld();
   void ArmTimer();
@@ -119,6 +120,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
   bool peer_ends_ = false;
   uint64_t peer_end_ = 0;
   bool peer_ended_ = false;
+  uint64_t words_ = 0;      // put off so far
+  bool owes_word_ = false;  // one is put off
 };
 
 }  // namespace r2ccl::simulated

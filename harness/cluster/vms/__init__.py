@@ -1,0 +1,1 @@
+"""Clusters of virtual machines: hosts with kernels of their own."""

@@ -1,0 +1,111 @@
+"""A cluster of virtual machines: hosts with kernels, drivers and clocks of their own, on a switch in a namespace.
+
+It is a local cluster (`harness.cluster.local`) whose hosts are guests of QEMU instead of namespaces: the same switch,
+addresses, names, keys, owner and record. A tap takes the place of the veth on the switch's side of every NIC, so that
+what acts on switch ports acts here, too. QEMU runs in the switch's namespace, a child of the keeper: it ends when the
+harness does, however that ends, and `harness clean` finds it by its namespace.
+
+A guest's root is this machine's own root, read-only under a file system in memory. So the Python, the package and the
+commit in it are those that run the harness, without any image to make. Its kernel is a Debian package's, kept beside
+(`harness.cluster.vms.kernel`).
+"""
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.cluster import netlink, sshd, state
+from harness.cluster.layout import Layout, lay_out_vms
+from harness.cluster.local import LocalCluster
+from harness.cluster.spec import VmsSpec
+from harness.cluster.vms import accelerator, guest, kernel, machine
+from harness.errors import ClusterError
+from r2ccl_core.memory import available_bytes, shown
+
+ROOT = sshd.Account("root", 0, 0, "/root")
+"""Who logs in: in its guests every user is root."""
+
+TAIL_LINES = 3
+
+
+class VmsCluster(LocalCluster):
+    """See the module."""
+
+    start_s = 240.0
+    """Six translated guests on two cores that others keep busy, too."""
+
+    def __init__(self, spec: VmsSpec, tell: Callable[[str], None] | None = None) -> None:
+        super().__init__(spec)
+        self.vms = spec
+        self._tell = tell or (lambda line: print(line, file=sys.stderr, flush=True))
+        self._kernel: kernel.Kernel | None = None
+        self._program = ""
+        self.accelerator = ""
+        """``kvm`` or ``tcg``, once it is known."""
+
+    def prepare(self) -> None:
+        """QEMU, memory, the kernel, the accelerator. Raises `ClusterError`."""
+        self._program = find_program()
+        _check_memory(self.vms)
+        self._kernel = kernel.prepared(self.vms.kernel, self._tell)
+        self.accelerator = accelerator.choose(self.vms.accelerator, self._program, self._kernel)
+
+    def lay_out(self, tag: str, subnet: str) -> Layout:
+        """All names and addresses."""
+        return lay_out_vms(self.vms, tag, subnet)
+
+    def make_network(self, layout: Layout) -> None:
+        """The switch, with a tap for every NIC."""
+        netlink.build_switch(self.vms, layout)
+
+    def account(self) -> sshd.Account:
+        """Root, in the guests."""
+        return ROOT
+
+    def describe(self) -> dict[str, object]:
+        """Also what runs the guests, and what they run."""
+        assert self._kernel is not None
+        return super().describe() | {"accelerator": self.accelerator, "kernel": self._kernel.release}
+
+    def tasks(self, layout: Layout, directory: Path) -> list[dict[str, object]]:
+        """The switch's SSH server, and a machine for every host."""
+        assert self._kernel is not None
+        (directory / "initial").write_bytes(guest.initial_files(self._kernel))
+        tasks = [sshd.task(directory, layout.switch_host)]
+        for number, host in enumerate(layout.hosts):
+            script = guest.host_script(self.vms, number, host, self._kernel, directory)
+            (directory / f"{host.name}.sh").write_text(script)
+            argv = machine.command(self._program, self.accelerator, self.vms, number, host, self._kernel, directory)
+            log = str(directory / f"{host.name}.log")
+            tasks.append({"host": host.name, "namespace": tasks[0]["namespace"], "binds": [], "argv": argv, "log": log})
+        return tasks
+
+    def said(self, host: str) -> str:
+        """The last lines of a guest's console, or why QEMU ended."""
+        directory = state.directory(self.tag)
+        if host == "switch":
+            return super().said(host)
+        told = []
+        for path in (directory / f"{host}.log", machine.console(directory, host)):
+            if path.exists():
+                lines = path.read_text(errors="replace").replace("\r", "").strip().splitlines()
+                told += lines[-TAIL_LINES:]
+        return f"the guest does not come up; it said last: {' | '.join(told)}" if told else ""
+
+
+def find_program() -> str:
+    """The path of QEMU. Raises `ClusterError`."""
+    found = shutil.which(machine.PROGRAM)
+    if found is None:
+        raise ClusterError(f"{machine.PROGRAM} is missing; install the package qemu-system-x86")
+    return found
+
+
+def _check_memory(spec: VmsSpec) -> None:
+    needed, available = spec.hosts * spec.memory_bytes, available_bytes()
+    if available is not None and needed > available:
+        raise ClusterError(
+            f"{spec.hosts} guests need {shown(needed)}, and {shown(available)} are free; "
+            "choose fewer cluster.hosts, or less cluster.memory"
+        )

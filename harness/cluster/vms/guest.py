@@ -1,0 +1,97 @@
+"""What a guest boots with: its initial file system, and the script that makes it the host it is to be. Pure."""
+
+import shlex
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from faults.token_bucket import HANDLE, TokenBucket
+from harness.cluster import sysctls
+from harness.cluster.layout import MANAGEMENT_NIC, HostLayout, mac_of
+from harness.cluster.spec import VmsSpec
+from harness.cluster.vms.kernel import Kernel
+
+MODULES = (
+    "drivers/virtio/virtio_ring",
+    "drivers/virtio/virtio",
+    "drivers/virtio/virtio_pci_legacy_dev",
+    "drivers/virtio/virtio_pci_modern_dev",
+    "drivers/virtio/virtio_pci",
+    "net/core/failover",
+    "drivers/net/net_failover",
+    "drivers/net/virtio_net",
+    "fs/netfs/netfs",
+    "fs/fscache/fscache",
+    "net/9p/9pnet",
+    "net/9p/9pnet_virtio",
+    "fs/9p/9p",
+    "fs/overlayfs/overlay",
+)
+"""What the root needs, in the order of loading; a kernel that has one of them built in, or not at all, has no file."""
+
+MANAGEMENT_NUMBER = 0xFF
+"""Of the management NIC in MAC addresses."""
+
+
+def initial_files(kernel: Kernel) -> bytes:
+    """The initial file system as an archive in the kernel's format."""
+    found = [path for name in MODULES for path in sorted(kernel.modules.glob(f"kernel/{name}.ko*"))]
+    modules = {f"modules/{path.name}": path.read_bytes() for path in found}
+    order = "".join(f"{path.name}\n" for path in found).encode()
+    text = {"init": _script("boot.sh"), "bin/busybox": kernel.busybox.read_bytes(), "modules/order": order}
+    return archive({**text, **modules})
+
+
+def archive(contents: Mapping[str, bytes]) -> bytes:
+    """A cpio archive ("newc") of these files, all of them executable, and of the folders that they lie in."""
+    folders = sorted({str(parent) for name in contents for parent in Path(name).parents} - {"."})
+    entries = [(name, 0o040755, b"") for name in folders]
+    entries += [(name, 0o100755, data) for name, data in contents.items()]
+    packed = (_entry(number, *entry) for number, entry in enumerate([*entries, ("TRAILER!!!", 0, b"")], start=1))
+    return b"".join(packed)
+
+
+def _entry(number: int, name: str, mode: int, data: bytes) -> bytes:
+    """Header (13 fields of 8 hexadecimal digits), name, data; name and data end at a multiple of 4."""
+    path = name.encode() + b"\0"
+    fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(path), 0)
+    header = b"070701" + b"".join(b"%08X" % field for field in fields) + path
+    return header + b"\0" * (-len(header) % 4) + data + b"\0" * (-len(data) % 4)
+
+
+def host_script(spec: VmsSpec, number: int, host: HostLayout, kernel: Kernel, folder: Path) -> str:
+    """What `boot.sh` hands over to, for the host of that number."""
+    values = {
+        "NAME": host.name,
+        "FOLDER": str(folder),
+        "MODULES": str(kernel.modules),
+        "RELEASE": kernel.release,
+        "RDMA": spec.rdma or "",
+    }
+    described = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
+    described += ["nics() {", *(f"    {shlex.join(words)}" for words in _nics(spec, number, host)), "}"]
+    return "\n".join([*described, *_sysctls(), _script("host.sh").decode()])
+
+
+def _nics(spec: VmsSpec, number: int, host: HostLayout) -> list[list[str]]:
+    shape = ["handle", HANDLE, *TokenBucket.for_rate(spec.rate_bit_s).words] if spec.rate_bit_s is not None else []
+    nics = [
+        ["nic", nic.name, mac_of(number, nic.rail), f"{nic.address}/24", str(spec.mtu), *shape] for nic in host.nics
+    ]
+    return [["nic", MANAGEMENT_NIC, management_mac(number), f"{host.address}/24", "1500"], *nics]
+
+
+def management_mac(number: int) -> str:
+    """Of the management NIC of the host of that number."""
+    return mac_of(number, MANAGEMENT_NUMBER)
+
+
+def _sysctls() -> list[str]:
+    """As a local cluster's namespaces have them; a key that this kernel lacks is passed over."""
+    settings = {**sysctls.HOST_SYSCTLS, sysctls.CONGESTION_CONTROL: sysctls.CONGESTION_CONTROLS[0]}
+    lines = [f"    echo {value} >/proc/sys/{key}" for key, value in settings.items()]
+    return ["sysctls() {", *(f"{line} 2>/dev/null" for line in lines), "}"]
+
+
+def _script(name: str) -> bytes:
+    return files("harness.cluster.vms").joinpath(name).read_bytes()

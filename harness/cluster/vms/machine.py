@@ -1,0 +1,75 @@
+"""The command line of QEMU for one guest. Pure."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.cluster.layout import HostLayout
+from harness.cluster.spec import VmsSpec
+from harness.cluster.vms.guest import management_mac
+from harness.cluster.vms.kernel import Kernel
+
+PROGRAM = "qemu-system-x86_64"
+
+ACCELERATORS = {
+    "kvm": ("-accel", "kvm", "-cpu", "host"),
+    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max"),
+}
+
+KERNEL_WORDS = ("console=ttyS0", "quiet", "mitigations=off", "nokaslr", "panic=-1")
+"""A guest runs code of this machine's own user: what protects it from other tenants only costs it time."""
+
+
+def bare(program: str, accelerator: str, memory_bytes: int, kernel: Kernel, initial: Path, words: str) -> list[str]:
+    """A machine without any device but its console, which goes to standard output unless more is said."""
+    return [
+        program,
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-machine",
+        "q35",
+        *ACCELERATORS[accelerator],
+        "-m",
+        f"{memory_bytes >> 20}M",
+        "-kernel",
+        str(kernel.image),
+        "-initrd",
+        str(initial),
+        "-append",
+        " ".join((*KERNEL_WORDS, words)),
+    ]
+
+
+def command(
+    program: str, accelerator: str, spec: VmsSpec, number: int, host: HostLayout, kernel: Kernel, folder: Path
+) -> list[str]:
+    """The guest that is the host of that number; the cluster's `folder` holds its files, and gets its sockets."""
+    script, initial = folder / f"{host.name}.sh", folder / "initial"
+    argv = bare(program, accelerator, spec.memory_bytes, kernel, initial, f"r2ccl.host={script}")
+    argv += ["-name", host.name, "-serial", f"file:{console(folder, host.name)}"]
+    argv += ["-qmp", f"unix:{folder / host.name}.qmp,server=on,wait=off"]
+    argv += ["-fsdev", "local,id=machine,path=/,security_model=none,readonly=on,multidevs=remap"]
+    argv += ["-device", "virtio-9p-pci,fsdev=machine,mount_tag=machine"]
+    argv += ["-device", "virtio-rng-pci"]
+    for port, nic in zip(host.ports, host.nics, strict=True):
+        assert nic.slot is not None
+        number_of_port = nic.rail + 1
+        argv += ["-device", f"pcie-root-port,id=port-{nic.name},chassis={number_of_port},slot={number_of_port}"]
+        argv += ["-netdev", _tap(f"net-{nic.name}", port), "-device", _device(nic.slot.arguments)]
+    management = {"driver": "virtio-net-pci", "netdev": "net-mgmt0", "mac": management_mac(number), "romfile": ""}
+    return [*argv, "-netdev", _tap("net-mgmt0", host.management_port), "-device", _device(management)]
+
+
+def console(folder: Path, host: str) -> Path:
+    """What the guest has written on its console."""
+    return folder / f"{host}.console"
+
+
+def _tap(name: str, port: str) -> str:
+    return f"tap,id={name},ifname={port},script=no,downscript=no"
+
+
+def _device(arguments: Mapping[str, str]) -> str:
+    rest = ",".join(f"{key}={value}" for key, value in arguments.items() if key != "driver")
+    return f"{arguments['driver']},{rest}"

@@ -172,10 +172,11 @@ void TellOfCrashes() {
 int Bench(int repeats) {
   bool right = true;
   for (const auto& [name, scenario] : r2ccl::simulated::BenchScenarios()) {
-    double took_ms = r2ccl::simulated::MedianMs(scenario, repeats);
-    std::printf("%-24s %10.3f ms\n", name.c_str(), took_ms);
+    std::string wrong;
+    double took_ms = r2ccl::simulated::MedianMs(scenario, repeats, &wrong);
+    std::printf("%-24s %10.3f ms%s%s\n", name.c_str(), took_ms, wrong.empty() ? "" : ", broken: ", wrong.c_str());
     std::fflush(stdout);
-    right = right && took_ms >= 0;
+    right = right && wrong.empty();
   }
   return right ? 0 : 1;
 }

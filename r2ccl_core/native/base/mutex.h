@@ -34,8 +34,6 @@ class CAPABILITY("mutex") Mutex {
   bool try_lock() TRY_ACQUIRE(true) { return mutex_.try_lock(); }
   // Says, and does not look.
   void AssertHeld() const ASSERT_CAPABILITY(this) {}
-  // For condition variables.
-  std::mutex& native() { return mutex_; }
 
  private:
   std::mutex mutex_;

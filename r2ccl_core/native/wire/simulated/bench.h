@@ -17,9 +17,9 @@ struct NamedScenario {
 
 std::vector<NamedScenario> BenchScenarios();
 
-// The median of `repeats` seeds, in ms, from the beginning until the last message has arrived; negative where a rule
-// was broken.
-double MedianMs(const Scenario& scenario, int repeats);
+// The median of `repeats` seeds, in ms, from the beginning until the last message has arrived. `wrong` becomes the rule
+// that was broken, if one was.
+double MedianMs(const Scenario& scenario, int repeats, std::string* wrong);
 
 }  // namespace r2ccl::simulated
 

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from cloudlab.errors import ManifestError
+from r2ccl_core.text_file import regular
 
 MAX_BYTES = 8 * 2**20
 """A manifest of a hundred nodes has about half a megabyte."""
@@ -88,7 +89,7 @@ class Manifest:
 def load(path: Path) -> Manifest:
     """The RSpec in the file `path`. Raises `ManifestError`, also where the file cannot be read."""
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ManifestError(str(path), [f"cannot be read: {error.strerror}"]) from None

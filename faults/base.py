@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from faults.errors import FaultError, NotPossibleError, ProtectedNicError
+from faults.numbers import Strict
 from faults.token_bucket import TokenBucket
 
 Argv = tuple[str, ...]
@@ -281,7 +282,7 @@ class PlotHint:
     colour: str | None
 
 
-class Fault(BaseModel):
+class Fault(Strict):
     """One way in which the network, or a rank, can break; its fields are the parameters of an experiment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -3,24 +3,28 @@
 Nothing heavy is imported here: each command imports what it needs when it runs, so that ``--help`` is quick.
 """
 
+import os
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from harness.cloudlab_cli import cloudlab_app
 from harness.cluster_cli import cluster_app
-from harness.errors import ExitCode
-from harness.reported import reported
+from harness.reported import printed, reported
 
 app = typer.Typer(
     help="Collectives over NICs that really fail: clusters, faults, sweeps and reports.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=False,  # the command `completion` is explicit about the shell, and changes no file
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+COMPLETE = "_HARNESS_COMPLETE"
+"""The variable by which the scripts of `harness completion` ask."""
 
 SWEEP_EPILOG = """
 \b
@@ -38,7 +42,28 @@ Exit status:
 
 def main() -> None:
     """All commands; `harness.start` begins here."""
+    if COMPLETE in os.environ:  # a shell asks what may come next
+        from typer.completion import completion_init
+
+        completion_init()
     app(prog_name="harness")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"harness {version('r2ccl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _harness(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """The options of the program itself."""
 
 
 @app.command(epilog=SWEEP_EPILOG)
@@ -49,7 +74,11 @@ def sweep(
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run can go on.")] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, for example sweep.repeats=2."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change one key: sweep.repeats=2, system[balance].mode=1; system.mode=1 is that of all systems.",
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
@@ -70,6 +99,43 @@ def sweep(
 
     options = Options(out, fresh, wait, dry_run, json, inventory)
     return sweep_command(file, settings or [], only or [], options)
+
+
+@app.command()
+@reported
+def init(
+    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="What is written.")] = Path("experiment.toml"),
+    hosts: Annotated[int | None, typer.Option(metavar="N", help="Hosts of the local cluster (3).")] = None,
+    nics: Annotated[int | None, typer.Option(metavar="N", help="NICs of each (3).")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="RATE", help="Of each NIC (500 Mbit/s).")] = None,
+    inventory: Annotated[
+        Path | None, typer.Option(metavar="HOSTS.toml", help="Hosts that exist, instead of a local cluster.")
+    ] = None,
+    collective: Annotated[str | None, typer.Option(metavar="NAME", help="What runs (all_reduce).")] = None,
+    size: Annotated[list[str] | None, typer.Option(metavar="SIZE", help="Once or several times (8MiB).")] = None,
+    system: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Once or several times (failstop, balance).")
+    ] = None,
+    fault: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Once or several times (nic_down).")] = None,
+    repeats: Annotated[int | None, typer.Option(metavar="N", help="Of each trial (3).")] = None,
+    nccl_tests: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A build of nccl-tests, for systems with NCCL.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+) -> int:
+    """Write an experiment of your own, with a comment on every key.
+
+    On a terminal and without options it asks a few questions.
+    """
+    from harness.init_command import Answers
+    from harness.init_command import init as write
+
+    given = {
+        "hosts": hosts, "nics": nics, "rate": rate, "inventory": inventory, "collective": collective, "sizes": size,
+        "systems": system, "faults": fault, "repeats": repeats, "nccl_tests": nccl_tests,
+    }  # fmt: skip
+    known: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    return write(file, Answers(**known), ask=not known, force=force)
 
 
 @app.command()
@@ -137,7 +203,7 @@ def reproduce(
 
 
 @app.command()
-@reported
+@printed
 def faults(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> int:
@@ -165,27 +231,106 @@ def clean(
 
 
 @app.command()
-@reported
-def systems() -> int:
+@printed
+def systems(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> int:
     """List the systems that an experiment can name with `use`: what each is, what runs it, what it needs."""
-    from harness.systems.listing import lines
+    from harness.systems.listing import list_systems
 
-    print("\n".join(lines()))
-    return ExitCode.OK
+    return list_systems(as_json)
+
+
+@app.command()
+@printed
+def metrics(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> int:
+    """List what is measured of a trial: names, units, which way is better, what each means."""
+    from harness.metrics_command import list_metrics
+
+    return list_metrics(as_json)
 
 
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(cloudlab_app, name="cloudlab")
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-    help="Predict every algorithm's time beside the lower bound, and choose one.",
-)
-def plan(context: typer.Context) -> None:
-    """Hands its arguments on: the options are told where their meaning is, which takes long to import."""
+@app.command()
+@printed
+def plan(
+    hosts: Annotated[int, typer.Option(help="Number of hosts.")] = 3,
+    nics: Annotated[int, typer.Option(help="NICs per host.")] = 3,
+    lost: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST:NIC[:REMAINING]", help="A lost NIC, or a slowed one; may be repeated."),
+    ] = None,
+    size: Annotated[str, typer.Option(help="Bytes of the vector.")] = "1GiB",
+    rate: Annotated[str, typer.Option(help="Rate of a NIC.")] = "100Gbit/s",
+    alpha: Annotated[str, typer.Option(help="Fixed cost of a message.")] = "20us",
+    gpus: Annotated[int, typer.Option(help="GPUs per host.")] = 1,
+    collective: Annotated[str, typer.Option(help="The collective.")] = "all_reduce",
+    operations: Annotated[
+        int | None,
+        typer.Option(help="Collectives still to come: a schedule that pays back its switch is taken, however little."),
+    ] = None,
+    topology_file: Annotated[
+        Path | None,
+        typer.Option("--topology", metavar="FILE", help="SimAI's file of a cluster, instead of hosts, NICs and rate."),
+    ] = None,
+    chakra_folder: Annotated[
+        Path | None,
+        typer.Option("--chakra", metavar="FOLDER", help="Write the chosen schedule as Chakra traces, a file a rank."),
+    ] = None,
+    simai_file: Annotated[
+        Path | None,
+        typer.Option("--simai", metavar="FILE", help="Write the cluster for SimAI, without the links that are lost."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Predict every algorithm's time beside the lower bound, and choose one."""
     from harness.plan import plan_command
 
-    planner = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    planner.command(context_settings={"help_option_names": ["-h", "--help"]})(reported(plan_command))
-    planner(context.args, prog_name="harness plan")
+    return plan_command(
+        hosts=hosts,
+        nics=nics,
+        lost=lost or (),
+        size=size,
+        rate=rate,
+        alpha=alpha,
+        gpus=gpus,
+        collective=collective,
+        operations=operations,
+        topology_file=topology_file,
+        chakra_folder=chakra_folder,
+        simai_file=simai_file,
+        as_json=as_json,
+    )
+
+
+class Shell(StrEnum):
+    """Those that `harness completion` knows."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+COMPLETION_EPILOG = """
+\b
+bash:  harness completion bash >> ~/.bash_completion
+zsh:   harness completion zsh > "${fpath[1]}/_harness"    before compinit runs
+fish:  harness completion fish > ~/.config/fish/completions/harness.fish
+"""
+
+
+@app.command(epilog=COMPLETION_EPILOG)
+@printed
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="The shell that reads the script.")],
+) -> int:
+    """Print a script that lets a shell complete commands, options and files."""
+    from typer.completion import get_completion_script
+
+    print(get_completion_script(prog_name="harness", complete_var=COMPLETE, shell=shell.value))
+    return 0

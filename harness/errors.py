@@ -41,6 +41,8 @@ class ExitCode(IntEnum):
     """A trial stayed inconclusive after its retries, or a bound unmeasured; nothing was wrong or unexpected."""
     CRASHED = 70
     """A bug of this program; it shows a traceback, and says nothing about any result."""
+    UNWRITTEN = 74
+    """What a command that does nothing but print has to say could not be written."""
     HUNG_UP = 129
     """SIGHUP: the terminal went away. As `INTERRUPTED`, and like every program that a signal ends, 128 more than it."""
     INTERRUPTED = 130
@@ -128,4 +130,6 @@ class LogError(HarnessError):
 
 def _shown(value: object) -> str:
     """`value` as it stands in the file; the empty string where there is none to show."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return "" if value is None else str(value).replace("\n", " ")[:200]

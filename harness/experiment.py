@@ -6,11 +6,10 @@ held as bytes, bit/s and seconds. Reading a file and turning mistakes into lines
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator
 from typing import Any, Literal, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from harness.bound_model import BoundModel, bound_mistakes
 from harness.cluster.spec import ClusterSpec, NoopSpec
@@ -26,64 +25,13 @@ from harness.sweep_model import (
 )
 from harness.systems.base import Expectation, Mode
 from harness.systems.catalogue import CATALOGUE, fill
-from harness.tables import Duration, Mistake, Model, Size, Slug
-from r2ccl_core.bandwidth import bus_factor, least_bytes
-from r2ccl_core.buffers import APART
-from r2ccl_core.errors import UnitError, UsageError
-from r2ccl_core.units import format_size, parse_size
+from harness.tables import Mistake, Model, Slug
+from harness.workloads.base import BackendName
+from harness.workloads.registry import AnyWorkload
+from r2ccl_core.errors import UsageError
 
 TCP_SHARE = 0.956
 """Share of a NIC's rate that TCP at MTU 1500 carries as payload (1448 bytes of 1514)."""
-
-
-BackendName = Literal["perf", "simulate", "noop", "nccl_tests", "torch_gloo", "torch_nccl"]
-
-MAX_SIMULATED_BYTES = 1 << 42
-"""Of all ranks' vectors together: the simulator holds every message of a schedule, here some 5 GB of them."""
-
-SEVERAL_RANKS = frozenset({"perf", "simulate", "nccl_tests"})
-"""Backends that run several ranks on a host."""
-
-
-class SimulationModel(Model):
-    """What the backend ``simulate`` assumes beside the cluster's own rates."""
-
-    alpha_s: Duration | None = Field(default=None, alias="alpha")
-    """Fixed cost of a message on its connection; by default the calibration's, else none."""
-    calibration: str | None = None
-    """A run folder whose ranks measured what messages cost on their network."""
-
-
-class WorkloadModel(Model):
-    """What runs: one collective over all hosts, `gpus` ranks on each."""
-
-    backend: BackendName = "perf"
-    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "sendrecv", "alltoall"] = (
-        "all_reduce"
-    )
-    sizes_bytes: tuple[Size, ...] = Field(alias="sizes", min_length=1)
-    dtype: Literal["float32", "float64", "int32", "int64", "float16", "bfloat16"] = "float32"
-    op: Literal["sum", "min", "max", "prod"] = "sum"
-    place: Literal["out", "in"] = "out"
-    root: int = Field(default=0, ge=0)
-    """The rank that broadcast begins at and reduce ends at."""
-    iterations: int = Field(default=10, ge=1, le=100_000)
-    iterations_by_size: dict[str, int] = Field(default_factory=dict)
-    """Iterations for single sizes, by the size as written: ``{"64MiB" = 7}``."""
-    min_duration_s: Duration = Field(default=0.0, alias="min_duration")
-    """Iterations are added until a healthy trial should last this long."""
-    warmup: int = Field(default=1, ge=0, le=1000)
-    check: bool = True
-    nccl_tests: str | None = None
-    """The folder of a build of nccl-tests, the same on every host."""
-    launcher: Literal["mpirun", "mpiexec", "srun", "ssh"] = "mpirun"
-    """What starts nccl-tests' processes, one a host: Open MPI, MPICH and its like, Slurm; ``ssh``: the harness itself,
-    one process on one host."""
-    launch_args: tuple[str, ...] = ()
-    """More words for the launcher, before the program."""
-    gpus: int = Field(default=1, ge=1, le=16)
-    """Ranks of each host, in one process: threads of our own program, GPUs of nccl-tests."""
-    simulation: SimulationModel = SimulationModel()
 
 
 class SystemModel(Model):
@@ -116,23 +64,28 @@ class Experiment(Model):
     project_targets: bool = False
     """Whether its report holds the results against the targets that the project has set its own core."""
     cluster: ClusterSpec
-    workload: WorkloadModel
+    workload: AnyWorkload
     systems: tuple[SystemModel, ...] = Field(alias="system", min_length=1)
     faults: tuple[FaultModel, ...] = Field(default=(), alias="fault")
     sweep: SweepModel = SweepModel()
     axes: tuple[AxisModel, ...] = Field(default=(), alias="axis")
     bounds: tuple[BoundModel, ...] = Field(default=(), alias="bound")
 
+    _variants: Any = PrivateAttr(None)
+    """Kept by `harness.experiment_file.variants`, of which it is the whole."""
+
     def resolved(self) -> dict[str, Any]:
         """The whole experiment with every default filled in, under the file's own keys; plain JSON values."""
         return self.model_dump(mode="json", by_alias=True)
 
     def backend_of(self, system: SystemModel) -> BackendName:
-        """What runs `system`: its own word, else the workload's, else the usual one of its catalogue entry."""
+        """What runs `system`: its own word, else the workload's, else what its catalogue entry has for the workload."""
         if system.backend is not None:
             return system.backend
         fits = CATALOGUE[system.use].backends if system.use else ()
-        return self.workload.backend if not fits or self.workload.backend in fits else cast(BackendName, fits[0])
+        if not fits or self.workload.backend in fits:
+            return self.workload.backend
+        return cast(BackendName, next((fit for fit in fits if fit in self.workload.backends), fits[0]))
 
     @property
     def nranks(self) -> int:
@@ -147,33 +100,46 @@ class Experiment(Model):
     def expected_duration_s(self, size_bytes: int) -> float:
         """Lower estimate of one healthy iteration: busbw is what TCP carries over all NICs of the slowest host."""
         payload_bytes_s = self.cluster.bandwidth_bit_s() / 8 * TCP_SHARE
-        return size_bytes * bus_factor(self.workload.collective, self.nranks) / payload_bytes_s
+        return self.workload.expected_s(size_bytes, self.nranks, payload_bytes_s)
 
     def iterations_of(self, size_bytes: int) -> int:
         """Timed iterations of a trial of this size."""
-        workload = self.workload
-        named = {parse_size(size): n for size, n in workload.iterations_by_size.items()}
-        count = named.get(size_bytes, workload.iterations)
-        filling = math.ceil(workload.min_duration_s / self.expected_duration_s(size_bytes))
-        return max(count, filling)
+        return self.workload.iterations_of(size_bytes, self.expected_duration_s(size_bytes))
 
 
-def mistakes(experiment: Experiment) -> list[Mistake]:
-    """What is wrong between keys that are each right by themselves."""
-    found = [*_workload_mistakes(experiment), *_system_mistakes(experiment), *_name_mistakes(experiment)]
+def mistakes(experiment: Experiment, right: Experiment | None = None) -> list[Mistake]:
+    """What is wrong between keys that are each right by themselves. What `experiment` shares with one that is `right`
+    is not looked at again."""
+    shared = {name for name in _TABLES if right is not None and _same(getattr(experiment, name), getattr(right, name))}
+    found: list[Mistake] = []
+    if not shared >= {"cluster", "workload", "systems"}:
+        hosts, backends = len(experiment.cluster.host_names()), [experiment.backend_of(s) for s in experiment.systems]
+        found += [*experiment.workload.mistakes(hosts, backends), *_system_mistakes(experiment)]
+    if not shared >= {"systems", "faults"}:
+        found += _name_mistakes(experiment)
     found += _sweep_mistakes(experiment)
     return found or list(fault_mistakes(experiment.faults, _setting(experiment)))
 
 
+def _same(one: object, other: object) -> bool:
+    """Whether both are one object, or made of the same ones."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+    return one is other
+
+
+_TABLES = ("cluster", "workload", "systems", "faults")
+
+
 def _setting(experiment: Experiment) -> Setting:
     cluster = experiment.cluster
-    iterations = {size: experiment.iterations_of(size) for size in experiment.workload.sizes_bytes}
+    iterations = {size: experiment.iterations_of(size) for size in experiment.workload.grid_sizes()}
     return Setting(cluster.data_nics(), iterations, not isinstance(cluster, NoopSpec), experiment.sweep.limits.trial_s)
 
 
 def _sweep_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     sweep = experiment.sweep
-    cells = len(experiment.systems) * len(experiment.workload.sizes_bytes)
+    cells = len(experiment.systems) * len(experiment.workload.grid_sizes())
     block = cells * max(1, len(experiment.faults)) + cells * (2 if sweep.healthy == "blocks" else 0)
     total = block * sweep.repeats.max + cells * (2 if sweep.healthy == "ends" else 0)
     yield from repeats_mistakes(sweep.repeats)
@@ -184,50 +150,17 @@ def _sweep_mistakes(experiment: Experiment) -> Iterator[Mistake]:
         faults += [HEALTHY] if not faults else []
         faults += [HEALTHY_BEFORE, HEALTHY_AFTER] if sweep.healthy != "off" else []
         points = {axis.label: [text for text, _ in axis.points()] for axis in experiment.axes}
-        yield from bound_mistakes(experiment.bounds, systems, experiment.workload.sizes_bytes, faults, points)
-
-
-def _workload_mistakes(experiment: Experiment) -> Iterator[Mistake]:
-    workload, nranks = experiment.workload, experiment.nranks
-    if nranks < 2:
-        yield Mistake("cluster.hosts", 1, "a collective needs at least 2")
-    if workload.place == "in" and workload.collective in APART:
-        yield Mistake("workload.place", "in", f'{workload.collective} has no form in place; use "out"')
-    if workload.root >= nranks:
-        yield Mistake("workload.root", workload.root, f"ranks go from 0 to {nranks - 1}")
-    simulated = "simulate" in map(experiment.backend_of, experiment.systems)
-    # A power of two, for the text.
-    most = 1 << (MAX_SIMULATED_BYTES // max(1, nranks)).bit_length() - 1 if simulated else math.inf
-    for size in workload.sizes_bytes:
-        if size > most:
-            remedy = f"too large to simulate on {nranks} ranks; give at most {format_size(int(most))}"
-            yield Mistake("workload.sizes", format_size(size), remedy)
-        if size == 0:
-            yield Mistake("workload.sizes", "0", "a collective of no bytes moves nothing; give at least one element")
-        elif size < (least := least_bytes(workload.collective, workload.dtype, nranks)):
-            remedy = f"too small for {workload.collective} of {workload.dtype}; give at least {format_size(least)}"
-            yield Mistake("workload.sizes", format_size(size), remedy)
-        if workload.sizes_bytes.count(size) > 1:
-            yield Mistake("workload.sizes", format_size(size), "is there more than once; name each size once")
-            return
-    for written, count in workload.iterations_by_size.items():
-        key = f"workload.iterations_by_size.{written}"
-        try:
-            size = parse_size(written)
-        except UnitError as error:
-            yield Mistake(key, written, str(error))
-            continue
-        if size not in workload.sizes_bytes:
-            known = ", ".join(map(format_size, workload.sizes_bytes))
-            yield Mistake(key, written, f"not one of workload.sizes; these are {known}")
-        if count < 1:
-            yield Mistake(key, count, "at least 1 iteration is needed")
+        yield from bound_mistakes(experiment.bounds, systems, experiment.workload.grid_sizes(), faults, points)
 
 
 def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
-    workload = experiment.workload
+    runs = experiment.workload.backends
     for index, system in enumerate(experiment.systems):
         backend = experiment.backend_of(system)
+        if backend not in runs:
+            kind = experiment.workload.kind
+            yield Mistake(f"system[{index}]", system.name, f"{backend} runs no {kind}; {' or '.join(runs)} does")
+            continue
         fits = CATALOGUE[system.use].backends if system.use else (backend,)
         if backend not in fits:
             yield Mistake(f"system[{index}].backend", backend, f"{system.use} runs with {' or '.join(fits)}")
@@ -235,16 +168,8 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
             if not variable or set("=\0") & set(variable) or "\0" in value:
                 remedy = "a name is not empty and has no '=', and neither name nor value has a NUL"
                 yield Mistake(f"system[{index}].env", repr(variable), remedy)
-        if backend in ("perf", "simulate"):
+        if backend in ("perf", "simulate", "train_r2ccl"):
             yield from _core_mistakes(f"system[{index}].env", system)
-    backends = {experiment.backend_of(system) for system in experiment.systems}
-    for backend in sorted(backends - SEVERAL_RANKS if workload.gpus > 1 else ()):
-        yield Mistake("workload.gpus", workload.gpus, f"{backend} runs one rank a host")
-    hosts = len(experiment.cluster.host_names())
-    if hosts < 2 <= workload.gpus and backends & {"perf", "simulate"}:
-        yield Mistake("cluster.hosts", hosts, "ranks of one host use no NIC; give at least 2")
-    if "nccl_tests" in backends:
-        yield from _nccl_tests_mistakes(workload, hosts)
 
 
 def _core_mistakes(key: str, system: SystemModel) -> Iterator[Mistake]:
@@ -264,14 +189,6 @@ def _core_mistakes(key: str, system: SystemModel) -> Iterator[Mistake]:
         read_settings(system.mode, system.env)
     except UsageError as error:
         yield Mistake(key, None, str(error))
-
-
-def _nccl_tests_mistakes(workload: WorkloadModel, hosts: int) -> Iterator[Mistake]:
-    if workload.nccl_tests is None:
-        yield Mistake("workload.nccl_tests", None, "name the folder of a build of nccl-tests, such as .../build")
-    if workload.launcher == "ssh" and hosts > 1:
-        remedy = "without MPI nccl-tests is one process on one host; use mpirun, mpiexec or srun"
-        yield Mistake("workload.launcher", "ssh", remedy)
 
 
 def _name_mistakes(experiment: Experiment) -> Iterator[Mistake]:

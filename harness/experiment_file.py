@@ -4,7 +4,7 @@ file: key: value: remedy
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from itertools import product
 from pathlib import Path
@@ -18,7 +18,7 @@ from harness.cluster.spec import InventorySpec
 from harness.errors import ExperimentError, InvalidExperimentError
 from harness.experiment import Experiment, mistakes
 from harness.fault_places import placed
-from harness.keys import KeyPathError, put
+from harness.keys import KeyPathError, put, steps
 from harness.mistakes import TOO_DEEP, read_toml, translated
 from harness.sweep_model import AxisModel
 from harness.tables import nearest
@@ -29,17 +29,27 @@ from r2ccl_core.units import parse_size
 _ABSENT = "see experiments/ for examples"
 
 
-def load(path: Path, settings: Sequence[str] = (), inventory: Path | None = None) -> Experiment:
+def load(
+    path: Path,
+    settings: Sequence[str] = (),
+    inventory: Path | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Experiment:
     """The experiment in `path`, on the hosts of `inventory` if that is given, with `settings` (``key=value``) applied.
 
-    Raises `InvalidExperimentError` and `InventoryError`, one line a mistake; nothing is touched.
+    `tell` hears of a setting that changes more than it names. Raises `InvalidExperimentError` and `InventoryError`,
+    one line a mistake; nothing is touched.
     """
     file = str(path)
     document = read_toml(path, _ABSENT)
     if inventory is not None:
         document["cluster"] = {"kind": "inventory", "inventory": str(inventory.absolute())}
     for setting in settings:
-        apply(document, setting)
+        changed = apply(document, setting)
+        if changed:
+            table, _, rest = setting.partition("=")[0].strip().partition(".")
+            one = f"{table}[{changed[0].strip('[]')}]" + (f".{rest}" if rest else "")
+            tell(f"--set {setting} changes {len(changed)} entries: {', '.join(changed)}; one alone: --set {one}=...")
     if any(setting.partition("=")[0].strip() == "workload.sizes" for setting in settings):
         _leave_out_other_sizes(document)
     _read_traces(document, path)
@@ -76,37 +86,57 @@ def variants(experiment: Experiment, file: str = "") -> tuple[Variant, ...]:
     """
     if not experiment.axes:
         return (Variant({}, {}, experiment),)
-    base = without_none(experiment.resolved()) | {"axis": [], "bound": []}
+    known: tuple[Variant, ...] | None = experiment._variants
+    if known is not None:
+        return known
+    whole = experiment.model_copy(update={"axes": (), "bounds": ()})
+    tables = without_none(whole.resolved())
     if isinstance(experiment.cluster, InventorySpec):
-        base["cluster"]["content"] = experiment.cluster.content  # as stored, it does not say how to log in
-    return tuple(_variant(base, dict(point), file) for point in product(*map(_points, experiment.axes)))
+        tables["cluster"]["content"] = experiment.cluster.content  # as stored, it does not say how to log in
+    point_of = _Points(whole, tables, file)
+    experiment._variants = made = tuple(point_of(dict(point)) for point in product(*map(_points, experiment.axes)))
+    return made
 
 
 def _points(axis: AxisModel) -> list[tuple[str, tuple[str, dict[str, Any]]]]:
     return [(axis.label, point) for point in axis.points()]
 
 
-def _variant(base: dict[str, Any], point: dict[str, tuple[str, dict[str, Any]]], file: str) -> Variant:
-    document = deepcopy(base)
-    settings: dict[str, Any] = {}
-    for label, (_, keys) in point.items():
-        for key, value in keys.items():
-            try:
-                put(document, key, value)
-            except KeyPathError as error:
-                raise InvalidExperimentError([ExperimentError(file, f"axis {label}", key, str(error))]) from None
-        settings |= keys
-    texts = {label: text for label, (text, _) in point.items()}
-    return Variant(texts, settings, _read(_with_fewer_hosts(document, settings, file), file))
+class _Points:
+    """Makes the points of an experiment's axes. A point reads and checks again the tables that it changes, and shares
+    the others: there may be thousands of points."""
+
+    def __init__(self, whole: Experiment, tables: Mapping[str, Any], file: str) -> None:
+        self._whole, self._tables, self._file = whole, tables, file
+        fields = Experiment.model_fields.items()
+        self._parts = {field.alias or name: getattr(whole, name) for name, field in fields}
+
+    def __call__(self, point: Mapping[str, tuple[str, dict[str, Any]]]) -> Variant:
+        """One of them, by axis: its text, and the keys that it sets."""
+        texts = {label: text for label, (text, _) in point.items()}
+        settings = {key: value for _, keys in point.values() for key, value in keys.items()}
+        changed = {str(steps(key)[0]) for key in settings}
+        document = self._parts | {name: deepcopy(self._tables[name]) for name in changed if name in self._tables}
+        for label, (_, keys) in point.items():
+            for key, value in keys.items():
+                try:
+                    put(document, key, value)
+                except KeyPathError as error:
+                    told = ExperimentError(self._file, f"axis {label}", key, str(error))
+                    raise InvalidExperimentError([told]) from None
+        if "cluster.hosts" in settings:
+            document = _with_fewer_hosts(document, self._file)
+        return Variant(texts, settings, _read(document, self._file, self._whole))
 
 
-def _read(document: Mapping[str, Any], file: str) -> Experiment:
+def _read(document: Mapping[str, Any], file: str, right: Experiment | None = None) -> Experiment:
+    """The experiment; what it shares with one that is `right` is not checked again."""
     try:
         experiment = placed(Experiment.model_validate(document))
     except ValidationError as error:
         found = [ExperimentError(file, *mistake) for mistake in translated(error, Experiment)]
         raise InvalidExperimentError(found) from None
-    found = [ExperimentError(file, *mistake) for mistake in mistakes(experiment)]
+    found = [ExperimentError(file, *mistake) for mistake in mistakes(experiment, right)]
     if found:
         raise InvalidExperimentError(found)
     return experiment
@@ -119,16 +149,17 @@ def without_none(value: Any) -> Any:
     return [without_none(v) for v in value] if isinstance(value, list) else value
 
 
-def apply(document: dict[str, Any], setting: str) -> None:
-    """Set one key of `document` in place: ``sweep.repeats=2``, ``fault[0].nic=eth1``, ``system[0].mode=2``.
+def apply(document: dict[str, Any], setting: str) -> list[str]:
+    """Set one key of `document` in place: ``sweep.repeats=2``, ``fault[0].nic=eth1``, ``system[balance].mode=2``.
 
-    The value is TOML (``["1MiB"]``, ``3``, ``true``); what is no TOML is text.
+    The value is TOML (``["1MiB"]``, ``3``, ``true``); what is no TOML is text. Returns the entries of a list that was
+    named without brackets, where those are several.
     """
     key, separator, text = setting.partition("=")
     if not separator or not key.strip():
         raise ExperimentError("--set", setting, None, "write key=value, for example sweep.repeats=2")
     try:
-        put(document, key.strip(), _value(text.strip()))
+        return put(document, key.strip(), _value(text.strip()))
     except KeyPathError as error:
         raise ExperimentError("--set", setting, None, str(error)) from None
     except RecursionError:
@@ -184,10 +215,10 @@ def _with_inventory(document: Mapping[str, Any], file: str) -> Mapping[str, Any]
     return {**document, "cluster": {**table, "content": content.subset(names)}}
 
 
-def _with_fewer_hosts(document: dict[str, Any], settings: Mapping[str, Any], file: str) -> dict[str, Any]:
+def _with_fewer_hosts(document: dict[str, Any], file: str) -> dict[str, Any]:
     """Where an axis chooses among the hosts of an inventory: `document` with those alone in its content."""
     table = document["cluster"]
-    if table.get("kind") != "inventory" or "cluster.hosts" not in settings:
+    if table.get("kind") != "inventory":
         return document
     content = Inventory.model_validate(table["content"])
     return {**document, "cluster": {**table, "content": content.subset(_chosen(content, table.get("hosts"), file))}}

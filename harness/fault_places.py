@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from harness.experiment import Experiment
-from harness.fault_tables import PlaceModel
+from harness.fault_tables import FaultModel, PlaceModel
 
 P = TypeVar("P", bound=PlaceModel)
 
@@ -17,16 +17,21 @@ P = TypeVar("P", bound=PlaceModel)
 def placed(experiment: Experiment) -> Experiment:
     """With the hosts of all faults by their own names; what means nothing stays as it is."""
     hosts = experiment.cluster.host_names()
-    faults = tuple(
-        _on(fault, hosts).model_copy(
-            update={
-                "also": tuple(_on(also, hosts) for also in fault.also),
-                "events": tuple(_on(event, hosts) for event in fault.events),
-            }
-        )
-        for fault in experiment.faults
-    )
-    return experiment.model_copy(update={"faults": faults})
+    faults = tuple(_fault_on(fault, hosts) for fault in experiment.faults)
+    same = all(new is old for new, old in zip(faults, experiment.faults, strict=True))
+    return experiment if same else experiment.model_copy(update={"faults": faults})
+
+
+def _fault_on(fault: FaultModel, hosts: Sequence[str]) -> FaultModel:
+    """Itself where no host has another name."""
+    changes: dict[str, object] = {}
+    for key in ("also", "events"):
+        places: tuple[PlaceModel, ...] = getattr(fault, key)
+        found = tuple(_on(place, hosts) for place in places)
+        if any(new is not old for new, old in zip(found, places, strict=True)):
+            changes[key] = found
+    placed = _on(fault, hosts)
+    return placed.model_copy(update=changes) if changes else placed
 
 
 def _on(place: P, hosts: Sequence[str]) -> P:

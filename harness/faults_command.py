@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from faults.base import Fault
 from faults.registry import FAULTS
 from harness.errors import ExitCode
+from harness.terminal import say
 
 ACTS_ON = {
     "nic": "one NIC",
@@ -22,7 +22,12 @@ ACTS_ON = {
 def list_faults(as_json: bool) -> int:
     """Prints all kinds, for people or as JSON."""
     found = [described(cls) for cls in FAULTS.values()]
-    print(json.dumps(found, indent=1) if as_json else "\n".join(line for fault in found for line in _lines(fault)))
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return ExitCode.OK
+    for fault in found:
+        for line in _lines(fault):
+            say(line, style="" if line.startswith(" ") else "bold", indent="    " if line.startswith(" " * 8) else "")
     return ExitCode.OK
 
 
@@ -42,7 +47,7 @@ def described(cls: type[Fault]) -> dict[str, Any]:
 def _lines(fault: dict[str, Any]) -> Iterator[str]:
     needs = f"; needs {', '.join(fault['needs'])}" if fault["needs"] else ""
     yield f"{fault['kind']}  ({ACTS_ON[fault['scope']]}{needs})"
-    yield from textwrap.wrap(fault["meaning"], 100, initial_indent="    ", subsequent_indent="    ")
+    yield f"    {fault['meaning']}"
     for parameter in fault["parameters"]:
         given = "" if parameter["default"] is None else f" = {parameter['default']}"
         yield f"        {parameter['name']}{given}  {parameter['meaning']}"

@@ -14,10 +14,10 @@ from harness.cluster.discover import discover
 from harness.cluster.gather import looking_at
 from harness.cluster.inventory import Inventory
 from harness.errors import ExitCode, MistakeError
-from harness.mistakes import text_of
 from harness.sweep.provenance import collect
 from harness.tables import nearest
 from r2ccl_core.errors import UsageError
+from r2ccl_core.text_file import text_of
 from r2ccl_core.units import format_rate
 
 

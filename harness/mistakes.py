@@ -4,8 +4,6 @@ Pydantic finds what is wrong with one key; here that becomes words in which the 
 inventories share them. The one thing that is not pure is the reading of the file.
 """
 
-import errno
-import stat
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from harness.errors import MistakeError
 from harness.tables import Mistake, nearest
+from r2ccl_core.text_file import text_of
 
 _REMEDIES = {
     "missing": "is missing; add it",
@@ -34,7 +33,6 @@ _REMEDIES = {
     "dict_type": "must be a table",
     "model_type": "must be a table",
     "model_attributes_type": "must be a table",
-    "tuple_type": "must be a list",
     "literal_error": "must be {expected}",
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -44,21 +42,10 @@ _REMEDIES = {
     "string_too_long": "must have at most {max_length} characters",
 }
 
+_EXAMPLES = {"sizes": '["8MiB", "64MiB"]', "values": '["float32", "float16"]', "hosts": '["node0", "node1"]'}
+"""Of lists, by their key."""
+
 TOO_DEEP = "is nested too deeply; no key needs that"
-
-
-LARGEST = 64 * 2**20
-"""No file that a person writes for this program is larger, in bytes."""
-
-
-def text_of(path: Path, encoding: str = "utf-8") -> str:
-    """What a file says. A device or a pipe, which may never end, and a file beyond reason are `OSError`s."""
-    about = path.stat()
-    if stat.S_ISREG(about.st_mode) and about.st_size > LARGEST:
-        raise OSError(errno.EFBIG, f"is larger than {LARGEST >> 20} MiB")
-    if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
-        raise OSError(errno.EINVAL, "is no regular file")
-    return path.read_text(encoding=encoding)
 
 
 def read_toml(path: Path, absent: str) -> dict[str, Any]:
@@ -102,6 +89,9 @@ def _translated(detail: ErrorDetails, model: type[BaseModel]) -> Mistake:
         name = str(context["discriminator"]).strip("'").removesuffix("()").lstrip("_")  # a key, or a function of ours
         return Mistake(f"{key}.{name}", context["tag"], f"must be {_either(expected.split(', '))}")
     value = None if kind == "missing" else detail["input"]
+    if kind == "tuple_type":
+        example = _EXAMPLES.get(str(location[-1]))
+        return Mistake(key, _short(value), "must be a list" + (f", such as {example}" if example else " in brackets"))
     remedy = _REMEDIES.get(kind, "").format(**context)
     remedy = remedy or detail["msg"].removeprefix("Value error, ").removeprefix(f"{str(value)!r} ")
     whole = kind == "value_error" and isinstance(value, dict)  # the remedy says which of the table's keys

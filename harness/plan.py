@@ -1,13 +1,15 @@
 """``harness plan``: what every algorithm would take on a cluster with lost NICs, and which one to use."""
 
 import json
-from typing import Annotated
-
-import typer
+from collections.abc import Sequence
+from pathlib import Path
 
 from harness.cluster.spec import MAX_NICS
 from harness.errors import ExitCode
+from harness.terminal import say
 from r2ccl_core.errors import UsageError
+from r2ccl_core.jobs import chakra
+from r2ccl_core.jobs.simai import read_topology, write_topology
 from r2ccl_core.planner import as_record, explain, plan
 from r2ccl_core.topology import Topology, parse_lost
 from r2ccl_core.units import parse_duration, parse_rate, parse_size
@@ -17,24 +19,21 @@ MAX_BYTES = 1 << 60
 
 
 def plan_command(
-    hosts: Annotated[int, typer.Option(help="Number of hosts.")] = 3,
-    nics: Annotated[int, typer.Option(help="NICs per host.")] = 3,
-    lost: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST:NIC[:REMAINING]", help="A lost NIC, or a slowed one; may be repeated."),
-    ] = None,
-    size: Annotated[str, typer.Option(help="Bytes of the vector.")] = "1GiB",
-    rate: Annotated[str, typer.Option(help="Rate of a NIC.")] = "100Gbit/s",
-    alpha: Annotated[str, typer.Option(help="Fixed cost of a message.")] = "20us",
-    gpus: Annotated[int, typer.Option(help="GPUs per host.")] = 1,
-    collective: Annotated[str, typer.Option(help="The collective.")] = "all_reduce",
-    operations: Annotated[
-        int | None,
-        typer.Option(help="Collectives still to come: a schedule that pays back its switch is taken, however little."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    hosts: int = 3,
+    nics: int = 3,
+    lost: Sequence[str] = (),
+    size: str = "1GiB",
+    rate: str = "100Gbit/s",
+    alpha: str = "20us",
+    gpus: int = 1,
+    collective: str = "all_reduce",
+    operations: int | None = None,
+    topology_file: Path | None = None,
+    chakra_folder: Path | None = None,
+    simai_file: Path | None = None,
+    as_json: bool = False,
 ) -> int:
-    """Predict every algorithm's time beside the lower bound, and choose one."""
+    """Predict every algorithm's time beside the lower bound, and choose one; `harness plan --help` tells the rest."""
     if hosts > MAX_HOSTS:
         raise UsageError(f"--hosts {hosts}: at most {MAX_HOSTS}, the size up to which the models were checked")
     if hosts < 2:
@@ -53,14 +52,33 @@ def plan_command(
         raise UsageError(f"--size {size}: there is nothing to plan; give a byte or more")
     if size_bytes > MAX_BYTES:
         raise UsageError(f"--size {size}: at most 1 EiB")
-    topology = Topology.uniform(hosts, nics, rate_bit_s / 8, gpus=gpus)
+    topology = (
+        read_topology(topology_file) if topology_file else Topology.uniform(hosts, nics, rate_bit_s / 8, gpus=gpus)
+    )
     named: set[tuple[int, int]] = set()
-    for text in lost or []:
+    for text in lost:
         host, nic, remaining = parse_lost(text)
         if (host, nic) in named:
             raise UsageError(f"--lost {text}: NIC {nic} of host {host} is named already; name each NIC once")
         named.add((host, nic))
         topology = topology.slowed(host, nic, remaining)
     result = plan(topology, collective, size_bytes, parse_duration(alpha), operations=operations)
-    print(json.dumps(as_record(result), indent=2) if as_json else explain(result))
+    if simai_file:
+        _write(simai_file, write_topology(topology))
+    if chakra_folder:
+        chakra.write(result.schedule(), size_bytes, chakra_folder)
+    if as_json:
+        print(json.dumps(as_record(result), indent=2))
+        return ExitCode.OK
+    for line in explain(result).splitlines():
+        # A table: what does not fit goes on in the column of its last words.
+        chosen = line.startswith(("*", "chosen:"))
+        say(line, style="bold green" if chosen else "", indent=" " * 8)
     return ExitCode.OK
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"--simai {path}: cannot be written ({error.strerror}); give another file") from error

@@ -10,7 +10,9 @@ import typer
 
 from harness.errors import ExitCode, SweepError
 from harness.sweep.interrupt import Interrupted, status_of
+from harness.terminal import complain
 from r2ccl_core.errors import R2cclError
+from r2ccl_core.output import is_lost
 
 P = ParamSpec("P")
 
@@ -26,7 +28,7 @@ def reported(command: Callable[P, int]) -> Callable[P, None]:
             print(f"interrupted: {stop}" if isinstance(stop, Interrupted) else "interrupted", file=sys.stderr)
             status = status_of(stop)
         except R2cclError as error:
-            print(error, file=sys.stderr)
+            complain(str(error))
             status = ExitCode.INCONCLUSIVE if isinstance(error, SweepError) else ExitCode.USAGE
         except Exception:
             traceback.print_exc()
@@ -34,3 +36,15 @@ def reported(command: Callable[P, int]) -> Callable[P, None]:
         raise typer.Exit(int(status))
 
     return run
+
+
+def printed(command: Callable[P, int]) -> Callable[P, None]:
+    """The same of a command that does nothing but print: where its output cannot be written, it has failed."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> int:
+        status = command(*args, **kwargs)
+        sys.stdout.flush()
+        return ExitCode.UNWRITTEN if status == ExitCode.OK and is_lost() else status
+
+    return reported(run)

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.errors import ExitCode
-from harness.experiment import WorkloadModel
 from harness.sweep.command import Options, sweep_command
+from harness.workloads.collective import CollectiveWorkload
 from r2ccl_core.errors import UsageError
 from reports.errors import ReportError
 from reports.load import LoadedRun, load_folder
@@ -84,7 +84,7 @@ def _given(run: Path) -> LoadedRun:
 
 def _unbuilt(trials: Trials) -> str:
     """Why the sweep cannot measure it; empty if it can."""
-    known = typing.get_args(WorkloadModel.model_fields["collective"].annotation)
+    known = typing.get_args(CollectiveWorkload.model_fields["collective"].annotation)
     if known and trials.collective not in known:
         return f"the sweep has no {trials.collective} yet (it has {', '.join(known)})"
     path = EXPERIMENTS / f"{trials.experiment}.toml"

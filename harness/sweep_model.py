@@ -10,6 +10,7 @@ several values, or several keys whose values go together.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -139,11 +140,12 @@ class AxisModel(Model):
             yield Mistake(f"{at}.labels", len(self.labels), f"give one for each of the {len(self.values)} values")
             return
         texts = [text for text, _ in self.points()]
+        alike = Counter(map(fit, texts))
         for text in texts:
             if not 0 < len(text) <= MAX_TEXT:
                 yield Mistake(f"{at}.values", text, f"give labels of 1 to {MAX_TEXT} characters, one for each value")
                 return
-            if [fit(other) for other in texts].count(fit(text)) > 1:
+            if alike[fit(text)] > 1:
                 yield Mistake(f"{at}.values", text, "is there more than once, or too like another; give labels")
                 return
         if self.label in GRID:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Annotated, NamedTuple, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
+from faults.numbers import Strict
 from r2ccl_core.errors import UnitError
 from r2ccl_core.units import format_size, parse_duration, parse_rate, parse_size
 
@@ -65,8 +66,8 @@ Duration = Annotated[float, BeforeValidator(read_duration), Field(ge=0), PlainSe
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=40)]
 
 
-class Model(BaseModel):
-    """Frozen, and an unknown key is a mistake."""
+class Model(Strict):
+    """Frozen, and an unknown key is a mistake, as is true for a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ExperimentError
-from harness.mistakes import text_of
+from r2ccl_core.text_file import text_of
 
 PLACES = ("at", "kind", "host", "nic", "rail", "lasts")
 

@@ -1,11 +1,8 @@
 """Resilient collectives: topology, schedules, bounds, planner, simulator, and the runtime that moves bytes.
 
-Its loggers are those below ``r2ccl_core``; nothing of them is shown unless the program configures `logging`.
+Its loggers are those below ``r2ccl_core``. A program that does not configure `logging` has their warnings on stderr, a
+lost NIC among them.
 """
-
-import logging
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> str:

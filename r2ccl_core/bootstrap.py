@@ -2,7 +2,8 @@
 
 It carries what the transport cannot carry yet (connection handles) and barriers, over the management network, or over
 data NICs where that is gone (`star.py`); no data. Ranks GIVE their part of a round to rank 0, which answers with the
-RESULT; the n-th agreement of every rank is round n. A NOTE is for who has something to say out of turn. A rank that
+RESULT; the n-th agreement of every rank is round n. A NOTE is for who has something to say out of turn.
+What one rank TELLs another goes by way of rank 0, and is kept until that one asks for it. A rank that
 waits for long says AT which of its calls it is: one for which the same call is something else will never come. The
 first reason to fail that reaches rank 0 (a rank's own FAILED, or a rank that is gone without LEAVE) is the verdict, and
 every rank hears the same one: one line, and its kind, which is the error that it becomes.
@@ -23,7 +24,7 @@ from r2ccl_core.resume import TICKET_BYTES, Keys
 from r2ccl_core.star import Star
 from r2ccl_core.ways import Way, listen
 
-_GIVE, _RESULT, _FAILED, _LEAVE, _NOTE, _AT = range(1, 7)
+_GIVE, _RESULT, _FAILED, _LEAVE, _NOTE, _AT, _TELL = range(1, 8)
 _LENGTH = struct.Struct("!Q")
 _VERDICT_PATIENCE_S = 2.0
 _LONG_S = 2.0
@@ -67,6 +68,7 @@ class Bootstrap:
         self._given: dict[int, bytes] = {}  # rank 0: parts of the round that is being gathered
         self._results: dict[int, list[bytes]] = {}
         self._left: set[int] = set()
+        self._told: dict[tuple[int, bytes], bytes] = {}  # by who told it, and its name
         self._at: dict[int, tuple[int, str]] = {}  # rank 0: the last call at which a rank waited for long
         self._verdict: str | None = None
         self._kind: type[R2cclError] = PeerLostError  # of the verdict
@@ -174,6 +176,26 @@ class Bootstrap:
         if self._star is not None:
             self._star.send_all(_NOTE, 0, data)
         self._on_note(0, data)
+
+    def tell(self, rank: int, name: bytes, data: bytes) -> None:
+        """Gives `rank` something that it can `hear` by its name. Any thread."""
+        if self._star is None or rank == self.rank:
+            self._keep(self.rank, name, data)
+        elif self.rank == 0:
+            self._star.send(rank, _TELL, 0, _pack((name, data)))
+        else:
+            self._star.send(0, _TELL, rank, _pack((name, data)))
+
+    def hear(self, rank: int, name: bytes, timeout_s: float) -> bytes:
+        """What `rank` tells this one under `name`, once; waits for it. Raises `TransportError` when it is late, and the
+        verdict. Any thread."""
+        with self._changed:
+            self._changed.wait_for(lambda: (rank, name) in self._told or self._verdict is not None, timeout_s)
+            if (rank, name) in self._told:
+                return self._told.pop((rank, name))
+        if self._verdict is not None:
+            raise self.error()
+        raise TransportError(f"rank {rank} told rank {self.rank} nothing of {name.decode()} for {timeout_s:g} s")
 
     def farewell(self, patience_s: float) -> None:
         """A last barrier, which does not insist: it ends after `patience_s`, or when the group is over."""
@@ -295,6 +317,14 @@ class Bootstrap:
             self._decide(body.decode("utf-8", "replace"), _KINDS[number] if number < len(_KINDS) else PeerLostError)
         elif kind == _NOTE:
             self._on_note(rank, body)
+        elif kind == _TELL:
+            name, data = _unpack(body)
+            if self.rank != 0:
+                self._keep(number, name, data)
+            elif number == 0:
+                self._keep(rank, name, data)
+            elif self._star is not None and number < self.size:
+                self._star.send(number, _TELL, rank, body)
         elif kind == _AT:
             self._compare(rank, number, body.decode("utf-8", "replace"))
         elif kind == _LEAVE:
@@ -318,6 +348,11 @@ class Bootstrap:
     def _deliver(self, number: int, values: list[bytes]) -> None:
         with self._changed:
             self._results[number] = values
+            self._changed.notify_all()
+
+    def _keep(self, rank: int, name: bytes, data: bytes) -> None:
+        with self._changed:
+            self._told[rank, name] = data
             self._changed.notify_all()
 
     def _lose(self, rank: int, why: str) -> None:

@@ -51,14 +51,19 @@ def check(collective: str, send: np.ndarray, recv: np.ndarray, op: str, rank: in
         raise UsageError(f"operation {op!r} is not supported; use one of {', '.join(OPS)}")
     if reduces(collective):
         _check_operation(send.dtype.name, op)
-    if not recv.flags.c_contiguous:
-        raise UsageError(f"{collective}: recv is not contiguous; give an np.ascontiguousarray and copy from it")
-    if not recv.flags.writeable:
-        raise UsageError(f"{collective}: recv may not be written to; give an array that is writeable")
+    check_result(collective, recv)
     _check_shapes(collective, send, recv, ranks)
     if np.may_share_memory(send, recv) and not is_in_place(collective, send, recv, rank, ranks):
         remedy = "use two arrays" if collective in APART else "use the same memory for in place"
         raise UsageError(f"send and recv overlap; {remedy}")
+
+
+def check_result(collective: str, result: np.ndarray, name: str = "recv ") -> None:
+    """Raises `UsageError`, one line that speaks of `name`, unless a result may be put into `result`."""
+    if not result.flags.c_contiguous:
+        raise UsageError(f"{collective}: {name}is not contiguous; give an np.ascontiguousarray and copy from it")
+    if not result.flags.writeable:
+        raise UsageError(f"{collective}: {name}may not be written to; give an array that is writeable")
 
 
 def operations(dtype: str) -> tuple[str, ...]:
@@ -94,6 +99,8 @@ def is_in_place(collective: str, send: np.ndarray, recv: np.ndarray, rank: int, 
 
 
 def _check_shapes(collective: str, send: np.ndarray, recv: np.ndarray, ranks: int) -> None:
+    if collective in ("reduce_scatter", "alltoall") and send.size % ranks:
+        raise UsageError(f"{collective} of {send.size} elements: {ranks} ranks need as many equal blocks")
     fits = send.dtype == recv.dtype
     if collective == "all_gather":
         fits = fits and recv.size == send.size * ranks
@@ -103,5 +110,3 @@ def _check_shapes(collective: str, send: np.ndarray, recv: np.ndarray, ranks: in
         fits = fits and send.shape == recv.shape
     if not fits:
         raise UsageError(f"send and recv differ in data type or shape, or do not fit {ranks} ranks, for {collective}")
-    if collective == "alltoall" and send.size % ranks:
-        raise UsageError(f"alltoall of {send.size} elements: {ranks} ranks need as many equal blocks")

@@ -3,6 +3,9 @@
     with Communicator(rank, size, root="10.0.0.1:7000") as comm:
         total = comm.all_reduce(gradients)
 
+Calls may be begun and waited for later (`start`); single messages go between two ranks (`send`, `recv`), and a group
+can be split into smaller ones (`split`).
+
 A `Communicator` runs any schedule: it makes the connections that a schedule needs when it is first used (all
 ranks together), lowers the schedule for the vector at hand, and keeps the executor for the next call.
 
@@ -10,10 +13,11 @@ Ranks fail together. The first rank that can go on no more tells the others over
 NICs where that is gone, and the collective ends on each of them with the same one line.
 """
 
+import json
 import os
 import struct
+import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -34,13 +38,17 @@ from r2ccl_core.layout import Layout, Seat, this_host
 from r2ccl_core.nets import Nets
 from r2ccl_core.nic_watch import NicWatch, OnNic
 from r2ccl_core.nics import Nic, checked_nics, find_nics
+from r2ccl_core.peers import Peers, finish
+from r2ccl_core.pending import Line, Pending
 from r2ccl_core.programs import Asked, Programs
+from r2ccl_core.rendezvous import address_towards, free_root, parse_root
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.selection import Cost, Settings, read_settings, selection
 from r2ccl_core.switching import Notes, Switching
 from r2ccl_core.turn import Turn
 from r2ccl_core.ways import ways_to
 
+_BLOCKS = -1  # the tag of parts of a gather or scatter
 _COST = struct.Struct("!dd")
 _FAREWELL_S = 5.0
 
@@ -64,6 +72,11 @@ def _alone(call: "Callable[Concatenate[Communicator, P], T]") -> "Callable[Conca
 
     @wraps(call)
     def alone(self: "Communicator", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if not self._inherited and (count := self._line.pending):
+            began = f"{count} call{'s' * (count > 1)} begun by start"
+            raise UsageError(
+                f"{call.__name__} while {began} may still run: wait for them first, or start this one, too"
+            )
         with nullcontext() if self._inherited else self._turn.of(call.__name__):
             return call(self, *args, **kwargs)
 
@@ -72,7 +85,8 @@ def _alone(call: "Callable[Concatenate[Communicator, P], T]") -> "Callable[Conca
 
 class Communicator:
     """One rank of a group. One collective at a time, the same order on every rank: a thread that calls while another
-    one's call runs gets a `UsageError`. `abort` and `stats` may be called from any thread."""
+    one's call runs, or before calls that were begun have ended, gets a `UsageError`. `abort`, `stats`, `start` and
+    single messages may be called from any thread."""
 
     def __init__(
         self,
@@ -103,10 +117,12 @@ class Communicator:
         self._release: weakref.finalize[..., Any] | None = None
         self._stop_following: weakref.finalize[..., Any] | None = None
         self._switching: Switching | None = None
-        self._turn = Turn()
+        self._turn, self._line = Turn(), Line(f"r2ccl-rank{rank}")
+        self._options = dict(options or {})
+        self._message_lines: dict[tuple[str, int, int], Line] = {}
+        self._message_lock = threading.Lock()
         not_for_children(self)
-        for name, remedy in variables.unknown(os.environ):
-            warnings.warn(f"{name}: {remedy}", RuntimeWarning, stacklevel=2)
+        variables.warn_of_unknown(os.environ)
         chosen = find_nics() if nics is None else checked_nics(nics)
         # Mode 3 is a schedule over the transport of mode 2.
         self._nets = Nets(min(self._mode, 2), chosen, options or {})
@@ -138,6 +154,7 @@ class Communicator:
         connections = Connections(self._nets, self._bootstrap)
         self._programs = Programs(rank, self._nets, connections, selection(self._settings))
         self._connections, self._health = connections, health
+        self._peers, self._nics, self._root = Peers(self._nets, self._bootstrap), chosen, root
         self._calibrated = False
         self._scratch = np.empty(0, np.uint8)
         if self._settings.follows_health and size > 1:
@@ -187,6 +204,8 @@ class Communicator:
     @_alone
     def broadcast(self, send: np.ndarray, recv: np.ndarray | None = None, root: int = 0) -> np.ndarray:
         """The root's `send` in `recv` (default: in place) on every rank; other ranks' `send` is not looked at."""
+        if recv is None and isinstance(send, np.ndarray):
+            buffers.check_result("broadcast", send, "send, where the result goes, ")
         send, recv = self._checked("broadcast", send, send if recv is None else recv, root=root)
         return self._vector("broadcast", send if self.rank == root else recv, recv, root=root)
 
@@ -215,6 +234,80 @@ class Communicator:
         send, recv = self._checked("alltoall", send, recv)
         buffers.block(recv, self.rank, self.size)[...] = buffers.block(send, self.rank, self.size)
         return self._vector("alltoall", send, recv)
+
+    @_alone
+    def gather(self, send: np.ndarray, recv: np.ndarray | None = None, root: int = 0) -> np.ndarray | None:
+        """Every rank's `send` on the root, in the order of the ranks: `recv` has shape (size, *send.shape) or as many
+        elements. Other ranks' `recv` is not looked at, and None comes back."""
+        return self._root_and_others("gather", send, recv, root)
+
+    @_alone
+    def scatter(self, send: np.ndarray | None, recv: np.ndarray, root: int = 0) -> np.ndarray:
+        """Block r of the root's `send`, one of `size` equal ones, to rank r's `recv`. Other ranks' `send` is not
+        looked at."""
+        self._root_and_others("scatter", recv, send, root)
+        return recv
+
+    def send(self, data: np.ndarray, to: int, tag: int = 0) -> None:
+        """`data` to the rank that calls `recv` for it; returns when all of it is there. Messages of one tag keep their
+        order. Raises as the collectives do."""
+        self.isend(data, to, tag).wait()
+
+    def recv(self, into: np.ndarray, source: int, tag: int = 0) -> np.ndarray:
+        """The next message that `source` sends with `tag`, into an array of just its size in bytes."""
+        return self.irecv(into, source, tag).wait()
+
+    def isend(self, data: np.ndarray, to: int, tag: int = 0) -> Pending[None]:
+        """`send`, begun; `data` must stay as it is until it has ended."""
+        self._check_peer("send", to, data)
+        data = data if data.flags.c_contiguous and data.flags.writeable else data.copy(order="C")
+
+        def call() -> None:
+            with self._together():
+                finish(self._peers.send(_bytes(data), to, tag), data)
+
+        return self._message_line("send", to, tag).begin(call)
+
+    def irecv(self, into: np.ndarray, source: int, tag: int = 0) -> Pending[np.ndarray]:
+        """`recv`, begun."""
+        self._check_peer("recv", source, into)
+        if not (into.flags.c_contiguous and into.flags.writeable):
+            raise UsageError(
+                "recv: the array is not contiguous or may not be written to; give another and copy from it"
+            )
+
+        def call() -> np.ndarray:
+            with self._together():
+                finish(self._peers.receive(_bytes(into), source, tag), into, f"rank {source}")
+            return into
+
+        return self._message_line("recv", source, tag).begin(call)
+
+    def start(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
+        """Begins `call`, a method of this communicator, after those that were begun before, on a thread of its own
+        that does not hold the interpreter's lock while bytes move: ``pending = comm.start(comm.all_reduce, array)``.
+
+        The ranks begin the same calls in the same order; their arrays stay as they are until the end.
+        """
+        self._check_open("start")
+        return self._line.begin(partial(call, *args, **kwargs))
+
+    @_alone
+    def split(self, color: int | None, key: int = 0, timeout_s: float = 30.0) -> "Communicator | None":
+        """A communicator of the ranks that give the same `color`, in the order of `key`, then of their ranks here; None
+        for a rank that gives None. Every rank calls it. The two may be used side by side, each closed by itself."""
+        told = (color, key, self._meeting_place() if color is not None else "")
+        parts = [json.loads(part) for part in self._bootstrap_exchange(json.dumps(told).encode())]
+        members = sorted((other[1], rank) for rank, other in enumerate(parts) if other[0] == color)
+        if color is None:
+            return None
+        ranks = [rank for _, rank in members]
+        # One process has one status file.
+        options = {**self._options, "R2CC_STATUS_DIR": ""}
+        return Communicator(
+            ranks.index(self.rank), len(ranks), parts[ranks[0]][2], nics=self._nics, mode=self._mode, options=options,
+            settings=self._settings, timeout_s=timeout_s,
+        )  # fmt: skip
 
     def schedule(self, collective: str, nbytes: int, root: int = 0) -> Schedule:
         """The schedule that `collective` runs in the health that holds now; `nbytes` of a rank's larger array."""
@@ -277,11 +370,14 @@ class Communicator:
         self._closed = True
         if self._inherited:
             return
+        for line in (self._line, *self._message_lines.values()):
+            line.close(_FAREWELL_S)
         # A peer that still waits for its last acknowledgement must not see this end closed.
         self._bootstrap.farewell(_FAREWELL_S)
         if self._switching is not None:
             self._switching.end()
         self._programs.clear()
+        self._peers.clear()
         if self._release is not None:
             self._release()
 
@@ -349,6 +445,64 @@ class Communicator:
         self._check_open(what)
         self._bootstrap.enter(what)
 
+    def _bootstrap_exchange(self, data: bytes) -> list[bytes]:
+        self._begin("split")
+        return self._bootstrap.exchange(data, "split")
+
+    def _meeting_place(self) -> str:
+        """Where this rank would be met as rank 0 of another group: at its address on the management network."""
+        if self.size == 1 or self._root is None:
+            return free_root()
+        host, port = parse_root(self._root)
+        if self.rank == 0:
+            return free_root(host if host not in ("", "0.0.0.0", "::") else "127.0.0.1")
+        return free_root(address_towards(host, port))
+
+    def _check_peer(self, what: str, rank: int, data: np.ndarray) -> None:
+        self._check_open(what)
+        buffers.check_arrays(what, data, None)
+        if not 0 <= rank < self.size or rank == self.rank:
+            raise UsageError(
+                f"{what} with rank {rank}: give another one of the {self.size} ranks than this, {self.rank}"
+            )
+
+    def _message_line(self, way: str, rank: int, tag: int) -> Line:
+        """The thread of these messages: none waits for messages of another rank, tag or direction."""
+        with self._message_lock:
+            name = f"r2ccl-rank{self.rank}-{way}-{rank}-{tag}"
+            return self._message_lines.setdefault((way, rank, tag), Line(name))
+
+    def _root_and_others(self, what: str, part: np.ndarray, whole: np.ndarray | None, root: int) -> np.ndarray | None:
+        """The parts of all ranks from the root's array, or into it, as single messages."""
+        if not 0 <= root < self.size:
+            raise UsageError(f"root {root}: there is no such rank among {self.size}")
+        buffers.check_arrays(what, part, whole)
+        self._enter(what, part, "sum", root)
+        into = what == "gather"
+        if self.rank != root:
+            pending = self.isend(part, root, _BLOCKS) if into else self.irecv(part, root, _BLOCKS)
+            pending.wait()
+            return None
+        if whole is None:
+            if not into:
+                raise UsageError("scatter: the root must give what it scatters")
+            whole = np.empty((self.size, *part.shape), part.dtype)
+        if whole.size != part.size * self.size or whole.dtype != part.dtype or not whole.flags.c_contiguous:
+            fits = f"{part.size * self.size} contiguous elements of {part.dtype}"
+            raise UsageError(f"{what}: the root's array must have {fits}, a block for every rank")
+        blocks = [buffers.block(whole, rank, self.size) for rank in range(self.size)]
+        self._peers.listen([rank for rank in range(self.size) if into and rank != root], _BLOCKS)
+        begun: list[Pending[Any]] = []
+        for rank, block in enumerate(blocks):
+            if rank == root:
+                target, source = (block, part) if into else (part, block)
+                target.reshape(-1)[...] = source.reshape(-1)
+            else:
+                begun.append(self.irecv(block, rank, _BLOCKS) if into else self.isend(block, rank, _BLOCKS))
+        for pending in begun:
+            pending.wait()
+        return whole
+
     def _check_open(self, what: str) -> None:
         if self._inherited:
             raise UsageError(f"{what} in a forked child, on its parent's communicator; make a new one")
@@ -361,6 +515,8 @@ class Communicator:
         """`send`, or a copy that is contiguous, and `recv`, or a new array in its place, if they will do; else
         `UsageError`."""
         self._check_open(collective)
+        if not isinstance(root, int | np.integer):
+            raise UsageError(f"root {root!r}: give the number of a rank")
         if not 0 <= root < self.size:
             raise UsageError(f"root {root}: there is no such rank among {self.size}")
         buffers.check_arrays(collective, send, recv)

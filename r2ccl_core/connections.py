@@ -66,7 +66,7 @@ class Wiring:
             raise MismatchedCallError(f"{text}: the ranks run different schedules")
         if mine:
             with ThreadPoolExecutor(min(len(mine), _AT_ONCE), "r2ccl-connect") as pool:
-                made = pool.map(lambda one: self._nets.of(one).connect(handles[one], _TIMEOUT_S), mine)
+                made = pool.map(lambda one: self._connect(one, handles[one]), mine)
                 ends.senders.update(zip(mine, made, strict=True))
         for connection, listener in self._listeners.items():
             ends.receivers[connection] = self._accept(listener, connection)
@@ -79,6 +79,12 @@ class Wiring:
             with suppress(TransportError):
                 listener.close()
         self._listeners = {}
+
+    def _connect(self, connection: Connection, handle: bytes) -> Any:
+        try:
+            return self._nets.of(connection).connect(handle, _TIMEOUT_S)
+        except TransportError as error:
+            raise type(error)(f"the connection with rank {connection[1]}: {error}") from error
 
     def _accept(self, listener: Any, connection: Connection) -> Any:
         """Waits in short turns: the verdict may come meanwhile."""

@@ -31,6 +31,10 @@ def launched(environ: Mapping[str, str]) -> Launched:
     if names is None:
         known = ", ".join("/".join(pair) for pair in LAUNCHERS)
         raise UsageError(f"no launcher says which rank this is; start it by torchrun or mpirun, or set one of {known}")
+    missing = [name for name in names if not environ.get(name)]
+    if missing:
+        there = next(name for name in names if name not in missing)
+        raise UsageError(f"{there} is set and {missing[0]} is not: set both")
     rank, size = (_number(name, environ) for name in names)
     return Launched(rank, size, _root(environ, size))
 

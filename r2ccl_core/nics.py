@@ -42,7 +42,20 @@ def find_nics(environ: Mapping[str, str] = os.environ) -> list[Nic]:
         if variable:
             raise UsageError(f"{variable}={chosen}: {error}") from error
         return [LOOPBACK]
-    return found if variable else without_default_route(found, _routes())
+    if not variable:
+        return without_default_route(found, _routes())
+    if unused := unmatched(chosen, [name for name, _ in found]):
+        _log.warning("%s=%s: no NIC that is up and has an IPv4 address matches %s", variable, chosen, ", ".join(unused))
+    return found
+
+
+def unmatched(chosen: str, names: Sequence[str]) -> list[str]:
+    """The entries of `chosen`, as the variable has it, that select none of `names`."""
+    if chosen.startswith("^"):
+        return []
+    exact = chosen.startswith("=")
+    entries = [entry.strip() for entry in chosen.removeprefix("=").split(",")]
+    return [e for e in entries if e and not any(name == e if exact else name.startswith(e) for name in names)]
 
 
 def without_default_route(nics: list[Nic], routes: str) -> list[Nic]:

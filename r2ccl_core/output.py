@@ -25,11 +25,26 @@ LEFT = (errno.EPIPE, errno.EBADF)
 """The reader has gone, or never was."""
 
 
+_told: list[str] = []
+"""What was said of a standard output that cannot be written."""
+
+
 def robust() -> None:
     """From now on `sys.stdout` and `sys.stderr` raise nothing; call it once, first of all."""
     codecs.register_error("plain", _plain)
     sys.stderr = _wrapped(sys.stderr, 2, lambda line: None)
-    sys.stdout = _wrapped(sys.stdout, 1, lambda line: print(line, file=sys.stderr, flush=True))
+    sys.stdout = _wrapped(sys.stdout, 1, _tell)
+
+
+def is_lost() -> bool:
+    """Whether something could not be written to standard output, though its reader had not simply left; what is
+    buffered is not known yet."""
+    return bool(_told)
+
+
+def _tell(line: str) -> None:
+    _told.append(line)
+    print(line, file=sys.stderr, flush=True)
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil, log2
 
+from r2ccl_core.algorithms import ALGORITHMS
 from r2ccl_core.bound import bound_s
-from r2ccl_core.candidates import ALGORITHMS, Problem, Settings
 from r2ccl_core.errors import UsageError
 from r2ccl_core.schedule import Schedule
 from r2ccl_core.schedules import all_to_all, broadcast, hierarchical, ring, send_recv
+from r2ccl_core.schedules.algorithm import LEAST_MESSAGE_BYTES, MOST_CHUNKS, Problem, Settings
 from r2ccl_core.topology import Topology, hot_repaired
 from r2ccl_core.units import format_size
 
@@ -23,9 +24,6 @@ MARGIN = 0.03
 
 SWITCH_S = 0.05
 """What a change of schedule costs a job: agreement, connections and fresh streams (12 to 50 ms as measured here)."""
-
-LEAST_MESSAGE_BYTES = 128 * 1024
-MOST_CHUNKS = 4096
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def plan(
     limit = bound_s(collective, rates, size_bytes)
     # A formula that leaves something out may promise more than any schedule can keep: hence the maximum.
     possible = [(name, max(s, limit), idea, settings, build) for name, s, idea, settings, build in found]
-    sure = {algorithm.name for algorithm in ALGORITHMS if algorithm.guaranteed}
+    sure = {algorithm.name for algorithm in ALGORITHMS.values() if algorithm.guaranteed}
     candidates = tuple(
         Candidate(name, seconds, seconds / fault_free if fault_free else 1.0, idea, settings, build, name in sure)
         for name, seconds, idea, settings, build in sorted(possible, key=lambda one: one[1])
@@ -107,34 +105,26 @@ Found = tuple[str, float, str, Settings, Callable[[], Schedule]]
 
 def _all_reduce(topology: Topology, size_bytes: int, alpha_s: float, chunks: int) -> list[Found]:
     best = max(host.nominal_bytes_s for host in topology.hosts)
-    problem = Problem(topology.shares, size_bytes / best, alpha_s, chunks)
+    repaired = hot_repaired(topology)
+    others = repaired.shares if repaired != topology else None
+    problem = Problem(topology.shares, size_bytes / best, alpha_s, chunks, others)
     inner_s = _inner_s(topology, size_bytes)
     found: list[Found] = []
-    for algorithm in ALGORITHMS:
+    for algorithm in ALGORITHMS.values():
         if (prediction := algorithm.predict(problem)) is None:
             continue
         seconds, settings = prediction
         build = _builder(topology, partial(algorithm.build, problem.shares, settings))
         found.append((algorithm.name, seconds + inner_s, algorithm.idea, settings, build))
-    repaired = hot_repaired(topology)
-    if repaired != topology:
-        ring_algorithm = ALGORITHMS[0]
-        poorer = Problem(repaired.shares, problem.unit_s, alpha_s, chunks)
-        seconds, settings = ring_algorithm.predict(poorer) or (float("inf"), {})
-        build = _builder(topology, partial(ring_algorithm.build, problem.shares, settings))
-        idea = "one ring, the lost NIC's load on one other NIC"
-        found.append(("hot_repair", seconds + inner_s, idea, settings, build))
     return found
 
 
 def _builder(topology: Topology, build: Callable[[], Schedule]) -> Callable[[], Schedule]:
     """The schedule of hosts, made into one of GPUs where hosts have several."""
     gpus = topology.hosts[0].gpus
-    if gpus == 1:
-        return build
     if any(host.gpus != gpus for host in topology.hosts):
         raise UsageError("hosts have different numbers of GPUs; the hierarchical form needs equal ones")
-    return lambda: hierarchical.all_reduce(build(), gpus)
+    return lambda: hierarchical.of_ranks(build(), gpus)
 
 
 def _inner_s(topology: Topology, size_bytes: int) -> float:

@@ -113,5 +113,7 @@ class Programs:
         )
         senders = [ends.senders[connection] for connection in sends]
         receivers = [ends.receivers[connection] for connection in receives]
+        destinations = [destination for _, destination, _ in sends]
         sources = [source for source, _, _ in receives]
-        return self._native.Executor(self._nets.outer, lanes, list(schedule.abreast), senders, receivers, sources)
+        abreast = list(schedule.abreast)
+        return self._native.Executor(self._nets.outer, lanes, abreast, senders, receivers, destinations, sources)

@@ -103,14 +103,27 @@ def parse_root(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def free_root() -> str:
-    """Where ranks of this machine can meet: a port of loopback where nobody listens now, and none of those that the
-    kernel hands out, of which another socket might get it before rank 0 does."""
+def free_root(host: str = "127.0.0.1") -> str:
+    """Where ranks can meet at `host`, an address of this machine (loopback: ranks of this machine alone): a port where
+    nobody listens now, and none of those that the kernel hands out, of which another socket might get it before rank 0
+    does."""
+    family, shown = (socket.AF_INET6, f"[{host}]") if ":" in host else (socket.AF_INET, host)
     count = max(1, int(_HANDED_OUT.read_text().split()[0]) - _LOW_PORT)
     for port in (*(_LOW_PORT + int.from_bytes(os.urandom(4)) % count for _ in range(_TRIES)), 0):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)) as probe:
-            return f"127.0.0.1:{probe.getsockname()[1]}"
-    raise TransportError("no port of 127.0.0.1 is free")
+        with suppress(OSError), socket.create_server((host, port), family=family) as probe:
+            return f"{shown}:{probe.getsockname()[1]}"
+    raise TransportError(f"no port of {host} is free")
+
+
+def address_towards(host: str, port: int) -> str:
+    """This machine's own address on the way to `host`; no packet is sent. Raises `TransportError`."""
+    try:
+        family, _, _, _, there = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(there)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise TransportError(f"there is no way to {host}: {error.strerror}") from None
 
 
 def welcome(place: Place, timeout_s: float, ticket: bytes = bytes(TICKET_BYTES)) -> Meeting:

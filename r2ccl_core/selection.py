@@ -5,8 +5,8 @@ are kept by schedule.
 
 Only AllReduce has schedules to choose from: the other collectives' one is optimal whatever is lost.
 
-    R2CC_ALGO               ring (default), tree, r2cc, forest, optcc, leaf_ring, owner_skewed, or auto: the planner's
-                            choice. All but tree and auto run the ring while no NIC is lost.
+    R2CC_ALGO               the alias of an algorithm (`r2ccl_core.algorithms`; default ring), or auto: the planner's
+                            choice. What follows the health runs the ring while no NIC is lost.
     R2CC_MODE=3             the same as R2CC_ALGO=r2cc: R2CC-AllReduce after a loss
     R2CC_AR_STAGE2_CHUNKS   its K, 1 to 16 (4)
     R2CC_AR_MIN_BYTES       smaller vectors stay with the ring (16 MiB)
@@ -20,12 +20,14 @@ from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import NamedTuple, Protocol
 
+from r2ccl_core.algorithms import ALGORITHMS, AUTO, by_alias
 from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.health import Health
-from r2ccl_core.planner import LEAST_MESSAGE_BYTES, MOST_CHUNKS, Candidate, plan
+from r2ccl_core.planner import Candidate, plan
 from r2ccl_core.schedule import Schedule, copied
-from r2ccl_core.schedules import all_to_all, broadcast, forest, hierarchical, r2cc_all_reduce, ring, send_recv, tree
+from r2ccl_core.schedules import all_to_all, broadcast, ring, send_recv
+from r2ccl_core.schedules.algorithm import AHEAD, OnCpu
 from r2ccl_core.units import parse_size
 
 
@@ -44,30 +46,6 @@ class Select(Protocol):
         ...
 
 
-PLANNED = {
-    "r2cc": "r2cc_all_reduce",
-    "forest": "forest",
-    "optcc": "optcc",
-    "leaf_ring": "leaf_ring",
-    "owner_skewed": "owner_skewed_ring",
-}
-"""R2CC_ALGO's word for each algorithm that depends on the health, and the planner's."""
-
-ALGOS = ("ring", "tree", *PLANNED, "auto")
-
-AHEAD = 3
-"""Slices of a ring that are on their way at once, but for one. A slice is cut over the NICs, and the last of its pieces
-comes late where there are fewer NICs than pieces: with one of eight lost, most NICs idled for a third of the time.
-"""
-
-TREES = 6
-"""About so many has a forest on the CPU: few lanes do not share the NICs fairly, and have few buffers. 64 MiB on
-3 hosts with one NIC of 9 lost took 1.40 of the healthy time with 2 trees, 1.17 with 6; with 10 trees on 6 hosts
-filling cost more than that won."""
-
-MOST_ROUNDS = 64
-"""Chunks through each of those trees, for every hop that fills one: more cost more messages than they save."""
-
 _MIN_SLICE_BYTES = 64 * 1024
 _MOST_PIPELINE = 16
 
@@ -84,24 +62,25 @@ class Settings:
     @property
     def follows_health(self) -> bool:
         """Whether the schedule depends on which NICs are lost."""
-        return self.algo not in ("ring", "tree")
+        return self.algo == AUTO or by_alias()[self.algo].follows_health
 
 
 def read_settings(mode: int = 2, environ: Mapping[str, str] = os.environ) -> Settings:
     """The settings that `environ` and R2CC_MODE say; `UsageError` in one line for a wrong value."""
     algo = environ.get("R2CC_ALGO") or ("r2cc" if mode == 3 else "ring")
-    if algo not in ALGOS:
-        close = get_close_matches(algo, ALGOS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(ALGOS)}"
+    words = (*by_alias(), AUTO)
+    if algo not in words:
+        close = get_close_matches(algo, words, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(words)}"
         raise UsageError(f"R2CC_ALGO={algo}: no such algorithm; {hint}")
-    if mode == 0 and algo not in ("ring", "tree"):
-        raise UsageError(f"R2CC_ALGO={algo} needs a transport that survives a loss; R2CC_MODE is 0 (fail-stop)")
     settings = Settings(
         algo,
         _size(environ, "R2CC_SLICE_BYTES", Settings.slice_bytes),
         _size(environ, "R2CC_AR_STAGE2_CHUNKS", Settings.pipeline),
         _size(environ, "R2CC_AR_MIN_BYTES", Settings.min_bytes, least=0),
     )
+    if mode == 0 and settings.follows_health:
+        raise UsageError(f"R2CC_ALGO={algo} needs a transport that survives a loss; R2CC_MODE is 0 (fail-stop)")
     if settings.pipeline > _MOST_PIPELINE:
         raise UsageError(f"R2CC_AR_STAGE2_CHUNKS={settings.pipeline}: give 1 to {_MOST_PIPELINE}")
     return settings
@@ -121,38 +100,31 @@ def selection(settings: Settings) -> Select:
     def plain(nbytes: int, nranks: int) -> Schedule:
         return rings(nranks, slices=ring_slices(nbytes, nranks, settings.slice_bytes), ahead=AHEAD)
 
+    def asked(nbytes: int, health: Health) -> OnCpu:
+        return OnCpu(nbytes, health.shares, health.gpus, settings.pipeline, plain)
+
     @lru_cache(maxsize=256)
     def planned(nbytes: int, health: Health, cost: Cost) -> Schedule:
         candidate = _candidate(settings.algo, nbytes, health, cost)
         if candidate is None:
             return plain(nbytes, health.nranks)
-        if candidate.name in ("ring", "hot_repair"):
-            return _of_ranks(plain(nbytes // health.gpus, len(health.nics)), health.gpus)
-        if candidate.name == "r2cc_all_reduce":
-            # As fine as it may be: here messages overlap, which the planner's model does not know.
-            return r2cc_all_reduce.all_reduce(
-                health.shares,
-                gpus=health.gpus,
-                pipeline=settings.pipeline,
-                chunks=max(health.nranks, min(MOST_CHUNKS, nbytes // LEAST_MESSAGE_BYTES)),
-                ahead=AHEAD,
-            )
-        if candidate.name == "forest":
-            return _wide_forest(nbytes, health, candidate.settings)
-        return candidate.build()
+        on_cpu = ALGORITHMS[candidate.name].on_cpu
+        return candidate.build() if on_cpu is None else on_cpu(asked(nbytes, health), candidate.settings)
 
-    trees = cache(tree.all_reduce)
     only = cache(_only)
+    own = by_alias().get(settings.algo)
 
     def select(collective: str, nbytes: int, health: Health, cost: Cost, root: int = 0) -> Schedule:
         nranks = health.nranks
         if collective != "all_reduce":
             return only(collective, nranks, root, _slices(collective, nbytes, nranks, settings.slice_bytes))
-        if settings.algo == "tree" and nranks > 1:
-            return trees(nranks, slices=1)
-        waits = health.is_whole and settings.algo != "auto"
-        small = settings.algo == "r2cc" and nbytes < settings.min_bytes
-        if settings.algo == "ring" or len(health.nics) < 2 or waits or small:
+        if settings.algo == "ring" or nranks == 1:
+            return plain(nbytes, nranks)
+        if own is not None and not own.follows_health and own.on_cpu is not None:
+            return own.on_cpu(asked(nbytes, health), {})
+        waits = health.is_whole and own is not None
+        small = own is not None and own.keeps_small_on_ring and nbytes < settings.min_bytes
+        if len(health.nics) < 2 or waits or small:
             return plain(nbytes, nranks)
         return planned(nbytes, health, cost)
 
@@ -182,27 +154,12 @@ def _slices(collective: str, nbytes: int, nranks: int, slice_bytes: int) -> int:
     return ring_slices(nbytes, blocks, slice_bytes)
 
 
-def _wide_forest(nbytes: int, health: Health, shape: Mapping[str, int]) -> Schedule:
-    """The planner's forest with each of its trees several times: the same loads on more lanes."""
-    trees = shape["trees"] * max(1, round(TREES / health.gpus / shape["trees"]))
-    height = max(tree.height for tree in forest.trees_of(health.shares, trees, shape["fan"]))
-    lanes = trees * health.gpus
-    most = min(MOST_ROUNDS * (2 * height - 1), MOST_CHUNKS // lanes, nbytes // LEAST_MESSAGE_BYTES // lanes)
-    hosts = forest.all_reduce(health.shares, trees=trees, rounds=max(1, most), fan=shape["fan"])
-    return _of_ranks(hosts, health.gpus)
-
-
-def _of_ranks(hosts: Schedule, gpus: int) -> Schedule:
-    """The schedule of hosts, as one of their ranks."""
-    return hosts if gpus == 1 else hierarchical.all_reduce(hosts, gpus)
-
-
 def _candidate(algo: str, nbytes: int, health: Health, cost: Cost) -> Candidate | None:
     """The planner's choice, or its form of the algorithm asked for; None where that has none for this health."""
     result = plan(health.topology(cost.nic_bytes_s), "all_reduce", nbytes, cost.alpha_s)
-    if algo == "auto":
+    if algo == AUTO:
         return result.chosen
-    return next((one for one in result.candidates if one.name == PLANNED[algo]), None)
+    return next((one for one in result.candidates if one.name == by_alias()[algo].name), None)
 
 
 def _size(environ: Mapping[str, str], name: str, default: int, least: int = 1) -> int:

@@ -74,8 +74,8 @@ def simulate(
 
     ``alpha_s`` delays each message on its connection; a sender may be ``slots`` messages ahead of its
     receiver. Raises `ScheduleError` if the schedule does not fit the topology or can never finish. With a
-    ``tolerance``, rates change only by more than that part of them, and messages end together that end within that part
-    of their duration: dense patterns are simulated many times as fast (0.01: an error of about 0.1 %).
+    ``tolerance``, rates change only by more than four times that part of them, and messages end together that end
+    within that part of their duration: dense patterns are simulated many times as fast (0.01: an error of about 0.1 %).
     """
     if schedule.nranks != topology.nranks:
         raise ScheduleError(f"{schedule.name} is for {schedule.nranks} ranks, the topology has {topology.nranks}")

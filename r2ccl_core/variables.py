@@ -4,12 +4,17 @@ What concerns schedules is `selection.read_settings`' to judge; here are the nam
 that C++ reads.
 """
 
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from types import FrameType
 
 from r2ccl_core import native
 
 PREFIX = "R2CC_"
+DIRECTORY = "R2CCL_CORE_LIB"
+"""`native.plugin_path` reads it."""
 PLACE = ("R2CC_RANK", "R2CC_SIZE", "R2CC_ROOT")
 """Who a rank is: whoever starts the ranks says so."""
 OF_THE_PRELOADED = ("R2CC_SCHEDULES", "R2CC_AGREE_EVERY")
@@ -17,9 +22,9 @@ OF_THE_PRELOADED = ("R2CC_SCHEDULES", "R2CC_AGREE_EVERY")
 
 
 def refused(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each variable of `environ` that begins with R2CC_ and that a rank would not see, or would refuse as no number
+    """Each variable of `environ` that is meant for a rank, which would not see it, or would refuse it as no number
     within its limits: its name, and what is wrong with it. `TransportError` where the native core was not built."""
-    ours = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
+    ours = {name: value for name, value in environ.items() if _may_be_ours(name)}
     if not ours:
         return
     limits: dict[str, tuple[int, int] | None] = native.load().limits()
@@ -30,20 +35,43 @@ def refused(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         elif name in OF_THE_PRELOADED:
             yield name, "only the library that is preloaded before NCCL reads it"
         elif name not in limits:
-            yield name, _no_such(name, limits)
+            if _is_meant(name, limits):
+                yield name, _no_such(name, limits)
         elif value and limit and not _within(value, *limit):
             yield name, f"give a whole number from {limit[0]} to {limit[1]}"
 
 
 def unknown(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each variable of `environ` that begins with R2CC_ and that nobody reads: its name, and what is wrong with it."""
+    """Each variable of `environ` that is meant for us and that nobody reads: its name, and what is wrong with it."""
     known = native.load().limits()
     for name in environ:
-        if name.startswith(PREFIX) and name not in known:
+        if _may_be_ours(name) and name not in known and _is_meant(name, known):
             yield name, _no_such(name, known)
 
 
+def warn_of_unknown(environ: Mapping[str, str]) -> None:
+    """A `RuntimeWarning` for each of them, at the line outside of this package that led here."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    for name, remedy in unknown(environ):
+        warnings.warn(f"{name}: {remedy}", RuntimeWarning, stacklevel=level)
+
+
+def _may_be_ours(name: str) -> bool:
+    return name.upper().startswith(PREFIX.rstrip("_")) and name != DIRECTORY
+
+
+def _is_meant(name: str, known: Iterable[str]) -> bool:
+    """One of our prefix, in whatever case, or one that is nearly a name of ours; other programs have R2CC..., too."""
+    return name.upper().startswith(PREFIX) or bool(get_close_matches(name.upper(), known, n=1, cutoff=0.85))
+
+
 def _no_such(name: str, known: Iterable[str]) -> str:
+    if not name.startswith(PREFIX):  # in lower case, or R2CCL_...
+        close = get_close_matches(name.upper(), list(known), n=1)
+        return f"no such variable; did you mean {close[0]}?" if close else "no such variable; names are in upper case"
     # All are alike in how they begin.
     words = {one.removeprefix(PREFIX): one for one in known}
     close = get_close_matches(name.removeprefix(PREFIX), words, n=1)

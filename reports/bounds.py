@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from r2ccl_core.errors import UnitError
-from r2ccl_core.units import format_size, parse_size
+from r2ccl_core.units import parse_size
 from reports import stats
 from reports.load import load_folder
 from reports.measures import trial_frame
@@ -23,7 +23,7 @@ from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.targets import Target
 from reports.trial import SIMULATED
-from reports.wording import number, plural
+from reports.wording import number, plural, sized
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _cells(
     metric = METRICS[str(bound["metric"])]
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
     cells, holes = [], []
-    names = chosen["system"] + " at " + chosen["size_bytes"].map(lambda size: format_size(int(size)))
+    names = chosen["system"] + " at " + chosen["size_bytes"].map(lambda size: sized(int(size)))
     for name, part in chosen.groupby(names + ", " + chosen["case"], sort=False):
         known = stats.known(part[metric.name])
         if known.size:
@@ -121,6 +121,8 @@ def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> 
         stops = bool(len(alike) and ((alike["status"] == "failed") & alike["expected"]).all())
     else:
         stops = bool((row["status"] == "failed") == row["expected"])
+    if not metric.is_of(row["workload"]):
+        return False
     return metric.belongs_to(faulted=row["scenario"] != "healthy", failed=stops)
 
 

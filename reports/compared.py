@@ -3,13 +3,12 @@
 import json
 from collections.abc import Sequence
 
-from r2ccl_core.units import format_size
 from reports import machine
 from reports.compare import Finding, regressions
 from reports.machines import Difference
 from reports.metrics import METRICS
 from reports.stats import Estimate
-from reports.wording import number, plain
+from reports.wording import at_size, number, plain, sized
 
 HEADINGS = ("size", "system", "metric", "BASE", "NEW", "repeats", "change", "interval", "tolerated", "verdict")
 
@@ -20,7 +19,7 @@ def cells(finding: Finding) -> tuple[str, ...]:
     repeats = f"{finding.base.n}, {finding.new.n}"
     metric = f"{finding.metric} ({unit})" if unit else finding.metric
     return (
-        format_size(finding.size_bytes), plain(finding.system), metric,
+        sized(finding.size_bytes), plain(finding.system), metric,
         _side(finding.base, finding.told[0]), _side(finding.new, finding.told[1]), repeats,
         *_change(finding), _tolerated(finding), finding.verdict,
     )  # fmt: skip
@@ -59,7 +58,7 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
     failed = regressions(findings)
     if failed:
         first = failed[0]
-        where = f"{first.metric} of {plain(first.system)} at {format_size(first.size_bytes)}"
+        where = f"{first.metric} of {plain(first.system)}{at_size(first.size_bytes)}"
         lines.append(f"{len(failed)} of {len(findings)} comparisons are regressions (first: {where}).")
     else:
         few = sum(finding.verdict == "too few repeats" for finding in findings)

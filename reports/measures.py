@@ -85,7 +85,10 @@ def _about(view: View, run: str, several: bool) -> dict[str, Any]:
         "setup": setup_of(trial),
         "operation": _operation(trial),
         "points": dict(trial.axes),
-        "collective": trial.collective,
+        "workload": trial.workload,
+        "collective": trial.collective or trial.workload,
+        "weights": trial.result.get("weights"),
+        "losses": tuple(i.measures["loss"] for i in trial.iterations if i.phase != "warmup" and "loss" in i.measures),
         "system": f"{trial.shown_system} ({run})" if several else trial.shown_system,
         "source": trial.source,
         "mode": trial.mode,
@@ -126,4 +129,4 @@ def scenario_of(trial: Trial) -> str:
 
 
 def _operation(trial: Trial) -> str:
-    return f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place)"
+    return trial.operation or f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place)"

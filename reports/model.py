@@ -2,15 +2,16 @@
 
 X is the lost share of the host's bandwidth. Balance (mode 2) spreads the load over what is left:
 T/T0 = 1/(1-X). Hot repair (mode 1) lets one back-up NIC carry the lost one's load beside its own: 2, however
-many NICs there are. R2CC-AllReduce (mode 3) is `r2cc_all_reduce.predicted_ratio`. `floor` is the least that any
+many NICs there are. A schedule is what its record says (`r2ccl_core.algorithms`). `floor` is the least that any
 schedule can reach (`r2ccl_core.bound`).
 """
 
 from collections.abc import Mapping
 
+from r2ccl_core.algorithms import by_alias
 from r2ccl_core.bound import bound_s, fault_free_ring_s
 from r2ccl_core.errors import R2cclError
-from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
+from r2ccl_core.schedules.algorithm import Algorithm
 from r2ccl_core.selection import Settings, read_settings
 from reports.setting import Setting
 from reports.trial import Trial
@@ -29,9 +30,10 @@ def of_system(trial: Trial, setting: Setting, env: Mapping[str, str]) -> float |
     hosts, nics = setting.hosts or 0, setting.nics or 0
     if nics < 2 or settings is None:
         return None
-    if (k := pipeline(trial, env)) is not None and hosts >= 3:
-        return predicted_ratio(hosts * setting.gpus, 1 / nics, k)  # its rings pass through all ranks of a host
-    rings = settings.algo == "ring" or settings.algo == "r2cc"
+    own = by_alias().get(settings.algo)
+    if own is not None and own.slowdown and hosts >= 3 and _runs(own, trial, settings):
+        return own.slowdown(hosts * setting.gpus, 1 / nics, settings.pipeline)  # its rings pass through all ranks
+    rings = own is not None and (own.name == "ring" or own.slowdown)
     return of_mode(2 if trial.mode == 3 else trial.mode, nics) if rings else None
 
 
@@ -43,11 +45,18 @@ def of_mode(mode: int, nics: int) -> float | None:
 
 
 def pipeline(trial: Trial, env: Mapping[str, str]) -> int | None:
-    """K of R2CC-AllReduce, where the trial's system runs that after a loss."""
+    """K, where the trial's system runs a schedule after a loss whose published model depends on it."""
     settings = _settings(trial, env)
-    if settings is None or settings.algo != "r2cc" or trial.size_bytes < settings.min_bytes:
+    own = by_alias().get(settings.algo) if settings else None
+    if settings is None or own is None or own.slowdown is None or not _runs(own, trial, settings):
         return None
-    return settings.pipeline if trial.collective == "all_reduce" else None
+    return settings.pipeline
+
+
+def _runs(own: Algorithm, trial: Trial, settings: Settings) -> bool:
+    """Whether the trial's collective takes the schedule that its system asks for."""
+    small = own.keeps_small_on_ring and trial.size_bytes < settings.min_bytes
+    return trial.collective == "all_reduce" and not small
 
 
 def _settings(trial: Trial, env: Mapping[str, str]) -> Settings | None:

@@ -7,11 +7,10 @@ worst. Speeds are those of the largest size, where bandwidth and not latency dec
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from r2ccl_core.units import format_size
 from reports import stats
 from reports.headline import Line, at_largest, healthy_shares
 from reports.metrics import METRICS
-from reports.wording import NOTHING, number, percent, plural
+from reports.wording import NOTHING, number, percent, plural, sized
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,10 @@ def scope_note(lines: Sequence[Line]) -> str:
     cells = cells_of(lines)
     if not cells:
         return ""
-    sizes = ", ".join(dict.fromkeys(format_size(line.size_bytes) for line in cells))
+    sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in cells if line.size_bytes))
     counts = sorted({line.conclusive for line in cells if line.conclusive}) or [0]
     repeats = plural(counts[-1], "trial") if len(counts) == 1 else f"{counts[0]} to {plural(counts[-1], 'trial')}"
-    return f"At {sizes}, medians over {repeats} of each system and fault; all sizes are in the table of all numbers."
+    medians = f"edians over {repeats} of each system and fault"
+    if not sizes:
+        return f"M{medians}."
+    return f"At {sizes}, m{medians}; all sizes are in the table of all numbers."

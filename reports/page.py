@@ -14,7 +14,6 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from r2ccl_core.units import format_size
 from reports import columns, palette
 from reports.flat import flat
 from reports.headline import Line
@@ -24,6 +23,7 @@ from reports.state import effect_text
 from reports.stats import Estimate
 from reports.targets import Target
 from reports.trial import Trial
+from reports.wording import sized
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_TRIAL_ROWS = 2000
@@ -114,7 +114,8 @@ def html(content: Content, live: Live | None = None) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "size": format_size,
+        "size": sized,
+        "measures": measures,
         "number": number,
         "told": told,
         "capital": lambda text: text[:1].upper() + text[1:],
@@ -198,6 +199,8 @@ def estimate(value: Estimate, digits: int = 3, factor: float = 1.0) -> Markup:
 def told(line: Line, metric: Metric) -> Markup:
     """A metric of a line: its total, or its median with interval and worst trial."""
     value = line[metric.name]
+    if metric.aggregate == "total" and metric.name != "wrong":
+        return Markup("{}").format(number(line.told[metric.name], 15) if value.n else "\N{EN DASH}")
     if metric.aggregate == "total":
         count = Markup(' <span class="ci">{} iterations</span>').format(line.checked)
         return Markup("{}{}").format(number(line.told[metric.name], 15), count) if value.n else Markup("unchecked")
@@ -205,6 +208,11 @@ def told(line: Line, metric: Metric) -> Markup:
     worst = number(line.worst[metric.name] * factor)
     more = Markup('<span class="ci">worst {}</span>').format(worst) if metric.unit == "ms" and value.n > 1 else ""
     return estimate(value, 3, factor) + more
+
+
+def measures(told: Mapping[str, float]) -> str:
+    """What an iteration measured besides, on one line."""
+    return ", ".join(f"{name} {number(value, 5)}" for name, value in told.items())
 
 
 def sort_key(line: Line, metric: Metric) -> str:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from r2ccl_core.units import format_size
 from reports import columns, machines
 from reports.bounds import held
 from reports.core_log import core_events
@@ -51,7 +50,7 @@ from reports.summary import scope, sentences
 from reports.targets import Target, targets
 from reports.trial import Trial
 from reports.unwatched import unwatched_hosts
-from reports.wording import number
+from reports.wording import at_size, number
 
 MAX_TIMELINES = 24
 MAX_STATES = 8
@@ -246,7 +245,7 @@ def _says(part: pd.DataFrame, metric: str) -> str:
     """The result of a figure in words: each system's number at the largest size that has one."""
     lines = at_largest([line for line in headline(part) if metric in line.estimates and line[metric].n])
     unit = METRICS[metric].unit if metric in METRICS else ""
-    told = (f"{li.system} at {format_size(li.size_bytes)}: {number(li[metric].median)} {unit}" for li in lines)
+    told = (f"{li.system}{at_size(li.size_bytes)}: {number(li[metric].median)} {unit}" for li in lines)
     return "; ".join(map(str.strip, told))
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from r2ccl_core.text_file import regular
 from reports import stats
 from reports.errors import SchemaError
 from reports.metrics import METRICS
@@ -57,7 +58,8 @@ TRIAL_COLUMNS: dict[str, Column] = {
     "system": Column(_TEXT, "the system under test", lambda t: t.system),
     "source": Column(_TEXT, "measured, or simulated: then no byte was moved", lambda t: t.source),
     "mode": Column(_INT, "R2CC_MODE: 0 fail-stop, 1 hot repair, 2 Balance, 3 R2CC-AllReduce", lambda t: t.mode),
-    "collective": Column(_TEXT, "the collective", lambda t: t.collective),
+    "workload": Column(_TEXT, "collective, or another kind of workload", lambda t: t.workload),
+    "collective": Column(_TEXT, "the collective; empty for other workloads", lambda t: t.collective),
     "size_bytes": Column(_INT, "bytes of one rank's vector", lambda t: t.size_bytes),
     "dtype": Column(_TEXT, "element type", lambda t: t.dtype),
     "op": Column(_TEXT, "reduction", lambda t: t.op),
@@ -91,7 +93,10 @@ ITERATION_COLUMNS: dict[str, IterationColumn] = {
     "duration_ns": IterationColumn(_INT, "duration of the slowest rank", lambda i: i.duration_ns),
     "wrong": IterationColumn(_INT, "wrong elements over all ranks; empty where unchecked", lambda i: i.wrong),
     "algbw_gbs": IterationColumn(_FLOAT, "algorithm bandwidth, GB/s", lambda i: i.algbw_gbs),
-    "busbw_gbs": IterationColumn(_FLOAT, "bus bandwidth, GB/s", lambda i: i.busbw_gbs),
+    "busbw_gbs": IterationColumn(_FLOAT, "bus bandwidth, GB/s; empty for what is no collective", lambda i: i.busbw_gbs),
+    "loss": IterationColumn(
+        _FLOAT, "of a training step, over the batches of all ranks", lambda i: i.measures.get("loss")
+    ),
 }
 
 RUN_COLUMNS = {
@@ -167,7 +172,7 @@ def write(table: pa.Table, folder: Path) -> tuple[Path, Path]:
 def read(path: Path) -> pa.Table:
     """Reads a rows.parquet; raises `SchemaError` for anything but this version's rows."""
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(regular(path))
     except FileNotFoundError:
         raise SchemaError(f"{path}: no such file; `harness report` on the run's folder writes it") from None
     except (OSError, pa.ArrowException):

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from r2ccl_core.errors import UnitError
+from r2ccl_core.text_file import text_of
 from r2ccl_core.units import parse_size
 from reports.errors import ReportError
 from reports.metrics import METRICS
@@ -140,7 +141,7 @@ DEFAULT = Rules.model_validate(
 def load_rules(path: Path) -> Rules:
     """Reads a rules file; raises `ReportError`, one line with file, key and remedy."""
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        values: dict[str, Any] = tomllib.loads(text_of(path, "utf-8-sig"))
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from r2ccl_core.text_file import regular
+
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
@@ -247,7 +249,7 @@ def _tried(work: Callable[[], T], where: str) -> T | str:
 def _opened(path: Path, table: Table, where: str) -> "pq.ParquetFile":
     import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(path)
+    file = pq.ParquetFile(regular(path))
     found = (file.schema_arrow.metadata or {}).get(b"schema", b"1")
     if not found.isdigit() or int(found) > table.version:
         version = found.decode("utf-8", "replace")[:20]

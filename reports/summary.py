@@ -11,12 +11,13 @@ from itertools import combinations
 
 import pandas as pd
 
-from r2ccl_core.units import format_rate, format_size
+from r2ccl_core.units import format_rate
 from reports import stats
 from reports.headline import Line, at_largest, headline, healthy_shares
 from reports.setting import Setting
+from reports.trained import training_sentences
 from reports.trial import Trial
-from reports.wording import number, percent, plural
+from reports.wording import at_size, number, percent, plural, sized
 
 MOST_COMPARISONS = 10
 """Of five systems two by two."""
@@ -42,23 +43,26 @@ def sentences(frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Tria
     told = [*scopes, _simulated(frame), _verdict(frame), _repeated(earlier), _healthy(lines)]
     for system in dict.fromkeys(line.system for line in lines):
         told.append(_system(frame[frame["system"] == system], [li for li in lines if li.system == system]))
-    return [text for text in [*told, *_comparisons(frame), _elements(frame)] if text]
+    return [text for text in [*told, *_comparisons(frame), *training_sentences(frame), _elements(frame)] if text]
 
 
 def scope(frame: pd.DataFrame, setting: Setting) -> str:
     """What one run ran, in a sentence."""
     if frame.empty:
         return "No trial."
-    collective = ", ".join(map(str, frame["collective"].unique()))
+    collectives = (frame["workload"] == "collective").all()
+    what = ", ".join(map(str, frame["collective" if collectives else "operation"].unique()))
     where = f"{setting.hosts} hosts" if setting.hosts else "hosts"
     if setting.nics:
         rate = f" of {format_rate(setting.rate_bit_s)}" if setting.rate_bit_s else ""
         ranks = f"{setting.gpus} ranks and " if setting.gpus > 1 else ""
         where += f" with {ranks}{setting.nics} NIC{'s' * (setting.nics > 1)}{rate} each"
-    sizes = " to ".join(dict.fromkeys(format_size(int(frame["size_bytes"].agg(end))) for end in ("min", "max")))
+    ends = (int(frame["size_bytes"].agg(end)) for end in ("min", "max"))
+    sizes = ", " + " to ".join(dict.fromkeys(map(sized, ends))) if collectives else ""
     faulted = int(frame["faulted"].sum())
-    how = f"{faulted} of them with a fault in mid-collective" if faulted else "none of them with a fault"
-    return f"{len(frame)} trials of {collective} over {where}, {sizes}; {how}."
+    inside = "mid-collective" if collectives else "mid-step"
+    how = f"{faulted} of them with a fault in {inside}" if faulted else "none of them with a fault"
+    return f"{len(frame)} trials of {what} over {where}{sizes}; {how}."
 
 
 def _simulated(frame: pd.DataFrame) -> str:
@@ -102,7 +106,7 @@ def _healthy(lines: Sequence[Line]) -> str:
         return ""
     shares = [share for own in by_setup.values() for share in own.values()]
     between = " to ".join(dict.fromkeys(f"{100 * s:.1f}" for s in (min(shares), max(shares))))
-    sizes = ", ".join(dict.fromkeys(format_size(line.size_bytes) for line in known))
+    sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in known))
     limits = ", ".join(dict.fromkeys(f"{line['before_gbs'].median / line['share'].median:.3g}" for line in known))
     return f"Healthy, at {sizes}, the bus bandwidth was {between} % of what the NICs carry ({limits} GB/s)."
 
@@ -139,11 +143,15 @@ def _over_scenarios(lines: Sequence[Line]) -> str:
     if not largest:
         return f"met {len(faulted)} scenarios; no trial has iterations both before and after its fault"
     ordered = sorted(largest.values(), key=lambda line: line["slowdown"].median)
-    ends = [f"{line['slowdown'].median:.2f} ({line.scenario}, {format_size(line.size_bytes)})" for line in ordered]
+    ends = [f"{line['slowdown'].median:.2f} ({line.scenario}{_comma_size(line)})" for line in ordered]
     span = f"T/T0 from {ends[0]} to {ends[-1]}" if len(ends) > 1 else f"T/T0 {ends[0]}"
     rest = len(faulted) - len(largest)
     more = f"; {rest} more {'has' if rest == 1 else 'have'} no iterations after the fault" if rest else ""
     return f"went on in {len(largest)} of {len(faulted)} scenarios, {span}{more}"
+
+
+def _comma_size(line: Line) -> str:
+    return f", {sized(line.size_bytes)}" if line.size_bytes else ""
 
 
 def _kind(trial: "pd.Series") -> str:
@@ -162,10 +170,9 @@ def _lost(line: Line) -> str:
     if not lost.n:
         return ""
     worst = f", at most {number(line.worst['lost_ms'])} ms" if lost.n > 1 else ""
-    return (
-        f" and lost {number(lost.median)} ms against healthy iterations over the whole trial "
-        f"(at {format_size(line.size_bytes)}{worst})"
-    )
+    at = f"{at_size(line.size_bytes)}{worst}".removeprefix(" ").removeprefix(", ")
+    where = f" ({at})" if at else ""
+    return f" and lost {number(lost.median)} ms against healthy iterations over the whole trial{where}"
 
 
 def _switch(faulted: pd.DataFrame) -> str:
@@ -183,7 +190,7 @@ def _switch(faulted: pd.DataFrame) -> str:
 
 def _per_size(lines: Sequence[Line]) -> str:
     known = [line for line in lines if line["slowdown"].n]
-    return ", ".join(f"{line['slowdown'].median:.2f} at {format_size(line.size_bytes)}" for line in known[-4:])
+    return ", ".join(f"{line['slowdown'].median:.2f}{at_size(line.size_bytes)}" for line in known[-4:])
 
 
 def _comparisons(frame: pd.DataFrame) -> list[str]:
@@ -192,20 +199,20 @@ def _comparisons(frame: pd.DataFrame) -> list[str]:
     told, too_few = [], 0
     for _, case in going.groupby("case", sort=False):
         part = case[case["size_bytes"] == case["size_bytes"].max()]
-        size = format_size(int(part["size_bytes"].iloc[0]))
+        at = at_size(int(part["size_bytes"].iloc[0]))
         for first, second in combinations(dict.fromkeys(part["system"]), 2):
             found = stats.paired(_by_repeat(part, first), _by_repeat(part, second))
             if found.verdict == "too few pairs":
                 too_few += 1
             else:
-                told.append(_compared(found, first, second, size))
+                told.append(_compared(found, first, second, at))
     pairs = plural(too_few, "pair")
     unsaid = f"Too few repeats in one run to say of {pairs} of systems which is faster after the fault."
     return [*told[:MOST_COMPARISONS], *([unsaid] if too_few else [])]
 
 
-def _compared(found: stats.Difference, first: str, second: str, size: str) -> str:
-    what = f"After the fault, at {size}, pairing trials of one repeat"
+def _compared(found: stats.Difference, first: str, second: str, at: str) -> str:
+    what = f"After the fault{at}, pairing trials of one repeat"
     if found.verdict == "no difference shown":
         return f"{what}: no difference shown between {first} and {second} ({found.n} pairs; {_would_show(found)})."
     ratio, low, high = found.ratio, found.low, found.high
@@ -234,6 +241,9 @@ def _by_repeat(part: pd.DataFrame, system: str) -> dict[Hashable, float]:
 
 
 def _elements(frame: pd.DataFrame) -> str:
+    frame = frame[frame["workload"] == "collective"]
+    if frame.empty:
+        return ""
     checked, wrong = int(frame["checked"].sum()), int(frame["wrong"].sum())
     if not checked:
         return "No element was checked."

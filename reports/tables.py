@@ -4,13 +4,12 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 
-from r2ccl_core.units import format_size
 from reports import columns
 from reports.headline import Line
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.stats import Estimate
-from reports.wording import NOTHING, number
+from reports.wording import NOTHING, number, sized
 
 ABOUT = ("case", "size_bytes", "system", "mode", "statuses", "model", "checked")
 """The CSV's first columns, named as in `Line`; after them stands every metric."""
@@ -24,7 +23,7 @@ def texts(lines: Sequence[Line]) -> list[list[str]]:
     rows = [[*head, *map(columns.heading, metrics)]]
     for line in lines:
         model = [number(line.model)] if modelled else []
-        about = [line.case, format_size(line.size_bytes), line.system, line.statuses, *model]
+        about = [line.case, sized(line.size_bytes), line.system, line.statuses, *model]
         rows.append([*about, *(cell_of(line, metric) for metric in metrics)])
     return rows
 

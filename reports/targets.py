@@ -7,9 +7,8 @@ stop, a prompt error where stopping is right, and no wrong element. What a run d
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from r2ccl_core.units import format_size
 from reports.headline import Line, at_largest, healthy_shares
-from reports.wording import number, percent, plural
+from reports.wording import at_size, number, percent, plural
 
 HEALTHY_SHARE = 0.90
 """Of the sum of the NICs' rates; TCP at MTU 1500 can carry 95.6 %."""
@@ -51,7 +50,7 @@ def _healthy(named: str, lines: Sequence[Line], setup: str, shares: Mapping[str,
     told = ", ".join(f"{system} {100 * share:.1f} %" for system, share in shares.items())
     size = max(line.size_bytes for line in lines if line.setup == setup)
     return Target(
-        f"Healthy bus bandwidth at {format_size(size)} over what the NICs' rate allows",
+        f"Healthy bus bandwidth{at_size(size)} over what the NICs' rate allows",
         f"at least {percent(HEALTHY_SHARE)}",
         f"{100 * lowest:.1f} %",
         lowest >= HEALTHY_SHARE,
@@ -66,7 +65,7 @@ def _slowdown(line: Line) -> Target | None:
     most = line.model * MODEL_MARGIN.get(line.mode, 1.1)
     span = f"{number(took.low)} to {number(took.high)} over {plural(took.n, 'repeat')}" if took.n > 1 else "one trial"
     return Target(
-        f"T/T0 of {line.system} at {format_size(line.size_bytes)} after the loss of a NIC",
+        f"T/T0 of {line.system}{at_size(line.size_bytes)} after the loss of a NIC",
         f"at most {number(most)}",
         number(took.median),
         took.median <= most,
@@ -84,7 +83,7 @@ def _hit_cost(lines: Sequence[Line]) -> Target | None:
         f"at most {HIT_COST_MS:g} ms",
         f"{number(worst.worst['hit_cost_ms'])} ms",
         worst.worst["hit_cost_ms"] <= HIT_COST_MS,
-        f"{worst.system} at {format_size(worst.size_bytes)}; its median is {number(worst['hit_cost_ms'].median)} ms",
+        f"{worst.system}{at_size(worst.size_bytes)}; its median is {number(worst['hit_cost_ms'].median)} ms",
     )
 
 
@@ -99,7 +98,7 @@ def _stall(lines: Sequence[Line]) -> Target | None:
         f"at most {HIT_COST_MS:g} ms",
         f"{number(worst.worst['stall_ms'])} ms",
         worst.worst["stall_ms"] <= HIT_COST_MS,
-        f"{worst.system} at {format_size(worst.size_bytes)}",
+        f"{worst.system}{at_size(worst.size_bytes)}",
     )
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
+from r2ccl_core.text_file import STORED_BYTES, text_of
 from reports.errors import SchemaError
 from reports.upgrade import OLDEST, Kind, upgraded
 from reports.upgrade import SCHEMA as SCHEMA
@@ -46,8 +47,11 @@ class Iteration(Stored):
     duration_ns: Annotated[Int64, Field(ge=0)]
     wrong: Int64 | None = None
     """Wrong elements over all ranks; None where nothing was checked."""
-    algbw_gbs: FiniteFloat
-    busbw_gbs: FiniteFloat
+    algbw_gbs: FiniteFloat | None = None
+    busbw_gbs: FiniteFloat | None = None
+    """Of collectives only."""
+    measures: dict[str, FiniteFloat] = {}
+    """What the workload measured in it besides: ``loss``, ``tokens``."""
 
 
 class Fault(Stored):
@@ -99,11 +103,18 @@ class Trial(Stored):
     """The name of its folder; from the second attempt on it ends in ``-a<attempt>``."""
     system: str
     mode: Int64
-    collective: str
-    size_bytes: Annotated[Int64, Field(ge=0)]
-    dtype: str
-    op: str
-    place: str
+    workload: str = "collective"
+    """The kind of what ran."""
+    operation: str = ""
+    """What ran, in words, where it is no collective."""
+    counts: str = "iterations"
+    """What its iterations are called."""
+    collective: str = ""
+    """This and the next four are of collectives only; the size of other workloads is 0."""
+    size_bytes: Annotated[Int64, Field(ge=0)] = 0
+    dtype: str = ""
+    op: str = ""
+    place: str = ""
     scenario: str
     """The label of its fault scenario; ``healthy`` without one.
 
@@ -129,6 +140,8 @@ class Trial(Stored):
     """`Communicator.stats()` by rank, where the rank lived to tell; with several ranks a host, of all of them
     together, by the number of the host."""
     error: TrialError | None = None
+    result: dict[str, str] = {}
+    """What the ranks ended with, where the workload tells: ``weights``, a digest of them."""
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -221,7 +234,7 @@ def _load(model: type[S], kind: Kind, path: Path) -> S:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return text_of(path, most_bytes=STORED_BYTES)
     except FileNotFoundError:
         raise SchemaError(f"{path}: no such file; give the folder of a run, as runs/<name>-<time>") from None
     except OSError as error:

@@ -7,7 +7,7 @@ like any other file, so a step need not be careful with damaged values, only wit
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-SCHEMA = 4
+SCHEMA = 5
 """The version of every file of a run folder. Any change that an old reader would misread raises it."""
 OLDEST = 1
 """The oldest version that can be brought up to date."""
@@ -36,5 +36,5 @@ def _named_scenario(values: Values) -> Values:
     return {"scenario": parts[2] if len(parts) == 4 else kind} | values
 
 
-STEPS: Mapping[int, Mapping[str, Callable[[Values], Values]]] = {1: {"trial": _named_scenario}, 2: {}, 3: {}}
+STEPS: Mapping[int, Mapping[str, Callable[[Values], Values]]] = {1: {"trial": _named_scenario}, 2: {}, 3: {}, 4: {}}
 """By the version that a step starts from, then by the kind of file; a kind that is not named did not change."""

@@ -1,5 +1,7 @@
 """Numbers as people read them: three digits, no exponent, an honest sign, a dash for what is not known."""
 
+from r2ccl_core.units import format_size
+
 NOTHING = "\N{EN DASH}"
 STOPPED = "stopped (expected)"
 """A trial that failed as it was to."""
@@ -32,3 +34,13 @@ def percent(share: float) -> str:
 def plural(count: int, noun: str) -> str:
     """``1 trial``, ``3 trials``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def sized(size_bytes: int) -> str:
+    """``64MiB``; a dash for a workload without a size."""
+    return format_size(size_bytes) if size_bytes else NOTHING
+
+
+def at_size(size_bytes: int) -> str:
+    """`` at 64MiB`` behind a name; nothing for a workload without a size."""
+    return f" at {format_size(size_bytes)}" if size_bytes else ""

@@ -1,6 +1,7 @@
 """Makes the modules beside the tests of reports importable: test folders are no packages and on no path."""
 
 import importlib.util
+import os
 import signal
 import sys
 from pathlib import Path
@@ -19,6 +20,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 # A background job of a shell ignores SIGINT, and so would all that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Readline, which pytest loads, tells C's environment how wide the terminal is, and so every program that tests start.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+    os.unsetenv(name)
 
 for name in ("synthetic_run", "served_run", "chromium_page"):
     if name not in sys.modules:

@@ -1,7 +1,7 @@
-"""The file map of ARCHITECTURE.md: each source file with the first sentence that it says about itself.
+"""The file map, docs/reference/files.md: each source file with the first sentence that it says about itself.
 
 python tests/file_map.py          prints the map
-python tests/file_map.py --write  puts it into ARCHITECTURE.md
+python tests/file_map.py --write  puts it there
 """
 
 import ast
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "ARCHITECTURE.md"
+DOCUMENT = ROOT / "docs" / "reference" / "files.md"
 MARK = "<!-- file map: python tests/file_map.py --write -->"
 _COMMENT = {".cc": "//", ".cu": "//", ".h": "//", ".c": "//", ".sh": "#", ".toml": "#", ".js": "//"}
 
@@ -62,7 +62,7 @@ def file_map() -> str:
 
 
 def written() -> str:
-    """The map as ARCHITECTURE.md has it."""
+    """The map as the document has it."""
     return DOCUMENT.read_text().partition(MARK)[2].strip() + "\n"
 
 

@@ -1,4 +1,5 @@
-"""r2ccl_core/PARAMETERS.md: the tables of the core's environment variables, made from r2ccl_core/native/base/params.h.
+"""r2ccl_core/PARAMETERS.md: the tables of the core's environment variables, made from r2ccl_core/native/base/params.h,
+and of its algorithms, made from their records (`r2ccl_core.algorithms`).
 
 python tests/parameters.py          prints them
 python tests/parameters.py --write  puts them into PARAMETERS.md
@@ -9,10 +10,13 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from r2ccl_core.algorithms import ALGORITHMS
+from r2ccl_core.schedules.algorithm import Algorithm
+
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = ROOT / "r2ccl_core" / "native" / "base" / "params.h"
 DOCUMENT = ROOT / "r2ccl_core" / "PARAMETERS.md"
-MARK = "<!-- made from params.h: python tests/parameters.py --write -->"
+MARK = "<!-- made from code: python tests/parameters.py --write -->"
 _ENTRY = re.compile(
     r'X\(\s*\w+,\s*"(?P<name>\w+)",\s*(?P<default>\d+),\s*(?P<low>\d+),\s*(?P<high>\d+),\s*"(?P<meaning>[^"]*)"\s*\)'
 )
@@ -71,9 +75,22 @@ def tables(header: str) -> str:
             "| variable | default | limits | meaning |",
             "|---|---|---|---|",
             *(f"| `{p.name}` | {p.default} | {_limits(p)} | {p.meaning} |" for p in parameters(header)),
+            "\n## Algorithms\n",
+            "AllReduce's, by what `R2CC_ALGO` calls them. *After a loss*: until then the ring runs.\n",
+            "| `R2CC_ALGO` | schedule | what it does | runs | over NCCL |",
+            "|---|---|---|---|---|",
+            *(f"| `{a.alias}` | {a.name} | {_told(a)} |" for a in ALGORITHMS.values() if a.alias),
             "",
         ]
     )
+
+
+def _told(algorithm: Algorithm) -> str:
+    runs = "after a loss" if algorithm.follows_health else "from the start"
+    if algorithm.keeps_small_on_ring:
+        runs += ", from `R2CC_AR_MIN_BYTES` on"
+    sure = "; its time is guaranteed" if algorithm.guaranteed else ""
+    return f"{algorithm.title}: {algorithm.idea}{sure} | {runs} | {'yes' if algorithm.on_gpu else 'no'}"
 
 
 def _limits(parameter: Parameter) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from harness.experiment import WorkloadModel
+from harness.workloads.base import Workload
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Job:
     """One trial as its ranks see it. `root` is ``host:port``, where rank 0 listens for the others."""
 
     python: str
-    workload: WorkloadModel
+    workload: Workload
     size_bytes: int
     iterations: int
     warmup: int
@@ -80,7 +80,7 @@ class Backend(Protocol):
         """The command of one rank."""
         ...
 
-    def missing(self, workload: WorkloadModel, python: str, hosts: int) -> str | None:
+    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
         """What this machine lacks to be `hosts` hosts, with the remedy in the same line; None if nothing."""
         ...
 

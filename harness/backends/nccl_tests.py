@@ -21,7 +21,8 @@ from harness.backends.base import (
     nccl_sockets,
     rendezvous,
 )
-from harness.experiment import WorkloadModel
+from harness.workloads.base import Workload
+from harness.workloads.registry import collective
 
 PROGRAMS = {
     "all_reduce": "all_reduce_perf",
@@ -62,20 +63,21 @@ class NcclTestsBackend:
         env = nccl_sockets(job) | launcher_env(job) | (NCCL_BETWEEN_HOSTS if job.one_machine else {})
         env |= rendezvous(job, rank)
         head = [job.python, "-m", "harness.backends.nccl_tests_rank", "--size-bytes", str(job.size_bytes)]
-        head += ["--iterations", str(job.iterations), "--warmup", str(job.warmup), "--place", job.workload.place]
-        head += ["--ranks", str(job.ranks * job.workload.gpus)]
+        head += ["--iterations", str(job.iterations), "--warmup", str(job.warmup), "--place"]
+        head += [collective(job.workload).place, "--ranks", str(job.ranks * job.workload.gpus)]
         words = [*launcher(job, env), *program(job)] if rank == 0 else []
         return Command((*head, "--", *words), env)
 
-    def missing(self, workload: WorkloadModel, python: str, hosts: int) -> str | None:
+    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
         """The build, its program for the collective, the launcher, or GPUs: a host has its own."""
-        build, name = Path(workload.nccl_tests or ""), PROGRAMS[workload.collective]
+        work = collective(workload)
+        build, name = Path(work.nccl_tests or ""), PROGRAMS[work.collective]
         if not build.is_dir():
             return f"{build} is no folder; name in workload.nccl_tests the one that holds {name}"
-        if find_program(build, workload.collective) is None:
+        if find_program(build, work.collective) is None:
             return f"{build} has no {name}; name in workload.nccl_tests the folder of a whole build (make MPI=1)"
-        if workload.launcher != "ssh" and shutil.which(workload.launcher) is None:
-            return f"{workload.launcher} is not installed; install it or choose another workload.launcher"
+        if work.launcher != "ssh" and shutil.which(work.launcher) is None:
+            return f"{work.launcher} is not installed; install it or choose another workload.launcher"
         if Path("/dev/dxg").exists():  # Windows' own, which are not counted
             return None
         count, needed = gpu_count(), hosts * workload.gpus
@@ -99,7 +101,7 @@ def find_program(build: Path, collective: str) -> Path | None:
 
 def program(job: Job) -> list[str]:
     """nccl-tests with one iteration a cycle, a cycle for each of ours, and the time of the slowest rank."""
-    work, size = job.workload, str(job.size_bytes)
+    work, size = collective(job.workload), str(job.size_bytes)
     build = Path(work.nccl_tests or "")
     path = find_program(build, work.collective) or build / PROGRAMS[work.collective]
     argv = [str(path), "-b", size, "-e", size, "-n", "1", "-w", "1", "-N", str(job.warmup + job.iterations)]
@@ -114,8 +116,11 @@ def program(job: Job) -> list[str]:
 
 def launcher(job: Job, env: dict[str, str]) -> list[str]:
     """What starts the program on every host: one process each, with `env`, which Slurm passes on by itself."""
-    kind, count, hosts = job.workload.launcher, str(job.ranks), job.addresses
-    more, names = job.workload.launch_args, [n for n in sorted(env) if n not in _OURS and not n.startswith(_LAUNCHERS)]
+    kind, count, hosts = collective(job.workload).launcher, str(job.ranks), job.addresses
+    more, names = (
+        collective(job.workload).launch_args,
+        [n for n in sorted(env) if n not in _OURS and not n.startswith(_LAUNCHERS)],
+    )
     if kind == "mpirun":
         exported = [word for name in names for word in ("-x", name)]
         slots = ",".join(f"{host}:1" for host in hosts)
@@ -133,7 +138,7 @@ def launcher_env(job: Job) -> dict[str, str]:
     """How the launcher logs in to the hosts, and what keeps it and MPI itself off the data NICs, where a failure would
     end them. As variables, so that words of `workload.launch_args` win. Tried with Open MPI 4.1 and MPICH 4.0; srun was
     not."""
-    kind, login = job.workload.launcher, f"-F {job.ssh_config}" if job.ssh_config else ""
+    kind, login = collective(job.workload).launcher, f"-F {job.ssh_config}" if job.ssh_config else ""
     if kind == "mpirun":
         return AS_ROOT | _open_mpi(job) | ({"OMPI_MCA_plm_rsh_args": login} if login else {})
     if kind == "mpiexec":

@@ -1,7 +1,7 @@
 """The backend that moves no data: ranks that keep step and keep time, to run a sweep's whole life."""
 
 from harness.backends.base import Command, Job, Witness, rendezvous
-from harness.experiment import WorkloadModel
+from harness.workloads.base import Workload
 
 
 class NoopBackend:
@@ -16,6 +16,6 @@ class NoopBackend:
         argv += ["--duration-s", f"{job.expected_s:.6f}"]
         return Command(tuple(argv), rendezvous(job, rank))
 
-    def missing(self, workload: WorkloadModel, python: str, hosts: int) -> str | None:
+    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
         """Nothing: it needs the standard library only."""
         return None

@@ -4,7 +4,8 @@ from importlib.util import find_spec
 from math import ceil
 
 from harness.backends.base import Command, Job, Witness, rendezvous
-from harness.experiment import WorkloadModel
+from harness.workloads.base import Workload
+from harness.workloads.registry import collective
 
 
 class PerfBackend:
@@ -14,7 +15,7 @@ class PerfBackend:
 
     def command(self, job: Job, rank: int) -> Command:
         """The measuring program in stream mode; it ends when the harness does. To it `rank` is that of a process."""
-        work, size = job.workload, str(job.size_bytes)
+        work, size = collective(job.workload), str(job.size_bytes)
         argv = [job.python, "-m", "r2ccl_core.perf", work.collective, "-b", size, "-e", size]
         argv += ["-n", str(job.iterations), "-w", str(job.warmup), "-c", str(int(work.check))]
         argv += [
@@ -35,7 +36,7 @@ class PerfBackend:
             argv += ["--meet", str(ceil(job.ready_s))]
         return Command(tuple(argv), rendezvous(job, rank))
 
-    def missing(self, workload: WorkloadModel, python: str, hosts: int) -> str | None:
+    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
         """The native core, where it was not built."""
         if find_spec("r2ccl_core._native") is not None:
             return None

@@ -6,7 +6,7 @@ from harness.backends.noop import NoopBackend
 from harness.backends.perf import PerfBackend
 from harness.backends.simulate import SimulateBackend
 from harness.backends.torch import TorchBackend
-from harness.experiment import BackendName
+from harness.workloads.base import BackendName
 
 BACKENDS: dict[BackendName, Backend] = {
     "perf": PerfBackend(),

@@ -8,7 +8,9 @@ from statistics import median
 from harness.backends.base import Command, Job, Witness
 from harness.cluster.spec import UNLIMITED_BIT_S
 from harness.errors import HarnessError
-from harness.experiment import TCP_SHARE, Experiment, WorkloadModel
+from harness.experiment import TCP_SHARE, Experiment
+from harness.workloads.base import Workload
+from harness.workloads.registry import collective
 from r2ccl_core.errors import UsageError
 from r2ccl_core.selection import Cost
 from reports.load import load_folder
@@ -26,7 +28,7 @@ class SimulateBackend:
         """There is none."""
         raise HarnessError(f"rank {rank} is simulated: nothing is started for it")
 
-    def missing(self, workload: WorkloadModel, python: str, hosts: int) -> str | None:
+    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
         """The native core, where it was not built."""
         if find_spec("r2ccl_core._native") is not None:
             return None
@@ -38,7 +40,7 @@ def cost_of(experiment: Experiment) -> Cost:
 
     A NIC carries what TCP makes of its rate. Raises `UsageError` where a calibration is named that is none.
     """
-    wanted = experiment.workload.simulation
+    wanted = collective(experiment.workload).simulation
     measured = calibrated(Path(wanted.calibration)) if wanted.calibration is not None else None
     rates = {nic.rate_bit_s for nics in experiment.cluster.data_nics().values() for nic in nics}
     nic_bit_s = min((rate for rate in rates if rate is not None), default=None)

@@ -3,7 +3,8 @@
 import subprocess
 
 from harness.backends.base import NCCL_BETWEEN_HOSTS, Command, Job, Witness, give_up_s, nccl_sockets, rendezvous
-from harness.experiment import WorkloadModel
+from harness.workloads.base import Workload
+from harness.workloads.registry import collective
 
 NCCL_ENV = {**NCCL_BETWEEN_HOSTS, "TORCH_NCCL_BLOCKING_WAIT": "1"}
 """A collective that is given up is an error in the program, where torch would otherwise end the process."""
@@ -20,7 +21,7 @@ class TorchBackend:
 
     def command(self, job: Job, rank: int) -> Command:
         """A rank that gives up before the harness would."""
-        work = job.workload
+        work = collective(job.workload)
         argv = [job.python, "-m", "harness.backends.torch_rank", work.collective, "--library", self._library]
         argv += ["--size-bytes", str(job.size_bytes), "--iterations", str(job.iterations)]
         argv += ["--warmup", str(job.warmup), "--check", str(int(work.check)), "--dtype", work.dtype]
@@ -28,7 +29,7 @@ class TorchBackend:
         argv += ["--timeout-s", f"{give_up_s(job.expected_s):.3f}"]
         return Command(tuple(argv), self._network(job, rank) | rendezvous(job, rank))
 
-    def missing(self, workload: WorkloadModel, python: str, hosts: int) -> str | None:
+    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
         """PyTorch in the Python of the hosts, built with the library; for NCCL a GPU."""
         gpu = "torch.cuda.is_available()" if self._library == "nccl" else "True"
         code = f"import torch, torch.distributed as d; print(d.is_{self._library}_available(), {gpu})"

@@ -7,12 +7,14 @@ of the result; for ``--place out`` the input is copied there before the clock st
 import argparse
 import os
 import re
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,10 +24,11 @@ from r2ccl_core.errors import TransportError
 from r2ccl_core.native import load
 from r2ccl_core.perf import pattern
 from r2ccl_core.perf.data import Data, Task
-from r2ccl_core.perf.events import Events
+from r2ccl_core.perf.events import Events, own_stream
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 _JOIN_S = 20.0
+_MPS_S = 20.0
 _SOURCE = re.compile(r"^\[\S+:\d+\] ")
 _ONLY_IN_PLACE = ("all_reduce", "broadcast", "reduce")
 
@@ -35,13 +38,13 @@ def main() -> NoReturn:
     args = _arguments()
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     rank, ranks = int(os.environ["R2CC_RANK"]), int(os.environ["R2CC_SIZE"])
-    events = Events(rank, True)
+    events = Events(rank, True, own_stream())
     try:
         import torch
     except ImportError as error:
         message = f"PyTorch cannot be loaded in {sys.executable} ({error}); run: {sys.executable} -m pip install torch"
         _leave(events, message, None, USAGE)
-    if args.library == "nccl" and not torch.cuda.is_available():
+    if args.library == "nccl" and not _finds_a_gpu(torch):
         _leave(events, "there is no GPU that PyTorch can use; torch_gloo needs none", None, USAGE)
     task = Task(
         args.collective,
@@ -65,6 +68,20 @@ def main() -> NoReturn:
     events.emit("done", core=group.describe())
     # An orderly end waits for threads of the library, which may wait for a NIC.
     os._exit(WRONG if wrong else OK)
+
+
+def _finds_a_gpu(torch: Any) -> bool:
+    """Whether PyTorch can use one. The Multi-Process Service starts again after a client of it was killed, and refuses
+    others meanwhile (error 807); a process that was refused once is refused for good, so others find out."""
+    look = [sys.executable, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"]
+    if not Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")).exists():
+        return bool(torch.cuda.is_available())
+    end = time.monotonic() + _MPS_S
+    while subprocess.run(look, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.5)
+    return bool(torch.cuda.is_available())
 
 
 def _iterate(args: argparse.Namespace, group: "_Group", events: Events, iteration: int) -> int:

@@ -9,7 +9,8 @@ An experiment sees what all kinds have in common (`Described`): names, and NICs 
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from functools import lru_cache
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
@@ -121,7 +122,19 @@ class _Regular(Described):
 
     def data_nics(self) -> dict[str, tuple[Nic, ...]]:
         """``host0``, ``host1``, ... with ``eth0``, ``eth1``, ...: one per rail, the same on every host."""
-        return {host.name: host.nics for host in lay_out(self, "00000000", SUBNETS[0]).hosts}
+        return dict(_like_hosts(_Shape(self.hosts, self.nics, self.rate_bit_s)))
+
+
+class _Shape(NamedTuple):
+    hosts: int
+    nics: int
+    rate_bit_s: float | None
+
+
+@lru_cache(maxsize=64)
+def _like_hosts(shape: _Shape) -> dict[str, tuple[Nic, ...]]:
+    """Asked for again and again: thousands of variants of an experiment may have one cluster."""
+    return {host.name: host.nics for host in lay_out(shape, "00000000", SUBNETS[0]).hosts}
 
 
 class LocalSpec(_Regular):

@@ -25,6 +25,7 @@ from harness.sweep.run_folder import RunFolder
 from harness.sweep.simulated import is_simulated
 from harness.sweep.sweep import Request, open_folder, run_sweep
 from r2ccl_core.errors import R2cclError
+from r2ccl_core.text_file import text_of
 from reports.source import change_of
 
 
@@ -50,8 +51,8 @@ def sweep_command(file: Path, settings: Sequence[str], only: Sequence[str], opti
 def _sweep(
     file: Path, settings: Sequence[str], only: Sequence[str], options: Options, progress: SweepProgress
 ) -> ExitCode:
-    experiment = load(file, settings, options.inventory)
-    kept = parse_only(",".join(only), dimensions(experiment))
+    experiment = load(file, settings, options.inventory, progress.note)
+    kept = parse_only(only, dimensions(experiment))
     trials = select(plan(experiment), kept)
     if options.dry_run:
         for line in dry.lines(experiment, trials):
@@ -63,7 +64,7 @@ def _sweep(
     hosted = [trial for trial in trials if not is_simulated(trial)]
     if any(isinstance(trial.variant.experiment.cluster, LocalSpec | VmsSpec) for trial in hosted):
         rights.acquire()
-    toml, provenance = file.read_text(encoding="utf-8"), collect(["harness", *sys.argv[1:]])
+    toml, provenance = text_of(file), collect(["harness", *sys.argv[1:]])
     request = Request(experiment, toml, trials, options.out, kept, options.fresh, options.wait, provenance)
     opened: list[RunFolder] = []
     with told_of(lambda: _left(opened, options.fresh)), stoppable():

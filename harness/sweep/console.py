@@ -17,11 +17,10 @@ from harness.sweep.board import Board
 from harness.sweep.plan import Trial
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import SHORT, shown_status, table, told
-from r2ccl_core.units import format_size
 from reports import trial as stored
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
-from reports.wording import STOPPED
+from reports.wording import STOPPED, sized
 
 REDRAWN_PER_S = 2
 """Seldom: the cores belong to what is measured."""
@@ -125,7 +124,7 @@ def trial_line(record: stored.Trial, seconds: float) -> str:
     """One attempt in one line."""
     points = "".join(f" {axis}={value}" for axis, value in record.axes.items())
     scenario = "" if record.scenario == "healthy" else f" {record.scenario}"
-    what = f"{record.shown_system:<12} {format_size(record.size_bytes):>7}{points}{scenario} r{record.repeat}"
+    what = f"{record.shown_system:<12} {sized(record.size_bytes):>7}{points}{scenario} r{record.repeat}"
     values = told([record], SHORT)
     measured = "  ".join(
         f"{metric.short} {shown_value(metric, values[metric.name])}" + (f" {metric.unit}" if metric.unit else "")
@@ -141,7 +140,7 @@ def _summary(records: Sequence[stored.Trial], width: int) -> Table:
     lines = table(records)
     points = any(line.points for line in lines)
     about = ["size", "system", *(["fault, axes"] if points else []), "trials"]
-    rows = [[format_size(ln.size_bytes), ln.system, *([ln.points] if points else []), ln.statuses] for ln in lines]
+    rows = [[sized(ln.size_bytes), ln.system, *([ln.points] if points else []), ln.statuses] for ln in lines]
     words = sum(max((len(row[i]) for row in rows), default=0) for i in range(len(about))) + 3 * len(about)
     metrics = [metric for metric in SHORT if any(metric.name in line.values for line in lines)]
     if words + sum(9 for _ in metrics) > width:

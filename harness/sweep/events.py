@@ -9,7 +9,7 @@ meet.
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +37,8 @@ class Timed:
     wrong: int | None
     measured_ns: int | None = None
     """What counts as its time, where it was in flight for longer than is measured."""
+    said: Mapping[str, float] = field(default_factory=dict)
+    """What the rank measured in it besides, such as a loss."""
 
     @property
     def end_ns(self) -> int:
@@ -62,6 +64,8 @@ class RankRecord:
     nccl: list[tuple[int, NcclEvent]] = field(default_factory=list)
     """What NCCL's lines said, with the time on our clock at which each arrived."""
     done: bool = False
+    result: Mapping[str, str] = field(default_factory=dict)
+    """What the rank ended with, where it says so, such as a digest of weights."""
     returncode: int | None = None
     log: list[str] = field(default_factory=list)
 
@@ -75,13 +79,15 @@ class RankRecord:
         elif kind == "begin":
             self.begun[int(event["iteration"])] = t_ns
         elif kind == "iteration":
-            timed = Timed(t_ns, int(event["duration_ns"]), event.get("wrong"), event.get("measured_ns"))
+            said = event.get("measures") or {}
+            timed = Timed(t_ns, int(event["duration_ns"]), event.get("wrong"), event.get("measured_ns"), said)
             self.finished[int(event["iteration"])] = timed
         elif kind == "error" and self.error is None:
             self.error = RankError(str(event["message"]), t_ns, event.get("iteration"), str(event.get("kind", "")))
         elif kind == "done":
             self.done = True
             self.core = event.get("core")
+            self.result = event.get("result") or {}
         if kind == "error" and event.get("core") is not None:
             self.core = event["core"]
 

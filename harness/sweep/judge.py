@@ -2,7 +2,7 @@
 
     ok            every planned iteration ended on every rank, every element is right, and, with a fault,
                   it struck inside the collective, the NIC was dead, and it healed
-    wrong         any checked element of any iteration on any rank is wrong
+    wrong         a checker of the workload finds something: any checked element is wrong on any rank, say
     failed        an error, an early exit or a hang; expected only as an error that a rank reported itself
                   after the fault: a crash or a hang is no clear end for anybody
     inconclusive  nothing can be said: the fault missed the collective (it was not inside one iteration, or a
@@ -27,6 +27,7 @@ from harness.hosts.base import Reading, Sample
 from harness.sweep.carried import Carried, carried
 from harness.sweep.events import RankRecord
 from harness.sweep.in_flight import InFlight, in_flight
+from harness.workloads.checkers import Checker, count_wrong, elements, first_of
 from r2ccl_core.errors import MismatchedCallError
 from reports.trial import Evidence, Status, TrialError
 
@@ -93,6 +94,8 @@ class Facts:
     """What of the network's state is not as it was before the trial."""
     left_out: int = 0
     """Failures by chance that were drawn but could not come in time."""
+    checkers: Sequence[Checker] = (elements,)
+    """What is right."""
     nic_bytes: Mapping[str, float] = field(default_factory=dict)
     """By host, what each NIC carries in a collective that is spread evenly; empty where ranks move no data."""
 
@@ -117,11 +120,11 @@ def judge(facts: Facts) -> Verdict:
     """The verdict on one trial."""
     evidence = gather(facts)
     error = first_error(facts)
-    wrong = count_wrong(facts.ranks)
+    wrong = first_of(facts.checkers, facts.ranks)
     doubt = _doubt(facts, evidence)
     expects_failure = facts.fault is not None and facts.expect_on_fault == "failed"
     if wrong:
-        return Verdict("wrong", False, f"{wrong} wrong elements", evidence, error)
+        return Verdict("wrong", False, wrong, evidence, error)
     if facts.cut_off and (error is None or error.t_ns is None):
         return Verdict("inconclusive", False, facts.cut_off, evidence, None)
     if error is not None:
@@ -146,11 +149,6 @@ def with_watch(verdict: Verdict, readings: Mapping[str, Sequence[Reading]], unwa
     seen = {"stolen_share": max(shares, default=None), "unwatched": dict(unwatched)}
     evidence = verdict.evidence.model_copy(update=seen)
     return replace(verdict, evidence=evidence)
-
-
-def count_wrong(ranks: Sequence[RankRecord]) -> int:
-    """Wrong elements over all ranks and iterations, warm-up too."""
-    return sum(timed.wrong or 0 for record in ranks for timed in record.finished.values())
 
 
 def first_error(facts: Facts) -> TrialError | None:

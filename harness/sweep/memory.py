@@ -16,11 +16,11 @@ def check_machine(experiment: Experiment, file: str, free_bytes: int | None = No
     if not _fills_memory(experiment) or experiment.cluster.kind not in ("local", "noop"):
         return
     available = available_bytes() if free_bytes is None else free_bytes
-    hosts, size = len(experiment.cluster.host_names()), max(experiment.workload.sizes_bytes)
-    needed = experiment.nranks * needed_bytes(experiment, size)
+    hosts, size = len(experiment.cluster.host_names()), max(experiment.workload.grid_sizes())
+    needed = experiment.nranks * experiment.workload.memory_bytes(size, experiment.nranks)
     if available is not None and needed > available:
         why = f"{hosts} hosts on this machine need {shown(needed)}, and {shown(available)} are free; choose a smaller"
-        yield ExperimentError(file, "workload.sizes", format_size(size), why)
+        yield ExperimentError(file, *_about(experiment, size), why)
 
 
 def check_hosts(experiment: Experiment, hosts: Sequence[Host], trials: Sequence[Trial]) -> None:
@@ -28,21 +28,18 @@ def check_hosts(experiment: Experiment, hosts: Sequence[Host], trials: Sequence[
     if not _fills_memory(experiment) or experiment.cluster.kind in ("local", "noop") or not trials:
         return
     size = max(trial.size_bytes for trial in trials)
-    needed = experiment.workload.gpus * needed_bytes(experiment, size)
+    needed = experiment.workload.gpus * experiment.workload.memory_bytes(size, experiment.nranks)
     for name, told in all_results(for_each(hosts, lambda host: host.run(["cat", "/proc/meminfo"]).stdout)).items():
         available = parse_available(told)
         if available is not None and needed > available:
             why = f"{name} needs {shown(needed)} for it, and {shown(available)} are free; choose a smaller"
-            raise ExperimentError("", "workload.sizes", format_size(size), why)
-
-
-def needed_bytes(experiment: Experiment, size_bytes: int) -> int:
-    """What the vectors of one rank take: the size is that of the larger one, as in nccl-tests."""
-    workload = experiment.workload
-    parts = experiment.nranks if workload.collective in ("all_gather", "reduce_scatter") else 1
-    return size_bytes + (size_bytes // parts if workload.place == "out" else 0)
+            raise ExperimentError("", *_about(experiment, size), why)
 
 
 def _fills_memory(experiment: Experiment) -> bool:
-    """Our own measuring program keeps its vectors in the hosts' memory; others may have them on GPUs."""
-    return "perf" in map(experiment.backend_of, experiment.systems)
+    return experiment.workload.fills_memory([experiment.backend_of(system) for system in experiment.systems])
+
+
+def _about(experiment: Experiment, size_bytes: int) -> tuple[str, str]:
+    """The key to blame, and its value."""
+    return ("workload.sizes", format_size(size_bytes)) if size_bytes else ("workload", experiment.workload.kind)

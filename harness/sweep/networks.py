@@ -16,7 +16,6 @@ from harness.sweep.judge import Verdict
 from harness.sweep.plan import Trial
 from harness.systems.catalogue import CATALOGUE
 from harness.systems.network import NOT_ASKED, Proof, confirmed, from_core, from_counters, from_nccl_log
-from r2ccl_core.bandwidth import bus_factor, moved_bytes
 
 
 def network_of(
@@ -39,15 +38,13 @@ def network_of(
 
 
 def nic_bytes(bench: Bench, trial: Trial) -> dict[str, float]:
-    """By host, what each of its NICs carries in one collective of `trial` that is spread evenly over them.
+    """By host, what each of its NICs carries in one iteration of `trial` that is spread evenly over them.
 
     Empty for a backend that moves no data; hosts without NICs are left out.
     """
     if bench.backend(trial).witness == "none":
         return {}
-    work, count = bench.experiment.workload, len(bench.hosts)
-    size_bytes = moved_bytes(work.collective, trial.size_bytes, work.dtype, count)
-    of_host = size_bytes * bus_factor(work.collective, count)
+    of_host = bench.experiment.workload.host_bytes(trial.size_bytes, len(bench.hosts))
     return {host.name: of_host / len(host.nics) for host in bench.hosts if host.nics}
 
 
@@ -76,8 +73,5 @@ def sent_bytes(samples: Mapping[str, Sequence[Sample]]) -> dict[str, int]:
 
 def _least_bytes(bench: Bench, trial: Trial, ranks: Sequence[RankRecord]) -> float:
     """What all hosts together must have sent for the iterations that every rank finished."""
-    work, count = bench.experiment.workload, len(ranks)
     finished = min(len(record.finished) for record in ranks)
-    size_bytes = moved_bytes(work.collective, trial.size_bytes, work.dtype, count)
-    senders = count - 1 if work.collective in ("broadcast", "reduce") else count
-    return finished * size_bytes * bus_factor(work.collective, count) * senders
+    return finished * bench.experiment.workload.all_bytes(trial.size_bytes, len(ranks))

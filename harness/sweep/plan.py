@@ -33,6 +33,7 @@ class Trial:
 
     system: SystemModel
     size_bytes: int
+    """0 where the workload has no sizes."""
     fault: FaultModel | None
     repeat: int
     iterations: int
@@ -48,7 +49,8 @@ class Trial:
     def cell(self) -> str:
         """What its repeats share: ``balance-64MiB-nic_down``, with axes ``balance-64MiB-nic_down-dtype=float16``."""
         points = [f"{axis}={fit(text)}" for axis, text in self.variant.axes.items()]
-        return "-".join([self.system.name, format_size(self.size_bytes), self.scenario, *points])
+        size = [format_size(self.size_bytes)] if self.size_bytes else []
+        return "-".join([self.system.name, *size, self.scenario, *points])
 
     @property
     def scenario(self) -> str:
@@ -77,7 +79,7 @@ class Trial:
         """This trial's value on one dimension of the grid or one axis, as text; None where it has none there."""
         return {
             "system": self.system.name,
-            "size": format_size(self.size_bytes),
+            "size": format_size(self.size_bytes) if self.size_bytes else None,
             "fault": self.scenario,
             "repeat": str(self.repeat),
             **self.variant.axes,
@@ -134,12 +136,12 @@ def _without_faults(points: Sequence[Variant], experiment: Experiment) -> list[V
 
 def _faulted(variant: Variant, repeat: int) -> Iterator[Trial]:
     faults: Sequence[FaultModel | None] = variant.experiment.faults or (None,)
-    for size, fault, system in product(variant.experiment.workload.sizes_bytes, faults, variant.experiment.systems):
+    for size, fault, system in product(variant.experiment.workload.grid_sizes(), faults, variant.experiment.systems):
         yield _trial(variant, system, size, fault, repeat)
 
 
 def _healthy(variant: Variant, repeat: int, when: When, closing: bool = False) -> Iterator[Trial]:
-    for size, system in product(variant.experiment.workload.sizes_bytes, variant.experiment.systems):
+    for size, system in product(variant.experiment.workload.grid_sizes(), variant.experiment.systems):
         yield _trial(variant, system, size, None, repeat, when, closing)
 
 
@@ -168,10 +170,14 @@ def dimensions(experiment: Experiment) -> tuple[str, ...]:
     return (*GRID, *(axis.label for axis in experiment.axes))
 
 
-def parse_only(text: str, known: Sequence[str] = GRID) -> dict[str, tuple[str, ...]]:
-    """``system=balance,size=64MiB,size=8MiB`` as a selection by `known` dimensions; raises `ExperimentError`."""
+def parse_only(texts: Sequence[str], known: Sequence[str] = GRID) -> dict[str, tuple[str, ...]]:
+    """``system=balance,size=64MiB,size=8MiB``, once or several times, as a selection by `known` dimensions; raises
+    `ExperimentError`, also where one selects nothing."""
     chosen: dict[str, tuple[str, ...]] = {}
-    for part in filter(None, (p.strip() for p in text.split(","))):
+    for text in texts:
+        if not text.strip(", "):
+            raise ExperimentError("--only", repr(text), None, "selects nothing; write axis=value, or leave it out")
+    for part in filter(None, (p.strip() for text in texts for p in text.split(","))):
         axis, separator, value = (p.strip() for p in part.partition("="))
         if not separator or not value:
             remedy = "write axis=value, for example system=balance"

@@ -1,8 +1,10 @@
-"""How well every cell is known: the width of the interval of its median bus bandwidth over the repeats. Pure."""
+"""How well every cell is known: the width of the interval of its median speed over the repeats. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+
+import numpy as np
 
 from harness.sweep.plan import Trial
 from reports import stats
@@ -41,8 +43,10 @@ def is_narrow(width: Width, until: float) -> bool:
 def _width(cell: str, records: list[stored.Trial]) -> Width | None:
     halves, repeats = [], 0
     views = [View(record) for record in records]
-    for name in ("before_gbs", "after_gbs"):
-        medians = stats.known(METRICS[name].value(view) for view in views)
+    for phase in ("before", "after"):
+        names = f"{phase}_gbs", f"{phase}_ms"  # what is no collective has no bandwidth
+        found = (stats.known(METRICS[name].value(view) for view in views) for name in names)
+        medians = next((values for values in found if values.size), np.empty(0))
         if medians.size:
             middle, low, high, n = stats.estimate(medians)
             halves.append((high - low) / 2 / middle if middle > 0 else math.nan)

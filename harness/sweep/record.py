@@ -3,14 +3,13 @@
 from typing import Any
 
 from faults.base import LinkDown, Quiet
-from harness.experiment import WorkloadModel
 from harness.sweep.clock import moment_of, narrowed, not_before
 from harness.sweep.events import RankRecord
 from harness.sweep.judge import Facts, Injected, struck_by
 from harness.sweep.phases import joined, phase_of
 from harness.sweep.plan import Trial
 from harness.sweep.trial import Outcome
-from r2ccl_core.bandwidth import bandwidths_gbs
+from harness.workloads.base import Workload
 from reports import trial as stored
 
 
@@ -19,7 +18,7 @@ def attempt_id(trial: Trial, attempt: int) -> str:
     return trial.trial_id if attempt == 1 else f"{trial.trial_id}-a{attempt}"
 
 
-def record_of(outcome: Outcome, workload: WorkloadModel) -> stored.Trial:
+def record_of(outcome: Outcome, workload: Workload) -> stored.Trial:
     """Everything that is kept of `outcome` but counters and logs."""
     verdict, facts = outcome.verdict, outcome.facts
     lasted = {name: round(seconds, 4) for name, seconds in outcome.seconds.items()}
@@ -35,24 +34,21 @@ def record_of(outcome: Outcome, workload: WorkloadModel) -> stored.Trial:
         evidence=verdict.evidence.model_copy(update=more),
         core={str(r.rank): core for r in facts.ranks if (core := _core(r)) is not None},
         error=verdict.error,
+        **workload.results(facts.ranks),
     )
 
 
-def lost_record(trial: Trial, attempt: int, workload: WorkloadModel, reason: str) -> stored.Trial:
+def lost_record(trial: Trial, attempt: int, workload: Workload, reason: str) -> stored.Trial:
     """The record of an attempt that the harness could not carry through: a host was lost."""
     return stored.Trial(**_head(trial, attempt, workload), status="inconclusive", expected=False, reason=reason)
 
 
-def _head(trial: Trial, attempt: int, workload: WorkloadModel) -> dict[str, Any]:
+def _head(trial: Trial, attempt: int, workload: Workload) -> dict[str, Any]:
     return {
         "trial_id": attempt_id(trial, attempt),
         "system": trial.system.name,
         "mode": trial.system.mode,
-        "collective": workload.collective,
-        "size_bytes": trial.size_bytes,
-        "dtype": workload.dtype,
-        "op": workload.op,
-        "place": workload.place,
+        **workload.about(trial.size_bytes),
         "scenario": trial.scenario,
         "axes": dict(trial.variant.axes),
         "settings": dict(trial.variant.settings),
@@ -116,14 +112,13 @@ def _fault(fault: Injected | None) -> stored.Fault | None:
     )
 
 
-def _iterations(outcome: Outcome, workload: WorkloadModel) -> tuple[stored.Iteration, ...]:
+def _iterations(outcome: Outcome, workload: Workload) -> tuple[stored.Iteration, ...]:
     """The iterations that ended on every rank."""
     facts, rows = outcome.facts, []
     struck = {batch.struck for strike in facts.strikes if (batch := struck_by(facts, strike)) is not None}
     for number, timed in joined(facts.ranks).items():
         duration_ns = max(t.duration_ns if t.measured_ns is None else t.measured_ns for t in timed)
-        measured = (workload.collective, outcome.trial.size_bytes, workload.dtype, len(facts.ranks) * workload.gpus)
-        algbw, busbw = bandwidths_gbs(*measured, duration_ns / 1e9)
+        ranks = len(facts.ranks) * workload.gpus
         checked = [t.wrong for t in timed if t.wrong is not None]
         row = stored.Iteration(
             iteration=number,
@@ -131,8 +126,7 @@ def _iterations(outcome: Outcome, workload: WorkloadModel) -> tuple[stored.Itera
             t_ns=min(t.t_ns for t in timed),
             duration_ns=duration_ns,
             wrong=sum(checked) if checked else None,
-            algbw_gbs=algbw,
-            busbw_gbs=busbw,
+            **workload.measures(outcome.trial.size_bytes, ranks, timed, duration_ns / 1e9),
         )
         rows.append(row)
     return tuple(rows)

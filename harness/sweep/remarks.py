@@ -11,8 +11,8 @@ from statistics import median
 from harness.sweep.plan import Trial
 from harness.sweep.precision import is_narrow, widths
 from harness.sweep_model import SweepModel
-from r2ccl_core.units import format_size
 from reports import trial as stored
+from reports.wording import at_size
 
 MIN_DRIFT = 0.03
 """A smaller relative difference between single trials is none: so much two trials of one minute differ."""
@@ -40,11 +40,12 @@ def drift_remarks(records: Mapping[str, stored.Trial]) -> Iterator[str]:
             sides = pairs.setdefault((record.system, record.size_bytes, points), {"before": [], "after": []})
             sides[when].append(record)
     for (system, size, points), sides in sorted(pairs.items()):
+        what = "bus bandwidth" if size else "speed"
         ratio = _drift(sides["before"], sides["after"])
         if ratio is not None:
             more = "more" if ratio > 1 else "less"
             yield (
-                f"the machine drifted: {system} at {format_size(size)}{points}: healthy bus bandwidth afterwards is "
+                f"the machine drifted: {system}{at_size(size)}{points}: healthy {what} afterwards is "
                 f"{100 * abs(ratio - 1):.1f} % {more} than before"
             )
 
@@ -57,7 +58,7 @@ def _drift(before: Sequence[stored.Trial], after: Sequence[stored.Trial]) -> flo
     found = stats.paired(_by_repeat(after), _by_repeat(before))
     if found.n >= stats.MIN_PAIRS:
         return found.ratio if found.verdict in ("more", "less") else None
-    old, new = (stats.estimate(i.busbw_gbs for r in side for i in _timed(r)) for side in (before, after))
+    old, new = (stats.estimate(_speed(i) for r in side for i in _timed(r)) for side in (before, after))
     if not old.n or not new.n or not (new.low > old.high or new.high < old.low):
         return None
     ratio = new.median / old.median
@@ -66,7 +67,12 @@ def _drift(before: Sequence[stored.Trial], after: Sequence[stored.Trial]) -> flo
 
 def _by_repeat(records: Sequence[stored.Trial]) -> dict[Hashable, float]:
     timed = {r.repeat: _timed(r) for r in records}
-    return {repeat: median(i.busbw_gbs for i in own) for repeat, own in timed.items() if own}
+    return {repeat: median(map(_speed, own)) for repeat, own in timed.items() if own}
+
+
+def _speed(iteration: stored.Iteration) -> float:
+    """Bus bandwidth; of what has none, iterations a second."""
+    return iteration.busbw_gbs if iteration.busbw_gbs is not None else 1e9 / iteration.duration_ns
 
 
 def _timed(record: stored.Trial) -> list[stored.Iteration]:

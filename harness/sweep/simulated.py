@@ -27,6 +27,7 @@ from harness.sweep.record import record_of
 from harness.sweep.scenario import strikes
 from harness.sweep.simulated_network import FOREVER_S, Network, Outage, health_of, outages_of, topology_of
 from harness.sweep.trial import Outcome
+from harness.workloads.registry import collective
 from r2ccl_core.bandwidth import moved_bytes
 from r2ccl_core.bound import bound_s
 from r2ccl_core.errors import R2cclError
@@ -150,12 +151,12 @@ class _Play:
 
     @property
     def _collective(self) -> str:
-        return self.trial.variant.experiment.workload.collective
+        return collective(self.trial.variant.experiment.workload).collective
 
     @property
     def _moved_bytes(self) -> int:
         experiment = self.trial.variant.experiment
-        workload = experiment.workload
+        workload = collective(experiment.workload)
         return moved_bytes(workload.collective, self.trial.size_bytes, workload.dtype, experiment.nranks)
 
     @property
@@ -171,7 +172,7 @@ class _Play:
 
     def _schedule(self, health: Health) -> Schedule:
         select = _selection(read_settings(self.trial.system.mode, self.trial.system.env))
-        root = self.trial.variant.experiment.workload.root
+        root = collective(self.trial.variant.experiment.workload).root
         return select(self._collective, self._moved_bytes, health, self.cost, root)
 
     def _seconds(self, schedule: Schedule, begin_s: float) -> float:

@@ -499,6 +499,7 @@ def _facts(run: _Run) -> Facts:
         samples=run.samples,
         changed=run.changed,
         left_out=run.left_out,
+        checkers=run.bench.experiment.workload.checkers,
         nic_bytes=nic_bytes(run.bench, trial),
     )
 

@@ -4,13 +4,15 @@ NCCL's own variables are facts of its releases: a plugin by path since 2.20, IB 
 recovery since 2.30.3, both only within one virtual NIC that is made of several (NCCL_NET_MERGE_LEVEL).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from harness.systems.base import NCCL_LOG, PATH, Expectation, Mode, System
+from r2ccl_core.algorithms import AUTO, for_losses
 from r2ccl_core.errors import R2cclError
 from r2ccl_core.native import plugin_path
+from r2ccl_core.selection import read_settings
 
 CORE = ("perf", "simulate", "noop")
 NCCL = ("nccl_tests", "torch_nccl")
@@ -23,14 +25,22 @@ def _core(name: str, what: str, mode: Mode, expect: Expectation = "ok", **env: s
     return System(name, f"our core: {what}", _CORE_NEEDS, CORE, mode, expect, env)
 
 
+def _scheduled() -> Iterator[System]:
+    """A system for every schedule that a loss calls for; mode 3 is R2CC-AllReduce by another name."""
+    for alias, algorithm in for_losses().items():
+        after = f"Balance and {algorithm.title} after a loss"
+        if alias == read_settings(3, {}).algo:
+            yield _core(alias, after, 3)
+        else:
+            yield _core(alias, after, 2, R2CC_ALGO=alias)
+    yield _core(AUTO, "Balance and what the planner chooses", 2, R2CC_ALGO=AUTO)
+
+
 ENTRIES = (
     _core("failstop", "stripes over all NICs and stops at the first loss, as NCCL does", 0, "failed"),
     _core("hot_repair", "one back-up NIC takes over the lost one's share", 1),
     _core("balance", "every NIC left takes what it can carry", 2),
-    _core("r2cc", "Balance and R2CC-AllReduce after a loss", 3),
-    _core("forest", "Balance and the forest after a loss", 2, R2CC_ALGO="forest"),
-    _core("optcc", "Balance and OptCC after a loss", 2, R2CC_ALGO="optcc"),
-    _core("auto", "Balance and what the planner chooses", 2, R2CC_ALGO="auto"),
+    *_scheduled(),
     System(
         "nccl",
         "NCCL as it is",

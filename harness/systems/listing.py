@@ -1,9 +1,38 @@
-"""``harness systems``: the catalogue for people. Pure."""
+"""``harness systems``: the catalogue for people and for programs."""
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
+from harness.errors import ExitCode
 from harness.systems.base import System
 from harness.systems.catalogue import ENTRIES
+from harness.terminal import say
+
+
+def list_systems(as_json: bool) -> ExitCode:
+    """Prints all entries, for people or as JSON."""
+    if as_json:
+        print(json.dumps([described(entry) for entry in ENTRIES], indent=1))
+        return ExitCode.OK
+    for line in lines():
+        say(line, style="bold" if line[:1].islower() else "", indent=" " * 12)
+    return ExitCode.OK
+
+
+def described(entry: System) -> dict[str, Any]:
+    """One entry as plain values."""
+    return {
+        "use": entry.name,
+        "meaning": entry.what,
+        "needs": entry.needs,
+        "backends": list(entry.backends),
+        "mode": entry.mode,
+        "expect_on_fault": entry.expect_on_fault,
+        "env": dict(entry.env),
+        "network": entry.network,
+        "path": None if entry.path == "none" else entry.path,
+    }
 
 
 def lines() -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from r2ccl_core.errors import R2cclError, UnitError, UsageError
-from r2ccl_core.gpu.table import ALGORITHMS, Network, entries, losses, to_bytes
+from r2ccl_core.gpu.table import Network, entries, losses, names, to_bytes
 from r2ccl_core.units import format_size, parse_rate
 
 MOST_HOSTS = 1024
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         "--alpha", type=float, default=200.0, help="microseconds that a round costs beside its bytes (200)"
     )
     parser.add_argument("--pipes", type=int, default=4, help="communicators and streams that work side by side (4)")
-    parser.add_argument("--algorithm", choices=ALGORITHMS, default="auto", help="one for all, instead of what pays")
+    parser.add_argument("--algorithm", choices=names(), default="auto", help="one for all, instead of what pays")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the file")
     return parser
 

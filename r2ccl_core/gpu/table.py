@@ -17,11 +17,11 @@ from math import comb
 
 import numpy as np
 
+from r2ccl_core.algorithms import ALGORITHMS, AUTO, on_gpus
 from r2ccl_core.errors import ScheduleError, UsageError
 from r2ccl_core.gpu.rounds import Kind, Op, Rounds, in_rounds, predicted_s
-from r2ccl_core.planner import LEAST_MESSAGE_BYTES
 from r2ccl_core.schedule import Schedule
-from r2ccl_core.schedules import forest, forest_shape, leaf_ring, optcc, owner_skewed_ring, r2cc_all_reduce, ring
+from r2ccl_core.schedules.algorithm import LEAST_MESSAGE_BYTES, Algorithm, Problem
 
 MAGIC = b"R2CCLG01"
 NAME_BYTES = 32
@@ -35,7 +35,10 @@ NO_END = 1 << 62
 MARGIN = 0.05
 """What leaves NCCL's own ring must promise so much more."""
 
-ALGORITHMS = ("auto", "forest", "ring", "r2cc", "optcc", "leaf_ring", "owner_skewed")
+
+def names() -> tuple[str, ...]:
+    """What `entries` takes as its algorithm."""
+    return (AUTO, *on_gpus())
 
 
 @dataclass(frozen=True)
@@ -85,23 +88,23 @@ def losses(nranks: int, nics: int, most: int) -> Iterator[tuple[int, ...]]:
                 yield left
 
 
-def entries(network: Network, lefts: Sequence[tuple[int, ...]], algorithm: str = "auto") -> Iterator[Entry]:
+def entries(network: Network, lefts: Sequence[tuple[int, ...]], algorithm: str = AUTO) -> Iterator[Entry]:
     """The table's entries; with another `algorithm` than auto that one in every place that it can serve, pay or not."""
     if network.nranks < 3:
         raise UsageError(f"{network.nranks} ranks: with fewer than three no schedule beats a ring")
-    if algorithm not in ALGORITHMS:
-        raise UsageError(f"{algorithm}: no such algorithm; use one of {', '.join(ALGORITHMS)}")
+    if algorithm not in names():
+        raise UsageError(f"{algorithm}: no such algorithm; use one of {', '.join(names())}")
     for left in lefts:
         shares = tuple(one / network.nics for one in left)
         for least, most in zip(SIZES, (*SIZES[1:], NO_END), strict=True):
             typical = 2 * least
-            if algorithm == "auto":
+            if algorithm == AUTO:
                 rounds = _paying(network, shares, typical)
             else:
-                schedule = _schedule(network, shares, typical, algorithm)
+                schedule = _schedule(network, shares, typical, on_gpus()[algorithm])
                 rounds = None if schedule is None else in_rounds(schedule, network.pipes)
             if rounds is not None:
-                yield Entry(left, least if algorithm == "auto" or least > SIZES[0] else 0, most, rounds)
+                yield Entry(left, least if algorithm == AUTO or least > SIZES[0] else 0, most, rounds)
 
 
 def ring_s(network: Network, shares: Sequence[float], nbytes: int) -> float:
@@ -110,37 +113,26 @@ def ring_s(network: Network, shares: Sequence[float], nbytes: int) -> float:
 
 
 def _paying(network: Network, shares: tuple[float, ...], nbytes: int) -> Rounds | None:
-    """The forest, the one form whose rounds are near the bound for all losses; None where the ring is as good."""
-    schedule = _schedule(network, shares, nbytes, "forest")
-    if schedule is None:
-        return None
-    rounds = in_rounds(schedule, network.pipes)
-    seconds = predicted_s(rounds, shares, nbytes, network.host_bytes_s, network.alpha_s)
-    return rounds if seconds < (1 - MARGIN) * ring_s(network, shares, nbytes) else None
+    """The best of the guaranteed forms, whose rounds are near the bound for all losses; None where the ring is as
+    good."""
+    best, least_s = None, (1 - MARGIN) * ring_s(network, shares, nbytes)
+    for algorithm in ALGORITHMS.values():
+        schedule = _schedule(network, shares, nbytes, algorithm) if algorithm.guaranteed else None
+        if schedule is not None:
+            rounds = in_rounds(schedule, network.pipes)
+            seconds = predicted_s(rounds, shares, nbytes, network.host_bytes_s, network.alpha_s)
+            if seconds < least_s:
+                best, least_s = rounds, seconds
+    return best
 
 
-def _schedule(network: Network, shares: tuple[float, ...], nbytes: int, algorithm: str) -> Schedule | None:
+def _schedule(network: Network, shares: tuple[float, ...], nbytes: int, algorithm: Algorithm) -> Schedule | None:
     """None where the algorithm has no form for these losses."""
-    chunks = max(1, nbytes // LEAST_MESSAGE_BYTES)
-    stragglers = sum(share < 1 for share in shares)
-    pieces = max(1, min(32, chunks // network.nranks))
-    if algorithm == "forest":
-        shape, count = forest_shape.best(shares, nbytes / network.host_bytes_s, network.alpha_s, chunks)
-        return forest.all_reduce(shares, trees=shape.trees, rounds=count, fan=shape.fan)
-    if algorithm == "ring":
-        lanes = network.pipes
-        return ring.all_reduce(network.nranks, slices=max(1, min(4, pieces // lanes)), lanes=lanes)
-    if algorithm == "r2cc" and stragglers and network.nranks - stragglers >= 2:
-        return r2cc_all_reduce.all_reduce(shares, pipeline=8, chunks=max(network.nranks, min(chunks, 512)))
-    if algorithm == "leaf_ring" and stragglers and network.nranks - stragglers >= 2:
-        return leaf_ring.all_reduce(shares, segments=pieces)
-    if stragglers != 1:
+    if algorithm.on_gpu is None:
         return None
-    if algorithm == "optcc":
-        return optcc.all_reduce(shares, segments=pieces, slices=1)
-    if algorithm == "owner_skewed":
-        return owner_skewed_ring.all_reduce(shares, lanes=4, slices=max(1, min(16, pieces // 4)))
-    return None
+    chunks = max(1, nbytes // LEAST_MESSAGE_BYTES)
+    problem = Problem(shares, nbytes / network.host_bytes_s, network.alpha_s, chunks)
+    return algorithm.on_gpu(problem, network.pipes)
 
 
 def to_bytes(nranks: int, nics: int, table: Sequence[Entry]) -> bytes:

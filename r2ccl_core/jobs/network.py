@@ -5,10 +5,11 @@ once. Which GPU's NIC is gone does not matter where GPUs may use each other's NI
 only its own ones left. Of equal hosts only how many lost how much decides, so times are kept by that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from r2ccl_core.algorithms import AUTO, for_losses
 from r2ccl_core.bound import bound_s
 from r2ccl_core.errors import UsageError
 from r2ccl_core.planner import Plan, plan
@@ -17,8 +18,8 @@ from r2ccl_core.topology import Host, Topology, hot_repaired
 ALPHA_S = 5e-6
 """A message between hosts."""
 
-STRATEGIES = ("hot_repair", "balance", "r2cc", "forest", "auto")
-"""One back-up NIC; all NICs and a ring; R2CC-AllReduce over any number of levels; the forest; the planner's choice."""
+STRATEGIES = ("hot_repair", "balance", *for_losses(), AUTO)
+"""One back-up NIC; all NICs and a ring; the schedules for losses, where they beat the ring; the planner's choice."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +102,15 @@ def _seconds(collective: str, hosts: tuple[Host, ...], size_bytes: int, strategy
     if collective == "all_reduce":
         found = _plan(topology, size_bytes, alpha_s)
         ring_s = _named(found, "ring")
-        choices: dict[str, Callable[[], float]] = {
-            "balance": lambda: ring_s,
-            "hot_repair": lambda: _named(found, "hot_repair", ring_s),
-            "r2cc": lambda: min(ring_s, _named(found, "r2cc_all_reduce", ring_s)),
-            "forest": lambda: min(ring_s, _named(found, "forest", ring_s)),
-            "auto": lambda: found.candidates[0].seconds,
-        }
-        return ring_s if whole and strategy in ("balance", "hot_repair", "r2cc") else choices[strategy]()
+        if strategy == AUTO:
+            return found.candidates[0].seconds
+        if strategy == "hot_repair":
+            return ring_s if whole else _named(found, "hot_repair", ring_s)
+        own = for_losses().get(strategy)
+        # One that is guaranteed beats the ring on healthy hosts as well.
+        if own is None or (whole and not own.guaranteed):
+            return ring_s
+        return min(ring_s, _named(found, own.name, ring_s))
     if strategy == "hot_repair":
         topology = hot_repaired(topology)
     steps = {"broadcast": len(hosts) - 1, "sendrecv": 1}.get(collective, len(hosts) - 1)

@@ -4,8 +4,8 @@
     adapcc        whoever is silent for 10 s is left out, 3 s for a new context; its replica idles until the repair
     hot_repair    one other NIC carries the lost one's share as well
     balance       all NICs of the host share it
-    r2cc          R2CC-AllReduce over as many levels as there are bandwidths (its recursive form)
-    forest, auto  our schedules; auto is the least predicted time
+    r2cc, ...     the schedule of that alias (`r2ccl_core.algorithms`), where it beats the ring
+    auto          the least predicted time
 
 A flap is waited for by a fail-stop job: the NIC's own retries last longer. It halts for the flap, 9 s at least. A host
 without any NIC left ends every job; it then restarts.
@@ -13,6 +13,7 @@ without any NIC left ends every job; it then restarts.
 
 from dataclasses import dataclass
 
+from r2ccl_core.algorithms import ALGORITHMS, AUTO, for_losses
 from r2ccl_core.errors import UsageError
 
 RETRIES_S = 34.0
@@ -54,11 +55,10 @@ class System:
 SYSTEMS = (
     System("fail-stop", None, 0.0),
     System("adapcc", None, 13.0, drops_gpus=True),
-    System("hot_repair", "hot_repair", 1.2),  # the AllReduce that is hit: 0.9 to 1.5 s in the authors' logs
+    System("hot_repair", "hot_repair", ALGORITHMS["hot_repair"].pause_s),
     System("balance", "balance", 1.2),
-    System("r2cc", "r2cc", 1.2),
-    System("forest", "forest", 0.2),  # a black hole is noticed after 85 ms in the median, and the switch costs 50
-    System("auto", "auto", 0.2),
+    *(System(alias, alias, one.pause_s) for alias, one in for_losses().items()),
+    System(AUTO, AUTO, 0.2),
 )
 
 

@@ -1,10 +1,21 @@
 """The event stream: one JSON object a line on standard output, for a harness."""
 
 import json
+import os
 import sys
 import threading
 import time
 from typing import Any, TextIO
+
+
+def own_stream() -> TextIO:
+    """Standard output, for events alone: what anything else in this process writes there goes to standard error.
+
+    NCCL writes its log there, and an event that comes while half of a line is written would end up in that line.
+    """
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return stream
 
 
 class Events:

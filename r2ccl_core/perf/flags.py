@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import NoReturn
 
+import r2ccl_core
 from r2ccl_core.bandwidth import ITEM_BYTES, OPERATIONS
 from r2ccl_core.buffers import APART
 from r2ccl_core.collective import COLLECTIVES, reduces
@@ -60,6 +61,17 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
 
 
+class _Version(argparse.Action):
+    """Looks the version up only where it is asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"r2ccl-perf {r2ccl_core.__version__}")
+        parser.exit()
+
+
 def parse_flags(argv: Sequence[str]) -> Flags:
     """`argv` (without the program) as `Flags`; `UsageError` with one line for anything wrong."""
     given = _parser().parse_args(argv)
@@ -103,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("collective", choices=COLLECTIVES, help="what to measure")
+    add("--version", action=_Version, help="show the version and exit")
     add("-b", "--minbytes", default="32M", help="smallest size (default 32M)")
     add("-e", "--maxbytes", help="largest size (default: the smallest)")
     add("-i", "--stepbytes", help="add this from size to size")

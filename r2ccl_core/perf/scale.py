@@ -7,16 +7,15 @@ schedule is affordable the true one. One host of 8 NICs has lost one.
 import argparse
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from r2ccl_core.bound import bound_s
 from r2ccl_core.errors import UsageError
-from r2ccl_core.periodic import Estimate, Periodic, estimate, of_forest, of_ring
+from r2ccl_core.periodic import Estimate, Periodic, estimate, of_candidate, of_forest, of_ring
 from r2ccl_core.planner import plan
-from r2ccl_core.schedule import Schedule
 from r2ccl_core.simulate import simulate
 from r2ccl_core.topology import Topology
 
@@ -27,6 +26,10 @@ NICS = 8
 NIC_BYTES_S = 50e9
 ROUNDS = 2048
 CHUNKS = 4096
+MOST_HOSTS = 1024
+"""Above, only what is asked of 16,384 hosts."""
+DENSE = (8, 16, 24)
+"""Trees of the forests that are hardest to simulate."""
 
 
 @dataclass(frozen=True)
@@ -63,39 +66,32 @@ def planning(hosts: int) -> Row:
     return Row("plan", hosts, took_s)
 
 
-def extrapolated(name: str, hosts: int, whole: bool) -> Row:
-    """Ring or forest by a few of its periods; with ``whole`` also in full."""
+def schedules(hosts: int, whole: bool) -> Iterator[Row]:
+    """The planner's schedules by a few of their periods; with ``whole`` also in full, for the true error."""
     topology = degraded(hosts)
-    schedule = _periodic(name, topology)
-    found, took_s = _timed(lambda: estimate(schedule, topology, SIZE_BYTES))
-    told = Row(name, hosts, took_s, found.seconds / _bound_s(topology), found.error)
-    return _checked(told, schedule, topology, found) if whole else told
+    for one in _schedules(topology):
+        found, took_s = _timed(partial(estimate, one))
+        told = Row(one.name, hosts, took_s, found.seconds / _bound_s(topology), found.error)
+        yield _checked(told, one, found) if whole and found.error else told
 
 
-def exact(hosts: int) -> list[Row]:
-    """Every candidate of the planner, built and simulated in full."""
-    topology = degraded(hosts)
-    rows = []
+def _schedules(topology: Topology) -> Iterator[Periodic]:
+    """Ring and forests for any number of hosts, the others up to `MOST_HOSTS`."""
+    yield of_ring(topology, SIZE_BYTES, slices=max(1, min(8, CHUNKS // topology.nhosts)))
+    yield of_forest(topology, SIZE_BYTES, trees=2, rounds=ROUNDS)
+    if topology.nhosts > MOST_HOSTS:
+        return
+    for trees in DENSE:
+        dense = of_forest(topology, SIZE_BYTES, trees=trees, rounds=CHUNKS // trees, fan=16)
+        yield replace(dense, name=f"forest, {trees} trees")
     for one in plan(topology, "all_reduce", SIZE_BYTES).candidates:
-        if one.name == "hot_repair":  # a ring, too
-            continue
-        seconds, took_s = _timed(partial(_whole_s, one.build, topology))
-        rows.append(Row(f"{one.name} (all)", hosts, took_s, seconds / _bound_s(topology)))
-    return rows
+        if one.name not in ("hot_repair", "ring", "forest"):  # hot repair is a ring
+            yield of_candidate(one.name, one.settings, topology, SIZE_BYTES)
 
 
-def _whole_s(build: Callable[[], Schedule], topology: Topology) -> float:
-    return simulate(build(), topology, SIZE_BYTES).seconds
-
-
-def _periodic(name: str, topology: Topology) -> Periodic:
-    if name == "ring":
-        return of_ring(topology.nhosts, slices=max(1, min(8, CHUNKS // topology.nhosts)))
-    return of_forest(topology.shares, trees=2, rounds=ROUNDS)
-
-
-def _checked(row: Row, schedule: Periodic, topology: Topology, found: Estimate) -> Row:
-    full_s = simulate(schedule.build(schedule.periods), topology, SIZE_BYTES).seconds
+def _checked(row: Row, schedule: Periodic, found: Estimate) -> Row:
+    part = schedule.part(schedule.periods)
+    full_s = simulate(part.schedule, part.topology, part.size_bytes).seconds
     return replace(row, true_error=found.seconds / full_s - 1)
 
 
@@ -114,16 +110,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m r2ccl_core.perf.scale", description=__doc__)
     parser.add_argument("--hosts", type=int, nargs="+", default=[64, 256, 1024, 16384], help="numbers of hosts")
     parser.add_argument("--whole", type=int, default=256, help="up to so many hosts, also in full (the true error)")
-    parser.add_argument("--exact", type=int, default=0, help="with so many hosts, every schedule in full")
     given = parser.parse_args()
-    if min(given.hosts) < 3 or given.exact < 0:
+    if min(given.hosts) < 3:
         raise UsageError("numbers of hosts must be 3 or more")
     for hosts in given.hosts:
         print(planning(hosts), flush=True)
-        for name in ("ring", "forest"):
-            print(extrapolated(name, hosts, hosts <= given.whole), flush=True)
-    for row in exact(given.exact) if given.exact else []:
-        print(row, flush=True)
+        for row in schedules(hosts, hosts <= given.whole):
+            print(row, flush=True)
     print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20):.2f} GiB at most")
 
 

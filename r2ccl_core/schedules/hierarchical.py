@@ -40,6 +40,11 @@ def all_reduce(hosts: Schedule, gpus: int) -> Schedule:
     )
 
 
+def of_ranks(hosts: Schedule, gpus: int) -> Schedule:
+    """The AllReduce of ``hosts`` for all ranks of theirs; itself where each has one."""
+    return hosts if gpus == 1 else all_reduce(hosts, gpus)
+
+
 def _lane(hosts: Schedule, host: int, gpu: int, gpus: int, shard: int, index: int) -> Lane:
     """What one GPU does for one shard in one of the host schedule's lanes."""
     outer = hosts.programs[host][index]

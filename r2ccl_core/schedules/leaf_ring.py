@@ -14,6 +14,7 @@ import numpy as np
 
 from r2ccl_core.errors import UsageError
 from r2ccl_core.schedule import Schedule
+from r2ccl_core.schedules.algorithm import Algorithm, Prediction, Problem, Settings, Shares, segmented
 from r2ccl_core.schedules.timed import Ints, Messages, compile_schedule, messages
 
 
@@ -98,3 +99,35 @@ def _turns(h: int, stride: int) -> Ints:
     while gcd(stride % h, h) != 1:
         stride += 1
     return np.arange(h) * pow(stride % h, -1, h) % h
+
+
+def _predict(problem: Problem) -> Prediction | None:
+    members = problem.hosts - problem.stragglers
+    if problem.stragglers == 0 or members < 2:
+        return None
+    fluid = max(1 / problem.slowest, 1 + (problem.hosts - 2) / members)
+    loss = 1.01 if problem.slowest <= 0.5 else 1.07
+    return segmented(problem, members, fluid * (loss if problem.stragglers == 1 else 1.3))
+
+
+def _build(shares: Shares, settings: Settings) -> Schedule:
+    return all_reduce(shares, **settings)
+
+
+def _on_gpu(problem: Problem, pipes: int) -> Schedule | None:
+    if problem.stragglers == 0 or problem.hosts - problem.stragglers < 2:
+        return None
+    return _build(problem.shares, {"segments": max(1, min(32, problem.most_chunks // problem.hosts))})
+
+
+ALGORITHM = Algorithm(
+    name="leaf_ring",
+    alias="leaf_ring",
+    title="leaf-ring",
+    idea="slow hosts are leaves of a ring of the others",
+    letter="L",
+    color="#CC79A7",
+    predict=_predict,
+    build=_build,
+    on_gpu=_on_gpu,
+)

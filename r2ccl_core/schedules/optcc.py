@@ -33,6 +33,7 @@ import numpy as np
 
 from r2ccl_core.errors import UsageError
 from r2ccl_core.schedule import Schedule
+from r2ccl_core.schedules.algorithm import Algorithm, Prediction, Problem, Settings, Shares, segmented
 from r2ccl_core.schedules.timed import Ints, Messages, compile_schedule, messages
 
 
@@ -156,3 +157,36 @@ def _from_straggler(ring: Ints, slow: int, start: int, chunk: int, raw: bool) ->
         reduce=int(raw),
         tie=owner,
     )
+
+
+def _predict(problem: Problem) -> Prediction | None:
+    p = problem.hosts
+    if p < 3 or problem.stragglers != 1:
+        return None
+    fluid = max(1 / problem.slowest, (2 * p - 3) / (p - 1))
+    seconds, settings = segmented(problem, p - 1, fluid * (1.1 if problem.slowest > 0.5 else 1.05))
+    count = settings["segments"]
+    return seconds, {"segments": count - count % 4 if count >= 4 else count}  # whole composites of four patterns
+
+
+def _build(shares: Shares, settings: Settings) -> Schedule:
+    return all_reduce(shares, slices=1, **settings)
+
+
+def _on_gpu(problem: Problem, pipes: int) -> Schedule | None:
+    if problem.stragglers != 1:
+        return None
+    return _build(problem.shares, {"segments": max(1, min(32, problem.most_chunks // problem.hosts))})
+
+
+ALGORITHM = Algorithm(
+    name="optcc",
+    alias="optcc",
+    title="OptCC",
+    idea="the straggler sends and receives once, four patterns",
+    letter="O",
+    color="#8C510A",
+    predict=_predict,
+    build=_build,
+    on_gpu=_on_gpu,
+)

@@ -5,10 +5,13 @@ them each way where the ring needs 2(p-1).
 """
 
 from dataclasses import dataclass
+from functools import cache
+from math import ceil, log2
 
 import numpy as np
 
 from r2ccl_core.schedule import Schedule, copied
+from r2ccl_core.schedules.algorithm import Algorithm, OnCpu, Prediction, Problem, Settings
 from r2ccl_core.schedules.timed import Messages, compile_schedule
 
 
@@ -90,3 +93,34 @@ def _messages(
     same = np.ones_like(leave)
     made = Messages(leave, leave + 1, order, lane * same, source, destination, chunk, chunk + 1, reduce * same)
     return made.narrow()
+
+
+def _predict(problem: Problem) -> Prediction:
+    """Each level passes the whole vector; levels that share the root's port add a fifth each (simulated)."""
+    depth = ceil(log2(problem.hosts))
+    level_s = problem.unit_s / problem.slowest * (1 + 0.2 * (depth - 1)) + problem.alpha_s
+    return 2 * depth * level_s, {"slices": 1}
+
+
+@cache
+def _for_ranks(nranks: int) -> Schedule:
+    return all_reduce(nranks)
+
+
+def _on_cpu(asked: OnCpu, settings: Settings) -> Schedule:
+    """The same object for every size: connections are kept by schedule."""
+    return _for_ranks(asked.nranks)
+
+
+ALGORITHM = Algorithm(
+    name="tree",
+    alias="tree",
+    title="tree",
+    idea="one binomial tree, few messages in a row",
+    letter="T",
+    color="#4F9CCB",
+    predict=_predict,
+    build=lambda shares, settings: all_reduce(len(shares), **settings),
+    follows_health=False,
+    on_cpu=_on_cpu,
+)

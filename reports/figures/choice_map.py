@@ -6,18 +6,17 @@ from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from r2ccl_core.algorithms import ALGORITHMS
 from r2ccl_core.units import format_size
 from reports.figures import style
 
-LETTERS = {
-    "ring": "R", "tree": "T", "r2cc_all_reduce": "2", "optcc": "O", "leaf_ring": "L", "owner_skewed_ring": "S",
-    "forest": "F", "hot_repair": "H",
-}  # fmt: skip
+UNKNOWN = "#B0B0B0"
+"""Of an algorithm that this version does not have."""
 
 
 def draw(frame: pd.DataFrame) -> Figure:
     """`frame`: rows with hosts, remaining (x, 0 to 1), size_bytes and algorithm; one panel for each number of hosts."""
-    algorithms = [name for name in LETTERS if (frame["algorithm"] == name).any()]
+    algorithms = [name for name in ALGORITHMS if (frame["algorithm"] == name).any()]
     algorithms += sorted(set(frame["algorithm"]) - set(algorithms))
     counts = sorted(frame["hosts"].unique())
     with style.applied():
@@ -26,12 +25,12 @@ def draw(frame: pd.DataFrame) -> Figure:
         for ax, hosts in zip(axes, counts, strict=True):
             table = cells(frame, int(hosts))
             codes = np.array([[algorithms.index(name) for name in row] for row in table.to_numpy()])
-            colors = ListedColormap(style.FILLS[: len(algorithms)])
+            colors = ListedColormap([_color(name) for name in algorithms])
             ax.imshow(codes, cmap=colors, vmin=-0.5, vmax=len(algorithms) - 0.5, aspect="auto", origin="lower")
             for (y, x), code in np.ndenumerate(codes):
                 # A letter in every cell: in grey print the colours alone would not do.
-                ink = "white" if sum(to_rgb(style.FILLS[code % len(style.FILLS)])) < 1.3 else "#111111"
-                ax.text(x, y, _letter(algorithms[code]), ha="center", va="center", fontsize=7, color=ink)
+                ink = "white" if sum(to_rgb(_color(algorithms[code]))) < 1.3 else "#111111"
+                ax.text(x, y, letter(algorithms[code]), ha="center", va="center", fontsize=7, color=ink)
             shown = range(0, table.shape[1], max(1, table.shape[1] // 5))
             ax.set_xticks(list(shown), [format_size(int(table.columns[i])) for i in shown], fontsize=7.5)
             ax.set_yticks(range(table.shape[0]), [f"{x:.3g}" for x in table.index])
@@ -39,10 +38,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             ax.set_xlabel("message size")
             ax.grid(visible=False)
         axes[0].set_ylabel("x, left of the slow host")
-        handles = [
-            Patch(color=style.FILLS[i % len(style.FILLS)], label=f"{_letter(name)}  {style.plain(name, 24)}")
-            for i, name in enumerate(algorithms)
-        ]
+        handles = [Patch(color=_color(name), label=f"{letter(name)}  {style.plain(name, 24)}") for name in algorithms]
         style.legend_of(figure, handles)
     return figure
 
@@ -53,8 +49,13 @@ def cells(frame: pd.DataFrame, hosts: int) -> pd.DataFrame:
     return own.pivot(index="remaining", columns="size_bytes", values="algorithm")
 
 
-def _letter(name: str) -> str:
-    return LETTERS.get(name, name[:1].upper())
+def letter(name: str) -> str:
+    """The mark of an algorithm, its record's where it has one."""
+    return ALGORITHMS[name].letter if name in ALGORITHMS else name[:1].upper()
+
+
+def _color(name: str) -> str:
+    return ALGORITHMS[name].color if name in ALGORITHMS else UNKNOWN
 
 
 def caption(frame: pd.DataFrame) -> str:

@@ -6,11 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from r2ccl_core.units import format_size
 from reports.figures import style
 from reports.headline import Line
 from reports.overview import cells_of, speed, unit
-from reports.wording import number, plain
+from reports.wording import number, plain, sized
 
 MOST_ROWS = 24
 
@@ -100,7 +99,7 @@ def _lost(ax: Axes, y: int, line: Line, look: tuple[str, str]) -> None:
 def caption(lines: Sequence[Line]) -> str:
     """What the figure shows."""
     rows = shown(lines)
-    sizes = ", ".join(dict.fromkeys(format_size(line.size_bytes) for line in rows))
+    sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in rows))
     left_out = len(cells_of(lines)) - len(rows)
     more = f" Those {MOST_ROWS} that lost most; {left_out} more are in the table." if left_out else ""
     what = f"Speed healthy (hollow) and after the fault (full), and the time lost, at {sizes}"

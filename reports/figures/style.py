@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from r2ccl_core.units import format_size
 from reports.columns import natural
 from reports.palette import COLORS as COLORS
 from reports.wording import plain as plain
+from reports.wording import sized
 
 MARKERS = ("X", "s", "o", "D", "^", "v", "P", "*")
 RAIL_COLORS = ("#08306B", "#4292C6", "#9ECAE1", "#FDAE6B", "#E6550D", "#A63603", "#74C476", "#31A354")
@@ -34,8 +34,6 @@ LETTER_IN = 0.072
 """About as wide is a letter of a legend."""
 HATCHES = ("", "////", "", "xxxx", "\\\\\\\\", "....", "", "----")
 """Of bars, by system: with the colours' lightness they tell bars apart in grey."""
-FILLS = ("#EFEFEF", "#4F9CCB", "#F0E442", "#8C510A", "#CC79A7", "#0B3C5D", "#009E73", "#E69F00")
-"""Of areas that have a letter in them."""
 
 _RC: dict[str, Any] = {
     "font.size": 9.0,
@@ -126,7 +124,7 @@ def sizes_of(frame: pd.DataFrame) -> list[int]:
 
 def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
     """Sizes as categories 0, 1, ... on the x axis."""
-    ax.set_xticks(range(len(sizes)), [format_size(size) for size in sizes])
+    ax.set_xticks(range(len(sizes)), [sized(size) for size in sizes])
     ax.set_xlim(-0.5, len(sizes) - 0.5)
     ax.set_xlabel("message size")
 
@@ -188,7 +186,7 @@ def count_text(counts: pd.Series, noun: str) -> str:
 
 def size_text(frame: pd.DataFrame) -> str:
     """The largest message size in `frame`."""
-    return format_size(int(frame["size_bytes"].max()))
+    return sized(int(frame["size_bytes"].max()))
 
 
 INTERVAL_NOTE = "medians over repeats with 95 % bootstrap intervals (with fewer than 5 repeats, their range)"

@@ -6,9 +6,10 @@ import seaborn as sns
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
+from r2ccl_core.algorithms import ALGORITHMS
 from r2ccl_core.units import format_size
 from reports.figures import style
-from reports.figures.choice_map import LETTERS
+from reports.figures.choice_map import letter
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -38,16 +39,16 @@ def texts(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     for row in table.index:
         for column in table.columns:
             count, name = float(table.loc[row, column]), str(chosen.loc[row, column])
-            letter = LETTERS.get(name, name[:1].upper())
-            shown.loc[row, column] = "" if not np.isfinite(count) else f"{letter} {max(1, round(count)):,}"
+            shown.loc[row, column] = "" if not np.isfinite(count) else f"{letter(name)} {max(1, round(count)):,}"
     return shown
 
 
 def caption(frame: pd.DataFrame) -> str:
     """What the figure shows."""
+    names = ", ".join(f"{one.letter} {one.title}" for one in ALGORITHMS.values() if one.alias and one.name != "ring")
     return (
         "How many AllReduces of a size must come until leaving the ring has paid for itself, with one slow host of "
-        f"{int(frame['hosts'].iloc[0])} that keeps the share x of its bandwidth; the letter is the schedule's (F "
-        "forest, 2 R2CC-AllReduce, O OptCC, L leaf-ring, S owner-skewed ring, T tree). Empty: the ring is the fastest. "
+        f"{int(frame['hosts'].iloc[0])} that keeps the share x of its bandwidth; the letter is the schedule's "
+        f"({names}). Empty: the ring is the fastest. "
         "Computed from the planner's models, not measured."
     )

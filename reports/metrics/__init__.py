@@ -4,13 +4,14 @@ Terminal, report, bounds, comparisons, targets, exports and documents take a met
 value and aggregate from here. A new metric is a record in a file beside this one, and a line below.
 """
 
-from reports.metrics import bandwidth, correctness, cost, duration, models, schedule_switch, signs
+from reports.metrics import bandwidth, correctness, cost, duration, models, schedule_switch, signs, training
 from reports.metrics.metric import Metric
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         *bandwidth.METRICS,
+        *training.METRICS,
         *duration.METRICS,
         *cost.METRICS,
         *schedule_switch.METRICS,

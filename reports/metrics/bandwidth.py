@@ -13,8 +13,8 @@ def _of(phase: Phase) -> Callable[[View], float | None]:
         items = view.in_phase(phase)
         if phase == "after" and view.comes_and_goes:  # of all bytes over all their time
             lasted = sum(i.duration_ns for i in items)
-            return sum(i.busbw_gbs * i.duration_ns for i in items) / lasted if lasted else None
-        return stats.median(i.busbw_gbs for i in items)
+            return sum((i.busbw_gbs or 0) * i.duration_ns for i in items) / lasted if lasted else None
+        return stats.median(stats.known(i.busbw_gbs for i in items))
 
     return bandwidth
 
@@ -27,22 +27,22 @@ def _share(view: View) -> float | None:
 METRICS = (
     Metric(
         "before_gbs", "GB/s", "higher", "healthy bus bandwidth", _of("before"),
-        heading="healthy", short="before", collectives_only=True,
+        heading="healthy", short="before", workloads=("collective",),
     ),
     Metric(
         "share", "", "higher", "healthy bus bandwidth over what the NICs' rate allows", _share,
-        of="some trials", heading="of NIC limit", percent=True, collectives_only=True,
+        of="some trials", heading="of NIC limit", percent=True, workloads=("collective",),
     ),
     Metric(
         "hit_gbs", "GB/s", "higher", "bus bandwidth of the iteration that the fault hits", _of("hit"),
-        of="trials that went on", heading="hit", short="hit", collectives_only=True,
+        of="trials that went on", heading="hit", short="hit", workloads=("collective",),
     ),
     Metric(
         "after_gbs", "GB/s", "higher", "bus bandwidth after the fault; of one that comes and goes, of all that follows",
-        _of("after"), of="trials that went on", heading="after", short="after", collectives_only=True,
+        _of("after"), of="trials that went on", heading="after", short="after", workloads=("collective",),
     ),
     Metric(
         "repaired_gbs", "GB/s", "higher", "bus bandwidth once everything is healed", _of("repaired"),
-        of="some trials", heading="repaired", short="repaired", collectives_only=True,
+        of="some trials", heading="repaired", short="repaired", workloads=("collective",),
     ),
 )  # fmt: skip

@@ -43,8 +43,8 @@ class Metric:
     """Of its column on the terminal; empty: no column."""
     percent: bool = False
     """A share that is shown as percent."""
-    collectives_only: bool = False
-    """Whether it speaks of bus bandwidth, which only a collective has."""
+    workloads: tuple[str, ...] = ()
+    """The kinds of workloads that it is of; empty: of all."""
     among: "Callable[[pd.DataFrame], pd.Series] | None" = None
     """For a value that depends on other trials: of all trials at once (`reports.measures.trial_frame`)."""
 
@@ -60,7 +60,13 @@ class Metric:
 
     def value(self, view: View) -> float | None:
         """The metric of one trial; None where nothing can be said."""
-        return None if view.trial.status == "inconclusive" else stats.finite(self.of_trial(view))
+        if view.trial.status == "inconclusive" or not self.is_of(view.trial.workload):
+            return None
+        return stats.finite(self.of_trial(view))
+
+    def is_of(self, workload: str) -> bool:
+        """Whether trials of such a workload can have it."""
+        return not self.workloads or workload in self.workloads
 
     def together(self, values: Iterable[float | None], aggregate: Aggregate | None = None) -> float:
         """The aggregate of the values that are known; NaN where there are none."""

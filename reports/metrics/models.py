@@ -17,7 +17,7 @@ def _bound_share(view: View) -> float | None:
     from reports.model import floor
 
     items = view.in_phase("after")
-    least, after_gbs = floor(view.trial.collective, view.setting), stats.median(i.busbw_gbs for i in items)
+    least, after_gbs = floor(view.trial.collective, view.setting), stats.median(stats.known(i.busbw_gbs for i in items))
     return after_gbs * least / view.setting.limit_gbs if least is not None else None
 
 
@@ -55,7 +55,7 @@ def _over_simulated(frame: "pd.DataFrame") -> "pd.Series":
 METRICS = (
     Metric(
         "bound_share", "", "higher", "the least time of any schedule with the NIC lost over the time measured",
-        _bound_share, of="some trials", heading="of the bound", percent=True, collectives_only=True,
+        _bound_share, of="some trials", heading="of the bound", percent=True, workloads=("collective",),
     ),
     Metric(
         "gap", "", "lower", "simulated: time over the lower bound for what is left, minus 1", _gap, of="some trials",

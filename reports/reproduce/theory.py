@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import pandas as pd
 
+from r2ccl_core.algorithms import ALGORITHMS, for_losses
 from r2ccl_core.bound import bound_s, fault_free_ring_s
 from r2ccl_core.planner import Plan, plan
 from r2ccl_core.simulate import simulate
@@ -45,7 +46,7 @@ PLANNER_ALPHA_S = 5e-6
 
 GAP_HOSTS = (3, 4, 8, 16, 32)
 GAP_SHARES = (0.25, 0.5, 0.75, 0.875)
-GAP_ALGORITHMS = ("ring", "r2cc_all_reduce", "optcc", "leaf_ring", "owner_skewed_ring", "forest")
+GAP_ALGORITHMS = tuple(one.name for one in (ALGORITHMS["ring"], *for_losses().values()))
 
 
 @lru_cache(maxsize=256)

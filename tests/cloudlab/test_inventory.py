@@ -38,7 +38,7 @@ def test_what_cannot_be_used_is_refused_with_the_reasons(name: str) -> None:
 def test_r7525_with_three_lans() -> None:
     hosts = made("r7525_three_lans.xml").hosts
     assert [host.name for host in hosts] == ["node0", "node1", "node2"]
-    assert [(host.address, host.port, host.user) for host in hosts][1] == ("130.127.134.21", 22, "ada")
+    assert [(host.address, host.port, host.user) for host in hosts][1] == ("192.0.2.21", 22, "ada")
     assert [(nic.rail, nic.mac, str(nic.ipv4)) for nic in hosts[2].nics] == [
         (0, "0c:42:a1:dd:02:2a", "10.10.1.3/24"),
         (1, "0c:42:a1:dd:12:4a", "10.10.2.3/24"),
@@ -50,8 +50,8 @@ def test_another_version_under_a_prefix_with_storage_and_a_virtual_machine() -> 
     made_of_it = made("c240g5_protogeni2_storage.xml", user=None)
     assert made_of_it.rails == ("lan9", "lan10"), "numbers count as numbers, and storage is no rail"
     assert [(host.address, host.port) for host in made_of_it.hosts] == [
-        ("gpu-0.two.r2ccl-PG0.wisc.cloudlab.us", 22),
-        ("pc607.emulab.net", 25011),
+        ("gpu-0.two.r2ccl-PG0.wisc.cloudlab.example", 22),
+        ("pc607.emulab.example", 25011),
     ]
     assert str(made_of_it.hosts[1].nics[1].ipv4) == "10.1.10.2/24", "not the IPv6 address before it"
     assert made_of_it.hosts[0].user == "ada", "the only login there is"
@@ -61,8 +61,8 @@ def test_a_manifest_without_namespaces_in_another_order() -> None:
     made_of_it = made("d6515_without_namespaces.xml", user=None)
     assert made_of_it.rails == ("rail0", "rail1"), "by their names, wherever they stand"
     assert [host.address for host in made_of_it.hosts] == [
-        "b.small.r2ccl-PG0.utah.cloudlab.us",
-        "a.small.r2ccl-PG0.utah.cloudlab.us",
+        "b.small.r2ccl-PG0.utah.cloudlab.example",
+        "a.small.r2ccl-PG0.utah.cloudlab.example",
     ]
     assert [nic.mac for nic in made_of_it.hosts[0].nics] == ["9c:dc:71:00:00:20", "9c:dc:71:00:00:21"]
     assert [str(nic.ipv4) for nic in made_of_it.hosts[0].nics] == ["10.10.1.2/24", "10.10.2.2/24"]
@@ -81,7 +81,7 @@ def test_a_login_that_ssh_could_misread_is_refused(user: str) -> None:
         made("r7525_three_lans.xml", user=user)
 
 
-@pytest.mark.parametrize("address", ["-oProxyCommand=reboot", "a b", "130.127.134.20\n", "$(reboot)", "a" * 300])
+@pytest.mark.parametrize("address", ["-oProxyCommand=reboot", "a b", "192.0.2.20\n", "$(reboot)", "a" * 300])
 def test_an_address_that_ssh_could_misread_is_refused(address: str) -> None:
     read = manifest.parse(R7525, "m.xml")
     first = replace(read.nodes[0], host_ipv4=address)

@@ -197,7 +197,7 @@ def test_a_manifest_of_what_was_asked_becomes_an_inventory(tmp_path: Path) -> No
     macs = itertools.count()
     granted = answer["rspec"].replace('type="request"', 'type="manifest"')
     granted = re.sub("<interface client", lambda _: f'<interface mac_address="{next(macs):012x}" client', granted)
-    granted = granted.replace("</node>", '<host name="granted.clemson.cloudlab.us"/></node>')
+    granted = granted.replace("</node>", '<host name="granted.clemson.cloudlab.example"/></node>')
     made = inventory.make(manifest.parse(granted.encode(), "m.xml"), "m.xml", "ada")
     assert made.rails == ("rail0", "rail1", "rail2")
     assert [str(nic.ipv4) for nic in made.hosts[2].nics] == ["10.10.1.3/24", "10.10.2.3/24", "10.10.3.3/24"]

@@ -406,7 +406,7 @@ class Campaign:
 
     def latency(self) -> None:
         """Small messages, the systems by turns: ABBA, so that a machine that drifts favours neither."""
-        systems = ("socket", "plugin")
+        systems = tuple(self.args.pair.split(","))
         if not self.crowded:
             self.start(*systems)
         counted, longest_s = 0, 0.0
@@ -451,8 +451,9 @@ class Campaign:
             ("black hole", self.args.trials // 2, 0.2, 0.35),
         ):
             if failure in self.args.kinds:
-                self._failures("plugin:undamped", failure, trials, hold_s, rest_s)
-        self.stop("plugin:undamped")
+                for system in self.args.failing.split(","):
+                    self._failures(f"{system}:undamped", failure, trials, hold_s, rest_s)
+        self.stop(*(f"{system}:undamped" for system in self.args.failing.split(",")))
 
     def _failures(self, system: str, failure: str, trials: int, hold_s: float, rest_s: float) -> None:
         group = self.start(system)[0]
@@ -460,16 +461,20 @@ class Campaign:
         seconds = min(wanted_s, self.left_s() - 10)
         group.tell({"do": "loop", "nbytes": int(self.args.loop * MIB), "seconds": seconds})
         end = time.monotonic() + seconds
+        received = [self.net.bytes_received(host) for host in range(self.net.hosts)]
         time.sleep(1.0)
-        faults = []
+        faults, carried, leaked = [], [], []
         for trial in range(trials):
             if time.monotonic() + hold_s + rest_s > end or group.answered():
                 break
             rail, host = trial % self.net.rails, trial // self.net.rails % self.net.hosts
             begin = time.monotonic_ns()
             self.break_it(self.net, failure, host, rail, True)
+            at_once = self.net.bytes_received(host)[rail]
             time.sleep(hold_s)
+            leaked.append(self.net.bytes_received(host)[rail] - at_once)
             self.break_it(self.net, failure, host, rail, False)
+            carried.append(at_once - received[host][rail])
             time.sleep(rest_s)
             faults.append((begin, time.monotonic_ns()))
         answers = group.answers(seconds + 60)
@@ -491,6 +496,9 @@ class Campaign:
             wrong=sum(answer["wrong"] for answer in answers),
             checked_iterations=sum(answer["checked"] for answer in answers),
             costs_ms=[round(cost, 2) for cost in costs],
+            # By the struck NIC's own counters: what came since the loop began, and while the failure lasted.
+            carried_bytes=carried,
+            leaked_bytes=leaked,
             begun_ms=[(begin + wall_ns) // 1_000_000 for (begin, _), _ in timed],
         )
 
@@ -667,6 +675,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kinds", default="carrier loss,black hole", help="the failures that are timed")
     parser.add_argument("--patience", type=float, default=20, help="seconds that NCCL's sockets get in a failure (20)")
     parser.add_argument("--systems", default="socket,socket_tuned,plugin", help="whose sizes are measured")
+    parser.add_argument("--pair", default="socket,plugin", help="the two whose latency is compared (socket,plugin)")
+    parser.add_argument("--failing", default="plugin", help="the plugins whose failures are timed (plugin)")
     parser.add_argument("--collectives", default=",".join(COLLECTIVES), help="whose sizes are measured")
     parser.add_argument("--sizes", help="MiB of the messages, such as 0.0625,1,256, instead of the usual ones")
     parser.add_argument("--rounds", type=int, default=4, help="of latency, each with both systems (4)")

@@ -111,12 +111,18 @@ class Network:
 
     def bytes_sent(self, host: int) -> list[int]:
         """By rail, since the beginning."""
+        return self._counters(host, "tx_bytes")
 
+    def bytes_received(self, host: int) -> list[int]:
+        """By rail, since the beginning."""
+        return self._counters(host, "rx_bytes")
+
+    def _counters(self, host: int, name: str) -> list[int]:
         def read() -> list[int]:
             with IPRoute() as ip:
                 links = {message.get_attr("IFLA_IFNAME"): message for message in ip.get_links()}
             found = [links[f"eth{rail}"].get_attr("IFLA_STATS64") for rail in range(self.rails)]
-            return [int(stats["tx_bytes"]) for stats in found]
+            return [int(stats[name]) for stats in found]
 
         return namespaces.inside(self.place(host), read)
 

@@ -211,13 +211,14 @@ def _latency(records: list[Record]) -> list[str]:
     ratios = [r for r in records if r["section"] == "latency_ratio"]
     if not ratios:
         return []
-    head = ["collective", "bytes", "socket us", "plugin us", "ratio", "least..greatest", "rounds"]
+    base, system = (key.removesuffix("_us") for key in ratios[0] if key.endswith("_us"))
+    head = ["collective", "bytes", f"{base} us", f"{system} us", "ratio", "least..greatest", "rounds"]
     rows = [
         [
             r["collective"],
             r["bytes"],
-            f"{r['socket_us']:.1f}",
-            f"{r['plugin_us']:.1f}",
+            f"{r[f'{base}_us']:.1f}",
+            f"{r[f'{system}_us']:.1f}",
             f"{r['ratio']:.3f}",
             f"{r['least']:.3f}..{r['greatest']:.3f}",
             r["rounds"],

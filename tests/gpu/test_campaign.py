@@ -49,7 +49,10 @@ def test_a_stand_in_goes_through_sizes_losses_and_failures(tmp_path: Path) -> No
     }
     assert set(failures) == {"carrier loss", "black hole"}
     assert all(one["wrong"] == 0 and one["trials"] >= 1 for one in failures.values())
-    assert failures["black hole"]["worst_ms"] > 30, "the hole was not felt"
+    for one in failures.values():
+        assert min(one["carried_bytes"]) > 0, "a NIC was struck that nobody used"
+        # What stood in the cable's queue may still come.
+        assert max(one["leaked_bytes"]) < max(one["carried_bytes"]), "a NIC that was struck went on"
     text = (tmp_path / "out/results.md").read_text()
     assert "| plugin | one rail lost |" in text
     with tarfile.open(tmp_path / "out/campaign.tar.gz") as tar:

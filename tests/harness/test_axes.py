@@ -56,14 +56,14 @@ def test_ids_name_the_point_and_fit_a_folder() -> None:
 
 def test_points_can_be_selected() -> None:
     experiment = load(ALLREDUCE, [f"axis=[{DTYPE}, {RATE}]", *SMALL])
-    only = parse_only("dtype=float16,rate=1 Gbit/s,system=balance,repeat=0", dimensions(experiment))
+    only = parse_only(["dtype=float16,rate=1 Gbit/s,system=balance,repeat=0"], dimensions(experiment))
     assert [t.trial_id for t in select(plan(experiment), only)] == [
         "balance-1MiB-nic_down-dtype=float16-rate=1_Gbit_s-r0"
     ]
     with pytest.raises(ExperimentError, match="no such dtype; did you mean 'float16'"):
         select(plan(experiment), {"dtype": ("float61",)})
     with pytest.raises(ExperimentError, match="unknown axis; did you mean 'dtype'"):
-        parse_only("dtyp=float16", dimensions(experiment))
+        parse_only(["dtyp=float16"], dimensions(experiment))
 
 
 def test_trials_that_share_a_cluster_stand_together_and_it_is_made_once_a_block() -> None:
@@ -98,7 +98,7 @@ def test_healthy_trials_run_once_where_only_faults_differ() -> None:
         f"balance-1MiB-healthy_{when}-dtype={dtype}" for when in ("before", "after") for dtype in ("float32", "float16")
     }
     assert all(set(t.variant.settings) == {"workload.dtype"} for t in both if t.when)
-    kept = select(both, parse_only("into=0.1,dtype=float16,system=balance", ("into", "dtype", "system")))
+    kept = select(both, parse_only(["into=0.1,dtype=float16,system=balance"], ("into", "dtype", "system")))
     assert [t.scenario for t in kept] == ["healthy_before", "nic_down", "healthy_after"]
 
 

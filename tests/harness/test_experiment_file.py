@@ -10,7 +10,7 @@ import pytest
 from harness.errors import ExperimentError, InvalidExperimentError, MistakeError
 from harness.experiment import Experiment, identity
 from harness.experiment_file import apply, load, read, without_none
-from harness.mistakes import LARGEST
+from r2ccl_core.text_file import WRITTEN_BYTES
 from r2ccl_core.units import parse_size
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,10 @@ def test_a_setting_without_a_number_is_for_every_entry() -> None:
     document: dict[str, Any] = {"system": [{"name": "a"}, {"name": "b", "env": {"X": "1"}}], "none": []}
     apply(document, 'system.env.Y="2"')
     assert document["system"] == [{"name": "a", "env": {"Y": "2"}}, {"name": "b", "env": {"X": "1", "Y": "2"}}]
-    for setting, words in (("none.x=1", "there is no entry that could have 'x'"), ("system[2].x=1", "nothing at 2")):
+    for setting, words in (
+        ("none.x=1", "there is no entry that could have 'x'"),
+        ("system[2].x=1", "there is no entry 2; entries count from 0 to 1"),
+    ):
         with pytest.raises(ExperimentError, match=words):
             apply(document, setting)
 
@@ -105,7 +108,7 @@ def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
         with pytest.raises(MistakeError, match=r": cannot be read: is no regular file$"):
             load(endless)
     with (tmp_path / "huge").open("wb") as huge:
-        huge.truncate(LARGEST + 1)
+        huge.truncate(WRITTEN_BYTES + 1)
     with pytest.raises(MistakeError, match=r": cannot be read: is larger than 64 MiB$"):
         load(tmp_path / "huge")
 

@@ -22,20 +22,20 @@ from harness.backends.registry import BACKENDS
 from harness.cluster.noop import NoopCluster
 from harness.cluster.spec import NoopSpec
 from harness.errors import ExitCode
-from harness.experiment import WorkloadModel
 from harness.experiment_file import read
 from harness.sweep.dry_run import lines
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress
 from harness.sweep.sweep import Request, open_folder, run_sweep
 from harness.systems.catalogue import sockets_carry_data
+from harness.workloads.collective import CollectiveWorkload
 from reports.trial import Trial
 
 REPLAY = Path(__file__).parent / "nccl_tests_replay.py"
 
 
 def job(**workload: Any) -> Job:
-    work = WorkloadModel.model_validate({"sizes": ["1MiB"], "nccl_tests": "/opt/build", **workload})
+    work = CollectiveWorkload.model_validate({"sizes": ["1MiB"], "nccl_tests": "/opt/build", **workload})
     return Job(
         "python", work, 1 << 20, 5, 1, 0, 2, "h0:7000", ("eth0", "eth1"), 0.1, {"NCCL_DEBUG": "INFO"}, ("h0", "h1")
     )

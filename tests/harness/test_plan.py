@@ -45,12 +45,12 @@ def test_listed_order_is_the_order_of_the_file() -> None:
 )
 def test_when_a_fault_strikes(when: str, strike: int | None) -> None:
     fault = f'fault=[{{kind="nic_down", host="host0", nic="eth0", {when}}}]'
-    small = select(trials(fault), parse_only("size=1MiB"))
+    small = select(trials(fault), parse_only(["size=1MiB"]))
     assert {t.strike_iteration() for t in small} == {strike}
 
 
 def test_selections_keep_what_they_name() -> None:
-    chosen = select(trials(), parse_only("system=balance, size=64M,size=8MiB,repeat=0"))
+    chosen = select(trials(), parse_only(["system=balance, size=64M,size=8MiB,repeat=0"]))
     assert sorted(t.trial_id for t in chosen) == ["balance-64MiB-nic_down-r0", "balance-8MiB-nic_down-r0"]
 
 
@@ -67,5 +67,5 @@ def test_selections_keep_what_they_name() -> None:
 )
 def test_selections_of_what_is_not_there(text: str, line: str) -> None:
     with pytest.raises(ExperimentError) as refused:
-        select(trials(), parse_only(text))
+        select(trials(), parse_only([text]))
     assert str(refused.value).split("; did")[0] == line.split("; did")[0]

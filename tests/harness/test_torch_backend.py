@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from harness.backends.registry import BACKENDS
-from harness.experiment import WorkloadModel
+from harness.workloads.collective import CollectiveWorkload
 from r2ccl_core.collective import COLLECTIVES
 
-WORKLOAD = WorkloadModel(sizes=(1 << 20,))  # type: ignore[call-arg]
+WORKLOAD = CollectiveWorkload(sizes=(1 << 20,))  # type: ignore[call-arg]
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (pip install torch)")
 
 

@@ -39,6 +39,17 @@ def test_fresh_seeds_break_no_rule() -> None:
     assert runs and int(runs.group(1)) > 20 * seconds
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_trouble_at_every_moment() -> None:
+    """Of two hosts with two NICs, in every mode: what random seeds need not meet."""
+    done = explore("--every", "1", "--jobs", str(os.cpu_count() or 1))
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cases = re.search(r"^(\d+) of (\d+) cases$", done.stdout, re.MULTILINE)
+    assert cases and int(cases.group(1)) == int(cases.group(2)) > 5000
+
+
 def test_one_seed_is_told_and_repeats() -> None:
     """The same words twice, and a log of what the processes noticed."""
     once, again = explore("--seed", "9"), explore("--seed", "9")

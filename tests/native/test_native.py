@@ -27,6 +27,7 @@ UNITY_FILES = 12
 SHARDS = 12  # most tests wait for timers, so more than there are cores
 SHARD_SECONDS = 400
 TAIL_LINES = 200
+TEST_LINES = 60  # of each failing test
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,24 @@ def run(what: str, *argv: str | Path) -> None:
         pytest.fail(f"{what} failed (exit {done.returncode}):\n{tail}", pytrace=False)
 
 
+def ends_of(text: str, most: int) -> list[str]:
+    """The lines of ``text``; of more than ``most`` those at its beginning and its end."""
+    lines = text.splitlines()
+    return lines if len(lines) <= most else [*lines[: most // 2], "...", *lines[-most // 2 :]]
+
+
 def blame(output: str) -> str:
-    """What of GoogleTest's ``output`` tells why it failed: the failing tests, and the one that never ended."""
+    """What of GoogleTest's ``output`` tells why it failed: first the names of the tests that failed or never ended and
+    a sanitizer's one line, as whoever shows this may cut it, then what they said; what came last where none did."""
     tests = re.split(r"(?m)^(?=\[ RUN      \])", output)
-    guilty = [test for test in tests[1:] if not re.search(r"(?m)^\[ +(OK|SKIPPED) \]", test)]
-    lines = "".join(guilty or tests).splitlines()
-    if len(lines) <= TAIL_LINES:
-        return "\n".join(lines)
-    return "\n".join([*lines[: TAIL_LINES // 2], "...", *lines[-TAIL_LINES // 2 :]])
+    # What follows the last test is no test's.
+    tests[-1:] = re.split(r"(?m)^(?=\[----------\] Global test environment tear-down)", tests[-1])
+    guilty = [test for test in tests if test.startswith("[ RUN ") and not re.search(r"(?m)^\[ +(OK|SKIPPED) \]", test)]
+    names = [test.split("]", 1)[1].split("\n", 1)[0].strip() for test in guilty]
+    names += re.findall(r"(?m)^SUMMARY: .*|^.*: runtime error: .*", output)
+    if not guilty:
+        return "\n".join([*names, *output.splitlines()[-TAIL_LINES:]])
+    return "\n".join([*names, *(line for test in guilty for line in ends_of(test, TEST_LINES))])
 
 
 def run_shard(tests: Path, shard: int, env: dict[str, str]) -> str:
@@ -135,3 +146,17 @@ def test_cpp(flavour: Flavour) -> None:
     told = [text for text in wrong if text]
     if told:
         pytest.fail("\n".join(told), pytrace=False)
+
+
+def test_who_failed_is_said_first() -> None:
+    """By name, before anything that may be cut; a sanitizer that speaks after the last test is heard as well."""
+    ran = "[ RUN      ] A.Passes\nsays much\n[       OK ] A.Passes (1 ms)\n"
+    failed = "[ RUN      ] B.Fails\n" + "much\n" * 500 + "b.cc:1: Failure\n[  FAILED  ] B.Fails (1 ms)\n"
+    end = "[----------] Global test environment tear-down\n[  FAILED  ] 1 test, listed below:\n"
+    told = blame(ran + failed + ran + end)
+    assert told.startswith("B.Fails\n[ RUN") and "b.cc:1: Failure" in told and "says much" not in told
+    assert len(told.splitlines()) < 100
+    told = blame(ran + failed.partition("b.cc")[0])
+    assert told.startswith("B.Fails\n"), "it never ended"
+    leak = "=1=ERROR: LeakSanitizer: detected memory leaks\nSUMMARY: AddressSanitizer: 8 byte(s) leaked\n"
+    assert blame(ran + end + leak).startswith("SUMMARY: AddressSanitizer: 8 byte(s) leaked\n")

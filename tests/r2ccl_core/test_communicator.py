@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import r2ccl_core
-from r2ccl_core.buffers import DTYPES, operations
+from r2ccl_core.buffers import DTYPES, check, operations
 from r2ccl_core.communicator import Communicator
 from r2ccl_core.errors import MismatchedCallError, PeerLostError, TransportError, UsageError
-from r2ccl_core.nics import find_nics
+from r2ccl_core.nics import find_nics, unmatched
 from r2ccl_core.perf import pattern
 from r2ccl_core.rendezvous import free_root
 from r2ccl_core.schedule import Schedule
@@ -399,6 +399,12 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
         both = np.ones(8, np.float32)
         with pytest.raises(UsageError, match="overlap"):
             comm.all_reduce(both[:4], both[2:6])
+        with pytest.raises(UsageError, match=r"^broadcast: send, where the result goes, is not contiguous"):
+            comm.broadcast(np.ones((4, 4), np.float32)[:, 0])
+        with pytest.raises(UsageError, match=r"^root '0': give the number of a rank"):
+            comm.broadcast(good, root="0")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^reduce_scatter of 7 elements: 3 ranks need as many equal blocks"):
+        check("reduce_scatter", np.ones(7), np.ones(2), "sum", 0, 3)
 
 
 @pytest.mark.parametrize("mode", ["4", "x", " "])
@@ -462,6 +468,14 @@ def test_nics_are_chosen_by_name_or_address(variable: str) -> None:
     with pytest.raises(UsageError, match="name@address"):
         find_nics({variable: "lo@127.0.1.1,lo"})
     assert find_nics({"NCCL_SOCKET_IFNAME": "nosuchnic", "R2CC_SOCKET_IFNAME": "lo"}) == [("lo", "127.0.0.1")]
+
+
+def test_a_name_that_selects_no_nic_beside_others_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert find_nics({"R2CC_SOCKET_IFNAME": "lo,nosuchnic"}) == [("lo", "127.0.0.1")]
+    assert "R2CC_SOCKET_IFNAME=lo,nosuchnic: no NIC" in caplog.text and caplog.text.rstrip().endswith("nosuchnic")
+    assert unmatched("=eth,eth1", ["eth1"]) == ["eth"]
+    assert unmatched("eth,ib", ["eth0", "eth1"]) == ["ib"]
+    assert unmatched("^docker", ["eth0"]) == []
 
 
 def test_a_missing_native_core_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,9 @@ def test_the_first_launcher_that_says_anything_counts(
     ("environ", "words"),
     [
         ({}, "no launcher says which rank this is; start it by torchrun or mpirun, or set one of R2CC_RANK/R2CC_SIZE"),
-        ({"RANK": "0"}, "^WORLD_SIZE=: give a whole number"),
+        ({"RANK": "0"}, "^RANK is set and WORLD_SIZE is not: set both"),
+        ({"R2CC_RANK": "0"}, "^R2CC_RANK is set and R2CC_SIZE is not: set both"),
+        ({"R2CC_SIZE": "2", "R2CC_RANK": ""}, "^R2CC_SIZE is set and R2CC_RANK is not: set both"),
         ({"RANK": "x", "WORLD_SIZE": "2"}, "^RANK=x: give a whole number"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, "set MASTER_ADDR and MASTER_PORT, or R2CC_ROOT=host:port"),
         (

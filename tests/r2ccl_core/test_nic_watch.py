@@ -1,6 +1,8 @@
 """A NIC's loss and return are told once each, to `logging` and to a callback."""
 
 import logging
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -112,3 +114,9 @@ def test_the_nic_of_the_default_route_is_no_data_nic_where_there_are_others(rout
 def test_a_nic_that_is_named_is_taken_whatever_its_routes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("r2ccl_core.nics._routes", lambda: ROUTES.format(default("lo")))
     assert find_nics({"R2CC_SOCKET_IFNAME": "=lo"}) == [("lo", "127.0.0.1")]
+
+
+def test_a_lost_nic_is_on_stderr_where_logging_is_not_configured() -> None:
+    program = "import r2ccl_core.nic_watch as w; w._log.warning('eth1 is lost'); w._log.info('no news')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "eth1 is lost\n"

@@ -5,7 +5,6 @@ import pytest
 from r2ccl_core import periodic
 from r2ccl_core.errors import UsageError
 from r2ccl_core.planner import plan
-from r2ccl_core.schedule import Schedule
 from r2ccl_core.schedules import forest, ring
 from r2ccl_core.simulate import simulate
 from r2ccl_core.topology import Topology
@@ -13,10 +12,12 @@ from r2ccl_core.topology import Topology
 GIB = 1 << 30
 
 
-def true_error(one: periodic.Periodic, topology: Topology, alpha_s: float = 0.0) -> tuple[float, periodic.Estimate]:
-    found = periodic.estimate(one, topology, GIB, alpha_s=alpha_s)
-    whole = simulate(one.build(one.periods), topology, GIB, alpha_s=alpha_s).seconds
-    return abs(found.seconds / whole - 1), found
+def true_error(one: periodic.Periodic, alpha_s: float = 0.0) -> tuple[float, periodic.Estimate]:
+    found = periodic.estimate(one, alpha_s=alpha_s)
+    whole = one.part(one.periods)
+    tolerance = 0.001 if whole.schedule.nlanes >= periodic.DENSE_LANES else 0.0
+    seconds = simulate(whole.schedule, whole.topology, whole.size_bytes, alpha_s=alpha_s, tolerance=tolerance).seconds
+    return abs(found.seconds / seconds - 1), found
 
 
 @pytest.mark.parametrize("alpha_s", [0.0, 1e-6])
@@ -24,29 +25,58 @@ def true_error(one: periodic.Periodic, topology: Topology, alpha_s: float = 0.0)
 def test_a_few_periods_tell_the_time_of_all(shares: list[float], alpha_s: float) -> None:
     topology = Topology.of_shares(shares, 50e9)
     made = [
-        periodic.of_ring(32, slices=4, ahead=3),
-        periodic.of_forest(tuple(shares), trees=2, rounds=1024),
+        periodic.of_ring(topology, GIB, slices=4, ahead=3),
+        periodic.of_forest(topology, GIB, trees=2, rounds=1024),
     ]
     for one in made:
-        error, found = true_error(one, topology, alpha_s)
+        error, found = true_error(one, alpha_s)
         assert error <= 0.01, one.name
         assert found.error <= periodic.MOST_ERROR
         assert found.periods < one.periods or one.periods < 100
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "hosts", "alpha_s"),
+    [
+        ("optcc", {"segments": 4}, 264, 0.0),
+        ("optcc", {"segments": 4}, 265, 5e-6),
+        ("owner_skewed_ring", {"lanes": 4, "slices": 2}, 265, 0.0),
+        ("leaf_ring", {"segments": 4}, 264, 5e-6),
+    ],
+)
+def test_a_small_cluster_tells_the_time_of_a_large_one(
+    name: str, settings: dict[str, int], hosts: int, alpha_s: float
+) -> None:
+    one = periodic.of_candidate(name, settings, Topology.uniform(hosts, 8, 50e9).lost(0, 0), GIB)
+    error, found = true_error(one, alpha_s)
+    assert found.periods < one.periods
+    assert error <= 0.01
+
+
+def test_hosts_that_differ_stay_in_the_small_cluster() -> None:
+    topology = Topology.uniform(289, 8, 50e9).lost(3, 0).lost(200, 1)
+    one = periodic.of_candidate("r2cc_all_reduce", {"pipeline": 4, "chunks": 289}, topology, GIB)
+    error, found = true_error(one)
+    assert found.periods < one.periods
+    assert error <= 0.01
+    small = one.part(20)
+    assert sorted(small.topology.shares)[:3] == [0.875, 0.875, 1.0]
+    assert small.topology.nhosts == 43 and small.size_bytes == GIB * 43 // 289
+
+
 def test_dense_forests_are_estimated_with_a_tolerance() -> None:
     """At 8 and 16 chunks a tree the answers agree to 0.6 %, and are 2 % off."""
     shares = [0.875, 0.5, *[1.0] * 14]
-    one = periodic.of_forest(tuple(shares), trees=10, rounds=300, fan=4)
-    assert one.build(1).nlanes >= periodic.DENSE_LANES
-    error, found = true_error(one, Topology.of_shares(shares))
+    one = periodic.of_forest(Topology.of_shares(shares), GIB, trees=10, rounds=300, fan=4)
+    assert one.part(1).schedule.nlanes >= periodic.DENSE_LANES
+    error, found = true_error(one)
     assert error <= 0.01
     assert found.periods < one.periods
 
 
 def test_a_short_schedule_is_simulated_in_full() -> None:
-    shares = [0.75, *[1.0] * 7]
-    error, found = true_error(periodic.of_forest(tuple(shares), trees=3, rounds=9), Topology.of_shares(shares))
+    topology = Topology.of_shares([0.75, *[1.0] * 7])
+    error, found = true_error(periodic.of_forest(topology, GIB, trees=3, rounds=9))
     assert error == 0 == found.error
     assert found.periods == 9
 
@@ -54,17 +84,17 @@ def test_a_short_schedule_is_simulated_in_full() -> None:
 def test_what_does_not_grow_evenly_is_not_extrapolated() -> None:
     """Negative control: chunks that get larger and larger have no period, and are found out."""
 
-    def growing(k: int) -> Schedule:
-        return ring.all_reduce(4, slices=k * k)
+    def growing(k: int) -> periodic.Part:
+        return periodic.Part(ring.all_reduce(4, slices=k * k), Topology.of_shares([1.0] * 4), 0)
 
-    one = periodic.Periodic("growing", 64, growing, first=1, divides=False)
-    found = periodic.estimate(one, Topology.of_shares([1.0] * 4), 0, alpha_s=1e-6)
+    one = periodic.Periodic("growing", 64, growing, first=1)
+    found = periodic.estimate(one, alpha_s=1e-6)
     assert found.error == 0 and found.periods == 64
 
 
 def test_an_error_of_nothing_cannot_be_promised() -> None:
     with pytest.raises(UsageError, match="simulate the whole"):
-        periodic.estimate(periodic.of_ring(4), Topology.of_shares([1.0] * 4), GIB, most_error=0.0)
+        periodic.estimate(periodic.of_ring(Topology.of_shares([1.0] * 4), GIB), most_error=0.0)
 
 
 def test_truncated_rings_are_the_beginning_of_whole_ones() -> None:

@@ -79,7 +79,7 @@ namespace r2ccl {
   X("R2CC_SECRET", "the CPU runtime",                                                                                 \
     "keeps strangers out of the meeting at `R2CC_ROOT`, and of the streams that are made again later")                \
   X("R2CC_ALGO", "the CPU runtime",                                                                                   \
-    "the schedule: `ring` (default), `tree`, `r2cc`, `forest`, `optcc`, `leaf_ring`, `owner_skewed`, or `auto`")      \
+    "the schedule: `ring` (default), `auto`, which is the planner's choice, or another of the table below")           \
   X("R2CC_AR_MIN_BYTES", "both",                                                                                      \
     "smaller vectors stay with the ring: the CPU runtime's (16 MiB), NCCL's where the library is preloaded (4 MiB; "  \
     "a number of bytes there)")                                                                                       \

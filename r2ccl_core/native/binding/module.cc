@@ -242,7 +242,8 @@ nb::dict Stats(Net& net) {
 // The executor with the Python-side owners of its connections.
 struct PyExecutor {
   PyExecutor(std::shared_ptr<Net> owner, const std::vector<StepArray>& lanes, const std::vector<int64_t>& abreast,
-             const nb::list& senders, const nb::list& receivers, std::vector<int64_t> sources)
+             const nb::list& senders, const nb::list& receivers, std::vector<int64_t> destinations,
+             std::vector<int64_t> sources)
       : net(std::move(owner)), owners(nb::make_tuple(senders, receivers)) {
     std::vector<std::vector<Step>> native_lanes;
     for (const StepArray& rows : lanes) {
@@ -259,9 +260,12 @@ struct PyExecutor {
     if (!abreast.empty() && abreast.size() != lanes.size()) {
       Check({Code::kInvalidArgument, "abreast names a group for every lane, or none"});
     }
-    if (sources.size() != recv_comms.size()) Check({Code::kInvalidArgument, "every receiver has a source"});
-    executor = std::make_unique<Executor>(std::move(native_lanes), abreast, std::move(send_comms),
-                                          std::move(recv_comms), std::move(sources), net->environment().notifier.get());
+    if (destinations.size() != send_comms.size() || sources.size() != recv_comms.size()) {
+      Check({Code::kInvalidArgument, "every sender has a destination, and every receiver a source"});
+    }
+    executor =
+        std::make_unique<Executor>(std::move(native_lanes), abreast, std::move(send_comms), std::move(recv_comms),
+                                   std::move(destinations), std::move(sources), net->environment().notifier.get());
   }
 
   void Run(Buffer input, Buffer output, const std::string& dtype, const std::string& op, const std::string& collective,
@@ -394,8 +398,8 @@ NB_MODULE(_native, module) {
 
   nb::class_<PyExecutor>(module, "Executor", "Runs one rank's program of a schedule.")
       .def(nb::init<std::shared_ptr<Net>, const std::vector<StepArray>&, const std::vector<int64_t>&, const nb::list&,
-                    const nb::list&, std::vector<int64_t>>(),
-           "net"_a, "lanes"_a, "abreast"_a, "senders"_a, "receivers"_a, "sources"_a)
+                    const nb::list&, std::vector<int64_t>, std::vector<int64_t>>(),
+           "net"_a, "lanes"_a, "abreast"_a, "senders"_a, "receivers"_a, "destinations"_a, "sources"_a)
       .def("run", &PyExecutor::Run, "input"_a, "output"_a, "dtype"_a, "op"_a, "collective"_a, "root"_a, "call"_a,
            "waits_long"_a, "`waits_long` is called once when the run has lasted for two seconds.");
 

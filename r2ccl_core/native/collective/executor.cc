@@ -18,13 +18,20 @@ constexpr double kLead = 0.1;         // of its steps, by which a lane may be ah
 constexpr int64_t kPatientSteps = 8;  // a lane that is ahead waits as long as these take on average, then goes on
 constexpr int64_t kMostPatienceMs = 100;
 
+// A connection knows its peer by addresses; people know it by its rank.
+Status Naming(int64_t rank, const Status& status) {
+  if (status.code() != Code::kPeerLost) return status;
+  return {Code::kPeerLost, "the connection with rank " + std::to_string(rank) + ": " + status.message()};
+}
+
 }  // namespace
 
 Executor::Executor(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
                    std::vector<std::shared_ptr<SendComm>> senders, std::vector<std::shared_ptr<RecvComm>> receivers,
-                   std::vector<int64_t> sources, Notifier* notifier)
+                   std::vector<int64_t> destinations, std::vector<int64_t> sources, Notifier* notifier)
     : senders_(std::move(senders)),
       receivers_(std::move(receivers)),
+      destinations_(std::move(destinations)),
       sources_(std::move(sources)),
       notifier_(notifier) {
   for (auto& steps : lanes) {
@@ -133,7 +140,7 @@ Status Executor::PostNext(Lane& lane, int64_t connection, Inlet& inlet, bool stu
   Request* request = nullptr;
   auto bytes = static_cast<uint64_t>((step.end - step.begin) * element_bytes_);
   Status status = receivers_[static_cast<size_t>(connection)]->Irecv(place, bytes, &request);
-  if (!status.ok()) return status;
+  if (!status.ok()) return Naming(sources_[static_cast<size_t>(connection)], status);
   inlet.waiting.push_back({request, bounce});
   ++inlet.posted;
   *posted = true;
@@ -207,7 +214,7 @@ Status Executor::RunSteps(Lane& lane, bool* progress) {
       uint32_t tag = 0;
       RecvComm& receiver = *receivers_[static_cast<size_t>(step.recv)];
       Status status = receiver.Test(inlet->waiting.front().request, &arrived, &size, &tag);
-      if (!status.ok()) return status;
+      if (!status.ok()) return Naming(sources_[static_cast<size_t>(step.recv)], status);
       if (!arrived) return {};
       inlet->waiting.pop_front();
       auto expected = static_cast<uint64_t>((step.end - step.begin) * element_bytes_);
@@ -222,7 +229,7 @@ Status Executor::RunSteps(Lane& lane, bool* progress) {
       Status status = senders_[static_cast<size_t>(step.send)]->Isend(
           base + step.begin * element_bytes_, static_cast<uint64_t>((step.end - step.begin) * element_bytes_), &request,
           false, tag_);
-      if (!status.ok()) return status;
+      if (!status.ok()) return Naming(destinations_[static_cast<size_t>(step.send)], status);
       lane.sends.push_back({lane.done, step.send, request});
     }
     *progress = true;
@@ -235,7 +242,7 @@ Status Executor::ReapSends(Lane& lane, bool* progress) {
     bool done = false;
     const Outstanding& oldest = lane.sends.front();
     Status status = senders_[static_cast<size_t>(oldest.connection)]->Test(oldest.request, &done, nullptr);
-    if (!status.ok()) return status;
+    if (!status.ok()) return Naming(destinations_[static_cast<size_t>(oldest.connection)], status);
     if (!done) return {};
     lane.sends.pop_front();
     *progress = true;

@@ -49,11 +49,11 @@ struct Step {
 // and it refuses to run.
 class Executor {
  public:
-  // `abreast` has the number of each lane's group, or is empty: every lane by itself. `sources` has the rank at the
-  // other end of each receiver.
+  // `abreast` has the number of each lane's group, or is empty: every lane by itself. `destinations` has the rank at
+  // the other end of each sender, `sources` that of each receiver.
   Executor(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
            std::vector<std::shared_ptr<SendComm>> senders, std::vector<std::shared_ptr<RecvComm>> receivers,
-           std::vector<int64_t> sources, Notifier* notifier);
+           std::vector<int64_t> destinations, std::vector<int64_t> sources, Notifier* notifier);
 
   // Refuses steps that name connections or ranges that do not exist, and a connection used by two lanes.
   Status Validate(int64_t elements) const;
@@ -119,6 +119,7 @@ class Executor {
   std::vector<Lane> lanes_;
   std::vector<std::shared_ptr<SendComm>> senders_;
   std::vector<std::shared_ptr<RecvComm>> receivers_;
+  const std::vector<int64_t> destinations_;
   const std::vector<int64_t> sources_;
   Notifier* const notifier_;
   bool broken_ = false;

@@ -323,6 +323,7 @@ Status Comm::OnFrameBegins(int index, const Frame& frame, char** body) {
 }
 
 Status Comm::OnFrameEnds(int path, const std::vector<uint8_t>& control) {
+  word_ns_ = Now();
   return OnBody(paths_[static_cast<size_t>(path)], control);
 }
 

@@ -273,8 +273,14 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   bool IsDoubted(const Path& path) const {
     return NicIsDoubted(path) || (path.way != nullptr && (path.late || path.tested || path.way->on_probation()));
   }
+  // Whether the peer's program has said anything since `since_ns`. Where not, it is asked by all other paths, so that
+  // the next tick may know. Its machine takes its time to tell what it has for a program that does not look, up to
+  // 40 ms (a delayed acknowledgement): that is no fault of the way. True where there is no other path to ask by.
+  bool PeerSpoke(const Path& about, int64_t since_ns, int64_t now_ns);
+  void AnswerPing(Path& path);
   // Puts its way on probation, unless there is no other that carries data in its place. False then.
   bool BeginProbation(Path& path, int64_t now_ns);
+  bool WayWorks(const Path& path, int64_t now_ns) const;
   void KnowWay(Path& path);
   // Whether its way is on probation as users see it: not for what is over after a first clean test.
   bool IsOnProbation(const Path& path) const {
@@ -322,6 +328,8 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   Status failure_;
   int64_t no_path_since_ns_ = 0;  // 0 while a path is up
   int64_t absent_ns_ = 0;         // for how long, all in all, ticks came late
+  int64_t word_ns_ = 0;           // when the peer's program last said something
+  int64_t asked_word_ns_ = 0;     // when it was last asked to
 
  private:
   void Poll();

@@ -33,8 +33,20 @@ void Comm::TellProbation(Path& path) {
           " ms");
 }
 
+// By the best of the own NICs: what is known of this one may be what it drains since it is sick.
+bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
+  double best = 0;
+  for (size_t i = 0; i < environment_->nics.size(); ++i) {
+    best = std::max(best, environment_->counters[i].drain_bytes_per_ns.load(std::memory_order_relaxed));
+  }
+  return path.way != nullptr && path.way->Works(best, now_ns);
+}
+
 void Comm::WatchWay(Path& path, const Progress& progress, int64_t now_ns) {
   if (progress.shortest_rtt_ns > 0) path.shortest_rtt_ns = progress.shortest_rtt_ns;
+  if (path.way != nullptr && progress.bytes_acked > path.acked_bytes) {
+    path.way->Add(progress.bytes_acked - path.acked_bytes, now_ns);
+  }
   OnProgress(path, progress, now_ns);
   path.held_ns = HeldNs(progress);
   if (environment_->params.mode != 2 || path.way == nullptr) return;
@@ -69,6 +81,10 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
   // It may have come long before anybody looked.
   int64_t took_ns = now_ns - path.test.sent_ns - (came ? progress.since_ack_ns : 0);
   bool lost = took_ns > limit_ns || progress.resent > path.test.resent;
+  if (lost && !path.test.missed && !PeerSpoke(path, path.test.sent_ns + limit_ns - kAskAheadNs, now_ns)) {
+    if (came) path.test.end = 0;  // it says nothing of the way
+    return;
+  }
   if (lost && !path.test.missed) {
     path.test.missed = true;
     path.way->With([](Probation& probation) {
@@ -82,6 +98,24 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
   if (path.test.missed) return;
   int64_t sent_ns = path.test.sent_ns;
   if (path.way->With([=](Probation& probation) { return probation.Pass(sent_ns, now_ns); })) AfterRead(path);
+}
+
+bool Comm::PeerSpoke(const Path& about, int64_t since_ns, int64_t now_ns) {
+  if (word_ns_ >= since_ns) return true;
+  bool asks = now_ns - asked_word_ns_ >= kAskAheadNs;
+  bool others = false;
+  for (Path& other : paths_) {
+    if (&other == &about || !IsOpen(other.state)) continue;
+    others = true;
+    if (!asks || other.stream->unsaid_bytes() > 0) continue;
+    other.stream->Say(EncodeControl(FrameType::kPing, 0, 0, kAsks));
+    asked_word_ns_ = now_ns;
+  }
+  return !others;
+}
+
+void Comm::AnswerPing(Path& path) {
+  if (path.frame.a == kAsks) path.stream->Say(EncodeControl(FrameType::kPing, 0, 0, kAnswers));
 }
 
 void Comm::TellUp(Path& path) {

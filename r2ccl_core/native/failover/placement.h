@@ -32,6 +32,7 @@ struct PathLoad {
   double drain = 0;       // bytes per ns that its NIC drains while busy; 0: unknown
   double nic_bytes = 0;   // on the way over its NIC, of all connections
   double path_bytes = 0;  // of them, this connection's
+  double peak = 0;        // the most bytes per ns that its NIC drained in some 10 ms lately, busy or not
 };
 
 // What waits for a path.
@@ -123,6 +124,19 @@ inline double BestDrain(const std::vector<PathLoad>& paths) {
   double best = 0;
   for (const PathLoad& path : paths) best = path.up ? std::max(best, path.drain) : best;
   return best > 0 ? best : 1;  // of nobody anything is known: all are alike
+}
+
+// A NIC that never has a queue does not show what it drains, but that it is no less than what it drained lately; half
+// of that, as the word of 20 ms may come within ten. Where that is much more than what another is known to drain, the
+// other is slow, and gets what is worth it.
+inline void TellFromSlow(std::vector<PathLoad>* paths) {
+  for (PathLoad& path : *paths) {
+    if (!path.up || path.drain > 0) continue;
+    double least = path.peak / 2;
+    bool beside_slow = std::any_of(paths->begin(), paths->end(),
+                                   [least](const PathLoad& other) { return other.up && IsMuchSlower(other, least); });
+    if (beside_slow) path.drain = least;
+  }
 }
 
 // The free path that would deliver the next chunk first; kNoPath when none is free. With `only_worthy`, of those that

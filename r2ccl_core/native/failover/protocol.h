@@ -1,5 +1,4 @@
-// Protocol: the few decisions on which it hangs that each byte lands once. Pure: the two ends call them, and so does
-// the model that tests/model_test.cc explores exhaustively.
+// Protocol: the few decisions on which it hangs that each byte lands once. Pure.
 //
 //   a chunk at the receiving end
 //              begins on a path            ends on its path   its path is lost

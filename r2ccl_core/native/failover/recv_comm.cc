@@ -218,7 +218,8 @@ Status RecvComm::OnBody(Path& path, const std::vector<uint8_t>& control) {
     }
     case FrameType::kPing:
       path.tested = frame.body_bytes > 0;
-      if (path.tested) return {};
+      if (path.tested || frame.a == kAnswers) return {};
+      AnswerPing(path);
       LetOrdersWait(false);
       asked_ = posted_ == announced_;
       ack_due_ |= HasNews();

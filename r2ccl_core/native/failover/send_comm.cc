@@ -307,8 +307,10 @@ const std::vector<PathLoad>& SendComm::Look() {
                       .refuge = refuge_ns != 0 && now_ns - refuge_ns < kRefugeNs,
                       .drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed),
                       .nic_bytes = static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)),
-                      .path_bytes = static_cast<double>(outgoing(path).in_flight_bytes)});
+                      .path_bytes = static_cast<double>(outgoing(path).in_flight_bytes),
+                      .peak = nic.peak_bytes_per_ns.load(std::memory_order_relaxed)});
   }
+  TellFromSlow(&loads_);
   return loads_;
 }
 
@@ -437,6 +439,7 @@ Status SendComm::OnBody(Path& path, const std::vector<uint8_t>& control) {
     }
     case FrameType::kPing:
       path.tested = frame.body_bytes > 0;
+      AnswerPing(path);
       return {};
     case FrameType::kPathDown:
     case FrameType::kProbe:
@@ -518,14 +521,18 @@ int64_t SendComm::LateAfter(const Path& path) const {
 }
 
 // What the peer's kernel should have had by now, and what is behind it in the same stream, goes over another path as
-// well. A peer whose program leaves no room for more is not late.
+// well. A peer whose program leaves no room for more, or does not look, is not late.
 void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) {
   if (environment_->params.mode != 2) return;
   const Outgoing& out = outgoing(path);
   bool alone = false;
   path.late = false;
+  if (WayWorks(path, now_ns)) return;
   for (const Chunk& chunk : out.in_flight) {
-    if (chunk.end <= progress.bytes_acked || now_ns - chunk.due_ns <= HeldNs(progress) - chunk.held_ns) continue;
+    if (chunk.end <= progress.bytes_acked) continue;
+    int64_t due_ns = chunk.due_ns + HeldNs(progress) - chunk.held_ns;
+    if (now_ns <= due_ns - kAskAheadNs || !PeerSpoke(path, due_ns - kAskAheadNs, now_ns)) continue;
+    if (now_ns <= due_ns) continue;
     path.late = true;
     alone = alone || GoesAlone(chunk);
   }

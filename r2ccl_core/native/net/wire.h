@@ -7,7 +7,7 @@
 //        6    2 path       path index       =               =                0               failed path  0     0
 //        8    4 epoch      of this path, >0 =               =                0               failed epoch 0     0
 //       12    4 body size  16 (secret)      0               chunk length     16 per path     0            0     (**)
-//       16    8 a          connection id    eager bytes     message number   messages posted cause        (*)   0
+//       16    8 a          connection id    eager bytes     message number   messages posted cause        (*)   (***)
 //       24    8 b          number of paths  eager messages  message size     0               0            0     0
 //       32    8 c          sender's port    0               chunk offset     0               0            0     0
 //       40    4 d          1: on trial      0               chunk size       0               0            0     0
@@ -29,6 +29,7 @@
 //
 // (*) from the receiving end: how many messages it has got, from the first on.
 // (**) what makes it fill a packet, of no meaning; 0 for one that tests nothing.
+// (***) 1: the other end's program is to answer, by a PING with a 2; else 0.
 //
 // A connection has one sender and one receiver and one TCP stream per path. (Several may make one of NCCL's: then their
 // numbers differ in the low 4 bits, see plugin/stripes.h.) The sender opens every stream
@@ -84,6 +85,10 @@ constexpr uint32_t kTagAt = 8;
 constexpr uint32_t kMostTag = (1u << (32 - kTagAt)) - 1;
 
 using Secret = std::array<uint8_t, kSecretBytes>;
+
+// Of a PING.
+constexpr uint64_t kAsks = 1;
+constexpr uint64_t kAnswers = 2;
 
 enum class FrameType : uint8_t {
   kHello = 1,

@@ -32,11 +32,12 @@ inline constexpr int kMaxPortsOfFlow = 3;
 
 struct Flow {
   std::array<int32_t, kMaxPortsOfFlow> ports{};
-  std::array<int32_t, kMaxPortsOfFlow> positions{};
+  std::array<int32_t, kMaxPortsOfFlow> positions{};  // in the ports' lists
   int32_t nports = 0;
   bool active = false;
-  bool ending = false;  // stopped since the last Refresh()
-  double rate = 0.0;    // bytes per second
+  bool ending = false;   // stopped since the last Refresh()
+  bool changed = false;  // its rate is a new one, not yet told
+  double rate = 0.0;     // bytes per second
 };
 
 class FairShare {
@@ -52,20 +53,25 @@ class FairShare {
   double Start(int32_t flow);
   void Stop(int32_t flow);
 
-  // Recomputes what depends on dirty ports; calls on_rate, perhaps more than once, for each flow whose rate is a new
-  // one.
+  // Recomputes what depends on dirty ports; calls on_rate once for each flow whose rate is a new one.
   void Refresh(const OnRate& on_rate);
 
  private:
+  // A flow as one of its ports lists it, with what is asked of it most: a look at a port reads little else.
+  struct Use {
+    int32_t flow = 0;
+    std::array<int32_t, kMaxPortsOfFlow - 1> others{};  // its other ports
+    double rate = 0.0;                                  // as in the flow
+  };
+
   struct Port {
     double capacity = 0.0;
-    double level = kUnlimited;  // bytes per second
     double left = 0.0;
     int32_t unfixed = 0;
     bool dirty = false;
     bool queued = false;
     bool visited = false;
-    std::vector<int32_t> flows;
+    std::vector<Use> flows;
 
     double Share() const { return left > 0.0 ? left / unfixed : 0.0; }
   };
@@ -74,23 +80,27 @@ class FairShare {
 
   void MarkDirty(int32_t port);
   void Remove(int32_t flow);
-  bool Follow(const OnRate& on_rate);
+  bool Follow();
   double LevelOf(int32_t port);
-  double LimitElsewhere(const Flow& flow, int32_t port) const;
-  void SetLevel(int32_t port, double level, const OnRate& on_rate);
+  double LimitElsewhere(const Use& use) const;
+  void SetLevel(int32_t port, double level);
+  void SetRate(int32_t flow, double rate);
   void Enqueue(int32_t port, double key);
   int32_t Dequeue();
-  void FillAround(const OnRate& on_rate);
+  void FillAround();
   void CollectComponent(int32_t seed);
-  void FillComponent(const OnRate& on_rate);
-  void Fix(int32_t flow, double rate, const OnRate& on_rate);
+  void FillComponent();
+  void Fix(int32_t flow, double rate);
 
   std::vector<Port> ports_;
+  std::vector<double> level_;  // per port, bytes per second
   std::vector<Flow> flows_;
   std::vector<char> fixed_;  // per flow, during Refresh
   double same_rate_;         // relative
+  int32_t nothers_ = 1;      // that any flow has
   std::vector<int32_t> dirty_;
   std::vector<int32_t> ending_;
+  std::vector<int32_t> changed_;
   std::vector<int32_t> component_;
   std::vector<std::pair<double, int32_t>> levels_;  // a heap, least first: ports to look at, or to fill from
   std::vector<double> limits_;

@@ -12,7 +12,7 @@
 //     Ranks of one host talk over their inner links only.
 //   - Capacities change at given times.
 //   - With a tolerance, messages that end within that part of a message's duration end together, early; what they had
-//     not sent by then is sent with the next one of their connection. Rates change only by more than that part.
+//     not sent by then is sent with the next one of their connection. Rates change only by more than four times that.
 //
 // Cost: per message the ports whose level its start and end change, and their flows. In dense patterns (forests of many
 // trees) that is most of them, and a tolerance of 1 % makes it ten times less for an error of about 0.1 %.

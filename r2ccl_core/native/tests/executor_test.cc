@@ -52,7 +52,7 @@ struct Rank {
   std::vector<std::unique_ptr<Relay>> relays;
   std::vector<std::shared_ptr<SendComm>> senders;
   std::vector<std::shared_ptr<RecvComm>> receivers;
-  std::vector<int64_t> sources;
+  std::vector<int64_t> destinations, sources;
   std::unique_ptr<Executor> executor;
   std::vector<char> input, output;
   Status status;
@@ -85,7 +85,8 @@ class Ring {
   Rank& At(int64_t r) { return ranks_[static_cast<size_t>(r) % ranks_.size()]; }
 
   // Runs one AllReduce on a thread a rank. How many elements are wrong over all ranks; -1 after an error.
-  // One rank may run another `odd` operation.
+  // The last rank may run another `odd` operation; then the first one hears of it, and the others begin after it has
+  // ended: else it might only hear that the odd one, which noticed first, has closed its connections.
   int64_t Run(DataType type, ReduceOp op, int64_t iteration, bool in_place, const Operation* odd = nullptr) {
     Pattern pattern{static_cast<int64_t>(ranks_.size()), iteration, 3, op};
     auto count = static_cast<size_t>(elements_);
@@ -95,16 +96,22 @@ class Ring {
       rank.output.assign(count * SizeOf(type), '\x77');
       FillPattern(pattern, static_cast<int64_t>(r), type, in_place ? rank.output.data() : rank.input.data(), count);
     }
+    std::atomic<bool> first_ended{false};
     std::vector<std::thread> threads;
     for (Rank& rank : ranks_) {
       Operation operation{Collective::kAllReduce, type, op, 0, elements_};
       if (odd != nullptr && &rank == &ranks_.back()) operation = *odd;
-      threads.emplace_back([&rank, operation, in_place] {
+      bool waits = odd != nullptr && &rank != &ranks_.front() && &rank != &ranks_.back();
+      threads.emplace_back([&rank, operation, in_place, waits, &first_ended] {
+        if (waits) first_ended.wait(false);
         const char* input = in_place ? rank.output.data() : rank.input.data();
         rank.status = rank.executor->Run(input, rank.output.data(), operation, [] { return false; });
       });
     }
-    for (std::thread& thread : threads) thread.join();
+    threads.front().join();
+    first_ended = true;
+    first_ended.notify_all();
+    for (size_t r = 1; r < threads.size(); ++r) threads[r].join();
     size_t wrong = 0;
     for (Rank& rank : ranks_) {
       if (!rank.status.ok()) return -1;
@@ -131,6 +138,7 @@ class Ring {
       EXPECT_TRUE(Until([&] { return (accepted = next.listeners[i]->Accept()) != nullptr; }));
       next.receivers.push_back(accepted);
       next.sources.push_back(r);
+      rank.destinations.push_back((r + 1) % ranks);
       bool ready = false;
       EXPECT_TRUE(Until([&] { return !rank.senders.back()->Ready(&ready).ok() || ready; }));
     }
@@ -138,8 +146,9 @@ class Ring {
     if (programs_.size() < ranks_.size()) return;
     for (size_t k = 0; k < ranks_.size(); ++k) {
       Rank& each = ranks_[k];
-      each.executor = std::make_unique<Executor>(programs_[k], abreast_, each.senders, each.receivers, each.sources,
-                                                 each.net->environment().notifier.get());
+      each.executor =
+          std::make_unique<Executor>(programs_[k], abreast_, each.senders, each.receivers, each.destinations,
+                                     each.sources, each.net->environment().notifier.get());
       EXPECT_EQ(each.executor->Validate(elements_).message(), "");
     }
   }
@@ -214,8 +223,8 @@ class Relaying {
         lanes[static_cast<size_t>(lane)].push_back({lane, lane, begin, begin + kElements, 0, -1});
       }
     }
-    executor_ = std::make_unique<Executor>(std::move(lanes), abreast, rank.senders, rank.receivers, rank.sources,
-                                           rank.net->environment().notifier.get());
+    executor_ = std::make_unique<Executor>(std::move(lanes), abreast, rank.senders, rank.receivers, rank.destinations,
+                                           rank.sources, rank.net->environment().notifier.get());
     EXPECT_TRUE(executor_->Validate(2 * kHops * kElements).ok());
     output_.resize(2 * kHops * kElements);
     for (size_t i = 0; i < output_.size(); ++i) sent_.push_back(static_cast<int32_t>(i));
@@ -373,9 +382,22 @@ TEST(Executor, APeerThatRunsSomethingElseIsAnErrorThatNamesIt) {
                                   {&other_count, unlike},
                                   {&other_call, unlike}}) {
     Ring ring(QuickParams(2), 3, 1, kElements);
-    EXPECT_EQ(ring.Run(DataType::kFloat32, ReduceOp::kSum, 1, false, &own), 0) << "the control";
+    EXPECT_EQ(ring.Run(DataType::kFloat32, ReduceOp::kSum, 1, false), 0) << "the control";
     EXPECT_EQ(ring.Run(DataType::kFloat32, ReduceOp::kSum, 1, false, odd), -1);
     EXPECT_EQ(ring.At(0).status.message(), text);
+  }
+}
+
+TEST(Executor, APeerThatEndsIsNamedByItsRank) {
+  for (int64_t gone : {1, 2}) {  // the one it sends to, the one it receives from
+    Ring ring(QuickParams(2), 3, 1, 1000);
+    for (auto& receiver : ring.At(gone).receivers) receiver->Close();
+    for (auto& sender : ring.At(gone).senders) sender->Close();
+    Rank& rank = ring.At(0);
+    std::vector<float> data(1000);
+    Status status = rank.executor->Run(data.data(), data.data(), {.elements = 1000}, [] { return false; });
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_EQ(status.message().find("the connection with rank " + std::to_string(gone) + ": "), 0u) << status.message();
   }
 }
 
@@ -416,7 +438,7 @@ TEST(Executor, RefusesWhatIsNotThere) {
   Ring ring(QuickParams(2), 2, 1, 1000);
   Rank& rank = ring.At(0);
   auto refused = [&](std::vector<std::vector<Step>> lanes) {
-    Executor executor(std::move(lanes), {}, rank.senders, rank.receivers, rank.sources,
+    Executor executor(std::move(lanes), {}, rank.senders, rank.receivers, rank.destinations, rank.sources,
                       rank.net->environment().notifier.get());
     return executor.Validate(100).code() == Code::kInvalidArgument;
   };

@@ -25,7 +25,7 @@ TroubleEvent Lasting(Trouble kind, int rail, double amount = 0) {
 }
 
 TEST(Explore, OneSeedMakesOneHistory) {
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
     Outcome first = RunScenario(Draw(seed)), second = RunScenario(Draw(seed));
     EXPECT_EQ(first.wrong, "") << Describe(Draw(seed));
     EXPECT_EQ(first.events, second.events) << "seed " << seed;
@@ -40,6 +40,21 @@ TEST(Explore, HealthyHostsLoseNothing) {
   EXPECT_EQ(outcome.messages, 24u);
   EXPECT_EQ(outcome.lost_paths, 0u);
   EXPECT_EQ(outcome.replayed_chunks, 0u);
+}
+
+// Its kernel takes what comes, and its time to say so.
+TEST(Explore, APausedProgramIsNoReasonToSendAnythingTwice) {
+  for (int64_t at_ms = 1; at_ms <= 12; ++at_ms) {
+    for (int host : {0, 1}) {
+      Scenario scenario = TwoHosts();
+      scenario.params.give_up_ms = 5000;
+      scenario.troubles = {
+          {.kind = Trouble::kPause, .host = host, .at_ns = at_ms * 1'000'000, .lasts_ns = 300'000'000}};
+      Outcome outcome = RunScenario(scenario, true);
+      EXPECT_EQ(outcome.wrong, "") << "host " << host << " paused after " << at_ms << " ms\n" << outcome.log;
+      EXPECT_EQ(outcome.replayed_chunks, 0u) << "host " << host << " paused after " << at_ms << " ms\n" << outcome.log;
+    }
+  }
 }
 
 TEST(Explore, ALostRailIsReplacedByTheOther) {

@@ -113,6 +113,25 @@ TEST(Placement, ANicOfWhichNothingIsKnownGetsAnEqualShare) {
   }
 }
 
+// Where work is short, only the slow NIC has a queue, and so only its rate is known.
+TEST(Placement, ASlowNicIsToldFromOnesThatNeverHaveAQueue) {
+  std::vector<PathLoad> paths{Busy(0, 0), Busy(kSlow, 0), Busy(0, 0)};
+  paths[0].peak = paths[2].peak = kFast;
+  TellFromSlow(&paths);
+  int slow = 0;
+  for (int i = 0; i < 10; ++i) {
+    int chosen = Place(paths, kNoPath, kOneChunk);
+    ASSERT_NE(chosen, kNoPath);
+    slow += chosen == 1 ? 1 : 0;
+    paths[static_cast<size_t>(chosen)].nic_bytes += kChunk / 10;
+  }
+  EXPECT_EQ(slow, 0) << "it holds up the message";
+  paths = {Busy(0, 0), Busy(kSlow, 0)};
+  paths[0].peak = 3 * kSlow;  // may be the word of a while that came at once
+  TellFromSlow(&paths);
+  EXPECT_EQ(paths[0].drain, 0);
+}
+
 // The slow one would deliver the chunk first, but the others would have done everything by then.
 TEST(Placement, AFasterNicThatIsFreeTakesWhatASlowOneIsNotWorth) {
   EXPECT_EQ(Place({Busy(12, 2 * kChunk), Busy(3, 0)}, kNoPath, kOneChunk), 0);

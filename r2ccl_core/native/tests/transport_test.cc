@@ -1,9 +1,11 @@
 // The transport with nothing broken: order, sizes, early messages, limits, many connections, closing.
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -407,6 +409,38 @@ TEST(Transport, WhoPollsNoMoreIsServedByTheThread) {
   EXPECT_EQ(got, data);
   options.sizes = {100, 5 << 20, 100, 200000, 0, 3 << 20, 1};
   EXPECT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
+}
+
+// The bytes that lie in the receive queues of this process's sockets.
+std::vector<int> UnreadBytes() {
+  std::vector<int> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    int bytes = 0;
+    if (ioctl(std::stoi(entry.path().filename()), FIONREAD, &bytes) == 0 && bytes > 0) found.push_back(bytes);
+  }
+  return found;
+}
+
+// Small messages stay in the kernel's queue when they have been taken, so that it acknowledges several at once. The
+// program says that it polls after the wires were made, as the plugin does.
+TEST(Transport, WhoPollsLeavesSmallMessagesInTheKernelsQueue) {
+  Pair pair(PatientParams(2));
+  pair.sender->environment().program_polls = pair.receiver->environment().program_polls = true;
+  ASSERT_EQ(pair.Open().message(), "");
+  constexpr int kFrame = static_cast<int>(kHeaderBytes) + 8;
+  int left = 0;
+  for (int i = 0; i < 2000 && left == 0; ++i) {
+    char data[8] = "1234567", got[8] = {};
+    Request* send = nullptr;
+    Request* receive = nullptr;
+    Status status;
+    ASSERT_TRUE(pair.recv->Irecv(got, sizeof got, &receive).ok());
+    ASSERT_TRUE(pair.send->Isend(data, sizeof data, &send).ok());
+    ASSERT_TRUE(Until([&] { return Finished(*pair.recv, receive, &status); }));
+    for (int bytes : UnreadBytes()) left += bytes % kFrame == 0;
+    ASSERT_TRUE(Until([&] { return Finished(*pair.send, send, &status); }));
+  }
+  EXPECT_GT(left, 0);
 }
 
 // On a stream with small messages the kernel may have kept what was taken: a hang-up must not look like a reset.

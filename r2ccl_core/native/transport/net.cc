@@ -90,7 +90,7 @@ Status Net::Start() {
   auto threads = static_cast<size_t>(environment_.params.io_threads);
   for (size_t i = 0; i < threads; ++i) {
     pollers_.push_back(std::make_unique<Poller>());
-    wires_.push_back(std::make_unique<TcpWire>(pollers_[i].get(), environment_.program_polls));
+    wires_.push_back(std::make_unique<TcpWire>(pollers_[i].get(), &environment_));
   }
   // Not where the first senders are, nor, where each has two stripes, their first ones.
   next_receiver_ = threads / 2 | 1;

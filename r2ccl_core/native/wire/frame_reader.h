@@ -34,6 +34,8 @@ class FrameReader {
   void DropBody() {
     if (in_body_ && frame_.type == FrameType::kData) body_ = nullptr;
   }
+  // Where the next byte of a body goes; nullptr: nowhere.
+  const char* place() const { return in_body_ ? body_ : nullptr; }
   // The owner has given the stream up: nothing more is given to it.
   void Stop() { stopped_ = true; }
 

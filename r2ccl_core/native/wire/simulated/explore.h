@@ -1,8 +1,9 @@
 // Explore: whole groups of processes with the connections that ship, in a simulated network that fails, by a seed.
 //
-// What holds in every run: each message arrives once, whole and unchanged, in its place and order; a buffer is neither
-// read nor written after its request completed; every request ends, with success where something could still carry it,
-// else with an error within the limit; nothing is lost where nothing was wrong; in the end nothing is left.
+// What holds in every run: each message arrives once, whole and unchanged, in its place and order; a send that needs a
+// receive is done only when that is; a buffer is neither read nor written after its request completed; every request
+// ends, with success where something could still carry it, else with an error within the limit; nothing is lost where
+// nothing was wrong; what recovered carries data again; in the end nothing is left.
 #ifndef R2CCL_WIRE_SIMULATED_EXPLORE_H_
 #define R2CCL_WIRE_SIMULATED_EXPLORE_H_
 
@@ -53,6 +54,7 @@ struct Flow {
   uint64_t ahead = 1;    // sends, and receives, under way at once
   bool late_receives = false;
   bool closes_early = false;  // the sender, as soon as its sends are done
+  uint64_t leaves_after = 0;  // so many messages the receiver closes, whatever follows; 0: it stays
 };
 
 struct Scenario {
@@ -61,10 +63,14 @@ struct Scenario {
   int rails = 1;
   double bytes_per_ns = 0.0625;
   size_t segment_bytes = 4096;
+  size_t answer_bytes = 256 * 1024;  // see World
   bool program_polls = false;
   Params params;
   std::vector<Flow> flows;
   std::vector<TroubleEvent> troubles;
+
+  // Whether in the end every NIC is well, and paths that flapped are held for a while only.
+  bool ends_well() const;
 };
 
 Scenario Draw(uint64_t seed);
@@ -82,6 +88,14 @@ struct Outcome {
 };
 
 Outcome RunScenario(const Scenario& scenario, bool with_log = false);
+
+// The least groups in which everything can go wrong: two hosts, two rails, one connection; in each mode.
+std::vector<Scenario> SmallScenarios();
+
+// Every trouble that can begin in the scenario's history, at each moment at which anything happens there from `from_ns`
+// on until its messages have arrived: links that go and come back and black holes, for short and for long, of each NIC;
+// with `of_processes` also those that pause, are killed or lose their host.
+std::vector<TroubleEvent> EveryTrouble(const Scenario& scenario, int64_t from_ns, bool of_processes);
 
 // The same scenario with less in it, which still breaks a rule.
 Scenario Shrink(const Scenario& scenario);

@@ -1,12 +1,20 @@
 // r2ccl-explore: the connections that ship in a simulated network that fails, seed after seed.
+// `--help` tells all options.
 //
 //   r2ccl-explore --seconds 60 [--first SEED] [--jobs N]   until the time is over or a rule is broken
 //   r2ccl-explore --runs 1000 [--first SEED]
 //   r2ccl-explore --seed SEED                              one history again, with its log
+//   r2ccl-explore --every 1 [--jobs N]                     two hosts with two NICs: every trouble at every moment
+//   r2ccl-explore --every 2 [--jobs N] [--first CASE] [--runs CASES] [--seconds S]
+//                                                          after each of them every other one of a NIC, at every moment
 //
-// A rule that was broken ends it with status 1, the seed, the shortest scenario that still breaks it, and the command
-// that repeats it.
+// A rule that was broken ends it with status 1, the seed or case, the shortest scenario that still breaks it, and the
+// command that repeats it.
+#include <signal.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
@@ -22,13 +30,17 @@ namespace {
 
 using r2ccl::simulated::Describe;
 using r2ccl::simulated::Draw;
+using r2ccl::simulated::EveryTrouble;
 using r2ccl::simulated::Outcome;
 using r2ccl::simulated::RunScenario;
 using r2ccl::simulated::Scenario;
 using r2ccl::simulated::Shrink;
+using r2ccl::simulated::SmallScenarios;
+using r2ccl::simulated::TroubleEvent;
 
 struct Options {
   double seconds = 10;
+  int every = 0;
   uint64_t runs = UINT64_MAX;
   uint64_t first = 1;
   unsigned jobs = 1;
@@ -36,11 +48,47 @@ struct Options {
   bool shrink = true;
 };
 
-int Usage() {
-  std::fprintf(stderr, "usage: r2ccl-explore [--seconds S] [--runs N] [--first SEED] [--jobs N] | --seed SEED\n");
-  return 2;
+constexpr char kHelp[] =
+    "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] | --seed SEED | --every 1|2\n"
+    "\n"
+    "Runs the connections that ship in a simulated network that fails, seed after seed, until the time is over or a\n"
+    "rule is broken.\n"
+    "\n"
+    "  --seconds S   for so long (10)\n"
+    "  --runs N      so many seeds instead\n"
+    "  --first SEED  begin with this seed (1)\n"
+    "  --jobs N      on so many threads (1)\n"
+    "  --no-shrink   of a seed that breaks a rule show the whole scenario, not the least one that still does\n"
+    "  --seed SEED   one history again, with its log\n"
+    "  --every K     every trouble at every moment of small groups; with 2, every pair of them\n"
+    "  --version     the version, and nothing else\n"
+    "\n"
+    "Exit status: 0 every rule held, 1 one was broken, 2 an option is wrong.\n";
+
+constexpr unsigned kMostJobs = 4096;
+
+bool Refused(const std::string& name, const char* value, const char* remedy) {
+  std::fprintf(stderr, "r2ccl-explore: %s%s%s: %s; see r2ccl-explore --help\n", name.c_str(), *value ? " " : "", value,
+               remedy);
+  return false;
 }
 
+// A whole number; strtoull alone would take a sign, and what follows a number.
+bool ToWhole(const char* text, uint64_t* number) {
+  if (*text < '0' || *text > '9') return false;
+  char* end = nullptr;
+  errno = 0;
+  *number = std::strtoull(text, &end, 10);
+  return *end == 0 && errno == 0;
+}
+
+bool ToSeconds(const char* text, double* number) {
+  char* end = nullptr;
+  *number = std::strtod(text, &end);
+  return end != text && *end == 0 && *number >= 0 && *number <= 1e9;
+}
+
+// False, after a line about it, for an option that is wrong.
 bool Parse(int argc, char** argv, Options* options) {
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i];
@@ -48,25 +96,30 @@ bool Parse(int argc, char** argv, Options* options) {
       options->shrink = false;
       continue;
     }
-    if (i + 1 == argc) return false;
-    char* end = nullptr;
+    bool known = name == "--seconds" || name == "--runs" || name == "--first" || name == "--jobs" || name == "--seed" ||
+                 name == "--every";
+    if (!known) return Refused(name, "", "no such option");
+    if (i + 1 == argc) return Refused(name, "", "a value is missing");
     const char* value = argv[++i];
-    double number = std::strtod(value, &end);
-    if (end == value || *end != 0 || number < 0) return false;
     if (name == "--seconds") {
-      options->seconds = number;
-    } else if (name == "--runs") {
-      options->runs = std::strtoull(value, nullptr, 10);
+      if (!ToSeconds(value, &options->seconds)) return Refused(name, value, "give a number of seconds, such as 60");
+      continue;
+    }
+    uint64_t number = 0;
+    if (!ToWhole(value, &number)) return Refused(name, value, "give a whole number, such as 8");
+    if (name == "--runs") {
+      options->runs = number;
       options->seconds = 1e9;
-    } else if (name == "--first") {
-      options->first = std::strtoull(value, nullptr, 10);
-    } else if (name == "--jobs" && number >= 1) {
+    } else if (name == "--jobs") {
+      if (number < 1 || number > kMostJobs) return Refused(name, value, "give 1 to 4096 threads");
       options->jobs = static_cast<unsigned>(number);
-    } else if (name == "--seed") {
-      options->first = std::strtoull(value, nullptr, 10);
-      options->one = true;
+    } else if (name == "--every") {
+      if (number < 1 || number > 2) return Refused(name, value, "give 1 or 2");
+      options->every = static_cast<int>(number);
+      options->seconds = 1e9;
     } else {
-      return false;
+      options->first = number;
+      options->one = name == "--seed";
     }
   }
   return true;
@@ -84,13 +137,96 @@ int One(uint64_t seed) {
   return outcome.wrong.empty() ? 0 : 1;
 }
 
+// What this thread looks at, for the handler of a crash.
+thread_local uint64_t seed_at_work = 0;
+std::atomic<uint64_t> runs_so_far{0};
+
+void OnCrash(int signal) {
+  char text[256];
+  int size = std::snprintf(text, sizeof text,
+                           "%" PRIu64
+                           " runs\nBROKEN: it crashed with signal %d\nrepeat it: r2ccl-explore --seed %" PRIu64 "\n",
+                           runs_so_far.load(), signal, seed_at_work);
+  if (size > 0 && write(STDOUT_FILENO, text, static_cast<size_t>(size)) < 0) _exit(1);
+  raise(signal);  // as without a handler, which is gone by now
+}
+
+void TellOfCrashes() {
+  struct sigaction action = {};
+  action.sa_handler = OnCrash;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigaction(signal, &action, nullptr);
+}
+
 struct Totals {
   std::mutex mutex;
+  uint64_t cases = 0;
+  Scenario least;
   uint64_t runs = 0, events = 0, messages = 0, lost_paths = 0, replayed = 0, duplicates = 0;
   double virtual_s = 0;
   bool broken = false;
   uint64_t seed = 0;
 };
+
+// Runs it and counts; false where it breaks a rule, or another did.
+bool Count(const Scenario& scenario, uint64_t number, Totals* totals) {
+  seed_at_work = number;
+  Outcome outcome = RunScenario(scenario);
+  ++runs_so_far;
+  std::lock_guard lock(totals->mutex);
+  if (totals->broken) return false;
+  ++totals->runs;
+  totals->events += outcome.events;
+  totals->messages += outcome.messages;
+  totals->lost_paths += outcome.lost_paths;
+  totals->replayed += outcome.replayed_chunks;
+  totals->duplicates += outcome.duplicate_chunks;
+  totals->virtual_s += static_cast<double>(outcome.virtual_ns) / 1e9;
+  if (outcome.wrong.empty()) return true;
+  totals->broken = true;
+  totals->seed = number;
+  totals->least = scenario;
+  return false;
+}
+
+// A small group and the first trouble in it.
+struct Case {
+  Scenario scenario;
+  int64_t at_ns = 0;
+};
+
+std::vector<Case> EveryCase() {
+  std::vector<Case> all;
+  for (const Scenario& small : SmallScenarios()) {
+    for (const TroubleEvent& event : EveryTrouble(small, 0, true)) {
+      all.push_back({small, event.at_ns});
+      all.back().scenario.troubles = {event};
+    }
+  }
+  return all;
+}
+
+bool TryCase(const Case& one, uint64_t number, int every, Totals* totals) {
+  if (every == 1) return Count(one.scenario, number, totals);
+  for (const TroubleEvent& event : EveryTrouble(one.scenario, one.at_ns, false)) {
+    Scenario both = one.scenario;
+    both.troubles.push_back(event);
+    if (!Count(both, number, totals)) return false;
+  }
+  return true;
+}
+
+void WorkOnCases(const std::vector<Case>& cases, const Options& options, std::atomic<uint64_t>* next, Totals* totals) {
+  auto begin = std::chrono::steady_clock::now();
+  while (true) {
+    uint64_t number = next->fetch_add(1);
+    std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    bool over = number > cases.size() || number - options.first >= options.runs || elapsed.count() > options.seconds;
+    if (over || !TryCase(cases[number - 1], number, options.every, totals)) return;
+    std::lock_guard lock(totals->mutex);
+    ++totals->cases;
+  }
+}
 
 void Work(const Options& options, std::atomic<uint64_t>* next, Totals* totals) {
   auto begin = std::chrono::steady_clock::now();
@@ -98,34 +234,32 @@ void Work(const Options& options, std::atomic<uint64_t>* next, Totals* totals) {
     uint64_t seed = next->fetch_add(1);
     std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
     if (seed - options.first >= options.runs || elapsed.count() > options.seconds) return;
-    Outcome outcome = RunScenario(Draw(seed));
-    std::lock_guard lock(totals->mutex);
-    if (totals->broken) return;
-    ++totals->runs;
-    totals->events += outcome.events;
-    totals->messages += outcome.messages;
-    totals->lost_paths += outcome.lost_paths;
-    totals->replayed += outcome.replayed_chunks;
-    totals->duplicates += outcome.duplicate_chunks;
-    totals->virtual_s += static_cast<double>(outcome.virtual_ns) / 1e9;
-    if (outcome.wrong.empty()) continue;
-    totals->broken = true;
-    totals->seed = seed;
-    return;
+    if (!Count(Draw(seed), seed, totals)) return;
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    std::string name = argv[i];
+    if (name == "--help" || name == "-h") return std::fputs(kHelp, stdout) < 0 ? 1 : 0;
+    if (name == "--version") return std::printf("r2ccl-explore %s\n", R2CCL_VERSION) < 0 ? 1 : 0;
+  }
   Options options;
-  if (!Parse(argc, argv, &options)) return Usage();
+  if (!Parse(argc, argv, &options)) return 2;
+  TellOfCrashes();
+  seed_at_work = options.first;
   if (options.one) return One(options.first);
   Totals totals;
   std::atomic<uint64_t> next{options.first};
   auto begin = std::chrono::steady_clock::now();
   std::vector<std::thread> threads;
-  for (unsigned i = 0; i < options.jobs; ++i) threads.emplace_back(Work, std::cref(options), &next, &totals);
+  std::vector<Case> cases = options.every > 0 ? EveryCase() : std::vector<Case>();
+  for (unsigned i = 0; i < options.jobs; ++i) {
+    threads.emplace_back(
+        [&] { options.every > 0 ? WorkOnCases(cases, options, &next, &totals) : Work(options, &next, &totals); });
+  }
   for (std::thread& thread : threads) thread.join();
   std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   std::printf("%" PRIu64 " runs from seed %" PRIu64 " in %.1f s (%.0f a second), %.0f s of virtual time, %" PRIu64
@@ -133,10 +267,13 @@ int main(int argc, char** argv) {
               " came twice\n",
               totals.runs, options.first, elapsed.count(), static_cast<double>(totals.runs) / elapsed.count(),
               totals.virtual_s, totals.events, totals.messages, totals.lost_paths, totals.replayed, totals.duplicates);
+  if (options.every > 0) std::printf("%" PRIu64 " of %zu cases\n", totals.cases, cases.size());
   if (!totals.broken) return 0;
-  Scenario broken = Draw(totals.seed);
+  Scenario broken = totals.least;
   if (options.shrink) broken = Shrink(broken);
-  std::printf("BROKEN: %s\nthe least that breaks it:\n%srepeat it: r2ccl-explore --seed %" PRIu64 "\n",
-              RunScenario(broken).wrong.c_str(), Describe(broken).c_str(), totals.seed);
+  std::printf("BROKEN: %s\nthe least that breaks it:\n%srepeat it: r2ccl-explore %s %" PRIu64 "%s\n",
+              RunScenario(broken).wrong.c_str(), Describe(broken).c_str(),
+              options.every == 0 ? "--seed" : (options.every == 1 ? "--every 1 --first" : "--every 2 --first"),
+              totals.seed, options.every == 0 ? "" : " --runs 1");
   return 1;
 }

@@ -143,6 +143,11 @@ size_t Process::sockets() const {
   }));
 }
 
+bool Process::Touches(const char* data, size_t bytes) const {
+  return std::any_of(streams_.begin(), streams_.end(),
+                     [=](const SocketStream* stream) { return stream->Touches(data, bytes); });
+}
+
 std::shared_ptr<Socket> Process::MakeSocket(int rail, uint64_t number, in_addr_t remote) {
   auto made = std::make_shared<Socket>(world_, host_, rail, number, remote);
   sockets_[number] = made;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,9 @@ class Process final : public Receiver, public Asker {
   void Soon(std::function<void()> what);
   // Those that the program holds, or that nobody has closed.
   size_t sockets() const;
+  // Whether a stream is about to read from, or to write into, these bytes.
+  bool Touches(const char* data, size_t bytes) const;
+  std::set<const SocketStream*>& streams() { return streams_; }
 
   void Take(const Packet& packet, int nic) override;
   void OnLink(int nic, bool running) override;
@@ -100,6 +104,7 @@ class Process final : public Receiver, public Asker {
 
   World* const world_;
   const int host_;
+  std::set<const SocketStream*> streams_;  // that exist
   Environment environment_;
   SimulatedWire wire_{this};
   std::unique_ptr<Locator> locator_;

@@ -9,13 +9,13 @@
 namespace r2ccl::simulated {
 namespace {
 
-constexpr uint64_t kOutBytes = 256 * 1024;
 constexpr uint64_t kUnsentBytes = 16 * 1024;  // as TCP_NOTSENT_LOWAT
 constexpr uint64_t kInBytes = 256 * 1024;
 constexpr int64_t kFirstTimeoutNs = 1000 * kMillisecond;
 constexpr int64_t kLeastTimeoutNs = 200 * kMillisecond;
 constexpr int64_t kMostTimeoutNs = 120'000 * kMillisecond;
 constexpr int kSameWords = 3;
+constexpr int64_t kLatestWordNs = 40 * kMillisecond;  // as Linux puts an acknowledgement off
 
 }  // namespace
 
@@ -34,6 +34,7 @@ void Socket::Connect() {
 
 void Socket::Accept() {
   if (state_ == State::kOpening) state_ = State::kOpen;
+  most_out_ = world_->answer_bytes;
   Packet answer = Segment(0);
   answer.kind = Packet::Kind::kSynAck;
   world_->Send(host_, rail_, std::move(answer));
@@ -43,14 +44,14 @@ uint64_t Socket::window() const { return kInBytes - std::min<uint64_t>(kInBytes,
 
 bool Socket::has_room() const {
   uint64_t unsent = unacked_ + out_.size() - next_;
-  return state_ == State::kOpen && !closing_ && unsent < kUnsentBytes && out_.size() < kOutBytes;
+  return state_ == State::kOpen && !closing_ && unsent < kUnsentBytes && out_.size() < most_out_;
 }
 
 size_t Socket::Write(const char* data, size_t bytes) {
   if (!has_room()) return 0;
   uint64_t unsent = unacked_ + out_.size() - next_;
-  size_t count = std::min({bytes, static_cast<size_t>(kOutBytes - out_.size()),
-                           std::max<size_t>(segment_bytes(), static_cast<size_t>(kUnsentBytes - unsent))});
+  size_t count = std::min(
+      {bytes, most_out_ - out_.size(), std::max<size_t>(segment_bytes(), static_cast<size_t>(kUnsentBytes - unsent))});
   out_.append(data, count);
   SendWaiting();
   return count;
@@ -61,7 +62,8 @@ size_t Socket::Read(char* to, size_t most) {
   std::memcpy(to, in_.data(), count);
   bool was_full = window() < segment_bytes();
   in_.erase(0, count);
-  if (was_full && state_ == State::kOpen && window() >= segment_bytes()) SendWord();
+  bool has_news = owes_word_ || (was_full && window() >= segment_bytes());
+  if (has_news && state_ == State::kOpen) SendWord();
   return count;
 }
 
@@ -95,7 +97,19 @@ Packet Socket::Segment(uint64_t first) const {
   return packet;
 }
 
-void Socket::SendWord() { world_->Send(host_, rail_, Segment(next_)); }
+void Socket::SendWord() {
+  owes_word_ = false;
+  world_->Send(host_, rail_, Segment(next_));
+}
+
+// A program that has not read what came before gives no reason to hurry.
+void Socket::SendWordSoon() {
+  if (std::exchange(owes_word_, true)) return;
+  world_->After(kLatestWordNs, [weak = weak_from_this(), number = ++words_] {
+    auto self = weak.lock();
+    if (self != nullptr && self->owes_word_ && self->words_ == number && self->state_ == State::kOpen) self->SendWord();
+  });
+}
 
 void Socket::SendSegment(uint64_t first, size_t bytes, bool again) {
   Packet packet = Segment(first);
@@ -241,6 +255,7 @@ void Socket::TakeBytes(const Packet& packet) {
   }
   if (!packet.demands) return;
   ++taken_;
+  bool waits = !in_.empty() && ahead_.empty() && packet.first == expected_ && !packet.bytes.empty();
   uint64_t end = packet.first + packet.bytes.size();
   if (end > expected_ && end <= expected_ + window()) {
     if (packet.first <= expected_) {
@@ -260,7 +275,7 @@ void Socket::TakeBytes(const Packet& packet) {
     ++expected_;  // the end takes a place of its own, as TCP's FIN
     peer_ended_ = true;
   }
-  SendWord();
+  waits && !peer_ended_ ? SendWordSoon() : SendWord();
 }
 
 void Socket::Reset() {

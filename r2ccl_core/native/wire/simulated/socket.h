@@ -22,6 +22,7 @@ class SocketUser {
 
 class Socket : public std::enable_shared_from_this<Socket> {
  public:
+  static constexpr size_t kOutBytes = 256 * 1024;
   enum class State { kOpening, kOpen, kRefused, kReset, kClosed };
 
   Socket(World* world, int host, int rail, uint64_t number, in_addr_t remote)
@@ -60,6 +61,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   void SendWaiting();
   void SendSegment(uint64_t first, size_t bytes, bool again);
   void SendWord();
+  void SendWordSoon();
   Packet Segment(uint64_t first) const;
   void NoteHeld();
   void ArmTimer();
@@ -81,6 +83,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
 
   // Sending. Places count from 0.
   std::string out_;  // from unacked_ on
+  size_t most_out_ = kOutBytes;
   uint64_t unacked_ = 0;
   uint64_t next_ = 0;  // the first byte that was not sent, or is to be sent again
   uint64_t most_sent_ = 0;
@@ -117,6 +120,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
   bool peer_ends_ = false;
   uint64_t peer_end_ = 0;
   bool peer_ended_ = false;
+  uint64_t words_ = 0;      // put off so far
+  bool owes_word_ = false;  // one is put off
 };
 
 }  // namespace r2ccl::simulated

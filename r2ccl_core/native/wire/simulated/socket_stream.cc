@@ -8,6 +8,7 @@
 namespace r2ccl::simulated {
 
 SocketStream::~SocketStream() {
+  process_->streams().erase(this);
   if (open_) socket_->SetUser(nullptr);
 }
 
@@ -130,10 +131,12 @@ void SocketStream::Poll() {
   auto self = shared_from_this();
   char stage[8192];
   while (open_) {
-    size_t bytes = socket_->Read(stage, sizeof stage);
+    // As TcpStream: small frames by a copy, large bodies where they belong.
+    bool small = owner_->ExpectsSmall() && reader_.body_left() < sizeof stage;
+    size_t bytes = small ? socket_->Read(stage, sizeof stage) : ReadInPlace(stage, sizeof stage);
     if (bytes == 0) break;
     owner_->OnHeard(path_);
-    Status status = reader_.Feed(stage, bytes);
+    Status status = small ? reader_.Feed(stage, bytes) : reader_.Filled(bytes);
     if (!status.ok() && open_) return owner_->OnStreamLost(path_, status.message());
   }
   if (!open_) return;
@@ -142,6 +145,15 @@ void SocketStream::Poll() {
   } else if (socket_->reached_end()) {
     owner_->OnStreamLost(path_, "the peer closed the stream");
   }
+}
+
+size_t SocketStream::ReadInPlace(char* scratch, size_t scratch_bytes) {
+  iovec parts[2];
+  size_t wanted = 0;
+  int count = reader_.Places(parts, scratch, scratch_bytes, &wanted);
+  size_t bytes = 0;
+  for (int i = 0; i < count; ++i) bytes += socket_->Read(static_cast<char*>(parts[i].iov_base), parts[i].iov_len);
+  return bytes;
 }
 
 void SocketStream::SetPolled(bool polled) {

@@ -23,7 +23,9 @@ class SocketStream final : public Stream, public SocketUser, public std::enable_
         path_(path),
         traffic_(traffic),
         socket_(std::move(socket)),
-        reader_(owner.get(), path, traffic) {}
+        reader_(owner.get(), path, traffic) {
+    process_->streams().insert(this);
+  }
   ~SocketStream() override;
 
   void AwaitConnection();
@@ -47,10 +49,17 @@ class SocketStream final : public Stream, public SocketUser, public std::enable_
 
   void OnChange() override;
 
+  // Whether it is about to read from, or to write into, some of these bytes of the program's.
+  bool Touches(const char* data, size_t bytes) const {
+    auto within = [=](const char* place) { return place != nullptr && place >= data && place < data + bytes; };
+    return open_ && (within(reader_.place()) || (sending_ && within(body_)));
+  }
+
  private:
   void Wake();
   bool FlushControl();
   bool ContinueFrame();
+  size_t ReadInPlace(char* scratch, size_t scratch_bytes);
 
   Process* const process_;
   StreamOwner* const owner_;

@@ -31,15 +31,25 @@ World::World(uint64_t seed, int hosts, int rails)
 }
 
 void World::At(int64_t when_ns, std::function<void()> what) {
-  queue_.push({std::max(when_ns, now_ns_), next_event_++, std::move(what)});
+  if (free_whats_.empty()) {
+    free_whats_.push_back(whats_.size());
+    whats_.emplace_back();
+  }
+  size_t place = free_whats_.back();
+  free_whats_.pop_back();
+  whats_[place] = std::move(what);
+  queue_.push({std::max(when_ns, now_ns_), next_event_++, place});
 }
 
 bool World::Step(int64_t until_ns) {
   if (queue_.empty() || queue_.top().when_ns > until_ns) return false;
-  std::function<void()> what = std::move(const_cast<Event&>(queue_.top()).what);
+  size_t place = queue_.top().what;
   now_ns_ = queue_.top().when_ns;
   queue_.pop();
+  std::function<void()> what = std::exchange(whats_[place], nullptr);
+  free_whats_.push_back(place);
   ++events_;
+  if (moments_ != nullptr && (moments_->empty() || moments_->back() != now_ns_)) moments_->push_back(now_ns_);
   what();
   return true;
 }

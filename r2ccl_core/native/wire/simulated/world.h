@@ -104,6 +104,11 @@ class World final : public Clock {
 
   // The most that a packet carries.
   size_t segment_bytes = 4096;
+  // The most that a kernel keeps of what its program wrote to a stream that came in.
+  size_t answer_bytes = 256 * 1024;
+
+  // From now on keeps the times at which something happens.
+  void KeepMoments(std::vector<int64_t>* moments) { moments_ = moments; }
 
   uint64_t NextNumber() { return next_number_++; }
 
@@ -111,7 +116,7 @@ class World final : public Clock {
   struct Event {
     int64_t when_ns;
     uint64_t number;  // equal times: in the order in which they were made
-    std::function<void()> what;
+    size_t what;      // in whats_
     bool operator>(const Event& other) const {
       return when_ns != other.when_ns ? when_ns > other.when_ns : number > other.number;
     }
@@ -127,7 +132,10 @@ class World final : public Clock {
   uint64_t events_ = 0;
   uint64_t next_event_ = 0;
   uint64_t next_number_ = 1;
+  std::vector<int64_t>* moments_ = nullptr;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> queue_;
+  std::vector<std::function<void()>> whats_;
+  std::vector<size_t> free_whats_;
   std::vector<std::vector<Port>> ports_;  // by host and rail
   std::vector<Receiver*> receivers_;
 };

@@ -225,7 +225,8 @@ Status TcpWire::Dial(const std::shared_ptr<StreamOwner>& owner, int path, const 
   Fd fd;
   Status status = StartConnect(nic, remote, port, &fd);
   if (!status.ok()) return status;
-  auto made = std::make_shared<TcpStream>(poller_, owner.get(), path, traffic, std::move(fd), program_polls_);
+  auto made =
+      std::make_shared<TcpStream>(poller_, owner.get(), path, traffic, std::move(fd), environment_->program_polls);
   *stream = made;
   made->AwaitConnection(owner);
   return {};
@@ -233,7 +234,8 @@ Status TcpWire::Dial(const std::shared_ptr<StreamOwner>& owner, int path, const 
 
 std::shared_ptr<Stream> TcpWire::Adopt(const std::shared_ptr<StreamOwner>& owner, int path, NicTraffic* traffic,
                                        Fd fd) {
-  auto made = std::make_shared<TcpStream>(poller_, owner.get(), path, traffic, std::move(fd), program_polls_);
+  auto made =
+      std::make_shared<TcpStream>(poller_, owner.get(), path, traffic, std::move(fd), environment_->program_polls);
   made->SetOwner(owner);
   return made;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "failover/comm.h"
 #include "failover/stream.h"
 #include "net/poller.h"
 #include "net/socket.h"
@@ -98,8 +99,8 @@ class TcpStream final : public Stream, public Pollable, public std::enable_share
 
 class TcpWire final : public Wire {
  public:
-  // `program_polls`: as TcpStream's `peeks`.
-  TcpWire(Poller* poller, bool program_polls) : poller_(poller), program_polls_(program_polls) {}
+  // `environment` outlives it; whether the program polls is asked for each stream, as it is known later than the wire.
+  TcpWire(Poller* poller, const Environment* environment) : poller_(poller), environment_(environment) {}
 
   Status Dial(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic, NicTraffic* traffic, in_addr remote,
               uint16_t port, std::shared_ptr<Stream>* stream) override;
@@ -109,7 +110,7 @@ class TcpWire final : public Wire {
 
  private:
   Poller* const poller_;
-  const bool program_polls_;
+  const Environment* const environment_;
 };
 
 }  // namespace r2ccl

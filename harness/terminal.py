@@ -1,0 +1,66 @@
+"""What goes to standard output and error, as wide and as colourful as whoever reads it can take.
+
+A terminal gets lines that end between words, and colours, unless NO_COLOR is set or TERM is dumb. A file or a pipe gets
+one line for each thing that is said and no colour; with COLUMNS set it is folded like a terminal.
+"""
+
+import os
+import shutil
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH = 180
+"""Of tables that go into a file or a pipe, where nothing is gained by folding them."""
+LEAST = 40
+"""Narrower lines say nothing."""
+
+
+def width(stderr: bool = False) -> int | None:
+    """How many columns there are; None where lines need no folding."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdigit() and int(given) > 0:
+        return max(LEAST, int(given))
+    stream = sys.stderr if stderr else sys.stdout
+    return max(LEAST, shutil.get_terminal_size().columns) if stream.isatty() else None
+
+
+def console(wide: int = WIDTH, *, stderr: bool = False) -> "Console":
+    """Where tables and coloured lines go; `wide` columns where that is not decided by the terminal or COLUMNS.
+
+    Names come from files: a bracket in one is a bracket, not a style.
+    """
+    from rich.console import Console  # takes a twentieth of a second, which `--help` need not wait for
+
+    return Console(width=width(stderr) or wide, markup=False, highlight=False, stderr=stderr, soft_wrap=False)
+
+
+def folded(text: str, indent: str = "", columns: int | None = None) -> str:
+    """Each line of `text` in lines of so many columns, which break between words only; what follows in a paragraph is
+    indented by `indent` more than its first line. As it is where there is no width."""
+    if columns is None:
+        return text
+    return "\n".join(_fold(line, indent, columns) for line in text.split("\n"))
+
+
+def _fold(line: str, indent: str, columns: int) -> str:
+    if len(line) <= columns:
+        return line
+    own = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line.strip(), columns, initial_indent=own, subsequent_indent=own + indent, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def say(text: str, style: str = "", indent: str = "") -> None:
+    """One paragraph or several on standard output."""
+    console().print(folded(text, indent, width()), style=style or None, soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """What is wrong, on standard error."""
+    console(stderr=True).print(folded(text, "  ", width(stderr=True)), style="red", soft_wrap=True)

@@ -1,0 +1,40 @@
+"""What "correct" can mean, as functions of what ranks said; a workload names those that hold for it. Pure.
+
+A checker returns why a trial is wrong, in one line, and an empty text where it finds nothing. What a rank did not get
+to say, because it failed, is no finding.
+"""
+
+from collections.abc import Callable, Sequence
+
+from harness.sweep.events import RankRecord
+
+Checker = Callable[[Sequence[RankRecord]], str]
+
+
+def first_of(checkers: Sequence[Checker], ranks: Sequence[RankRecord]) -> str:
+    """What the first of `checkers` with a finding says."""
+    return next((why for checker in checkers if (why := checker(ranks))), "")
+
+
+def count_wrong(ranks: Sequence[RankRecord]) -> int:
+    """Wrong elements over all ranks and iterations, warm-up too."""
+    return sum(timed.wrong or 0 for record in ranks for timed in record.finished.values())
+
+
+def elements(ranks: Sequence[RankRecord]) -> str:
+    """Every element that was compared must be right."""
+    wrong = count_wrong(ranks)
+    return f"{wrong} wrong elements" if wrong else ""
+
+
+def same_result(name: str) -> Checker:
+    """Every rank that came to its end must have ended with the same `name`."""
+
+    def check(ranks: Sequence[RankRecord]) -> str:
+        said = {r.rank: r.result[name] for r in ranks if name in r.result}
+        if len(set(said.values())) < 2:
+            return ""
+        first, other = next((a, b) for a in said for b in said if said[a] != said[b])
+        return f"rank {first} ended with {name} {said[first]}, rank {other} with {said[other]}"
+
+    return check

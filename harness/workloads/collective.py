@@ -1,0 +1,170 @@
+"""One collective over all hosts, again and again, on test data whose every element is compared."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from harness.sweep.events import Timed
+from harness.tables import Duration, Mistake, Model, Size
+from harness.workloads.base import BackendName, Workload
+from harness.workloads.checkers import Checker, elements
+from r2ccl_core.bandwidth import bandwidths_gbs, bus_factor, least_bytes, moved_bytes
+from r2ccl_core.buffers import APART
+from r2ccl_core.errors import UnitError
+from r2ccl_core.units import format_size, parse_size
+
+MAX_SIMULATED_BYTES = 1 << 42
+"""Of all ranks' vectors together: the simulator holds every message of a schedule, here some 5 GB of them."""
+
+SEVERAL_RANKS = frozenset({"perf", "simulate", "nccl_tests"})
+"""Backends that run several ranks on a host."""
+
+
+class SimulationModel(Model):
+    """What the backend ``simulate`` assumes beside the cluster's own rates."""
+
+    alpha_s: Duration | None = Field(default=None, alias="alpha")
+    """Fixed cost of a message on its connection; by default the calibration's, else none."""
+    calibration: str | None = None
+    """A run folder whose ranks measured what messages cost on their network."""
+
+
+class CollectiveWorkload(Workload):
+    """``kind = "collective"``, which is the default: `gpus` ranks on each host."""
+
+    kind: Literal["collective"] = "collective"
+    backend: BackendName = "perf"
+    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "sendrecv", "alltoall"] = (
+        "all_reduce"
+    )
+    sizes_bytes: tuple[Size, ...] = Field(alias="sizes", min_length=1)
+    dtype: Literal["float32", "float64", "int32", "int64", "float16", "bfloat16"] = "float32"
+    op: Literal["sum", "min", "max", "prod"] = "sum"
+    place: Literal["out", "in"] = "out"
+    root: int = Field(default=0, ge=0)
+    """The rank that broadcast begins at and reduce ends at."""
+    iterations: int = Field(default=10, ge=1, le=100_000)
+    iterations_by_size: dict[str, int] = Field(default_factory=dict)
+    """Iterations for single sizes, by the size as written: ``{"64MiB" = 7}``."""
+    min_duration_s: Duration = Field(default=0.0, alias="min_duration")
+    """Iterations are added until a healthy trial should last this long."""
+    check: bool = True
+    nccl_tests: str | None = None
+    """The folder of a build of nccl-tests, the same on every host."""
+    launcher: Literal["mpirun", "mpiexec", "srun", "ssh"] = "mpirun"
+    """What starts nccl-tests' processes, one a host: Open MPI, MPICH and its like, Slurm; ``ssh``: the harness itself,
+    one process on one host."""
+    launch_args: tuple[str, ...] = ()
+    """More words for the launcher, before the program."""
+    simulation: SimulationModel = SimulationModel()
+
+    checkers: ClassVar[Sequence[Checker]] = (elements,)
+    backends: ClassVar[Sequence[BackendName]] = ("perf", "simulate", "noop", "nccl_tests", "torch_gloo", "torch_nccl")
+
+    def grid_sizes(self) -> tuple[int, ...]:
+        """Those of a rank's larger array."""
+        return self.sizes_bytes
+
+    def iterations_of(self, size_bytes: int, expected_s: float) -> int:
+        """As many as are asked for, and as many as `min_duration` takes."""
+        named = {parse_size(size): n for size, n in self.iterations_by_size.items()}
+        return max(named.get(size_bytes, self.iterations), math.ceil(self.min_duration_s / expected_s))
+
+    def expected_s(self, size_bytes: int, ranks: int, host_bytes_s: float) -> float:
+        """Bus bandwidth is what a host's NICs carry."""
+        return size_bytes * bus_factor(self.collective, ranks) / host_bytes_s
+
+    def host_bytes(self, size_bytes: int, hosts: int) -> float:
+        """What bus bandwidth counts."""
+        return moved_bytes(self.collective, size_bytes, self.dtype, hosts) * bus_factor(self.collective, hosts)
+
+    def all_bytes(self, size_bytes: int, hosts: int) -> float:
+        """Of a chain the last host sends nothing."""
+        senders = hosts - 1 if self.collective in ("broadcast", "reduce") else hosts
+        return senders * self.host_bytes(size_bytes, hosts)
+
+    def memory_bytes(self, size_bytes: int, ranks: int) -> int:
+        """The size is that of the larger array, as in nccl-tests."""
+        parts = ranks if self.collective in ("all_gather", "reduce_scatter") else 1
+        return size_bytes + (size_bytes // parts if self.place == "out" else 0)
+
+    def fills_memory(self, backends: Sequence[str]) -> bool:
+        """Our own measuring program keeps its vectors there; others may have them on GPUs."""
+        return "perf" in backends
+
+    def about(self, size_bytes: int) -> dict[str, Any]:
+        """The columns of a collective."""
+        return {
+            "collective": self.collective,
+            "size_bytes": size_bytes,
+            "dtype": self.dtype,
+            "op": self.op,
+            "place": self.place,
+        }
+
+    def measures(self, size_bytes: int, ranks: int, timed: Sequence[Timed], duration_s: float) -> Mapping[str, Any]:
+        """Algorithm and bus bandwidth."""
+        algbw, busbw = bandwidths_gbs(self.collective, size_bytes, self.dtype, ranks, duration_s)
+        return {"algbw_gbs": algbw, "busbw_gbs": busbw}
+
+    def mistakes(self, hosts: int, backends: Sequence[str]) -> Iterator[Mistake]:
+        """Of roots, sizes, iterations by size, ranks of a host, and what nccl-tests needs."""
+        ranks = hosts * self.gpus
+        if ranks < 2:
+            yield Mistake("cluster.hosts", 1, "a collective needs at least 2")
+        if self.place == "in" and self.collective in APART:
+            yield Mistake("workload.place", "in", f'{self.collective} has no form in place; use "out"')
+        if self.root >= ranks:
+            yield Mistake("workload.root", self.root, f"ranks go from 0 to {ranks - 1}")
+        wrong_sizes = list(self._size_mistakes(ranks, "simulate" in backends))
+        yield from wrong_sizes
+        if not any("more than once" in mistake.remedy for mistake in wrong_sizes):
+            yield from self._iteration_mistakes()
+        yield from self._backend_mistakes(hosts, backends)
+
+    def _size_mistakes(self, ranks: int, simulated: bool) -> Iterator[Mistake]:
+        # A power of two, for the text.
+        most = 1 << (MAX_SIMULATED_BYTES // max(1, ranks)).bit_length() - 1 if simulated else math.inf
+        for size in self.sizes_bytes:
+            if size > most:
+                remedy = f"too large to simulate on {ranks} ranks; give at most {format_size(int(most))}"
+                yield Mistake("workload.sizes", format_size(size), remedy)
+            if size == 0:
+                yield Mistake(
+                    "workload.sizes", "0", "a collective of no bytes moves nothing; give at least one element"
+                )
+            elif size < (least := least_bytes(self.collective, self.dtype, ranks)):
+                remedy = f"too small for {self.collective} of {self.dtype}; give at least {format_size(least)}"
+                yield Mistake("workload.sizes", format_size(size), remedy)
+            if self.sizes_bytes.count(size) > 1:
+                yield Mistake("workload.sizes", format_size(size), "is there more than once; name each size once")
+                return
+
+    def _iteration_mistakes(self) -> Iterator[Mistake]:
+        for written, count in self.iterations_by_size.items():
+            key = f"workload.iterations_by_size.{written}"
+            try:
+                size = parse_size(written)
+            except UnitError as error:
+                yield Mistake(key, written, str(error))
+                continue
+            if size not in self.sizes_bytes:
+                known = ", ".join(map(format_size, self.sizes_bytes))
+                yield Mistake(key, written, f"not one of workload.sizes; these are {known}")
+            if count < 1:
+                yield Mistake(key, count, "at least 1 iteration is needed")
+
+    def _backend_mistakes(self, hosts: int, backends: Sequence[str]) -> Iterator[Mistake]:
+        for backend in sorted(set(backends) - SEVERAL_RANKS if self.gpus > 1 else ()):
+            yield Mistake("workload.gpus", self.gpus, f"{backend} runs one rank a host")
+        if hosts < 2 <= self.gpus and {"perf", "simulate"} & set(backends):
+            yield Mistake("cluster.hosts", hosts, "ranks of one host use no NIC; give at least 2")
+        if "nccl_tests" not in backends:
+            return
+        if self.nccl_tests is None:
+            yield Mistake("workload.nccl_tests", None, "name the folder of a build of nccl-tests, such as .../build")
+        if self.launcher == "ssh" and hosts > 1:
+            remedy = "without MPI nccl-tests is one process on one host; use mpirun, mpiexec or srun"
+            yield Mistake("workload.launcher", "ssh", remedy)

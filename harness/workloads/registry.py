@@ -1,0 +1,38 @@
+"""Every kind of workload, by the `kind` of its table."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Tag
+
+from harness.workloads.base import Workload
+from harness.workloads.collective import CollectiveWorkload
+from harness.workloads.training import TrainingWorkload
+
+
+def _kind(values: Any) -> object:
+    """Without a kind it is a collective."""
+    if isinstance(values, Mapping):
+        return values.get("kind", "collective")
+    return getattr(values, "kind", None)
+
+
+AnyWorkload = Annotated[
+    Annotated[CollectiveWorkload, Tag("collective")] | Annotated[TrainingWorkload, Tag("training")],
+    Discriminator(_kind),
+]
+
+
+def collective(workload: Workload) -> CollectiveWorkload:
+    """`workload`, which a backend for collectives was given. Raises `TypeError` for another kind, a mistake of ours:
+    experiments are checked before."""
+    if not isinstance(workload, CollectiveWorkload):
+        raise TypeError(f"this backend runs collectives, not {workload.kind}")
+    return workload
+
+
+def training(workload: Workload) -> TrainingWorkload:
+    """The same for training."""
+    if not isinstance(workload, TrainingWorkload):
+        raise TypeError(f"this backend trains, it does not run a {workload.kind}")
+    return workload

@@ -1,0 +1,98 @@
+"""Calls that run beside the program, on a thread of their own, one after another in the order in which they were begun.
+
+The thread waits in the C++ core, which does not hold the interpreter's lock.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from r2ccl_core.errors import TransportError
+
+T = TypeVar("T")
+
+
+class Pending(Generic[T]):
+    """A call that was begun. Any thread."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._value: T | None = None
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._over.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> T:
+        """Its result, once it is there; may be asked for in any order, and again. Raises what the call raised, and
+        `TransportError` when it has not ended after `timeout_s`: it goes on then."""
+        if not self._over.wait(timeout_s):
+            raise TransportError(f"the call has not ended after {timeout_s:g} s")
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # set before the event is
+
+    def _end(self, value: "T | None", error: BaseException | None) -> None:
+        self._value, self._error = value, error
+        self._over.set()
+
+
+class Line:
+    """A thread and the calls that wait for it. Thread-safe; the thread begins with the first call."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._changed = threading.Condition()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._thread: threading.Thread | None = None
+        self._pending = 0
+        self._closed = False
+
+    def begin(self, call: Callable[[], T]) -> Pending[T]:
+        """Runs `call` after all that were begun before it."""
+        pending: Pending[T] = Pending()
+
+        def run() -> None:
+            value, error = None, None
+            try:
+                value = call()
+            except BaseException as raised:
+                error = raised
+            with self._changed:
+                self._pending -= 1
+            pending._end(value, error)
+
+        with self._changed:
+            if self._closed:
+                raise TransportError("this communicator is closed")
+            self._calls.append(run)
+            self._pending += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        return pending
+
+    @property
+    def pending(self) -> int:
+        """Calls that have not ended, seen from another thread than the line's own, which is in one of them."""
+        return 0 if threading.current_thread() is self._thread else self._pending
+
+    def close(self, timeout_s: float) -> None:
+        """Takes no more calls, and waits for those that were begun. Idempotent."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._calls or self._closed)
+                if not self._calls:
+                    return
+                call = self._calls.popleft()
+            call()

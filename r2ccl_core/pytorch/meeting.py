@@ -1,0 +1,29 @@
+"""Where the ranks of a group of PyTorch meet: rank 0 finds a port and says so in the store that all of them share."""
+
+from datetime import timedelta
+from typing import Any
+
+from r2ccl_core.nics import find_nics
+from r2ccl_core.rendezvous import address_towards, free_root
+
+_KEY = "r2ccl/root"
+
+
+def meeting_place(store: Any, rank: int, size: int, timeout: timedelta) -> str | None:
+    """``host:port`` of rank 0; None for a group of one, which meets nobody."""
+    if size == 1:
+        return None
+    if rank == 0:
+        store.set(_KEY, free_root(_own_address(store)))
+    store.wait([_KEY], timeout)
+    return str(store.get(_KEY).decode())
+
+
+def _own_address(store: Any) -> str:
+    """This rank's address on the network that the store's server is reached by; where it has none (a store in a file),
+    of its first NIC."""
+    while not hasattr(store, "host") and hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    if not hasattr(store, "host"):
+        return find_nics()[0][1]
+    return address_towards(store.host, store.port)

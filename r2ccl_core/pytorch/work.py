@@ -1,0 +1,139 @@
+"""What a group has begun, as PyTorch's work handles, and the watch over the time that it takes."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed import Work
+
+from r2ccl_core.errors import R2cclError
+from r2ccl_core.pending import Line
+
+
+class Running(Work):  # type: ignore[misc]  # torch is not typed here
+    """One call. May be waited for in any order and by several threads."""
+
+    def __init__(self, result: list[Any]) -> None:
+        super().__init__()
+        self._result = result
+        self._future = torch.futures.Future()
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Returns when it has ended; raises what it failed with, or a time-out of this wait alone."""
+        limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
+        if not self._over.wait(limit_s):
+            raise torch.distributed.DistBackendError(f"the work has not ended after {limit_s:g} s")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        """As `wait`: there is no stream."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._over.is_set()
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self._over.is_set() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """What it failed with."""
+        return self._error
+
+    def result(self) -> list[Any]:
+        """The tensors that it fills."""
+        return self._result
+
+    def get_future(self) -> Any:
+        """Completes with `result`."""
+        return self._future
+
+    getFuture = get_future  # noqa: N815  # of older versions
+
+    def _end(self, error: BaseException | None) -> None:
+        self._error = error
+        self._over.set()
+        if error is None:
+            self._future.set_result(self._result)
+        else:
+            self._future.set_exception(error)
+
+
+class Watch:
+    """Ends a group whose call takes longer than it may. Thread-safe."""
+
+    def __init__(self, late: Callable[[str], object]) -> None:
+        self._late = late
+        self._changed = threading.Condition()
+        self._open: dict[int, tuple[float, str, float]] = {}
+        self._number = 0
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def begin(self, name: str, limit_s: float) -> int:
+        """From now on `name` has `limit_s`; returns its number."""
+        with self._changed:
+            self._number += 1
+            self._open[self._number] = (time.monotonic() + limit_s, name, limit_s)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._look, name="r2ccl-timeouts", daemon=True)
+                self._thread.start()
+            return self._number
+
+    def end(self, number: int) -> None:
+        """It has ended in time."""
+        with self._changed:
+            self._open.pop(number, None)
+
+    def close(self) -> None:
+        """Watches no more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _look(self) -> None:
+        """Looks again each second at most: limits are seconds and more."""
+        while True:
+            with self._changed:
+                if self._closed:
+                    return
+                due = sorted(self._open.values())[:1]
+                now_s = time.monotonic()
+                late = due[0] if due and due[0][0] <= now_s else None
+                if late is None:
+                    self._changed.wait(min(1.0, due[0][0] - now_s) if due else 1.0)
+                    continue
+                self._open.clear()
+            self._late(f"{late[1]} has not ended after {late[2]:g} s")
+
+
+def run(line: Line, watch: Watch, name: str, limit_s: float, call: Callable[[], object], result: list[Any]) -> Running:
+    """Begins `call` on `line`. The core's errors become PyTorch's `DistBackendError`."""
+    work = Running(result)
+    number = watch.begin(name, limit_s)
+
+    def guarded() -> None:
+        error: BaseException | None = None
+        try:
+            call()
+        except R2cclError as raised:
+            error = torch.distributed.DistBackendError(f"{name}: {raised}")
+        except BaseException as raised:
+            error = raised
+        watch.end(number)
+        work._end(error)
+
+    try:
+        line.begin(guarded)
+    except R2cclError as raised:
+        watch.end(number)
+        raise torch.distributed.DistBackendError(f"{name}: {raised}") from None
+    return work

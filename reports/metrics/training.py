@@ -1,0 +1,104 @@
+"""Training: how much is trained a second, and whether losses and weights are those of the run without failures.
+
+The run without failures is the healthy trials of the same system and experiment: with one seed and a fixed order of
+reduction they must agree to the last bit.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from reports import stats
+from reports.metrics.metric import Metric
+from reports.metrics.view import View
+from reports.trial import Phase
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ONLY = ("training",)
+
+
+def _rate(phase: Phase) -> Callable[[View], float | None]:
+    """Of all tokens over all their time, where what broke comes and goes; else of the usual step."""
+
+    def rate(view: View) -> float | None:
+        items = [i for i in view.in_phase(phase) if "tokens" in i.measures]
+        usual_ns = view.usual_ns(phase)
+        return stats.median(i.measures["tokens"] for i in items) / usual_ns * 1e9 if items and usual_ns > 0 else None
+
+    return rate
+
+
+def _last_loss(view: View) -> float | None:
+    losses = [i.measures["loss"] for i in view.trial.iterations if "loss" in i.measures]
+    return losses[-1] if losses else None
+
+
+def references(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """By trial of training: `losses_healthy` and `weights_healthy` of the first healthy trial of its system."""
+    keys = ["run", "setup", "system"]
+    healthy = frame[(frame["scenario"] == "healthy") & (frame["status"] == "ok") & frame["weights"].notna()]
+    first = healthy.groupby(keys)[["losses", "weights"]].first()
+    return frame.join(first.add_suffix("_healthy"), on=keys)
+
+
+def _differing(row: "pd.Series") -> float:
+    own, other = row["losses"], row["losses_healthy"]
+    lacking = abs(len(other) - len(own))
+    return float(lacking + sum(a != b for a, b in zip(own, other, strict=False)))
+
+
+def _of_those_told(frame: "pd.DataFrame", of: "Callable[[pd.Series], float]") -> "pd.Series":
+    """`of` every trial of training that can be judged and has a run without failures beside it."""
+    import pandas as pd
+
+    beside = references(frame)
+    told = (beside["workload"] == "training") & (beside["status"] != "inconclusive") & beside["weights_healthy"].notna()
+    values = [of(row) if known else float("nan") for known, (_, row) in zip(told, beside.iterrows(), strict=True)]
+    return pd.Series(values, index=frame.index, dtype=float)
+
+
+def _steps_differ(frame: "pd.DataFrame") -> "pd.Series":
+    return _of_those_told(frame, _differing)
+
+
+def _steps_lost(frame: "pd.DataFrame") -> "pd.Series":
+    return _of_those_told(frame, lambda row: float(max(0, len(row["losses_healthy"]) - len(row["losses"]))))
+
+
+def _weights_differ(frame: "pd.DataFrame") -> "pd.Series":
+    return _of_those_told(frame, lambda row: float(row["weights"] != row["weights_healthy"]))
+
+
+METRICS = (
+    Metric(
+        "before_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second, healthy", _rate("before"),
+        heading="healthy", short="tokens/s", workloads=ONLY,
+    ),
+    Metric(
+        "after_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second after the fault; of one that comes "
+        "and goes, over all steps since", _rate("after"),
+        of="trials that went on", heading="after", short="after", workloads=ONLY,
+    ),
+    Metric(
+        "repaired_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second once everything is healed",
+        _rate("repaired"), of="some trials", heading="repaired", workloads=ONLY,
+    ),
+    Metric("last_loss", "nats", "lower", "loss of the last step", _last_loss, heading="last loss", workloads=ONLY),
+    Metric(
+        "steps_lost", "steps", "lower", "steps that the run without failures has and this one has not",
+        lambda view: None, aggregate="total", of="some trials", among=_steps_lost, heading="steps lost",
+        workloads=ONLY,
+    ),
+    Metric(
+        "steps_differ", "steps", "lower", "steps whose loss is not bit for bit that of the run without failures",
+        lambda view: None, aggregate="total", of="some trials", among=_steps_differ, heading="other losses",
+        workloads=ONLY,
+    ),
+    Metric(
+        "weights_differ", "trials", "lower",
+        "trials whose final weights are not bit for bit those of the run without failures",
+        lambda view: None, aggregate="total", of="some trials", among=_weights_differ, heading="other weights",
+        workloads=ONLY,
+    ),
+)  # fmt: skip

@@ -1,0 +1,84 @@
+"""What training came to in plain sentences, by system and failure, and whether it is bit for bit the undisturbed one.
+
+Input is `reports.measures.trial_frame`. Pure.
+"""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from reports import stats
+from reports.metrics.training import references
+from reports.wording import number, plural
+
+
+def training_sentences(frame: pd.DataFrame) -> list[str]:
+    """A sentence on every system under every failure; none where nothing was trained."""
+    trained = frame[(frame["workload"] == "training") & (frame["status"] != "inconclusive")]
+    if trained.empty:
+        return []
+    known = references(trained)
+    several = trained["setup"].nunique() > 1
+    told = list(_repeatable(known))
+    for (setup, system, scenario), part in known[known["faulted"]].groupby(["setup", "system", "scenario"], sort=False):
+        told.append(f"{system} under {scenario}{f' ({setup})' if several else ''}: {_outcome(part)}.")
+    return told
+
+
+def _repeatable(known: pd.DataFrame) -> Iterator[str]:
+    """Whether healthy runs of a system agree with each other, without which nothing else could be compared."""
+    healthy = known[(known["scenario"] == "healthy") & known["weights"].notna()]
+    for (_, system), part in healthy.groupby(["setup", "system"], sort=False):
+        if len(part) < 2:
+            continue
+        same = part["weights"].nunique() == 1 and part["losses"].nunique() == 1
+        word = "are bit for bit the same in" if same else "DIFFER between"
+        yield f"Without a failure, losses and weights of {system} {word} its {len(part)} trials."
+
+
+def _outcome(part: pd.DataFrame) -> str:
+    stopped = int((part["status"] == "failed").sum())
+    trials = plural(len(part), "trial")
+    if stopped == len(part):
+        lost = f" ({number(stats.median(part['steps_lost']))} steps lost)" if part["steps_lost"].notna().any() else ""
+        late = stats.median(part["error_after_ms"])
+        when = f", {number(late)} ms after the fault" if late == late else ""
+        return f"training ended with an error in each of {trials}{when}{lost}"
+    return f"{_steps(part)}, {_time(part)}{_speed(part)}; {_bits(part)}" + (f"; {stopped} stopped" if stopped else "")
+
+
+def _steps(part: pd.DataFrame) -> str:
+    lost = part["steps_lost"]
+    if lost.isna().all():
+        return f"steps lost not known over {plural(len(part), 'trial')}"
+    return f"{'no step' if lost.sum() == 0 else plural(int(lost.sum()), 'step')} lost in {plural(len(part), 'trial')}"
+
+
+def _time(part: pd.DataFrame) -> str:
+    lost = part["lost_ms"]
+    if lost.isna().all():
+        return "time lost not known"
+    # What is below the scatter of steps can be negative.
+    return f"{number(stats.median(lost) / 1e3)} s lost (worst {number(float(lost.max()) / 1e3)} s)"
+
+
+def _speed(part: pd.DataFrame) -> str:
+    names = (
+        ("before_tokens_s", "before"),
+        ("after_tokens_s", "while it lasted"),
+        ("repaired_tokens_s", "after the repair"),
+    )
+    told = [f"{number(stats.median(part[column]))} {when}" for column, when in names if part[column].notna().any()]
+    return f", tokens a second: {', '.join(told)}" if told else ""
+
+
+def _bits(part: pd.DataFrame) -> str:
+    if part["weights_differ"].isna().any():
+        return "no run without failures to hold losses and weights against"
+    if part["weights_differ"].sum() == 0 and part["steps_differ"].sum() == 0:
+        return "every loss and the final weights are bit for bit those of the run without failures"
+    steps, weights = int(part["steps_differ"].sum()), int(part["weights_differ"].sum())
+    return (
+        f"NOT those of the run without failures: {plural(steps, 'step')} with another loss, "
+        f"{plural(weights, 'trial')} with other weights"
+    )

@@ -1,0 +1,261 @@
+"""One rank of the tests of the process group: runs the checks named on the command line, all ranks together.
+
+Started by test_process_group.py with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and R2CC_SOCKET_IFNAME; torch is
+imported alone, so the entry point has to make the back end known.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def mine(dtype: Any = torch.float32, count: int = 1001, rank: int = RANK) -> Any:
+    return (torch.arange(count) % 7 + rank + 1).to(dtype)
+
+
+def reductions() -> None:
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8):
+        whole = torch.stack([mine(dtype, rank=r).to(torch.float64) for r in range(SIZE)])
+        for op, expected in (
+            (dist.ReduceOp.SUM, whole.sum(0)),
+            (dist.ReduceOp.MAX, whole.amax(0)),
+            (dist.ReduceOp.MIN, whole.amin(0)),
+        ):
+            tensor = mine(dtype)
+            dist.all_reduce(tensor, op)
+            assert torch.equal(tensor.to(torch.float64), expected), (dtype, op)
+    truth = torch.tensor([RANK == 1, False, True])
+    dist.all_reduce(truth)
+    assert truth.tolist() == [True, False, True]
+    tensor = mine()
+    dist.all_reduce(tensor, dist.ReduceOp.AVG)
+    assert torch.allclose(tensor, torch.stack([mine(rank=r) for r in range(SIZE)]).mean(0))
+    tensor = mine()
+    dist.reduce(tensor, 1)
+    if RANK == 1:
+        assert torch.equal(tensor, torch.stack([mine(rank=r) for r in range(SIZE)]).sum(0))
+
+
+def movements() -> None:
+    types = [torch.float32, torch.bool, torch.int16, torch.complex64, torch.float8_e4m3fn, torch.bfloat16]
+    for dtype in types:
+        source = mine(torch.float32).to(dtype) if dtype is not torch.bool else mine() > 3 + RANK
+        others = [source.clone() for _ in range(SIZE)]
+        dist.all_gather(others, source)
+        for rank, other in enumerate(others):
+            expected = mine(torch.float32, rank=rank).to(dtype) if dtype is not torch.bool else mine(rank=rank) > 3 + rank
+            assert torch.equal(other.view(torch.uint8), expected.view(torch.uint8)), (dtype, rank)
+    whole = torch.empty(SIZE * 10)
+    dist.all_gather_into_tensor(whole, torch.full((10,), float(RANK)))
+    assert whole.view(SIZE, 10)[:, 0].tolist() == [float(r) for r in range(SIZE)]
+    part = torch.empty(10)
+    dist.reduce_scatter_tensor(part, torch.arange(SIZE * 10.0))
+    assert torch.equal(part, SIZE * torch.arange(RANK * 10.0, RANK * 10.0 + 10))
+    dist.reduce_scatter(part, [torch.full((10,), float(r)) for r in range(SIZE)])
+    assert part.tolist() == [float(SIZE * RANK)] * 10
+    tensor = mine()
+    dist.broadcast(tensor, 2)
+    assert torch.equal(tensor, mine(rank=2))
+    gathered = [torch.empty(1001) for _ in range(SIZE)] if RANK == 1 else None
+    dist.gather(mine(), gathered, dst=1)
+    assert gathered is None or all(torch.equal(t, mine(rank=r)) for r, t in enumerate(gathered))
+    into = torch.empty(4)
+    dist.scatter(into, [torch.full((4,), float(r)) for r in range(SIZE)] if RANK == 0 else None, src=0)
+    assert into.tolist() == [float(RANK)] * 4
+    swapped = torch.empty(SIZE)
+    dist.all_to_all_single(swapped, torch.arange(SIZE) + 10.0 * RANK)
+    assert swapped.tolist() == [10.0 * r + RANK for r in range(SIZE)]
+    # Rank r gives r + 1 rows of width 2 to everybody, and nothing to itself.
+    given, taken = [(RANK + 1) * (r != RANK) for r in range(SIZE)], [(r + 1) * (r != RANK) for r in range(SIZE)]
+    rows = torch.empty(sum(taken), 2)
+    dist.all_to_all_single(rows, torch.full((sum(given), 2), float(RANK)), taken, given)
+    assert rows[:, 1].tolist() == [float(r) for r in range(SIZE) for _ in range(taken[r])]
+    lists = [torch.empty(r + 1) for r in range(SIZE)]
+    dist.all_to_all(lists, [torch.full((RANK + 1,), float(RANK * 10 + r)) for r in range(SIZE)])
+    assert [t[0].item() for t in lists] == [float(r * 10 + RANK) for r in range(SIZE)]
+
+
+def strided() -> None:
+    square = mine(count=100).view(10, 10)
+    turned = square.clone().t()
+    dist.all_reduce(turned)
+    assert torch.equal(turned, sum(mine(count=100, rank=r).view(10, 10) for r in range(SIZE)).t())
+
+
+def zero_copy() -> None:
+    from r2ccl_core.pytorch.tensors import as_array
+
+    for tensor in (torch.zeros(5), torch.zeros(5, dtype=torch.bfloat16), torch.zeros(5, dtype=torch.int64)):
+        assert as_array(tensor).ctypes.data == tensor.data_ptr()
+
+
+def in_any_order() -> None:
+    tensors = [torch.full((50_000,), float(RANK + i)) for i in range(8)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for work in reversed(works):
+        assert work.wait()
+    for i, (tensor, work) in enumerate(zip(tensors, works, strict=True)):
+        assert work.is_completed() and work.get_future().value()[0] is tensor
+        assert tensor[0].item() == sum(r + i for r in range(SIZE))
+
+
+def lock_is_free() -> None:
+    """While a collective waits for the last rank, other threads of the interpreter run."""
+    turns = 0
+    if RANK == 0:
+        time.sleep(0.3)
+    work = dist.all_reduce(torch.ones(10), async_op=True)
+    while not work.is_completed():
+        turns += 1
+        time.sleep(0)
+    assert RANK == 0 or turns > 100, turns
+
+
+def messages() -> None:
+    if RANK == 0:
+        works = [dist.isend(torch.full((1000,), float(i)), 1, tag=i) for i in range(3)]
+        for work in works:
+            work.wait()
+    if RANK == 1:
+        into = [torch.empty(1000) for _ in range(3)]
+        works = [dist.irecv(into[i], 0, tag=i) for i in (2, 0, 1)]
+        for work in works:
+            work.wait()
+        assert [t[0].item() for t in into] == [0.0, 1.0, 2.0]
+    following, previous, tensor = (RANK + 1) % SIZE, (RANK - 1) % SIZE, torch.empty(3)
+    for request in dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, torch.full((3,), float(RANK)), following), dist.P2POp(dist.irecv, tensor, previous)]
+    ):
+        request.wait()
+    assert tensor.tolist() == [float(previous)] * 3
+
+
+def objects() -> None:
+    told: list[Any] = [None] * SIZE
+    dist.all_gather_object(told, {"rank": RANK, "text": "x" * (RANK * 100)})
+    assert [t["rank"] for t in told] == list(range(SIZE))
+    given = [{"a": 1}, "text"] if RANK == 0 else [None, None]
+    dist.broadcast_object_list(given, src=0)
+    assert given == [{"a": 1}, "text"]
+    dist.barrier()
+
+
+def subgroups() -> None:
+    even, odd = dist.new_group([0, 2]), dist.new_group([1])
+    group = even if RANK in (0, 2) else odd
+    tensor = torch.tensor([float(RANK)])
+    dist.all_reduce(tensor, group=group)
+    assert tensor.item() == (2.0 if RANK in (0, 2) else 1.0)
+    both = torch.tensor([1.0])
+    dist.all_reduce(both)
+    assert both.item() == SIZE
+    dist.destroy_process_group(group)
+
+
+def ddp() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.ReLU(), torch.nn.Linear(50, 2))
+    wrapped = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.001)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+    for step in range(3):
+        torch.manual_seed(100 * step + RANK)
+        optimizer.zero_grad()
+        wrapped(torch.randn(8, 20)).square().mean().backward()
+        optimizer.step()
+    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    others = [torch.empty_like(flat) for _ in range(SIZE)]
+    dist.all_gather(others, flat)
+    assert all(torch.equal(flat, other) for other in others)
+
+
+def fsdp2() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Linear(12, 4))
+    alone = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Linear(12, 4))
+    alone.load_state_dict(model.state_dict())
+    fully_shard(model, mesh=init_device_mesh("cpu", (SIZE,)))
+    data = torch.arange(16.0).view(2, 8) / 16
+    losses = [net(data).square().sum() for net in (model, alone)]
+    for loss in losses:
+        loss.backward()
+    assert torch.allclose(*losses)
+    for sharded, whole in zip(model.parameters(), alone.parameters(), strict=True):
+        assert torch.allclose(sharded.grad.full_tensor(), whole.grad, atol=1e-5)
+
+
+def refusals() -> None:
+    for call in (
+        lambda: dist.all_reduce(torch.zeros(3), dist.ReduceOp.BAND),
+        lambda: dist.all_reduce(torch.zeros(3).to(torch.float8_e5m2)),
+    ):
+        try:
+            call()
+        except Exception as error:
+            assert "r2ccl" in str(error) or "cannot be reduced" in str(error), error
+        else:
+            raise AssertionError("it was not refused")
+
+
+def too_late() -> None:
+    """A collective that one rank never joins ends in time on the others, and ends the group."""
+    if RANK == 0:
+        time.sleep(4)
+        return
+    group = dist.distributed_c10d._get_default_group()
+    group.set_timeout(timedelta(seconds=1))
+    begin = time.monotonic()
+    try:
+        dist.all_reduce(torch.ones(10))
+    except dist.DistBackendError as error:
+        assert "has not ended after 1 s" in str(error) or "rank" in str(error), error
+        assert time.monotonic() - begin < 30
+    else:
+        raise AssertionError("it did not end")
+
+
+def aborted() -> None:
+    group = dist.distributed_c10d._get_default_group()
+    if RANK == 1:
+        work = dist.all_reduce(torch.ones(10), async_op=True)
+        threading.Timer(0.2, group.abort).start()
+        try:
+            work.wait()
+        except dist.DistBackendError as error:
+            assert "aborted" in str(error), error
+        else:
+            raise AssertionError("it did not end")
+    else:
+        try:
+            time.sleep(0.1 if RANK else 1.0)
+            dist.barrier()
+        except dist.DistBackendError as error:
+            assert "aborted" in str(error), error
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    check.__name__: check
+    for check in (
+        reductions, movements, strided, zero_copy, in_any_order, lock_is_free, messages, objects, subgroups, ddp, fsdp2,
+        refusals, too_late, aborted,
+    )
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    dist.init_process_group("r2ccl", timeout=timedelta(seconds=60))
+    for name in sys.argv[1:]:
+        CHECKS[name]()
+        print(f"ok {name}", flush=True)
+    dist.destroy_process_group()

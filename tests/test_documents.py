@@ -1,0 +1,59 @@
+"""The documents stay true: the file map is what the files say of themselves, the site builds, no link is broken."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def load_file_map() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("file_map", Path(__file__).parent / "file_map.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_source_file_says_what_it_is_for() -> None:
+    file_map = load_file_map()
+    silent = [path for path in file_map.source_files() if not file_map.first_sentence(path)]
+    assert not silent
+
+
+def test_the_file_map_is_up_to_date() -> None:
+    file_map = load_file_map()
+    assert file_map.written() == file_map.file_map(), "run: python tests/file_map.py --write"
+
+
+@pytest.mark.parametrize(("document", "most"), [("README.md", 120), ("ARCHITECTURE.md", 250)])
+def test_who_comes_first_finds_a_page_not_a_book(document: str, most: int) -> None:
+    assert len((ROOT / document).read_text().splitlines()) <= most
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    broken = []
+    for path in listed.stdout.split():
+        text = re.sub(r"```.*?```", "", (ROOT / path).read_text(), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+            if "://" not in target and not (ROOT / path).parent.joinpath(target).exists():
+                broken.append(f"{path}: {target}")
+    assert listed.stdout and not broken
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs-material is missing (pip install -e '.[docs]')")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        build, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    commands = (tmp_path / "reference" / "commands" / "index.html").read_text()
+    assert "harness cluster discover" in commands and "--dry-run" in commands

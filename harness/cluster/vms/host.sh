@@ -41,6 +41,7 @@ done
 sysctls
 nics
 echo "r2ccl: $NAME is up after $(cut -d ' ' -f 1 /proc/uptime) s"
+ulimit -l unlimited # what RDMA registers is locked
 # Not process 1: that one adopts what loses its parent, and ends the machine when it ends.
 while :; do
     /usr/sbin/sshd -D -e -f "$FOLDER/$NAME.conf" 2>/dev/console

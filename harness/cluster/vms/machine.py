@@ -12,7 +12,7 @@ PROGRAM = "qemu-system-x86_64"
 
 ACCELERATORS = {
     "kvm": ("-accel", "kvm", "-cpu", "host"),
-    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max"),
+    "tcg": ("-accel", "tcg,thread=multi,tb-size=192", "-cpu", "max"),
 }
 
 KERNEL_WORDS = ("console=ttyS0", "quiet", "mitigations=off", "nokaslr", "panic=-1")

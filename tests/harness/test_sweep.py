@@ -85,8 +85,11 @@ def test_a_sweep_runs_every_trial_and_publishes(tmp_path: Path) -> None:
     assert bench.folder is not None
     assert bench.published == [bench.folder.path]
     first = bench.verdicts()[0]
-    assert {i.phase for i in first.iterations} == {"warmup", "before", "hit", "after"}
-    assert first.evidence.struck_iteration == 1
+    struck = first.evidence.struck_iteration
+    assert struck is not None and struck >= 1, "on a busy machine the next one may be hit"
+    phases = {i.iteration: i.phase for i in first.iterations if i.phase != "warmup"}
+    assert len(phases) == 4 < len(first.iterations)
+    assert phases == {n: "before" if n < struck else "hit" if n == struck else "after" for n in phases}
     run = bench.folder.run()
     assert run.finished is not None
     assert run.provenance["cluster"]["kind"] == "noop"

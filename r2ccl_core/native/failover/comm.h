@@ -280,6 +280,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   void AnswerPing(Path& path);
   // Puts its way on probation, unless there is no other that carries data in its place. False then.
   bool BeginProbation(Path& path, int64_t now_ns);
+  bool WayWorks(const Path& path, int64_t now_ns) const;
   void KnowWay(Path& path);
   // Whether its way is on probation as users see it: not for what is over after a first clean test.
   bool IsOnProbation(const Path& path) const {

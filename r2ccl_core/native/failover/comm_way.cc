@@ -33,8 +33,20 @@ void Comm::TellProbation(Path& path) {
           " ms");
 }
 
+// By the best of the own NICs: what is known of this one may be what it drains since it is sick.
+bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
+  double best = 0;
+  for (size_t i = 0; i < environment_->nics.size(); ++i) {
+    best = std::max(best, environment_->counters[i].drain_bytes_per_ns.load(std::memory_order_relaxed));
+  }
+  return path.way != nullptr && path.way->Works(best, now_ns);
+}
+
 void Comm::WatchWay(Path& path, const Progress& progress, int64_t now_ns) {
   if (progress.shortest_rtt_ns > 0) path.shortest_rtt_ns = progress.shortest_rtt_ns;
+  if (path.way != nullptr && progress.bytes_acked > path.acked_bytes) {
+    path.way->Add(progress.bytes_acked - path.acked_bytes, now_ns);
+  }
   OnProgress(path, progress, now_ns);
   path.held_ns = HeldNs(progress);
   if (environment_->params.mode != 2 || path.way == nullptr) return;

@@ -15,7 +15,8 @@ namespace r2ccl {
 // replaces what is known step by step. Otherwise a sample is a lower limit: it says nothing of a NIC of which nothing
 // is known, and what is known grows slowly, so that a NIC that was slow once is given more until it shows its rate
 // again. It grows no further than to the best of the others: beside NICs that grew through idle minutes, one that has
-// just come back and been measured would look slow for ever.
+// just come back and been measured would look slow for ever. A NIC of which nothing is acknowledged at all is silent,
+// which is not this meter's matter: what it drained is what it will drain when it is back.
 class DrainMeter {
  public:
   explicit DrainMeter(Environment* environment) : environment_(environment), nics_(environment->nics.size()) {}
@@ -39,7 +40,7 @@ class DrainMeter {
       double known = counters.drain_bytes_per_ns.load();
       if (queued && seen.was_queued && idle_times == seen.idle_times) {
         if (moved < kEnoughBytes && now_ns - seen.since_ns < kLongestNs) continue;
-        counters.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
+        if (moved > 0) counters.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
       } else if (known > 0) {
         counters.drain_bytes_per_ns.store(std::max(std::min(known * kGrowth, best), rate));
       }

@@ -527,6 +527,7 @@ void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) 
   const Outgoing& out = outgoing(path);
   bool alone = false;
   path.late = false;
+  if (WayWorks(path, now_ns)) return;
   for (const Chunk& chunk : out.in_flight) {
     if (chunk.end <= progress.bytes_acked) continue;
     int64_t due_ns = chunk.due_ns + HeldNs(progress) - chunk.held_ns;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -96,8 +97,8 @@ constexpr int kTestPackets = 8;
 
 // How long after it was due something is late, for which `rtt_ns` and the time that `bytes` before it and of itself
 // take at `bytes_per_ns`, 0 while unknown, are usual on the best way there.
-constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns) {
-  constexpr int64_t kLateNs = 20 * kMillisecond;
+inline int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns) {
+  static const int64_t kLateNs = (getenv("LATE_MS") ? atoi(getenv("LATE_MS")) : 20) * kMillisecond;
   constexpr int64_t kUnknownNs = 40 * kMillisecond;
   int64_t usual_ns = bytes_per_ns > 0 ? static_cast<int64_t>(bytes / bytes_per_ns) : kUnknownNs / 2;
   return kLateNs + 2 * (rtt_ns + usual_ns);
@@ -107,9 +108,54 @@ constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns)
 // read at a tick.
 constexpr int64_t kAskAheadNs = 10 * kMillisecond;
 
+// What all streams of a way have carried in the last tens of milliseconds. Pure: time is an argument.
+class Carried {
+ public:
+  void Add(uint64_t bytes, int64_t now_ns) {
+    Turn(now_ns);
+    bytes_ += bytes;
+    last_ns_ = now_ns;
+  }
+
+  // Whether it is a fair part of what a NIC that drains `bytes_per_ns` carries in that time, and goes on. A stream
+  // whose window has collapsed, while others share its NIC and the peer's, is late on a way that works: one of 40 such
+  // streams under reno may wait for 200 ms. A NIC that loses packets, or drops large ones, or has a hundredth of its
+  // rate, has it of none.
+  bool Works(double bytes_per_ns, int64_t now_ns) {
+    Turn(now_ns);
+    double enough = kFairPart * bytes_per_ns * static_cast<double>(kSpanNs);
+    return enough > 0 && static_cast<double>(bytes_ + before_) >= enough && now_ns - last_ns_ < kRecentNs;
+  }
+
+ private:
+  static constexpr int64_t kSpanNs = 20 * kMillisecond;
+  static constexpr int64_t kRecentNs = 10 * kMillisecond;  // two ticks: what is silent since then may be cut off
+  static constexpr double kFairPart = 1.0 / 8;             // several senders may share the peer's NIC
+
+  void Turn(int64_t now_ns) {
+    if (now_ns - since_ns_ < kSpanNs) return;
+    before_ = now_ns - since_ns_ < 2 * kSpanNs ? bytes_ : 0;
+    bytes_ = 0;
+    since_ns_ = now_ns;
+  }
+
+  int64_t last_ns_ = 0;
+  int64_t since_ns_ = 0;
+  uint64_t bytes_ = 0;   // since then
+  uint64_t before_ = 0;  // in the span before
+};
+
 // Thread-safe.
 class Way {
  public:
+  void Add(uint64_t bytes, int64_t now_ns) {
+    std::lock_guard lock(mutex_);
+    carried_.Add(bytes, now_ns);
+  }
+  bool Works(double bytes_per_ns, int64_t now_ns) {
+    std::lock_guard lock(mutex_);
+    return carried_.Works(bytes_per_ns, now_ns);
+  }
   bool on_probation() const { return on_.load(std::memory_order_relaxed); }
   bool grave() const { return grave_.load(std::memory_order_relaxed); }
   template <typename Change>
@@ -124,6 +170,7 @@ class Way {
  private:
   std::mutex mutex_;  // a leaf lock: guards what follows
   Probation probation_;
+  Carried carried_;
   std::atomic<bool> on_{false};
   std::atomic<bool> grave_{false};
 };

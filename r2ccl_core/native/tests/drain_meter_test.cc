@@ -56,6 +56,16 @@ TEST_F(DrainMeterTest, ANicThatWasSlowIsTriedAgain) {
   EXPECT_GT(drain(1), 0.4);
 }
 
+// As in a black hole: when it is back, what it drained is still known.
+TEST_F(DrainMeterTest, ASilentNicIsNotTakenForASlowOne) {
+  Samples(20, 0.5, 0.5);
+  for (int i = 0; i < 30; ++i) {
+    now_ns_ += kStepNs;
+    meter_->Sample(now_ns_);  // much is under way, and nothing of it arrives
+  }
+  EXPECT_GT(drain(1), 0.4);
+}
+
 // A chunk takes longer than a sample: its acknowledgement is no rate of its own.
 TEST_F(DrainMeterTest, ASlowNicIsKnownWellAlthoughItAcknowledgesSeldom) {
   constexpr double kTrue = 0.005;

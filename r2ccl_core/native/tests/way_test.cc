@@ -56,6 +56,34 @@ TEST(Probation, AFalseAlarmCostsMilliseconds) {
   EXPECT_LE(way.UntilTrusted(), 2 * kTickNs) << "nobody remembers the first";
 }
 
+constexpr double kDrain = 0.5;  // bytes a nanosecond: 4 Gbit/s
+
+// Carries `share` of what the NIC drains for 200 ms; whether it works then.
+bool WorksAt(double share) {
+  Carried carried;
+  int64_t now_ns = 1'000'000'000'000;
+  for (int tick = 0; tick < 40; ++tick, now_ns += kTickNs) {
+    carried.Add(static_cast<uint64_t>(share * kDrain * static_cast<double>(kTickNs)), now_ns);
+  }
+  return carried.Works(kDrain, now_ns);
+}
+
+TEST(Carried, AWayThatThreeSendersShareWorksAndASickOneDoesNot) {
+  EXPECT_TRUE(WorksAt(1));
+  EXPECT_TRUE(WorksAt(1.0 / 3));
+  EXPECT_FALSE(WorksAt(0.01));
+  EXPECT_FALSE(WorksAt(0));
+}
+
+TEST(Carried, WhatFallsSilentDoesNotWorkAndNobodyKnowsWhatAnUnknownNicCarries) {
+  Carried carried;
+  int64_t now_ns = 1'000'000'000'000;
+  for (int tick = 0; tick < 40; ++tick, now_ns += kTickNs) carried.Add(5'000'000, now_ns);
+  EXPECT_TRUE(carried.Works(kDrain, now_ns));
+  EXPECT_FALSE(carried.Works(0, now_ns));
+  EXPECT_FALSE(carried.Works(kDrain, now_ns + 2 * kTickNs)) << "before anything of it is late";
+}
+
 TEST(Probation, WhoIsLateAgainAndAgainHasToBeCleanForLongerButNotForEver) {
   Simulated way;
   int64_t last_ns = 0;

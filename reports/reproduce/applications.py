@@ -148,8 +148,8 @@ ENTRIES = (
                 "R2CC-AllReduce",
                 _cost(750627, 752405),
                 "R2CCL's README, later version",
-                reason="the exposed communication is taken from hot repair's line, which is published for 16 GPUs only, "
-                "of an earlier version",
+                reason="the exposed communication is taken from hot repair's line, which is published for 16 GPUs "
+                "only, of an earlier version",
             ),
         ),
         TESTBED._replace(hosts=4, ranks=32),

@@ -33,6 +33,10 @@ TOLERANCE = 0.01
 DENSE_LANES = 5
 """From so many lanes on, most ports depend on each other and a tolerance pays (`simulate`)."""
 
+DENSE_ANSWERS = 3
+"""Of forests with so many trees. Ten of 6 to 24 trees on 16 to 128 hosts were told to 0.1 % by that; two answers within
+half a percent were up to 3.3 % off, and lengths that grow by half 2.3 %."""
+
 LEAST_HOSTS = 32
 """Hosts that are alike in the smallest cluster which stands for a large one."""
 
@@ -101,7 +105,7 @@ def of_forest(topology: Topology, size_bytes: int, *, trees: int = 2, rounds: in
     def part(k: int) -> Part:
         return Part(forest.all_reduce(shares, trees=trees, rounds=k, fan=fan), topology, size_bytes * k // rounds)
 
-    return Periodic("forest", rounds, part, first=height + 1, answers=2 if trees < DENSE_LANES else 3)
+    return Periodic("forest", rounds, part, first=height + 1, answers=2 if trees < DENSE_LANES else DENSE_ANSWERS)
 
 
 def of_r2cc(topology: Topology, size_bytes: int, *, pipeline: int = 4, chunks: int = 256) -> Periodic:

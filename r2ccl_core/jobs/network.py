@@ -134,7 +134,7 @@ def _seconds(collective: str, hosts: tuple[Host, ...], size_bytes: int, strategy
 
 
 def _one_level(topology: Topology) -> Topology:
-    """All hosts that have lost anything like the one that has lost most: what a single degraded level takes them for."""
+    """All hosts that have lost anything like the one that has lost most: a single level knows no other."""
     slowest = min(topology.hosts, key=lambda host: host.usable_bytes_s)
     full = max(topology.rates_bytes_s)
     return replace(topology, hosts=tuple(h if h.usable_bytes_s == full else slowest for h in topology.hosts))

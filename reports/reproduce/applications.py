@@ -39,8 +39,8 @@ FIXED = (
     "the model leaves out"
 )
 UNKNOWN = (
-    "8340 tokens/s are 43 TFLOP/s a GPU, so neither computation nor NICs set this pace; what does is not published, and "
-    "the row confirms nothing"
+    "8340 tokens/s are 43 TFLOP/s a GPU, so neither computation nor NICs set this pace; what does is not published, "
+    "and the row confirms nothing"
 )
 
 
@@ -95,7 +95,7 @@ ENTRIES = (
                 "adapcc",
                 "AdapCC (model: one GPU of 16 idles)",
                 _cost(DP_ADAPCC, DP_NONE),
-                reason="its workers also report to a coordinator at every step, which the model leaves out",
+                reason="perhaps that its workers report to a coordinator at every step, which the model leaves out",
             ),
         ),
         TESTBED,
@@ -110,13 +110,20 @@ ENTRIES = (
         "2 hosts with 8 GPUs and 8 NICs each; X = 1/8. Share of communication from the hot repair line",
         (
             _fact("repair", "hot repair (the model's share is taken from it)", _cost(PP_REPAIR, PP_NONE)),
-            _fact("balance", "Balance", _cost(PP_BALANCE, PP_NONE), reason=FIXED),
-            _fact("two", "Balance, two failures", _cost(PP_TWO, PP_NONE), reason=FIXED),
+            _fact("balance", "Balance", _cost(PP_BALANCE, PP_NONE), reason=f"not known. {UNKNOWN}"),
+            _fact(
+                "two",
+                "Balance, two failures",
+                _cost(PP_TWO, PP_NONE),
+                reason="not known: by bandwidth a second host with a lost NIC adds nothing, here it adds twice as much "
+                "as the first",
+            ),
             _fact(
                 "simulated",
                 "hot repair, simulated: tensor 8 in a host, 2 stages",
                 _cost(PP_REPAIR, PP_NONE),
-                reason=f"only activations between two stages use NICs, and most of them are hidden. {UNKNOWN}",
+                reason="only activations between two stages use NICs, of which filling and draining are not hidden. "
+                + UNKNOWN,
             ),
             _fact(
                 "simulated_balance",
@@ -141,7 +148,8 @@ ENTRIES = (
                 "R2CC-AllReduce",
                 _cost(750627, 752405),
                 "R2CCL's README, later version",
-                reason="hot repair's line for 16 GPUs fixes how much communication is exposed; 32 GPUs hide more of it",
+                reason="the exposed communication is taken from hot repair's line, which is published for 16 GPUs "
+                "only, of an earlier version",
             ),
         ),
         TESTBED._replace(hosts=4, ranks=32),

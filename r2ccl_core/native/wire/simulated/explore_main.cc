@@ -53,7 +53,8 @@ struct Options {
 };
 
 constexpr char kHelp[] =
-    "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] | --seed SEED | --every 1|2\n"
+    "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] | --seed SEED | --every "
+    "1|2\n"
     "       r2ccl-explore --bench REPEATS\n"
     "\n"
     "Runs the connections that ship in a simulated network that fails, seed after seed, until the time is over or a\n"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from faults.nic_shared_congestion import FLOW
 from faults.link import _AWAIT, _PRESENCE
+from faults.nic_shared_congestion import FLOW
 from faults.nic_unbind import _LISTED, _WRITE
 from harness.cluster.gather import _ASKED
 from harness.hosts.session import _LOADER, _PARTS

@@ -18,7 +18,12 @@ from mkdocs.structure.pages import Page
 
 from faults.registry import FAULTS
 from harness.cli import app
-from harness.systems.catalogue import CATALOGUE
+from harness.errors import ExitCode
+from harness.faults_command import ACTS_ON
+from harness.faults_command import described as fault_of
+from harness.metrics_command import described as metric_of
+from harness.systems.catalogue import ENTRIES
+from harness.systems.listing import described as system_of
 from reports.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,41 +88,75 @@ def one_line(text: str | None) -> str:
 
 
 def commands() -> str:
-    """Every command with its options."""
-    return "\n".join(["# Commands", "", *told(typer.main.get_command(app), "harness")])
+    """Every command with its arguments, options and exit statuses."""
+    group = typer.main.get_command(app)
+    statuses = table(("status", "means"), ([str(int(status)), status.meaning] for status in ExitCode))
+    head = ["# Commands", "", "Exit statuses of all of them; some say below what they mean there.", "", statuses, ""]
+    return "\n".join([*head, *told(group, "harness")])
 
 
 def told(command: Any, name: str) -> list[str]:
     """A command's section, or those of a group's commands."""
     context = command.make_context(name, [], resilient_parsing=True)
     if hasattr(command, "list_commands"):
-        found = [
-            (sub, stands_for.get(sub) or command.get_command(context, sub)) for sub in command.list_commands(context)
-        ]
-        return [line for sub, one in found if not one.hidden for line in told(one, f"{name} {sub}", {})]
+        found = [(sub, command.get_command(context, sub)) for sub in command.list_commands(context)]
+        return [line for sub, one in found if not one.hidden for line in told(one, f"{name} {sub}")]
     usage = re.sub(r"\s+", " ", command.get_usage(context)).removeprefix("Usage: ")
-    options = [one for one in command.get_params(context) if one.param_type_name == "option" and not one.hidden]
-    rows = [[f"`{', '.join([*one.opts, *one.secondary_opts])}`", one_line(one.help)] for one in options]
-    return [f"## {name}", "", (command.help or "").strip(), "", f"    {usage}", "", table(("option", "does"), rows), ""]
+    given = [one for one in command.get_params(context) if not getattr(one, "hidden", False)]
+    rows = [[f"`{_name(one)}`", one_line(one.help)] for one in given if getattr(one, "help", None)]
+    epilog = (command.epilog or "").replace("\b", "").strip("\n")
+    ending = ["```", epilog, "```", ""] if epilog else []
+    return [
+        f"## {name}",
+        "",
+        (command.help or "").strip(),
+        "",
+        f"    {usage}",
+        "",
+        table(("", "does"), rows),
+        "",
+        *ending,
+    ]
+
+
+def _name(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper())
+    return ", ".join([*parameter.opts, *parameter.secondary_opts])
 
 
 def metrics() -> str:
     """Every metric."""
-    rows = [[f"`{m.name}`", m.unit or "-", m.better or "nearer to 1", m.aggregate, m.meaning] for m in METRICS.values()]
-    return "# Metrics\n\n" + table(("metric", "unit", "better", "of a cell", "meaning"), rows) + "\n"
+    told = map(metric_of, METRICS.values())
+    rows = [[f"`{m['name']}`", m["unit"] or "-", m["better"], m["of"], m["aggregate"], m["meaning"]] for m in told]
+    return "# Metrics\n\n" + table(("metric", "unit", "better", "trials", "of a cell", "meaning"), rows) + "\n"
 
 
 def faults() -> str:
-    """Every fault."""
-    rows = [[f"`{name}`", one_line(fault.__doc__)] for name, fault in sorted(FAULTS.items())]
-    return "# Faults\n\n" + table(("kind", "what happens"), rows) + "\n"
+    """Every fault, with its parameters."""
+    parts = ["# Faults", ""]
+    for fault in map(fault_of, FAULTS.values()):
+        needs = f"; needs {', '.join(fault['needs'])}" if fault["needs"] else ""
+        parts += [f"## {fault['kind']}", "", f"{fault['meaning']} Acts on {ACTS_ON[fault['scope']]}{needs}.", ""]
+        rows = [
+            [f"`{one['name']}`", "" if one["default"] is None else str(one["default"]), one["meaning"]]
+            for one in fault["parameters"]
+        ]
+        parts += [table(("parameter", "usual", "meaning"), rows), ""] if rows else []
+    return "\n".join(parts)
 
 
 def systems() -> str:
     """Every system."""
-    rows = [[f"`{s.name}`", s.what, ", ".join(s.backends), s.needs] for s in CATALOGUE.values()]
-    return "# Systems\n\n" + table(("system", "what it is", "backends", "needs"), rows) + "\n"
+    rows = [
+        [f"`{s['use']}`", s["meaning"], ", ".join(s["backends"]), s["needs"], str(s["mode"]), END[s["expect_on_fault"]]]
+        for s in map(system_of, ENTRIES)
+    ]
+    head = ("`use`", "what it is", "backends", "needs", "mode", "on a fault")
+    return "# Systems\n\n" + table(head, rows) + "\n"
 
+
+END = {"ok": "goes on", "failed": "stops"}
 
 MADE: dict[str, Callable[[], str]] = {
     "reference/commands.md": commands,

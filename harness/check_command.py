@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from harness.cluster import export, inventory_file, rights, state
 from harness.cluster.checks import hosts, nics, rails, versions
@@ -23,6 +23,7 @@ from harness.experiment import Experiment
 from harness.experiment_file import load
 from harness.sweep.interrupt import stoppable
 from harness.sweep.rehearse import kinds
+from harness.terminal import console
 from r2ccl_core.errors import UsageError
 
 SCHEMA = 1
@@ -46,7 +47,7 @@ def check(experiment: Path | None, settings: Sequence[str], inventory: Path | No
     if as_json:
         print(json.dumps(document(seen, found), indent=1))
     else:
-        _print_table(found, len(meant.hosts))
+        print_findings(found, len(meant.hosts))
     return ExitCode.WRONG if any(finding.severity is Severity.ERROR for finding in found) else ExitCode.OK
 
 
@@ -108,20 +109,20 @@ def _kinds(experiment: Experiment) -> frozenset[str]:
     return frozenset(kind for fault in experiment.faults for kind in kinds(fault))
 
 
-def _print_table(found: Sequence[Finding], count: int) -> None:
+def print_findings(found: Sequence[Finding], count: int) -> None:
+    """What was found on so many hosts as a table, the worst first, and how many of each there are."""
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for _ in range(3):
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for finding, names in merged(found):
         said = f"{finding.what}\n  {finding.remedy}" if finding.remedy else finding.what
-        severity = f"[{_STYLES[finding.severity]}]{finding.severity}[/]"
-        table.add_row(severity, finding.topic, _names(names, count), said.replace("[", r"\["))
+        severity = Text(finding.severity, style=_STYLES[finding.severity])
+        table.add_row(severity, finding.topic, _names(names, count), said)
     counts = Counter(finding.severity for finding in found)
-    console = Console()
-    Console(width=console.width if console.is_terminal else WIDTH).print(table)
+    console(WIDTH).print(table)
     shown = [f"{counts[s]} {s}{'' if s is Severity.OK or counts[s] == 1 else 's'}" for s in reversed(Severity)]
-    print(f"{count} hosts: {', '.join(shown)}")
+    print(f"{count} host{'s' * (count != 1)}: {', '.join(shown)}")
 
 
 def _names(names: Sequence[str], count: int) -> str:

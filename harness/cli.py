@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cloudlab_cli import cloudlab_app
-from harness.cluster_cli import cluster_app
+from harness.cluster_cli import HostsFile, Key, KnownHosts, Port, Python, Sudo, User, cluster_app
 from harness.reported import printed, reported
 
 app = typer.Typer(
@@ -43,7 +43,7 @@ Exit status:
 def main() -> None:
     """All commands; `harness.start` begins here."""
     if COMPLETE in os.environ:  # a shell asks what may come next
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # it has no __all__
 
         completion_init()
     app(prog_name="harness")
@@ -69,7 +69,12 @@ def _harness(
 @app.command(epilog=SWEEP_EPILOG)
 @reported
 def sweep(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The experiment, a TOML file, or the name of one that comes with this program."
+        ),
+    ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where run folders are made.")] = Path("runs"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run can go on.")] = False,
     settings: Annotated[
@@ -89,6 +94,10 @@ def sweep(
         Path | None, typer.Option(metavar="HOSTS.toml", help="Run on these hosts instead of the experiment's cluster.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait where another sweep has the run or a host.")] = False,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="tcp://HOST:PORT", help="Simulate on the workers of this Dask scheduler, not here."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Tell what happens as one JSON event a line.")] = False,
 ) -> int:
     """Run every trial of an experiment, then write rows and a report.
@@ -97,7 +106,7 @@ def sweep(
     """
     from harness.sweep.command import Options, sweep_command
 
-    options = Options(out, fresh, wait, dry_run, json, inventory)
+    options = Options(out, fresh, wait, dry_run, json, inventory, dask)
     return sweep_command(file, settings or [], only or [], options)
 
 
@@ -160,10 +169,10 @@ def report(
 COMPARE_EPILOG = """
 \b
 Exit status:
-  0    no regression is shown
+  0    no regression is shown, by one measure with repeats enough at least
   1    at least one measure is worse than its rule tolerates
   2    the input is wrong, or the runs have nothing in common
-  3    nobody can tell: an interval lies on both sides of what its rule tolerates
+  3    nobody can tell: too few repeats (2 at least), or NEW lacks a part of BASE
   70   a bug of this program, with a traceback; it says nothing of the runs
 """
 
@@ -193,13 +202,17 @@ def reproduce(
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As of a sweep.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run can go on.")] = False,
     model_only: Annotated[bool, typer.Option("--model-only", help="Measure nothing.")] = False,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="tcp://HOST:PORT", help="Simulate on the workers of this Dask scheduler, not here."),
+    ] = None,
 ) -> int:
     """List published experiments, or put one of them beside models and measurements of this program."""
     from harness.reproduce_command import list_entries, reproduce_command
 
     if name is None:
         return list_entries()
-    return reproduce_command(name, out, run, settings or [], fresh, model_only)
+    return reproduce_command(name, out, run, settings or [], fresh, model_only, dask)
 
 
 @app.command()
@@ -243,6 +256,17 @@ def systems(
 
 @app.command()
 @printed
+def experiments(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> int:
+    """List the experiments that come with this program, which `harness sweep` takes by name."""
+    from harness.examples import list_experiments
+
+    return list_experiments(as_json)
+
+
+@app.command()
+@printed
 def metrics(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> int:
@@ -250,6 +274,42 @@ def metrics(
     from harness.metrics_command import list_metrics
 
     return list_metrics(as_json)
+
+
+DOCTOR_EPILOG = """
+\b
+Exit status:
+  0    yes: it would be survived
+  1    no, because of what is said first
+  2    the input is wrong
+  3    nobody can tell: a host cannot be reached
+  70   a bug of this program, with a traceback
+"""
+
+
+@app.command(epilog=DOCTOR_EPILOG)
+@reported
+def doctor(
+    hosts: Annotated[
+        list[str] | None, typer.Argument(metavar="[HOST]...", help="Addresses, or user@address; without: this machine.")
+    ] = None,
+    inventory: HostsFile = None,
+    user: User = None,
+    port: Port = None,
+    key: Key = None,
+    known_hosts: KnownHosts = None,
+    sudo: Sudo = False,
+    python: Python = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> int:
+    """Say whether the loss of a NIC would be survived here, yes or no, and because of what. Nothing is changed.
+
+    Data NICs, the rails between hosts, ARP settings, limits, NCCL and its plugin, RDMA, TCP's congestion control.
+    """
+    from harness.doctor_command import doctor as look
+    from harness.inventory_command import LoginOptions
+
+    return look(hosts or [], inventory, LoginOptions(user, port, key, known_hosts, sudo, python), as_json)
 
 
 app.add_typer(cluster_app, name="cluster")
@@ -330,7 +390,7 @@ def completion(
     shell: Annotated[Shell, typer.Argument(help="The shell that reads the script.")],
 ) -> int:
     """Print a script that lets a shell complete commands, options and files."""
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     print(get_completion_script(prog_name="harness", complete_var=COMPLETE, shell=shell.value))
     return 0

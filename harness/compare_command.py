@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
 from harness.errors import ExitCode
+from harness.terminal import console, say
 from r2ccl_core.errors import UsageError
 from reports.compare import Finding, compare, is_open, regressions
 from reports.compared import HEADINGS, as_json, cells, told
@@ -21,8 +21,6 @@ from reports.wording import plain
 
 if TYPE_CHECKING:
     import pandas as pd
-
-WIDTH = 180
 
 
 def compare_command(base: str, new: str, rules: Path | None, json: bool) -> ExitCode:
@@ -81,10 +79,7 @@ def _frame(run: LoadedRun, system: str | None, label: str | None) -> "pd.DataFra
 
 
 def _print(findings: Sequence[Finding], lines: Sequence[str]) -> None:
-    # Names come from files: a bracket in one is a bracket, not a style.
-    console = Console(markup=False, highlight=False)
-    # In a file or a pipe nothing is gained by folding the table.
-    console = console if console.is_terminal else Console(markup=False, highlight=False, width=WIDTH)
+    out = console()
     several = len({finding.case for finding in findings}) > 1
     for case in dict.fromkeys(finding.case for finding in findings):
         shown = Table(title=plain(case) if several else None)
@@ -92,6 +87,6 @@ def _print(findings: Sequence[Finding], lines: Sequence[str]) -> None:
             shown.add_column(heading, justify="left" if heading in ("system", "metric", "verdict") else "right")
         for finding in (finding for finding in findings if finding.case == case):
             shown.add_row(*cells(finding), style="bold red" if finding.regressed else None)
-        console.print(shown)
+        out.print(shown)
     for line in lines:
-        console.print(line, soft_wrap=True)
+        say(line)

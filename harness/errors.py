@@ -24,31 +24,31 @@ keeps its traceback and ends the command with `ExitCode.CRASHED`.
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Self
 
 from r2ccl_core.errors import R2cclError, UsageError
 
 
 class ExitCode(IntEnum):
-    """What a command's exit status means; `harness sweep --help` prints the same list."""
+    """What a command's exit status means; the help of `harness sweep` and others says it in their words."""
 
-    OK = 0
-    """Every trial ended as the experiment expects."""
-    WRONG = 1
-    """A result is wrong, a trial ended otherwise than expected, or a bound is missed."""
-    USAGE = 2
-    """The input is wrong; nothing was touched."""
-    INCONCLUSIVE = 3
-    """A trial stayed inconclusive after its retries, or a bound unmeasured; nothing was wrong or unexpected."""
-    CRASHED = 70
-    """A bug of this program; it shows a traceback, and says nothing about any result."""
-    UNWRITTEN = 74
-    """What a command that does nothing but print has to say could not be written."""
-    HUNG_UP = 129
-    """SIGHUP: the terminal went away. As `INTERRUPTED`, and like every program that a signal ends, 128 more than it."""
-    INTERRUPTED = 130
-    """Ctrl-C; finished trials are kept, the same command resumes."""
-    TERMINATED = 143
-    """SIGTERM; likewise."""
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> Self:
+        """A number with a meaning."""
+        made = int.__new__(cls, value)
+        made._value_, made.meaning = value, meaning
+        return made
+
+    OK = 0, "everything is as it should be"
+    WRONG = 1, "a result is wrong, unexpected or worse, a bound is missed, or something is wrong on a host"
+    USAGE = 2, "the input is wrong; nothing was touched"
+    INCONCLUSIVE = 3, "nobody can tell: trials without a verdict, bounds unmeasured, too few repeats"
+    CRASHED = 70, "a bug of this program, with a traceback; it says nothing about any result"
+    UNWRITTEN = 74, "what a command that only prints has to say could not be written"
+    HUNG_UP = 129, "the terminal went away (SIGHUP), like every program that a signal ends 128 more than it"
+    INTERRUPTED = 130, "interrupted (Ctrl-C); finished trials are kept, and the same command resumes"
+    TERMINATED = 143, "ended by SIGTERM; as after an interrupt"
 
 
 class MistakeError(UsageError):

@@ -16,6 +16,7 @@ from harness.cluster import inventory_file
 from harness.cluster.inventory import Inventory
 from harness.cluster.spec import InventorySpec
 from harness.errors import ExperimentError, InvalidExperimentError
+from harness.examples import hint
 from harness.experiment import Experiment, mistakes
 from harness.fault_places import placed
 from harness.keys import KeyPathError, put, steps
@@ -25,8 +26,6 @@ from harness.tables import nearest
 from harness.trace import read_trace
 from r2ccl_core.errors import UnitError
 from r2ccl_core.units import parse_size
-
-_ABSENT = "see experiments/ for examples"
 
 
 def load(
@@ -41,7 +40,7 @@ def load(
     one line a mistake; nothing is touched.
     """
     file = str(path)
-    document = read_toml(path, _ABSENT)
+    document = read_toml(path, hint(path))
     if inventory is not None:
         document["cluster"] = {"kind": "inventory", "inventory": str(inventory.absolute())}
     for setting in settings:

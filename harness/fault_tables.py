@@ -150,7 +150,8 @@ def _when_mistakes(fault: FaultModel, setting: Setting, key: str) -> Iterator[Mi
         yield Mistake(key, written, "give exactly one of at_iteration, at_time, at_progress")
     for size, count in setting.iterations.items():
         if fault.at_iteration is not None and fault.at_iteration >= count:
-            remedy = f"{format_size(size)} has only the iterations 0 to {count - 1}; raise workload.iterations"
+            whose, more = (format_size(size), "iterations") if size else ("the workload", "steps")
+            remedy = f"{whose} has only the iterations 0 to {count - 1}; raise workload.{more}"
             yield Mistake(f"{key}.at_iteration", fault.at_iteration, remedy)
             return
 

@@ -1,16 +1,20 @@
 """``harness reproduce``: lists published experiments, or runs or simulates one and puts everything side by side."""
 
+import shutil
 import typing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
 from harness.errors import ExitCode
+from harness.examples import named
 from harness.sweep.command import Options, sweep_command
+from harness.sweep.provenance import SOURCES
+from harness.terminal import console, say
 from harness.workloads.collective import CollectiveWorkload
+from r2ccl_core import spread
 from r2ccl_core.errors import UsageError
 from reports.errors import ReportError
 from reports.load import LoadedRun, load_folder
@@ -24,8 +28,9 @@ from reports.wording import plain
 if TYPE_CHECKING:
     import pandas as pd
 
-EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 WIDTH = 170
+PIECES = "pieces"
+"""The folder of a Monte Carlo's finished trials, within that of its result."""
 
 
 def list_entries() -> ExitCode:
@@ -35,13 +40,19 @@ def list_entries() -> ExitCode:
         shown.add_column(heading, overflow="fold")
     for entry in ENTRIES:
         shown.add_row(entry.name, entry.title, _state(entry))
-    _console().print(shown)
+    console(WIDTH).print(shown)
     print("\nharness reproduce NAME runs or simulates one of them.")
     return ExitCode.OK
 
 
 def reproduce_command(
-    name: str, out: Path, run: Path | None, settings: Sequence[str], fresh: bool, model_only: bool
+    name: str,
+    out: Path,
+    run: Path | None,
+    settings: Sequence[str],
+    fresh: bool,
+    model_only: bool,
+    dask: str | None = None,
 ) -> ExitCode:
     """Measures (a sweep of the local cluster, or the given `run`) or simulates, prints the table, writes the result."""
     entry = find(name)
@@ -54,7 +65,14 @@ def reproduce_command(
     elif model_only:
         notes.append("nothing is measured here: --model-only")
     else:
-        loaded = _given(run) if run is not None else _swept(entry.trials, folder, settings, fresh)
+        loaded = _given(run) if run is not None else _swept(entry.trials, folder, settings, fresh, dask)
+    if fresh:
+        shutil.rmtree(folder / PIECES, ignore_errors=True)
+    with spread.on(spread.Place(dask=dask, folder=folder / PIECES, packages=SOURCES)):
+        return _put_together(entry, folder, loaded, notes)
+
+
+def _put_together(entry: Entry, folder: Path, loaded: LoadedRun | None, notes: list[str]) -> ExitCode:
     frame = trial_frame([loaded]) if loaded else None
     here = _scale(loaded, frame) if loaded is not None and frame is not None else None
     found = lines(entry, here, frame)
@@ -87,14 +105,14 @@ def _unbuilt(trials: Trials) -> str:
     known = typing.get_args(CollectiveWorkload.model_fields["collective"].annotation)
     if known and trials.collective not in known:
         return f"the sweep has no {trials.collective} yet (it has {', '.join(known)})"
-    path = EXPERIMENTS / f"{trials.experiment}.toml"
-    return "" if path.exists() else f"{path} is missing; run it from a checkout"
+    path = named(trials.experiment)
+    return "" if path.exists() else f"{path} is missing; install this program again"
 
 
-def _swept(trials: Trials, folder: Path, settings: Sequence[str], fresh: bool) -> LoadedRun:
+def _swept(trials: Trials, folder: Path, settings: Sequence[str], fresh: bool, dask: str | None) -> LoadedRun:
     """Sweeps on the local cluster, or goes on where an interrupted sweep was; the run."""
-    file = EXPERIMENTS / f"{trials.experiment}.toml"
-    sweep_command(file, [*trials.settings, *settings], list(trials.only), Options(folder, fresh))
+    file = named(trials.experiment)
+    sweep_command(file, [*trials.settings, *settings], list(trials.only), Options(folder, fresh, dask=dask))
     runs = sorted((path.parent for path in folder.glob("*/run.json")), key=lambda path: path.stat().st_mtime)
     if not runs:
         raise UsageError(f"{folder}: the sweep left no run to read")
@@ -130,13 +148,6 @@ def _print(entry: Entry, found: Sequence[Line], notes: Sequence[str]) -> None:
         shown.add_column(heading, justify="left" if heading in ("quantity", "unit") else "right")
     for line in found:
         shown.add_row(*result.row(line))
-    console = _console()
-    console.print(shown)
-    for text in (f"published set-up: {entry.setup}", *notes):
-        console.print(plain(f"- {text}"), soft_wrap=True)
-
-
-def _console() -> Console:
-    """In a file or a pipe nothing is gained by folding tables."""
-    console = Console(markup=False, highlight=False)
-    return console if console.is_terminal else Console(markup=False, highlight=False, width=WIDTH)
+    console(WIDTH).print(shown)
+    for text in (f"published set-up: {entry.setup}", *notes, *result.reasons(found)):
+        say(plain(f"- {text}"), indent="  ")

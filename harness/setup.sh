@@ -32,6 +32,7 @@ need openssh-server test -x /usr/sbin/sshd
 if [ "$1" = test ]; then
     need cmake command -v cmake
     need make command -v make
+    need clang command -v clang++
     need libgtest-dev test -e /usr/include/gtest/gtest.h
     need libgmock-dev test -e /usr/include/gmock/gmock.h
     need chromium command -v chromium

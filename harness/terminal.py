@@ -35,7 +35,9 @@ def console(wide: int = WIDTH, *, stderr: bool = False) -> "Console":
     """
     from rich.console import Console  # takes a twentieth of a second, which `--help` need not wait for
 
-    return Console(width=width(stderr) or wide, markup=False, highlight=False, stderr=stderr, soft_wrap=False)
+    plain = bool(os.environ.get("NO_COLOR"))  # rich would leave out colours alone, not bold letters
+    columns = width(stderr) or wide
+    return Console(width=columns, markup=False, highlight=False, stderr=stderr, color_system=None if plain else "auto")
 
 
 def folded(text: str, indent: str = "", columns: int | None = None) -> str:

@@ -96,3 +96,4 @@ class Line:
                     return
                 call = self._calls.popleft()
             call()
+            del call  # it holds arrays and a communicator, which nobody else may

@@ -23,7 +23,7 @@ from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 from reports.targets import Target
 from reports.trial import SIMULATED
-from reports.wording import number, plural, sized
+from reports.wording import at_size, number, plural
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _cells(
     metric = METRICS[str(bound["metric"])]
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
     cells, holes = [], []
-    names = chosen["system"] + " at " + chosen["size_bytes"].map(lambda size: sized(int(size)))
+    names = chosen["system"] + chosen["size_bytes"].map(lambda size: at_size(int(size)))
     for name, part in chosen.groupby(names + ", " + chosen["case"], sort=False):
         known = stats.known(part[metric.name])
         if known.size:

@@ -1,10 +1,10 @@
 """A comparison as people and programs read it: one line a finding, Markdown, JSON. Pure."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from reports import machine
-from reports.compare import Finding, regressions
+from reports.compare import Finding, is_open, regressions
 from reports.machines import Difference
 from reports.metrics import METRICS
 from reports.stats import Estimate
@@ -61,13 +61,23 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
         where = f"{first.metric} of {plain(first.system)}{at_size(first.size_bytes)}"
         lines.append(f"{len(failed)} of {len(findings)} comparisons are regressions (first: {where}).")
     else:
-        few = sum(finding.verdict == "too few repeats" for finding in findings)
-        more = f"; {few} of them have too few repeats to show one" if few else ""
-        for verdict, words in (("not run in NEW", "were not run in NEW"), ("inconclusive in NEW",) * 2):
-            count = sum(finding.verdict == verdict for finding in findings)
-            more += f"; {count} of them {words.replace('inconclusive', 'stayed inconclusive')}" if count else ""
-        lines.append(f"No regression is shown in {len(findings)} comparisons{more}.")
+        shown = f"No regression is shown in {len(findings)} comparison{'s' * (len(findings) != 1)}"
+        lines.append(shown + "".join(f"; {words}" for words in _untold(findings)) + ".")
+        if is_open(findings):
+            lines.append("Nobody can tell whether NEW is worse (exit status 3): run what is left, or more repeats.")
     return lines
+
+
+def _untold(findings: Sequence[Finding]) -> Iterator[str]:
+    """What cannot be said, by its reason."""
+    for verdict, one, several in (
+        ("too few repeats", "has too few repeats to show one", "have too few repeats to show one"),
+        ("not run in NEW", "was not run in NEW", "were not run in NEW"),
+        ("inconclusive in NEW", "stayed inconclusive in NEW", "stayed inconclusive in NEW"),
+    ):
+        count = sum(finding.verdict == verdict for finding in findings)
+        if count:
+            yield f"{count} of them {one if count == 1 else several}"
 
 
 def as_json(base: str, new: str, findings: Sequence[Finding], differences: Sequence[Difference]) -> str:

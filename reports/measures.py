@@ -76,7 +76,7 @@ def _row(run: str, view: View, several: bool) -> dict[str, Any]:
 
 def _about(view: View, run: str, several: bool) -> dict[str, Any]:
     trial, setting, env = view.trial, view.setting, env_of(view.system)
-    modelled = view.loses_a_nic and setting.nics is not None
+    modelled = view.loses_a_nic and setting.nics is not None and trial.workload == "collective"
     return {
         "run": run,
         "trial_id": trial.trial_id,

@@ -42,8 +42,9 @@ def cells_of(lines: Sequence[Line]) -> list[Line]:
 
 
 def speed(lines: Sequence[Line]) -> str:
-    """What stands for speed: bus bandwidth (``gbs``), which only collectives have, or an iteration's time (``ms``)."""
-    return "gbs" if any(line["before_gbs"].n for line in lines) else "ms"
+    """What stands for speed: bus bandwidth (``gbs``) of collectives, ``tokens_s`` of training, or an iteration's time
+    (``ms``)."""
+    return next((kind for kind in ("gbs", "tokens_s") if any(line[f"before_{kind}"].n for line in lines)), "ms")
 
 
 def unit(lines: Sequence[Line]) -> str:
@@ -133,6 +134,10 @@ def _lost(cells: Sequence[Line]) -> Cell:
 
 
 def _wrong(own: Sequence[Line]) -> Cell:
+    trained = [line for line in own if line["steps_differ"].n]
+    if trained:
+        differing = int(sum(line.told["steps_differ"] for line in trained))
+        return Cell(str(differing), "steps with another loss than without failures")
     checked = sum(line.checked for line in own)
     if not checked:
         return Cell("unchecked")

@@ -44,14 +44,20 @@ def _outcome(part: pd.DataFrame) -> str:
         late = stats.median(part["error_after_ms"])
         when = f", {number(late)} ms after the fault" if late == late else ""
         return f"training ended with an error in each of {trials}{when}{lost}"
-    return f"{_steps(part)}, {_time(part)}{_speed(part)}; {_bits(part)}" + (f"; {stopped} stopped" if stopped else "")
+    some = f"; {stopped} of {trials} ended with an error" if stopped else ""
+    return f"{_where(part)}{_steps(part)}, {_time(part)}{_speed(part)}; {_bits(part)}{some}"
+
+
+def _where(part: pd.DataFrame) -> str:
+    known = part["in_backward"].dropna()
+    return f"struck in mid-backward in {int(known.sum())} of {plural(len(part), 'trial')}; " if len(known) else ""
 
 
 def _steps(part: pd.DataFrame) -> str:
     lost = part["steps_lost"]
     if lost.isna().all():
-        return f"steps lost not known over {plural(len(part), 'trial')}"
-    return f"{'no step' if lost.sum() == 0 else plural(int(lost.sum()), 'step')} lost in {plural(len(part), 'trial')}"
+        return "steps lost not known"
+    return f"{'no step' if lost.sum() == 0 else plural(int(lost.sum()), 'step')} lost"
 
 
 def _time(part: pd.DataFrame) -> str:

@@ -6,6 +6,7 @@ from harness.backends.noop import NoopBackend
 from harness.backends.perf import PerfBackend
 from harness.backends.simulate import SimulateBackend
 from harness.backends.torch import TorchBackend
+from harness.backends.training import TrainingBackend
 from harness.workloads.base import BackendName
 
 BACKENDS: dict[BackendName, Backend] = {
@@ -15,4 +16,7 @@ BACKENDS: dict[BackendName, Backend] = {
     "nccl_tests": NcclTestsBackend(),
     "torch_gloo": TorchBackend("gloo"),
     "torch_nccl": TorchBackend("nccl"),
+    "torch_r2ccl": TorchBackend("r2ccl"),
+    "train_r2ccl": TrainingBackend("r2ccl"),
+    "train_gloo": TrainingBackend("gloo"),
 }

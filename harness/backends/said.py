@@ -13,6 +13,7 @@ _TELLS = re.compile(
     r"|\blost\b|unreachable|no route|died|invalid|mismatch|out of memory|not enough|unknown|missing",
     re.IGNORECASE,
 )
+_SOURCE = re.compile(r"^\[\S+:\d+\] ")
 _ADVICE = re.compile(
     r"Primary job|Per user-direction|.*has sent help message|.*Set MCA parameter|\*{3} End of error|.*NCCL INFO"
 )
@@ -27,6 +28,12 @@ def telling(lines: Sequence[str]) -> str:
     own, boxes = _parted(lines)
     found = [_first_telling(own) or (own[-1] if own else ""), _first_telling(boxes)]
     return "; ".join(text for text in found if text)[:MOST_CHARACTERS]
+
+
+def first_line(error: BaseException) -> str:
+    """An error of PyTorch on one line: without the place in its own sources, and what follows the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return _SOURCE.sub("", lines[0])[:MOST_CHARACTERS] if lines else type(error).__name__
 
 
 def _first_telling(texts: Sequence[str]) -> str:

@@ -17,7 +17,8 @@ class TorchBackend:
 
     def __init__(self, library: str) -> None:
         self._library = library
-        self.witness: Witness = "nccl_log" if library == "nccl" else "counters"
+        witnesses: dict[str, Witness] = {"nccl": "nccl_log", "r2ccl": "core"}
+        self.witness: Witness = witnesses.get(library, "counters")
 
     def command(self, job: Job, rank: int) -> Command:
         """A rank that gives up before the harness would."""
@@ -31,8 +32,10 @@ class TorchBackend:
 
     def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
         """PyTorch in the Python of the hosts, built with the library; for NCCL a GPU."""
+        ours = self._library == "r2ccl"
+        there = "hasattr(d.Backend, 'R2CCL')" if ours else f"d.is_{self._library}_available()"
         gpu = "torch.cuda.is_available()" if self._library == "nccl" else "True"
-        code = f"import torch, torch.distributed as d; print(d.is_{self._library}_available(), {gpu})"
+        code = f"import torch, torch.distributed as d; print({there}, {gpu})"
         try:
             probe = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=_PROBE_S)
         except (OSError, subprocess.TimeoutExpired):
@@ -49,4 +52,4 @@ class TorchBackend:
         """The interfaces of its sockets; and for NCCL, that every rank is a host, also where hosts are namespaces."""
         if self._library == "nccl":
             return {**NCCL_ENV, "NCCL_HOSTID": f"host{rank}"} | nccl_sockets(job)
-        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if job.nics else {}
+        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library == "gloo" and job.nics else {}

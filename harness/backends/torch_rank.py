@@ -6,7 +6,6 @@ of the result; for ``--place out`` the input is copied there before the clock st
 
 import argparse
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from harness.backends.said import first_line
 from r2ccl_core.bandwidth import ITEM_BYTES, part_count
 from r2ccl_core.errors import TransportError
 from r2ccl_core.native import load
@@ -29,7 +29,6 @@ from r2ccl_core.perf.events import Events, own_stream
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 _JOIN_S = 20.0
 _MPS_S = 20.0
-_SOURCE = re.compile(r"^\[\S+:\d+\] ")
 _ONLY_IN_PLACE = ("all_reduce", "broadcast", "reduce")
 
 
@@ -64,7 +63,7 @@ def main() -> NoReturn:
         for iteration in range(-args.warmup, args.iterations):
             wrong += _iterate(args, group, events, iteration)
     except (RuntimeError, ValueError, TransportError) as error:
-        _leave(events, _one_line(error), iteration, LOST)
+        _leave(events, first_line(error), iteration, LOST)
     events.emit("done", core=group.describe())
     # An orderly end waits for threads of the library, which may wait for a NIC.
     os._exit(WRONG if wrong else OK)
@@ -167,6 +166,8 @@ class _Group:
 
     def describe(self) -> dict[str, Any]:
         """What ran, for the stored trial."""
+        if self._args.library == "r2ccl":
+            return {"torch": str(self._torch.__version__), **self._dist.group.WORLD.communicator.stats()}
         told = {
             "library": self._args.library,
             "torch": str(self._torch.__version__),
@@ -211,12 +212,6 @@ def _engine() -> Any:
         return pattern
 
 
-def _one_line(error: BaseException) -> str:
-    """Without the place in torch's own sources, which is of no use to who reads it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return _SOURCE.sub("", lines[0])[:300] if lines else type(error).__name__
-
-
 def _leave(events: Events, message: str, iteration: int | None, code: int) -> NoReturn:
     print(message, file=sys.stderr, flush=True)
     events.emit("error", message=message, iteration=iteration)
@@ -233,7 +228,7 @@ def _end_with_stdin() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="torch_rank", description=__doc__)
     parser.add_argument("collective", choices=tuple(_CALLS))
-    parser.add_argument("--library", choices=("gloo", "nccl"), required=True)
+    parser.add_argument("--library", choices=("gloo", "nccl", "r2ccl"), required=True)
     parser.add_argument("--size-bytes", type=int, required=True)
     parser.add_argument("--iterations", type=int, required=True)
     parser.add_argument("--warmup", type=int, default=0)

@@ -6,6 +6,8 @@ A result or an error for every host. Nothing is changed there. What it means is 
 
 import json
 import secrets
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +26,8 @@ from harness.hosts.agent_host import AgentHost
 from harness.hosts.base import Host
 from harness.hosts.each import for_each
 from harness.hosts.leftovers import find_leftovers
-from harness.hosts.links import Links
+from harness.hosts.links import Links, read_links
+from harness.hosts.session import source_of
 from harness.hosts.ssh import SshHost
 
 _ASKED = {
@@ -214,6 +217,18 @@ def looking_at(inventory: Inventory) -> Iterator[Place]:
         yield place
     finally:
         place.close()
+
+
+def survey_here() -> tuple[dict[str, Any], Links]:
+    """The same of this machine, without SSH: its survey's facts, and its interfaces. Raises `HostError`."""
+    told: list[Any] = []
+    for words in (("-c", _script("survey.py"), json.dumps(_ASKED)), ("-c", source_of("interfaces"))):
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            raise HostError("this machine", (done.stderr.strip().splitlines() or ["its survey failed"])[-1])
+        told.append(json.loads(done.stdout.splitlines()[-1]))
+    facts, links = told
+    return facts, read_links(links)
 
 
 def _script(name: str) -> str:

@@ -224,18 +224,20 @@ def written_version(path: Path) -> str:
 def package() -> dict[str, Any]:
     """This project on the host: its version for this Python, and its NCCL plugin."""
     code = (
-        "import json\nfrom importlib.metadata import version\nfrom r2ccl_core.native import plugin_path\n"
-        "print(json.dumps([version('r2ccl'), str(plugin_path())]))"
+        "import ctypes, json\nfrom importlib.metadata import version\nfrom r2ccl_core.native import plugin_path\n"
+        "path, why = str(plugin_path()), None\n"
+        "try:\n    ctypes.CDLL(path)\nexcept OSError as error:\n    why = str(error)\n"
+        "print(json.dumps([version('r2ccl'), path, why]))"
     )
     status, out, error = said([sys.executable, "-c", code])
     if status != 0:
         return {"version": None, "plugin": None, "why": (error.splitlines() or ["it cannot be imported"])[-1]}
-    version, path = json.loads(out.splitlines()[-1])
+    version, path, refused = json.loads(out.splitlines()[-1])
     try:
         digest: str | None = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]
     except OSError:
         digest = None
-    return {"version": version, "plugin": path if digest else None, "plugin_digest": digest}
+    return {"version": version, "plugin": path if digest else None, "plugin_digest": digest, "refused": refused}
 
 
 def guarded(ask: Callable[[], Any]) -> Any:

@@ -11,19 +11,22 @@ from harness.cluster.clean import left_over
 from harness.cluster.factory import make_cluster
 from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ExitCode, SweepError
+from harness.examples import found
 from harness.experiment_file import load
 from harness.publish import publish
 from harness.sweep import dry_run as dry
-from harness.sweep.console import ConsoleProgress, console
+from harness.sweep.console import ConsoleProgress
 from harness.sweep.interrupt import status_of, stoppable, told_of
 from harness.sweep.json_events import JsonProgress
 from harness.sweep.plan import dimensions, parse_only, plan, select
 from harness.sweep.preflight import preflight
 from harness.sweep.progress import SweepProgress
-from harness.sweep.provenance import collect
+from harness.sweep.provenance import SOURCES, collect
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.simulated import is_simulated
 from harness.sweep.sweep import Request, open_folder, run_sweep
+from harness.terminal import console
+from r2ccl_core import spread
 from r2ccl_core.errors import R2cclError
 from r2ccl_core.text_file import text_of
 from reports.source import change_of
@@ -39,6 +42,7 @@ class Options:
     dry_run: bool = False
     json: bool = False
     inventory: Path | None = None
+    dask: str | None = None
 
 
 def sweep_command(file: Path, settings: Sequence[str], only: Sequence[str], options: Options) -> ExitCode:
@@ -51,6 +55,7 @@ def sweep_command(file: Path, settings: Sequence[str], only: Sequence[str], opti
 def _sweep(
     file: Path, settings: Sequence[str], only: Sequence[str], options: Options, progress: SweepProgress
 ) -> ExitCode:
+    file = found(file)
     experiment = load(file, settings, options.inventory, progress.note)
     kept = parse_only(only, dimensions(experiment))
     trials = select(plan(experiment), kept)
@@ -77,7 +82,8 @@ def _sweep(
             progress.note(
                 "a sweep that was killed has left a cluster behind; it harms none; `harness clean` removes it"
             )
-        return run_sweep(request, folder, make_cluster, publish, progress)
+        with spread.on(spread.Place(dask=options.dask, packages=SOURCES)):
+            return run_sweep(request, folder, make_cluster, publish, progress)
 
 
 def _left(opened: Sequence[RunFolder], fresh: bool) -> str:

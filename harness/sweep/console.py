@@ -1,7 +1,5 @@
 """A sweep for people: a line a trial everywhere, and on a terminal a live table of all cells below the lines."""
 
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from harness.sweep.board import Board
 from harness.sweep.plan import Trial
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import SHORT, shown_status, table, told
+from harness.terminal import folded, width
 from reports import trial as stored
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
@@ -28,16 +27,8 @@ LIVE = ("before_gbs", "after_gbs")
 """The metrics of the live table."""
 LESS = ("hit_gbs", "repaired_gbs")
 """The metrics that the table of a narrow terminal leaves to the report."""
-WIDTH = 160
-"""Of what does not go to a terminal."""
 MARGIN = 8
 """Lines of the terminal that the table leaves to the lines above it."""
-
-
-def console() -> Console:
-    """Standard output; in a file or a pipe nothing is gained by folding tables, unless COLUMNS says how wide it is."""
-    folded = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console() if folded else Console(width=WIDTH)
 
 
 class ConsoleProgress:
@@ -67,8 +58,12 @@ class ConsoleProgress:
             self.note(f"{self._board.done} of {self._board.planned} trials are finished already")
 
     def note(self, text: str) -> None:
-        """One line."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        """One line, or several on a terminal, which end between words."""
+        self._line(text)
+
+    def _line(self, text: str, style: str = "") -> None:
+        shown = folded(text, "    ", width())
+        self._console.print(shown, style=style or None, markup=False, highlight=False, soft_wrap=True)
 
     def trial(self, trial: Trial, attempt: int) -> None:
         """Shows what runs below the table."""
@@ -83,7 +78,9 @@ class ConsoleProgress:
         """The attempt's line."""
         board = self._board
         board.ended(trial, record, seconds, final)
-        self.note(f"[{board.done:>{len(str(board.planned))}}/{board.planned}] {trial_line(record, seconds)}")
+        place = f"[{board.done:>{len(str(board.planned))}}/{board.planned}]"
+        style = "yellow" if record.status == "inconclusive" else "" if record.expected else "bold red"
+        self._line(f"{place} {trial_line(record, seconds)}", style)
 
     def end(self) -> None:
         """Takes the table away."""

@@ -17,10 +17,16 @@ from reports import trial as stored
 
 def remaining(trials: Sequence[Trial], sweep: SweepModel, records: Mapping[str, stored.Trial]) -> Iterator[Trial]:
     """The trials that still need an attempt, in order; `records` (last attempts) may grow while they are taken."""
+    for block in left_by_block(trials, sweep, records):
+        yield from block
+
+
+def left_by_block(
+    trials: Sequence[Trial], sweep: SweepModel, records: Mapping[str, stored.Trial]
+) -> Iterator[list[Trial]]:
+    """The same block by block: trials of one block may run in any order, or at once."""
     for block in _blocks(trials, sweep, records):
-        for trial in block:
-            if next_attempt(trial, records, sweep.retries) is not None:
-                yield trial
+        yield [trial for trial in block if next_attempt(trial, records, sweep.retries) is not None]
 
 
 def due(trials: Sequence[Trial], sweep: SweepModel, records: Mapping[str, stored.Trial]) -> list[Trial]:

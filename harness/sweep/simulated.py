@@ -9,6 +9,7 @@ What it leaves out: processors, how long a failure takes to be noticed, the cost
 that take no bandwidth, which show nothing here: such a trial is inconclusive.
 """
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -56,6 +57,12 @@ def simulated_record(trial: Trial, attempt: int) -> stored.Trial:
     record = record_of(outcome, trial.variant.experiment.workload)
     evidence = record.evidence.model_copy(update={"simulated": play.about()})
     return record.model_copy(update={"evidence": evidence})
+
+
+def simulated_once(trial: Trial) -> tuple[stored.Trial, float]:
+    """The record of its only attempt, and the seconds that took."""
+    began_s = time.monotonic()
+    return simulated_record(trial, attempt=1), time.monotonic() - began_s
 
 
 @lru_cache(maxsize=32)

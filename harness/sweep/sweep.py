@@ -22,7 +22,7 @@ from faults.errors import FaultError
 from harness.errors import ExitCode, HarnessError, HostError, SweepError, UnreachableError
 from harness.experiment import Experiment, identity
 from harness.sweep.bench import Bench
-from harness.sweep.course import due, remaining
+from harness.sweep.course import due, left_by_block
 from harness.sweep.holder import BusyError
 from harness.sweep.on_our_clock import event_rows
 from harness.sweep.plan import Only, Trial
@@ -30,10 +30,11 @@ from harness.sweep.progress import SweepProgress
 from harness.sweep.record import lost_record, record_of
 from harness.sweep.remarks import drift_remarks, precision_remarks
 from harness.sweep.run_folder import RunFolder, opening, utc_now
-from harness.sweep.simulated import is_simulated, simulated_record
+from harness.sweep.simulated import is_simulated, simulated_once
 from harness.sweep.stage import MakeCluster, Stage
 from harness.sweep.summary import exit_code, last_attempts, next_attempt, with_bounds
 from harness.sweep.trial import run_trial
+from r2ccl_core import spread
 from r2ccl_core.errors import R2cclError
 from reports import trial as stored
 from reports.errors import SchemaError
@@ -183,37 +184,46 @@ def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluste
     progress.begin(request.trials, records)
     hosted = [trial for trial in request.trials if not is_simulated(trial)]
     with Stage(hosted, make_cluster, folder, progress, request.wait) as stage:
-        for trial in remaining(request.trials, request.experiment.sweep, records):
-            _must_be_there(folder)
-            try:
-                bench = None if is_simulated(trial) else stage.bench_for(trial)
-                _run_to_a_verdict(bench, folder, trial, records, progress)
-            except HarnessError as error:
-                if not stage.has_stood:
-                    raise
-                raise SweepError(str(error)) from error
+        for block in left_by_block(request.trials, request.experiment.sweep, records):
+            _simulate(folder, [trial for trial in block if is_simulated(trial)], records, progress)
+            for trial in block:
+                if is_simulated(trial):
+                    continue
+                _must_be_there(folder)
+                try:
+                    _run_to_a_verdict(stage.bench_for(trial), folder, trial, records, progress)
+                except HarnessError as error:
+                    if not stage.has_stood:
+                        raise
+                    raise SweepError(str(error)) from error
+
+
+def _simulate(
+    folder: RunFolder, trials: Sequence[Trial], records: dict[str, stored.Trial], progress: SweepProgress
+) -> None:
+    """Trials without hosts, several at once (`spread`), and before those with hosts, whom they would disturb. Each
+    comes to the same every time, so none is tried again."""
+    left = [trial for trial in trials if next_attempt(trial, records, retries=0) is not None]
+    for index, (record, took_s) in spread.as_they_end(simulated_once, left):
+        _must_be_there(folder)
+        progress.trial(left[index], record.attempt)
+        folder.write_trial(record, {}, [])
+        records[left[index].trial_id] = record
+        progress.ended(left[index], record, took_s, final=True)
 
 
 def _run_to_a_verdict(
-    bench: Bench | None, folder: RunFolder, trial: Trial, records: dict[str, stored.Trial], progress: SweepProgress
+    bench: Bench, folder: RunFolder, trial: Trial, records: dict[str, stored.Trial], progress: SweepProgress
 ) -> None:
-    """Attempts `trial` until something can be said about it, or its retries are used up. A simulated one has no bench,
-    and comes to the same each time."""
-    retries = trial.variant.experiment.sweep.retries if bench is not None else 0
+    """Attempts `trial` until something can be said about it, or its retries are used up."""
+    retries = trial.variant.experiment.sweep.retries
     while (attempt := next_attempt(trial, records, retries)) is not None:
         began_s = time.monotonic()
         progress.trial(trial, attempt)
-        record = _simulated(folder, trial) if bench is None else _attempt(bench, folder, trial, attempt)
+        record = _attempt(bench, folder, trial, attempt)
         records[trial.trial_id] = record
         final = next_attempt(trial, records, retries) is None
         progress.ended(trial, record, time.monotonic() - began_s, final)
-
-
-def _simulated(folder: RunFolder, trial: Trial) -> stored.Trial:
-    """A trial without hosts, written to the folder."""
-    record = simulated_record(trial, attempt=1)
-    folder.write_trial(record, {}, [])
-    return record
 
 
 def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> stored.Trial:

@@ -14,7 +14,7 @@ from r2ccl_core.errors import R2cclError
 from r2ccl_core.native import plugin_path
 from r2ccl_core.selection import read_settings
 
-CORE = ("perf", "simulate", "noop")
+CORE = ("perf", "simulate", "noop", "torch_r2ccl", "train_r2ccl")
 NCCL = ("nccl_tests", "torch_nccl")
 
 _CORE_NEEDS = "this project, installed"
@@ -102,7 +102,7 @@ ENTRIES = (
         "gloo",
         "torch.distributed with gloo in host memory, which waits for a lost NIC until it is given up",
         "PyTorch in the hosts' Python",
-        ("torch_gloo",),
+        ("torch_gloo", "train_gloo"),
         0,
         "failed",
         network="gloo",

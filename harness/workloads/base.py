@@ -13,7 +13,9 @@ from harness.sweep.events import RankRecord, Timed
 from harness.tables import Mistake, Model
 from harness.workloads.checkers import Checker
 
-BackendName = Literal["perf", "simulate", "noop", "nccl_tests", "torch_gloo", "torch_nccl", "train_r2ccl", "train_gloo"]
+BackendName = Literal[
+    "perf", "simulate", "noop", "nccl_tests", "torch_gloo", "torch_nccl", "torch_r2ccl", "train_r2ccl", "train_gloo"
+]
 
 NO_SIZE = 0
 """The size of a trial whose workload has none."""

@@ -61,7 +61,15 @@ class CollectiveWorkload(Workload):
     simulation: SimulationModel = SimulationModel()
 
     checkers: ClassVar[Sequence[Checker]] = (elements,)
-    backends: ClassVar[Sequence[BackendName]] = ("perf", "simulate", "noop", "nccl_tests", "torch_gloo", "torch_nccl")
+    backends: ClassVar[Sequence[BackendName]] = (
+        "perf",
+        "simulate",
+        "noop",
+        "nccl_tests",
+        "torch_gloo",
+        "torch_nccl",
+        "torch_r2ccl",
+    )
 
     def grid_sizes(self) -> tuple[int, ...]:
         """Those of a rank's larger array."""

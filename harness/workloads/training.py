@@ -101,10 +101,12 @@ class TrainingWorkload(Workload):
         return {"workload": self.kind, "operation": told, "counts": self.counts}
 
     def measures(self, size_bytes: int, ranks: int, timed: Sequence[Timed], duration_s: float) -> Mapping[str, Any]:
-        """The loss over the batches of all ranks, and the bytes they were."""
+        """The loss over the batches of all ranks, the longest forward, and the bytes that the batches were."""
         losses = [t.said["loss"] for t in timed if "loss" in t.said]
-        loss = {"loss": fmean(losses)} if losses else {}
-        return {"measures": {**loss, "tokens": float(ranks * self.batch * self.context)}}
+        forwards = [t.said["forward_ms"] for t in timed if "forward_ms" in t.said]
+        told = {"loss": fmean(losses)} if losses else {}
+        told |= {"forward_ms": max(forwards)} if forwards else {}
+        return {"measures": {**told, "tokens": float(ranks * self.batch * self.context)}}
 
     def results(self, ranks: Sequence[RankRecord]) -> Mapping[str, Any]:
         """The weights' digest, which all ranks must share."""

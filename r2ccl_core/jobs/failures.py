@@ -97,17 +97,17 @@ def draw(rates: Rates | Trace, hosts: int, nics: int, days: int, seed: str) -> t
     return tuple(sorted(events, key=lambda event: event.at_h))
 
 
-def concurrent(hosts: int, nics: int, failures: int, seed: str) -> tuple[int, ...]:
-    """How many NICs each host has lost, of so many failed ones at random; every host keeps one."""
+def concurrent(hosts: int, nics: int, failures: int, seed: str) -> tuple[tuple[int, ...], ...]:
+    """The NICs that each host has lost, of so many failed ones at random; every host keeps one."""
     if not 0 <= failures <= hosts * (nics - 1):
         raise UsageError(f"{failures} failures: {hosts} hosts with {nics} NICs can lose at most {hosts * (nics - 1)}")
     chance = random.Random(seed)
     while True:
-        lost = [0] * hosts
+        lost: list[list[int]] = [[] for _ in range(hosts)]
         for place in chance.sample(range(hosts * nics), failures):
-            lost[place // nics] += 1
-        if max(lost) < nics:
-            return tuple(lost)
+            lost[place // nics].append(place % nics)
+        if max(map(len, lost)) < nics:
+            return tuple(tuple(sorted(one)) for one in lost)
 
 
 @cache

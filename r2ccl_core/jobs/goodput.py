@@ -1,7 +1,7 @@
 """What failures take from a job: its slowdown under given losses, and the time it loses over weeks, by cause. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from r2ccl_core.errors import UsageError
@@ -16,9 +16,13 @@ from r2ccl_core.topology import Host, Nic, Topology
 CAUSES = ("checkpoints", "detection", "restart", "redone", "pause", "slowdown", "idle_gpus")
 
 
+Loss = int | tuple[int, ...]
+"""Of a host: how many of its NICs, the first ones, or which."""
+
+
 @dataclass(frozen=True)
 class Job:
-    """A model on equal hosts with a NIC a GPU."""
+    """A model on equal hosts with a NIC a GPU; with ``isolated_rails`` a NIC reaches only those of its own rail."""
 
     model: Model
     layout: Layout
@@ -27,47 +31,60 @@ class Job:
     nic_bytes_s: float = 50e9
     compute: Compute = field(default_factory=Compute)
     restart: Restart = field(default_factory=Restart)
+    isolated_rails: bool = False
 
     @property
     def gpus(self) -> int:
         """Of all hosts."""
         return self.hosts * self.nics
 
-    def topology(self, lost: Sequence[int]) -> Topology:
-        """The hosts, of which number i has lost ``lost[i]`` NICs."""
+    def topology(self, lost: Sequence[Loss]) -> Topology:
+        """The hosts, of which number i has lost ``lost[i]``."""
         whole = tuple(Nic(rail, self.nic_bytes_s, numa=rail * 2 // self.nics) for rail in range(self.nics))
-        gone = tuple(Nic(nic.rail, nic.rate_bytes_s, nic.numa, 0.0) for nic in whole)
-        return Topology(tuple(Host((*gone[:n], *whole[n:]), self.nics) for n in lost))
+
+        def host(gone: tuple[int, ...]) -> Host:
+            return Host(tuple(replace(nic, remaining=float(nic.rail not in gone)) for nic in whole), self.nics)
+
+        return Topology(tuple(host(_nics(one)) for one in lost), self.isolated_rails)
 
 
-def slowdown(job: Job, system: System, lost: Sequence[int]) -> float:
-    """Time of an iteration with so many NICs lost on each host, over the same system's healthy one.
+def _nics(loss: Loss) -> tuple[int, ...]:
+    return tuple(range(loss)) if isinstance(loss, int) else loss
+
+
+def slowdown(job: Job, system: System, lost: Sequence[Loss]) -> float:
+    """Time of an iteration with these NICs lost on each host, over the same system's healthy one.
 
     Infinite if the job cannot go on. Leaving out GPUs takes whole data-parallel replicas, with all tensor and pipeline
     ranks of theirs.
     """
-    if len(lost) != job.hosts or not all(0 <= n <= job.nics for n in lost):
+    counts = [len(_nics(one)) for one in lost]
+    known = all(0 <= nic < job.nics for one in lost for nic in _nics(one))
+    if len(lost) != job.hosts or not known or any(isinstance(one, int) and one < 0 for one in lost):
         raise UsageError(f"losses of {len(lost)} hosts: the job has {job.hosts} with {job.nics} NICs each")
-    if not any(lost) or system.restarts:
+    if not any(counts) or system.restarts:
         return 1.0
     if system.drops_gpus:
         kept = job.layout.data - _replicas_hit(job, lost)
         return job.layout.data / kept if kept else float("inf")
-    if max(lost) == job.nics:
+    if max(counts) == job.nics:
         return float("inf")
+    strategy = system.strategy or "balance"
+    if job.isolated_rails:
+        return _slowdown(job, strategy, tuple(map(_nics, lost)))
     if job.layout.pipeline == 1 and job.layout.tensor <= job.nics:  # one stage: which host does not matter
-        lost = sorted(lost)
-    return _slowdown(job, system.strategy or "balance", tuple(lost))
+        counts.sort()
+    return _slowdown(job, strategy, tuple(counts))
 
 
-def _replicas_hit(job: Job, lost: Sequence[int]) -> int:
-    """Data-parallel replicas with a rank on a GPU whose NIC is lost: the first ones of a host."""
-    ranks = (host * job.nics + gpu for host, count in enumerate(lost) for gpu in range(count))
+def _replicas_hit(job: Job, lost: Sequence[Loss]) -> int:
+    """Data-parallel replicas with a rank on a GPU whose NIC is lost."""
+    ranks = (host * job.nics + gpu for host, one in enumerate(lost) for gpu in _nics(one))
     return len({rank // job.layout.tensor % job.layout.data for rank in ranks})
 
 
 @lru_cache(maxsize=1 << 16)
-def _slowdown(job: Job, strategy: str, lost: tuple[int, ...]) -> float:
+def _slowdown(job: Job, strategy: str, lost: tuple[Loss, ...]) -> float:
     degraded = iteration(job.model, job.layout, Network(job.topology(lost), strategy), job.compute)
     return degraded.seconds / _healthy_s(job, strategy)
 
@@ -107,7 +124,7 @@ def lost_hours(job: Job, system: System, events: Iterable[Event], days: int) -> 
         while now < moment:
             ends[:] = [one for one in ends if one[0] > now]
             ahead = min([moment, *(end for end, _ in ends)])
-            factor = slowdown(job, system, _counts(job, ends))
+            factor = slowdown(job, system, _losses(job, ends))
             cause = "idle_gpus" if system.drops_gpus else "slowdown"
             found[cause] += (ahead - now) * (1 - 1 / factor)
             now = ahead
@@ -117,7 +134,7 @@ def lost_hours(job: Job, system: System, events: Iterable[Event], days: int) -> 
             break
         until(event.at_h)
         after = [*ends, *((event.at_h + event.lasts_h, nic) for nic in event.nics)]
-        ending = system.restarts or slowdown(job, system, _counts(job, after)) == float("inf")
+        ending = system.restarts or slowdown(job, system, _losses(job, after)) == float("inf")
         if ending and event.kind == "flap" and 3600 * event.lasts_h < RETRIES_S:
             found["pause"] += max(LEAST_HALT_S, 3600 * event.lasts_h) / 3600
         elif ending:
@@ -132,8 +149,8 @@ def lost_hours(job: Job, system: System, events: Iterable[Event], days: int) -> 
     return Lost(hours, found)
 
 
-def _counts(job: Job, ends: Iterable[tuple[float, tuple[int, int]]]) -> tuple[int, ...]:
+def _losses(job: Job, ends: Iterable[tuple[float, tuple[int, int]]]) -> tuple[Loss, ...]:
     gone: list[set[int]] = [set() for _ in range(job.hosts)]
     for _, (host, nic) in ends:
         gone[host].add(nic)
-    return tuple(map(len, gone))
+    return tuple(tuple(sorted(one)) for one in gone)

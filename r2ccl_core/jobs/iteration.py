@@ -1,6 +1,6 @@
 """One training iteration: computation by operations and MFU, communication by our schedules on degraded hosts.
 
-    computation    F / (GPUs peak MFU), times 1 + (p-1)/(v m) for the pipeline's bubble
+    computation    F / (GPUs peak MFU), or as measured; times 1 + (p-1)/(v m) for the pipeline's bubble
     tensor         4 AllReduce of b s h e bytes a layer and micro-batch, with the bubble as well
     pipeline       b s h e bytes each way over every boundary; what is not filling or draining is hidden
     expert         4 AllToAll of top_k b s h e / experts' degree bytes a layer and micro-batch
@@ -12,8 +12,10 @@ ranks' shards side by side. The slowest stage sets the pace.
 
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from r2ccl_core.errors import UsageError
+from r2ccl_core.jobs import simai
 from r2ccl_core.jobs.layout import Hosts, Layout
 from r2ccl_core.jobs.model import ELEMENT_BYTES, Model
 from r2ccl_core.jobs.network import Network
@@ -24,15 +26,39 @@ H100_FLOPS = 989e12
 
 @dataclass(frozen=True)
 class Compute:
-    """What GPUs do: their peak and the part of it that a model reaches; with ``recompute`` activations twice."""
+    """What GPUs do: their peak and the part of it that a model reaches; with ``recompute`` activations twice. Or
+    ``measured_s``, what an iteration computes on one GPU, whatever its model (`measured`)."""
 
     mfu: float = 0.4
     peak_flops: float = H100_FLOPS
     recompute: bool = False
+    measured_s: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 < self.mfu <= 1.0 or self.peak_flops <= 0:
             raise UsageError(f"compute: mfu = {self.mfu:g} at {self.peak_flops:g} FLOP/s: give 0 to 1 of a peak")
+        if self.measured_s is not None and self.measured_s <= 0:
+            raise UsageError(f"compute: measured_s = {self.measured_s:g}: an iteration takes some time")
+
+    def seconds(self, model: Model, layout: Layout) -> float:
+        """Of one iteration on one GPU, without waiting."""
+        if self.measured_s is not None:
+            return self.measured_s
+        flops = model.operations(layout.sequences, recompute=self.recompute)
+        return flops / (layout.gpus * self.peak_flops * self.mfu)
+
+
+def measured(path: Path) -> Compute:
+    """The computation of a SimAI workload file, all layers that it lists, as its generator measures them.
+
+    Raises `UsageError` with file and line for what is no such file, or computes nothing.
+    """
+    layers = simai.read_workload(path).layers
+    total_ns = sum(one.compute_ns for layer in layers for one in (layer.forward, layer.backward, layer.weights))
+    total_ns += sum(layer.update_ns for layer in layers)
+    if total_ns == 0:
+        raise UsageError(f"{path}:3: no layer computes anything; give a workload with measured times")
+    return Compute(measured_s=total_ns / 1e9)
 
 
 @dataclass(frozen=True)
@@ -63,8 +89,7 @@ def iteration(model: Model, layout: Layout, network: Network, compute: Compute |
     """One iteration of `model`, cut by `layout`; raises `UsageError` where it cannot be cut like that."""
     compute = compute or Compute()
     layout.check(model, network.topology.nhosts, network.gpus_per_host)
-    flops = model.operations(layout.sequences, recompute=compute.recompute)
-    compute_s = flops / (layout.gpus * compute.peak_flops * compute.mfu)
+    compute_s = compute.seconds(model, layout)
     bubble = (layout.pipeline - 1) / (layout.interleave * layout.micro_batches)
     return Iteration(
         compute_s,

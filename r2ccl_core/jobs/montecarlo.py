@@ -1,19 +1,19 @@
-"""Many patterns of failures at once: every trial has a seed of its own, so any number of processes gives the same."""
+"""Many patterns of failures at once: every trial has a seed of its own, so wherever they run (`spread`) they give the
+same."""
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from statistics import fmean
-from typing import TypeVar
 
+from r2ccl_core import spread
 from r2ccl_core.errors import UsageError
 from r2ccl_core.jobs.failures import Rates, Trace, concurrent, draw
 from r2ccl_core.jobs.goodput import CAUSES, Job, lost_hours, slowdown
 from r2ccl_core.jobs.systems import SYSTEMS, System
 
-T = TypeVar("T")
+BATCHES = 32
+"""So many go to the workers, so that all are busy to the end and each keeps what it has computed."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ def overheads(
     patterns: int = 1000,
     seed: int = 0,
     systems: Sequence[System] = SYSTEMS,
-    processes: int = 1,
 ) -> list[Overhead]:
     """``patterns`` draws, spread evenly over the numbers of concurrent ``failures``."""
     if patterns < len(failures) or not failures:
         raise UsageError(f"{patterns} patterns do not suffice for {len(failures)} numbers of failures")
     each = patterns // len(failures)
     trials = [(k, f"{seed}/{k}/{number}") for k in failures for number in range(each)]
-    values = _spread_out(partial(_overheads_of, job, tuple(systems)), trials, processes)
+    work, run = f"overheads {job} {systems}", partial(_overheads_of, job, tuple(systems))
+    values = spread.results(work, run, trials, batch=-(-len(trials) // BATCHES))
     return [
         Overhead(
             system.name,
@@ -83,13 +83,13 @@ def goodputs(
     trials: int = 100,
     seed: int = 0,
     systems: Sequence[System] = SYSTEMS,
-    processes: int = 1,
 ) -> list[Goodput]:
     """``trials`` jobs of so many days; all systems see the same failures."""
     if trials < 1:
         raise UsageError(f"{trials} trials: give 1 or more")
     seeds = [f"{seed}/{number}" for number in range(trials)]
-    found = _spread_out(partial(_goodputs_of, job, tuple(systems), rates, days), seeds, processes)
+    work, run = f"goodputs {job} {systems} {rates} {days}", partial(_goodputs_of, job, tuple(systems), rates, days)
+    found = spread.results(work, run, seeds, batch=-(-len(seeds) // BATCHES))
     return [
         Goodput(
             system.name,
@@ -111,19 +111,6 @@ def _goodputs_of(
     events = draw(rates, job.hosts, job.nics, days, seed)
     found = (lost_hours(job, system, events, days) for system in systems)
     return tuple((one.goodput, one.by_cause) for one in found)
-
-
-Trial = TypeVar("Trial")
-
-
-def _spread_out(run: Callable[[Trial], T], trials: Sequence[Trial], processes: int) -> list[T]:
-    """In order of the trials."""
-    if processes < 1:
-        raise UsageError(f"{processes} processes: give 1 or more")
-    if processes == 1:
-        return list(map(run, trials))
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(run, trials, chunksize=max(1, len(trials) // (8 * processes))))
 
 
 def _at(ordered: Sequence[float], part: float) -> float:

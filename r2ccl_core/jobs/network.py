@@ -3,6 +3,9 @@
 Hosts of several GPUs: data is reduced or spread inside the host over NVLink, then goes between hosts over all rails at
 once. Which GPU's NIC is gone does not matter where GPUs may use each other's NICs (PXN); without it a NUMA domain has
 only its own ones left. Of equal hosts only how many lost how much decides, so times are kept by that.
+
+Where rails are isolated, a NIC reaches only those of its own rail, and two neighbours in the ring that have lost
+different ones have few in common. There which NIC is gone does matter, and rings alone are modelled.
 """
 
 from collections.abc import Sequence
@@ -13,13 +16,18 @@ from r2ccl_core.algorithms import AUTO, for_losses
 from r2ccl_core.bound import bound_s
 from r2ccl_core.errors import UsageError
 from r2ccl_core.planner import Plan, plan
+from r2ccl_core.schedules import rerank
 from r2ccl_core.topology import Host, Topology, hot_repaired
 
 ALPHA_S = 5e-6
 """A message between hosts."""
 
-STRATEGIES = ("hot_repair", "balance", *for_losses(), AUTO)
-"""One back-up NIC; all NICs and a ring; the schedules for losses, where they beat the ring; the planner's choice."""
+STRATEGIES = ("hot_repair", "balance", "reranked", *for_losses(), "recursive", AUTO)
+"""One back-up NIC; all NICs and a ring; the ring in an order in which neighbours share rails; the schedules for losses,
+where they beat the ring; R2CC-AllReduce with a ring for each bandwidth that there is, where by itself it knows only
+healthy hosts and others; the planner's choice."""
+ON_RAILS = ("balance", "reranked")
+"""Those that are modelled on isolated rails."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,8 @@ class Network:
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
             raise UsageError(f"strategy {self.strategy!r} is unknown; it is one of {', '.join(STRATEGIES)}")
+        if self.topology.isolated_rails and self.strategy not in ON_RAILS:
+            raise UsageError(f"strategy {self.strategy} is not modelled on isolated rails; {', '.join(ON_RAILS)} are")
 
     @property
     def gpus_per_host(self) -> int:
@@ -44,10 +54,14 @@ class Network:
         """One collective of the vector of ``size_bytes`` a host, over ``hosts``."""
         if len(hosts) < 2 or size_bytes <= 0:
             return 0.0
-        own = sorted((self._reduced(self.topology.hosts[h]) for h in hosts), key=lambda host: host.usable_bytes_s)
+        own = [self._reduced(self.topology.hosts[h]) for h in hosts]
+        if not self.topology.isolated_rails:
+            own.sort(key=lambda host: host.usable_bytes_s)
         dead = [h for h in hosts if self.topology.hosts[h].usable_bytes_s <= 0]
         if dead:
             raise UsageError(f"host {dead[0]} has no NIC left; no schedule can reach it")
+        if self.topology.isolated_rails:
+            own = list(_as_on_rails(tuple(replace(host, gpus=1) for host in own), self.strategy == "reranked"))
         return _seconds(collective, tuple(own), int(size_bytes), self.strategy, self.alpha_s)
 
     def point_to_point_s(self, source: int, target: int, size_bytes: float) -> float:
@@ -106,7 +120,9 @@ def _seconds(collective: str, hosts: tuple[Host, ...], size_bytes: int, strategy
             return found.candidates[0].seconds
         if strategy == "hot_repair":
             return ring_s if whole else _named(found, "hot_repair", ring_s)
-        own = for_losses().get(strategy)
+        if strategy == "r2cc":
+            found = _plan(_one_level(topology), size_bytes, alpha_s)
+        own = for_losses().get("r2cc" if strategy == "recursive" else strategy)
         # One that is guaranteed beats the ring on healthy hosts as well.
         if own is None or (whole and not own.guaranteed):
             return ring_s
@@ -115,6 +131,27 @@ def _seconds(collective: str, hosts: tuple[Host, ...], size_bytes: int, strategy
         topology = hot_repaired(topology)
     steps = {"broadcast": len(hosts) - 1, "sendrecv": 1}.get(collective, len(hosts) - 1)
     return bound_s(collective, topology.rates_bytes_s, size_bytes) + steps * alpha_s
+
+
+def _one_level(topology: Topology) -> Topology:
+    """All hosts that have lost anything like the one that has lost most: a single level knows no other."""
+    slowest = min(topology.hosts, key=lambda host: host.usable_bytes_s)
+    full = max(topology.rates_bytes_s)
+    return replace(topology, hosts=tuple(h if h.usable_bytes_s == full else slowest for h in topology.hosts))
+
+
+@lru_cache(maxsize=1 << 14)
+def _as_on_rails(hosts: tuple[Host, ...], reranked: bool) -> tuple[Host, ...]:
+    """Hosts of which the slowest moves what the weakest edge of their ring does, the slowest first."""
+    topology = Topology(hosts, isolated_rails=True)
+    order = rerank.ring_order(topology) if reranked else tuple(range(len(hosts)))
+    edge = rerank.ring_rate_bytes_s(topology, order)
+    if edge <= 0:
+        raise UsageError("two neighbours in the ring have no rail in common; no ring can pass there")
+    first, *others = sorted(hosts, key=lambda host: host.usable_bytes_s)
+    part = min(1.0, edge / first.usable_bytes_s)
+    nics = tuple(replace(nic, remaining=nic.remaining * part) for nic in first.nics)
+    return (replace(first, nics=nics), *others)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -4,7 +4,9 @@
     adapcc        whoever is silent for 10 s is left out, 3 s for a new context; its replica idles until the repair
     hot_repair    one other NIC carries the lost one's share as well
     balance       all NICs of the host share it
+    reranked      the same, and the ring in an order in which neighbours share rails; differs on isolated rails only
     r2cc, ...     the schedule of that alias (`r2ccl_core.algorithms`), where it beats the ring
+    recursive     R2CC-AllReduce with a ring for each bandwidth that there is
     auto          the least predicted time
 
 A flap is waited for by a fail-stop job: the NIC's own retries last longer. It halts for the flap, 9 s at least. A host
@@ -57,7 +59,9 @@ SYSTEMS = (
     System("adapcc", None, 13.0, drops_gpus=True),
     System("hot_repair", "hot_repair", ALGORITHMS["hot_repair"].pause_s),
     System("balance", "balance", 1.2),
+    System("reranked", "reranked", 1.2),
     *(System(alias, alias, one.pause_s) for alias, one in for_losses().items()),
+    System("recursive", "recursive", for_losses()["r2cc"].pause_s),
     System(AUTO, AUTO, 0.2),
 )
 

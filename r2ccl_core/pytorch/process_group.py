@@ -17,6 +17,7 @@ from torch.distributed import ProcessGroup, ReduceOp
 
 from r2ccl_core.communicator import Communicator
 from r2ccl_core.errors import R2cclError, UsageError
+from r2ccl_core.native import keep_forever
 from r2ccl_core.pending import Line, Pending
 from r2ccl_core.pytorch.meeting import meeting_place
 from r2ccl_core.pytorch.tensors import as_array, filled
@@ -34,6 +35,7 @@ _OF_BOOL = {"sum": "max", "prod": "min"}
 _UNEQUAL = 1 << 20
 """The tag of messages of an all-to-all with unequal parts; programs' own are below."""
 _LONGEST_MEETING_S = 300.0
+_ENDING_S = 5.0
 
 
 class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typed here
@@ -41,6 +43,8 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
+        # PyTorch's registries keep groups beyond the interpreter's end; no binding is to complain about that.
+        keep_forever(type(self))
         self._rank, self._size = rank, size
         self._limit_s = timeout.total_seconds()
         meeting_s = min(self._limit_s, _LONGEST_MEETING_S)
@@ -52,7 +56,7 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
         self._line = Line(f"r2ccl-torch-{rank}")
         self._message_lines: dict[tuple[str, int, int], Line] = {}
         self._watch = Watch(self._comm.abort)
-        self._release = weakref.finalize(self, _release, self._comm, self._line, self._watch)
+        self._release = weakref.finalize(self, _release, self._comm, self._line, self._message_lines, self._watch)
 
     # What PyTorch asks of a group ---------------------------------------------------------------------------
 
@@ -319,8 +323,9 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
             pending.wait()
 
 
-def _release(comm: Communicator, line: Line, watch: Watch) -> None:
-    line.close(5.0)
+def _release(comm: Communicator, line: Line, message_lines: dict[tuple[str, int, int], Line], watch: Watch) -> None:
+    for each in (line, *message_lines.values()):
+        each.close(_ENDING_S)
     watch.close()
     comm.close()
 

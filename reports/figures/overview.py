@@ -32,7 +32,8 @@ def draw(lines: Sequence[Line], narrow: bool = False) -> Figure:
             _speeds(left, y, line, looks[line.system], speed(lines))
             _lost(right, y, line, looks[line.system])
         _rows(left, rows)
-        left.set_xlabel(f"bus bandwidth ({unit(lines)})" if speed(lines) == "gbs" else "an iteration (ms)")
+        named = {"gbs": "bus bandwidth", "tokens_s": "trained", "ms": "an iteration"}[speed(lines)]
+        left.set_xlabel(f"{named} ({unit(lines)})")
         left.set_xlim(left=0)
         right.set_xlabel("time lost against healthy (ms)")
         if narrow:
@@ -99,10 +100,11 @@ def _lost(ax: Axes, y: int, line: Line, look: tuple[str, str]) -> None:
 def caption(lines: Sequence[Line]) -> str:
     """What the figure shows."""
     rows = shown(lines)
-    sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in rows))
+    sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in rows if line.size_bytes))
     left_out = len(cells_of(lines)) - len(rows)
     more = f" Those {MOST_ROWS} that lost most; {left_out} more are in the table." if left_out else ""
-    what = f"Speed healthy (hollow) and after the fault (full), and the time lost, at {sizes}"
+    at = f", at {sizes}" if sizes else ""
+    what = f"Speed healthy (hollow) and after the fault (full), and the time lost{at}"
     return f"{what}: {style.INTERVAL_NOTE}.{more}"
 
 

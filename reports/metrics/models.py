@@ -72,6 +72,6 @@ METRICS = (
     Metric(
         "over_schedule", "", None, "bytes that a host received over those of the schedule: the host and phase "
         "farthest from 1",
-        _over_schedule, of="some trials",
+        _over_schedule, of="some trials", workloads=("collective",),
     ),
 )  # fmt: skip

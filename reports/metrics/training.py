@@ -70,6 +70,15 @@ def _weights_differ(frame: "pd.DataFrame") -> "pd.Series":
     return _of_those_told(frame, lambda row: float(row["weights"] != row["weights_healthy"]))
 
 
+def _in_backward(view: View) -> float | None:
+    """After the longest forward of the step that was hit."""
+    hit, fault = [i for i in view.trial.iterations if i.phase == "hit"], view.trial.fault
+    if fault is None or not hit or "forward_ms" not in hit[0].measures:
+        return None
+    begins_ns = hit[0].t_ns + hit[0].measures["forward_ms"] * 1e6
+    return float(begins_ns <= fault.t_before_ns and fault.t_after_ns <= hit[0].t_ns + hit[0].duration_ns)
+
+
 METRICS = (
     Metric(
         "before_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second, healthy", _rate("before"),
@@ -83,6 +92,10 @@ METRICS = (
     Metric(
         "repaired_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second once everything is healed",
         _rate("repaired"), of="some trials", heading="repaired", workloads=ONLY,
+    ),
+    Metric(
+        "in_backward", "trials", "higher", "trials whose fault came in mid-backward, after every rank's forward",
+        _in_backward, aggregate="total", of="trials that went on", workloads=ONLY,
     ),
     Metric("last_loss", "nats", "lower", "loss of the last step", _last_loss, heading="last loss", workloads=ONLY),
     Metric(

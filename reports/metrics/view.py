@@ -82,8 +82,8 @@ class View:
 
     @cached_property
     def received(self) -> "Sequence[HostBytes]":
-        """What hosts received per operation, counted and by the schedule; empty where nobody counted."""
-        if self.samples is None or self.samples.empty:
+        """What hosts received per collective, counted and by the schedule; empty where nobody counted."""
+        if self.samples is None or self.samples.empty or self.trial.workload != "collective":
             return ()
         from reports import traffic
 

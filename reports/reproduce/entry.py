@@ -43,7 +43,7 @@ class Scale(NamedTuple):
 @dataclass(frozen=True)
 class Fact:
     """One published number with its source. `high` makes it a range from `value`; `free`: it has no scale, not even
-    that of the number of ranks."""
+    that of the number of ranks; `reason`: why the model says something else, as far as is known."""
 
     key: str
     what: str
@@ -52,6 +52,7 @@ class Fact:
     source: str
     high: float | None = None
     free: bool = False
+    reason: str = ""
 
 
 Place = Literal["below", "within", "above"]
@@ -96,6 +97,11 @@ class Line:
     model: float | None
     measured: Estimate | None = None
     model_here: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Of the published number from the model's, in their unit; None for ranges and where there is no model."""
+        return None if self.fact.high is not None or self.model is None else self.fact.value - self.model
 
     @property
     def published_over_model(self) -> float | None:

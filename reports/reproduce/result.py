@@ -17,18 +17,24 @@ from reports.tables import cell
 from reports.wording import NOTHING, number
 
 HEADINGS = (
-    "quantity", "unit", "published", "model", "published / model", "measured", "model here", "measured / model here",
-    "measured / published",
+    "quantity", "unit", "published", "model", "difference", "published / model", "measured", "model here",
+    "measured / model here", "measured / published",
 )  # fmt: skip
 
 
 def row(line: Line) -> list[str]:
     """The texts of one line, as `HEADINGS`."""
     return [
-        line.fact.what, line.fact.unit, published(line.fact), _digits(line.model), number(line.published_over_model),
+        line.fact.what, line.fact.unit, published(line.fact), _digits(line.model), _digits(line.difference),
+        number(line.published_over_model),
         _estimate(line.measured), _digits(line.model_here if line.measured else None),
         number(line.measured_over_model), _over_published(line),
     ]  # fmt: skip
+
+
+def reasons(lines: Sequence[Line]) -> list[str]:
+    """Why published numbers differ from the model, where that is known."""
+    return [f"{line.fact.what}: {line.fact.reason}" for line in lines if line.fact.reason]
 
 
 def published(fact: Fact) -> str:
@@ -58,7 +64,7 @@ def markdown(entry: Entry, lines: Sequence[Line], notes: Sequence[str]) -> str:
     """The table with its title, set-up, what was scaled down, and the sources."""
     rows = [HEADINGS, ["---"] * len(HEADINGS), *map(row, lines)]
     table = "".join(f"| {' | '.join(map(cell, one))} |\n" for one in rows)
-    told = "".join(f"- {cell(note)}\n" for note in notes)
+    told = "".join(f"- {cell(note)}\n" for note in [*notes, *reasons(lines)])
     sources = "; ".join(dict.fromkeys(line.fact.source for line in lines))
     return (
         f"# {entry.name}\n\n{entry.title}.\n\nPublished set-up: {entry.setup}.\n\n{table}\n{told}- sources: {sources}\n"
@@ -70,14 +76,16 @@ def comma_separated(lines: Sequence[Line]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = ("measured_median", "measured_low", "measured_high", "measured_n")
-    writer.writerow(["key", "quantity", "unit", "published", "published_high", "model", *names, "model_here", "source"])
+    writer.writerow(
+        ["key", "quantity", "unit", "published", "published_high", "model", *names, "model_here", "source", "reason"]
+    )
     for line in lines:
         fact = line.fact
         found = line.measured or ("", "", "", "")
         numbers = [line.model, *found, line.model_here]
         shown = ["" if value is None or value != value else value for value in numbers]
         high = "" if fact.high is None else fact.high
-        writer.writerow([fact.key, fact.what, fact.unit, fact.value, high, *shown, fact.source])
+        writer.writerow([fact.key, fact.what, fact.unit, fact.value, high, *shown, fact.source, fact.reason])
     return out.getvalue()
 
 
@@ -96,7 +104,7 @@ def as_json(entry: Entry, lines: Sequence[Line], notes: Sequence[str], run: str 
 
 
 def _record(line: Line) -> dict[str, object]:
-    ratios = ("published_over_model", "measured_over_model", "measured_over_published", "place")
+    ratios = ("difference", "published_over_model", "measured_over_model", "measured_over_published", "place")
     return {
         **vars(line.fact),
         "model": machine.plain(line.model),

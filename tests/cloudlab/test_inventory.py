@@ -1,7 +1,9 @@
 """Manifests become inventories, or are refused with every reason on a line of its own."""
 
 import json
+import re
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -156,3 +158,12 @@ def test_a_manifest_of_hosts_elsewhere_says_what_the_inventory_said(name: str) -
     values = made(name)
     text = granted.to_manifest(values)
     assert inventory.make(manifest.parse(text.encode(), "m.xml"), "m.xml") == values
+
+
+def test_the_manifests_lead_to_nobody() -> None:
+    """Who tries one reaches no machine of others: addresses of documentation or of private networks, names of none."""
+    for path in MANIFESTS.glob("*.xml"):
+        text = path.read_text()
+        for address in re.findall(r'\b(?:ipv4|address)="(\d+(?:\.\d+){3})"', text):
+            assert ip_address(address).is_private, (path.name, address)  # documentation networks count as private
+        assert all(name.endswith(".example") for name in re.findall(r'hostname="([^"]+)"', text)), path.name

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from faults.link import _AWAIT, _PRESENCE
 from faults.nic_shared_congestion import FLOW
-from faults.nic_unbind import _AWAIT, _LISTED, _WRITE
+from faults.nic_unbind import _LISTED, _WRITE
 from harness.cluster.gather import _ASKED
 from harness.hosts.session import _LOADER, _PARTS
 
@@ -24,7 +25,14 @@ SHIPPED = (
     "harness/setup/once.py",
 )
 """All that hosts are sent as files."""
-WORDS = {"loader": _LOADER, "flow": FLOW, "await": _AWAIT, "listed": _LISTED, "write": _WRITE[-1]}
+WORDS = {
+    "loader": _LOADER,
+    "flow": FLOW,
+    "await": _AWAIT,
+    "presence": _PRESENCE,
+    "listed": _LISTED,
+    "write": _WRITE[-1],
+}
 """And as arguments of their Python."""
 
 

@@ -8,7 +8,7 @@ from synthetic_run import make_run
 from typer.testing import CliRunner
 
 from harness.cli import app
-from harness.reproduce_command import EXPERIMENTS
+from harness.examples import folder
 from reports.reproduce.catalog import ENTRIES
 
 
@@ -31,7 +31,7 @@ def test_every_experiment_file_that_is_named_is_there() -> None:
 
     for entry in ENTRIES:
         if entry.trials is not None and entry.trials.collective == "all_reduce":
-            experiment = load(EXPERIMENTS / f"{entry.trials.experiment}.toml", entry.trials.settings)
+            experiment = load(folder() / f"{entry.trials.experiment}.toml", entry.trials.settings)
             systems = {system.name for system in experiment.systems}
             kept = {word.removeprefix("system=") for word in entry.trials.only if word.startswith("system=")}
             assert kept <= systems

@@ -59,9 +59,39 @@ def test_one_seed_is_told_and_repeats() -> None:
     assert once.stdout.rstrip().splitlines()[-1].startswith("right:")
 
 
-@pytest.mark.parametrize("words", [["--seconds"], ["--seconds", "x"], ["--jobs", "0"], ["--what"], ["--runs", "-1"]])
-def test_bad_words_are_refused(words: list[str]) -> None:
-    """One line of usage, and status 2."""
+@pytest.mark.slow
+def test_the_bench_tells_every_scenario() -> None:
+    """A lost link costs something, and less than two more healthy runs."""
+    done = explore("--bench", "1")
+    took = {name: float(ms) for name, ms in re.findall(r"^(\w+)\s+([\d.]+) ms", done.stdout, re.MULTILINE)}
+    assert len(took) == len(done.stdout.splitlines()) > 15
+    assert took["healthy_large"] < took["link_lost"] < 3 * took["healthy_large"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--seconds"], "--seconds: a value is missing"),
+        (["--seconds", "x"], "--seconds x: give a number of seconds, such as 60"),
+        (["--jobs", "0"], "--jobs 0: give 1 to 4096 threads"),
+        (["--what"], "--what: no such option"),
+        (["--runs", "-1"], "--runs -1: give a whole number, such as 8"),
+        (["--every", "3"], "--every 3: give 1 or 2"),
+        (["--seed", "9x"], "--seed 9x: give a whole number, such as 8"),
+    ],
+)
+def test_bad_words_are_refused_by_name(words: list[str], line: str) -> None:
+    """One line, and status 2."""
     done = explore(*words)
-    assert done.returncode == 2
-    assert done.stderr.startswith("usage: r2ccl-explore")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"r2ccl-explore: {line}; see r2ccl-explore --help\n"
+
+
+def test_help_and_version_are_told() -> None:
+    """Every option that is parsed has its line."""
+    told = explore("--help")
+    assert told.returncode == 0 and told.stdout.startswith("usage: r2ccl-explore")
+    source = Path(__file__).parents[2] / "r2ccl_core/native/wire/simulated/explore_main.cc"
+    parsed = set(re.findall(r'name == "(--[\w-]+)"', source.read_text())) - {"--help"}
+    assert len(parsed) > 5 and parsed == set(re.findall(r"^  (--[\w-]+)", told.stdout, re.MULTILINE))
+    assert re.fullmatch(r"r2ccl-explore \d+\.\d+\S*\n", explore("--version").stdout)

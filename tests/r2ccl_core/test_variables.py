@@ -9,7 +9,7 @@ import r2ccl_core
 from r2ccl_core import native
 from r2ccl_core.errors import UsageError
 from r2ccl_core.selection import read_settings
-from r2ccl_core.variables import OF_THE_PRELOADED, PLACE, refused
+from r2ccl_core.variables import OF_THE_PRELOADED, PLACE, refused, warn_of_unknown
 
 ROOT = Path(r2ccl_core.__file__).parent
 
@@ -57,3 +57,12 @@ def test_names_are_told_by_the_nearest_one() -> None:
     [(name, answer)] = refused({"R2CC_SLICE_BYTE": "1"})
     assert (name, answer) == ("R2CC_SLICE_BYTE", "no such variable; did you mean R2CC_SLICE_BYTES?")
     assert read_settings(2, {"R2CC_SLICE_BYTE": "1"}).slice_bytes == 256 * 1024  # a rank would not have seen it
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("r2cc_mode", "R2CC_MODE"), ("R2CCL_CORELIB", "R2CCL_CORE_LIB"), ("R2CC_MODES", "R2CC_MODE")]
+)
+def test_slips_are_told_at_the_line_of_the_program(name: str, meant: str) -> None:
+    with pytest.warns(RuntimeWarning, match=rf"{name}: no such variable; did you mean {meant}\?") as told:
+        warn_of_unknown({name: "1", "R2CCL_KILLS": "50", "R2CC_MODE": "2", "PATH": "/bin"})
+    assert len(told) == 1 and told[0].filename == __file__

@@ -45,7 +45,7 @@ def findings(seen: Evidence) -> Iterator[Finding]:
         yield from _memory(name, survey.facts["memory"])
         yield from _programs(seen, name, survey.facts["programs"], bool(survey.facts["rdma"].get("ports")))
         yield from _kernel(seen, name, survey.facts["features"])
-        yield from _tcp(name, survey.facts["congestion_control"])
+        yield from tcp(name, survey.facts["congestion_control"])
         yield from _failed(name, survey.facts)
     for name, remains in seen.remains.items():
         yield _remains(name, remains)
@@ -131,7 +131,7 @@ def _kernel(seen: Evidence, name: str, features: Mapping[str, str | None]) -> It
         yield ok("kernel", name, "its kernel can make every fault")
 
 
-def _tcp(name: str, congestion_control: str | None) -> Iterator[Finding]:
+def tcp(name: str, congestion_control: str | None) -> Iterator[Finding]:
     """BBR takes each stream down to four packets for 0.2 s every ten seconds, and its streams share a NIC unequally."""
     if congestion_control == "bbr":
         what = "TCP's congestion control is bbr, under which single operations take up to a quarter longer"

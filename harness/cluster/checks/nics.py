@@ -23,7 +23,7 @@ def findings(seen: Evidence) -> Iterator[Finding]:
         wrong = [error("nics", name, *split_remedy(line)) for line in seen.wrong_nics.get(name, ())]
         wrong += [found for nic in nics for found in _nic(name, nic, survey)]
         yield from wrong or [ok("nics", name, "every NIC of the inventory is up and has its address")]
-        yield from _arp(name, nics, survey)
+        yield from arp(name, nics, survey)
         yield from (error("switch", name, *split_remedy(line)) for line in port_mistakes(nics, seen.switches))
     yield from _counts(seen)
 
@@ -57,7 +57,7 @@ def _speed(name: str, nic: Nic, link: Link, survey: Surveyed) -> Iterator[Findin
         yield warning("speed", name, f"{nic.name} runs in half duplex", "let it negotiate, or set full duplex")
 
 
-def _arp(name: str, nics: tuple[Nic, ...], survey: Surveyed) -> Iterator[Finding]:
+def arp(name: str, nics: tuple[Nic, ...], survey: Surveyed) -> Iterator[Finding]:
     """A Linux host answers ARP for all its addresses on every NIC, unless it is told otherwise."""
     addressed = {link.name: _networks(link) for link in survey.links.by_name.values() if not link.loopback}
     homes = [link for link, networks in addressed.items() if networks]

@@ -11,7 +11,7 @@ namespace r2ccl {
 void EventLog::Add(std::string kind, std::string nic, std::string peer, std::string detail) {
   Event event{WallNs(), std::move(kind), std::move(nic), std::move(peer), std::move(detail)};
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (events_.size() == kCapacity) events_.pop_front();
     events_.push_back(std::move(event));
     ++total_;
@@ -20,13 +20,13 @@ void EventLog::Add(std::string kind, std::string nic, std::string peer, std::str
 }
 
 std::vector<Event> EventLog::Snapshot(size_t most) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   size_t count = std::min(most, events_.size());
   return {events_.end() - static_cast<std::ptrdiff_t>(count), events_.end()};
 }
 
 uint64_t EventLog::total() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return total_;
 }
 

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/notifier.h"
 
 namespace r2ccl {
@@ -34,9 +34,9 @@ class EventLog {
   Notifier& added() { return added_; }
 
  private:
-  mutable std::mutex mutex_;
-  std::deque<Event> events_;
-  uint64_t total_ = 0;
+  mutable Mutex mutex_;
+  std::deque<Event> events_ GUARDED_BY(mutex_);
+  uint64_t total_ GUARDED_BY(mutex_) = 0;
   Notifier added_;
 };
 

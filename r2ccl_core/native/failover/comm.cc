@@ -18,12 +18,12 @@ constexpr size_t kMostControlBytes = 65536;  // that wait for a stream
 Comm::Comm(Environment* environment, Wire* wire) : environment_(environment), wire_(wire) {}
 
 Status Comm::failure() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return failure_;
 }
 
 void Comm::AddHealth(std::vector<NicHealth>* health) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return;
   for (const Path& path : paths_) {
     if (path.nic < 0) continue;
@@ -36,7 +36,7 @@ void Comm::AddHealth(std::vector<NicHealth>* health) const {
 }
 
 void Comm::AddPeer(std::map<PeerKey, PeerReport>* peers) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return;
   auto known = std::find_if(paths_.begin(), paths_.end(), [](const Path& path) { return path.nic >= 0; });
   if (known == paths_.end()) return;
@@ -51,14 +51,14 @@ void Comm::AddPeer(std::map<PeerKey, PeerReport>* peers) const {
 }
 
 void Comm::Close() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (closed_ || linger_until_ns_ != 0) return;
   Status closed(Code::kInvalidArgument, "the connection is closed");
   if (failure_.ok() && OwesOnlyCopies()) {
     linger_until_ns_ = Now() + kLingerNs;
     self_ = shared_from_this();
     StopPolling();
-    std::lock_guard inbox_lock(inbox_mutex_);
+    MutexLock inbox_lock(inbox_mutex_);
     inbox_failure_ = closed;
     return;
   }
@@ -67,7 +67,7 @@ void Comm::Close() {
 }
 
 bool Comm::lingers() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return linger_until_ns_ != 0 && !closed_;
 }
 
@@ -85,7 +85,7 @@ void Comm::End(Status status) {
   HangUp();
   FailRequests();
   {
-    std::lock_guard lock(inbox_mutex_);
+    MutexLock lock(inbox_mutex_);
     inbox_failure_ = failure_;
   }
   EmptyInbox();
@@ -96,7 +96,7 @@ void Comm::OnThrow(const std::string& reason) noexcept {
   constexpr int kAttempts = 100;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     try {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       return Fail({Code::kSystem, "the connection ends, as its state is not known after an exception: " + reason});
     } catch (const std::exception&) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));  // memory may come back
@@ -264,7 +264,7 @@ Status Comm::TakeShared(Path& path, const std::vector<uint8_t>& control) {
 }
 
 bool Comm::Say(const std::string& frames) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Path* path = closed_ || !failure_.ok() ? nullptr : AnyUp();
   if (path == nullptr || path->stream->unsaid_bytes() > kMostControlBytes) return false;
   path->stream->Say(frames);
@@ -272,7 +272,7 @@ bool Comm::Say(const std::string& frames) {
 }
 
 bool Comm::ThirdOn(int nic, Third* third) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (closed_ || !failure_.ok()) return false;
   for (const Path& path : paths_) {
     if (path.nic != nic) continue;
@@ -290,7 +290,7 @@ void Comm::Fail(Status status) {
 }
 
 void Comm::ShareFate(std::shared_ptr<std::atomic<bool>> failed) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   fate_ = std::move(failed);
   if (!failure_.ok()) fate_->store(true);
 }
@@ -336,7 +336,7 @@ void Comm::OnStreamLost(int path, const std::string& reason) {
 }
 
 void Comm::OnNic(const NicChange& change) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (closed_ || !failure_.ok()) return;
   bool concerned = false;
   for (Path& path : paths_) {

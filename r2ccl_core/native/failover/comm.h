@@ -17,12 +17,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/event_log.h"
+#include "base/mutex.h"
 #include "base/notifier.h"
 #include "base/params.h"
 #include "base/report.h"
@@ -129,16 +129,16 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   void Close();
   bool lingers() const;
 
-  std::mutex& stream_mutex() final { return mutex_; }
-  bool OnWake() final;
+  Mutex& stream_mutex() final { return mutex_; }
+  bool OnWake() final REQUIRES(mutex_);
   void OnConnected(int path) override;
-  void OnNotConnected(int path, const std::string& reason, bool refused) final;
-  void OnHeard(int path) final;
-  Status OnFrameBegins(int path, const Frame& frame, char** body) final;
-  Status OnFrameEnds(int path, const std::vector<uint8_t>& control) final;
-  void OnReadDone(int path) final;
-  void OnRoom() final { OnWritable(); }
-  void OnStreamLost(int path, const std::string& reason) final;
+  void OnNotConnected(int path, const std::string& reason, bool refused) final REQUIRES(mutex_);
+  void OnHeard(int path) final REQUIRES(mutex_);
+  Status OnFrameBegins(int path, const Frame& frame, char** body) final REQUIRES(mutex_);
+  Status OnFrameEnds(int path, const std::vector<uint8_t>& control) final REQUIRES(mutex_);
+  void OnReadDone(int path) final REQUIRES(mutex_);
+  void OnRoom() final REQUIRES(mutex_) { OnWritable(); }
+  void OnStreamLost(int path, const std::string& reason) final REQUIRES(mutex_);
   bool ExpectsSmall() const final { return !GetsData() || inline_.load(std::memory_order_relaxed); }
   void OnKick() final;
   // Ends the connection: better no message than a wrong one.
@@ -217,52 +217,65 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
     bool asking = false;  // the receiving end waits for the answer to a knock
   };
 
-  // All of these REQUIRE mutex_ held.
-  virtual Status OnHeader(Path& path) = 0;  // chooses where path.frame's body goes
+  // Chooses where path.frame's body goes.
+  virtual Status OnHeader(Path& path) REQUIRES(mutex_) = 0;
   // The body of path.frame is complete; of control frames it is `control`.
-  virtual Status OnBody(Path& path, const std::vector<uint8_t>& control) = 0;
-  virtual void AfterRead(Path& path) = 0;  // no more to read at present
-  virtual void OnWritable() = 0;           // some path can take bytes again
-  virtual void OnLost(Path& path) = 0;     // path was just retired; migrate what it carried
-  virtual void OnTick(int64_t now_ns) = 0;
-  virtual bool HasPending() const = 0;
-  virtual bool OwesOnlyCopies() const = 0;   // something is to be delivered yet, and no request waits for it
-  virtual int64_t QuietLimitNs() const = 0;  // how long a path may be quiet before it is asked for a sign of life
-  virtual void FailRequests() = 0;
-  virtual void OnProgress(Path&, const Progress&, int64_t) {}  // a tick saw it
-  virtual void OnSuspect(Path&) {}                             // what was said over it may be late
-  virtual void OnOwnLinkBack(Path& path) = 0;                  // the NIC of a path that is down has its link again
-  virtual void OnPeerLinkBack(Path&) {}                        // the peer's NIC has
-  virtual std::string Farewell() const = 0;                    // the last frames of a stream
-  virtual const char* Direction() const = 0;                   // send or receive
-  virtual bool GetsData() const = 0;                           // else only control frames, which are small
-  virtual uint16_t PeerPort() const = 0;                       // where the peer's process listens, 0 while unknown
+  virtual Status OnBody(Path& path, const std::vector<uint8_t>& control) REQUIRES(mutex_) = 0;
+  // No more to read at present.
+  virtual void AfterRead(Path& path) REQUIRES(mutex_) = 0;
+  // Some path can take bytes again.
+  virtual void OnWritable() REQUIRES(mutex_) = 0;
+  // Path was just retired; migrate what it carried.
+  virtual void OnLost(Path& path) REQUIRES(mutex_) = 0;
+  virtual void OnTick(int64_t now_ns) REQUIRES(mutex_) = 0;
+  virtual bool HasPending() const REQUIRES(mutex_) = 0;
+  // Something is to be delivered yet, and no request waits for it.
+  virtual bool OwesOnlyCopies() const REQUIRES(mutex_) = 0;
+  // How long a path may be quiet before it is asked for a sign of life.
+  virtual int64_t QuietLimitNs() const REQUIRES(mutex_) = 0;
+  virtual void FailRequests() REQUIRES(mutex_) = 0;
+  // A tick saw it.
+  virtual void OnProgress(Path&, const Progress&, int64_t) REQUIRES(mutex_) {}
+  // What was said over it may be late.
+  virtual void OnSuspect(Path&) REQUIRES(mutex_) {}
+  // The NIC of a path that is down has its link again.
+  virtual void OnOwnLinkBack(Path& path) REQUIRES(mutex_) = 0;
+  // The peer's NIC has.
+  virtual void OnPeerLinkBack(Path&) REQUIRES(mutex_) {}
+  // The last frames of a stream.
+  virtual std::string Farewell() const REQUIRES(mutex_) = 0;
+  // Send or receive.
+  virtual const char* Direction() const = 0;
+  // Else only control frames, which are small.
+  virtual bool GetsData() const = 0;
+  // Where the peer's process listens, 0 while unknown.
+  virtual uint16_t PeerPort() const = 0;
 
   int64_t Now() const { return environment_->clock->Now(); }
   // For how long nothing could go on for other reasons than the way: the peer's program left no room for more, or this
   // process did not run.
-  int64_t HeldNs(const Progress& progress) const { return progress.held_ns + absent_ns_; }
-  void StopPolling();
-  void LeaveToProgram();
-  void MarkUp(Path& path, bool hold = false);
+  int64_t HeldNs(const Progress& progress) const REQUIRES(mutex_) { return progress.held_ns + absent_ns_; }
+  void StopPolling() REQUIRES(mutex_);
+  void LeaveToProgram() REQUIRES(mutex_);
+  void MarkUp(Path& path, bool hold = false) REQUIRES(mutex_);
   void Advance(Path& path, PathEvent event);
   // Gives the path up. In fail-stop mode this fails the connection. With `tell_peer`, hints the other end.
   // Who tells the peer also finds out whose fault it was, unless `cause` says so: then of the end that is the first to
   // know.
-  void Retire(Path& path, const std::string& reason, bool tell_peer, Cause cause = Cause::kUnknown);
+  void Retire(Path& path, const std::string& reason, bool tell_peer, Cause cause = Cause::kUnknown) REQUIRES(mutex_);
   // Tells of each path that has not come up since the connection began, once, where others have.
-  void TellAbsent(int64_t now_ns, int64_t began_ns);
+  void TellAbsent(int64_t now_ns, int64_t began_ns) REQUIRES(mutex_);
   // Frames that both ends take alike.
-  Status TakeShared(Path& path, const std::vector<uint8_t>& control);
+  Status TakeShared(Path& path, const std::vector<uint8_t>& control) REQUIRES(mutex_);
   // Ends the connection with `status`: hangs up and fails the requests. Fail() also logs it.
-  void End(Status status);
-  void Fail(Status status);
-  void TellPeer(const Path& about, uint32_t epoch, Cause cause);
+  void End(Status status) REQUIRES(mutex_);
+  void Fail(Status status) REQUIRES(mutex_);
+  void TellPeer(const Path& about, uint32_t epoch, Cause cause) REQUIRES(mutex_);
   // False where the stream has no room for it now.
   bool Ping(Path& path, int64_t now_ns);
   // The path for a word to the peer: one that can take it at once and is neither suspect nor doubted, among those the
   // one that has been up for longest, as one that flaps would lose it. nullptr when none is up.
-  Path* AnyUp();
+  Path* AnyUp() REQUIRES(mutex_);
   // Whether it has not shown that it works since a path of its NIC was silent for long, or lost. In Balance only, where
   // any other NIC can take its place.
   bool NicIsDoubted(const Path& path) const {
@@ -276,10 +289,10 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // Whether the peer's program has said anything since `since_ns`. Where not, it is asked by all other paths, so that
   // the next tick may know. Its machine takes its time to tell what it has for a program that does not look, up to
   // 40 ms (a delayed acknowledgement): that is no fault of the way. True where there is no other path to ask by.
-  bool PeerSpoke(const Path& about, int64_t since_ns, int64_t now_ns);
+  bool PeerSpoke(const Path& about, int64_t since_ns, int64_t now_ns) REQUIRES(mutex_);
   void AnswerPing(Path& path);
   // Puts its way on probation, unless there is no other that carries data in its place. False then.
-  bool BeginProbation(Path& path, int64_t now_ns);
+  bool BeginProbation(Path& path, int64_t now_ns) REQUIRES(mutex_);
   bool WayWorks(const Path& path, int64_t now_ns) const;
   void KnowWay(Path& path);
   // Whether its way is on probation as users see it: not for what is over after a first clean test.
@@ -287,7 +300,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
     return environment_->params.mode == 2 && path.way != nullptr && (path.tested || path.way->grave());
   }
   // What came by the path that only the program reads.
-  void ReadHot();
+  void ReadHot() REQUIRES(mutex_);
   const Nic& nic(const Path& path) const { return environment_->nics[static_cast<size_t>(path.nic)]; }
   NicCounters& counters(const Path& path) { return environment_->counters[static_cast<size_t>(path.nic)]; }
   const NicCounters& nic_counters(const Path& path) const {
@@ -307,11 +320,11 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   };
   // Takes an order of the user and gives it a request. Does not need mutex_.
   Status Submit(Order order, Request** request);
-  // Puts all orders through. REQUIRES mutex_ held, as do the functions below.
-  void EmptyInbox();
+  // Puts all orders through.
+  void EmptyInbox() REQUIRES(mutex_);
   // Whether orders may wait for the next event or tick: waking the poller's thread costs more than they do.
-  void LetOrdersWait(bool wait);
-  void Put(const Order& order);
+  void LetOrdersWait(bool wait) REQUIRES(mutex_);
+  void Put(const Order& order) REQUIRES(mutex_);
   virtual void Take(const Order& order) = 0;
   virtual void OnTaken() = 0;
   // The user's thread does the work itself while no more than R2CC_INLINE_BYTES are on their way: it alone moves a few
@@ -321,59 +334,60 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
 
   Environment* const environment_;
   Wire* const wire_;
-  mutable std::mutex mutex_;
-  std::vector<Path> paths_;
-  bool closed_ = false;
-  bool peer_closed_ = false;
-  Status failure_;
-  int64_t no_path_since_ns_ = 0;  // 0 while a path is up
-  int64_t absent_ns_ = 0;         // for how long, all in all, ticks came late
-  int64_t word_ns_ = 0;           // when the peer's program last said something
-  int64_t asked_word_ns_ = 0;     // when it was last asked to
+  mutable Mutex mutex_;
+  std::vector<Path> paths_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
+  bool peer_closed_ GUARDED_BY(mutex_) = false;
+  Status failure_ GUARDED_BY(mutex_);
+  int64_t no_path_since_ns_ GUARDED_BY(mutex_) = 0;  // 0 while a path is up
+  int64_t absent_ns_ GUARDED_BY(mutex_) = 0;         // for how long, all in all, ticks came late
+  int64_t word_ns_ GUARDED_BY(mutex_) = 0;           // when the peer's program last said something
+  int64_t asked_word_ns_ GUARDED_BY(mutex_) = 0;     // when it was last asked to
 
  private:
-  void Poll();
-  void EndLinger(int64_t now_ns);
-  Request* NewRequest();  // REQUIRES inbox_mutex_ held
+  void Poll() REQUIRES(mutex_);
+  void EndLinger(int64_t now_ns) REQUIRES(mutex_);
+  Status SubmitHere(Order order, Request** request) REQUIRES(mutex_);
+  Request* NewRequest() REQUIRES(inbox_mutex_);
   void Cut(Path& path);
-  void HangUp();
-  void TakePathDown(const Frame& frame);
-  void TakeAbsent(Path& path, const Frame& frame);
+  void HangUp() REQUIRES(mutex_);
+  void TakePathDown(const Frame& frame) REQUIRES(mutex_);
+  void TakeAbsent(Path& path, const Frame& frame) REQUIRES(mutex_);
   void NoteAbsent(Path& path, const std::string& why, bool asks);
   std::string WhyAbsent(const Path& path) const;
   void Suspect(const Path& path, uint32_t epoch, bool own_link_down, bool peer_link_down);
-  void ReadOpen(Path& path);
-  void CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns);
+  void ReadOpen(Path& path) REQUIRES(mutex_);
+  void CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) REQUIRES(mutex_);
   int64_t SinceOtherNicNs(const Path& path, int64_t now_ns) const;
-  void CheckQuiet(Path& path, int64_t now_ns);
-  void WatchWay(Path& path, const Progress& progress, int64_t now_ns);
+  void CheckQuiet(Path& path, int64_t now_ns) REQUIRES(mutex_);
+  void WatchWay(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
   void Test(Path& path, const Progress& progress, int64_t now_ns);
-  void JudgeTest(Path& path, const Progress& progress, int64_t now_ns);
+  void JudgeTest(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
   void TellProbation(Path& path);
   void TellUp(Path& path);
-  void AskSuspect(Path& path, const Progress& progress, int64_t now_ns);
-  void CheckGiveUp(int64_t now_ns);
-  bool PeerIsGone(int64_t now_ns);
-  std::string Obstacle() const;
+  void AskSuspect(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
+  void CheckGiveUp(int64_t now_ns) REQUIRES(mutex_);
+  bool PeerIsGone(int64_t now_ns) REQUIRES(mutex_);
+  std::string Obstacle() const REQUIRES(mutex_);
 
   static constexpr uint32_t kPollAllEvery = 64;
-  int hot_ = 0;                  // the path by which something came last
-  int polled_path_ = 0;          // the only one that may be left to the program
-  uint32_t polls_ = 0;           // of the user's thread
-  bool polled_ = false;          // since the last tick
-  int64_t linger_until_ns_ = 0;  // 0 unless closed by the user with something to deliver
-  std::shared_ptr<Comm> self_;   // then
-  std::vector<Order> taken_;     // empty; keeps its memory
-  int64_t last_tick_ns_ = 0;
-  std::shared_ptr<std::atomic<bool>> fate_;  // nullptr unless shared
-  int64_t gone_since_ns_ = 0;                // 0 while there is hope that the peer answers
+  int hot_ GUARDED_BY(mutex_) = 0;                  // the path by which something came last
+  int polled_path_ GUARDED_BY(mutex_) = 0;          // the only one that may be left to the program
+  uint32_t polls_ GUARDED_BY(mutex_) = 0;           // of the user's thread
+  bool polled_ GUARDED_BY(mutex_) = false;          // since the last tick
+  int64_t linger_until_ns_ GUARDED_BY(mutex_) = 0;  // 0 unless closed by the user with something to deliver
+  std::shared_ptr<Comm> self_ GUARDED_BY(mutex_);   // then
+  std::vector<Order> taken_ GUARDED_BY(mutex_);     // empty; keeps its memory
+  int64_t last_tick_ns_ GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<std::atomic<bool>> fate_ GUARDED_BY(mutex_);  // nullptr unless shared
+  int64_t gone_since_ns_ GUARDED_BY(mutex_) = 0;                // 0 while there is hope that the peer answers
 
-  std::mutex inbox_mutex_;  // leaf lock: guards what follows
-  std::vector<Order> inbox_;
-  bool orders_wait_ = false;  // written under mutex_, too
-  Status inbox_failure_;      // what later orders are refused with
-  std::vector<std::unique_ptr<Request>> requests_;
-  std::vector<Request*> free_requests_;
+  Mutex inbox_mutex_;  // leaf lock: guards what follows
+  std::vector<Order> inbox_ GUARDED_BY(inbox_mutex_);
+  bool orders_wait_ = false;                       // written under mutex_, too
+  Status inbox_failure_ GUARDED_BY(inbox_mutex_);  // what later orders are refused with
+  std::vector<std::unique_ptr<Request>> requests_ GUARDED_BY(inbox_mutex_);
+  std::vector<Request*> free_requests_ GUARDED_BY(inbox_mutex_);
   std::atomic<bool> kicked_{false};
   std::atomic<bool> ended_{false};  // before any request fails for it
   // Written under inbox_mutex_; who has not seen one yet is kicked for it, unless orders_wait_.

@@ -28,37 +28,48 @@ void Comm::Complete(Request* request, Request::State state) {
   environment_->notifier->Notify();
 }
 
-// Who has the mutex, and nothing waits before him, needs no inbox.
 Status Comm::Submit(Order order, Request** request) {
-  std::unique_lock own(mutex_, std::defer_lock);
-  bool mine = inline_.load(std::memory_order_relaxed) && own.try_lock();
-  bool at_once = mine, may_wait = false;
+  if (inline_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
+    MutexLock lock(mutex_, std::adopt_lock);
+    return SubmitHere(order, request);
+  }
+  bool may_wait = false;
   {
-    std::lock_guard lock(inbox_mutex_);
+    MutexLock lock(inbox_mutex_);
     if (!inbox_failure_.ok()) return inbox_failure_;
     order.request = *request = NewRequest();
-    at_once = at_once && inbox_.empty();
+    inbox_.push_back(order);
+    has_orders_.store(true, std::memory_order_relaxed);
+    may_wait = orders_wait_;
+  }
+  if (!may_wait && !kicked_.exchange(true)) wire_->Kick(shared_from_this());
+  return {};
+}
+
+// Who has the mutex, and nothing waits before him, needs no inbox.
+Status Comm::SubmitHere(Order order, Request** request) {
+  bool at_once = false;
+  {
+    MutexLock lock(inbox_mutex_);
+    if (!inbox_failure_.ok()) return inbox_failure_;
+    order.request = *request = NewRequest();
+    at_once = inbox_.empty();
     if (!at_once) inbox_.push_back(order);
     has_orders_.store(!at_once, std::memory_order_relaxed);
-    may_wait = orders_wait_;
   }
   if (at_once) {
     Put(order);
     if (failure_.ok()) OnTaken();
   }
-  if (mine) {
-    EmptyInbox();
-    LeaveToProgram();
-  } else if (!may_wait && !kicked_.exchange(true)) {
-    wire_->Kick(shared_from_this());
-  }
+  EmptyInbox();
+  LeaveToProgram();
   return {};
 }
 
 void Comm::LetOrdersWait(bool wait) {
   if (wait == orders_wait_) return;
   {
-    std::lock_guard lock(inbox_mutex_);
+    MutexLock lock(inbox_mutex_);
     orders_wait_ = wait;
   }
   if (!wait) EmptyInbox();  // nobody is kicked for those that are there
@@ -76,7 +87,7 @@ void Comm::EmptyInbox() {
   if (!has_orders_.load(std::memory_order_relaxed)) return;
   std::vector<Order> orders = std::move(taken_);
   {
-    std::lock_guard lock(inbox_mutex_);
+    MutexLock lock(inbox_mutex_);
     orders.swap(inbox_);
     has_orders_.store(false, std::memory_order_relaxed);
   }
@@ -88,7 +99,7 @@ void Comm::EmptyInbox() {
 
 void Comm::OnKick() {
   kicked_.exchange(false);  // sees the orders of whom this kick serves, too
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!inline_.load(std::memory_order_relaxed)) StopPolling();
   EmptyInbox();
 }
@@ -97,7 +108,7 @@ Status Comm::Test(Request* request, bool* done, uint64_t* size, uint32_t* tag) {
   *done = false;
   Request::State state = request->state.load(std::memory_order_acquire);
   if (state == Request::kPending && inline_.load(std::memory_order_relaxed) && mutex_.try_lock()) {
-    std::lock_guard lock(mutex_, std::adopt_lock);
+    MutexLock lock(mutex_, std::adopt_lock);
     Poll();
     state = request->state.load(std::memory_order_acquire);
   }
@@ -105,7 +116,7 @@ Status Comm::Test(Request* request, bool* done, uint64_t* size, uint32_t* tag) {
   *done = state == Request::kDone;
   if (size != nullptr) *size = request->size;
   if (tag != nullptr) *tag = request->tag;
-  std::lock_guard lock(inbox_mutex_);
+  MutexLock lock(inbox_mutex_);
   free_requests_.push_back(request);
   return *done ? Status() : inbox_failure_;
 }

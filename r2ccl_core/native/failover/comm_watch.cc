@@ -73,7 +73,8 @@ void Comm::AskSuspect(Path& path, const Progress& progress, int64_t now_ns) {
   bool was_suspect = std::exchange(path.suspect, now_ns - path.progress_ns > patience_ns);
   // The kernel repeats the last packet of a peer, too, whose program does not look.
   bool resent = environment_->params.mode == 2 && path.suspect && progress.resent != path.resent_before;
-  if (resent && !WayWorks(path, now_ns) && PeerSpoke(path, path.progress_ns + patience_ns, now_ns)) BeginProbation(path, now_ns);
+  if (resent && !WayWorks(path, now_ns) && PeerSpoke(path, path.progress_ns + patience_ns, now_ns))
+    BeginProbation(path, now_ns);
   if (path.suspect && !was_suspect) OnSuspect(path);
   if (path.suspect && now_ns - path.asked_ns >= patience_ns) Ping(path, now_ns);
 }
@@ -133,7 +134,7 @@ void Comm::CheckGiveUp(int64_t now_ns) {
 }
 
 void Comm::Tick(int64_t now_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   EmptyInbox();
   if (linger_until_ns_ != 0 && !closed_) EndLinger(now_ns);
   if (fate_ != nullptr && fate_->load() && linger_until_ns_ == 0) {

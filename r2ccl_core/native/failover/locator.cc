@@ -22,17 +22,17 @@ void AddNote(std::vector<T>* notes, T note) {
 }  // namespace
 
 void Locator::Suspect(Loss loss) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   AddNote(&losses_, std::move(loss));
 }
 
 void Locator::TakeProbe(ProbeOrder order) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   AddNote(&orders_, std::move(order));
 }
 
 void Locator::TakeProbed(uint64_t question, uint64_t tried, uint64_t reached) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   AddNote(&probed_, {question, tried, reached & tried});
 }
 
@@ -41,19 +41,19 @@ void Locator::TakeVerdict(int nic, in_addr peer, Verdict verdict, bool standing)
 }
 
 void Locator::TakeAbsence(Loss loss, std::string why, bool asks) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   AddNote(&absences_, {std::move(loss), std::move(why), asks ? kAbsenceRounds : 0});
 }
 
 void Locator::TakeReturn(int nic, in_addr peer) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto entry = verdicts_.find({nic, peer.s_addr});
   if (entry != verdicts_.end()) entry->second.standing = false;
   AddNote(&returns_, {nic, peer.s_addr});
 }
 
 std::map<VerdictKey, VerdictRecord> Locator::Verdicts() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return verdicts_;
 }
 
@@ -64,7 +64,7 @@ void Locator::Tick(int64_t now_ns) {
   std::vector<Absence> absences;
   std::vector<VerdictKey> returns;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     losses.swap(losses_);
     orders.swap(orders_);
     probed.swap(probed_);
@@ -110,7 +110,7 @@ void Locator::AskForAbsent(int64_t now_ns) {
 }
 
 bool Locator::IsKnown(const VerdictKey& key) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto entry = verdicts_.find(key);
   return entry != verdicts_.end() && entry->second.standing && entry->second.verdict != Verdict::kUnknown;
 }
@@ -258,7 +258,7 @@ std::vector<Third> Locator::Thirds(int nic, in_addr except) const {
 
 void Locator::Record(int nic, in_addr peer, Verdict verdict, const std::string& why, bool standing) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (verdicts_.size() >= kMostRecords) std::erase_if(verdicts_, [](const auto& v) { return !v.second.standing; });
     if (verdicts_.size() >= kMostRecords) verdicts_.clear();
     verdicts_[{nic, peer.s_addr}] = {WallNs(), verdict, why, standing && verdict != Verdict::kWorks};

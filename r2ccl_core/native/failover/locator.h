@@ -16,13 +16,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/event_log.h"
+#include "base/mutex.h"
 #include "failover/localize.h"
 #include "net/asker.h"
 #include "net/nic.h"
@@ -151,13 +151,13 @@ class Locator {
   int64_t answers_since_ns_ = 0;
   int answers_ = 0;
 
-  mutable std::mutex mutex_;  // leaf lock: guards what follows
-  std::vector<Loss> losses_;
-  std::vector<ProbeOrder> orders_;
-  std::vector<Probed> probed_;
-  std::vector<Absence> absences_;
-  std::vector<VerdictKey> returns_;
-  std::map<VerdictKey, VerdictRecord> verdicts_;
+  mutable Mutex mutex_;  // leaf lock: guards what follows
+  std::vector<Loss> losses_ GUARDED_BY(mutex_);
+  std::vector<ProbeOrder> orders_ GUARDED_BY(mutex_);
+  std::vector<Probed> probed_ GUARDED_BY(mutex_);
+  std::vector<Absence> absences_ GUARDED_BY(mutex_);
+  std::vector<VerdictKey> returns_ GUARDED_BY(mutex_);
+  std::map<VerdictKey, VerdictRecord> verdicts_ GUARDED_BY(mutex_);
 };
 
 }  // namespace r2ccl

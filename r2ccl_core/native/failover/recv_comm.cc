@@ -21,7 +21,7 @@ RecvComm::RecvComm(Environment* environment, Wire* wire, const Secret& secret, c
 
 Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote, std::shared_ptr<Stream> stream,
                         bool on_trial) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!failure_.ok() || peer_closed_) {
     stream->HangUp(EncodeClose(first_));
     return {Code::kPeerLost, "its connection has ended"};
@@ -363,7 +363,7 @@ void RecvComm::Knock(int64_t now_ns) {
 }
 
 void RecvComm::TakeAnswer(int index, uint32_t epoch, Answer answer, const Frame* said) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Path& path = paths_[static_cast<size_t>(index)];
   path.asking = false;
   const Params& params = environment_->params;

@@ -84,53 +84,53 @@ class RecvComm final : public Comm {
     std::unique_ptr<char[]> aside;  // of path.frame, a copy of a chunk that another path is in the middle of
   };
 
-  Status OnHeader(Path& path) override;
-  Status OnBody(Path& path, const std::vector<uint8_t>& control) override;
-  void AfterRead(Path& path) override;
-  void OnWritable() override;
-  void OnLost(Path& path) override;
-  void OnTick(int64_t now_ns) override;
-  void OnSuspect(Path&) override { SendAck(nullptr); }  // an acknowledgement may be stuck in it
-  bool HasPending() const override;
+  Status OnHeader(Path& path) override REQUIRES(mutex_);
+  Status OnBody(Path& path, const std::vector<uint8_t>& control) override REQUIRES(mutex_);
+  void AfterRead(Path& path) override REQUIRES(mutex_);
+  void OnWritable() override REQUIRES(mutex_);
+  void OnLost(Path& path) override REQUIRES(mutex_);
+  void OnTick(int64_t now_ns) override REQUIRES(mutex_);
+  void OnSuspect(Path&) override REQUIRES(mutex_) { SendAck(nullptr); }  // an acknowledgement may be stuck in it
+  bool HasPending() const override REQUIRES(mutex_);
   bool OwesOnlyCopies() const override { return false; }
-  int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : INT64_MAX; }
-  void FailRequests() override;
+  int64_t QuietLimitNs() const override REQUIRES(mutex_) { return HasPending() ? kQuietPendingNs : INT64_MAX; }
+  void FailRequests() override REQUIRES(mutex_);
   // The last acknowledgement goes with every CLOSE: another stream's CLOSE may overtake the one that carried it.
-  std::string Farewell() const override { return EncodeState(true) + EncodeClose(first_); }
+  std::string Farewell() const override REQUIRES(mutex_) { return EncodeState(true) + EncodeClose(first_); }
 
   const char* Direction() const override { return "receive"; }
   bool GetsData() const override { return true; }
   uint16_t PeerPort() const override { return sender_port_; }
-  void Take(const Order& order) override;
-  void OnTaken() override { Announce(); }
-  Status TakeData(Path& path);
-  Status Begin(Message& message, const Frame& frame);
-  Status Locate(const Frame& frame, Message** message);
-  bool PutInPlace(Path& path);
-  void SendNowhere(const Frame& frame);
-  void Deliver(Message& message);
-  void Announce();
-  void CountLazy(const Frame& frame);
-  void TellSoon();
-  bool HasNews() const { return lazy_chunks_ > 0 || untold_since_ns_ != 0 || posted_ != announced_; }
-  bool ExpectsMore(uint64_t number) const { return posted_ > number + 1; }
-  void SendAck(Path* preferred);
-  std::string EncodeState(bool farewell = false) const;
+  void Take(const Order& order) override REQUIRES(mutex_);
+  void OnTaken() override REQUIRES(mutex_) { Announce(); }
+  Status TakeData(Path& path) REQUIRES(mutex_);
+  Status Begin(Message& message, const Frame& frame) REQUIRES(mutex_);
+  Status Locate(const Frame& frame, Message** message) REQUIRES(mutex_);
+  bool PutInPlace(Path& path) REQUIRES(mutex_);
+  void SendNowhere(const Frame& frame) REQUIRES(mutex_);
+  void Deliver(Message& message) REQUIRES(mutex_);
+  void Announce() REQUIRES(mutex_);
+  void CountLazy(const Frame& frame) REQUIRES(mutex_);
+  void TellSoon() REQUIRES(mutex_);
+  bool HasNews() const REQUIRES(mutex_) { return lazy_chunks_ > 0 || untold_since_ns_ != 0 || posted_ != announced_; }
+  bool ExpectsMore(uint64_t number) const REQUIRES(mutex_) { return posted_ > number + 1; }
+  void SendAck(Path* preferred) REQUIRES(mutex_);
+  std::string EncodeState(bool farewell = false) const REQUIRES(mutex_);
 
-  void OnOwnLinkBack(Path& path) override;
-  void Knock(int64_t now_ns);
+  void OnOwnLinkBack(Path& path) override REQUIRES(mutex_);
+  void Knock(int64_t now_ns) REQUIRES(mutex_);
   void TakeAnswer(int path, uint32_t epoch, Answer answer, const Frame* said);
 
   const Secret secret_;
   const uint64_t connection_;
   const uint16_t sender_port_;  // where the sending end's process listens, to ask whether it lives; 0: unknown
-  std::vector<Incoming> incoming_;
-  std::deque<Message> messages_;     // from first_ on, contiguous
-  uint64_t first_ = 0;               // number of messages_.front()
-  std::atomic<uint64_t> oldest_{0};  // the same, for all threads
+  std::vector<Incoming> incoming_ GUARDED_BY(mutex_);
+  std::deque<Message> messages_ GUARDED_BY(mutex_);  // from first_ on, contiguous
+  uint64_t first_ GUARDED_BY(mutex_) = 0;            // number of messages_.front()
+  std::atomic<uint64_t> oldest_{0};                  // the same, for all threads
   std::atomic<uint64_t> marked_{kNoMessage};
-  uint64_t posted_ = 0;  // receives posted so far
-  bool ack_due_ = false;
+  uint64_t posted_ GUARDED_BY(mutex_) = 0;  // receives posted so far
+  bool ack_due_ GUARDED_BY(mutex_) = false;
   // What the sending end need not know at once: patient chunks, and receives posted while early messages come. Of
   // chunks that it has copied many; of others a few, and where the program polls, which so comes back to the first.
   static constexpr uint64_t kLazyMessages = 32;
@@ -138,12 +138,12 @@ class RecvComm final : public Comm {
   static constexpr uint64_t kLazyPatient = 2;
   static constexpr uint64_t kLazyBulk = 4;  // of a message of which more follows
   static constexpr int64_t kUntoldNs = 200'000;
-  bool relaxed_ = false;  // the last message was early
-  bool asked_ = false;    // the sending end waits for a receive of which it was not told
-  uint64_t lazy_chunks_ = 0;
-  uint64_t lazy_bytes_ = 0;
-  uint64_t announced_ = 0;       // receives that the last acknowledgement told of
-  int64_t untold_since_ns_ = 0;  // 0 unless something waits that the sending end is to know soon
+  bool relaxed_ GUARDED_BY(mutex_) = false;  // the last message was early
+  bool asked_ GUARDED_BY(mutex_) = false;    // the sending end waits for a receive of which it was not told
+  uint64_t lazy_chunks_ GUARDED_BY(mutex_) = 0;
+  uint64_t lazy_bytes_ GUARDED_BY(mutex_) = 0;
+  uint64_t announced_ GUARDED_BY(mutex_) = 0;       // receives that the last acknowledgement told of
+  int64_t untold_since_ns_ GUARDED_BY(mutex_) = 0;  // 0 unless something waits that the sending end is to know soon
 };
 
 }  // namespace r2ccl

@@ -43,7 +43,7 @@ SendComm::SendComm(Environment* environment, Wire* wire, const Handle& handle, i
 }
 
 void SendComm::Start() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   int64_t now_ns = Now();
   if (AnyUp() == nullptr) no_path_since_ns_ = now_ns;
   started_ns_ = now_ns;
@@ -54,7 +54,7 @@ void SendComm::Start() {
 }
 
 Status SendComm::Ready(bool* ready) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!failure_.ok()) return failure_;
   if (!ready_) {
     auto is_up = [](const Path& path) { return path.state == PathState::kUp; };

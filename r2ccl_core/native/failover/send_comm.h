@@ -96,91 +96,93 @@ class SendComm final : public Comm {
     uint64_t sample_bytes = 0;
   };
 
-  void OnConnected(int path) override;
+  void OnConnected(int path) override REQUIRES(mutex_);
   Status OnHeader(Path& path) override;
-  Status OnBody(Path& path, const std::vector<uint8_t>& control) override;
-  void AfterRead(Path& path) override;
-  void OnWritable() override;
-  void OnLost(Path& path) override;
-  void OnTick(int64_t now_ns) override;
-  void OnProgress(Path& path, const Progress& progress, int64_t now_ns) override;
-  bool HasPending() const override { return !messages_.empty(); }
-  bool OwesOnlyCopies() const override;
-  int64_t QuietLimitNs() const override { return HasPending() ? kQuietPendingNs : kQuietIdleNs; }
-  void FailRequests() override;
+  Status OnBody(Path& path, const std::vector<uint8_t>& control) override REQUIRES(mutex_);
+  void AfterRead(Path& path) override REQUIRES(mutex_);
+  void OnWritable() override REQUIRES(mutex_);
+  void OnLost(Path& path) override REQUIRES(mutex_);
+  void OnTick(int64_t now_ns) override REQUIRES(mutex_);
+  void OnProgress(Path& path, const Progress& progress, int64_t now_ns) override REQUIRES(mutex_);
+  bool HasPending() const override REQUIRES(mutex_) { return !messages_.empty(); }
+  bool OwesOnlyCopies() const override REQUIRES(mutex_);
+  int64_t QuietLimitNs() const override REQUIRES(mutex_) { return HasPending() ? kQuietPendingNs : kQuietIdleNs; }
+  void FailRequests() override REQUIRES(mutex_);
   void OnOwnLinkBack(Path&) override {}  // the next tick dials
-  void OnPeerLinkBack(Path& path) override;
+  void OnPeerLinkBack(Path& path) override REQUIRES(mutex_);
   std::string Farewell() const override { return EncodeClose(0); }
   const char* Direction() const override { return "send"; }
   bool GetsData() const override { return false; }
   uint16_t PeerPort() const override { return handle_.port; }
 
-  void Take(const Order& order) override;
-  void OnTaken() override;
+  void Take(const Order& order) override REQUIRES(mutex_);
+  void OnTaken() override REQUIRES(mutex_);
   void Finish(Request* request, Request::State state);
   static bool CarriesData(const Path& path);
-  bool HoldsBack(Path& path);
-  void ReleaseHeld(int64_t now_ns);
+  bool HoldsBack(Path& path) REQUIRES(mutex_);
+  void ReleaseHeld(int64_t now_ns) REQUIRES(mutex_);
   void Release(Path& path, const char* why);
   int64_t DialPatienceNs(const Path& path) const;
-  void Dial(Path& path, int64_t now_ns);
-  uint32_t ChunkBytes(uint64_t size);
-  uint64_t LargestChunk() const;
+  void Dial(Path& path, int64_t now_ns) REQUIRES(mutex_);
+  uint32_t ChunkBytes(uint64_t size) REQUIRES(mutex_);
+  uint64_t LargestChunk() const REQUIRES(mutex_);
   uint64_t FittingChunk(const Path& path) const;
-  void CountAsSender(bool counts);
-  void CutMessages();
+  void CountAsSender(bool counts) REQUIRES(mutex_);
+  void CutMessages() REQUIRES(mutex_);
   void Buffer(Message& message);
-  void AskForReceive(uint64_t number);
-  bool GoesEarly(const Message& message) const;
-  bool IsEarly(const Message& message) const;
-  bool IsPatient(const Chunk& chunk, const Path& path);
-  void Pump();
-  void SendOne(Path& path, int64_t now_ns);
-  std::deque<Chunk>* LaneFor(const Path& path);
-  bool Serves(const Path& path, uint32_t lane) const;
-  bool CanTake(const Path& path);
-  bool IsSettled(int64_t now_ns);
-  const std::vector<PathLoad>& Look();  // into loads_
-  Waiting FirstWaiting() const;
-  bool IsConfined() const;
+  void AskForReceive(uint64_t number) REQUIRES(mutex_);
+  bool GoesEarly(const Message& message) const REQUIRES(mutex_);
+  bool IsEarly(const Message& message) const REQUIRES(mutex_);
+  bool IsPatient(const Chunk& chunk, const Path& path) REQUIRES(mutex_);
+  void Pump() REQUIRES(mutex_);
+  void SendOne(Path& path, int64_t now_ns) REQUIRES(mutex_);
+  std::deque<Chunk>* LaneFor(const Path& path) REQUIRES(mutex_);
+  bool Serves(const Path& path, uint32_t lane) const REQUIRES(mutex_);
+  bool CanTake(const Path& path) REQUIRES(mutex_);
+  bool IsSettled(int64_t now_ns) REQUIRES(mutex_);
+  const std::vector<PathLoad>& Look() REQUIRES(mutex_);  // into loads_
+  Waiting FirstWaiting() const REQUIRES(mutex_);
+  bool IsConfined() const REQUIRES(mutex_);
   int home() const { return home_ == nullptr ? kNoPath : home_->index; }
   uint64_t LeastWindow(const Path& path) const;
-  uint64_t WindowBytes(const Path& path) const;
-  int64_t LateAfter(const Path& path) const;
-  void SendAgain(Path& path, uint64_t acked_bytes);
-  void DropCopies(const Chunk& chunk);
+  uint64_t WindowBytes(const Path& path) const REQUIRES(mutex_);
+  int64_t LateAfter(const Path& path) const REQUIRES(mutex_);
+  void SendAgain(Path& path, uint64_t acked_bytes) REQUIRES(mutex_);
+  void DropCopies(const Chunk& chunk) REQUIRES(mutex_);
   bool IsTheLast(Chunk& chunk);
   static bool GoesAlone(const Chunk& chunk);
-  void ApplyAck(Path& path, uint64_t chunks);
-  void Acknowledge(const Chunk& chunk);
-  Status PeerClosed(uint64_t messages);
+  void ApplyAck(Path& path, uint64_t chunks) REQUIRES(mutex_);
+  void Acknowledge(const Chunk& chunk) REQUIRES(mutex_);
+  Status PeerClosed(uint64_t messages) REQUIRES(mutex_);
   void MeasureRate(Outgoing& out, uint64_t bytes, int64_t now_ns);
-  Message& message(uint64_t number) { return messages_[number - messages_.front().number]; }
-  Outgoing& outgoing(const Path& path) { return outgoing_[static_cast<size_t>(path.index)]; }
-  const Outgoing& outgoing(const Path& path) const { return outgoing_[static_cast<size_t>(path.index)]; }
+  Message& message(uint64_t number) REQUIRES(mutex_) { return messages_[number - messages_.front().number]; }
+  Outgoing& outgoing(const Path& path) REQUIRES(mutex_) { return outgoing_[static_cast<size_t>(path.index)]; }
+  const Outgoing& outgoing(const Path& path) const REQUIRES(mutex_) {
+    return outgoing_[static_cast<size_t>(path.index)];
+  }
 
   const Handle handle_;
   const uint64_t connection_;
   Path* home_ = nullptr;  // the path over the home NIC, if there is one
-  std::vector<Outgoing> outgoing_;
-  std::vector<PathLoad> loads_;           // as they were when the last chunk was placed
-  int64_t settled_ns_ = 0;                // when its home was last found to be the best path; 0: it was not
-  std::vector<std::deque<Chunk>> lanes_;  // one shared lane in Balance, one per path otherwise
-  uint64_t waiting_chunks_ = 0;           // in all lanes
-  uint64_t waiting_bytes_ = 0;
-  std::deque<Message> messages_;  // unfinished, in order; finished ones leave from the front
-  uint64_t next_message_ = 0;
-  uint64_t next_cut_ = 0;  // first message not yet in the lanes
-  uint64_t next_lane_ = 0;
-  uint64_t posted_ = 0;       // receives the peer has posted
-  EarlyLimits early_;         // nothing until the peer's are known
-  bool was_early_ = false;    // the last chunk's message
-  uint64_t asked_until_ = 0;  // messages for whose receives the peer was asked
-  bool counts_ = false;       // among environment_->senders
-  int idle_ticks_ = 0;        // since the last message
-  bool ready_ = false;
+  std::vector<Outgoing> outgoing_ GUARDED_BY(mutex_);
+  std::vector<PathLoad> loads_ GUARDED_BY(mutex_);  // as they were when the last chunk was placed
+  int64_t settled_ns_ GUARDED_BY(mutex_) = 0;       // when its home was last found to be the best path; 0: it was not
+  std::vector<std::deque<Chunk>> lanes_ GUARDED_BY(mutex_);  // one shared lane in Balance, one per path otherwise
+  uint64_t waiting_chunks_ GUARDED_BY(mutex_) = 0;           // in all lanes
+  uint64_t waiting_bytes_ GUARDED_BY(mutex_) = 0;
+  std::deque<Message> messages_ GUARDED_BY(mutex_);  // unfinished, in order; finished ones leave from the front
+  uint64_t next_message_ GUARDED_BY(mutex_) = 0;
+  uint64_t next_cut_ GUARDED_BY(mutex_) = 0;  // first message not yet in the lanes
+  uint64_t next_lane_ GUARDED_BY(mutex_) = 0;
+  uint64_t posted_ GUARDED_BY(mutex_) = 0;       // receives the peer has posted
+  EarlyLimits early_ GUARDED_BY(mutex_);         // nothing until the peer's are known
+  bool was_early_ GUARDED_BY(mutex_) = false;    // the last chunk's message
+  uint64_t asked_until_ GUARDED_BY(mutex_) = 0;  // messages for whose receives the peer was asked
+  bool counts_ GUARDED_BY(mutex_) = false;       // among environment_->senders
+  int idle_ticks_ GUARDED_BY(mutex_) = 0;        // since the last message
+  bool ready_ GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> pending_bytes_{0};  // of sends that are not done
-  int64_t started_ns_ = 0;
+  int64_t started_ns_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace r2ccl

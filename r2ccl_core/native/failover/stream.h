@@ -14,11 +14,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/kickable.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "net/nic.h"
 #include "net/progress.h"
@@ -37,7 +37,7 @@ class StreamOwner {
  public:
   virtual ~StreamOwner() = default;
 
-  virtual std::mutex& stream_mutex() = 0;
+  virtual Mutex& stream_mutex() = 0;
   // First on every thread of the wire's. False: the connection has ended, and wants to hear nothing more.
   virtual bool OnWake() = 0;
   virtual void OnConnected(int path) = 0;

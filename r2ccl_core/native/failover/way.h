@@ -12,13 +12,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace r2ccl {
 
@@ -97,8 +96,8 @@ constexpr int kTestPackets = 8;
 
 // How long after it was due something is late, for which `rtt_ns` and the time that `bytes` before it and of itself
 // take at `bytes_per_ns`, 0 while unknown, are usual on the best way there.
-inline int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns) {
-  static const int64_t kLateNs = (getenv("LATE_MS") ? atoi(getenv("LATE_MS")) : 20) * kMillisecond;
+constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns) {
+  constexpr int64_t kLateNs = 20 * kMillisecond;
   constexpr int64_t kUnknownNs = 40 * kMillisecond;
   int64_t usual_ns = bytes_per_ns > 0 ? static_cast<int64_t>(bytes / bytes_per_ns) : kUnknownNs / 2;
   return kLateNs + 2 * (rtt_ns + usual_ns);
@@ -149,18 +148,18 @@ class Carried {
 class Way {
  public:
   void Add(uint64_t bytes, int64_t now_ns) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     carried_.Add(bytes, now_ns);
   }
   bool Works(double bytes_per_ns, int64_t now_ns) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return carried_.Works(bytes_per_ns, now_ns);
   }
   bool on_probation() const { return on_.load(std::memory_order_relaxed); }
   bool grave() const { return grave_.load(std::memory_order_relaxed); }
   template <typename Change>
   auto With(Change change) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto result = change(probation_);
     on_.store(probation_.on(), std::memory_order_relaxed);
     grave_.store(probation_.grave(), std::memory_order_relaxed);
@@ -168,9 +167,9 @@ class Way {
   }
 
  private:
-  std::mutex mutex_;  // a leaf lock: guards what follows
-  Probation probation_;
-  Carried carried_;
+  Mutex mutex_;  // a leaf lock: guards what follows
+  Probation probation_ GUARDED_BY(mutex_);
+  Carried carried_ GUARDED_BY(mutex_);
   std::atomic<bool> on_{false};
   std::atomic<bool> grave_{false};
 };
@@ -179,15 +178,15 @@ class Way {
 class Ways {
  public:
   Way* Find(int nic, uint32_t peer) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::unique_ptr<Way>& way = ways_[{nic, peer}];
     if (way == nullptr) way = std::make_unique<Way>();
     return way.get();
   }
 
  private:
-  std::mutex mutex_;  // a leaf lock
-  std::map<std::pair<int, uint32_t>, std::unique_ptr<Way>> ways_;
+  Mutex mutex_;  // a leaf lock
+  std::map<std::pair<int, uint32_t>, std::unique_ptr<Way>> ways_ GUARDED_BY(mutex_);
 };
 
 }  // namespace r2ccl

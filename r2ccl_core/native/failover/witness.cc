@@ -15,7 +15,7 @@ int64_t Witness::AskedAnswerNs(int nic, const Target& peer, int64_t patience_ns)
   std::pair key{nic, peer.address.s_addr};
   int64_t answered_ns = 0;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Seen& seen = seen_[key];
     answered_ns = seen.answered_ns;
     if (seen.asking || clock_->Now() - answered_ns < patience_ns / 3) return answered_ns;
@@ -23,7 +23,7 @@ int64_t Witness::AskedAnswerNs(int nic, const Target& peer, int64_t patience_ns)
   }
   patience_ns = std::max(patience_ns, kLeastPatienceNs);
   asker_->Ask({nics_[static_cast<size_t>(nic)], peer, "", patience_ns}, [this, key](Answer answer, const Frame*) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Seen& seen = seen_[key];
     seen.asking = false;
     if (IsAnswered(answer)) seen.answered_ns = clock_->Now();

@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "net/asker.h"
 #include "net/nic.h"
 #include "net/wire.h"
@@ -39,8 +39,8 @@ class Witness {
   Asker* const asker_;
   const std::shared_ptr<const Clock> clock_;
   const std::vector<Nic>& nics_;
-  std::mutex mutex_;                               // guards what follows; nothing is locked under it
-  std::map<std::pair<int, uint32_t>, Seen> seen_;  // by NIC and the peer's address
+  Mutex mutex_;                                                       // guards what follows; nothing is locked under it
+  std::map<std::pair<int, uint32_t>, Seen> seen_ GUARDED_BY(mutex_);  // by NIC and the peer's address
 };
 
 }  // namespace r2ccl

@@ -56,7 +56,7 @@ void Poller::Stop() {
   std::unordered_map<uint64_t, Registration> dropped;
   std::vector<std::shared_ptr<Kickable>> kicked;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     dropped.swap(registrations_);
     kicked.swap(kicked_);
   }
@@ -65,7 +65,7 @@ void Poller::Stop() {
 uint64_t Poller::Add(int fd, uint32_t events, int tag, std::shared_ptr<Pollable> target) {
   epoll_event event{};
   event.events = events;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   event.data.u64 = next_id_;
   registrations_[next_id_] = {fd, tag, std::move(target)};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) NoteUnwatched(next_id_);
@@ -73,7 +73,7 @@ uint64_t Poller::Add(int fd, uint32_t events, int tag, std::shared_ptr<Pollable>
 }
 
 void Poller::Modify(uint64_t id, uint32_t events) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto entry = registrations_.find(id);
   if (entry == registrations_.end()) return;
   epoll_event event{};
@@ -96,14 +96,14 @@ void Poller::NoteUnwatched(uint64_t id) {
 }
 
 bool Poller::IsWatched(uint64_t id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return registrations_.contains(id) && std::none_of(unwatched_.begin(), unwatched_.end(),
                                                      [id](const Unwatched& unwatched) { return unwatched.id == id; });
 }
 
 void Poller::Remove(uint64_t id) {
   std::shared_ptr<Pollable> released;  // destroyed after the lock: its destructor may call back
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto entry = registrations_.find(id);
   if (entry == registrations_.end()) return;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.fd, nullptr);
@@ -114,7 +114,7 @@ void Poller::Remove(uint64_t id) {
 void Poller::Kick(std::shared_ptr<Kickable> target) {
   bool wake = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     wake = kicked_.empty();
     kicked_.push_back(std::move(target));
   }
@@ -124,7 +124,7 @@ void Poller::Kick(std::shared_ptr<Kickable> target) {
 void Poller::RunKicks() {
   std::vector<std::shared_ptr<Kickable>> kicked;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     kicked.swap(kicked_);
   }
   for (const auto& target : kicked) {
@@ -134,7 +134,7 @@ void Poller::RunKicks() {
 }
 
 bool Poller::Find(uint64_t id, Registration* found) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto entry = registrations_.find(id);
   if (entry == registrations_.end()) return false;
   *found = entry->second;
@@ -144,14 +144,14 @@ bool Poller::Find(uint64_t id, Registration* found) {
 void Poller::RunUnwatched() {
   std::vector<Unwatched> unwatched;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     unwatched.swap(unwatched_);
   }
-  for (const auto& [id, error] : unwatched) {
+  for (const Unwatched& one : unwatched) {
     Registration found;
-    if (!Find(id, &found)) continue;
-    std::string reason = std::string("the kernel does not watch it: ") + std::strerror(error);
-    std::string thrown = WhatLeaves([&] { found.target->OnUnwatched(id, found.tag, reason); });
+    if (!Find(one.id, &found)) continue;
+    std::string reason = std::string("the kernel does not watch it: ") + std::strerror(one.error);
+    std::string thrown = WhatLeaves([&] { found.target->OnUnwatched(one.id, found.tag, reason); });
     if (!thrown.empty()) WhatLeaves([&] { found.target->OnThrow(thrown); });
   }
 }

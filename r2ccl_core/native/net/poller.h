@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "base/kickable.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "net/socket.h"
 
@@ -70,8 +70,7 @@ class Poller {
   void Dispatch(uint64_t id, uint32_t events);
   void RunUnwatched();
   bool Find(uint64_t id, Registration* found);
-  // REQUIRES mutex_ held.
-  void NoteUnwatched(uint64_t id);
+  void NoteUnwatched(uint64_t id) REQUIRES(mutex_);
   void RunKicks();
 
   Fd epoll_;
@@ -79,11 +78,11 @@ class Poller {
   std::thread thread_;
   std::function<void()> on_tick_;
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;  // leaf lock: guards what follows
-  std::unordered_map<uint64_t, Registration> registrations_;
-  std::vector<std::shared_ptr<Kickable>> kicked_;
-  std::vector<Unwatched> unwatched_;
-  uint64_t next_id_ = 1;
+  Mutex mutex_;  // leaf lock: guards what follows
+  std::unordered_map<uint64_t, Registration> registrations_ GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Kickable>> kicked_ GUARDED_BY(mutex_);
+  std::vector<Unwatched> unwatched_ GUARDED_BY(mutex_);
+  uint64_t next_id_ GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace r2ccl

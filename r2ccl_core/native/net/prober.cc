@@ -28,7 +28,7 @@ const char* ToString(Answer answer) {
 
 void Prober::Ask(Question question, OnAnswer on_answer) {
   int64_t now_ns = NowNs();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Asked& asked = asked_[next_number_++];
   asked.deadline_ns = now_ns + question.patience_ns;
   asked.question = std::move(question);
@@ -39,7 +39,7 @@ void Prober::Ask(Question question, OnAnswer on_answer) {
 void Prober::Tick(int64_t now_ns) {
   std::vector<Asked> answered;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (auto& [number, asked] : asked_) {
       if (!asked.answered && now_ns > asked.deadline_ns) Settle(asked, Answer::kSilent);
       if (!asked.answered && asked.attempts_left > 0 && now_ns >= asked.next_attempt_ns) {
@@ -71,7 +71,7 @@ void Prober::TryAgain(uint64_t number, Asked& asked, int64_t now_ns) {
 }
 
 void Prober::OnEvents(uint64_t id, int, uint32_t) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto number = question_of_.find(id);
   if (number == question_of_.end()) return;
   Asked& asked = asked_.at(number->second);

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "net/asker.h"
 #include "net/poller.h"
 #include "net/socket.h"
@@ -56,19 +56,18 @@ class Prober final : public Asker, private Pollable {
   // A question that is heard no more of is answered when its time is over.
   void OnUnwatched(uint64_t, int, const std::string&) override {}
   void OnThrow(const std::string&) override {}
-  // All of these REQUIRE mutex_ held.
-  void TryAgain(uint64_t number, Asked& asked, int64_t now_ns);
-  void Progress(Asked& asked, Attempt& attempt);
-  void Drop(Asked& asked, Attempt& attempt);
-  void Settle(Asked& asked, Answer answer);
+  void TryAgain(uint64_t number, Asked& asked, int64_t now_ns) REQUIRES(mutex_);
+  void Progress(Asked& asked, Attempt& attempt) REQUIRES(mutex_);
+  void Drop(Asked& asked, Attempt& attempt) REQUIRES(mutex_);
+  void Settle(Asked& asked, Answer answer) REQUIRES(mutex_);
 
   std::shared_ptr<Pollable> Self() { return {std::shared_ptr<void>(), this}; }  // not owning: we outlive the poller
 
   Poller* const poller_;
-  std::mutex mutex_;  // guards what follows; only the poller's leaf lock is taken under it
-  std::unordered_map<uint64_t, Asked> asked_;
-  std::unordered_map<uint64_t, uint64_t> question_of_;  // by poll id
-  uint64_t next_number_ = 1;
+  Mutex mutex_;  // guards what follows; only the poller's leaf lock is taken under it
+  std::unordered_map<uint64_t, Asked> asked_ GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, uint64_t> question_of_ GUARDED_BY(mutex_);  // by poll id
+  uint64_t next_number_ GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace r2ccl

@@ -12,12 +12,12 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/guard.h"
+#include "base/mutex.h"
 #include "plugin/second_name.h"
 #include "plugin/stripes.h"
 #include "transport/net.h"
@@ -44,14 +44,15 @@ struct Attempt {
 };
 
 struct State {
-  std::mutex mutex;
+  Mutex mutex;
   std::atomic<abi::Logger> logger = nullptr;  // renewed by each communicator while others log
+  // Set by the first Init, before NCCL calls anything else.
   std::shared_ptr<Net> net;
   std::vector<Device> devices;
   // By numbers that never come again, as the address of a group would. The first one is random: what a handle brings
   // along is believed only if it is a number in here, which a damaged handle must not hit by chance.
-  std::map<uint64_t, Attempt> connecting;
-  uint64_t last_attempt = 0;
+  std::map<uint64_t, Attempt> connecting GUARDED_BY(mutex);
+  uint64_t last_attempt GUARDED_BY(mutex) = 0;
 };
 
 // Never destroyed: NCCL's threads may still call while the process ends.
@@ -167,7 +168,7 @@ Status BeginConnect(const std::string& handle, int home, std::unique_ptr<SendGro
 // Zero is what Listen leaves in a handle.
 Status NameAttempt(uint64_t* attempt) {
   State& plugin = state();
-  std::lock_guard lock(plugin.mutex);
+  MutexLock lock(plugin.mutex);
   if (plugin.last_attempt == 0) {
     Status status = Net::MakeUpConnection(&plugin.last_attempt);
     if (!status.ok()) return status;
@@ -180,14 +181,14 @@ Status NameAttempt(uint64_t* attempt) {
 // nullptr unless the attempt is under way.
 std::unique_ptr<SendGroup> TakeAttempt(uint64_t attempt) {
   State& plugin = state();
-  std::lock_guard lock(plugin.mutex);
+  MutexLock lock(plugin.mutex);
   auto entry = plugin.connecting.extract(attempt);
   return entry.empty() ? nullptr : std::move(entry.mapped().group);
 }
 
 void KeepAttempt(uint64_t attempt, std::unique_ptr<SendGroup> group) {
   State& plugin = state();
-  std::lock_guard lock(plugin.mutex);
+  MutexLock lock(plugin.mutex);
   plugin.connecting[attempt] = {std::move(group), NowNs()};
 }
 
@@ -205,7 +206,7 @@ void DropAbandoned() {
   State& plugin = state();
   std::vector<std::unique_ptr<SendGroup>> abandoned;
   {
-    std::lock_guard lock(plugin.mutex);
+    MutexLock lock(plugin.mutex);
     if (plugin.net == nullptr) return;
     int64_t asked_after_ns = NowNs() - kAbandonedAfter * plugin.net->environment().params.give_up_ms * kMillisecond;
     for (auto entry = plugin.connecting.begin(); entry != plugin.connecting.end();) {
@@ -221,7 +222,7 @@ void DropAbandoned() {
 
 abi::Result Init(abi::Logger logger) {
   State& plugin = state();
-  std::lock_guard lock(plugin.mutex);
+  MutexLock lock(plugin.mutex);
   plugin.logger = logger;
   return plugin.net != nullptr ? abi::kSuccess : Translate(Start(plugin));
 }
@@ -357,7 +358,7 @@ abi::Result CloseListen(void* listen_comm) {
 
 bool NicsLeft(int* total, int* left) {
   State& plugin = state();
-  std::lock_guard lock(plugin.mutex);
+  MutexLock lock(plugin.mutex);
   if (plugin.net == nullptr) return false;
   std::vector<NicHealth> health = plugin.net->Health();
   auto is_lost = [](const NicHealth& nic) { return nic.up == 0 && nic.down > 0; };

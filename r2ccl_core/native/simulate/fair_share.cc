@@ -15,8 +15,8 @@ constexpr double kSameLevel = 1.0 + 1e-12;
 // A rate that moved by less is kept in any case: rounding must not reschedule half the network at every event.
 constexpr double kLeastSameRate = 1e-9;
 
-// Rates that differ by so many tolerances are one: a fifth less work than with one, and no other result (256 hosts, 8 and
-// 16 trees; 128 hosts, 24 trees: within 0.2 % of each other, 0.1 to 0.4 % from the exact one either way).
+// Rates that differ by so many tolerances are one: a fifth less work than with one, and no other result (256 hosts, 8
+// and 16 trees; 128 hosts, 24 trees: within 0.2 % of each other, 0.1 to 0.4 % from the exact one either way).
 constexpr double kRateTolerance = 4.0;
 
 // A change that has made ports be looked at so often, for every port there is, is not local: filling everything is

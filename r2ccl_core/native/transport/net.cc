@@ -57,7 +57,7 @@ std::string StateOf(const NicCounters& counters, const NicHealth& health) {
 }  // namespace
 
 std::shared_ptr<RecvComm> Listener::Accept() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (arrived_.empty()) return nullptr;
   std::shared_ptr<RecvComm> comm = std::move(arrived_.front());
   arrived_.pop_front();
@@ -93,7 +93,10 @@ Status Net::Start() {
     wires_.push_back(std::make_unique<TcpWire>(pollers_[i].get(), &environment_));
   }
   // Not where the first senders are, nor, where each has two stripes, their first ones.
-  next_receiver_ = threads / 2 | 1;
+  {
+    MutexLock lock(mutex_);
+    next_receiver_ = threads / 2 | 1;
+  }
   prober_ = std::make_unique<Prober>(pollers_[0].get());
   environment_.prober = prober_.get();
   witness_prober_ = std::make_unique<Prober>(pollers_[0].get());
@@ -131,7 +134,7 @@ void Net::CloseConnections() {
 
 void Net::Shutdown() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (shut_down_) return;
     shut_down_ = true;
   }
@@ -147,7 +150,7 @@ Status Net::Listen(std::shared_ptr<Listener>* listener, int stripes) {
   made->handle_.port = port_;
   made->handle_.stripes = stripes;
   for (const Nic& nic : environment_.nics) made->handle_.addresses.push_back(nic.address);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   listeners_[made->handle_.secret] = made;
   *listener = std::move(made);
   return {};
@@ -156,7 +159,7 @@ Status Net::Listen(std::shared_ptr<Listener>* listener, int stripes) {
 void Net::CloseListener(const std::shared_ptr<Listener>& listener) {
   std::deque<std::shared_ptr<RecvComm>> unwanted;
   {
-    std::lock_guard lock(listener->mutex_);
+    MutexLock lock(listener->mutex_);
     listener->closed_ = true;
     unwanted.swap(listener->arrived_);
   }
@@ -174,7 +177,7 @@ Status Net::Connect(const Handle& handle, std::shared_ptr<SendComm>* comm, int h
 Status Net::ConnectAs(uint64_t connection, const Handle& handle, std::shared_ptr<SendComm>* comm, int home) {
   std::shared_ptr<SendComm> made;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (shut_down_) return {Code::kInvalidArgument, "connect after shutdown"};
     size_t thread = NextThread(&next_sender_);
     made = std::make_shared<SendComm>(&environment_, wires_[thread].get(), handle, home, connection);
@@ -199,7 +202,7 @@ void Net::OnEvents(uint64_t id, int tag, uint32_t) {
 
 // A guest, which whoever sent it will replace. What is watched from the start on is looked at there.
 void Net::OnUnwatched(uint64_t id, int tag, const std::string& reason) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (tag != kGuestTag || !guests_.contains(id)) return;
   environment_.log.Add("not_watched", "", "", reason);
   DropGuest(id, std::nullopt, "");
@@ -250,7 +253,7 @@ void Net::AcceptGuests() {
     const auto& nics = environment_.nics;
     auto nic = std::find_if(nics.begin(), nics.end(),
                             [&own](const Nic& n) { return n.address.s_addr == own.sin_addr.s_addr; });
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (nic == nics.end() || guests_.size() >= kMaxGuests) {
       bool astray = nic == nics.end();
       NoteStranger(astray ? Stranger::kAstray : Stranger::kCrowd, -1, peer.sin_addr,
@@ -274,7 +277,7 @@ void Net::AcceptGuests() {
 void Net::ReadGuest(uint64_t id) {
   std::unique_ptr<Guest> admitted;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto entry = guests_.find(id);
     if (entry == guests_.end()) return;
     Guest& guest = *entry->second;
@@ -301,7 +304,7 @@ void Net::ReadGuest(uint64_t id) {
     guests_.erase(entry);
   }
   Admission admission = Admit(*admitted);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (admission.stranger) {
     NoteStranger(*admission.stranger, admitted->nic, admitted->remote, admission.status.message());
   } else if (!admission.status.ok()) {
@@ -348,7 +351,7 @@ Net::Admission Net::Admit(Guest& guest) {
   std::shared_ptr<RecvComm> comm;
   TcpWire* wire = nullptr;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto entry = listeners_.find(secret);
     if (ended_.contains(secret)) {
       Refuse(guest.fd);
@@ -357,7 +360,7 @@ Net::Admission Net::Admit(Guest& guest) {
     if (entry == listeners_.end() || shut_down_) return UnknownSecret();
     NotePeer(guest.remote);
     Listener& listener = *entry->second;
-    std::lock_guard listener_lock(listener.mutex_);
+    MutexLock listener_lock(listener.mutex_);
     auto known = listener.connections_.find(frame.a);
     bool is_new = known == listener.connections_.end();
     if (!is_new) {
@@ -388,7 +391,7 @@ Net::Admission Net::Admit(Guest& guest) {
 Net::Admission Net::AnswerKnock(Guest& guest, uint64_t connection, const Secret& secret) {
   std::shared_ptr<SendComm> comm;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto entry = senders_.find(connection);
     if (entry != senders_.end()) comm = entry->second.lock();
   }
@@ -400,7 +403,7 @@ Net::Admission Net::AnswerKnock(Guest& guest, uint64_t connection, const Secret&
 }
 
 std::vector<std::shared_ptr<Comm>> Net::Comms() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Comm>> comms;
   for (const auto& [thread, weak] : comms_) {
     if (auto comm = weak.lock()) comms.push_back(std::move(comm));
@@ -424,8 +427,9 @@ void Net::ForgetClosedListeners() {
   std::erase_if(comms_, [](const auto& entry) { return entry.second.expired(); });
   std::erase_if(senders_, [](const auto& entry) { return entry.second.expired(); });
   std::erase_if(listeners_, [this](auto& entry) {
+    mutex_.AssertHeld();
     Listener& listener = *entry.second;
-    std::lock_guard lock(listener.mutex_);
+    MutexLock lock(listener.mutex_);
     if (!listener.closed_) return false;  // remembers connections that ended: their late streams make no new ones
     std::erase_if(listener.connections_, [](const auto& connection) { return connection.second.comm.expired(); });
     if (!listener.connections_.empty()) return false;
@@ -447,7 +451,7 @@ void Net::OnTick(size_t thread) {
   }
   std::vector<std::shared_ptr<Comm>> mine;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (thread == 0) {
       ForgetClosedListeners();
       std::vector<uint64_t> late;
@@ -496,7 +500,7 @@ Report Net::MakeReport() {
   report.duplicate_chunks = environment_.duplicate_chunks.load();
   report.corrupt_chunks = environment_.corrupt_chunks.load();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (size_t i = 0; i < kStrangerKinds; ++i) {
       auto kind = static_cast<Stranger>(i);
       report.strangers.emplace_back(r2ccl::ToString(kind), strangers_.count(kind));

@@ -9,13 +9,13 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "failover/comm.h"
 #include "failover/drain_meter.h"
 #include "failover/recv_comm.h"
@@ -39,15 +39,15 @@ class Listener {
 
  private:
   friend class Net;
-  std::mutex mutex_;
-  bool closed_ = false;
+  Mutex mutex_;
+  bool closed_ GUARDED_BY(mutex_) = false;
   Handle handle_;
   struct Connection {
     std::weak_ptr<RecvComm> comm;
     TcpWire* wire;
   };
-  std::map<uint64_t, Connection> connections_;  // by connection id, for paths that come (back) later
-  std::deque<std::shared_ptr<RecvComm>> arrived_;
+  std::map<uint64_t, Connection> connections_ GUARDED_BY(mutex_);  // by connection id, for paths that come (back) later
+  std::deque<std::shared_ptr<RecvComm>> arrived_ GUARDED_BY(mutex_);
 };
 
 class Net : private Pollable {
@@ -113,12 +113,12 @@ class Net : private Pollable {
   void ResumeAccept(int64_t now_ns);
   void ReadGuest(uint64_t id);
   // Why it is turned away; nothing where that is no stranger's fault.
-  void DropGuest(uint64_t id, std::optional<Stranger> kind, const std::string& reason);
-  void NoteStranger(Stranger kind, int nic, in_addr from, const std::string& reason);
-  void NotePeer(in_addr address);
+  void DropGuest(uint64_t id, std::optional<Stranger> kind, const std::string& reason) REQUIRES(mutex_);
+  void NoteStranger(Stranger kind, int nic, in_addr from, const std::string& reason) REQUIRES(mutex_);
+  void NotePeer(in_addr address) REQUIRES(mutex_);
   Admission Admit(Guest& guest);
   Admission AnswerKnock(Guest& guest, uint64_t connection, const Secret& secret);
-  void ForgetClosedListeners();
+  void ForgetClosedListeners() REQUIRES(mutex_);
   std::shared_ptr<Pollable> Self() { return {std::shared_ptr<void>(), this}; }  // not owning: we outlive the pollers
   std::vector<std::shared_ptr<Comm>> Comms();
   std::vector<Third> ThirdsOn(int nic);
@@ -143,21 +143,23 @@ class Net : private Pollable {
   std::unique_ptr<Prober> witness_prober_;   // apart from the locator's: many streams fall silent together
   std::vector<std::unique_ptr<Poller>> pollers_;
   std::vector<std::unique_ptr<TcpWire>> wires_;  // one per poller
-  std::mutex mutex_;  // guards what follows; taken before Listener's, never while a Comm's is held
-  std::map<Secret, std::shared_ptr<Listener>> listeners_;
+  Mutex mutex_;  // guards what follows; taken before Listener's, never while a Comm's is held
+  std::map<Secret, std::shared_ptr<Listener>> listeners_ GUARDED_BY(mutex_);
   // Of the last listeners that are gone, oldest first: who still comes for one is told so.
-  std::set<Secret> ended_;
-  std::deque<Secret> ended_order_;
-  std::vector<std::pair<size_t, std::weak_ptr<Comm>>> comms_;  // with the poller that serves it
-  std::map<uint64_t, std::weak_ptr<SendComm>> senders_;        // by connection id, for receiving ends that knock
-  std::map<uint64_t, std::unique_ptr<Guest>> guests_;          // by poll id
-  StrangerCount strangers_;
-  uint64_t own_probes_ = 0;    // that came here, and streams that were given up before they were greeted
-  std::set<in_addr_t> peers_;  // addresses that connections were with, the first kMostPeers
+  std::set<Secret> ended_ GUARDED_BY(mutex_);
+  std::deque<Secret> ended_order_ GUARDED_BY(mutex_);
+  std::vector<std::pair<size_t, std::weak_ptr<Comm>>> comms_ GUARDED_BY(mutex_);  // with the poller that serves it
+  std::map<uint64_t, std::weak_ptr<SendComm>> senders_
+      GUARDED_BY(mutex_);  // by connection id, for receiving ends that knock
+  std::map<uint64_t, std::unique_ptr<Guest>> guests_ GUARDED_BY(mutex_);  // by poll id
+  StrangerCount strangers_ GUARDED_BY(mutex_);
+  uint64_t own_probes_ GUARDED_BY(mutex_) =
+      0;  // that came here, and streams that were given up before they were greeted
+  std::set<in_addr_t> peers_ GUARDED_BY(mutex_);  // addresses that connections were with, the first kMostPeers
   // Threads, see NextThread.
-  size_t next_sender_ = 0;
-  size_t next_receiver_ = 0;
-  bool shut_down_ = false;
+  size_t next_sender_ GUARDED_BY(mutex_) = 0;
+  size_t next_receiver_ GUARDED_BY(mutex_) = 0;
+  bool shut_down_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace r2ccl

@@ -12,11 +12,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <system_error>
 #include <utility>
 
 #include "base/guard.h"
+#include "base/mutex.h"
 #include "base/process.h"
 #include "net/socket.h"
 
@@ -27,7 +27,7 @@ std::string DraftOf(const std::string& path) { return path + ".tmp"; }
 
 // NCCL never ends its plugin, so what is left is removed when the process ends in good order.
 struct Leftovers {
-  std::mutex mutex;
+  Mutex mutex;
   std::map<std::string, pid_t> paths;  // with the owner: a child that was forked must not remove its parent's
 };
 
@@ -36,7 +36,7 @@ Leftovers& leftovers() {
     auto* made = new Leftovers();  // never destroyed: other threads may be writing while the process ends
     std::atexit([] {
       Leftovers& left = leftovers();
-      std::lock_guard lock(left.mutex);
+      MutexLock lock(left.mutex);
       for (const auto& [path, owner] : left.paths) {
         if (owner != getpid()) continue;
         unlink(path.c_str());
@@ -71,7 +71,7 @@ Status ReportFile::Create(const std::string& folder, int64_t pause_ms, EventLog*
   if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return CannotServe(folder);
   std::unique_ptr<ReportFile> made(new ReportFile(folder + "/" + FileName(), pause_ms, log, std::move(compose)));
   {
-    std::lock_guard lock(leftovers().mutex);
+    MutexLock lock(leftovers().mutex);
     leftovers().paths[made->path_] = getpid();
   }
   Status status = made->Write();
@@ -89,7 +89,7 @@ ReportFile::~ReportFile() {
   stopping_.store(true);
   log_->added().Notify();
   if (thread_.joinable()) thread_.join();
-  std::lock_guard lock(leftovers().mutex);
+  MutexLock lock(leftovers().mutex);
   if (leftovers().paths.erase(path_) > 0) unlink(path_.c_str());
 }
 
@@ -111,7 +111,7 @@ Status ReportFile::Write() const {
   Fd fd;
   {
     // A draft that is begun while the process ends would stay.
-    std::lock_guard lock(leftovers().mutex);
+    MutexLock lock(leftovers().mutex);
     if (!leftovers().paths.contains(path_)) return CannotServe(path_);
     fd = Fd(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
   }
@@ -127,7 +127,7 @@ Status ReportFile::Write() const {
     done += static_cast<size_t>(written);
   }
   // Under the lock of the removal at the process's end, or a file would appear after it.
-  std::lock_guard lock(leftovers().mutex);
+  MutexLock lock(leftovers().mutex);
   if (!leftovers().paths.contains(path_) || rename(draft.c_str(), path_.c_str()) != 0) {
     Status status = CannotServe(path_);
     unlink(draft.c_str());

@@ -1,5 +1,6 @@
 """Failures over time and what they take from a job: seeds, rates, closed forms, and controls that must differ."""
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from statistics import fmean, pvariance
@@ -71,8 +72,29 @@ def test_a_switch_takes_a_rail_of_its_hosts() -> None:
 
 def test_concurrent_failures_leave_every_host_a_nic() -> None:
     for seed in range(50):
-        lost = concurrent(3, 2, 3, str(seed))
+        lost = [len(own) for own in concurrent(3, 2, 3, str(seed))]
         assert sum(lost) == 3 and max(lost) < 2
+
+
+def test_recursion_tells_hosts_apart_that_lost_more_or_less() -> None:
+    """A host that lost one NIC is no worse off because another lost four; with equal losses there is one level only."""
+    different, equal = by_name([4, *[1] * 3, *[0] * 4]), by_name([2, 2, *[0] * 6])
+    assert different["recursive"] < different["r2cc"]
+    assert equal["recursive"] == equal["r2cc"]
+
+
+def test_re_ranking_puts_a_whole_host_between_those_that_lost_different_rails() -> None:
+    rails = replace(JOB, isolated_rails=True)
+    lost = ((0,), (1,), *[()] * 6)  # neighbours share six rails; either of them seven with a whole host
+    plain, moved = (slowdown(rails, system_named(name), lost) - 1 for name in ("balance", "reranked"))
+    assert plain / moved == pytest.approx((8 / 6 - 1) / (8 / 7 - 1), rel=0.01)
+    same = ((0,), (0,), *[()] * 6)
+    assert slowdown(rails, system_named("balance"), same) == slowdown(rails, system_named("reranked"), same)
+    assert slowdown(JOB, system_named("balance"), lost) == slowdown(JOB, system_named("reranked"), lost)
+    with pytest.raises(UsageError, match="not modelled on isolated rails"):
+        slowdown(rails, system_named("forest"), lost)
+    with pytest.raises(UsageError, match="no rail in common"):
+        slowdown(rails, system_named("balance"), ((0, 1, 2, 3), (4, 5, 6, 7), *[()] * 6))
 
 
 def test_systems_lose_what_they_should() -> None:
@@ -120,11 +142,6 @@ def test_a_flap_halts_and_does_not_restart() -> None:
     assert found["pause"] == pytest.approx(9 / 3600) and found["restart"] == 0.0
 
 
-def test_any_number_of_processes_gives_the_same() -> None:
-    asked = {"failures": (1, 3), "patterns": 20, "systems": SYSTEMS[1:4]}
-    assert montecarlo.overheads(JOB, **asked) == montecarlo.overheads(JOB, **asked, processes=2)  # type: ignore[arg-type]
-
-
 def test_more_failures_cost_more_goodput() -> None:
     job = Job(JOB.model, JOB.layout, 8, restart=Restart(checkpoint_s=0.0))
     rare, often = (montecarlo.goodputs(job, PRESETS[name], trials=10, days=30) for name in ("hpn", "upper"))
@@ -148,7 +165,6 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     told(lambda: Restart(interval_h=0.0), "some interval")
     told(lambda: slowdown(JOB, SYSTEMS[0], [1]), "losses of 1 hosts")
     told(lambda: montecarlo.overheads(JOB, (1, 2), patterns=1), "do not suffice")
-    told(lambda: montecarlo.goodputs(JOB, PRESETS["hpn"], processes=0), "0 processes")
     path = tmp_path / "cuts.csv"
     path.write_text("date,count\n2023-04-19,1\n2023-04-20,many\n")
     told(lambda: failures.read_trace(path, nics=1, first=date(2023, 4, 19), last=date(2023, 5, 1)), "cuts.csv:3")

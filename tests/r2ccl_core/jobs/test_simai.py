@@ -5,6 +5,10 @@ from pathlib import Path
 import pytest
 
 from r2ccl_core.errors import UsageError
+from r2ccl_core.jobs.iteration import iteration, measured
+from r2ccl_core.jobs.layout import Layout
+from r2ccl_core.jobs.model import MODELS
+from r2ccl_core.jobs.network import Network
 from r2ccl_core.jobs.simai import read_topology, read_workload, write_topology, write_workload
 from r2ccl_core.topology import Topology
 
@@ -32,6 +36,18 @@ def test_a_workload_there_and_back(tmp_path: Path) -> None:
     assert first.layers[0].weights.collective == "ALLGATHER" and first.layers[0].weights.size_bytes == 2000
     assert first.layers[2].backward.compute_ns == 600
     assert read_workload(written(tmp_path, write_workload(first))) == first
+
+
+def test_computation_as_measured(tmp_path: Path) -> None:
+    """An iteration computes as long as the file's layers say, and communicates as before."""
+    found = measured(written(tmp_path, f"{HEAD}\n3\n{LAYERS}"))
+    assert found.measured_s == pytest.approx(1e-9 * (3 + 100 + 2 * (500 + 600 + 1 + 100)))
+    model, layout = MODELS["gpt3-2.7b"], Layout(data=16)
+    network = Network(Topology.uniform(2, 8, 50e9, gpus=8))
+    by_file, by_flops = iteration(model, layout, network, found), iteration(model, layout, network)
+    assert by_file.compute_s == found.measured_s and by_file.data_s == by_flops.data_s
+    with pytest.raises(UsageError, match=r"file\.txt:3: no layer computes"):
+        measured(written(tmp_path, f"{HEAD}\n1\nnothing -1 0 NONE 0 0 NONE 0 0 NONE 0 0\n"))
 
 
 @pytest.mark.parametrize("gpus", [2, 8])

@@ -8,6 +8,8 @@
 //   r2ccl-explore --every 2 [--jobs N] [--first CASE] [--runs CASES] [--seconds S]
 //                                                          after each of them every other one of a NIC, at every moment
 //
+//   r2ccl-explore --bench REPEATS                          how long named scenarios take, in virtual time
+//
 // A rule that was broken ends it with status 1, the seed or case, the shortest scenario that still breaks it, and the
 // command that repeats it.
 #include <signal.h>
@@ -24,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "wire/simulated/bench.h"
 #include "wire/simulated/explore.h"
 
 namespace {
@@ -41,6 +44,7 @@ using r2ccl::simulated::TroubleEvent;
 struct Options {
   double seconds = 10;
   int every = 0;
+  int bench = 0;
   uint64_t runs = UINT64_MAX;
   uint64_t first = 1;
   unsigned jobs = 1;
@@ -49,7 +53,9 @@ struct Options {
 };
 
 constexpr char kHelp[] =
-    "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] | --seed SEED | --every 1|2\n"
+    "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] | --seed SEED | --every "
+    "1|2\n"
+    "       r2ccl-explore --bench REPEATS\n"
     "\n"
     "Runs the connections that ship in a simulated network that fails, seed after seed, until the time is over or a\n"
     "rule is broken.\n"
@@ -61,11 +67,13 @@ constexpr char kHelp[] =
     "  --no-shrink   of a seed that breaks a rule show the whole scenario, not the least one that still does\n"
     "  --seed SEED   one history again, with its log\n"
     "  --every K     every trouble at every moment of small groups; with 2, every pair of them\n"
+    "  --bench N     how long named scenarios take in virtual time, the median of N seeds\n"
     "  --version     the version, and nothing else\n"
     "\n"
     "Exit status: 0 every rule held, 1 one was broken, 2 an option is wrong.\n";
 
 constexpr unsigned kMostJobs = 4096;
+constexpr uint64_t kMostRepeats = 1000;
 
 bool Refused(const std::string& name, const char* value, const char* remedy) {
   std::fprintf(stderr, "r2ccl-explore: %s%s%s: %s; see r2ccl-explore --help\n", name.c_str(), *value ? " " : "", value,
@@ -97,7 +105,7 @@ bool Parse(int argc, char** argv, Options* options) {
       continue;
     }
     bool known = name == "--seconds" || name == "--runs" || name == "--first" || name == "--jobs" || name == "--seed" ||
-                 name == "--every";
+                 name == "--every" || name == "--bench";
     if (!known) return Refused(name, "", "no such option");
     if (i + 1 == argc) return Refused(name, "", "a value is missing");
     const char* value = argv[++i];
@@ -117,6 +125,9 @@ bool Parse(int argc, char** argv, Options* options) {
       if (number < 1 || number > 2) return Refused(name, value, "give 1 or 2");
       options->every = static_cast<int>(number);
       options->seconds = 1e9;
+    } else if (name == "--bench") {
+      if (number < 1 || number > kMostRepeats) return Refused(name, value, "give 1 to 1000 repeats");
+      options->bench = static_cast<int>(number);
     } else {
       options->first = number;
       options->one = name == "--seed";
@@ -156,6 +167,18 @@ void TellOfCrashes() {
   action.sa_handler = OnCrash;
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
   for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigaction(signal, &action, nullptr);
+}
+
+int Bench(int repeats) {
+  bool right = true;
+  for (const auto& [name, scenario] : r2ccl::simulated::BenchScenarios()) {
+    std::string wrong;
+    double took_ms = r2ccl::simulated::MedianMs(scenario, repeats, &wrong);
+    std::printf("%-24s %10.3f ms%s%s\n", name.c_str(), took_ms, wrong.empty() ? "" : ", broken: ", wrong.c_str());
+    std::fflush(stdout);
+    right = right && wrong.empty();
+  }
+  return right ? 0 : 1;
 }
 
 struct Totals {
@@ -250,6 +273,7 @@ int main(int argc, char** argv) {
   if (!Parse(argc, argv, &options)) return 2;
   TellOfCrashes();
   seed_at_work = options.first;
+  if (options.bench > 0) return Bench(options.bench);
   if (options.one) return One(options.first);
   Totals totals;
   std::atomic<uint64_t> next{options.first};

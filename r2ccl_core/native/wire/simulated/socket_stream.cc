@@ -2,7 +2,6 @@
 #include "wire/simulated/socket_stream.h"
 
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 namespace r2ccl::simulated {
@@ -36,7 +35,7 @@ void SocketStream::Wake() {
   woken_ = false;
   auto owner = held_owner_.lock();
   if (owner == nullptr || !open_) return;
-  std::lock_guard lock(owner->stream_mutex());
+  MutexLock lock(owner->stream_mutex());
   if (!owner->OnWake() || !open_) return;
   if (dialling_) {
     if (socket_->state() != Socket::State::kOpening) owner->OnRoom();

@@ -72,7 +72,7 @@ void TcpStream::SetPolled(bool polled) {
 }
 
 void TcpStream::OnEvents(uint64_t id, int, uint32_t events) {
-  std::lock_guard lock(owner_->stream_mutex());
+  MutexLock lock(owner_->stream_mutex());
   if (!owner_->OnWake() || id != poll_id_) return;  // an event that was fetched before the stream was cut
   if (dialling_) {
     owner_->OnRoom();
@@ -89,7 +89,7 @@ void TcpStream::OnEvents(uint64_t id, int, uint32_t events) {
 }
 
 void TcpStream::OnUnwatched(uint64_t id, int, const std::string& reason) {
-  std::lock_guard lock(owner_->stream_mutex());
+  MutexLock lock(owner_->stream_mutex());
   if (!owner_->OnWake() || id != poll_id_) return;
   if (dialling_) {
     owner_->OnNotConnected(path_, reason, false);

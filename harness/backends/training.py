@@ -1,0 +1,51 @@
+"""The backends that train: a small GPT in PyTorch, its gradients over our core or over gloo."""
+
+import subprocess
+
+from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
+from harness.workloads.base import Workload
+from harness.workloads.registry import training
+from harness.workloads.training import SHAPES
+
+_PROBE_S = 60.0
+_SLOW = 20.0
+"""How many times the least time of a step it may take: the processors' part of that is a guess."""
+
+
+class TrainingBackend:
+    """``python -m harness.backends.training_rank``; `library` is what torch.distributed calls its backend."""
+
+    def __init__(self, library: str) -> None:
+        self._library = library
+        self.witness: Witness = "core" if library == "r2ccl" else "counters"
+
+    def command(self, job: Job, rank: int) -> Command:
+        """A rank that gives up before the harness would."""
+        work = training(job.workload)
+        shape = SHAPES[work.model]
+        argv = [job.python, "-m", "harness.backends.training_rank", "--library", self._library]
+        argv += ["--layers", str(shape.layers), "--width", str(shape.width), "--heads", str(shape.heads)]
+        argv += ["--context", str(work.context), "--batch", str(work.batch), "--bucket-bytes", str(work.bucket_bytes)]
+        argv += ["--steps", str(job.iterations), "--warmup", str(job.warmup), "--seed", str(work.seed)]
+        argv += ["--learning-rate", str(work.learning_rate)]
+        argv += ["--timeout-s", f"{give_up_s(_SLOW * job.expected_s):.3f}"]
+        # Each host computes on one thread, and those of one machine share its processors.
+        env = {"OMP_NUM_THREADS": "1"} | self._network(job) | rendezvous(job, rank)
+        return Command(tuple(argv), env)
+
+    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
+        """PyTorch in the Python of the hosts, with the library."""
+        code = f"import torch.distributed as d; print(hasattr(d.Backend, {self._library.upper()!r}))"
+        try:
+            probe = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=_PROBE_S)
+        except (OSError, subprocess.TimeoutExpired):
+            return f"{python} cannot be asked for PyTorch; name the hosts' Python in cluster.python"
+        if "ModuleNotFoundError" in probe.stderr:
+            return f'{python} has no PyTorch; run: {python} -m pip install "r2ccl[torch]"'
+        if probe.returncode or probe.stdout.strip() != "True":
+            return f'PyTorch of {python} does not know {self._library}; run: {python} -m pip install "r2ccl[torch]"'
+        return None
+
+    def _network(self, job: Job) -> dict[str, str]:
+        """The interfaces of gloo's sockets."""
+        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library == "gloo" and job.nics else {}

@@ -1,0 +1,211 @@
+"""The command line as its users meet it: completion, versions, colours, folding, output that cannot be written, and
+files that never end."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from synthetic_run import make_run
+
+from cloudlab import manifest
+from cloudlab.errors import ManifestError
+from harness.errors import ExitCode, ExperimentError, MistakeError
+from harness.experiment_file import load
+from harness.sweep.plan import parse_only, plan
+from harness.terminal import folded
+from reports.errors import ReportError, SchemaError
+from reports.load import counters, load_folder
+from reports.rules import load_rules
+
+ROOT = Path(__file__).parents[2]
+ALLREDUCE = str(ROOT / "experiments" / "allreduce.toml")
+START = "from harness.start import main; main()"
+
+
+def harness(*words: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", START, *words]
+    return subprocess.run(
+        argv, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=60, env={**os.environ, **environ}
+    )
+
+
+@pytest.fixture
+def on_path(tmp_path: Path) -> str:
+    """A PATH on which `harness` is this Python's."""
+    program = tmp_path / "harness"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{START}" "$@"\n')
+    program.chmod(0o755)
+    return f"{tmp_path}:{os.environ['PATH']}"
+
+
+def test_bash_completes_commands_and_options(on_path: str) -> None:
+    script = harness("completion", "bash").stdout
+    asked = 'COMP_WORDS=({}); COMP_CWORD={}; _harness_completion harness; echo "${{COMPREPLY[@]}}"\n'
+    told = subprocess.run(
+        ["bash"],
+        input=script + asked.format("harness do", 1) + asked.format("harness plan --operat", 2),
+        capture_output=True, text=True, timeout=60, env={**os.environ, "PATH": on_path}, check=False,
+    )  # fmt: skip
+    assert told.stdout.split("\n")[:2] == ["doctor", "--operations"], told.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "ask"),
+    [
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "harness do"}),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "harness do", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+    ],
+)
+def test_the_other_shells_are_answered_as_their_scripts_ask(shell: str, ask: dict[str, str]) -> None:
+    """The shells themselves are not at hand."""
+    script = harness("completion", shell).stdout
+    assert f"_HARNESS_COMPLETE=complete_{shell}" in script and all(name in script for name in ask)
+    assert "doctor" in harness(_HARNESS_COMPLETE=f"complete_{shell}", **ask).stdout
+
+
+def test_versions_are_told() -> None:
+    told = harness("--version")
+    assert (told.returncode, bool(re.fullmatch(r"harness \d+\.\d+\S*\n", told.stdout))) == (0, True)
+    perf = [sys.executable, "-m", "r2ccl_core.perf", "--version"]
+    shown = subprocess.run(perf, capture_output=True, text=True, timeout=60, check=False).stdout
+    assert shown == told.stdout.replace("harness", "r2ccl-perf")
+
+
+@pytest.mark.parametrize("words", [["plan"], ["faults"], ["systems", "--json"], ["metrics"]])
+def test_what_only_prints_fails_where_that_cannot_be_written(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        told = subprocess.run(
+            [sys.executable, "-c", START, *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert told.returncode == ExitCode.UNWRITTEN
+    assert "cannot be written" in told.stderr
+
+
+def test_lists_for_programs_have_what_people_read() -> None:
+    systems = {one["use"]: one for one in json.loads(harness("systems", "--json").stdout)}
+    assert systems["balance"]["mode"] == 2 and systems["forest"]["env"] == {"R2CC_ALGO": "forest"}
+    metrics = {one["name"]: one for one in json.loads(harness("metrics", "--json").stdout)}
+    assert metrics["slowdown"]["better"] == "lower" and all(one["meaning"] for one in metrics.values())
+
+
+def on_terminal(*words: str, **environ: str) -> str:
+    """What a terminal of 60 columns would show."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    primary, secondary = pty.openpty()
+    fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    run = subprocess.Popen(
+        [sys.executable, "-c", START, *words],
+        stdin=secondary, stdout=secondary, stderr=secondary, env={**os.environ, "TERM": "xterm", **environ},
+    )  # fmt: skip
+    os.close(secondary)
+    shown = b""
+    try:
+        while data := os.read(primary, 65536):
+            shown += data
+    except OSError:  # the other end is closed
+        pass
+    os.close(primary)
+    assert run.wait(60) == 0
+    return shown.decode()
+
+
+def test_a_terminal_gets_colours_and_lines_that_end_between_words() -> None:
+    shown = on_terminal("faults")
+    assert "\x1b[1m" in shown
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r", "").split("\n")
+    assert max(map(len, lines)) <= 60
+    words = set(harness("faults").stdout.split())
+    assert {word for line in lines for word in line.split()} <= words  # none is cut
+    assert "\x1b[" not in on_terminal("faults", NO_COLOR="1")
+
+
+def test_a_pipe_gets_neither_unless_columns_says_how_wide() -> None:
+    plain, narrow = harness("faults").stdout, harness("faults", COLUMNS="50").stdout
+    assert "\x1b" not in plain + narrow
+    assert max(map(len, plain.split("\n"))) > 100 and max(map(len, narrow.split("\n"))) <= 50
+
+
+def test_a_word_that_is_too_long_stays_whole() -> None:
+    path = "/a/" + "very-long/" * 8
+    assert folded(f"the report is at {path}", "  ", 40) == f"the report is at\n  {path}"
+
+
+@pytest.mark.parametrize("name", ["run.json", "trial.json", "nics.parquet"])
+def test_a_pipe_in_a_run_folder_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    folder = make_run(tmp_path, repeats=1)
+    trial = min(folder.glob("trials/*"))
+    place = folder / name if name == "run.json" else trial / name
+    place.unlink(missing_ok=True)
+    os.mkfifo(place)
+    if name == "run.json":
+        with pytest.raises(SchemaError, match=r"run\.json: cannot be read: is no regular file"):
+            load_folder(folder)
+        return
+    run = load_folder(folder)
+    if name == "trial.json":
+        assert [problem for problem in run.problems if "is no regular file" in problem]
+    else:
+        [own] = [one for one in run.trials if run.trial_folder(one) == trial]
+        assert "broken or cut short" in str(counters(run, own))
+
+
+def test_pipes_devices_and_huge_files_are_not_read(tmp_path: Path) -> None:
+    pipe, huge = tmp_path / "pipe", tmp_path / "huge"
+    os.mkfifo(pipe)
+    with huge.open("wb") as file:
+        file.truncate(1 << 40)
+    for path, remedy in (
+        (pipe, "is no regular file"),
+        (Path("/dev/zero"), "is no regular file"),
+        (huge, "larger than"),
+    ):
+        with pytest.raises(MistakeError, match=remedy):
+            load(path)
+        with pytest.raises(SchemaError, match="Not a directory"):
+            load_folder(path)
+        with pytest.raises(ManifestError, match=remedy):
+            manifest.load(path)
+        with pytest.raises(ReportError, match=remedy):
+            load_rules(path)
+
+
+@pytest.mark.parametrize("text", ["", ",", " "])
+def test_a_selection_of_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ExperimentError, match="selects nothing; write axis=value, or leave it out"):
+        parse_only([text])
+
+
+def test_a_setting_that_changes_all_systems_says_so() -> None:
+    said: list[str] = []
+    load(Path(ALLREDUCE), ["system.mode=1"], tell=said.append)
+    assert said == [
+        "--set system.mode=1 changes 3 entries: failstop, hot_repair, balance; one alone: --set "
+        "system[failstop].mode=..."
+    ]
+    said.clear()
+    one = load(Path(ALLREDUCE), ["system[balance].mode=1", "workload.warmup=2"], tell=said.append)
+    assert [system.mode for system in one.systems] == [0, 1, 1] and not said
+
+
+def test_five_thousand_values_of_an_axis_are_planned_quickly() -> None:
+    """A second on an idle core; it was a minute when every point was read from the beginning."""
+    values = ",".join(f"0.{number:04d}" for number in range(5000))
+    begin_s = time.process_time()
+    axis = f'axis=[{{key="fault[0].into", values=[{values}]}}]'
+    experiment = load(Path(ALLREDUCE), [axis, "sweep.repeats=1", 'workload.sizes=["8MiB"]'])
+    assert len(plan(experiment)) == 15_000
+    assert time.process_time() - begin_s < 10

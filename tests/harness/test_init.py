@@ -1,0 +1,94 @@
+"""`harness init`: what it writes is right, whatever was asked for, and runs."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from faults.registry import FAULTS
+from harness.experiment_file import load
+from harness.init_command import Answers, init
+from harness.sweep.plan import plan
+from harness.sweep.simulated import simulated_record
+from r2ccl_core.collective import COLLECTIVES
+from r2ccl_core.errors import UsageError
+
+HOSTS = """
+schema = 1
+rails = ["rail0"]
+host = [
+    {name = "a", address = "192.0.2.1", nics = [{rail = 0, name = "eth1", ipv4 = "198.51.100.1/24"}]},
+    {name = "b", address = "192.0.2.2", nics = [{rail = 0, name = "eth1", ipv4 = "198.51.100.2/24"}]},
+]
+"""
+
+
+def test_what_it_writes_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "My first one.toml"
+    init(file, Answers(systems=("balance", "auto"), repeats=1), ask=True, force=False)
+    assert "2 trials" in capsys.readouterr().out
+    experiment = load(file, ["workload.backend=simulate"])
+    assert experiment.name == "my_first_one"
+    records = [simulated_record(trial, 1) for trial in plan(experiment)]
+    assert [(record.status, record.expected) for record in records] == [("ok", True)] * 2
+
+
+@pytest.mark.parametrize("nics", [1, 2])
+def test_every_fault_and_every_collective_is_right(tmp_path: Path, nics: int) -> None:
+    answers = Answers(nics=nics, faults=tuple(FAULTS), systems=("balance",))
+    init(tmp_path / "faults.toml", answers, ask=False, force=False)
+    assert len(load(tmp_path / "faults.toml").faults) == len(FAULTS)
+    for collective in COLLECTIVES:
+        init(tmp_path / "one.toml", Answers(collective=collective, nics=nics), ask=False, force=True)
+
+
+def test_hosts_that_exist_are_taken_from_their_inventory(tmp_path: Path) -> None:
+    (tmp_path / "hosts.toml").write_text(HOSTS)
+    init(tmp_path / "own.toml", Answers(inventory=tmp_path / "hosts.toml"), ask=False, force=False)
+    assert load(tmp_path / "own.toml").cluster.host_names() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        (Answers(systems=("balnce",)), "--system: balnce: did you mean 'balance'"),
+        (Answers(faults=("fire",)), "--fault: fire"),
+        (Answers(hosts=1), "cluster.hosts: 1: a collective needs at least 2"),
+        (Answers(sizes=("banana",)), "banana: is not a size; write it like '64MiB'"),
+        (Answers(systems=("nccl",)), "workload.nccl_tests: name the folder"),
+    ],
+)
+def test_a_mistake_writes_nothing(tmp_path: Path, answers: Answers, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        init(tmp_path / "x.toml", answers, ask=False, force=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text("mine")
+    with pytest.raises(UsageError, match="is there already"):
+        init(file, Answers(), ask=False, force=False)
+    assert file.read_text() == "mine"
+
+
+def test_on_a_terminal_it_asks_and_asks_again(tmp_path: Path) -> None:
+    primary, secondary = pty.openpty()
+    os.write(primary, b"4\nx\n2\nreduce\n1MiB, 2MiB\nbalnce\nbalance\n\n2\n")
+    code = "from harness.start import main; main()"
+    asked = subprocess.run(
+        [sys.executable, "-c", code, "init", str(tmp_path / "a.toml")],
+        stdin=secondary, stdout=secondary, stderr=subprocess.PIPE, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(secondary)
+    shown = os.read(primary, 1 << 16).decode()
+    os.close(primary)
+    assert asked.returncode == 0, asked.stderr
+    assert "give a whole number" in shown and "did you mean 'balance'" in shown
+    made = load(tmp_path / "a.toml")
+    assert len(made.cluster.host_names()) == 4
+    assert [system.name for system in made.systems] == ["balance"] and made.sweep.repeats.max == 2

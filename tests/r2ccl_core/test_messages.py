@@ -1,0 +1,154 @@
+"""Calls begun and waited for, single messages, gather, scatter and split, on real sockets."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from r2ccl_core.communicator import Communicator
+from r2ccl_core.errors import PeerLostError, R2cclError, UsageError
+from r2ccl_core.rendezvous import free_root
+
+
+class Group:
+    """`size` ranks as threads of this process, each with NICs of its own on the loopback network."""
+
+    def __init__(self, size: int) -> None:
+        root, self._pool = free_root(), ThreadPoolExecutor(size)
+        nics = [[("lo", f"127.{1 + rank}.0.{1 + nic}") for nic in range(2)] for rank in range(size)]
+        made = [self._pool.submit(Communicator, rank, size, root, nics=nics[rank]) for rank in range(size)]
+        self.comms = [future.result(timeout=60) for future in made]
+
+    def run(self, work: Callable[[Communicator], Any]) -> list[Any]:
+        return [future.result(timeout=90) for future in [self._pool.submit(work, comm) for comm in self.comms]]
+
+    def close(self) -> None:
+        self.run(Communicator.close)
+        self._pool.shutdown()
+
+
+@pytest.fixture(scope="module")
+def group() -> Iterator[Group]:
+    made = Group(3)
+    yield made
+    made.close()
+
+
+def test_calls_that_were_begun_run_in_order_and_are_waited_for_in_any(group: Group) -> None:
+    def work(comm: Communicator) -> list[float]:
+        arrays = [np.full(5000, comm.rank + 10.0 * i) for i in range(4)]
+        begun = [comm.start(comm.all_reduce, array) for array in arrays]
+        return [float(pending.wait()[0]) for pending in reversed(begun)]
+
+    assert group.run(work) == [[93.0, 63.0, 33.0, 3.0]] * 3
+
+
+def test_a_call_beside_one_that_was_begun_is_refused(group: Group) -> None:
+    def work(comm: Communicator) -> str:
+        if comm.rank == 0:
+            comm.recv(np.empty(1), 1)  # the others' call cannot end before
+        pending = comm.start(comm.all_reduce, np.ones(3))
+        told = ""
+        if comm.rank == 1:
+            with pytest.raises(UsageError) as caught:
+                comm.barrier()
+            told = str(caught.value)
+            comm.send(np.ones(1), 0)
+        pending.wait()
+        comm.barrier()
+        return told
+
+    assert "begun by start may still run" in group.run(work)[1]
+
+
+def test_messages_keep_their_order_by_tag_and_no_tag_waits_for_another(group: Group) -> None:
+    def work(comm: Communicator) -> list[int]:
+        if comm.rank == 0:
+            for tag in (1, 2):
+                for value in (10, 20):
+                    comm.isend(np.full(1000, tag + value), 1, tag)
+            comm.recv(np.empty(1), 1, 3)
+        if comm.rank == 1:
+            into = [np.empty(1000, np.int64) for _ in range(4)]
+            begun = [comm.irecv(array, 0, tag) for array, tag in zip(into, (2, 1, 2, 1), strict=True)]
+            values = [int(pending.wait()[0]) for pending in begun]
+            comm.send(np.ones(1), 0, 3)
+            return values
+        return []
+
+    assert group.run(work)[1] == [12, 11, 22, 21]
+
+
+def test_gather_and_scatter(group: Group) -> None:
+    def work(comm: Communicator) -> tuple[Any, list[float]]:
+        gathered = comm.gather(np.array([comm.rank, 7]), root=1)
+        part = np.empty(2)
+        comm.scatter(np.arange(6.0) if comm.rank == 2 else None, part, root=2)
+        return None if gathered is None else gathered.tolist(), part.tolist()
+
+    assert group.run(work) == [(None, [0.0, 1.0]), ([[0, 7], [1, 7], [2, 7]], [2.0, 3.0]), (None, [4.0, 5.0])]
+
+
+def test_a_group_is_split_by_color_and_ordered_by_key(group: Group) -> None:
+    def work(comm: Communicator) -> Any:
+        part = comm.split(None if comm.rank == 1 else 4, key=-comm.rank)
+        if part is None:
+            return None
+        with part:
+            return part.rank, part.size, float(part.all_reduce(np.array([1.0 + comm.rank]))[0])
+
+    assert group.run(work) == [(1, 2, 4.0), None, (0, 2, 4.0)]
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda comm: comm.isend(np.ones(1), comm.rank), "give another one of the 3 ranks"),
+        (lambda comm: comm.irecv(np.ones(1), 9), "recv with rank 9"),
+        (lambda comm: comm.irecv(np.ones((4, 4))[:, 1], (comm.rank + 1) % 3), "not contiguous"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(group: Group, call: Any, line: str) -> None:
+    def work(comm: Communicator) -> str:
+        with pytest.raises(UsageError) as caught:
+            call(comm)
+        return str(caught.value)
+
+    assert all(line in text and "\n" not in text for text in group.run(work))
+
+
+def test_a_message_of_another_size_and_an_end_of_the_group_are_errors_of_who_waits() -> None:
+    own = Group(2)
+
+    def work(comm: Communicator) -> str:
+        if comm.rank == 0:
+            comm.send(np.ones(3), 1)
+            waiting = comm.irecv(np.empty(5), 1, 2)
+        else:
+            waiting = comm.irecv(np.empty(4), 0)
+        with pytest.raises(R2cclError) as caught:
+            waiting.wait(60)
+        return str(caught.value)
+
+    first, second = own.run(work)
+    assert "24 bytes, and the array for it 32" in second and "24 bytes" in first
+    own.close()
+
+
+def test_who_waits_for_a_message_hears_of_an_abort() -> None:
+    own = Group(2)
+
+    def work(comm: Communicator) -> str:
+        if comm.rank == 1:
+            comm.barrier()
+            return comm.abort("enough")
+        waiting = comm.irecv(np.empty(4), 1)
+        comm.barrier()
+        with pytest.raises(PeerLostError) as caught:
+            waiting.wait(60)
+        return str(caught.value)
+
+    assert own.run(work) == ["rank 1: enough"] * 2
+    own.close()

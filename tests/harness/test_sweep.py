@@ -56,7 +56,7 @@ class Bench:
         document = EXPERIMENT | {
             name: [more] if name == "fault" else {**EXPERIMENT[name], **more} for name, more in tables.items()
         }
-        experiment, kept = read(document, "tiny.toml"), parse_only(only)
+        experiment, kept = read(document, "tiny.toml"), parse_only([only] if only else [])
         self.request = Request(experiment, "", select(plan(experiment), kept), runs, kept)
         self.published: list[Path] = []
         self.folder: RunFolder | None = None

@@ -161,7 +161,7 @@ def test_arrays_that_do_not_fit_the_ranks_are_one_line() -> None:
     comm = group.comms[0]
     for call, words in [
         (lambda: comm.all_gather(three, three), "fit 2 ranks"),
-        (lambda: comm.reduce_scatter(three, three), "fit 2 ranks"),
+        (lambda: comm.reduce_scatter(three, three), "2 ranks need as many equal blocks"),
         (lambda: comm.all_to_all(three), "equal blocks"),
         (lambda: comm.send_recv(three, three), "use two arrays"),
         (lambda: comm.broadcast(three, root=2), "root 2"),

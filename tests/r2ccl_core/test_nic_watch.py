@@ -77,10 +77,11 @@ def test_what_a_callback_raises_is_logged_and_the_next_change_is_told(caplog: py
 
 
 def test_a_communicator_takes_a_callback() -> None:
+    before = set(threading.enumerate())  # of communicators that other tests have left, say
     with Communicator(0, 1, nics=[("lo", "127.0.0.1")], on_nic=lambda change: None) as comm:
         comm.barrier()
-        assert any(thread.name == "r2ccl-nics" for thread in threading.enumerate())
-    assert not any(thread.name == "r2ccl-nics" for thread in threading.enumerate())
+        (watching,) = (one for one in threading.enumerate() if one not in before and one.name == "r2ccl-nics")
+    assert not watching.is_alive()
 
 
 ROUTES = """Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT

@@ -320,7 +320,8 @@ def test_what_stayed_inconclusive_in_the_new_run_is_no_regression() -> None:
     assert {finding.verdict for finding in findings} == {"inconclusive in NEW"}
     assert compare.regressions(findings) == []
     assert compare.is_open(findings)
-    assert compared.told(findings, [])[-1].endswith("2 of them stayed inconclusive in NEW.")
+    counted, verdict = compared.told(findings, [])
+    assert counted.endswith("2 of them stayed inconclusive in NEW.") and "exit status 3" in verdict
 
 
 def counts_everything(metric: Metric, view: Any) -> float | None:

@@ -54,12 +54,15 @@ void Comm::Close() {
   MutexLock lock(mutex_);
   if (closed_ || linger_until_ns_ != 0) return;
   Status closed(Code::kInvalidArgument, "the connection is closed");
+  {
+    MutexLock inbox_lock(inbox_mutex_);
+    if (inbox_failure_.ok()) inbox_failure_ = closed;
+  }
+  EmptyInbox();  // what still waits there may owe more than a copy
   if (failure_.ok() && OwesOnlyCopies()) {
     linger_until_ns_ = Now() + kLingerNs;
     self_ = shared_from_this();
     StopPolling();
-    MutexLock inbox_lock(inbox_mutex_);
-    inbox_failure_ = closed;
     return;
   }
   End(closed);

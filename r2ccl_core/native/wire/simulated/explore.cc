@@ -40,7 +40,7 @@ void FillRight(uint64_t key, std::vector<char>* data) {
     std::memcpy(data->data() + i, &word, 8);
   }
   uint64_t last = RightWord(key, whole);
-  std::memcpy(data->data() + whole, &last, data->size() - whole);
+  std::copy_n(reinterpret_cast<const char*>(&last), data->size() - whole, data->begin() + static_cast<int64_t>(whole));
 }
 
 // The first place of `size` bytes that is wrong; `size` where none is.

@@ -52,7 +52,8 @@ size_t FirstWrong(uint64_t key, const std::vector<char>& data, size_t size) {
     if (word != RightWord(key, i)) return i;
   }
   uint64_t last = RightWord(key, whole);
-  return std::memcmp(data.data() + whole, &last, size - whole) == 0 ? size : whole;
+  const char* end = reinterpret_cast<const char*>(&last);
+  return std::equal(end, end + (size - whole), data.begin() + static_cast<int64_t>(whole)) ? size : whole;
 }
 
 class Dice {

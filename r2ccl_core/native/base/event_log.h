@@ -14,7 +14,7 @@ namespace r2ccl {
 
 struct Event {
   int64_t wall_ns;     // CLOCK_REALTIME
-  std::string kind;    // such as path_down; ARCHITECTURE.md has the list
+  std::string kind;    // such as path_down; docs/guides/nccl.md has the list
   std::string nic;     // local NIC, may be empty
   std::string peer;    // address of the other end, may be empty
   std::string detail;  // one line

@@ -15,11 +15,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutants import NATIVE, Unit, link, units
+from mutants import NATIVE, Unit, as_it_is, link
 
 TABLE = NATIVE / "wire" / "simulated" / "CONSTANTS.md"
 DEFINITION = re.compile(
@@ -124,19 +123,7 @@ def main() -> int:
         parser.error(f"no such constant: {', '.join(sorted(unknown))}")
     chosen = [constant for constant in every if not options.only or constant.name in options.only]
     rows = []
-    with (
-        tempfile.TemporaryDirectory(prefix="r2ccl-constants-") as temporary,
-        ThreadPoolExecutor(options.jobs) as pool,
-    ):
-        folder = Path(temporary)
-        base = units(folder)
-        for failed in pool.map(lambda unit: unit.compile(unit.made), base):
-            if failed:
-                sys.exit(f"the code as it is does not compile:\n{failed}")
-        whole = folder / "r2ccl-explore"
-        failed = link([unit.made for unit in base], whole)
-        if failed:
-            sys.exit(f"the code as it is does not link:\n{failed}")
+    with as_it_is(options.jobs) as (pool, folder, base, whole):
         normal = bench(whole, options.repeats)
         factors = [f"/ {options.factor}", f"* {options.factor}"]
         futures = {

@@ -19,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -359,6 +361,22 @@ def link(objects: list[Path], program: Path) -> str:
     return run(["g++", *map(str, objects), "-o", str(program), "-pthread"])
 
 
+@contextmanager
+def as_it_is(jobs: int) -> Iterator[tuple[ThreadPoolExecutor, Path, list[Unit], Path]]:
+    """The code as it is, compiled in a temporary folder: threads for more, the folder, its units and r2ccl-explore."""
+    with tempfile.TemporaryDirectory(prefix="r2ccl-changed-") as temporary, ThreadPoolExecutor(jobs) as pool:
+        folder = Path(temporary)
+        base = units(folder)
+        for failed in pool.map(lambda unit: unit.compile(unit.made), base):
+            if failed:
+                sys.exit(f"the code as it is does not compile:\n{failed}")
+        whole = folder / "r2ccl-explore"
+        failed = link([unit.made for unit in base], whole)
+        if failed:
+            sys.exit(f"the code as it is does not link:\n{failed}")
+        yield pool, folder, base, whole
+
+
 @dataclass(frozen=True)
 class Finding:
     """What became of a mutant: ``what`` broke (nothing: it survived), or ``failed`` says why it was not tried."""
@@ -459,18 +477,8 @@ def main() -> int:
     if unknown:
         parser.error(f"no such mutant: {', '.join(sorted(unknown))}")
     mutants = [mutant for mutant in MUTANTS if not options.only or mutant.name in options.only]
-    with (
-        tempfile.TemporaryDirectory(prefix="r2ccl-mutants-") as temporary,
-        ThreadPoolExecutor(options.jobs) as pool,
-    ):
-        folder = Path(temporary)
-        base = units(folder)
-        for failed in pool.map(lambda unit: unit.compile(unit.made), base):
-            if failed:
-                sys.exit(f"the code as it is does not compile:\n{failed}")
-        whole = folder / "r2ccl-explore"
-        failed = link([unit.made for unit in base], whole)
-        broken = failed or explore(whole, 5)[0]
+    with as_it_is(options.jobs) as (pool, folder, base, whole):
+        broken = explore(whole, 5)[0]
         if broken:
             sys.exit(f"the code as it is breaks a rule: {broken}")
         findings = []

@@ -32,7 +32,7 @@ def test_fresh_seeds_break_no_rule() -> None:
     """Every byte lands once, every request ends, nothing is lost without a cause, and nothing is left."""
     seconds = float(os.environ.get("R2CCL_EXPLORE_SECONDS", "60"))
     first = int(time.time()) * 1_000_000
-    done = explore("--seconds", str(seconds), "--first", str(first), "--jobs", str(os.cpu_count() or 1))
+    done = explore("--seconds", str(seconds), "--first", str(first))  # on one core: other tests run beside it
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     runs = re.match(r"(\d+) runs", done.stdout)

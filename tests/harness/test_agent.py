@@ -15,7 +15,7 @@ from harness.hosts.agent_host import unpack_samples
 from harness.hosts.base import Nic, Orders
 from harness.hosts.noop import NoopHost, PipeChannel
 
-LIMIT_S = 20.0
+LIMIT_S = 120.0
 
 
 def inject(host: Any, name: str, inject: list[list[str]], heal: list[list[str]], ttl_s: float) -> tuple[int, int]:

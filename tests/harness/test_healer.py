@@ -19,7 +19,7 @@ from harness.hosts.base import Orders
 from harness.hosts.noop import NoopHost, PipeChannel
 from harness.hosts.session import source_of
 
-LIMIT_S = 20.0
+LIMIT_S = 120.0
 FAULT = f"test-{os.getpid()}"
 
 

@@ -110,7 +110,7 @@ def resent(cluster: LocalCluster, address: str, size_bytes: int) -> float:
     process = receiver.start(
         [sys.executable, "-c", RECEIVE, address], env={}, on_line=lambda stream, line: said.append(line)
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not said:
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.skipif(EXPLORE is None, reason="r2ccl-explore is not be
 
 
 def explore(*words: str) -> subprocess.CompletedProcess[str]:
-    """Runs it, and keeps what it says."""
+    """Runs it behind the tests that are under way beside it, and keeps what it says."""
     assert EXPLORE is not None
-    return subprocess.run([EXPLORE, *words], capture_output=True, text=True, check=False)
+    return subprocess.run(["nice", EXPLORE, *words], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow

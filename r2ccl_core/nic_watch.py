@@ -39,8 +39,8 @@ OnNic = Callable[[NicChange], object]
 class Changes:
     """What of the transport's state is news.
 
-    A path that is still being made for the first time is no loss. A loss is told at the second look that sees it: when a
-    peer's process ends, its connections are reset some milliseconds before the transport knows that the peer is gone.
+    A path that is still being made for the first time is no loss. A loss is told at the second look that sees it: when
+    a peer's process ends, its connections are reset some milliseconds before the transport knows that the peer is gone.
     """
 
     def __init__(self) -> None:

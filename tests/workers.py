@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 
 CLONE_NEWNS, CLONE_NEWNET = 0x00020000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 0x1000, 0x4000, 1 << 18, 2
-APART = ("tests/native/test_native.py", "tests/native/test_explore.py", "tests/gpu/test_campaign.py")
-"""Files whose tests share nothing and take long: each test is handed out on its own."""
+APART = (
+    "tests/native/test_native.py",
+    "tests/native/test_explore.py",
+    "tests/gpu/test_campaign.py",
+    "tests/reports/test_report.py",
+)
+"""Files whose tests share little and take long: each test is handed out on its own."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -53,14 +58,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files in the order of what their slow tests may take, by their time limits; nothing else is known beforehand."""
-    limits: dict[str, float] = {}
+    """Files in the order of the longest time limit of their slow tests, then of how many of those they have: nothing
+    else is known beforehand."""
+    slow: dict[str, list[float]] = {}
     for item in items:
         limit = item.get_closest_marker("timeout")
-        slow = item.get_closest_marker("slow") is not None
-        file = item.nodeid.partition("::")[0]
-        limits[file] = limits.get(file, 0) + (float(limit.args[0]) if limit and slow else 20.0 * slow)
-    items.sort(key=lambda item: -limits[item.nodeid.partition("::")[0]])
+        limits = slow.setdefault(_file(item), [0.0])
+        if item.get_closest_marker("slow") is not None:
+            limits.append(float(limit.args[0]) if limit else 0.0)
+    items.sort(key=lambda item: (-max(slow[_file(item)]), -len(slow[_file(item)])))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -75,6 +81,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
     config.option.loadscopereorder = False
     return ByFile(config, log)
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def _mount(source: str, target: str, kind: str, flags: int) -> None:

@@ -31,7 +31,7 @@ SANITIZER_OPTIONS = {
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
 MARKS = [
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1800),
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is missing (on Debian: apt install cmake)"),
     pytest.mark.skipif(shutil.which("c++") is None, reason="a C++ compiler is missing (on Debian: apt install g++)"),
@@ -97,7 +97,7 @@ def build(flavour: str, target: str) -> Path:
         if done.returncode != 0:
             pytest.fail(f"cmake failed:\n{done.stdout[-6000:]}", pytrace=False)
         # Behind the tests that are under way, some of which watch real networks fail.
-        must("nice", "cmake", "--build", BUILDS / flavour, "--target", target, "--parallel", JOBS)
+        must("nice", "-n", "5", "cmake", "--build", BUILDS / flavour, "--target", target, "--parallel", JOBS)
     return BUILDS / flavour
 
 

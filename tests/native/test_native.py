@@ -77,7 +77,7 @@ def run_shard(tests: Path, shard: int, env: dict[str, str]) -> str:
     return f"shard {shard} of {SHARDS} ended with {process.returncode}:\n{blame(output)}"
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is missing (on Debian: apt install cmake)")
 @pytest.mark.skipif(shutil.which("c++") is None, reason="a C++ compiler is missing (on Debian: apt install g++)")
 @pytest.mark.parametrize(

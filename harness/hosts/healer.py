@@ -1,9 +1,9 @@
 """The healer: a detached process that undoes one fault. A stand-alone file, sent to a host and run there.
 
 Its first line of standard input is its task, JSON: {"ttl_s", "heal", "repeat", "beside", "journal"}. It writes the
-journal, which says what is to be undone, starts the programs of `beside`, and answers "armed" and when its time is over
-(CLOCK_MONOTONIC, in seconds) when each has written a line. After "go" it passes that line on to them, answers "going" when each has written another, and runs the commands of
-`repeat`, each after its pause, over and over.
+journal, which says what is to be undone, starts the programs of `beside`, and when each has written a line answers
+"armed" and when its time is over (CLOCK_MONOTONIC, in seconds). After "go" it passes that line on to them, answers
+"going" when each has written another, and runs the commands of `repeat`, each after its pause, over and over.
 
 It heals when its input ends (the agent asks for it, or is gone in whatever way), when its time to live is over, on
 SIGTERM, and when anything else goes wrong; then it removes the journal and says when that was and what failed. The

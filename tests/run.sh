@@ -10,7 +10,4 @@ ruff format --quiet --check .
 find r2ccl_core/native -name '*.cc' -o -name '*.h' | xargs clang-format --dry-run --Werror
 mypy
 lint-imports --no-cache
-# Half of the tests wait for timers and networks, so there are more workers than processors. `-n 0` in ARGUMENTS runs
-# all in this one process.
-workers=$((2 * $(nproc)))
-exec pytest --numprocesses "$((workers < 12 ? workers : 12))" "$@"
+exec pytest -n auto "$@" # workers: tests/conftest.py says how many; `-n 0` in ARGUMENTS runs all in one process

@@ -46,6 +46,11 @@ def order(
     return Order(slot.place, (python, "-I", "-S", "-c", _ASK, slot.qmp, command, json.dumps(dict(arguments)), until))
 
 
+def status(slot: Slot) -> Order:
+    """Says whether the machine runs, as QEMU's ``query-status`` does."""
+    return order(slot, "query-status", {})
+
+
 def set_link(slot: Slot, *, up: bool) -> Order:
     """The cable of a NIC: the guest gets or loses the carrier."""
     return order(slot, "set_link", {"name": slot.device, "up": up})

@@ -51,6 +51,11 @@ class VmsCluster(LocalCluster):
         self._kernel = kernel.prepared(self.vms.kernel, self._tell)
         self.accelerator = accelerator.choose(self.vms.accelerator, self._program, self._kernel)
 
+    def made_of(self) -> str:
+        """What runs the guests, and what they run, for people; once it is known."""
+        assert self._kernel is not None
+        return f"{machine.PROGRAM} with {self.accelerator}, Linux {self._kernel.release} in {self._kernel.folder}"
+
     def lay_out(self, tag: str, subnet: str) -> Layout:
         """All names and addresses."""
         return lay_out_vms(self.vms, tag, subnet)

@@ -165,9 +165,7 @@ class Bench:
     def clock_stood_still(self, name: str, since_ns: int, until_ns: int) -> None:
         """Learns the clock of a host anew that stood still between these times of ours."""
         now = offset_of(_exchanges(self.host(name)))
-        before = self.clock(name).at(since_ns)._replace(at_ns=since_ns)
-        after = now._replace(at_ns=until_ns)
-        self.clocks[name] = self.clock(name).measured(before).measured(after).measured(now)
+        self.clocks[name] = self.clock(name).stood_still(since_ns, until_ns, now)
 
     def describe_clocks(self) -> dict[str, Any]:
         """Every host's clock against ours over the sweep, as JSON values, for the provenance."""

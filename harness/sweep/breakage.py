@@ -119,11 +119,12 @@ class Breakage:
         )
 
     def plot(self) -> PlotHint | None:
-        """That of the first target, with the number of the others; None on a cluster without NICs."""
+        """That of the first target, with the number of those that are called otherwise; None without NICs."""
         if not self.targets:
             return None
-        hint = create(self.strike.kind, self.strike.parameters).plot(self.targets[0])
-        more = len(self.targets) - 1
+        fault = create(self.strike.kind, self.strike.parameters)
+        hint = fault.plot(self.targets[0])
+        more = len({fault.plot(target).label for target in self.targets}) - 1
         return replace(hint, label=f"{hint.label} and {more} more") if more else hint
 
     def signs(self) -> tuple[Sign, ...]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from faults.base import Order, PlotHint, Probe, Recipe, Sign, Target, severs
-from faults.registry import create
+from faults.registry import FAULTS, create
 from harness.errors import HostError
 from harness.hosts.base import After, Host, Orders
 from harness.hosts.each import all_results, for_each
@@ -81,6 +81,8 @@ class Breakage:
         self.armed = False
         if self.effect_ns is not None:
             self.heal_ns = max((t_ns for t_ns in healed.values() if t_ns is not None), default=None)
+            if FAULTS[self.strike.kind].stops_clock and self.heal_ns is not None:
+                self.bench.clock_stood_still(self.strike.host, self.effect_ns[1], self.heal_ns)
             self.left = [f"{probe.order.place}: still {probe.while_faulted!r}" for probe in self._probes(during=False)]
 
     def await_return(self) -> None:

@@ -473,21 +473,13 @@ def _collect(run: _Run) -> None:
     left = [host for host in bench.hosts if host.name not in run.samples]
     samples = run.samples | all_results(for_each(left, lambda host: host.sample_stop()))
     readings = run.readings | for_each(left, lambda host: host.watch_stop())
-    _measure_clocks(run)
+    bench.measure_clocks(CLOCKS_EVERY_S)
     began_ns = min((s.t_ns for taken in samples.values() for s in taken), default=0)
     # An hour earlier: the beginning is told by a clock that may be far from ours.
     clocks = {host.name: run.clocks.get(host.name, bench.clock(host.name)) for host in bench.hosts}
     run.clocks = {name: clock.since(began_ns - 3600 * 10**9) for name, clock in clocks.items()}
     run.samples = on_our_clock(samples, run.clocks)
     run.readings = on_our_clock({name: _told(run, name, seen) for name, seen in readings.items()}, run.clocks)
-
-
-def _measure_clocks(run: _Run) -> None:
-    """Again after a longer trial; one that stood still is another clock from then on."""
-    for breakage in run.breakages:
-        if FAULTS[breakage.strike.kind].stops_clock and breakage.effect_ns is not None and breakage.heal_ns is not None:
-            run.bench.clock_stood_still(breakage.strike.host, breakage.effect_ns[1], breakage.heal_ns)
-    run.bench.measure_clocks(CLOCKS_EVERY_S)
 
 
 def _told(run: _Run, host: str, seen: list[Reading] | HostError) -> list[Reading]:

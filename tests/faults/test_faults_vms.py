@@ -164,8 +164,7 @@ def test_a_pause_stops_the_clock_by_as_long_as_it_lasts(bench: Bench) -> None:
     breakage.fire()
     time.sleep(1)
     breakage.heal()
-    assert breakage.effect_ns is not None and breakage.heal_ns is not None
-    bench.clock_stood_still("host1", breakage.effect_ns[1], breakage.heal_ns)
+    assert breakage.effect_ns is not None
     assert bench.offset_ns("host1") - before_ns < -0.5e9
     assert abs(bench.clock("host1").at(breakage.effect_ns[0]).offset_ns - before_ns) < 0.2e9
 

@@ -18,8 +18,8 @@ class HostPowerOff(Fault):
     def recipe(self, target: Target) -> Recipe:
         """A machine that is reset while it stands still holds nothing and does nothing until it may go on."""
         slot = target.machine(self.kind)
-        off = (qmp.order(slot, "stop", {}), qmp.order(slot, "system_reset", {}, until="RESET"))
-        return Recipe(off, (qmp.order(slot, "cont", {}),))
+        off = qmp.orders(slot, [("stop", {}), ("system_reset", {})], until="RESET")
+        return Recipe((off,), (qmp.order(slot, "cont", {}),))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
         """QEMU has it stand before its first instruction."""

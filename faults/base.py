@@ -301,6 +301,9 @@ class Fault(Strict):
     kills: ClassVar[bool] = False
     """Whether a rank does not survive it, whatever runs."""
 
+    must_end: ClassVar[bool] = False
+    """Whether a rank waits for ever where it is not healed."""
+
     restarts: ClassVar[bool] = False
     """Whether its host boots again, and so loses all that ran there."""
 

@@ -13,6 +13,7 @@ class HostPause(Fault):
     scope: ClassVar[Scope] = "host"
     needs: ClassVar[frozenset[str]] = frozenset({"python3"})
     stops_clock: ClassVar[bool] = True
+    must_end: ClassVar[bool] = True
 
     def recipe(self, target: Target) -> Recipe:
         """Stop and go on, where QEMU runs."""

@@ -237,7 +237,8 @@ def _fetch(run: _Run, breakage: Breakage) -> None:
     if FAULTS[breakage.strike.kind].restarts and breakage.strike.host not in run.samples:
         host = run.bench.host(breakage.strike.host)
         run.samples[host.name] = host.sample_stop()
-        run.readings[host.name] = host.watch_stop()
+        for name, seen in for_each([host], lambda host: host.watch_stop()).items():
+            run.readings[name] = _told(run, name, seen)
 
 
 def _await_ready(run: _Run) -> None:

@@ -52,6 +52,7 @@ class VmsCluster(LocalCluster):
         check_taps()
         _check_memory(self.vms)
         self._kernel = kernel.prepared(self.vms.kernel, self._tell)
+        check_kernel(self._kernel, self.vms)
         self.accelerator = accelerator.choose(self.vms.accelerator, self._program, self._kernel)
 
     def made_of(self) -> str:
@@ -118,6 +119,15 @@ def check_taps(device: Path = TUN) -> None:
         raise ClusterError(f"{device} is missing; modprobe tun, or give it to this container") from None
     except OSError as e:
         raise ClusterError(f"{device}: {e.strerror}; let this user open it, or run as root") from None
+
+
+def check_kernel(found: kernel.Kernel, spec: VmsSpec) -> None:
+    """Raises `ClusterError` where no guest can run it as `spec` asks."""
+    soft = ("rdma_rxe",) if spec.rdma == "rxe" else ()
+    lacks = found.lacks("virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", *soft)
+    if lacks:
+        remedy = "choose another cluster.kernel: linux-image-amd64 has them"
+        raise ClusterError(f"{spec.kernel} ({found.release}) has no {', '.join(lacks)}; {remedy}")
 
 
 def _check_memory(spec: VmsSpec) -> None:

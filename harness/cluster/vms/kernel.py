@@ -61,6 +61,14 @@ class Kernel:
         """The folder of its modules."""
         return self.folder / "lib" / "modules" / self.release
 
+    def lacks(self, *modules: str) -> list[str]:
+        """Which of these it has neither built in nor as a file."""
+        builtin = (self.modules / "modules.builtin").read_text()
+        return [name for name in modules if f"/{name}.ko" not in builtin and not self._has(name)]
+
+    def _has(self, name: str) -> bool:
+        return next(self.modules.rglob(f"{name}.ko*"), None) is not None
+
 
 def cache() -> Path:
     """Where kernels are kept."""

@@ -38,7 +38,7 @@ def text_of(path: Path | str) -> str | None:
         return None
 
 
-def said(argv: list[str], timeout_s: float = 60.0) -> tuple[int, str, str]:
+def said(argv: list[str], timeout_s: float = 200.0) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of a command; 127 where it cannot be started."""
     try:
         env = dict(os.environ, PATH=PATH)

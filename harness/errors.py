@@ -28,7 +28,6 @@ from typing import Self
 
 from r2ccl_core.errors import R2cclError, UsageError
 
-
 MAX_WORD = 100
 """Longer words of a command are no help in a line about it."""
 

@@ -245,7 +245,7 @@ def test_a_check_finds_nothing_wrong_and_then_what_we_break(exported: Inventory)
                 hosts[name].run(argv)
     told = [f"{f.severity} {f.topic} {f.host}: {f.what}" for f in found if f.remedy]
     for line in (
-        "error reached host2: 198.18.0.3: cannot connect: Connection refused",
+        f"error reached host2: {exported.hosts[2].address}: cannot connect: Connection refused",
         "warning mtu : rail1: its NICs have different MTUs: host0 1400, host1 1500",
         "error mtu host1: rail1: packets of 1500 bytes from eth1 do not reach host0",
         "warning arp host1: eth0, eth1 answer ARP for the addresses of other NICs",

@@ -5,6 +5,7 @@ arithmetic on its answers is tested, with a module that answers like it.
 """
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -164,6 +165,40 @@ def test_the_fast_sampling_has_the_bytes_of_the_nics_rdma_port(sysfs: Path) -> N
     first, second = sampler.rows[:11], sampler.rows[11:]
     assert (list(first[4:6]), list(second[4:6])) == ([4000, 8000], [4000, 10000])
     assert list(first[9:11]) == [-1, -1]
+
+
+def test_rdma_devices_are_open_only_while_they_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that takes a NIC from its driver waits for whoever has its RDMA device open."""
+    opened: list[str] = []
+
+    class Context:
+        def __init__(self, name: str) -> None:
+            opened.append(name)
+
+        def __enter__(self) -> "Context":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            opened.pop()
+
+        def query_device(self) -> SimpleNamespace:
+            return SimpleNamespace(phys_port_cnt=1)
+
+        def query_port(self, port: int) -> SimpleNamespace:
+            return SimpleNamespace(active_mtu=3, gid_tbl_len=1024)
+
+        def query_gid(self, port: int, index: int) -> SimpleNamespace:
+            return SimpleNamespace(gid=["fe80:0000::1", "0000::ffff:0a64:0001"][index] if index < 2 else "0000:0000::")
+
+    there = [SimpleNamespace(name=b"rxe0")]
+    device = SimpleNamespace(get_device_list=lambda: there, Context=Context)
+    monkeypatch.setitem(sys.modules, "pyverbs", SimpleNamespace(device=device))
+    monkeypatch.setattr(watcher, "VERBS_EVERY_S", 0.0)
+    source = watcher.Verbs()
+    assert source.read() == {("rxe0:1", "active_mtu_bytes"): 1024, ("rxe0:1", "gids"): 2}
+    assert opened == []
+    there.clear()
+    assert source.read() == {("rxe0:1", "active_mtu_bytes"): None, ("rxe0:1", "gids"): None}
 
 
 @pytest.mark.parametrize("dev_port", [0, 1])

@@ -334,7 +334,7 @@ bool Peer::SendBurst(Job& job) {
       job.stopped = true;
       job.outcome = Outcome::kRefused;
       job.why = status.message();
-      if (job.transfer != nullptr) job.transfer->problem_ = {Code::kInvalidArgument, "here, " + job.why};
+      if (job.transfer != nullptr) job.transfer->problem_ = {Code::kInvalidArgument, std::string("here, ").append(job.why)};
       break;
     }
     parts.push_back({std::move(region), range.local_offset, part});
@@ -479,7 +479,7 @@ Status Peer::TakeReply(const Message& message) {
     uint64_t offset = range.local_offset + piece.offset;
     Status status = shared_->regions.Find(range.local_key, offset, piece.bytes, &region);
     if (!status.ok() && transfer->problem_.ok()) {
-      transfer->problem_ = {Code::kInvalidArgument, "here, " + status.message()};
+      transfer->problem_ = {Code::kInvalidArgument, std::string("here, ").append(status.message())};
       Cancel(*transfer);
     }
     ++transfer->pieces_;

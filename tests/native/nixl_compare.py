@@ -1,6 +1,6 @@
 """NIXL over R2CCL and over its own UCX backend, in the same namespaces: throughput, and what a failure costs.
 
-    R2CCL_NIXL_PYTHON=VENV/bin/python python tests/native/nixl_compare.py [MIB] > table.md
+    R2CCL_NIXL_PYTHON=VENV/bin/python python tests/native/nixl_compare.py throughput|failures [MIB]
 
 Two and three hosts of two rails each; every transfer is a WRITE of blocks (a KV cache's are so), each byte compared
 with what was sent. The backends take turns. Needs the right to make namespaces, and a Python that has nixl-cu12.
@@ -30,6 +30,8 @@ TUNED = {"UCX_KEEPALIVE_INTERVAL": "1s", "UCX_TCP_KEEPIDLE": "1s", "UCX_TCP_KEEP
 
 @dataclass(frozen=True)
 class Row:
+    """How a transfer ended; `wrong` bytes None where it did not."""
+
     backend: str
     case: str
     state: str
@@ -105,14 +107,14 @@ def throughput(network: Rails, folder: Path, size: int) -> dict[str, list[float]
     return found
 
 
-def failures(network: Rails, folder: Path, size: int) -> list[str]:
-    rows: list[str] = []
+def failures(network: Rails, folder: Path, size: int) -> None:
     for backend, label, more in (("R2CCL", "R2CCL", {}), ("UCX", "UCX", {}), ("UCX", "UCX, keep-alive 1 s", TUNED)):
         healthy = 0.0
         for number, (case, strike) in enumerate([("healthy", None), *FAULTS.items()]):
             with agents(network, folder, backend, size, **more) as (initiator, target):
                 acquaint(initiator, target)
                 write(initiator, target, 50)
+
                 def hit(strike: Callable[[Rails], None] | None = strike, after_s: float = 0.3 * healthy) -> None:
                     if strike is not None:
                         time.sleep(after_s)
@@ -121,8 +123,7 @@ def failures(network: Rails, folder: Path, size: int) -> list[str]:
                 state, seconds, wrong = write(initiator, target, number, hit)
             heal(network)
             healthy = healthy or seconds
-            rows.append(Row(label, case, state, seconds, None if wrong < 0 else wrong).line(healthy))
-            print(rows[-1], file=sys.stderr)
+            print(Row(label, case, state, seconds, None if wrong < 0 else wrong).line(healthy), flush=True)
         network.port(0, 1, "down")
         with agents(network, folder, backend, size, **more) as (initiator, target):
             loaded = acquaint(initiator, target)
@@ -132,28 +133,32 @@ def failures(network: Rails, folder: Path, size: int) -> list[str]:
                 state, seconds, wrong = write(initiator, target, 60)
         heal(network)
         row = Row(label, "link down when connecting", state, seconds, None if wrong < 0 else wrong)
-        rows.append(row.line(healthy))
-        print(rows[-1], file=sys.stderr)
-    return rows
+        print(row.line(healthy), flush=True)
+
+
+def compare_throughput(folder: Path, size: int) -> None:
+    print("| hosts | rails | R2CCL | UCX | ratio |\n|---|---|---|---|---|")
+    for hosts in (2, 3):
+        for rate in (_SHAPED, "as fast as the machine"):
+            with rails(hosts, 2, _SHAPED) as network:
+                if rate != _SHAPED:
+                    unshape(network)
+                found = throughput(network, folder, size)
+            both = {name: statistics.median(values) for name, values in found.items()}
+            cells = [f"{both[name]:.2f} GB/s ({min(v):.2f}-{max(v):.2f})" for name, v in found.items()]
+            print(f"| {hosts} | {rate} | {cells[0]} | {cells[1]} | {both['R2CCL'] / both['UCX']:.2f} |", flush=True)
+
+
+def compare_failures(folder: Path, size: int) -> None:
+    print("| case | backend | state | time | lost | wrong bytes |\n|---|---|---|---|---|---|")
+    with rails(2, 2, _SHAPED) as network:
+        failures(network, folder, size)
 
 
 def main() -> None:
-    size = int(sys.argv[1] if len(sys.argv) > 1 else 256) << 20
+    what, mib = [*sys.argv[1:], "128"][:2]
     with tempfile.TemporaryDirectory() as folder:
-        print("| hosts | rails | R2CCL | UCX | ratio |\n|---|---|---|---|---|")
-        for hosts in (2, 3):
-            for rate in ("as fast as the machine", _SHAPED):
-                with rails(hosts, 2, _SHAPED) as network:
-                    if rate != _SHAPED:
-                        unshape(network)
-                    found = throughput(network, Path(folder), size)
-                both = {name: statistics.median(values) for name, values in found.items()}
-                spread = {name: f"{min(v):.2f}-{max(v):.2f}" for name, v in found.items()}
-                cells = [f"{both[name]:.2f} GB/s ({spread[name]})" for name in ("R2CCL", "UCX")]
-                print(f"| {hosts} | {rate} | {cells[0]} | {cells[1]} | {both['R2CCL'] / both['UCX']:.2f} |", flush=True)
-        print("\n| case | backend | state | time | lost | wrong bytes |\n|---|---|---|---|---|---|")
-        with rails(2, 2, _SHAPED) as network:
-            print("\n".join(failures(network, Path(folder), size)))
+        {"throughput": compare_throughput, "failures": compare_failures}[what](Path(folder), int(mib) << 20)
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ class RemoteMemory:
 class Region:
     """Registered memory of this process. ``region[a:b]`` is a `Span` of its bytes."""
 
-    def __init__(self, engine: "TransferEngine", memory: Buffer, key: int, nbytes: int) -> None:
-        self._engine, self._memory = engine, memory  # kept alive
+    def __init__(self, engine: "TransferEngine", key: int, nbytes: int) -> None:
+        self._engine = engine
         self.remote = RemoteMemory(key, nbytes)
         """For peers."""
 
@@ -59,6 +59,7 @@ class Region:
         """Deregisters: no transfer touches the memory when this returns. Transfers that still need it fail, here and at
         peers. A peer that keeps a transfer on its way for longer than `timeout_s` is disconnected."""
         self._engine._native.deregister(self.remote.key, timeout_s)
+        self._engine._memory.pop(self.remote.key, None)
 
 
 class Transfer:
@@ -137,6 +138,7 @@ class TransferEngine:
         texts = {key: str(value) for key, value in (options or {}).items()}
         self.name = name
         self._native: Any = native.load().open_transfer_engine(name, mode, chosen, texts)
+        self._memory: dict[int, np.ndarray] = {}  # that is registered; goes after the native engine, which may touch it
         forks.not_for_children(self)
 
     @property
@@ -145,13 +147,15 @@ class TransferEngine:
         return bytes(self._native.address)
 
     def register(self, memory: Buffer) -> Region:
-        """Makes writeable contiguous memory (an array, a bytearray, an mmap) known. It stays where it is until the
-        region was closed."""
+        """Makes writeable contiguous memory (an array, a bytearray, an mmap) known. It stays where it is, and alive,
+        until the region or the engine was closed."""
         array = np.frombuffer(memory, dtype=np.uint8) if not isinstance(memory, np.ndarray) else memory
         if not array.flags.c_contiguous or not array.flags.writeable:
             raise UsageError("memory to register is contiguous and writeable")
         flat = array.reshape(-1).view(np.uint8)
-        return Region(self, flat, self._native.register(flat), flat.nbytes)
+        key = self._native.register(flat)
+        self._memory[key] = flat
+        return Region(self, key, flat.nbytes)
 
     def connect(self, address: bytes, timeout_s: float = 15.0) -> Peer:
         """The engine whose `address` it is; `TransportError` when it cannot be reached in `timeout_s`."""
@@ -181,6 +185,7 @@ class TransferEngine:
     def close(self) -> None:
         """Closes every connection; transfers fail, and no memory is touched afterwards. Idempotent."""
         self._native.close()
+        self._memory.clear()
 
     def abandon(self) -> None:
         """In a forked child: the parent's engine is not ours."""

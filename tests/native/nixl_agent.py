@@ -46,12 +46,12 @@ class Agent:
         self.memory[self.memory.size // 2] ^= 1
         return {}
 
-    def transfer(self, op: str, peer: str, address: int, block: int, timeout_s: float, shift: int = 0) -> dict[str, Any]:
-        """All of the memory, block by block; block i goes to place i. `shift` moves what is asked for of the peer."""
+    def transfer(self, op: str, peer: str, address: int, block: int, timeout_s: float) -> dict[str, Any]:
+        """All of the memory, block by block; block i goes to place i."""
         own = self.memory.ctypes.data
         places = range(0, self.memory.size, block)
         here = self.nixl.get_xfer_descs([(own + at, block, 0) for at in places], "DRAM")
-        there = self.nixl.get_xfer_descs([(address + shift + at, block, 0) for at in places], "DRAM")
+        there = self.nixl.get_xfer_descs([(address + at, block, 0) for at in places], "DRAM")
         handle = self.nixl.initialize_xfer(op, here, there, peer, b"all is there")
         self.say({"started": True})
         began = time.monotonic()

@@ -73,7 +73,9 @@ def heal(network: Rails) -> None:
         network.heal(0, 1)
 
 
-def write(initiator: Agent, target: Agent, seed: int, fault: Callable[[], None] | None = None) -> tuple[str, float, int]:
+def write(
+    initiator: Agent, target: Agent, seed: int, fault: Callable[[], None] | None = None
+) -> tuple[str, float, int]:
     initiator.call("fill", seed=seed)
     target.call("fill", seed=seed + 1)
     initiator.begin("1", target.about, _BLOCK, _GIVE_UP_S)

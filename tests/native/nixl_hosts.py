@@ -66,9 +66,9 @@ class Agent:
         self.ask(do, **arguments)
         return self.answer()
 
-    def begin(self, peer: str, about: dict[str, Any], block: int, timeout_s: float, op: str = "WRITE", **more: Any) -> None:
+    def begin(self, peer: str, about: dict[str, Any], block: int, timeout_s: float, op: str = "WRITE") -> None:
         """Returns when the transfer is about to begin; `answer` has how it ended."""
-        self.ask("transfer", op=op, peer=peer, address=about["address"], block=block, timeout_s=timeout_s, **more)
+        self.ask("transfer", op=op, peer=peer, address=about["address"], block=block, timeout_s=timeout_s)
         started = self.answer()
         assert started.get("started"), started
 

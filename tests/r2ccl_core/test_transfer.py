@@ -210,7 +210,7 @@ def test_a_cancelled_transfer_is_pending_until_its_memory_is_quiet() -> None:
         peer = engine.connect(peer_process.address)
         os.kill(peer_process.process.pid, signal.SIGSTOP)
         transfer = peer.write([(region[:], peer_process.memory[:])])
-        with pytest.raises(TransportError, match="has not ended after 0.2 s"):
+        with pytest.raises(TransportError, match=r"has not ended after 0\.2 s"):
             transfer.wait(0.2)
         transfer.cancel()
         assert transfer.state == "pending"
@@ -227,7 +227,7 @@ def test_deregistration_does_not_wait_for_a_peer_that_stands_still() -> None:
         os.kill(peer_process.process.pid, signal.SIGSTOP)
         transfer = peer.write([(region[:], peer_process.memory[:])])
         region.close(timeout_s=0.2)
-        with pytest.raises((PeerLostError, UsageError), match="deregistered|not registered"):
+        with pytest.raises((PeerLostError, UsageError), match=r"deregistered|not registered"):
             transfer.wait(10)
 
 

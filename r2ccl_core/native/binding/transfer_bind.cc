@@ -72,8 +72,8 @@ std::shared_ptr<Transfer> Begin(Engine& engine, const nb::bytes& peer, bool read
   Status status;
   {
     nb::gil_scoped_release release;
-    status = engine.Begin(id, reads ? Direction::kRead : Direction::kWrite, ranges, notification ? &text : nullptr,
-                          &made);
+    status =
+        engine.Begin(id, reads ? Direction::kRead : Direction::kWrite, ranges, notification ? &text : nullptr, &made);
   }
   Check(status);
   return made;
@@ -104,13 +104,12 @@ const char* StateName(const Transfer& transfer) {
 
 void bind_transfer(nb::module_& module) {
   using namespace r2ccl;
-  nb::class_<Transfer>(module, "Transfer")
-      .def_prop_ro("state", &StateName)
-      .def("check", [](const Transfer& transfer) {
-        if (transfer.state() == Transfer::kFailed) Check(transfer.status());
-      });
+  nb::class_<Transfer>(module, "Transfer").def_prop_ro("state", &StateName).def("check", [](const Transfer& transfer) {
+    if (transfer.state() == Transfer::kFailed) Check(transfer.status());
+  });
   nb::class_<Engine>(module, "TransferEngine")
-      .def_prop_ro("address", [](const Engine& engine) { return nb::bytes(engine.address().data(), engine.address().size()); })
+      .def_prop_ro("address",
+                   [](const Engine& engine) { return nb::bytes(engine.address().data(), engine.address().size()); })
       .def("register",
            [](Engine& engine, const Memory& memory) {
              uint64_t key = 0;
@@ -141,10 +140,8 @@ void bind_transfer(nb::module_& module) {
       .def("disconnect", [](Engine& engine, const nb::bytes& peer) { engine.Disconnect(ToId(peer)); })
       .def("begin", &Begin, "peer"_a, "reads"_a, "ranges"_a, "notification"_a.none())
       .def("cancel", [](Engine& engine, Transfer& transfer) { engine.Cancel(transfer); })
-      .def("notify",
-           [](Engine& engine, const nb::bytes& peer, const nb::bytes& text) {
-             Check(engine.Notify(ToId(peer), ToText(text)));
-           })
+      .def("notify", [](Engine& engine, const nb::bytes& peer,
+                        const nb::bytes& text) { Check(engine.Notify(ToId(peer), ToText(text))); })
       .def("notifications",
            [](Engine& engine) {
              nb::list found;
@@ -153,11 +150,11 @@ void bind_transfer(nb::module_& module) {
              }
              return found;
            })
-      .def("count", [](Engine& engine) { return engine.notifier().Count(); }, "Moves on when something happens.")
+      .def(
+          "count", [](Engine& engine) { return engine.notifier().Count(); }, "Moves on when something happens.")
       .def("wait", &WaitForNews, "seen"_a, "timeout_s"_a)
-      .def_prop_ro("net", [](const std::shared_ptr<Engine>& engine) {
-        return std::shared_ptr<Net>(engine, &engine->net());
-      })
+      .def_prop_ro("net",
+                   [](const std::shared_ptr<Engine>& engine) { return std::shared_ptr<Net>(engine, &engine->net()); })
       .def("close", &Engine::Close, nb::call_guard<nb::gil_scoped_release>());
   module.def("open_transfer_engine", &Open, "name"_a, "mode"_a, "nics"_a,
              "options"_a = std::map<std::string, std::string>());

@@ -80,7 +80,7 @@ uint64_t Offset(const MetadataDescriptor& descriptor) {
 struct Handle final : RequestHandle {
   std::shared_ptr<Transfer> transfer;
   EngineId peer{};
-  bool told = false;      // why it failed
+  bool told = false;     // why it failed
   bool refused = false;  // to be released
 };
 
@@ -102,8 +102,8 @@ class R2cclBackend final : public Backend {
       place->address = memory.address;
       place->bytes = memory.bytes;
       // NIXL gives a number for an address.
-      Result result = ToResult(
-          engine_->Register(reinterpret_cast<void*>(memory.address), memory.bytes, &place->key));  // NOLINT
+      Result result =
+          ToResult(engine_->Register(reinterpret_cast<void*>(memory.address), memory.bytes, &place->key));  // NOLINT
       if (result == kSuccess) out = place.release();
       return result;
     });
@@ -273,7 +273,7 @@ class R2cclBackend final : public Backend {
   }
 
   const std::shared_ptr<Engine> engine_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;               // guards what follows
   std::map<std::string, EngineId> peers_;  // by the name of the agent
 };
 

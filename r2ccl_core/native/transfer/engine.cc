@@ -24,7 +24,7 @@ Status MakeUp(T* value) {
 
 // The same for two processes that loopback connects. Where all NICs are addresses of it, each is a host of its own.
 std::string ThisNetwork(const std::vector<Nic>& nics) {
-  struct stat space {};
+  struct stat space{};
   bool only_loopback = std::all_of(nics.begin(), nics.end(), [](const Nic& nic) { return nic.name == "lo"; });
   if (only_loopback || stat("/proc/self/ns/net", &space) != 0) return "";
   return ThisProcess().boot_id + " " + std::to_string(space.st_ino);

@@ -334,7 +334,8 @@ bool Peer::SendBurst(Job& job) {
       job.stopped = true;
       job.outcome = Outcome::kRefused;
       job.why = status.message();
-      if (job.transfer != nullptr) job.transfer->problem_ = {Code::kInvalidArgument, std::string("here, ").append(job.why)};
+      if (job.transfer != nullptr)
+        job.transfer->problem_ = {Code::kInvalidArgument, std::string("here, ").append(job.why)};
       break;
     }
     parts.push_back({std::move(region), range.local_offset, part});

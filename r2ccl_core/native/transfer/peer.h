@@ -166,11 +166,11 @@ class Peer {
   uint64_t out_bytes_ = 0;  // of pieces that the transport has
   uint64_t out_count_ = 0;
 
-  std::deque<std::shared_ptr<Job>> jobs_;  // take turns
+  std::deque<std::shared_ptr<Job>> jobs_;           // take turns
   std::map<uint64_t, std::shared_ptr<Job>> reads_;  // of the peer's, whose end was not said
   std::map<uint64_t, std::shared_ptr<Inbound>> inbound_;
   std::map<uint64_t, std::shared_ptr<Transfer>> transfers_;
-  std::string partial_;  // of a notification that is still coming
+  std::string partial_;                           // of a notification that is still coming
   std::vector<std::unique_ptr<char[]>> nowhere_;  // where refused pieces land
 };
 

@@ -1,3 +1,4 @@
+// Looks for the version of the NIXL wheel that has loaded the plugin.
 #include "nixl/release.h"
 
 #include <link.h>

@@ -1,3 +1,4 @@
+// The engine: its memory, its peers, and the thread that moves transfers on.
 #include "transfer/engine.h"
 
 #include <sys/random.h>

@@ -1,3 +1,4 @@
+// Encoding of messages and addresses of transfer engines; what is read is checked at every field.
 #include "transfer/message.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// A peer: connections, bursts of pieces, what the other engine says, and the end of transfers.
 #include "transfer/peer.h"
 
 #include <algorithm>

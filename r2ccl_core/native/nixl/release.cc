@@ -20,7 +20,7 @@ std::string VersionBeside(const std::string& library) {
     size_t end = name.rfind(".dist-info");
     bool ours = name.rfind("nixl", 0) == 0 && dash != std::string::npos && end != std::string::npos && dash < end;
     // nixl-1.5.1 and nixl_cu12-1.5.1 stand beside each other; the one whose libraries these are has its name in them.
-    if (ours && library.find("." + name.substr(0, dash) + ".") != std::string::npos) {
+    if (ours && library.find(std::string(1, '.').append(name, 0, dash).append(".")) != std::string::npos) {
       return name.substr(dash + 1, end - dash - 1);
     }
   }

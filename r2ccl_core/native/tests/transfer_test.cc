@@ -141,7 +141,7 @@ TEST(TransferEngine, MemoryIsQuietAfterEveryEnd) {
   std::mt19937_64 random(TestSeed());
   std::vector<char> mine(kBytes);
   std::vector<char> theirs(kBytes);
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < 16; ++round) {
     Group group(2);
     uint64_t my_key = 0;
     uint64_t their_key = 0;
@@ -173,7 +173,9 @@ TEST(TransferEngine, MemoryIsQuietAfterEveryEnd) {
     (void)group.engines[1]->Deregister(their_key, 10);
     std::memset(sink.data(), round + 1, kBytes);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    for (char byte : sink) ASSERT_EQ(byte, round + 1);
+    // The first byte is right, and each is like the one before.
+    ASSERT_EQ(sink.front(), round + 1);
+    ASSERT_EQ(std::memcmp(sink.data(), sink.data() + 1, kBytes - 1), 0);
   }
 }
 

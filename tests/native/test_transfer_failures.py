@@ -26,13 +26,13 @@ PAIR = Path(__file__).with_name("transfer_pair.py")
 
 
 class Pair:
-    """A source on host 0 that writes to a sink on host 1 without end."""
+    """A source that writes to a sink without end, on two hosts or on one."""
 
-    def __init__(self, network: Rails, folder: Path, spoil: int) -> None:
+    def __init__(self, network: Rails, folder: Path, spoil: int, hosts: tuple[int, int]) -> None:
         self.folder = folder
         env = {**os.environ, "R2CC_SOCKET_IFNAME": "eth"}
         self.processes: list[subprocess.Popen[str]] = []
-        for host, role in enumerate(("source", "sink")):
+        for host, role in zip(hosts, ("source", "sink"), strict=True):
             with (folder / f"{role}.out").open("w") as out:
                 argv = network.inside(host, sys.executable, PAIR, role, spoil)
                 self.processes.append(
@@ -69,8 +69,8 @@ class Pair:
 
 
 @contextmanager
-def pair(network: Rails, folder: Path, spoil: int = -1) -> Iterator[Pair]:
-    running = Pair(network, folder, spoil)
+def pair(network: Rails, folder: Path, spoil: int = -1, hosts: tuple[int, int] = (0, 1)) -> Iterator[Pair]:
+    running = Pair(network, folder, spoil, hosts)
     try:
         yield running
         assert all(process.poll() is None for process in running.processes), running.output()
@@ -111,3 +111,15 @@ def test_a_wrong_byte_is_noticed(network: Rails, tmp_path: Path) -> None:
     with pair(network, tmp_path, spoil=1) as running:
         running.moves(3)
         assert running.last()["wrong"] == 1
+
+
+def test_engines_of_one_host_need_no_nic(network: Rails, tmp_path: Path) -> None:
+    for nic in range(2):
+        network.port(0, nic, "down")
+    try:
+        with pair(network, tmp_path, hosts=(0, 0)) as running:
+            running.moves()
+            assert running.last()["wrong"] == 0
+    finally:
+        for nic in range(2):
+            network.port(0, nic, "up")

@@ -308,7 +308,10 @@ void Engine::PumpAll() {
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   bool moved = false;
-  for (const auto& [id, peer] : peers_) moved |= peer->Pump();
+  for (const auto& [id, peer] : peers_) {
+    moved |= peer->Pump();
+    if (!peer->failure().ok()) peer->Forget();
+  }
   if (moved) notifier().Notify();
 }
 

@@ -72,6 +72,11 @@ class Peer {
   bool Pump();
   // Ends every transfer with `status`, and touches no memory afterwards.
   void Fail(const Status& status);
+  // Lets go of the connections of a peer that was lost. Not while something else is called.
+  void Forget() {
+    senders_.clear();
+    receivers_.clear();
+  }
   // Whether a piece of the region is on its way.
   bool Touches(const Region* region) const;
 

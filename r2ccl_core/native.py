@@ -11,6 +11,7 @@ from r2ccl_core.errors import TransportError, UsageError
 
 PLUGIN = "libnccl-net-r2ccl.so"
 PRELOAD = "libr2ccl-preload.so"
+NIXL_PLUGIN = "libplugin_R2CCL.so"
 
 
 def load() -> ModuleType:
@@ -40,6 +41,11 @@ def preload_path() -> Path:
     """The library that stands before NCCL's AllReduce, for ``LD_PRELOAD``; found like the plugin. It is built where a
     CUDA compiler is."""
     return _library(PRELOAD, "pip install . where nvcc is on the PATH")
+
+
+def nixl_plugin_path() -> Path:
+    """NIXL's backend R2CCL, to be linked into the folder of ``NIXL_PLUGIN_DIR``; found like the plugin."""
+    return _library(NIXL_PLUGIN, "pip install .")
 
 
 def _library(name: str, remedy: str) -> Path:

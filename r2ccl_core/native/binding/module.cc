@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "binding/check.h"
 #include "collective/executor.h"
 #include "collective/pattern.h"
 #include "transport/net.h"
@@ -24,24 +25,13 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 void bind_simulate(nanobind::module_&);  // simulate_bind.cc
+void bind_transfer(nanobind::module_&);  // transfer_bind.cc
 
 namespace r2ccl {
 namespace {
 
 using Buffer = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using StepArray = nb::ndarray<const int64_t, nb::shape<-1, 6>, nb::c_contig, nb::device::cpu>;
-
-void Check(const Status& status) {
-  if (status.ok()) return;
-  nb::module_ errors = nb::module_::import_("r2ccl_core.errors");
-  const char* name = "TransportError";
-  if (status.code() == Code::kInvalidArgument) name = "UsageError";
-  if (status.code() == Code::kPeerLost) name = "PeerLostError";
-  if (status.code() == Code::kMismatch) name = "MismatchedCallError";
-  nb::object type = errors.attr(name);
-  PyErr_SetString(type.ptr(), status.message().c_str());
-  throw nb::python_error();
-}
 
 constexpr int kLongAsks = 20;  // of an executor, ten times a second
 
@@ -423,6 +413,7 @@ NB_MODULE(_native, module) {
       },
       "data"_a, "dtype"_a, "ranks"_a, "iteration"_a, "seed"_a, "op"_a);
   bind_simulate(module);
+  bind_transfer(module);
 }
 
 }  // namespace r2ccl

@@ -1,0 +1,207 @@
+// Transfers in one process: what two engines say to each other, and engines that work, cancel and end at once.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "pair.h"
+#include "transfer/engine.h"
+
+namespace r2ccl::transfer {
+namespace {
+
+Message SomeMessage() {
+  Message message;
+  message.kind = Kind::kWrite;
+  message.last = true;
+  message.code = 2;
+  message.operation = 0x1234567890abcdef;
+  message.text = std::string("with\0zero", 9);
+  for (uint64_t i = 0; i < kMessagePieces; ++i) message.pieces.push_back({i * 0x0101010101, i, i + 1});
+  return message;
+}
+
+TEST(TransferMessage, IsTheSameAfterItsWay) {
+  Message sent = SomeMessage();
+  std::string bytes = Encode(sent);
+  EXPECT_LE(bytes.size(), kMessageBytes);
+  Message got;
+  ASSERT_EQ(Decode(bytes.data(), bytes.size(), &got).message(), "");
+  EXPECT_EQ(Encode(got), bytes);
+  EXPECT_EQ(got.pieces.back().key, sent.pieces.back().key);
+}
+
+TEST(TransferMessage, OfAnyBytesIsRefusedOrRead) {
+  std::string bytes = Encode(SomeMessage());
+  Message got;
+  for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(Decode(bytes.data(), size, &got).ok()) << size;
+  std::mt19937_64 random(TestSeed());
+  for (int i = 0; i < 20000; ++i) {
+    std::string wrong = bytes.substr(0, 64);
+    for (int flips = 0; flips < 3; ++flips) wrong[random() % wrong.size()] = static_cast<char>(random());
+    if (Decode(wrong.data(), wrong.size(), &got).ok()) {
+      EXPECT_EQ(Encode(got).size(), wrong.size());
+    }
+  }
+}
+
+TEST(TransferAddress, OfAnyBytesIsRefusedOrRead) {
+  Address address;
+  address.name = "decode-7";
+  address.host = "a host";
+  address.outer.port = 4000;
+  address.outer.addresses.resize(2);
+  std::string bytes = Encode(address);
+  Address got;
+  ASSERT_EQ(Decode(bytes, &got).message(), "");
+  EXPECT_EQ(got.name, address.name);
+  EXPECT_EQ(got.inner.port, 0);
+  for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(Decode(bytes.substr(0, size), &got).ok()) << size;
+  EXPECT_FALSE(Decode(bytes + "x", &got).ok());
+}
+
+struct Group {
+  explicit Group(int count) {
+    for (int i = 0; i < count; ++i) {
+      std::shared_ptr<Engine> engine;
+      Status status = Engine::Create("engine " + std::to_string(i), PatientParams(2), LoopbackNics(10 + i, 2), &engine);
+      EXPECT_EQ(status.message(), "");
+      engines.push_back(std::move(engine));
+    }
+  }
+  EngineId Connect(size_t here, size_t there) {
+    EngineId id{};
+    EXPECT_EQ(engines[here]->Connect(engines[there]->address(), &id).message(), "");
+    return id;
+  }
+  std::vector<std::shared_ptr<Engine>> engines;
+};
+
+bool Ended(const Transfer& transfer) {
+  return Until([&] { return transfer.state() != Transfer::kPending; });
+}
+
+TEST(TransferEngine, ThreadsWriteReadAndNotifyAtOnceBothWays) {
+  constexpr uint64_t kBytes = 1 << 18;
+  constexpr int kRounds = 20;
+  Group group(2);
+  auto work = [&](size_t here, Direction direction, std::atomic<int>* wrong) {
+    Engine& own = *group.engines[here];
+    Engine& other = *group.engines[1 - here];
+    std::vector<char> mine(kBytes);
+    std::vector<char> theirs(kBytes);
+    uint64_t my_key = 0;
+    uint64_t their_key = 0;
+    EngineId peer = group.Connect(here, 1 - here);
+    auto& source = direction == Direction::kWrite ? mine : theirs;
+    auto& sink = direction == Direction::kWrite ? theirs : mine;
+    for (int round = 0; round < kRounds; ++round) {
+      std::iota(source.begin(), source.end(), static_cast<char>(round));
+      EXPECT_TRUE(own.Register(mine.data(), kBytes, &my_key).ok());
+      EXPECT_TRUE(other.Register(theirs.data(), kBytes, &their_key).ok());
+      std::vector<Range> ranges;
+      for (uint64_t at = 0; at < kBytes; at += 5000) {
+        uint64_t bytes = std::min<uint64_t>(5000, kBytes - at);
+        ranges.push_back({my_key, at, their_key, at, bytes});
+        if (ranges.size() > 1 && round % 2 == 0) std::swap(ranges.front(), ranges.back());
+      }
+      std::shared_ptr<Transfer> transfer;
+      std::string text = "done";
+      EXPECT_EQ(own.Begin(peer, direction, ranges, &text, &transfer).message(), "");
+      EXPECT_TRUE(Ended(*transfer));
+      // The other end's transport may still hold what was read of it.
+      EXPECT_TRUE(own.Deregister(my_key, 10).ok());
+      EXPECT_TRUE(other.Deregister(their_key, 10).ok());
+      if (transfer->state() != Transfer::kDone || source != sink) ++*wrong;
+    }
+  };
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (size_t here : {0, 1}) {
+    for (Direction direction : {Direction::kWrite, Direction::kRead})
+      threads.emplace_back(work, here, direction, &wrong);
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  for (const auto& engine : group.engines) {
+    size_t count = 0;
+    EXPECT_TRUE(Until([&] { return (count += engine->TakeNotifications().size()) == 2 * kRounds; })) << count;
+  }
+}
+
+// Whatever the moment is at which a transfer is given up, or its memory or an engine goes away: it ends, and then
+// nobody touches the memory, here or there.
+TEST(TransferEngine, MemoryIsQuietAfterEveryEnd) {
+  constexpr uint64_t kBytes = 48 << 20;  // more than is on its way at a time
+  std::mt19937_64 random(TestSeed());
+  std::vector<char> mine(kBytes);
+  std::vector<char> theirs(kBytes);
+  for (int round = 0; round < 16; ++round) {
+    Group group(2);
+    uint64_t my_key = 0;
+    uint64_t their_key = 0;
+    ASSERT_TRUE(group.engines[0]->Register(mine.data(), kBytes, &my_key).ok());
+    ASSERT_TRUE(group.engines[1]->Register(theirs.data(), kBytes, &their_key).ok());
+    EngineId peer = group.Connect(0, 1);
+    Direction direction = round % 2 == 0 ? Direction::kWrite : Direction::kRead;
+    auto& sink = direction == Direction::kWrite ? theirs : mine;
+    std::shared_ptr<Transfer> transfer;
+    ASSERT_TRUE(group.engines[0]->Begin(peer, direction, {{my_key, 0, their_key, 0, kBytes}}, nullptr, &transfer).ok());
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
+    switch (round / 2 % 4) {
+      case 0:
+        group.engines[0]->Cancel(*transfer);
+        break;
+      case 1:
+        EXPECT_TRUE(group.engines[0]->Deregister(my_key, 10).ok());
+        break;
+      case 2:
+        EXPECT_TRUE(group.engines[1]->Deregister(their_key, 10).ok());
+        break;
+      default:
+        group.engines[static_cast<size_t>(round) / 8 % 2]->Close();
+    }
+    ASSERT_TRUE(Ended(*transfer)) << round;
+    // Where it failed, the peer may not have heard yet; its own program deregisters before it uses the memory. A
+    // refusal says that this was done above.
+    (void)group.engines[0]->Deregister(my_key, 10);
+    (void)group.engines[1]->Deregister(their_key, 10);
+    std::memset(sink.data(), round + 1, kBytes);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    // The first byte is right, and each is like the one before.
+    ASSERT_EQ(sink.front(), round + 1);
+    ASSERT_EQ(std::memcmp(sink.data(), sink.data() + 1, kBytes - 1), 0);
+  }
+}
+
+TEST(TransferEngine, MemoryThatIsNotRegisteredStaysAsItIs) {
+  Group group(2);
+  std::vector<char> mine(1000, 1);
+  std::vector<char> theirs(1000, 2);
+  uint64_t my_key = 0;
+  uint64_t their_key = 0;
+  ASSERT_TRUE(group.engines[0]->Register(mine.data(), 1000, &my_key).ok());
+  ASSERT_TRUE(group.engines[1]->Register(theirs.data(), 500, &their_key).ok());
+  EngineId peer = group.Connect(0, 1);
+  for (Direction direction : {Direction::kWrite, Direction::kRead}) {
+    for (uint64_t offset : {uint64_t{401}, uint64_t{500}, UINT64_MAX, UINT64_MAX - 99}) {
+      std::shared_ptr<Transfer> transfer;
+      Range range{my_key, 0, their_key, offset, 100};
+      ASSERT_TRUE(group.engines[0]->Begin(peer, direction, {range}, nullptr, &transfer).ok());
+      ASSERT_TRUE(Ended(*transfer));
+      EXPECT_EQ(transfer->state(), Transfer::kFailed);
+      EXPECT_NE(transfer->status().message().find("not within the registered 500"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(theirs, std::vector<char>(1000, 2));
+  EXPECT_EQ(mine, std::vector<char>(1000, 1));
+}
+
+}  // namespace
+}  // namespace r2ccl::transfer

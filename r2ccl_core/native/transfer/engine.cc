@@ -1,0 +1,318 @@
+// The engine: its memory, its peers, and the thread that moves transfers on.
+#include "transfer/engine.h"
+
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/process.h"
+
+namespace r2ccl::transfer {
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(20);  // for what nobody tells of, such as a connection that ended
+
+template <typename T>
+Status MakeUp(T* value) {
+  if (getrandom(value, sizeof *value, 0) == static_cast<ssize_t>(sizeof *value)) return {};
+  return {Code::kSystem, std::string("getrandom: ") + std::strerror(errno)};
+}
+
+// The same for two processes that loopback connects. Where all NICs are addresses of it, each is a host of its own.
+std::string ThisNetwork(const std::vector<Nic>& nics) {
+  struct stat space{};
+  bool only_loopback = std::all_of(nics.begin(), nics.end(), [](const Nic& nic) { return nic.name == "lo"; });
+  if (only_loopback || stat("/proc/self/ns/net", &space) != 0) return "";
+  return ThisProcess().boot_id + " " + std::to_string(space.st_ino);
+}
+
+}  // namespace
+
+Status Engine::Create(const std::string& name, const Params& params, std::vector<Nic> nics,
+                      std::shared_ptr<Engine>* engine) {
+  if (name.empty() || name.size() > kNameBytes) {
+    return {Code::kInvalidArgument, "an engine's name has 1 to " + std::to_string(kNameBytes) + " bytes"};
+  }
+  std::shared_ptr<Engine> made(new Engine());
+  Status status = made->Start(name, params, std::move(nics));
+  if (status.ok()) *engine = std::move(made);
+  return status;
+}
+
+Status Engine::Start(const std::string& name, const Params& params, std::vector<Nic> nics) {
+  own_.name = name;
+  own_.host = ThisNetwork(nics);
+  Status status = MakeUp(&own_.id);
+  if (status.ok()) status = Net::Create(params, std::move(nics), &outer_);
+  if (status.ok()) status = outer_->report_status();
+  if (status.ok()) status = outer_->Listen(&outer_listener_, static_cast<int>(outer_->environment().params.stripes));
+  if (!status.ok()) return status;
+  own_.outer = outer_listener_->handle();
+  if (!own_.host.empty()) {
+    Nic loopback;
+    Params inside = params;
+    inside.status_dir.clear();  // a process has one status file, about its NICs
+    inside.io_threads = 1;
+    status = FindNic("lo", "127.0.0.1", &loopback);
+    if (status.ok()) status = Net::Create(inside, {loopback}, &inner_, outer_.get());
+    if (status.ok()) status = inner_->Listen(&inner_listener_, 1);
+    if (!status.ok()) return status;
+    own_.inner = inner_listener_->handle();
+  }
+  shared_.address = Encode(own_);
+  thread_ = std::thread([this] { Run(); });
+  return {};
+}
+
+void Engine::Close() {
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+    for (const auto& [id, peer] : peers_) peer->Fail({Code::kPeerLost, "the engine was closed"});
+    for (const Guest& guest : guests_) guest.comm->Close();
+    guests_.clear();
+  }
+  if (outer_ != nullptr) notifier().Notify();
+  if (thread_.joinable()) thread_.join();
+  if (inner_ != nullptr) inner_->Shutdown();
+  if (outer_ != nullptr) outer_->Shutdown();
+}
+
+// Memory --------------------------------------------------------------------------------------------------------------
+
+Status Engine::Register(void* data, uint64_t bytes, uint64_t* key) {
+  if (data == nullptr || bytes == 0) return {Code::kInvalidArgument, "memory to register has at least one byte"};
+  auto region = std::make_shared<Region>();
+  Status status = MakeUp(&region->key);
+  if (!status.ok()) return status;
+  region->data = static_cast<char*>(data);
+  region->bytes = bytes;
+  *key = region->key;
+  MutexLock lock(mutex_);
+  if (closed_) return {Code::kInvalidArgument, "the engine is closed"};
+  shared_.regions.Add(std::move(region));
+  return {};
+}
+
+Status Engine::Deregister(uint64_t key, double timeout_s) {
+  int64_t deadline_ns = NowNs() + static_cast<int64_t>(timeout_s * 1e9);
+  std::shared_ptr<Region> region;
+  {
+    MutexLock lock(mutex_);
+    region = shared_.regions.Remove(key);
+  }
+  if (region == nullptr) return {Code::kInvalidArgument, "this memory is not registered"};
+  while (true) {
+    uint64_t seen = notifier().Count();
+    {
+      MutexLock lock(mutex_);
+      if (region->users == 0) return {};
+      if (NowNs() > deadline_ns) {
+        for (const auto& [id, peer] : peers_) {
+          if (!peer->Touches(region.get())) continue;
+          peer->Fail({Code::kPeerLost, "memory was deregistered, and a transfer did not let go of it"});
+        }
+        notifier().Notify();
+        return {};
+      }
+    }
+    notifier().Wait(seen, kLook);
+  }
+}
+
+// Peers ---------------------------------------------------------------------------------------------------------------
+
+bool Engine::Together(const Address& address) const {
+  return inner_ != nullptr && address.host == own_.host && address.inner.port != 0;
+}
+
+Status Engine::Find(const EngineId& id, std::shared_ptr<Peer>* peer) {
+  auto entry = peers_.find(id);
+  if (entry == peers_.end()) return {Code::kInvalidArgument, "no connection with this engine; connect first"};
+  *peer = entry->second;
+  return (*peer)->failure();
+}
+
+std::shared_ptr<Peer> Engine::NewPeer(const Address& address) {
+  uint64_t session = 0;
+  while (session == 0) {
+    if (!MakeUp(&session).ok()) return nullptr;
+  }
+  auto peer = std::make_shared<Peer>(&shared_, address, session);
+  peers_[address.id] = peer;
+  return peer;
+}
+
+Status Engine::Dial(Peer& peer) {
+  bool together = Together(peer.address());
+  const std::shared_ptr<Net>& net = together ? inner_ : outer_;
+  const Handle& handle = together ? peer.address().inner : peer.address().outer;
+  std::vector<std::shared_ptr<SendComm>> senders(static_cast<size_t>(handle.stripes) + 1);
+  for (auto& sender : senders) {
+    Status status = net->Connect(handle, &sender);
+    if (!status.ok()) return status;
+  }
+  peer.UseSenders(std::move(senders));
+  return {};
+}
+
+Status Engine::Connect(const std::string& address, EngineId* id) {
+  Address theirs;
+  Status status = Decode(address, &theirs);
+  if (!status.ok()) return status;
+  MutexLock lock(mutex_);
+  if (closed_) return {Code::kInvalidArgument, "the engine is closed"};
+  *id = theirs.id;
+  auto known = peers_.find(theirs.id);
+  if (known != peers_.end() && known->second->failure().ok()) return {};
+  std::shared_ptr<Peer> peer = NewPeer(theirs);
+  if (peer == nullptr) return {Code::kSystem, "getrandom failed"};
+  status = Dial(*peer);
+  if (!status.ok()) peers_.erase(theirs.id);
+  return status;
+}
+
+Status Engine::Ready(const EngineId& id, bool* ready) {
+  MutexLock lock(mutex_);
+  std::shared_ptr<Peer> peer;
+  Status status = Find(id, &peer);
+  return status.ok() ? peer->Ready(ready) : status;
+}
+
+void Engine::Disconnect(const EngineId& id) {
+  MutexLock lock(mutex_);
+  auto node = peers_.extract(id);
+  if (!node.empty()) node.mapped()->Fail({Code::kPeerLost, "disconnected"});
+}
+
+void Engine::TakeGuests(Listener& listener, bool inner) {
+  while (auto comm = listener.Accept()) {
+    Guest guest{std::move(comm), std::make_unique<char[]>(kMessageBytes), nullptr, inner};
+    if (guest.comm->Irecv(guest.bytes.get(), kMessageBytes, &guest.request).ok()) guests_.push_back(std::move(guest));
+  }
+}
+
+void Engine::Admit(Guest& guest, uint64_t size) {
+  Message hello;
+  Address theirs;
+  Status status = Decode(guest.bytes.get(), size, &hello);
+  if (status.ok() && hello.kind != Kind::kHello) status = {Code::kProtocol, "no greeting"};
+  if (status.ok()) status = Decode(hello.text, &theirs);
+  auto known = status.ok() ? peers_.find(theirs.id) : peers_.end();
+  std::shared_ptr<Peer> peer = known == peers_.end() ? nullptr : known->second;
+  bool is_new = peer == nullptr || !peer->failure().ok();
+  if (!is_new && peer->their_session() != 0 && peer->their_session() != hello.operation) {
+    peer->Fail({Code::kPeerLost, "the transfer engine '" + theirs.name + "' has connected anew"});
+    is_new = true;
+  }
+  if (status.ok() && is_new) {
+    peer = NewPeer(theirs);
+    status = peer != nullptr ? Dial(*peer) : Status(Code::kSystem, "getrandom failed");
+    if (!status.ok()) peers_.erase(theirs.id);
+  }
+  if (!status.ok()) {
+    guest.comm->Close();
+    return;
+  }
+  int stripes = guest.inner ? own_.inner.stripes : own_.outer.stripes;
+  peer->TakeReceiver(hello.operation, hello.code, static_cast<size_t>(stripes), std::move(guest.comm));
+}
+
+// Transfers -----------------------------------------------------------------------------------------------------------
+
+Status Engine::Begin(const EngineId& id, Direction direction, const std::vector<Range>& ranges,
+                     const std::string* notification, std::shared_ptr<Transfer>* transfer) {
+  MutexLock lock(mutex_);
+  std::shared_ptr<Peer> peer;
+  Status status = Find(id, &peer);
+  std::vector<Range> kept;
+  for (size_t i = 0; i < ranges.size() && status.ok(); ++i) {
+    const Range& range = ranges[i];
+    std::shared_ptr<Region> region;
+    Status found = shared_.regions.Find(range.local_key, range.local_offset, range.bytes, &region);
+    if (!found.ok()) status = {found.code(), "range " + std::to_string(i) + ", here: " + found.message()};
+    if (range.bytes == 0) continue;
+    Range* last = kept.empty() ? nullptr : &kept.back();
+    bool continues = last != nullptr && last->local_key == range.local_key && last->remote_key == range.remote_key &&
+                     last->local_offset + last->bytes == range.local_offset &&
+                     last->remote_offset + last->bytes == range.remote_offset;
+    if (continues) {
+      last->bytes += range.bytes;
+    } else {
+      kept.push_back(range);
+    }
+  }
+  if (!status.ok()) return status;
+  auto made = std::make_shared<Transfer>();
+  made->peer_ = peer;
+  peer->Begin(made, direction, std::move(kept), notification);
+  peer->Pump();
+  *transfer = std::move(made);
+  return {};
+}
+
+void Engine::Cancel(Transfer& transfer) {
+  MutexLock lock(mutex_);
+  std::shared_ptr<Peer> peer = transfer.peer_.lock();
+  if (peer == nullptr) return;
+  peer->Cancel(transfer);
+  peer->Pump();
+}
+
+Status Engine::Notify(const EngineId& id, const std::string& text) {
+  MutexLock lock(mutex_);
+  std::shared_ptr<Peer> peer;
+  Status status = Find(id, &peer);
+  if (!status.ok()) return status;
+  peer->Notify(text);
+  return peer->failure();
+}
+
+std::deque<Notification> Engine::TakeNotifications() {
+  MutexLock lock(mutex_);
+  return std::exchange(shared_.notifications, {});
+}
+
+// Its own thread ------------------------------------------------------------------------------------------------------
+
+void Engine::Run() {
+  while (true) {
+    uint64_t seen = notifier().Count();
+    {
+      MutexLock lock(mutex_);
+      if (closed_) return;
+      PumpAll();
+    }
+    notifier().Wait(seen, kLook);
+  }
+}
+
+void Engine::PumpAll() {
+  TakeGuests(*outer_listener_, false);
+  if (inner_listener_ != nullptr) TakeGuests(*inner_listener_, true);
+  for (size_t i = 0; i < guests_.size();) {
+    bool done = false;
+    uint64_t size = 0;
+    Status status = guests_[i].comm->Test(guests_[i].request, &done, &size);
+    if (status.ok() && !done) {
+      ++i;
+      continue;
+    }
+    if (done) Admit(guests_[i], size);
+    guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  bool moved = false;
+  for (const auto& [id, peer] : peers_) {
+    moved |= peer->Pump();
+    if (!peer->failure().ok()) peer->Forget();
+  }
+  if (moved) notifier().Notify();
+}
+
+}  // namespace r2ccl::transfer

@@ -1,0 +1,96 @@
+// Engine: memory to memory between two processes, over all NICs and through their failures.
+//
+// A program registers memory, tells others its address and keys, and writes into theirs or reads from it. Nothing
+// blocks but Deregister and Close. Thread-safe; one thread of its own moves things on.
+#ifndef R2CCL_TRANSFER_ENGINE_H_
+#define R2CCL_TRANSFER_ENGINE_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "transfer/message.h"
+#include "transfer/peer.h"
+#include "transfer/transfer.h"
+#include "transport/net.h"
+
+namespace r2ccl::transfer {
+
+class Engine {
+ public:
+  static Status Create(const std::string& name, const Params& params, std::vector<Nic> nics,
+                       std::shared_ptr<Engine>* engine);
+  ~Engine() { Close(); }
+
+  // What another engine's Connect needs. Whoever has it may connect.
+  const std::string& address() const { return shared_.address; }
+
+  // Until Deregister `data` stays what it is. Whoever has the key and a connection may write and read it.
+  Status Register(void* data, uint64_t bytes, uint64_t* key);
+  // No new piece touches it from now on, and transfers that still need it fail here and there. Returns when nothing
+  // touches it any more: after `timeout_s` connections that do are closed, so that is always.
+  Status Deregister(uint64_t key, double timeout_s);
+
+  // Begins to connect; free where there is a connection. What is begun meanwhile waits for it.
+  Status Connect(const std::string& address, EngineId* peer);
+  // Whether both directions are there; the reason where the peer was lost.
+  Status Ready(const EngineId& peer, bool* ready);
+  // Ends every transfer with it.
+  void Disconnect(const EngineId& peer);
+
+  // A `notification`, unless nullptr, reaches the peer's program after the last byte: of a write that it is in memory
+  // there, of a read that it is here. An error: a range that is not wholly within a region of ours, or a lost peer.
+  Status Begin(const EngineId& peer, Direction direction, const std::vector<Range>& ranges,
+               const std::string* notification, std::shared_ptr<Transfer>* transfer);
+  // Stops sending what was not sent yet. The transfer is pending until its memory is quiet.
+  void Cancel(Transfer& transfer);
+  Status Notify(const EngineId& peer, const std::string& text);
+  std::deque<Notification> TakeNotifications();
+
+  // Moves at once where something is done and a lock is free, and spares the own thread's wake-up.
+  Notifier& notifier() { return *outer_->environment().notifier; }
+  Net& net() { return *outer_; }
+
+  // Closes every connection: transfers fail, and memory is quiet. Idempotent.
+  void Close();
+
+ private:
+  // A connection that has not said yet whose it is.
+  struct Guest {
+    std::shared_ptr<RecvComm> comm;
+    std::unique_ptr<char[]> bytes;
+    Request* request = nullptr;
+    bool inner = false;
+  };
+
+  Engine() = default;
+  Status Start(const std::string& name, const Params& params, std::vector<Nic> nics);
+  void Run();
+  void PumpAll() REQUIRES(mutex_);
+  void TakeGuests(Listener& listener, bool inner) REQUIRES(mutex_);
+  void Admit(Guest& guest, uint64_t size) REQUIRES(mutex_);
+  std::shared_ptr<Peer> NewPeer(const Address& address) REQUIRES(mutex_);
+  Status Dial(Peer& peer) REQUIRES(mutex_);
+  bool Together(const Address& address) const REQUIRES(mutex_);
+  Status Find(const EngineId& id, std::shared_ptr<Peer>* peer) REQUIRES(mutex_);
+
+  std::shared_ptr<Net> outer_;
+  std::shared_ptr<Net> inner_;  // loopback; nullptr where that is all there is
+  std::shared_ptr<Listener> outer_listener_;
+  std::shared_ptr<Listener> inner_listener_;
+  Mutex mutex_;  // taken before the transport's
+  Address own_;
+  Shared shared_;  // the address without the mutex
+  std::map<EngineId, std::shared_ptr<Peer>> peers_ GUARDED_BY(mutex_);
+  std::deque<Guest> guests_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace r2ccl::transfer
+
+#endif  // R2CCL_TRANSFER_ENGINE_H_

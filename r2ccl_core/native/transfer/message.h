@@ -1,0 +1,71 @@
+// What two engines say to each other about transfers: one form for every message, and the address of an engine.
+//
+// A connection keeps messages whole and in order, so there is nothing here about losses. What arrives is still checked
+// at every field: the peer may be another release, or wrong.
+#ifndef R2CCL_TRANSFER_MESSAGE_H_
+#define R2CCL_TRANSFER_MESSAGE_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "net/handle.h"
+
+namespace r2ccl::transfer {
+
+enum class Kind : uint8_t {
+  kHello,   // first on every connection: `operation` the sender's session, `code` the connection's role, `text` its
+            // address
+  kWrite,   // `pieces` of the sender's write follow on the data connections; keys are the receiver's regions
+  kRead,    // asks for `pieces` of the receiver's regions
+  kReply,   // pieces of the receiver's read follow; keys are numbers of its ranges
+  kCancel,  // the sender wants no more of its read
+  kNotify,  // a part of a notification; of the write `operation`, 0: of none
+  kDone,    // the receiver's operation has ended (`last`), or is refused and should end
+};
+
+enum class Outcome : uint8_t { kOk, kCancelled, kRefused };
+
+struct Piece {
+  uint64_t key = 0;
+  uint64_t offset = 0;  // bytes
+  uint64_t bytes = 0;
+};
+
+struct Message {
+  Kind kind = Kind::kHello;
+  bool last = false;
+  uint8_t code = 0;
+  uint64_t operation = 0;
+  std::string text;
+  std::vector<Piece> pieces;
+};
+
+constexpr size_t kMessageBytes = 16 * 1024;  // the longest; what is no longer than R2CC_BUFFERED_BYTES is copied away
+constexpr size_t kMessagePieces = 512;
+constexpr size_t kMessageText = 2 * 1024;
+
+std::string Encode(const Message& message);
+Status Decode(const char* data, size_t bytes, Message* message);
+
+using EngineId = std::array<uint8_t, 16>;
+
+// All that another engine needs to reach one. Whoever has it may connect.
+struct Address {
+  EngineId id{};
+  std::string name;
+  std::string host;  // of two engines with the same, loopback connects them; "": of none
+  Handle outer;      // over the NICs
+  Handle inner;      // over loopback; no port where there is none
+};
+
+constexpr size_t kNameBytes = 256;  // the longest name
+
+std::string Encode(const Address& address);
+Status Decode(const std::string& bytes, Address* address);
+
+}  // namespace r2ccl::transfer
+
+#endif  // R2CCL_TRANSFER_MESSAGE_H_

@@ -1,0 +1,621 @@
+// A peer: connections, bursts of pieces, what the other engine says, and the end of transfers.
+#include "transfer/peer.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace r2ccl::transfer {
+namespace {
+
+constexpr size_t kMessagesAhead = 16;  // receives posted for messages
+// So much may be with the transport at a time: what a cancelled transfer still has to wait for.
+constexpr uint64_t kPieceBytes = 4 << 20;
+constexpr uint64_t kWindowBytes = 32 << 20;
+constexpr uint64_t kWindowPieces = 1024;
+constexpr uint64_t kBurstBytes = 8 << 20;  // then it is another transfer's turn
+
+Status Wrong(const std::string& what) { return {Code::kProtocol, "the peer's engine " + what}; }
+
+// What a program reads of a loss.
+Status Explain(const Status& status, const std::string& name) {
+  return {status.code(), "the transfer engine '" + name + "': " + status.message()};
+}
+
+}  // namespace
+
+// Connections ---------------------------------------------------------------------------------------------------------
+
+void Peer::UseSenders(std::vector<std::shared_ptr<SendComm>> senders) {
+  senders_ = std::move(senders);
+  out_messages_.resize(senders_.size());
+  out_pieces_.resize(senders_.size() - 1);
+  for (size_t role = 0; role < senders_.size() && failure_.ok(); ++role) {
+    Message hello;
+    hello.code = static_cast<uint8_t>(role);
+    hello.operation = session_;
+    hello.text = shared_->address;
+    Say(role, Encode(hello));
+  }
+}
+
+void Peer::TakeReceiver(uint64_t their_session, size_t role, size_t data_ends, std::shared_ptr<RecvComm> comm) {
+  their_session_ = their_session;
+  if (receivers_.empty()) {
+    receivers_.resize(data_ends + 1);
+    in_pieces_.resize(data_ends);
+  }
+  if (role >= receivers_.size() || receivers_[role] != nullptr) {
+    comm->Close();
+    return;
+  }
+  receivers_[role] = std::move(comm);
+  if (role > 0) return;
+  for (size_t i = 0; i < kMessagesAhead && failure_.ok(); ++i) PostMessage(std::make_unique<char[]>(kMessageBytes));
+}
+
+bool Peer::IsComplete() const {
+  return !receivers_.empty() &&
+         std::all_of(receivers_.begin(), receivers_.end(), [](const auto& comm) { return comm != nullptr; });
+}
+
+Status Peer::Ready(bool* ready) {
+  *ready = IsComplete();
+  for (const auto& sender : senders_) {
+    bool one = false;
+    if (failure_.ok() && !sender->Ready(&one).ok()) CheckAlive();
+    *ready = *ready && one;
+  }
+  return failure_;
+}
+
+bool Peer::CheckAlive() {
+  Status found;
+  auto look = [&found](const auto& comm) {
+    if (comm != nullptr && found.ok() && comm->has_ended()) found = comm->failure();
+  };
+  for (const auto& comm : receivers_) look(comm);
+  for (const auto& comm : senders_) look(comm);
+  if (found.ok()) return false;
+  Fail(Explain(found, address_.name));
+  return true;
+}
+
+void Peer::Fail(const Status& status) {
+  if (!failure_.ok()) return;
+  failure_ = status;
+  // From here on nothing touches a piece's memory.
+  for (const auto& comm : senders_) comm->Close();
+  for (const auto& comm : receivers_) {
+    if (comm != nullptr) comm->Close();
+  }
+  out_pieces_.clear();
+  in_pieces_.clear();
+  in_messages_.clear();
+  out_messages_.clear();
+  jobs_.clear();
+  reads_.clear();
+  inbound_.clear();
+  auto transfers = std::move(transfers_);
+  transfers_.clear();
+  for (const auto& [operation, transfer] : transfers) {
+    EndTransfer(*transfer, Transfer::kFailed, transfer->problem_.ok() ? status : transfer->problem_);
+  }
+}
+
+bool Peer::Touches(const Region* region) const {
+  auto touches = [region](const auto& lists) {
+    return std::any_of(lists.begin(), lists.end(), [region](const auto& list) {
+      return std::any_of(list.begin(), list.end(), [region](const auto& one) { return one.use.region() == region; });
+    });
+  };
+  return touches(out_pieces_) || touches(in_pieces_);
+}
+
+// What programs ask for -----------------------------------------------------------------------------------------------
+
+void Peer::Begin(std::shared_ptr<Transfer> transfer, Direction direction, std::vector<Range> ranges,
+                 const std::string* notification) {
+  transfer->direction_ = direction;
+  transfer->operation_ = shared_->next_operation++;
+  transfer->has_notification_ = notification != nullptr;
+  if (notification != nullptr) transfer->notification_ = *notification;
+  for (const Range& range : ranges) transfer->wanted_bytes_ += range.bytes;
+  if (!failure_.ok()) {
+    EndTransfer(*transfer, Transfer::kFailed, failure_);
+    return;
+  }
+  transfers_[transfer->operation_] = transfer;
+  if (direction == Direction::kWrite) {
+    auto job = std::make_shared<Job>();
+    job->operation = transfer->operation_;
+    job->ranges.assign(ranges.begin(), ranges.end());
+    job->complete = true;
+    job->transfer = std::move(transfer);
+    jobs_.push_back(std::move(job));
+    return;
+  }
+  Message read;
+  read.kind = Kind::kRead;
+  read.operation = transfer->operation_;
+  size_t at = 0;
+  do {
+    read.pieces.clear();
+    for (; at < ranges.size() && read.pieces.size() < kMessagePieces; ++at) {
+      read.pieces.push_back({ranges[at].remote_key, ranges[at].remote_offset, ranges[at].bytes});
+    }
+    read.last = at == ranges.size();
+    Say(read);
+  } while (!read.last);
+  transfer->ranges_ = std::move(ranges);
+}
+
+void Peer::Cancel(Transfer& transfer) {
+  if (transfer.state() != Transfer::kPending || !failure_.ok()) return;
+  if (transfer.direction_ == Direction::kRead) {
+    if (transfer.cancelled_) return;
+    transfer.cancelled_ = true;
+    Message cancel;
+    cancel.kind = Kind::kCancel;
+    cancel.operation = transfer.operation_;
+    Say(cancel);
+    return;
+  }
+  // Where all of it was sent already, it ends as it ends.
+  for (const auto& job : jobs_) {
+    if (job->transfer.get() != &transfer) continue;
+    transfer.cancelled_ = true;
+    job->stopped = true;
+    job->outcome = Outcome::kCancelled;
+  }
+}
+
+void Peer::Notify(uint64_t operation, const std::string& text) {
+  Message part;
+  part.kind = Kind::kNotify;
+  part.operation = operation;
+  size_t at = 0;
+  do {
+    part.text = text.substr(at, kMessageText);
+    at += part.text.size();
+    part.last = at == text.size();
+    Say(part);
+  } while (!part.last);
+}
+
+// Progress ------------------------------------------------------------------------------------------------------------
+
+bool Peer::Pump() {
+  if (!failure_.ok()) return false;
+  bool moved = false;
+  bool again = true;
+  while (failure_.ok() && again) {
+    again = PumpMessages();
+    if (failure_.ok()) again |= PumpArrivals();
+    if (failure_.ok()) again |= PumpSent();
+    if (failure_.ok()) again |= PumpJobs();
+    moved |= again;
+  }
+  if (failure_.ok()) moved |= CheckAlive();
+  return moved;
+}
+
+bool Peer::PumpMessages() {
+  bool moved = false;
+  // Before the data connections are here, nothing could be received that a message announces.
+  while (failure_.ok() && IsComplete() && !in_messages_.empty()) {
+    bool done = false;
+    uint64_t size = 0;
+    Status status = receivers_[0]->Test(in_messages_.front().request, &done, &size);
+    if (status.ok() && !done) break;
+    InMessage arrived = std::move(in_messages_.front());
+    in_messages_.pop_front();
+    Message message;
+    if (status.ok()) status = Decode(arrived.bytes.get(), size, &message);
+    if (status.ok()) status = Take(message);
+    if (!status.ok()) {
+      Fail(Explain(status, address_.name));
+      return true;
+    }
+    if (failure_.ok()) PostMessage(std::move(arrived.bytes));
+    moved = true;
+  }
+  return moved;
+}
+
+bool Peer::PumpArrivals() {
+  bool moved = false;
+  for (size_t i = 0; i < in_pieces_.size(); ++i) {
+    while (failure_.ok() && !in_pieces_[i].empty()) {
+      InPiece& front = in_pieces_[i].front();
+      bool done = false;
+      uint64_t size = 0;
+      Status status = receivers_[i + 1]->Test(front.request, &done, &size);
+      if (status.ok() && done && size != front.bytes) status = Wrong("sent a piece of another size than it said");
+      if (!status.ok()) {
+        Fail(Explain(status, address_.name));
+        return true;
+      }
+      if (!done) break;
+      InPiece piece = std::move(front);
+      in_pieces_[i].pop_front();
+      moved = true;
+      bool landed = piece.use.region() != nullptr;
+      piece.use = Use();
+      if (piece.inbound != nullptr) {
+        --piece.inbound->pieces;
+        FinishInbound(*piece.inbound);
+      } else {
+        --piece.transfer->pieces_;
+        if (landed) piece.transfer->bytes_ += piece.bytes;
+        FinishTransfer(piece.transfer);
+      }
+    }
+    if (!failure_.ok()) return true;
+  }
+  return moved;
+}
+
+bool Peer::PumpSent() {
+  bool moved = false;
+  for (size_t i = 0; i < senders_.size(); ++i) {
+    while (!out_messages_[i].empty()) {
+      bool done = false;
+      Status status = senders_[i]->Test(out_messages_[i].front().request, &done, nullptr);
+      if (!status.ok()) {
+        Fail(Explain(status, address_.name));
+        return true;
+      }
+      if (!done) break;
+      out_messages_[i].pop_front();
+    }
+  }
+  for (size_t i = 0; i < out_pieces_.size(); ++i) {
+    while (failure_.ok() && !out_pieces_[i].empty()) {
+      OutPiece& front = out_pieces_[i].front();
+      bool done = false;
+      Status status = senders_[i + 1]->Test(front.request, &done, nullptr);
+      if (!status.ok()) {
+        Fail(Explain(status, address_.name));
+        return true;
+      }
+      if (!done) break;
+      OutPiece piece = std::move(front);
+      out_pieces_[i].pop_front();
+      moved = true;
+      out_bytes_ -= piece.bytes;
+      --out_count_;
+      piece.use = Use();
+      if (piece.transfer == nullptr) continue;
+      --piece.transfer->pieces_;
+      FinishTransfer(piece.transfer);
+    }
+    if (!failure_.ok()) return true;
+  }
+  return moved;
+}
+
+bool Peer::PumpJobs() {
+  bool moved = false;
+  for (size_t turns = jobs_.size(); turns > 0 && failure_.ok(); --turns) {
+    if (out_bytes_ >= kWindowBytes || out_count_ >= kWindowPieces) break;
+    std::shared_ptr<Job> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    moved |= SendBurst(*job);
+    if (!failure_.ok()) return true;
+    if (job->stopped || (job->complete && job->ranges.empty())) {
+      FinishJob(*job);
+      moved = true;
+    } else {
+      jobs_.push_back(std::move(job));
+    }
+  }
+  return moved;
+}
+
+// Announces the next pieces of a job, and gives them to the transport.
+bool Peer::SendBurst(Job& job) {
+  if (job.stopped || job.ranges.empty()) return false;
+  struct Part {
+    std::shared_ptr<Region> region;
+    uint64_t offset;
+    uint64_t bytes;
+  };
+  std::vector<Part> parts;
+  Message burst;
+  burst.kind = job.transfer != nullptr ? Kind::kWrite : Kind::kReply;
+  burst.operation = job.operation;
+  uint64_t bytes = 0;
+  while (!job.ranges.empty() && parts.size() < kMessagePieces && bytes < kBurstBytes &&
+         out_bytes_ + bytes < kWindowBytes && out_count_ + parts.size() < kWindowPieces) {
+    Range& range = job.ranges.front();
+    uint64_t part = std::min(range.bytes, kPieceBytes);
+    std::shared_ptr<Region> region;
+    Status status = shared_->regions.Find(range.local_key, range.local_offset, part, &region);
+    if (!status.ok()) {
+      job.stopped = true;
+      job.outcome = Outcome::kRefused;
+      job.why = status.message();
+      if (job.transfer != nullptr)
+        job.transfer->problem_ = {Code::kInvalidArgument, std::string("here, ").append(job.why)};
+      break;
+    }
+    parts.push_back({std::move(region), range.local_offset, part});
+    burst.pieces.push_back({range.remote_key, range.remote_offset, part});
+    bytes += part;
+    range.local_offset += part;
+    range.remote_offset += part;
+    range.bytes -= part;
+    if (range.bytes == 0) job.ranges.pop_front();
+  }
+  if (parts.empty()) return job.stopped;
+  Say(burst);
+  for (Part& part : parts) {
+    if (!failure_.ok()) return true;
+    size_t to = next_out_++ % out_pieces_.size();
+    Request* request = nullptr;
+    Status status = senders_[to + 1]->Isend(part.region->data + part.offset, part.bytes, &request);
+    if (!status.ok()) {
+      Fail(Explain(status, address_.name));
+      return true;
+    }
+    if (job.transfer != nullptr) ++job.transfer->pieces_;
+    out_bytes_ += part.bytes;
+    ++out_count_;
+    out_pieces_[to].push_back({request, part.bytes, Use(std::move(part.region)), job.transfer});
+  }
+  return true;
+}
+
+void Peer::FinishJob(Job& job) {
+  if (job.transfer == nullptr) {
+    SayDone(job.operation, true, job.outcome, job.why);
+    reads_.erase(job.operation);
+    return;
+  }
+  bool well = job.outcome == Outcome::kOk;
+  if (well && job.transfer->has_notification_) Notify(job.operation, job.transfer->notification_);
+  Message end;
+  end.kind = Kind::kWrite;
+  end.operation = job.operation;
+  end.last = true;
+  end.code = static_cast<uint8_t>(job.outcome);
+  if (failure_.ok()) Say(end);
+}
+
+// What the peer says --------------------------------------------------------------------------------------------------
+
+Status Peer::Take(const Message& message) {
+  switch (message.kind) {
+    case Kind::kHello:
+      return Wrong("greeted twice");
+    case Kind::kWrite:
+      return TakeWrite(message);
+    case Kind::kRead:
+      return TakeRead(message);
+    case Kind::kReply:
+      return TakeReply(message);
+    case Kind::kCancel:
+      Stop(message.operation, Outcome::kCancelled);
+      return {};
+    case Kind::kNotify:
+      return TakeNotify(message);
+    case Kind::kDone:
+      return TakeDone(message);
+  }
+  return Wrong("sent a message of no known kind");
+}
+
+Status Peer::TakeWrite(const Message& message) {
+  std::shared_ptr<Inbound> inbound = FindInbound(message.operation);
+  for (const Piece& piece : message.pieces) {
+    if (piece.bytes == 0 || piece.bytes > kPieceBytes) return Wrong("announced a piece of no permitted size");
+    std::shared_ptr<Region> region;
+    Status status = shared_->regions.Find(piece.key, piece.offset, piece.bytes, &region);
+    if (!status.ok()) Refuse(*inbound, status.message());
+    char* data = region == nullptr || inbound->outcome != Outcome::kOk ? nullptr : region->data + piece.offset;
+    ++inbound->pieces;
+    status = Receive({nullptr, piece.bytes, Use(data == nullptr ? nullptr : region), inbound, nullptr}, data);
+    if (!status.ok()) return status;
+  }
+  if (message.last) {
+    inbound->last = true;
+    if (message.code != 0 && inbound->outcome == Outcome::kOk) inbound->outcome = Outcome::kCancelled;
+    FinishInbound(*inbound);
+  }
+  return {};
+}
+
+std::shared_ptr<Peer::Inbound> Peer::FindInbound(uint64_t operation) {
+  std::shared_ptr<Inbound>& inbound = inbound_[operation];
+  if (inbound == nullptr) inbound = std::make_shared<Inbound>();
+  inbound->operation = operation;
+  return inbound;
+}
+
+// Told at once, so that the peer need not send the rest.
+void Peer::Refuse(Inbound& inbound, const std::string& why) {
+  if (inbound.outcome != Outcome::kOk) return;
+  inbound.outcome = Outcome::kRefused;
+  inbound.why = why;
+  SayDone(inbound.operation, false, inbound.outcome, why);
+}
+
+Status Peer::TakeRead(const Message& message) {
+  std::shared_ptr<Job>& known = reads_[message.operation];
+  if (known == nullptr) {
+    known = std::make_shared<Job>();
+    known->operation = message.operation;
+    jobs_.push_back(known);
+  }
+  std::shared_ptr<Job> job = known;
+  if (job->complete) return Wrong("asked twice for one read");
+  job->complete = message.last;
+  for (const Piece& piece : message.pieces) {
+    uint64_t number = job->next_range++;
+    std::shared_ptr<Region> region;
+    Status status = shared_->regions.Find(piece.key, piece.offset, piece.bytes, &region);
+    if (!status.ok() && !job->stopped) {
+      job->stopped = true;
+      job->outcome = Outcome::kRefused;
+      job->why = status.message();
+    }
+    if (piece.bytes > 0) job->ranges.push_back({piece.key, piece.offset, number, 0, piece.bytes});
+  }
+  return {};
+}
+
+Status Peer::TakeReply(const Message& message) {
+  auto entry = transfers_.find(message.operation);
+  if (entry == transfers_.end() || entry->second->direction_ != Direction::kRead) {
+    return Wrong("sends what nobody reads");
+  }
+  std::shared_ptr<Transfer> transfer = entry->second;
+  for (const Piece& piece : message.pieces) {
+    if (piece.bytes == 0 || piece.bytes > kPieceBytes) return Wrong("announced a piece of no permitted size");
+    bool known = piece.key < transfer->ranges_.size();
+    const Range range = known ? transfer->ranges_[piece.key] : Range{};
+    if (piece.offset > range.bytes || piece.bytes > range.bytes - piece.offset) {
+      return Wrong("sends more than this one reads");
+    }
+    std::shared_ptr<Region> region;
+    uint64_t offset = range.local_offset + piece.offset;
+    Status status = shared_->regions.Find(range.local_key, offset, piece.bytes, &region);
+    if (!status.ok() && transfer->problem_.ok()) {
+      transfer->problem_ = {Code::kInvalidArgument, std::string("here, ").append(status.message())};
+      Cancel(*transfer);
+    }
+    ++transfer->pieces_;
+    char* data = region == nullptr ? nullptr : region->data + offset;
+    status = Receive({nullptr, piece.bytes, Use(std::move(region)), nullptr, transfer}, data);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status Peer::TakeDone(const Message& message) {
+  auto entry = transfers_.find(message.operation);
+  if (entry == transfers_.end()) return Wrong("ended an operation that nobody began");
+  std::shared_ptr<Transfer> transfer = entry->second;
+  auto outcome = static_cast<Outcome>(message.code);
+  if (outcome == Outcome::kRefused && transfer->problem_.ok()) {
+    transfer->problem_ = {Code::kInvalidArgument, "'" + address_.name + "' refuses: " + message.text};
+  }
+  if (!message.last) {
+    for (const auto& job : jobs_) {
+      if (job->transfer != transfer || job->stopped) continue;
+      job->stopped = true;
+      job->outcome = Outcome::kRefused;
+    }
+    return {};
+  }
+  transfer->answered_ = true;
+  if (outcome == Outcome::kCancelled) transfer->cancelled_ = true;
+  if (outcome == Outcome::kOk) transfer->cancelled_ = false;  // it came too late
+  FinishTransfer(transfer);
+  return {};
+}
+
+Status Peer::TakeNotify(const Message& message) {
+  if (message.operation != 0) {
+    std::shared_ptr<Inbound> inbound = FindInbound(message.operation);
+    inbound->has_notification = true;
+    inbound->notification += message.text;
+    return {};
+  }
+  partial_ += message.text;
+  if (message.last) shared_->notifications.push_back({address_.name, std::exchange(partial_, {})});
+  return {};
+}
+
+void Peer::Stop(uint64_t operation, Outcome outcome) {
+  auto entry = reads_.find(operation);
+  if (entry == reads_.end() || entry->second->stopped) return;
+  entry->second->stopped = true;
+  entry->second->outcome = outcome;
+}
+
+// The end of things ---------------------------------------------------------------------------------------------------
+
+void Peer::FinishInbound(Inbound& inbound) {
+  if (!inbound.last || inbound.pieces > 0) return;
+  if (inbound.outcome == Outcome::kOk && inbound.has_notification) {
+    shared_->notifications.push_back({address_.name, inbound.notification});
+  }
+  SayDone(inbound.operation, true, inbound.outcome, inbound.why);
+  inbound_.erase(inbound.operation);
+}
+
+void Peer::FinishTransfer(const std::shared_ptr<Transfer>& transfer) {
+  if (!transfer->answered_ || transfer->pieces_ > 0 || transfer->state() != Transfer::kPending) return;
+  bool reads = transfer->direction_ == Direction::kRead;
+  bool short_read = reads && transfer->bytes_ != transfer->wanted_bytes_;
+  if (transfer->problem_.ok() && !transfer->cancelled_ && short_read) {
+    transfer->problem_ = Wrong("ended a read before all of it was sent");
+  }
+  bool well = transfer->problem_.ok() && !transfer->cancelled_;
+  if (well && reads && transfer->has_notification_) Notify(0, transfer->notification_);
+  if (!failure_.ok()) return;  // which has ended it
+  transfers_.erase(transfer->operation_);
+  if (!transfer->problem_.ok()) {
+    EndTransfer(*transfer, Transfer::kFailed, transfer->problem_);
+  } else {
+    EndTransfer(*transfer, well ? Transfer::kDone : Transfer::kCancelled, {});
+  }
+}
+
+void Peer::EndTransfer(Transfer& transfer, Transfer::State state, Status status) {
+  transfer.status_ = std::move(status);
+  transfer.state_.store(state, std::memory_order_release);
+}
+
+// Towards the transport -----------------------------------------------------------------------------------------------
+
+void Peer::Say(size_t sender, std::string bytes) {
+  if (!failure_.ok()) return;
+  std::deque<OutMessage>& queue = out_messages_[sender];
+  queue.push_back({std::move(bytes), nullptr});
+  OutMessage& last = queue.back();
+  Status status = senders_[sender]->Isend(last.bytes.data(), last.bytes.size(), &last.request);
+  if (status.ok()) return;
+  queue.pop_back();
+  Fail(Explain(status, address_.name));
+}
+
+void Peer::SayDone(uint64_t operation, bool last, Outcome outcome, const std::string& why) {
+  Message done;
+  done.kind = Kind::kDone;
+  done.last = last;
+  done.code = static_cast<uint8_t>(outcome);
+  done.operation = operation;
+  done.text = why.substr(0, kMessageText);
+  Say(done);
+}
+
+void Peer::PostMessage(std::unique_ptr<char[]> bytes) {
+  Request* request = nullptr;
+  Status status = receivers_[0]->Irecv(bytes.get(), kMessageBytes, &request);
+  if (status.ok()) {
+    in_messages_.push_back({std::move(bytes), request});
+  } else {
+    Fail(Explain(status, address_.name));
+  }
+}
+
+// `data` nullptr: to nowhere.
+Status Peer::Receive(InPiece piece, char* data) {
+  if (!failure_.ok()) return failure_;
+  size_t from = next_in_++ % in_pieces_.size();
+  if (data == nullptr) data = Nowhere(from);
+  Status status = receivers_[from + 1]->Irecv(data, piece.bytes, &piece.request);
+  if (status.ok()) in_pieces_[from].push_back(std::move(piece));
+  return status;
+}
+
+// One for each connection: they are written by threads of their own.
+char* Peer::Nowhere(size_t connection) {
+  nowhere_.resize(in_pieces_.size());
+  if (nowhere_[connection] == nullptr) nowhere_[connection] = std::make_unique<char[]>(kPieceBytes);
+  return nowhere_[connection].get();
+}
+
+}  // namespace r2ccl::transfer

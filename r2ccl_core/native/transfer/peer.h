@@ -1,0 +1,184 @@
+// Peer: everything between two engines: their connections, what moves over them, and how it ends.
+//
+// Each engine has one connection to the other for messages (message.h) and some for data. Data follows in the order of
+// the messages that announce it, piece by piece, the connections taking turns, so the receiving end posts each piece's
+// receive right where it belongs and no byte is copied. A write is so one-sided for the program and two-sided for the
+// engines, and everything that connections survive it survives.
+//
+// Invariants:
+//   1. A piece that the transport has counts among its region's users and its transfer's pieces, until its request is
+//      done or its connection was closed.
+//   2. A transfer ends when the peer has said its last about it and no piece is left, or when the peer is lost and
+//      every connection with it was closed.
+//   3. A piece that is refused is received all the same, into nowhere: the order of the connection stays.
+//
+// Every call is made under the engine's mutex.
+#ifndef R2CCL_TRANSFER_PEER_H_
+#define R2CCL_TRANSFER_PEER_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/notifier.h"
+#include "failover/recv_comm.h"
+#include "failover/send_comm.h"
+#include "transfer/message.h"
+#include "transfer/region.h"
+#include "transfer/transfer.h"
+
+namespace r2ccl::transfer {
+
+struct Notification {
+  std::string from;  // the peer's name
+  std::string text;
+};
+
+// What an engine's peers share.
+struct Shared {
+  Regions regions;
+  std::deque<Notification> notifications;
+  std::string address;  // encoded
+  uint64_t next_operation = 1;
+};
+
+class Peer {
+ public:
+  Peer(Shared* shared, Address address, uint64_t session)
+      : shared_(shared), address_(std::move(address)), session_(session) {}
+  ~Peer() { Fail({Code::kPeerLost, "the engine was closed"}); }
+
+  const Address& address() const { return address_; }
+  const Status& failure() const { return failure_; }
+  // The other engine's name for its half of the connections, 0 before its first greeting.
+  uint64_t their_session() const { return their_session_; }
+
+  // The sending ends, for messages, then for data. Each says first whose it is.
+  void UseSenders(std::vector<std::shared_ptr<SendComm>> senders);
+  // A receiving end whose greeting said `role`; `data_ends` will come.
+  void TakeReceiver(uint64_t their_session, size_t role, size_t data_ends, std::shared_ptr<RecvComm> comm);
+  // Whether both directions are there.
+  Status Ready(bool* ready);
+
+  void Begin(std::shared_ptr<Transfer> transfer, Direction direction, std::vector<Range> ranges,
+             const std::string* notification);
+  void Cancel(Transfer& transfer);
+  void Notify(const std::string& text) { Notify(0, text); }
+
+  // Does what can be done. True when something was.
+  bool Pump();
+  // Ends every transfer with `status`, and touches no memory afterwards.
+  void Fail(const Status& status);
+  // Lets go of the connections of a peer that was lost. Not while something else is called.
+  void Forget() {
+    senders_.clear();
+    receivers_.clear();
+  }
+  // Whether a piece of the region is on its way.
+  bool Touches(const Region* region) const;
+
+ private:
+  // Something that this end sends: a write of its own, or what the peer reads.
+  struct Job {
+    uint64_t operation = 0;
+    std::shared_ptr<Transfer> transfer;  // of a write
+    std::deque<Range> ranges;            // of a read: remote_key is the number of the peer's range
+    uint64_t next_range = 0;             // of a read
+    bool complete = false;               // no more ranges come
+    bool stopped = false;
+    Outcome outcome = Outcome::kOk;
+    std::string why;
+  };
+  // A write of the peer's.
+  struct Inbound {
+    uint64_t operation = 0;
+    uint64_t pieces = 0;
+    bool last = false;
+    Outcome outcome = Outcome::kOk;
+    std::string why;
+    bool has_notification = false;
+    std::string notification;
+  };
+  struct OutMessage {
+    std::string bytes;
+    Request* request;
+  };
+  struct OutPiece {
+    Request* request;
+    uint64_t bytes;
+    Use use;
+    std::shared_ptr<Transfer> transfer;  // of a write
+  };
+  struct InPiece {
+    Request* request;
+    uint64_t bytes;
+    Use use;
+    std::shared_ptr<Inbound> inbound;    // of the peer's write
+    std::shared_ptr<Transfer> transfer;  // of a read
+  };
+  struct InMessage {
+    std::unique_ptr<char[]> bytes;
+    Request* request;
+  };
+
+  bool IsComplete() const;
+  bool PumpMessages();
+  bool PumpArrivals();
+  bool PumpSent();
+  bool PumpJobs();
+  bool SendBurst(Job& job);
+  void FinishJob(Job& job);
+  bool CheckAlive();
+
+  Status Take(const Message& message);
+  Status TakeWrite(const Message& message);
+  Status TakeRead(const Message& message);
+  Status TakeReply(const Message& message);
+  Status TakeDone(const Message& message);
+  Status TakeNotify(const Message& message);
+  void Stop(uint64_t operation, Outcome outcome);
+
+  void Say(const Message& message) { Say(0, Encode(message)); }
+  void Say(size_t sender, std::string bytes);
+  void SayDone(uint64_t operation, bool last, Outcome outcome, const std::string& why);
+  void Notify(uint64_t operation, const std::string& text);
+  void PostMessage(std::unique_ptr<char[]> bytes);
+  Status Receive(InPiece piece, char* data);
+  void Refuse(Inbound& inbound, const std::string& why);
+  void FinishInbound(Inbound& inbound);
+  void FinishTransfer(const std::shared_ptr<Transfer>& transfer);
+  void EndTransfer(Transfer& transfer, Transfer::State state, Status status);
+  char* Nowhere(size_t connection);
+  std::shared_ptr<Inbound> FindInbound(uint64_t operation);
+
+  Shared* const shared_;
+  const Address address_;
+  const uint64_t session_;
+  uint64_t their_session_ = 0;
+  Status failure_;
+
+  std::vector<std::shared_ptr<SendComm>> senders_;
+  std::vector<std::shared_ptr<RecvComm>> receivers_;
+  std::vector<std::deque<OutMessage>> out_messages_;  // by sender
+  std::vector<std::deque<OutPiece>> out_pieces_;      // by data connection, as the next
+  std::vector<std::deque<InPiece>> in_pieces_;
+  std::deque<InMessage> in_messages_;
+  size_t next_out_ = 0;  // data connection of the next piece
+  size_t next_in_ = 0;
+  uint64_t out_bytes_ = 0;  // of pieces that the transport has
+  uint64_t out_count_ = 0;
+
+  std::deque<std::shared_ptr<Job>> jobs_;           // take turns
+  std::map<uint64_t, std::shared_ptr<Job>> reads_;  // of the peer's, whose end was not said
+  std::map<uint64_t, std::shared_ptr<Inbound>> inbound_;
+  std::map<uint64_t, std::shared_ptr<Transfer>> transfers_;
+  std::string partial_;                           // of a notification that is still coming
+  std::vector<std::unique_ptr<char[]>> nowhere_;  // where refused pieces land
+};
+
+}  // namespace r2ccl::transfer
+
+#endif  // R2CCL_TRANSFER_PEER_H_

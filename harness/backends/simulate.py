@@ -10,7 +10,7 @@ from harness.cluster.spec import UNLIMITED_BIT_S
 from harness.errors import HarnessError
 from harness.experiment import TCP_SHARE, Experiment
 from harness.workloads.base import Workload
-from harness.workloads.registry import collective
+from harness.workloads.training import FORWARD, TrainingWorkload
 from r2ccl_core.errors import UsageError
 from r2ccl_core.selection import Cost
 from reports.load import load_folder
@@ -40,8 +40,9 @@ def cost_of(experiment: Experiment) -> Cost:
 
     A NIC carries what TCP makes of its rate. Raises `UsageError` where a calibration is named that is none.
     """
-    wanted = collective(experiment.workload).simulation
-    measured = calibrated(Path(wanted.calibration)) if wanted.calibration is not None else None
+    wanted = experiment.workload.simulation
+    told = wanted.calibration is not None and not isinstance(experiment.workload, TrainingWorkload)
+    measured = calibrated(Path(wanted.calibration or "")) if told else None
     rates = {nic.rate_bit_s for nics in experiment.cluster.data_nics().values() for nic in nics}
     nic_bit_s = min((rate for rate in rates if rate is not None), default=None)
     if nic_bit_s is not None:
@@ -50,6 +51,34 @@ def cost_of(experiment: Experiment) -> Cost:
         nic_bytes_s = measured.nic_bytes_s if measured else UNLIMITED_BIT_S / 8 * TCP_SHARE
     alpha_s = wanted.alpha_s if wanted.alpha_s is not None else measured.alpha_s if measured else 0.0
     return Cost(alpha_s, nic_bytes_s)
+
+
+def compute_s_of(experiment: Experiment) -> float:
+    """How long a host computes in an iteration: the experiment's own words, else a calibration's, else nothing.
+
+    Raises `UsageError` where a calibration is named that never trained.
+    """
+    workload = experiment.workload
+    if not isinstance(workload, TrainingWorkload):
+        return 0.0
+    wanted = workload.simulation
+    if wanted.compute_s is not None:
+        return wanted.compute_s
+    return forward_s_of(Path(wanted.calibration)) / FORWARD if wanted.calibration is not None else 0.0
+
+
+@lru_cache(maxsize=8)
+def forward_s_of(run: Path) -> float:
+    """The median forward pass over the steps of a run, without those that a failure hit.
+
+    Raises `UsageError` where no trial has one.
+    """
+    steps = [i for trial in load_folder(run).final_trials for i in trial.iterations if i.phase != "hit"]
+    told = [step.measures["forward_ms"] for step in steps if "forward_ms" in step.measures]
+    if not told:
+        remedy = 'name a run of kind = "training", or say workload.simulation.compute'
+        raise UsageError(f"workload.simulation.calibration: {run}: no trial of it told its forward pass; {remedy}")
+    return median(told) / 1e3
 
 
 @lru_cache(maxsize=8)

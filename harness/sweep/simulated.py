@@ -10,14 +10,14 @@ that take no bandwidth, which show nothing here: such a trial is inconclusive.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import ceil
 
 from faults.registry import FAULTS
 from faults.simulated import Nics
-from harness.backends.simulate import SIMULATE, cost_of
+from harness.backends.simulate import SIMULATE, compute_s_of, cost_of
 from harness.hosts.base import Nic
 from harness.sweep.dry_run import named_nics
 from harness.sweep.events import RankError, RankRecord, Timed
@@ -28,8 +28,7 @@ from harness.sweep.record import record_of
 from harness.sweep.scenario import strikes
 from harness.sweep.simulated_network import FOREVER_S, Network, Outage, health_of, outages_of, topology_of
 from harness.sweep.trial import Outcome
-from harness.workloads.registry import collective
-from r2ccl_core.bandwidth import moved_bytes
+from harness.workloads.base import Operation
 from r2ccl_core.bound import bound_s
 from r2ccl_core.errors import R2cclError
 from r2ccl_core.health import Health
@@ -38,9 +37,6 @@ from r2ccl_core.selection import Cost, Select, Settings, read_settings, selectio
 from r2ccl_core.simulate import simulate
 from r2ccl_core.topology import Topology
 from reports import trial as stored
-
-SEVERAL_BLOCKS = ("sendrecv", "alltoall")
-"""Collectives whose schedules are about the blocks of all ranks, of which each has its own."""
 
 
 def is_simulated(trial: Trial) -> bool:
@@ -82,15 +78,14 @@ class _Play:
     names: dict[int, str] = field(default_factory=dict)
     """The schedule of every iteration."""
     error: RankError | None = None
-    _known: dict[tuple[int, Topology], tuple[Schedule, float]] = field(default_factory=dict)
+    _known: dict[tuple[int, int, Topology], tuple[Schedule, float]] = field(default_factory=dict)
 
     def run(self) -> None:
         """Every iteration, until all are done or one cannot be."""
         for number in range(-self.trial.warmup, self.trial.iterations):
             self.begun[number] = _ns(self.now_s)
             try:
-                schedule = self._schedule(self._health)
-                took_s = self._seconds(schedule, self.now_s)
+                names, took_s = self._iteration(self.now_s)
             except R2cclError as error:
                 self.error = RankError(str(error), _ns(self.now_s), number)
                 return
@@ -98,7 +93,7 @@ class _Play:
                 self.now_s = stop_s
                 self.error = RankError("simulated: the first loss ends it", _ns(stop_s), number)
                 return
-            self.names[number] = schedule.name
+            self.names[number] = names
             self.finished[number] = Timed(_ns(self.now_s), _ns(took_s), None)
             self.now_s += took_s
 
@@ -126,7 +121,7 @@ class _Play:
             "nic_bytes_s": self.cost.nic_bytes_s,
             "schedules": [f"from iteration {first}: {name}" for first, name in _runs(self.names)],
             "remaining": min(left.shares),
-            "bound_s": bound_s(self._collective, left.rates_bytes_s, self._vector_bytes),
+            "bound_s": sum(bound_s(o.collective, left.rates_bytes_s, o.vector_bytes) for o in self.operations),
         }
 
     @cached_property
@@ -156,45 +151,50 @@ class _Play:
         """What broke before the end."""
         return [outage for outage in self.network.outages if outage.begin_s <= self.now_s]
 
-    @property
-    def _collective(self) -> str:
-        return collective(self.trial.variant.experiment.workload).collective
+    @cached_property
+    def compute_s(self) -> float:
+        """Of an iteration."""
+        return compute_s_of(self.trial.variant.experiment)
 
-    @property
-    def _moved_bytes(self) -> int:
+    @cached_property
+    def operations(self) -> Sequence[Operation]:
+        """Of an iteration."""
         experiment = self.trial.variant.experiment
-        workload = collective(experiment.workload)
-        return moved_bytes(workload.collective, self.trial.size_bytes, workload.dtype, experiment.nranks)
+        return experiment.workload.operations(self.trial.size_bytes, experiment.nranks, self.compute_s)
 
-    @property
-    def _vector_bytes(self) -> int:
-        several = self._collective in SEVERAL_BLOCKS
-        return self._moved_bytes * (self.trial.variant.experiment.nranks if several else 1)
+    def _iteration(self, begin_s: float) -> tuple[str, float]:
+        """Its schedules, and how long it takes from `begin_s` on: one operation after another, each from when it is
+        ready, and all of the computing."""
+        names, end_s = [], begin_s
+        for operation in self.operations:
+            at_s = max(end_s, begin_s + operation.ready_s)
+            schedule = self._schedule(operation, self._health(at_s))
+            names.append(schedule.name)
+            end_s = at_s + self._seconds(operation, schedule, at_s)
+        return ", ".join(dict.fromkeys(names)), max(end_s - begin_s, self.compute_s)
 
-    @property
-    def _health(self) -> Health:
+    def _health(self, at_s: float) -> Health:
         """What the ranks know; where a host has no NIC left, no other schedule can help."""
-        found = self.network.health(self.now_s)
+        found = self.network.health(at_s)
         return found if found.usable else health_of(self.network.whole)
 
-    def _schedule(self, health: Health) -> Schedule:
+    def _schedule(self, operation: Operation, health: Health) -> Schedule:
         select = _selection(read_settings(self.trial.system.mode, self.trial.system.env))
-        root = collective(self.trial.variant.experiment.workload).root
-        return select(self._collective, self._moved_bytes, health, self.cost, root)
+        return select(operation.collective, operation.moved_bytes, health, self.cost, operation.root)
 
-    def _seconds(self, schedule: Schedule, begin_s: float) -> float:
+    def _seconds(self, operation: Operation, schedule: Schedule, begin_s: float) -> float:
         """How long it takes from `begin_s` on, with what changes in the middle of it."""
         left = self.network.at(begin_s)
-        undisturbed_s = self._undisturbed_s(schedule, left) if min(left.rates_bytes_s) > 0 else FOREVER_S
+        undisturbed_s = self._undisturbed_s(operation, schedule, left) if min(left.rates_bytes_s) > 0 else FOREVER_S
         changes = self.network.changes(begin_s, begin_s + undisturbed_s)
         if not changes and undisturbed_s < FOREVER_S:
             return undisturbed_s
-        return simulate(schedule, left, self._vector_bytes, alpha_s=self.cost.alpha_s, changes=changes).seconds
+        return simulate(schedule, left, operation.vector_bytes, alpha_s=self.cost.alpha_s, changes=changes).seconds
 
-    def _undisturbed_s(self, schedule: Schedule, topology: Topology) -> float:
-        key = id(schedule), topology
+    def _undisturbed_s(self, operation: Operation, schedule: Schedule, topology: Topology) -> float:
+        key = operation.vector_bytes, id(schedule), topology
         if key not in self._known:
-            timing = simulate(schedule, topology, self._vector_bytes, alpha_s=self.cost.alpha_s)
+            timing = simulate(schedule, topology, operation.vector_bytes, alpha_s=self.cost.alpha_s)
             self._known[key] = schedule, timing.seconds
         return self._known[key][1]
 
@@ -203,8 +203,7 @@ class _Play:
         if fault is None:
             return ()
         drawn = strikes(fault, self.hosts, trial.seed, trial.variant.experiment.sweep.limits.trial_s)
-        whole, _ = self.whole
-        healthy_s = self._undisturbed_s(self._schedule(health_of(whole)), whole)
+        healthy_s = _Play(replace(trial, fault=None))._iteration(0.0)[1]
         into, number = 0.0, 0
         if drawn and drawn[0].aimed:
             into = fault.into if fault.after_bytes is None else fault.after_bytes

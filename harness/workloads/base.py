@@ -5,12 +5,12 @@ metric of its own is a record in `reports.metrics` that names it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from harness.sweep.events import RankRecord, Timed
-from harness.tables import Mistake, Model
+from harness.tables import Duration, Mistake, Model
 from harness.workloads.checkers import Checker
 
 BackendName = Literal[
@@ -21,6 +21,26 @@ NO_SIZE = 0
 """The size of a trial whose workload has none."""
 
 
+class Operation(NamedTuple):
+    """A collective of one iteration, for the simulator: the bytes that it is told to move, those of the vector that its
+    schedule cuts up, and when in the iteration it may begin, in s. It begins after the one before."""
+
+    collective: str
+    moved_bytes: int
+    vector_bytes: int
+    root: int = 0
+    ready_s: float = 0.0
+
+
+class SimulationModel(Model):
+    """What the backend ``simulate`` assumes beside the cluster's own rates."""
+
+    alpha_s: Duration | None = Field(default=None, alias="alpha")
+    """Fixed cost of a message on its connection; by default the calibration's, else none."""
+    calibration: str | None = None
+    """A run folder whose ranks measured what messages cost on their network."""
+
+
 class Workload(Model):
     """What every kind has. `size_bytes` is one of `grid_sizes`, `ranks` counts those of all hosts."""
 
@@ -29,6 +49,7 @@ class Workload(Model):
     gpus: int = Field(default=1, ge=1, le=16)
     """Ranks of each host, in one process."""
     warmup: int = Field(default=1, ge=0, le=1000)
+    simulation: SimulationModel = SimulationModel()
 
     counts: ClassVar[str] = "iterations"
     """What an iteration is called, in the plural."""
@@ -51,6 +72,10 @@ class Workload(Model):
 
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
         """What each host sends at least in one iteration."""
+        raise NotImplementedError
+
+    def operations(self, size_bytes: int, ranks: int, compute_s: float) -> Sequence[Operation]:
+        """What an iteration that computes for `compute_s` moves, in order."""
         raise NotImplementedError
 
     def all_bytes(self, size_bytes: int, hosts: int) -> float:

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from harness.sweep.events import Timed
-from harness.tables import Duration, Mistake, Model, Size
-from harness.workloads.base import BackendName, Workload
+from harness.tables import Duration, Mistake, Size
+from harness.workloads.base import BackendName, Operation, Workload
 from harness.workloads.checkers import Checker, elements
 from r2ccl_core.bandwidth import bandwidths_gbs, bus_factor, least_bytes, moved_bytes
 from r2ccl_core.buffers import APART
@@ -18,17 +18,11 @@ from r2ccl_core.units import format_size, parse_size
 MAX_SIMULATED_BYTES = 1 << 42
 """Of all ranks' vectors together: the simulator holds every message of a schedule, here some 5 GB of them."""
 
+SEVERAL_BLOCKS = ("sendrecv", "alltoall")
+"""Collectives whose schedules are about the blocks of all ranks, of which each has its own."""
+
 SEVERAL_RANKS = frozenset({"perf", "simulate", "nccl_tests"})
 """Backends that run several ranks on a host."""
-
-
-class SimulationModel(Model):
-    """What the backend ``simulate`` assumes beside the cluster's own rates."""
-
-    alpha_s: Duration | None = Field(default=None, alias="alpha")
-    """Fixed cost of a message on its connection; by default the calibration's, else none."""
-    calibration: str | None = None
-    """A run folder whose ranks measured what messages cost on their network."""
 
 
 class CollectiveWorkload(Workload):
@@ -58,7 +52,6 @@ class CollectiveWorkload(Workload):
     one process on one host."""
     launch_args: tuple[str, ...] = ()
     """More words for the launcher, before the program."""
-    simulation: SimulationModel = SimulationModel()
 
     checkers: ClassVar[Sequence[Checker]] = (elements,)
     backends: ClassVar[Sequence[BackendName]] = (
@@ -87,6 +80,12 @@ class CollectiveWorkload(Workload):
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
         """What bus bandwidth counts."""
         return moved_bytes(self.collective, size_bytes, self.dtype, hosts) * bus_factor(self.collective, hosts)
+
+    def operations(self, size_bytes: int, ranks: int, compute_s: float) -> Sequence[Operation]:
+        """The collective itself."""
+        moved = moved_bytes(self.collective, size_bytes, self.dtype, ranks)
+        vector = moved * (ranks if self.collective in SEVERAL_BLOCKS else 1)
+        return (Operation(self.collective, moved, vector, self.root),)
 
     def all_bytes(self, size_bytes: int, hosts: int) -> float:
         """Of a chain the last host sends nothing."""

@@ -1,18 +1,22 @@
 """Training: data-parallel steps of a small GPT on bytes, one rank a host, each step on a batch of its own.
 
+The simulator takes a step as DDP does it: a third of its computing forward, two thirds backward, where the gradients of
+each bucket are reduced once they are there and the bucket before is done.
+
 The same seed gives the same weights, data and losses, so a run with a failure can be held bit for bit against one
 without (`reports.metrics.training`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from statistics import fmean
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from harness.sweep.events import RankRecord, Timed
-from harness.tables import Mistake, Size
-from harness.workloads.base import BackendName, Workload
+from harness.tables import Duration, Mistake, Size
+from harness.workloads.base import BackendName, Operation, SimulationModel, Workload
 from harness.workloads.checkers import Checker, same_result
 
 VOCABULARY = 256
@@ -20,6 +24,8 @@ FLOATS = 4
 """Bytes of a parameter and of its gradient."""
 COPIES = 5
 """Of every parameter in memory: weights, gradients, DDP's buckets, and Adam's two moments."""
+FORWARD = 1 / 3
+"""The part of a step's computing that is the forward pass: backward takes twice as long (Narayanan 2021)."""
 MOST_FLOPS = 1e12
 """More than the processors of a host compute in a second: a step is expected to take at least this long."""
 
@@ -37,6 +43,12 @@ class Shape(NamedTuple):
         block = 12 * self.width**2 + 13 * self.width
         return self.layers * block + (VOCABULARY + context + 2) * self.width
 
+    def tensors(self, context: int) -> list[int]:
+        """Numbers in each parameter, in the order in which the model has them: those of `parameters`."""
+        w = self.width
+        block = [w, w, w, w, 3 * w * w, 3 * w, w * w, w, 4 * w * w, 4 * w, 4 * w * w, w]
+        return [VOCABULARY * w, context * w, *block * self.layers, w, w]
+
 
 SHAPES: Mapping[str, Shape] = {
     "1M": Shape(4, 144, 4),
@@ -45,6 +57,13 @@ SHAPES: Mapping[str, Shape] = {
     "120M": Shape(16, 784, 16),
 }
 """By the size that they are about."""
+
+
+class TrainingSimulation(SimulationModel):
+    """And how long a host computes, which is all that a calibration, a run of the same training, tells here."""
+
+    compute_s: Duration | None = Field(default=None, alias="compute")
+    """Of a step, forward and backward; by default the calibration's, else nothing."""
 
 
 class TrainingWorkload(Workload):
@@ -64,10 +83,11 @@ class TrainingWorkload(Workload):
     learning_rate: float = Field(default=1e-3, gt=0, lt=1, allow_inf_nan=False)
     seed: int = Field(default=0, ge=0, lt=1 << 31)
     """Of weights and data."""
+    simulation: TrainingSimulation = TrainingSimulation()
 
     counts: ClassVar[str] = "steps"
     checkers: ClassVar[Sequence[Checker]] = (same_result("weights"),)
-    backends: ClassVar[Sequence[BackendName]] = ("train_r2ccl", "train_gloo")
+    backends: ClassVar[Sequence[BackendName]] = ("train_r2ccl", "train_gloo", "simulate")
 
     @property
     def parameters(self) -> int:
@@ -86,6 +106,24 @@ class TrainingWorkload(Workload):
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
         """A ring's part of the gradients."""
         return 2 * (hosts - 1) / hosts * FLOATS * self.parameters
+
+    def buckets(self) -> list[int]:
+        """Bytes of each bucket in the order of their reduction: parameters from the last to the first, and a bucket is
+        full once it has `bucket_bytes`."""
+        full, filling = [], 0
+        for numbers in reversed(SHAPES[self.model].tensors(self.context)):
+            filling += FLOATS * numbers
+            if filling >= self.bucket_bytes:
+                full.append(filling)
+                filling = 0
+        return [*full, filling] if filling else full
+
+    def operations(self, size_bytes: int, ranks: int, compute_s: float) -> Sequence[Operation]:
+        """An AllReduce of each bucket; its gradients are there after their part of backward."""
+        buckets = self.buckets()
+        forward_s, backward_s = compute_s * FORWARD, compute_s * (1 - FORWARD)
+        ready = (forward_s + backward_s * done / sum(buckets) for done in accumulate(buckets))
+        return [Operation("all_reduce", size, size, ready_s=at_s) for size, at_s in zip(buckets, ready, strict=True)]
 
     def memory_bytes(self, size_bytes: int, ranks: int) -> int:
         """Without what a layer keeps for its backward, which is small beside it."""

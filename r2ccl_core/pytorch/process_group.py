@@ -296,7 +296,9 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
     def _begin(self, name: str, opts: Any, call: Callable[[], object], result: list[Any]) -> Running:
         asked = getattr(opts, "timeout", None)
         limit_s = asked.total_seconds() if asked is not None and asked > timedelta(0) else self._limit_s
-        return run(self._line, self._watch, name, limit_s, call, result)
+        # PyTorch says so from 2.7 on; a program that waits has its call run without a change of threads.
+        waits = not getattr(opts, "asyncOp", True)
+        return run(self._line, self._watch, name, limit_s, call, result, waits)
 
     def _message(self, way: str, peer: int, tag: int, call: Callable[[], object], result: list[Any]) -> Running:
         line = self._message_lines.setdefault((way, peer, tag), Line(f"r2ccl-torch-{way}-{peer}-{tag}"))

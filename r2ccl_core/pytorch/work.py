@@ -26,7 +26,7 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Returns when it has ended; raises what it failed with, or a time-out of this wait alone."""
         limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
-        if not self._over.wait(limit_s):
+        if not self.is_completed() and not self._over.wait(limit_s):
             raise torch.distributed.DistBackendError(f"the work has not ended after {limit_s:g} s")
         if self._error is not None:
             raise self._error
@@ -38,11 +38,12 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
 
     def is_completed(self) -> bool:
         """Whether it has ended, well or not."""
-        return self._over.is_set()
+        # A callback of the future runs before those that wait are told; it may ask, and wait.
+        return self._over.is_set() or bool(self._future.done())
 
     def is_success(self) -> bool:
         """Whether it has ended well."""
-        return self._over.is_set() and self._error is None
+        return self.is_completed() and self._error is None
 
     def exception(self) -> BaseException | None:
         """What it failed with."""
@@ -59,12 +60,15 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
     getFuture = get_future  # noqa: N815  # of older versions
 
     def _end(self, error: BaseException | None) -> None:
+        # The future first: who has waited finds it complete.
         self._error = error
-        self._over.set()
-        if error is None:
-            self._future.set_result(self._result)
-        else:
-            self._future.set_exception(error)
+        try:
+            if error is None:
+                self._future.set_result(self._result)
+            else:
+                self._future.set_exception(error)
+        finally:
+            self._over.set()
 
 
 class Watch:
@@ -115,8 +119,17 @@ class Watch:
             self._late(f"{late[1]} has not ended after {late[2]:g} s")
 
 
-def run(line: Line, watch: Watch, name: str, limit_s: float, call: Callable[[], object], result: list[Any]) -> Running:
-    """Begins `call` on `line`. The core's errors become PyTorch's `DistBackendError`."""
+def run(
+    line: Line,
+    watch: Watch,
+    name: str,
+    limit_s: float,
+    call: Callable[[], object],
+    result: list[Any],
+    waits: bool = False,
+) -> Running:
+    """Begins `call` on `line`, or runs it on the program's own thread where that `waits` for it and the line is free.
+    The core's errors become PyTorch's `DistBackendError`."""
     work = Running(result)
     number = watch.begin(name, limit_s)
 
@@ -132,7 +145,8 @@ def run(line: Line, watch: Watch, name: str, limit_s: float, call: Callable[[], 
         work._end(error)
 
     try:
-        line.begin(guarded)
+        if not (waits and line.run(guarded)):
+            line.begin(guarded)
     except R2cclError as raised:
         watch.end(number)
         raise torch.distributed.DistBackendError(f"{name}: {raised}") from None

@@ -1,6 +1,6 @@
 """Training and inference under failed NICs, as R2CCL reports them (arXiv 2512.25059), and our model of them.
 
-None of it is measured here: the sweep runs collectives, no training and no serving.
+None of it is measured here: the sweep trains small models on CPUs, one rank a host, and serves none.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from reports.reproduce.entry import Entry, Fact, Scale
 
 README = "R2CCL's README"
 THIRD = "a third party's summary of R2CCL"
-NO_TRAINING = "the sweep runs collectives, no training"
+NO_TRAINING = "the sweep trains models of 120 M parameters at most, one rank a host"
 NO_SERVING = "the sweep runs collectives, no serving"
 
 DP_NONE, DP_REPAIR, DP_BALANCE, DP_R2CC, DP_TWO, DP_ADAPCC = 314618, 300151, 310516, 312394, 310756, 289565

@@ -17,6 +17,7 @@ from harness.sweep.preflight import preflight
 from harness.sweep.progress import SilentProgress
 from harness.sweep.simulated import is_simulated, simulated_record
 from harness.sweep.sweep import Request, open_folder, run_sweep
+from harness.workloads.training import SHAPES, TrainingWorkload
 from r2ccl_core.bound import bound_s, fault_free_ring_s
 from r2ccl_core.errors import UsageError
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
@@ -113,6 +114,85 @@ def test_every_collective_runs_on_two_ranks_a_host(collective: str) -> None:
     assert ms(trial, "after")[0] > ms(trial, "before")[0] > 0
 
 
+TRAINING: dict[str, Any] = {
+    "kind": "training",
+    "backend": "simulate",
+    "steps": 6,
+    "warmup": 1,
+    "simulation": {"compute": "30 ms"},
+}
+
+
+def step(system: Mapping[str, Any] | None = None, **workload: Any) -> Any:
+    """The only trial of a small training, 3 hosts with 3 NICs of 500 Mbit/s each."""
+    document = {**DOCUMENT, "workload": {**TRAINING, **workload}}
+    return simulated_record(plan(read(document | ({"system": [system]} if system else {}), "small.toml"))[0], 1)
+
+
+GRADIENTS_S = 4 / 3 * 4 * SHAPES["1M"].parameters(64) / (3 * 500e6 / 8 * 0.956)
+"""A ring's time for all of them."""
+
+
+def test_a_training_step_hides_what_ddp_hides() -> None:
+    trial = step()
+    assert (trial.status, trial.expected, trial.evidence.struck_iteration) == ("ok", True, 2)
+    assert trial.iterations[0].measures["tokens"] == 3 * 4 * 64
+    first_ready_s = 0.03 / 3 + 0.02 * step_buckets()[0] / sum(step_buckets())
+    before, after = ms(trial, "before")[0] / 1e3, ms(trial, "after")[0] / 1e3
+    assert before == pytest.approx(first_ready_s + GRADIENTS_S, rel=0.02)
+    assert after == pytest.approx(first_ready_s + 1.5 * GRADIENTS_S, rel=0.02)
+    alone = ms(step(simulation={"compute": "5 s"}), "before")[0] / 1e3
+    last_s = GRADIENTS_S * step_buckets()[-1] / sum(step_buckets())
+    assert alone == pytest.approx(5 + last_s, rel=0.001), "only the last bucket is left when backward is over"
+
+
+def step_buckets() -> list[int]:
+    return TrainingWorkload(kind="training").buckets()
+
+
+def test_a_wrong_topology_or_a_dropped_bucket_is_outside_what_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control of experiments/simulator_agrees_training.toml, which allows a tenth."""
+    right = ms(step(), "before")[0]
+    document = {**DOCUMENT, "workload": TRAINING, "cluster": {**DOCUMENT["cluster"], "nics": 2}}
+    narrow = ms(simulated_record(plan(read(document, "small.toml"))[0], 1), "before")[0]
+    assert narrow / right > 1.3
+    buckets = step_buckets()
+    monkeypatch.setattr(TrainingWorkload, "buckets", lambda self: buckets[1:])
+    assert ms(step(), "before")[0] / right < 0.9
+
+
+def test_buckets_are_those_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    from harness.backends.gpt import Gpt
+
+    workload = TrainingWorkload(kind="training")
+    shape = SHAPES[workload.model]
+    parameters = list(Gpt(*shape, workload.context).parameters())
+    assert [p.numel() for p in parameters] == shape.tensors(workload.context)
+    numbers, _ = torch.distributed._compute_bucket_assignment_by_size(parameters[::-1], [workload.bucket_bytes])
+    assert [sum(4 * parameters[::-1][i].numel() for i in one) for one in numbers] == workload.buckets()
+
+
+def test_a_run_tells_how_long_hosts_compute(tmp_path: Path) -> None:
+    """Backward takes twice as long as the forward pass that its steps told."""
+    trial = step()
+    steps = [i.model_copy(update={"measures": {**i.measures, "forward_ms": 20.0}}) for i in trial.iterations]
+    run = stored_run(tmp_path, trial.model_copy(update={"iterations": tuple(steps)}))
+    assert ms(step(simulation={"calibration": str(run)}), "before") == pytest.approx(
+        ms(step(simulation={"compute": "60 ms"}), "before")
+    )
+    with pytest.raises(UsageError, match=r"no trial of it told its forward pass; name a run of kind = .training"):
+        step(simulation={"calibration": str(stored_run(tmp_path / "other", trial))})
+
+
+def stored_run(path: Path, trial: stored.Trial) -> Path:
+    run = path / "run"
+    (run / "trials" / trial.trial_id).mkdir(parents=True)
+    stored.save(run / "run.json", stored.Run(experiment={}, started="2025-01-01T00:00:00Z"))
+    stored.save(run / "trials" / trial.trial_id / "trial.json", trial)
+    return run
+
+
 def test_what_is_healed_in_mid_collective_counts_from_then_on() -> None:
     """400 MiB/s for 8 MiB: an iteration lasts 62 ms whole; the NIC is gone for 100 ms of it."""
     trial = record(fault={**FAULT, "lasts": "100 ms"}, workload={"iterations": 9})
@@ -154,11 +234,8 @@ def test_every_collective_comes_near_its_bound(collective: str) -> None:
 def test_a_message_costs_what_is_said_or_what_was_measured(tmp_path: Path) -> None:
     dear, free = (record(workload={"simulation": {"alpha": alpha}}) for alpha in ("1 ms", "0 s"))
     assert ms(dear, "before")[0] > ms(free, "before")[0] + 4
-    run = tmp_path / "run"
-    (run / "trials" / free.trial_id).mkdir(parents=True)
-    stored.save(run / "run.json", stored.Run(experiment={}, started="2025-01-01T00:00:00Z"))
     measured = free.model_copy(update={"core": {"0": {"cost": {"alpha_s": 2e-4, "nic_bytes_s": 5e7}}}})
-    stored.save(run / "trials" / free.trial_id / "trial.json", measured)
+    run = stored_run(tmp_path, measured)
     workload = {**DOCUMENT["workload"], "simulation": {"calibration": str(run)}}
     unlimited = {"kind": "local", "hosts": 3, "nics": 3}
     cost = cost_of(read({**DOCUMENT, "workload": workload, "cluster": unlimited}, "small.toml"))

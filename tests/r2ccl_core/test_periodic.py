@@ -1,5 +1,7 @@
 """Times by a few periods against whole simulations, and the planner that pays a switch back."""
 
+from dataclasses import replace
+
 import pytest
 
 from r2ccl_core import periodic
@@ -72,6 +74,23 @@ def test_dense_forests_are_estimated_with_a_tolerance() -> None:
     error, found = true_error(one)
     assert error <= 0.01
     assert found.periods < one.periods
+
+
+def test_the_least_period_of_a_dense_forest_tells_its_time_early() -> None:
+    one = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 31], 400e9), GIB, trees=8, rounds=256, fan=16)
+    error, found = true_error(one)
+    assert found.periods <= 16 < one.periods
+    assert error <= found.error + 0.002
+
+
+def test_a_least_period_that_is_not_near_is_no_witness() -> None:
+    """With a cost per message periods are longer; half of the least one would follow from half of the load."""
+    dense = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 15], 400e9), GIB, trees=8, rounds=128, fan=16)
+    assert dense.least_s is not None
+    for one, alpha_s in ((dense, 1e-6), (replace(dense, least_s=dense.least_s / 2), 0.0)):
+        error, found = true_error(one, alpha_s)
+        assert found.periods > 6
+        assert error <= 0.01
 
 
 def test_a_short_schedule_is_simulated_in_full() -> None:

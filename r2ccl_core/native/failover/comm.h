@@ -292,7 +292,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   bool PeerSpoke(const Path& about, int64_t since_ns, int64_t now_ns) REQUIRES(mutex_);
   void AnswerPing(Path& path);
   // Puts its way on probation, unless there is no other that carries data in its place. False then.
-  bool BeginProbation(Path& path, int64_t now_ns) REQUIRES(mutex_);
+  bool BeginProbation(Path& path, int64_t now_ns, const std::string& why) REQUIRES(mutex_);
   bool WayWorks(const Path& path, int64_t now_ns) const;
   void KnowWay(Path& path);
   // Whether its way is on probation as users see it: not for what is over after a first clean test.
@@ -363,7 +363,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   void WatchWay(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
   void Test(Path& path, const Progress& progress, int64_t now_ns);
   void JudgeTest(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
-  void TellProbation(Path& path);
+  void TellProbation(Path& path, const std::string& why);
   void TellUp(Path& path);
   void AskSuspect(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
   void CheckGiveUp(int64_t now_ns) REQUIRES(mutex_);

@@ -73,8 +73,10 @@ void Comm::AskSuspect(Path& path, const Progress& progress, int64_t now_ns) {
   bool was_suspect = std::exchange(path.suspect, now_ns - path.progress_ns > patience_ns);
   // The kernel repeats the last packet of a peer, too, whose program does not look.
   bool resent = environment_->params.mode == 2 && path.suspect && progress.resent != path.resent_before;
-  if (resent && !WayWorks(path, now_ns) && PeerSpoke(path, path.progress_ns + patience_ns, now_ns))
-    BeginProbation(path, now_ns);
+  if (resent && !WayWorks(path, now_ns) && PeerSpoke(path, path.progress_ns + patience_ns, now_ns)) {
+    std::string silent_ms = std::to_string((now_ns - path.progress_ns) / kMillisecond);
+    BeginProbation(path, now_ns, "silent for " + silent_ms + " ms, and packets were sent again");
+  }
   if (path.suspect && !was_suspect) OnSuspect(path);
   if (path.suspect && now_ns - path.asked_ns >= patience_ns) Ping(path, now_ns);
 }

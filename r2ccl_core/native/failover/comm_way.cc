@@ -9,7 +9,7 @@ namespace r2ccl {
 
 void Comm::KnowWay(Path& path) { path.way = environment_->ways.Find(path.nic, path.remote.s_addr); }
 
-bool Comm::BeginProbation(Path& path, int64_t now_ns) {
+bool Comm::BeginProbation(Path& path, int64_t now_ns, const std::string& why) {
   if (environment_->params.mode != 2 || path.way == nullptr) return false;
   bool other = std::any_of(paths_.begin(), paths_.end(), [&](const Path& candidate) {
     return &candidate != &path && candidate.state == PathState::kUp && !candidate.suspect && !IsDoubted(candidate);
@@ -19,18 +19,18 @@ bool Comm::BeginProbation(Path& path, int64_t now_ns) {
     probation.Begin(now_ns);
     return true;
   });
-  TellProbation(path);
+  TellProbation(path, why);
   return true;
 }
 
-void Comm::TellProbation(Path& path) {
+void Comm::TellProbation(Path& path, const std::string& why) {
   int64_t needed_ns =
       path.way->With([](Probation& probation) { return probation.TakeNews() ? probation.needed_ns() : int64_t{-1}; });
   if (needed_ns < 0) return;
   path.told_held = true;
   Log("path_held", path,
-      "late: carries nothing until test packets have come back clean for " + std::to_string(needed_ns / kMillisecond) +
-          " ms");
+      why + ": carries nothing until test packets have come back clean for " +
+          std::to_string(needed_ns / kMillisecond) + " ms");
 }
 
 // By the best of the own NICs: what is known of this one may be what it drains since it is sick.
@@ -91,7 +91,8 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
       probation.Miss();
       return true;
     });
-    TellProbation(path);
+    TellProbation(path, took_ns > limit_ns ? "test packets took " + std::to_string(took_ns / kMillisecond) + " ms"
+                                           : "a test packet was lost");
   }
   if (!came) return;
   path.test.end = 0;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "base/crc32c.h"
@@ -526,6 +528,7 @@ void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) 
   if (environment_->params.mode != 2) return;
   const Outgoing& out = outgoing(path);
   bool alone = false;
+  int64_t overdue_ns = 0;
   path.late = false;
   if (WayWorks(path, now_ns)) return;
   for (const Chunk& chunk : out.in_flight) {
@@ -534,9 +537,12 @@ void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) 
     if (now_ns <= due_ns - kAskAheadNs || !PeerSpoke(path, due_ns - kAskAheadNs, now_ns)) continue;
     if (now_ns <= due_ns) continue;
     path.late = true;
+    overdue_ns = std::max(overdue_ns, now_ns - due_ns);
     alone = alone || GoesAlone(chunk);
   }
-  if (alone && BeginProbation(path, now_ns)) SendAgain(path, progress.bytes_acked);
+  if (!alone) return;
+  std::string why = "late by " + std::to_string(overdue_ns / kMillisecond) + " ms";
+  if (BeginProbation(path, now_ns, why)) SendAgain(path, progress.bytes_acked);
 }
 
 // Whether no other path has, or had, the chunk as well.
@@ -556,6 +562,9 @@ void SendComm::SendAgain(Path& path, uint64_t acked_bytes) {
     ++count;
   }
   environment_->replayed_chunks += count;
+if (getenv("WAYS_DEBUG")) { const Chunk* c = nullptr; for (auto& x : in_flight) if (x.end > acked_bytes) { c = &x; break; }
+ Progress p; path.stream->ReadProgress(&p); double sp = path.way->Debug();
+ fprintf(stderr, "AGAIN nic %d path %d n=%lu age=%.1f due_in=%.1f rtt=%.1f var=%.1f min=%.2f sinceack=%.1f unans=%u infl=%lu nicinfl=%ld drain=%.4f peak=%.4f carried=%.0f seg=%u resent=%u held=%.1f\n", path.nic, path.index, count, (Now()-c->sent_ns)/1e6, (c->due_ns-c->sent_ns)/1e6, p.rtt_ns/1e6, p.rtt_variance_ns/1e6, p.shortest_rtt_ns/1e6, p.since_ack_ns/1e6, p.unanswered, outgoing(path).in_flight_bytes, counters(path).in_flight_bytes.load(), counters(path).drain_bytes_per_ns.load(), counters(path).peak_bytes_per_ns.load(), sp, p.segments, p.resent, (p.held_ns-c->held_ns)/1e6); }
   Pump();
 }
 

@@ -126,6 +126,8 @@ class Carried {
     return enough > 0 && static_cast<double>(bytes_ + before_) >= enough && now_ns - last_ns_ < kRecentNs;
   }
 
+  double Debug() { return static_cast<double>(bytes_ + before_); }
+
  private:
   static constexpr int64_t kSpanNs = 20 * kMillisecond;
   static constexpr int64_t kRecentNs = 10 * kMillisecond;  // two ticks: what is silent since then may be cut off
@@ -151,6 +153,7 @@ class Way {
     MutexLock lock(mutex_);
     carried_.Add(bytes, now_ns);
   }
+  double Debug() { MutexLock lock(mutex_); return carried_.Debug(); }
   bool Works(double bytes_per_ns, int64_t now_ns) {
     MutexLock lock(mutex_);
     return carried_.Works(bytes_per_ns, now_ns);

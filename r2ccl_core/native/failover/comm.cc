@@ -132,6 +132,7 @@ void Comm::MarkUp(Path& path, bool hold) {
   path.up_since_ns = path.progress_ns;
   path.loss = {};
   path.held_ns = absent_ns_;
+  path.no_room_ns = path.told_held_ns = 0;
   path.suspect = false;
   path.resent_before = 0;
   path.acked_bytes = 0;

@@ -531,9 +531,10 @@ void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) 
   int64_t overdue_ns = 0;
   path.late = false;
   if (WayWorks(path, now_ns)) return;
+  int64_t elsewhere_ns = LateAfterNs(LookElsewhere(path).usual_ns);
   for (const Chunk& chunk : out.in_flight) {
     if (chunk.end <= progress.bytes_acked) continue;
-    int64_t due_ns = chunk.due_ns + HeldNs(progress) - chunk.held_ns;
+    int64_t due_ns = std::max(chunk.due_ns, chunk.sent_ns + elsewhere_ns) + HeldNs(path) - chunk.held_ns;
     if (now_ns <= due_ns - kAskAheadNs || !PeerSpoke(path, due_ns - kAskAheadNs, now_ns)) continue;
     if (now_ns <= due_ns) continue;
     path.late = true;
@@ -677,6 +678,7 @@ void SendComm::Release(Path& path, const char* why) {
 }
 
 void SendComm::OnTick(int64_t now_ns) {
+if (getenv("WAYS_TICK")) { fprintf(stderr, "T %.1f conn %lx wait=%lu:", (double)(now_ns-1000000000)/1e6, connection_, waiting_bytes_); for (Path& p : paths_) { Progress g; if (p.stream) p.stream->ReadProgress(&g); fprintf(stderr, " [infl %lu win %lu nic %ld drain %.3f acked %lu una %u rtt %.1f prob %d cwlate %d]", outgoing(p).in_flight_bytes, WindowBytes(p), counters(p).in_flight_bytes.load(), counters(p).drain_bytes_per_ns.load(), g.bytes_acked, g.unanswered, g.rtt_ns/1e6, p.way->on_probation(), p.late); } fprintf(stderr, "\n"); }
   ReleaseHeld(now_ns);
   if (!messages_.empty()) {
     idle_ticks_ = 0;

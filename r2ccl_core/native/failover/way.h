@@ -96,11 +96,13 @@ constexpr int kTestPackets = 8;
 
 // How long after it was due something is late, for which `rtt_ns` and the time that `bytes` before it and of itself
 // take at `bytes_per_ns`, 0 while unknown, are usual on the best way there.
-constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns) {
+constexpr int64_t LateAfterNs(int64_t usual_ns) {
   constexpr int64_t kLateNs = 20 * kMillisecond;
+  return kLateNs + 2 * usual_ns;
+}
+constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns) {
   constexpr int64_t kUnknownNs = 40 * kMillisecond;
-  int64_t usual_ns = bytes_per_ns > 0 ? static_cast<int64_t>(bytes / bytes_per_ns) : kUnknownNs / 2;
-  return kLateNs + 2 * (rtt_ns + usual_ns);
+  return LateAfterNs(rtt_ns + (bytes_per_ns > 0 ? static_cast<int64_t>(bytes / bytes_per_ns) : kUnknownNs / 2));
 }
 
 // How long before something is late the peer's program is asked whether it runs: its answer takes a round trip, and is

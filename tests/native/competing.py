@@ -57,7 +57,6 @@ def tell(running: Job) -> int:
         for event in status["events"]:
             if event["kind"] in (*LOSSES, "migrated"):
                 print(f"  {event['kind']} {event['nic']} {event['peer']}: {event['detail']}")
-        print("".join(line for line in (running.folder / f"{rank}.out").open() if line.startswith("AGAIN")), end="")
         wrong += twice + sum(kinds[kind] for kind in LOSSES)
     return wrong
 

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "base/crc32c.h"
@@ -518,8 +516,8 @@ int64_t SendComm::LateAfter(const Path& path) const {
   }
   const NicCounters& nic = nic_counters(path);
   double drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
-  if (drain == 0) drain = nic.peak_bytes_per_ns.load(std::memory_order_relaxed);
-  return LateAfterNs(rtt_ns, static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)), drain);
+  double peak = nic.peak_bytes_per_ns.load(std::memory_order_relaxed);
+  return LateAfterNs(rtt_ns, static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)), drain, peak);
 }
 
 // What the peer's kernel should have had by now, and what is behind it in the same stream, goes over another path as
@@ -563,9 +561,6 @@ void SendComm::SendAgain(Path& path, uint64_t acked_bytes) {
     ++count;
   }
   environment_->replayed_chunks += count;
-if (getenv("WAYS_DEBUG")) { const Chunk* c = nullptr; for (auto& x : in_flight) if (x.end > acked_bytes) { c = &x; break; }
- Progress p; path.stream->ReadProgress(&p); double sp = path.way->Debug();
- fprintf(stderr, "AGAIN nic %d path %d n=%lu age=%.1f due_in=%.1f rtt=%.1f var=%.1f min=%.2f sinceack=%.1f unans=%u infl=%lu nicinfl=%ld drain=%.4f peak=%.4f carried=%.0f seg=%u resent=%u held=%.1f\n", path.nic, path.index, count, (Now()-c->sent_ns)/1e6, (c->due_ns-c->sent_ns)/1e6, p.rtt_ns/1e6, p.rtt_variance_ns/1e6, p.shortest_rtt_ns/1e6, p.since_ack_ns/1e6, p.unanswered, outgoing(path).in_flight_bytes, counters(path).in_flight_bytes.load(), counters(path).drain_bytes_per_ns.load(), counters(path).peak_bytes_per_ns.load(), sp, p.segments, p.resent, (p.held_ns-c->held_ns)/1e6); }
   Pump();
 }
 
@@ -678,7 +673,6 @@ void SendComm::Release(Path& path, const char* why) {
 }
 
 void SendComm::OnTick(int64_t now_ns) {
-if (getenv("WAYS_TICK")) { fprintf(stderr, "T %.1f conn %lx wait=%lu:", (double)(now_ns-1000000000)/1e6, connection_, waiting_bytes_); for (Path& p : paths_) { Progress g; if (p.stream) p.stream->ReadProgress(&g); fprintf(stderr, " [infl %lu win %lu nic %ld drain %.3f acked %lu una %u rtt %.1f prob %d cwlate %d]", outgoing(p).in_flight_bytes, WindowBytes(p), counters(p).in_flight_bytes.load(), counters(p).drain_bytes_per_ns.load(), g.bytes_acked, g.unanswered, g.rtt_ns/1e6, p.way->on_probation(), p.late); } fprintf(stderr, "\n"); }
   ReleaseHeld(now_ns);
   if (!messages_.empty()) {
     idle_ticks_ = 0;

@@ -172,8 +172,6 @@ void TellOfCrashes() {
 int Bench(int repeats) {
   bool right = true;
   for (const auto& [name, scenario] : r2ccl::simulated::BenchScenarios()) {
-    if (getenv("ONLY") && name != getenv("ONLY")) continue;
-    if (getenv("SHOW")) { Scenario one = scenario; one.seed = 1; Outcome o = RunScenario(one, true); printf("%s%lu again %lu dup\n", o.log.c_str(), o.replayed_chunks, o.duplicate_chunks); }
     std::string wrong;
     double took_ms = r2ccl::simulated::MedianMs(scenario, repeats, &wrong);
     std::printf("%-24s %10.3f ms%s%s\n", name.c_str(), took_ms, wrong.empty() ? "" : ", broken: ", wrong.c_str());

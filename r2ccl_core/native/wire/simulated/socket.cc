@@ -147,6 +147,7 @@ void Socket::SendLater() {
     self->waits_for_nic_ = false;
     self->SendMissing();
     self->SendWaiting();
+    if (self->most_sent_ > self->unacked_) self->ArmTimer();
   });
 }
 

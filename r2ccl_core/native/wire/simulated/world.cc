@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kLatencyNs = 50'000;
 constexpr double kQueueBytes = 512 * 1024;  // a NIC's, or the switch port's before it
+constexpr double kOwnQueueBytes = 0.9 * kQueueBytes;  // that streams fill, as a kernel leaves room for short packets
 constexpr double kBurstEnds = 0.1;
 
 }  // namespace
@@ -93,7 +94,8 @@ bool World::Send(int host, int rail, Packet packet) {
   if (!from.link) return true;
   double rate = from.bytes_per_ns * from.out.rate;
   int64_t waits_ns = std::max<int64_t>(0, from.out_free_ns - now_ns_);
-  if (static_cast<double>(waits_ns) * rate > kQueueBytes) return false;
+  double most = packet.bytes.empty() ? kQueueBytes : kOwnQueueBytes;
+  if (static_cast<double>(waits_ns) * rate > most) return false;
   from.out_free_ns = now_ns_ + waits_ns + static_cast<int64_t>(static_cast<double>(packet.size()) / rate);
   ++from.sent_packets;
   if (IsLost(from.out, &from.out_burst, packet)) return true;

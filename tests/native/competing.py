@@ -62,17 +62,21 @@ def tell(running: Job) -> int:
 
 
 def measure(options: argparse.Namespace) -> int:
-    with tempfile.TemporaryDirectory() as folder, rails(options.hosts, options.nics, f"{options.mbit:g}mbit") as network:
-        with job(network, Path(folder)) as running, ExitStack() as beside:
-            bit_s = options.share * options.mbit * 1e6
-            for host in range(options.hosts if options.share > 0 else 0):
-                for nic in range(options.nics):
-                    one = beside.enter_context(fed(flow(network, host, nic, bit_s)))
-                    print("", file=one.stdin, flush=True)
-            for _ in range(options.busy):
-                beside.enter_context(fed([sys.executable, "-I", "-S", "-c", BUSY + "sys.stdin.read()"]))
-            time.sleep(options.seconds)
-            return tell(running)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        rails(options.hosts, options.nics, f"{options.mbit:g}mbit") as network,
+        job(network, Path(folder)) as running,
+        ExitStack() as beside,
+    ):
+        bit_s = options.share * options.mbit * 1e6
+        for host in range(options.hosts if options.share > 0 else 0):
+            for nic in range(options.nics):
+                one = beside.enter_context(fed(flow(network, host, nic, bit_s)))
+                print("", file=one.stdin, flush=True)
+        for _ in range(options.busy):
+            beside.enter_context(fed([sys.executable, "-I", "-S", "-c", BUSY + "sys.stdin.read()"]))
+        time.sleep(options.seconds)
+        return tell(running)
 
 
 def main() -> int:

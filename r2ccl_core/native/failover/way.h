@@ -101,8 +101,8 @@ constexpr int64_t LateAfterNs(int64_t usual_ns) {
 }
 
 // The same where `rtt_ns`, and the time that `bytes` before it and of itself take at `bytes_per_ns`, are usual on the
-// best way there. Where that is 0, unknown, the NIC drains no less than `least_per_ns`, which may be much less than what
-// it can: it had little to do.
+// best way there. Where that is 0, unknown, the NIC drains no less than `least_per_ns`, which may be much less than
+// what it can: it had little to do.
 constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns, double least_per_ns = 0) {
   constexpr int64_t kUnknownNs = 20 * kMillisecond;
   if (bytes_per_ns > 0) return LateAfterNs(rtt_ns + static_cast<int64_t>(bytes / bytes_per_ns));

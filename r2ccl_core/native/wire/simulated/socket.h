@@ -93,10 +93,10 @@ class Socket : public std::enable_shared_from_this<Socket> {
   uint64_t next_ = 0;  // the first byte that was not sent, or is to be sent again
   uint64_t most_sent_ = 0;
   uint64_t peer_window_ = 65536;
-  double congestion_ = 10.0;  // segments
-  bool probed_ = false;  // since it last heard that the other end has more
-  std::map<uint64_t, uint64_t> has_;          // what the other end has behind gaps: ends by first places
-  std::map<uint64_t, int64_t> sent_again_;    // by place, when that was sent again last, since the recovery began
+  double congestion_ = 10.0;                // segments
+  bool probed_ = false;                     // since it last heard that the other end has more
+  std::map<uint64_t, uint64_t> has_;        // what the other end has behind gaps: ends by first places
+  std::map<uint64_t, int64_t> sent_again_;  // by place, when that was sent again last, since the recovery began
   uint64_t recover_ = 0;
   bool recovering_ = false;
   bool closing_ = false;

@@ -8,7 +8,7 @@ namespace r2ccl::simulated {
 namespace {
 
 constexpr int64_t kLatencyNs = 50'000;
-constexpr double kQueueBytes = 512 * 1024;  // a NIC's, or the switch port's before it
+constexpr double kQueueBytes = 512 * 1024;            // a NIC's, or the switch port's before it
 constexpr double kOwnQueueBytes = 0.9 * kQueueBytes;  // that streams fill, as a kernel leaves room for short packets
 constexpr double kBurstEnds = 0.1;
 

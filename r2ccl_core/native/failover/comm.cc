@@ -132,6 +132,7 @@ void Comm::MarkUp(Path& path, bool hold) {
   path.up_since_ns = path.progress_ns;
   path.loss = {};
   path.held_ns = absent_ns_;
+  path.no_room_ns = path.told_held_ns = 0;
   path.suspect = false;
   path.resent_before = 0;
   path.acked_bytes = 0;
@@ -217,7 +218,7 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer, Cause c
   if (is_news) path.flaps.Lose(params, now_ns);
   if (cause != Cause::kOwnLink) {  // who lost a link tells every connection itself
     if (is_news) counters(path).doubt_ns = now_ns;
-    BeginProbation(path, now_ns);
+    BeginProbation(path, now_ns, "lost");
   }
   if (is_news) Log("path_down", path, reason);
   if (tell_peer) TellPeer(path, epoch, cause);

@@ -213,6 +213,9 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
     int64_t backoff_ns = 0;
     std::string obstacle;       // why this host itself could not even begin the last dial; empty if it could
     int64_t round_trip_ns = 0;  // 0 while it was never up
+    int64_t usual_ns = 0;       // within which answers come at present
+    int64_t no_room_ns = 0;     // for how long the peer's program left no room, while its kernel had all that was sent
+    int64_t told_held_ns = 0;   // Progress::held_ns at the last tick
     Outlook outlook = Outlook::kOpen;
     bool asking = false;  // the receiving end waits for the answer to a knock
   };
@@ -254,7 +257,8 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   int64_t Now() const { return environment_->clock->Now(); }
   // For how long nothing could go on for other reasons than the way: the peer's program left no room for more, or this
   // process did not run.
-  int64_t HeldNs(const Progress& progress) const REQUIRES(mutex_) { return progress.held_ns + absent_ns_; }
+  int64_t HeldNs(const Path& path) const REQUIRES(mutex_) { return path.no_room_ns + absent_ns_; }
+  void NoteHeld(Path& path, const Progress& progress) REQUIRES(mutex_);
   void StopPolling() REQUIRES(mutex_);
   void LeaveToProgram() REQUIRES(mutex_);
   void MarkUp(Path& path, bool hold = false) REQUIRES(mutex_);
@@ -292,8 +296,15 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   bool PeerSpoke(const Path& about, int64_t since_ns, int64_t now_ns) REQUIRES(mutex_);
   void AnswerPing(Path& path);
   // Puts its way on probation, unless there is no other that carries data in its place. False then.
-  bool BeginProbation(Path& path, int64_t now_ns) REQUIRES(mutex_);
+  bool BeginProbation(Path& path, int64_t now_ns, const std::string& why) REQUIRES(mutex_);
   bool WayWorks(const Path& path, int64_t now_ns) const;
+  // The ways to the same peer over other NICs, as they are now: a way is sick only beside ways that are well. Where
+  // somebody else's traffic fills all of them, answers take long and packets are lost everywhere.
+  struct Elsewhere {
+    int64_t usual_ns = 0;  // within which answers come on the best of them; 0: there is none
+    bool lossy = false;    // packets are lost on each
+  };
+  Elsewhere LookElsewhere(const Path& path) const REQUIRES(mutex_);
   void KnowWay(Path& path);
   // Whether its way is on probation as users see it: not for what is over after a first clean test.
   bool IsOnProbation(const Path& path) const {
@@ -363,7 +374,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   void WatchWay(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
   void Test(Path& path, const Progress& progress, int64_t now_ns);
   void JudgeTest(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
-  void TellProbation(Path& path);
+  void TellProbation(Path& path, const std::string& why);
   void TellUp(Path& path);
   void AskSuspect(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
   void CheckGiveUp(int64_t now_ns) REQUIRES(mutex_);

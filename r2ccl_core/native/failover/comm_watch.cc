@@ -31,6 +31,8 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
   if (path.heard || advanced) path.heard_ns = now_ns;
   path.heard = false;
   path.round_trip_ns = progress.rtt_ns;
+  path.usual_ns = LongestUsualNs(progress);
+  NoteHeld(path, progress);
   WatchWay(path, progress, now_ns);
   if (std::exchange(path.delivered, progress.delivered) != progress.delivered || advanced) {
     path.proven_ns = now_ns;
@@ -67,14 +69,24 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
   AskSuspect(path, progress, now_ns);
 }
 
+// A window that is full of what the peer's kernel does not have is no word of the peer's program.
+void Comm::NoteHeld(Path& path, const Progress& progress) {
+  int64_t more_ns = progress.held_ns - std::exchange(path.told_held_ns, progress.held_ns);
+  if (progress.unanswered == 0 || progress.bytes_acked != path.acked_bytes) path.no_room_ns += more_ns;
+}
+
 // A single lost packet with nothing behind it is reported by the peer's kernel only when something comes behind it.
 void Comm::AskSuspect(Path& path, const Progress& progress, int64_t now_ns) {
   int64_t patience_ns = SuspectAfterNs(progress);
   bool was_suspect = std::exchange(path.suspect, now_ns - path.progress_ns > patience_ns);
   // The kernel repeats the last packet of a peer, too, whose program does not look.
-  bool resent = environment_->params.mode == 2 && path.suspect && progress.resent != path.resent_before;
-  if (resent && !WayWorks(path, now_ns) && PeerSpoke(path, path.progress_ns + patience_ns, now_ns))
-    BeginProbation(path, now_ns);
+  Elsewhere elsewhere = LookElsewhere(path);
+  bool resent = environment_->params.mode == 2 && path.suspect && progress.resent != path.resent_before &&
+                !elsewhere.lossy && now_ns - path.progress_ns > LateAfterNs(elsewhere.usual_ns);
+  if (resent && !WayWorks(path, now_ns) && PeerSpoke(path, path.progress_ns + patience_ns, now_ns)) {
+    std::string silent_ms = std::to_string((now_ns - path.progress_ns) / kMillisecond);
+    BeginProbation(path, now_ns, "silent for " + silent_ms + " ms, and packets were sent again");
+  }
   if (path.suspect && !was_suspect) OnSuspect(path);
   if (path.suspect && now_ns - path.asked_ns >= patience_ns) Ping(path, now_ns);
 }

@@ -9,7 +9,7 @@ namespace r2ccl {
 
 void Comm::KnowWay(Path& path) { path.way = environment_->ways.Find(path.nic, path.remote.s_addr); }
 
-bool Comm::BeginProbation(Path& path, int64_t now_ns) {
+bool Comm::BeginProbation(Path& path, int64_t now_ns, const std::string& why) {
   if (environment_->params.mode != 2 || path.way == nullptr) return false;
   bool other = std::any_of(paths_.begin(), paths_.end(), [&](const Path& candidate) {
     return &candidate != &path && candidate.state == PathState::kUp && !candidate.suspect && !IsDoubted(candidate);
@@ -19,18 +19,18 @@ bool Comm::BeginProbation(Path& path, int64_t now_ns) {
     probation.Begin(now_ns);
     return true;
   });
-  TellProbation(path);
+  TellProbation(path, why);
   return true;
 }
 
-void Comm::TellProbation(Path& path) {
+void Comm::TellProbation(Path& path, const std::string& why) {
   int64_t needed_ns =
       path.way->With([](Probation& probation) { return probation.TakeNews() ? probation.needed_ns() : int64_t{-1}; });
   if (needed_ns < 0) return;
   path.told_held = true;
   Log("path_held", path,
-      "late: carries nothing until test packets have come back clean for " + std::to_string(needed_ns / kMillisecond) +
-          " ms");
+      why + ": carries nothing until test packets have come back clean for " +
+          std::to_string(needed_ns / kMillisecond) + " ms");
 }
 
 // By the best of the own NICs: what is known of this one may be what it drains since it is sick.
@@ -42,13 +42,24 @@ bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
   return path.way != nullptr && path.way->Works(best, now_ns);
 }
 
+Comm::Elsewhere Comm::LookElsewhere(const Path& path) const {
+  Elsewhere best;
+  for (const Path& other : paths_) {
+    if (&other == &path || other.state != PathState::kUp || other.suspect || IsDoubted(other)) continue;
+    bool first = best.usual_ns == 0;
+    best.usual_ns = first ? other.usual_ns : std::min(best.usual_ns, other.usual_ns);
+    best.lossy = (first || best.lossy) && other.loss.lossy();
+  }
+  return best;
+}
+
 void Comm::WatchWay(Path& path, const Progress& progress, int64_t now_ns) {
   if (progress.shortest_rtt_ns > 0) path.shortest_rtt_ns = progress.shortest_rtt_ns;
   if (path.way != nullptr && progress.bytes_acked > path.acked_bytes) {
     path.way->Add(progress.bytes_acked - path.acked_bytes, now_ns);
   }
   OnProgress(path, progress, now_ns);
-  path.held_ns = HeldNs(progress);
+  path.held_ns = HeldNs(path);
   if (environment_->params.mode != 2 || path.way == nullptr) return;
   bool news = !path.told_up || path.told_held;
   if (news && path.state == PathState::kUp && !IsOnProbation(path)) TellUp(path);
@@ -76,11 +87,13 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
     if (IsOpen(other.state) && other.shortest_rtt_ns > 0) rtt_ns = std::min(rtt_ns, other.shortest_rtt_ns);
   }
   double bytes = static_cast<double>(kTestPackets) * progress.packet_bytes;
-  int64_t limit_ns = LateAfterNs(rtt_ns, bytes, counters(path).drain_bytes_per_ns.load());
+  Elsewhere elsewhere = LookElsewhere(path);
+  int64_t limit_ns =
+      std::max(LateAfterNs(rtt_ns, bytes, counters(path).drain_bytes_per_ns.load()), LateAfterNs(elsewhere.usual_ns));
   bool came = progress.bytes_acked >= path.test.end;
   // It may have come long before anybody looked.
   int64_t took_ns = now_ns - path.test.sent_ns - (came ? progress.since_ack_ns : 0);
-  bool lost = took_ns > limit_ns || progress.resent > path.test.resent;
+  bool lost = took_ns > limit_ns || (progress.resent > path.test.resent && !elsewhere.lossy);
   if (lost && !path.test.missed && !PeerSpoke(path, path.test.sent_ns + limit_ns - kAskAheadNs, now_ns)) {
     if (came) path.test.end = 0;  // it says nothing of the way
     return;
@@ -91,7 +104,8 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
       probation.Miss();
       return true;
     });
-    TellProbation(path);
+    TellProbation(path, took_ns > limit_ns ? "test packets took " + std::to_string(took_ns / kMillisecond) + " ms"
+                                           : "a test packet was lost");
   }
   if (!came) return;
   path.test.end = 0;

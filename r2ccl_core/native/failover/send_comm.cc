@@ -516,8 +516,8 @@ int64_t SendComm::LateAfter(const Path& path) const {
   }
   const NicCounters& nic = nic_counters(path);
   double drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
-  if (drain == 0) drain = nic.peak_bytes_per_ns.load(std::memory_order_relaxed);
-  return LateAfterNs(rtt_ns, static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)), drain);
+  double peak = nic.peak_bytes_per_ns.load(std::memory_order_relaxed);
+  return LateAfterNs(rtt_ns, static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)), drain, peak);
 }
 
 // What the peer's kernel should have had by now, and what is behind it in the same stream, goes over another path as
@@ -526,17 +526,22 @@ void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) 
   if (environment_->params.mode != 2) return;
   const Outgoing& out = outgoing(path);
   bool alone = false;
+  int64_t overdue_ns = 0;
   path.late = false;
   if (WayWorks(path, now_ns)) return;
+  int64_t elsewhere_ns = LateAfterNs(LookElsewhere(path).usual_ns);
   for (const Chunk& chunk : out.in_flight) {
     if (chunk.end <= progress.bytes_acked) continue;
-    int64_t due_ns = chunk.due_ns + HeldNs(progress) - chunk.held_ns;
+    int64_t due_ns = std::max(chunk.due_ns, chunk.sent_ns + elsewhere_ns) + HeldNs(path) - chunk.held_ns;
     if (now_ns <= due_ns - kAskAheadNs || !PeerSpoke(path, due_ns - kAskAheadNs, now_ns)) continue;
     if (now_ns <= due_ns) continue;
     path.late = true;
+    overdue_ns = std::max(overdue_ns, now_ns - due_ns);
     alone = alone || GoesAlone(chunk);
   }
-  if (alone && BeginProbation(path, now_ns)) SendAgain(path, progress.bytes_acked);
+  if (!alone) return;
+  std::string why = "late by " + std::to_string(overdue_ns / kMillisecond) + " ms";
+  if (BeginProbation(path, now_ns, why)) SendAgain(path, progress.bytes_acked);
 }
 
 // Whether no other path has, or had, the chunk as well.

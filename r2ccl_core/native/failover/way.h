@@ -94,13 +94,20 @@ class Probation {
 // A test is so many packets of full size: one lost in eight shows itself to two tests out of three.
 constexpr int kTestPackets = 8;
 
-// How long after it was due something is late, for which `rtt_ns` and the time that `bytes` before it and of itself
-// take at `bytes_per_ns`, 0 while unknown, are usual on the best way there.
-constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns) {
+// How long after it was due something is late that usually takes so long.
+constexpr int64_t LateAfterNs(int64_t usual_ns) {
   constexpr int64_t kLateNs = 20 * kMillisecond;
-  constexpr int64_t kUnknownNs = 40 * kMillisecond;
-  int64_t usual_ns = bytes_per_ns > 0 ? static_cast<int64_t>(bytes / bytes_per_ns) : kUnknownNs / 2;
-  return kLateNs + 2 * (rtt_ns + usual_ns);
+  return kLateNs + 2 * usual_ns;
+}
+
+// The same where `rtt_ns`, and the time that `bytes` before it and of itself take at `bytes_per_ns`, are usual on the
+// best way there. Where that is 0, unknown, the NIC drains no less than `least_per_ns`, which may be much less than
+// what it can: it had little to do.
+constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns, double least_per_ns = 0) {
+  constexpr int64_t kUnknownNs = 20 * kMillisecond;
+  if (bytes_per_ns > 0) return LateAfterNs(rtt_ns + static_cast<int64_t>(bytes / bytes_per_ns));
+  bool short_queue = bytes < least_per_ns * static_cast<double>(kUnknownNs);
+  return LateAfterNs(rtt_ns + (short_queue ? static_cast<int64_t>(bytes / least_per_ns) : kUnknownNs));
 }
 
 // How long before something is late the peer's program is asked whether it runs: its answer takes a round trip, and is

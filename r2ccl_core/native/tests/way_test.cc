@@ -183,6 +183,8 @@ TEST(Way, WhatIsUsualIsNotLate) {
   EXPECT_EQ(LateAfterNs(0, 0, 1), 20 * kMillisecond);
   EXPECT_EQ(LateAfterNs(5 * kMillisecond, 1e6, 0.1), 50 * kMillisecond) << "twice the round trip and the queue";
   EXPECT_GE(LateAfterNs(0, 0, 0), 60 * kMillisecond) << "nothing is known of the NIC";
+  EXPECT_EQ(LateAfterNs(0, 1e6, 0, 1e-3), 60 * kMillisecond) << "it drained little lately, as it had little to do";
+  EXPECT_EQ(LateAfterNs(0, 1e6, 0, 0.1), 40 * kMillisecond) << "it drains that at least";
 }
 
 TEST(Way, IsTheSameForAllWhoAsk) {

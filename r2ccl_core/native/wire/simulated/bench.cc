@@ -61,6 +61,20 @@ Scenario Flapping() {
   return made;
 }
 
+// What a competing flow of so much of its rate leaves of every NIC. Of such a group: 1 MiB over three NICs of 200
+// Mbit/s.
+Scenario Competing(double share) {
+  Scenario made = Group(1 << 20, 24, 4);
+  made.bytes_per_ns = 0.025;
+  made.segment_bytes = 1448;
+  for (int host = 0; host < made.hosts; ++host) {
+    for (int rail = 0; rail < made.rails; ++rail) {
+      made.troubles.push_back({Trouble::kCongestion, host, rail, 0, kForGoodNs, share});
+    }
+  }
+  return made;
+}
+
 }  // namespace
 
 std::vector<NamedScenario> BenchScenarios() {
@@ -87,6 +101,7 @@ std::vector<NamedScenario> BenchScenarios() {
       {"back_after_50_ms", With(Large(), {One(Trouble::kBlackHole, 0, 0, 0, 50 * kMillisecond)})},
       {"flapping", Flapping()},
       {"half_is_somebody_elses", With(Large(), {One(Trouble::kCongestion, 0.5)})},
+      {"all_is_somebody_elses", Competing(0.95)},
   };
 }
 

@@ -14,7 +14,9 @@ constexpr uint64_t kInBytes = 256 * 1024;
 constexpr int64_t kFirstTimeoutNs = 1000 * kMillisecond;
 constexpr int64_t kLeastTimeoutNs = 200 * kMillisecond;
 constexpr int64_t kMostTimeoutNs = 120'000 * kMillisecond;
-constexpr int kSameWords = 3;
+constexpr uint64_t kReordered = 3;  // packets
+constexpr int64_t kFullQueueNs = kMillisecond;
+constexpr int64_t kLeastProbeNs = 8 * kMillisecond;
 constexpr int64_t kLatestWordNs = 40 * kMillisecond;  // as Linux puts an acknowledgement off
 
 }  // namespace
@@ -94,6 +96,13 @@ Packet Socket::Segment(uint64_t first) const {
   packet.expected = expected_;
   packet.window = window();
   packet.taken = taken_;
+  for (const auto& [place, bytes] : ahead_) {
+    if (!packet.ahead.empty() && packet.ahead.back().second >= place) {
+      packet.ahead.back().second = std::max<uint64_t>(packet.ahead.back().second, place + bytes.size());
+    } else {
+      packet.ahead.emplace_back(place, place + bytes.size());
+    }
+  }
   return packet;
 }
 
@@ -111,33 +120,115 @@ void Socket::SendWordSoon() {
   });
 }
 
-void Socket::SendSegment(uint64_t first, size_t bytes, bool again) {
+// False where the own NIC's queue has no room: a kernel does not count that as sent, and tries again.
+bool Socket::SendSegment(uint64_t first, size_t bytes, bool again) {
   Packet packet = Segment(first);
   packet.bytes = out_.substr(first - unacked_, bytes);
   packet.demands = true;
   packet.last = closing_ && first + bytes == unacked_ + out_.size();
+  if (!world_->Send(host_, rail_, std::move(packet))) {
+    SendLater();
+    return false;
+  }
   ++segments_;
   resent_ += again ? 1 : 0;
   if (!again && timed_ == 0) {
     timed_ = first + bytes;
     timed_ns_ = world_->Now();
   }
-  world_->Send(host_, rail_, std::move(packet));
+  return true;
+}
+
+void Socket::SendLater() {
+  if (std::exchange(waits_for_nic_, true)) return;
+  world_->After(kFullQueueNs, [weak = weak_from_this()] {
+    auto self = weak.lock();
+    if (self == nullptr) return;
+    self->waits_for_nic_ = false;
+    self->SendMissing();
+    self->SendWaiting();
+    if (self->most_sent_ > self->unacked_) self->ArmTimer();
+  });
 }
 
 void Socket::SendWaiting() {
   if (state_ != State::kOpen) return;
   uint64_t end = unacked_ + out_.size();
   uint64_t limit = unacked_ + std::min<uint64_t>(peer_window_, static_cast<uint64_t>(congestion_) * segment_bytes());
-  while (next_ < std::min(end, limit)) {
+  while ((next_ = SkipAhead(next_)) < std::min(end, limit)) {
     auto bytes = static_cast<size_t>(std::min<uint64_t>(segment_bytes(), std::min(end, limit) - next_));
-    SendSegment(next_, bytes, next_ < most_sent_);
+    if (!SendSegment(next_, bytes, next_ < most_sent_)) break;
     next_ += bytes;
     most_sent_ = std::max(most_sent_, next_);
   }
   NoteHeld();
   if (closing_ && next_ == end && !ended_acked_ && out_.empty() && !timer_armed_) SendSegment(next_, 0, false);
   if (!timer_armed_ && (most_sent_ > unacked_ || !out_.empty() || (closing_ && !ended_acked_))) ArmTimer();
+}
+
+// The first place from there on that the other end may lack.
+uint64_t Socket::SkipAhead(uint64_t place) const {
+  auto after = has_.upper_bound(place);
+  return after != has_.begin() && std::prev(after)->second > place ? std::prev(after)->second : place;
+}
+
+void Socket::TakeAhead(const Packet& packet) {
+  for (auto [first, end] : packet.ahead) {
+    if (end <= unacked_) continue;
+    uint64_t& known = has_[first];
+    known = std::max(known, end);
+  }
+  // As few as there are gaps.
+  for (auto piece = has_.begin(); piece != has_.end();) {
+    auto next = std::next(piece);
+    if (piece->second <= unacked_) {
+      has_.erase(piece);
+    } else if (next != has_.end() && next->first <= piece->second) {
+      piece->second = std::max(piece->second, next->second);
+      has_.erase(next);
+      continue;
+    }
+    piece = next;
+  }
+}
+
+// What is missing before three packets that the other end has, or before the probe; what was sent again and should
+// have come, once more. No more than the window lets.
+void Socket::SendMissing() {
+  if (state_ != State::kOpen || has_.empty()) return;
+  uint64_t last = has_.rbegin()->second - (probed_ ? 0 : kReordered * segment_bytes());
+  uint64_t first = SkipAhead(unacked_);
+  if (first >= last || has_.rbegin()->second < kReordered * segment_bytes()) return;
+  if (!recovering_) {
+    recovering_ = true;
+    recover_ = most_sent_;
+    timed_ = 0;
+    congestion_ = std::max(2.0, congestion_ / 2);
+    sent_again_.clear();
+  }
+  int64_t patience_ns = rtt_ns_ + 4 * rtt_variance_ns_;
+  auto is_under_way = [&](const auto& one) {
+    return world_->Now() - one.second <= patience_ns && SkipAhead(one.first) == one.first;
+  };
+  sent_again_.erase(sent_again_.begin(), sent_again_.lower_bound(unacked_));
+  auto left = static_cast<int64_t>(congestion_) - std::count_if(sent_again_.begin(), sent_again_.end(), is_under_way);
+  for (uint64_t place = first; left > 0 && place < last;) {
+    auto bytes = static_cast<size_t>(std::min<uint64_t>(segment_bytes(), has_.upper_bound(place)->first - place));
+    auto [sent, is_first] = sent_again_.emplace(place, 0);
+    if (is_first || !is_under_way(*sent)) {
+      if (!SendSegment(place, bytes, true)) return;
+      sent->second = world_->Now();
+      --left;
+    }
+    place = SkipAhead(place + bytes);
+  }
+}
+
+// The last packet once more, as Linux does after two round trips without a word: what else is missing then shows.
+void Socket::SendProbe() {
+  probed_ = true;
+  auto bytes = static_cast<size_t>(std::min<uint64_t>(segment_bytes(), most_sent_ - unacked_));
+  SendSegment(most_sent_ - bytes, bytes, true);
 }
 
 void Socket::NoteHeld() {
@@ -150,6 +241,8 @@ void Socket::ArmTimer() {
   timer_armed_ = true;
   int64_t timeout_ns = rtt_ns_ == 0 ? kFirstTimeoutNs : std::max(kLeastTimeoutNs, rtt_ns_ + 4 * rtt_variance_ns_);
   timeout_ns = std::min(kMostTimeoutNs, timeout_ns << std::min(backoff_, 20));
+  bool probes = !probed_ && !recovering_ && rtt_ns_ > 0 && backoff_ == 0 && most_sent_ > unacked_;
+  if (probes) timeout_ns = std::min(timeout_ns, 2 * rtt_ns_ + kLeastProbeNs);
   world_->After(timeout_ns, [weak = weak_from_this(), generation = ++timer_] {
     if (auto self = weak.lock()) self->OnTimer(generation);
   });
@@ -160,13 +253,17 @@ void Socket::OnTimer(uint64_t generation) {
   timer_armed_ = false;
   bool owes = most_sent_ > unacked_;
   if (!owes && out_.empty() && (!closing_ || ended_acked_)) return;
+  if (owes && !probed_ && !recovering_ && rtt_ns_ > 0 && backoff_ == 0) {
+    SendProbe();
+    return ArmTimer();
+  }
   ++backoff_;
   timed_ = 0;
   if (owes) {
     congestion_ = 1;
     recovering_ = false;
-    same_words_ = 0;
     next_ = unacked_;
+    sent_again_.clear();
     SendWaiting();
   } else if (closing_ && out_.empty()) {
     if (backoff_ > 5) return Reset();
@@ -215,7 +312,7 @@ void Socket::TakeWord(const Packet& packet) {
     word_ns_ = world_->Now();
     next_ = std::max(next_, unacked_);
     backoff_ = 0;
-    same_words_ = 0;
+    probed_ = false;
     if (timed_ != 0 && unacked_ >= timed_) {
       int64_t sample_ns = world_->Now() - timed_ns_;
       shortest_rtt_ns_ = shortest_rtt_ns_ == 0 ? sample_ns : std::min(shortest_rtt_ns_, sample_ns);
@@ -230,21 +327,15 @@ void Socket::TakeWord(const Packet& packet) {
     }
     double grown = static_cast<double>(count) / static_cast<double>(segment_bytes());
     congestion_ = std::min(64.0, congestion_ + (recovering_ ? 0 : grown));
-    if (recovering_ && unacked_ < recover_ && !out_.empty()) {
-      SendSegment(unacked_, std::min(out_.size(), segment_bytes()), true);  // the next hole
-    } else {
+    if (recovering_ && unacked_ >= recover_) {
       recovering_ = false;
+      sent_again_.clear();
     }
     timer_armed_ = false;  // it begins anew
     ++timer_;
-  } else if (packet.expected == unacked_ && most_sent_ > unacked_ && packet.bytes.empty() &&
-             ++same_words_ == kSameWords && !recovering_) {
-    recovering_ = true;
-    recover_ = most_sent_;
-    timed_ = 0;
-    congestion_ = std::max(2.0, congestion_ / 2);
-    SendSegment(unacked_, std::min(out_.size(), segment_bytes()), true);
   }
+  TakeAhead(packet);
+  SendMissing();
   SendWaiting();
 }
 

@@ -59,7 +59,12 @@ class Socket : public std::enable_shared_from_this<Socket> {
   void TakeWord(const Packet& packet);
   void TakeBytes(const Packet& packet);
   void SendWaiting();
-  void SendSegment(uint64_t first, size_t bytes, bool again);
+  bool SendSegment(uint64_t first, size_t bytes, bool again);
+  void SendLater();
+  void TakeAhead(const Packet& packet);
+  uint64_t SkipAhead(uint64_t place) const;
+  void SendMissing();
+  void SendProbe();
   void SendWord();
   void SendWordSoon();
   Packet Segment(uint64_t first) const;
@@ -88,8 +93,10 @@ class Socket : public std::enable_shared_from_this<Socket> {
   uint64_t next_ = 0;  // the first byte that was not sent, or is to be sent again
   uint64_t most_sent_ = 0;
   uint64_t peer_window_ = 65536;
-  double congestion_ = 10.0;  // segments
-  int same_words_ = 0;
+  double congestion_ = 10.0;                // segments
+  bool probed_ = false;                     // since it last heard that the other end has more
+  std::map<uint64_t, uint64_t> has_;        // what the other end has behind gaps: ends by first places
+  std::map<uint64_t, int64_t> sent_again_;  // by place, when that was sent again last, since the recovery began
   uint64_t recover_ = 0;
   bool recovering_ = false;
   bool closing_ = false;
@@ -111,6 +118,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   int64_t held_since_ns_ = 0;
   uint64_t timer_ = 0;  // generation
   bool timer_armed_ = false;
+  bool waits_for_nic_ = false;  // whose queue was full
 
   // Receiving.
   std::string in_;  // in order, not read

@@ -8,7 +8,8 @@ namespace r2ccl::simulated {
 namespace {
 
 constexpr int64_t kLatencyNs = 50'000;
-constexpr double kQueueBytes = 512 * 1024;  // a NIC's, or the switch port's before it
+constexpr double kQueueBytes = 512 * 1024;            // a NIC's, or the switch port's before it
+constexpr double kOwnQueueBytes = 0.9 * kQueueBytes;  // that streams fill, as a kernel leaves room for short packets
 constexpr double kBurstEnds = 0.1;
 
 }  // namespace
@@ -88,15 +89,16 @@ bool World::IsLost(const Sickness& sickness, bool* burst, const Packet& packet) 
          Chance(sickness.loss);
 }
 
-void World::Send(int host, int rail, Packet packet) {
+bool World::Send(int host, int rail, Packet packet) {
   Port& from = port(host, rail);
-  if (!from.link) return;
+  if (!from.link) return true;
   double rate = from.bytes_per_ns * from.out.rate;
   int64_t waits_ns = std::max<int64_t>(0, from.out_free_ns - now_ns_);
-  if (static_cast<double>(waits_ns) * rate > kQueueBytes) return;
+  double most = packet.bytes.empty() ? kQueueBytes : kOwnQueueBytes;
+  if (static_cast<double>(waits_ns) * rate > most) return false;
   from.out_free_ns = now_ns_ + waits_ns + static_cast<int64_t>(static_cast<double>(packet.size()) / rate);
   ++from.sent_packets;
-  if (IsLost(from.out, &from.out_burst, packet)) return;
+  if (IsLost(from.out, &from.out_burst, packet)) return true;
   bool twice = Chance(from.out.duplicate);
   if (!packet.bytes.empty() && Chance(from.out.corrupt)) {
     packet.bytes[Draw(packet.bytes.size())] ^= static_cast<char>(1 << Draw(8));
@@ -107,29 +109,40 @@ void World::Send(int host, int rail, Packet packet) {
     if (from.out.jitter_ns > 0) extra_ns += static_cast<int64_t>(Draw(static_cast<uint64_t>(from.out.jitter_ns)));
     Carry(host, rail, carried, extra_ns);
   }
+  return true;
 }
 
-void World::Load(int host, int rail, double bytes) {
+void World::Load(int host, int rail, int to, double bytes) {
   Port& from = port(host, rail);
   double rate = from.bytes_per_ns * from.out.rate;
   int64_t waits_ns = std::max<int64_t>(0, from.out_free_ns - now_ns_);
   if (static_cast<double>(waits_ns) * rate > kQueueBytes) return;
   from.out_free_ns = now_ns_ + waits_ns + static_cast<int64_t>(bytes / rate);
+  At(from.out_free_ns + kLatencyNs, [this, to, rail, bytes] { Queue(to, rail, bytes); });
 }
 
 void World::Carry(int host, int rail, const std::shared_ptr<const Packet>& packet, int64_t extra_ns) {
   int to = HostOf(packet->to);
   if (RailOf(packet->to) != rail || to < 0 || to >= hosts()) return;  // no way from rail to rail
-  Port& into = port(to, rail);
-  int64_t there_ns = port(host, rail).out_free_ns + kLatencyNs + extra_ns + into.in.delay_ns;
-  if (into.in.jitter_ns > 0) there_ns += static_cast<int64_t>(Draw(static_cast<uint64_t>(into.in.jitter_ns)));
+  const Sickness& in = port(to, rail).in;
+  int64_t there_ns = port(host, rail).out_free_ns + kLatencyNs + extra_ns + in.delay_ns;
+  if (in.jitter_ns > 0) there_ns += static_cast<int64_t>(Draw(static_cast<uint64_t>(in.jitter_ns)));
+  At(there_ns, [this, to, rail, packet] {
+    int64_t waits_ns = Queue(to, rail, static_cast<double>(packet->size()));
+    if (waits_ns == 0) Arrive(to, rail, *packet);
+    if (waits_ns > 0) After(waits_ns, [this, to, rail, packet] { Arrive(to, rail, *packet); });
+  });
+}
+
+// For how long something that comes to a NIC now waits for what came before it; -1 where it is dropped. It is taken in
+// while it comes.
+int64_t World::Queue(int host, int rail, double bytes) {
+  Port& into = port(host, rail);
   double rate = into.bytes_per_ns * into.in.rate;
-  int64_t waits_ns = std::max<int64_t>(0, into.in_free_ns - there_ns);
-  if (static_cast<double>(waits_ns) * rate > kQueueBytes) return;
-  int64_t taken_ns = there_ns + waits_ns + static_cast<int64_t>(static_cast<double>(packet->size()) / rate);
-  // What is late by chance holds up nobody behind it.
-  if (into.in.jitter_ns == 0 && port(host, rail).out.jitter_ns == 0 && extra_ns == 0) into.in_free_ns = taken_ns;
-  At(taken_ns, [this, to, rail, packet] { Arrive(to, rail, *packet); });
+  int64_t waits_ns = std::max<int64_t>(0, into.in_free_ns - now_ns_);
+  if (static_cast<double>(waits_ns) * rate > kQueueBytes) return -1;
+  into.in_free_ns = now_ns_ + waits_ns + static_cast<int64_t>(bytes / rate);
+  return waits_ns;
 }
 
 void World::Arrive(int host, int rail, const Packet& packet) {

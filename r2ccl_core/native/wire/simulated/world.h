@@ -14,6 +14,7 @@
 #include <queue>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -47,6 +48,7 @@ struct Packet {
   bool last = false;      // nothing follows; of a reset: nobody listens
   bool demands = false;   // asks for word of what was taken
   std::string bytes;
+  std::vector<std::pair<uint64_t, uint64_t>> ahead;  // what it has behind gaps: first places, and ends
 
   size_t size() const { return 64 + bytes.size(); }
 };
@@ -94,9 +96,10 @@ class World final : public Clock {
   // The carrier goes or comes, and the host's kernel says so.
   void SetLink(int host, int rail, bool running);
 
-  void Send(int host, int rail, Packet packet);
-  // So many bytes of somebody else's wait in the NIC's queue, if there is room for them.
-  void Load(int host, int rail, double bytes);
+  // False where the NIC's own queue is full, and the host knows.
+  bool Send(int host, int rail, Packet packet);
+  // So many bytes of somebody else's go from a NIC to another host's, where the queues have room for them.
+  void Load(int host, int rail, int to, double bytes);
 
   // From the history's only source of chance.
   uint64_t Draw(uint64_t below) { return std::uniform_int_distribution<uint64_t>(0, below - 1)(random_); }
@@ -125,6 +128,7 @@ class World final : public Clock {
   bool Step(int64_t until_ns);
   bool IsLost(const Sickness& sickness, bool* burst, const Packet& packet);
   void Carry(int host, int rail, const std::shared_ptr<const Packet>& packet, int64_t extra_ns);
+  int64_t Queue(int host, int rail, double bytes);
   void Arrive(int host, int rail, const Packet& packet);
 
   std::mt19937_64 random_;

@@ -65,7 +65,8 @@ std::shared_ptr<RecvComm> Listener::Accept() {
   return comm;
 }
 
-Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net, const Net* beside) {
+Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net, const Net* beside,
+                   RcMaker* maker) {
   if (nics.empty()) return {Code::kInvalidArgument, "no NIC given"};
   if (nics.size() > static_cast<size_t>(kMaxPaths)) {
     return {Code::kInvalidArgument, std::to_string(nics.size()) + " NICs given, at most " + std::to_string(kMaxPaths) +
@@ -76,6 +77,7 @@ Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<
   made->environment_.counters = std::make_unique<NicCounters[]>(nics.size());
   made->environment_.nics = std::move(nics);
   if (beside != nullptr) made->environment_.notifier = beside->environment_.notifier;
+  made->verbs_.maker = maker;
   Status status = made->Start();
   if (status.ok()) *net = std::move(made);
   return status;
@@ -92,8 +94,8 @@ Status Net::Start() {
   for (size_t i = 0; i < threads; ++i) pollers_.push_back(std::make_unique<Poller>());
   OpenRdma();
   for (const auto& poller : pollers_) {
-    wires_.push_back(rdma_ == nullptr ? std::make_unique<TcpWire>(poller.get(), &environment_)
-                                      : std::make_unique<VerbsWire>(&verbs_, poller.get(), &environment_));
+    wires_.push_back(verbs_.maker == nullptr ? std::make_unique<TcpWire>(poller.get(), &environment_)
+                                             : std::make_unique<VerbsWire>(&verbs_, poller.get(), &environment_));
   }
   // Not where the first senders are, nor, where each has two stripes, their first ones.
   {
@@ -129,23 +131,24 @@ Status Net::Start() {
 // Whether there is RDMA at all is decided once: devices may come and go, the subsystem does not.
 void Net::OpenRdma() {
   const std::string& transport = environment_.params.transport;
-  if (transport == "tcp" || (transport == "auto" && !HasRdma(kSysfs))) return;
+  verbs_.log = &environment_.log;
+  verbs_.strict = transport == "verbs";
+  if (transport == "tcp") verbs_.maker = nullptr;
+  if (transport == "tcp" || verbs_.maker != nullptr || (transport == "auto" && !HasRdma(kSysfs))) return;
   rdma_status_ = Rdma::Open(pollers_[0].get(), &environment_.log, &rdma_);
   if (!rdma_status_.ok()) environment_.log.Add("rdma_off", "", "", rdma_status_.message());
   verbs_.maker = rdma_.get();
-  verbs_.log = &environment_.log;
-  verbs_.strict = transport == "verbs";
 }
 
 // Where nothing else is wanted, a NIC without RDMA is a mistake; one whose port is down may come back.
 Status Net::CheckRdma() {
   if (environment_.params.transport != "verbs") return {};
-  if (rdma_ == nullptr) {
+  if (verbs_.maker == nullptr) {
     return {Code::kInvalidArgument, "R2CC_TRANSPORT=verbs: " + rdma_status_.message() + "; or set R2CC_TRANSPORT=auto"};
   }
   for (const Nic& nic : environment_.nics) {
     std::unique_ptr<RcQueue> queue;
-    Status status = rdma_->Make(nic, kDialledShape, {}, &queue);
+    Status status = verbs_.maker->Make(nic, kDialledShape, {}, &queue);
     if (status.ok() || status.code() == Code::kPeerLost) continue;
     return {Code::kInvalidArgument,
             "R2CC_TRANSPORT=verbs: " + nic.name + ": " + status.message() + "; or set R2CC_TRANSPORT=auto"};

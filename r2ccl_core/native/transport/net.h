@@ -54,9 +54,10 @@ class Listener {
 
 class Net : private Pollable {
  public:
-  // Who waits for what happens in `beside` is woken by what happens here, too.
+  // Who waits for what happens in `beside` is woken by what happens here, too. `maker` makes the queue pairs instead of
+  // this host's RDMA devices, and outlives the Net.
   static Status Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net,
-                       const Net* beside = nullptr);
+                       const Net* beside = nullptr, RcMaker* maker = nullptr);
   ~Net() override;
 
   // Senders are told to make `stripes` connections each, numbered one after another (see plugin/stripes.h).

@@ -37,10 +37,15 @@ OnNic = Callable[[NicChange], object]
 
 
 class Changes:
-    """What of the transport's state is news. A path that is still being made for the first time is no loss."""
+    """What of the transport's state is news.
+
+    A path that is still being made for the first time is no loss. A loss is told at the second look that sees it: when
+    a peer's process ends, its connections are reset some milliseconds before the transport knows that the peer is gone.
+    """
 
     def __init__(self) -> None:
         self._states: dict[tuple[str, str], str] = {}
+        self._suspects: set[tuple[str, str]] = set()
 
     def update(
         self, nics: Sequence[Mapping[str, Any]], events: Callable[[], Sequence[Mapping[str, Any]]]
@@ -50,9 +55,14 @@ class Changes:
         for nic in nics:
             key = nic["name"], nic["address"]
             before = self._states.get(key, "up")
+            suspected = key in self._suspects
+            self._suspects.discard(key)
             if nic["state"] == before:
                 continue
             recovers = nic["state"] == "up" or (before, nic["state"]) == ("down", "partial")
+            if not recovers and not suspected:
+                self._suspects.add(key)
+                continue
             reason = "" if recovers else _last_loss(nic["name"], events())
             if recovers or reason:
                 self._states[key] = nic["state"]

@@ -25,18 +25,28 @@ OTHER = {**DOWN, "nic": "eth1", "detail": "no acknowledgement"}
 
 def test_each_change_is_news_once_and_paths_that_are_being_made_are_none() -> None:
     changes = Changes()
-    assert changes.update([nic("down")], list) == [], "not yet made"
+    for _ in range(3):
+        assert changes.update([nic("down")], list) == [], "not yet made"
     assert changes.update([nic("up")], lambda: pytest.fail("no path is down")) == []
     lost = NicChange("eth0", "10.0.0.1", "down", "to 10.0.0.2: link down")
+    assert changes.update([nic("down"), nic("up", "eth1")], lambda: [OTHER, DOWN, OTHER]) == []
     assert changes.update([nic("down"), nic("up", "eth1")], lambda: [OTHER, DOWN, OTHER]) == [lost]
     assert changes.update([nic("down")], lambda: [DOWN]) == []
     [partly] = changes.update([nic("partial")], lambda: [DOWN])
     assert (partly.state, str(partly)) == ("partial", "NIC eth0 10.0.0.1 is back for some of its paths")
     assert changes.update([nic("up")], lambda: [DOWN]) == [NicChange("eth0", "10.0.0.1", "up", was="partial")]
+    assert changes.update([nic("partial")], lambda: [DOWN, HELD]) == []
     [held] = changes.update([nic("partial")], lambda: [DOWN, HELD])
     assert str(held) == "NIC eth0 10.0.0.1 carries nothing over some of its paths (to 10.0.0.2: late)"
     assert str(NicChange("eth0", "10.0.0.1", "up")) == "NIC eth0 10.0.0.1 is back"
     assert str(lost) == "NIC eth0 10.0.0.1 is lost (to 10.0.0.2: link down)"
+
+
+def test_a_loss_that_one_look_alone_sees_is_not_told() -> None:
+    changes = Changes()
+    for _ in range(2):  # the connections of a peer that ends, before the transport knows that it did
+        assert changes.update([nic("partial")], lambda: [DOWN]) == []
+        assert changes.update([nic("up")], lambda: [DOWN]) == []
 
 
 class FakeNets(Nets):

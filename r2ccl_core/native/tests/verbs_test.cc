@@ -573,6 +573,7 @@ TEST(Ports, WhatUsersSetIsSaidWhereItFindsNothing) {
   sysfs.AddGid("mlx5_0", 3, "0000:0000:0000:0000:0000:ffff:0a64:0001", "RoCE v2");
   VerbsSettings settings;
   settings.gid_index = 9;
+  sysfs.AddGid("mlx5_0", 9, "0000:0000:0000:0000:0000:0000:0000:0000", "");
   EXPECT_EQ(sysfs.Find("10.100.0.1", &port, settings).message(),
             "mlx5_0 port 1 has no GID of index 9 (NCCL_IB_GID_INDEX); leave it out, and it is found by 10.100.0.1");
   settings = {};

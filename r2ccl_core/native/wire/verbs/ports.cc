@@ -75,8 +75,9 @@ fs::path PortFolder(const std::string& sysfs, const std::string& device, int por
   return fs::path(sysfs) / "infiniband" / device / "ports" / std::to_string(port);
 }
 
+// An entry that is not in use is all zeros, or cannot be read.
 bool GidAt(const fs::path& folder, int index, GidBytes* gid) {
-  return ParseHex(ReadLine(folder / "gids" / std::to_string(index)), gid->data(), gid->size());
+  return ParseHex(ReadLine(folder / "gids" / std::to_string(index)), gid->data(), gid->size()) && *gid != GidBytes{};
 }
 
 bool IsRoceV2(const fs::path& folder, int index) {

@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kReceive = uint64_t{1} << 63;  // of a request's number
 constexpr int64_t kRetransmitNs = 34'000'000;     // of a queue pair with the usual time-out
 
-Status Refuse(const std::string& what) { return {Code::kProtocol, "RDMA: " + what}; }
+Status Broken(const std::string& what) { return {Code::kProtocol, "RDMA: " + what}; }
 
 }  // namespace
 
@@ -76,7 +76,7 @@ Status RcPipe::Reap(int64_t now_ns) {
 Status RcPipe::TakeSent(const RcDone& done, int64_t now_ns) {
   if (!done.error.empty()) return {Code::kPeerLost, "RDMA: a send failed: " + done.error};
   if (done.id != acknowledged_ || flights_.empty()) {
-    return Refuse("message " + std::to_string(done.id) + " is done where " + std::to_string(acknowledged_) +
+    return Broken("message " + std::to_string(done.id) + " is done where " + std::to_string(acknowledged_) +
                   " was due");
   }
   int64_t rtt_ns = now_ns - flights_.front().sent_ns;
@@ -97,16 +97,16 @@ Status RcPipe::TakeSent(const RcDone& done, int64_t now_ns) {
 Status RcPipe::TakeReceived(const RcDone& done, int64_t now_ns) {
   if (!done.error.empty()) return {Code::kPeerLost, "RDMA: a receive failed: " + done.error};
   auto slot = static_cast<uint32_t>(received_ % shape_.receive_slots);
-  if ((done.id & ~kReceive) != slot) return Refuse("a message came in another slot than was due");
+  if ((done.id & ~kReceive) != slot) return Broken("a message came in another slot than was due");
   Header header;
-  if (done.bytes < sizeof header) return Refuse("a message without a header");
+  if (done.bytes < sizeof header) return Broken("a message without a header");
   const char* data = queue_->receive_slot(slot);
   std::memcpy(&header, data, sizeof header);
   if (header.number != received_) {
-    return Refuse("message " + std::to_string(header.number) + " came where " + std::to_string(received_) + " was due");
+    return Broken("message " + std::to_string(header.number) + " came where " + std::to_string(received_) + " was due");
   }
-  if (header.bytes != done.bytes - sizeof header) return Refuse("a message of another length than it says");
-  if (header.returned < peer_returned_ || header.returned > sent_) return Refuse("impossible slots are given back");
+  if (header.bytes != done.bytes - sizeof header) return Broken("a message of another length than it says");
+  if (header.returned < peer_returned_ || header.returned > sent_) return Broken("impossible slots are given back");
   ++received_;
   peer_returned_ = header.returned;
   NoteRoom(now_ns);

@@ -230,7 +230,7 @@ def test_a_file_of_an_earlier_release_lacks_what_came_later(tmp_path: Path) -> N
     (earlier,) = read_folder(tmp_path, time.time()).statuses
     text = prometheus.render([earlier])
     assert "strangers_total{" not in text and "own_probes_total{" not in text and "paths_never_up{" not in text
-    assert "rdma" not in text
+    assert "rdma_paths{" not in text
     assert command(tmp_path, "--stale").returncode == 0
     path.write_text(json.dumps({**document, "strangers": 3}))
     assert "strangers is not a list" in str(read_folder(tmp_path, time.time()).unread[path])

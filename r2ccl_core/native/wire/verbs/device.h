@@ -74,7 +74,7 @@ class Rdma final : public RcMaker {
 
  private:
   Rdma() = default;
-  Status DeviceOf(const std::string& name, std::shared_ptr<RdmaDevice>* device);
+  Status DeviceOf(const std::string& name, std::shared_ptr<RdmaDevice>* device) REQUIRES(mutex_);
 
   ibv::Library library_;
   VerbsSettings settings_;

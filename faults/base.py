@@ -301,6 +301,15 @@ class Fault(Strict):
     kills: ClassVar[bool] = False
     """Whether a rank does not survive it, whatever runs."""
 
+    must_end: ClassVar[bool] = False
+    """Whether a rank waits for ever where it is not healed."""
+
+    restarts: ClassVar[bool] = False
+    """Whether its host boots again, and so loses all that ran there."""
+
+    stops_clock: ClassVar[bool] = False
+    """Whether its host's clock stands still as long as it lasts."""
+
     @property
     def uses_port(self) -> bool:
         """Whether it acts on the NIC's switch port."""

@@ -12,6 +12,7 @@ class ProcessPause(Fault):
     kind: ClassVar[str] = "process_pause"
     scope: ClassVar[Scope] = "process"
     needs: ClassVar[frozenset[str]] = frozenset({"kill", "cat"})
+    must_end: ClassVar[bool] = True
 
     def recipe(self, target: Target) -> Recipe:
         """A rank that has ended meanwhile needs no healing."""

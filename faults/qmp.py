@@ -1,14 +1,14 @@
 """Orders to QEMU over a machine's QMP socket: the commands that the faults of virtual machines share."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from faults.base import Order, Slot
 
-# No shell: the socket's path, the command and its arguments, and the event that says it is done are arguments.
+# No shell: the socket's path, the event that says it is done, and each command with its arguments are arguments.
 _ASK = """\
 import json, socket, sys
-path, command, arguments, event = sys.argv[1:]
+path, event, *commands = sys.argv[1:]
 qemu = socket.socket(socket.AF_UNIX)
 qemu.settimeout(20)
 qemu.connect(path)
@@ -29,7 +29,8 @@ def ask(command, arguments):
     return until(lambda told: "return" in told)
 until(lambda told: "QMP" in told)
 ask("qmp_capabilities", {})
-print(json.dumps(ask(command, json.loads(arguments))))
+for command, arguments in zip(commands[::2], commands[1::2]):
+    print(json.dumps(ask(command, json.loads(arguments))))
 if event and event not in seen:
     until(lambda told: told.get("event") == event)
 """
@@ -42,8 +43,21 @@ def order(
 
     With `lenient` it may fail: there was nothing to do.
     """
+    return orders(slot, [(command, arguments)], until=until, lenient=lenient)
+
+
+def orders(
+    slot: Slot, commands: Sequence[tuple[str, Mapping[str, object]]], *, until: str = "", lenient: bool = False
+) -> Order:
+    """Several, one right after another; as `order`."""
     python = "-python3" if lenient else "python3"
-    return Order(slot.place, (python, "-I", "-S", "-c", _ASK, slot.qmp, command, json.dumps(dict(arguments)), until))
+    words = (word for command, arguments in commands for word in (command, json.dumps(dict(arguments))))
+    return Order(slot.place, (python, "-I", "-S", "-c", _ASK, slot.qmp, until, *words))
+
+
+def status(slot: Slot) -> Order:
+    """Says whether the machine runs, as QEMU's ``query-status`` does."""
+    return order(slot, "query-status", {})
 
 
 def set_link(slot: Slot, *, up: bool) -> Order:

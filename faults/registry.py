@@ -15,6 +15,9 @@ from faults.duplicate import Duplicate
 from faults.errors import FaultError, UnknownFaultError
 from faults.flap import Flap
 from faults.host_isolate import HostIsolate
+from faults.host_pause import HostPause
+from faults.host_power_off import HostPowerOff
+from faults.host_reset import HostReset
 from faults.ib_port_down import IbPortDown
 from faults.loss import Loss
 from faults.nic_down import NicDown
@@ -39,6 +42,9 @@ FAULTS: dict[str, type[Fault]] = {
         SwitchPortDown,
         SwitchOutage,
         HostIsolate,
+        HostPause,
+        HostReset,
+        HostPowerOff,
         RouteBlackhole,
         Blackhole,
         OvsDrop,

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.cluster import export, inventory_file, rights, state
-from harness.cluster.checks import hosts, nics, rails, versions
+from harness.cluster.checks import hosts, nics, rails, rdma, versions
 from harness.cluster.checks.evidence import Evidence, gather
 from harness.cluster.checks.finding import Finding, Severity, merged, worst_first
 from harness.cluster.factory import make_cluster
@@ -53,7 +53,7 @@ def check(experiment: Path | None, settings: Sequence[str], inventory: Path | No
 
 def judge(seen: Evidence) -> list[Finding]:
     """Every finding, the worst first. Pure."""
-    return worst_first(finding for topic in (hosts, nics, rails, versions) for finding in topic.findings(seen))
+    return worst_first(finding for topic in (hosts, nics, rails, rdma, versions) for finding in topic.findings(seen))
 
 
 def document(seen: Evidence, found: Sequence[Finding]) -> dict[str, Any]:

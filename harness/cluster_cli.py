@@ -46,6 +46,18 @@ def cluster_up(
     return up(file, settings or [])
 
 
+@cluster_app.command("prepare")
+@reported
+def cluster_prepare(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment whose virtual machines are meant.")],
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key.")] = None,
+) -> int:
+    """Fetch the kernel of an experiment's virtual machines, and try KVM, as its first sweep would."""
+    from harness.cluster_command import prepare
+
+    return prepare(file, settings or [])
+
+
 @cluster_app.command("show")
 @reported
 def cluster_show() -> int:

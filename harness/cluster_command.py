@@ -1,4 +1,4 @@
-"""A cluster by itself, without a sweep: to look around in, and to see and remove what stands."""
+"""A cluster by itself, without a sweep: to prepare, to look around in, and to see and remove what stands."""
 
 import signal
 from collections.abc import Sequence
@@ -28,6 +28,21 @@ def up(file: Path, settings: Sequence[str]) -> ExitCode:
                 signal.pause()
     except KeyboardInterrupt:
         return ExitCode.OK
+
+
+def prepare(file: Path, settings: Sequence[str]) -> ExitCode:
+    """Gets everything that the virtual machines of an experiment need. Raises `ClusterError`."""
+    spec = load(file, settings).cluster
+    if not isinstance(spec, VmsSpec):
+        print(f'cluster.kind = "{spec.kind}": nothing is fetched for it')
+        return ExitCode.OK
+    from harness.cluster.vms.cluster import VmsCluster
+
+    with stoppable():
+        cluster = VmsCluster(spec)
+        cluster.prepare()
+    print(f"ready: {cluster.made_of()}")
+    return ExitCode.OK
 
 
 def host_line(host: Host) -> str:

@@ -28,6 +28,9 @@ from typing import Self
 
 from r2ccl_core.errors import R2cclError, UsageError
 
+MAX_WORD = 100
+"""Longer words of a command are no help in a line about it."""
+
 
 class ExitCode(IntEnum):
     """What a command's exit status means; the help of `harness sweep` and others says it in their words."""
@@ -105,7 +108,12 @@ class CommandError(HostError):
     def __init__(self, host: str, argv: Sequence[str], returncode: int, stderr: str) -> None:
         self.argv, self.returncode, self.stderr = tuple(argv), returncode, stderr
         last = (stderr.strip().splitlines() or ["no message"])[-1]
-        super().__init__(host, f"{' '.join(argv)}: exit status {returncode}: {last}")
+        super().__init__(host, f"{command_line(argv)}: exit status {returncode}: {last}")
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """A command for a line of text: of a script among its words, that it is there."""
+    return " ".join("SCRIPT" if "\n" in word else word if len(word) <= MAX_WORD else "..." for word in argv)
 
 
 class HostTimeoutError(HostError):

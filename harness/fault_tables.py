@@ -196,7 +196,7 @@ def _length_mistakes(place: PlaceModel, kind: str, key: str, *, by_chance: bool)
         return
     if by_chance and fault.scope == "host":
         yield Mistake(f"{key}.kind", kind, "chance leaves every host a NIC; aim it, or write a trace")
-    if kind == "process_pause" and place.lasts_s is None and not by_chance:
+    if fault.must_end and place.lasts_s is None and not by_chance:
         yield Mistake(f"{key}.lasts", None, "is missing; a rank that is never let go on is a hang")
     if place.lasts_s is not None and place.lasts_s < MIN_LASTS_S and fault.scope != "process":
         remedy = f"is too short to prove anything; choose at least {_ms(MIN_LASTS_S)}"

@@ -182,7 +182,7 @@ def _fault(kind: str, answers: Answers) -> Iterator[str]:
         yield _said(f"rail = {rail}", "its NIC on that rail" if fault.scope == "nic" else "all of its NICs")
     yield _said("at_progress = 0.4", "into the iteration after this share of them ...")
     yield _said("into = 0.5", "... so far into it")
-    if kind == "process_pause":
+    if fault.must_end:
         yield _said('lasts = "300 ms"', "then it goes on")
     else:
         yield _said('# lasts = "300 ms"', "healed then; without it at the end of the trial")

@@ -148,6 +148,8 @@ METRICS: dict[str, Metric] = {
         nvlink_replays="gpuN: all links",
         nvlink_recoveries="gpuN: all links",
         pcie_replays="gpuN",
+        sent_pkts="RDMA port: of Soft-RoCE, which counts no bytes",
+        rcvd_pkts="RDMA port: likewise",
     ),
     **_of(
         "bytes",
@@ -174,6 +176,7 @@ METRICS: dict[str, Metric] = {
         state="RDMA port: 1 down, 2 init, 3 armed, 4 active, 5 deferred",
         physical_state="RDMA port: 3 disabled, 5 link up, 6 recovery",
         last_xid="gpuN: the newest critical error of the driver since the watch began; 0 none",
+        gids="RDMA port: addresses in its table of GIDs (pyverbs; the first 16 entries)",
         present="how many there are; 0 once at the beginning: none here, or none that can be read",
     ),
     **_of("us", False, sample_us="watch: what its own sample took", sample_cpu_us="watch: CPU time of that"),

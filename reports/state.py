@@ -25,6 +25,10 @@ class Panel:
     largest: bool = False
     always: bool = False
     """Shown even where it was 0 all the time."""
+    usual: float | None = None
+    """Shown is how many devices have another value than this."""
+    if_changed: bool = False
+    """Not shown where it stayed the same on every host."""
 
 
 PANELS = (
@@ -33,6 +37,9 @@ PANELS = (
     Panel("TCP segments\nsent again (1/s)", r"tcp", ("segments_retransmitted",), always=True),
     Panel("NIC drops and\nerrors (1/s)", r".*", ("rx_dropped", "tx_dropped", "rx_errors", "tx_errors")),
     Panel("RDMA sent (Gbit/s)", r".+:\d+", ("port_xmit_bytes",), 8e-9),
+    Panel("RDMA packets\nsent (1/s)", r".+:\d+", ("sent_pkts",)),
+    Panel("RDMA ports\nnot active", r".+:\d+", ("state",), usual=4),
+    Panel("RDMA GIDs", r".+:\d+", ("gids",), if_changed=True),
     Panel("GPU busy (%)", r"gpu\d+", ("busy_share",), 100, largest=True, always=True),
     Panel("PCIe of the GPUs\n(GB/s)", r"gpu\d+", ("pcie_tx_bytes", "pcie_rx_bytes"), 1e-9),
     Panel("NVLink sent\n(GB/s)", r"gpu\d+", ("nvlink_tx_bytes",), 1e-9),
@@ -57,6 +64,8 @@ def state_frame(watched: pd.DataFrame, trial: Trial) -> pd.DataFrame:
 
 def _of_panel(watched: pd.DataFrame, panel: Panel) -> pd.DataFrame | None:
     own = watched[watched["metric"].isin(panel.metrics) & watched["device"].str.fullmatch(panel.devices)]
+    if panel.usual is not None:  # what cannot be read has gone
+        own = own.assign(value=(own["value"] != panel.usual).astype(float))
     own = own.dropna(subset=["value"]).sort_values("t_ns", kind="stable")
     if METRICS[panel.metrics[0]].counter:
         own = _rates(own)
@@ -66,6 +75,8 @@ def _of_panel(watched: pd.DataFrame, panel: Panel) -> pd.DataFrame | None:
     groups = own.groupby(["host", own["t_ns"] // 20_000_000])
     value = (groups["value"].max() if panel.largest else groups["value"].sum()) * panel.factor
     if not panel.always and not value.any():
+        return None
+    if panel.if_changed and (value.groupby(level=0).nunique() == 1).all():
         return None
     frame = pd.DataFrame({"t_ns": groups["t_ns"].max(), "value": value}).reset_index(level=0).reset_index(drop=True)
     return frame.assign(panel=panel.label)

@@ -1,4 +1,4 @@
-"""Makes the modules beside the tests of reports importable: test folders are no packages and on no path."""
+"""Makes the modules beside the tests importable: test folders are no packages and on no path. Keeps workers apart."""
 
 import importlib.util
 import os
@@ -7,6 +7,18 @@ import sys
 from pathlib import Path
 
 import pytest
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two a processor, as many tests wait for timers and networks; none where guests' kernels may have to be
+    downloaded, since a worker has no way to the Internet."""
+    return 0 if "vms" in (config.option.markexpr or "") else min(12, 2 * len(os.sched_getaffinity(0)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before anything is made in /tmp or listens."""
+    config.pluginmanager.register(sys.modules["workers"], "workers")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -26,9 +38,14 @@ for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
     os.unsetenv(name)
 
-for name in ("synthetic_run", "served_run", "chromium_page"):
+for name, folder in (
+    ("synthetic_run", "reports"),
+    ("served_run", "reports"),
+    ("chromium_page", "reports"),
+    ("workers", ""),
+):
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "reports" / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / folder / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -10,4 +10,4 @@ ruff format --quiet --check .
 find r2ccl_core/native -name '*.cc' -o -name '*.h' | xargs clang-format --dry-run --Werror
 mypy
 lint-imports --no-cache
-exec pytest "$@"
+exec pytest -n auto "$@" # workers: tests/conftest.py says how many; `-n 0` in ARGUMENTS runs all in one process

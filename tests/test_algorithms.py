@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).parent / "made_up_algorithm.py"
 @pytest.fixture(scope="module")
 def told() -> tuple[dict[str, Any], dict[str, Any]]:
     """The plan that has it, and what all others say of it."""
-    run = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=110, check=False)
+    run = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=270, check=False)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout), json.loads(run.stderr)
 

@@ -23,7 +23,7 @@ def test_the_program_of_two_ranks_says_what_it_should(tmp_path: Path) -> None:
         for rank in range(2)
     ]
     try:
-        told = [rank.communicate(timeout=60)[0].strip() for rank in ranks]
+        told = [rank.communicate(timeout=240)[0].strip() for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

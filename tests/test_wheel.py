@@ -47,7 +47,7 @@ def harness(site: Path, cwd: Path, *words: str) -> subprocess.CompletedProcess[s
         "import harness; from harness.start import main; main()"
     )
     argv = [sys.executable, "-I", "-S", "-c", code, *words]
-    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=270, check=False)
 
 
 @pytest.mark.slow

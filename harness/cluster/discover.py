@@ -5,6 +5,7 @@ What the inventory says already stays: a NIC that it names keeps its rail, and o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from harness.cluster.gather import Place, Surveyed
 from harness.cluster.inventory import Inventory, InventoryHost, InventoryNic
@@ -68,10 +69,15 @@ def _filled(nic: InventoryNic, survey: Surveyed) -> InventoryNic:
         "ipv4": next((a for a in link.addresses if ":" not in a), None),
         "ipv6": next((a for a in link.addresses if ":" in a and not a.startswith("fe80")), None),
         "rate": f"{speed} bit/s" if speed and link.kind != "veth" else None,  # a veth's 10 Gbit/s mean nothing
-        "rdma": next(iter(shown.get("rdma", ())), None),
+        "rdma": next(iter(shown.get("rdma", ())), None) or _soft_rdma(link.name, survey.facts["rdma"]),
     }
     told = nic.model_dump(by_alias=True, exclude_none=True)
     return InventoryNic.model_validate({name: value for name, value in seen.items() if value} | told)
+
+
+def _soft_rdma(nic: str, facts: Mapping[str, Any]) -> str | None:
+    """The RDMA device that sends over a NIC without being on its card, as Soft-RoCE's does."""
+    return next((port["device"] for port in facts.get("ports", ()) if port.get("netdev") == nic), None)
 
 
 def _link_of(nic: InventoryNic, survey: Surveyed) -> Link | None:

@@ -28,6 +28,7 @@ def _nics(host: dict[str, Any]) -> list[dict[str, Any]]:
     for nic in host["nics"]:
         rate = nic["rate_bit_s"]
         known = {"rate": f"{rate:.15g} bit/s"} if rate else {}
+        known |= {"rdma": nic["rdma"]} if nic["rdma"] else {}
         plugged = {"switch": nic["switch"], "switch_port": nic["switch_port"]}
         found.append({"rail": nic["rail"], "name": nic["name"], "ipv4": f"{nic['address']}/24"} | known | plugged)
     return found

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from ipaddress import ip_interface
 
 from harness.cluster.inventory import InventoryHost, InventoryNic
@@ -36,7 +37,8 @@ def look_up(host: InventoryHost, links: Links) -> tuple[tuple[Nic, ...], list[st
             wrong.append(f"rail {entry.rail}: {told}")
         elif isinstance(found, Link):
             address = entry.address or address_of(found) or ""
-            nics.append(Nic(found.name, entry.rail, address, entry.rate_bit_s, entry.switch, entry.switch_port))
+            known = Nic(found.name, entry.rail, address, entry.rate_bit_s, entry.switch, entry.switch_port)
+            nics.append(replace(known, rdma=entry.rdma))
     counted = Counter(nic.name for nic in nics)
     wrong += [f"{name} is there for two rails; a NIC lies on one" for name, count in counted.items() if count > 1]
     return tuple(nics), wrong

@@ -39,6 +39,9 @@ _ASKED = {
 PROBE_S = 2.0
 """How long silent NICs are tried; where all answer it is over sooner."""
 
+SURVEY_S = 300.0
+"""How long a survey may take: half a second on a host, minutes on a translated guest of a busy machine."""
+
 START_S = 20.0
 """How long a Python may take to start on a busy host."""
 
@@ -237,7 +240,7 @@ def _script(name: str) -> str:
 
 def _survey(entries: Mapping[str, InventoryHost], host: Host) -> Surveyed:
     assert isinstance(host, AgentHost)
-    said = host.run([host.python, "-c", _script("survey.py"), json.dumps(_ASKED)], timeout_s=60).stdout
+    said = host.run([host.python, "-c", _script("survey.py"), json.dumps(_ASKED)], timeout_s=SURVEY_S).stdout
     try:
         facts = json.loads(said.splitlines()[-1])
     except (ValueError, IndexError):

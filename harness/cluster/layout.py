@@ -32,6 +32,13 @@ class Regular(Protocol):
     def rate_bit_s(self) -> float | None: ...
 
 
+class Machines(Regular, Protocol):
+    """The same, and what virtual machines have besides."""
+
+    @property
+    def rdma(self) -> str | None: ...
+
+
 @dataclass(frozen=True)
 class HostLayout:
     """One host: its namespace, its management address, its NICs and the switch ports they are plugged in."""
@@ -92,15 +99,20 @@ def _lay_out_host(spec: Regular, tag: str, subnet: str, h: int) -> HostLayout:
     )
 
 
-def lay_out_vms(spec: Regular, tag: str, subnet: str) -> Layout:
+def lay_out_vms(spec: Machines, tag: str, subnet: str) -> Layout:
     """The same of virtual machines: all of them run in the switch's namespace, and each NIC sits in a slot."""
     plain = lay_out(spec, tag, subnet)
     hosts = []
     for h, host in enumerate(plain.hosts):
         qmp = str(state.directory(tag) / f"{host.name}.qmp")
-        nics = tuple(replace(nic, slot=Slot(SWITCH, qmp, nic.name, mac_of(h, nic.rail))) for nic in host.nics)
+        nics = tuple(_in_a_slot(nic, h, qmp, spec.rdma) for nic in host.nics)
         hosts.append(replace(host, namespace=plain.switch, nics=nics))
     return replace(plain, hosts=tuple(hosts))
+
+
+def _in_a_slot(nic: Nic, host: int, qmp: str, rdma: str | None) -> Nic:
+    device = None if rdma is None else f"{rdma}{nic.rail}"
+    return replace(nic, slot=Slot(SWITCH, qmp, nic.name, mac_of(host, nic.rail)), rdma=device)
 
 
 def mac_of(host: int, nic: int) -> str:

@@ -24,7 +24,6 @@ from harness.errors import ClusterError
 
 REMEDIES = {
     errno.EPERM: "run as root, or let users make namespaces",
-    errno.EACCES: "let this user open /dev/net/tun, or run as root",
     errno.EXFULL: "a bridge takes 1023 ports: choose fewer hosts",
     errno.EOPNOTSUPP: "the kernel lacks veth, bridge, tbf or netem: load or build the module",
     errno.ENOENT: "the kernel lacks tbf or netem: load or build the module, or leave out rate or delay",

@@ -8,6 +8,7 @@
 An experiment sees what all kinds have in common (`Described`): names, and NICs by rail.
 """
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
@@ -155,7 +156,7 @@ class VmsSpec(_Regular):
     hosts: int = Field(default=3, ge=1, le=MAX_VMS)
     nics: int = Field(default=2, ge=1, le=MAX_VM_NICS)
     rate: str | None = "200 Mbit/s"
-    kernel: str = Field(default="linux-image-amd64", pattern=r"^linux-image-[a-z0-9.+-]+$")
+    kernel: str = "linux-image-amd64"
     """The Debian package of the kernel that the guests run."""
     memory_bytes: Size = Field(default=parse_size("768MiB"), alias="memory", ge=parse_size("256MiB"))
     """Of every guest."""
@@ -163,6 +164,13 @@ class VmsSpec(_Regular):
     """``auto``: KVM where it boots a guest, else QEMU's own translation."""
     rdma: Literal["rxe"] | None = None
     """``rxe``: every data NIC carries a Soft-RoCE device, ``rxe0`` on ``eth0`` and so on."""
+
+    @field_validator("kernel")
+    @classmethod
+    def _kernel_is_a_package(cls, kernel: str) -> str:
+        if not re.fullmatch(r"linux-image-[a-z0-9.+-]+", kernel):
+            raise ValueError("name a Debian package, such as linux-image-amd64")
+        return kernel
 
     @property
     def one_machine(self) -> bool:

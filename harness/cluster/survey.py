@@ -25,6 +25,9 @@ from typing import Any, Callable  # noqa: UP035  (old hosts: Python 3.8)
 
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"])
 CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21
+DEBIAN_PACKAGES = "/usr/lib/python3/dist-packages"
+PORT_ACTIVE = 4
+RDMA_MODULES = ("ib_core", "ib_uverbs", "rdma_rxe")
 
 
 def text_of(path: Path | str) -> str | None:
@@ -35,7 +38,7 @@ def text_of(path: Path | str) -> str | None:
         return None
 
 
-def said(argv: list[str], timeout_s: float = 60.0) -> tuple[int, str, str]:
+def said(argv: list[str], timeout_s: float = 200.0) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of a command; 127 where it cannot be started."""
     try:
         env = dict(os.environ, PATH=PATH)
@@ -163,43 +166,93 @@ def gpus_by_program() -> dict[str, Any]:
 def rdma() -> dict[str, Any]:
     """Devices and their ports, by verbs, else from /sys; `missing` says what could not be asked."""
     ports = rdma_ports()
+    told = {"source": "sysfs", "missing": None, "ports": ports, "lacks": rdma_lacks()}
     if not ports:
-        return {"source": "sysfs", "missing": None, "ports": []}
+        return told
+    try:
+        verbs = verbs_ports()
+    except ImportError:
+        return {**told, "missing": "pyverbs"}
+    for port in ports:
+        port.update(verbs.get((port["device"], port["port"]), {"verbs": "not listed"}))
+    return {**told, "source": "pyverbs"}
+
+
+def verbs_ports() -> dict[tuple[str, int], dict[str, Any]]:
+    """What a program sees that opens every device. Raises ImportError without pyverbs."""
+    sys.path.append(DEBIAN_PACKAGES)  # where python3-pyverbs lies, which a virtual environment does not see
     try:
         from pyverbs.device import Context, get_device_list  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        return {"source": "sysfs", "missing": "pyverbs", "ports": ports}
-    opened = {}
+    finally:
+        sys.path.remove(DEBIAN_PACKAGES)
+    found: dict[tuple[str, int], dict[str, Any]] = {}
     for device in get_device_list():
         name = device.name.decode()
         try:
             with Context(name=name) as context:
-                numbers = range(1, context.query_device().phys_port_cnt + 1)
-                opened.update({(name, number): context.query_port(number).state for number in numbers})
+                for number in range(1, context.query_device().phys_port_cnt + 1):
+                    port = context.query_port(number)
+                    found[name, number] = {
+                        "verbs": "ACTIVE" if port.state == PORT_ACTIVE else str(port.state),
+                        "active_mtu": 128 << port.active_mtu,
+                        "max_mtu": 128 << port.max_mtu,
+                    }
         except Exception as e:
-            opened.update({(name, port["port"]): str(e) for port in ports if port["device"] == name})
-    for port in ports:
-        state = opened.get((port["device"], port["port"]), "not listed")
-        port["verbs"] = "ACTIVE" if state == 4 else str(state)
-    return {"source": "pyverbs", "missing": None, "ports": ports}
+            found[name, 1] = {"verbs": str(e).strip()}
+    return found
 
 
 def rdma_ports() -> list[dict[str, Any]]:
     """What /sys says of every port."""
     found = []
     for path in sorted(glob.glob("/sys/class/infiniband/*/ports/*")):  # noqa: PTH207  (a pattern of directories)
-        state = text_of(f"{path}/state") or ""
+        device = path.split("/")[4]
+        state, physical = (text_of(f"{path}/{file}") or "" for file in ("state", "phys_state"))
+        gids = rdma_gids(path)
         found.append(
             {
-                "device": path.split("/")[4],
+                "device": device,
                 "port": int(path.split("/")[6]),
                 "state": state.partition(": ")[2] or state,
+                "physical_state": physical.partition(": ")[2] or physical,
                 "rate": text_of(f"{path}/rate"),
                 "link_layer": text_of(f"{path}/link_layer"),
-                "netdev": text_of(f"{path}/gid_attrs/ndevs/0"),
+                "netdev": next((gid["netdev"] for gid in gids if gid["netdev"]), None) or netdev_of(device, path),
+                "gids": gids,
+                "counts_bytes": Path(f"{path}/counters/port_xmit_data").exists(),
             }
         )
     return found
+
+
+def rdma_gids(port: str) -> list[dict[str, Any]]:
+    """Every entry of a port's table that is in use: index, address, type (``RoCE v2``) and interface."""
+    found = []
+    for path in sorted(Path(port, "gids").glob("*"), key=lambda path: int(path.name)):
+        gid = text_of(path) or ""
+        if gid.strip("0:"):
+            kind, netdev = (text_of(f"{port}/gid_attrs/{part}/{path.name}") for part in ("types", "ndevs"))
+            found.append({"index": int(path.name), "gid": gid, "type": kind, "netdev": netdev})
+    return found
+
+
+def netdev_of(device: str, port: str) -> str | None:
+    """The interface of a port whose table of GIDs is empty: Soft-RoCE names it, a card's has the port's number."""
+    soft = text_of(f"/sys/class/infiniband/{device}/parent")
+    if soft:
+        return soft
+    for path in sorted(Path(f"/sys/class/infiniband/{device}/device/net").glob("*")):
+        if int(text_of(path / "dev_port") or "0") + 1 == int(port.rpartition("/")[2]):
+            return path.name
+    return None
+
+
+def rdma_lacks() -> list[str]:
+    """Modules that are neither loaded nor there to be loaded, of those that programs with verbs need."""
+    folder = Path("/lib/modules") / platform.release()
+    known = (text_of(folder / "modules.dep") or "") + (text_of(folder / "modules.builtin") or "")
+    loaded = {path.name for path in Path("/sys/module").glob("*")}
+    return [name for name in RDMA_MODULES if name not in loaded and f"/{name}.ko" not in known]
 
 
 def nccl() -> list[dict[str, str]]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from harness.errors import CommandError, HostError, HostTimeoutError, UnreachableError
+from harness.errors import CommandError, HostError, HostTimeoutError, UnreachableError, command_line
 from harness.hosts.base import After, Argv, Completed, Nic, OnLine, Orders, Reading, Sample
 from harness.hosts.links import Links, read_links
 from harness.hosts.sampler import ROW
@@ -72,7 +72,7 @@ class AgentHost(ABC):
         wait_s = timeout_s + REPLY_TIMEOUT_S
         done = self.session().call("run", timeout_s=wait_s, argv=list(argv), limit_s=timeout_s)
         if done["timed_out"]:
-            raise HostTimeoutError(self.name, f"{' '.join(argv)}: not ended within {timeout_s:g} s, killed")
+            raise HostTimeoutError(self.name, f"{command_line(argv)}: not ended within {timeout_s:g} s, killed")
         if check and done["returncode"]:
             raise CommandError(self.name, argv, done["returncode"], done["stderr"] or done["stdout"])
         return Completed(tuple(argv), done["returncode"], done["stdout"], done["stderr"])

@@ -141,12 +141,13 @@ class Arm:
         task = dict(orders, ttl_s=ttl_s, journal=str(self.journal))
         self.tell(json.dumps(task).encode() + b"\n")
         line = self.answer()
-        if line != b"armed\n":
+        if not line.startswith(b"armed "):
             self.end_healer()
             if line:
                 self.tell_failures(json.loads(line))
                 raise RefusedError("host", "what runs beside was not ready within the time to live; healed")
             raise RefusedError("host", f"the healer did not start; is {self.journal.parent} writable?")
+        self.end_s = float(line.split()[1])
         with urgently():
             self.waiting = list(batches(self.inject))
 
@@ -173,6 +174,7 @@ class Arm:
                 for batch in self.waiting:
                     batch.run()
                 after = time.time_ns()
+                self.was_in_time()
                 if self.goes_on:
                     self.go_on()
             except RefusedError:
@@ -180,6 +182,13 @@ class Arm:
                     self.heal()
                 raise
             return before, after if self.inject else time.time_ns()
+
+    def was_in_time(self) -> None:
+        """Heals and refuses a fault whose commands ended when its healer was healing, or had healed."""
+        if time.monotonic() < self.end_s and self.healer.poll() is None:
+            return
+        undo(self.journal, self.heal_argvs)  # the healer, too, or it did it before the last of the commands
+        raise RefusedError("host", "the healer ended before the fault began; it healed")
 
     def end_healer(self) -> bytes:
         """Ends the healer's input, and so the healer, which heals; its last line."""

@@ -35,6 +35,8 @@ class Nic:
     switch_port: str | None = None
     slot: Slot | None = None
     """Where it can be pulled, on a virtual machine."""
+    rdma: str | None = None
+    """Its RDMA device, as far as the cluster says that there is one."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """The healer: a detached process that undoes one fault. A stand-alone file, sent to a host and run there.
 
 Its first line of standard input is its task, JSON: {"ttl_s", "heal", "repeat", "beside", "journal"}. It writes the
-journal, which says what is to be undone, starts the programs of `beside`, and answers "armed" when each has written a
-line. After "go" it passes that line on to them, answers "going" when each has written another, and runs the commands of
-`repeat`, each after its pause, over and over.
+journal, which says what is to be undone, starts the programs of `beside`, and when each has written a line answers
+"armed" and when its time is over (CLOCK_MONOTONIC, in seconds). After "go" it passes that line on to them, answers
+"going" when each has written another, and runs the commands of `repeat`, each after its pause, over and over.
 
 It heals when its input ends (the agent asks for it, or is gone in whatever way), when its time to live is over, on
 SIGTERM, and when anything else goes wrong; then it removes the journal and says when that was and what failed. The
@@ -50,7 +50,7 @@ class Healer:
         self.beside = [self.started(argv) for argv in self.task["beside"]]
         if not all(map(self.says, self.beside)):
             return
-        os.write(1, b"armed\n")
+        os.write(1, b"armed %r\n" % self.end)
         if not self.asked(self.task["ttl_s"]) or not is_ready(0) or read_line() != GO:
             return
         for process in self.beside:

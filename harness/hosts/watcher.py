@@ -33,6 +33,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Callable, Dict, Optional, Tuple  # noqa: UP035  (old hosts: Python 3.8)
 
+VERBS_EVERY_S = 0.5
+"""How often RDMA devices are opened and asked: a reading in between is the one before."""
+GIDS = 16
+"""So many entries of a port's table are looked at: addresses come first, and a table may have a thousand."""
+
 Key = Tuple[str, str]  # noqa: UP006
 Values = Dict[Key, Optional[float]]  # noqa: UP006, UP045
 
@@ -256,19 +261,34 @@ class Rdma:
 
 
 class Verbs:
-    """What sysfs has not: the MTU that a port really uses, by pyverbs where this Python has it."""
+    """By pyverbs, where this Python has it: the MTU that a port really uses, and how many GIDs it has.
+
+    A device is open only while it is asked: a kernel that takes a NIC from its driver waits for whoever has its RDMA
+    device open, and waited for the watch until the trial was over.
+    """
 
     def __init__(self) -> None:
-        from pyverbs.device import Context, get_device_list  # type: ignore[import-not-found, unused-ignore]
+        from pyverbs import device  # type: ignore[import-not-found, unused-ignore]
 
-        self.contexts = {device.name.decode(): Context(name=device.name.decode()) for device in get_device_list()}
+        self.module = device
+        self.due_s = 0.0
+        self.known: set[Key] = set()
+        device.get_device_list()  # raises where there is no RDMA, so that nothing is asked of it again
 
     def read(self) -> Values:
-        values: Values = {}
-        for name, context in self.contexts.items():
-            for port in range(1, context.query_device().phys_port_cnt + 1):
-                mtu = context.query_port(port).active_mtu
-                values[f"{name}:{port}", "active_mtu_bytes"] = 128.0 * 2**mtu
+        if time.monotonic() < self.due_s:
+            return {}
+        values: Values = dict.fromkeys(self.known)
+        for device in self.module.get_device_list():
+            name = device.name.decode()
+            with suppress(Exception), self.module.Context(name=name) as context:
+                for port in range(1, context.query_device().phys_port_cnt + 1):
+                    known = context.query_port(port)
+                    values[f"{name}:{port}", "active_mtu_bytes"] = 128.0 * 2**known.active_mtu
+                    gids = (context.query_gid(port, i).gid for i in range(min(GIDS, known.gid_tbl_len)))
+                    values[f"{name}:{port}", "gids"] = float(sum(1 for gid in gids if gid.strip("0:")))
+        self.known |= set(values)
+        self.due_s = time.monotonic() + VERBS_EVERY_S
         return values
 
 

@@ -19,6 +19,7 @@ from harness.experiment import Experiment
 from harness.hosts.base import Host, Nic, Sample
 from harness.hosts.each import all_results, for_each
 from harness.sweep.clock import Clock, Exchange, offset_of
+from harness.sweep.holder import Holder
 from harness.sweep.plan import Trial
 from harness.sweep.strike import FIRST_LATENCY_NS
 from harness.systems.catalogue import sockets_carry_data
@@ -27,6 +28,10 @@ EXCHANGES = 6
 """Questions for a host's time that one measurement of its clock consists of."""
 CLOCKS_EVERY_S = 2.0
 """No trial begins with clocks measured longer ago than this; after a longer one they are measured again."""
+
+RETURN_S = 300.0
+"""How long a host may take from its restart to a log-in: a translated guest on a busy machine takes minutes."""
+AGAIN_S = 0.5
 
 CHECK_INTERVAL_S = 0.004
 CHECK_S = 0.012
@@ -137,6 +142,30 @@ class Bench:
         asked = for_each(self.places.values(), lambda place: offset_of(_exchanges(place)))
         for name, offset in all_results(asked).items():
             self.clocks[name] = self.clock(name).measured(offset)
+
+    def reconnect(self, name: str) -> Host:
+        """Waits until a host that restarts can be logged in to, claims it again, and learns its clock anew.
+
+        Raises the last `HostError` where it does not come back.
+        """
+        host, deadline = self.host(name), time.monotonic() + RETURN_S
+        host.close()
+        while True:
+            try:
+                host.connect()
+                break
+            except HostError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(AGAIN_S)
+        host.claim(Holder.this().values())
+        self.clocks[name] = Clock().measured(offset_of(_exchanges(host)))
+        return host
+
+    def clock_stood_still(self, name: str, since_ns: int, until_ns: int) -> None:
+        """Learns the clock of a host anew that stood still between these times of ours."""
+        now = offset_of(_exchanges(self.host(name)))
+        self.clocks[name] = self.clock(name).stood_still(since_ns, until_ns, now)
 
     def describe_clocks(self) -> dict[str, Any]:
         """Every host's clock against ours over the sweep, as JSON values, for the provenance."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from faults.base import Order, PlotHint, Probe, Recipe, Sign, Target, severs
-from faults.registry import create
+from faults.registry import FAULTS, create
 from harness.errors import HostError
 from harness.hosts.base import After, Host, Orders
 from harness.hosts.each import all_results, for_each
@@ -45,6 +45,8 @@ class Breakage:
     """Signs that did not show during the fault."""
     left: list[str] = field(default_factory=list)
     """Signs that were still there after it was healed."""
+    boot: str = ""
+    """The number of the boot that a restart ends."""
 
     def arm(self, pids: Mapping[str, int], ttl_s: float) -> None:
         """Looks up what the targets are, and arms a healer on every place before anything else happens."""
@@ -53,6 +55,7 @@ class Breakage:
         recipes = [fault.recipe(target) for target in self.targets]
         by_place = {place: orders_on(place, recipes) for recipe in recipes for place in recipe.places}
         self.places = list(by_place) or [self.strike.host]
+        self.boot = read_boot(self.bench.host(self.strike.host)) if fault.restarts else ""
         self.armed = True
         hosts = [self.bench.place(place) for place in self.places]
         all_results(for_each(hosts, lambda h: h.prepare(self.arm_id, by_place.get(h.name, Orders()), ttl_s)))
@@ -78,7 +81,17 @@ class Breakage:
         self.armed = False
         if self.effect_ns is not None:
             self.heal_ns = max((t_ns for t_ns in healed.values() if t_ns is not None), default=None)
+            if FAULTS[self.strike.kind].stops_clock and self.heal_ns is not None:
+                self.bench.clock_stood_still(self.strike.host, self.effect_ns[1], self.heal_ns)
             self.left = [f"{probe.order.place}: still {probe.while_faulted!r}" for probe in self._probes(during=False)]
+
+    def await_return(self) -> None:
+        """After a restart: waits for the host, and looks whether it did restart. Raises `HostError`."""
+        if not self.boot or self.effect_ns is None:
+            return
+        host = self.bench.reconnect(self.strike.host)
+        if read_boot(host) == self.boot:
+            self.unseen.append(f"{host.name}: no restart")
 
     def injected(self) -> Injected | None:
         """The strike as the judge sees it; None if it never came to it."""
@@ -108,11 +121,12 @@ class Breakage:
         )
 
     def plot(self) -> PlotHint | None:
-        """That of the first target, with the number of the others; None on a cluster without NICs."""
+        """That of the first target, with the number of those that are called otherwise; None without NICs."""
         if not self.targets:
             return None
-        hint = create(self.strike.kind, self.strike.parameters).plot(self.targets[0])
-        more = len(self.targets) - 1
+        fault = create(self.strike.kind, self.strike.parameters)
+        hint = fault.plot(self.targets[0])
+        more = len({fault.plot(target).label for target in self.targets}) - 1
         return replace(hint, label=f"{hint.label} and {more} more") if more else hint
 
     def signs(self) -> tuple[Sign, ...]:
@@ -159,6 +173,11 @@ class Breakage:
             done = self.bench.place(probe.order.place).run(probe.order.argv, timeout_s=PROBE_S, check=False)
             return re.search(probe.while_faulted, done.stdout) is not None
         return False
+
+
+def read_boot(host: Host) -> str:
+    """What is another number after every boot of its kernel."""
+    return host.run(("cat", "/proc/sys/kernel/random/boot_id")).stdout.strip()
 
 
 def orders_on(place: str, recipes: Sequence[Recipe]) -> Orders:

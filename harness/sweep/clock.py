@@ -61,6 +61,12 @@ class Clock:
         """With one more measurement."""
         return Clock((*self.offsets, offset))
 
+    def stood_still(self, since_ns: int, until_ns: int, now: Offset) -> "Clock":
+        """With a measurement after it stood still between these times of ours: what was known of it holds until then,
+        and what is known now from then on."""
+        before = self.at(since_ns)
+        return self.measured(before).measured(now._replace(at_ns=until_ns)).measured(now)
+
     def since(self, ours_ns: int) -> "Clock":
         """Without the measurements that say nothing about any time from `ours_ns` on: a sweep has many."""
         earlier = [o for o in self.offsets if o.at_ns <= ours_ns]

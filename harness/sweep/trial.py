@@ -102,6 +102,7 @@ class _Run:
     unwatched: dict[str, str] = field(default_factory=dict)
     """By host, why its watch told nothing."""
     clocks: dict[str, Clock] = field(default_factory=dict)
+    """Before they are all known, those of hosts that restarted, as they were until then."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     def is_over(self) -> bool:
@@ -231,6 +232,15 @@ def _arm(run: _Run, strike: Strike) -> Breakage:
     return breakage
 
 
+def _fetch(run: _Run, breakage: Breakage) -> None:
+    """What a host has counted and seen so far, shortly before it restarts and loses it."""
+    if FAULTS[breakage.strike.kind].restarts and breakage.strike.host not in run.samples:
+        host = run.bench.host(breakage.strike.host)
+        run.samples[host.name] = host.sample_stop()
+        for name, seen in for_each([host], lambda host: host.watch_stop()).items():
+            run.readings[name] = _told(run, name, seen)
+
+
 def _await_ready(run: _Run) -> None:
     log, limit_s = run.log, run.bench.experiment.ready_s
     log.wait_for(lambda: log.all_ready() or log.any_failed() or log.all_ended(), limit_s)
@@ -271,6 +281,12 @@ def _strike_aimed(run: _Run) -> int | None:
         if run.is_over():
             return None
     breakage = run.breakages[0] if run.breakages else _arm(run, run.strikes[0])
+    if FAULTS[breakage.strike.kind].restarts:  # while the iteration before the chosen one runs
+        _wait(
+            run,
+            lambda: max(first.begun, default=-1) >= max((run.trial.strike_iteration() or 1) - 1, 0) or run.is_over(),
+        )
+        _fetch(run, breakage)
     model_s = bench.experiment.expected_duration_s(run.trial.size_bytes)
     by_bytes = fault.after_bytes is not None
     lead = 0 if by_bytes else lead_of(fault.into, int(model_s * 1e9), bench.fire_latency_ns)
@@ -333,6 +349,7 @@ def _strike_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Strike]) -> None:
         else:
             struck = run.ahead.get(number) or _arm(run, strike)
             struck.planned_ns = moment_ns
+            _fetch(run, struck)
             struck.fire()
 
 
@@ -418,6 +435,10 @@ def _observe_and_heal(run: _Run) -> None:
         return
     for breakage in run.breakages:
         breakage.heal()
+    for breakage in run.breakages:
+        if breakage.boot and breakage.effect_ns is not None:
+            run.clocks[breakage.strike.host] = run.bench.clock(breakage.strike.host)
+            breakage.await_return()
     time.sleep(SETTLE_S)
     run.changed = _await_same(run)
 
@@ -450,12 +471,14 @@ def _await_same(run: _Run) -> list[str]:
 def _collect(run: _Run) -> None:
     """The counters and the state of every host, on our clock."""
     bench = run.bench
-    samples = all_results(for_each(bench.hosts, lambda host: host.sample_stop()))
-    readings = for_each(bench.hosts, lambda host: host.watch_stop())
+    left = [host for host in bench.hosts if host.name not in run.samples]
+    samples = run.samples | all_results(for_each(left, lambda host: host.sample_stop()))
+    readings = run.readings | for_each(left, lambda host: host.watch_stop())
     bench.measure_clocks(CLOCKS_EVERY_S)
     began_ns = min((s.t_ns for taken in samples.values() for s in taken), default=0)
     # An hour earlier: the beginning is told by a clock that may be far from ours.
-    run.clocks = {host.name: bench.clock(host.name).since(began_ns - 3600 * 10**9) for host in bench.hosts}
+    clocks = {host.name: run.clocks.get(host.name, bench.clock(host.name)) for host in bench.hosts}
+    run.clocks = {name: clock.since(began_ns - 3600 * 10**9) for name, clock in clocks.items()}
     run.samples = on_our_clock(samples, run.clocks)
     run.readings = on_our_clock({name: _told(run, name, seen) for name, seen in readings.items()}, run.clocks)
 

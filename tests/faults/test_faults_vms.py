@@ -96,6 +96,7 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Bench], bool]]] = [
     ("ib_port_down", {}, port_is_down),
     ("nic_unbind", {}, dead),
     ("nic_unplug", {}, dead),
+    ("host_pause", {}, dead),
 ]
 
 
@@ -136,6 +137,36 @@ def test_it_takes_effect_and_leaves_nothing(
         bench.place(order.place).run(argv, check=not order.argv[0].startswith("-"))
     assert changes(bench, before) == []
     until(lambda: passes(bench) and "ACTIVE" in bench.host("host1").run(PORT_STATE).stdout)
+
+
+@pytest.mark.parametrize("kind", ["host_reset", "host_power_off"])
+def test_a_host_that_restarts_comes_back_as_it_was(bench: Bench, kind: str) -> None:
+    until(lambda: passes(bench))
+    before = states(bench)
+    bench.host("host1").run(("touch", "/tmp/gone_with_the_boot"))
+    breakage = Breakage(bench, Strike(kind, "host1", "eth1"), "test")
+    breakage.arm({}, 300)
+    breakage.fire()
+    until(lambda: dead(bench))
+    breakage.heal()
+    breakage.await_return()
+    assert (breakage.unseen, breakage.left) == ([], [])
+    until(lambda: changes(bench, before) == [] and passes(bench))
+    assert bench.host("host1").run(("ls", "/tmp/gone_with_the_boot"), check=False).returncode != 0
+    assert bench.host("host1").claim(None) is None
+
+
+def test_a_pause_stops_the_clock_by_as_long_as_it_lasts(bench: Bench) -> None:
+    bench.measure_clocks()
+    before_ns = bench.offset_ns("host1")
+    breakage = Breakage(bench, Strike("host_pause", "host1", "eth1"), "test")
+    breakage.arm({}, 300)
+    breakage.fire()
+    time.sleep(1)
+    breakage.heal()
+    assert breakage.effect_ns is not None
+    assert bench.offset_ns("host1") - before_ns < -0.5e9
+    assert abs(bench.clock("host1").at(breakage.effect_ns[0]).offset_ns - before_ns) < 0.2e9
 
 
 def test_the_guests_can_make_every_fault_of_the_experiment(bench: Bench) -> None:

@@ -22,7 +22,7 @@ from harness.sweep.scenario import Strike
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 SO_NO_CHECK = 11
-LIMIT_S = 30.0
+LIMIT_S = 120.0
 
 pytestmark = [
     pytest.mark.netns,

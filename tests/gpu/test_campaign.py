@@ -30,7 +30,7 @@ def load(name: str) -> ModuleType:
 
 def campaign(out: Path, *options: str | int | float) -> list[dict[str, Any]]:
     argv = [sys.executable, str(HERE / "campaign.py"), str(out), *map(str, options)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=270, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
 

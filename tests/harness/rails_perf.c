@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { kMostNics = 16, kMostRanks = 64, kIdlePauseUs = 20000 };
+enum { kMostNics = 16, kMostRanks = 64, kIdlePauseUs = 200000 };
 
 static int rank, ranks, nic_count, limit_s = 30;
 static char host[256];

@@ -34,7 +34,7 @@ def sweep(
         "cluster": {"hosts": 3, "nics": 2, "rate": "500 Mbit/s"},
         "workload": {"sizes": ["4MiB"], "iterations": 6, "root": 1, **tables.pop("workload", {})},
         "system": systems,
-        "sweep": {"retries": 5, "order": "listed"},
+        "sweep": {"retries": 9, "order": "listed"},
         **tables,
     }
     experiment = read(document, "x.toml")

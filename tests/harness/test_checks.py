@@ -37,11 +37,34 @@ HEALTHY: dict[str, Any] = {
     "rdma": {
         "source": "pyverbs",
         "missing": None,
-        "ports": [{"device": "mlx5_0", "port": 1, "state": "ACTIVE", "verbs": "ACTIVE"}],
+        "lacks": [],
+        "ports": [
+            {
+                "device": "mlx5_0",
+                "port": 1,
+                "state": "ACTIVE",
+                "physical_state": "LinkUp",
+                "verbs": "ACTIVE",
+                "active_mtu": 4096,
+                "max_mtu": 4096,
+                "link_layer": "Ethernet",
+                "netdev": "eth0",
+                "gids": [],
+                "counts_bytes": True,
+            }
+        ],
     },
     "nccl": [{"path": "/usr/lib/libnccl.so.2", "version": "2.28.9"}],
     "package": {"version": "0.1.0", "plugin": "/p.so", "plugin_digest": "abc"},
 }
+
+
+def gids_of(number: int, first: int = 0, kind: str = "RoCE v2") -> list[dict[str, Any]]:
+    """A table of which each address takes two entries, as on cards that do RoCE v1 as well."""
+    mapped = f"0000:0000:0000:0000:0000:ffff:0a00:000{number}"
+    local = f"fe80:0000:0000:0000:0e42:a1ff:fe00:0{number}01"
+    kinds = ((local, "IB/RoCE v1"), (local, "RoCE v2"), (mapped, "IB/RoCE v1"), (mapped, kind))
+    return [{"index": first + i, "gid": gid, "type": told, "netdev": "eth0"} for i, (gid, told) in enumerate(kinds)]
 
 
 def links_of(number: int) -> Links:
@@ -72,6 +95,8 @@ def healthy() -> Evidence:
     ]
     inventory = Inventory.model_validate({"schema": 1, "host": hosts})
     surveys = {f"n{i}": Surveyed(deepcopy(HEALTHY), links_of(i), f"192.0.2.{i}", 1e-5, 1e-4) for i in (1, 2, 3)}
+    for i, survey in enumerate(surveys.values(), start=1):
+        survey.facts["rdma"]["ports"][0]["gids"] = gids_of(i)
     return answered(Evidence(inventory, surveys))
 
 
@@ -101,6 +126,11 @@ def with_facts(topic: str, **facts: Any) -> Evidence:
     known = seen.surveys["n2"].facts
     changed = {**known, topic: {**known[topic], **facts}}
     return replace(seen, surveys={**seen.surveys, "n2": replace(seen.surveys["n2"], facts=changed)})
+
+
+def with_port(**facts: Any) -> Evidence:
+    """One whose RDMA port says these things."""
+    return with_facts("rdma", ports=[HEALTHY["rdma"]["ports"][0] | {"gids": gids_of(2)} | facts])
 
 
 def with_congestion_control(name: str) -> Evidence:
@@ -159,9 +189,39 @@ def hosts_of(probe: Probe) -> set[str]:
         (with_facts("rdma", missing="pyverbs"), ["note rdma n2: its Python has no pyverbs"]),
         (with_facts("rdma", ports=[]), ["error rdma n2: has no RDMA device mlx5_0"]),
         (
-            with_facts("rdma", ports=[{"device": "mlx5_0", "port": 1, "state": "DOWN"}]),
-            ["error rdma n2: port 1 of mlx5_0 is DOWN"],
+            with_facts("rdma", ports=[], lacks=["ib_uverbs", "rdma_rxe"]),
+            ["error rdma n2: has no RDMA device mlx5_0, and its kernel no ib_uverbs"],
         ),
+        (
+            with_port(state="DOWN", verbs="1", physical_state="Disabled"),
+            ["error rdma n2: port 1 of mlx5_0 is DOWN (Disabled)"],
+        ),
+        (
+            with_port(verbs="Failed to open device"),
+            ["error rdma n2: programs cannot use port 1 of mlx5_0: Failed to open device"],
+        ),
+        (with_port(netdev="eth7"), ["error rdma n2: mlx5_0 sends over eth7, the inventory says eth0"]),
+        (
+            with_port(gids=gids_of(2, kind="IB/RoCE v1")),
+            ["error rdma n2: mlx5_0 has no RoCE v2 GID for 10.0.0.2"],
+        ),
+        (with_port(gids=gids_of(3)), ["error rdma n2: mlx5_0 has no RoCE v2 GID for 10.0.0.2"]),
+        (
+            with_port(gids=gids_of(2, first=2)),
+            ["note rdma : rail0: RoCE v2 has different GID indexes: n1 3, n2 5, n3 3"],
+        ),
+        (
+            with_port(link_layer="InfiniBand", gids=[]),
+            ["error rdma : rail0: its RDMA ports have different link layers: n1 Ethernet, n2 InfiniBand, n3 Ethernet"],
+        ),
+        (
+            with_port(active_mtu=1024),
+            [
+                "warning rdma : rail0: its RDMA ports have different MTUs: n1 4096, n2 1024, n3 4096",
+                "note rdma n2: mlx5_0 sends 1024 bytes a packet, and could send 4096",
+            ],
+        ),
+        (with_port(counts_bytes=False), ["note rdma n2: mlx5_0 counts packets and no bytes"]),
         (with_facts("package", version=None, why="No module"), ["error package n2: its Python has no r2ccl"]),
         (with_facts("package", version="0.2.0"), ["error package : hosts differ in r2ccl: n1 0.1.0; n2 0.2.0"]),
         (with_facts("package", plugin_digest="xyz"), ["warning package : hosts differ in plugin"]),
@@ -310,3 +370,8 @@ def test_what_is_said_of_several_hosts_is_said_once() -> None:
     assert [(finding.what, names) for finding, names in merged(found)] == [
         ("SSH and the agent answer", ["n1", "n2", "n3"])
     ]
+
+
+def test_an_active_port_says_what_programs_have_to_know_of_it() -> None:
+    (told,) = {f.what for f in judge(healthy()) if f.topic == "rdma"}
+    assert told == "mlx5_0 on eth0: active, Ethernet, RoCE v2 by GID 3, MTU 4096"

@@ -94,6 +94,15 @@ def test_a_clock_that_was_set_is_told_and_not_hidden() -> None:
     assert abs(jumped.offset_ns - 9 * MS) <= jumped.error_ns
 
 
+def test_a_clock_that_stood_still_is_known_before_and_after() -> None:
+    clock = Clock((Offset(0, 5_000, 10),)).stood_still(1_000_000, 3_000_000, Offset(4_000_000, 5_000 - 2_000_000, 10))
+    assert clock.at(900_000).offset_ns == 5_000
+    assert clock.at(3_500_000).offset_ns == 5_000 - 2_000_000
+    assert clock.ours_ns(900_000 + 5_000) == 900_000
+    assert clock.ours_ns(3_500_000 + 5_000 - 2_000_000) == 3_500_000
+    assert clock.at(999_999).error_ns < 1_000
+
+
 def test_old_measurements_can_be_left_out() -> None:
     clock = Clock(tuple(Offset(t, 0, 5) for t in range(0, 100, 10)))
     assert [o.at_ns for o in clock.since(55).offsets] == [50, 60, 70, 80, 90]

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 def harness(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from harness.cli import main; main()", "cloudlab", "inventory", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
 
 
 def test_a_manifest_becomes_a_file_that_says_where_it_comes_from(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ START = "from harness.start import main; main()"
 def harness(*words: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-c", START, *words]
     return subprocess.run(
-        argv, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=60, env={**os.environ, **environ}
+        argv, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=240, env={**os.environ, **environ}
     )
 
 
@@ -49,7 +49,7 @@ def test_bash_completes_commands_and_options(on_path: str) -> None:
     told = subprocess.run(
         ["bash"],
         input=script + asked.format("harness do", 1) + asked.format("harness plan --operat", 2),
-        capture_output=True, text=True, timeout=60, env={**os.environ, "PATH": on_path}, check=False,
+        capture_output=True, text=True, timeout=240, env={**os.environ, "PATH": on_path}, check=False,
     )  # fmt: skip
     assert told.stdout.split("\n")[:2] == ["doctor", "--operations"], told.stderr
 
@@ -72,7 +72,7 @@ def test_versions_are_told() -> None:
     told = harness("--version")
     assert (told.returncode, bool(re.fullmatch(r"harness \d+\.\d+\S*\n", told.stdout))) == (0, True)
     perf = [sys.executable, "-m", "r2ccl_core.perf", "--version"]
-    shown = subprocess.run(perf, capture_output=True, text=True, timeout=60, check=False).stdout
+    shown = subprocess.run(perf, capture_output=True, text=True, timeout=240, check=False).stdout
     assert shown == told.stdout.replace("harness", "r2ccl-perf")
 
 
@@ -84,7 +84,7 @@ def test_what_only_prints_fails_where_that_cannot_be_written(words: list[str]) -
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
     assert told.returncode == ExitCode.UNWRITTEN

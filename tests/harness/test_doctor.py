@@ -120,7 +120,7 @@ def test_this_machine_is_looked_at() -> None:
     code = "from harness.start import main; main()"
     run = subprocess.run(
         [sys.executable, "-c", code, "doctor", "--json"],
-        capture_output=True, text=True, timeout=110, check=False, env={**os.environ, "R2CC_MODE": "0"},
+        capture_output=True, text=True, timeout=270, check=False, env={**os.environ, "R2CC_MODE": "0"},
     )  # fmt: skip
     shown = json.loads(run.stdout)
     assert run.returncode == 1 and shown["answers"][0]["survives"] is False

@@ -82,7 +82,7 @@ def test_on_a_terminal_it_asks_and_asks_again(tmp_path: Path) -> None:
     code = "from harness.start import main; main()"
     asked = subprocess.run(
         [sys.executable, "-c", code, "init", str(tmp_path / "a.toml")],
-        stdin=secondary, stdout=secondary, stderr=subprocess.PIPE, timeout=60, check=False,
+        stdin=secondary, stdout=secondary, stderr=subprocess.PIPE, timeout=240, check=False,
     )  # fmt: skip
     os.close(secondary)
     shown = os.read(primary, 1 << 16).decode()

@@ -238,7 +238,7 @@ def test_an_ordinary_user_without_a_shell_can_have_one(tmp_path: Path) -> None:
     probe = subprocess.run([*nobody, python, "-c", "import harness.cluster.local"], env=env, capture_output=True)
     if probe.returncode:
         pytest.skip("nobody cannot read this Python's packages")
-    done = subprocess.run([*nobody, python, "-c", ROOTLESS], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*nobody, python, "-c", ROOTLESS], env=env, capture_output=True, text=True, timeout=240)
     if "user namespace" in done.stderr and done.returncode == 2:
         pytest.skip(done.stderr.strip())
     assert (done.returncode, done.stdout, done.stderr) == (0, "65534 host0\n65534 host1\n", "")

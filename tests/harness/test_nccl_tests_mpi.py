@@ -68,7 +68,7 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The stand-in needs no GPU, whatever this machine has; and no process of it outlives its sweep."""
     monkeypatch.setattr(nccl_tests, "gpu_count", lambda: 2)
     yield
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 60.0
     while (left := _running()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left
@@ -88,7 +88,12 @@ def _running() -> list[str]:
 
 
 def sweep(
-    builds: dict[str, Path], runs: Path, variants: Sequence[str], faults: Sequence[dict[str, Any]], kind: str = "mpirun"
+    builds: dict[str, Path],
+    runs: Path,
+    variants: Sequence[str],
+    faults: Sequence[dict[str, Any]],
+    kind: str = "mpirun",
+    iteration: str = "15 s",
 ) -> tuple[ExitCode, dict[tuple[str, str], Trial]]:
     """The last attempts by variant and fault, on two hosts with two NICs each."""
     if kind not in builds:
@@ -115,7 +120,7 @@ def sweep(
         },
         "system": systems,
         "fault": list(faults),
-        "sweep": {"retries": 0 if len(variants) > 1 else 2, "limits": {"ready": "60 s", "iteration": "15 s"}},
+        "sweep": {"retries": 0 if len(variants) > 1 else 9, "limits": {"ready": "180 s", "iteration": iteration}},
     }
     experiment = read(document, "x.toml")
     preflight(experiment, "x.toml")
@@ -148,7 +153,7 @@ def test_a_failure_of_the_first_rail_hits_the_collective_and_no_launcher(
 
 def test_what_moved_nothing_proves_nothing_and_what_ended_says_why(builds: dict[str, Path], tmp_path: Path) -> None:
     began_s = time.monotonic()
-    code, records = sweep(builds, tmp_path, ["idle", "one_rail", "header", "dies", "early"], [SLOW])
+    code, records = sweep(builds, tmp_path, ["idle", "one_rail", "header", "dies", "early"], [SLOW], iteration="180 s")
     told = {system: (record.status, record.reason) for (system, _), record in records.items()}
     assert code is ExitCode.WRONG
     assert told["idle"][0] == told["one_rail"][0] == "inconclusive"
@@ -160,4 +165,4 @@ def test_what_moved_nothing_proves_nothing_and_what_ended_says_why(builds: dict[
     assert "rows under a header that this program does not know" in told["header"][1]
     assert "the GPU has fallen off the bus" in told["dies"][1]
     assert "ended with 4 cycles to go" in told["early"][1]
-    assert time.monotonic() - began_s < 60, "nothing was waited for that could not come"
+    assert time.monotonic() - began_s < 170, "nothing was waited for that could not come"

@@ -96,7 +96,7 @@ def test_a_newer_python_is_needed_where_annotations_are_values(tmp_path: Path, h
 def said(python: str, name: str, *arguments: str) -> Any:
     """The JSON that a file prints last under `python`."""
     text = (ROOT / name).read_text(encoding="utf-8")
-    done = subprocess.run([python, "-c", text, *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([python, "-c", text, *arguments], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 ADDRESS = "127.52.204.1"
-LIMIT_S = 30.0
+LIMIT_S = 120.0
 BOOT = """\
 set -e
 mount -t tmpfs tmpfs /run

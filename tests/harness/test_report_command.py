@@ -125,10 +125,10 @@ def test_serve_serves_until_ctrl_c(tmp_path: Path) -> None:
     served = subprocess.Popen(heeded, env=env, stdout=subprocess.PIPE, text=True)
     assert served.stdout is not None
     (url,) = re.findall(r"^http://127\.0\.0\.1:\d+/", served.stdout.readline())
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=240) as answer:
         assert "In words" in answer.read().decode()
     assert asked.read_text() == url
     served.send_signal(signal.SIGINT)
-    rest, _ = served.communicate(timeout=30)
+    rest, _ = served.communicate(timeout=120)
     assert (served.returncode, rest) == (0, "stopped\n")
     assert not (folder / "report.html").exists()

@@ -27,6 +27,6 @@ def test_random_failures_leave_nothing_wrong_and_nothing_behind(tmp_path: Path) 
     strikes = [strike for trial in trials for strike in trial["evidence"]["strikes"]]
     assert len(trials) == 2
     assert len({strike["kind"] for strike in strikes}) >= 6
-    assert sum(strike["struck_iteration"] is not None for strike in strikes) >= len(strikes) / 3 > 10
+    assert sum(strike["struck_iteration"] is not None for strike in strikes) >= len(strikes) / 3 > 5
     assert sum(i["wrong"] for trial in trials for i in trial["iterations"]) == 0
     assert all(trial["evidence"]["healed"] for trial in trials)

@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def test_the_fault_is_seen_proven_and_healed(tmp_path: Path) -> None:
-    experiment = load(SMOKE, ["workload.backend=noop", "sweep.order=listed"])
+    experiment = load(SMOKE, ["workload.backend=noop", "sweep.order=listed", "sweep.retries=9"])
     request = Request(experiment, "", plan(experiment), tmp_path)
     folder, _ = open_folder(request, SilentProgress())
 

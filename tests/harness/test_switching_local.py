@@ -24,7 +24,7 @@ TWO_RANKS_A_HOST = {
     "workload": {"sizes": ["4MiB"], "iterations": 16, "gpus": 2},
     "system": [{"use": "r2cc", "env": {"R2CC_AR_MIN_BYTES": "1MiB"}}],
     "fault": [{"kind": "nic_down", "host": "host1", "rail": 1, "at_iteration": 4}],
-    "sweep": {"repeats": 1, "retries": 3},
+    "sweep": {"repeats": 1, "retries": 9},
 }
 OPTCC = Path(__file__).parents[2] / "experiments" / "optcc.toml"
 

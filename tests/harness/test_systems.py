@@ -81,7 +81,7 @@ def test_a_system_that_cannot_be_is_one_line(system: dict[str, Any], line: str) 
 def test_the_list_names_every_entry() -> None:
     shown = "\n".join(lines())
     code = "from harness.cli import main; main()"
-    told = subprocess.run([sys.executable, "-c", code, "systems"], capture_output=True, text=True, timeout=60)
+    told = subprocess.run([sys.executable, "-c", code, "systems"], capture_output=True, text=True, timeout=240)
     assert (told.returncode, told.stdout) == (0, shown + "\n")
     assert all(f"\n{name}: " in shown for name in CATALOGUE)
 

@@ -16,7 +16,7 @@ from harness.cluster.clean import clean
 from harness.cluster.layout import SUBNETS, lay_out_vms
 from harness.cluster.spec import VmsSpec
 from harness.cluster.vms import accelerator, guest, kernel, machine
-from harness.cluster.vms.cluster import VmsCluster, find_program
+from harness.cluster.vms.cluster import VmsCluster, check_kernel, check_taps, find_program
 from harness.cluster.vms.kernel import Kernel
 from harness.errors import ClusterError
 
@@ -105,6 +105,32 @@ def test_no_qemu_is_one_line_with_the_package(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match="install the package qemu-system-x86"):
         find_program()
+
+
+def test_no_taps_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="tun is missing; modprobe tun"):
+        check_taps(tmp_path / "tun")
+    with pytest.raises(ClusterError, match="Is a directory; let this user open it"):
+        check_taps(tmp_path)
+
+
+def test_no_room_for_a_kernel_is_told_before_anything_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kernel, "ROOM_BYTES", 1 << 60)
+    with pytest.raises(ClusterError, match="are free; make room, or set XDG_CACHE_HOME"):
+        kernel.prepared("linux-image-amd64", print)
+    assert list(kernel.cache().iterdir()) == []
+
+
+def test_a_kernel_without_what_guests_need_is_refused(unpacked: Kernel) -> None:
+    builtin = unpacked.modules / "modules.builtin"
+    builtin.write_text("kernel/drivers/virtio/virtio_pci.ko\nkernel/fs/overlayfs/overlay.ko\n")
+    with pytest.raises(ClusterError, match=r"linux-image-amd64 \(6.1.0\) has no virtio_net, 9pnet_virtio, rdma_rxe;"):
+        check_kernel(unpacked, VmsSpec(rdma="rxe"))
+    builtin.write_text(builtin.read_text() + "net/9p/9pnet_virtio.ko\ndrivers/net/virtio_net.ko\n")
+    check_kernel(unpacked, VmsSpec())
 
 
 @pytest.fixture

@@ -260,7 +260,7 @@ def job(network: Rails, folder: Path, size: str = "1M", **variables: str) -> Ite
         running.stop()
 
 
-def until(condition: Callable[[], bool], told: Callable[[], str], seconds: float = 30) -> None:
+def until(condition: Callable[[], bool], told: Callable[[], str], seconds: float = 120) -> None:
     """Waits for `condition`; fails with what `told` says when it does not come true."""
     deadline = time.monotonic() + seconds
     while not condition():

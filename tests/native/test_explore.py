@@ -21,9 +21,9 @@ pytestmark = pytest.mark.skipif(EXPLORE is None, reason="r2ccl-explore is not be
 
 
 def explore(*words: str) -> subprocess.CompletedProcess[str]:
-    """Runs it, and keeps what it says."""
+    """Runs it behind the tests that are under way beside it, and keeps what it says."""
     assert EXPLORE is not None
-    return subprocess.run([EXPLORE, *words], capture_output=True, text=True, check=False)
+    return subprocess.run(["nice", "-n", "5", EXPLORE, *words], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
@@ -32,11 +32,14 @@ def test_fresh_seeds_break_no_rule() -> None:
     """Every byte lands once, every request ends, nothing is lost without a cause, and nothing is left."""
     seconds = float(os.environ.get("R2CCL_EXPLORE_SECONDS", "60"))
     first = int(time.time()) * 1_000_000
-    done = explore("--seconds", str(seconds), "--first", str(first), "--jobs", str(os.cpu_count() or 1))
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
-    runs = re.match(r"(\d+) runs", done.stdout)
-    assert runs and int(runs.group(1)) > 20 * seconds
+    runs = 0
+    while runs <= 20 * seconds:  # once, unless the processors are busy; on one of them, as other tests run beside it
+        done = explore("--seconds", str(seconds), "--first", str(first + runs))
+        print(done.stdout)
+        assert done.returncode == 0, done.stdout + done.stderr
+        more = re.match(r"(\d+) runs", done.stdout)
+        assert more and int(more.group(1)) > 0
+        runs += int(more.group(1))
 
 
 @pytest.mark.slow

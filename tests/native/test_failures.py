@@ -46,7 +46,7 @@ def verdicts(running: Job, rank: int, nic: str, peer: str) -> list[str]:
 
 
 def await_verdict(running: Job, rank: int, peer: str, expected: str) -> None:
-    until(lambda: expected in verdicts(running, rank, "eth1", peer), running.output, 15)
+    until(lambda: expected in verdicts(running, rank, "eth1", peer), running.output)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@
 
 They wait for timers most of the time, so a few processes, each with a share of them, run side by side.
 
-The build folders lie under ``build/native-tests`` (git-ignored) and are kept, so a second run compiles only what
-changed. ``R2CCL_TEST_SEED`` chooses the random schedules; a failure prints the seed that repeats it.
+``plugin_build.py`` says where they are built. ``R2CCL_TEST_SEED`` chooses the random schedules; a failure prints the
+seed that repeats it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from plugin_build import build
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "r2ccl_core" / "native"
-BUILDS = ROOT / "build" / "native-tests"
-JOBS = str(max(2, os.cpu_count() or 2))
-UNITY_FILES = 12
 SHARDS = 12  # most tests wait for timers, so more than there are cores
 SHARD_SECONDS = 400
 TAIL_LINES = 200
@@ -35,26 +31,14 @@ class Flavour:
     """One way to build the tests: ``schedules`` chaos schedules are enough under a slow sanitizer."""
 
     name: str
-    sanitize: str
-    flags: str
     schedules: int
 
 
 FLAVOURS = (
-    Flavour("plain", "", "-O2", 200),
-    Flavour("address", "address,undefined", "-O1 -g1", 80),
-    Flavour("thread", "thread", "-O1 -g1", 40),
+    Flavour("plain", 200),
+    Flavour("address", 80),
+    Flavour("thread", 40),
 )
-
-
-def run(what: str, *argv: str | Path) -> None:
-    """Runs ``argv``; fails the test with the end of its output when it fails."""
-    done = subprocess.run(
-        [str(arg) for arg in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    if done.returncode != 0:
-        tail = "\n".join(done.stdout.splitlines()[-TAIL_LINES:])
-        pytest.fail(f"{what} failed (exit {done.returncode}):\n{tail}", pytrace=False)
 
 
 def ends_of(text: str, most: int) -> list[str]:
@@ -93,37 +77,7 @@ def run_shard(tests: Path, shard: int, env: dict[str, str]) -> str:
     return f"shard {shard} of {SHARDS} ended with {process.returncode}:\n{blame(output)}"
 
 
-def configure(flavour: Flavour, build: Path) -> None:
-    """Configures ``build``; a GoogleTest that CMake cannot find is a reason to skip, not to fail."""
-    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    done = subprocess.run(
-        [
-            "cmake",
-            *generator,
-            "-S",
-            str(SOURCE),
-            "-B",
-            str(build),
-            "-DR2CCL_PYTHON=OFF",
-            "-DR2CCL_TESTS=ON",
-            "-DCMAKE_BUILD_TYPE=Debug",
-            "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON",
-            f"-DCMAKE_CXX_FLAGS_DEBUG={flavour.flags}",
-            f"-DR2CCL_SANITIZE={flavour.sanitize}",
-            "-DCMAKE_UNITY_BUILD=ON",  # half of the compiler's time is standard headers
-            f"-DCMAKE_UNITY_BUILD_BATCH_SIZE={UNITY_FILES}",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0 and "GTest" in done.stderr:
-        pytest.skip("GoogleTest is missing (on Debian: apt install libgtest-dev)")
-    if done.returncode != 0:
-        pytest.fail(f"cmake failed:\n{done.stderr}", pytrace=False)
-
-
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is missing (on Debian: apt install cmake)")
 @pytest.mark.skipif(shutil.which("c++") is None, reason="a C++ compiler is missing (on Debian: apt install g++)")
 @pytest.mark.parametrize(
@@ -131,9 +85,7 @@ def configure(flavour: Flavour, build: Path) -> None:
 )
 def test_cpp(flavour: Flavour) -> None:
     """Every GoogleTest of r2ccl_core/native/tests passes in this flavour."""
-    build = BUILDS / flavour.name
-    configure(flavour, build)
-    run("the build", "cmake", "--build", build, "--target", "r2ccl_tests", "--parallel", JOBS)
+    tests = build(flavour.name, "r2ccl_tests") / "tests" / "r2ccl_tests"
     env = {
         "R2CCL_TEST_SEED": os.environ.get("R2CCL_TEST_SEED", "1"),
         "R2CCL_TEST_SCHEDULES": str(flavour.schedules),
@@ -142,7 +94,7 @@ def test_cpp(flavour: Flavour) -> None:
         "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
     }
     with ThreadPoolExecutor(SHARDS) as pool:
-        wrong = pool.map(lambda shard: run_shard(build / "tests" / "r2ccl_tests", shard, env), range(SHARDS))
+        wrong = pool.map(lambda shard: run_shard(tests, shard, env), range(SHARDS))
     told = [text for text in wrong if text]
     if told:
         pytest.fail("\n".join(told), pytrace=False)

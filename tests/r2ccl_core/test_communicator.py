@@ -38,11 +38,11 @@ class Group:
         made = [
             self._pool.submit(Communicator, rank, size, root, nics=addresses[rank], mode=mode) for rank in range(size)
         ]
-        self.comms = [future.result(timeout=30) for future in made]
+        self.comms = [future.result(timeout=120) for future in made]
 
     def run(self, work: Callable[[Communicator], Any]) -> list[Any]:
         futures = [self._pool.submit(work, comm) for comm in self.comms]
-        return [future.result(timeout=60) for future in futures]
+        return [future.result(timeout=240) for future in futures]
 
     def close(self) -> None:
         self.run(Communicator.close)
@@ -298,7 +298,7 @@ def test_ranks_in_different_modes_are_refused() -> None:
         ]
         for future in made:
             with pytest.raises(UsageError, match=r"differ: rank 0 has R2CC_MODE=2, .*, rank 1 has R2CC_MODE=0"):
-                future.result(timeout=30)
+                future.result(timeout=120)
 
 
 def test_input_that_may_not_be_written_to_is_left_alone(group: Group) -> None:
@@ -514,7 +514,7 @@ def test_a_program_that_forgets_to_close_ends_quietly() -> None:
         "threads = [threading.Thread(target=rank, args=(r,)) for r in (0, 1)]\n"
         "[t.start() for t in threads], [t.join() for t in threads]\n"
     )
-    done = subprocess.run([sys.executable, "-c", script, free_root()], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script, free_root()], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -602,7 +602,7 @@ def test_the_environment_of_a_launcher_makes_a_group(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "3")
         ranks.append(subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True))
-    assert [rank.communicate(timeout=60)[0] for rank in ranks] == [f"{rank} 3 [6, 6]\n" for rank in range(3)]
+    assert [rank.communicate(timeout=240)[0] for rank in ranks] == [f"{rank} 3 [6, 6]\n" for rank in range(3)]
 
 
 def test_a_communicator_says_what_it_is() -> None:

@@ -62,7 +62,10 @@ def test_ranks_of_one_host_meet_over_loopback(tmp_path: Path) -> None:
     script = tmp_path / "two_ranks.py"
     script.write_text(TWO_RANKS)
     done = subprocess.run(
-        ["unshare", "--map-root-user", "--net", sys.executable, str(script)], capture_output=True, text=True, timeout=60
+        ["unshare", "--map-root-user", "--net", sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     if "unshare" in done.stderr:
         pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")

@@ -19,7 +19,7 @@ class Group:
         root, self._pool = free_root(), ThreadPoolExecutor(size)
         nics = [[("lo", f"127.{1 + rank}.0.{1 + nic}") for nic in range(2)] for rank in range(size)]
         made = [self._pool.submit(Communicator, rank, size, root, nics=nics[rank]) for rank in range(size)]
-        self.comms = [future.result(timeout=60) for future in made]
+        self.comms = [future.result(timeout=240) for future in made]
 
     def run(self, work: Callable[[Communicator], Any]) -> list[Any]:
         return [future.result(timeout=90) for future in [self._pool.submit(work, comm) for comm in self.comms]]

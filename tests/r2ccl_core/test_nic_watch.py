@@ -75,7 +75,7 @@ def test_what_a_callback_raises_is_logged_and_the_next_change_is_told(caplog: py
         watch.begin()
         for state in ("down", "up"):
             nets.state = state
-            assert came.acquire(timeout=10)
+            assert came.acquire(timeout=240)
         watch.end()
         watch.end()
     assert heard == ["down", "up"]

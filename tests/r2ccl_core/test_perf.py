@@ -59,7 +59,7 @@ def started(ranks: int, *flags: str, **extra: str) -> Iterator[list["subprocess.
 
 def outcome(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     """Exit code, stdout, stderr."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     return process.returncode, out, err
 
 
@@ -478,7 +478,7 @@ def test_a_killed_rank_has_told_its_core_events() -> None:
     with started(2, "-b", "1M", "-N", "0", "--stream") as processes:
         await_event(processes[0], "core")
         processes[0].kill()
-        out, _ = processes[1].communicate(timeout=60)
+        out, _ = processes[1].communicate(timeout=240)
     told = [json.loads(line) for line in out.splitlines()]
     live = [event for event in told if event["event"] == "core"]
     assert {"path_up"} <= {event["kind"] for event in live}

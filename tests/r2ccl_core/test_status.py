@@ -170,7 +170,7 @@ def test_watch_goes_on_beside_a_damaged_file(tmp_path: Path) -> None:
         assert watch.stdout is not None
         assert [watch.stdout.readline() for _ in range(3)] == ["[]\n"] * 3
         watch.send_signal(signal.SIGINT)
-        _, told = watch.communicate(timeout=20)
+        _, told = watch.communicate(timeout=120)
     assert (watch.returncode, told.count("\n")) == (1, 1) and "damaged" in told
 
 

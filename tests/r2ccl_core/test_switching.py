@@ -58,7 +58,7 @@ class Group:
             )
             for rank, own in enumerate(settings)
         ]
-        self.comms = [future.result(timeout=30) for future in made]
+        self.comms = [future.result(timeout=120) for future in made]
         self.seen = []
         for comm in self.comms:
             assert comm._switching is not None
@@ -67,11 +67,11 @@ class Group:
 
     def run(self, work: Callable[[Communicator], Any]) -> list[Any]:
         futures = [self._pool.submit(work, comm) for comm in self.comms]
-        return [future.result(timeout=60) for future in futures]
+        return [future.result(timeout=240) for future in futures]
 
     def until(self, name: str) -> None:
         """Collectives, every element checked, until all ranks have run schedule `name`, together."""
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 120
 
         def once(comm: Communicator) -> str:
             own = np.arange(COUNT, dtype=np.int64) * (comm.rank + 1)
@@ -204,7 +204,7 @@ def test_changes_on_all_ranks_at_once_end_in_one_health(group: Group) -> None:
     group.until("ring")
     for rank, seen in enumerate(group.seen):
         seen.lost = {rank}
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 120
     while {comm._health.lost for comm in group.comms} != {((0,), (1,), (2,))}:
         group.run(lambda comm: comm.all_reduce(np.ones(1000, np.float32)))
         assert time.monotonic() < deadline_s

@@ -88,7 +88,7 @@ class ChromiumPage:
         os.close(self._write)
         os.close(self._read)
         self._process.terminate()
-        self._process.wait(timeout=20)
+        self._process.wait(timeout=120)
 
     def __enter__(self) -> Self:
         return self

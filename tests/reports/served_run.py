@@ -38,12 +38,12 @@ class Served:
 
     def get(self, path: str = "/", host: str | None = None) -> str:
         request = urllib.request.Request(self.url + path, headers={"Host": host} if host else {})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=200) as answer:
             return str(answer.read().decode())
 
     def after(self, version: object) -> dict[str, object]:
         """The state once there is another page than that of `version`; pages are not made anew all the time."""
-        for _ in range(1500):
+        for _ in range(10_000):
             if (state := self.state())["version"] != version:
                 return state
             time.sleep(0.02)

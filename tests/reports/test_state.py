@@ -78,6 +78,16 @@ def test_nothing_is_shown_of_what_did_not_happen_or_is_not_there(trial: Trial) -
     assert state_frame(table([]), trial).empty
 
 
+def test_rdma_ports_that_are_not_active_or_gone_are_counted(trial: Trial) -> None:
+    states = {"rxe0:1": [4.0, 4.0, 4.0], "rxe1:1": [4.0, 1.0, None]}
+    rows = [(i * S, "h", port, "state", value) for port, values in states.items() for i, value in enumerate(values)]
+    rows += [(i * S, "h", "rxe0:1", "gids", 2.0) for i in range(3)]
+    assert [label for label, _ in panels_of(state_frame(table(rows), trial))] == ["RDMA ports\nnot active"]
+    assert list(state_frame(table(rows), trial)["value"]) == [0.0, 1.0, 1.0]
+    changed = state_frame(table([*rows, (3 * S, "h", "rxe0:1", "gids", 1.0)]), trial)
+    assert list(panel(changed, "RDMA GIDs")["value"]) == [2.0, 2.0, 2.0, 1.0]
+
+
 def test_a_counter_that_goes_back_tells_nothing(trial: Trial) -> None:
     rows = [(i * S, "h", "tcp", "segments_retransmitted", value) for i, value in enumerate([5.0, 9.0, 2.0, 3.0])]
     values = state_frame(table(rows), trial)["value"]

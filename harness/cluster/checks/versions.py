@@ -1,4 +1,4 @@
-"""Findings about what is installed and must be alike on all hosts: this package, NCCL, drivers, GPUs, RDMA. Pure."""
+"""Findings about what is installed and must be alike on all hosts: this package, NCCL, drivers, GPUs. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,6 @@ def findings(seen: Evidence) -> Iterator[Finding]:
         yield from _package(name, survey.facts["package"])
         yield from _nccl(name, survey.facts["nccl"])
         yield from _gpus(seen, name, survey.facts["gpus"])
-        yield from _rdma(seen, name, survey.facts["rdma"])
     yield from _differing(seen, "package", "r2ccl", _package_of, "install the same release on all hosts", error)
     yield from _differing(seen, "package", "plugin", _plugin_of, "build it from the same source everywhere", warning)
     yield from _differing(seen, "nccl", "NCCL", _nccl_of, "install the same NCCL on all hosts", error)
@@ -67,24 +66,6 @@ def _gpus(seen: Evidence, name: str, gpus: Mapping[str, Any]) -> Iterator[Findin
         yield ok("gpus", name, f"has {count} GPUs, driver {gpus.get('driver')}")
     else:
         yield note("gpus", name, "has no GPU", "none is needed but for experiments with NCCL")
-
-
-def _rdma(seen: Evidence, name: str, rdma: Mapping[str, Any]) -> Iterator[Finding]:
-    ports = rdma.get("ports", [])
-    if rdma.get("missing") == "pyverbs":
-        remedy = "install python3-pyverbs (Debian, Ubuntu), or pyverbs with rdma-core"
-        yield note("rdma", name, "its Python has no pyverbs; port states are those of /sys", remedy)
-    wanted = {nic.rdma for host in seen.inventory.hosts if host.name == name for nic in host.nics if nic.rdma}
-    for device in sorted(wanted - {port["device"] for port in ports}):
-        yield error("rdma", name, f"has no RDMA device {device}", "load its driver, or correct the inventory")
-    for port in ports:
-        state = port.get("verbs") or port["state"]
-        if state != "ACTIVE":
-            told = error if port["device"] in wanted else warning
-            what = f"port {port['port']} of {port['device']} is {state}"
-            yield told("rdma", name, what, "look at cable and switch port, and whether its interface is up")
-    if ports and all((port.get("verbs") or port["state"]) == "ACTIVE" for port in ports):
-        yield ok("rdma", name, "all RDMA ports are active")
 
 
 def _package_of(facts: Mapping[str, Any]) -> object:

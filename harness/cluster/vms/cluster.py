@@ -10,6 +10,7 @@ commit in it are those that run the harness, without any image to make. Its kern
 (`harness.cluster.vms.kernel`).
 """
 
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from r2ccl_core.memory import available_bytes, shown
 ROOT = sshd.Account("root", 0, 0, "/root")
 """Who logs in: in its guests every user is root."""
 
+TUN = Path("/dev/net/tun")
 TAIL_LINES = 3
 
 
@@ -45,11 +47,18 @@ class VmsCluster(LocalCluster):
         """``kvm`` or ``tcg``, once it is known."""
 
     def prepare(self) -> None:
-        """QEMU, memory, the kernel, the accelerator. Raises `ClusterError`."""
+        """QEMU, taps, memory, the kernel, the accelerator. Raises `ClusterError`."""
         self._program = find_program()
+        check_taps()
         _check_memory(self.vms)
         self._kernel = kernel.prepared(self.vms.kernel, self._tell)
+        check_kernel(self._kernel, self.vms)
         self.accelerator = accelerator.choose(self.vms.accelerator, self._program, self._kernel)
+
+    def made_of(self) -> str:
+        """What runs the guests, and what they run, for people; once it is known."""
+        assert self._kernel is not None
+        return f"{machine.PROGRAM} with {self.accelerator}, Linux {self._kernel.release} in {self._kernel.folder}"
 
     def lay_out(self, tag: str, subnet: str) -> Layout:
         """All names and addresses."""
@@ -100,6 +109,25 @@ def find_program() -> str:
     if found is None:
         raise ClusterError(f"{machine.PROGRAM} is missing; install the package qemu-system-x86")
     return found
+
+
+def check_taps(device: Path = TUN) -> None:
+    """Raises `ClusterError` where no taps can be made."""
+    try:
+        os.close(os.open(device, os.O_RDWR))
+    except FileNotFoundError:
+        raise ClusterError(f"{device} is missing; modprobe tun, or give it to this container") from None
+    except OSError as e:
+        raise ClusterError(f"{device}: {e.strerror}; let this user open it, or run as root") from None
+
+
+def check_kernel(found: kernel.Kernel, spec: VmsSpec) -> None:
+    """Raises `ClusterError` where no guest can run it as `spec` asks."""
+    soft = ("rdma_rxe",) if spec.rdma == "rxe" else ()
+    lacks = found.lacks("virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", *soft)
+    if lacks:
+        remedy = "choose another cluster.kernel: linux-image-amd64 has them"
+        raise ClusterError(f"{spec.kernel} ({found.release}) has no {', '.join(lacks)}; {remedy}")
 
 
 def _check_memory(spec: VmsSpec) -> None:

@@ -19,12 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import ClusterError
+from r2ccl_core.memory import shown
 
 SHELL_PACKAGE = "busybox-static"
 """What the guests boot with until they have a root file system."""
 
 KEPT = ("arch", "crypto", "drivers/block", "drivers/infiniband", "drivers/net", "drivers/virtio", "fs", "lib", "net")
 """Folders of modules that a guest may need; the rest of 400 MB is removed."""
+
+ROOM_BYTES = 900 << 20
+"""What a kernel's package takes while it is unpacked: 70 MB fetched, 460 MB unpacked, and what is kept of it."""
 
 DOWNLOAD_S, UNPACK_S = 600.0, 120.0
 XZ = b"\xfd7zXZ\x00"
@@ -57,6 +61,14 @@ class Kernel:
         """The folder of its modules."""
         return self.folder / "lib" / "modules" / self.release
 
+    def lacks(self, *modules: str) -> list[str]:
+        """Which of these it has neither built in nor as a file."""
+        builtin = (self.modules / "modules.builtin").read_text()
+        return [name for name in modules if f"/{name}.ko" not in builtin and not self._has(name)]
+
+    def _has(self, name: str) -> bool:
+        return next(self.modules.rglob(f"{name}.ko*"), None) is not None
+
 
 def cache() -> Path:
     """Where kernels are kept."""
@@ -72,6 +84,7 @@ def prepared(package: str, tell: Callable[[str], None]) -> Kernel:
             for tool in ("apt-get", "apt-cache", "dpkg-deb"):
                 if shutil.which(tool) is None:
                     raise ClusterError(f"{tool} is missing: the guests' kernel is a Debian package")
+            _check_room()
             _make(package, kernel.folder, tell)
         return kernel
 
@@ -79,6 +92,13 @@ def prepared(package: str, tell: Callable[[str], None]) -> Kernel:
 def is_prepared(package: str) -> bool:
     """Whether nothing has to be fetched."""
     return (cache() / package / "release").exists()
+
+
+def _check_room() -> None:
+    free = shutil.disk_usage(cache()).free
+    if free < ROOM_BYTES:
+        what = f"the guests' kernel takes {shown(ROOM_BYTES)} in {cache()}, and {shown(free)} are free"
+        raise ClusterError(f"{what}; make room, or set XDG_CACHE_HOME to a folder that has it")
 
 
 @contextmanager
@@ -102,11 +122,12 @@ def _make(package: str, folder: Path, tell: Callable[[str], None]) -> None:
     """There whole or not at all."""
     part = Path(tempfile.mkdtemp(prefix=f"{package}-", suffix=".part", dir=cache()))
     try:
-        name = concrete(package, _said(["apt-cache", "depends", "--important", package], DOWNLOAD_S))
+        name = concrete(package, _said(["apt-cache", "depends", "--important", package], package, DOWNLOAD_S))
         tell(f"fetching {name} and {SHELL_PACKAGE}, once")
-        _said(["apt-get", "-o", "APT::Sandbox::User=root", "download", name, SHELL_PACKAGE], DOWNLOAD_S, part)
+        _said(["apt-get", "-o", "APT::Sandbox::User=root", "download", name, SHELL_PACKAGE], package, DOWNLOAD_S, part)
+        tell(f"unpacking them into {folder}")
         for file in part.glob("*.deb"):
-            _said(["dpkg-deb", "-x", str(file), str(part / "unpacked")], UNPACK_S)
+            _said(["dpkg-deb", "-x", str(file), str(part / "unpacked")], package, UNPACK_S)
             file.unlink()
         _arrange(part / "unpacked", part)
         part.chmod(0o755)
@@ -133,7 +154,7 @@ def _arrange(unpacked: Path, folder: Path) -> None:
     _prune(modules / "kernel", folder / "lib" / "modules" / release / "kernel")
     for file in modules.glob("modules.*"):
         file.rename(folder / "lib" / "modules" / release / file.name)
-    _said([str(folder / "busybox"), "depmod", "-b", str(folder), release], UNPACK_S)
+    _said([str(folder / "busybox"), "depmod", "-b", str(folder), release], release, UNPACK_S)
     shutil.rmtree(unpacked)
     (folder / "release").write_text(release + "\n")
 
@@ -155,7 +176,7 @@ def uncompress(image: Path, target: Path) -> None:
     target.write_bytes(found if found.startswith(ELF) else data)
 
 
-def _said(argv: Sequence[str], limit_s: float, folder: Path | None = None) -> str:
+def _said(argv: Sequence[str], package: str, limit_s: float, folder: Path | None = None) -> str:
     """What a command prints. Raises `ClusterError` with its last word where it fails."""
     try:
         done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=limit_s, check=False)
@@ -164,5 +185,5 @@ def _said(argv: Sequence[str], limit_s: float, folder: Path | None = None) -> st
     if done.returncode:
         lines = [line for line in done.stderr.strip().splitlines() if not line.startswith("W:")] or ["no message"]
         remedy = "run `apt-get update`, and look at cluster.kernel"
-        raise ClusterError(f"the guests' kernel cannot be had: {argv[0]}: {lines[-1]}; {remedy}")
+        raise ClusterError(f"the guests' kernel {package} cannot be had: {argv[0]}: {lines[-1]}; {remedy}")
     return done.stdout

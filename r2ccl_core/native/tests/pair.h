@@ -19,7 +19,7 @@ namespace r2ccl {
 uint64_t TestSeed();
 
 // Calls `condition` until it is true; false after `seconds`, which is longer than anything here may take.
-bool Until(const std::function<bool()>& condition, double seconds = 30);
+bool Until(const std::function<bool()>& condition, double seconds = 120);
 
 // 127.0.<host>.1 to 127.0.<host>.<count> on the loopback interface.
 std::vector<Nic> LoopbackNics(int host, int count);
@@ -41,7 +41,7 @@ struct Pair {
 
   // Connects and accepts, and waits until every path is up that the relay carries well. The status is the first error
   // of either end.
-  Status Open(double seconds = 30);
+  Status Open(double seconds = 120);
   void PrintLogs();  // as is done at the end of a test that failed
   int PathsUp();     // seen up by both ends
 

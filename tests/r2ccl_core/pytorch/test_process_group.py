@@ -47,7 +47,7 @@ def run(*checks: str) -> None:
     ]
     try:
         for process in started:
-            out, _ = process.communicate(timeout=110)
+            out, _ = process.communicate(timeout=270)
             assert process.returncode == 0, out
             assert [line for line in out.splitlines() if line.startswith("ok ")] == [f"ok {name}" for name in checks], (
                 out

@@ -1,0 +1,33 @@
+"""A virtual machine stands still: its processors, kernel, timers and NICs, as under a hypervisor that is stuck."""
+
+from typing import ClassVar
+
+from faults import qmp
+from faults.base import Fault, PlotHint, Probe, Recipe, Scope, Sign, Target
+
+
+class HostPause(Fault):
+    """QEMU's ``stop``, then ``cont``; no parameters. Its clock stands still, too. Slow is not dead: nothing may end."""
+
+    kind: ClassVar[str] = "host_pause"
+    scope: ClassVar[Scope] = "host"
+    needs: ClassVar[frozenset[str]] = frozenset({"python3"})
+    stops_clock: ClassVar[bool] = True
+    must_end: ClassVar[bool] = True
+
+    def recipe(self, target: Target) -> Recipe:
+        """Stop and go on, where QEMU runs."""
+        slot = target.machine(self.kind)
+        return Recipe((qmp.order(slot, "stop", {}),), (qmp.order(slot, "cont", {}),))
+
+    def signs(self, target: Target) -> tuple[Sign, ...]:
+        """QEMU says so: the host itself can say nothing."""
+        return (Probe(qmp.status(target.machine(self.kind)), '"paused"'),)
+
+    def effects(self, target: Target) -> tuple[()]:
+        """The network stays as it is."""
+        return ()
+
+    def plot(self, target: Target) -> PlotHint:
+        """A grey window."""
+        return PlotHint(f"{target.host} paused", "tab:gray")

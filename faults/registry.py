@@ -30,6 +30,7 @@ from faults.process_kill import ProcessKill
 from faults.process_pause import ProcessPause
 from faults.rate_limit import RateLimit
 from faults.reorder import Reorder
+from faults.roce_drop import RoceDrop
 from faults.route_blackhole import RouteBlackhole
 from faults.switch_outage import SwitchOutage
 from faults.switch_port_down import SwitchPortDown
@@ -58,6 +59,7 @@ FAULTS: dict[str, type[Fault]] = {
         NicUnplug,
         CablePull,
         IbPortDown,
+        RoceDrop,
         NicSharedCongestion,
         ProcessPause,
         ProcessKill,

@@ -43,7 +43,7 @@ if [ "$1" = test ]; then
     need libmpich-dev sh -c 'ls /usr/include/*/mpich/mpi.h'
 fi
 case " $* " in
-*" vms "* | *=vms* | *kernels.toml* | *restarts.toml*) need qemu-system-x86 command -v qemu-system-x86_64 ;; # only where it is asked for
+*" vms "* | *=vms* | *kernels.toml* | *restarts.toml* | *verbs.toml*) need qemu-system-x86 command -v qemu-system-x86_64 ;; # only where it is asked for
 esac
 if [ -n "$missing" ]; then
     if [ "$(id -u)" != 0 ]; then

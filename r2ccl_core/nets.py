@@ -33,7 +33,8 @@ class Nets:
         if not layout.has_company(rank):
             return
         # A process has one status file, about its NICs.
-        inner = self._native.open_net(self._mode, [LOOPBACK], {**self._options, "R2CC_STATUS_DIR": ""}, self._outer)
+        options = {**self._options, "R2CC_STATUS_DIR": "", "R2CC_TRANSPORT": "tcp"}
+        inner = self._native.open_net(self._mode, [LOOPBACK], options, self._outer)
         with self._lock:
             if not self._closed:
                 self._inner = inner

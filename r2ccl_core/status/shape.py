@@ -21,6 +21,9 @@ _NIC = {
     "acknowledged_bytes": int,
     "in_flight_bytes": int,
     "drain_bytes_s": float,
+    "rdma_paths?": int,
+    "rdma_sent_bytes?": int,
+    "rdma_received_bytes?": int,
 }
 SHAPE: _Shape = {
     "version": str,

@@ -78,4 +78,5 @@ def _peers(peers: Iterable[dict[str, object]]) -> Table:
 def _paths(entry: dict[str, object]) -> str:
     held = f" ({entry['paths_held']} held back)" if entry["paths_held"] else ""
     never = f" ({entry['paths_never_up']} never up)" if entry.get("paths_never_up") else ""
-    return f"{entry['paths_up']} up, {entry['paths_down']} down{held}{never}"
+    rdma = f" ({entry['rdma_paths']} by RDMA)" if entry.get("rdma_paths") else ""
+    return f"{entry['paths_up']} up{rdma}, {entry['paths_down']} down{held}{never}"

@@ -343,6 +343,7 @@ def test_what_the_emulator_does_to_datagrams(bench: Bench, wire: Wire, kind: str
     [
         ("nic_unbind", "host1 eth1 is no PCI device that has a driver of its own"),
         ("ib_port_down", "host1 eth1 has no RDMA device"),
+        ("roce_drop", "host1 eth1 has no Soft-RoCE device"),
         ("ovs_drop", "h1r1 is not known to be a port of an Open vSwitch bridge on switch"),
     ],
 )
@@ -355,7 +356,9 @@ def test_what_the_target_lacks_is_refused_in_one_line(bench: Bench, kind: str, w
 
 def test_what_can_be_made_is_not_refused(bench: Bench) -> None:
     emulated = {"delay", "corrupt", "reorder", "duplicate"}
-    possible = set(FAULTS) - emulated - {"nic_unbind", "nic_unplug", "cable_pull", "ib_port_down", "ovs_drop"}
+    possible = (
+        set(FAULTS) - emulated - {"nic_unbind", "nic_unplug", "cable_pull", "ib_port_down", "ovs_drop", "roce_drop"}
+    )
     tables = [table(kind, ', lasts="100 ms"') for kind in sorted(possible)]
     before = states(bench)
     rehearse(Bench(experiment_with(*tables), bench.hosts, bench.switches))

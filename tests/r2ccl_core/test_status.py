@@ -222,12 +222,15 @@ def test_a_file_of_an_earlier_release_lacks_what_came_later(tmp_path: Path) -> N
     assert "nic_paths_never_up{" in prometheus.render([fresh])
     for name in ("strangers", "own_probes"):
         del document[name]
-    document["nics"] = [{k: v for k, v in nic.items() if k != "paths_never_up"} for nic in document["nics"]]
+    assert "nic_rdma_sent_bytes_total{" in prometheus.render([fresh])
+    later = {"paths_never_up", "rdma_paths", "rdma_sent_bytes", "rdma_received_bytes"}
+    document["nics"] = [{k: v for k, v in nic.items() if k not in later} for nic in document["nics"]]
     path = whole.path
     path.write_text(json.dumps(document))
     (earlier,) = read_folder(tmp_path, time.time()).statuses
     text = prometheus.render([earlier])
     assert "strangers_total{" not in text and "own_probes_total{" not in text and "paths_never_up{" not in text
+    assert "rdma_paths{" not in text
     assert command(tmp_path, "--stale").returncode == 0
     path.write_text(json.dumps({**document, "strangers": 3}))
     assert "strangers is not a list" in str(read_folder(tmp_path, time.time()).unread[path])

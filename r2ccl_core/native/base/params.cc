@@ -69,6 +69,11 @@ Status ReadParams(const std::map<std::string, std::string>& overrides, Params* p
   }
   R2CCL_TEXT_PARAMS(R2CCL_READ)
 #undef R2CCL_READ
+  std::string& transport = params->transport;
+  if (transport.empty()) transport = "tcp";
+  if (transport != "auto" && transport != "verbs" && transport != "tcp") {
+    return {Code::kInvalidArgument, "R2CC_TRANSPORT=" + transport + ": give auto, verbs or tcp"};
+  }
   if (used != overrides.size()) {
     for (const auto& [name, text] : overrides) {
       if (!IsTransports(name)) return {Code::kInvalidArgument, name + ": no such parameter"};

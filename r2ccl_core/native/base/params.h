@@ -60,7 +60,10 @@ namespace r2ccl {
     "pause between two versions of the status file while nothing happens to a NIC")
 
 // field, environment variable, default, meaning
-#define R2CCL_TEXT_PARAMS(X) \
+#define R2CCL_TEXT_PARAMS(X)                                                                                          \
+  X(transport, "R2CC_TRANSPORT", "tcp",                                                                               \
+    "what carries the bytes of a NIC: `tcp`; `auto` takes RDMA (verbs) where both ends have an active port with the " \
+    "NIC's address, and TCP where not or when RDMA fails; `verbs` sends nothing but RDMA; not tried on hardware yet") \
   X(status_dir, "R2CC_STATUS_DIR", "", "folder in which the process keeps a file about its NICs; unset: none is kept")
 
 // environment variable, who reads it, meaning: of those that are not the transport's

@@ -46,6 +46,9 @@ void EncodeNic(const NicReport& nic, Json* json) {
   json->Field("acknowledged_bytes", nic.acknowledged_bytes);
   json->Field("in_flight_bytes", nic.in_flight_bytes);
   json->Field("drain_bytes_s", nic.drain_bytes_s);
+  json->Field("rdma_paths", nic.rdma_paths);
+  json->Field("rdma_sent_bytes", nic.rdma_sent_bytes);
+  json->Field("rdma_received_bytes", nic.rdma_received_bytes);
   json->Close('}');
 }
 

@@ -33,6 +33,10 @@ struct NicReport {
   uint64_t acknowledged_bytes = 0;
   int64_t in_flight_bytes = 0;
   double drain_bytes_s = 0;
+  // Of its paths and bytes those by RDMA.
+  int rdma_paths = 0;
+  uint64_t rdma_sent_bytes = 0;
+  uint64_t rdma_received_bytes = 0;
 };
 
 // Whose fault the last loss of a path over a NIC to a peer was.

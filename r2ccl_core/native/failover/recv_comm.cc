@@ -45,7 +45,7 @@ Status RecvComm::Attach(int index, uint32_t epoch, int nic_index, in_addr remote
   MarkUp(path);
   const Params& params = environment_->params;
   path.stream->Say(EncodeHelloAck(static_cast<uint16_t>(index), epoch, static_cast<uint64_t>(params.eager_bytes),
-                                  static_cast<uint64_t>(params.eager_messages)));
+                                  static_cast<uint64_t>(params.eager_messages), path.stream->abilities()));
   SendAck(&path);
   return {};
 }

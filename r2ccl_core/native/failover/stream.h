@@ -30,6 +30,10 @@ namespace r2ccl {
 struct NicTraffic {
   std::atomic<uint64_t> sent_bytes{0};
   std::atomic<uint64_t> received_bytes{0};
+  // Of them by RDMA, and how many streams send by it now.
+  std::atomic<uint64_t> rdma_sent_bytes{0};
+  std::atomic<uint64_t> rdma_received_bytes{0};
+  std::atomic<int> rdma_streams{0};
 };
 
 // Whose stream it is. Everything but stream_mutex() and OnThrow() REQUIRES that mutex.
@@ -67,6 +71,8 @@ class Stream {
 
   // For a stream that came in: from now on events are told.
   virtual void Start() = 0;
+  // What else it could be, which the answer to a greeting tells the other end's stream; 0: nothing (kTakesRdma).
+  virtual uint64_t abilities() const { return 0; }
 
   // Queues whole control frames (copied), which leave between DATA frames as soon as there is room.
   virtual void Say(const std::string& frames) = 0;

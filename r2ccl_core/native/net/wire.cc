@@ -107,7 +107,7 @@ Status DecodeFrame(const uint8_t* bytes, Frame* frame) {
   if (!prefix.ok()) return prefix;
   if (Get<uint32_t>(bytes, kChecksumAt) != HeaderChecksum(bytes)) return Refuse("header was changed on its way");
   uint8_t type = bytes[5];
-  if (type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kVerdict)) {
+  if (type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kRdma)) {
     return Refuse("unknown frame type " + std::to_string(type));
   }
   frame->type = static_cast<FrameType>(type);
@@ -134,6 +134,8 @@ Status DecodeFrame(const uint8_t* bytes, Frame* frame) {
       return frame->body_bytes <= kMostPingBytes ? Status() : Refuse("oversized ping");
     case FrameType::kProbe:
       return Fits(*frame, kTargetBytes, kMaxTargets) ? Status() : Refuse("malformed probe");
+    case FrameType::kRdma:
+      return frame->body_bytes <= kMostRdmaBytes ? Status() : Refuse("oversized word on RDMA");
     default:
       return frame->body_bytes == 0 ? Status() : Refuse("unexpected body");
   }
@@ -176,13 +178,15 @@ std::string EncodeHello(uint16_t path, uint32_t epoch, uint64_t connection, int 
   return Encode(frame, ToBody(secret));
 }
 
-std::string EncodeHelloAck(uint16_t path, uint32_t epoch, uint64_t eager_bytes, uint64_t eager_messages) {
+std::string EncodeHelloAck(uint16_t path, uint32_t epoch, uint64_t eager_bytes, uint64_t eager_messages,
+                           uint64_t abilities) {
   Frame frame;
   frame.type = FrameType::kHelloAck;
   frame.path = path;
   frame.epoch = epoch;
   frame.a = eager_bytes;
   frame.b = eager_messages;
+  frame.c = abilities;
   return Encode(frame);
 }
 
@@ -242,6 +246,14 @@ std::string EncodeTestPing(size_t bytes) {
   Frame frame;
   frame.type = FrameType::kPing;
   return Encode(frame, std::string(std::clamp<size_t>(bytes, kHeaderBytes + 1, kMostPingBytes) - kHeaderBytes, '\0'));
+}
+
+std::string EncodeRdma(RdmaStep step, uint32_t attempt, const std::string& body) {
+  Frame frame;
+  frame.type = FrameType::kRdma;
+  frame.epoch = attempt;
+  frame.a = static_cast<uint64_t>(step);
+  return Encode(frame, body.substr(0, kMostRdmaBytes));
 }
 
 std::string EncodeControl(FrameType type, uint16_t path, uint32_t epoch, uint64_t a) {

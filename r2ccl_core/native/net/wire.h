@@ -9,7 +9,7 @@
 //       12    4 body size  16 (secret)      0               chunk length     16 per path     0            0     (**)
 //       16    8 a          connection id    eager bytes     message number   messages posted cause        (*)   (***)
 //       24    8 b          number of paths  eager messages  message size     0               0            0     0
-//       32    8 c          sender's port    0               chunk offset     0               0            0     0
+//       32    8 c          sender's port    abilities       chunk offset     0               0            0     0
 //       40    4 d          1: on trial      0               chunk size       0               0            0     0
 //       44    4 body sum   CRC32C of the body; of DATA only if the sender was asked to (R2CC_CHECKSUM)
 //       48    4 flags      1: the body sum is to be checked; DATA: 2: the sender keeps a copy; 4: much more is on
@@ -26,6 +26,12 @@
 //       16    8 a          connection id    question         =                verdict
 //       24    8 b          0                0                targets tried    0
 //       32    8 c          0                0                targets reached  0
+//
+//                          RDMA
+//        5    1 type       12
+//        8    4 epoch      number of the attempt
+//       12    4 body size  44 of OFFER and ANSWER (address of a queue pair), a reason of REFUSE, else 0
+//       16    8 a          1 OFFER, 2 ANSWER, 3 REFUSE, 4 SWITCH, 5 WITHDRAW
 //
 // (*) from the receiving end: how many messages it has got, from the first on.
 // (**) what makes it fill a packet, of no meaning; 0 for one that tests nothing.
@@ -48,6 +54,9 @@
 // while the sending end lives, CLOSE when it has ended. PROBE (either way, over any healthy path) asks the other end
 // whether addresses (in_addr, then port in 4 bytes) answer to its NIC of that path; without targets it is to choose
 // hosts itself, from those it has connections with. VERDICT tells the other end what came of it, as seen from there.
+//
+// RDMA is between the streams themselves (wire/verbs/verbs_stream.h), where HELLO_ACK's abilities have a 1; no
+// connection sees it.
 //
 // A header or a control body that was changed on its way is refused; a chunk, where it carries a sum.
 #ifndef R2CCL_NET_WIRE_H_
@@ -74,6 +83,8 @@ constexpr size_t kGreetingBytes = kHeaderBytes + kSecretBytes;  // what every st
 constexpr int kMaxPaths = 16;
 constexpr size_t kMaxTargets = 8;
 constexpr size_t kMostPingBytes = 16384;  // its body
+constexpr size_t kMostRdmaBytes = 512;    // likewise
+constexpr uint64_t kTakesRdma = 1;        // of abilities
 constexpr uint32_t kMaxChunkBytes = 64 << 20;
 constexpr uint32_t kBodySumFlag = 1;
 constexpr uint32_t kBufferedFlag = 2;
@@ -101,8 +112,12 @@ enum class FrameType : uint8_t {
   kKnock,
   kProbe,
   kProbed,
-  kVerdict
+  kVerdict,
+  kRdma
 };
+
+// What two streams say to each other on their way from TCP to RDMA (wire/verbs/verbs_stream.h).
+enum class RdmaStep : uint64_t { kOffer = 1, kAnswer, kRefuse, kSwitch, kWithdraw };
 
 // Why an end gave a path up, as far as the other end can use it; or that the reason is over; or that it was never up.
 enum class Cause : uint8_t { kUnknown, kOwnLink, kLinkIsBack, kNeverUp };
@@ -150,7 +165,8 @@ std::vector<AckEntry> DecodeAckEntries(const uint8_t* body, size_t bytes);
 
 std::string EncodeHello(uint16_t path, uint32_t epoch, uint64_t connection, int paths, const Secret& secret,
                         uint16_t port = 0, bool on_trial = false);
-std::string EncodeHelloAck(uint16_t path, uint32_t epoch, uint64_t eager_bytes, uint64_t eager_messages);
+std::string EncodeHelloAck(uint16_t path, uint32_t epoch, uint64_t eager_bytes, uint64_t eager_messages,
+                           uint64_t abilities = 0);
 std::string EncodeClose(uint64_t messages);
 std::string EncodeKnock(uint64_t connection, const Secret& secret);
 std::string EncodeProbe(uint16_t path, uint64_t question, const std::vector<Target>& targets);
@@ -159,6 +175,8 @@ std::string EncodeProbed(uint16_t path, uint64_t question, uint64_t tried, uint6
 std::string EncodeNeverUp(uint16_t path, in_addr to, in_addr from);
 // A PING of `bytes` in all, as far as that can be.
 std::string EncodeTestPing(size_t bytes);
+// `body` has at most kMostRdmaBytes.
+std::string EncodeRdma(RdmaStep step, uint32_t attempt, const std::string& body = "");
 std::string EncodeControl(FrameType type, uint16_t path = 0, uint32_t epoch = 0, uint64_t a = 0);
 
 }  // namespace r2ccl

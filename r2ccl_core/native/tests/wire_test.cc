@@ -62,6 +62,16 @@ TEST(Wire, HelloAckRoundTrip) {
   EXPECT_EQ(frame.b, 64u);
 }
 
+TEST(Wire, AWordOnRdmaIsCutToWhatFits) {
+  std::string bytes = EncodeRdma(RdmaStep::kRefuse, 9, std::string(2 * kMostRdmaBytes, 'x'));
+  Frame frame;
+  ASSERT_TRUE(Decode(bytes, &frame).ok());
+  EXPECT_EQ(frame.type, FrameType::kRdma);
+  EXPECT_EQ(frame.epoch, 9u);
+  EXPECT_EQ(frame.a, static_cast<uint64_t>(RdmaStep::kRefuse));
+  EXPECT_EQ(frame.body_bytes, kMostRdmaBytes);
+}
+
 TEST(Wire, AckRoundTrip) {
   std::string bytes = EncodeAck(42, {{3, 0, 1000000007}, {0, 0, 0}, {5, 1, 1}});
   Frame frame;
@@ -186,7 +196,7 @@ TEST(Wire, MalformedHeadersAreRefused) {
   EXPECT_TRUE(Decode(good).ok());
   EXPECT_FALSE(with(0, 'X').ok());  // magic
   EXPECT_FALSE(with(5, 0).ok());    // type
-  EXPECT_FALSE(with(5, 12).ok());   // type
+  EXPECT_FALSE(with(5, 13).ok());   // type
   EXPECT_FALSE(with(48, 0).ok());   // no sum of the secret
   EXPECT_FALSE(with(34, 1).ok());   // port 65536
   EXPECT_FALSE(with(6, 2).ok());    // a path that the connection has not
@@ -218,7 +228,10 @@ void ExpectSane(const Frame& frame) {
     ASSERT_LE(frame.c, frame.b);
     ASSERT_LE(frame.body_bytes, frame.b - frame.c);
   } else {
-    ASSERT_LE(frame.body_bytes, frame.type == FrameType::kPing ? kMostPingBytes : kMaxPaths * kAckEntryBytes);
+    size_t most = kMaxPaths * kAckEntryBytes;
+    if (frame.type == FrameType::kPing) most = kMostPingBytes;
+    if (frame.type == FrameType::kRdma) most = kMostRdmaBytes;
+    ASSERT_LE(frame.body_bytes, most);
   }
 }
 
@@ -229,6 +242,7 @@ TEST(Wire, FuzzedFramesNeverHarm) {
                                    EncodeHelloAck(1, 2, 3, 4),
                                    EncodeAck(7, {{1, 0, 2}, {3, 1, 4}}),
                                    EncodeControl(FrameType::kPathDown, 1, 2),
+                                   EncodeRdma(RdmaStep::kRefuse, 3, "why"),
                                    EncodeKnock(7, {}),
                                    EncodeProbe(1, 2, {{in_addr{5}, 6}}),
                                    EncodeProbed(1, 2, 3, 4),

@@ -25,6 +25,7 @@ constexpr size_t kMaxGuests = 1024;
 constexpr size_t kMostEnded = 4096;
 constexpr size_t kMostPeers = 4096;
 constexpr uint64_t kManyDescriptors = 8192;  // 64 KiB of the kernel's memory
+constexpr int kFarewellMs = 1000;            // that streams over RDMA may take to say it
 constexpr int64_t kAcceptPauseNs = 100 * kMillisecond;
 
 template <typename T>
@@ -64,7 +65,8 @@ std::shared_ptr<RecvComm> Listener::Accept() {
   return comm;
 }
 
-Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net, const Net* beside) {
+Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net, const Net* beside,
+                   RcMaker* maker) {
   if (nics.empty()) return {Code::kInvalidArgument, "no NIC given"};
   if (nics.size() > static_cast<size_t>(kMaxPaths)) {
     return {Code::kInvalidArgument, std::to_string(nics.size()) + " NICs given, at most " + std::to_string(kMaxPaths) +
@@ -75,6 +77,7 @@ Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<
   made->environment_.counters = std::make_unique<NicCounters[]>(nics.size());
   made->environment_.nics = std::move(nics);
   if (beside != nullptr) made->environment_.notifier = beside->environment_.notifier;
+  made->verbs_.maker = maker;
   Status status = made->Start();
   if (status.ok()) *net = std::move(made);
   return status;
@@ -88,9 +91,11 @@ Status Net::Start() {
   if (status.ok()) status = link_monitor_->Open();
   drain_meter_ = std::make_unique<DrainMeter>(&environment_);
   auto threads = static_cast<size_t>(environment_.params.io_threads);
-  for (size_t i = 0; i < threads; ++i) {
-    pollers_.push_back(std::make_unique<Poller>());
-    wires_.push_back(std::make_unique<TcpWire>(pollers_[i].get(), &environment_));
+  for (size_t i = 0; i < threads; ++i) pollers_.push_back(std::make_unique<Poller>());
+  OpenRdma();
+  for (const auto& poller : pollers_) {
+    wires_.push_back(verbs_.maker == nullptr ? std::make_unique<TcpWire>(poller.get(), &environment_)
+                                             : std::make_unique<VerbsWire>(&verbs_, poller.get(), &environment_));
   }
   // Not where the first senders are, nor, where each has two stripes, their first ones.
   {
@@ -107,6 +112,7 @@ Status Net::Start() {
                                        prober_.get(), &environment_.log, [this](int nic) { return ThirdsOn(nic); });
   environment_.locator = locator_.get();
   for (size_t i = 0; i < threads && status.ok(); ++i) status = pollers_[i]->Start([this, i] { OnTick(i); });
+  if (status.ok()) status = CheckRdma();
   if (!status.ok()) return status;
   listen_id_ = pollers_[0]->Add(listen_fd_.get(), EPOLLIN, kListenTag, Self());
   uint64_t link_id = pollers_[0]->Add(link_monitor_->fd(), EPOLLIN, kLinkTag, Self());
@@ -122,6 +128,34 @@ Status Net::Start() {
   return {};
 }
 
+// Whether there is RDMA at all is decided once: devices may come and go, the subsystem does not.
+void Net::OpenRdma() {
+  const std::string& transport = environment_.params.transport;
+  verbs_.log = &environment_.log;
+  verbs_.strict = transport == "verbs";
+  if (transport == "tcp") verbs_.maker = nullptr;
+  if (transport == "tcp" || verbs_.maker != nullptr || (transport == "auto" && !HasRdma(kSysfs))) return;
+  rdma_status_ = Rdma::Open(pollers_[0].get(), &environment_.log, &rdma_);
+  if (!rdma_status_.ok()) environment_.log.Add("rdma_off", "", "", rdma_status_.message());
+  verbs_.maker = rdma_.get();
+}
+
+// Where nothing else is wanted, a NIC without RDMA is a mistake; one whose port is down may come back.
+Status Net::CheckRdma() {
+  if (environment_.params.transport != "verbs") return {};
+  if (verbs_.maker == nullptr) {
+    return {Code::kInvalidArgument, "R2CC_TRANSPORT=verbs: " + rdma_status_.message() + "; or set R2CC_TRANSPORT=auto"};
+  }
+  for (const Nic& nic : environment_.nics) {
+    std::unique_ptr<RcQueue> queue;
+    Status status = verbs_.maker->Make(nic, kDialledShape, {}, &queue);
+    if (status.ok() || status.code() == Code::kPeerLost) continue;
+    return {Code::kInvalidArgument,
+            "R2CC_TRANSPORT=verbs: " + nic.name + ": " + status.message() + "; or set R2CC_TRANSPORT=auto"};
+  }
+  return {};
+}
+
 Net::~Net() { Shutdown(); }
 
 void Net::CloseConnections() {
@@ -129,6 +163,9 @@ void Net::CloseConnections() {
   for (const auto& comm : comms) comm->Close();
   for (const auto& comm : comms) {
     while (comm->lingers()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  for (int i = 0; i < kFarewellMs && verbs_.lingering.load() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
@@ -139,6 +176,7 @@ void Net::Shutdown() {
     shut_down_ = true;
   }
   CloseConnections();
+  if (rdma_ != nullptr) rdma_->Unwatch();
   for (auto& poller : pollers_) poller->Stop();
   report_file_.reset();  // after the last event, and not under our lock, which its thread takes
 }
@@ -380,8 +418,9 @@ Net::Admission Net::Admit(Guest& guest) {
       listener.arrived_.push_back(comm);
     }
   }
-  NicTraffic* traffic = &environment_.counters[static_cast<size_t>(guest.nic)];
-  auto stream = wire->Adopt(comm, frame.path, traffic, std::move(guest.fd));
+  auto nic = static_cast<size_t>(guest.nic);
+  auto stream = wire->Adopt(comm, frame.path, environment_.nics[nic], &environment_.counters[nic], guest.remote,
+                            std::move(guest.fd));
   status = comm->Attach(frame.path, frame.epoch, guest.nic, guest.remote, std::move(stream), frame.d != 0);
   environment_.notifier->Notify();
   return {status, std::nullopt};
@@ -489,11 +528,11 @@ Report Net::MakeReport() {
   for (size_t i = 0; i < environment_.nics.size(); ++i) {
     const Nic& nic = environment_.nics[i];
     const NicCounters& counters = environment_.counters[i];
-    report.nics.push_back({nic.name, r2ccl::ToString(nic.address), StateOf(counters, health[i]),
-                           counters.link_up.load(), health[i].up, health[i].down, health[i].held, health[i].never_up,
-                           counters.sent_bytes.load(), counters.received_bytes.load(),
-                           counters.acknowledged_bytes.load(), counters.in_flight_bytes.load(),
-                           counters.drain_bytes_per_ns.load() * 1e9});
+    report.nics.push_back(
+        {nic.name, r2ccl::ToString(nic.address), StateOf(counters, health[i]), counters.link_up.load(), health[i].up,
+         health[i].down, health[i].held, health[i].never_up, counters.sent_bytes.load(), counters.received_bytes.load(),
+         counters.acknowledged_bytes.load(), counters.in_flight_bytes.load(), counters.drain_bytes_per_ns.load() * 1e9,
+         counters.rdma_streams.load(), counters.rdma_sent_bytes.load(), counters.rdma_received_bytes.load()});
   }
   for (const auto& comm : Comms()) comm->AddPeer(&report.peers);
   report.replayed_chunks = environment_.replayed_chunks.load();

@@ -27,6 +27,8 @@
 #include "transport/report_file.h"
 #include "transport/strangers.h"
 #include "wire/tcp/tcp_stream.h"
+#include "wire/verbs/device.h"
+#include "wire/verbs/verbs_stream.h"
 
 namespace r2ccl {
 
@@ -52,9 +54,10 @@ class Listener {
 
 class Net : private Pollable {
  public:
-  // Who waits for what happens in `beside` is woken by what happens here, too.
+  // Who waits for what happens in `beside` is woken by what happens here, too. `maker` makes the queue pairs instead of
+  // this host's RDMA devices, and outlives the Net.
   static Status Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<Net>* net,
-                       const Net* beside = nullptr);
+                       const Net* beside = nullptr, RcMaker* maker = nullptr);
   ~Net() override;
 
   // Senders are told to make `stripes` connections each, numbered one after another (see plugin/stripes.h).
@@ -103,6 +106,8 @@ class Net : private Pollable {
 
   Net() = default;
   Status Start();
+  void OpenRdma();
+  Status CheckRdma();
   void OnEvents(uint64_t id, int tag, uint32_t events) override;
   void OnUnwatched(uint64_t id, int tag, const std::string& reason) override;
   void OnThrow(const std::string& reason) override;
@@ -142,6 +147,9 @@ class Net : private Pollable {
   std::unique_ptr<DrainMeter> drain_meter_;  // used by the first poller's thread
   std::unique_ptr<Prober> witness_prober_;   // apart from the locator's: many streams fall silent together
   std::vector<std::unique_ptr<Poller>> pollers_;
+  Status rdma_status_;          // why there is none
+  std::unique_ptr<Rdma> rdma_;  // nullptr where only TCP is used
+  VerbsShared verbs_;
   std::vector<std::unique_ptr<TcpWire>> wires_;  // one per poller
   Mutex mutex_;  // guards what follows; taken before Listener's, never while a Comm's is held
   std::map<Secret, std::shared_ptr<Listener>> listeners_ GUARDED_BY(mutex_);

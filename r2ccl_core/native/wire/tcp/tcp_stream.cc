@@ -232,8 +232,8 @@ Status TcpWire::Dial(const std::shared_ptr<StreamOwner>& owner, int path, const 
   return {};
 }
 
-std::shared_ptr<Stream> TcpWire::Adopt(const std::shared_ptr<StreamOwner>& owner, int path, NicTraffic* traffic,
-                                       Fd fd) {
+std::shared_ptr<Stream> TcpWire::Adopt(const std::shared_ptr<StreamOwner>& owner, int path, const Nic&,
+                                       NicTraffic* traffic, in_addr, Fd fd) {
   auto made =
       std::make_shared<TcpStream>(poller_, owner.get(), path, traffic, std::move(fd), environment_->program_polls);
   made->SetOwner(owner);

@@ -97,7 +97,7 @@ class TcpStream final : public Stream, public Pollable, public std::enable_share
   int64_t taken_ns_ = 0;  // the first of it
 };
 
-class TcpWire final : public Wire {
+class TcpWire : public Wire {
  public:
   // `environment` outlives it; whether the program polls is asked for each stream, as it is known later than the wire.
   TcpWire(Poller* poller, const Environment* environment) : poller_(poller), environment_(environment) {}
@@ -105,10 +105,11 @@ class TcpWire final : public Wire {
   Status Dial(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic, NicTraffic* traffic, in_addr remote,
               uint16_t port, std::shared_ptr<Stream>* stream) override;
   // Takes over a connection that was accepted.
-  std::shared_ptr<Stream> Adopt(const std::shared_ptr<StreamOwner>& owner, int path, NicTraffic* traffic, Fd fd);
+  virtual std::shared_ptr<Stream> Adopt(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic,
+                                        NicTraffic* traffic, in_addr remote, Fd fd);
   void Kick(std::shared_ptr<Kickable> target) override { poller_->Kick(std::move(target)); }
 
- private:
+ protected:
   Poller* const poller_;
   const Environment* const environment_;
 };

@@ -1,0 +1,597 @@
+// Connections whose streams go over from TCP to RDMA, on queue pairs in memory that the tests break.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "net/socket.h"
+#include "pair.h"
+#include "wire/verbs/ports.h"
+#include "wire/verbs/rc_pipe.h"
+#include "wire/verbs/rdma_ways.h"
+
+namespace r2ccl {
+namespace {
+
+class MemoryQueue;
+
+// All queue pairs of a test. A message is in its receiver's memory as soon as it is sent, unless a fault says
+// otherwise.
+class Fabric final : public RcMaker {
+ public:
+  Status Make(const Nic& nic, const RcShape& shape, std::weak_ptr<RcWatcher> watcher,
+              std::unique_ptr<RcQueue>* queue) override;
+
+  // Messages larger than this are lost, and so is everything behind them: their queue says nothing more.
+  std::atomic<size_t> largest{SIZE_MAX};
+  std::atomic<bool> has_ports{true};
+
+  // As a port says that it went down: the queues on `nic` are told.
+  void FailPort(in_addr nic);
+  // As the other end's silence ends: every send on `nic` fails.
+  void FailSends(in_addr nic);
+  size_t queues() {
+    MutexLock lock(mutex_);
+    return queues_.size();
+  }
+
+ private:
+  friend class MemoryQueue;
+  Mutex mutex_;
+  std::map<uint32_t, MemoryQueue*> queues_ GUARDED_BY(mutex_);
+  uint32_t next_ GUARDED_BY(mutex_) = 1;
+};
+
+class MemoryQueue final : public RcQueue {
+ public:
+  MemoryQueue(Fabric* fabric, const Nic& nic, const RcShape& shape, std::weak_ptr<RcWatcher> watcher)
+      : fabric_(fabric),
+        nic_(nic),
+        shape_(shape),
+        watcher_(std::move(watcher)),
+        event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+        memory_(size_t{shape.send_slots} * shape.send_bytes + size_t{shape.receive_slots} * shape.receive_bytes) {
+    MutexLock lock(fabric_->mutex_);
+    number_ = fabric_->next_++;
+    fabric_->queues_[number_] = this;
+  }
+  ~MemoryQueue() override {
+    MutexLock lock(fabric_->mutex_);
+    fabric_->queues_.erase(number_);
+    for (auto& [number, queue] : fabric_->queues_) {
+      if (queue->peer_ == number_) queue->Fail("the other end is gone");
+    }
+  }
+
+  RcAddress address() const override {
+    RcAddress address;
+    address.number = number_;
+    address.mtu = 5;
+    address.receive_slots = shape_.receive_slots;
+    address.receive_bytes = shape_.receive_bytes;
+    return address;
+  }
+  std::string device() const override { return "memory"; }
+  Status Connect(const RcAddress& peer) override {
+    MutexLock lock(fabric_->mutex_);
+    peer_ = peer.number;
+    return {};
+  }
+  char* send_slot(uint32_t slot) override { return memory_.data() + size_t{slot} * shape_.send_bytes; }
+  char* receive_slot(uint32_t slot) override {
+    return memory_.data() + size_t{shape_.send_slots} * shape_.send_bytes + size_t{slot} * shape_.receive_bytes;
+  }
+  Status PostReceive(uint64_t id, uint32_t slot) override {
+    MutexLock lock(fabric_->mutex_);
+    posted_.push_back({id, slot});
+    return {};
+  }
+  Status PostSend(uint64_t id, uint32_t slot, uint32_t bytes) override {
+    MutexLock lock(fabric_->mutex_);
+    under_way_.push_back(id);
+    auto peer = fabric_->queues_.find(peer_);
+    silent_ |= bytes > fabric_->largest || peer == fabric_->queues_.end() || peer->second->peer_ != number_;
+    if (silent_) return {};
+    MemoryQueue& to = *peer->second;
+    if (to.posted_.empty()) return {Code::kProtocol, "nothing is posted for a message: slots were counted wrongly"};
+    auto [receive, place] = to.posted_.front();
+    to.posted_.pop_front();
+    std::memcpy(to.receive_slot(place), send_slot(slot), bytes);
+    to.Add({receive, "", bytes});
+    under_way_.pop_back();
+    Add({id, "", 0});
+    return {};
+  }
+  Status Poll(std::vector<RcDone>* done) override {
+    MutexLock lock(fabric_->mutex_);
+    done->insert(done->end(), done_.begin(), done_.end());
+    done_.clear();
+    return {};
+  }
+  int fd() const override { return event_.get(); }
+  void Arm() override {
+    MutexLock lock(fabric_->mutex_);
+    armed_ = true;
+  }
+  void TakeEvents() override {
+    eventfd_t count = 0;
+    eventfd_read(event_.get(), &count);
+  }
+
+ private:
+  friend class Fabric;
+  // With the fabric's lock held.
+  void Add(RcDone done) {
+    done_.push_back(std::move(done));
+    if (std::exchange(armed_, false)) eventfd_write(event_.get(), 1);
+  }
+  void Fail(const std::string& reason) {
+    silent_ = true;
+    for (uint64_t id : under_way_) Add({id, reason, 0});
+    if (under_way_.empty() && !posted_.empty()) Add({posted_.front().first, reason, 0});
+    under_way_.clear();
+  }
+
+  Fabric* const fabric_;
+  const Nic nic_;
+  const RcShape shape_;
+  const std::weak_ptr<RcWatcher> watcher_;
+  const Fd event_;
+  std::vector<char> memory_;
+  uint32_t number_ = 0;
+  uint32_t peer_ = 0;
+  bool armed_ = false;
+  bool silent_ = false;
+  std::deque<std::pair<uint64_t, uint32_t>> posted_;
+  std::deque<uint64_t> under_way_;
+  std::vector<RcDone> done_;
+};
+
+Status Fabric::Make(const Nic& nic, const RcShape& shape, std::weak_ptr<RcWatcher> watcher,
+                    std::unique_ptr<RcQueue>* queue) {
+  if (!has_ports) return {Code::kPeerLost, "the port is not active"};
+  *queue = std::make_unique<MemoryQueue>(this, nic, shape, std::move(watcher));
+  return {};
+}
+
+void Fabric::FailPort(in_addr nic) {
+  std::vector<std::weak_ptr<RcWatcher>> watchers;
+  {
+    MutexLock lock(mutex_);
+    for (auto& [number, queue] : queues_) {
+      if (queue->nic_.address.s_addr == nic.s_addr) watchers.push_back(queue->watcher_);
+    }
+  }
+  for (const auto& weak : watchers) {
+    if (auto watcher = weak.lock()) watcher->OnQueueLost("the port went down");
+  }
+}
+
+void Fabric::FailSends(in_addr nic) {
+  MutexLock lock(mutex_);
+  for (auto& [number, queue] : queues_) {
+    if (queue->nic_.address.s_addr == nic.s_addr) queue->Fail("transport retry counter exceeded");
+  }
+}
+
+Params By(const std::string& transport) {
+  Params params = PatientParams(2);
+  params.transport = transport;
+  return params;
+}
+
+// Two hosts with two NICs each, and RDMA between them.
+struct VerbsPair {
+  VerbsPair(const Params& sender_params, const Params& receiver_params) {
+    EXPECT_TRUE(Net::Create(sender_params, LoopbackNics(1, 2), &sender, nullptr, &fabric).ok());
+    EXPECT_TRUE(Net::Create(receiver_params, LoopbackNics(2, 2), &receiver, nullptr, &fabric).ok());
+  }
+  explicit VerbsPair(const Params& params) : VerbsPair(params, params) {}
+  ~VerbsPair() {
+    if (testing::Test::HasFailure()) {
+      for (const auto& net : {sender, receiver}) {
+        for (const Event& event : net->environment().log.Snapshot(1000)) {
+          std::printf("%s %s %s %s\n", event.kind.c_str(), event.nic.c_str(), event.peer.c_str(), event.detail.c_str());
+        }
+      }
+    }
+    if (send != nullptr) send->Close();
+    if (recv != nullptr) recv->Close();
+    sender->Shutdown();
+    receiver->Shutdown();
+    send.reset();
+    recv.reset();
+    EXPECT_EQ(fabric.queues(), 0u) << "queue pairs are left";
+  }
+
+  void Open() {
+    ASSERT_TRUE(receiver->Listen(&listener).ok());
+    ASSERT_TRUE(sender->Connect(listener->handle(), &send).ok());
+    ASSERT_TRUE(Until([&] {
+      bool ready = false;
+      EXPECT_EQ(send->Ready(&ready).message(), "");
+      if (recv == nullptr) recv = listener->Accept();
+      return ready && recv != nullptr;
+    }));
+  }
+  bool AllByRdma() {
+    return Until([&] { return Streams(*sender) == 2 && Streams(*receiver) == 2; });
+  }
+  static int Streams(Net& net) {
+    return net.environment().counters[0].rdma_streams + net.environment().counters[1].rdma_streams;
+  }
+  static uint64_t Bytes(Net& net, int nic) { return net.environment().counters[nic].rdma_sent_bytes; }
+  std::string Run(uint64_t seed = 1, const Traffic::During& during = nullptr) {
+    TrafficOptions options;
+    options.sizes = {0, 1, 4095, 16384, 131073, 1 << 20, (5 << 20) + 3, 100, 3 << 20, 0};
+    options.seed = seed;
+    return Traffic(*send, *recv, options).Run(during);
+  }
+
+  Fabric fabric;
+  std::shared_ptr<Net> sender;
+  std::shared_ptr<Net> receiver;
+  std::shared_ptr<Listener> listener;
+  std::shared_ptr<SendComm> send;
+  std::shared_ptr<RecvComm> recv;
+};
+
+TEST(Verbs, GoesOverFromTcpInTheMiddleOfMessagesAndLosesNothing) {
+  VerbsPair pair(By("auto"));
+  pair.Open();
+  EXPECT_EQ(pair.Run(), "");
+  ASSERT_TRUE(pair.AllByRdma());
+  EXPECT_EQ(pair.Run(2), "");
+  EXPECT_EQ(CountEvents(*pair.sender, "rdma_on"), 2u);
+  EXPECT_EQ(CountEvents(*pair.sender, "path_down"), 0u);
+  EXPECT_GT(pair.Bytes(*pair.sender, 0) + pair.Bytes(*pair.sender, 1), 9u << 20);
+  EXPECT_GT(pair.Bytes(*pair.receiver, 0) + pair.Bytes(*pair.receiver, 1), 0u) << "acknowledgements";
+}
+
+TEST(Verbs, AloneItSendsNothingByTcp) {
+  VerbsPair pair(By("verbs"));
+  pair.Open();
+  EXPECT_EQ(pair.Run(), "");
+  auto& counters = pair.sender->environment().counters;
+  for (int nic = 0; nic < 2; ++nic) EXPECT_GE(counters[nic].rdma_sent_bytes, counters[nic].sent_bytes) << nic;
+  EXPECT_GT(pair.Bytes(*pair.sender, 0) + pair.Bytes(*pair.sender, 1), 9u << 20);
+}
+
+TEST(Verbs, WhereOneEndHasTcpOnlyThatIsUsedAndNothingIsOffered) {
+  for (bool sender_has : {false, true}) {
+    VerbsPair pair(By(sender_has ? "auto" : "tcp"), By(sender_has ? "tcp" : "auto"));
+    pair.Open();
+    EXPECT_EQ(pair.Run(), "");
+    EXPECT_EQ(pair.Streams(*pair.sender) + pair.Streams(*pair.receiver), 0);
+    EXPECT_EQ(CountEvents(*pair.sender, "rdma_off"), 0u);
+    EXPECT_EQ(CountEvents(*pair.sender, "path_down"), 0u);
+  }
+}
+
+TEST(Verbs, AloneAPeerWithTcpOnlyEndsTheConnectionWithTheReason) {
+  Params params = By("verbs");
+  params.give_up_ms = 300;
+  VerbsPair pair(params, By("tcp"));
+  ASSERT_TRUE(pair.receiver->Listen(&pair.listener).ok());
+  ASSERT_TRUE(pair.sender->Connect(pair.listener->handle(), &pair.send).ok());
+  ASSERT_TRUE(Until([&] { return !pair.send->failure().ok(); }));
+  EXPECT_EQ(pair.send->failure().code(), Code::kPeerLost);
+  EXPECT_TRUE(AnyEvent(*pair.sender, "rdma_off", "the peer takes no RDMA on this rail"));
+  EXPECT_EQ(pair.sender->environment().counters[0].sent_bytes, 0u);
+}
+
+// The port is down at first, and comes.
+TEST(Verbs, ATryThatFailsCostsNoPathAndIsMadeAgain) {
+  VerbsPair pair(By("auto"));
+  pair.fabric.has_ports = false;
+  pair.Open();
+  EXPECT_EQ(pair.Run(), "");
+  EXPECT_EQ(pair.Streams(*pair.sender), 0);
+  EXPECT_TRUE(AnyEvent(*pair.sender, "rdma_off", "the port is not active; TCP goes on"));
+  pair.fabric.has_ports = true;
+  ASSERT_TRUE(pair.AllByRdma());
+  EXPECT_EQ(pair.Run(2), "");
+  EXPECT_EQ(CountEvents(*pair.sender, "path_down"), 0u);
+}
+
+// Large packets are lost, as where one end has jumbo frames: small messages would not have shown it.
+TEST(Verbs, WhatDropsLargePacketsIsFoundOutByTestsBeforeAnythingDependsOnIt) {
+  VerbsPair pair(By("auto"));
+  pair.fabric.largest = 1000;
+  pair.Open();
+  EXPECT_EQ(pair.Run(), "");
+  ASSERT_TRUE(Until([&] { return AnyEvent(*pair.sender, "rdma_off", "test messages have not come back"); }));
+  EXPECT_EQ(pair.Run(2), "");
+  EXPECT_EQ(pair.Streams(*pair.sender), 0);
+  EXPECT_EQ(CountEvents(*pair.sender, "path_down"), 0u);
+  pair.fabric.largest = SIZE_MAX;
+  ASSERT_TRUE(pair.AllByRdma());
+  EXPECT_EQ(pair.Run(3), "");
+}
+
+void LoseInTheMiddle(VerbsPair& pair, const std::function<void()>& fault) {
+  pair.Open();
+  ASSERT_TRUE(pair.AllByRdma());
+  bool fired = false;
+  EXPECT_EQ(pair.Run(4,
+                     [&](uint64_t received) {
+                       if (received > (3 << 20) && !fired) fault();
+                       fired |= received > (3 << 20);
+                     }),
+            "");
+  EXPECT_TRUE(Until([&] { return CountEvents(*pair.sender, "path_down") > 0; }));
+  EXPECT_TRUE(pair.AllByRdma()) << "it comes back";
+  EXPECT_EQ(pair.Run(5), "");
+}
+
+TEST(Verbs, APortThatGoesDownInTheMiddleLosesNothingAndComesBack) {
+  VerbsPair pair(By("auto"));
+  LoseInTheMiddle(pair, [&] { pair.fabric.FailPort(pair.sender->environment().nics[1].address); });
+  EXPECT_TRUE(AnyEvent(*pair.sender, "path_down", "the port went down"));
+}
+
+TEST(Verbs, APortOfTheReceiverThatGoesDownLosesNothing) {
+  VerbsPair pair(By("auto"));
+  LoseInTheMiddle(pair, [&] { pair.fabric.FailPort(pair.receiver->environment().nics[0].address); });
+}
+
+TEST(Verbs, SendsThatFailLoseNothing) {
+  VerbsPair pair(By("auto"));
+  LoseInTheMiddle(pair, [&] {
+    for (const Nic& nic : pair.sender->environment().nics) pair.fabric.FailSends(nic.address);
+  });
+}
+
+TEST(Verbs, AloneItSurvivesTheSame) {
+  VerbsPair pair(By("verbs"));
+  LoseInTheMiddle(pair, [&] { pair.fabric.FailPort(pair.sender->environment().nics[1].address); });
+}
+
+// RDMA alone is broken: the same NIC goes on by TCP.
+TEST(Verbs, TcpCarriesOnTheSameNicWhatRdmaDoesNot) {
+  VerbsPair pair(By("auto"));
+  pair.Open();
+  ASSERT_TRUE(pair.AllByRdma());
+  pair.fabric.has_ports = false;
+  for (const Nic& nic : pair.sender->environment().nics) pair.fabric.FailPort(nic.address);
+  ASSERT_TRUE(Until([&] { return CountEvents(*pair.sender, "path_down") == 2; }));
+  EXPECT_EQ(pair.Run(6), "");
+  EXPECT_EQ(pair.Streams(*pair.sender), 0);
+  pair.fabric.has_ports = true;
+  EXPECT_TRUE(pair.AllByRdma());
+  EXPECT_EQ(pair.Run(7), "");
+}
+
+TEST(Verbs, SilenceOfAQueueIsNoticedAsThatOfASocket) {
+  Params params = By("auto");
+  params.stall_ms = 200;
+  VerbsPair pair(params);
+  pair.Open();
+  ASSERT_TRUE(pair.AllByRdma());
+  pair.fabric.largest = 0;
+  EXPECT_EQ(pair.Run(8), "");
+  EXPECT_TRUE(AnyEvent(*pair.sender, "path_down", "stalled"));
+}
+
+TEST(Verbs, TheEndOfAProcessIsHeardByTcpAtOnce) {
+  VerbsPair pair(By("auto"));
+  pair.Open();
+  ASSERT_TRUE(pair.AllByRdma());
+  pair.receiver->Shutdown();
+  EXPECT_TRUE(Until([&] { return !pair.send->failure().ok(); }));
+}
+
+// RcPipe ----------------------------------------------------------------------------------------------------
+
+struct Pipes {
+  Pipes() {
+    for (auto& pipe : pipes) {
+      std::unique_ptr<RcQueue> queue;
+      EXPECT_TRUE(fabric.Make({}, shape, {}, &queue).ok());
+      pipe = std::make_unique<RcPipe>(std::move(queue), shape);
+      EXPECT_TRUE(pipe->Prepare().ok());
+    }
+    EXPECT_TRUE(pipes[0]->Connect(pipes[1]->queue().address(), 1).ok());
+    EXPECT_TRUE(pipes[1]->Connect(pipes[0]->queue().address(), 1).ok());
+  }
+  // Whether `from` could send one.
+  bool Send(int from) {
+    size_t most = 0;
+    char* place = pipes[from]->Room(&most, 2);
+    if (place == nullptr) return false;
+    EXPECT_EQ(most, 512 - sizeof(RcPipe::Header));
+    std::memset(place, 'x', most);
+    EXPECT_TRUE(pipes[from]->Send(RcKind::kBytes, most, 2).ok());
+    return true;
+  }
+  void Take(int at) {
+    EXPECT_TRUE(pipes[at]->Reap(3).ok());
+    while (pipes[at]->front() != nullptr) {
+      taken[at] += pipes[at]->front()->bytes;
+      EXPECT_TRUE(pipes[at]->DropFront().ok());
+    }
+    EXPECT_TRUE(pipes[at]->ReturnSlots(3).ok());
+  }
+
+  Fabric fabric;
+  RcShape shape{64, 512, 8, 512};
+  std::unique_ptr<RcPipe> pipes[2];
+  size_t taken[2] = {};
+};
+
+TEST(RcPipe, SendsNoMoreThanTheOtherEndHasSlotsFor) {
+  Pipes pipes;
+  int sent = 0;
+  while (pipes.Send(0)) ++sent;
+  EXPECT_EQ(sent, 8 - int{RcPipe::kKeptSlots});
+  Progress progress;
+  pipes.pipes[0]->AddProgress(&progress, 102);
+  EXPECT_EQ(progress.held_ns, 100);
+  pipes.Take(1);
+  EXPECT_TRUE(pipes.pipes[0]->Reap(4).ok());
+  EXPECT_TRUE(pipes.Send(0));
+}
+
+TEST(RcPipe, FullRingsBothWaysNeverWaitForEachOther) {
+  Pipes pipes;
+  for (int round = 0; round < 200; ++round) {
+    while (pipes.Send(0)) continue;
+    while (pipes.Send(1)) continue;
+    pipes.Take(round % 2);
+    pipes.Take(1 - round % 2);
+  }
+  EXPECT_GT(pipes.taken[0], 200u * 512);
+  EXPECT_GT(pipes.taken[1], 200u * 512);
+}
+
+TEST(RcPipe, AMessageOfAnotherNumberOrLengthIsRefused) {
+  for (size_t at :
+       {offsetof(RcPipe::Header, number), offsetof(RcPipe::Header, returned), offsetof(RcPipe::Header, bytes)}) {
+    Pipes pipes;
+    ASSERT_TRUE(pipes.Send(0));
+    ++pipes.pipes[1]->queue().receive_slot(0)[at];
+    EXPECT_EQ(pipes.pipes[1]->Reap(3).code(), Code::kProtocol) << at;
+  }
+}
+
+TEST(RcPipe, WhatAPeerSaysOfItsQueueIsChecked) {
+  RcAddress address;
+  address.mtu = 3;
+  address.receive_slots = 16;
+  address.receive_bytes = 4096;
+  address.psn = 0xabcdef;
+  auto decode = [](const std::string& bytes) {
+    RcAddress decoded;
+    return DecodeRcAddress({bytes.begin(), bytes.end()}, &decoded);
+  };
+  std::string good = EncodeRcAddress(address);
+  ASSERT_EQ(good.size(), kRcAddressBytes);
+  EXPECT_TRUE(decode(good).ok());
+  EXPECT_FALSE(decode(good.substr(1)).ok());
+  EXPECT_FALSE(decode("").ok());
+  for (size_t field : {16, 20, 24, 28, 32, 36, 40}) {
+    std::string bad = good;
+    bad[field + 3] = 0x7f;
+    EXPECT_FALSE(decode(bad).ok()) << field;
+  }
+}
+
+TEST(RdmaWays, AWayThatFailsIsTriedEverLaterAndOneThatLastedAtOnceAgain) {
+  RdmaWays ways;
+  RdmaWays::Key key{1, 2};
+  EXPECT_EQ(ways.NotBefore(key), 0);
+  EXPECT_TRUE(ways.Fail(key, 1000, "a"));
+  EXPECT_FALSE(ways.Fail(key, 1001, "a")) << "another connection says the same";
+  EXPECT_EQ(ways.NotBefore(key), 1000 + RdmaWays::kFirstPauseNs);
+  int64_t now_ns = ways.NotBefore(key);
+  EXPECT_FALSE(ways.Fail(key, now_ns, "a"));
+  EXPECT_EQ(ways.NotBefore(key), now_ns + 2 * RdmaWays::kFirstPauseNs);
+  for (int i = 0; i < 20; ++i) ways.Fail(key, ways.NotBefore(key), "b");
+  EXPECT_EQ(ways.WhyNot(key), "b");
+  now_ns = ways.NotBefore(key);
+  EXPECT_TRUE(ways.Work(key, now_ns));
+  EXPECT_FALSE(ways.Work(key, now_ns));
+  ways.Fail(key, now_ns + RdmaWays::kProvenNs + 1, "c");
+  EXPECT_EQ(ways.NotBefore(key), now_ns + RdmaWays::kProvenNs + 1 + RdmaWays::kFirstPauseNs);
+}
+
+// Ports -----------------------------------------------------------------------------------------------------
+
+// A folder like /sys/class.
+struct Sysfs {
+  Sysfs() {
+    char name[] = "/tmp/r2ccl-sysfs-XXXXXX";
+    root = mkdtemp(name);
+  }
+  ~Sysfs() { std::filesystem::remove_all(root); }
+  void Write(const std::string& path, const std::string& text) {
+    auto file = std::filesystem::path(root) / path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text << "\n";
+  }
+  void AddGid(const std::string& device, int index, const std::string& gid, const std::string& type) {
+    std::string port = "infiniband/" + device + "/ports/1/";
+    Write(port + "link_layer", "Ethernet");
+    Write(port + "gids/" + std::to_string(index), gid);
+    Write(port + "gid_attrs/types/" + std::to_string(index), type);
+  }
+  Status Find(const std::string& address, RcPort* port, const VerbsSettings& settings = {}) const {
+    Nic nic{"eth0"};
+    inet_pton(AF_INET, address.c_str(), &nic.address);
+    return FindPort(root, nic, settings, port);
+  }
+  std::string root;
+};
+
+TEST(Ports, TheGidOfTheAddressIsFoundAndRoceV1IsNot) {
+  Sysfs sysfs;
+  sysfs.AddGid("mlx5_0", 0, "fe80:0000:0000:0000:5054:00ff:fe00:0001", "IB/RoCE v1");
+  sysfs.AddGid("mlx5_0", 2, "0000:0000:0000:0000:0000:ffff:0a64:0001", "IB/RoCE v1");
+  sysfs.AddGid("mlx5_0", 3, "0000:0000:0000:0000:0000:ffff:0a64:0001", "RoCE v2");
+  sysfs.AddGid("mlx5_1", 10, "0000:0000:0000:0000:0000:ffff:0a65:0001", "RoCE v2");
+  RcPort port;
+  ASSERT_EQ(sysfs.Find("10.100.0.1", &port).message(), "");
+  EXPECT_EQ(port.device, "mlx5_0");
+  EXPECT_EQ(port.gid_index, 3);
+  EXPECT_TRUE(StillThere(sysfs.root, port));
+  sysfs.AddGid("mlx5_0", 3, "0000:0000:0000:0000:0000:0000:0000:0000", "");
+  EXPECT_FALSE(StillThere(sysfs.root, port));
+  ASSERT_EQ(sysfs.Find("10.101.0.1", &port).message(), "");
+  EXPECT_EQ(port.device, "mlx5_1");
+  EXPECT_EQ(
+      sysfs.Find("10.102.0.1", &port).message(),
+      "no RDMA port has eth0's address 10.102.0.1 as a GID (RoCE v2, or its IPoIB interface); see `rdma link` and "
+      "`ibv_devinfo -v`");
+}
+
+TEST(Ports, IpoibHasThePortsGidInItsHardwareAddress) {
+  Sysfs sysfs;
+  sysfs.AddGid("mlx5_4", 0, "fe80:0000:0000:0000:b8ce:f603:0012:3456", "IB/RoCE v1");
+  sysfs.Write("infiniband/mlx5_4/ports/1/link_layer", "InfiniBand");
+  sysfs.Write("net/eth0/address", "00:00:10:29:fe:80:00:00:00:00:00:00:b8:ce:f6:03:00:12:34:56");
+  RcPort port;
+  ASSERT_EQ(sysfs.Find("10.100.0.1", &port).message(), "");
+  EXPECT_EQ(port.device, "mlx5_4");
+  EXPECT_TRUE(port.infiniband);
+}
+
+TEST(Ports, WhatUsersSetIsSaidWhereItFindsNothing) {
+  Sysfs sysfs;
+  RcPort port;
+  EXPECT_EQ(sysfs.Find("10.100.0.1", &port).message(),
+            "this host has no RDMA device; load its driver, and see `rdma link`");
+  sysfs.AddGid("mlx5_0", 3, "0000:0000:0000:0000:0000:ffff:0a64:0001", "RoCE v2");
+  VerbsSettings settings;
+  settings.gid_index = 9;
+  sysfs.AddGid("mlx5_0", 9, "0000:0000:0000:0000:0000:0000:0000:0000", "");
+  EXPECT_EQ(sysfs.Find("10.100.0.1", &port, settings).message(),
+            "mlx5_0 port 1 has no GID of index 9 (NCCL_IB_GID_INDEX); leave it out, and it is found by 10.100.0.1");
+  settings = {};
+  settings.devices = "^mlx5_0";
+  EXPECT_EQ(sysfs.Find("10.100.0.1", &port, settings).message(),
+            "NCCL_IB_HCA=^mlx5_0 leaves out the RDMA device of eth0 (10.100.0.1)");
+}
+
+TEST(Ports, AListOfDevicesMeansWhatItMeansToNccl) {
+  EXPECT_TRUE(Selects("", "mlx5_0", 1));
+  EXPECT_TRUE(Selects("mlx5", "mlx5_3", 1));
+  EXPECT_FALSE(Selects("=mlx5", "mlx5_3", 1));
+  EXPECT_TRUE(Selects("=mlx5_1,mlx5_3:2", "mlx5_3", 2));
+  EXPECT_FALSE(Selects("=mlx5_1,mlx5_3:2", "mlx5_3", 1));
+  EXPECT_FALSE(Selects("^mlx5_3", "mlx5_3", 1));
+  EXPECT_TRUE(Selects("^=mlx5_3", "mlx5_30", 1));
+}
+
+}  // namespace
+}  // namespace r2ccl

@@ -1,0 +1,90 @@
+// Rdma: the RDMA devices of one process. Makes the queues of its NICs, and hears what the devices say of themselves.
+#ifndef R2CCL_WIRE_VERBS_DEVICE_H_
+#define R2CCL_WIRE_VERBS_DEVICE_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/event_log.h"
+#include "base/mutex.h"
+#include "net/poller.h"
+#include "wire/verbs/ibverbs.h"
+#include "wire/verbs/ports.h"
+#include "wire/verbs/rc_queue.h"
+
+namespace r2ccl {
+
+// Opened once, for as long as the process has queues on it. Thread-safe.
+class RdmaDevice final : public Pollable, public std::enable_shared_from_this<RdmaDevice> {
+ public:
+  RdmaDevice(const ibv::Library& library, std::string name) : library_(library), name_(std::move(name)) {}
+  ~RdmaDevice() override;
+
+  Status Open(Poller* poller, EventLog* log);
+  // No more events: before the poller goes.
+  void Unwatch();
+  bool is_gone() const { return gone_.load(); }
+  // Queues that live.
+  size_t queues();
+
+  Status MakeQueue(const RcPort& port, const VerbsSettings& settings, const RcShape& shape,
+                   std::weak_ptr<RcWatcher> watcher, std::unique_ptr<RcQueue>* queue);
+
+  void OnEvents(uint64_t id, int tag, uint32_t events) override;
+  void OnUnwatched(uint64_t, int, const std::string&) override {}
+  void OnThrow(const std::string&) override {}
+
+ private:
+  friend class VerbsQueue;
+  struct Made {
+    RcPort port;
+    const void* qp;
+    const void* cq;
+    std::weak_ptr<RcWatcher> watcher;
+  };
+
+  void Take(const ibv::AsyncEvent& event, std::vector<std::weak_ptr<RcWatcher>>* concerned, std::string* reason);
+  void Forget(const void* qp);
+
+  const ibv::Library library_;
+  const std::string name_;
+  ibv::Context* context_ = nullptr;
+  ibv::Pd* pd_ = nullptr;
+  Poller* poller_ = nullptr;
+  EventLog* log_ = nullptr;
+  uint64_t poll_id_ = 0;
+  std::atomic<bool> gone_{false};
+  Mutex mutex_;  // leaf lock: guards what follows
+  std::vector<Made> made_ GUARDED_BY(mutex_);
+};
+
+class Rdma final : public RcMaker {
+ public:
+  // Opens the library. An error: this host has no RDMA to use, and why.
+  static Status Open(Poller* poller, EventLog* log, std::unique_ptr<Rdma>* rdma);
+  // REQUIRES: no queue is left.
+  ~Rdma() override = default;
+  // Before the poller goes.
+  void Unwatch();
+
+  Status Make(const Nic& nic, const RcShape& shape, std::weak_ptr<RcWatcher> watcher,
+              std::unique_ptr<RcQueue>* queue) override;
+
+ private:
+  Rdma() = default;
+  Status DeviceOf(const std::string& name, std::shared_ptr<RdmaDevice>* device) REQUIRES(mutex_);
+
+  ibv::Library library_;
+  VerbsSettings settings_;
+  Poller* poller_ = nullptr;
+  EventLog* log_ = nullptr;
+  Mutex mutex_;  // guards what follows
+  std::map<std::string, std::shared_ptr<RdmaDevice>> devices_ GUARDED_BY(mutex_);
+  std::map<in_addr_t, RcPort> ports_ GUARDED_BY(mutex_);  // by the NIC's address, as they were found last
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_WIRE_VERBS_DEVICE_H_

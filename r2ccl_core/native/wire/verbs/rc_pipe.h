@@ -1,0 +1,116 @@
+// RcPipe: bytes over one queue pair, in numbered messages that are copied out of one registered ring and into another.
+//
+// A message is sent only when the receiver has a slot for it. Each message says how many slots its sender has given
+// back since the queue began; where nothing else is to be said, half a ring of them is told by a message of its own.
+// Two slots are kept for such messages, so they never wait for each other.
+//
+// Nothing that a user sees is ever a target of the network: what comes late lands in the ring, if the queue is not
+// fenced, and nowhere if it is.
+#ifndef R2CCL_WIRE_VERBS_RC_PIPE_H_
+#define R2CCL_WIRE_VERBS_RC_PIPE_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "net/progress.h"
+#include "wire/verbs/rc_queue.h"
+
+namespace r2ccl {
+
+enum class RcKind : uint32_t {
+  kTest = 1,  // to be answered by an echo
+  kEcho,
+  kBytes,  // of frames
+  kSlots,  // nothing but the number of slots given back
+};
+
+// Not thread-safe.
+class RcPipe {
+ public:
+  // Of a message, in front of what it carries.
+  struct Header {
+    uint64_t number;
+    uint64_t returned;  // slots
+    uint32_t bytes;     // that follow
+    RcKind kind;
+  };
+  static constexpr uint32_t kKeptSlots = 2;
+
+  RcPipe(std::unique_ptr<RcQueue> queue, const RcShape& shape) : queue_(std::move(queue)), shape_(shape) {}
+
+  // Before the other end may connect.
+  Status Prepare();
+  Status Connect(const RcAddress& peer, int64_t now_ns);
+  RcQueue& queue() { return *queue_; }
+
+  // Where the next message's bytes are to be written, and how many it can have; nullptr where it has to wait.
+  char* Room(size_t* most, int64_t now_ns);
+  // Sends what was written there.
+  Status Send(RcKind kind, size_t bytes, int64_t now_ns);
+  // Sends what Room() gave no place for.
+  Status ReturnSlots(int64_t now_ns);
+
+  // Takes what is done. An error: the queue is lost.
+  Status Reap(int64_t now_ns);
+  // The oldest message that has come and was not dropped; nullptr where there is none.
+  struct Arrival {
+    RcKind kind;
+    const char* data;
+    size_t bytes;
+  };
+  const Arrival* front() const { return arrivals_.empty() ? nullptr : &arrivals_.front(); }
+  // Its slot is free again.
+  Status DropFront();
+
+  bool all_acknowledged() const { return acknowledged_ == sent_; }
+  // The most that a message carries.
+  size_t most_bytes() const { return most_bytes_; }
+  // Of the kind kBytes, that the other end's device has.
+  uint64_t acknowledged_bytes() const { return acknowledged_bytes_; }
+  void AddProgress(Progress* progress, int64_t now_ns) const;
+
+ private:
+  struct Flight {
+    int64_t sent_ns;
+    size_t bytes;  // that count
+  };
+
+  Status TakeSent(const RcDone& done, int64_t now_ns);
+  Status TakeReceived(const RcDone& done, int64_t now_ns);
+  void NoteRoom(int64_t now_ns);
+
+  const std::unique_ptr<RcQueue> queue_;
+  const RcShape shape_;
+  uint32_t peer_slots_ = 0;
+  size_t most_bytes_ = 0;
+  uint32_t packet_bytes_ = 0;
+
+  // Messages sent, those that the other end's device has, and slots that the other end has given back.
+  uint64_t sent_ = 0;
+  uint64_t acknowledged_ = 0;
+  uint64_t peer_returned_ = 0;
+  uint64_t acknowledged_bytes_ = 0;
+  std::deque<Flight> flights_;
+
+  // Messages received, dropped, and what of that was told.
+  uint64_t received_ = 0;
+  uint64_t dropped_ = 0;
+  uint64_t told_ = 0;
+  std::deque<Arrival> arrivals_;
+  std::vector<RcDone> done_;  // empty; keeps its memory
+
+  int64_t progress_ns_ = 0;
+  int64_t rtt_ns_ = 0;
+  int64_t rtt_variance_ns_ = 0;
+  int64_t shortest_rtt_ns_ = 0;
+  int64_t held_since_ns_ = 0;  // 0 unless the other end has no slot for us
+  int64_t held_ns_ = 0;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_WIRE_VERBS_RC_PIPE_H_

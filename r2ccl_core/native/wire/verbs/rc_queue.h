@@ -1,0 +1,95 @@
+// RcQueue: one reliable connected queue pair with the memory that it sends from and receives into, and nothing of what
+// is said over it. The real one is in device.cc; the tests have one without a device.
+#ifndef R2CCL_WIRE_VERBS_RC_QUEUE_H_
+#define R2CCL_WIRE_VERBS_RC_QUEUE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "net/nic.h"
+#include "wire/verbs/ports.h"
+
+namespace r2ccl {
+
+// How the memory of a queue is divided: messages of these sizes, each with a slot of its own.
+struct RcShape {
+  uint32_t send_slots = 0;
+  uint32_t send_bytes = 0;
+  uint32_t receive_slots = 0;
+  uint32_t receive_bytes = 0;
+};
+
+// What the other end has to know of a queue.
+struct RcAddress {
+  GidBytes gid{};
+  uint32_t number = 0;  // of the queue pair, 24 bits
+  uint32_t psn = 0;     // that its first packet has, 24 bits
+  uint32_t mtu = 0;     // of its port, as verbs count: 1 is 256 bytes, 5 is 4096
+  uint16_t lid = 0;
+  uint8_t infiniband = 0;  // its link layer
+  uint32_t receive_slots = 0;
+  uint32_t receive_bytes = 0;
+};
+
+inline constexpr size_t kRcAddressBytes = 44;
+std::string EncodeRcAddress(const RcAddress& address);
+// Refuses what no correct peer says.
+Status DecodeRcAddress(const std::vector<uint8_t>& bytes, RcAddress* address);
+
+// What became of a request.
+struct RcDone {
+  uint64_t id = 0;
+  std::string error;   // empty: it is well
+  uint32_t bytes = 0;  // that were received
+};
+
+// Not thread-safe.
+class RcQueue {
+ public:
+  // It is fenced first: once this returns, nothing from the other end lands in its memory, which is gone.
+  virtual ~RcQueue() = default;
+
+  virtual RcAddress address() const = 0;
+  // The name of its device.
+  virtual std::string device() const = 0;
+  // From now on it can send and receive.
+  virtual Status Connect(const RcAddress& peer) = 0;
+
+  virtual char* send_slot(uint32_t slot) = 0;
+  virtual char* receive_slot(uint32_t slot) = 0;
+  virtual Status PostSend(uint64_t id, uint32_t slot, uint32_t bytes) = 0;
+  virtual Status PostReceive(uint64_t id, uint32_t slot) = 0;
+  // Adds what is done to `done`.
+  virtual Status Poll(std::vector<RcDone>* done) = 0;
+
+  // Readable once something is done after Arm().
+  virtual int fd() const = 0;
+  virtual void Arm() = 0;
+  // It was readable.
+  virtual void TakeEvents() = 0;
+};
+
+// Whoever has a queue, told when it is lost by what the device or its port says. Called without any lock, by the thread
+// that hears of it.
+class RcWatcher {
+ public:
+  virtual ~RcWatcher() = default;
+  virtual void OnQueueLost(const std::string& reason) = 0;
+};
+
+class RcMaker {
+ public:
+  virtual ~RcMaker() = default;
+  // One that can be connected, on the port that has the NIC's address. An error says what is missing; kPeerLost: only
+  // the link, which may come back.
+  virtual Status Make(const Nic& nic, const RcShape& shape, std::weak_ptr<RcWatcher> watcher,
+                      std::unique_ptr<RcQueue>* queue) = 0;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_WIRE_VERBS_RC_QUEUE_H_

@@ -1,0 +1,384 @@
+// The way from TCP to RDMA, and what is sent there. Receiving is in verbs_read.cc.
+#include "wire/verbs/verbs_stream.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace r2ccl {
+namespace {
+
+constexpr int kTests = 2;
+
+}  // namespace
+
+VerbsStream::VerbsStream(VerbsShared* shared, Poller* poller, const std::shared_ptr<StreamOwner>& owner, int path,
+                         const Nic& nic, NicTraffic* traffic, in_addr remote, bool dialled)
+    : shared_(shared),
+      poller_(poller),
+      owner_(owner.get()),
+      weak_owner_(owner),
+      path_(path),
+      nic_(nic),
+      traffic_(traffic),
+      remote_(remote),
+      dialled_(dialled),
+      reader_(owner.get(), path, traffic) {}
+
+VerbsStream::~VerbsStream() { DropPipe(); }
+
+// Keeps the stream and its owner.
+std::shared_ptr<VerbsStream> VerbsStream::Keep() {
+  auto kept = std::make_shared<std::pair<std::shared_ptr<VerbsStream>, std::shared_ptr<StreamOwner>>>(
+      shared_from_this(), weak_owner_.lock());
+  return {kept, this};
+}
+
+void VerbsStream::Begin(std::shared_ptr<TcpStream> tcp) {
+  tcp_ = std::move(tcp);
+  if (dialled_) {
+    tcp_->AwaitConnection(Keep());
+  } else {
+    tcp_->SetOwner(Keep());
+  }
+}
+
+void VerbsStream::KickSelf() { poller_->Kick(Keep()); }
+
+void VerbsStream::Log(const char* kind, const std::string& detail) {
+  shared_->log->Add(kind, nic_.name, r2ccl::ToString(remote_), detail);
+}
+
+// Going over ------------------------------------------------------------------------------------------------
+
+Status VerbsStream::MakePipe() {
+  DropPipe();
+  const RcShape& shape = dialled_ ? kDialledShape : kAcceptedShape;
+  std::unique_ptr<RcQueue> queue;
+  Status status = shared_->maker->Make(nic_, shape, weak_from_this(), &queue);
+  if (!status.ok()) return status;
+  pipe_ = std::make_unique<RcPipe>(std::move(queue), shape);
+  status = pipe_->Prepare();
+  if (!status.ok()) return status;
+  poll_id_ = poller_->Add(pipe_->queue().fd(), EPOLLIN, path_, Keep());
+  return {};
+}
+
+void VerbsStream::Try(int64_t now_ns) {
+  Status status = MakePipe();
+  if (!status.ok()) return FailTry(status.message(), false);
+  ++attempt_;
+  stage_ = Stage::kOffered;
+  deadline_ns_ = now_ns + kTryNs;
+  tcp_->Say(EncodeRdma(RdmaStep::kOffer, attempt_, EncodeRcAddress(pipe_->queue().address())));
+}
+
+void VerbsStream::FailTry(const std::string& reason, bool tell_peer) {
+  DropPipe();
+  stage_ = Stage::kTcp;
+  wants_switch_ = false;
+  if (tell_peer) tcp_->Say(EncodeRdma(RdmaStep::kWithdraw, attempt_));
+  if (!dialled_) return;
+  if (shared_->ways.Fail(key(), NowNs(), reason)) Log("rdma_off", reason + (is_strict() ? "" : "; TCP goes on"));
+  if (is_strict()) owner_->OnNotConnected(path_, "RDMA: " + reason, false);
+}
+
+Status VerbsStream::TakeRdma(const Frame& frame, const std::vector<uint8_t>& control) {
+  auto step = static_cast<RdmaStep>(frame.a);
+  if (step == RdmaStep::kOffer) return TakeOffer(frame, control);
+  if (frame.epoch != attempt_ || stage_ == Stage::kTcp) return {};  // of an attempt that is over
+  switch (step) {
+    case RdmaStep::kAnswer:
+      if (stage_ == Stage::kOffered) TakeAnswer(control);
+      return {};
+    case RdmaStep::kRefuse:
+      if (stage_ == Stage::kOffered) FailTry("the peer says: " + std::string(control.begin(), control.end()), false);
+      return {};
+    case RdmaStep::kSwitch:
+      if (pipe_ == nullptr || from_rdma_) return {Code::kProtocol, "wire: a switch to RDMA that was not offered"};
+      from_rdma_ = true;
+      wants_switch_ |= !dialled_;
+      if (polled_) {
+        tcp_->SetPolled(false);
+        poller_->Modify(poll_id_, 0);
+      }
+      return {};
+    case RdmaStep::kWithdraw:
+      if (!dialled_ && !from_rdma_) FailTry("", false);
+      return {};
+    default:
+      return {Code::kProtocol, "wire: unknown word on RDMA"};
+  }
+}
+
+Status VerbsStream::TakeOffer(const Frame& frame, const std::vector<uint8_t>& control) {
+  RcAddress peer;
+  Status status = DecodeRcAddress(control, &peer);
+  if (!status.ok()) return status;
+  if (dialled_ || by_rdma_ || from_rdma_) return {Code::kProtocol, "wire: an offer of RDMA that cannot be"};
+  attempt_ = frame.epoch;
+  status = MakePipe();
+  if (status.ok()) status = pipe_->Connect(peer, NowNs());
+  if (!status.ok()) {
+    DropPipe();
+    stage_ = Stage::kTcp;
+    tcp_->Say(EncodeRdma(RdmaStep::kRefuse, attempt_, status.message()));
+    return {};
+  }
+  stage_ = Stage::kAnswered;
+  tcp_->Say(EncodeRdma(RdmaStep::kAnswer, attempt_, EncodeRcAddress(pipe_->queue().address())));
+  return {};
+}
+
+void VerbsStream::TakeAnswer(const std::vector<uint8_t>& control) {
+  RcAddress peer;
+  Status status = DecodeRcAddress(control, &peer);
+  if (status.ok()) status = pipe_->Connect(peer, NowNs());
+  if (!status.ok()) return FailTry(status.message(), true);
+  stage_ = Stage::kTesting;
+  SendTests(NowNs());
+}
+
+// Of full size: what drops large packets only is found out before anything depends on them.
+void VerbsStream::SendTests(int64_t now_ns) {
+  echoes_due_ = kTests;
+  for (int i = 0; i < kTests; ++i) {
+    size_t most = 0;
+    char* place = pipe_->Room(&most, now_ns);
+    if (place == nullptr) return FailTry("the peer has no room for test messages", true);
+    std::memset(place, i, most);
+    Status status = pipe_->Send(RcKind::kTest, most, now_ns);
+    if (!status.ok()) return FailTry(status.message(), true);
+  }
+}
+
+// At the end of a frame, where nothing waits on TCP.
+void VerbsStream::TrySwitch() {
+  if (!wants_switch_ || by_rdma_ || gone_ || tcp_->sending() || tcp_->unsaid_bytes() > 0) return;
+  tcp_->Say(EncodeRdma(RdmaStep::kSwitch, attempt_));
+  wants_switch_ = false;
+  by_rdma_ = true;
+  ++traffic_->rdma_streams;
+  if (!dialled_) return;
+  if (shared_->ways.Work(key(), NowNs())) Log("rdma_on", "by " + pipe_->queue().device());
+  if (!is_strict()) return;
+  Status status = GiveHeld();
+  if (!status.ok() && !gone_) owner_->OnStreamLost(path_, status.message());
+}
+
+// What came before TCP carried nothing more, where it was not to carry anything.
+Status VerbsStream::GiveHeld() {
+  Status status;
+  for (const Held& held : std::exchange(held_, {})) {
+    char* body = nullptr;
+    status = owner_->OnFrameBegins(path_, held.frame, &body);
+    if (status.ok() && !gone_) status = owner_->OnFrameEnds(path_, held.control);
+    if (!status.ok() || gone_) break;
+  }
+  return status;
+}
+
+// Sending ---------------------------------------------------------------------------------------------------
+
+void VerbsStream::Say(const std::string& frames) {
+  if (!by_rdma_) {
+    tcp_->Say(frames);
+    return;
+  }
+  control_ += frames;
+  end_ += frames.size();
+  FlushRdma();
+}
+
+void VerbsStream::Send(const Frame& frame, const char* body) {
+  if (!by_rdma_) {
+    tcp_->Send(frame, body);
+    return;
+  }
+  EncodeFrame(frame, out_header_);
+  out_body_ = body;
+  out_bytes_ = kHeaderBytes + frame.body_bytes;
+  end_ += out_bytes_;
+  out_sent_ = 0;
+  sending_ = true;
+  FlushRdma();
+}
+
+void VerbsStream::KeepBody() {
+  if (!by_rdma_) {
+    tcp_->KeepBody();
+    return;
+  }
+  if (!sending_ || kept_body_ != nullptr) return;
+  size_t sent = out_sent_ > kHeaderBytes ? out_sent_ - kHeaderBytes : 0;
+  size_t bytes = out_bytes_ - kHeaderBytes;
+  kept_body_ = std::make_unique_for_overwrite<char[]>(bytes);
+  std::memcpy(kept_body_.get() + sent, out_body_ + sent, bytes - sent);
+  out_body_ = kept_body_.get();
+}
+
+bool VerbsStream::has_room() const {
+  if (gone_ || (wants_switch_ && !by_rdma_)) return false;
+  if (!by_rdma_) return tcp_->has_room();
+  bool room = HasRdmaRoom();
+  starved_ |= !room;
+  return room;
+}
+
+bool VerbsStream::HasRdmaRoom() const {
+  size_t most = 0;
+  return !sending_ && control_.empty() && broken_.empty() && pipe_->Room(&most, NowNs()) != nullptr;
+}
+
+bool VerbsStream::Flush() {
+  if (by_rdma_) return FlushRdma();
+  auto self = shared_from_this();  // the owner may let go of it
+  bool done = tcp_->Flush();
+  TrySwitch();
+  return done;
+}
+
+bool VerbsStream::FlushRdma() {
+  if (gone_ || !broken_.empty()) return false;
+  int64_t now_ns = NowNs();
+  bool done = (!sending_ || ContinueFrame(now_ns)) && FlushControl(now_ns);
+  starved_ |= !done;
+  return done;
+}
+
+bool VerbsStream::ContinueFrame(int64_t now_ns) {
+  while (out_sent_ < out_bytes_) {
+    size_t most = 0;
+    char* place = pipe_->Room(&most, now_ns);
+    if (place == nullptr) return false;
+    size_t bytes = std::min(most, out_bytes_ - out_sent_);
+    size_t header = out_sent_ < kHeaderBytes ? std::min(bytes, kHeaderBytes - out_sent_) : 0;
+    if (header > 0) std::memcpy(place, out_header_ + out_sent_, header);
+    if (bytes > header) std::memcpy(place + header, out_body_ + (out_sent_ + header - kHeaderBytes), bytes - header);
+    Status status = pipe_->Send(RcKind::kBytes, bytes, now_ns);
+    if (!status.ok()) {
+      Break(status.message());
+      return false;
+    }
+    out_sent_ += bytes;
+    traffic_->sent_bytes += bytes;
+    traffic_->rdma_sent_bytes += bytes;
+  }
+  sending_ = false;
+  kept_body_.reset();
+  return true;
+}
+
+bool VerbsStream::FlushControl(int64_t now_ns) {
+  while (!control_.empty()) {
+    size_t most = 0;
+    char* place = pipe_->Room(&most, now_ns);
+    if (place == nullptr) return false;
+    size_t bytes = std::min(most, control_.size());
+    std::memcpy(place, control_.data(), bytes);
+    Status status = pipe_->Send(RcKind::kBytes, bytes, now_ns);
+    if (!status.ok()) {
+      Break(status.message());
+      return false;
+    }
+    control_.erase(0, bytes);
+    traffic_->rdma_sent_bytes += bytes;
+  }
+  return true;
+}
+
+// The owner may be in the middle of a call of its own: it is told by the next event.
+void VerbsStream::Break(const std::string& reason) {
+  if (broken_.empty()) broken_ = reason;
+  KickSelf();
+}
+
+// The end ---------------------------------------------------------------------------------------------------
+
+void VerbsStream::DropPipe() {
+  if (poll_id_ != 0) poller_->Remove(std::exchange(poll_id_, 0));
+  if (std::exchange(by_rdma_, false)) --traffic_->rdma_streams;
+  from_rdma_ = wants_switch_ = false;
+  broken_.clear();
+  pipe_.reset();  // fences it
+}
+
+void VerbsStream::Cut() {
+  auto self = shared_from_this();
+  if (gone_) return;
+  gone_ = true;
+  reader_.Stop();
+  bool no_word = is_strict() && (stage_ == Stage::kOffered || stage_ == Stage::kTesting);
+  if (no_word) {
+    shared_->ways.Fail(key(), NowNs(),
+                       "test messages over RDMA have not come back in time; does the rail pass UDP "
+                       "port 4791, with packets of the port's MTU?");
+  }
+  end_ = 0;
+  tcp_->Cut();
+  DropPipe();
+  polled_ = sending_ = false;
+  kept_body_.reset();
+  control_.clear();
+  held_.clear();
+}
+
+void VerbsStream::HangUp(const std::string& farewell) {
+  auto self = shared_from_this();
+  if (gone_) return;
+  if (!by_rdma_) {
+    gone_ = true;
+    reader_.Stop();
+    tcp_->HangUp(farewell);
+    DropPipe();
+    return;
+  }
+  if (sending_ || !broken_.empty()) return Cut();
+  SetPolled(false);
+  control_ += farewell;
+  if (!FlushRdma()) return Cut();
+  gone_ = true;
+  reader_.Stop();
+  // Until the other end's device has it. One that does not answer ends the queue by its own time-out.
+  lingering_ = true;
+  ++shared_->lingering;
+  KickSelf();
+}
+
+void VerbsStream::EndLinger() {
+  auto self = shared_from_this();
+  if (!std::exchange(lingering_, false)) return;
+  --shared_->lingering;
+  tcp_->HangUp("");
+  DropPipe();
+}
+
+// The wire --------------------------------------------------------------------------------------------------
+
+Status VerbsWire::Dial(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic, NicTraffic* traffic,
+                       in_addr remote, uint16_t port, std::shared_ptr<Stream>* stream) {
+  RdmaWays::Key key{nic.address.s_addr, remote.s_addr};
+  if (shared_->strict && NowNs() < shared_->ways.NotBefore(key)) {
+    return {Code::kSystem, "R2CC_TRANSPORT=verbs: " + nic.name + ": " + shared_->ways.WhyNot(key)};
+  }
+  Fd fd;
+  Status status = StartConnect(nic, remote, port, &fd);
+  if (!status.ok()) return status;
+  auto made = std::make_shared<VerbsStream>(shared_, poller_, owner, path, nic, traffic, remote, true);
+  *stream = made;
+  made->Begin(
+      std::make_shared<TcpStream>(poller_, made.get(), path, traffic, std::move(fd), environment_->program_polls));
+  return {};
+}
+
+std::shared_ptr<Stream> VerbsWire::Adopt(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic,
+                                         NicTraffic* traffic, in_addr remote, Fd fd) {
+  auto made = std::make_shared<VerbsStream>(shared_, poller_, owner, path, nic, traffic, remote, false);
+  made->Begin(
+      std::make_shared<TcpStream>(poller_, made.get(), path, traffic, std::move(fd), environment_->program_polls));
+  return made;
+}
+
+}  // namespace r2ccl

@@ -17,11 +17,11 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from faults.registry import FAULTS
-from harness.cli import app
+from harness.commands.cli import app
+from harness.commands.faults import ACTS_ON
+from harness.commands.faults import described as fault_of
+from harness.commands.metrics import described as metric_of
 from harness.errors import ExitCode
-from harness.faults_command import ACTS_ON
-from harness.faults_command import described as fault_of
-from harness.metrics_command import described as metric_of
 from harness.systems.catalogue import ENTRIES
 from harness.systems.listing import described as system_of
 from reports.metrics import METRICS

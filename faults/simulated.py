@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from faults.base import Effect
-from r2ccl_core.topology import Topology
+from r2ccl_core.model.topology import Topology
 
 Nics = Mapping[tuple[str, str], tuple[int, int]]
 """Names of host and NIC to their numbers in a topology."""

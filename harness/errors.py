@@ -6,7 +6,7 @@
     │   │   └── ExperimentError     an experiment file says something impossible
     │   ├── InvalidExperimentError  all mistakes of one experiment file, one line each
     │   ├── InventoryError          all mistakes of one inventory file, one line each
-    │   ├── BusyError               (harness.sweep.holder) another sweep has the run folder or a host
+    │   ├── BusyError               (harness.sweep.owner) another sweep has the run folder or a host
     │   └── RightsError             the kernel or the user's rights do not allow what was asked
     └── HarnessError                something outside the user's input went wrong
         ├── HostError               one host: its name comes first in the text

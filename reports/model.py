@@ -2,17 +2,17 @@
 
 X is the lost share of the host's bandwidth. Balance (mode 2) spreads the load over what is left:
 T/T0 = 1/(1-X). Hot repair (mode 1) lets one back-up NIC carry the lost one's load beside its own: 2, however
-many NICs there are. A schedule is what its record says (`r2ccl_core.algorithms`). `floor` is the least that any
-schedule can reach (`r2ccl_core.bound`).
+many NICs there are. A schedule is what its record says (`r2ccl_core.planning.algorithms`). `floor` is the least that
+any schedule can reach (`r2ccl_core.planning.bound`).
 """
 
 from collections.abc import Mapping
 
-from r2ccl_core.algorithms import by_alias
-from r2ccl_core.bound import bound_s, fault_free_ring_s
 from r2ccl_core.errors import R2cclError
+from r2ccl_core.planning.algorithms import by_alias
+from r2ccl_core.planning.bound import bound_s, fault_free_ring_s
+from r2ccl_core.planning.selection import Settings, read_settings
 from r2ccl_core.schedules.algorithm import Algorithm
-from r2ccl_core.selection import Settings, read_settings
 from reports.setting import Setting
 from reports.trial import Trial
 

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from r2ccl_core.errors import R2cclError
-from r2ccl_core.health import Health
-from r2ccl_core.schedule import NOBODY, Schedule, chunk_offsets
-from r2ccl_core.selection import Cost, read_settings, selection
+from r2ccl_core.model.health import Health
+from r2ccl_core.model.schedule import NOBODY, Schedule, chunk_offsets
+from r2ccl_core.planning.selection import Cost, read_settings, selection
 from reports.after import After
 from reports.setting import Setting, env_of
 from reports.stats import Floats

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from r2ccl_core import algorithms
+from r2ccl_core.planning import algorithms
 
 HERE = Path(__file__).parent
 
@@ -25,8 +25,8 @@ def loaded(path: Path):  # type: ignore[no-untyped-def]
 turned = loaded(HERE / "data" / "turned_ring.py").ALGORITHM
 algorithms.ALGORITHMS[turned.name] = turned  # the one line
 
-from harness.experiment_file import read  # noqa: E402
-from harness.plan import plan_command  # noqa: E402
+from harness.commands.plan import plan_command  # noqa: E402
+from harness.experiment.file import read  # noqa: E402
 from harness.sweep.plan import plan as trials_of  # noqa: E402
 from harness.sweep.simulated import simulated_record  # noqa: E402
 from harness.systems.listing import lines  # noqa: E402
@@ -35,7 +35,7 @@ from r2ccl_core.gpu.table import Network, entries  # noqa: E402
 from r2ccl_core.jobs.network import Network as JobNetwork  # noqa: E402
 from r2ccl_core.jobs.network import ratio  # noqa: E402
 from r2ccl_core.jobs.systems import system_named  # noqa: E402
-from r2ccl_core.topology import Topology  # noqa: E402
+from r2ccl_core.model.topology import Topology  # noqa: E402
 from reports import model  # noqa: E402
 from reports.figures import choice_map, when_to_switch  # noqa: E402
 from reports.reproduce import jobs, theory  # noqa: E402

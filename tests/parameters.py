@@ -1,5 +1,5 @@
 """r2ccl_core/PARAMETERS.md: the tables of the core's environment variables, made from r2ccl_core/native/base/params.h,
-and of its algorithms, made from their records (`r2ccl_core.algorithms`).
+and of its algorithms, made from their records (`r2ccl_core.planning.algorithms`).
 
 python tests/parameters.py          prints them
 python tests/parameters.py --write  puts them into PARAMETERS.md
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from r2ccl_core.algorithms import ALGORITHMS
+from r2ccl_core.planning.algorithms import ALGORITHMS
 from r2ccl_core.schedules.algorithm import Algorithm
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from r2ccl_core import schedules
-from r2ccl_core.algorithms import ALGORITHMS
+from r2ccl_core.planning.algorithms import ALGORITHMS
 from r2ccl_core.schedules.algorithm import Algorithm
 
 SCRIPT = Path(__file__).parent / "made_up_algorithm.py"

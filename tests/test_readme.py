@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from r2ccl_core.rendezvous import free_root, parse_root
+from r2ccl_core.control.rendezvous import free_root, parse_root
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.examples import folder
+from harness.experiment.examples import folder
 from r2ccl_core import native
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,7 +44,7 @@ def harness(site: Path, cwd: Path, *words: str) -> subprocess.CompletedProcess[s
     """With nothing of this checkout on the path: the packages below, and what they depend on."""
     code = (
         f"import sys; sys.path[:0] = [{str(site)!r}, {sysconfig.get_path('purelib')!r}]\n"
-        "import harness; from harness.start import main; main()"
+        "import harness; from harness.commands.start import main; main()"
     )
     argv = [sys.executable, "-I", "-S", "-c", code, *words]
     return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=270, check=False)

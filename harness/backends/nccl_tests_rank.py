@@ -23,7 +23,7 @@ from harness.backends.nccl_tests_json import parse_document
 from harness.backends.nccl_tests_text import Report, TextParser
 from harness.backends.said import telling
 from harness.errors import LogError
-from r2ccl_core.rendezvous import parse_root
+from r2ccl_core.control.rendezvous import parse_root
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 _MEET_S = 20.0

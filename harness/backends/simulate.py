@@ -8,11 +8,11 @@ from statistics import median
 from harness.backends.base import Command, Job, Witness
 from harness.cluster.spec import UNLIMITED_BIT_S
 from harness.errors import HarnessError
-from harness.experiment import TCP_SHARE, Experiment
+from harness.experiment.model import TCP_SHARE, Experiment
 from harness.workloads.base import Workload
 from harness.workloads.training import FORWARD, TrainingWorkload
 from r2ccl_core.errors import UsageError
-from r2ccl_core.selection import Cost
+from r2ccl_core.planning.selection import Cost
 from reports.load import load_folder
 
 SIMULATE = "simulate"

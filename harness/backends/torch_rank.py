@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from harness.backends.said import first_line
-from r2ccl_core.bandwidth import ITEM_BYTES, part_count
 from r2ccl_core.errors import TransportError
+from r2ccl_core.model.bandwidth import ITEM_BYTES, part_count
 from r2ccl_core.native import load
 from r2ccl_core.perf import pattern
 from r2ccl_core.perf.data import Data, Task

@@ -7,9 +7,9 @@ from ipaddress import ip_interface
 
 from harness.cluster.inventory import InventoryHost, InventoryNic
 from harness.errors import HostError
+from harness.experiment.tables import nearest
 from harness.hosts.base import Nic
 from harness.hosts.links import Link, Links
-from harness.tables import nearest
 
 
 def find_nics(host: InventoryHost, links: Links, switches: Mapping[str, Links]) -> tuple[Nic, ...]:

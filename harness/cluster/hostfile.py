@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from harness.errors import MistakeError
-from harness.tables import nearest
+from harness.experiment.tables import nearest
 
 _KEYS = ("slots", "max_slots", "max-slots", "username", "user")
 _HOST = re.compile(

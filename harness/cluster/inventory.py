@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, field_serializer
 
-from harness.tables import Mistake, Model, Rate
+from harness.experiment.tables import Mistake, Model, Rate
 
 MAX_RAILS = 64
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from harness.cluster.inventory import Inventory, mistakes
 from harness.errors import InventoryError, MistakeError
-from harness.mistakes import read_toml, translated
+from harness.experiment.mistakes import read_toml, translated
 from r2ccl_core.errors import UsageError
 
 _ABSENT = "make it with `harness cluster discover` or `harness cluster inventory`"

@@ -17,8 +17,8 @@ from pydantic import Discriminator, Field, Tag, field_validator
 
 from harness.cluster.inventory import Inventory, InventoryHost
 from harness.cluster.layout import MANAGEMENT_NIC, SUBNETS, lay_out, lay_out_vms
+from harness.experiment.tables import Model, Size, read_duration, read_rate
 from harness.hosts.base import Nic
-from harness.tables import Model, Size, read_duration, read_rate
 from r2ccl_core.units import parse_rate, parse_size
 
 MAX_HOSTS = 250

@@ -34,7 +34,7 @@ from harness.setup.base import (
     words,
 )
 from harness.setup.reboot import reboot
-from harness.sweep.holder import Holder
+from harness.sweep.owner import Owner
 
 BOOTSTRAP = "python3"
 """The host's own Python: that of the inventory may be what the set-up has yet to make."""
@@ -109,10 +109,10 @@ class Worker:
 
     def _open(self) -> None:
         self.host.connect()
-        taken = self.host.claim(Holder.this().values()) if self._change else None
+        taken = self.host.claim(Owner.this().values()) if self._change else None
         if taken is not None:
-            holder = Holder.read(taken)
-            raise HostError(self.name, f"is held by {holder or 'another sweep'}; wait for its end")
+            owner = Owner.read(taken)
+            raise HostError(self.name, f"is held by {owner or 'another sweep'}; wait for its end")
 
     def look(self) -> Seen:
         """All that stages judge by."""

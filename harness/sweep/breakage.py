@@ -1,4 +1,4 @@
-"""One strike on its way: armed on every place that it needs, fired, looked at, healed."""
+"""One injection on its way: armed on every place that it needs, fired, looked at, healed."""
 
 import re
 import time
@@ -11,10 +11,10 @@ from faults.registry import FAULTS, create
 from harness.errors import HostError
 from harness.hosts.base import After, Host, Orders
 from harness.hosts.each import all_results, for_each
-from harness.sweep.bench import Bench
 from harness.sweep.judge import Injected
-from harness.sweep.scenario import Strike
+from harness.sweep.scenario import Injection
 from harness.sweep.targets import asked
+from harness.sweep.testbed import Testbed
 
 PROBE_S = 10.0
 GONE_S = 2.0
@@ -25,10 +25,10 @@ SHOWN_S = 0.5
 
 @dataclass
 class Breakage:
-    """The life of one strike; times are the harness' clock."""
+    """The life of one injection; times are the harness' clock."""
 
-    bench: Bench
-    strike: Strike
+    testbed: Testbed
+    injection: Injection
     arm_id: str
     targets: list[Target] = field(default_factory=list)
     armed: bool = False
@@ -38,7 +38,7 @@ class Breakage:
     heal_from_ns: int | None = None
     heal_ns: int | None = None
     planned_ns: int | None = None
-    """When it was to strike, of one by the clock."""
+    """When it was to injection, of one by the clock."""
     places: list[str] = field(default_factory=list)
     """Where it is armed."""
     unseen: list[str] = field(default_factory=list)
@@ -50,24 +50,24 @@ class Breakage:
 
     def arm(self, pids: Mapping[str, int], ttl_s: float) -> None:
         """Looks up what the targets are, and arms a healer on every place before anything else happens."""
-        self.targets = asked(self.strike, self.bench.data_nics, self.bench.places, pids)
-        fault = create(self.strike.kind, self.strike.parameters)
+        self.targets = asked(self.injection, self.testbed.data_nics, self.testbed.places, pids)
+        fault = create(self.injection.kind, self.injection.parameters)
         recipes = [fault.recipe(target) for target in self.targets]
         by_place = {place: orders_on(place, recipes) for recipe in recipes for place in recipe.places}
-        self.places = list(by_place) or [self.strike.host]
-        self.boot = read_boot(self.bench.host(self.strike.host)) if fault.restarts else ""
+        self.places = list(by_place) or [self.injection.host]
+        self.boot = read_boot(self.testbed.host(self.injection.host)) if fault.restarts else ""
         self.armed = True
-        hosts = [self.bench.place(place) for place in self.places]
+        hosts = [self.testbed.place(place) for place in self.places]
         all_results(for_each(hosts, lambda h: h.prepare(self.arm_id, by_place.get(h.name, Orders()), ttl_s)))
 
     def fire(self, after: After | None = None) -> None:
         """Everywhere at once; then looks for the signs that commands can show."""
-        hosts = [self.bench.place(place) for place in self.places]
+        hosts = [self.testbed.place(place) for place in self.places]
         self.fired_ns = all_results(for_each(hosts, lambda h: self._fire_on(h, after)))
         self.effect_ns = self._window_ns()
-        strike = self.strike
-        self.bench.tell(
-            "fault", {"kind": strike.kind, "host": strike.host, "nic": strike.nic, "t_ns": self.effect_ns[1]}
+        injection = self.injection
+        self.testbed.tell(
+            "fault", {"kind": injection.kind, "host": injection.host, "nic": injection.nic, "t_ns": self.effect_ns[1]}
         )
         self.unseen = [f"{probe.order.place}: no {probe.while_faulted!r}" for probe in self._probes(during=True)]
 
@@ -76,39 +76,39 @@ class Breakage:
         if not self.armed or self.heal_ns is not None:
             return
         self.heal_from_ns = time.time_ns()
-        hosts = [self.bench.place(place) for place in self.places]
+        hosts = [self.testbed.place(place) for place in self.places]
         healed = all_results(for_each(hosts, lambda h: self._heal_on(h)))
         self.armed = False
         if self.effect_ns is not None:
             self.heal_ns = max((t_ns for t_ns in healed.values() if t_ns is not None), default=None)
-            if FAULTS[self.strike.kind].stops_clock and self.heal_ns is not None:
-                self.bench.clock_stood_still(self.strike.host, self.effect_ns[1], self.heal_ns)
+            if FAULTS[self.injection.kind].stops_clock and self.heal_ns is not None:
+                self.testbed.clock_stood_still(self.injection.host, self.effect_ns[1], self.heal_ns)
             self.left = [f"{probe.order.place}: still {probe.while_faulted!r}" for probe in self._probes(during=False)]
 
     def await_return(self) -> None:
         """After a restart: waits for the host, and looks whether it did restart. Raises `HostError`."""
         if not self.boot or self.effect_ns is None:
             return
-        host = self.bench.reconnect(self.strike.host)
+        host = self.testbed.reconnect(self.injection.host)
         if read_boot(host) == self.boot:
             self.unseen.append(f"{host.name}: no restart")
 
     def injected(self) -> Injected | None:
-        """The strike as the judge sees it; None if it never came to it."""
+        """The injection as the judge sees it; None if it never came to it."""
         if self.effect_ns is None:
             return None
         # The clocks are known better by now, if they were measured after the trial.
         self.effect_ns = self._window_ns()
-        fault = create(self.strike.kind, self.strike.parameters)
+        fault = create(self.injection.kind, self.injection.parameters)
         return Injected(
-            kind=self.strike.kind,
-            host=self.strike.host,
-            nic=self.strike.nic if fault.scope == "nic" else "",
+            kind=self.injection.kind,
+            host=self.injection.host,
+            nic=self.injection.nic if fault.scope == "nic" else "",
             t_before_ns=self.effect_ns[0],
             t_after_ns=self.effect_ns[1],
             heal_from_ns=self.heal_from_ns,
             heal_ns=self.heal_ns,
-            aimed=self.strike.aimed,
+            aimed=self.injection.aimed,
             signs=self.signs(),
             unseen=tuple(self.unseen),
             left=tuple(self.left),
@@ -124,38 +124,38 @@ class Breakage:
         """That of the first target, with the number of those that are called otherwise; None without NICs."""
         if not self.targets:
             return None
-        fault = create(self.strike.kind, self.strike.parameters)
+        fault = create(self.injection.kind, self.injection.parameters)
         hint = fault.plot(self.targets[0])
         more = len({fault.plot(target).label for target in self.targets}) - 1
         return replace(hint, label=f"{hint.label} and {more} more") if more else hint
 
     def signs(self) -> tuple[Sign, ...]:
         """Of all targets."""
-        fault = create(self.strike.kind, self.strike.parameters)
+        fault = create(self.injection.kind, self.injection.parameters)
         return tuple(sign for target in self.targets for sign in fault.signs(target))
 
     def _nics(self) -> tuple[tuple[str, str], ...]:
         """Host and name of what it struck; a process stands for all NICs of its host."""
-        if self.strike.scope == "process":
-            return tuple((self.strike.host, nic.name) for nic in self.bench.data_nics[self.strike.host])
+        if self.injection.scope == "process":
+            return tuple((self.injection.host, nic.name) for nic in self.testbed.data_nics[self.injection.host])
         return tuple((target.host, target.nic) for target in self.targets)
 
     def _fire_on(self, host: Host, after: After | None) -> tuple[int, int]:
-        mine = after if after and host.name == self.strike.host else None
+        mine = after if after and host.name == self.injection.host else None
         return host.fire(self.arm_id, mine)
 
     def _window_ns(self) -> tuple[int, int]:
         """From the first command on any place to the end of the last, on our clock."""
-        ours = [tuple(map(self.bench.clock(place).ours_ns, fired)) for place, fired in self.fired_ns.items()]
+        ours = [tuple(map(self.testbed.clock(place).ours_ns, fired)) for place, fired in self.fired_ns.items()]
         return min(before for before, _ in ours), max(end for _, end in ours)
 
     def _clock_error_ns(self, at_ns: int) -> int:
         """The largest error of the clocks that told when; the struck host's counters count, too."""
-        return max(self.bench.clock(place).at(at_ns).error_ns for place in {*self.places, self.strike.host})
+        return max(self.testbed.clock(place).at(at_ns).error_ns for place in {*self.places, self.injection.host})
 
     def _heal_on(self, host: Host) -> int | None:
         healed_ns = host.heal(self.arm_id)
-        return None if healed_ns is None else healed_ns - self.bench.offset_ns(host.name)
+        return None if healed_ns is None else healed_ns - self.testbed.offset_ns(host.name)
 
     def _probes(self, *, during: bool) -> list[Probe]:
         """Those whose output is not what it should be, also a moment later."""
@@ -170,7 +170,7 @@ class Breakage:
 
     def _shows(self, probe: Probe) -> bool:
         with suppress(HostError):
-            done = self.bench.place(probe.order.place).run(probe.order.argv, timeout_s=PROBE_S, check=False)
+            done = self.testbed.place(probe.order.place).run(probe.order.argv, timeout_s=PROBE_S, check=False)
             return re.search(probe.while_faulted, done.stdout) is not None
         return False
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from harness.events import RankRecord
 from harness.hosts.base import Sample
-from harness.sweep.events import RankRecord
 from harness.sweep.in_flight import InFlight, begin_ns
 
 LEAST_SHARE = 0.01

@@ -11,8 +11,8 @@ from harness.cluster.clean import left_over
 from harness.cluster.factory import make_cluster
 from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ExitCode, SweepError
-from harness.examples import found
-from harness.experiment_file import load
+from harness.experiment.examples import found
+from harness.experiment.file import load
 from harness.publish import publish
 from harness.sweep import dry_run as dry
 from harness.sweep.console import ConsoleProgress

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.errors import ExitCode
-from harness.sweep.board import Board
+from harness.sweep.cells import CellTable
 from harness.sweep.plan import Trial
 from harness.sweep.run_folder import RunFolder
 from harness.sweep.summary import SHORT, shown_status, table, told
@@ -36,7 +36,7 @@ class ConsoleProgress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._board = Board()
+        self._table = CellTable()
         self._folder: Path | None = None
         self._live: Live | None = None
 
@@ -48,14 +48,14 @@ class ConsoleProgress:
     def begin(self, trials: Sequence[Trial], records: Mapping[str, stored.Trial]) -> None:
         """Shows the table."""
         retries = trials[0].variant.experiment.sweep.retries if trials else 0
-        self._board.begin(trials, records, retries)
+        self._table.begin(trials, records, retries)
         if self._console.is_terminal:
             self._live = Live(
                 get_renderable=self._drawn, console=self._console, transient=True, refresh_per_second=REDRAWN_PER_S
             )
             self._live.start()
-        if self._board.done:
-            self.note(f"{self._board.done} of {self._board.planned} trials are finished already")
+        if self._table.done:
+            self.note(f"{self._table.done} of {self._table.planned} trials are finished already")
 
     def note(self, text: str) -> None:
         """One line, or several on a terminal, which end between words."""
@@ -67,18 +67,18 @@ class ConsoleProgress:
 
     def trial(self, trial: Trial, attempt: int) -> None:
         """Shows what runs below the table."""
-        self._board.trial(trial, attempt)
+        self._table.trial(trial, attempt)
 
     def told(self, event: str, fields: Mapping[str, Any]) -> None:
         """Shows the step that the trial is in."""
         if event == "step":
-            self._board.step(str(fields.get("step", "")))
+            self._table.step(str(fields.get("step", "")))
 
     def ended(self, trial: Trial, record: stored.Trial, seconds: float, final: bool) -> None:
         """The attempt's line."""
-        board = self._board
-        board.ended(trial, record, seconds, final)
-        place = f"[{board.done:>{len(str(board.planned))}}/{board.planned}]"
+        table = self._table
+        table.ended(trial, record, seconds, final)
+        place = f"[{table.done:>{len(str(table.planned))}}/{table.planned}]"
         style = "yellow" if record.status == "inconclusive" else "" if record.expected else "bold red"
         self._line(f"{place} {trial_line(record, seconds)}", style)
 
@@ -99,21 +99,21 @@ class ConsoleProgress:
             self.note(f"report: {self._folder / 'report.html'}")
 
     def _drawn(self) -> RenderableType:
-        return drawn(self._board, max(3, self._console.size.height - MARGIN))
+        return drawn(self._table, max(3, self._console.size.height - MARGIN))
 
 
-def drawn(board: Board, rows: int) -> RenderableType:
+def drawn(table: CellTable, rows: int) -> RenderableType:
     """The live table: at most `rows` cells, then what runs now and how long the rest may take."""
-    shown = board.shown(rows)
+    shown = table.shown(rows)
     cells = Table(box=None, pad_edge=False)
     for heading in ("cell", "done", "ended as", *(METRICS[name].short for name in LIVE)):
         cells.add_column(heading, justify="left" if heading in ("cell", "ended as") else "right", no_wrap=True)
     for cell in shown:
         texts = ["" if (value := cell.told(name)) is None else shown_value(METRICS[name], value) for name in LIVE]
         cells.add_row(Text(cell.name), f"{cell.done}/{cell.planned}", Text(cell.statuses), *texts)
-    hidden = len(board.cells) - len(shown)
-    left = f", about {_duration(board.left_s)} left" if board.left_s is not None else ""
-    foot = f"{board.done}/{board.planned}{left}" + (f"; {hidden} more cells" if hidden else "") + f"  {board.now}"
+    hidden = len(table.cells) - len(shown)
+    left = f", about {_duration(table.left_s)} left" if table.left_s is not None else ""
+    foot = f"{table.done}/{table.planned}{left}" + (f"; {hidden} more cells" if hidden else "") + f"  {table.now}"
     return Group(cells, Text(foot, no_wrap=True, overflow="ellipsis"))
 
 

@@ -11,12 +11,12 @@ from faults.registry import create
 from harness.backends.base import Job
 from harness.backends.registry import BACKENDS
 from harness.backends.simulate import SIMULATE
-from harness.experiment import Experiment
-from harness.fault_tables import FaultModel
+from harness.experiment.fault_tables import FaultModel
+from harness.experiment.model import Experiment
 from harness.hosts.base import Nic
 from harness.sweep.in_flight import SHORT_NS
 from harness.sweep.plan import Trial
-from harness.sweep.scenario import Strike, strikes
+from harness.sweep.scenario import Injection, injections
 from harness.sweep.targets import planned
 from harness.systems.catalogue import sockets_carry_data
 from r2ccl_core.units import format_size
@@ -133,25 +133,25 @@ def named_nics(experiment: Experiment) -> dict[str, tuple[Nic, ...]]:
 
 
 def _fault(experiment: Experiment, trial: Trial) -> Iterator[str]:
-    """Every command of every strike; for those by chance, the strikes that this trial's seed draws."""
+    """Every command of every injection; for those by chance, the injections that this trial's seed draws."""
     fault = trial.fault
     if fault is None:
         return
     hosts = named_nics(experiment)
     sweep = experiment.sweep
     horizon_s = min(sweep.limits.trial_s, experiment.expected_duration_s(trial.size_bytes) * trial.iterations)
-    for strike in strikes(fault, hosts, trial.seed, horizon_s):
-        made = create(strike.kind, strike.parameters)
-        yield f"{_when(trial, fault, strike)}: {strike.kind} on {strike.host} {strike.nic}"
-        for target in planned(strike, hosts):
+    for injection in injections(fault, hosts, trial.seed, horizon_s):
+        made = create(injection.kind, injection.parameters)
+        yield f"{_when(trial, fault, injection)}: {injection.kind} on {injection.host} {injection.nic}"
+        for target in planned(injection, hosts):
             yield from _recipe(made, target)
 
 
-def _when(trial: Trial, fault: FaultModel, strike: Strike) -> str:
-    healed = "" if strike.lasts_s is None else f", healed after {strike.lasts_s:.3g} s"
-    if not strike.aimed:
-        return f"{strike.offset_s:.3g} s later{healed}"
-    iteration = trial.strike_iteration()
+def _when(trial: Trial, fault: FaultModel, injection: Injection) -> str:
+    healed = "" if injection.lasts_s is None else f", healed after {injection.lasts_s:.3g} s"
+    if not injection.aimed:
+        return f"{injection.offset_s:.3g} s later{healed}"
+    iteration = trial.fault_iteration()
     where = f"{fault.at_time_s:g} s after the first" if iteration is None else f"iteration {iteration}"
     share = f"{fault.into:.0%}" if fault.after_bytes is None else f"after {fault.after_bytes:.0%} of the bytes"
     return f"{share} into {where}{healed}"

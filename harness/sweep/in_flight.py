@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from harness.sweep.events import RankRecord
+from harness.events import RankRecord
 
 SHORT_NS = 30_000_000
 """Iterations whose median is below it are judged in batches."""

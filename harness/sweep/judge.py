@@ -23,9 +23,9 @@ from statistics import fmean
 from typing import Any, Literal
 
 from faults.base import LinkDown, PlotHint, Probe, Quiet, Sign
+from harness.events import RankRecord
 from harness.hosts.base import Reading, Sample
 from harness.sweep.carried import Carried, carried
-from harness.sweep.events import RankRecord
 from harness.sweep.in_flight import InFlight, in_flight
 from harness.workloads.checkers import Checker, count_wrong, elements, first_of
 from r2ccl_core.errors import MismatchedCallError
@@ -71,13 +71,13 @@ class Injected:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that the judge looks at. `strikes` is empty if none was planned or none was injected."""
+    """All that the judge looks at. `injections` is empty if none was planned or none was injected."""
 
     ranks: Sequence[RankRecord]
     iterations: int
     expect_on_fault: Literal["ok", "failed"]
     fault_planned: bool = False
-    strikes: Sequence[Injected] = ()
+    injections: Sequence[Injected] = ()
     hosts: Sequence[str] = ()
     """The host of every rank, or of every process with several."""
     gpus: int = 1
@@ -101,8 +101,8 @@ class Facts:
 
     @property
     def fault(self) -> Injected | None:
-        """The first strike."""
-        return self.strikes[0] if self.strikes else None
+        """The first injection."""
+        return self.injections[0] if self.injections else None
 
 
 @dataclass(frozen=True)
@@ -172,30 +172,30 @@ def gather(facts: Facts) -> Evidence:
     """What is known about the faults; empty without one."""
     if facts.fault is None:
         return Evidence()
-    struck = [struck_by(facts, strike) for strike in facts.strikes]
+    struck = [struck_by(facts, injection) for injection in facts.injections]
     hit = [batch.struck for batch in struck if batch is not None]
     return Evidence(
         in_flight=_counts(facts, [i is not None for i in struck]),
         struck_iteration=hit[0] if hit else None,
         dead_nic_tx_after=_of_first(facts, "tx"),
         dead_nic_rx_after=_of_first(facts, "rx"),
-        healed=not any(_not_healed(facts, strike) for strike in facts.strikes) and not facts.changed,
+        healed=not any(_not_healed(facts, injection) for injection in facts.injections) and not facts.changed,
         strikes_left_out=facts.left_out,
-        strikes=tuple(_strike_evidence(facts, s, i) for s, i in zip(facts.strikes, struck, strict=True)),
+        strikes=tuple(_injection_evidence(facts, s, i) for s, i in zip(facts.injections, struck, strict=True)),
     )
 
 
-def struck_by(facts: Facts, strike: Injected) -> InFlight | None:
+def struck_by(facts: Facts, injection: Injected) -> InFlight | None:
     """What was in flight on every rank from before the effect until after it."""
-    return in_flight(facts.ranks, strike.t_before_ns, strike.t_after_ns)
+    return in_flight(facts.ranks, injection.t_before_ns, injection.t_after_ns)
 
 
-def carried_by(facts: Facts, strike: Injected, batch: InFlight | None) -> list[Carried]:
-    """What each NIC that `strike` hit carried around `batch`; empty where that is not asked, or none was hit."""
+def carried_by(facts: Facts, injection: Injected, batch: InFlight | None) -> list[Carried]:
+    """What each NIC that `injection` hit carried around `batch`; empty where that is not asked, or none was hit."""
     if not facts.nic_bytes or batch is None:
         return []
-    earlier = [s.t_after_ns for s in facts.strikes if s.t_before_ns < strike.t_before_ns]
-    span_ns = max(earlier, default=0), strike.t_before_ns if strike.sends else strike.heal_from_ns
+    earlier = [s.t_after_ns for s in facts.injections if s.t_before_ns < injection.t_before_ns]
+    span_ns = max(earlier, default=0), injection.t_before_ns if injection.sends else injection.heal_from_ns
     return [
         carried(
             facts.samples,
@@ -204,66 +204,70 @@ def carried_by(facts: Facts, strike: Injected, batch: InFlight | None) -> list[C
             (host, nic),
             span_ns,
             facts.nic_bytes[host],
-            strike.dark or strike.sends,
+            injection.dark or injection.sends,
         )
-        for host, nic in strike.nics
+        for host, nic in injection.nics
     ]
 
 
-def _strike_evidence(facts: Facts, strike: Injected, batch: InFlight | None) -> dict[str, Any]:
+def _injection_evidence(facts: Facts, injection: Injected, batch: InFlight | None) -> dict[str, Any]:
     return {
-        "kind": strike.kind,
-        "host": strike.host,
-        "nic": strike.nic,
+        "kind": injection.kind,
+        "host": injection.host,
+        "nic": injection.nic,
         "struck_iteration": batch.struck if batch else None,
         "batch": [batch.first, batch.last] if batch else None,
-        "window_ns": strike.t_after_ns - strike.t_before_ns,
-        "late_ns": None if strike.planned_ns is None else strike.t_before_ns - strike.planned_ns,
-        "signs": len(strike.signs),
-        "carried": [found.as_evidence() for found in carried_by(facts, strike, batch)],
-        "missing": [*strike.unseen, *filter(None, (_sign_missing(facts, strike, s) for s in strike.signs))],
-        "left": [*strike.left],
-        **({"label": strike.plot.label, "colour": strike.plot.colour} if strike.plot else {}),
+        "window_ns": injection.t_after_ns - injection.t_before_ns,
+        "late_ns": None if injection.planned_ns is None else injection.t_before_ns - injection.planned_ns,
+        "signs": len(injection.signs),
+        "carried": [found.as_evidence() for found in carried_by(facts, injection, batch)],
+        "missing": [*injection.unseen, *filter(None, (_sign_missing(facts, injection, s) for s in injection.signs))],
+        "left": [*injection.left],
+        **({"label": injection.plot.label, "colour": injection.plot.colour} if injection.plot else {}),
     }
 
 
 def _counts(facts: Facts, hit: Sequence[bool]) -> bool:
-    """Whether every aimed strike did hit; of those by the clock, whether one did."""
-    aimed = [did for strike, did in zip(facts.strikes, hit, strict=True) if strike.aimed]
+    """Whether every aimed injection did hit; of those by the clock, whether one did."""
+    aimed = [did for injection, did in zip(facts.injections, hit, strict=True) if injection.aimed]
     return all(aimed) if aimed else any(hit)
 
 
 # Signs ----------------------------------------------------------------------------------------------------
 
 
-def _sign_missing(facts: Facts, strike: Injected, sign: Sign) -> str | None:
+def _sign_missing(facts: Facts, injection: Injected, sign: Sign) -> str | None:
     """Why a sign that counters show is not there, or None; what commands show was looked at in time."""
     if isinstance(sign, Probe):
         return None
     where = f"{sign.host} {sign.nic}"
-    during = _during(facts, strike, sign.host, sign.nic)
+    during = _during(facts, injection, sign.host, sign.nic)
     if len(during) < 2:
-        return None if _is_short(strike) else f"the counters of {where} do not cover the fault"
+        return None if _is_short(injection) else f"the counters of {where} do not cover the fault"
     if isinstance(sign, LinkDown):
-        return None if _was_down(during, sign.always) or _is_short(strike) else f"{where} kept its carrier"
+        return None if _was_down(during, sign.always) or _is_short(injection) else f"{where} kept its carrier"
     carried = _carried(during, sign)
     allowed = sign.slack_bytes + sign.rate_bytes_s * (during[-1].t_ns - during[0].t_ns) / 1e9
     return f"{where} still carried {carried} bytes" if carried > allowed else None
 
 
-def _is_short(strike: Injected) -> bool:
+def _is_short(injection: Injected) -> bool:
     """Whether a failure by the clock was over before the kernel had to tell: it may take a second to say so."""
-    return not strike.aimed and strike.heal_from_ns is not None and strike.heal_from_ns - strike.t_after_ns < TELLS_NS
+    return (
+        not injection.aimed
+        and injection.heal_from_ns is not None
+        and injection.heal_from_ns - injection.t_after_ns < TELLS_NS
+    )
 
 
-def _during(facts: Facts, strike: Injected, host: str, nic: str) -> list[Sample]:
+def _during(facts: Facts, injection: Injected, host: str, nic: str) -> list[Sample]:
     """The samples that were surely read after the effect and before the heal, whatever the clocks' error."""
-    ends = [t for t in (strike.heal_from_ns, strike.heal_ns) if t is not None]
-    start_ns = strike.t_after_ns + strike.clock_error_ns
+    ends = [t for t in (injection.heal_from_ns, injection.heal_ns) if t is not None]
+    start_ns = injection.t_after_ns + injection.clock_error_ns
     mine = [s for s in facts.samples.get(host, ()) if s.nic == nic and start_ns <= s.t_ns]
     if not ends:
         return mine
-    end_ns = min(ends) - strike.clock_error_ns
+    end_ns = min(ends) - injection.clock_error_ns
     return [sample for sample, following in pairwise(mine) if following.t_ns <= end_ns]
 
 
@@ -279,7 +283,7 @@ def _carried(during: Sequence[Sample], sign: Quiet) -> int:
 
 
 def _of_first(facts: Facts, direction: str) -> int | None:
-    """What the first strike's NIC still carried, where it should carry nothing."""
+    """What the first injection's NIC still carried, where it should carry nothing."""
     assert facts.fault is not None
     for sign in facts.fault.signs:
         if isinstance(sign, Quiet) and sign.direction == direction and not sign.rate_bytes_s:
@@ -288,21 +292,21 @@ def _of_first(facts: Facts, direction: str) -> int | None:
     return None
 
 
-def _not_healed(facts: Facts, strike: Injected) -> str | None:
-    """What is left of a strike, or None. The last sample after the heal shows the link up again."""
-    if strike.heal_ns is None:
-        return f"{strike.host} {strike.nic} did not heal"
-    for sign in strike.signs:
-        if isinstance(sign, LinkDown) and not _hit_again(facts, strike, sign):
-            after = [s for s in facts.samples.get(sign.host, ()) if s.nic == sign.nic and s.t_ns >= strike.heal_ns]
+def _not_healed(facts: Facts, injection: Injected) -> str | None:
+    """What is left of an injection, or None. The last sample after the heal shows the link up again."""
+    if injection.heal_ns is None:
+        return f"{injection.host} {injection.nic} did not heal"
+    for sign in injection.signs:
+        if isinstance(sign, LinkDown) and not _hit_again(facts, injection, sign):
+            after = [s for s in facts.samples.get(sign.host, ()) if s.nic == sign.nic and s.t_ns >= injection.heal_ns]
             if after and not after[-1].up:
                 return f"{sign.host} {sign.nic} did not heal"
-    return strike.left[0] if strike.left else None
+    return injection.left[0] if injection.left else None
 
 
-def _hit_again(facts: Facts, strike: Injected, sign: LinkDown) -> bool:
-    """Whether a later strike takes the same link down and is not healed before the end."""
-    later = [s for s in facts.strikes if s.t_before_ns > strike.t_before_ns and s.heal_ns is None]
+def _hit_again(facts: Facts, injection: Injected, sign: LinkDown) -> bool:
+    """Whether a later injection takes the same link down and is not healed before the end."""
+    later = [s for s in facts.injections if s.t_before_ns > injection.t_before_ns and s.heal_ns is None]
     return any(isinstance(x, LinkDown) and (x.host, x.nic) == (sign.host, sign.nic) for s in later for x in s.signs)
 
 
@@ -316,9 +320,9 @@ def _doubt(facts: Facts, evidence: Evidence) -> str | None:
         return "the fault missed the collective: it was not inside an iteration in flight on every rank"
     if idle := _idle(facts):
         return idle
-    for strike in facts.strikes:
-        found = [*strike.unseen, *(_sign_missing(facts, strike, sign) for sign in strike.signs)]
-        missing = next((text for text in found if text), None) or _not_healed(facts, strike)
+    for injection in facts.injections:
+        found = [*injection.unseen, *(_sign_missing(facts, injection, sign) for sign in injection.signs)]
+        missing = next((text for text in found if text), None) or _not_healed(facts, injection)
         if missing:
             return missing
     return f"not as it was before: {facts.changed[0]}" if facts.changed else None
@@ -328,8 +332,8 @@ def _idle(facts: Facts) -> str | None:
     """Which struck NICs the collective did not use, or None where it used one, as far as that is asked."""
     if not facts.nic_bytes:
         return None
-    found = [carried_by(facts, strike, struck_by(facts, strike)) for strike in facts.strikes]
-    if _counts(facts, [any(nic.in_use for nic in of_strike) for of_strike in found]):
+    found = [carried_by(facts, injection, struck_by(facts, injection)) for injection in facts.injections]
+    if _counts(facts, [any(nic.in_use for nic in of_injection) for of_injection in found]):
         return None
     idle = next((of for of in found if of and not any(nic.in_use for nic in of)), [])
     return f"the fault hit an idle NIC: {'; '.join(map(str, idle))}"

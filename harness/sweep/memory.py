@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 
 from harness.errors import ExperimentError
-from harness.experiment import Experiment
+from harness.experiment.model import Experiment
 from harness.hosts.base import Host
 from harness.hosts.each import all_results, for_each
 from harness.sweep.plan import Trial
-from r2ccl_core.memory import available_bytes, parse_available, shown
+from r2ccl_core.host.memory import available_bytes, parse_available, shown
 from r2ccl_core.units import format_size
 
 

@@ -8,27 +8,27 @@ What ranks or NCCL's log tell is never enough: the NICs' counters must show the 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from harness.events import RankRecord
 from harness.hosts.base import Sample
-from harness.sweep.bench import Bench
 from harness.sweep.carried import grown
-from harness.sweep.events import RankRecord
 from harness.sweep.judge import Verdict
 from harness.sweep.plan import Trial
+from harness.sweep.testbed import Testbed
 from harness.systems.catalogue import CATALOGUE
 from harness.systems.network import NOT_ASKED, Proof, confirmed, from_core, from_counters, from_nccl_log
 
 
 def network_of(
-    bench: Bench, trial: Trial, ranks: Sequence[RankRecord], samples: Mapping[str, Sequence[Sample]]
+    testbed: Testbed, trial: Trial, ranks: Sequence[RankRecord], samples: Mapping[str, Sequence[Sample]]
 ) -> Proof:
     """Which network `trial` used, by the witness of its backend; hosts without NICs have none to prove."""
-    nics = bench.nic_names
-    witness = bench.backend(trial).witness
+    nics = testbed.nic_names
+    witness = testbed.backend(trial).witness
     if witness == "none" or not nics:
         return NOT_ASKED
-    counted = from_counters(sent_bytes(samples), nics, _least_bytes(bench, trial, ranks))
+    counted = from_counters(sent_bytes(samples), nics, _least_bytes(testbed, trial, ranks))
     if witness == "core":
-        by_rank = [[nic.name for nic in host.nics] for host in bench.hosts]
+        by_rank = [[nic.name for nic in host.nics] for host in testbed.hosts]
         return confirmed(from_core([record.core for record in ranks], by_rank), counted)
     if witness == "nccl_log":
         plugin = trial.system.use is not None and CATALOGUE[trial.system.use].path == "plugin"
@@ -37,15 +37,15 @@ def network_of(
     return counted
 
 
-def nic_bytes(bench: Bench, trial: Trial) -> dict[str, float]:
+def nic_bytes(testbed: Testbed, trial: Trial) -> dict[str, float]:
     """By host, what each of its NICs carries in one iteration of `trial` that is spread evenly over them.
 
     Empty for a backend that moves no data; hosts without NICs are left out.
     """
-    if bench.backend(trial).witness == "none":
+    if testbed.backend(trial).witness == "none":
         return {}
-    of_host = bench.experiment.workload.host_bytes(trial.size_bytes, len(bench.hosts))
-    return {host.name: of_host / len(host.nics) for host in bench.hosts if host.nics}
+    of_host = testbed.experiment.workload.host_bytes(trial.size_bytes, len(testbed.hosts))
+    return {host.name: of_host / len(host.nics) for host in testbed.hosts if host.nics}
 
 
 def with_network(verdict: Verdict, proof: Proof) -> Verdict:
@@ -71,7 +71,7 @@ def sent_bytes(samples: Mapping[str, Sequence[Sample]]) -> dict[str, int]:
     return sent
 
 
-def _least_bytes(bench: Bench, trial: Trial, ranks: Sequence[RankRecord]) -> float:
+def _least_bytes(testbed: Testbed, trial: Trial, ranks: Sequence[RankRecord]) -> float:
     """What all hosts together must have sent for the iterations that every rank finished."""
     finished = min(len(record.finished) for record in ranks)
-    return finished * bench.experiment.workload.all_bytes(trial.size_bytes, len(ranks))
+    return finished * testbed.experiment.workload.all_bytes(trial.size_bytes, len(ranks))

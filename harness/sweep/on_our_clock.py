@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from harness.events import RankRecord
 from harness.hosts.base import Reading, Sample
 from harness.sweep.clock import Clock
-from harness.sweep.events import RankRecord
 
 Timed = TypeVar("Timed", Sample, Reading)
 

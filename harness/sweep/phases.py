@@ -9,7 +9,7 @@ warmup     negative numbers; not timed for the record
 
 from collections.abc import Collection, Sequence
 
-from harness.sweep.events import RankRecord, Timed
+from harness.events import RankRecord, Timed
 from harness.sweep.judge import Injected
 from reports.trial import Phase
 
@@ -21,13 +21,13 @@ def joined(ranks: Sequence[RankRecord]) -> dict[int, list[Timed]]:
 
 
 def phase_of(
-    iteration: int, timed: Sequence[Timed], strikes: Sequence[Injected], struck: Collection[int] = ()
+    iteration: int, timed: Sequence[Timed], injections: Sequence[Injected], struck: Collection[int] = ()
 ) -> Phase:
     """Where one joined iteration lies; `struck` are those that a fault hit, also in the pause before them."""
     if iteration < 0:
         return "warmup"
     begin_ns, end_ns = min(t.t_ns for t in timed), max(t.end_ns for t in timed)
-    came = [s for s in strikes if s.t_before_ns < end_ns]
+    came = [s for s in injections if s.t_before_ns < end_ns]
     if not came:
         return "before"
     if iteration in struck or any(s.t_after_ns > begin_ns for s in came):

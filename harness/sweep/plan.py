@@ -13,11 +13,11 @@ from itertools import product
 from typing import Literal
 
 from harness.errors import ExperimentError
-from harness.experiment import Experiment, SystemModel
-from harness.experiment_file import Variant, variants
-from harness.fault_tables import FaultModel
-from harness.sweep_model import GRID, HEALTHY, HEALTHY_AFTER, HEALTHY_BEFORE, fit
-from harness.tables import nearest
+from harness.experiment.fault_tables import FaultModel
+from harness.experiment.file import Variant, variants
+from harness.experiment.model import Experiment, SystemModel
+from harness.experiment.sweep import GRID, HEALTHY, HEALTHY_AFTER, HEALTHY_BEFORE, fit
+from harness.experiment.tables import nearest
 from r2ccl_core.errors import UnitError
 from r2ccl_core.units import format_size, parse_size
 
@@ -85,7 +85,7 @@ class Trial:
             **self.variant.axes,
         }.get(axis)
 
-    def strike_iteration(self) -> int | None:
+    def fault_iteration(self) -> int | None:
         """The iteration that the fault shall hit; None without a fault or where a time decides."""
         if self.fault is None or self.fault.at_time_s is not None:
             return None

@@ -11,8 +11,8 @@ from harness.backends.registry import BACKENDS
 from harness.backends.simulate import SIMULATE
 from harness.cluster.spec import InventorySpec
 from harness.errors import ExperimentError, InvalidExperimentError
-from harness.experiment import Experiment
-from harness.experiment_file import variants
+from harness.experiment.file import variants
+from harness.experiment.model import Experiment
 from harness.sweep.memory import check_machine
 from harness.sweep.rehearse import kinds
 

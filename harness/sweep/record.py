@@ -3,8 +3,8 @@
 from typing import Any
 
 from faults.base import LinkDown, Quiet
+from harness.events import RankRecord
 from harness.sweep.clock import moment_of, narrowed, not_before
-from harness.sweep.events import RankRecord
 from harness.sweep.judge import Facts, Injected, struck_by
 from harness.sweep.phases import joined, phase_of
 from harness.sweep.plan import Trial
@@ -29,7 +29,7 @@ def record_of(outcome: Outcome, workload: Workload) -> stored.Trial:
         expected=verdict.expected,
         reason=verdict.reason,
         fault=_fault(facts.fault),
-        further_faults=tuple(filter(None, map(_fault, facts.strikes[1:]))),
+        further_faults=tuple(filter(None, map(_fault, facts.injections[1:]))),
         iterations=_iterations(outcome, workload),
         evidence=verdict.evidence.model_copy(update=more),
         core={str(r.rank): core for r in facts.ranks if (core := _core(r)) is not None},
@@ -72,23 +72,23 @@ def _clocks(outcome: Outcome) -> dict[str, Any]:
     return {
         "clock_offsets_ns": {name: offset.offset_ns for name, offset in at.items()},
         "clock_errors_ns": {name: offset.error_ns for name, offset in at.items()},
-        "effects": [_effect(outcome.facts, strike) for strike in outcome.facts.strikes],
+        "effects": [_effect(outcome.facts, injection) for injection in outcome.facts.injections],
     }
 
 
-def _effect(facts: Facts, strike: Injected) -> dict[str, int]:
-    """When a strike began to take effect, all told: by its commands, and by what the counters show of it."""
-    window_ns = narrowed((strike.t_before_ns, strike.t_after_ns), _carrier_seen(facts, strike))
-    quiet = [sign for sign in strike.signs if isinstance(sign, Quiet) and not sign.rate_bytes_s]
+def _effect(facts: Facts, injection: Injected) -> dict[str, int]:
+    """When an injection began to take effect, all told: by its commands, and by what the counters show of it."""
+    window_ns = narrowed((injection.t_before_ns, injection.t_after_ns), _carrier_seen(facts, injection))
+    quiet = [sign for sign in injection.signs if isinstance(sign, Quiet) and not sign.rate_bytes_s]
     begins = [not_before(window_ns, _counted(facts, sign), sign.slack_bytes) for sign in quiet]
     window_ns = min(begins, default=window_ns[0]), window_ns[1]
-    moment = moment_of(window_ns, strike.clock_error_ns)
+    moment = moment_of(window_ns, injection.clock_error_ns)
     return {"t_ns": moment.t_ns, "error_ns": moment.error_ns}
 
 
-def _carrier_seen(facts: Facts, strike: Injected) -> list[tuple[int, bool]]:
+def _carrier_seen(facts: Facts, injection: Injected) -> list[tuple[int, bool]]:
     """When the counters of that NIC showed its carrier and when not; empty where it is not one NIC's."""
-    downs = [sign for sign in strike.signs if isinstance(sign, LinkDown) and sign.always]
+    downs = [sign for sign in injection.signs if isinstance(sign, LinkDown) and sign.always]
     samples = facts.samples.get(downs[0].host, ()) if len(downs) == 1 else ()
     return [(s.t_ns, s.up) for s in samples if s.nic == downs[0].nic]
 
@@ -115,14 +115,14 @@ def _fault(fault: Injected | None) -> stored.Fault | None:
 def _iterations(outcome: Outcome, workload: Workload) -> tuple[stored.Iteration, ...]:
     """The iterations that ended on every rank."""
     facts, rows = outcome.facts, []
-    struck = {batch.struck for strike in facts.strikes if (batch := struck_by(facts, strike)) is not None}
+    struck = {batch.struck for injection in facts.injections if (batch := struck_by(facts, injection)) is not None}
     for number, timed in joined(facts.ranks).items():
         duration_ns = max(t.duration_ns if t.measured_ns is None else t.measured_ns for t in timed)
         ranks = len(facts.ranks) * workload.gpus
         checked = [t.wrong for t in timed if t.wrong is not None]
         row = stored.Iteration(
             iteration=number,
-            phase=phase_of(number, timed, facts.strikes, struck),
+            phase=phase_of(number, timed, facts.injections, struck),
             t_ns=min(t.t_ns for t in timed),
             duration_ns=duration_ns,
             wrong=sum(checked) if checked else None,

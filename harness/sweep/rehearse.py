@@ -11,33 +11,33 @@ from faults.base import Fault
 from faults.errors import FaultError
 from faults.registry import FAULTS, create
 from harness.errors import ExperimentError, HostError, InvalidExperimentError, UnreachableError
-from harness.fault_tables import FaultModel
+from harness.experiment.fault_tables import FaultModel
 from harness.hosts.base import Argv, Completed, Host
 from harness.hosts.each import all_results, for_each
-from harness.sweep.bench import Bench
-from harness.sweep.scenario import strikes
+from harness.sweep.scenario import injections
 from harness.sweep.targets import asked
+from harness.sweep.testbed import Testbed
 
 
-def rehearse(bench: Bench, labels: Collection[str] | None = None) -> None:
+def rehearse(testbed: Testbed, labels: Collection[str] | None = None) -> None:
     """Raises `InvalidExperimentError` with a line for every fault, or of these, that a host cannot make."""
-    name = bench.experiment.name
+    name = testbed.experiment.name
     found = [
         ExperimentError(name, f"fault[{index}].kind", kind, why)
-        for index, fault in enumerate(bench.experiment.faults)
+        for index, fault in enumerate(testbed.experiment.faults)
         if labels is None or fault.label in labels
         for kind in kinds(fault)
-        for why in _impossible(bench, fault, kind)
+        for why in _impossible(testbed, fault, kind)
     ]
     if found:
         raise InvalidExperimentError(found)
 
 
-def _impossible(bench: Bench, fault: FaultModel, kind: str) -> Iterator[str]:
+def _impossible(testbed: Testbed, fault: FaultModel, kind: str) -> Iterator[str]:
     """Why the first target of this kind cannot be hit, or what the places that do it lack."""
     try:
-        names = _places(bench, fault, kind)
-        yield from _lacks([bench.place(name) for name in names], FAULTS[kind])
+        names = _places(testbed, fault, kind)
+        yield from _lacks([testbed.place(name) for name in names], FAULTS[kind])
     except UnreachableError:
         raise
     except (FaultError, HostError) as error:
@@ -55,17 +55,17 @@ def kinds(fault: FaultModel) -> list[str]:
     return [kind for kind in dict.fromkeys(named) if kind]
 
 
-def _places(bench: Bench, fault: FaultModel, kind: str) -> list[str]:
-    """All hosts that may be hit, and the switches on which the first of the first repeat's strikes acts.
+def _places(testbed: Testbed, fault: FaultModel, kind: str) -> list[str]:
+    """All hosts that may be hit, and the switches on which the first of the first repeat's injections acts.
 
-    Raises `FaultError` where that strike cannot, or must not, be made.
+    Raises `FaultError` where that injection cannot, or must not, be made.
     """
-    seed = f"{bench.experiment.sweep.seed}/{fault.label}/0"
-    drawn = strikes(fault, bench.data_nics, seed, bench.experiment.sweep.limits.trial_s)
-    hosts = [host.name for host in bench.hosts]
-    for strike in [strike for strike in drawn if strike.kind == kind][:1]:
-        targets = asked(strike, bench.data_nics, bench.places, dict.fromkeys(bench.places, os.getpid()))
-        recipes = [create(kind, strike.parameters).recipe(target) for target in targets]
+    seed = f"{testbed.experiment.sweep.seed}/{fault.label}/0"
+    drawn = injections(fault, testbed.data_nics, seed, testbed.experiment.sweep.limits.trial_s)
+    hosts = [host.name for host in testbed.hosts]
+    for injection in [injection for injection in drawn if injection.kind == kind][:1]:
+        targets = asked(injection, testbed.data_nics, testbed.places, dict.fromkeys(testbed.places, os.getpid()))
+        recipes = [create(kind, injection.parameters).recipe(target) for target in targets]
         acting = dict.fromkeys(place for recipe in recipes for place in recipe.places)
         return list(acting) if acting.keys().isdisjoint(hosts) else list(dict.fromkeys([*hosts, *acting]))
     return hosts

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from harness.hosts.base import Reading, Sample
-from harness.sweep.holder import BusyError, Holder
+from harness.sweep.owner import BusyError, Owner
 from r2ccl_core.errors import UsageError
 from reports import series
 from reports.errors import SchemaError
@@ -138,12 +138,12 @@ class RunFolder:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(Holder.this().values()).encode(), 0)
+            os.pwrite(descriptor, json.dumps(Owner.this().values()).encode(), 0)
         except BlockingIOError:
-            holder = Holder.read(os.pread(descriptor, 4096, 0)) or "another sweep"
+            owner = Owner.read(os.pread(descriptor, 4096, 0)) or "another sweep"
             os.close(descriptor)
             remedy = "wait for it (--wait does), or run another one beside it with --fresh"
-            raise BusyError(f"{self.path}: {holder} is running this; {remedy}") from None
+            raise BusyError(f"{self.path}: {owner} is running this; {remedy}") from None
         self._lock = descriptor
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""From a fault table of an experiment to the strikes of one trial: what breaks, where, when, and for how long. Pure.
+"""From a fault table of an experiment to the injections of one trial: what breaks, where, when, and for how long. Pure.
 
 Chance is seeded by experiment, table and repeat, not by system or size: every system meets the same failures.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from faults.base import Scope
 from faults.registry import FAULTS
-from harness.fault_tables import MIN_LASTS_S, AlsoModel, FaultModel, TraceEvent
+from harness.experiment.fault_tables import MIN_LASTS_S, AlsoModel, FaultModel, TraceEvent
 from harness.hosts.base import Nic
 
 Hosts = Mapping[str, Sequence[Nic]]
@@ -23,13 +23,13 @@ PAUSE_S = 0.05
 
 
 @dataclass(frozen=True)
-class Strike:
-    """One failure. `offset_s` counts from the anchor: the aimed strike's effect, or the first timed iteration."""
+class Injection:
+    """One failure. `offset_s` counts from the anchor: the effect of the aimed one, or the first timed iteration."""
 
     kind: str
     host: str
     nic: str
-    """``busiest`` is decided when it strikes, by the counters."""
+    """``busiest`` is decided when it injections, by the counters."""
     offset_s: float = 0.0
     lasts_s: float | None = None
     """Until the end of the trial, if None."""
@@ -43,8 +43,8 @@ class Strike:
         return FAULTS[self.kind].scope
 
 
-def strikes(fault: FaultModel, hosts: Hosts, seed: str, horizon_s: float) -> tuple[Strike, ...]:
-    """The strikes of one trial by time, none later than `horizon_s` after the anchor."""
+def injections(fault: FaultModel, hosts: Hosts, seed: str, horizon_s: float) -> tuple[Injection, ...]:
+    """The injections of one trial by time, none later than `horizon_s` after the anchor."""
     chance = random.Random(seed)
     if fault.events:
         found = [_traced(event, hosts, chance) for event in fault.events]
@@ -55,9 +55,9 @@ def strikes(fault: FaultModel, hosts: Hosts, seed: str, horizon_s: float) -> tup
     return tuple(sorted((s for s in found if s.offset_s <= horizon_s), key=lambda s: s.offset_s))
 
 
-def _aimed(fault: FaultModel, hosts: Hosts, chance: random.Random) -> Iterator[Strike]:
+def _aimed(fault: FaultModel, hosts: Hosts, chance: random.Random) -> Iterator[Injection]:
     host, nic = _choose(fault.kind, fault.host, fault.nic, fault.rail, hosts, chance)
-    first = Strike(fault.kind, host, nic, 0.0, fault.lasts_s, True, fault.parameters)
+    first = Injection(fault.kind, host, nic, 0.0, fault.lasts_s, True, fault.parameters)
     yield first
     for number in range(1, fault.times):
         yield replace(first, offset_s=number * (fault.every_s or 0.0), aimed=False)
@@ -65,17 +65,17 @@ def _aimed(fault: FaultModel, hosts: Hosts, chance: random.Random) -> Iterator[S
         yield _also(also, hosts, chance)
 
 
-def _also(also: AlsoModel, hosts: Hosts, chance: random.Random) -> Strike:
+def _also(also: AlsoModel, hosts: Hosts, chance: random.Random) -> Injection:
     host, nic = _choose(also.kind, also.host, also.nic, also.rail, hosts, chance)
-    return Strike(also.kind, host, nic, also.after_s, also.lasts_s, False, also.parameters)
+    return Injection(also.kind, host, nic, also.after_s, also.lasts_s, False, also.parameters)
 
 
-def _traced(event: TraceEvent, hosts: Hosts, chance: random.Random) -> Strike:
+def _traced(event: TraceEvent, hosts: Hosts, chance: random.Random) -> Injection:
     host, nic = _choose(event.kind, event.host, event.nic, event.rail, hosts, chance)
-    return Strike(event.kind, host, nic, event.at_s, event.lasts_s, False, event.parameters)
+    return Injection(event.kind, host, nic, event.at_s, event.lasts_s, False, event.parameters)
 
 
-def _poisson(fault: FaultModel, hosts: Hosts, chance: random.Random, horizon_s: float) -> Iterator[Strike]:
+def _poisson(fault: FaultModel, hosts: Hosts, chance: random.Random, horizon_s: float) -> Iterator[Injection]:
     """Failures with exponential gaps and repairs, a pause between two of one NIC, one NIC of a host always whole."""
     assert fault.mtbf_s is not None
     until: dict[tuple[str, str], float] = {}
@@ -87,11 +87,11 @@ def _poisson(fault: FaultModel, hosts: Hosts, chance: random.Random, horizon_s: 
         chosen = chance.choices(fault.choices, [c.weight for c in fault.choices])[0] if fault.choices else fault
         host, nic = _choose(chosen.kind, fault.host or RANDOM, fault.nic or RANDOM, fault.rail, hosts, chance)
         lasts_s = max(MIN_LASTS_S, chance.expovariate(1 / (fault.mttr_s or fault.mtbf_s)))
-        strike = Strike(chosen.kind, host, nic, now_s, lasts_s, False, chosen.parameters)
-        touched = held(strike, hosts)
+        injection = Injection(chosen.kind, host, nic, now_s, lasts_s, False, chosen.parameters)
+        touched = held(injection, hosts)
         if fits(touched, [nic for nic, end_s in until.items() if end_s + PAUSE_S >= now_s], hosts):
             until |= dict.fromkeys(touched, now_s + lasts_s)
-            yield strike
+            yield injection
 
 
 def fits(touched: Sequence[tuple[str, str]], broken: Collection[tuple[str, str]], hosts: Hosts) -> bool:
@@ -101,19 +101,19 @@ def fits(touched: Sequence[tuple[str, str]], broken: Collection[tuple[str, str]]
     return whole and not set(touched) & set(broken)
 
 
-def held(strike: Strike, hosts: Hosts) -> tuple[tuple[str, str], ...]:
-    """What else may not break as long as the strike lasts; a process takes no NIC, and has an empty name."""
-    return ((strike.host, ""),) if strike.scope == "process" else reach(strike, hosts)
+def held(injection: Injection, hosts: Hosts) -> tuple[tuple[str, str], ...]:
+    """What else may not break as long as the injection lasts; a process takes no NIC, and has an empty name."""
+    return ((injection.host, ""),) if injection.scope == "process" else reach(injection, hosts)
 
 
-def reach(strike: Strike, hosts: Hosts) -> tuple[tuple[str, str], ...]:
-    """Host and NIC of everything that a strike breaks; for a process, the first NIC stands for the host."""
-    if strike.scope == "host":
-        return tuple((strike.host, nic.name) for nic in hosts[strike.host])
-    if strike.scope == "rail":
-        rail = next((nic.rail for nic in hosts[strike.host] if nic.name == strike.nic), 0)
+def reach(injection: Injection, hosts: Hosts) -> tuple[tuple[str, str], ...]:
+    """Host and NIC of everything that an injection breaks; for a process, the first NIC stands for the host."""
+    if injection.scope == "host":
+        return tuple((injection.host, nic.name) for nic in hosts[injection.host])
+    if injection.scope == "rail":
+        rail = next((nic.rail for nic in hosts[injection.host] if nic.name == injection.nic), 0)
         return tuple((host, nic.name) for host, nics in hosts.items() for nic in nics if nic.rail == rail)
-    return ((strike.host, strike.nic),)
+    return ((injection.host, injection.nic),)
 
 
 def _choose(

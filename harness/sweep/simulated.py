@@ -1,9 +1,9 @@
 """A trial without hosts: the schedules that the runtime would run, timed by the simulator, judged like any other.
 
 The simulated time begins at 0 with the first warm-up, and iterations follow each other without a gap. Before each of
-them the selection that the ranks would ask (`r2ccl_core.selection`) names its schedule, for the health that holds by
-then; the simulator runs that very schedule while NICs are lost and come back, also in the middle of it. What comes out
-has the form of what ranks say, so the judge, the record and the reports are those of every trial.
+them the selection that the ranks would ask (`r2ccl_core.planning.selection`) names its schedule, for the health that
+holds by then; the simulator runs that very schedule while NICs are lost and come back, also in the middle of it. What
+comes out has the form of what ranks say, so the judge, the record and the reports are those of every trial.
 
 What it leaves out: processors, how long a failure takes to be noticed, the cost of a change of schedule; and faults
 that take no bandwidth, which show nothing here: such a trial is inconclusive.
@@ -18,24 +18,24 @@ from math import ceil
 from faults.registry import FAULTS
 from faults.simulated import Nics
 from harness.backends.simulate import SIMULATE, compute_s_of, cost_of
+from harness.events import RankError, RankRecord, Timed
 from harness.hosts.base import Nic
 from harness.sweep.dry_run import named_nics
-from harness.sweep.events import RankError, RankRecord, Timed
 from harness.sweep.expectation import expected
 from harness.sweep.judge import Facts, Injected, Verdict, judge
 from harness.sweep.plan import Trial
 from harness.sweep.record import record_of
-from harness.sweep.scenario import strikes
+from harness.sweep.scenario import injections
 from harness.sweep.simulated_network import FOREVER_S, Network, Outage, health_of, outages_of, topology_of
 from harness.sweep.trial import Outcome
 from harness.workloads.base import Operation
-from r2ccl_core.bound import bound_s
 from r2ccl_core.errors import R2cclError
-from r2ccl_core.health import Health
-from r2ccl_core.schedule import Schedule
-from r2ccl_core.selection import Cost, Select, Settings, read_settings, selection
-from r2ccl_core.simulate import simulate
-from r2ccl_core.topology import Topology
+from r2ccl_core.model.health import Health
+from r2ccl_core.model.schedule import Schedule
+from r2ccl_core.model.topology import Topology
+from r2ccl_core.planning.bound import bound_s
+from r2ccl_core.planning.selection import Cost, Select, Settings, read_settings, selection
+from r2ccl_core.planning.simulate import simulate
 from reports import trial as stored
 
 
@@ -100,13 +100,13 @@ class _Play:
     def facts(self) -> Facts:
         """What ranks would have said, for the judge."""
         hosts, came = list(self.hosts), self.came
-        killed = {hosts.index(o.strike.host) for o in came if FAULTS[o.strike.kind].kills}
+        killed = {hosts.index(o.injection.host) for o in came if FAULTS[o.injection.kind].kills}
         return Facts(
             ranks=[self._rank(rank) for rank in range(len(hosts))],
             iterations=self.trial.iterations,
-            expect_on_fault=expected(self.trial, [(o.strike.kind, o.effects) for o in came]),
+            expect_on_fault=expected(self.trial, [(o.injection.kind, o.effects) for o in came]),
             fault_planned=self.trial.fault is not None,
-            strikes=[self._injected(outage) for outage in came],
+            injections=[self._injected(outage) for outage in came],
             hosts=hosts,
             gpus=self.trial.variant.experiment.workload.gpus,
             killed=frozenset(killed),
@@ -202,12 +202,12 @@ class _Play:
         trial, fault = self.trial, self.trial.fault
         if fault is None:
             return ()
-        drawn = strikes(fault, self.hosts, trial.seed, trial.variant.experiment.sweep.limits.trial_s)
+        drawn = injections(fault, self.hosts, trial.seed, trial.variant.experiment.sweep.limits.trial_s)
         healthy_s = _Play(replace(trial, fault=None))._iteration(0.0)[1]
         into, number = 0.0, 0
         if drawn and drawn[0].aimed:
             into = fault.into if fault.after_bytes is None else fault.after_bytes
-            chosen = trial.strike_iteration()
+            chosen = trial.fault_iteration()
             number = ceil((fault.at_time_s or 0.0) / healthy_s) if chosen is None else chosen
         return outages_of(drawn, (trial.warmup + number + into) * healthy_s, self.hosts)
 
@@ -216,7 +216,7 @@ class _Play:
         fatal = [
             outage.begin_s
             for outage in self.network.outages
-            if FAULTS[outage.strike.kind].kills or (outage.severs and self.trial.system.mode == 0)
+            if FAULTS[outage.injection.kind].kills or (outage.severs and self.trial.system.mode == 0)
         ]
         return min((begin_s for begin_s in fatal if begin_s < end_s), default=None)
 
@@ -233,15 +233,15 @@ class _Play:
         )
 
     def _injected(self, outage: Outage) -> Injected:
-        strike, at_ns = outage.strike, _ns(outage.begin_s)
-        nic = "" if strike.scope == "process" else strike.nic
+        injection, at_ns = outage.injection, _ns(outage.begin_s)
+        nic = "" if injection.scope == "process" else injection.nic
         healed_ns = _ns(min(outage.end_s, self.now_s))
-        return Injected(strike.kind, strike.host, nic, at_ns, at_ns, healed_ns, aimed=strike.aimed)
+        return Injected(injection.kind, injection.host, nic, at_ns, at_ns, healed_ns, aimed=injection.aimed)
 
 
 def _with_doubt(verdict: Verdict, play: _Play) -> Verdict:
     """The verdict, unless nothing that broke could show in a simulation."""
-    kinds = {outage.strike.kind for outage in play.came}
+    kinds = {outage.injection.kind for outage in play.came}
     blind = kinds and not any(e.rate_factor < 1 for outage in play.came for e in outage.effects)
     if verdict.status != "ok" or not blind or kinds == {"noop"}:
         return verdict

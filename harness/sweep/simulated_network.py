@@ -11,12 +11,12 @@ from faults.base import Effect, severs
 from faults.registry import create
 from faults.simulated import Nics, degraded
 from harness.hosts.base import Nic
-from harness.sweep.scenario import BUSIEST, Strike
+from harness.sweep.scenario import BUSIEST, Injection
 from harness.sweep.targets import planned
-from r2ccl_core import topology
-from r2ccl_core.health import RETURN_S, Health
-from r2ccl_core.simulate import Change
-from r2ccl_core.topology import Topology, hot_repaired
+from r2ccl_core.model import topology
+from r2ccl_core.model.health import RETURN_S, Health
+from r2ccl_core.model.topology import Topology, hot_repaired
+from r2ccl_core.planning.simulate import Change
 
 Hosts = Mapping[str, Sequence[Nic]]
 
@@ -25,9 +25,9 @@ FOREVER_S = float("inf")
 
 @dataclass(frozen=True)
 class Outage:
-    """One strike at its time, with what it does to NICs."""
+    """One injection at its time, with what it does to NICs."""
 
-    strike: Strike
+    injection: Injection
     begin_s: float
     end_s: float
     effects: tuple[Effect, ...]
@@ -90,16 +90,16 @@ def topology_of(hosts: Hosts, nic_bytes_s: Mapping[tuple[str, str], float], gpus
     return Topology(tuple(made), isolated_rails=any(len(nics) > 1 for nics in hosts.values())), numbers
 
 
-def outages_of(strikes: Sequence[Strike], anchor_s: float, hosts: Hosts) -> tuple[Outage, ...]:
-    """The strikes on the clock of the trial, whose anchor is at `anchor_s`; the busiest NIC is the first one, since
+def outages_of(injections: Sequence[Injection], anchor_s: float, hosts: Hosts) -> tuple[Outage, ...]:
+    """The injections on the clock of the trial, whose anchor is at `anchor_s`; the busiest NIC is the first one, since
     all carry alike."""
     found = []
-    for strike in strikes:
-        if strike.nic == BUSIEST:
-            strike = replace(strike, nic=hosts[strike.host][0].name)
-        fault = create(strike.kind, strike.parameters)
-        effects = tuple(effect for target in planned(strike, hosts) for effect in fault.effects(target))
-        begin_s = anchor_s + strike.offset_s
-        lasts_s = FOREVER_S if strike.lasts_s is None else strike.lasts_s
-        found.append(Outage(strike, begin_s, begin_s + lasts_s, effects))
+    for injection in injections:
+        if injection.nic == BUSIEST:
+            injection = replace(injection, nic=hosts[injection.host][0].name)
+        fault = create(injection.kind, injection.parameters)
+        effects = tuple(effect for target in planned(injection, hosts) for effect in fault.effects(target))
+        begin_s = anchor_s + injection.offset_s
+        lasts_s = FOREVER_S if injection.lasts_s is None else injection.lasts_s
+        found.append(Outage(injection, begin_s, begin_s + lasts_s, effects))
     return tuple(found)

@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Any
 
 from faults.errors import FaultError
 from harness.errors import ExitCode, HarnessError, HostError, SweepError, UnreachableError
-from harness.experiment import Experiment, identity
-from harness.sweep.bench import Bench
-from harness.sweep.course import due, left_by_block
-from harness.sweep.holder import BusyError
+from harness.experiment.model import Experiment, identity
+from harness.sweep.caveats import drift_caveats, precision_caveats
+from harness.sweep.current_cluster import CurrentCluster, MakeCluster
 from harness.sweep.on_our_clock import event_rows
+from harness.sweep.owner import BusyError
 from harness.sweep.plan import Only, Trial
 from harness.sweep.progress import SweepProgress
 from harness.sweep.record import lost_record, record_of
-from harness.sweep.remarks import drift_remarks, precision_remarks
 from harness.sweep.run_folder import RunFolder, opening, utc_now
 from harness.sweep.simulated import is_simulated, simulated_once
-from harness.sweep.stage import MakeCluster, Stage
 from harness.sweep.summary import exit_code, last_attempts, next_attempt, with_bounds
+from harness.sweep.testbed import Testbed
 from harness.sweep.trial import run_trial
+from harness.sweep.trial_order import due, left_by_block
 from r2ccl_core import spread
 from r2ccl_core.errors import R2cclError
 from reports import trial as stored
@@ -183,7 +183,7 @@ def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluste
     records = last_attempts(folder.records())
     progress.begin(request.trials, records)
     hosted = [trial for trial in request.trials if not is_simulated(trial)]
-    with Stage(hosted, make_cluster, folder, progress, request.wait) as stage:
+    with CurrentCluster(hosted, make_cluster, folder, progress, request.wait) as current:
         for block in left_by_block(request.trials, request.experiment.sweep, records):
             _simulate(folder, [trial for trial in block if is_simulated(trial)], records, progress)
             for trial in block:
@@ -191,9 +191,9 @@ def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluste
                     continue
                 _must_be_there(folder)
                 try:
-                    _run_to_a_verdict(stage.bench_for(trial), folder, trial, records, progress)
+                    _run_to_a_verdict(current.testbed_for(trial), folder, trial, records, progress)
                 except HarnessError as error:
-                    if not stage.has_stood:
+                    if not current.has_stood:
                         raise
                     raise SweepError(str(error)) from error
 
@@ -213,24 +213,24 @@ def _simulate(
 
 
 def _run_to_a_verdict(
-    bench: Bench, folder: RunFolder, trial: Trial, records: dict[str, stored.Trial], progress: SweepProgress
+    testbed: Testbed, folder: RunFolder, trial: Trial, records: dict[str, stored.Trial], progress: SweepProgress
 ) -> None:
     """Attempts `trial` until something can be said about it, or its retries are used up."""
     retries = trial.variant.experiment.sweep.retries
     while (attempt := next_attempt(trial, records, retries)) is not None:
         began_s = time.monotonic()
         progress.trial(trial, attempt)
-        record = _attempt(bench, folder, trial, attempt)
+        record = _attempt(testbed, folder, trial, attempt)
         records[trial.trial_id] = record
         final = next_attempt(trial, records, retries) is None
         progress.ended(trial, record, time.monotonic() - began_s, final)
 
 
-def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> stored.Trial:
+def _attempt(testbed: Testbed, folder: RunFolder, trial: Trial, attempt: int) -> stored.Trial:
     """One attempt, written to the folder. A host that answers wrongly costs the attempt, not the sweep."""
-    workload = bench.experiment.workload
+    workload = testbed.experiment.workload
     try:
-        outcome = run_trial(bench, trial, attempt)
+        outcome = run_trial(testbed, trial, attempt)
     except UnreachableError:
         raise
     except (HostError, FaultError) as error:  # a target may have become impossible since the rehearsal
@@ -238,7 +238,7 @@ def _attempt(bench: Bench, folder: RunFolder, trial: Trial, attempt: int) -> sto
         folder.write_trial(record, {}, [])
         return record
     record = record_of(outcome, workload)
-    ranks, hosts = outcome.facts.ranks, [host.name for host in bench.hosts]
+    ranks, hosts = outcome.facts.ranks, [host.name for host in testbed.hosts]
     events = event_rows(ranks, hosts, outcome.clocks)
     folder.write_trial(record, outcome.samples, [r.log for r in ranks], outcome.readings, events)
     return record
@@ -252,7 +252,7 @@ def _concluded(request: Request, folder: RunFolder, progress: SweepProgress) -> 
     wanted = {trial.trial_id for trial in trials}
     status = exit_code(record for trial, record in records.items() if trial in wanted)
     status = with_bounds(status, [bound.met for bound in bounds])
-    remarks = [*drift_remarks(records), *precision_remarks(trials, sweep, records)]
+    remarks = [*drift_caveats(records), *precision_caveats(trials, sweep, records)]
     remarks += [stolen_time(records.values()), unwatched_hosts(records.values())]
     progress.closed(status, [*filter(None, remarks), *(b.line for b in bounds)])
     return status

@@ -1,4 +1,4 @@
-"""From a strike to its targets: the NICs or processes that it breaks, with what the hosts say of them."""
+"""From an injection to its targets: the NICs or processes that it breaks, with what the hosts say of them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ from faults.registry import create
 from harness.hosts.base import Host, Nic
 from harness.hosts.each import all_results, for_each
 from harness.hosts.facts import Hardware, read_device, read_hardware, read_link, read_ovs_port, read_routes
-from harness.sweep.scenario import Hosts, Strike, reach
+from harness.sweep.scenario import Hosts, Injection, reach
 
 HARDWARE_KINDS = frozenset({"nic_unbind", "nic_unplug", "ib_port_down", "roce_drop"})
 """Faults that ask what lies below an interface."""
@@ -30,16 +30,16 @@ def known(host: str, nic: Nic, hosts: Hosts) -> Target:
     )
 
 
-def planned(strike: Strike, hosts: Hosts) -> list[Target]:
-    """All targets of a strike as far as they are known without asking any host."""
+def planned(injection: Injection, hosts: Hosts) -> list[Target]:
+    """All targets of an injection as far as they are known without asking any host."""
     nics = {(host, nic.name): nic for host, of_host in hosts.items() for nic in of_host}
-    return [known(host, nics[host, name], hosts) for host, name in reach(strike, hosts) if (host, name) in nics]
+    return [known(host, nics[host, name], hosts) for host, name in reach(injection, hosts) if (host, name) in nics]
 
 
-def asked(strike: Strike, hosts: Hosts, places: Mapping[str, Host], pids: Mapping[str, int]) -> list[Target]:
-    """All targets of a strike with what their hosts say now. Raises `HostError` and `FaultError` (a protected NIC)."""
-    targets = planned(strike, hosts)
-    fault = create(strike.kind, strike.parameters)
+def asked(injection: Injection, hosts: Hosts, places: Mapping[str, Host], pids: Mapping[str, int]) -> list[Target]:
+    """All targets of an injection as their hosts are now. Raises `HostError` and `FaultError` (a protected NIC)."""
+    targets = planned(injection, hosts)
+    fault = create(injection.kind, injection.parameters)
     struck = [places[name] for name in dict.fromkeys(target.host for target in targets)]
 
     def of_host(host: Host) -> list[Target]:

@@ -1,10 +1,10 @@
-"""Runs one trial on a bench. The lifecycle, in order; every wait has a time-out:
+"""Runs one trial on a testbed. The lifecycle, in order; every wait has a time-out:
 
     check     every host answers, every NIC is up, its counters can be read; if not: heal, check again
     start     one process a host over the hosts' open sessions; counters are sampled from here on
     prepare   the first fault: its healers are armed, where it acts, before anything else can happen
     ready     until every rank is connected; they warm up by themselves
-    strike    once rank 0 has begun the chosen iteration, part of the way through it; further faults by the clock,
+    injection    once rank 0 has begun the chosen iteration, part of the way through it; further faults by the clock,
               each armed before it fires and healed when its time is over
     watch     until every rank has ended; after an error the others get a moment, a hang is cut short
     heal      every fault that is left; the network's state is compared with the one before
@@ -25,20 +25,20 @@ from signal import SIGKILL
 from faults.base import Effect
 from faults.registry import FAULTS, create
 from harness.errors import HostError, UnhealthyError
+from harness.events import EventLog
 from harness.hosts.base import After, Host, Reading, RemoteProcess, Sample
 from harness.hosts.each import all_results, for_each
 from harness.hosts.state import State, differences, read_state
-from harness.sweep.bench import CLOCKS_EVERY_S, Bench
 from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
-from harness.sweep.events import EventLog
 from harness.sweep.expectation import expected
+from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
 from harness.sweep.judge import Facts, Verdict, judge, rank_numbers, with_watch
 from harness.sweep.networks import network_of, nic_bytes, with_network
 from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
-from harness.sweep.scenario import BUSIEST, Strike, fits, held, reach, strikes
-from harness.sweep.strike import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
+from harness.sweep.scenario import BUSIEST, Injection, fits, held, injections, reach
+from harness.sweep.testbed import CLOCKS_EVERY_S, Testbed
 from harness.systems.base import Expectation
 
 SAMPLE_S = 0.01
@@ -80,7 +80,7 @@ class Outcome:
 class _Run:
     """What is under way in one attempt."""
 
-    bench: Bench
+    testbed: Testbed
     trial: Trial
     attempt: int
     log: EventLog
@@ -88,11 +88,11 @@ class _Run:
     deadline_s: float = float("inf")
     hang: str | None = None
     cut_off: str | None = None
-    strikes: Sequence[Strike] = ()
+    injections: Sequence[Injection] = ()
     breakages: list[Breakage] = field(default_factory=list)
     """In the order in which they were armed; the aimed one first."""
     ahead: dict[int, Breakage] = field(default_factory=dict)
-    """Those that were armed before the ranks were ready, by their place among the strikes."""
+    """Those that were armed before the ranks were ready, by their place among the injections."""
     states: dict[str, State] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     left_out: int = 0
@@ -122,22 +122,22 @@ class _Run:
     def step(self, name: str) -> Iterator[None]:
         """Times one step of the lifecycle."""
         began = time.monotonic()
-        self.bench.tell("step", {"step": name})
+        self.testbed.tell("step", {"step": name})
         try:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
 
 
-def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
+def run_trial(testbed: Testbed, trial: Trial, attempt: int) -> Outcome:
     """Runs `trial` once and judges it.
 
     Raises `UnhealthyError` if the cluster is not fit for it and `HostError` if a host is lost on the way;
     a trial that fails is an `Outcome`, not an error.
     """
     started_s = time.time()
-    bench.measure_clocks(CLOCKS_EVERY_S)
-    run = _Run(bench, trial, attempt, EventLog([bench.offset_ns(h.name) for h in bench.hosts]))
+    testbed.measure_clocks(CLOCKS_EVERY_S)
+    run = _Run(testbed, trial, attempt, EventLog([testbed.offset_ns(h.name) for h in testbed.hosts]))
     with run.step("check"):
         _make_healthy(run)
     try:
@@ -147,7 +147,7 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
         with run.step("ready"):
             _await_ready(run)
         with run.step("watch"):
-            _strike(run)
+            _inject(run)
             _watch(run)
         with run.step("heal"):
             _observe_and_heal(run)
@@ -157,7 +157,7 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
         with run.step("clean up"):
             _clean_up(run)
     facts = _facts(run)
-    verdict = with_network(judge(facts), network_of(bench, trial, facts.ranks, run.samples))
+    verdict = with_network(judge(facts), network_of(testbed, trial, facts.ranks, run.samples))
     verdict = with_watch(verdict, run.readings, run.unwatched)
     seen = run.samples, run.readings, started_s, run.seconds, run.clocks
     return Outcome(trial, attempt, facts, verdict, *seen)
@@ -166,30 +166,30 @@ def run_trial(bench: Bench, trial: Trial, attempt: int) -> Outcome:
 def _make_healthy(run: _Run) -> None:
     """Check; where that fails, heal what is left armed and check again."""
     try:
-        run.bench.check()
+        run.testbed.check()
     except UnhealthyError:
-        for place in run.bench.places.values():
+        for place in run.testbed.places.values():
             place.heal_journal(all=False)
-        run.bench.check()
+        run.testbed.check()
 
 
 def _start(run: _Run) -> None:
-    job = run.bench.job(run.trial)
-    ranks = {host.name: rank for rank, host in enumerate(run.bench.hosts)}
+    job = run.testbed.job(run.trial)
+    ranks = {host.name: rank for rank, host in enumerate(run.testbed.hosts)}
 
     def start(host: Host) -> RemoteProcess:
         rank = ranks[host.name]
-        command = run.bench.command(run.trial, job, rank)
+        command = run.testbed.command(run.trial, job, rank)
         process = host.start(command.argv, env=command.env, on_line=partial(run.log.feed, rank))
         run.processes[host.name] = process
-        limits = run.bench.experiment.sweep.limits
-        limit_s = run.bench.experiment.ready_s + limits.trial_s + KILL_S  # later than any other end
+        limits = run.testbed.experiment.sweep.limits
+        limit_s = run.testbed.experiment.ready_s + limits.trial_s + KILL_S  # later than any other end
         threading.Thread(target=_await_end, args=(run.log, rank, process, limit_s), daemon=True).start()
         host.sample_start(SAMPLE_S)
         host.watch_start({f"rank{rank}": process.pid}, WATCH_S)
         return process
 
-    all_results(for_each(run.bench.hosts, start))
+    all_results(for_each(run.testbed.hosts, start))
 
 
 def _await_end(log: EventLog, rank: int, process: RemoteProcess, limit_s: float) -> None:
@@ -206,90 +206,90 @@ def _prepare(run: _Run) -> None:
     fault = run.trial.fault
     if fault is None:
         return
-    sweep = run.bench.experiment.sweep
-    run.strikes = strikes(fault, run.bench.data_nics, run.trial.seed, sweep.limits.trial_s)
+    sweep = run.testbed.experiment.sweep
+    run.injections = injections(fault, run.testbed.data_nics, run.trial.seed, sweep.limits.trial_s)
     run.states = _states(run)
     taken: set[tuple[str, str]] = set()
-    for number, strike in enumerate(run.strikes if not fault.by_chance else ()):
-        things = set(held(strike, run.bench.data_nics))
-        if strike.nic == BUSIEST and strike.aimed:
+    for number, injection in enumerate(run.injections if not fault.by_chance else ()):
+        things = set(held(injection, run.testbed.data_nics))
+        if injection.nic == BUSIEST and injection.aimed:
             return
-        if strike.nic != BUSIEST and not things & taken:  # what breaks twice is armed the second time as it is then
-            run.ahead[number] = _arm(run, strike)
+        if injection.nic != BUSIEST and not things & taken:  # what breaks twice is armed the second time as it is then
+            run.ahead[number] = _arm(run, injection)
         taken |= things
 
 
-def _arm(run: _Run, strike: Strike) -> Breakage:
-    """Arms one strike; the busiest NIC is the one that has moved the most until now."""
-    if strike.nic == BUSIEST:
-        moved = run.bench.host(strike.host).moved()
-        strike = replace(strike, nic=max(moved, key=lambda nic: moved[nic]))
-    limits = run.bench.experiment.sweep.limits
+def _arm(run: _Run, injection: Injection) -> Breakage:
+    """Arms one injection; the busiest NIC is the one that has moved the most until now."""
+    if injection.nic == BUSIEST:
+        moved = run.testbed.host(injection.host).moved()
+        injection = replace(injection, nic=max(moved, key=lambda nic: moved[nic]))
+    limits = run.testbed.experiment.sweep.limits
     name = f"{run.trial.trial_id}-{run.attempt}-{len(run.breakages)}"
-    breakage = Breakage(run.bench, strike, name)
+    breakage = Breakage(run.testbed, injection, name)
     run.breakages.append(breakage)
-    breakage.arm(run.pids(), run.bench.experiment.ready_s + limits.trial_s + 2 * GRACE_S)
+    breakage.arm(run.pids(), run.testbed.experiment.ready_s + limits.trial_s + 2 * GRACE_S)
     return breakage
 
 
 def _fetch(run: _Run, breakage: Breakage) -> None:
     """What a host has counted and seen so far, shortly before it restarts and loses it."""
-    if FAULTS[breakage.strike.kind].restarts and breakage.strike.host not in run.samples:
-        host = run.bench.host(breakage.strike.host)
+    if FAULTS[breakage.injection.kind].restarts and breakage.injection.host not in run.samples:
+        host = run.testbed.host(breakage.injection.host)
         run.samples[host.name] = host.sample_stop()
         for name, seen in for_each([host], lambda host: host.watch_stop()).items():
             run.readings[name] = _told(run, name, seen)
 
 
 def _await_ready(run: _Run) -> None:
-    log, limit_s = run.log, run.bench.experiment.ready_s
+    log, limit_s = run.log, run.testbed.experiment.ready_s
     log.wait_for(lambda: log.all_ready() or log.any_failed() or log.all_ended(), limit_s)
     if not log.all_ready() and not log.any_failed():
-        gpus = run.bench.experiment.workload.gpus
+        gpus = run.testbed.experiment.workload.gpus
         missing = [r.rank for r in log.ranks if r.ready_ns is None]
-        late = [f"{rank_numbers(rank, gpus)} ({run.bench.hosts[rank].name})" for rank in missing]
+        late = [f"{rank_numbers(rank, gpus)} ({run.testbed.hosts[rank].name})" for rank in missing]
         which = f"rank{'s' * (gpus > 1)} {', '.join(late)}"
         over = log.all_ended()
         late_by = f"{which} not ready after {limit_s:g} s (sweep.limits.ready)"
         run.hang = f"{which} ended before it was ready" if over else late_by
-    run.deadline_s = time.monotonic() + run.bench.experiment.sweep.limits.trial_s
+    run.deadline_s = time.monotonic() + run.testbed.experiment.sweep.limits.trial_s
 
 
-def _strike(run: _Run) -> None:
-    """The aimed strike, then those by the clock; returns at once when there is nothing more to hit."""
-    if not run.strikes or run.given_up:
+def _inject(run: _Run) -> None:
+    """The aimed injection, then those by the clock; returns at once when there is nothing more to hit."""
+    if not run.injections or run.given_up:
         return
     first = run.log.ranks[0]
-    if run.strikes[0].aimed:
-        anchor_ns = _strike_aimed(run)
-        rest = run.strikes[1:]
+    if run.injections[0].aimed:
+        anchor_ns = _inject_aimed(run)
+        rest = run.injections[1:]
     else:
         _wait(run, lambda: 0 in first.begun or run.is_over())
         anchor_ns = first.begun.get(0)
-        rest = run.strikes
+        rest = run.injections
     if anchor_ns is not None:
-        _strike_by_clock(run, anchor_ns, rest)
+        _inject_by_clock(run, anchor_ns, rest)
 
 
-def _strike_aimed(run: _Run) -> int | None:
+def _inject_aimed(run: _Run) -> int | None:
     """Waits for the chosen iteration and fires; the time of the effect, None if that iteration does not come."""
-    fault, log, bench = run.trial.fault, run.log, run.bench
+    fault, log, testbed = run.trial.fault, run.log, run.testbed
     assert fault is not None
     first = log.ranks[0]
     if not run.breakages:  # the busiest NIC shows once something has run
         _wait(run, lambda: bool(first.finished) or run.is_over())
         if run.is_over():
             return None
-    breakage = run.breakages[0] if run.breakages else _arm(run, run.strikes[0])
-    if FAULTS[breakage.strike.kind].restarts:  # while the iteration before the chosen one runs
+    breakage = run.breakages[0] if run.breakages else _arm(run, run.injections[0])
+    if FAULTS[breakage.injection.kind].restarts:  # while the iteration before the chosen one runs
         _wait(
             run,
-            lambda: max(first.begun, default=-1) >= max((run.trial.strike_iteration() or 1) - 1, 0) or run.is_over(),
+            lambda: max(first.begun, default=-1) >= max((run.trial.fault_iteration() or 1) - 1, 0) or run.is_over(),
         )
         _fetch(run, breakage)
-    model_s = bench.experiment.expected_duration_s(run.trial.size_bytes)
+    model_s = testbed.experiment.expected_duration_s(run.trial.size_bytes)
     by_bytes = fault.after_bytes is not None
-    lead = 0 if by_bytes else lead_of(fault.into, int(model_s * 1e9), bench.fire_latency_ns)
+    lead = 0 if by_bytes else lead_of(fault.into, int(model_s * 1e9), testbed.fire_latency_ns)
     begin_ns: int | None = None
 
     def known_or_over() -> bool:
@@ -304,30 +304,30 @@ def _strike_aimed(run: _Run) -> int | None:
     if by_bytes:
         breakage.fire(_after(run, breakage, begin_ns, lasts_ns))
     else:
-        _sleep_until(fire_at_ns(begin_ns, fault.into, lasts_ns, bench.fire_latency_ns))
+        _sleep_until(fire_at_ns(begin_ns, fault.into, lasts_ns, testbed.fire_latency_ns))
         fired_ns = time.time_ns()
         breakage.fire()
         assert breakage.effect_ns is not None
-        bench.fire_latency_ns = smoothed_ns(bench.fire_latency_ns, sum(breakage.effect_ns) // 2 - fired_ns)
+        testbed.fire_latency_ns = smoothed_ns(testbed.fire_latency_ns, sum(breakage.effect_ns) // 2 - fired_ns)
     return breakage.effect_ns[1] if breakage.effect_ns else None
 
 
 def _after(run: _Run, breakage: Breakage, begin_ns: int, lasts_ns: int) -> After:
     """The condition that the host itself waits for: no news has to travel."""
-    fault, strike = run.trial.fault, breakage.strike
+    fault, injection = run.trial.fault, breakage.injection
     assert fault is not None and fault.after_bytes is not None
-    offset_ns = run.bench.offset_ns(strike.host)
-    nic = strike.nic or run.bench.host(strike.host).nics[0].name
-    limit_s = run.bench.experiment.sweep.limits.iteration_s
+    offset_ns = run.testbed.offset_ns(injection.host)
+    nic = injection.nic or run.testbed.host(injection.host).nics[0].name
+    limit_s = run.testbed.experiment.sweep.limits.iteration_s
     return After(nic, begin_ns + offset_ns, lasts_ns, fault.after_bytes, limit_s)
 
 
-def _strike_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Strike]) -> None:
+def _inject_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Injection]) -> None:
     """Fires and heals in the order of time, until all is done or the ranks have ended."""
     waiting = list(todo)
     while True:
         while waiting and _is_overdue(run, anchor_ns, waiting[0]):
-            _leave_out(run, len(run.strikes) - len(waiting))
+            _leave_out(run, len(run.injections) - len(waiting))
             waiting.pop(0)
         heals = [(end_ns, b) for b in run.breakages if (end_ns := _heal_due_ns(b)) is not None]
         due_ns, breakage = min(heals, key=lambda heal: heal[0], default=(None, None))
@@ -335,7 +335,7 @@ def _strike_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Strike]) -> None:
         if due_ns is None and next_ns is None:
             return
         moment_ns = min(t_ns for t_ns in (due_ns, next_ns) if t_ns is not None)
-        number = len(run.strikes) - len(waiting)
+        number = len(run.injections) - len(waiting)
         if waiting and number not in run.ahead and _may_arm_ahead(run, waiting[0], due_ns):
             run.ahead[number] = _arm(run, waiting[0])
         if _wait_until(run, moment_ns):
@@ -343,36 +343,36 @@ def _strike_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Strike]) -> None:
         if breakage is not None and due_ns == moment_ns:
             breakage.heal()
             continue
-        strike = waiting.pop(0)
-        if _is_in_the_way(run, strike):
+        injection = waiting.pop(0)
+        if _is_in_the_way(run, injection):
             _leave_out(run, number)
         else:
-            struck = run.ahead.get(number) or _arm(run, strike)
+            struck = run.ahead.get(number) or _arm(run, injection)
             struck.planned_ns = moment_ns
             _fetch(run, struck)
             struck.fire()
 
 
-def _may_arm_ahead(run: _Run, strike: Strike, heal_due_ns: int | None) -> bool:
+def _may_arm_ahead(run: _Run, injection: Injection, heal_due_ns: int | None) -> bool:
     """Whether there is time for it before a heal is due, and nothing that is broken now is in its way."""
-    if strike.nic == BUSIEST or (heal_due_ns is not None and heal_due_ns - time.time_ns() < ARM_NS):
+    if injection.nic == BUSIEST or (heal_due_ns is not None and heal_due_ns - time.time_ns() < ARM_NS):
         return False
-    nics = run.bench.data_nics
-    broken = {nic for b in run.breakages if b.armed and b.effect_ns is not None for nic in held(b.strike, nics)}
-    return not broken & set(held(strike, nics))
+    nics = run.testbed.data_nics
+    broken = {nic for b in run.breakages if b.armed and b.effect_ns is not None for nic in held(b.injection, nics)}
+    return not broken & set(held(injection, nics))
 
 
-def _is_overdue(run: _Run, anchor_ns: int, strike: Strike) -> bool:
+def _is_overdue(run: _Run, anchor_ns: int, injection: Injection) -> bool:
     """Whether it is too late for a failure by chance. Asked before it is armed: to arm what is overdue would make the
     next one overdue, too, and a slow machine would never break anything again."""
-    return _by_chance(run) and time.time_ns() - anchor_ns - int(strike.offset_s * 1e9) > LATE_NS
+    return _by_chance(run) and time.time_ns() - anchor_ns - int(injection.offset_s * 1e9) > LATE_NS
 
 
-def _is_in_the_way(run: _Run, strike: Strike) -> bool:
+def _is_in_the_way(run: _Run, injection: Injection) -> bool:
     """Whether late heals leave no room for a failure by chance: failures would pile up into what nobody drew."""
-    nics = run.bench.data_nics
-    broken = [nic for b in run.breakages if b.armed and b.effect_ns is not None for nic in held(b.strike, nics)]
-    return _by_chance(run) and not fits(held(strike, nics), broken, nics)
+    nics = run.testbed.data_nics
+    broken = [nic for b in run.breakages if b.armed and b.effect_ns is not None for nic in held(b.injection, nics)]
+    return _by_chance(run) and not fits(held(injection, nics), broken, nics)
 
 
 def _by_chance(run: _Run) -> bool:
@@ -386,10 +386,10 @@ def _leave_out(run: _Run, number: int) -> None:
 
 
 def _heal_due_ns(breakage: Breakage) -> int | None:
-    """When a strike that lasts only so long is to be healed; None where the end of the trial heals it."""
-    if breakage.effect_ns is None or not breakage.armed or breakage.strike.lasts_s is None:
+    """When an injection that lasts only so long is to be healed; None where the end of the trial heals it."""
+    if breakage.effect_ns is None or not breakage.armed or breakage.injection.lasts_s is None:
         return None
-    return breakage.effect_ns[1] + int(breakage.strike.lasts_s * 1e9)
+    return breakage.effect_ns[1] + int(breakage.injection.lasts_s * 1e9)
 
 
 def _wait_until(run: _Run, t_ns: int) -> bool:
@@ -417,7 +417,7 @@ def _watch(run: _Run) -> None:
 
 def _wait(run: _Run, condition: Callable[[], bool]) -> None:
     """Waits for `condition`. Where ranks fall silent, `run.hang` says so; where they go on too long, `run.cut_off`."""
-    limits, log = run.bench.experiment.sweep.limits, run.log
+    limits, log = run.testbed.experiment.sweep.limits, run.log
     while not log.wait_for(condition, min(limits.iteration_s - log.idle_s(), run.deadline_s - time.monotonic())):
         if log.idle_s() >= limits.iteration_s:
             run.hang = f"hang: no rank said anything for {limits.iteration_s:g} s (sweep.limits.iteration)"
@@ -437,23 +437,23 @@ def _observe_and_heal(run: _Run) -> None:
         breakage.heal()
     for breakage in run.breakages:
         if breakage.boot and breakage.effect_ns is not None:
-            run.clocks[breakage.strike.host] = run.bench.clock(breakage.strike.host)
+            run.clocks[breakage.injection.host] = run.testbed.clock(breakage.injection.host)
             breakage.await_return()
     time.sleep(SETTLE_S)
     run.changed = _await_same(run)
 
 
 def _states(run: _Run) -> dict[str, State]:
-    """The state of everything that the strikes may touch, by place."""
-    nics = run.bench.data_nics
-    touched = {(host, n.name) for s in run.strikes for host, _ in reach(s, nics) for n in nics[host]}
+    """The state of everything that the injections may touch, by place."""
+    nics = run.testbed.data_nics
+    touched = {(host, n.name) for s in run.injections for host, _ in reach(s, nics) for n in nics[host]}
     by_place: dict[str, set[str]] = {}
     for host, name in touched:
         nic = next(n for n in nics[host] if n.name == name)
         by_place.setdefault(host, set()).add(name)
-        if nic.switch in run.bench.places and nic.switch_port:
+        if nic.switch in run.testbed.places and nic.switch_port:
             by_place.setdefault(nic.switch, set()).add(nic.switch_port)
-    places = [run.bench.place(name) for name in by_place]
+    places = [run.testbed.place(name) for name in by_place]
     return all_results(for_each(places, lambda place: read_state(place, sorted(by_place[place.name]))))
 
 
@@ -470,14 +470,14 @@ def _await_same(run: _Run) -> list[str]:
 
 def _collect(run: _Run) -> None:
     """The counters and the state of every host, on our clock."""
-    bench = run.bench
-    left = [host for host in bench.hosts if host.name not in run.samples]
+    testbed = run.testbed
+    left = [host for host in testbed.hosts if host.name not in run.samples]
     samples = run.samples | all_results(for_each(left, lambda host: host.sample_stop()))
     readings = run.readings | for_each(left, lambda host: host.watch_stop())
-    bench.measure_clocks(CLOCKS_EVERY_S)
+    testbed.measure_clocks(CLOCKS_EVERY_S)
     began_ns = min((s.t_ns for taken in samples.values() for s in taken), default=0)
     # An hour earlier: the beginning is told by a clock that may be far from ours.
-    clocks = {host.name: run.clocks.get(host.name, bench.clock(host.name)) for host in bench.hosts}
+    clocks = {host.name: run.clocks.get(host.name, testbed.clock(host.name)) for host in testbed.hosts}
     run.clocks = {name: clock.since(began_ns - 3600 * 10**9) for name, clock in clocks.items()}
     run.samples = on_our_clock(samples, run.clocks)
     run.readings = on_our_clock({name: _told(run, name, seen) for name, seen in readings.items()}, run.clocks)
@@ -487,7 +487,7 @@ def _told(run: _Run, host: str, seen: list[Reading] | HostError) -> list[Reading
     """What a watch saw; one that failed is told beside the trial, which is as good without it."""
     if isinstance(seen, HostError):
         run.unwatched[host] = seen.message
-        run.log.feed([h.name for h in run.bench.hosts].index(host), "harness", str(seen))
+        run.log.feed([h.name for h in run.testbed.hosts].index(host), "harness", str(seen))
         return []
     return seen
 
@@ -506,39 +506,39 @@ def _clean_up(run: _Run) -> None:
 
 def _facts(run: _Run) -> Facts:
     trial = run.trial
-    for host, record in zip(run.bench.hosts, run.log.ranks, strict=True):
+    for host, record in zip(run.testbed.hosts, run.log.ranks, strict=True):
         record.reclock(run.clocks[host.name].ours_ns)
     return Facts(
         ranks=run.log.ranks,
         iterations=trial.iterations,
         expect_on_fault=_expected(run),
         fault_planned=trial.fault is not None,
-        strikes=[injected for b in run.breakages if (injected := b.injected()) is not None],
-        hosts=[host.name for host in run.bench.hosts],
-        gpus=run.bench.experiment.workload.gpus,
+        injections=[injected for b in run.breakages if (injected := b.injected()) is not None],
+        hosts=[host.name for host in run.testbed.hosts],
+        gpus=run.testbed.experiment.workload.gpus,
         hang=run.hang,
         cut_off=run.cut_off,
         killed=frozenset(_ranks_killed(run)),
         samples=run.samples,
         changed=run.changed,
         left_out=run.left_out,
-        checkers=run.bench.experiment.workload.checkers,
-        nic_bytes=nic_bytes(run.bench, trial),
+        checkers=run.testbed.experiment.workload.checkers,
+        nic_bytes=nic_bytes(run.testbed, trial),
     )
 
 
 def _ranks_killed(run: _Run) -> Iterator[int]:
     for breakage in run.breakages:
-        if FAULTS[breakage.strike.kind].kills and breakage.effect_ns is not None:
-            yield next(rank for rank, host in enumerate(run.bench.hosts) if host.name == breakage.strike.host)
+        if FAULTS[breakage.injection.kind].kills and breakage.effect_ns is not None:
+            yield next(rank for rank, host in enumerate(run.testbed.hosts) if host.name == breakage.injection.host)
 
 
 def _expected(run: _Run) -> Expectation:
     """What the trial is to come to, given what broke in it."""
     came = [breakage for breakage in run.breakages if breakage.effect_ns is not None]
-    return expected(run.trial, [(breakage.strike.kind, _effects(breakage)) for breakage in came])
+    return expected(run.trial, [(breakage.injection.kind, _effects(breakage)) for breakage in came])
 
 
 def _effects(breakage: Breakage) -> Sequence[Effect]:
-    fault = create(breakage.strike.kind, breakage.strike.parameters)
+    fault = create(breakage.injection.kind, breakage.injection.parameters)
     return [effect for target in breakage.targets for effect in fault.effects(target)]

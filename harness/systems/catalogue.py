@@ -9,10 +9,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from harness.systems.base import NCCL_LOG, PATH, Expectation, Mode, System
-from r2ccl_core.algorithms import AUTO, for_losses
 from r2ccl_core.errors import R2cclError
 from r2ccl_core.native import plugin_path
-from r2ccl_core.selection import read_settings
+from r2ccl_core.planning.algorithms import AUTO, for_losses
+from r2ccl_core.planning.selection import read_settings
 
 CORE = ("perf", "simulate", "noop", "torch_r2ccl", "train_r2ccl")
 NCCL = ("nccl_tests", "torch_nccl")

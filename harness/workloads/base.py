@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from harness.sweep.events import RankRecord, Timed
-from harness.tables import Duration, Mistake, Model
+from harness.events import RankRecord, Timed
+from harness.experiment.tables import Duration, Mistake, Model
 from harness.workloads.checkers import Checker
 
 BackendName = Literal[

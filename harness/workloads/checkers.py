@@ -6,7 +6,7 @@ to say, because it failed, is no finding.
 
 from collections.abc import Callable, Sequence
 
-from harness.sweep.events import RankRecord
+from harness.events import RankRecord
 
 Checker = Callable[[Sequence[RankRecord]], str]
 

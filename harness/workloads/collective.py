@@ -6,13 +6,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.sweep.events import Timed
-from harness.tables import Duration, Mistake, Size
+from harness.events import Timed
+from harness.experiment.tables import Duration, Mistake, Size
 from harness.workloads.base import BackendName, Operation, Workload
 from harness.workloads.checkers import Checker, elements
-from r2ccl_core.bandwidth import bandwidths_gbs, bus_factor, least_bytes, moved_bytes
-from r2ccl_core.buffers import APART
 from r2ccl_core.errors import UnitError
+from r2ccl_core.model.bandwidth import bandwidths_gbs, bus_factor, least_bytes, moved_bytes
+from r2ccl_core.runtime.buffers import APART
 from r2ccl_core.units import format_size, parse_size
 
 MAX_SIMULATED_BYTES = 1 << 42

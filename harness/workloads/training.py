@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from harness.sweep.events import RankRecord, Timed
-from harness.tables import Duration, Mistake, Size
+from harness.events import RankRecord, Timed
+from harness.experiment.tables import Duration, Mistake, Size
 from harness.workloads.base import BackendName, Operation, SimulationModel, Workload
 from harness.workloads.checkers import Checker, same_result
 

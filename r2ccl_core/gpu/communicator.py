@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from r2ccl_core import native
+from r2ccl_core.control.rendezvous import check_rank, parse_root
 from r2ccl_core.errors import TransportError, UsageError
-from r2ccl_core.rendezvous import check_rank, parse_root
 
 OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3}
 TYPES = {

@@ -19,8 +19,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from r2ccl_core.errors import ScheduleError
-from r2ccl_core.lower import OWN_IS_INPUT, REDUCE, SEND_FROM_INPUT, Connection, lower
-from r2ccl_core.schedule import NOBODY, Schedule
+from r2ccl_core.model.schedule import NOBODY, Schedule
+from r2ccl_core.planning.lower import OWN_IS_INPUT, REDUCE, SEND_FROM_INPUT, Connection, lower
 
 
 class Kind(IntEnum):

@@ -17,10 +17,10 @@ from math import comb
 
 import numpy as np
 
-from r2ccl_core.algorithms import ALGORITHMS, AUTO, on_gpus
 from r2ccl_core.errors import ScheduleError, UsageError
 from r2ccl_core.gpu.rounds import Kind, Op, Rounds, in_rounds, predicted_s
-from r2ccl_core.schedule import Schedule
+from r2ccl_core.model.schedule import Schedule
+from r2ccl_core.planning.algorithms import ALGORITHMS, AUTO, on_gpus
 from r2ccl_core.schedules.algorithm import LEAST_MESSAGE_BYTES, Algorithm, Problem
 
 MAGIC = b"R2CCLG01"

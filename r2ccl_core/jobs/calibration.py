@@ -15,7 +15,7 @@ from r2ccl_core.jobs.iteration import Compute, iteration
 from r2ccl_core.jobs.layout import Layout
 from r2ccl_core.jobs.model import Model, model_named
 from r2ccl_core.jobs.network import Network
-from r2ccl_core.topology import Topology
+from r2ccl_core.model.topology import Topology
 
 GPUS, NICS, NIC_BYTES_S = 8, 8, 50e9
 """A host of R2CCL's testbed: 8 H100 and 8 NICs of 400 Gbit/s."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from r2ccl_core.errors import ScheduleError, UsageError
 from r2ccl_core.jobs import chakra_format as form
-from r2ccl_core.schedule import NOBODY, Schedule, chunk_offsets, lane
+from r2ccl_core.model.schedule import NOBODY, Schedule, chunk_offsets, lane
 
 Row = tuple[int, int, int, int, int]
 

@@ -11,7 +11,7 @@ from r2ccl_core.jobs.layout import Layout
 from r2ccl_core.jobs.model import Model
 from r2ccl_core.jobs.network import Network
 from r2ccl_core.jobs.systems import LEAST_HALT_S, RETRIES_S, Restart, System
-from r2ccl_core.topology import Host, Nic, Topology
+from r2ccl_core.model.topology import Host, Nic, Topology
 
 CAUSES = ("checkpoints", "detection", "restart", "redone", "pause", "slowdown", "idle_gpus")
 

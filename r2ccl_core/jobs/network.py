@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from r2ccl_core.algorithms import AUTO, for_losses
-from r2ccl_core.bound import bound_s
 from r2ccl_core.errors import UsageError
-from r2ccl_core.planner import Plan, plan
+from r2ccl_core.model.topology import Host, Topology, hot_repaired
+from r2ccl_core.planning.algorithms import AUTO, for_losses
+from r2ccl_core.planning.bound import bound_s
+from r2ccl_core.planning.planner import Plan, plan
 from r2ccl_core.schedules import rerank
-from r2ccl_core.topology import Host, Topology, hot_repaired
 
 ALPHA_S = 5e-6
 """A message between hosts."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from r2ccl_core.errors import UnitError, UsageError
-from r2ccl_core.topology import Host, Nic, Topology
+from r2ccl_core.model.topology import Host, Nic, Topology
 from r2ccl_core.units import parse_rate
 
 HEADER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"

@@ -5,7 +5,7 @@
     hot_repair    one other NIC carries the lost one's share as well
     balance       all NICs of the host share it
     reranked      the same, and the ring in an order in which neighbours share rails; differs on isolated rails only
-    r2cc, ...     the schedule of that alias (`r2ccl_core.algorithms`), where it beats the ring
+    r2cc, ...     the schedule of that alias (`r2ccl_core.planning.algorithms`), where it beats the ring
     recursive     R2CC-AllReduce with a ring for each bandwidth that there is
     auto          the least predicted time
 
@@ -15,8 +15,8 @@ without any NIC left ends every job; it then restarts.
 
 from dataclasses import dataclass
 
-from r2ccl_core.algorithms import ALGORITHMS, AUTO, for_losses
 from r2ccl_core.errors import UsageError
+from r2ccl_core.planning.algorithms import ALGORITHMS, AUTO, for_losses
 
 RETRIES_S = 34.0
 """InfiniBand's retries, after which the connection is an error."""

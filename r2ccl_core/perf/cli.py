@@ -8,13 +8,13 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
+from r2ccl_core.control.rendezvous import check_rank, free_root
 from r2ccl_core.errors import MismatchedCallError, R2cclError, TransportError, UsageError
 from r2ccl_core.output import robust
 from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import Flags, parse_flags
 from r2ccl_core.perf.joined import JoinedEvents, merged
 from r2ccl_core.perf.ranks import Failure, Rank, run_all
-from r2ccl_core.rendezvous import check_rank, free_root
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 CRASHED = 70

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from r2ccl_core.collective import reduces
+from r2ccl_core.model.collective import reduces
 
 ALL, UNTOUCHED = -1, -2
 """In place of a rank: the combination of all ranks' values; what was there before."""

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import r2ccl_core
-from r2ccl_core.bandwidth import ITEM_BYTES, OPERATIONS
-from r2ccl_core.buffers import APART
-from r2ccl_core.collective import COLLECTIVES, reduces
 from r2ccl_core.errors import UnitError, UsageError
+from r2ccl_core.model.bandwidth import ITEM_BYTES, OPERATIONS
+from r2ccl_core.model.collective import COLLECTIVES, reduces
+from r2ccl_core.runtime.buffers import APART
 from r2ccl_core.units import parse_size
 
 MOST_SIZES = 10_000

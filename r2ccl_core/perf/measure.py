@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from r2ccl_core import buffers, native
-from r2ccl_core.communicator import Communicator
+from r2ccl_core import native
 from r2ccl_core.perf.data import Data, Task
 from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import Flags
 from r2ccl_core.perf.table import Case, Result
 from r2ccl_core.perf.watchdog import Watchdog
+from r2ccl_core.runtime import buffers
+from r2ccl_core.runtime.communicator import Communicator
 
 
 class Measurement:

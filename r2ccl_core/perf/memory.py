@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from r2ccl_core.bandwidth import ITEM_BYTES
 from r2ccl_core.errors import UsageError
-from r2ccl_core.memory import available_bytes, shown
+from r2ccl_core.host.memory import available_bytes, shown
+from r2ccl_core.model.bandwidth import ITEM_BYTES
 from r2ccl_core.perf.data import Task
 from r2ccl_core.perf.table import Case
 from r2ccl_core.units import format_size

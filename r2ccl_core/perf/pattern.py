@@ -9,7 +9,7 @@ prod it is 2, and ranks beyond the sixth hold 1.
 
 import numpy as np
 
-from r2ccl_core.bandwidth import ITEM_BYTES
+from r2ccl_core.model.bandwidth import ITEM_BYTES
 
 _U32 = np.uint32
 _PROD_RANKS = 6

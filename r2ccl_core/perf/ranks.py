@@ -7,7 +7,6 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from r2ccl_core.communicator import Communicator
 from r2ccl_core.errors import PeerLostError, UsageError
 from r2ccl_core.perf import memory, table
 from r2ccl_core.perf.events import Events
@@ -15,6 +14,7 @@ from r2ccl_core.perf.flags import Flags
 from r2ccl_core.perf.live_log import LiveLog
 from r2ccl_core.perf.measure import Measurement
 from r2ccl_core.perf.table import Result
+from r2ccl_core.runtime.communicator import Communicator
 
 GRACE_S = 3.0
 """How long the others have to end when one has failed: one that still waits for the group to gather would not."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from r2ccl_core.bound import bound_s
 from r2ccl_core.errors import UsageError
-from r2ccl_core.periodic import Estimate, Periodic, estimate, of_candidate, of_forest, of_ring
-from r2ccl_core.planner import plan
-from r2ccl_core.simulate import simulate
-from r2ccl_core.topology import Topology
+from r2ccl_core.model.topology import Topology
+from r2ccl_core.planning.bound import bound_s
+from r2ccl_core.planning.periodic import Estimate, Periodic, estimate, of_candidate, of_forest, of_ring
+from r2ccl_core.planning.planner import plan
+from r2ccl_core.planning.simulate import simulate
 
 T = TypeVar("T")
 

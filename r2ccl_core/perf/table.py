@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from r2ccl_core.bandwidth import bandwidths_gbs, moved_bytes, part_count
-from r2ccl_core.collective import reduces
+from r2ccl_core.model.bandwidth import bandwidths_gbs, moved_bytes, part_count
+from r2ccl_core.model.collective import reduces
 
 ROOTED = ("broadcast", "reduce")
 

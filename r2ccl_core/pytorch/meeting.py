@@ -3,8 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
-from r2ccl_core.nics import find_nics
-from r2ccl_core.rendezvous import address_towards, free_root
+from r2ccl_core.control.rendezvous import address_towards, free_root
+from r2ccl_core.host.nics import find_nics
 
 _KEY = "r2ccl/root"
 

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch.distributed import ProcessGroup, ReduceOp
 
-from r2ccl_core.communicator import Communicator
 from r2ccl_core.errors import R2cclError, UsageError
 from r2ccl_core.native import keep_forever
-from r2ccl_core.pending import Line, Pending
 from r2ccl_core.pytorch.meeting import meeting_place
 from r2ccl_core.pytorch.tensors import as_array, filled
 from r2ccl_core.pytorch.work import Running, Watch, run
+from r2ccl_core.runtime.communicator import Communicator
+from r2ccl_core.runtime.pending import Line, Pending
 
 _OPERATIONS = {
     ReduceOp.SUM: "sum",

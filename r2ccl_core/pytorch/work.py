@@ -10,7 +10,7 @@ import torch
 from torch.distributed import Work
 
 from r2ccl_core.errors import R2cclError
-from r2ccl_core.pending import Line
+from r2ccl_core.runtime.pending import Line
 
 
 class Running(Work):  # type: ignore[misc]  # torch is not typed here

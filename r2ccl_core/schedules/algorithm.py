@@ -1,15 +1,15 @@
 """What an AllReduce algorithm is: one record with its names, its model, and how each executor builds its schedule.
 
-The record stands at the end of the file that builds the schedule, and `r2ccl_core.algorithms` lists it. Planner,
-runtime, GPU tables, simulated jobs, systems of experiments, figures and documents take all that they know of an
-algorithm from there.
+The record stands at the end of the file that builds the schedule, and `r2ccl_core.planning.algorithms` lists it.
+Planner, runtime, GPU tables, simulated jobs, systems of experiments, figures and documents take all that they know of
+an algorithm from there.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
-from r2ccl_core.schedule import Schedule
+from r2ccl_core.model.schedule import Schedule
 
 Shares = tuple[float, ...]
 Settings = dict[str, int]

@@ -6,7 +6,7 @@ in any schedule, since its blocks are for and from everybody.
 
 from collections.abc import Iterator
 
-from r2ccl_core.schedule import NOBODY, Schedule, lane
+from r2ccl_core.model.schedule import NOBODY, Schedule, lane
 
 
 def all_to_all(nranks: int, *, slices: int = 1) -> Schedule:

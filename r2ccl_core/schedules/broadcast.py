@@ -4,7 +4,7 @@ Every host but the root must receive the vector once, whatever the route, so not
 large messages; for small ones a binomial tree has fewer messages in a row.
 """
 
-from r2ccl_core.schedule import NOBODY, Lane, Schedule, copied, lane
+from r2ccl_core.model.schedule import NOBODY, Lane, Schedule, copied, lane
 from r2ccl_core.schedules.timed import compile_schedule
 from r2ccl_core.schedules.tree import Tree, binomial, down, path, up
 

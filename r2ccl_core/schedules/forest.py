@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from r2ccl_core.errors import UsageError
-from r2ccl_core.schedule import Schedule
+from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.schedules.timed import Messages, compile_schedule
 from r2ccl_core.schedules.tree import Tree, down, up
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
 
-from r2ccl_core.schedule import Schedule
+from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.schedules import forest, hierarchical
 from r2ccl_core.schedules.algorithm import (
     LEAST_MESSAGE_BYTES,

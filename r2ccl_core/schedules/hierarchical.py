@@ -8,7 +8,7 @@ passed on along the chain again. Chunk by chunk: a chunk goes to the network as 
 import numpy as np
 
 from r2ccl_core.errors import UsageError
-from r2ccl_core.schedule import NOBODY, Lane, Program, Schedule, lane
+from r2ccl_core.model.schedule import NOBODY, Lane, Program, Schedule, lane
 
 Row = tuple[int, int, int, int, int]
 

@@ -13,7 +13,7 @@ from math import gcd
 import numpy as np
 
 from r2ccl_core.errors import UsageError
-from r2ccl_core.schedule import Schedule
+from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.schedules.algorithm import Algorithm, Prediction, Problem, Settings, Shares, segmented
 from r2ccl_core.schedules.timed import Ints, Messages, compile_schedule, messages
 

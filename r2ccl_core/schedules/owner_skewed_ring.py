@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from r2ccl_core.errors import UsageError
-from r2ccl_core.schedule import Schedule
+from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.schedules import ring
 from r2ccl_core.schedules.algorithm import Algorithm, Prediction, Problem
 from r2ccl_core.schedules.timed import Messages, compile_schedule, messages

@@ -25,7 +25,7 @@ from itertools import pairwise
 import numpy as np
 
 from r2ccl_core.errors import UsageError
-from r2ccl_core.schedule import Schedule
+from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.schedules.algorithm import (
     AHEAD,
     LEAST_MESSAGE_BYTES,

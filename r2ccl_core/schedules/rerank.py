@@ -5,9 +5,9 @@ rails in common, and the ring runs at the rate of that edge. A host that owns bo
 them, lifts the edge (after arXiv 2512.25059; the procedure is a reconstruction).
 """
 
-from r2ccl_core.schedule import Schedule, relabelled
+from r2ccl_core.model.schedule import Schedule, relabelled
+from r2ccl_core.model.topology import Topology
 from r2ccl_core.schedules import ring
-from r2ccl_core.topology import Topology
 
 
 def ring_order(topology: Topology) -> tuple[int, ...]:

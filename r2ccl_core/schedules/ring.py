@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from r2ccl_core.schedule import NOBODY, Lane, Schedule, copied, lane
+from r2ccl_core.model.schedule import NOBODY, Lane, Schedule, copied, lane
 from r2ccl_core.schedules import hierarchical
 from r2ccl_core.schedules.algorithm import Algorithm, OnCpu, Prediction, Problem, Settings, Shares
 from r2ccl_core.schedules.timed import Ints, Messages, compile_schedule

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from r2ccl_core.errors import UsageError
-from r2ccl_core.schedule import NOBODY, Schedule, lane
+from r2ccl_core.model.schedule import NOBODY, Schedule, lane
 
 
 def send_recv(nranks: int, *, slices: int = 16, ahead: int = 0) -> Schedule:

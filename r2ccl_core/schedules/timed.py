@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from r2ccl_core.schedule import NOBODY, STEP, Lane, Program, Schedule
+from r2ccl_core.model.schedule import NOBODY, STEP, Lane, Program, Schedule
 
 Ints = npt.NDArray[np.signedinteger]
 Rows = npt.NDArray[np.int32]

@@ -10,7 +10,7 @@ from math import ceil, log2
 
 import numpy as np
 
-from r2ccl_core.schedule import Schedule, copied
+from r2ccl_core.model.schedule import Schedule, copied
 from r2ccl_core.schedules.algorithm import Algorithm, OnCpu, Prediction, Problem, Settings
 from r2ccl_core.schedules.timed import Messages, compile_schedule
 

@@ -9,9 +9,10 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from r2ccl_core import forks, native
+from r2ccl_core import native
 from r2ccl_core.errors import TransportError, UsageError
-from r2ccl_core.nics import Nic, checked_nics, find_nics
+from r2ccl_core.host import forks
+from r2ccl_core.host.nics import Nic, checked_nics, find_nics
 
 Buffer: TypeAlias = Any
 """Whatever has the buffer protocol (Python 3.12 has a name for it)."""

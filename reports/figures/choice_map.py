@@ -6,7 +6,7 @@ from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from r2ccl_core.algorithms import ALGORITHMS
+from r2ccl_core.planning.algorithms import ALGORITHMS
 from r2ccl_core.units import format_size
 from reports.figures import style
 

@@ -6,7 +6,7 @@ import seaborn as sns
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from r2ccl_core.algorithms import ALGORITHMS
+from r2ccl_core.planning.algorithms import ALGORITHMS
 from r2ccl_core.units import format_size
 from reports.figures import style
 from reports.figures.choice_map import letter

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from r2ccl_core.planner import plan
-from r2ccl_core.simulate import simulate
-from r2ccl_core.topology import Topology
+from r2ccl_core.model.topology import Topology
+from r2ccl_core.planning.planner import plan
+from r2ccl_core.planning.simulate import simulate
 from reports import stats
 from reports.reproduce.cloudlab import REPEATS, of
 from reports.reproduce.entry import Entry, Fact, Model, Scale, Trials

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 import pandas as pd
 
-from r2ccl_core.algorithms import ALGORITHMS, AUTO, for_losses
 from r2ccl_core.jobs import calibration, montecarlo
 from r2ccl_core.jobs.failures import PRESETS, Rates
 from r2ccl_core.jobs.goodput import Job, slowdown
@@ -19,8 +18,9 @@ from r2ccl_core.jobs.layout import Layout
 from r2ccl_core.jobs.model import model_named
 from r2ccl_core.jobs.network import Network
 from r2ccl_core.jobs.systems import SYSTEMS, Restart, system_named
-from r2ccl_core.planner import SWITCH_S, plan
-from r2ccl_core.topology import Topology
+from r2ccl_core.model.topology import Topology
+from r2ccl_core.planning.algorithms import ALGORITHMS, AUTO, for_losses
+from r2ccl_core.planning.planner import SWITCH_S, plan
 from reports.reproduce.entry import Entry, Fact, Scale
 
 NAMES = {

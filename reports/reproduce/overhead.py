@@ -16,9 +16,9 @@ from functools import lru_cache
 
 import pandas as pd
 
-from r2ccl_core.planner import plan
-from r2ccl_core.simulate import simulate
-from r2ccl_core.topology import Host, Nic, Topology, hot_repaired
+from r2ccl_core.model.topology import Host, Nic, Topology, hot_repaired
+from r2ccl_core.planning.planner import plan
+from r2ccl_core.planning.simulate import simulate
 from reports import stats
 
 STRATEGIES = ("hot repair", "Balance", "planner's choice")

@@ -9,11 +9,11 @@ from functools import lru_cache
 
 import pandas as pd
 
-from r2ccl_core.algorithms import ALGORITHMS, for_losses
-from r2ccl_core.bound import bound_s, fault_free_ring_s
-from r2ccl_core.planner import Plan, plan
-from r2ccl_core.simulate import simulate
-from r2ccl_core.topology import Topology
+from r2ccl_core.model.topology import Topology
+from r2ccl_core.planning.algorithms import ALGORITHMS, for_losses
+from r2ccl_core.planning.bound import bound_s, fault_free_ring_s
+from r2ccl_core.planning.planner import Plan, plan
+from r2ccl_core.planning.simulate import simulate
 from reports import stats
 from reports.reproduce.cloudlab import of
 from reports.reproduce.entry import Entry, Fact, Scale, Trials

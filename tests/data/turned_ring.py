@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from r2ccl_core.schedule import Schedule
+from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.schedules import ring
 from r2ccl_core.schedules.algorithm import Algorithm, Prediction, Problem, Settings, Shares
 

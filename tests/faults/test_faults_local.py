@@ -16,14 +16,14 @@ from faults.registry import FAULTS, create
 from harness.cluster import rights
 from harness.cluster.local import LocalCluster
 from harness.errors import InvalidExperimentError
-from harness.experiment_file import load
+from harness.experiment.file import load
 from harness.hosts.base import RemoteProcess
 from harness.hosts.each import all_results, for_each
 from harness.hosts.state import differences, read_state
-from harness.sweep.bench import Bench
 from harness.sweep.breakage import Breakage
 from harness.sweep.rehearse import rehearse
-from harness.sweep.scenario import Strike
+from harness.sweep.scenario import Injection
+from harness.sweep.testbed import Testbed
 
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 RATE_BIT_S = 200e6
@@ -41,19 +41,19 @@ def experiment_with(*faults: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
+def testbed() -> Iterator[Testbed]:
     experiment = experiment_with()
     with LocalCluster(experiment.cluster) as cluster:
         assert cluster.layout is not None
-        bench = Bench(experiment, cluster.hosts, cluster.switches)
-        bench.measure_clocks()
-        bench.layout = cluster.layout  # type: ignore[attr-defined]
-        yield bench
+        testbed = Testbed(experiment, cluster.hosts, cluster.switches)
+        testbed.measure_clocks()
+        testbed.layout = cluster.layout  # type: ignore[attr-defined]
+        yield testbed
 
 
 @pytest.fixture(scope="module")
-def wires(bench: Bench) -> Iterator[Wire]:
-    wire = Wire(bench.layout)  # type: ignore[attr-defined]
+def wires(testbed: Testbed) -> Iterator[Wire]:
+    wire = Wire(testbed.layout)  # type: ignore[attr-defined]
     yield wire
     wire.close()
 
@@ -72,25 +72,25 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def states(bench: Bench) -> dict[str, Mapping[str, str]]:
+def states(testbed: Testbed) -> dict[str, Mapping[str, str]]:
     """Of every NIC and every port."""
-    ports = [nic.switch_port for host in bench.hosts for nic in host.nics if nic.switch_port]
-    names = {host.name: [nic.name for nic in host.nics] for host in bench.hosts} | {"switch": ports}
-    return all_results(for_each(bench.places.values(), lambda place: read_state(place, names[place.name])))
+    ports = [nic.switch_port for host in testbed.hosts for nic in host.nics if nic.switch_port]
+    names = {host.name: [nic.name for nic in host.nics] for host in testbed.hosts} | {"switch": ports}
+    return all_results(for_each(testbed.places.values(), lambda place: read_state(place, names[place.name])))
 
 
-def changes(bench: Bench, before: Mapping[str, Mapping[str, str]]) -> list[str]:
-    now = states(bench)
+def changes(testbed: Testbed, before: Mapping[str, Mapping[str, str]]) -> list[str]:
+    now = states(testbed)
     return [line for place in before for line in differences(place, before[place], now[place])]
 
 
 @contextmanager
 def broken(
-    bench: Bench, kind: str, parameters: Mapping[str, Any], *, pids: Mapping[str, int] | None = None
+    testbed: Testbed, kind: str, parameters: Mapping[str, Any], *, pids: Mapping[str, int] | None = None
 ) -> Iterator[Breakage]:
-    """A strike on host1 eth1 from its effect on; afterwards all is as it was, and stays so when healed again."""
-    before = states(bench)
-    breakage = Breakage(bench, Strike(kind, "host1", "eth1", parameters=parameters), "test")
+    """An injection on host1 eth1 from its effect on; afterwards all is as it was, and stays so when healed again."""
+    before = states(testbed)
+    breakage = Breakage(testbed, Injection(kind, "host1", "eth1", parameters=parameters), "test")
     breakage.arm(pids or {}, 60)
     try:
         breakage.fire()
@@ -99,17 +99,17 @@ def broken(
     finally:
         breakage.heal()
     assert breakage.left == []
-    until(lambda: changes(bench, before) == [])
+    until(lambda: changes(testbed, before) == [])
     for target in breakage.targets:
-        heal_again(bench, kind, parameters, target)
-    assert changes(bench, before) == []
+        heal_again(testbed, kind, parameters, target)
+    assert changes(testbed, before) == []
     breakage.heal()
 
 
-def heal_again(bench: Bench, kind: str, parameters: Mapping[str, Any], target: Target) -> None:
+def heal_again(testbed: Testbed, kind: str, parameters: Mapping[str, Any], target: Target) -> None:
     for place, argv in create(kind, parameters).recipe(target).heal:
         lenient = argv[0].startswith("-")
-        bench.place(place).run((argv[0].lstrip("-"), *argv[1:]), check=not lenient)
+        testbed.place(place).run((argv[0].lstrip("-"), *argv[1:]), check=not lenient)
 
 
 DEAD = [
@@ -128,9 +128,9 @@ DEAD = [
 
 @pytest.mark.parametrize(("kind", "parameters", "out", "back"), DEAD, ids=lambda value: str(value))
 def test_a_dead_direction_passes_nothing_and_all_else_passes(
-    bench: Bench, wire: Wire, kind: str, parameters: dict[str, Any], out: bool, back: bool
+    testbed: Testbed, wire: Wire, kind: str, parameters: dict[str, Any], out: bool, back: bool
 ) -> None:
-    with broken(bench, kind, parameters):
+    with broken(testbed, kind, parameters):
         for source, target, passes in (("host1", "host0", out), ("host0", "host1", back)):
             assert (wire.passes if passes else wire.silent)(source, target, 1)
         assert wire.passes("host1", "host0", 0) and wire.passes("host0", "host1", 0)
@@ -138,28 +138,28 @@ def test_a_dead_direction_passes_nothing_and_all_else_passes(
     assert wire.passes("host0", "host1", 1) and wire.passes("host1", "host0", 1)
 
 
-def test_an_isolated_host_is_still_reached_over_ssh(bench: Bench, wire: Wire) -> None:
-    with broken(bench, "host_isolate", {}) as breakage:
+def test_an_isolated_host_is_still_reached_over_ssh(testbed: Testbed, wire: Wire) -> None:
+    with broken(testbed, "host_isolate", {}) as breakage:
         assert [target.nic for target in breakage.targets] == ["eth0", "eth1"]
         assert all(wire.silent("host1", "host0", rail) for rail in (0, 1))
         assert wire.passes("host0", "host2", 0) and wire.passes("host0", "host2", 1)
-        assert bench.host("host1").run(["uname", "-n"]).stdout == "host1\n"
+        assert testbed.host("host1").run(["uname", "-n"]).stdout == "host1\n"
     assert wire.passes("host1", "host0", 0) and wire.passes("host1", "host0", 1)
 
 
-def test_a_switch_outage_takes_the_whole_rail(bench: Bench, wire: Wire) -> None:
-    with broken(bench, "switch_outage", {}) as breakage:
+def test_a_switch_outage_takes_the_whole_rail(testbed: Testbed, wire: Wire) -> None:
+    with broken(testbed, "switch_outage", {}) as breakage:
         assert [(target.host, target.nic) for target in breakage.targets] == [(f"host{h}", "eth1") for h in range(3)]
         assert wire.silent("host0", "host2", 1) and wire.silent("host1", "host0", 1)
         assert wire.passes("host0", "host2", 0)
-        links = bench.host("host1").run(["ip", "-o", "link", "show", "dev", "eth1"]).stdout
+        links = testbed.host("host1").run(["ip", "-o", "link", "show", "dev", "eth1"]).stdout
         assert "NO-CARRIER" in links and ",UP" in links, "the host itself did nothing"
     assert wire.passes("host0", "host2", 1)
 
 
 @pytest.mark.parametrize("direction", ["tx", "rx", "both"])
-def test_lost_packets_are_as_many_as_asked_for(bench: Bench, wire: Wire, direction: str) -> None:
-    with broken(bench, "loss", {"percent": 25, "direction": direction}):
+def test_lost_packets_are_as_many_as_asked_for(testbed: Testbed, wire: Wire, direction: str) -> None:
+    with broken(testbed, "loss", {"percent": 25, "direction": direction}):
         for way, source, target in (("tx", "host1", "host0"), ("rx", "host0", "host1")):
             share = len(wire.arrived(source, target, 1, count=2000)) / 2000
             wanted = 0.75 if direction in (way, "both") else 1.0
@@ -167,8 +167,8 @@ def test_lost_packets_are_as_many_as_asked_for(bench: Bench, wire: Wire, directi
 
 
 @pytest.mark.parametrize("direction", ["tx", "rx", "both"])
-def test_a_limited_rate_is_the_rate_that_passes(bench: Bench, wire: Wire, direction: str) -> None:
-    with broken(bench, "rate_limit", {"share": 0.1, "direction": direction}):
+def test_a_limited_rate_is_the_rate_that_passes(testbed: Testbed, wire: Wire, direction: str) -> None:
+    with broken(testbed, "rate_limit", {"share": 0.1, "direction": direction}):
         for way, source, target in (("tx", "host1", "host0"), ("rx", "host0", "host1")):
             rate = wire.rate_bit_s(source, target, 1)
             if direction in (way, "both"):
@@ -177,18 +177,18 @@ def test_a_limited_rate_is_the_rate_that_passes(bench: Bench, wire: Wire, direct
                 assert rate > 2 * 20e6
 
 
-def test_a_nic_without_a_limit_gets_one_and_loses_it_again(bench: Bench, wire: Wire) -> None:
-    host, usual = bench.host("host1"), bench.host("host1").run(["tc", "qdisc", "show", "dev", "eth1"]).stdout
+def test_a_nic_without_a_limit_gets_one_and_loses_it_again(testbed: Testbed, wire: Wire) -> None:
+    host, usual = testbed.host("host1"), testbed.host("host1").run(["tc", "qdisc", "show", "dev", "eth1"]).stdout
     assert "tbf 2:" in usual
     host.run(["tc", "qdisc", "del", "dev", "eth1", "root"])
     try:
-        with broken(bench, "rate_limit", {"rate": "10 Mbit/s"}):
+        with broken(testbed, "rate_limit", {"rate": "10 Mbit/s"}):
             assert 0.6 * 10e6 < wire.rate_bit_s("host1", "host0", 1) < 1.2 * 10e6
         assert "tbf" not in host.run(["tc", "qdisc", "show", "dev", "eth1"]).stdout
         strange = ["root", "handle", "7:", "htb"]
         host.run(["tc", "qdisc", "add", "dev", "eth1", *strange])
         with pytest.raises(FaultError, match="has a htb qdisc that is not ours"):
-            Breakage(bench, Strike("rate_limit", "host1", "eth1"), "refused").arm({}, 60)
+            Breakage(testbed, Injection("rate_limit", "host1", "eth1"), "refused").arm({}, 60)
         recipe = create("rate_limit").recipe(Target("host1", "eth1", rate_bit_s=RATE_BIT_S))
         host.run([recipe.heal[0].argv[0].lstrip("-"), *recipe.heal[0].argv[1:]], check=False)
         assert "htb 7:" in host.run(["tc", "qdisc", "show", "dev", "eth1"]).stdout, "healed somebody else's qdisc"
@@ -199,12 +199,12 @@ def test_a_nic_without_a_limit_gets_one_and_loses_it_again(bench: Bench, wire: W
     assert host.run(["tc", "qdisc", "show", "dev", "eth1"]).stdout == usual
 
 
-def test_a_hook_of_somebody_else_is_refused_and_never_taken_away(bench: Bench) -> None:
-    host, heal = bench.host("host1"), create("loss").recipe(Target("host1", "eth1")).heal[0].argv
+def test_a_hook_of_somebody_else_is_refused_and_never_taken_away(testbed: Testbed) -> None:
+    host, heal = testbed.host("host1"), create("loss").recipe(Target("host1", "eth1")).heal[0].argv
     host.run(["tc", "qdisc", "add", "dev", "eth1", "clsact"])
     try:
         with pytest.raises(FaultError, match="has a clsact qdisc already"):
-            Breakage(bench, Strike("loss", "host1", "eth1"), "refused").arm({}, 60)
+            Breakage(testbed, Injection("loss", "host1", "eth1"), "refused").arm({}, 60)
         theirs = ["pref", "9", "bpf", "direct-action", "bytecode", "1,6 0 0 4294967295"]
         host.run(["tc", "filter", "add", "dev", "eth1", "ingress", "protocol", "all", *theirs])
         host.run([heal[0].lstrip("-"), *heal[1:]], check=False)
@@ -213,8 +213,8 @@ def test_a_hook_of_somebody_else_is_refused_and_never_taken_away(bench: Bench) -
         host.run(["tc", "qdisc", "del", "dev", "eth1", "clsact"])
 
 
-def test_routes_and_addresses_that_a_link_takes_with_it_come_back(bench: Bench) -> None:
-    host = bench.host("host2")
+def test_routes_and_addresses_that_a_link_takes_with_it_come_back(testbed: Testbed) -> None:
+    host = testbed.host("host2")
     host.run(["sh", "-c", "echo 0 > /proc/sys/net/ipv6/conf/eth1/disable_ipv6"])
     configuration = [
         "ip addr add 2001:db8:5::3/64 dev eth1 nodad",
@@ -230,7 +230,7 @@ def test_routes_and_addresses_that_a_link_takes_with_it_come_back(bench: Bench) 
     assert all(text in before["eth1 routes"] for text in ("10.77.0.0/16", "10.78.0.0/16", "2001:db8:77::/48", "101"))
     try:
         for kind in ("nic_down", "flap"):
-            breakage = Breakage(bench, Strike(kind, "host2", "eth1"), f"routes-{kind}")
+            breakage = Breakage(testbed, Injection(kind, "host2", "eth1"), f"routes-{kind}")
             breakage.arm({}, 60)
             breakage.fire()
             if kind == "nic_down":
@@ -243,9 +243,9 @@ def test_routes_and_addresses_that_a_link_takes_with_it_come_back(bench: Bench) 
         host.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/eth1/disable_ipv6"])
 
 
-def test_a_flapping_link_comes_and_goes_and_ends_up(bench: Bench, wire: Wire) -> None:
-    host = bench.host("host1")
-    with broken(bench, "flap", {"period": "100 ms"}):
+def test_a_flapping_link_comes_and_goes_and_ends_up(testbed: Testbed, wire: Wire) -> None:
+    host = testbed.host("host1")
+    with broken(testbed, "flap", {"period": "100 ms"}):
         host.sample_start(0.002)
         time.sleep(0.5)
         ups = [sample.up for sample in host.sample_stop() if sample.nic == "eth1"]
@@ -253,8 +253,8 @@ def test_a_flapping_link_comes_and_goes_and_ends_up(bench: Bench, wire: Wire) ->
     assert wire.passes("host1", "host0", 1)
 
 
-def test_a_competing_flow_takes_its_share_on_its_nic_only(bench: Bench) -> None:
-    host = bench.host("host1")
+def test_a_competing_flow_takes_its_share_on_its_nic_only(testbed: Testbed) -> None:
+    host = testbed.host("host1")
 
     def sent_bit_s(nic: str) -> float:
         host.sample_start(0.01)
@@ -262,18 +262,18 @@ def test_a_competing_flow_takes_its_share_on_its_nic_only(bench: Bench) -> None:
         of_nic = [sample for sample in host.sample_stop() if sample.nic == nic]
         return (of_nic[-1].tx_bytes - of_nic[0].tx_bytes) * 8e9 / (of_nic[-1].t_ns - of_nic[0].t_ns)
 
-    with broken(bench, "nic_shared_congestion", {"share": 0.5}):
+    with broken(testbed, "nic_shared_congestion", {"share": 0.5}):
         assert 0.3 * RATE_BIT_S < sent_bit_s("eth1") < 0.6 * RATE_BIT_S
         assert sent_bit_s("eth0") < 0.01 * RATE_BIT_S
     assert sent_bit_s("eth1") < 0.01 * RATE_BIT_S
 
 
 @pytest.fixture
-def ticking(bench: Bench) -> Iterator[tuple[RemoteProcess, list[float]]]:
+def ticking(testbed: Testbed) -> Iterator[tuple[RemoteProcess, list[float]]]:
     """A rank on host1 that says something every 10 ms, from a child of its own, too."""
     said: list[float] = []
     loop = "while :; do echo x; sleep 0.01; done"
-    process = bench.host("host1").start(
+    process = testbed.host("host1").start(
         ["sh", "-c", f"({loop}) & {loop}"], env={}, on_line=lambda *_: said.append(time.monotonic())
     )
     until(lambda: len(said) > 5)
@@ -282,9 +282,9 @@ def ticking(bench: Bench) -> Iterator[tuple[RemoteProcess, list[float]]]:
     process.wait(LIMIT_S)
 
 
-def test_a_paused_rank_stands_still_and_goes_on(bench: Bench, ticking: tuple[RemoteProcess, list[float]]) -> None:
+def test_a_paused_rank_stands_still_and_goes_on(testbed: Testbed, ticking: tuple[RemoteProcess, list[float]]) -> None:
     process, said = ticking
-    with broken(bench, "process_pause", {}, pids={"host1": process.pid}):
+    with broken(testbed, "process_pause", {}, pids={"host1": process.pid}):
         time.sleep(0.05)
         count = len(said)
         time.sleep(0.2)
@@ -292,23 +292,23 @@ def test_a_paused_rank_stands_still_and_goes_on(bench: Bench, ticking: tuple[Rem
     until(lambda: len(said) > count + 5)
 
 
-def test_a_killed_rank_is_gone_with_its_children(bench: Bench, ticking: tuple[RemoteProcess, list[float]]) -> None:
+def test_a_killed_rank_is_gone_with_its_children(testbed: Testbed, ticking: tuple[RemoteProcess, list[float]]) -> None:
     process, _ = ticking
-    breakage = Breakage(bench, Strike("process_kill", "host1", "eth0"), "kill")
+    breakage = Breakage(testbed, Injection("process_kill", "host1", "eth0"), "kill")
     breakage.arm({"host1": process.pid}, 60)
     breakage.fire()
     assert process.wait(LIMIT_S) == -9
     breakage.heal()
 
 
-def test_no_fault_changes_nothing(bench: Bench, wire: Wire) -> None:
-    with broken(bench, "noop", {}):
+def test_no_fault_changes_nothing(testbed: Testbed, wire: Wire) -> None:
+    with broken(testbed, "noop", {}):
         assert wire.passes("host0", "host1", 1)
 
 
-def has_netem(bench: Bench) -> bool:
+def has_netem(testbed: Testbed) -> bool:
     script = "tc qdisc add dev lo root netem delay 1ms"
-    return bench.host("host0").run(["unshare", "--net", "sh", "-c", script], check=False).returncode == 0
+    return testbed.host("host0").run(["unshare", "--net", "sh", "-c", script], check=False).returncode == 0
 
 
 def table(kind: str, more: str = "") -> str:
@@ -316,22 +316,22 @@ def table(kind: str, more: str = "") -> str:
 
 
 @pytest.mark.parametrize("kind", ["delay", "corrupt", "reorder"])
-def test_what_the_kernel_cannot_make_is_refused_in_one_line(bench: Bench, kind: str) -> None:
-    if has_netem(bench):
+def test_what_the_kernel_cannot_make_is_refused_in_one_line(testbed: Testbed, kind: str) -> None:
+    if has_netem(testbed):
         pytest.skip("this kernel has netem")
     with pytest.raises(InvalidExperimentError) as refused:
-        rehearse(Bench(experiment_with(table(kind)), bench.hosts, bench.switches))
+        rehearse(Testbed(experiment_with(table(kind)), testbed.hosts, testbed.switches))
     (line,) = str(refused.value).splitlines()
     assert line.startswith(f"smoke: fault[0].kind: {kind}: the kernel of host0 (and 2 more) cannot make it (")
     assert line.endswith("; load the module, or leave this fault out")
 
 
 @pytest.mark.parametrize("kind", ["delay", "corrupt", "reorder"])
-def test_what_the_emulator_does_to_datagrams(bench: Bench, wire: Wire, kind: str) -> None:
-    if not has_netem(bench):
+def test_what_the_emulator_does_to_datagrams(testbed: Testbed, wire: Wire, kind: str) -> None:
+    if not has_netem(testbed):
         pytest.skip("this kernel has no netem")
     parameters = {"delay": {"delay": "100 ms"}, "corrupt": {"percent": 100}, "reorder": {"percent": 50}}[kind]
-    with broken(bench, kind, parameters):
+    with broken(testbed, kind, parameters):
         began = time.monotonic()
         came = wire.arrived("host1", "host0", 1, count=200)
         took_s = time.monotonic() - began
@@ -347,19 +347,19 @@ def test_what_the_emulator_does_to_datagrams(bench: Bench, wire: Wire, kind: str
         ("ovs_drop", "h1r1 is not known to be a port of an Open vSwitch bridge on switch"),
     ],
 )
-def test_what_the_target_lacks_is_refused_in_one_line(bench: Bench, kind: str, why: str) -> None:
+def test_what_the_target_lacks_is_refused_in_one_line(testbed: Testbed, kind: str, why: str) -> None:
     with pytest.raises(InvalidExperimentError) as refused:
-        rehearse(Bench(experiment_with(table(kind)), bench.hosts, bench.switches))
+        rehearse(Testbed(experiment_with(table(kind)), testbed.hosts, testbed.switches))
     (line,) = str(refused.value).splitlines()
     assert line.startswith(f"smoke: fault[0].kind: {kind}: {kind}: {why}; ")
 
 
-def test_what_can_be_made_is_not_refused(bench: Bench) -> None:
+def test_what_can_be_made_is_not_refused(testbed: Testbed) -> None:
     emulated = {"delay", "corrupt", "reorder", "duplicate"}
     possible = (
         set(FAULTS) - emulated - {"nic_unbind", "nic_unplug", "cable_pull", "ib_port_down", "ovs_drop", "roce_drop"}
     )
     tables = [table(kind, ', lasts="100 ms"') for kind in sorted(possible)]
-    before = states(bench)
-    rehearse(Bench(experiment_with(*tables), bench.hosts, bench.switches))
-    assert changes(bench, before) == []
+    before = states(testbed)
+    rehearse(Testbed(experiment_with(*tables), testbed.hosts, testbed.switches))
+    assert changes(testbed, before) == []

@@ -17,14 +17,14 @@ from faults.registry import create
 from harness.cluster import rights
 from harness.cluster.vms.cluster import VmsCluster, find_program
 from harness.errors import ClusterError
-from harness.experiment_file import load
+from harness.experiment.file import load
 from harness.hosts.base import Completed
 from harness.hosts.each import all_results, for_each
 from harness.hosts.state import State, differences, read_state
-from harness.sweep.bench import Bench
 from harness.sweep.breakage import Breakage
 from harness.sweep.rehearse import rehearse
-from harness.sweep.scenario import Strike
+from harness.sweep.scenario import Injection
+from harness.sweep.testbed import Testbed
 
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 SETTINGS = ('cluster={kind="vms", hosts=2, nics=2, rdma="rxe", rate="200 Mbit/s"}',)
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.vms, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
+def testbed() -> Iterator[Testbed]:
     if not rights.have():
         pytest.skip("needs the right to make network namespaces")
     try:
@@ -44,49 +44,49 @@ def bench() -> Iterator[Bench]:
         pytest.skip(str(error))
     experiment = load(SMOKE, [*SETTINGS, "fault=[]"])
     with VmsCluster(experiment.cluster) as cluster:
-        bench = Bench(experiment, cluster.hosts, cluster.switches)
-        bench.measure_clocks()
-        yield bench
+        testbed = Testbed(experiment, cluster.hosts, cluster.switches)
+        testbed.measure_clocks()
+        yield testbed
 
 
-def ping(bench: Bench, *words: str) -> Completed:
+def ping(testbed: Testbed, *words: str) -> Completed:
     """From host0 to host1 on rail 1."""
     argv = ("/run/guest/ping", "-W", "2", "-I", "eth1", *words, "10.101.0.2")
-    return bench.host("host0").run(argv, check=False, timeout_s=120)
+    return testbed.host("host0").run(argv, check=False, timeout_s=120)
 
 
-def passes(bench: Bench) -> bool:
-    return ping(bench, "-c", "1").returncode == 0
+def passes(testbed: Testbed) -> bool:
+    return ping(testbed, "-c", "1").returncode == 0
 
 
-def dead(bench: Bench) -> bool:
-    return not passes(bench)
+def dead(testbed: Testbed) -> bool:
+    return not passes(testbed)
 
 
-def port_is_down(bench: Bench) -> bool:
-    return "DOWN" in bench.host("host1").run(PORT_STATE).stdout and dead(bench)
+def port_is_down(testbed: Testbed) -> bool:
+    return "DOWN" in testbed.host("host1").run(PORT_STATE).stdout and dead(testbed)
 
 
-def slow(bench: Bench) -> bool:
+def slow(testbed: Testbed) -> bool:
     """Both ways are host1's: only its answers are late."""
-    return float(re.findall(r"time=([\d.]+)", ping(bench, "-c", "2").stdout)[-1]) > 250
+    return float(re.findall(r"time=([\d.]+)", ping(testbed, "-c", "2").stdout)[-1]) > 250
 
 
-def doubled(bench: Bench) -> bool:
-    return "DUP!" in ping(bench, "-c", "3").stdout
+def doubled(testbed: Testbed) -> bool:
+    return "DUP!" in ping(testbed, "-c", "3").stdout
 
 
-def damaged(bench: Bench) -> bool:
+def damaged(testbed: Testbed) -> bool:
     """One flipped bit in every packet: at most the odd one is in padding that nobody checks."""
-    return ping(bench, "-c", "5", "-i", "0.2").stdout.count("time=") < 3
+    return ping(testbed, "-c", "5", "-i", "0.2").stdout.count("time=") < 3
 
 
-def out_of_order(bench: Bench) -> bool:
-    numbers = [int(n) for n in re.findall(r"seq=(\d+)", ping(bench, "-c", "40", "-i", "0.01").stdout)]
+def out_of_order(testbed: Testbed) -> bool:
+    numbers = [int(n) for n in re.findall(r"seq=(\d+)", ping(testbed, "-c", "40", "-i", "0.01").stdout)]
     return numbers != sorted(numbers)
 
 
-CASES: list[tuple[str, dict[str, Any], Callable[[Bench], bool]]] = [
+CASES: list[tuple[str, dict[str, Any], Callable[[Testbed], bool]]] = [
     ("delay", {"delay": "300 ms"}, slow),
     ("corrupt", {"percent": 100}, damaged),
     ("reorder", {"percent": 50, "delay": "300 ms"}, out_of_order),
@@ -100,12 +100,12 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Bench], bool]]] = [
 ]
 
 
-def states(bench: Bench) -> Mapping[str, State]:
-    return all_results(for_each(bench.hosts, lambda host: read_state(host, [nic.name for nic in host.nics])))
+def states(testbed: Testbed) -> Mapping[str, State]:
+    return all_results(for_each(testbed.hosts, lambda host: read_state(host, [nic.name for nic in host.nics])))
 
 
-def changes(bench: Bench, before: Mapping[str, State]) -> list[str]:
-    now = states(bench)
+def changes(testbed: Testbed, before: Mapping[str, State]) -> list[str]:
+    now = states(testbed)
     return [line for place in before for line in differences(place, before[place], now[place])]
 
 
@@ -118,57 +118,57 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize(("kind", "parameters", "broken"), CASES, ids=[case[0] for case in CASES])
 def test_it_takes_effect_and_leaves_nothing(
-    bench: Bench, kind: str, parameters: dict[str, Any], broken: Callable[[Bench], bool]
+    testbed: Testbed, kind: str, parameters: dict[str, Any], broken: Callable[[Testbed], bool]
 ) -> None:
-    until(lambda: passes(bench))
-    before = states(bench)
-    breakage = Breakage(bench, Strike(kind, "host1", "eth1", parameters=parameters), "test")
+    until(lambda: passes(testbed))
+    before = states(testbed)
+    breakage = Breakage(testbed, Injection(kind, "host1", "eth1", parameters=parameters), "test")
     breakage.arm({}, 300)
     try:
         breakage.fire()
         assert breakage.unseen == []
-        until(lambda: broken(bench))
+        until(lambda: broken(testbed))
     finally:
         breakage.heal()
     assert breakage.left == []
-    until(lambda: changes(bench, before) == [])
+    until(lambda: changes(testbed, before) == [])
     for order in create(kind, parameters).recipe(breakage.targets[0]).heal:
         argv = (order.argv[0].lstrip("-"), *order.argv[1:])
-        bench.place(order.place).run(argv, check=not order.argv[0].startswith("-"))
-    assert changes(bench, before) == []
-    until(lambda: passes(bench) and "ACTIVE" in bench.host("host1").run(PORT_STATE).stdout)
+        testbed.place(order.place).run(argv, check=not order.argv[0].startswith("-"))
+    assert changes(testbed, before) == []
+    until(lambda: passes(testbed) and "ACTIVE" in testbed.host("host1").run(PORT_STATE).stdout)
 
 
 @pytest.mark.parametrize("kind", ["host_reset", "host_power_off"])
-def test_a_host_that_restarts_comes_back_as_it_was(bench: Bench, kind: str) -> None:
-    until(lambda: passes(bench))
-    before = states(bench)
-    bench.host("host1").run(("touch", "/tmp/gone_with_the_boot"))
-    breakage = Breakage(bench, Strike(kind, "host1", "eth1"), "test")
+def test_a_host_that_restarts_comes_back_as_it_was(testbed: Testbed, kind: str) -> None:
+    until(lambda: passes(testbed))
+    before = states(testbed)
+    testbed.host("host1").run(("touch", "/tmp/gone_with_the_boot"))
+    breakage = Breakage(testbed, Injection(kind, "host1", "eth1"), "test")
     breakage.arm({}, 300)
     breakage.fire()
-    until(lambda: dead(bench))
+    until(lambda: dead(testbed))
     breakage.heal()
     breakage.await_return()
     assert (breakage.unseen, breakage.left) == ([], [])
-    until(lambda: changes(bench, before) == [] and passes(bench))
-    assert bench.host("host1").run(("ls", "/tmp/gone_with_the_boot"), check=False).returncode != 0
-    assert bench.host("host1").claim(None) is None
+    until(lambda: changes(testbed, before) == [] and passes(testbed))
+    assert testbed.host("host1").run(("ls", "/tmp/gone_with_the_boot"), check=False).returncode != 0
+    assert testbed.host("host1").claim(None) is None
 
 
-def test_a_pause_stops_the_clock_by_as_long_as_it_lasts(bench: Bench) -> None:
-    bench.measure_clocks()
-    before_ns = bench.offset_ns("host1")
-    breakage = Breakage(bench, Strike("host_pause", "host1", "eth1"), "test")
+def test_a_pause_stops_the_clock_by_as_long_as_it_lasts(testbed: Testbed) -> None:
+    testbed.measure_clocks()
+    before_ns = testbed.offset_ns("host1")
+    breakage = Breakage(testbed, Injection("host_pause", "host1", "eth1"), "test")
     breakage.arm({}, 300)
     breakage.fire()
     time.sleep(1)
     breakage.heal()
     assert breakage.effect_ns is not None
-    assert bench.offset_ns("host1") - before_ns < -0.5e9
-    assert abs(bench.clock("host1").at(breakage.effect_ns[0]).offset_ns - before_ns) < 0.2e9
+    assert testbed.offset_ns("host1") - before_ns < -0.5e9
+    assert abs(testbed.clock("host1").at(breakage.effect_ns[0]).offset_ns - before_ns) < 0.2e9
 
 
-def test_the_guests_can_make_every_fault_of_the_experiment(bench: Bench) -> None:
+def test_the_guests_can_make_every_fault_of_the_experiment(testbed: Testbed) -> None:
     kernels = load(SMOKE.with_name("kernels.toml"), ["cluster.hosts=2"])
-    rehearse(Bench(kernels, bench.hosts, bench.switches))
+    rehearse(Testbed(kernels, testbed.hosts, testbed.switches))

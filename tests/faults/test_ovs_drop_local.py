@@ -12,12 +12,12 @@ from wire import Wire
 from faults.errors import FaultError
 from harness.cluster import rights
 from harness.cluster.local import LocalCluster
-from harness.experiment_file import load
+from harness.experiment.file import load
 from harness.hosts.facts import read_ovs_port
 from harness.hosts.leftovers import find_leftovers, remove_leftovers
-from harness.sweep.bench import Bench
 from harness.sweep.breakage import Breakage
-from harness.sweep.scenario import Strike
+from harness.sweep.scenario import Injection
+from harness.sweep.testbed import Testbed
 
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -42,19 +42,19 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     """Two hosts; the first one's second NIC goes through a bridge of Open vSwitch, the "card", on the switch."""
     experiment = load(SMOKE, ["cluster.hosts=2", "cluster.nics=2", "cluster.rate=200 Mbit/s", "fault=[]"])
     folder = tmp_path_factory.mktemp("ovs")
     with LocalCluster(experiment.cluster) as cluster:
-        bench = Bench(experiment, cluster.hosts, cluster.switches)
-        bench.layout = cluster.layout  # type: ignore[attr-defined]
-        run_card(bench, folder)
-        yield bench
+        testbed = Testbed(experiment, cluster.hosts, cluster.switches)
+        testbed.layout = cluster.layout  # type: ignore[attr-defined]
+        run_card(testbed, folder)
+        yield testbed
 
 
-def run_card(bench: Bench, folder: Path) -> None:
-    card, state, said = bench.place("switch"), "/run/openvswitch", []
+def run_card(testbed: Testbed, folder: Path) -> None:
+    card, state, said = testbed.place("switch"), "/run/openvswitch", []
 
     def told(_: str, line: str) -> None:
         said.append(line)
@@ -74,28 +74,28 @@ def run_card(bench: Bench, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def wire(bench: Bench) -> Iterator[Wire]:
-    made = Wire(bench.layout)  # type: ignore[attr-defined]
+def wire(testbed: Testbed) -> Iterator[Wire]:
+    made = Wire(testbed.layout)  # type: ignore[attr-defined]
     for endpoint in made.sockets.values():  # nothing computes the sums that veth leaves out before user space
         endpoint.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
     yield made
     made.close()
 
 
-def struck(bench: Bench, **parameters: str) -> Breakage:
-    return Breakage(bench, Strike("ovs_drop", "host0", "eth1", parameters=parameters), "test")
+def struck(testbed: Testbed, **parameters: str) -> Breakage:
+    return Breakage(testbed, Injection("ovs_drop", "host0", "eth1", parameters=parameters), "test")
 
 
 @pytest.mark.parametrize(
     ("direction", "out", "back"), [("both", False, False), ("tx", False, True), ("rx", True, False)]
 )
 def test_a_rule_drops_its_direction_silently_and_goes_by_its_cookie(
-    bench: Bench, wire: Wire, direction: str, out: bool, back: bool
+    testbed: Testbed, wire: Wire, direction: str, out: bool, back: bool
 ) -> None:
-    card = bench.place("switch")
+    card = testbed.place("switch")
     assert wire.passes("host0", "host1", 1) and wire.passes("host1", "host0", 1)
     card.run(["ovs-ofctl", "add-flow", "ovsbr1", "cookie=0x7,priority=7,actions=NORMAL"])
-    breakage = struck(bench, direction=direction)
+    breakage = struck(testbed, direction=direction)
     breakage.arm({}, 60)
     try:
         breakage.fire()
@@ -103,7 +103,7 @@ def test_a_rule_drops_its_direction_silently_and_goes_by_its_cookie(
         for source, target, passes in (("host0", "host1", out), ("host1", "host0", back)):
             assert (wire.passes if passes else wire.silent)(source, target, 1)
         assert wire.passes("host0", "host1", 0), "the other rail"
-        link = bench.host("host0").run(["ip", "-o", "link", "show", "dev", "eth1"]).stdout
+        link = testbed.host("host0").run(["ip", "-o", "link", "show", "dev", "eth1"]).stdout
         assert "LOWER_UP" in link, "no link goes down"
     finally:
         breakage.heal()
@@ -113,23 +113,23 @@ def test_a_rule_drops_its_direction_silently_and_goes_by_its_cookie(
     assert "0x52cc" not in flows and "cookie=0x7," in flows, "only what is ours"
 
 
-def test_what_a_crash_left_is_found_by_its_cookie(bench: Bench) -> None:
-    card = bench.place("switch")
+def test_what_a_crash_left_is_found_by_its_cookie(testbed: Testbed) -> None:
+    card = testbed.place("switch")
     card.run(["ovs-ofctl", "add-flow", "ovsbr1", "cookie=0x52cc,priority=65535,in_port=1,actions=drop"])
     assert find_leftovers(card) == [("ovs-ofctl", "del-flows", "ovsbr1", "cookie=0x52cc/-1")]
     remove_leftovers(card)
     assert find_leftovers(card) == []
 
 
-def test_a_card_whose_ports_are_not_there_is_refused_with_the_remedy(bench: Bench) -> None:
+def test_a_card_whose_ports_are_not_there_is_refused_with_the_remedy(testbed: Testbed) -> None:
     """As in NIC mode: the bridge still names the port, and Open vSwitch cannot open it."""
-    card = bench.place("switch")
-    ports = {nic.name: nic.switch_port for nic in bench.host("host0").nics}
+    card = testbed.place("switch")
+    ports = {nic.name: nic.switch_port for nic in testbed.host("host0").nics}
     assert ports["eth1"] == "h0r1"
     card.run(["ovs-vsctl", "del-port", "ovsbr1", "h0r1"])
     with pytest.raises(FaultError, match="h0r1 is not known to be a port of an Open vSwitch bridge on switch"):
-        struck(bench).arm({}, 60)
+        struck(testbed).arm({}, 60)
     card.run(["ip", "link", "set", "h0r1", "name", "hidden"])
     assert "could not open" in card.run(["ovs-vsctl", "--timeout=20", "add-port", "ovsbr1", "h0r1"]).stderr
     with pytest.raises(FaultError, match=r"the card is in NIC mode .* mlxconfig .* power-cycle"):
-        struck(bench).arm({}, 60)
+        struck(testbed).arm({}, 60)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from faults.base import Effect
 from faults.simulated import degraded
-from r2ccl_core.topology import Topology
+from r2ccl_core.model.topology import Topology
 
 NICS = {(f"host{h}", f"eth{n}"): (h, n) for h in range(3) for n in range(2)}
 EFFECTS = st.builds(

@@ -46,6 +46,6 @@ if command -v nvidia-cuda-mps-control >/dev/null && nvidia-cuda-mps-control -d; 
 fi
 runs=$(mktemp -d)
 status=0
-python3 -P -c 'import sys; from harness.start import main; sys.exit(main())' sweep "$@" --out "$runs" || status=$?
+python3 -P -c 'import sys; from harness.commands.start import main; sys.exit(main())' sweep "$@" --out "$runs" || status=$?
 tar -C "$runs" -czf "$out/runs.tar.gz" .
 exit $status

@@ -223,13 +223,13 @@ class CoreRank:
         return f"10.99.0.1:{next(self.ports)}"
 
     def communicator(self, key: str) -> Any:
-        from r2ccl_core.communicator import Communicator
+        from r2ccl_core.runtime.communicator import Communicator
 
         return Communicator(RANK, SIZE, root=key)
 
     def split(self, parent: Any, colors: Sequence[int]) -> Any:
         """A group of its own: there is nothing to split."""
-        from r2ccl_core.communicator import Communicator
+        from r2ccl_core.runtime.communicator import Communicator
 
         port, mine = next(self.split_ports), colors[RANK]
         members = [rank for rank, color in enumerate(colors) if color == mine]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ExperimentError
-from harness.experiment_file import load, variants
+from harness.experiment.file import load, variants
 from harness.sweep.dry_run import lines
 from harness.sweep.plan import Trial, dimensions, parse_only, plan, select
 from harness.sweep.record import lost_record
@@ -42,7 +42,7 @@ def test_without_axes_there_is_the_experiment_itself() -> None:
 
 def test_a_fault_moves_through_the_collective() -> None:
     moved = trials('{keys=["fault.at_progress", "fault.into"], name="at", values=[[0.2, 0.1], [0.8, 0.9]]}')
-    assert {(t.variant.axes["at"], t.strike_iteration(), t.fault and t.fault.into) for t in moved} == {
+    assert {(t.variant.axes["at"], t.fault_iteration(), t.fault and t.fault.into) for t in moved} == {
         ("0.2+0.1", 2, 0.1),
         ("0.8+0.9", 8, 0.9),
     }

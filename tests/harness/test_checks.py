@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness.check_command import document, judge
 from harness.cluster.checks.evidence import Evidence, probes
 from harness.cluster.checks.finding import Finding, Severity, merged
 from harness.cluster.find_nics import look_up
 from harness.cluster.gather import Probe, Reached, Remains, Surveyed
 from harness.cluster.inventory import Inventory
+from harness.commands.cluster_check import document, judge
 from harness.errors import HostError
 from harness.hosts.links import Links, read_links
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from harness.hosts.noop import NoopHost
-from harness.sweep.holder import BusyError, Holder
+from harness.sweep.current_cluster import claim
+from harness.sweep.owner import BusyError, Owner
 from harness.sweep.progress import SilentProgress
-from harness.sweep.stage import claim
 
 OTHER = """
 import sys
 from harness.hosts.noop import NoopHost
-from harness.sweep.stage import claim
+from harness.sweep.current_cluster import claim
 host = NoopHost("node7")
 host.connect()
 claim([host], None)
@@ -56,7 +56,7 @@ def test_the_second_is_refused_with_the_holder_until_kill_9_frees_it(
     other.send_signal(signal.SIGKILL)
     other.wait()
     claim([host], SilentProgress())  # the agent of the killed one may need a moment to leave
-    assert host.claim(Holder.this().values()) is None
+    assert host.claim(Owner.this().values()) is None
 
 
 def test_two_names_of_one_machine_belong_to_one_sweep(host: NoopHost) -> None:

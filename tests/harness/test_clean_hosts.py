@@ -51,7 +51,15 @@ def inventory() -> Iterator[Inventory]:
 
 
 def clean(file: Path, *options: str) -> tuple[int, str, str]:
-    argv = [sys.executable, "-c", "from harness.cli import main; main()", "clean", "--cluster", str(file), *options]
+    argv = [
+        sys.executable,
+        "-c",
+        "from harness.commands.cli import main; main()",
+        "clean",
+        "--cluster",
+        str(file),
+        *options,
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
     return done.returncode, done.stdout, done.stderr
 

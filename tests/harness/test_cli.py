@@ -13,7 +13,7 @@ import typer
 
 from harness.cluster import state
 from harness.cluster.processes import identify
-from harness.reported import reported
+from harness.commands.reported import reported
 from harness.sweep.interrupt import Interrupted
 
 ROOT = Path(__file__).parents[2]
@@ -34,11 +34,11 @@ def harness(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def argv(*words: str) -> list[str]:
-    return [sys.executable, "-c", "from harness.cli import main; main()", *words]
+    return [sys.executable, "-c", "from harness.commands.cli import main; main()", *words]
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = f"import sys, harness.cli; print([m for m in {HEAVY} if m in sys.modules])"
+    code = f"import sys, harness.commands.cli; print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.stdout.strip() == "[]"
 
@@ -51,14 +51,14 @@ def test_the_help_documents_the_exit_statuses(command: str, statuses: str) -> No
 
 
 INTERRUPTED_IMPORT = """
-import builtins, harness.start
+import builtins, harness.commands.start
 real = builtins.__import__
 def stopped(name, *rest):
     if name == "typer":
         raise KeyboardInterrupt
     return real(name, *rest)
 builtins.__import__ = stopped
-harness.start.main()
+harness.commands.start.main()
 """
 
 

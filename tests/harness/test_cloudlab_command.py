@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def harness(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from harness.cli import main; main()", "cloudlab", "inventory", *words]
+    command = [sys.executable, "-c", "from harness.commands.cli import main; main()", "cloudlab", "inventory", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
 
 

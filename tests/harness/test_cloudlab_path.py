@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
 from harness.cluster import rights
 from harness.cluster.local import LocalCluster
 from harness.cluster.spec import LocalSpec
+from harness.commands.cli import app
 
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 

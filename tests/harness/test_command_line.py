@@ -15,7 +15,7 @@ from synthetic_run import make_run
 from cloudlab import manifest
 from cloudlab.errors import ManifestError
 from harness.errors import ExitCode, ExperimentError, MistakeError
-from harness.experiment_file import load
+from harness.experiment.file import load
 from harness.sweep.plan import parse_only, plan
 from harness.terminal import folded
 from reports.errors import ReportError, SchemaError
@@ -24,7 +24,7 @@ from reports.rules import load_rules
 
 ROOT = Path(__file__).parents[2]
 ALLREDUCE = str(ROOT / "experiments" / "allreduce.toml")
-START = "from harness.start import main; main()"
+START = "from harness.commands.start import main; main()"
 
 
 def harness(*words: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ import pytest
 from synthetic_run import make_run
 from typer.testing import CliRunner
 
-from harness.cli import app
+from harness.commands.cli import app
 
 
 def make(folder: Path, seed: int = 1) -> Path:

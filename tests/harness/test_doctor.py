@@ -13,7 +13,7 @@ import pytest
 
 from harness.cluster.gather import Endpoint, Surveyed
 from harness.cluster.rails import DataNic
-from harness.doctor import Seen, answers, document, findings
+from harness.commands.survival import Seen, answers, document, findings
 from harness.errors import HostError
 from harness.hosts.links import Links, read_links
 
@@ -117,7 +117,7 @@ def test_warnings_decide_nothing_and_the_document_has_all() -> None:
 
 def test_this_machine_is_looked_at() -> None:
     """Whatever it is like: an answer with its reason, and the exit status that goes with it."""
-    code = "from harness.start import main; main()"
+    code = "from harness.commands.start import main; main()"
     run = subprocess.run(
         [sys.executable, "-c", code, "doctor", "--json"],
         capture_output=True, text=True, timeout=270, check=False, env={**os.environ, "R2CC_MODE": "0"},

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from harness.sweep.events import EventLog, RankError, Timed, parse
+from harness.events import EventLog, RankError, Timed, parse
 
 
 @pytest.mark.parametrize("line", ["", "# a table", "{broken", "[1]", '{"t_ns": 1}', '{"event": "ready"}', "{}"])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harness.errors import ExperimentError, InvalidExperimentError, MistakeError
-from harness.experiment import Experiment, identity
-from harness.experiment_file import apply, load, read, without_none
+from harness.experiment.file import apply, load, read, without_none
+from harness.experiment.model import Experiment, identity
 from r2ccl_core.text_file import WRITTEN_BYTES
 from r2ccl_core.units import parse_size
 
@@ -44,8 +44,8 @@ def test_shipped_experiments_are_right_and_named_as_their_file(path: Path) -> No
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda p: p.stem)
 def test_shipped_experiments_fit_hosts_whose_nics_have_other_names(path: Path) -> None:
-    faults = [strike for fault in load(path).faults for strike in (fault, *fault.also)]
-    named = [strike.nic for strike in faults if strike.nic not in (None, "random", "busiest")]
+    faults = [injection for fault in load(path).faults for injection in (fault, *fault.also)]
+    named = [injection.nic for injection in faults if injection.nic not in (None, "random", "busiest")]
     assert not named, "an inventory of CloudLab knows NICs by their MAC addresses: give the rail"
 
 

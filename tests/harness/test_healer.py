@@ -44,7 +44,7 @@ def orders(mark: Path, **more: Any) -> Orders:
     return Orders(inject=(("touch", str(mark)),), heal=(("rm", "-f", str(mark)),), **more)
 
 
-def strike(host: NoopHost, made: Orders, ttl_s: float = 60) -> None:
+def inject(host: NoopHost, made: Orders, ttl_s: float = 60) -> None:
     host.prepare(FAULT, made, ttl_s)
     host.fire(FAULT)
 
@@ -82,7 +82,7 @@ def test_the_journal_is_there_before_the_fault_and_goes_with_it(agents: list[Noo
 
 
 def test_what_dead_agents_and_healers_left_is_healed_from_the_journal(agents: list[NoopHost], mark: Path) -> None:
-    strike(agents[0], orders(mark))
+    inject(agents[0], orders(mark))
     entry, healer = entry_of(agents[0]), healer_pid(agents[0])
     os.kill(agent_pid(agents[0]), signal.SIGSTOP)  # the healer must not see it end first
     os.kill(healer, signal.SIGKILL)
@@ -94,7 +94,7 @@ def test_what_dead_agents_and_healers_left_is_healed_from_the_journal(agents: li
 
 
 def test_a_living_healers_entry_is_left_alone_unless_all_is_asked_for(agents: list[NoopHost], mark: Path) -> None:
-    strike(agents[0], orders(mark))
+    inject(agents[0], orders(mark))
     entry = entry_of(agents[0])
     assert entry.stem not in agents[1].heal_journal(all=False)
     assert mark.exists() and entry.exists()
@@ -105,7 +105,7 @@ def test_a_living_healers_entry_is_left_alone_unless_all_is_asked_for(agents: li
 
 
 def test_an_agents_own_arms_are_no_left_overs(agents: list[NoopHost], mark: Path) -> None:
-    strike(agents[0], orders(mark))
+    inject(agents[0], orders(mark))
     assert entry_of(agents[0]).stem not in agents[0].heal_journal(all=True)
     assert mark.exists()
 
@@ -114,7 +114,7 @@ def test_an_agents_own_arms_are_no_left_overs(agents: list[NoopHost], mark: Path
 def test_a_healer_that_is_asked_to_leave_heals_first(
     agents: list[NoopHost], mark: Path, number: signal.Signals
 ) -> None:
-    strike(agents[0], orders(mark))
+    inject(agents[0], orders(mark))
     entry = entry_of(agents[0])
     os.kill(healer_pid(agents[0]), number)
     until(lambda: not mark.exists() and not entry.exists())
@@ -123,7 +123,7 @@ def test_a_healer_that_is_asked_to_leave_heals_first(
 def test_two_agents_have_arms_of_the_same_name(agents: list[NoopHost], tmp_path: Path) -> None:
     marks = [tmp_path / "a", tmp_path / "b"]
     for host, mark in zip(agents, marks, strict=True):
-        strike(host, orders(mark))
+        inject(host, orders(mark))
     agents[0].heal(FAULT)
     assert not marks[0].exists() and marks[1].exists()
     agents[1].heal(FAULT)
@@ -140,7 +140,7 @@ def test_what_repeats_ends_up_at_whatever_moment(
 ) -> None:
     link = str(tmp_path / "link")
     down, up = ("ln", "-sfn", "down", link), ("ln", "-sfn", "up", link)
-    strike(agents[0], Orders((down,), (up,), ((0.003, up), (0.003, down))), 1 + after_ms / 1e3 if end == "ttl" else 60)
+    inject(agents[0], Orders((down,), (up,), ((0.003, up), (0.003, down))), 1 + after_ms / 1e3 if end == "ttl" else 60)
     entry = entry_of(agents[0])
     time.sleep(after_ms / 1e3)
     match end:
@@ -158,7 +158,7 @@ def test_what_repeats_ends_up_at_whatever_moment(
 
 def test_what_repeats_and_fails_is_told_once_it_is_healed(agents: list[NoopHost], mark: Path) -> None:
     fails = ((0.0, ("sh", "-c", "echo cannot >&2; exit 6")), (0.01, ("true",)))
-    strike(agents[0], orders(mark, repeat=fails))
+    inject(agents[0], orders(mark, repeat=fails))
     time.sleep(0.1)
     with pytest.raises(CommandError, match="exit status 6: cannot"):
         agents[0].heal(FAULT)
@@ -178,7 +178,7 @@ def running(tmp_path: Path, script: str) -> tuple[tuple[str, ...], Path]:
 @pytest.mark.parametrize("script", [f"{BEGIN}; exec cat", f"{BEGIN}; trap '' TERM; exec sleep 1000"])
 def test_what_runs_beside_ends_with_the_fault(agents: list[NoopHost], mark: Path, tmp_path: Path, script: str) -> None:
     argv, number = running(tmp_path, script)
-    strike(agents[0], orders(mark, beside=(argv,)))
+    inject(agents[0], orders(mark, beside=(argv,)))
     pid = int(number.read_text())
     assert identify(pid) is not None
     agents[0].heal(FAULT)
@@ -187,7 +187,7 @@ def test_what_runs_beside_ends_with_the_fault(agents: list[NoopHost], mark: Path
 
 def test_what_runs_beside_outlives_neither_agent_nor_healer(agents: list[NoopHost], mark: Path, tmp_path: Path) -> None:
     argv, number = running(tmp_path, f"{BEGIN}; exec cat")
-    strike(agents[0], orders(mark, beside=(argv,)))
+    inject(agents[0], orders(mark, beside=(argv,)))
     pid = int(number.read_text())
     os.kill(healer_pid(agents[0]), signal.SIGKILL)
     until(lambda: identify(pid) is None)
@@ -214,7 +214,7 @@ def _fire_request() -> dict[str, Any]:
 
 def test_what_cannot_start_beside_says_why_and_everything_is_healed(agents: list[NoopHost], mark: Path) -> None:
     with pytest.raises(CommandError, match="exit status 3: no luck"):
-        strike(agents[0], orders(mark, beside=(("sh", "-c", "echo no luck >&2; exit 3"),)))
+        inject(agents[0], orders(mark, beside=(("sh", "-c", "echo no luck >&2; exit 3"),)))
     assert not mark.exists() and not entry_of(agents[0]).exists()
     assert agents[0].heal(FAULT) is None
 
@@ -230,12 +230,12 @@ def test_what_never_gets_to_work_beside_ends_with_the_time_to_live(
     agents: list[NoopHost], mark: Path, script: str, told: str
 ) -> None:
     with pytest.raises(HostError, match=told):
-        strike(agents[0], orders(mark, beside=(("sh", "-c", script),)), ttl_s=0.5)
+        inject(agents[0], orders(mark, beside=(("sh", "-c", script),)), ttl_s=0.5)
     assert not mark.exists()
 
 
 def test_what_ends_beside_too_early_does_no_harm(agents: list[NoopHost], mark: Path) -> None:
-    strike(agents[0], orders(mark, beside=(("sh", "-c", BEGIN),)))
+    inject(agents[0], orders(mark, beside=(("sh", "-c", BEGIN),)))
     assert agents[0].heal(FAULT) is not None
     assert not mark.exists()
 
@@ -245,12 +245,12 @@ def test_what_ends_beside_too_early_does_no_harm(agents: list[NoopHost], mark: P
 
 def test_a_command_with_a_dash_may_fail_and_one_without_may_not(agents: list[NoopHost], mark: Path) -> None:
     lenient = Orders(inject=(("-false",), ("touch", str(mark))), heal=(("-false",), ("rm", str(mark))))
-    strike(agents[0], lenient)
+    inject(agents[0], lenient)
     assert mark.exists()
     assert agents[0].heal(FAULT) is not None
     assert not mark.exists()
     with pytest.raises(CommandError, match="false: exit status 1"):
-        strike(agents[0], Orders(inject=(("false",),)))
+        inject(agents[0], Orders(inject=(("false",),)))
 
 
 def test_after_a_failed_heal_the_rest_is_healed_and_the_journal_stays(
@@ -259,7 +259,7 @@ def test_after_a_failed_heal_the_rest_is_healed_and_the_journal_stays(
     obstacle = tmp_path / "obstacle"
     obstacle.touch()
     stuck = ("test", "!", "-e", str(obstacle))
-    strike(agents[0], Orders((("touch", str(mark)),), (stuck, ("rm", "-f", str(mark)))))
+    inject(agents[0], Orders((("touch", str(mark)),), (stuck, ("rm", "-f", str(mark)))))
     entry = entry_of(agents[0])
     with pytest.raises(CommandError, match="exit status 1"):
         agents[0].heal(FAULT)

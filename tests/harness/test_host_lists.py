@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from harness.cluster import slurm
 from harness.cluster.hostfile import Entry, parse
+from harness.commands.inventory import LoginOptions, of_addresses, of_hostfile, of_slurm
 from harness.errors import MistakeError
-from harness.inventory_command import LoginOptions, of_addresses, of_hostfile, of_slurm
 from r2ccl_core.errors import UsageError
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.sweep.events import RankRecord, Timed
+from harness.events import RankRecord, Timed
 from harness.sweep.in_flight import InFlight, in_flight
 
 MS = 1_000_000

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from faults.registry import FAULTS
-from harness.experiment_file import load
-from harness.init_command import Answers, init
+from harness.commands.init import Answers, init
+from harness.experiment.file import load
 from harness.sweep.plan import plan
 from harness.sweep.simulated import simulated_record
-from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UsageError
+from r2ccl_core.model.collective import COLLECTIVES
 
 HOSTS = """
 schema = 1
@@ -79,7 +79,7 @@ def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
 def test_on_a_terminal_it_asks_and_asks_again(tmp_path: Path) -> None:
     primary, secondary = pty.openpty()
     os.write(primary, b"4\nx\n2\nreduce\n1MiB, 2MiB\nbalnce\nbalance\n\n2\n")
-    code = "from harness.start import main; main()"
+    code = "from harness.commands.start import main; main()"
     asked = subprocess.run(
         [sys.executable, "-c", code, "init", str(tmp_path / "a.toml")],
         stdin=secondary, stdout=secondary, stderr=subprocess.PIPE, timeout=240, check=False,

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from cloudlab import inventory as cloudlab
 from cloudlab import manifest
-from harness.cloudlab_command import Wanted, of_cloudlab
 from harness.cluster import inventory_file
 from harness.cluster.inventory import Inventory
 from harness.cluster.spec import InventorySpec
+from harness.commands.cloudlab import Wanted, of_cloudlab
 from harness.errors import ExperimentError, InvalidExperimentError, InventoryError
-from harness.experiment_file import load, read, variants
+from harness.experiment.file import load, read, variants
 
 ROOT = Path(__file__).parents[2]
 ALLREDUCE = ROOT / "experiments" / "allreduce.toml"

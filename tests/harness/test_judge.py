@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from faults.base import LinkDown, Quiet
+from harness.events import RankError, RankRecord, Timed
 from harness.hosts.base import Reading, Sample
-from harness.sweep.events import RankError, RankRecord, Timed
 from harness.sweep.judge import Facts, Injected, Verdict, judge, with_watch
 from harness.sweep.phases import joined, phase_of
 
@@ -49,7 +49,8 @@ SAMPLES = {"host1": samples()}
 
 def survived(**changes: Any) -> Facts:
     return replace(
-        Facts([rank_of(r) for r in range(3)], 5, "ok", fault_planned=True, strikes=(FAULT,), samples=SAMPLES), **changes
+        Facts([rank_of(r) for r in range(3)], 5, "ok", fault_planned=True, injections=(FAULT,), samples=SAMPLES),
+        **changes,
     )
 
 
@@ -59,7 +60,7 @@ def died(error_ns: int = BEFORE + MS, **changes: Any) -> Facts:
         record.begun[STRUCK] = STRUCK * PERIOD
         record.done, record.returncode = False, 3
         record.error = RankError("connection lost", error_ns + record.rank * MS, STRUCK)
-    facts = Facts(ranks, 5, "failed", fault_planned=True, strikes=(FAULT,), samples=SAMPLES)
+    facts = Facts(ranks, 5, "failed", fault_planned=True, injections=(FAULT,), samples=SAMPLES)
     return replace(facts, **changes)
 
 
@@ -77,13 +78,13 @@ def test_a_survivor_is_ok_with_its_evidence() -> None:
 
 
 def test_a_healthy_trial_needs_no_evidence() -> None:
-    verdict = judge(survived(fault_planned=False, strikes=()))
+    verdict = judge(survived(fault_planned=False, injections=()))
     assert word(verdict) == ("ok", True)
     assert verdict.evidence.in_flight is None
 
 
 def test_one_wrong_element_on_one_rank_is_wrong_even_when_the_rest_is_in_doubt() -> None:
-    facts = survived(strikes=(replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS, heal_ns=None),))
+    facts = survived(injections=(replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS, heal_ns=None),))
     facts.ranks[1].finished[4] = Timed(4 * PERIOD, LENGTH, 1)
     assert word(judge(facts)) == ("wrong", False)
     assert judge(facts).reason == "1 wrong elements"
@@ -131,12 +132,12 @@ def test_ranks_that_called_different_things_are_no_failure_that_a_fault_was_to_c
 
 def test_a_failure_that_should_not_be_is_no_retry_even_if_the_fault_missed() -> None:
     missed = replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS)
-    assert word(judge(died(expect_on_fault="ok", strikes=(missed,)))) == ("failed", False)
+    assert word(judge(died(expect_on_fault="ok", injections=(missed,)))) == ("failed", False)
 
 
 def test_an_expected_failure_without_proof_is_inconclusive() -> None:
     missed = replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS)
-    assert judge(died(strikes=(missed,))).status == "inconclusive"
+    assert judge(died(injections=(missed,))).status == "inconclusive"
 
 
 def test_an_error_before_the_fault_is_unexpected() -> None:
@@ -146,7 +147,7 @@ def test_an_error_before_the_fault_is_unexpected() -> None:
 
 
 def test_an_error_with_the_fault_never_injected_is_unexpected() -> None:
-    assert word(judge(died(strikes=()))) == ("failed", False)
+    assert word(judge(died(injections=()))) == ("failed", False)
 
 
 def test_a_hang_is_a_failure_that_nobody_expects() -> None:
@@ -201,24 +202,26 @@ def test_samples_that_may_lie_outside_the_fault_do_not_count(clock_error_ns: int
         s if after <= s.t_ns < last else s._replace(tx_bytes=s.tx_bytes + i * SLACK_BYTES)
         for i, s in enumerate(samples())
     ]
-    strike = replace(FAULT, clock_error_ns=clock_error_ns)
-    assert word(judge(survived(strikes=(strike,), samples={"host1": moving})))[0] == "ok"
+    injection = replace(FAULT, clock_error_ns=clock_error_ns)
+    assert word(judge(survived(injections=(injection,), samples={"host1": moving})))[0] == "ok"
     sooner = [s._replace(tx_bytes=s.tx_bytes + 2 * SLACK_BYTES) if s.t_ns == last - 10 * MS else s for s in samples()]
-    assert judge(survived(strikes=(strike,), samples={"host1": sooner})).reason.startswith("host1 eth1 still carried")
+    assert judge(survived(injections=(injection,), samples={"host1": sooner})).reason.startswith(
+        "host1 eth1 still carried"
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"strikes": ()}, "the fault was never injected"),
-        ({"strikes": (replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS),)}, "the fault missed the collective"),
-        ({"strikes": (replace(FAULT, t_after_ns=STRUCK * PERIOD + LENGTH + 1),)}, "the fault missed the collective"),
+        ({"injections": ()}, "the fault was never injected"),
+        ({"injections": (replace(FAULT, t_before_ns=STRUCK * PERIOD - 8 * MS),)}, "the fault missed the collective"),
+        ({"injections": (replace(FAULT, t_after_ns=STRUCK * PERIOD + LENGTH + 1),)}, "the fault missed the collective"),
         ({"samples": {"host1": samples(leak=SLACK_BYTES + 1)}}, "host1 eth1 still carried 10001 bytes"),
         ({"samples": {}}, "the counters of host1 eth1 do not cover the fault"),
-        ({"strikes": (replace(FAULT, heal_ns=None),)}, "host1 eth1 did not heal"),
+        ({"injections": (replace(FAULT, heal_ns=None),)}, "host1 eth1 did not heal"),
         ({"samples": {"host1": samples(up_at_end=False)}}, "host1 eth1 did not heal"),
-        ({"strikes": (replace(FAULT, unseen=("switch: no 'pref'",)),)}, "switch: no 'pref'"),
-        ({"strikes": (replace(FAULT, left=("switch: still 'pref'",)),)}, "switch: still 'pref'"),
+        ({"injections": (replace(FAULT, unseen=("switch: no 'pref'",)),)}, "switch: no 'pref'"),
+        ({"injections": (replace(FAULT, left=("switch: still 'pref'",)),)}, "switch: still 'pref'"),
         ({"changed": ["host1: eth1 qdiscs: was tbf, is nothing"]}, "not as it was before: host1: eth1 qdiscs"),
         ({"samples": {"host1": [s._replace(up=True) for s in samples()]}}, "host1 eth1 kept its carrier"),
     ],
@@ -234,26 +237,26 @@ def test_a_few_late_frames_are_no_doubt() -> None:
 
 
 def test_a_fault_without_signs_needs_no_counters() -> None:
-    assert judge(survived(strikes=(replace(FAULT, signs=()),), samples={})).status == "ok"
+    assert judge(survived(injections=(replace(FAULT, signs=()),), samples={})).status == "ok"
 
 
 def test_a_slowed_nic_may_carry_what_its_rate_allows() -> None:
     slowed = Quiet("host1", "eth1", "tx", 10_000, rate_bytes_s=1e6)
     over_s = (HEAL - MS - AFTER) / 1e9
     for leak, status in ((int(1e6 * (over_s - 0.02)), "ok"), (int(1e6 * over_s) + 10_001, "inconclusive")):
-        facts = survived(strikes=(replace(FAULT, signs=(slowed,)),), samples={"host1": samples(leak=leak)})
+        facts = survived(injections=(replace(FAULT, signs=(slowed,)),), samples={"host1": samples(leak=leak)})
         assert judge(facts).status == status
 
 
 def test_of_failures_by_the_clock_one_must_hit_and_every_aimed_one() -> None:
     missed = replace(FAULT, t_before_ns=HEAL - 3 * MS, t_after_ns=HEAL - 2 * MS, signs=(), aimed=False)
-    assert judge(survived(strikes=(replace(FAULT, aimed=False), missed))).status == "ok"
-    assert judge(survived(strikes=(missed,))).status == "inconclusive"
-    assert judge(survived(strikes=(FAULT, replace(missed, aimed=True)))).status == "inconclusive"
+    assert judge(survived(injections=(replace(FAULT, aimed=False), missed))).status == "ok"
+    assert judge(survived(injections=(missed,))).status == "inconclusive"
+    assert judge(survived(injections=(FAULT, replace(missed, aimed=True)))).status == "inconclusive"
 
 
 def test_a_killed_rank_is_no_finding_but_the_others_must_say_so() -> None:
-    facts = died(killed=frozenset({1}), strikes=(replace(FAULT, signs=()),))
+    facts = died(killed=frozenset({1}), injections=(replace(FAULT, signs=()),))
     facts.ranks[1].error, facts.ranks[1].returncode = None, -9
     assert word(judge(facts)) == ("failed", True)
     for record in facts.ranks:
@@ -328,7 +331,7 @@ def moving(fault: Injected = FAULT, taken: list[Sample] | None = None, **changes
     struck = replace(fault, nics=(("host1", "eth1"),), dark=bool(fault.signs))
     found = {"host1": counted() if taken is None else taken}
     facts = survived(
-        strikes=(struck,), samples=found, hosts=("host0", "host1", "host2"), nic_bytes={"host1": WHOLE_BYTES}
+        injections=(struck,), samples=found, hosts=("host0", "host1", "host2"), nic_bytes={"host1": WHOLE_BYTES}
     )
     return replace(facts, **changes)
 
@@ -362,7 +365,7 @@ def test_a_nic_that_carried_nothing_was_not_hit_whatever_ranks_say(fault: Inject
 
 def test_an_expected_failure_with_an_idle_nic_proves_nothing() -> None:
     idle = moving(taken=counted(each=0))
-    facts = died(strikes=idle.strikes, samples=idle.samples, hosts=idle.hosts, nic_bytes=idle.nic_bytes)
+    facts = died(injections=idle.injections, samples=idle.samples, hosts=idle.hosts, nic_bytes=idle.nic_bytes)
     assert judge(facts).reason.startswith("the fault hit an idle NIC")
     assert word(judge(replace(facts, samples={"host1": counted()}))) == ("failed", True)
 
@@ -395,7 +398,7 @@ def test_what_the_fault_itself_sends_is_no_sign() -> None:
     flooded = counted(since_ns=AFTER, until_ns=HEAL, up=True)
     facts = moving(SLOWED, flooded)
     assert judge(facts).status == "ok"
-    sends = replace(facts, strikes=(replace(facts.strikes[0], sends=True),))
+    sends = replace(facts, injections=(replace(facts.injections[0], sends=True),))
     assert judge(sends).reason.startswith("the fault hit an idle NIC")
 
 
@@ -412,7 +415,9 @@ def test_of_several_nics_one_must_have_carried_and_all_are_told() -> None:
     both = (("host1", "eth0"), ("host1", "eth1"))
     idle = [s._replace(nic="eth0") for s in counted(each=0)]
     facts = moving()
-    facts = replace(facts, strikes=(replace(facts.strikes[0], nics=both),), samples={"host1": [*counted(), *idle]})
+    facts = replace(
+        facts, injections=(replace(facts.injections[0], nics=both),), samples={"host1": [*counted(), *idle]}
+    )
     verdict = judge(facts)
     assert verdict.status == "ok"
     assert [c["in_flight_bytes"] for c in verdict.evidence.strikes[0]["carried"]] == [0, 6_000_000]
@@ -424,7 +429,7 @@ def test_a_nic_that_is_made_again_counts_anew() -> None:
     gone = [s if s.t_ns < AFTER else s._replace(rx_bytes=-1, tx_bytes=-1, up=False) for s in counted()]
     again = [s if s.t_ns < HEAL else s._replace(rx_bytes=5, tx_bytes=5, up=True) for s in gone]
     facts = moving(replace(FAULT, signs=()), again)
-    assert judge(replace(facts, strikes=(replace(facts.strikes[0], dark=True),))).status == "ok"
+    assert judge(replace(facts, injections=(replace(facts.injections[0], dark=True),))).status == "ok"
     (found,) = judge(facts).evidence.strikes[0]["carried"]
     assert found["in_flight_bytes"] == 6_000_000
 

@@ -163,4 +163,4 @@ def harness(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def argv(*words: str) -> list[str]:
-    return [sys.executable, "-c", "from harness.cli import main; main()", *words]
+    return [sys.executable, "-c", "from harness.commands.cli import main; main()", *words]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ExperimentError
-from harness.experiment_file import load
+from harness.experiment.file import load
 from harness.hosts.noop import NoopHost
 from harness.sweep.memory import check_hosts, check_machine
 from harness.sweep.plan import plan

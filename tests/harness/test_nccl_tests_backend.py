@@ -22,7 +22,7 @@ from harness.backends.registry import BACKENDS
 from harness.cluster.noop import NoopCluster
 from harness.cluster.spec import NoopSpec
 from harness.errors import ExitCode
-from harness.experiment_file import read
+from harness.experiment.file import read
 from harness.sweep.dry_run import lines
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress

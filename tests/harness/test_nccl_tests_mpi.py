@@ -14,7 +14,7 @@ from harness.backends import nccl_tests
 from harness.cluster import rights, sshd
 from harness.cluster.factory import make_cluster
 from harness.errors import ExitCode
-from harness.experiment_file import read
+from harness.experiment.file import read
 from harness.sweep.plan import plan
 from harness.sweep.preflight import preflight
 from harness.sweep.progress import SilentProgress

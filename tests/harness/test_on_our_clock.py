@@ -2,9 +2,9 @@
 
 import json
 
+from harness.events import EventLog
 from harness.hosts.base import Sample
 from harness.sweep.clock import Clock, Offset, narrowed, not_before
-from harness.sweep.events import EventLog
 from harness.sweep.on_our_clock import event_rows, on_our_clock
 from harness.sweep.record import _core
 

@@ -16,7 +16,7 @@ SWEEP = [
     '--set=fault=[{kind="noop", host="host1", nic="eth0", at_iteration=2}]', "--set=workload.iterations_by_size={}",
     "--set=workload.iterations=4", '--set=workload.sizes=["8MiB"]', "--set=sweep.repeats=1",
 ]  # fmt: skip
-START = "from harness.start import main; main()"
+START = "from harness.commands.start import main; main()"
 
 
 def full() -> int:
@@ -110,9 +110,9 @@ def test_signs_that_the_encoding_lacks_are_written_plainly(runs: tuple[str, str]
 
 
 CRASHES = {
-    "in a command": "import harness.compare_command as c; c.compare_command = None; " + START,
-    "before a command": "import harness.cli as c; c.main = None; " + START,
-    "while importing": "import sys; sys.modules['harness.cli'] = None; " + START,
+    "in a command": "import harness.commands.compare as c; c.compare_command = None; " + START,
+    "before a command": "import harness.commands.cli as c; c.main = None; " + START,
+    "while importing": "import sys; sys.modules['harness.commands.cli'] = None; " + START,
     "r2ccl-perf": "import r2ccl_core.perf.cli as c; c.parse_flags = None; c.main()",
     "status": "import r2ccl_core.status.cli as c; c.app = None; c.main()",
 }

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ExperimentError
-from harness.experiment_file import load
+from harness.experiment.file import load
 from harness.sweep.plan import Trial, parse_only, plan, select
 
 ALLREDUCE = Path(__file__).parents[2] / "experiments" / "allreduce.toml"
@@ -23,7 +23,7 @@ def test_the_grid_is_complete_and_ids_are_unique() -> None:
 
 def test_without_faults_every_trial_is_healthy() -> None:
     assert {t.value("fault") for t in trials("fault=[]")} == {"healthy"}
-    assert {t.strike_iteration() for t in trials("fault=[]")} == {None}
+    assert {t.fault_iteration() for t in trials("fault=[]")} == {None}
 
 
 def test_repeats_are_blocks_and_the_seed_alone_decides_their_order() -> None:
@@ -40,13 +40,13 @@ def test_listed_order_is_the_order_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("when", "strike"),
+    ("when", "injection"),
     [("at_iteration=3", 3), ("at_progress=0.5", 20), ("at_progress=0", 0), ('at_time="1s"', None)],
 )
-def test_when_a_fault_strikes(when: str, strike: int | None) -> None:
+def test_when_a_fault_strikes(when: str, injection: int | None) -> None:
     fault = f'fault=[{{kind="nic_down", host="host0", nic="eth0", {when}}}]'
     small = select(trials(fault), parse_only(["size=1MiB"]))
-    assert {t.strike_iteration() for t in small} == {strike}
+    assert {t.fault_iteration() for t in small} == {injection}
 
 
 def test_selections_keep_what_they_name() -> None:

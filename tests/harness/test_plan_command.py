@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.plan import plan_command
+from harness.commands.plan import plan_command
 from r2ccl_core.errors import R2cclError, UsageError
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from faults.base import ROUTE_PROTOCOL
-from harness.check_command import judge
 from harness.cluster import export, inventory_file, rights, state
 from harness.cluster.checks.evidence import gather
 from harness.cluster.checks.finding import Severity
@@ -20,8 +19,9 @@ from harness.cluster.gather import looking_at
 from harness.cluster.inventory import Inventory, InventoryHost
 from harness.cluster.local import LocalCluster
 from harness.cluster.spec import InventorySpec, LocalSpec
+from harness.commands.cluster_check import judge
 from harness.errors import ClusterError, ExitCode
-from harness.experiment_file import load
+from harness.experiment.file import load
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress
 from harness.sweep.summary import last_attempts
@@ -257,7 +257,7 @@ def test_a_check_finds_nothing_wrong_and_then_what_we_break(exported: Inventory)
 
 def test_the_command_speaks_json_and_ends_with_1_where_something_is_wrong(exported: Inventory, tmp_path: Path) -> None:
     path = saved(changed(exported, 1, port=9), tmp_path)
-    command = [sys.executable, "-c", "from harness.cli import main; main()", "cluster", "check", "--json"]
+    command = [sys.executable, "-c", "from harness.commands.cli import main; main()", "cluster", "check", "--json"]
     done = subprocess.run([*command, "--inventory", str(path)], capture_output=True, text=True, timeout=240)
     assert done.returncode == 1, done.stderr
     told = json.loads(done.stdout)

@@ -14,7 +14,7 @@ import pytest
 from synthetic_run import make_run
 from typer.testing import CliRunner
 
-from harness.cli import app
+from harness.commands.cli import app
 
 
 def make(folder: Path, seed: int = 1) -> Path:
@@ -110,8 +110,8 @@ def browser(tmp_path: Path) -> tuple[dict[str, str], Path]:
 def test_open_shows_the_page(tmp_path: Path) -> None:
     folder = make(tmp_path)
     env, asked = browser(tmp_path)
-    command = [sys.executable, "-m", "harness.cli", "report", str(folder), "--open"]
-    code = f"from harness.cli import main; import sys; sys.argv = {command[2:]!r}; main()"
+    command = [sys.executable, "-m", "harness.commands.cli", "report", str(folder), "--open"]
+    code = f"from harness.commands.cli import main; import sys; sys.argv = {command[2:]!r}; main()"
     subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True)
     assert asked.read_text() == (folder / "report.html").as_uri()
 
@@ -120,7 +120,7 @@ def test_serve_serves_until_ctrl_c(tmp_path: Path) -> None:
     folder = make(tmp_path)
     env, asked = browser(tmp_path)
     words = ["harness", "report", str(folder), "--serve", "--open"]
-    code = f"from harness.cli import main; import sys; sys.argv = {words!r}; main()"
+    code = f"from harness.commands.cli import main; import sys; sys.argv = {words!r}; main()"
     heeded = ["env", "--default-signal=INT", sys.executable, "-c", code]  # a background job of a shell ignores SIGINT
     served = subprocess.Popen(heeded, env=env, stdout=subprocess.PIPE, text=True)
     assert served.stdout is not None

@@ -7,8 +7,8 @@ import pytest
 from synthetic_run import make_run
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.examples import folder
+from harness.commands.cli import app
+from harness.experiment.examples import folder
 from reports.reproduce.catalog import ENTRIES
 
 
@@ -27,7 +27,7 @@ def test_the_list_has_every_experiment_and_says_what_can_be_done() -> None:
 
 
 def test_every_experiment_file_that_is_named_is_there() -> None:
-    from harness.experiment_file import load
+    from harness.experiment.file import load
 
     for entry in ENTRIES:
         if entry.trials is not None and entry.trials.collective == "all_reduce":

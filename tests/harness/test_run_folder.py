@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.hosts.base import Sample
-from harness.sweep.holder import BusyError
+from harness.sweep.owner import BusyError
 from harness.sweep.run_folder import RunFolder
 from reports.trial import Run, Trial
 

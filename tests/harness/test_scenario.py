@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.registry import FAULTS
-from harness.fault_tables import MIN_LASTS_S, FaultModel
+from harness.experiment.fault_tables import MIN_LASTS_S, FaultModel
 from harness.hosts.base import Nic
-from harness.sweep.scenario import BUSIEST, Hosts, Strike, fits, held, reach, strikes
+from harness.sweep.scenario import BUSIEST, Hosts, Injection, fits, held, injections, reach
 from harness.sweep.targets import planned
 
 HORIZON_S = 20.0
@@ -43,55 +43,55 @@ CHANCE = st.fixed_dictionaries(
 SEEDS = st.text("0123456789/abc", max_size=8)
 
 
-def overlapping(drawn: Sequence[Strike], now: Strike) -> list[Strike]:
+def overlapping(drawn: Sequence[Injection], now: Injection) -> list[Injection]:
     return [s for s in drawn if s is not now and s.offset_s <= now.offset_s < s.offset_s + (s.lasts_s or 1e9)]
 
 
 @given(CHANCE, CLUSTERS, SEEDS)
 def test_the_same_seed_draws_the_same_failures(fault: FaultModel, hosts: Hosts, seed: str) -> None:
-    assert strikes(fault, hosts, seed, HORIZON_S) == strikes(fault, hosts, seed, HORIZON_S)
+    assert injections(fault, hosts, seed, HORIZON_S) == injections(fault, hosts, seed, HORIZON_S)
 
 
 def test_another_seed_draws_others() -> None:
     fault = table(kind="nic_down", mtbf="300 ms")
-    assert len({str(strikes(fault, cluster(3, 3), str(seed), HORIZON_S)) for seed in range(20)}) == 20
+    assert len({str(injections(fault, cluster(3, 3), str(seed), HORIZON_S)) for seed in range(20)}) == 20
 
 
 @given(CHANCE, CLUSTERS, SEEDS)
 def test_a_longer_horizon_adds_failures_and_changes_none(fault: FaultModel, hosts: Hosts, seed: str) -> None:
-    short, long = (strikes(fault, hosts, seed, horizon_s) for horizon_s in (HORIZON_S / 2, HORIZON_S))
+    short, long = (injections(fault, hosts, seed, horizon_s) for horizon_s in (HORIZON_S / 2, HORIZON_S))
     assert long[: len(short)] == short
-    assert all(strike.offset_s > HORIZON_S / 2 for strike in long[len(short) :])
+    assert all(injection.offset_s > HORIZON_S / 2 for injection in long[len(short) :])
 
 
 @given(CHANCE, CLUSTERS, SEEDS)
 def test_chance_never_breaks_a_thing_twice_at_once_nor_a_hosts_last_nic(
     fault: FaultModel, hosts: Hosts, seed: str
 ) -> None:
-    drawn = strikes(fault, hosts, seed, HORIZON_S)
+    drawn = injections(fault, hosts, seed, HORIZON_S)
     assert [s.offset_s for s in drawn] == sorted(s.offset_s for s in drawn)
-    for strike in drawn:
-        assert 0 < strike.offset_s <= HORIZON_S
-        assert strike.lasts_s is not None and strike.lasts_s >= MIN_LASTS_S
-        assert not strike.aimed
-        others = [thing for other in overlapping(drawn, strike) for thing in held(other, hosts)]
-        assert not set(held(strike, hosts)) & set(others)
+    for injection in drawn:
+        assert 0 < injection.offset_s <= HORIZON_S
+        assert injection.lasts_s is not None and injection.lasts_s >= MIN_LASTS_S
+        assert not injection.aimed
+        others = [thing for other in overlapping(drawn, injection) for thing in held(other, hosts)]
+        assert not set(held(injection, hosts)) & set(others)
         for host, nics in hosts.items():
-            lost = {name for of, name in (*others, *held(strike, hosts)) if of == host and name}
+            lost = {name for of, name in (*others, *held(injection, hosts)) if of == host and name}
             assert len(lost) < len(nics)
 
 
 @given(CHANCE, CLUSTERS, SEEDS)
 def test_what_is_drawn_is_in_the_cluster(fault: FaultModel, hosts: Hosts, seed: str) -> None:
-    for strike in strikes(fault, hosts, seed, HORIZON_S):
-        assert strike.host in hosts and (fault.host != "host1" or strike.host == "host1")
-        if strike.nic != BUSIEST:
-            assert {(t.host, t.nic) for t in planned(strike, hosts)} == set(reach(strike, hosts))
+    for injection in injections(fault, hosts, seed, HORIZON_S):
+        assert injection.host in hosts and (fault.host != "host1" or injection.host == "host1")
+        if injection.nic != BUSIEST:
+            assert {(t.host, t.nic) for t in planned(injection, hosts)} == set(reach(injection, hosts))
 
 
 def test_chance_reaches_everything_and_keeps_its_mean_time() -> None:
     fault = table(name="mixed", mtbf="100 ms", mttr="1 ms", choices=[{"kind": "nic_down"}, {"kind": "process_pause"}])
-    drawn = strikes(fault, cluster(3, 3), "1", 200.0)
+    drawn = injections(fault, cluster(3, 3), "1", 200.0)
     assert {(s.host, s.nic) for s in drawn if s.kind == "nic_down"} == {
         (f"host{h}", f"eth{n}") for h in range(3) for n in range(3)
     }
@@ -99,13 +99,13 @@ def test_chance_reaches_everything_and_keeps_its_mean_time() -> None:
 
 
 def test_processes_of_hosts_with_one_nic_can_be_paused_by_chance() -> None:
-    assert strikes(table(kind="process_pause", mtbf="300 ms"), cluster(2, 1), "1", HORIZON_S)
-    assert not strikes(table(kind="nic_down", mtbf="300 ms"), cluster(2, 1), "1", HORIZON_S)
+    assert injections(table(kind="process_pause", mtbf="300 ms"), cluster(2, 1), "1", HORIZON_S)
+    assert not injections(table(kind="nic_down", mtbf="300 ms"), cluster(2, 1), "1", HORIZON_S)
 
 
 def test_weights_are_kept() -> None:
     choices = [{"kind": "nic_down", "weight": 9}, {"kind": "loss"}]
-    drawn = strikes(table(name="m", mtbf="50 ms", mttr="1 ms", choices=choices), cluster(4, 4), "1", 100.0)
+    drawn = injections(table(name="m", mtbf="50 ms", mttr="1 ms", choices=choices), cluster(4, 4), "1", 100.0)
     assert sum(s.kind == "loss" for s in drawn) / len(drawn) == pytest.approx(0.1, abs=0.03)
 
 
@@ -114,19 +114,19 @@ def test_weights_are_kept() -> None:
 
 def test_one_failure_comes_several_times() -> None:
     fault = table(kind="nic_down", host="host1", nic="eth2", at_progress=0.5, times=3, every="1 s", lasts="300 ms")
-    drawn = strikes(fault, cluster(3, 3), "1", HORIZON_S)
+    drawn = injections(fault, cluster(3, 3), "1", HORIZON_S)
     assert [(s.host, s.nic, s.offset_s, s.lasts_s, s.aimed) for s in drawn] == [
         ("host1", "eth2", 0.0, 0.3, True),
         ("host1", "eth2", 1.0, 0.3, False),
         ("host1", "eth2", 2.0, 0.3, False),
     ]
-    assert len(strikes(fault, cluster(3, 3), "1", 1.5)) == 2, "none comes after the horizon"
+    assert len(injections(fault, cluster(3, 3), "1", 1.5)) == 2, "none comes after the horizon"
 
 
 def test_further_failures_come_after_the_aimed_one_even_at_once() -> None:
     also = [{"kind": "loss", "host": "host0", "rail": 1}, {"kind": "process_pause", "host": "host2", "after": "1 s"}]
     fault = table(kind="switch_outage", rail=0, at_progress=0.5, also=also)
-    first, second, third = strikes(fault, cluster(3, 3), "1", HORIZON_S)
+    first, second, third = injections(fault, cluster(3, 3), "1", HORIZON_S)
     assert first.aimed and reach(first, cluster(3, 3)) == (("host0", "eth0"), ("host1", "eth0"), ("host2", "eth0"))
     assert (second.host, second.nic, second.offset_s, second.aimed) == ("host0", "eth1", 0.0, False)
     assert (third.kind, third.host, third.offset_s) == ("process_pause", "host2", 1.0)
@@ -134,7 +134,7 @@ def test_further_failures_come_after_the_aimed_one_even_at_once() -> None:
 
 def test_the_same_strike_hits_every_system_and_other_repeats_hit_others() -> None:
     fault = table(kind="nic_down", host="random", nic="random", at_progress=0.5)
-    drawn = [strikes(fault, cluster(3, 3), f"1/nic_down/{repeat}", HORIZON_S)[0] for repeat in range(40)]
+    drawn = [injections(fault, cluster(3, 3), f"1/nic_down/{repeat}", HORIZON_S)[0] for repeat in range(40)]
     assert len({(s.host, s.nic) for s in drawn}) == 9
 
 
@@ -149,14 +149,16 @@ def test_the_same_strike_hits_every_system_and_other_repeats_hit_others() -> Non
 )
 def test_what_a_strike_reaches(keys: dict[str, Any], reached: list[tuple[str, str]]) -> None:
     hosts = cluster(3, 2)
-    (strike,) = strikes(table(**keys, at_progress=0.5), hosts, "1", HORIZON_S)
-    assert list(reach(strike, hosts)) == reached
-    assert [(target.host, target.nic) for target in planned(strike, hosts)] == reached
+    (injection,) = injections(table(**keys, at_progress=0.5), hosts, "1", HORIZON_S)
+    assert list(reach(injection, hosts)) == reached
+    assert [(target.host, target.nic) for target in planned(injection, hosts)] == reached
 
 
 def test_the_busiest_nic_is_left_open() -> None:
-    (strike,) = strikes(table(kind="nic_down", host="host1", nic="busiest", at_progress=0.5), cluster(2, 2), "1", 9)
-    assert strike.nic == BUSIEST and planned(strike, cluster(2, 2)) == []
+    (injection,) = injections(
+        table(kind="nic_down", host="host1", nic="busiest", at_progress=0.5), cluster(2, 2), "1", 9
+    )
+    assert injection.nic == BUSIEST and planned(injection, cluster(2, 2)) == []
 
 
 def test_a_trace_is_played_back_in_order_of_time() -> None:
@@ -165,7 +167,7 @@ def test_a_trace_is_played_back_in_order_of_time() -> None:
         {"kind": "nic_down", "host": "host0", "rail": 1, "at": "500 ms"},
         {"kind": "nic_down", "host": "host0", "rail": 1, "at": "1 h"},
     ]
-    drawn = strikes(table(name="trace", events=events), cluster(2, 2), "1", HORIZON_S)
+    drawn = injections(table(name="trace", events=events), cluster(2, 2), "1", HORIZON_S)
     assert [(s.kind, s.nic, s.offset_s, s.lasts_s) for s in drawn] == [
         ("nic_down", "eth1", 0.5, None),
         ("loss", "eth0", 2.0, 1.0),

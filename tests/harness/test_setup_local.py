@@ -22,6 +22,7 @@ from harness.cluster.gather import looking_at
 from harness.cluster.inventory import Inventory
 from harness.cluster.local import LocalCluster
 from harness.cluster.spec import InventorySpec, LocalSpec
+from harness.commands.setup import Asked, go_through, setup
 from harness.errors import ExitCode, HostError
 from harness.hosts.base import Host
 from harness.hosts.each import all_results, for_each
@@ -31,9 +32,8 @@ from harness.setup.base import Options, Run, Stage, ToDo
 from harness.setup.core_source import core_file
 from harness.setup.runner import Result, Worker
 from harness.setup.stages.catalogue import STAGES, chosen
-from harness.setup_command import Asked, go_through, setup
-from harness.sweep.holder import Holder
 from harness.sweep.interrupt import stoppable
+from harness.sweep.owner import Owner
 from harness.sweep.targets import known
 from r2ccl_core.errors import UsageError
 
@@ -162,7 +162,7 @@ def test_the_nic_that_carries_ssh_is_never_touched(hosts: Inventory, cluster: Ex
 
 def test_a_host_that_a_sweep_holds_is_left_alone_and_the_others_are_set_up(hosts: Inventory) -> None:
     with ExistingCluster(InventorySpec(inventory="hosts.toml", content=hosts)) as sweep:
-        assert sweep.hosts[1].claim(Holder.this().values()) is None
+        assert sweep.hosts[1].claim(Owner.this().values()) is None
         arp = chosen(["arp"], [])
         workers = {host.name: Worker(host, Options(), arp, change=True) for host in hosts.hosts}
         results = for_each([w.host for w in workers.values()], lambda h: workers[h.name].run(print))

@@ -10,7 +10,7 @@ from harness.backends.simulate import calibrated, cost_of
 from harness.cluster.base import Cluster
 from harness.cluster.spec import ClusterSpec
 from harness.errors import ExitCode
-from harness.experiment_file import load, read
+from harness.experiment.file import load, read
 from harness.publish import publish
 from harness.sweep.plan import Only, plan, select
 from harness.sweep.preflight import preflight
@@ -18,8 +18,8 @@ from harness.sweep.progress import SilentProgress
 from harness.sweep.simulated import is_simulated, simulated_record
 from harness.sweep.sweep import Request, open_folder, run_sweep
 from harness.workloads.training import SHAPES, TrainingWorkload
-from r2ccl_core.bound import bound_s, fault_free_ring_s
 from r2ccl_core.errors import UsageError
+from r2ccl_core.planning.bound import bound_s, fault_free_ring_s
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
 from reports import trial as stored
 from reports.load import load_folder

@@ -18,15 +18,23 @@ SHORT = ("sweep.repeats=1", 'workload.min_duration="8 s"')
 @pytest.mark.timeout(500)
 @pytest.mark.skipif(not rights.have(), reason="needs the right to make network namespaces")
 def test_random_failures_leave_nothing_wrong_and_nothing_behind(tmp_path: Path) -> None:
-    argv = [sys.executable, "-c", "from harness.cli import main; main()", "sweep", str(SOAK), "--out", str(tmp_path)]
+    argv = [
+        sys.executable,
+        "-c",
+        "from harness.commands.cli import main; main()",
+        "sweep",
+        str(SOAK),
+        "--out",
+        str(tmp_path),
+    ]
     settings = [word for setting in SHORT for word in ("--set", setting)]
     done = subprocess.run([*argv, *settings], capture_output=True, text=True, timeout=400, check=False)
     trials = [json.loads(path.read_text()) for path in tmp_path.glob("*/trials/*/trial.json")]
     told = "\n".join(f"{t['trial_id']}: {t['status']}: {t['reason']}" for t in trials)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{told}"
-    strikes = [strike for trial in trials for strike in trial["evidence"]["strikes"]]
+    injections = [injection for trial in trials for injection in trial["evidence"]["strikes"]]
     assert len(trials) == 2
-    assert len({strike["kind"] for strike in strikes}) >= 6
-    assert sum(strike["struck_iteration"] is not None for strike in strikes) >= len(strikes) / 3 > 5
+    assert len({injection["kind"] for injection in injections}) >= 6
+    assert sum(injection["struck_iteration"] is not None for injection in injections) >= len(injections) / 3 > 5
     assert sum(i["wrong"] for trial in trials for i in trial["iterations"]) == 0
     assert all(trial["evidence"]["healed"] for trial in trials)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.errors import ExitCode
-from harness.experiment_file import load
+from harness.experiment.file import load
 from harness.sweep.plan import plan
 from harness.sweep.summary import exit_code, last_attempts, next_attempt, table
 from reports import trial as stored

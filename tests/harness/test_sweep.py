@@ -14,10 +14,10 @@ from harness.cluster.base import Cluster
 from harness.cluster.noop import NoopCluster
 from harness.cluster.spec import ClusterSpec, NoopSpec
 from harness.errors import ExitCode, SweepError
-from harness.experiment_file import read
+from harness.experiment.file import read
 from harness.hosts import watch
 from harness.hosts.session import source_of
-from harness.sweep.holder import BusyError
+from harness.sweep.owner import BusyError
 from harness.sweep.plan import Trial, parse_only, plan, select
 from harness.sweep.progress import SilentProgress
 from harness.sweep.run_folder import RunFolder
@@ -49,7 +49,7 @@ class Recording(SilentProgress):
         self.ran.append(trial.trial_id)
 
 
-class Bench:
+class Testbed:
     """One experiment with its runs folder and what was published."""
 
     def __init__(self, runs: Path, only: str = "", **tables: Mapping[str, Any]) -> None:
@@ -79,18 +79,18 @@ class Bench:
 
 
 def test_a_sweep_runs_every_trial_and_publishes(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    assert bench.sweep(Recording()) is ExitCode.OK
-    assert [r.status for r in bench.verdicts()] == ["ok", "ok"]
-    assert bench.folder is not None
-    assert bench.published == [bench.folder.path]
-    first = bench.verdicts()[0]
+    testbed = Testbed(tmp_path)
+    assert testbed.sweep(Recording()) is ExitCode.OK
+    assert [r.status for r in testbed.verdicts()] == ["ok", "ok"]
+    assert testbed.folder is not None
+    assert testbed.published == [testbed.folder.path]
+    first = testbed.verdicts()[0]
     struck = first.evidence.struck_iteration
     assert struck is not None and struck >= 1, "on a busy machine the next one may be hit"
     phases = {i.iteration: i.phase for i in first.iterations if i.phase != "warmup"}
     assert len(phases) == 4 < len(first.iterations)
     assert phases == {n: "before" if n < struck else "hit" if n == struck else "after" for n in phases}
-    run = bench.folder.run()
+    run = testbed.folder.run()
     assert run.finished is not None
     assert run.provenance["cluster"]["kind"] == "noop"
     assert (
@@ -110,63 +110,63 @@ def test_a_watch_that_could_not_start_is_told_with_the_trial_and_in_the_end(
         def closed(self, status: ExitCode, remarks: Sequence[str]) -> None:
             heard.extend(remarks)
 
-    bench = Bench(tmp_path, only="system=a")
-    assert bench.sweep(Heard()) is ExitCode.OK
-    (record,) = bench.verdicts()
+    testbed = Testbed(tmp_path, only="system=a")
+    assert testbed.sweep(Heard()) is ExitCode.OK
+    (record,) = testbed.verdicts()
     reason = "the watch told nothing: TypeError: unsupported operand"
     assert record.evidence.unwatched == {"host0": reason, "host1": reason}
     told = f"No watch of hosts in 1 trial, so their state is not shown: host0: {reason}; host1: {reason}."
     assert told in heard
-    write_report([bench.published[0]], tmp_path / "report")
+    write_report([testbed.published[0]], tmp_path / "report")
     assert "No watch of hosts in 1 trial" in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    testbed = Testbed(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        bench.sweep(Recording(stop_at="b-8MiB-noop-r0"))
-    first = bench.folder
+        testbed.sweep(Recording(stop_at="b-8MiB-noop-r0"))
+    first = testbed.folder
     assert first is not None
-    assert bench.published == [first.path]
+    assert testbed.published == [first.path]
     cluster = first.run().provenance["cluster"]
     own = cluster["congestion_control"]
     first.add_provenance({"cluster": cluster | {"congestion_control": "vegas"}})
     again = Recording()
-    assert bench.sweep(again) is ExitCode.OK
+    assert testbed.sweep(again) is ExitCode.OK
     assert set(again.ran) == {"b-8MiB-noop-r0"}
-    assert bench.folder is not None
-    assert bench.folder.path == first.path
-    assert len(bench.verdicts()) == 2
+    assert testbed.folder is not None
+    assert testbed.folder.path == first.path
+    assert len(testbed.verdicts()) == 2
     assert first.run().provenance["cluster"]["congestion_control"] == f"vegas, later {own}"
 
 
 def test_an_interrupt_while_it_is_published_leaves_only_that_to_do(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    testbed = Testbed(tmp_path)
 
     def interrupted(path: Path) -> None:
         raise KeyboardInterrupt
 
-    folder, _ = open_folder(bench.request, SilentProgress())
+    folder, _ = open_folder(testbed.request, SilentProgress())
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(bench.request, folder, bench.cluster, interrupted, SilentProgress())
+        run_sweep(testbed.request, folder, testbed.cluster, interrupted, SilentProgress())
     assert folder.run().finished is None
     again = Recording()
-    assert bench.sweep(again) is ExitCode.OK
-    assert again.ran == [] and bench.published == [folder.path]
+    assert testbed.sweep(again) is ExitCode.OK
+    assert again.ran == [] and testbed.published == [folder.path]
     assert folder.run().finished is not None
 
 
 def test_a_finished_run_or_another_selection_starts_anew(tmp_path: Path) -> None:
-    whole, part = Bench(tmp_path), Bench(tmp_path, only="system=a")
-    for bench in (whole, part, whole):
-        assert bench.sweep(Recording()) is ExitCode.OK
+    whole, part = Testbed(tmp_path), Testbed(tmp_path, only="system=a")
+    for testbed in (whole, part, whole):
+        assert testbed.sweep(Recording()) is ExitCode.OK
     assert len(list(tmp_path.iterdir())) == 3
     assert [r.system for r in part.verdicts()] == ["a"]
 
 
 def test_an_interrupt_before_the_first_verdict_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        Bench(tmp_path).sweep(Recording(stop_at="a-8MiB-noop-r0"))
+        Testbed(tmp_path).sweep(Recording(stop_at="a-8MiB-noop-r0"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -186,7 +186,7 @@ class Removing(Recording):
 @pytest.mark.parametrize("last", ["a-8MiB-noop-r0", "b-8MiB-noop-r0"])
 @pytest.mark.parametrize("what", ["", "run.json"])
 def test_a_folder_that_is_removed_ends_the_sweep_and_is_not_made_again(tmp_path: Path, last: str, what: str) -> None:
-    bench = Bench(tmp_path)
+    testbed = Testbed(tmp_path)
 
     def take_away() -> None:
         (folder,) = tmp_path.iterdir()
@@ -196,26 +196,26 @@ def test_a_folder_that_is_removed_ends_the_sweep_and_is_not_made_again(tmp_path:
     with pytest.raises(
         SweepError, match=r"tiny-\d+-\d+: was removed while the sweep ran; the same command begins anew$"
     ):
-        bench.sweep(progress)
+        testbed.sweep(progress)
     assert progress.ran[-1] == last
-    assert not list(tmp_path.glob("*/run.json")) and not bench.published
+    assert not list(tmp_path.glob("*/run.json")) and not testbed.published
     assert what or not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(tmp_path)
+    testbed = Testbed(tmp_path)
 
     def refuse(path: Path, *_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
 
     with pytest.raises(SweepError, match=r"cannot be written \(Operation not permitted\); let it be written, and the "):
-        bench.sweep(Removing("a-8MiB-noop-r0", lambda: monkeypatch.setattr(Path, "mkdir", refuse)))
+        testbed.sweep(Removing("a-8MiB-noop-r0", lambda: monkeypatch.setattr(Path, "mkdir", refuse)))
 
 
 def test_a_program_that_cannot_run_is_a_failed_trial(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, only="system=a", cluster={"python": "/bin/false"})
-    assert bench.sweep(Recording()) is ExitCode.WRONG
-    (record,) = bench.records()
+    testbed = Testbed(tmp_path, only="system=a", cluster={"python": "/bin/false"})
+    assert testbed.sweep(Recording()) is ExitCode.WRONG
+    (record,) = testbed.records()
     assert (record.status, record.expected) == ("failed", False)
     assert "ended early with exit status 1" in record.reason
 
@@ -225,48 +225,48 @@ def test_a_hang_becomes_a_failed_trial_with_a_reason(tmp_path: Path) -> None:
     quiet.write_text("#!/bin/sh\nexec sleep 60\n")
     quiet.chmod(0o755)
     limits = {"limits": {"ready": "200 ms", "iteration": "200 ms"}}
-    bench = Bench(tmp_path / "runs", only="system=a", cluster={"python": str(quiet)}, sweep=limits)
-    assert bench.sweep(Recording()) is ExitCode.WRONG
-    (record,) = bench.records()
+    testbed = Testbed(tmp_path / "runs", only="system=a", cluster={"python": str(quiet)}, sweep=limits)
+    assert testbed.sweep(Recording()) is ExitCode.WRONG
+    (record,) = testbed.records()
     assert record.reason == "rank 0 (host0), 1 (host1) not ready after 0.2 s (sweep.limits.ready) (before the fault)"
 
 
 def test_a_trial_that_its_limit_ended_is_told_with_the_key_and_blames_nobody(tmp_path: Path) -> None:
     limits = {"retries": 0, "limits": {"trial": "2 s"}}
-    bench = Bench(tmp_path, only="system=a", workload={"iterations": 1000}, sweep=limits)
-    assert bench.sweep(Recording()) is ExitCode.INCONCLUSIVE
-    (record,) = bench.records()
+    testbed = Testbed(tmp_path, only="system=a", workload={"iterations": 1000}, sweep=limits)
+    assert testbed.sweep(Recording()) is ExitCode.INCONCLUSIVE
+    (record,) = testbed.records()
     assert record.reason == "not over after 2 s, though ranks went on: raise sweep.limits.trial"
     assert record.error is None and record.iterations
 
 
 def test_a_fault_that_misses_is_tried_again_and_every_attempt_is_kept(tmp_path: Path) -> None:
     too_late = {"kind": "noop", "host": "host1", "nic": "eth0", "at_time": "1 h"}
-    bench = Bench(tmp_path, only="system=a", fault=too_late, sweep={"retries": 1})
-    assert bench.sweep(Recording()) is ExitCode.INCONCLUSIVE
-    assert [r.trial_id for r in bench.records()] == ["a-8MiB-noop-r0", "a-8MiB-noop-r0-a2"]
-    assert {r.reason for r in bench.records()} == {"the fault was never injected"}
+    testbed = Testbed(tmp_path, only="system=a", fault=too_late, sweep={"retries": 1})
+    assert testbed.sweep(Recording()) is ExitCode.INCONCLUSIVE
+    assert [r.trial_id for r in testbed.records()] == ["a-8MiB-noop-r0", "a-8MiB-noop-r0-a2"]
+    assert {r.reason for r in testbed.records()} == {"the fault was never injected"}
 
 
 def test_a_second_sweep_of_the_same_experiment_is_refused_with_who_has_it(tmp_path: Path) -> None:
-    bench, silent = Bench(tmp_path), SilentProgress()
-    folder, _ = open_folder(bench.request, silent)
+    testbed, silent = Testbed(tmp_path), SilentProgress()
+    folder, _ = open_folder(testbed.request, silent)
     with pytest.raises(BusyError, match=rf"process {os.getpid()} of .* since \d{{4}}-.* is running this; wait for it"):
-        open_folder(bench.request, silent)
-    beside, resumed = open_folder(replace(bench.request, fresh=True), silent)
+        open_folder(testbed.request, silent)
+    beside, resumed = open_folder(replace(testbed.request, fresh=True), silent)
     assert not resumed
     assert beside.path != folder.path
 
 
 def test_a_sweep_that_waits_goes_on_once_the_other_has_left(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    folder, _ = open_folder(bench.request, SilentProgress())
+    testbed = Testbed(tmp_path)
+    folder, _ = open_folder(testbed.request, SilentProgress())
 
     class Leaving(SilentProgress):
         def note(self, text: str) -> None:
             assert text.startswith(f"waiting: {folder.path}: process {os.getpid()}")
             folder.release()
 
-    again, resumed = open_folder(replace(bench.request, wait=True), Leaving())
+    again, resumed = open_folder(replace(testbed.request, wait=True), Leaving())
     assert resumed
     assert again.path == folder.path

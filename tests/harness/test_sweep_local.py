@@ -7,7 +7,7 @@ import pytest
 from harness.cluster import rights
 from harness.cluster.factory import make_cluster
 from harness.errors import ExitCode
-from harness.experiment_file import load
+from harness.experiment.file import load
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress
 from harness.sweep.sweep import Request, open_folder, run_sweep

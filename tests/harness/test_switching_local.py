@@ -8,7 +8,7 @@ import pytest
 from harness.cluster import rights
 from harness.cluster.factory import make_cluster
 from harness.errors import ExitCode
-from harness.experiment_file import load, read
+from harness.experiment.file import load, read
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress
 from harness.sweep.simulated import simulated_record

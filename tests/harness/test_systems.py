@@ -11,8 +11,8 @@ import pytest
 from harness.backends.nccl_log import parse
 from harness.backends.registry import BACKENDS
 from harness.errors import InvalidExperimentError
-from harness.experiment import Experiment, SystemModel
-from harness.experiment_file import read
+from harness.experiment.file import read
+from harness.experiment.model import Experiment, SystemModel
 from harness.hosts.base import Sample
 from harness.sweep.judge import Verdict
 from harness.sweep.networks import sent_bytes, with_network
@@ -80,7 +80,7 @@ def test_a_system_that_cannot_be_is_one_line(system: dict[str, Any], line: str) 
 
 def test_the_list_names_every_entry() -> None:
     shown = "\n".join(lines())
-    code = "from harness.cli import main; main()"
+    code = "from harness.commands.cli import main; main()"
     told = subprocess.run([sys.executable, "-c", code, "systems"], capture_output=True, text=True, timeout=240)
     assert (told.returncode, told.stdout) == (0, shown + "\n")
     assert all(f"\n{name}: " in shown for name in CATALOGUE)

@@ -12,7 +12,7 @@ import pytest
 
 from harness.backends.registry import BACKENDS
 from harness.workloads.collective import CollectiveWorkload
-from r2ccl_core.collective import COLLECTIVES
+from r2ccl_core.model.collective import COLLECTIVES
 
 WORKLOAD = CollectiveWorkload(sizes=(1 << 20,))  # type: ignore[call-arg]
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (pip install torch)")

@@ -14,7 +14,7 @@ from faults.nic_down import NicDown
 from harness.cluster import rights
 from harness.cluster.factory import make_cluster
 from harness.errors import ExitCode
-from harness.experiment_file import load
+from harness.experiment.file import load
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress
 from harness.sweep.sweep import Request, open_folder, run_sweep
@@ -58,8 +58,8 @@ def phases(trial: Trial) -> list[str]:
 
 
 def proven(trial: Trial) -> bool:
-    strikes = trial.evidence.strikes
-    return bool(strikes) and all(s["missing"] == [] and s["left"] == [] for s in strikes)
+    injections = trial.evidence.strikes
+    return bool(injections) and all(s["missing"] == [] and s["left"] == [] for s in injections)
 
 
 def events(trial: Trial, kind: str) -> list[Mapping[str, Any]]:

@@ -15,7 +15,7 @@ from harness.cluster.factory import make_cluster
 from harness.cluster.local import LocalCluster
 from harness.cluster.spec import LocalSpec
 from harness.errors import ExitCode
-from harness.experiment_file import load
+from harness.experiment.file import load
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress
 from harness.sweep.sweep import Request, open_folder, run_sweep

@@ -10,9 +10,9 @@ from harness.backends.registry import BACKENDS
 from harness.cluster import rights
 from harness.cluster.factory import make_cluster
 from harness.errors import InvalidExperimentError
-from harness.experiment_file import load
+from harness.events import RankRecord
+from harness.experiment.file import load
 from harness.sweep.dry_run import lines
-from harness.sweep.events import RankRecord
 from harness.sweep.memory import check_machine
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress

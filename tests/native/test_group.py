@@ -189,7 +189,7 @@ def test_without_management_errors_and_deaths_are_heard_at_once(
 WATCHES = """
 import logging, os, sys
 import numpy as np
-from r2ccl_core.communicator import Communicator
+from r2ccl_core.runtime.communicator import Communicator
 
 logging.basicConfig(stream=sys.stdout, format="log %(message)s")
 with Communicator.from_env(on_nic=lambda change: print("told", change, flush=True)) as comm:

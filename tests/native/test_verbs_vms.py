@@ -18,10 +18,10 @@ import pytest
 from harness.cluster import rights
 from harness.cluster.vms.cluster import VmsCluster, find_program
 from harness.errors import ClusterError
-from harness.experiment_file import load
-from harness.sweep.bench import Bench
+from harness.experiment.file import load
 from harness.sweep.breakage import Breakage
-from harness.sweep.scenario import Strike
+from harness.sweep.scenario import Injection
+from harness.sweep.testbed import Testbed
 
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 SETTINGS = ('cluster={kind="vms", hosts=2, nics=2, rdma="rxe", mtu=4200, rate="200 Mbit/s"}', "fault=[]")
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.vms, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
+def testbed() -> Iterator[Testbed]:
     if not rights.have():
         pytest.skip("needs the right to make network namespaces")
     try:
@@ -47,23 +47,23 @@ def bench() -> Iterator[Bench]:
         pytest.skip(str(error))
     experiment = load(SMOKE, list(SETTINGS))
     with VmsCluster(experiment.cluster) as cluster:
-        bench = Bench(experiment, cluster.hosts, cluster.switches)
-        bench.measure_clocks()
-        yield bench
+        testbed = Testbed(experiment, cluster.hosts, cluster.switches)
+        testbed.measure_clocks()
+        yield testbed
 
 
 class Running:
     """An AllReduce of 1 MiB between the two guests, again and again."""
 
-    def __init__(self, bench: Bench, transport: str, iterations: int, port: int) -> None:
-        self.bench = bench
+    def __init__(self, testbed: Testbed, transport: str, iterations: int, port: int) -> None:
+        self.testbed = testbed
         self.pool = ThreadPoolExecutor(2)
         self.ranks: list[Future[str]] = [
             self.pool.submit(self._rank, rank, transport, iterations, port) for rank in range(2)
         ]
 
     def _rank(self, rank: int, transport: str, iterations: int, port: int) -> str:
-        root = self.bench.host("host0").nics[0].address
+        root = self.testbed.host("host0").nics[0].address
         env = {
             **PATIENCE, "R2CC_TRANSPORT": transport, "R2CC_RANK": str(rank), "R2CC_SIZE": "2",
             "R2CC_ROOT": f"{root}:{port}", "R2CC_SOCKET_IFNAME": "=eth0,eth1", "R2CC_STATUS_DIR": STATUS,
@@ -71,12 +71,12 @@ class Running:
         words = " ".join(f"{name}={value}" for name, value in env.items())
         perf = f"{sys.executable} -m r2ccl_core.perf all_reduce -b 1M -e 1M -n {iterations} -w 1 -c 1 --meet 200 -T 200"
         line = f"mkdir -p {STATUS}; {words} {perf}; echo exit $?"
-        done = self.bench.host(f"host{rank}").run(["sh", "-c", line], timeout_s=LIMIT_S, check=False)
+        done = self.testbed.host(f"host{rank}").run(["sh", "-c", line], timeout_s=LIMIT_S, check=False)
         return done.stdout + done.stderr
 
     def nics(self, rank: int) -> list[dict[str, Any]]:
         """What the rank's process says of its NICs; nothing while it does not run."""
-        text = self.bench.host(f"host{rank}").run(["sh", "-c", f"cat {STATUS}/*.json"], check=False).stdout
+        text = self.testbed.host(f"host{rank}").run(["sh", "-c", f"cat {STATUS}/*.json"], check=False).stdout
         try:
             return list(json.loads(text)["nics"])
         except ValueError:
@@ -108,32 +108,32 @@ class Running:
         assert "# Out of bounds values : 0 OK" in first, first
 
 
-def packets(bench: Bench, host: str) -> int:
+def packets(testbed: Testbed, host: str) -> int:
     """That the guest's RDMA devices have sent."""
     line = "cat /sys/class/infiniband/*/ports/1/hw_counters/sent_pkts"
-    return sum(int(word) for word in bench.host(host).run(["sh", "-c", line]).stdout.split())
+    return sum(int(word) for word in testbed.host(host).run(["sh", "-c", line]).stdout.split())
 
 
-def resources(bench: Bench, host: str) -> str:
+def resources(testbed: Testbed, host: str) -> str:
     """What processes of the guest hold of its RDMA devices: the kernel's own queue pair is always there."""
-    said = bench.host(host).run(["rdma", "resource", "show"]).stdout
+    said = testbed.host(host).run(["rdma", "resource", "show"]).stdout
     return " ".join(word for word in said.split() if not word.startswith("rxe"))
 
 
-def test_an_allreduce_goes_by_rdma_alone_and_leaves_nothing(bench: Bench) -> None:
-    before = {host: (packets(bench, host), resources(bench, host)) for host in ("host0", "host1")}
-    running = Running(bench, "verbs", 6, 29500)
+def test_an_allreduce_goes_by_rdma_alone_and_leaves_nothing(testbed: Testbed) -> None:
+    before = {host: (packets(testbed, host), resources(testbed, host)) for host in ("host0", "host1")}
+    running = Running(testbed, "verbs", 6, 29500)
     running.right()
     for host, (sent, held) in before.items():
         # Eight AllReduces, twice, send 1 MiB each; a packet carries 4096 bytes.
-        assert packets(bench, host) - sent > 12 * 256
-        assert resources(bench, host) == held
+        assert packets(testbed, host) - sent > 12 * 256
+        assert resources(testbed, host) == held
 
 
-def test_rdma_that_is_dropped_leaves_the_nic_to_tcp_and_comes_back(bench: Bench) -> None:
-    running = Running(bench, "auto", 60, 29501)
+def test_rdma_that_is_dropped_leaves_the_nic_to_tcp_and_comes_back(testbed: Testbed) -> None:
+    running = Running(testbed, "auto", 60, 29501)
     running.under_way()
-    breakage = Breakage(bench, Strike("roce_drop", "host1", "eth1", parameters={}), "test")
+    breakage = Breakage(testbed, Injection("roce_drop", "host1", "eth1", parameters={}), "test")
     breakage.arm({}, 600)
     try:
         breakage.fire()
@@ -147,10 +147,10 @@ def test_rdma_that_is_dropped_leaves_the_nic_to_tcp_and_comes_back(bench: Bench)
     running.right()
 
 
-def test_a_port_that_goes_down_is_survived_by_rdma_alone(bench: Bench) -> None:
-    running = Running(bench, "verbs", 60, 29502)
+def test_a_port_that_goes_down_is_survived_by_rdma_alone(testbed: Testbed) -> None:
+    running = Running(testbed, "verbs", 60, 29502)
     running.under_way()
-    breakage = Breakage(bench, Strike("ib_port_down", "host1", "eth1", parameters={}), "test")
+    breakage = Breakage(testbed, Injection("ib_port_down", "host1", "eth1", parameters={}), "test")
     breakage.arm({}, 600)
     try:
         breakage.fire()
@@ -162,15 +162,15 @@ def test_a_port_that_goes_down_is_survived_by_rdma_alone(bench: Bench) -> None:
     running.right()
 
 
-def test_kill_9_is_an_error_at_the_other_end_and_gives_everything_back(bench: Bench) -> None:
-    before = [resources(bench, host) for host in ("host0", "host1")]
-    running = Running(bench, "verbs", 2000, 29503)
+def test_kill_9_is_an_error_at_the_other_end_and_gives_everything_back(testbed: Testbed) -> None:
+    before = [resources(testbed, host) for host in ("host0", "host1")]
+    running = Running(testbed, "verbs", 2000, 29503)
     running.under_way()
-    bench.host("host1").run(["sh", "-c", "kill -9 $(pgrep -f r2ccl_core.per[f] | tail -n 1)"])
+    testbed.host("host1").run(["sh", "-c", "kill -9 $(pgrep -f r2ccl_core.per[f] | tail -n 1)"])
     first, second = running.end()
     assert "exit 0" not in first, first
     assert "exit 0" not in second, second
-    assert [resources(bench, host) for host in ("host0", "host1")] == before
+    assert [resources(testbed, host) for host in ("host0", "host1")] == before
 
 
 REFUSED = {
@@ -183,8 +183,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("before", REFUSED)
-def test_what_is_missing_is_one_line_with_the_remedy(bench: Bench, before: str) -> None:
-    host = bench.host("host0")
+def test_what_is_missing_is_one_line_with_the_remedy(testbed: Testbed, before: str) -> None:
+    host = testbed.host("host0")
     opened = f"_native.open_net(2, [('eth0', '{host.nics[0].address}')], {{'R2CC_TRANSPORT': 'verbs'}}, None)"
     script = f"from r2ccl_core import _native\ntry: {opened}\nexcept Exception as error: print(error)"
     said = host.run(["sh", "-c", f'{before} {sys.executable} -c "$0"', script], timeout_s=LIMIT_S).stdout

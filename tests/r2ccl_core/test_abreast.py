@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from r2ccl_core.schedule import NOBODY, Schedule
+from r2ccl_core.model.schedule import NOBODY, Schedule
 from r2ccl_core.schedules import forest, hierarchical
 
 EXECUTOR = Path(__file__).parents[2] / "r2ccl_core/native/collective/executor.cc"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r2ccl_core.agreement import (
+from r2ccl_core.control.agreement import (
     Call,
     Chair,
     Held,
@@ -21,8 +21,8 @@ from r2ccl_core.agreement import (
     Wire,
     Wired,
 )
-from r2ccl_core.agreement_codec import decode, encode
-from r2ccl_core.health import Health
+from r2ccl_core.control.agreement_codec import decode, encode
+from r2ccl_core.model.health import Health
 
 RING = ((0, 1, 0), (1, 0, 0))
 WHOLE = Health.whole((3, 3))

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from r2ccl_core import resume
-from r2ccl_core.bootstrap import Bootstrap
+from r2ccl_core.control import resume
+from r2ccl_core.control.bootstrap import Bootstrap
+from r2ccl_core.control.rendezvous import free_root, parse_root
 from r2ccl_core.errors import MismatchedCallError, PeerLostError, R2cclError, TransportError, UsageError
-from r2ccl_core.rendezvous import free_root, parse_root
 
 OTHER_RANK = """
 import sys
-from r2ccl_core import resume
-from r2ccl_core.bootstrap import Bootstrap
+from r2ccl_core.control import resume
+from r2ccl_core.control.bootstrap import Bootstrap
 group = Bootstrap(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
 group.barrier()
 print("joined", flush=True)

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 import r2ccl_core
-from r2ccl_core.buffers import DTYPES, check, operations
-from r2ccl_core.communicator import Communicator
+from r2ccl_core.control.rendezvous import free_root
 from r2ccl_core.errors import MismatchedCallError, PeerLostError, TransportError, UsageError
-from r2ccl_core.nics import find_nics, unmatched
+from r2ccl_core.host.nics import find_nics, unmatched
+from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.perf import pattern
-from r2ccl_core.rendezvous import free_root
-from r2ccl_core.schedule import Schedule
+from r2ccl_core.planning.selection import ring_slices
+from r2ccl_core.runtime.buffers import DTYPES, check, operations
+from r2ccl_core.runtime.communicator import Communicator
 from r2ccl_core.schedules import forest, hierarchical, optcc, r2cc_all_reduce, ring, tree
-from r2ccl_core.selection import ring_slices
 
 
 def dtype_of(name: str) -> np.dtype:
@@ -506,7 +506,7 @@ def test_an_empty_mode_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_program_that_forgets_to_close_ends_quietly() -> None:
     script = (
         "import sys, threading, numpy as np\n"
-        "from r2ccl_core.communicator import Communicator\n"
+        "from r2ccl_core.runtime.communicator import Communicator\n"
         "root, comms = sys.argv[1], {}\n"
         "def rank(r):\n"
         "    comms[r] = Communicator(r, 2, root, nics=[('lo', f'127.{r + 1}.0.1')])\n"
@@ -593,7 +593,7 @@ def test_the_environment_of_a_launcher_makes_a_group(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("MASTER_PORT", port)
     script = (
         "import numpy as np\n"
-        "from r2ccl_core.communicator import Communicator\n"
+        "from r2ccl_core.runtime.communicator import Communicator\n"
         "with Communicator.from_env(nics=[('lo', '127.0.0.1')]) as comm:\n"
         "    print(comm.rank, comm.size, comm.all_reduce(np.full(2, comm.rank + 1)).tolist())\n"
     )

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from r2ccl_core import native
 from r2ccl_core.errors import TransportError
-from r2ccl_core.schedule import NOBODY, Schedule, lane
-from r2ccl_core.simulate import simulate
-from r2ccl_core.topology import Topology
+from r2ccl_core.model.schedule import NOBODY, Schedule, lane
+from r2ccl_core.model.topology import Topology
+from r2ccl_core.planning.simulate import simulate
 
 
 def _built() -> bool:

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from r2ccl_core.rendezvous import free_root
+from r2ccl_core.control.rendezvous import free_root
 
 CLOSES = """
 import os, sys
-from r2ccl_core.communicator import Communicator
+from r2ccl_core.runtime.communicator import Communicator
 
 comm = Communicator(int(sys.argv[1]), 2, root=sys.argv[2], nics=[("lo", f"127.{1 + int(sys.argv[1])}.0.1")])
 comm.barrier()
@@ -26,7 +26,7 @@ os.waitpid(child, 0)
 RANK = """
 import os, signal, sys
 import numpy as np
-from r2ccl_core.communicator import Communicator
+from r2ccl_core.runtime.communicator import Communicator
 from r2ccl_core.errors import R2cclError
 
 rank, root, what, algo = int(sys.argv[1]), *sys.argv[2:]

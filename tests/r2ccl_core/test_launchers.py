@@ -2,8 +2,8 @@
 
 import pytest
 
+from r2ccl_core.control.launchers import launched
 from r2ccl_core.errors import UsageError
-from r2ccl_core.launchers import launched
 
 MASTER = {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
 

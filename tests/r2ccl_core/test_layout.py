@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from r2ccl_core.layout import Layout, Seat, this_host
+from r2ccl_core.host.layout import Layout, Seat, this_host
 
 ETH = (("eth0", "10.0.0.1"), ("eth1", "10.0.1.1"))
 OTHER = (("eth0", "10.0.0.2"), ("eth1", "10.0.1.2"))
@@ -43,7 +43,7 @@ subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 subprocess.run(["ip", "link", "add", "eth0", "type", "veth", "peer", "name", "far"], check=True)
 subprocess.run(["ip", "addr", "add", "10.77.0.1/24", "dev", "eth0"], check=True)
 subprocess.run(["ip", "link", "set", "eth0", "up"], check=True)
-from r2ccl_core.communicator import Communicator
+from r2ccl_core.runtime.communicator import Communicator
 sums, sent = [None, None], [None, None]
 def run(rank):
     with Communicator(rank, 2, "127.0.0.1:7000", nics=[("eth0", "10.77.0.1")], mode=2) as comm:

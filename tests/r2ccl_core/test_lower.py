@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from r2ccl_core.lower import (
+from r2ccl_core.model.schedule import NOBODY, Schedule, chunk_offsets, lane
+from r2ccl_core.planning.lower import (
     OWN_IS_INPUT,
     REDUCE,
     SEND_FROM_INPUT,
@@ -16,7 +17,6 @@ from r2ccl_core.lower import (
     lower,
     lower_lane,
 )
-from r2ccl_core.schedule import NOBODY, Schedule, chunk_offsets, lane
 from r2ccl_core.schedules import broadcast, forest, optcc, owner_skewed_ring, r2cc_all_reduce, ring, tree
 
 CHUNKS = 7

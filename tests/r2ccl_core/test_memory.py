@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from r2ccl_core.memory import available_bytes, parse_available
+from r2ccl_core.host.memory import available_bytes, parse_available
 
 
 def test_this_machine_tells_what_it_has() -> None:

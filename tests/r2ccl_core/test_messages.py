@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from r2ccl_core.communicator import Communicator
+from r2ccl_core.control.rendezvous import free_root
 from r2ccl_core.errors import PeerLostError, R2cclError, UsageError
-from r2ccl_core.rendezvous import free_root
+from r2ccl_core.runtime.communicator import Communicator
 
 
 class Group:

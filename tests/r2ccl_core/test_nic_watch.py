@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from r2ccl_core.communicator import Communicator
-from r2ccl_core.nets import Nets
-from r2ccl_core.nic_watch import Changes, NicChange, NicWatch
-from r2ccl_core.nics import find_nics, without_default_route
+from r2ccl_core.host.nics import find_nics, without_default_route
+from r2ccl_core.runtime.communicator import Communicator
+from r2ccl_core.runtime.nets import Nets
+from r2ccl_core.runtime.nic_watch import Changes, NicChange, NicWatch
 
 
 def nic(state: str, name: str = "eth0") -> dict[str, Any]:
@@ -123,11 +123,11 @@ def test_the_nic_of_the_default_route_is_no_data_nic_where_there_are_others(rout
 
 
 def test_a_nic_that_is_named_is_taken_whatever_its_routes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("r2ccl_core.nics._routes", lambda: ROUTES.format(default("lo")))
+    monkeypatch.setattr("r2ccl_core.host.nics._routes", lambda: ROUTES.format(default("lo")))
     assert find_nics({"R2CC_SOCKET_IFNAME": "=lo"}) == [("lo", "127.0.0.1")]
 
 
 def test_a_lost_nic_is_on_stderr_where_logging_is_not_configured() -> None:
-    program = "import r2ccl_core.nic_watch as w; w._log.warning('eth1 is lost'); w._log.info('no news')"
+    program = "import r2ccl_core.runtime.nic_watch as w; w._log.warning('eth1 is lost'); w._log.info('no news')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == "eth1 is lost\n"

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from r2ccl_core.errors import TransportError
-from r2ccl_core.pending import Line
+from r2ccl_core.runtime.pending import Line
 
 
 def test_a_call_runs_on_the_programs_thread_only_while_nothing_is_pending() -> None:

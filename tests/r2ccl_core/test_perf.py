@@ -19,16 +19,16 @@ import numpy as np
 import pytest
 
 from r2ccl_core import native
-from r2ccl_core.bandwidth import ITEM_BYTES, OPERATIONS
-from r2ccl_core.collective import COLLECTIVES
+from r2ccl_core.control.rendezvous import free_root
 from r2ccl_core.errors import PeerLostError, TransportError, UsageError
+from r2ccl_core.model.bandwidth import ITEM_BYTES, OPERATIONS
+from r2ccl_core.model.collective import COLLECTIVES
 from r2ccl_core.perf import memory, pattern
 from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import parse_flags
 from r2ccl_core.perf.joined import merged
 from r2ccl_core.perf.ranks import Rank, run_all
 from r2ccl_core.perf.table import Case, Result
-from r2ccl_core.rendezvous import free_root
 
 COLLECTIVE = [(name,) for name in COLLECTIVES]
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from r2ccl_core import native
-from r2ccl_core.bandwidth import bandwidths_gbs, bus_factor, moved_bytes, part_count
-from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UsageError
+from r2ccl_core.model.bandwidth import bandwidths_gbs, bus_factor, moved_bytes, part_count
+from r2ccl_core.model.collective import COLLECTIVES
 from r2ccl_core.perf import pattern
 from r2ccl_core.perf.data import Data, Piece, Task
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from r2ccl_core import periodic
 from r2ccl_core.errors import UsageError
-from r2ccl_core.planner import plan
+from r2ccl_core.model.topology import Topology
+from r2ccl_core.planning import periodic
+from r2ccl_core.planning.planner import plan
+from r2ccl_core.planning.simulate import simulate
 from r2ccl_core.schedules import forest, ring
-from r2ccl_core.simulate import simulate
-from r2ccl_core.topology import Topology
 
 GIB = 1 << 30
 

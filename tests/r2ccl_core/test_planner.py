@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r2ccl_core.bound import bound_s, fault_free_ring_s
-from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UsageError
-from r2ccl_core.planner import LEAST_MESSAGE_BYTES, MOST_CHUNKS, as_record, explain, plan
-from r2ccl_core.schedule import Schedule
+from r2ccl_core.model.collective import COLLECTIVES
+from r2ccl_core.model.schedule import Schedule
+from r2ccl_core.model.topology import Topology, hot_repaired, parse_lost
+from r2ccl_core.planning.bound import bound_s, fault_free_ring_s
+from r2ccl_core.planning.planner import LEAST_MESSAGE_BYTES, MOST_CHUNKS, as_record, explain, plan
+from r2ccl_core.planning.simulate import simulate
+from r2ccl_core.planning.verify import verify
 from r2ccl_core.schedules import r2cc_all_reduce
-from r2ccl_core.simulate import simulate
-from r2ccl_core.topology import Topology, hot_repaired, parse_lost
-from r2ccl_core.verify import verify
 
 MIB = 1 << 20
 THREE = Topology.uniform(3, 3, 62.5e6)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r2ccl_core.reach import IDLE_S, LEAST_PATIENCE_S, RETURN_S, Reach
+from r2ccl_core.control.reach import IDLE_S, LEAST_PATIENCE_S, RETURN_S, Reach
 
 STEP_S = 0.25
 ANSWER_S = 0.01

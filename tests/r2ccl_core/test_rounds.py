@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from r2ccl_core.errors import ScheduleError
 from r2ccl_core.gpu.rounds import Kind, Op, Rounds, groups, in_rounds, predicted_s
-from r2ccl_core.schedule import NOBODY, Schedule, chunk_offsets, lane
+from r2ccl_core.model.schedule import NOBODY, Schedule, chunk_offsets, lane
 from r2ccl_core.schedules import broadcast, forest, leaf_ring, optcc, owner_skewed_ring, r2cc_all_reduce, ring, tree
 
 SCHEDULES = {

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r2ccl_core.errors import ScheduleError
-from r2ccl_core.schedule import Schedule
-from r2ccl_core.schedule_file import digest, from_bytes, from_text, to_bytes, to_text
+from r2ccl_core.model.schedule import Schedule
+from r2ccl_core.model.schedule_file import digest, from_bytes, from_text, to_bytes, to_text
 from r2ccl_core.schedules import broadcast, forest, hierarchical, optcc, ring
 
 

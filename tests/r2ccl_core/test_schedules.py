@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r2ccl_core.errors import ScheduleError, UsageError
-from r2ccl_core.schedule import Schedule, relabelled
+from r2ccl_core.model.schedule import Schedule, relabelled
+from r2ccl_core.model.topology import Topology
+from r2ccl_core.planning.verify import least_slots, verify
 from r2ccl_core.schedules import (
     all_to_all,
     broadcast,
@@ -23,8 +25,6 @@ from r2ccl_core.schedules import (
     send_recv,
     tree,
 )
-from r2ccl_core.topology import Topology
-from r2ccl_core.verify import least_slots, verify
 
 SHARES = st.sampled_from([1.0, 0.9, 0.875, 0.75, 0.6, 0.5, 1 / 3, 0.25])
 VECTORS = st.lists(SHARES, min_size=3, max_size=9)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from r2ccl_core.algorithms import AUTO, by_alias
-from r2ccl_core.collective import COLLECTIVES
 from r2ccl_core.errors import UsageError
-from r2ccl_core.health import RETURN_S, Health, OwnNics
-from r2ccl_core.schedule import SLOTS, Schedule
-from r2ccl_core.selection import Cost, read_settings, selection
-from r2ccl_core.verify import verify
+from r2ccl_core.model.collective import COLLECTIVES
+from r2ccl_core.model.health import RETURN_S, Health, OwnNics
+from r2ccl_core.model.schedule import SLOTS, Schedule
+from r2ccl_core.planning.algorithms import AUTO, by_alias
+from r2ccl_core.planning.selection import Cost, read_settings, selection
+from r2ccl_core.planning.verify import verify
 
 WHOLE = Health.whole((3, 3, 3))
 LOST = WHOLE.with_lost(1, (1,))

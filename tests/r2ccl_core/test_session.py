@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r2ccl_core import session
-from r2ccl_core.session import Frame, Session
+from r2ccl_core.control import session
+from r2ccl_core.control.session import Frame, Session
 
 
 @dataclass

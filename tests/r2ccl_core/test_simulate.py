@@ -7,9 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r2ccl_core import native
-from r2ccl_core.bound import bound_s, fault_free_ring_s
 from r2ccl_core.errors import ScheduleError, TransportError
-from r2ccl_core.schedule import SLOTS
+from r2ccl_core.model.schedule import SLOTS
+from r2ccl_core.model.topology import Topology
+from r2ccl_core.planning.bound import bound_s, fault_free_ring_s
+from r2ccl_core.planning.simulate import Change, simulate
+from r2ccl_core.planning.verify import verify
 from r2ccl_core.schedules import (
     all_to_all,
     broadcast,
@@ -22,9 +25,6 @@ from r2ccl_core.schedules import (
     ring,
     send_recv,
 )
-from r2ccl_core.simulate import Change, simulate
-from r2ccl_core.topology import Topology
-from r2ccl_core.verify import verify
 
 
 def _built() -> bool:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from r2ccl_core.communicator import Communicator
-from r2ccl_core.connections import Wiring
+from r2ccl_core.control.rendezvous import free_root
 from r2ccl_core.errors import PeerLostError, UsageError
-from r2ccl_core.programs import Ahead, Programs
-from r2ccl_core.rendezvous import free_root
-from r2ccl_core.schedule import Schedule
-from r2ccl_core.selection import Settings
-from r2ccl_core.simulate import simulate
+from r2ccl_core.model.schedule import Schedule
+from r2ccl_core.planning.selection import Settings
+from r2ccl_core.planning.simulate import simulate
+from r2ccl_core.runtime.communicator import Communicator
+from r2ccl_core.runtime.connections import Wiring
+from r2ccl_core.runtime.programs import Ahead, Programs
 
 COUNT = 200_003
 

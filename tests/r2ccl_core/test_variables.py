@@ -8,8 +8,8 @@ import pytest
 import r2ccl_core
 from r2ccl_core import native
 from r2ccl_core.errors import UsageError
-from r2ccl_core.selection import read_settings
-from r2ccl_core.variables import OF_THE_PRELOADED, PLACE, refused, warn_of_unknown
+from r2ccl_core.host.variables import OF_THE_PRELOADED, PLACE, refused, warn_of_unknown
+from r2ccl_core.planning.selection import read_settings
 
 ROOT = Path(r2ccl_core.__file__).parent
 

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 from synthetic_run import make_run
 
-from r2ccl_core.bound import bound_s, fault_free_ring_s
+from r2ccl_core.planning.bound import bound_s, fault_free_ring_s
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
 from reports import model, traffic
 from reports.after import after

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.bound_model import BoundModel, bound_mistakes
+from harness.experiment.bounds import BoundModel, bound_mistakes
 from reports import columns, machine, rows
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric

@@ -22,7 +22,7 @@ from harness.cluster.local import LocalCluster
 from harness.cluster.spec import VmsSpec
 from harness.cluster.vms import accelerator, guest, kernel, machine
 from harness.errors import ClusterError
-from r2ccl_core.memory import available_bytes, shown
+from r2ccl_core.host.memory import available_bytes, shown
 
 ROOT = sshd.Account("root", 0, 0, "/root")
 """Who logs in: in its guests every user is root."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import ClusterError
-from r2ccl_core.memory import shown
+from r2ccl_core.host.memory import shown
 
 SHELL_PACKAGE = "busybox-static"
 """What the guests boot with until they have a root file system."""

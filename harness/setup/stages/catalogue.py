@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from harness.errors import MistakeError
+from harness.experiment.tables import nearest
 from harness.setup.base import Stage
 from harness.setup.stages import (
     acs,
@@ -17,7 +18,6 @@ from harness.setup.stages import (
     reboot,
     topology,
 )
-from harness.tables import nearest
 
 STAGES: tuple[Stage, ...] = tuple(
     module.STAGE for module in (packages, driver, reboot, core, nccl_tests, addresses, mtu, arp, rates, acs, topology)

@@ -112,7 +112,7 @@ class Executor {
   void Apply(const Step& step, const char* bounce);
   char* TakeBounce(Lane& lane) const;
 
-  static constexpr size_t kSlots = 4;    // r2ccl_core.schedule.SLOTS
+  static constexpr size_t kSlots = 4;    // r2ccl_core.model.schedule.SLOTS
   static constexpr size_t kAhead = 16;   // steps whose receives are posted ahead in any case
   static constexpr size_t kBounces = 8;  // bounce buffers that a lane uses for those that reduce
 

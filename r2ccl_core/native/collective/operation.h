@@ -16,7 +16,7 @@ namespace r2ccl {
 
 enum class Collective { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kReduce, kSendRecv, kAllToAll };
 
-std::optional<Collective> ParseCollective(std::string_view name);  // as in r2ccl_core/collective.py
+std::optional<Collective> ParseCollective(std::string_view name);  // as in r2ccl_core/model/collective.py
 
 struct Operation {
   Collective collective = Collective::kAllReduce;

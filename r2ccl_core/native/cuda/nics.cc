@@ -13,7 +13,7 @@
 namespace r2ccl::cuda {
 namespace {
 
-constexpr int64_t kReturnNs = 300'000'000;  // as r2ccl_core/health.py
+constexpr int64_t kReturnNs = 300'000'000;  // as r2ccl_core/model/health.py
 
 using Ask = int (*)(int*, int*);
 

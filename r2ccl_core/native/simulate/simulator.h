@@ -25,7 +25,7 @@
 
 namespace r2ccl::simulate {
 
-// As r2ccl_core.schedule.STEP lays it out.
+// As r2ccl_core.model.schedule.STEP lays it out.
 struct Step {
   int32_t recv;
   int32_t send;

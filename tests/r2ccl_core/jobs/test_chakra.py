@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from r2ccl_core import schedule_file
 from r2ccl_core.errors import UsageError
 from r2ccl_core.jobs import chakra, chakra_format
-from r2ccl_core.schedule import Schedule
+from r2ccl_core.model import schedule_file
+from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.schedules import all_to_all, broadcast, forest, hierarchical, optcc, r2cc_all_reduce, ring
 
 SHARES = (0.5, 1.0, 1.0, 0.875, 1.0)

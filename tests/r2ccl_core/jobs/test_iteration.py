@@ -11,7 +11,7 @@ from r2ccl_core.jobs.layout import Layout
 from r2ccl_core.jobs.model import MODELS, Model, model_named
 from r2ccl_core.jobs.network import STRATEGIES, Network, ratio
 from r2ccl_core.jobs.serving import ENGINES, latency
-from r2ccl_core.topology import Topology
+from r2ccl_core.model.topology import Topology
 
 EIGHT = Topology.uniform(8, 8, 50e9, gpus=8)
 

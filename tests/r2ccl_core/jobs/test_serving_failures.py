@@ -6,7 +6,7 @@ from r2ccl_core.errors import UsageError
 from r2ccl_core.jobs.network import Network
 from r2ccl_core.jobs.serving import ENGINES
 from r2ccl_core.jobs.serving_failures import RECOVERIES, request_s
-from r2ccl_core.topology import Topology
+from r2ccl_core.model.topology import Topology
 
 ENGINE = ENGINES["llama-70b-h100x8"]
 NETWORK = Network(Topology.uniform(2, 8, 50e9, gpus=8))

@@ -10,7 +10,7 @@ from r2ccl_core.jobs.layout import Layout
 from r2ccl_core.jobs.model import MODELS
 from r2ccl_core.jobs.network import Network
 from r2ccl_core.jobs.simai import read_topology, read_workload, write_topology, write_workload
-from r2ccl_core.topology import Topology
+from r2ccl_core.model.topology import Topology
 
 HEAD = (
     "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 2 vpp: 8 ga: 4 all_gpus: 32 "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from r2ccl_core.rendezvous import free_root
+from r2ccl_core.control.rendezvous import free_root
 
 PROGRAM = Path(__file__).with_name("rank_program.py")
 SIZE = 3

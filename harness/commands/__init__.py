@@ -1,0 +1,1 @@
+"""The commands of `harness`, a file each; every one is a function that the command line calls."""

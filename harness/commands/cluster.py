@@ -1,0 +1,61 @@
+"""A cluster by itself, without a sweep: to prepare, to look around in, and to see and remove what stands."""
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.cluster import rights, state
+from harness.cluster.clean import living
+from harness.cluster.factory import make_cluster
+from harness.cluster.spec import LocalSpec, VmsSpec
+from harness.errors import ExitCode
+from harness.experiment.file import load
+from harness.hosts.base import Host
+from harness.sweep.interrupt import stoppable
+
+
+def up(file: Path, settings: Sequence[str]) -> ExitCode:
+    """Brings up the cluster of an experiment and keeps it until Ctrl-C or SIGTERM."""
+    spec = load(file, settings).cluster
+    if isinstance(spec, LocalSpec | VmsSpec):
+        rights.acquire()
+    try:
+        with stoppable(), make_cluster(spec) as cluster:
+            for host in cluster.hosts:
+                print(host_line(host), flush=True)
+            print("up; Ctrl-C takes it down", flush=True)
+            while True:
+                signal.pause()
+    except KeyboardInterrupt:
+        return ExitCode.OK
+
+
+def prepare(file: Path, settings: Sequence[str]) -> ExitCode:
+    """Gets everything that the virtual machines of an experiment need. Raises `ClusterError`."""
+    spec = load(file, settings).cluster
+    if not isinstance(spec, VmsSpec):
+        print(f'cluster.kind = "{spec.kind}": nothing is fetched for it')
+        return ExitCode.OK
+    from harness.cluster.vms.cluster import VmsCluster
+
+    with stoppable():
+        cluster = VmsCluster(spec)
+        cluster.prepare()
+    print(f"ready: {cluster.made_of()}")
+    return ExitCode.OK
+
+
+def host_line(host: Host) -> str:
+    """One host for people: its name, management address, and NICs."""
+    nics = ", ".join(f"{nic.name} {nic.address}" for nic in host.nics)
+    return f"{host.name}  {host.address}  {nics or 'no NICs'}"
+
+
+def show() -> ExitCode:
+    """Prints this user's clusters that are in use."""
+    records = [record for record in map(state.read, living()) if record is not None]
+    for record in records:
+        print(f"{record.tag}  {record.name}  since {record.created}  process {record.owner.pid}")
+    if not records:
+        print("no cluster is up")
+    return ExitCode.OK

@@ -1,0 +1,204 @@
+"""``harness init``: an experiment of one's own from a few answers, commented, right, and ready to run."""
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from faults.registry import FAULTS
+from harness.errors import ExitCode, MistakeError
+from harness.experiment.file import read
+from harness.experiment.tables import nearest
+from harness.sweep.dry_run import estimate_s
+from harness.sweep.plan import plan
+from harness.systems.catalogue import CATALOGUE
+from harness.terminal import say
+from r2ccl_core.errors import UsageError
+from r2ccl_core.model.collective import COLLECTIVES
+
+ITERATIONS = 12
+RATE = "500 Mbit/s"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the experiment is to be about."""
+
+    hosts: int = 3
+    nics: int = 3
+    rate: str = RATE
+    inventory: Path | None = None
+    """Hosts that exist, instead of a local cluster of `hosts` and `nics`."""
+    collective: str = "all_reduce"
+    sizes: Sequence[str] = ("8MiB",)
+    systems: Sequence[str] = ("failstop", "balance")
+    faults: Sequence[str] = ("nic_down",)
+    repeats: int = 3
+    nccl_tests: Path | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """One thing that is asked: which answer it fills, and how its text becomes one."""
+
+    key: str
+    text: str
+    read: Callable[[str], object]
+    choices: Sequence[str] = field(default=())
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, re.split(r"[,\s]+", text)))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100:
+        raise ValueError("give a whole number from 1 to 100")
+    return int(text)
+
+
+QUESTIONS = (
+    Question("hosts", "How many hosts shall the local cluster have", _count),
+    Question("nics", "How many NICs each", _count),
+    Question("collective", "Which collective", str, COLLECTIVES),
+    Question("sizes", "Of which sizes", _words),
+    Question("systems", "Which systems (harness systems lists them)", _words, tuple(CATALOGUE)),
+    Question("faults", "What shall break (harness faults lists it)", _words, tuple(FAULTS)),
+    Question("repeats", "How many repeats of each trial", _count),
+)
+
+
+def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
+    """Writes the experiment `file`, after asking for what it is to be about where `ask` is set and a terminal answers.
+
+    Raises `UsageError` where it is there already (unless `force`), and for answers that make no experiment."""
+    if file.exists() and not force:
+        raise UsageError(f"{file}: is there already; name another file, or give --force")
+    if ask and sys.stdin.isatty() and sys.stdout.isatty():
+        answers = _asked(answers)
+    for key in ("systems", "faults"):
+        known = tuple(CATALOGUE) if key == "systems" else tuple(FAULTS)
+        for name in getattr(answers, key):
+            if name not in known:
+                raise MistakeError(f"--{key.removesuffix('s')}", "", name, nearest(name, known))
+    text = "\n".join(lines(answers, file)) + "\n"
+    experiment = read(tomllib.loads(text), str(file))
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
+    trials = plan(experiment)
+    say(f"{file}: {len(trials)} trials, {max(1, round(estimate_s(trials, 1) / 60))} min or so")
+    say(f"try it:  harness sweep {file} --dry-run", indent="         ")
+    say(f"         harness sweep {file} --set workload.backend=simulate", indent="         ")
+    say(f"         harness sweep {file}", indent="         ")
+    return ExitCode.OK
+
+
+def _asked(answers: Answers) -> Answers:
+    """The user's answers; an empty line takes what is in brackets, and what cannot be read is asked again."""
+    for question in QUESTIONS:
+        usual = getattr(answers, question.key)
+        shown = " ".join(usual) if isinstance(usual, tuple | list) else str(usual)
+        while True:
+            text = input(f"{question.text} [{shown}]: ").strip()
+            if not text:
+                break
+            try:
+                found = question.read(text)
+                given = found if isinstance(found, tuple) else (found,)
+                for name in given if question.choices else ():
+                    if name not in question.choices:
+                        raise ValueError(f"{name!r}: {nearest(str(name), question.choices)}")
+            except ValueError as error:
+                say(f"  {error}")
+                continue
+            answers = replace(answers, **{question.key: found})  # type: ignore[arg-type]  # as `read` makes it
+            break
+    return answers
+
+
+def lines(answers: Answers, file: Path) -> Iterator[str]:
+    """The experiment as a TOML document. Pure."""
+    name = re.sub(r"[^a-z0-9_]+", "_", file.stem.lower()).strip("_")[:40] or "experiment"
+    yield f"# An experiment: {', '.join(answers.faults) or 'nothing'} in the middle of {answers.collective}."
+    yield "# Every combination of system, size and fault runs [sweep] repeats times; the report is in the run folder."
+    yield "#"
+    yield f"#     harness sweep {file}"
+    yield "schema = 1"
+    yield f"name = {_text(name)}"
+    yield _said('description = ""', "stands on the report")
+    yield ""
+    yield from _cluster(answers)
+    yield ""
+    yield "[workload]"
+    yield f"collective = {_text(answers.collective)}"
+    yield f"sizes = [{', '.join(map(_text, answers.sizes))}]"
+    yield _said(f"iterations = {ITERATIONS}", "of every trial; the fault comes into one of them")
+    yield _said('min_duration = "1 s"', "more of them where they are short, so that the fault finds one")
+    yield "warmup = 1"
+    yield _said("check = true", "every element of every result is compared")
+    if answers.nccl_tests is not None:
+        yield f"nccl_tests = {_text(str(answers.nccl_tests))}"
+    for system in answers.systems:
+        yield ""
+        yield "[[system]]"
+        yield _said(f"use = {_text(system)}", CATALOGUE[system].what)
+    for kind in answers.faults:
+        yield ""
+        yield from _fault(kind, answers)
+    yield ""
+    yield "[sweep]"
+    yield _said(f"repeats = {answers.repeats}", "an interval needs 2, a small difference often 5")
+    yield _said("seed = 1", "of the order of trials")
+    yield ""
+    yield "# What else there is: more dimensions ([[axis]]), bounds that decide the exit status ([[bound]]), failures"
+    yield "# by chance (mtbf, mttr) or from a trace. `harness experiments` lists examples."
+
+
+def _cluster(answers: Answers) -> Iterator[str]:
+    yield "[cluster]"
+    if answers.inventory is not None:
+        yield _said('kind = "inventory"', "hosts that exist; `harness cluster check` looks at them first")
+        yield f"inventory = {_text(str(answers.inventory.absolute()))}"
+        return
+    yield _said('kind = "local"', "network namespaces of this machine; no GPU is needed")
+    yield f"hosts = {answers.hosts}"
+    yield _said(f"nics = {answers.nics}", "data NICs of each host, one on each rail")
+    yield _said(f"rate = {_text(answers.rate)}", "of each NIC; slow enough for two cores")
+
+
+def _fault(kind: str, answers: Answers) -> Iterator[str]:
+    fault = FAULTS[kind]
+    yield "[[fault]]"
+    yield f"kind = {_text(kind)}"
+    if fault.scope != "rail":
+        yield _said('host = "host1"', 'the second one, whatever it is called; or "random"')
+    if fault.scope in ("nic", "rail"):
+        rail = 1 if answers.nics > 1 and answers.inventory is None else 0
+        yield _said(f"rail = {rail}", "its NIC on that rail" if fault.scope == "nic" else "all of its NICs")
+    yield _said("at_progress = 0.4", "into the iteration after this share of them ...")
+    yield _said("into = 0.5", "... so far into it")
+    if fault.must_end:
+        yield _said('lasts = "300 ms"', "then it goes on")
+    else:
+        yield _said('# lasts = "300 ms"', "healed then; without it at the end of the trial")
+    if fault.model_fields:
+        yield "# Parameters, with what they are unless you change them:"
+        yield "[fault.parameters]"
+        for name, about in fault.model_fields.items():
+            usual = "..." if about.default is None else _text(about.default)
+            yield _said(f"# {name} = {usual}", about.description or "")
+
+
+def _said(line: str, comment: str) -> str:
+    """A line with its comment, all comments in one column."""
+    return f"{line:<36}# {comment}"
+
+
+def _text(value: object) -> str:
+    """A TOML value; JSON's strings are TOML's as well."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,28 @@
+"""Where the program `harness` begins: whatever goes wrong from here on has an exit status of its own.
+
+A Ctrl-C that comes while it still imports is no bug, and shows no traceback; what is a bug shows one, and ends with a
+status that no result has.
+"""
+
+import sys
+import traceback
+
+from r2ccl_core.output import robust
+
+INTERRUPTED, CRASHED = 130, 70
+"""`harness.errors.ExitCode`, which is not imported yet where these are needed."""
+
+
+def main() -> None:
+    """The command line; whatever it imports, it imports in here."""
+    robust()
+    try:
+        from harness.commands.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(CRASHED)

@@ -1,0 +1,76 @@
+"""What an experiment promises of its results: the model of `[[bound]]`. `reports.bounds` holds it against a run.
+
+[[bound]]
+metric = "slowdown"          # T/T0; of the medians over repeats, in every cell that matches
+system = "balance"
+size = "64MiB"
+max = 1.6
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from harness.experiment.tables import Mistake, Model, Size, Slug, nearest, read_share
+from r2ccl_core.units import format_size
+from reports.metrics import METRICS
+
+Number = Annotated[float, BeforeValidator(read_share), Field(allow_inf_nan=False)]
+
+
+class BoundModel(Model):
+    """One promise: `metric` of every cell that the filters keep lies between `min` and `max`."""
+
+    metric: str
+    system: Slug | None = None
+    size_bytes: Size | None = Field(default=None, alias="size")
+    fault: str | None = None
+    axes: Mapping[str, str] = {}
+    """Only these points of the axes."""
+    of: Literal["median", "worst"] = "median"
+    """What of a cell's repeats must lie there: their median, or every single one."""
+    min: Number | None = None
+    max: Number | None = None
+
+
+def bound_mistakes(
+    bounds: Sequence[BoundModel],
+    systems: Sequence[str],
+    sizes: Sequence[int],
+    faults: Sequence[str],
+    axes: Mapping[str, Sequence[str]],
+) -> Iterator[Mistake]:
+    """What is wrong with the bounds of an experiment that has these systems, sizes, faults, and values by axis."""
+    for index, bound in enumerate(bounds):
+        yield from (
+            Mistake(f"bound[{index}]{mistake.key}", mistake.value, mistake.remedy)
+            for mistake in _mistakes(bound, systems, sizes, faults, axes)
+        )
+
+
+def _mistakes(
+    bound: BoundModel,
+    systems: Sequence[str],
+    sizes: Sequence[int],
+    faults: Sequence[str],
+    axes: Mapping[str, Sequence[str]],
+) -> Iterator[Mistake]:
+    if bound.metric not in METRICS:
+        yield Mistake(".metric", bound.metric, f"unknown metric; {nearest(bound.metric, list(METRICS))}")
+    if bound.min is None and bound.max is None:
+        yield Mistake("", None, "give min, max or both")
+    elif bound.min is not None and bound.max is not None and bound.min > bound.max:
+        yield Mistake(".min", bound.min, f"must be at most max, which is {bound.max:g}")
+    if bound.system is not None and bound.system not in systems:
+        yield Mistake(".system", bound.system, f"no such system; {nearest(bound.system, systems)}")
+    if bound.size_bytes is not None and bound.size_bytes not in sizes:
+        known = ", ".join(map(format_size, sizes))
+        yield Mistake(".size", format_size(bound.size_bytes), f"not one of workload.sizes; these are {known}")
+    if bound.fault is not None and bound.fault not in faults:
+        yield Mistake(".fault", bound.fault, f"no such fault; {nearest(bound.fault, faults)}")
+    for axis, value in bound.axes.items():
+        if axis not in axes:
+            yield Mistake(f".axes.{axis}", value, f"no such axis; {nearest(axis, list(axes))}")
+        elif value not in axes[axis]:
+            yield Mistake(f".axes.{axis}", value, f"no such value; {nearest(value, axes[axis])}")

@@ -1,0 +1,41 @@
+"""Where a fault strikes, by the names that its cluster has. Pure.
+
+So that one experiment runs on any cluster, ``host<N>`` is also the N-th host; a host that really has such a name
+comes first. NICs are named by their rail for the same reason (`rail = 1`).
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TypeVar
+
+from harness.experiment.fault_tables import FaultModel, PlaceModel
+from harness.experiment.model import Experiment
+
+P = TypeVar("P", bound=PlaceModel)
+
+
+def placed(experiment: Experiment) -> Experiment:
+    """With the hosts of all faults by their own names; what means nothing stays as it is."""
+    hosts = experiment.cluster.host_names()
+    faults = tuple(_fault_on(fault, hosts) for fault in experiment.faults)
+    same = all(new is old for new, old in zip(faults, experiment.faults, strict=True))
+    return experiment if same else experiment.model_copy(update={"faults": faults})
+
+
+def _fault_on(fault: FaultModel, hosts: Sequence[str]) -> FaultModel:
+    """Itself where no host has another name."""
+    changes: dict[str, object] = {}
+    for key in ("also", "events"):
+        places: tuple[PlaceModel, ...] = getattr(fault, key)
+        found = tuple(_on(place, hosts) for place in places)
+        if any(new is not old for new, old in zip(found, places, strict=True)):
+            changes[key] = found
+    placed = _on(fault, hosts)
+    return placed.model_copy(update=changes) if changes else placed
+
+
+def _on(place: P, hosts: Sequence[str]) -> P:
+    match = re.fullmatch(r"host(\d{1,4})", place.host or "")
+    if match is None or place.host in hosts or int(match[1]) >= len(hosts):
+        return place
+    return place.model_copy(update={"host": hosts[int(match[1])]})

@@ -1,0 +1,248 @@
+"""The fault tables of an experiment as values, and what is wrong with them that no single key can say."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field
+
+from faults.base import Target
+from faults.errors import FaultError
+from faults.registry import FAULTS, create
+from harness.experiment.tables import Duration, Mistake, Model, Slug, nearest
+from harness.hosts.base import Nic
+from r2ccl_core.units import format_size
+
+MIN_LASTS_S = 0.06
+"""No failure is shorter: fewer than several samples of the counters would prove nothing."""
+
+MAX_DRAWN = 100_000
+"""Failures by chance in the longest trial; they are drawn before it begins."""
+
+
+def _read_rail(value: object) -> object:
+    if value is not None and value != "random" and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ValueError("must be the number of a rail, without quotes, or 'random'")
+    return value
+
+
+class PlaceModel(Model):
+    """Where something breaks: a NIC by name or by rail; ``random`` and ``busiest`` are drawn or looked up."""
+
+    host: str | None = None
+    nic: str | None = None
+    rail: Annotated[int | Literal["random"] | None, BeforeValidator(_read_rail)] = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    lasts_s: Duration | None = Field(default=None, alias="lasts")
+    """Healed so long after its effect; by default at the end of the trial."""
+
+
+class AlsoModel(PlaceModel):
+    """A further failure, so long after the effect of the aimed one."""
+
+    kind: str
+    after_s: Duration = Field(default=0.0, alias="after")
+
+
+class TraceEvent(PlaceModel):
+    """One failure of a trace, so long after the begin of the first timed iteration."""
+
+    kind: str
+    at_s: Duration = Field(alias="at")
+
+
+class ChoiceModel(Model):
+    """One kind of failure that chance may choose."""
+
+    kind: str
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    weight: float = Field(default=1.0, gt=0, le=1e9)
+
+
+class FaultModel(PlaceModel):
+    """One fault scenario: what breaks, where, and when. Every trial of the grid has exactly one.
+
+    One failure aimed into an iteration, with `times` and `also` for more of them; or failures by chance (`mtbf`,
+    `mttr`, from `choices`); or those of a trace.
+    """
+
+    name: Slug | None = None
+    kind: str = ""
+    at_iteration: int | None = Field(default=None, ge=0)
+    at_time_s: Duration | None = Field(default=None, alias="at_time")
+    """The first iteration that begins this long after the first timed one."""
+    at_progress: float | None = Field(default=None, ge=0, lt=1)
+    """The iteration at this share of all of them."""
+    into: float = Field(default=0.3, ge=0, lt=1)
+    """Share of the expected duration of that iteration at which the fault takes effect."""
+    after_bytes: float | None = Field(default=None, ge=0, lt=1)
+    """Instead of `into`: once the NIC has moved this share of what it moves in an iteration."""
+    times: int = Field(default=1, ge=1, le=1000)
+    every_s: Duration | None = Field(default=None, alias="every")
+    also: tuple[AlsoModel, ...] = ()
+    mtbf_s: Duration | None = Field(default=None, alias="mtbf", gt=0)
+    """Mean time between failures of the whole cluster."""
+    mttr_s: Duration | None = Field(default=None, alias="mttr", gt=0)
+    """Mean time to repair."""
+    choices: tuple[ChoiceModel, ...] = ()
+    events: tuple[TraceEvent, ...] = ()
+    """What was in the file that the key ``trace`` of the experiment file names (`harness.experiment.trace`)."""
+    expect: Literal["ok", "failed"] | None = None
+    """What the trial is to come to, where that is not what the system's table says."""
+
+    @property
+    def label(self) -> str:
+        """Its name in trial ids."""
+        return self.name or self.kind
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether its failures come by the clock, not aimed into an iteration."""
+        return self.mtbf_s is not None or bool(self.events)
+
+
+class Setting(NamedTuple):
+    """What fault tables are checked against."""
+
+    nics: Mapping[str, Sequence[Nic]]
+    """The data NICs of every host."""
+    iterations: Mapping[int, int]
+    """Of every size in bytes."""
+    has_nics: bool
+    trial_s: float
+    """How long a trial may last."""
+
+    def of(self, host: str | None) -> list[Nic]:
+        """Those of one host; all there are where the host is not named, or not known."""
+        return list(self.nics.get(host or "") or (nic for nics in self.nics.values() for nic in nics))
+
+
+def fault_mistakes(faults: Sequence[FaultModel], setting: Setting) -> Iterator[Mistake]:
+    """Everything that is wrong between keys that are each right by themselves."""
+    for index, fault in enumerate(faults):
+        key = f"fault[{index}]"
+        yield from _when_mistakes(fault, setting, key)
+        yield from _which_mistakes(fault, setting, key)
+        yield from _idle_mistakes(fault, key)
+        for place, kind, where in _places(fault, key):
+            yield from _place_mistakes(place, kind, where, setting, optional=fault.mtbf_s is not None)
+            yield from _length_mistakes(place, kind, where, by_chance=fault.mtbf_s is not None)
+
+
+def _places(fault: FaultModel, key: str) -> Iterator[tuple[PlaceModel, str, str]]:
+    """Everything in a table that names a place, with its kind and its key."""
+    if not fault.events and not fault.choices:
+        yield fault, fault.kind, key
+    for choice in fault.choices:
+        place = PlaceModel(host=fault.host, nic=fault.nic, rail=fault.rail, parameters=choice.parameters)
+        yield place, choice.kind, f"{key}.choices"
+    for number, also in enumerate(fault.also):
+        yield also, also.kind, f"{key}.also[{number}]"
+    for number, event in enumerate(fault.events):
+        yield event, event.kind, f"{key}.trace[{number}]"
+
+
+def _when_mistakes(fault: FaultModel, setting: Setting, key: str) -> Iterator[Mistake]:
+    given = [name for name in ("at_iteration", "at_time_s", "at_progress") if getattr(fault, name) is not None]
+    written = ", ".join(name.removesuffix("_s") for name in given) or None
+    if fault.by_chance and given:
+        yield Mistake(key, written, "mtbf or a trace says when; leave out at_iteration, at_time and at_progress")
+    if not fault.by_chance and len(given) != 1:
+        yield Mistake(key, written, "give exactly one of at_iteration, at_time, at_progress")
+    for size, count in setting.iterations.items():
+        if fault.at_iteration is not None and fault.at_iteration >= count:
+            whose, more = (format_size(size), "iterations") if size else ("the workload", "steps")
+            remedy = f"{whose} has only the iterations 0 to {count - 1}; raise workload.{more}"
+            yield Mistake(f"{key}.at_iteration", fault.at_iteration, remedy)
+            return
+
+
+def _which_mistakes(fault: FaultModel, setting: Setting, key: str) -> Iterator[Mistake]:
+    if not fault.kind and not fault.choices and not fault.events:
+        yield Mistake(f"{key}.kind", None, "is missing; add it")
+    elif not fault.label:
+        yield Mistake(f"{key}.name", None, "is missing; a table without kind needs a name")
+    if fault.choices and fault.mtbf_s is None:
+        yield Mistake(f"{key}.choices", None, "chance chooses only with mtbf; add it, or use kind")
+    if fault.mtbf_s is not None and fault.events:
+        yield Mistake(f"{key}.mtbf", fault.mtbf_s, "goes with no trace; choose one")
+    if fault.mtbf_s is not None and (drawn := setting.trial_s / fault.mtbf_s) > MAX_DRAWN:
+        remedy = f"makes {drawn:.3g} failures in the {setting.trial_s:g} s of sweep.limits.trial; at most {MAX_DRAWN}"
+        yield Mistake(f"{key}.mtbf", f"{fault.mtbf_s:g} s", remedy)
+    if fault.times > 1 and (fault.every_s is None or fault.lasts_s is None):
+        yield Mistake(f"{key}.times", fault.times, "needs every and lasts")
+    elif fault.times > 1 and (fault.lasts_s or 0.0) >= (fault.every_s or 0.0):
+        yield Mistake(
+            f"{key}.lasts", _ms(fault.lasts_s or 0.0), "must be shorter than every: it is healed before it comes again"
+        )
+
+
+def _idle_mistakes(fault: FaultModel, key: str) -> Iterator[Mistake]:
+    """Keys that would do nothing beside the others."""
+    if fault.by_chance:
+        instead = "mtbf, mttr and choices" if fault.mtbf_s is not None else "the trace"
+        given = {"times": fault.times > 1, "every": fault.every_s, "also": fault.also, "lasts": fault.lasts_s}
+        for name in [name for name, value in (given | {"after_bytes": fault.after_bytes}).items() if value]:
+            yield Mistake(f"{key}.{name}", None, f"is for a failure that is aimed; {instead} say when and how long")
+    elif fault.every_s is not None and fault.times == 1:
+        yield Mistake(f"{key}.every", _ms(fault.every_s), "does nothing without times; say how many")
+    if fault.mttr_s is not None and fault.mtbf_s is None:
+        yield Mistake(f"{key}.mttr", _ms(fault.mttr_s), "goes with mtbf only; use lasts, or add mtbf")
+
+
+def _length_mistakes(place: PlaceModel, kind: str, key: str, *, by_chance: bool) -> Iterator[Mistake]:
+    """What must last a while, or must not last for ever."""
+    fault = FAULTS.get(kind)
+    if fault is None:
+        return
+    if by_chance and fault.scope == "host":
+        yield Mistake(f"{key}.kind", kind, "chance leaves every host a NIC; aim it, or write a trace")
+    if fault.must_end and place.lasts_s is None and not by_chance:
+        yield Mistake(f"{key}.lasts", None, "is missing; a rank that is never let go on is a hang")
+    if place.lasts_s is not None and place.lasts_s < MIN_LASTS_S and fault.scope != "process":
+        remedy = f"is too short to prove anything; choose at least {_ms(MIN_LASTS_S)}"
+        yield Mistake(f"{key}.lasts", _ms(place.lasts_s), remedy)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:g} ms"
+
+
+def _place_mistakes(place: PlaceModel, kind: str, key: str, setting: Setting, *, optional: bool) -> Iterator[Mistake]:
+    """What is wrong with one place; with `optional`, chance draws what is not named."""
+    try:
+        scope = create(kind, place.parameters).scope
+    except FaultError as error:
+        if kind:
+            yield Mistake(f"{key}.kind", kind, str(error))
+        return
+    if not setting.has_nics and kind != "noop":
+        yield Mistake(f"{key}.kind", kind, 'a noop cluster has no NICs; use cluster.kind = "local"')
+    if place.host is None and scope != "rail" and not optional:
+        yield Mistake(f"{key}.host", None, "is missing; name a host, or 'random'")
+    elif place.host not in (None, "random", *setting.nics):
+        yield Mistake(f"{key}.host", place.host, f"no such host; {nearest(str(place.host), list(setting.nics))}")
+    yield from _nic_mistakes(place, key, setting)
+    if scope in ("host", "process") and place.rail is not None and not optional:
+        yield Mistake(f"{key}.rail", place.rail, f"{kind} is about a host, whichever NICs it has; leave it out")
+    unnamed = place.nic is None and place.rail is None
+    if scope in ("nic", "rail") and unnamed and not optional:
+        yield Mistake(f"{key}.nic", None, "is missing; name a NIC or a rail, or 'random' or 'busiest'")
+
+
+def _nic_mistakes(place: PlaceModel, key: str, setting: Setting) -> Iterator[Mistake]:
+    if place.nic is not None and place.rail is not None:
+        yield Mistake(f"{key}.rail", place.rail, "give nic or rail, not both")
+    rails = sorted({nic.rail for nic in setting.of(place.host)})
+    if isinstance(place.rail, int) and place.rail not in rails:
+        yield Mistake(f"{key}.rail", place.rail, f"no such rail; there are {', '.join(map(str, rails)) or 'none'}")
+    if place.nic in (None, "random", "busiest"):
+        return
+    try:
+        Target(place.host or "", place.nic)
+    except FaultError as error:
+        yield Mistake(f"{key}.nic", place.nic, str(error))
+        return
+    names = list(dict.fromkeys(nic.name for nic in setting.of(place.host) if nic.name))
+    if place.nic not in names:
+        remedy = nearest(place.nic, names) if names else "the host alone knows its NICs' names; give rail = 0"
+        yield Mistake(f"{key}.nic", place.nic, f"no such NIC; {remedy}")

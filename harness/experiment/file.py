@@ -1,0 +1,246 @@
+"""Reads an experiment file: TOML, then ``--set key=value``, then the models; every mistake is one line.
+
+file: key: value: remedy
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from harness.cluster import inventory_file
+from harness.cluster.inventory import Inventory
+from harness.cluster.spec import InventorySpec
+from harness.errors import ExperimentError, InvalidExperimentError
+from harness.experiment.examples import hint
+from harness.experiment.fault_places import placed
+from harness.experiment.keys import KeyPathError, put, steps
+from harness.experiment.mistakes import TOO_DEEP, read_toml, translated
+from harness.experiment.model import Experiment, mistakes
+from harness.experiment.sweep import AxisModel
+from harness.experiment.tables import nearest
+from harness.experiment.trace import read_trace
+from r2ccl_core.errors import UnitError
+from r2ccl_core.units import parse_size
+
+
+def load(
+    path: Path,
+    settings: Sequence[str] = (),
+    inventory: Path | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Experiment:
+    """The experiment in `path`, on the hosts of `inventory` if that is given, with `settings` (``key=value``) applied.
+
+    `tell` hears of a setting that changes more than it names. Raises `InvalidExperimentError` and `InventoryError`,
+    one line a mistake; nothing is touched.
+    """
+    file = str(path)
+    document = read_toml(path, hint(path))
+    if inventory is not None:
+        document["cluster"] = {"kind": "inventory", "inventory": str(inventory.absolute())}
+    for setting in settings:
+        changed = apply(document, setting)
+        if changed:
+            table, _, rest = setting.partition("=")[0].strip().partition(".")
+            one = f"{table}[{changed[0].strip('[]')}]" + (f".{rest}" if rest else "")
+            tell(f"--set {setting} changes {len(changed)} entries: {', '.join(changed)}; one alone: --set {one}=...")
+    if any(setting.partition("=")[0].strip() == "workload.sizes" for setting in settings):
+        _leave_out_other_sizes(document)
+    _read_traces(document, path)
+    return read(document, file)
+
+
+def read(document: Mapping[str, Any], file: str) -> Experiment:
+    """The experiment that `document`, a parsed TOML file, describes; raises `InvalidExperimentError`.
+
+    An inventory that it names is read, too, from beside `file`: raises `InventoryError`.
+    """
+    try:
+        experiment = _read(_with_inventory(document, file), file)
+        if experiment.axes:
+            variants(experiment, file)
+    except RecursionError:  # a document may just be read, and be too deep to be copied
+        raise ExperimentError(file, "", None, TOO_DEEP) from None
+    return experiment
+
+
+class Variant(NamedTuple):
+    """One point of an experiment's axes: what it is called by axis, the keys it sets, and what that makes."""
+
+    axes: Mapping[str, str]
+    settings: Mapping[str, Any]
+    experiment: Experiment
+    """Without axes and bounds of its own."""
+
+
+def variants(experiment: Experiment, file: str = "") -> tuple[Variant, ...]:
+    """Every point of the axes, the last axis fastest; without axes the experiment itself.
+
+    Raises `InvalidExperimentError` where a point is no experiment.
+    """
+    if not experiment.axes:
+        return (Variant({}, {}, experiment),)
+    known: tuple[Variant, ...] | None = experiment._variants
+    if known is not None:
+        return known
+    whole = experiment.model_copy(update={"axes": (), "bounds": ()})
+    tables = without_none(whole.resolved())
+    if isinstance(experiment.cluster, InventorySpec):
+        tables["cluster"]["content"] = experiment.cluster.content  # as stored, it does not say how to log in
+    point_of = _Points(whole, tables, file)
+    experiment._variants = made = tuple(point_of(dict(point)) for point in product(*map(_points, experiment.axes)))
+    return made
+
+
+def _points(axis: AxisModel) -> list[tuple[str, tuple[str, dict[str, Any]]]]:
+    return [(axis.label, point) for point in axis.points()]
+
+
+class _Points:
+    """Makes the points of an experiment's axes. A point reads and checks again the tables that it changes, and shares
+    the others: there may be thousands of points."""
+
+    def __init__(self, whole: Experiment, tables: Mapping[str, Any], file: str) -> None:
+        self._whole, self._tables, self._file = whole, tables, file
+        fields = Experiment.model_fields.items()
+        self._parts = {field.alias or name: getattr(whole, name) for name, field in fields}
+
+    def __call__(self, point: Mapping[str, tuple[str, dict[str, Any]]]) -> Variant:
+        """One of them, by axis: its text, and the keys that it sets."""
+        texts = {label: text for label, (text, _) in point.items()}
+        settings = {key: value for _, keys in point.values() for key, value in keys.items()}
+        changed = {str(steps(key)[0]) for key in settings}
+        document = self._parts | {name: deepcopy(self._tables[name]) for name in changed if name in self._tables}
+        for label, (_, keys) in point.items():
+            for key, value in keys.items():
+                try:
+                    put(document, key, value)
+                except KeyPathError as error:
+                    told = ExperimentError(self._file, f"axis {label}", key, str(error))
+                    raise InvalidExperimentError([told]) from None
+        if "cluster.hosts" in settings:
+            document = _with_fewer_hosts(document, self._file)
+        return Variant(texts, settings, _read(document, self._file, self._whole))
+
+
+def _read(document: Mapping[str, Any], file: str, right: Experiment | None = None) -> Experiment:
+    """The experiment; what it shares with one that is `right` is not checked again."""
+    try:
+        experiment = placed(Experiment.model_validate(document))
+    except ValidationError as error:
+        found = [ExperimentError(file, *mistake) for mistake in translated(error, Experiment)]
+        raise InvalidExperimentError(found) from None
+    found = [ExperimentError(file, *mistake) for mistake in mistakes(experiment, right)]
+    if found:
+        raise InvalidExperimentError(found)
+    return experiment
+
+
+def without_none(value: Any) -> Any:
+    """A resolved experiment as a file would have it: a key that is not set is not there."""
+    if isinstance(value, dict):
+        return {k: without_none(v) for k, v in value.items() if v is not None}
+    return [without_none(v) for v in value] if isinstance(value, list) else value
+
+
+def apply(document: dict[str, Any], setting: str) -> list[str]:
+    """Set one key of `document` in place: ``sweep.repeats=2``, ``fault[0].nic=eth1``, ``system[balance].mode=2``.
+
+    The value is TOML (``["1MiB"]``, ``3``, ``true``); what is no TOML is text. Returns the entries of a list that was
+    named without brackets, where those are several.
+    """
+    key, separator, text = setting.partition("=")
+    if not separator or not key.strip():
+        raise ExperimentError("--set", setting, None, "write key=value, for example sweep.repeats=2")
+    try:
+        return put(document, key.strip(), _value(text.strip()))
+    except KeyPathError as error:
+        raise ExperimentError("--set", setting, None, str(error)) from None
+    except RecursionError:
+        raise ExperimentError("--set", key, None, TOO_DEEP) from None
+
+
+def _leave_out_other_sizes(document: dict[str, Any]) -> None:
+    """What the file says of sizes that somebody replaced by others; what is no size is left to be refused."""
+    workload, bounds = document.get("workload"), document.get("bound")
+    sizes = workload.get("sizes") if isinstance(workload, dict) else None
+    if not isinstance(workload, dict) or not isinstance(sizes, list):
+        return
+    chosen = {_size(text) for text in sizes}
+
+    def is_other(text: object) -> bool:
+        return _size(text) is not None and _size(text) not in chosen
+
+    if isinstance(counts := workload.get("iterations_by_size"), dict):
+        workload["iterations_by_size"] = {key: count for key, count in counts.items() if not is_other(key)}
+    if isinstance(bounds, list):
+        document["bound"] = [b for b in bounds if not (isinstance(b, dict) and is_other(b.get("size")))]
+
+
+def _size(text: object) -> int | None:
+    try:
+        return parse_size(str(text))
+    except UnitError:
+        return None
+
+
+def _read_traces(document: dict[str, Any], path: Path) -> None:
+    """Puts the events of trace files, named relative to the experiment, where the files are named."""
+    faults = document.get("fault")
+    for index, fault in enumerate(faults if isinstance(faults, list) else ()):
+        trace = fault.pop("trace", None) if isinstance(fault, dict) else None
+        if trace is not None:
+            key = f"fault[{index}].trace"
+            if not isinstance(trace, str):
+                raise ExperimentError(str(path), key, trace, "name a file of failures in quotes")
+            fault["events"] = read_trace(path.parent / trace, str(path), key)
+
+
+def _with_inventory(document: Mapping[str, Any], file: str) -> Mapping[str, Any]:
+    """`document` with the content of the inventory that its cluster names; a stored document has it already."""
+    table = document.get("cluster")
+    if not isinstance(table, Mapping) or table.get("kind") != "inventory" or "content" in table:
+        return document
+    name = table.get("inventory")
+    if not isinstance(name, str):
+        raise ExperimentError(file, "cluster.inventory", name, 'name the file: inventory = "hosts.toml"')
+    content = inventory_file.load(Path(file).parent / Path(name).expanduser())
+    names = _chosen(content, table.get("hosts"), file)
+    return {**document, "cluster": {**table, "content": content.subset(names)}}
+
+
+def _with_fewer_hosts(document: dict[str, Any], file: str) -> dict[str, Any]:
+    """Where an axis chooses among the hosts of an inventory: `document` with those alone in its content."""
+    table = document["cluster"]
+    if table.get("kind") != "inventory":
+        return document
+    content = Inventory.model_validate(table["content"])
+    return {**document, "cluster": {**table, "content": content.subset(_chosen(content, table.get("hosts"), file))}}
+
+
+def _chosen(content: Inventory, hosts: object, file: str) -> list[str]:
+    """The names of the hosts that `cluster.hosts` keeps; the model refuses what is neither a number nor names."""
+    known = [host.name for host in content.hosts]
+    if isinstance(hosts, int) and not isinstance(hosts, bool):
+        if not 1 <= hosts <= len(known):
+            raise ExperimentError(file, "cluster.hosts", hosts, f"the inventory has {len(known)} hosts")
+        return known[:hosts]
+    if not isinstance(hosts, list | tuple):
+        return known
+    for name in hosts:
+        if name not in known or hosts.count(name) > 1:
+            remedy = "is there twice" if name in known else f"no such host; {nearest(str(name), known)}"
+            raise ExperimentError(file, "cluster.hosts", name, remedy)
+    return list(hosts)
+
+
+def _value(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,112 @@
+"""A key of an experiment document, as people write it, and setting it: ``sweep.seed``, ``fault[0].nic``,
+``system[balance].mode``. Pure.
+
+`--set` sets one key of the file, an axis one for each of its values. Of a table that the file has several of, a number
+or a name in brackets chooses one; without brackets all are meant: ``system.env.R2CC_IO_THREADS`` is that of every
+system.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from harness.experiment.tables import nearest
+
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\[([A-Za-z][\w-]*)\]")
+_INDEX = r"(\[(\d+|[A-Za-z][\w-]*)\])*"
+_KEY = re.compile(rf"[^.\[\]]+{_INDEX}(\.[^.\[\]]+{_INDEX})*\Z")
+_NAMED_BY = ("name", "use", "kind")
+"""What an entry of a list is called by, the first that it has: systems by name or use, faults by name or kind."""
+
+
+class KeyPathError(ValueError):
+    """A key that leads nowhere; the text is the remedy."""
+
+
+class Named(NamedTuple):
+    """A step to the entry of a list that has this name."""
+
+    name: str
+
+
+Step = str | int | Named
+
+
+def steps(key: str) -> list[Step]:
+    """``fault[0].nic`` as ``['fault', 0, 'nic']``; a name in brackets is a `Named`."""
+    if not _KEY.match(key):
+        raise KeyPathError("write keys like workload.iterations, fault[0].nic or system[balance].mode")
+    return [int(index) if index else Named(name) if name else word for word, index, name in _STEP.findall(key)]
+
+
+def put(document: dict[str, Any], key: str, value: object) -> list[str]:
+    """Sets one key of `document` in place; tables on the way are made, and a list that is named without brackets
+    stands for each of its entries, at least one. Returns what those entries are called, where several were meant in
+    this way. Raises `KeyPathError`."""
+    *path, last = steps(key)
+    places: list[Any] = [document]
+    all_of: list[str] = []
+    for step in path:
+        entries = _entries(places, step)
+        all_of = _names(places, entries) or all_of
+        places = [_descend(place, step) for place in entries]
+    entries = _entries(places, last)
+    for place in entries:
+        _set(place, last, value)
+    return _names(places, entries) or all_of
+
+
+def _names(places: Sequence[Any], entries: Sequence[Any]) -> list[str]:
+    opened = len(entries) > 1 and any(isinstance(place, list) for place in places)
+    return [_name(entry) or f"[{index}]" for index, entry in enumerate(entries)] if opened else []
+
+
+def _name(entry: Any) -> str:
+    known = (str(entry[key]) for key in _NAMED_BY if entry.get(key)) if isinstance(entry, dict) else iter(())
+    return next(known, "")
+
+
+def _entries(places: list[Any], step: Step) -> list[Any]:
+    """`places` with every list replaced by its entries, where a word follows."""
+    if not isinstance(step, str):
+        return places
+    opened = [entry for place in places for entry in (place if isinstance(place, list) else [place])]
+    if not opened:
+        raise KeyPathError(f"there is no entry that could have {step!r}")
+    return opened
+
+
+def _descend(place: Any, step: Step) -> Any:
+    if isinstance(place, dict) and isinstance(step, str):
+        return place.setdefault(step, {})
+    if isinstance(place, list) and isinstance(step, Named):
+        step = _index(place, step.name)
+    if isinstance(place, list) and isinstance(step, int) and step < len(place):
+        return place[step]
+    raise KeyPathError(_nothing(place, step))
+
+
+def _set(place: Any, step: Step, value: object) -> None:
+    if isinstance(place, list) and isinstance(step, Named):
+        step = _index(place, step.name)
+    fits_table = isinstance(place, dict) and isinstance(step, str)
+    fits_list = isinstance(place, list) and isinstance(step, int) and step < len(place)
+    if not (fits_table or fits_list):
+        raise KeyPathError(_nothing(place, step))
+    place[step] = value
+
+
+def _index(entries: Sequence[Any], name: str) -> int:
+    names = [_name(entry) for entry in entries]
+    if name not in names:
+        raise KeyPathError(f"no entry is called {name!r}; {nearest(name, [one for one in names if one])}")
+    if names.count(name) > 1:
+        raise KeyPathError(f"{names.count(name)} entries are called {name!r}; give a number")
+    return names.index(name)
+
+
+def _nothing(place: Any, step: Step) -> str:
+    shown = step.name if isinstance(step, Named) else step
+    if isinstance(place, list) and isinstance(step, int):
+        return f"there is no entry {step}; entries count from 0 to {len(place) - 1}" if place else "there is no entry"
+    return f"there is nothing at {shown!r}"

@@ -1,0 +1,160 @@
+"""What is wrong in a TOML file that people write, one line each: file, key, value, remedy.
+
+Pydantic finds what is wrong with one key; here that becomes words in which the file is written. Experiments and
+inventories share them. The one thing that is not pure is the reading of the file.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from harness.errors import MistakeError
+from harness.experiment.tables import Mistake, nearest
+from r2ccl_core.text_file import text_of
+
+_REMEDIES = {
+    "missing": "is missing; add it",
+    "string_pattern_mismatch": "use lower-case letters, digits and '_' only",
+    "string_type": "must be text in quotes",
+    "int_type": "must be a whole number without quotes",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number without quotes",
+    "int_parsing_size": "is too large",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "mapping_type": "must be a table",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+    "literal_error": "must be {expected}",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "too_short": "needs at least {min_length} entry",
+    "string_too_long": "must have at most {max_length} characters",
+}
+
+_EXAMPLES = {"sizes": '["8MiB", "64MiB"]', "values": '["float32", "float16"]', "hosts": '["node0", "node1"]'}
+"""Of lists, by their key."""
+
+TOO_DEEP = "is nested too deeply; no key needs that"
+
+
+def read_toml(path: Path, absent: str) -> dict[str, Any]:
+    """The file as a document. Raises `MistakeError`; `absent` says what to do where there is no such file."""
+    try:
+        return tomllib.loads(text_of(path, "utf-8-sig"))  # some editors begin a file with a mark
+    except FileNotFoundError:
+        raise MistakeError(str(path), "", None, f"there is no such file; {absent}") from None
+    except IsADirectoryError:
+        raise MistakeError(str(path), "", None, "is a folder; name a file") from None
+    except OSError as error:
+        raise MistakeError(str(path), "", None, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise MistakeError(str(path), "", None, f"cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise MistakeError(str(path), "", None, f"is no TOML: {error}") from None
+    except RecursionError:
+        raise MistakeError(str(path), "", None, TOO_DEEP) from None
+
+
+def translated(error: ValidationError, model: type[BaseModel]) -> list[Mistake]:
+    """Every mistake that pydantic found while it read a document as `model`, in the words of the file."""
+    return [_translated(detail, model) for detail in _roots(error.errors(include_url=False))]
+
+
+def _roots(details: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """Without what only follows: a list whose entries are wrong also counts as too short."""
+    places = [detail["loc"] for detail in details]
+    return [d for d in details if not any(p[: len(d["loc"])] == d["loc"] and p != d["loc"] for p in places)]
+
+
+def _translated(detail: ErrorDetails, model: type[BaseModel]) -> Mistake:
+    location, kind, context = detail["loc"], detail["type"], detail.get("ctx", {})
+    steps = _walk(model, location)
+    key = _key(step for step, _ in steps)
+    if kind == "extra_forbidden":
+        table = steps[-2][1] if len(steps) > 1 else model
+        return Mistake(key, None, f"unknown key; {nearest(str(location[-1]), _keys(table))}")
+    if kind == "union_tag_invalid":
+        expected = str(context["expected_tags"])
+        name = str(context["discriminator"]).strip("'").removesuffix("()").lstrip("_")  # a key, or a function of ours
+        return Mistake(f"{key}.{name}", context["tag"], f"must be {_either(expected.split(', '))}")
+    value = None if kind == "missing" else detail["input"]
+    if kind == "tuple_type":
+        example = _EXAMPLES.get(str(location[-1]))
+        return Mistake(key, _short(value), "must be a list" + (f", such as {example}" if example else " in brackets"))
+    remedy = _REMEDIES.get(kind, "").format(**context)
+    remedy = remedy or detail["msg"].removeprefix("Value error, ").removeprefix(f"{str(value)!r} ")
+    whole = kind == "value_error" and isinstance(value, dict)  # the remedy says which of the table's keys
+    return Mistake(key, None if whole else _short(value), remedy)
+
+
+def _either(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def _key(location: Iterable[str | int]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+
+
+def _short(value: object) -> object:
+    """A table or a list would drown the line; the key says where it is."""
+    return None if isinstance(value, Mapping | list | tuple) and len(str(value)) > 60 else value
+
+
+def _keys(model: Any) -> list[str]:
+    """The keys that a table of that model may have, as they are written in the file."""
+    return [field.alias or name for name, field in model.model_fields.items()] if model else []
+
+
+def _walk(model: Any, location: Sequence[str | int]) -> list[tuple[str | int, Any]]:
+    """The steps of `location` as the file has them, each with the model of what is there (None: a plain value).
+
+    Pydantic also names the member of a union that it took; that is no step in the file.
+    """
+    steps: list[tuple[str | int, Any]] = []
+    choices: list[Any] = []
+    for part in location:
+        if isinstance(part, int):
+            steps.append((part, model))
+        elif chosen := next((choice for choice in choices if part == _tag(choice)), None):
+            model, choices = chosen, []
+            steps[-1] = (steps[-1][0], model)
+        elif part not in _PLAIN_MEMBERS:
+            choices = _models_under(model, part)
+            model = choices[0] if choices else None
+            steps.append((part, model))
+    return steps
+
+
+_PLAIN_MEMBERS = frozenset({"int", "bool", "str", "float", "tuple[str, ...]"})
+"""How pydantic names the members of a union of plain values."""
+
+
+def _tag(model: Any) -> object:
+    field = model.model_fields.get("kind")
+    return get_args(field.annotation)[0] if field is not None and get_args(field.annotation) else None
+
+
+def _models_under(model: Any, key: str) -> list[Any]:
+    """The models that values under `key` may have, through lists and unions of them."""
+    for name, field in model.model_fields.items() if model else ():
+        if key == (field.alias or name):
+            return _models(field.annotation)
+    return []
+
+
+def _models(annotation: Any) -> list[Any]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    inner = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
+    return [model for part in inner for model in _models(part)]

@@ -1,0 +1,210 @@
+"""An experiment as values: the models of the TOML file, and what they say that no single key can.
+
+Keys are named as in the file (aliases); attributes carry the unit. Quantities are written with units and are
+held as bytes, bit/s and seconds. Reading a file and turning mistakes into lines is `harness.experiment.file`.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any, Literal, cast
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from harness.cluster.spec import ClusterSpec, NoopSpec
+from harness.experiment.bounds import BoundModel, bound_mistakes
+from harness.experiment.fault_tables import FaultModel, Setting, fault_mistakes
+from harness.experiment.sweep import (
+    HEALTHY,
+    HEALTHY_AFTER,
+    HEALTHY_BEFORE,
+    AxisModel,
+    SweepModel,
+    axis_mistakes,
+    repeats_mistakes,
+)
+from harness.experiment.tables import Mistake, Model, Slug
+from harness.systems.base import Expectation, Mode
+from harness.systems.catalogue import CATALOGUE, fill
+from harness.workloads.base import BackendName
+from harness.workloads.registry import AnyWorkload
+from r2ccl_core.errors import UsageError
+
+TCP_SHARE = 0.956
+"""Share of a NIC's rate that TCP at MTU 1500 carries as payload (1448 bytes of 1514)."""
+
+
+class SystemModel(Model):
+    """One system under test: an entry of the catalogue (`use`), or our core in one mode; with its environment."""
+
+    name: Slug
+    use: str | None = None
+    path: str | None = None
+    """Of the plugin or library, where the entry takes one."""
+    backend: BackendName | None = None
+    """Where it is not the workload's."""
+    mode: Mode
+    env: dict[str, str] = Field(default_factory=dict)
+    network: str | None = None
+    """The network that NCCL's log must name, such as IB or Socket."""
+    expect_on_fault: Expectation = "ok"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_catalogue(cls, values: Any) -> Any:
+        return fill(values) if isinstance(values, dict) and values.get("use") is not None else values
+
+
+class Experiment(Model):
+    """A whole experiment file."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    name: Slug
+    description: str = ""
+    project_targets: bool = False
+    """Whether its report holds the results against the targets that the project has set its own core."""
+    cluster: ClusterSpec
+    workload: AnyWorkload
+    systems: tuple[SystemModel, ...] = Field(alias="system", min_length=1)
+    faults: tuple[FaultModel, ...] = Field(default=(), alias="fault")
+    sweep: SweepModel = SweepModel()
+    axes: tuple[AxisModel, ...] = Field(default=(), alias="axis")
+    bounds: tuple[BoundModel, ...] = Field(default=(), alias="bound")
+
+    _variants: Any = PrivateAttr(None)
+    """Kept by `harness.experiment.file.variants`, of which it is the whole."""
+
+    def resolved(self) -> dict[str, Any]:
+        """The whole experiment with every default filled in, under the file's own keys; plain JSON values."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def backend_of(self, system: SystemModel) -> BackendName:
+        """What runs `system`: its own word, else the workload's, else what its catalogue entry has for the workload."""
+        if system.backend is not None:
+            return system.backend
+        fits = CATALOGUE[system.use].backends if system.use else ()
+        if not fits or self.workload.backend in fits:
+            return self.workload.backend
+        return cast(BackendName, next((fit for fit in fits if fit in self.workload.backends), fits[0]))
+
+    @property
+    def nranks(self) -> int:
+        """Ranks of all hosts."""
+        return len(self.cluster.host_names()) * self.workload.gpus
+
+    @property
+    def ready_s(self) -> float:
+        """How long ranks may take until all are connected."""
+        return self.sweep.limits.ready_s * self.cluster.start_factor
+
+    def expected_duration_s(self, size_bytes: int) -> float:
+        """Lower estimate of one healthy iteration: busbw is what TCP carries over all NICs of the slowest host."""
+        payload_bytes_s = self.cluster.bandwidth_bit_s() / 8 * TCP_SHARE
+        return self.workload.expected_s(size_bytes, self.nranks, payload_bytes_s)
+
+    def iterations_of(self, size_bytes: int) -> int:
+        """Timed iterations of a trial of this size."""
+        return self.workload.iterations_of(size_bytes, self.expected_duration_s(size_bytes))
+
+
+def mistakes(experiment: Experiment, right: Experiment | None = None) -> list[Mistake]:
+    """What is wrong between keys that are each right by themselves. What `experiment` shares with one that is `right`
+    is not looked at again."""
+    shared = {name for name in _TABLES if right is not None and _same(getattr(experiment, name), getattr(right, name))}
+    found: list[Mistake] = []
+    if not shared >= {"cluster", "workload", "systems"}:
+        hosts, backends = len(experiment.cluster.host_names()), [experiment.backend_of(s) for s in experiment.systems]
+        found += [*experiment.workload.mistakes(hosts, backends), *_system_mistakes(experiment)]
+    if not shared >= {"systems", "faults"}:
+        found += _name_mistakes(experiment)
+    found += _sweep_mistakes(experiment)
+    return found or list(fault_mistakes(experiment.faults, _setting(experiment)))
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether both are one object, or made of the same ones."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+    return one is other
+
+
+_TABLES = ("cluster", "workload", "systems", "faults")
+
+
+def _setting(experiment: Experiment) -> Setting:
+    cluster = experiment.cluster
+    iterations = {size: experiment.iterations_of(size) for size in experiment.workload.grid_sizes()}
+    return Setting(cluster.data_nics(), iterations, not isinstance(cluster, NoopSpec), experiment.sweep.limits.trial_s)
+
+
+def _sweep_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    sweep = experiment.sweep
+    cells = len(experiment.systems) * len(experiment.workload.grid_sizes())
+    block = cells * max(1, len(experiment.faults)) + cells * (2 if sweep.healthy == "blocks" else 0)
+    total = block * sweep.repeats.max + cells * (2 if sweep.healthy == "ends" else 0)
+    yield from repeats_mistakes(sweep.repeats)
+    wrong = list(axis_mistakes(experiment.axes, total))
+    yield from wrong
+    if not wrong:
+        systems, faults = [s.name for s in experiment.systems], [f.label for f in experiment.faults]
+        faults += [HEALTHY] if not faults else []
+        faults += [HEALTHY_BEFORE, HEALTHY_AFTER] if sweep.healthy != "off" else []
+        points = {axis.label: [text for text, _ in axis.points()] for axis in experiment.axes}
+        yield from bound_mistakes(experiment.bounds, systems, experiment.workload.grid_sizes(), faults, points)
+
+
+def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    runs = experiment.workload.backends
+    for index, system in enumerate(experiment.systems):
+        backend = experiment.backend_of(system)
+        if backend not in runs:
+            kind = experiment.workload.kind
+            yield Mistake(f"system[{index}]", system.name, f"{backend} runs no {kind}; {' or '.join(runs)} does")
+            continue
+        fits = CATALOGUE[system.use].backends if system.use else (backend,)
+        if backend not in fits:
+            yield Mistake(f"system[{index}].backend", backend, f"{system.use} runs with {' or '.join(fits)}")
+        for variable, value in system.env.items():
+            if not variable or set("=\0") & set(variable) or "\0" in value:
+                remedy = "a name is not empty and has no '=', and neither name nor value has a NUL"
+                yield Mistake(f"system[{index}].env", repr(variable), remedy)
+        if backend in ("perf", "simulate", "torch_r2ccl", "train_r2ccl"):
+            yield from _core_mistakes(f"system[{index}].env", system)
+
+
+def _core_mistakes(key: str, system: SystemModel) -> Iterator[Mistake]:
+    """What every rank would refuse at its start or not see: variables, the settings of schedules, and a second mode."""
+    from r2ccl_core.host.variables import refused
+    from r2ccl_core.planning.selection import read_settings
+
+    if "R2CC_MODE" in system.env:
+        yield Mistake(f"{key}.R2CC_MODE", system.env["R2CC_MODE"], "give mode instead, which the report knows, too")
+        return
+    if "R2CC_SOCKET_IFNAME" in system.env:
+        remedy = "each rank is given the data NICs of its host; say in cluster or its inventory which those are"
+        yield Mistake(f"{key}.R2CC_SOCKET_IFNAME", system.env["R2CC_SOCKET_IFNAME"], remedy)
+    for name, remedy in refused(system.env):
+        yield Mistake(f"{key}.{name}", system.env[name], remedy)
+    try:
+        read_settings(system.mode, system.env)
+    except UsageError as error:
+        yield Mistake(key, None, str(error))
+
+
+def _name_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    for table, names in (
+        ("system", [s.name for s in experiment.systems]),
+        ("fault", [f.label for f in experiment.faults]),
+    ):
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield Mistake(f"{table}[{index}].name", name, "is there already; give every entry its own name")
+    for index, fault in enumerate(experiment.faults):
+        if fault.label in (HEALTHY, HEALTHY_BEFORE, HEALTHY_AFTER):
+            yield Mistake(f"fault[{index}].name", fault.label, "names trials without a fault; choose another name")
+
+
+def identity(experiment: Experiment, only: object = None) -> str:
+    """A hash of everything that decides which trials run and how: equal hashes may share a run folder."""
+    text = json.dumps([experiment.resolved(), only], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

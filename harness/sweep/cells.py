@@ -1,0 +1,102 @@
+"""The table: what a sweep has come to so far, cell by cell, and how long it may still take. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from harness.sweep.plan import Trial
+from harness.sweep.summary import next_attempt, shown_status, told
+from reports import trial as stored
+from reports.metrics import METRICS
+
+
+@dataclass
+class Cell:
+    """A system at a size under a fault at one point of the axes: its repeats."""
+
+    name: str
+    planned: int = 0
+    records: dict[str, stored.Trial] = field(default_factory=dict)
+    """Last attempts by trial."""
+    touched: int = 0
+    """When it last changed, as a count of events."""
+
+    @property
+    def done(self) -> int:
+        """Trials that have ended."""
+        return len(self.records)
+
+    @property
+    def statuses(self) -> str:
+        """``2 ok, 1 inconclusive``."""
+        shown = [shown_status(record) for record in self.records.values()]
+        return ", ".join(f"{shown.count(status)} {status}" for status in sorted(set(shown)))
+
+    def told(self, metric: str) -> float | None:
+        """A metric over the repeats so far."""
+        return told(self.records.values(), [METRICS[metric]]).get(metric)
+
+
+class CellTable:
+    """Fed with what a `SweepProgress` hears."""
+
+    def __init__(self) -> None:
+        self.cells: dict[str, Cell] = {}
+        self.now = ""
+        """The trial that runs and the step it is in."""
+        self.seconds: list[float] = []
+        self._events = 0
+        self._trial = ""
+
+    @property
+    def planned(self) -> int:
+        """Trials that there may be."""
+        return sum(cell.planned for cell in self.cells.values())
+
+    @property
+    def done(self) -> int:
+        """Trials that have ended, in this sweep or an earlier one."""
+        return sum(cell.done for cell in self.cells.values())
+
+    @property
+    def left_s(self) -> float | None:
+        """What is left at the usual pace of this sweep; None before the first trial has ended."""
+        return (self.planned - self.done) * median(self.seconds) if self.seconds else None
+
+    def begin(self, trials: Sequence[Trial], records: Mapping[str, stored.Trial], retries: int) -> None:
+        """The plan, and what an earlier sweep has done of it."""
+        for trial in trials:
+            cell = self.cells.setdefault(trial.cell, Cell(trial.cell))
+            cell.planned += 1
+            if next_attempt(trial, records, retries) is None:
+                cell.records[trial.trial_id] = records[trial.trial_id]
+
+    def trial(self, trial: Trial, attempt: int) -> None:
+        """A trial begins."""
+        self._trial = trial.trial_id + (f" (attempt {attempt})" if attempt > 1 else "")
+        self.now = self._trial
+        self._touch(trial)
+
+    def step(self, name: str) -> None:
+        """A step of it begins."""
+        self.now = f"{self._trial}: {name}"
+
+    def ended(self, trial: Trial, record: stored.Trial, seconds: float, final: bool) -> None:
+        """An attempt ended."""
+        self.seconds.append(seconds)
+        if final and trial.cell in self.cells:
+            self.cells[trial.cell].records[trial.trial_id] = record
+        self._touch(trial)
+
+    def shown(self, rows: int) -> list[Cell]:
+        """At most `rows` cells, in the order of the plan: those that changed last, then those still to run."""
+        cells = list(self.cells.values())
+        if len(cells) <= rows:
+            return cells
+        chosen = sorted(cells, key=lambda cell: (-cell.touched, cell.done >= cell.planned))[:rows]
+        return [cell for cell in cells if cell in chosen]
+
+    def _touch(self, trial: Trial) -> None:
+        self._events += 1
+        if trial.cell in self.cells:
+            self.cells[trial.cell].touched = self._events

@@ -1,0 +1,65 @@
+"""Who holds a run folder or a host: a process, since when, and the command it runs."""
+
+import getpass
+import json
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from r2ccl_core.errors import UsageError
+
+
+class BusyError(UsageError):
+    """Another sweep has what this one needs; nothing was touched. The text names the owner."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """One sweep, as it is shown to who finds the place taken."""
+
+    who: str
+    pid: int
+    since: str
+    command: str
+
+    @classmethod
+    def this(cls) -> "Owner":
+        """This process, from now on."""
+        return cls(
+            who=f"{_user()}@{socket.gethostname()}",
+            pid=os.getpid(),
+            since=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            command=shlex.join(["harness", *sys.argv[1:]])[:200],
+        )
+
+    @classmethod
+    def read(cls, told: object) -> "Owner | None":
+        """What a lock says of its owner; None where that cannot be read."""
+        try:
+            values: Any = json.loads(told) if isinstance(told, str | bytes) else told
+            return cls(str(values["who"]), int(values["pid"]), str(values["since"]), str(values["command"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def values(self) -> Mapping[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    def is_same_sweep(self, other: "Owner") -> bool:
+        """True for what one process holds, also under two names of one machine."""
+        return (self.who, self.pid) == (other.who, other.pid)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} of {self.who} ({self.command}) since {self.since}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

@@ -1,0 +1,114 @@
+"""What a rank keeps of one peer: the session, the stream that carries it, and the streams that may come next."""
+
+import selectors
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from r2ccl_core.control.reach import ENDED_S, Reach
+from r2ccl_core.control.resume import Resume
+from r2ccl_core.control.session import Session
+from r2ccl_core.control.ways import Way
+
+_INFO = struct.Struct("=24xI28xI")  # struct tcp_info: segments without acknowledgement, ms since one came
+
+
+@dataclass
+class Dial:
+    """A stream that is being made over a way. A member's goes through three records (`resume`)."""
+
+    stream: socket.socket
+    deadline_s: float
+    connected: bool = False
+    received: bytearray = field(default_factory=bytearray)
+    challenge: bytes = b""
+    nonce: bytes = b""
+    asked: Resume | None = None
+
+
+@dataclass
+class Guest:
+    """Rank 0: a stream that has not said whose it is."""
+
+    stream: socket.socket
+    nonce: bytes
+    deadline_s: float
+    received: bytearray = field(default_factory=bytearray)
+
+
+@dataclass
+class Link:
+    """One peer. `port` is where its process listens."""
+
+    rank: int
+    port: int
+    stream: socket.socket | None
+    ways: Sequence[Way]
+    reach: Reach
+    session: Session = field(default_factory=Session)
+    attempt: int = 0
+    """Of the stream; rank 0 takes only later ones."""
+    done: bool = False
+    """The peer has left or is gone: its stream is not made again."""
+    blocked: bool = False
+    """The stream takes no more for now."""
+    failure: OSError | None = None
+    """What sending met, for the watcher to deal with."""
+    said_s: float = 0.0
+    asked_s: float = -ENDED_S
+    """Member: when it asked to go on over another stream."""
+    dials: dict[int, Dial] = field(default_factory=dict)
+
+    def flush(self) -> None:
+        """Writes what the stream takes."""
+        self.blocked = False
+        while self.stream is not None and self.failure is None and (parts := self.session.outgoing()):
+            try:
+                self.session.wrote(self.stream.sendmsg(parts, [], socket.MSG_NOSIGNAL))
+            except BlockingIOError:
+                self.blocked = True
+                return
+            except OSError as error:
+                self.failure = error
+
+    def look(self, now_s: float) -> None:
+        """Tells `reach` what the kernel knows of the stream."""
+        if self.stream is not None:
+            unacknowledged, age_ms = _INFO.unpack(
+                self.stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+            )
+            self.reach.seen(now_s, age_ms / 1e3, unacknowledged > 0)
+
+    def way_from(self, address: str) -> int:
+        """The number of the way by which a stream came that the peer has made."""
+        return next((number for number, way in enumerate(self.ways) if way.address == address), 0)
+
+
+Adopt = Callable[[Link, socket.socket, int, int, int], None]
+"""Goes on over a stream: called with the link, the stream, its way and attempt, and the frames taken there."""
+
+
+def forget(selector: selectors.BaseSelector, stream: socket.socket) -> None:
+    """Watches a stream no more, and closes it."""
+    with suppress(KeyError, ValueError):
+        selector.unregister(stream)
+    stream.close()
+
+
+def prepare(stream: socket.socket, patience_s: float) -> None:
+    """Readies a stream for a session: the kernel looks every second whether the other end's host is there."""
+    stream.setblocking(False)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+        stream.setsockopt(socket.IPPROTO_TCP, option, 1)
+    # When this end gives up is for `Reach` to say.
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, min(int(patience_s * 2000), 0x7FFFFFFF))
+
+
+def host_of(stream: socket.socket) -> str:
+    """The address of the other end, as it would be dialled."""
+    address: str = stream.getpeername()[0]
+    return address.removeprefix("::ffff:") if "." in address else address

@@ -1,0 +1,1 @@
+"""What this host is to a rank: its NICs, its variables, its memory, its processes."""

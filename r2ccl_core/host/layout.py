@@ -1,0 +1,71 @@
+"""Which ranks are on one host, and which share its NICs.
+
+Pure, but for `this_host`. Every rank tells the others a `Seat`; all make the same `Layout` of them.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from r2ccl_core.host.nics import Nic
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NETWORK = Path("/proc/self/ns/net")
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where a rank is: what names its host's network ("": a host of its own), and its NICs."""
+
+    host: str
+    nics: tuple[Nic, ...]
+
+    def encode(self) -> str:
+        """As JSON."""
+        return json.dumps([self.host, self.nics])
+
+    @classmethod
+    def decode(cls, text: str) -> "Seat":
+        """What `encode` made."""
+        host, nics = json.loads(text)
+        return cls(host, tuple((name, address) for name, address in nics))
+
+
+def this_host(nics: Sequence[Nic]) -> str:
+    """The same for two processes when the loopback interface connects them. Addresses of the loopback interface that
+    stand for NICs make a rank a host of its own."""
+    if all(name == "lo" for name, _ in nics):
+        return ""
+    try:
+        return f"{_BOOT_ID.read_text().strip()} {_NETWORK.stat().st_ino}"
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The host of every rank, and how many ranks share one's NICs: 1 unless all hosts are alike in that, and their
+    ranks are in a row."""
+
+    hosts: tuple[int, ...]
+    gpus: int = 1
+
+    @classmethod
+    def of(cls, seats: Sequence[Seat]) -> "Layout":
+        """Hosts are numbered by their first ranks."""
+        names = [seat.host or f"rank {rank}" for rank, seat in enumerate(seats)]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        hosts = tuple(numbers[name] for name in names)
+        gpus = len(seats) // len(numbers)
+        in_a_row = hosts == tuple(rank // gpus for rank in range(len(seats)))
+        alike = in_a_row and all(seat.nics == seats[rank - rank % gpus].nics for rank, seat in enumerate(seats))
+        return cls(hosts, gpus if alike else 1)
+
+    def together(self, rank: int, other: int) -> bool:
+        """Whether both are on one host."""
+        return self.hosts[rank] == self.hosts[other]
+
+    def has_company(self, rank: int) -> bool:
+        """Whether another rank is on this one's host."""
+        return self.hosts.count(self.hosts[rank]) > 1

@@ -1,0 +1,1 @@
+"""What everything else speaks of: a cluster and its health, a collective, a schedule. Values, and their files."""

@@ -1,0 +1,1 @@
+"""Which schedule a collective runs: bounds, predictions, the simulator, the proof, and the choice."""

@@ -1,0 +1,173 @@
+"""Which schedule a collective runs: a `Select` answers for a collective, a size, the group's health and its costs.
+
+The answer must be the same on every rank, and the same object for the same question: connections and executors
+are kept by schedule.
+
+Only AllReduce has schedules to choose from: the other collectives' one is optimal whatever is lost.
+
+    R2CC_ALGO               the alias of an algorithm (`r2ccl_core.planning.algorithms`; default ring), or auto: the
+                            planner's choice. What follows the health runs the ring while no NIC is lost.
+    R2CC_MODE=3             the same as R2CC_ALGO=r2cc: R2CC-AllReduce after a loss
+    R2CC_AR_STAGE2_CHUNKS   its K, 1 to 16 (4)
+    R2CC_AR_MIN_BYTES       smaller vectors stay with the ring (16 MiB)
+    R2CC_SLICE_BYTES        the slices of what is pipelined (256 KiB)
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache, lru_cache
+from typing import NamedTuple, Protocol
+
+from r2ccl_core.errors import UnitError, UsageError
+from r2ccl_core.model.collective import COLLECTIVES
+from r2ccl_core.model.health import Health
+from r2ccl_core.model.schedule import Schedule, copied
+from r2ccl_core.planning.algorithms import ALGORITHMS, AUTO, by_alias
+from r2ccl_core.planning.planner import Candidate, plan
+from r2ccl_core.schedules import all_to_all, broadcast, ring, send_recv
+from r2ccl_core.schedules.algorithm import AHEAD, OnCpu
+from r2ccl_core.units import parse_size
+
+
+class Cost(NamedTuple):
+    """The planner's alpha and beta: seconds per message on its connection, bytes per second of one NIC."""
+
+    alpha_s: float = 150e-6
+    nic_bytes_s: float = 1e9
+
+
+class Select(Protocol):
+    """The schedule for a collective of so many bytes on a rank; any thread may ask."""
+
+    def __call__(self, collective: str, nbytes: int, health: Health, cost: Cost, root: int = 0) -> Schedule:
+        """`nbytes` is nccl-tests' size: of the larger of a rank's two buffers. `UsageError` for what is unknown."""
+        ...
+
+
+_MIN_SLICE_BYTES = 64 * 1024
+_MOST_PIPELINE = 16
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment asks for."""
+
+    algo: str = "ring"
+    slice_bytes: int = 256 * 1024
+    pipeline: int = 4
+    min_bytes: int = 16 << 20
+
+    @property
+    def follows_health(self) -> bool:
+        """Whether the schedule depends on which NICs are lost."""
+        return self.algo == AUTO or by_alias()[self.algo].follows_health
+
+
+def read_settings(mode: int = 2, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings that `environ` and R2CC_MODE say; `UsageError` in one line for a wrong value."""
+    algo = environ.get("R2CC_ALGO") or ("r2cc" if mode == 3 else "ring")
+    words = (*by_alias(), AUTO)
+    if algo not in words:
+        close = get_close_matches(algo, words, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(words)}"
+        raise UsageError(f"R2CC_ALGO={algo}: no such algorithm; {hint}")
+    settings = Settings(
+        algo,
+        _size(environ, "R2CC_SLICE_BYTES", Settings.slice_bytes),
+        _size(environ, "R2CC_AR_STAGE2_CHUNKS", Settings.pipeline),
+        _size(environ, "R2CC_AR_MIN_BYTES", Settings.min_bytes, least=0),
+    )
+    if mode == 0 and settings.follows_health:
+        raise UsageError(f"R2CC_ALGO={algo} needs a transport that survives a loss; R2CC_MODE is 0 (fail-stop)")
+    if settings.pipeline > _MOST_PIPELINE:
+        raise UsageError(f"R2CC_AR_STAGE2_CHUNKS={settings.pipeline}: give 1 to {_MOST_PIPELINE}")
+    return settings
+
+
+def ring_slices(nbytes: int, nranks: int, slice_bytes: int) -> int:
+    """In how many pieces each of the ring's sections is pipelined: of about `slice_bytes`, at least two
+    where they stay above 64 KiB, so that a hop overlaps the next."""
+    section = nbytes // nranks
+    return max(1, round(section / slice_bytes), min(2, section // _MIN_SLICE_BYTES))
+
+
+def selection(settings: Settings) -> Select:
+    """The selection that `settings` ask for."""
+    rings = cache(ring.all_reduce)
+
+    def plain(nbytes: int, nranks: int) -> Schedule:
+        return rings(nranks, slices=ring_slices(nbytes, nranks, settings.slice_bytes), ahead=AHEAD)
+
+    def asked(nbytes: int, health: Health) -> OnCpu:
+        return OnCpu(nbytes, health.shares, health.gpus, settings.pipeline, plain)
+
+    @lru_cache(maxsize=256)
+    def planned(nbytes: int, health: Health, cost: Cost) -> Schedule:
+        candidate = _candidate(settings.algo, nbytes, health, cost)
+        if candidate is None:
+            return plain(nbytes, health.nranks)
+        on_cpu = ALGORITHMS[candidate.name].on_cpu
+        return candidate.build() if on_cpu is None else on_cpu(asked(nbytes, health), candidate.settings)
+
+    only = cache(_only)
+    own = by_alias().get(settings.algo)
+
+    def select(collective: str, nbytes: int, health: Health, cost: Cost, root: int = 0) -> Schedule:
+        nranks = health.nranks
+        if collective != "all_reduce":
+            return only(collective, nranks, root, _slices(collective, nbytes, nranks, settings.slice_bytes))
+        if settings.algo == "ring" or nranks == 1:
+            return plain(nbytes, nranks)
+        if own is not None and not own.follows_health and own.on_cpu is not None:
+            return own.on_cpu(asked(nbytes, health), {})
+        waits = health.is_whole and own is not None
+        small = own is not None and own.keeps_small_on_ring and nbytes < settings.min_bytes
+        if len(health.nics) < 2 or waits or small:
+            return plain(nbytes, nranks)
+        return planned(nbytes, health, cost)
+
+    return select
+
+
+def _only(collective: str, nranks: int, root: int, slices: int) -> Schedule:
+    """The schedule of a collective that has one; a rooted one of a single slice goes along a tree."""
+    if collective == "all_gather":
+        return ring.all_gather(nranks, slices=slices, ahead=AHEAD)
+    if collective == "reduce_scatter":
+        return ring.reduce_scatter(nranks, slices=slices, ahead=AHEAD)
+    if collective == "broadcast":
+        return broadcast.broadcast(nranks, root, slices=slices, tree=slices == 1)
+    if collective == "reduce":
+        return broadcast.reduce(nranks, root, slices=slices, tree=slices == 1)
+    if collective == "alltoall":
+        return all_to_all.all_to_all(nranks, slices=slices)
+    if collective == "sendrecv":
+        return send_recv.send_recv(nranks, slices=slices, ahead=AHEAD) if nranks > 1 else copied("sendrecv", "sendrecv")
+    raise UsageError(f"the collective {collective!r} is unknown; it is one of {', '.join(COLLECTIVES)}")
+
+
+def _slices(collective: str, nbytes: int, nranks: int, slice_bytes: int) -> int:
+    """In how many pieces a block of a rank travels."""
+    blocks = 1 if collective in ("broadcast", "reduce", "sendrecv") else nranks
+    return ring_slices(nbytes, blocks, slice_bytes)
+
+
+def _candidate(algo: str, nbytes: int, health: Health, cost: Cost) -> Candidate | None:
+    """The planner's choice, or its form of the algorithm asked for; None where that has none for this health."""
+    result = plan(health.topology(cost.nic_bytes_s), "all_reduce", nbytes, cost.alpha_s)
+    if algo == AUTO:
+        return result.chosen
+    return next((one for one in result.candidates if one.name == by_alias()[algo].name), None)
+
+
+def _size(environ: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
+    text = environ.get(name, "")
+    try:
+        value = parse_size(text) if text else default
+    except UnitError as error:
+        raise UsageError(f"{name}={text}: {error}") from error
+    if value < least:
+        raise UsageError(f"{name}={text}: give at least {least}, such as {default}")
+    return value

@@ -1,0 +1,143 @@
+"""Times a schedule on a topology: an event-driven simulation of lanes, FIFO connections and fair ports.
+
+The model is in ``native/simulate/simulator.h``; this file turns a `Topology` into ports and names the
+results. The schedule that runs here is the very one that the runtime executes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from r2ccl_core import native
+from r2ccl_core.errors import ScheduleError
+from r2ccl_core.model.schedule import STEP, Schedule, chunk_offsets
+from r2ccl_core.model.topology import Topology
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Change:
+    """From ``at_s`` on the network is ``topology`` (same hosts and ranks)."""
+
+    at_s: float
+    topology: Topology
+
+
+@dataclass(frozen=True)
+class Link:
+    """What one rank sent another, over all lanes; ``busy_s`` adds up over lanes."""
+
+    source: int
+    destination: int
+    messages: int
+    size_bytes: int
+    busy_s: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Result of a simulation: seconds of the whole collective, of every step, and use of every link.
+
+    ``step_end_s`` is None unless asked for; it is indexed ``[rank][lane][step]``.
+    """
+
+    seconds: float
+    links: tuple[Link, ...]
+    step_end_s: tuple[tuple[Floats, ...], ...] | None = None
+
+    def received_bytes(self, rank: int) -> int:
+        """Bytes that ``rank`` received from other ranks."""
+        return sum(link.size_bytes for link in self.links if link.destination == rank)
+
+    def sent_bytes(self, rank: int) -> int:
+        """Bytes that ``rank`` sent to other ranks."""
+        return sum(link.size_bytes for link in self.links if link.source == rank)
+
+
+def simulate(
+    schedule: Schedule,
+    topology: Topology,
+    size_bytes: int,
+    *,
+    alpha_s: float = 0.0,
+    inner_alpha_s: float = 0.0,
+    slots: int = 4,
+    changes: Sequence[Change] = (),
+    steps: bool = False,
+    tolerance: float = 0.0,
+) -> Timing:
+    """Runs ``schedule`` for a vector of ``size_bytes`` on ``topology``, which may change on the way.
+
+    ``alpha_s`` delays each message on its connection; a sender may be ``slots`` messages ahead of its
+    receiver. Raises `ScheduleError` if the schedule does not fit the topology or can never finish. With a
+    ``tolerance``, rates change only by more than four times that part of them, and messages end together that end
+    within that part of their duration: dense patterns are simulated many times as fast (0.01: an error of about 0.1 %).
+    """
+    if schedule.nranks != topology.nranks:
+        raise ScheduleError(f"{schedule.name} is for {schedule.nranks} ranks, the topology has {topology.nranks}")
+    epochs = [Change(0.0, topology), *sorted(changes, key=lambda change: change.at_s)]
+    paired = any(_has_narrow_pairs(epoch.topology) for epoch in epochs)
+    lanes = [steps_ for program in schedule.programs for steps_ in program]
+    lane_begin = np.cumsum([0, *map(len, lanes)], dtype=np.int64)
+    flat = np.concatenate(lanes) if lanes else np.zeros(0, dtype=STEP)
+    ends = np.zeros(len(flat) if steps else 0)
+    seconds, stalled, table = native.load().simulate(
+        nhosts=topology.nhosts,
+        host_of_rank=np.array(topology.host_of_rank, dtype=np.int32),
+        nlanes=schedule.nlanes,
+        steps=np.ascontiguousarray(flat).view(np.int32),
+        lane_begin=lane_begin,
+        chunk_offset=chunk_offsets(schedule.nchunks, size_bytes),
+        epoch_start_s=np.array([epoch.at_s for epoch in epochs]),
+        capacities=np.array([_ports(epoch.topology, paired) for epoch in epochs]),
+        paired=paired,
+        latency_s=alpha_s,
+        inner_latency_s=inner_alpha_s,
+        slots=slots,
+        tolerance=tolerance,
+        step_end_s=ends,
+    )
+    if stalled:
+        raise ScheduleError(f"{schedule.name}: {stalled}")
+    return Timing(seconds, _links(table), _by_lane(schedule, ends, lane_begin) if steps else None)
+
+
+def _has_narrow_pairs(topology: Topology) -> bool:
+    """Whether two hosts share rails for less than both could do: only then pairs need ports of their own."""
+    kinds = dict.fromkeys(topology.hosts)
+    pairs = (Topology(pair, topology.isolated_rails) for pair in combinations(kinds, 2))
+    return any(pair.pair_rate_bytes_s(0, 1) < min(pair.rates_bytes_s) * (1 - 1e-12) for pair in pairs)
+
+
+def _ports(topology: Topology, paired: bool) -> Floats:
+    """Capacities in the order that simulator.h numbers the ports."""
+    rates = np.array(topology.rates_bytes_s)
+    inner = np.array([topology.hosts[host].inner_rate_bytes_s for host in topology.host_of_rank])
+    ports = [rates, rates, inner, inner]
+    if paired:
+        hosts = range(topology.nhosts)
+        ports.append(np.array([topology.pair_rate_bytes_s(a, b) for a in hosts for b in hosts]))
+    return np.concatenate(ports)
+
+
+def _links(table: Floats) -> tuple[Link, ...]:
+    """Lanes of one pair of ranks together, ordered by source and destination."""
+    if not len(table):
+        return ()
+    pairs, where = np.unique(table[:, :2], axis=0, return_inverse=True)
+    sums = [np.bincount(where.ravel(), weights=table[:, column]) for column in (3, 4, 5)]
+    return tuple(
+        Link(int(source), int(destination), int(messages), int(size), float(busy))
+        for (source, destination), messages, size, busy in zip(pairs, *sums, strict=True)
+    )
+
+
+def _by_lane(schedule: Schedule, ends: Floats, lane_begin: npt.NDArray[np.int64]) -> tuple[tuple[Floats, ...], ...]:
+    pieces = np.split(ends, lane_begin[1:-1])
+    return tuple(
+        tuple(pieces[rank * schedule.nlanes : (rank + 1) * schedule.nlanes]) for rank in range(schedule.nranks)
+    )

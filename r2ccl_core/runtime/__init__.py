@@ -1,0 +1,1 @@
+"""The `Communicator` and what it is made of: connections, programs, and the watch over NICs."""

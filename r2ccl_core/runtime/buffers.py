@@ -1,0 +1,112 @@
+"""The arrays that each collective takes: how many elements, which may lie in each other, and where. Pure checks.
+
+Counts are nccl-tests': a rank's part of all_gather and reduce_scatter is one of `ranks` equal blocks of the larger
+array, and in place means inside of it. sendrecv and alltoall have no form in place.
+
+Of bool, max is the logical or, min and prod are the logical and; there is no sum. avg is the sum divided by the number
+of ranks, of floating-point types only: the sum is formed first, and can overflow as a sum does.
+"""
+
+import numpy as np
+
+from r2ccl_core.errors import UsageError
+from r2ccl_core.model.collective import reduces
+
+DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16", "uint8", "int8", "bool")
+OPS = ("sum", "min", "max", "prod", "avg")
+FLOATING = ("float32", "float64", "float16", "bfloat16")
+APART = ("sendrecv", "alltoall")
+"""Collectives whose arrays must be two."""
+
+
+def block(array: np.ndarray, rank: int, ranks: int) -> np.ndarray:
+    """The block of `rank` among `ranks` equal ones, flat; a view."""
+    count = array.size // ranks
+    return array.reshape(-1)[rank * count : (rank + 1) * count]
+
+
+def check_arrays(collective: str, send: object, recv: object) -> None:
+    """Raises `UsageError` unless both are arrays; `recv` may be None."""
+    for name, given in (("send", send), ("recv", recv)):
+        if not isinstance(given, np.ndarray | np.generic) and not (name == "recv" and given is None):
+            raise UsageError(f"{collective} takes NumPy arrays; {name} is {type(given).__name__}: use numpy.asarray")
+        if isinstance(given, np.ma.MaskedArray):
+            raise UsageError(f"{collective}: {name} is a masked array, whose mask would be lost; give its filled()")
+
+
+def result_like(collective: str, send: np.ndarray, ranks: int) -> np.ndarray:
+    """A new array for the result of `send`."""
+    if collective == "all_gather":
+        return np.empty((ranks, *send.shape), send.dtype)
+    if collective == "reduce_scatter":
+        return np.empty(send.size // ranks, send.dtype)
+    return np.empty_like(send, order="C")
+
+
+def check(collective: str, send: np.ndarray, recv: np.ndarray, op: str, rank: int, ranks: int) -> None:
+    """Raises `UsageError`, one line, unless `rank` may run `collective` from `send` into `recv`."""
+    if send.dtype.name not in DTYPES or not send.dtype.isnative:
+        raise UsageError(f"data type {send.dtype!r} is not supported; use one of {', '.join(DTYPES)}")
+    if op not in OPS:
+        raise UsageError(f"operation {op!r} is not supported; use one of {', '.join(OPS)}")
+    if reduces(collective):
+        _check_operation(send.dtype.name, op)
+    check_result(collective, recv)
+    _check_shapes(collective, send, recv, ranks)
+    if np.may_share_memory(send, recv) and not is_in_place(collective, send, recv, rank, ranks):
+        remedy = "use two arrays" if collective in APART else "use the same memory for in place"
+        raise UsageError(f"send and recv overlap; {remedy}")
+
+
+def check_result(collective: str, result: np.ndarray, name: str = "recv ") -> None:
+    """Raises `UsageError`, one line that speaks of `name`, unless a result may be put into `result`."""
+    if not result.flags.c_contiguous:
+        raise UsageError(f"{collective}: {name}is not contiguous; give an np.ascontiguousarray and copy from it")
+    if not result.flags.writeable:
+        raise UsageError(f"{collective}: {name}may not be written to; give an array that is writeable")
+
+
+def operations(dtype: str) -> tuple[str, ...]:
+    """The operations that there are for a data type."""
+    if dtype == "bool":
+        return tuple(op for op in OPS if op not in ("sum", "avg"))
+    return OPS if dtype in FLOATING else tuple(op for op in OPS if op != "avg")
+
+
+def divide(sums: np.ndarray, ranks: int) -> None:
+    """Makes averages of sums, in place."""
+    wide = sums.astype(np.float32) if sums.itemsize == 2 else sums  # not every number of ranks is a float16
+    sums[...] = wide / wide.dtype.type(ranks)
+
+
+def _check_operation(dtype: str, op: str) -> None:
+    if op in operations(dtype):
+        return
+    if op == "avg":
+        raise UsageError(f"avg of {dtype} is not supported; use sum and divide it, or a floating-point type")
+    raise UsageError(f"{op} of bool is not supported; use max (or), min or prod (and), or convert it to integers")
+
+
+def is_in_place(collective: str, send: np.ndarray, recv: np.ndarray, rank: int, ranks: int) -> bool:
+    """Whether the smaller of the two arrays is this rank's place in the larger."""
+    if collective in APART:
+        return False
+    if collective == "all_gather":
+        recv = block(recv, rank, ranks)
+    if collective == "reduce_scatter":
+        send = block(send, rank, ranks)
+    return send.ctypes.data == recv.ctypes.data
+
+
+def _check_shapes(collective: str, send: np.ndarray, recv: np.ndarray, ranks: int) -> None:
+    if collective in ("reduce_scatter", "alltoall") and send.size % ranks:
+        raise UsageError(f"{collective} of {send.size} elements: {ranks} ranks need as many equal blocks")
+    fits = send.dtype == recv.dtype
+    if collective == "all_gather":
+        fits = fits and recv.size == send.size * ranks
+    elif collective == "reduce_scatter":
+        fits = fits and send.size == recv.size * ranks
+    else:
+        fits = fits and send.shape == recv.shape
+    if not fits:
+        raise UsageError(f"send and recv differ in data type or shape, or do not fit {ranks} ranks, for {collective}")

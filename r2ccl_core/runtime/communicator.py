@@ -1,0 +1,620 @@
+"""Collectives on NumPy arrays in host memory, over the fault-tolerant transport.
+
+    with Communicator(rank, size, root="10.0.0.1:7000") as comm:
+        total = comm.all_reduce(gradients)
+
+Calls may be begun and waited for later (`start`); single messages go between two ranks (`send`, `recv`), and a group
+can be split into smaller ones (`split`).
+
+A `Communicator` runs any schedule: it makes the connections that a schedule needs when it is first used (all
+ranks together), lowers the schedule for the vector at hand, and keeps the executor for the next call.
+
+Ranks fail together. The first rank that can go on no more tells the others over the management network, or over data
+NICs where that is gone, and the collective ends on each of them with the same one line.
+"""
+
+import json
+import os
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import numpy as np
+
+from r2ccl_core import native
+from r2ccl_core.control.bootstrap import Bootstrap
+from r2ccl_core.control.launchers import launched
+from r2ccl_core.control.rendezvous import address_towards, free_root, parse_root
+from r2ccl_core.control.ways import ways_to
+from r2ccl_core.errors import R2cclError, UsageError
+from r2ccl_core.host import variables
+from r2ccl_core.host.forks import not_for_children
+from r2ccl_core.host.layout import Layout, Seat, this_host
+from r2ccl_core.host.nics import Nic, checked_nics, find_nics
+from r2ccl_core.model.health import Health
+from r2ccl_core.model.schedule import Schedule
+from r2ccl_core.planning import calibration
+from r2ccl_core.planning.selection import Cost, Settings, read_settings, selection
+from r2ccl_core.runtime import buffers
+from r2ccl_core.runtime.connections import Connections
+from r2ccl_core.runtime.nets import Nets
+from r2ccl_core.runtime.nic_watch import NicWatch, OnNic
+from r2ccl_core.runtime.peers import Peers, finish
+from r2ccl_core.runtime.pending import Line, Pending
+from r2ccl_core.runtime.programs import Asked, Programs
+from r2ccl_core.runtime.switching import Notes, Switching
+from r2ccl_core.runtime.turn import Turn
+
+_BLOCKS = -1  # the tag of parts of a gather or scatter
+_COST = struct.Struct("!dd")
+_FAREWELL_S = 5.0
+
+# How the core says that a peer gave up. The peer knows why, and its own word may be on the way.
+_HEARSAY = (
+    "end closed the connection",
+    "the other end lost this path",
+    "the peer closed the stream",
+    "Connection reset by peer",
+)
+_HEARSAY_S = 0.5
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _alone(call: "Callable[Concatenate[Communicator, P], T]") -> "Callable[Concatenate[Communicator, P], T]":
+    """`call` by one thread at a time. In a forked child, where a thread that is not there may hold the turn, every call
+    is refused in another way."""
+
+    @wraps(call)
+    def alone(self: "Communicator", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if not self._inherited and (count := self._line.pending):
+            began = f"{count} call{'s' * (count > 1)} begun by start"
+            raise UsageError(
+                f"{call.__name__} while {began} may still run: wait for them first, or start this one, too"
+            )
+        with nullcontext() if self._inherited else self._turn.of(call.__name__):
+            return call(self, *args, **kwargs)
+
+    return alone
+
+
+class Communicator:
+    """One rank of a group. One collective at a time, the same order on every rank: a thread that calls while another
+    one's call runs, or before calls that were begun have ended, gets a `UsageError`. `abort`, `stats`, `start` and
+    single messages may be called from any thread."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        root: str | None = None,
+        *,
+        nics: Sequence[Nic] | None = None,
+        mode: int | None = None,
+        options: Mapping[str, str | int] | None = None,
+        settings: Settings | None = None,
+        timeout_s: float = 30.0,
+        on_nic: OnNic | None = None,
+    ) -> None:
+        """Joins the group whose rank 0 listens at `root`; returns when all ranks have.
+
+        `mode` (default: R2CC_MODE, else 2): 0 fail-stop, 1 one back-up NIC, 2 Balance, 3 Balance and
+        R2CC-AllReduce after a loss. `options` set the transport's R2CC_* parameters by name, `settings` say which
+        schedules run (default: what the environment asks for; the same on every rank). `on_nic` is called, on a
+        thread of its own, when a NIC of this rank is lost and when it is back; `logging` is told as well. Raises
+        `UsageError` for bad arguments and `TransportError` when ranks are missing after `timeout_s`, or were refused.
+        """
+        self.rank, self.size, self._mode = rank, size, _read_mode(mode)
+        self._settings = settings or read_settings(self._mode)
+        if options and "R2CC_MODE" in options:
+            raise UsageError("options: R2CC_MODE: give mode= instead, which the schedules know, too")
+        self._closed = self._inherited = False
+        self._release: weakref.finalize[..., Any] | None = None
+        self._stop_following: weakref.finalize[..., Any] | None = None
+        self._switching: Switching | None = None
+        self._turn, self._line = Turn(), Line(f"r2ccl-rank{rank}")
+        self._options = dict(options or {})
+        self._message_lines: dict[tuple[str, int, int], Line] = {}
+        self._message_lock = threading.Lock()
+        not_for_children(self)
+        variables.warn_of_unknown(os.environ)
+        chosen = find_nics() if nics is None else checked_nics(nics)
+        # Mode 3 is a schedule over the transport of mode 2.
+        self._nets = Nets(min(self._mode, 2), chosen, options or {})
+        notes: Notes = Notes()
+        try:
+            # The verdict closes the connections, and with them ends whatever waits for bytes.
+            on_abort = partial(_shut, self._nets)
+            self._bootstrap = Bootstrap(
+                rank,
+                size,
+                root,
+                timeout_s=timeout_s,
+                give_up_s=self._nets.outer.give_up_ms / 1e3,
+                on_abort=on_abort,
+                on_note=lambda *note: notes.put(note),
+            )
+        except BaseException:
+            self._nets.close()
+            raise
+        watch = NicWatch(rank, self._nets, on_nic)
+        # A program that ends without close() must not end in the destructors of running threads.
+        self._release = release = weakref.finalize(self, _release, watch, self._nets, self._bootstrap)
+        try:
+            health = self._agree_on_start(chosen)
+        except BaseException:
+            release()
+            raise
+        watch.begin()
+        connections = Connections(self._nets, self._bootstrap)
+        self._programs = Programs(rank, self._nets, connections, selection(self._settings))
+        self._connections, self._health = connections, health
+        self._peers, self._nics, self._root = Peers(self._nets, self._bootstrap), chosen, root
+        self._calibrated = False
+        self._scratch = np.empty(0, np.uint8)
+        if self._settings.follows_health and size > 1:
+            # It must not keep this object alive.
+            self._switching = Switching(self._nets, self._bootstrap, self._programs, health, notes)
+            self._switching.begin()
+            self._stop_following = weakref.finalize(self, self._switching.end)
+
+    @classmethod
+    def from_env(cls, **options: Any) -> Self:
+        """Joins the group that the environment describes, as torchrun, mpirun, Slurm or R2CC_RANK, R2CC_SIZE and
+        R2CC_ROOT do; rank 0 listens at R2CC_ROOT, else at MASTER_ADDR:MASTER_PORT. `options` are those of the
+        constructor."""
+        rank, size, root = launched(os.environ)
+        return cls(rank, size, root, **options)
+
+    @_alone
+    def all_reduce(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
+        """Combines `send` of all ranks element by element into `recv` (default: a new array) on every rank.
+
+        `recv` may be `send` itself (in place). Both are of one of `DTYPES` and equal shape; `recv` is contiguous, of
+        a `send` that is not a copy is made. NaN is passed on by every operation, as by NumPy's.
+        Raises `PeerLostError` when a peer is lost for good, `MismatchedCallError` when ranks call different things;
+        the communicator is then of no more use. So do all collectives below.
+        """
+        send, recv = self._checked("all_reduce", send, recv, op)
+        return self._averaged(self._vector("all_reduce", send, recv, op), op)
+
+    @_alone
+    def all_gather(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
+        """Every rank's `send`, in the order of the ranks. In place `send` is the own block of `recv`."""
+        send, recv = self._checked("all_gather", send, recv)
+        mine = buffers.block(recv, self.rank, self.size)
+        if mine.ctypes.data != send.ctypes.data:
+            mine[...] = send.reshape(-1)
+        return self._vector("all_gather", recv, recv)
+
+    @_alone
+    def reduce_scatter(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
+        """This rank's of `size` equal blocks of the combination of all ranks' `send`, which stays as it is but for
+        that block in place."""
+        send, recv = self._checked("reduce_scatter", send, recv, op)
+        whole = self._vector("reduce_scatter", send, self._scratch_like(send), op)
+        recv.reshape(-1)[...] = buffers.block(whole, self.rank, self.size)
+        return self._averaged(recv, op)
+
+    @_alone
+    def broadcast(self, send: np.ndarray, recv: np.ndarray | None = None, root: int = 0) -> np.ndarray:
+        """The root's `send` in `recv` (default: in place) on every rank; other ranks' `send` is not looked at."""
+        if recv is None and isinstance(send, np.ndarray):
+            buffers.check_result("broadcast", send, "send, where the result goes, ")
+        send, recv = self._checked("broadcast", send, send if recv is None else recv, root=root)
+        return self._vector("broadcast", send if self.rank == root else recv, recv, root=root)
+
+    @_alone
+    def reduce(
+        self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum", root: int = 0
+    ) -> np.ndarray | None:
+        """As `all_reduce` on the root; other ranks' `recv` stays as it is, and None comes back."""
+        buffers.check_arrays("reduce", send, recv)
+        mine = self.rank == root
+        send, recv = self._checked("reduce", send, recv if mine else self._scratch_like(send), op, root)
+        result = self._vector("reduce", send, recv, op, root)
+        return self._averaged(result, op) if mine else None
+
+    @_alone
+    def send_recv(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
+        """`send` to the next rank, the previous rank's into `recv`."""
+        send, recv = self._checked("sendrecv", send, recv)
+        if self.size == 1:
+            recv[...] = send
+        return self._vector("sendrecv", send, recv)
+
+    @_alone
+    def all_to_all(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
+        """Block r of `send`, one of `size` equal ones, to rank r; block r of `recv` is rank r's for this rank."""
+        send, recv = self._checked("alltoall", send, recv)
+        buffers.block(recv, self.rank, self.size)[...] = buffers.block(send, self.rank, self.size)
+        return self._vector("alltoall", send, recv)
+
+    @_alone
+    def gather(self, send: np.ndarray, recv: np.ndarray | None = None, root: int = 0) -> np.ndarray | None:
+        """Every rank's `send` on the root, in the order of the ranks: `recv` has shape (size, *send.shape) or as many
+        elements. Other ranks' `recv` is not looked at, and None comes back."""
+        return self._root_and_others("gather", send, recv, root)
+
+    @_alone
+    def scatter(self, send: np.ndarray | None, recv: np.ndarray, root: int = 0) -> np.ndarray:
+        """Block r of the root's `send`, one of `size` equal ones, to rank r's `recv`. Other ranks' `send` is not
+        looked at."""
+        self._root_and_others("scatter", recv, send, root)
+        return recv
+
+    def send(self, data: np.ndarray, to: int, tag: int = 0) -> None:
+        """`data` to the rank that calls `recv` for it; returns when all of it is there. Messages of one tag keep their
+        order. Raises as the collectives do."""
+        self.isend(data, to, tag).wait()
+
+    def recv(self, into: np.ndarray, source: int, tag: int = 0) -> np.ndarray:
+        """The next message that `source` sends with `tag`, into an array of just its size in bytes."""
+        return self.irecv(into, source, tag).wait()
+
+    def isend(self, data: np.ndarray, to: int, tag: int = 0) -> Pending[None]:
+        """`send`, begun; `data` must stay as it is until it has ended."""
+        self._check_peer("send", to, data)
+        data = data if data.flags.c_contiguous and data.flags.writeable else data.copy(order="C")
+
+        def call() -> None:
+            with self._together():
+                finish(self._peers.send(_bytes(data), to, tag), data)
+
+        return self._message_line("send", to, tag).begin(call)
+
+    def irecv(self, into: np.ndarray, source: int, tag: int = 0) -> Pending[np.ndarray]:
+        """`recv`, begun."""
+        self._check_peer("recv", source, into)
+        if not (into.flags.c_contiguous and into.flags.writeable):
+            raise UsageError(
+                "recv: the array is not contiguous or may not be written to; give another and copy from it"
+            )
+
+        def call() -> np.ndarray:
+            with self._together():
+                finish(self._peers.receive(_bytes(into), source, tag), into, f"rank {source}")
+            return into
+
+        return self._message_line("recv", source, tag).begin(call)
+
+    def start(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
+        """Begins `call`, a method of this communicator, after those that were begun before, on a thread of its own
+        that does not hold the interpreter's lock while bytes move: ``pending = comm.start(comm.all_reduce, array)``.
+
+        The ranks begin the same calls in the same order; their arrays stay as they are until the end.
+        """
+        self._check_open("start")
+        return self._line.begin(partial(call, *args, **kwargs))
+
+    @_alone
+    def split(self, color: int | None, key: int = 0, timeout_s: float = 30.0) -> "Communicator | None":
+        """A communicator of the ranks that give the same `color`, in the order of `key`, then of their ranks here; None
+        for a rank that gives None. Every rank calls it. The two may be used side by side, each closed by itself."""
+        told = (color, key, self._meeting_place() if color is not None else "")
+        parts = [json.loads(part) for part in self._bootstrap_exchange(json.dumps(told).encode())]
+        members = sorted((other[1], rank) for rank, other in enumerate(parts) if other[0] == color)
+        if color is None:
+            return None
+        ranks = [rank for _, rank in members]
+        # One process has one status file.
+        options = {**self._options, "R2CC_STATUS_DIR": ""}
+        return Communicator(
+            ranks.index(self.rank), len(ranks), parts[ranks[0]][2], nics=self._nics, mode=self._mode, options=options,
+            settings=self._settings, timeout_s=timeout_s,
+        )  # fmt: skip
+
+    def schedule(self, collective: str, nbytes: int, root: int = 0) -> Schedule:
+        """The schedule that `collective` runs in the health that holds now; `nbytes` of a rank's larger array."""
+        self._check_open(collective)
+        if not 0 <= root < self.size:
+            raise UsageError(f"root {root}: there is no such rank among {self.size}")
+        return self._programs.schedule(Asked(collective, nbytes, root, 0), self._health)
+
+    @_alone
+    def connect(self, schedule: Schedule) -> None:
+        """Makes the connections of `schedule` now, on every rank, rather than when it is first run."""
+        self._begin("connect")
+        with self._together():
+            self._connections.ensure(schedule)
+
+    @_alone
+    def run(self, schedule: Schedule, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
+        """Runs `schedule` of an AllReduce, the same on every rank, for which `verify` with `SLOTS` slots holds; as
+        `all_reduce` otherwise."""
+        send, recv = self._checked("all_reduce", send, recv, op)
+        if (schedule.nranks, schedule.collective) != (self.size, "all_reduce"):
+            raise UsageError(f"schedule {schedule.name} is no AllReduce of {self.size} ranks")
+        self._enter("all_reduce", send, op)
+        return self._averaged(self._execute(schedule, send, recv, op), op)
+
+    @_alone
+    def barrier(self) -> None:
+        """Returns when every rank has called it."""
+        self._begin("barrier")
+        self._bootstrap.barrier()
+
+    @_alone
+    def exchange(self, data: bytes) -> list[bytes]:
+        """What every rank gave, by rank: for small agreements, over the management network."""
+        self._begin("exchange")
+        return self._bootstrap.exchange(data)
+
+    def abort(self, reason: str) -> str:
+        """Ends the group on every rank because of `reason`; returns the verdict. May be called from any thread."""
+        if self._inherited:
+            self._check_open("abort")
+        return self._bootstrap.abort(f"rank {self.rank}: {reason}")
+
+    def stats(self) -> dict[str, Any]:
+        """NICs with their bytes and state, the core's event log, replayed and duplicate chunks; with a schedule that
+        follows losses, what the group measured its messages and bytes to cost. ``group_ways``: how this rank reaches
+        others for agreements, by rank."""
+        if self._inherited:
+            self._check_open("stats")
+        stats = {"rank": self.rank, **self._nets.stats(), "mode": self._mode, "algo": self._settings.algo}
+        stats["group_ways"] = dict(self._bootstrap.routes())
+        if self._switching is not None:
+            stats["cost"] = self._programs.cost._asdict() if self._calibrated else None
+            stats["events"] = sorted([*stats["events"], *self._switching.events], key=lambda event: event["t_ns"])
+        return stats
+
+    @_alone
+    def close(self) -> None:
+        """Leaves the group, for a few seconds after the others if need be. Idempotent."""
+        self._closed = True
+        if self._inherited:
+            return
+        for line in (self._line, *self._message_lines.values()):
+            line.close(_FAREWELL_S)
+        # A peer that still waits for its last acknowledgement must not see this end closed.
+        self._bootstrap.farewell(_FAREWELL_S)
+        if self._switching is not None:
+            self._switching.end()
+        self._programs.clear()
+        self._peers.clear()
+        if self._release is not None:
+            self._release()
+
+    def abandon(self) -> None:
+        """In a forked child: the group is the parent's. What waits for threads as it ends must never end here."""
+        self._closed = self._inherited = True
+        for finalizer in (self._release, self._stop_following):
+            if finalizer is not None:
+                finalizer.detach()
+        native.keep_forever(self)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "over" if self._bootstrap.verdict is not None else "open"
+        nics = " ".join(nic["name"] for nic in self._nets.nics())
+        return f"<Communicator rank {self.rank} of {self.size}, mode {self._mode}, NICs {nics}, {state}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and not self._inherited:
+            self.abort(_one_line(error))
+        self.close()
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """An error of one rank is an error of all: it becomes the verdict, or gives way to an earlier one."""
+        try:
+            yield
+        except R2cclError as error:
+            own = f"rank {self.rank}: {error}"
+            hearsay = any(words in own for words in _HEARSAY)
+            group = self._bootstrap
+            verdict = group.await_verdict(_HEARSAY_S if hearsay else 0) or group.abort(own, type(error))
+            raise (type(error)(verdict) if verdict == own else group.error()) from error
+        except BaseException as error:
+            self.abort(_one_line(error))
+            raise
+
+    def _agree_on_start(self, nics: Sequence[Nic]) -> Health:
+        """Who sits where, and the health in which all begin. Ranks that would choose different schedules are
+        refused."""
+        mine = Seat(this_host(nics), tuple(nics))
+        told = self._bootstrap.exchange(f"R2CC_MODE={self._mode}, {self._settings}\n{mine.encode()}".encode(), "start")
+        settings, seats = zip(*(part.decode().split("\n", 1) for part in told), strict=True)
+        for rank, other in enumerate(settings):
+            if other != settings[0]:
+                raise UsageError(f"the ranks' settings differ: rank 0 has {settings[0]}, rank {rank} has {other}")
+        taken = [Seat.decode(seat) for seat in seats]
+        layout = Layout.of(taken)
+        self._bootstrap.learn(
+            {
+                rank: ways_to(address, nics, taken[rank].nics, layout.together(self.rank, rank))
+                for rank, address in self._bootstrap.management().items()
+            }
+        )
+        with self._together():
+            self._nets.seat(self.rank, layout)
+        return Health.whole([len(seat.nics) for seat in taken[:: layout.gpus]], layout.gpus)
+
+    def _begin(self, what: str) -> None:
+        """The next call, the same on every rank."""
+        self._check_open(what)
+        self._bootstrap.enter(what)
+
+    def _bootstrap_exchange(self, data: bytes) -> list[bytes]:
+        self._begin("split")
+        return self._bootstrap.exchange(data, "split")
+
+    def _meeting_place(self) -> str:
+        """Where this rank would be met as rank 0 of another group: at its address on the management network."""
+        if self.size == 1 or self._root is None:
+            return free_root()
+        host, port = parse_root(self._root)
+        if self.rank == 0:
+            return free_root(host if host not in ("", "0.0.0.0", "::") else "127.0.0.1")
+        return free_root(address_towards(host, port))
+
+    def _check_peer(self, what: str, rank: int, data: np.ndarray) -> None:
+        self._check_open(what)
+        buffers.check_arrays(what, data, None)
+        if not 0 <= rank < self.size or rank == self.rank:
+            raise UsageError(
+                f"{what} with rank {rank}: give another one of the {self.size} ranks than this, {self.rank}"
+            )
+
+    def _message_line(self, way: str, rank: int, tag: int) -> Line:
+        """The thread of these messages: none waits for messages of another rank, tag or direction."""
+        with self._message_lock:
+            name = f"r2ccl-rank{self.rank}-{way}-{rank}-{tag}"
+            return self._message_lines.setdefault((way, rank, tag), Line(name))
+
+    def _root_and_others(self, what: str, part: np.ndarray, whole: np.ndarray | None, root: int) -> np.ndarray | None:
+        """The parts of all ranks from the root's array, or into it, as single messages."""
+        if not 0 <= root < self.size:
+            raise UsageError(f"root {root}: there is no such rank among {self.size}")
+        buffers.check_arrays(what, part, whole)
+        self._enter(what, part, "sum", root)
+        into = what == "gather"
+        if self.rank != root:
+            pending = self.isend(part, root, _BLOCKS) if into else self.irecv(part, root, _BLOCKS)
+            pending.wait()
+            return None
+        if whole is None:
+            if not into:
+                raise UsageError("scatter: the root must give what it scatters")
+            whole = np.empty((self.size, *part.shape), part.dtype)
+        if whole.size != part.size * self.size or whole.dtype != part.dtype or not whole.flags.c_contiguous:
+            fits = f"{part.size * self.size} contiguous elements of {part.dtype}"
+            raise UsageError(f"{what}: the root's array must have {fits}, a block for every rank")
+        blocks = [buffers.block(whole, rank, self.size) for rank in range(self.size)]
+        self._peers.listen([rank for rank in range(self.size) if into and rank != root], _BLOCKS)
+        begun: list[Pending[Any]] = []
+        for rank, block in enumerate(blocks):
+            if rank == root:
+                target, source = (block, part) if into else (part, block)
+                target.reshape(-1)[...] = source.reshape(-1)
+            else:
+                begun.append(self.irecv(block, rank, _BLOCKS) if into else self.isend(block, rank, _BLOCKS))
+        for pending in begun:
+            pending.wait()
+        return whole
+
+    def _check_open(self, what: str) -> None:
+        if self._inherited:
+            raise UsageError(f"{what} in a forked child, on its parent's communicator; make a new one")
+        if self._closed:
+            raise UsageError(f"{what} on a communicator that is closed; make a new one")
+
+    def _checked(
+        self, collective: str, send: np.ndarray, recv: np.ndarray | None, op: str = "sum", root: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`send`, or a copy that is contiguous, and `recv`, or a new array in its place, if they will do; else
+        `UsageError`."""
+        self._check_open(collective)
+        if not isinstance(root, int | np.integer):
+            raise UsageError(f"root {root!r}: give the number of a rank")
+        if not 0 <= root < self.size:
+            raise UsageError(f"root {root}: there is no such rank among {self.size}")
+        buffers.check_arrays(collective, send, recv)
+        if recv is None:
+            recv = buffers.result_like(collective, send, self.size)
+        buffers.check(collective, send, recv, op, self.rank, self.size)
+        return send if send.flags.c_contiguous else send.copy(order="C"), recv
+
+    def _averaged(self, sums: np.ndarray, op: str) -> np.ndarray:
+        if op == "avg":
+            buffers.divide(sums, self.size)
+        return sums
+
+    def _vector(
+        self, collective: str, source: np.ndarray, result: np.ndarray, op: str = "sum", root: int = 0
+    ) -> np.ndarray:
+        """Runs the schedule that is selected, from `source` into `result`, which are equally large."""
+        if self._switching is not None and not self._calibrated:
+            with self._together():
+                self._calibrate()
+        self._enter(collective, source, op, root)
+        if self._switching is None:
+            schedule = self.schedule(collective, source.nbytes, root)
+        else:
+            schedule = self._next_schedule(self._switching, collective, source, root)
+        return self._execute(schedule, source, result, op)
+
+    def _execute(self, schedule: Schedule, source: np.ndarray, result: np.ndarray, op: str) -> np.ndarray:
+        if not source.flags.writeable:
+            source = source.copy()  # the core takes what it may write to
+        with self._together():
+            executor = self._programs.executor(schedule, source.size)
+            what = source.dtype.name, op, schedule.collective, schedule.root, self._bootstrap.calls
+            executor.run(_bytes(source), _bytes(result), *what, self._bootstrap.wait_long)
+        return result
+
+    def _enter(self, collective: str, source: np.ndarray, op: str, root: int = 0) -> None:
+        where = f" with root {root}" if root else ""
+        self._begin(f"{collective} of {source.size} {source.dtype.name} ({op}){where}")
+
+    def _scratch_like(self, array: np.ndarray) -> np.ndarray:
+        """An array of the same size that is kept: fresh memory costs as much as a fast network."""
+        if self._scratch.size < array.nbytes:
+            self._scratch = np.empty(array.nbytes, np.uint8)
+        return self._scratch[: array.nbytes].view(array.dtype).reshape(array.shape)
+
+    def _next_schedule(self, switching: Switching, collective: str, send: np.ndarray, root: int) -> Schedule:
+        """The schedule of the next operation, whose number decides which health holds."""
+        asked = Asked(collective, send.nbytes, root, send.size)
+        begin_s = time.perf_counter()
+        with self._together():
+            self._programs.remember(asked)
+            before, self._health = self._health, switching.start()
+            schedule = self._programs.schedule(asked, self._health)
+            if before != self._health:
+                self._programs.executor(schedule, send.size)
+                took_ms = (time.perf_counter() - begin_s) * 1e3
+                switching.log("switched", f"{schedule.name} in {took_ms:.1f} ms: {self._health}")
+        return schedule
+
+    def _calibrate(self) -> None:
+        """What messages and bytes cost, measured by all ranks over their rings."""
+        rings = selection(Settings())
+
+        def run(data: np.ndarray) -> np.ndarray:
+            return self.run(rings("all_reduce", data.nbytes, self._health, Cost()), data, data)
+
+        own = _COST.pack(*calibration.measure(run, self.size))
+        measured = [_COST.unpack(part) for part in self._bootstrap.exchange(own, "calibrate")]
+        self._programs.cost = calibration.agreed([(alpha, byte) for alpha, byte in measured], max(self._health.nics))
+        self._calibrated = True
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _shut(nets: Nets, reason: str) -> None:
+    nets.close()
+
+
+def _release(watch: NicWatch, nets: Nets, bootstrap: Bootstrap) -> None:
+    watch.end()
+    nets.close()
+    bootstrap.close()
+
+
+def _read_mode(mode: int | None) -> int:
+    text = (os.environ.get("R2CC_MODE") or "2") if mode is None else str(mode)
+    if text not in ("0", "1", "2", "3"):
+        modes = "0 (fail-stop), 1 (one back-up NIC), 2 (Balance) or 3 (Balance and R2CC-AllReduce)"
+        raise UsageError(f"R2CC_MODE={text}: use {modes}")
+    return int(text)
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,110 @@
+"""Tells a program of its NICs' losses and returns, as they happen: to `logging` and to a callback.
+
+`Changes` is pure: the transport's table of NICs and its events in, what has changed out. `NicWatch` is the thread that
+asks the transport, ten times a second.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from r2ccl_core.runtime.nets import Nets
+
+_LOOK_S = 0.1
+_LEAVE_S = 2.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NicChange:
+    """A NIC is ``down`` (none of its paths is up), ``partial`` (it reaches some peers), or ``up`` again; and why."""
+
+    name: str
+    address: str
+    state: str
+    reason: str = ""
+    was: str = "up"
+
+    def __str__(self) -> str:
+        some = "is back for some of its paths" if self.was == "down" else "carries nothing over some of its paths"
+        told = {"down": "is lost", "partial": some, "up": "is back"}[self.state]
+        return f"NIC {self.name} {self.address} {told}{f' ({self.reason})' if self.reason else ''}"
+
+
+OnNic = Callable[[NicChange], object]
+
+
+class Changes:
+    """What of the transport's state is news.
+
+    A path that is still being made for the first time is no loss. A loss is told at the second look that sees it: when
+    a peer's process ends, its connections are reset some milliseconds before the transport knows that the peer is gone.
+    """
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, str], str] = {}
+        self._suspects: set[tuple[str, str]] = set()
+
+    def update(
+        self, nics: Sequence[Mapping[str, Any]], events: Callable[[], Sequence[Mapping[str, Any]]]
+    ) -> list[NicChange]:
+        """The changes since the last call; `events` gives the core's, and is asked only where a path is down."""
+        news = []
+        for nic in nics:
+            key = nic["name"], nic["address"]
+            before = self._states.get(key, "up")
+            suspected = key in self._suspects
+            self._suspects.discard(key)
+            if nic["state"] == before:
+                continue
+            recovers = nic["state"] == "up" or (before, nic["state"]) == ("down", "partial")
+            if not recovers and not suspected:
+                self._suspects.add(key)
+                continue
+            reason = "" if recovers else _last_loss(nic["name"], events())
+            if recovers or reason:
+                self._states[key] = nic["state"]
+                news.append(NicChange(*key, nic["state"], reason, before))
+        return news
+
+
+def _last_loss(name: str, events: Sequence[Mapping[str, Any]]) -> str:
+    """Why a path of the NIC carries nothing, of the one that stopped last: it was lost, or is held; empty: none is."""
+    lost = [event for event in events if event["kind"] in ("path_down", "path_held") and event["nic"] == name]
+    return f"to {lost[-1]['peer']}: {lost[-1]['detail']}" if lost else ""
+
+
+class NicWatch:
+    """Watches from `begin` to `end`. The callback runs on the watch's own thread; what it raises is logged."""
+
+    def __init__(self, rank: int, nets: Nets, on_nic: OnNic | None) -> None:
+        self._rank, self._nets, self._on_nic = rank, nets, on_nic
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="r2ccl-nics", daemon=True)
+
+    def begin(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stops the thread. Idempotent."""
+        self._ending.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(_LEAVE_S)  # a callback may not end
+
+    def _watch(self) -> None:
+        changes = Changes()
+        while not self._ending.wait(_LOOK_S):
+            for change in changes.update(self._nets.nics(), lambda: self._nets.stats()["events"]):
+                self._tell(change)
+
+    def _tell(self, change: NicChange) -> None:
+        _log.log(logging.INFO if change.state == "up" else logging.WARNING, "rank %d: %s", self._rank, change)
+        if self._on_nic is None:
+            return
+        try:
+            self._on_nic(change)
+        except Exception:
+            _log.exception("rank %d: the callback for NICs failed", self._rank)

@@ -1,0 +1,96 @@
+"""Single messages between two ranks: connections that these two make alone, when the first message goes.
+
+Each pair of ranks and tag has a connection of its own each way, so that messages of one tag keep their order and no tag
+waits for another. The receiving end listens when it first receives, and tells the sending end where.
+"""
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from r2ccl_core.control.bootstrap import Bootstrap
+from r2ccl_core.errors import TransportError, UsageError
+from r2ccl_core.runtime.nets import Nets
+
+_MEETING_S = 60.0
+_LOOK_S = 0.2
+_FOREVER_S = 1e6
+
+
+class Peers:
+    """This rank's ends. Thread-safe; messages of one peer and tag in one direction by one thread at a time."""
+
+    def __init__(self, nets: Nets, bootstrap: Bootstrap) -> None:
+        self._nets, self._bootstrap = nets, bootstrap
+        self._lock = threading.Lock()  # guards the next three
+        self._senders: dict[tuple[int, int], Any] = {}
+        self._receivers: dict[tuple[int, int], Any] = {}
+        self._listeners: dict[tuple[int, int], Any] = {}
+
+    def send(self, data: np.ndarray, to: int, tag: int) -> Any:
+        """Begins to send the bytes of `data`, which is contiguous and stays as it is until the request has ended."""
+        with self._lock:
+            sender = self._senders.get((to, tag))
+        if sender is None:
+            sender = self._connect(to, tag)
+        return sender.isend(data)
+
+    def receive(self, into: np.ndarray, source: int, tag: int) -> Any:
+        """Begins to receive into `into`."""
+        with self._lock:
+            receiver = self._receivers.get((source, tag))
+        if receiver is None:
+            self.listen([source], tag)
+            receiver = self._accept(source, tag)
+        return receiver.irecv(into)
+
+    def listen(self, sources: Iterable[int], tag: int) -> None:
+        """Tells ranks where to send, so that none of them waits for this one to receive from another first."""
+        for source in sources:
+            key = source, tag
+            with self._lock:
+                if key in self._receivers or key in self._listeners:
+                    continue
+                listener = self._nets.of((source, self._bootstrap.rank, 0)).listen()
+                self._listeners[key] = listener
+            self._bootstrap.tell(source, _name(tag), listener.handle)
+
+    def clear(self) -> None:
+        """Lets go of all ends."""
+        with self._lock:
+            self._senders, self._receivers, self._listeners = {}, {}, {}
+
+    def _connect(self, to: int, tag: int) -> Any:
+        handle = self._bootstrap.hear(to, _name(tag), _MEETING_S)
+        sender = self._nets.of((self._bootstrap.rank, to, 0)).connect(handle, _MEETING_S)
+        with self._lock:
+            self._senders[to, tag] = sender
+        return sender
+
+    def _accept(self, source: int, tag: int) -> Any:
+        """Waits as long as the group lives: who sends decides when."""
+        key = source, tag
+        while True:
+            try:
+                receiver = self._listeners[key].accept(_LOOK_S)
+                break
+            except TransportError as error:
+                if self._bootstrap.verdict is not None:
+                    raise self._bootstrap.error() from error
+        with self._lock:
+            self._receivers[key] = receiver
+            self._listeners.pop(key).close()
+        return receiver
+
+
+def finish(request: Any, data: np.ndarray, whose: str = "") -> None:
+    """Waits for the end of a request; raises `UsageError` where the message has another size than `data`."""
+    size = request.wait(_FOREVER_S)
+    if whose and size != data.nbytes:
+        raise UsageError(f"the message of {whose} has {size} bytes, and the array for it {data.nbytes}")
+
+
+def _name(tag: int) -> bytes:
+    return b"messages with tag %d" % tag

@@ -1,0 +1,91 @@
+"""When a fault fires: which iteration is struck, how long it should last, and the moment."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.events import Timed
+from harness.experiment.file import load
+from harness.sweep.dry_run import lines
+from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
+from harness.sweep.plan import Trial, plan
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+ALLREDUCE, SMOKE = EXPERIMENTS / "allreduce.toml", EXPERIMENTS / "smoke.toml"
+S = 1_000_000_000
+MS = 1_000_000
+
+
+def trial(when: str) -> Trial:
+    return plan(load(ALLREDUCE, [f'fault=[{{kind="nic_down", host="host0", nic="eth0", {when}}}]']))[0]
+
+
+@pytest.mark.parametrize(
+    ("when", "begun", "chosen"),
+    [
+        ("at_iteration=2", {-1: 1, 0: 5, 1: 9}, None),
+        ("at_iteration=2", {-1: 1, 0: 5, 1: 9, 2: 14}, 14),
+        ('at_time="2s"', {-1: S}, None),
+        ('at_time="2s"', {-1: S, 0: 2 * S, 1: 3 * S}, None),
+        ('at_time="2s"', {-1: S, 0: 2 * S, 1: 3 * S, 2: 4 * S, 3: 5 * S}, 4 * S),
+        ('at_time="0s"', {0: 2 * S}, 2 * S),
+    ],
+)
+def test_the_iteration_that_is_struck(when: str, begun: dict[int, int], chosen: int | None) -> None:
+    made = trial(when)
+    assert made.fault is not None
+    assert chosen_begin_ns(made, made.fault, begun) == chosen
+
+
+def test_how_long_an_iteration_should_last() -> None:
+    warm, first, second, third = (Timed(0, duration, None) for duration in (900, 100, 140, 120))
+    assert expected_ns({}, 0.5) == S // 2
+    assert expected_ns({-1: warm}, 0.5) == 900
+    assert expected_ns({-1: warm, 0: first, 1: second, 2: third}, 0.5) == 120
+
+
+def test_the_moment_allows_for_the_latency() -> None:
+    assert fire_at_ns(1000, 0.3, 100, 10) == 1020
+    assert fire_at_ns(1000, 0.3, 100, 50) == 980
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "latency_ms", "lead"), [(500, 3, 0), (60, 3, 0), (8, 3, 1), (2, 3, 3), (0, 3, 0)]
+)
+def test_short_iterations_are_decided_on_ahead(duration_ms: int, latency_ms: int, lead: int) -> None:
+    assert lead_of(0.3, duration_ms * MS, latency_ms * MS) == lead
+
+
+def test_with_a_lead_the_rhythm_tells_the_begin() -> None:
+    made = trial("at_iteration=4")
+    assert made.fault is not None
+    begun = {-1: 0, 0: 100, 1: 110, 2: 121}
+    assert chosen_begin_ns(made, made.fault, begun, lead=1) is None
+    assert chosen_begin_ns(made, made.fault, begun | {3: 131}, lead=1) == 141
+    assert chosen_begin_ns(made, made.fault, begun, lead=2) == 142
+
+
+def test_without_a_rhythm_there_is_no_lead() -> None:
+    made = trial("at_iteration=2")
+    assert made.fault is not None
+    assert chosen_begin_ns(made, made.fault, {0: 1, 1: 2}, lead=1) is None
+    assert chosen_begin_ns(made, made.fault, {0: 1, 1: 2, 2: 3}, lead=1) == 3
+
+
+def test_the_latency_follows_what_is_measured() -> None:
+    assert smoothed_ns(4, 8) == 6
+
+
+def test_a_dry_run_warns_of_collectives_that_are_over_before_a_fault_comes() -> None:
+    def warning(*settings: str) -> list[str]:
+        experiment = load(SMOKE, ['workload.sizes=["64KiB"]', *settings])
+        return [line for line in lines(experiment, plan(experiment)) if line.startswith("warning")]
+
+    assert warning() == [
+        "warning: the collectives of 3 trials with a fault (64KiB) may be over before it comes; "
+        'set workload.min_duration = "0.5 s"'
+    ]
+    assert not warning('workload.min_duration="0.5 s"')
+    assert not warning("fault=[]")
+    assert not warning("workload.backend=simulate")
+    assert not warning('workload.sizes=["16MiB"]', "workload.iterations=5"), "few, but each lasts"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ APART = (
 )
 """Files whose tests share little and take long: each test is handed out on its own."""
 
+ROOT = Path(__file__).resolve().parents[1]
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -51,7 +54,11 @@ def pytest_configure(config: pytest.Config) -> None:
     own = basetemp.with_name(f"tmp-{worker}")
     own.mkdir()
     own.chmod(0o1777)
-    _mount(str(own), "/tmp", "none", MS_BIND)
+    for needed in (ROOT, Path(sys.prefix), Path(sys.base_prefix)):  # a checkout may lie in /tmp itself
+        if needed.is_relative_to("/tmp") and not (there := own / needed.relative_to("/tmp")).exists():
+            there.mkdir(parents=True)
+            _mount(str(needed), str(there), "none", MS_BIND | MS_REC)
+    _mount(str(own), "/tmp", "none", MS_BIND | MS_REC)
     basetemp.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 

@@ -278,6 +278,7 @@ class Verbs:
     def read(self) -> Values:
         if time.monotonic() < self.due_s:
             return {}
+        self.due_s = time.monotonic() + VERBS_EVERY_S
         values: Values = dict.fromkeys(self.known)
         for device in self.module.get_device_list():
             name = device.name.decode()
@@ -288,7 +289,6 @@ class Verbs:
                     gids = (context.query_gid(port, i).gid for i in range(min(GIDS, known.gid_tbl_len)))
                     values[f"{name}:{port}", "gids"] = float(sum(1 for gid in gids if gid.strip("0:")))
         self.known |= set(values)
-        self.due_s = time.monotonic() + VERBS_EVERY_S
         return values
 
 
@@ -470,7 +470,7 @@ class Watch(threading.Thread):
             before_ns = time.time_ns()
             try:
                 values = source.read()
-                self.seen[source] = values
+                self.seen.setdefault(source, {}).update(values)
             except Exception:  # what it used to say is missing this time
                 values = dict.fromkeys(self.seen.get(source, {}))
             self.keep((before_ns + time.time_ns()) // 2, values)

@@ -153,7 +153,7 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
 
         def call() -> None:
             for parts, tensor in zip(outputs, inputs, strict=True):
-                whole = torch.empty(len(parts) * tensor.numel(), dtype=tensor.dtype)
+                whole = torch.empty(len(parts) * tensor.numel(), dtype=tensor.dtype, device="cpu")
                 self._gather_all(whole, tensor)
                 for part, block in zip(parts, whole.view(len(parts), -1), strict=True):
                     part.copy_(block.view_as(part))
@@ -210,7 +210,7 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
             if self._rank != root:
                 self._comm.gather(as_array(source), root=root)
                 return
-            whole = torch.empty(self._size * source.numel(), dtype=source.dtype)
+            whole = torch.empty(self._size * source.numel(), dtype=source.dtype, device="cpu")
             self._comm.gather(as_array(source), as_array(whole), root=root)
             for part, block in zip(outputs[0], whole.view(self._size, -1), strict=True):
                 part.copy_(block.view_as(part))

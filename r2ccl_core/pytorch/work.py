@@ -66,7 +66,9 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
             if error is None:
                 self._future.set_result(self._result)
             else:
-                self._future.set_exception(error)
+                # A future takes no interrupt; who waits for the work gets it all the same.
+                told = error if isinstance(error, Exception) else torch.distributed.DistBackendError(repr(error))
+                self._future.set_exception(told)
         finally:
             self._over.set()
 

@@ -48,25 +48,28 @@ class Line:
         self._calls: deque[Callable[[], None]] = deque()
         self._thread: threading.Thread | None = None
         self._pending = 0
-        self._beside = False
+        self._beside = 0  # the thread whose call `run` runs
         self._closed = False
 
     def run(self, call: Callable[[], None]) -> bool:
         """Runs `call` on the caller's own thread, which spares it two hand-overs; what is begun meanwhile waits. False,
         and nothing is run, where something is pending."""
-        with self._changed:
-            if self._closed:
-                raise TransportError("this communicator is closed")
-            if self._pending:
-                return False
-            self._pending, self._beside = 1, True
-        try:
+        me = threading.get_ident()
+        if self._beside == me:
+            return False
+        try:  # all of it: an interrupt may come anywhere on the program's own thread
+            with self._changed:
+                if self._closed:
+                    raise TransportError("this communicator is closed")
+                if self._pending or self._beside:
+                    return False
+                self._beside = me
             call()
         finally:
             with self._changed:
-                self._pending -= 1
-                self._beside = False
-                self._changed.notify_all()
+                if self._beside == me:
+                    self._beside = 0
+                    self._changed.notify_all()
         return True
 
     def begin(self, call: Callable[[], T]) -> Pending[T]:
@@ -97,7 +100,7 @@ class Line:
     @property
     def pending(self) -> int:
         """Calls that have not ended, seen from another thread than the line's own, which is in one of them."""
-        return 0 if threading.current_thread() is self._thread else self._pending
+        return 0 if threading.current_thread() is self._thread else self._pending + bool(self._beside)
 
     def close(self, timeout_s: float) -> None:
         """Takes no more calls, and waits for those that were begun. Idempotent."""

@@ -131,6 +131,7 @@ void Comm::MarkUp(Path& path, bool hold) {
   path.progress_ns = Now();
   path.up_since_ns = path.progress_ns;
   path.loss = {};
+  path.usual_ns = 0;
   path.held_ns = absent_ns_;
   path.no_room_ns = path.told_held_ns = 0;
   path.suspect = false;

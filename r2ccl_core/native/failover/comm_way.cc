@@ -44,11 +44,13 @@ bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
 
 Comm::Elsewhere Comm::LookElsewhere(const Path& path) const {
   Elsewhere best;
+  bool any = false;
   for (const Path& other : paths_) {
     if (&other == &path || other.state != PathState::kUp || other.suspect || IsDoubted(other)) continue;
-    bool first = best.usual_ns == 0;
-    best.usual_ns = first ? other.usual_ns : std::min(best.usual_ns, other.usual_ns);
-    best.lossy = (first || best.lossy) && other.loss.lossy();
+    best.lossy = (!any || best.lossy) && other.loss.lossy();
+    any = true;
+    bool known = other.usual_ns != 0;  // not before its first look
+    if (known) best.usual_ns = best.usual_ns == 0 ? other.usual_ns : std::min(best.usual_ns, other.usual_ns);
   }
   return best;
 }

@@ -114,6 +114,13 @@ Status StartConnect(const Nic& nic, in_addr remote, uint16_t port, Fd* fd) {
   return {};
 }
 
+void EnableKeepAlive(int fd) {
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
 void TuneAccepted(int fd, const Nic& nic) { Tune(fd, nic); }
 
 void ResetConnection(Fd* fd) {

@@ -56,6 +56,10 @@ Status ListenAnywhere(Fd* fd, uint16_t* port);
 // another interface behind our back when routes change.
 Status StartConnect(const Nic& nic, in_addr remote, uint16_t port, Fd* fd);
 
+// The kernel asks a peer that is silent for a second whether it is there, once a second; what stays without an answer
+// counts in `Progress::unanswered`.
+void EnableKeepAlive(int fd);
+
 // What StartConnect does to a connected socket, for one that was accepted on `nic`.
 void TuneAccepted(int fd, const Nic& nic);
 

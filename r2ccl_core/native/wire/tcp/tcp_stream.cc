@@ -48,6 +48,8 @@ void TcpStream::AwaitConnection(std::shared_ptr<StreamOwner> owner) {
   Register(EPOLLOUT, std::move(owner));
 }
 
+void TcpStream::KeepAlive() { EnableKeepAlive(fd_.get()); }
+
 void TcpStream::Start() { Register(EPOLLIN, std::move(held_)); }
 
 void TcpStream::Watch() {

@@ -28,6 +28,9 @@ class TcpStream final : public Stream, public Pollable, public std::enable_share
   // For an accepted one, before Start().
   void SetOwner(std::shared_ptr<StreamOwner> owner) { held_ = std::move(owner); }
 
+  // The kernel asks an idle peer whether it is there; an answer that is missing is unanswered, as a packet's is.
+  void KeepAlive();
+
   void Start() override;
   void Say(const std::string& frames) override;
   size_t unsaid_bytes() const override { return control_.size() - control_sent_; }

@@ -350,9 +350,11 @@ void RdmaDevice::Take(const ibv::AsyncEvent& event, std::vector<std::weak_ptr<Rc
   }
 }
 
-void RdmaDevice::OnEvents(uint64_t, int, uint32_t) {
+void RdmaDevice::OnEvents(uint64_t id, int, uint32_t events) {
   ibv::AsyncEvent event{};
+  bool any = false;
   while (library_.get_async_event(context_, &event) == 0) {
+    any = true;
     std::vector<std::weak_ptr<RcWatcher>> concerned;
     std::string reason;
     Take(event, &concerned, &reason);
@@ -362,6 +364,9 @@ void RdmaDevice::OnEvents(uint64_t, int, uint32_t) {
       if (auto watcher = weak.lock()) watcher->OnQueueLost(reason);
     }
   }
+  // The descriptor of a device that is gone reports an error for ever.
+  if (!any && (events & (EPOLLERR | EPOLLHUP)) != 0) gone_.store(true);
+  if (gone_.load()) poller_->Remove(id);
 }
 
 Status Rdma::Open(Poller* poller, EventLog* log, std::unique_ptr<Rdma>* rdma) {
@@ -372,6 +377,8 @@ Status Rdma::Open(Poller* poller, EventLog* log, std::unique_ptr<Rdma>* rdma) {
   }
   if (status.ok()) status = ibv::Library::Open(ibv::kLibraryFile, &made->library_);
   if (!status.ok()) return status;
+  // Where a kernel does not copy what a device has locked for a child that forks (before 5.12), the library sees to it.
+  (void)made->library_.fork_init();
   made->poller_ = poller;
   made->log_ = log;
   *rdma = std::move(made);

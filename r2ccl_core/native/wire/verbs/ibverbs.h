@@ -264,6 +264,7 @@ struct Qp {
 
 // name, result, parameters: each with the prefix ibv_ in the library
 #define R2CCL_IBV_CALLS(X)                                 \
+  X(fork_init, int, (void))                                \
   X(get_device_list, Device**, (int*))                     \
   X(free_device_list, void, (Device**))                    \
   X(open_device, Context*, (Device*))                      \

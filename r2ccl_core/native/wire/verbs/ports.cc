@@ -114,7 +114,7 @@ Status VerbsSettings::Read(VerbsSettings* settings) {
   int disabled = 0;
   Status status = ReadNumber("NCCL_IB_DISABLE", 0, 1, &disabled);
   settings->disabled = disabled != 0;
-  if (status.ok()) status = ReadNumber("NCCL_IB_GID_INDEX", -1, 65535, &settings->gid_index);
+  if (status.ok()) status = ReadNumber("NCCL_IB_GID_INDEX", -1, 255, &settings->gid_index);
   if (status.ok()) status = ReadNumber("NCCL_IB_TC", 0, 255, &settings->traffic_class);
   if (status.ok()) status = ReadNumber("NCCL_IB_SL", 0, 15, &settings->service_level);
   if (status.ok()) status = ReadNumber("NCCL_IB_TIMEOUT", 1, 31, &settings->timeout);

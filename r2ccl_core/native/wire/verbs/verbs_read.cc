@@ -35,6 +35,11 @@ Status VerbsStream::OnFrameEnds(int path, const std::vector<uint8_t>& control) {
   if (!in_held_frame_) {
     Status status = owner_->OnFrameEnds(path, control);
     if (!status.ok() || gone_) return status;
+  } else if (by_rdma_) {  // it went over in the middle of this frame, and gave out those before it
+    char* body = nullptr;
+    Status status = owner_->OnFrameBegins(path, frame_, &body);
+    if (status.ok() && !gone_) status = owner_->OnFrameEnds(path, control);
+    if (!status.ok() || gone_) return status;
   } else {
     held_.push_back({frame_, control});
   }

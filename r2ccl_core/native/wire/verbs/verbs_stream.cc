@@ -38,11 +38,13 @@ std::shared_ptr<VerbsStream> VerbsStream::Keep() {
 
 void VerbsStream::Begin(std::shared_ptr<TcpStream> tcp) {
   tcp_ = std::move(tcp);
-  if (dialled_) {
-    tcp_->AwaitConnection(Keep());
-  } else {
-    tcp_->SetOwner(Keep());
-  }
+  if (dialled_) tcp_->AwaitConnection(Keep());
+}
+
+// Not before: one that is refused never starts, and ends when its owner lets go of it.
+void VerbsStream::Start() {
+  tcp_->SetOwner(Keep());
+  tcp_->Start();
 }
 
 void VerbsStream::KickSelf() { poller_->Kick(Keep()); }
@@ -88,7 +90,11 @@ void VerbsStream::FailTry(const std::string& reason, bool tell_peer) {
 Status VerbsStream::TakeRdma(const Frame& frame, const std::vector<uint8_t>& control) {
   auto step = static_cast<RdmaStep>(frame.a);
   if (step == RdmaStep::kOffer) return TakeOffer(frame, control);
-  if (frame.epoch != attempt_ || stage_ == Stage::kTcp) return {};  // of an attempt that is over
+  if (frame.epoch != attempt_ || stage_ == Stage::kTcp) {  // of an attempt that is over
+    // Who says SWITCH says nothing more by TCP.
+    if (step == RdmaStep::kSwitch) return {Code::kPeerLost, "RDMA: lost before the switch to it came"};
+    return {};
+  }
   switch (step) {
     case RdmaStep::kAnswer:
       if (stage_ == Stage::kOffered) TakeAnswer(control);
@@ -100,6 +106,7 @@ Status VerbsStream::TakeRdma(const Frame& frame, const std::vector<uint8_t>& con
       if (pipe_ == nullptr || from_rdma_) return {Code::kProtocol, "wire: a switch to RDMA that was not offered"};
       from_rdma_ = true;
       wants_switch_ |= !dialled_;
+      tcp_->KeepAlive();
       if (polled_) {
         tcp_->SetPolled(false);
         poller_->Modify(poll_id_, 0);
@@ -160,6 +167,9 @@ void VerbsStream::TrySwitch() {
   tcp_->Say(EncodeRdma(RdmaStep::kSwitch, attempt_));
   wants_switch_ = false;
   by_rdma_ = true;
+  // A sender whose bytes were all acknowledged, and which has no slot, asks nothing of the other end's device: that the
+  // host is still there, TCP has to ask.
+  tcp_->KeepAlive();
   ++traffic_->rdma_streams;
   if (!dialled_) return;
   if (shared_->ways.Work(key(), NowNs())) Log("rdma_on", "by " + pipe_->queue().device());

@@ -57,7 +57,7 @@ class VerbsStream final : public Stream,
   void Begin(std::shared_ptr<TcpStream> tcp);
 
   // Of Stream.
-  void Start() override { tcp_->Start(); }
+  void Start() override;
   uint64_t abilities() const override { return kTakesRdma; }
   void Say(const std::string& frames) override;
   size_t unsaid_bytes() const override { return by_rdma_ ? control_.size() : tcp_->unsaid_bytes(); }

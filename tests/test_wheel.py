@@ -28,7 +28,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the wheel was unpacked."""
     place = tmp_path_factory.mktemp("wheel")
     words = ["--no-deps", "--quiet", "--disable-pip-version-check", "--wheel-dir", str(place / "made")]
-    words += [] if WHOLE else ["--config-settings=wheel.cmake=false"]
+    words += [] if WHOLE else ["--config-settings=wheel.cmake=false", "--config-settings=wheel.py-api=py3"]
     words += ["--no-build-isolation"] if importlib.util.find_spec("scikit_build_core") else []
     made = subprocess.run([sys.executable, "-m", "pip", "wheel", str(ROOT), *words], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr[-2000:]

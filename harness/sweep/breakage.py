@@ -14,7 +14,7 @@ from harness.hosts.each import all_results, for_each
 from harness.sweep.judge import Injected
 from harness.sweep.scenario import Injection
 from harness.sweep.targets import asked
-from harness.sweep.testbed import Testbed
+from harness.sweep.testbed import HostTestbed
 
 PROBE_S = 10.0
 GONE_S = 2.0
@@ -27,7 +27,7 @@ SHOWN_S = 0.5
 class Breakage:
     """The life of one injection; times are the harness' clock."""
 
-    testbed: Testbed
+    testbed: HostTestbed
     injection: Injection
     arm_id: str
     targets: list[Target] = field(default_factory=list)

@@ -23,7 +23,7 @@ from harness.sweep.plan import Trial
 from harness.sweep.progress import SweepProgress
 from harness.sweep.rehearse import rehearse
 from harness.sweep.run_folder import RunFolder
-from harness.sweep.testbed import Testbed
+from harness.sweep.testbed import HostTestbed
 
 SWITCH_S = 0.0005
 AGAIN_S = 2.0
@@ -41,12 +41,12 @@ class CurrentCluster:
         self._trials, self._make, self._folder, self._progress, self._wait = trials, make, folder, progress, wait
         self._standing = ExitStack()
         self._key: str | None = None
-        self._testbed: Testbed | None = None
+        self._testbed: HostTestbed | None = None
         self._described: dict[str, Any] = {}
         self.has_stood = False
         """A cluster has come up: what breaks from now on broke in the middle."""
 
-    def testbed_for(self, trial: Trial) -> Testbed:
+    def testbed_for(self, trial: Trial) -> HostTestbed:
         """The testbed on the cluster that `trial` needs, set up for it."""
         if self._testbed is None or trial.cluster_key != self._key:
             self._lower(in_order=True)
@@ -55,7 +55,7 @@ class CurrentCluster:
         self._testbed.set_up_for(trial)
         return self._testbed
 
-    def _raise(self, trial: Trial) -> Testbed:
+    def _raise(self, trial: Trial) -> HostTestbed:
         experiment = trial.variant.experiment
         self._progress.note(f"bringing up {experiment.cluster.summary()}")
         cluster = self._standing.enter_context(self._make(experiment.cluster))
@@ -71,12 +71,12 @@ class CurrentCluster:
         described = list(self._described.values())
         more = {"clusters": described} if len(described) > 1 else {}
         self._folder.add_provenance({"cluster": described[0], **more})
-        testbed = Testbed(experiment, cluster.hosts, cluster.switches, tell=self._progress.told)
+        testbed = HostTestbed(experiment, cluster.hosts, cluster.switches, tell=self._progress.told)
         testbed.measure_clocks()
         self._rehearse(testbed, trial.cluster_key)
         return testbed
 
-    def _rehearse(self, testbed: Testbed, key: str) -> None:
+    def _rehearse(self, testbed: HostTestbed, key: str) -> None:
         """Once for every set of faults that points of the axes make on this cluster."""
         trials = [t for t in self._trials if t.cluster_key == key and t.fault is not None]
         labels = {t.fault.label for t in trials if t.fault is not None}

@@ -13,13 +13,13 @@ from harness.hosts.base import Sample
 from harness.sweep.carried import grown
 from harness.sweep.judge import Verdict
 from harness.sweep.plan import Trial
-from harness.sweep.testbed import Testbed
+from harness.sweep.testbed import HostTestbed
 from harness.systems.catalogue import CATALOGUE
 from harness.systems.network import NOT_ASKED, Proof, confirmed, from_core, from_counters, from_nccl_log
 
 
 def network_of(
-    testbed: Testbed, trial: Trial, ranks: Sequence[RankRecord], samples: Mapping[str, Sequence[Sample]]
+    testbed: HostTestbed, trial: Trial, ranks: Sequence[RankRecord], samples: Mapping[str, Sequence[Sample]]
 ) -> Proof:
     """Which network `trial` used, by the witness of its backend; hosts without NICs have none to prove."""
     nics = testbed.nic_names
@@ -37,7 +37,7 @@ def network_of(
     return counted
 
 
-def nic_bytes(testbed: Testbed, trial: Trial) -> dict[str, float]:
+def nic_bytes(testbed: HostTestbed, trial: Trial) -> dict[str, float]:
     """By host, what each of its NICs carries in one iteration of `trial` that is spread evenly over them.
 
     Empty for a backend that moves no data; hosts without NICs are left out.
@@ -71,7 +71,7 @@ def sent_bytes(samples: Mapping[str, Sequence[Sample]]) -> dict[str, int]:
     return sent
 
 
-def _least_bytes(testbed: Testbed, trial: Trial, ranks: Sequence[RankRecord]) -> float:
+def _least_bytes(testbed: HostTestbed, trial: Trial, ranks: Sequence[RankRecord]) -> float:
     """What all hosts together must have sent for the iterations that every rank finished."""
     finished = min(len(record.finished) for record in ranks)
     return finished * testbed.experiment.workload.all_bytes(trial.size_bytes, len(ranks))

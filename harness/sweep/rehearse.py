@@ -16,10 +16,10 @@ from harness.hosts.base import Argv, Completed, Host
 from harness.hosts.each import all_results, for_each
 from harness.sweep.scenario import injections
 from harness.sweep.targets import asked
-from harness.sweep.testbed import Testbed
+from harness.sweep.testbed import HostTestbed
 
 
-def rehearse(testbed: Testbed, labels: Collection[str] | None = None) -> None:
+def rehearse(testbed: HostTestbed, labels: Collection[str] | None = None) -> None:
     """Raises `InvalidExperimentError` with a line for every fault, or of these, that a host cannot make."""
     name = testbed.experiment.name
     found = [
@@ -33,7 +33,7 @@ def rehearse(testbed: Testbed, labels: Collection[str] | None = None) -> None:
         raise InvalidExperimentError(found)
 
 
-def _impossible(testbed: Testbed, fault: FaultModel, kind: str) -> Iterator[str]:
+def _impossible(testbed: HostTestbed, fault: FaultModel, kind: str) -> Iterator[str]:
     """Why the first target of this kind cannot be hit, or what the places that do it lack."""
     try:
         names = _places(testbed, fault, kind)
@@ -55,7 +55,7 @@ def kinds(fault: FaultModel) -> list[str]:
     return [kind for kind in dict.fromkeys(named) if kind]
 
 
-def _places(testbed: Testbed, fault: FaultModel, kind: str) -> list[str]:
+def _places(testbed: HostTestbed, fault: FaultModel, kind: str) -> list[str]:
     """All hosts that may be hit, and the switches on which the first of the first repeat's injections acts.
 
     Raises `FaultError` where that injection cannot, or must not, be made.

@@ -31,7 +31,7 @@ from harness.sweep.record import lost_record, record_of
 from harness.sweep.run_folder import RunFolder, opening, utc_now
 from harness.sweep.simulated import is_simulated, simulated_once
 from harness.sweep.summary import exit_code, last_attempts, next_attempt, with_bounds
-from harness.sweep.testbed import Testbed
+from harness.sweep.testbed import HostTestbed
 from harness.sweep.trial import run_trial
 from harness.sweep.trial_order import due, left_by_block
 from r2ccl_core import spread
@@ -213,7 +213,7 @@ def _simulate(
 
 
 def _run_to_a_verdict(
-    testbed: Testbed, folder: RunFolder, trial: Trial, records: dict[str, stored.Trial], progress: SweepProgress
+    testbed: HostTestbed, folder: RunFolder, trial: Trial, records: dict[str, stored.Trial], progress: SweepProgress
 ) -> None:
     """Attempts `trial` until something can be said about it, or its retries are used up."""
     retries = trial.variant.experiment.sweep.retries
@@ -226,7 +226,7 @@ def _run_to_a_verdict(
         progress.ended(trial, record, time.monotonic() - began_s, final)
 
 
-def _attempt(testbed: Testbed, folder: RunFolder, trial: Trial, attempt: int) -> stored.Trial:
+def _attempt(testbed: HostTestbed, folder: RunFolder, trial: Trial, attempt: int) -> stored.Trial:
     """One attempt, written to the folder. A host that answers wrongly costs the attempt, not the sweep."""
     workload = testbed.experiment.workload
     try:

@@ -39,7 +39,7 @@ CHECK_S = 0.012
 
 
 @dataclass
-class Testbed:
+class HostTestbed:
     """One sweep's hosts; rank r runs on ``hosts[r]``."""
 
     experiment: Experiment

@@ -38,7 +38,7 @@ from harness.sweep.networks import network_of, nic_bytes, with_network
 from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
 from harness.sweep.scenario import BUSIEST, Injection, fits, held, injections, reach
-from harness.sweep.testbed import CLOCKS_EVERY_S, Testbed
+from harness.sweep.testbed import CLOCKS_EVERY_S, HostTestbed
 from harness.systems.base import Expectation
 
 SAMPLE_S = 0.01
@@ -80,7 +80,7 @@ class Outcome:
 class _Run:
     """What is under way in one attempt."""
 
-    testbed: Testbed
+    testbed: HostTestbed
     trial: Trial
     attempt: int
     log: EventLog
@@ -129,7 +129,7 @@ class _Run:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
 
 
-def run_trial(testbed: Testbed, trial: Trial, attempt: int) -> Outcome:
+def run_trial(testbed: HostTestbed, trial: Trial, attempt: int) -> Outcome:
     """Runs `trial` once and judges it.
 
     Raises `UnhealthyError` if the cluster is not fit for it and `HostError` if a host is lost on the way;

@@ -23,7 +23,7 @@ from harness.hosts.state import differences, read_state
 from harness.sweep.breakage import Breakage
 from harness.sweep.rehearse import rehearse
 from harness.sweep.scenario import Injection
-from harness.sweep.testbed import Testbed
+from harness.sweep.testbed import HostTestbed
 
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 RATE_BIT_S = 200e6
@@ -41,18 +41,18 @@ def experiment_with(*faults: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def testbed() -> Iterator[Testbed]:
+def testbed() -> Iterator[HostTestbed]:
     experiment = experiment_with()
     with LocalCluster(experiment.cluster) as cluster:
         assert cluster.layout is not None
-        testbed = Testbed(experiment, cluster.hosts, cluster.switches)
+        testbed = HostTestbed(experiment, cluster.hosts, cluster.switches)
         testbed.measure_clocks()
         testbed.layout = cluster.layout  # type: ignore[attr-defined]
         yield testbed
 
 
 @pytest.fixture(scope="module")
-def wires(testbed: Testbed) -> Iterator[Wire]:
+def wires(testbed: HostTestbed) -> Iterator[Wire]:
     wire = Wire(testbed.layout)  # type: ignore[attr-defined]
     yield wire
     wire.close()
@@ -72,21 +72,21 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def states(testbed: Testbed) -> dict[str, Mapping[str, str]]:
+def states(testbed: HostTestbed) -> dict[str, Mapping[str, str]]:
     """Of every NIC and every port."""
     ports = [nic.switch_port for host in testbed.hosts for nic in host.nics if nic.switch_port]
     names = {host.name: [nic.name for nic in host.nics] for host in testbed.hosts} | {"switch": ports}
     return all_results(for_each(testbed.places.values(), lambda place: read_state(place, names[place.name])))
 
 
-def changes(testbed: Testbed, before: Mapping[str, Mapping[str, str]]) -> list[str]:
+def changes(testbed: HostTestbed, before: Mapping[str, Mapping[str, str]]) -> list[str]:
     now = states(testbed)
     return [line for place in before for line in differences(place, before[place], now[place])]
 
 
 @contextmanager
 def broken(
-    testbed: Testbed, kind: str, parameters: Mapping[str, Any], *, pids: Mapping[str, int] | None = None
+    testbed: HostTestbed, kind: str, parameters: Mapping[str, Any], *, pids: Mapping[str, int] | None = None
 ) -> Iterator[Breakage]:
     """An injection on host1 eth1 from its effect on; afterwards all is as it was, and stays so when healed again."""
     before = states(testbed)
@@ -106,7 +106,7 @@ def broken(
     breakage.heal()
 
 
-def heal_again(testbed: Testbed, kind: str, parameters: Mapping[str, Any], target: Target) -> None:
+def heal_again(testbed: HostTestbed, kind: str, parameters: Mapping[str, Any], target: Target) -> None:
     for place, argv in create(kind, parameters).recipe(target).heal:
         lenient = argv[0].startswith("-")
         testbed.place(place).run((argv[0].lstrip("-"), *argv[1:]), check=not lenient)
@@ -128,7 +128,7 @@ DEAD = [
 
 @pytest.mark.parametrize(("kind", "parameters", "out", "back"), DEAD, ids=lambda value: str(value))
 def test_a_dead_direction_passes_nothing_and_all_else_passes(
-    testbed: Testbed, wire: Wire, kind: str, parameters: dict[str, Any], out: bool, back: bool
+    testbed: HostTestbed, wire: Wire, kind: str, parameters: dict[str, Any], out: bool, back: bool
 ) -> None:
     with broken(testbed, kind, parameters):
         for source, target, passes in (("host1", "host0", out), ("host0", "host1", back)):
@@ -138,7 +138,7 @@ def test_a_dead_direction_passes_nothing_and_all_else_passes(
     assert wire.passes("host0", "host1", 1) and wire.passes("host1", "host0", 1)
 
 
-def test_an_isolated_host_is_still_reached_over_ssh(testbed: Testbed, wire: Wire) -> None:
+def test_an_isolated_host_is_still_reached_over_ssh(testbed: HostTestbed, wire: Wire) -> None:
     with broken(testbed, "host_isolate", {}) as breakage:
         assert [target.nic for target in breakage.targets] == ["eth0", "eth1"]
         assert all(wire.silent("host1", "host0", rail) for rail in (0, 1))
@@ -147,7 +147,7 @@ def test_an_isolated_host_is_still_reached_over_ssh(testbed: Testbed, wire: Wire
     assert wire.passes("host1", "host0", 0) and wire.passes("host1", "host0", 1)
 
 
-def test_a_switch_outage_takes_the_whole_rail(testbed: Testbed, wire: Wire) -> None:
+def test_a_switch_outage_takes_the_whole_rail(testbed: HostTestbed, wire: Wire) -> None:
     with broken(testbed, "switch_outage", {}) as breakage:
         assert [(target.host, target.nic) for target in breakage.targets] == [(f"host{h}", "eth1") for h in range(3)]
         assert wire.silent("host0", "host2", 1) and wire.silent("host1", "host0", 1)
@@ -158,7 +158,7 @@ def test_a_switch_outage_takes_the_whole_rail(testbed: Testbed, wire: Wire) -> N
 
 
 @pytest.mark.parametrize("direction", ["tx", "rx", "both"])
-def test_lost_packets_are_as_many_as_asked_for(testbed: Testbed, wire: Wire, direction: str) -> None:
+def test_lost_packets_are_as_many_as_asked_for(testbed: HostTestbed, wire: Wire, direction: str) -> None:
     with broken(testbed, "loss", {"percent": 25, "direction": direction}):
         for way, source, target in (("tx", "host1", "host0"), ("rx", "host0", "host1")):
             share = len(wire.arrived(source, target, 1, count=2000)) / 2000
@@ -167,7 +167,7 @@ def test_lost_packets_are_as_many_as_asked_for(testbed: Testbed, wire: Wire, dir
 
 
 @pytest.mark.parametrize("direction", ["tx", "rx", "both"])
-def test_a_limited_rate_is_the_rate_that_passes(testbed: Testbed, wire: Wire, direction: str) -> None:
+def test_a_limited_rate_is_the_rate_that_passes(testbed: HostTestbed, wire: Wire, direction: str) -> None:
     with broken(testbed, "rate_limit", {"share": 0.1, "direction": direction}):
         for way, source, target in (("tx", "host1", "host0"), ("rx", "host0", "host1")):
             rate = wire.rate_bit_s(source, target, 1)
@@ -177,7 +177,7 @@ def test_a_limited_rate_is_the_rate_that_passes(testbed: Testbed, wire: Wire, di
                 assert rate > 2 * 20e6
 
 
-def test_a_nic_without_a_limit_gets_one_and_loses_it_again(testbed: Testbed, wire: Wire) -> None:
+def test_a_nic_without_a_limit_gets_one_and_loses_it_again(testbed: HostTestbed, wire: Wire) -> None:
     host, usual = testbed.host("host1"), testbed.host("host1").run(["tc", "qdisc", "show", "dev", "eth1"]).stdout
     assert "tbf 2:" in usual
     host.run(["tc", "qdisc", "del", "dev", "eth1", "root"])
@@ -199,7 +199,7 @@ def test_a_nic_without_a_limit_gets_one_and_loses_it_again(testbed: Testbed, wir
     assert host.run(["tc", "qdisc", "show", "dev", "eth1"]).stdout == usual
 
 
-def test_a_hook_of_somebody_else_is_refused_and_never_taken_away(testbed: Testbed) -> None:
+def test_a_hook_of_somebody_else_is_refused_and_never_taken_away(testbed: HostTestbed) -> None:
     host, heal = testbed.host("host1"), create("loss").recipe(Target("host1", "eth1")).heal[0].argv
     host.run(["tc", "qdisc", "add", "dev", "eth1", "clsact"])
     try:
@@ -213,7 +213,7 @@ def test_a_hook_of_somebody_else_is_refused_and_never_taken_away(testbed: Testbe
         host.run(["tc", "qdisc", "del", "dev", "eth1", "clsact"])
 
 
-def test_routes_and_addresses_that_a_link_takes_with_it_come_back(testbed: Testbed) -> None:
+def test_routes_and_addresses_that_a_link_takes_with_it_come_back(testbed: HostTestbed) -> None:
     host = testbed.host("host2")
     host.run(["sh", "-c", "echo 0 > /proc/sys/net/ipv6/conf/eth1/disable_ipv6"])
     configuration = [
@@ -243,7 +243,7 @@ def test_routes_and_addresses_that_a_link_takes_with_it_come_back(testbed: Testb
         host.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/eth1/disable_ipv6"])
 
 
-def test_a_flapping_link_comes_and_goes_and_ends_up(testbed: Testbed, wire: Wire) -> None:
+def test_a_flapping_link_comes_and_goes_and_ends_up(testbed: HostTestbed, wire: Wire) -> None:
     host = testbed.host("host1")
     with broken(testbed, "flap", {"period": "100 ms"}):
         host.sample_start(0.002)
@@ -253,7 +253,7 @@ def test_a_flapping_link_comes_and_goes_and_ends_up(testbed: Testbed, wire: Wire
     assert wire.passes("host1", "host0", 1)
 
 
-def test_a_competing_flow_takes_its_share_on_its_nic_only(testbed: Testbed) -> None:
+def test_a_competing_flow_takes_its_share_on_its_nic_only(testbed: HostTestbed) -> None:
     host = testbed.host("host1")
 
     def sent_bit_s(nic: str) -> float:
@@ -269,7 +269,7 @@ def test_a_competing_flow_takes_its_share_on_its_nic_only(testbed: Testbed) -> N
 
 
 @pytest.fixture
-def ticking(testbed: Testbed) -> Iterator[tuple[RemoteProcess, list[float]]]:
+def ticking(testbed: HostTestbed) -> Iterator[tuple[RemoteProcess, list[float]]]:
     """A rank on host1 that says something every 10 ms, from a child of its own, too."""
     said: list[float] = []
     loop = "while :; do echo x; sleep 0.01; done"
@@ -282,7 +282,9 @@ def ticking(testbed: Testbed) -> Iterator[tuple[RemoteProcess, list[float]]]:
     process.wait(LIMIT_S)
 
 
-def test_a_paused_rank_stands_still_and_goes_on(testbed: Testbed, ticking: tuple[RemoteProcess, list[float]]) -> None:
+def test_a_paused_rank_stands_still_and_goes_on(
+    testbed: HostTestbed, ticking: tuple[RemoteProcess, list[float]]
+) -> None:
     process, said = ticking
     with broken(testbed, "process_pause", {}, pids={"host1": process.pid}):
         time.sleep(0.05)
@@ -292,7 +294,9 @@ def test_a_paused_rank_stands_still_and_goes_on(testbed: Testbed, ticking: tuple
     until(lambda: len(said) > count + 5)
 
 
-def test_a_killed_rank_is_gone_with_its_children(testbed: Testbed, ticking: tuple[RemoteProcess, list[float]]) -> None:
+def test_a_killed_rank_is_gone_with_its_children(
+    testbed: HostTestbed, ticking: tuple[RemoteProcess, list[float]]
+) -> None:
     process, _ = ticking
     breakage = Breakage(testbed, Injection("process_kill", "host1", "eth0"), "kill")
     breakage.arm({"host1": process.pid}, 60)
@@ -301,12 +305,12 @@ def test_a_killed_rank_is_gone_with_its_children(testbed: Testbed, ticking: tupl
     breakage.heal()
 
 
-def test_no_fault_changes_nothing(testbed: Testbed, wire: Wire) -> None:
+def test_no_fault_changes_nothing(testbed: HostTestbed, wire: Wire) -> None:
     with broken(testbed, "noop", {}):
         assert wire.passes("host0", "host1", 1)
 
 
-def has_netem(testbed: Testbed) -> bool:
+def has_netem(testbed: HostTestbed) -> bool:
     script = "tc qdisc add dev lo root netem delay 1ms"
     return testbed.host("host0").run(["unshare", "--net", "sh", "-c", script], check=False).returncode == 0
 
@@ -316,18 +320,18 @@ def table(kind: str, more: str = "") -> str:
 
 
 @pytest.mark.parametrize("kind", ["delay", "corrupt", "reorder"])
-def test_what_the_kernel_cannot_make_is_refused_in_one_line(testbed: Testbed, kind: str) -> None:
+def test_what_the_kernel_cannot_make_is_refused_in_one_line(testbed: HostTestbed, kind: str) -> None:
     if has_netem(testbed):
         pytest.skip("this kernel has netem")
     with pytest.raises(InvalidExperimentError) as refused:
-        rehearse(Testbed(experiment_with(table(kind)), testbed.hosts, testbed.switches))
+        rehearse(HostTestbed(experiment_with(table(kind)), testbed.hosts, testbed.switches))
     (line,) = str(refused.value).splitlines()
     assert line.startswith(f"smoke: fault[0].kind: {kind}: the kernel of host0 (and 2 more) cannot make it (")
     assert line.endswith("; load the module, or leave this fault out")
 
 
 @pytest.mark.parametrize("kind", ["delay", "corrupt", "reorder"])
-def test_what_the_emulator_does_to_datagrams(testbed: Testbed, wire: Wire, kind: str) -> None:
+def test_what_the_emulator_does_to_datagrams(testbed: HostTestbed, wire: Wire, kind: str) -> None:
     if not has_netem(testbed):
         pytest.skip("this kernel has no netem")
     parameters = {"delay": {"delay": "100 ms"}, "corrupt": {"percent": 100}, "reorder": {"percent": 50}}[kind]
@@ -347,19 +351,18 @@ def test_what_the_emulator_does_to_datagrams(testbed: Testbed, wire: Wire, kind:
         ("ovs_drop", "h1r1 is not known to be a port of an Open vSwitch bridge on switch"),
     ],
 )
-def test_what_the_target_lacks_is_refused_in_one_line(testbed: Testbed, kind: str, why: str) -> None:
+def test_what_the_target_lacks_is_refused_in_one_line(testbed: HostTestbed, kind: str, why: str) -> None:
     with pytest.raises(InvalidExperimentError) as refused:
-        rehearse(Testbed(experiment_with(table(kind)), testbed.hosts, testbed.switches))
+        rehearse(HostTestbed(experiment_with(table(kind)), testbed.hosts, testbed.switches))
     (line,) = str(refused.value).splitlines()
     assert line.startswith(f"smoke: fault[0].kind: {kind}: {kind}: {why}; ")
 
 
-def test_what_can_be_made_is_not_refused(testbed: Testbed) -> None:
+def test_what_can_be_made_is_not_refused(testbed: HostTestbed) -> None:
     emulated = {"delay", "corrupt", "reorder", "duplicate"}
-    possible = (
-        set(FAULTS) - emulated - {"nic_unbind", "nic_unplug", "cable_pull", "ib_port_down", "ovs_drop", "roce_drop"}
-    )
+    of_machines = {"nic_unplug", "cable_pull", "host_pause", "host_reset", "host_power_off"}
+    possible = set(FAULTS) - emulated - of_machines - {"nic_unbind", "ib_port_down", "ovs_drop", "roce_drop"}
     tables = [table(kind, ', lasts="100 ms"') for kind in sorted(possible)]
     before = states(testbed)
-    rehearse(Testbed(experiment_with(*tables), testbed.hosts, testbed.switches))
+    rehearse(HostTestbed(experiment_with(*tables), testbed.hosts, testbed.switches))
     assert changes(testbed, before) == []

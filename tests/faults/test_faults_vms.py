@@ -24,7 +24,7 @@ from harness.hosts.state import State, differences, read_state
 from harness.sweep.breakage import Breakage
 from harness.sweep.rehearse import rehearse
 from harness.sweep.scenario import Injection
-from harness.sweep.testbed import Testbed
+from harness.sweep.testbed import HostTestbed
 
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 SETTINGS = ('cluster={kind="vms", hosts=2, nics=2, rdma="rxe", rate="200 Mbit/s"}',)
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.vms, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def testbed() -> Iterator[Testbed]:
+def testbed() -> Iterator[HostTestbed]:
     if not rights.have():
         pytest.skip("needs the right to make network namespaces")
     try:
@@ -44,49 +44,49 @@ def testbed() -> Iterator[Testbed]:
         pytest.skip(str(error))
     experiment = load(SMOKE, [*SETTINGS, "fault=[]"])
     with VmsCluster(experiment.cluster) as cluster:
-        testbed = Testbed(experiment, cluster.hosts, cluster.switches)
+        testbed = HostTestbed(experiment, cluster.hosts, cluster.switches)
         testbed.measure_clocks()
         yield testbed
 
 
-def ping(testbed: Testbed, *words: str) -> Completed:
+def ping(testbed: HostTestbed, *words: str) -> Completed:
     """From host0 to host1 on rail 1."""
     argv = ("/run/guest/ping", "-W", "2", "-I", "eth1", *words, "10.101.0.2")
     return testbed.host("host0").run(argv, check=False, timeout_s=120)
 
 
-def passes(testbed: Testbed) -> bool:
+def passes(testbed: HostTestbed) -> bool:
     return ping(testbed, "-c", "1").returncode == 0
 
 
-def dead(testbed: Testbed) -> bool:
+def dead(testbed: HostTestbed) -> bool:
     return not passes(testbed)
 
 
-def port_is_down(testbed: Testbed) -> bool:
+def port_is_down(testbed: HostTestbed) -> bool:
     return "DOWN" in testbed.host("host1").run(PORT_STATE).stdout and dead(testbed)
 
 
-def slow(testbed: Testbed) -> bool:
+def slow(testbed: HostTestbed) -> bool:
     """Both ways are host1's: only its answers are late."""
     return float(re.findall(r"time=([\d.]+)", ping(testbed, "-c", "2").stdout)[-1]) > 250
 
 
-def doubled(testbed: Testbed) -> bool:
+def doubled(testbed: HostTestbed) -> bool:
     return "DUP!" in ping(testbed, "-c", "3").stdout
 
 
-def damaged(testbed: Testbed) -> bool:
+def damaged(testbed: HostTestbed) -> bool:
     """One flipped bit in every packet: at most the odd one is in padding that nobody checks."""
     return ping(testbed, "-c", "5", "-i", "0.2").stdout.count("time=") < 3
 
 
-def out_of_order(testbed: Testbed) -> bool:
+def out_of_order(testbed: HostTestbed) -> bool:
     numbers = [int(n) for n in re.findall(r"seq=(\d+)", ping(testbed, "-c", "40", "-i", "0.01").stdout)]
     return numbers != sorted(numbers)
 
 
-CASES: list[tuple[str, dict[str, Any], Callable[[Testbed], bool]]] = [
+CASES: list[tuple[str, dict[str, Any], Callable[[HostTestbed], bool]]] = [
     ("delay", {"delay": "300 ms"}, slow),
     ("corrupt", {"percent": 100}, damaged),
     ("reorder", {"percent": 50, "delay": "300 ms"}, out_of_order),
@@ -100,11 +100,11 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Testbed], bool]]] = [
 ]
 
 
-def states(testbed: Testbed) -> Mapping[str, State]:
+def states(testbed: HostTestbed) -> Mapping[str, State]:
     return all_results(for_each(testbed.hosts, lambda host: read_state(host, [nic.name for nic in host.nics])))
 
 
-def changes(testbed: Testbed, before: Mapping[str, State]) -> list[str]:
+def changes(testbed: HostTestbed, before: Mapping[str, State]) -> list[str]:
     now = states(testbed)
     return [line for place in before for line in differences(place, before[place], now[place])]
 
@@ -118,7 +118,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize(("kind", "parameters", "broken"), CASES, ids=[case[0] for case in CASES])
 def test_it_takes_effect_and_leaves_nothing(
-    testbed: Testbed, kind: str, parameters: dict[str, Any], broken: Callable[[Testbed], bool]
+    testbed: HostTestbed, kind: str, parameters: dict[str, Any], broken: Callable[[HostTestbed], bool]
 ) -> None:
     until(lambda: passes(testbed))
     before = states(testbed)
@@ -140,7 +140,7 @@ def test_it_takes_effect_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("kind", ["host_reset", "host_power_off"])
-def test_a_host_that_restarts_comes_back_as_it_was(testbed: Testbed, kind: str) -> None:
+def test_a_host_that_restarts_comes_back_as_it_was(testbed: HostTestbed, kind: str) -> None:
     until(lambda: passes(testbed))
     before = states(testbed)
     testbed.host("host1").run(("touch", "/tmp/gone_with_the_boot"))
@@ -156,7 +156,7 @@ def test_a_host_that_restarts_comes_back_as_it_was(testbed: Testbed, kind: str) 
     assert testbed.host("host1").claim(None) is None
 
 
-def test_a_pause_stops_the_clock_by_as_long_as_it_lasts(testbed: Testbed) -> None:
+def test_a_pause_stops_the_clock_by_as_long_as_it_lasts(testbed: HostTestbed) -> None:
     testbed.measure_clocks()
     before_ns = testbed.offset_ns("host1")
     breakage = Breakage(testbed, Injection("host_pause", "host1", "eth1"), "test")
@@ -169,6 +169,6 @@ def test_a_pause_stops_the_clock_by_as_long_as_it_lasts(testbed: Testbed) -> Non
     assert abs(testbed.clock("host1").at(breakage.effect_ns[0]).offset_ns - before_ns) < 0.2e9
 
 
-def test_the_guests_can_make_every_fault_of_the_experiment(testbed: Testbed) -> None:
+def test_the_guests_can_make_every_fault_of_the_experiment(testbed: HostTestbed) -> None:
     kernels = load(SMOKE.with_name("kernels.toml"), ["cluster.hosts=2"])
-    rehearse(Testbed(kernels, testbed.hosts, testbed.switches))
+    rehearse(HostTestbed(kernels, testbed.hosts, testbed.switches))

@@ -17,7 +17,7 @@ from harness.hosts.facts import read_ovs_port
 from harness.hosts.leftovers import find_leftovers, remove_leftovers
 from harness.sweep.breakage import Breakage
 from harness.sweep.scenario import Injection
-from harness.sweep.testbed import Testbed
+from harness.sweep.testbed import HostTestbed
 
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -42,18 +42,18 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(scope="module")
-def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostTestbed]:
     """Two hosts; the first one's second NIC goes through a bridge of Open vSwitch, the "card", on the switch."""
     experiment = load(SMOKE, ["cluster.hosts=2", "cluster.nics=2", "cluster.rate=200 Mbit/s", "fault=[]"])
     folder = tmp_path_factory.mktemp("ovs")
     with LocalCluster(experiment.cluster) as cluster:
-        testbed = Testbed(experiment, cluster.hosts, cluster.switches)
+        testbed = HostTestbed(experiment, cluster.hosts, cluster.switches)
         testbed.layout = cluster.layout  # type: ignore[attr-defined]
         run_card(testbed, folder)
         yield testbed
 
 
-def run_card(testbed: Testbed, folder: Path) -> None:
+def run_card(testbed: HostTestbed, folder: Path) -> None:
     card, state, said = testbed.place("switch"), "/run/openvswitch", []
 
     def told(_: str, line: str) -> None:
@@ -74,7 +74,7 @@ def run_card(testbed: Testbed, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def wire(testbed: Testbed) -> Iterator[Wire]:
+def wire(testbed: HostTestbed) -> Iterator[Wire]:
     made = Wire(testbed.layout)  # type: ignore[attr-defined]
     for endpoint in made.sockets.values():  # nothing computes the sums that veth leaves out before user space
         endpoint.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
@@ -82,7 +82,7 @@ def wire(testbed: Testbed) -> Iterator[Wire]:
     made.close()
 
 
-def struck(testbed: Testbed, **parameters: str) -> Breakage:
+def struck(testbed: HostTestbed, **parameters: str) -> Breakage:
     return Breakage(testbed, Injection("ovs_drop", "host0", "eth1", parameters=parameters), "test")
 
 
@@ -90,7 +90,7 @@ def struck(testbed: Testbed, **parameters: str) -> Breakage:
     ("direction", "out", "back"), [("both", False, False), ("tx", False, True), ("rx", True, False)]
 )
 def test_a_rule_drops_its_direction_silently_and_goes_by_its_cookie(
-    testbed: Testbed, wire: Wire, direction: str, out: bool, back: bool
+    testbed: HostTestbed, wire: Wire, direction: str, out: bool, back: bool
 ) -> None:
     card = testbed.place("switch")
     assert wire.passes("host0", "host1", 1) and wire.passes("host1", "host0", 1)
@@ -113,7 +113,7 @@ def test_a_rule_drops_its_direction_silently_and_goes_by_its_cookie(
     assert "0x52cc" not in flows and "cookie=0x7," in flows, "only what is ours"
 
 
-def test_what_a_crash_left_is_found_by_its_cookie(testbed: Testbed) -> None:
+def test_what_a_crash_left_is_found_by_its_cookie(testbed: HostTestbed) -> None:
     card = testbed.place("switch")
     card.run(["ovs-ofctl", "add-flow", "ovsbr1", "cookie=0x52cc,priority=65535,in_port=1,actions=drop"])
     assert find_leftovers(card) == [("ovs-ofctl", "del-flows", "ovsbr1", "cookie=0x52cc/-1")]
@@ -121,7 +121,7 @@ def test_what_a_crash_left_is_found_by_its_cookie(testbed: Testbed) -> None:
     assert find_leftovers(card) == []
 
 
-def test_a_card_whose_ports_are_not_there_is_refused_with_the_remedy(testbed: Testbed) -> None:
+def test_a_card_whose_ports_are_not_there_is_refused_with_the_remedy(testbed: HostTestbed) -> None:
     """As in NIC mode: the bridge still names the port, and Open vSwitch cannot open it."""
     card = testbed.place("switch")
     ports = {nic.name: nic.switch_port for nic in testbed.host("host0").nics}

@@ -49,7 +49,7 @@ class Recording(SilentProgress):
         self.ran.append(trial.trial_id)
 
 
-class Testbed:
+class HostTestbed:
     """One experiment with its runs folder and what was published."""
 
     def __init__(self, runs: Path, only: str = "", **tables: Mapping[str, Any]) -> None:
@@ -79,7 +79,7 @@ class Testbed:
 
 
 def test_a_sweep_runs_every_trial_and_publishes(tmp_path: Path) -> None:
-    testbed = Testbed(tmp_path)
+    testbed = HostTestbed(tmp_path)
     assert testbed.sweep(Recording()) is ExitCode.OK
     assert [r.status for r in testbed.verdicts()] == ["ok", "ok"]
     assert testbed.folder is not None
@@ -110,7 +110,7 @@ def test_a_watch_that_could_not_start_is_told_with_the_trial_and_in_the_end(
         def closed(self, status: ExitCode, remarks: Sequence[str]) -> None:
             heard.extend(remarks)
 
-    testbed = Testbed(tmp_path, only="system=a")
+    testbed = HostTestbed(tmp_path, only="system=a")
     assert testbed.sweep(Heard()) is ExitCode.OK
     (record,) = testbed.verdicts()
     reason = "the watch told nothing: TypeError: unsupported operand"
@@ -122,7 +122,7 @@ def test_a_watch_that_could_not_start_is_told_with_the_trial_and_in_the_end(
 
 
 def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> None:
-    testbed = Testbed(tmp_path)
+    testbed = HostTestbed(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         testbed.sweep(Recording(stop_at="b-8MiB-noop-r0"))
     first = testbed.folder
@@ -141,7 +141,7 @@ def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> No
 
 
 def test_an_interrupt_while_it_is_published_leaves_only_that_to_do(tmp_path: Path) -> None:
-    testbed = Testbed(tmp_path)
+    testbed = HostTestbed(tmp_path)
 
     def interrupted(path: Path) -> None:
         raise KeyboardInterrupt
@@ -157,7 +157,7 @@ def test_an_interrupt_while_it_is_published_leaves_only_that_to_do(tmp_path: Pat
 
 
 def test_a_finished_run_or_another_selection_starts_anew(tmp_path: Path) -> None:
-    whole, part = Testbed(tmp_path), Testbed(tmp_path, only="system=a")
+    whole, part = HostTestbed(tmp_path), HostTestbed(tmp_path, only="system=a")
     for testbed in (whole, part, whole):
         assert testbed.sweep(Recording()) is ExitCode.OK
     assert len(list(tmp_path.iterdir())) == 3
@@ -166,7 +166,7 @@ def test_a_finished_run_or_another_selection_starts_anew(tmp_path: Path) -> None
 
 def test_an_interrupt_before_the_first_verdict_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        Testbed(tmp_path).sweep(Recording(stop_at="a-8MiB-noop-r0"))
+        HostTestbed(tmp_path).sweep(Recording(stop_at="a-8MiB-noop-r0"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -186,7 +186,7 @@ class Removing(Recording):
 @pytest.mark.parametrize("last", ["a-8MiB-noop-r0", "b-8MiB-noop-r0"])
 @pytest.mark.parametrize("what", ["", "run.json"])
 def test_a_folder_that_is_removed_ends_the_sweep_and_is_not_made_again(tmp_path: Path, last: str, what: str) -> None:
-    testbed = Testbed(tmp_path)
+    testbed = HostTestbed(tmp_path)
 
     def take_away() -> None:
         (folder,) = tmp_path.iterdir()
@@ -203,7 +203,7 @@ def test_a_folder_that_is_removed_ends_the_sweep_and_is_not_made_again(tmp_path:
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    testbed = Testbed(tmp_path)
+    testbed = HostTestbed(tmp_path)
 
     def refuse(path: Path, *_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
@@ -213,7 +213,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch
 
 
 def test_a_program_that_cannot_run_is_a_failed_trial(tmp_path: Path) -> None:
-    testbed = Testbed(tmp_path, only="system=a", cluster={"python": "/bin/false"})
+    testbed = HostTestbed(tmp_path, only="system=a", cluster={"python": "/bin/false"})
     assert testbed.sweep(Recording()) is ExitCode.WRONG
     (record,) = testbed.records()
     assert (record.status, record.expected) == ("failed", False)
@@ -225,7 +225,7 @@ def test_a_hang_becomes_a_failed_trial_with_a_reason(tmp_path: Path) -> None:
     quiet.write_text("#!/bin/sh\nexec sleep 60\n")
     quiet.chmod(0o755)
     limits = {"limits": {"ready": "200 ms", "iteration": "200 ms"}}
-    testbed = Testbed(tmp_path / "runs", only="system=a", cluster={"python": str(quiet)}, sweep=limits)
+    testbed = HostTestbed(tmp_path / "runs", only="system=a", cluster={"python": str(quiet)}, sweep=limits)
     assert testbed.sweep(Recording()) is ExitCode.WRONG
     (record,) = testbed.records()
     assert record.reason == "rank 0 (host0), 1 (host1) not ready after 0.2 s (sweep.limits.ready) (before the fault)"
@@ -233,7 +233,7 @@ def test_a_hang_becomes_a_failed_trial_with_a_reason(tmp_path: Path) -> None:
 
 def test_a_trial_that_its_limit_ended_is_told_with_the_key_and_blames_nobody(tmp_path: Path) -> None:
     limits = {"retries": 0, "limits": {"trial": "2 s"}}
-    testbed = Testbed(tmp_path, only="system=a", workload={"iterations": 1000}, sweep=limits)
+    testbed = HostTestbed(tmp_path, only="system=a", workload={"iterations": 1000}, sweep=limits)
     assert testbed.sweep(Recording()) is ExitCode.INCONCLUSIVE
     (record,) = testbed.records()
     assert record.reason == "not over after 2 s, though ranks went on: raise sweep.limits.trial"
@@ -242,14 +242,14 @@ def test_a_trial_that_its_limit_ended_is_told_with_the_key_and_blames_nobody(tmp
 
 def test_a_fault_that_misses_is_tried_again_and_every_attempt_is_kept(tmp_path: Path) -> None:
     too_late = {"kind": "noop", "host": "host1", "nic": "eth0", "at_time": "1 h"}
-    testbed = Testbed(tmp_path, only="system=a", fault=too_late, sweep={"retries": 1})
+    testbed = HostTestbed(tmp_path, only="system=a", fault=too_late, sweep={"retries": 1})
     assert testbed.sweep(Recording()) is ExitCode.INCONCLUSIVE
     assert [r.trial_id for r in testbed.records()] == ["a-8MiB-noop-r0", "a-8MiB-noop-r0-a2"]
     assert {r.reason for r in testbed.records()} == {"the fault was never injected"}
 
 
 def test_a_second_sweep_of_the_same_experiment_is_refused_with_who_has_it(tmp_path: Path) -> None:
-    testbed, silent = Testbed(tmp_path), SilentProgress()
+    testbed, silent = HostTestbed(tmp_path), SilentProgress()
     folder, _ = open_folder(testbed.request, silent)
     with pytest.raises(BusyError, match=rf"process {os.getpid()} of .* since \d{{4}}-.* is running this; wait for it"):
         open_folder(testbed.request, silent)
@@ -259,7 +259,7 @@ def test_a_second_sweep_of_the_same_experiment_is_refused_with_who_has_it(tmp_pa
 
 
 def test_a_sweep_that_waits_goes_on_once_the_other_has_left(tmp_path: Path) -> None:
-    testbed = Testbed(tmp_path)
+    testbed = HostTestbed(tmp_path)
     folder, _ = open_folder(testbed.request, SilentProgress())
 
     class Leaving(SilentProgress):

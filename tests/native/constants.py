@@ -1,9 +1,9 @@
-"""What each constant of the transport's decisions is worth: the testbed in virtual time with other values of it.
+"""What each constant of the transport's decisions is worth: the bench in virtual time with other values of it.
 
 python tests/native/constants.py [--only NAME] [--factor 4] [--repeats 3] [--jobs N] [--write] [--table FILE]
 
 Every numeric constant of failover/ is divided and multiplied by the factor, one at a time, in the code that ships; what
-includes the file is compiled again, and ``r2ccl-explore --testbed`` tells how long its scenarios take. With ``--write``
+includes the file is compiled again, and ``r2ccl-explore --bench`` tells how long its scenarios take. With ``--write``
 the table goes to r2ccl_core/native/wire/simulated/CONSTANTS.md, with ``--table`` to another file. About 15 minutes on
 16 cores; needs what mutants.py needs.
 """
@@ -57,11 +57,11 @@ def constants() -> list[Constant]:
     return found
 
 
-def testbed(program: Path, repeats: int) -> dict[str, float]:
+def bench(program: Path, repeats: int) -> dict[str, float]:
     """Milliseconds of virtual time by scenario; nothing where it did not end."""
     try:
         done = subprocess.run(
-            [program, "--testbed", str(repeats)], capture_output=True, text=True, check=False, timeout=600
+            [program, "--bench", str(repeats)], capture_output=True, text=True, check=False, timeout=600
         )
     except subprocess.TimeoutExpired:
         return {}
@@ -69,7 +69,7 @@ def testbed(program: Path, repeats: int) -> dict[str, float]:
 
 
 def try_out(constant: Constant, factor: str, base: list[Unit], folder: Path, repeats: int) -> dict[str, float] | str:
-    """The testbed with the constant changed; why not, where it could not be run."""
+    """The bench with the constant changed; why not, where it could not be run."""
     text = constant.file.read_text()
     if text.count(constant.definition) != 1:
         return "is defined twice in its file"
@@ -87,9 +87,9 @@ def try_out(constant: Constant, factor: str, base: list[Unit], folder: Path, rep
         if failed:
             return "does not compile: " + next((line for line in failed.splitlines() if "error" in line), failed)
     failed = link(objects, own / "r2ccl-explore")
-    took = failed or testbed(own / "r2ccl-explore", repeats)
+    took = failed or bench(own / "r2ccl-explore", repeats)
     shutil.rmtree(own)
-    return took or "the testbed did not end"
+    return took or "the bench did not end"
 
 
 def told(normal: dict[str, float], took: dict[str, float] | str) -> str:
@@ -124,7 +124,7 @@ def main() -> int:
     chosen = [constant for constant in every if not options.only or constant.name in options.only]
     rows = []
     with as_it_is(options.jobs) as (pool, folder, base, whole):
-        normal = testbed(whole, options.repeats)
+        normal = bench(whole, options.repeats)
         factors = [f"/ {options.factor}", f"* {options.factor}"]
         futures = {
             (constant, factor): pool.submit(try_out, constant, factor, base, folder, options.repeats)
@@ -139,7 +139,7 @@ def main() -> int:
     table = (
         "# What the transport's constants are worth\n\n"
         "Made by `python tests/native/constants.py --write`: each constant in turn has another value, and the\n"
-        "scenarios of `r2ccl-explore --testbed` take so much longer (+) or less long (-); changes below "
+        "scenarios of `r2ccl-explore --bench` take so much longer (+) or less long (-); changes below "
         f"{LEAST_CHANGE:.0f} % are nothing. Virtual\ntime in ms with the values as they are, median of "
         f"{options.repeats} seeds:\n\n| scenario | ms |\n|---|---|\n"
         + "\n".join(f"| {name} | {ms:.1f} |" for name, ms in normal.items())

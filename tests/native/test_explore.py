@@ -65,7 +65,7 @@ def test_one_seed_is_told_and_repeats() -> None:
 @pytest.mark.slow
 def test_the_bench_tells_every_scenario() -> None:
     """A lost link costs something, and less than two more healthy runs."""
-    done = explore("--testbed", "1")
+    done = explore("--bench", "1")
     took = {name: float(ms) for name, ms in re.findall(r"^(\w+)\s+([\d.]+) ms", done.stdout, re.MULTILINE)}
     assert len(took) == len(done.stdout.splitlines()) > 15
     assert took["healthy_large"] < took["link_lost"] < 3 * took["healthy_large"]

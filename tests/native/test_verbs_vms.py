@@ -21,7 +21,7 @@ from harness.errors import ClusterError
 from harness.experiment.file import load
 from harness.sweep.breakage import Breakage
 from harness.sweep.scenario import Injection
-from harness.sweep.testbed import Testbed
+from harness.sweep.testbed import HostTestbed
 
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 SETTINGS = ('cluster={kind="vms", hosts=2, nics=2, rdma="rxe", mtu=4200, rate="200 Mbit/s"}', "fault=[]")
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.vms, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def testbed() -> Iterator[Testbed]:
+def testbed() -> Iterator[HostTestbed]:
     if not rights.have():
         pytest.skip("needs the right to make network namespaces")
     try:
@@ -47,7 +47,7 @@ def testbed() -> Iterator[Testbed]:
         pytest.skip(str(error))
     experiment = load(SMOKE, list(SETTINGS))
     with VmsCluster(experiment.cluster) as cluster:
-        testbed = Testbed(experiment, cluster.hosts, cluster.switches)
+        testbed = HostTestbed(experiment, cluster.hosts, cluster.switches)
         testbed.measure_clocks()
         yield testbed
 
@@ -55,7 +55,7 @@ def testbed() -> Iterator[Testbed]:
 class Running:
     """An AllReduce of 1 MiB between the two guests, again and again."""
 
-    def __init__(self, testbed: Testbed, transport: str, iterations: int, port: int) -> None:
+    def __init__(self, testbed: HostTestbed, transport: str, iterations: int, port: int) -> None:
         self.testbed = testbed
         self.pool = ThreadPoolExecutor(2)
         self.ranks: list[Future[str]] = [
@@ -108,19 +108,19 @@ class Running:
         assert "# Out of bounds values : 0 OK" in first, first
 
 
-def packets(testbed: Testbed, host: str) -> int:
+def packets(testbed: HostTestbed, host: str) -> int:
     """That the guest's RDMA devices have sent."""
     line = "cat /sys/class/infiniband/*/ports/1/hw_counters/sent_pkts"
     return sum(int(word) for word in testbed.host(host).run(["sh", "-c", line]).stdout.split())
 
 
-def resources(testbed: Testbed, host: str) -> str:
+def resources(testbed: HostTestbed, host: str) -> str:
     """What processes of the guest hold of its RDMA devices: the kernel's own queue pair is always there."""
     said = testbed.host(host).run(["rdma", "resource", "show"]).stdout
     return " ".join(word for word in said.split() if not word.startswith("rxe"))
 
 
-def test_an_allreduce_goes_by_rdma_alone_and_leaves_nothing(testbed: Testbed) -> None:
+def test_an_allreduce_goes_by_rdma_alone_and_leaves_nothing(testbed: HostTestbed) -> None:
     before = {host: (packets(testbed, host), resources(testbed, host)) for host in ("host0", "host1")}
     running = Running(testbed, "verbs", 6, 29500)
     running.right()
@@ -130,7 +130,7 @@ def test_an_allreduce_goes_by_rdma_alone_and_leaves_nothing(testbed: Testbed) ->
         assert resources(testbed, host) == held
 
 
-def test_rdma_that_is_dropped_leaves_the_nic_to_tcp_and_comes_back(testbed: Testbed) -> None:
+def test_rdma_that_is_dropped_leaves_the_nic_to_tcp_and_comes_back(testbed: HostTestbed) -> None:
     running = Running(testbed, "auto", 60, 29501)
     running.under_way()
     breakage = Breakage(testbed, Injection("roce_drop", "host1", "eth1", parameters={}), "test")
@@ -147,7 +147,7 @@ def test_rdma_that_is_dropped_leaves_the_nic_to_tcp_and_comes_back(testbed: Test
     running.right()
 
 
-def test_a_port_that_goes_down_is_survived_by_rdma_alone(testbed: Testbed) -> None:
+def test_a_port_that_goes_down_is_survived_by_rdma_alone(testbed: HostTestbed) -> None:
     running = Running(testbed, "verbs", 60, 29502)
     running.under_way()
     breakage = Breakage(testbed, Injection("ib_port_down", "host1", "eth1", parameters={}), "test")
@@ -162,7 +162,7 @@ def test_a_port_that_goes_down_is_survived_by_rdma_alone(testbed: Testbed) -> No
     running.right()
 
 
-def test_kill_9_is_an_error_at_the_other_end_and_gives_everything_back(testbed: Testbed) -> None:
+def test_kill_9_is_an_error_at_the_other_end_and_gives_everything_back(testbed: HostTestbed) -> None:
     before = [resources(testbed, host) for host in ("host0", "host1")]
     running = Running(testbed, "verbs", 2000, 29503)
     running.under_way()
@@ -183,7 +183,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("before", REFUSED)
-def test_what_is_missing_is_one_line_with_the_remedy(testbed: Testbed, before: str) -> None:
+def test_what_is_missing_is_one_line_with_the_remedy(testbed: HostTestbed, before: str) -> None:
     host = testbed.host("host0")
     opened = f"_native.open_net(2, [('eth0', '{host.nics[0].address}')], {{'R2CC_TRANSPORT': 'verbs'}}, None)"
     script = f"from r2ccl_core import _native\ntry: {opened}\nexcept Exception as error: print(error)"

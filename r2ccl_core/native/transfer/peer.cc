@@ -302,7 +302,8 @@ bool Peer::PumpJobs() {
     jobs_.pop_front();
     moved |= SendBurst(*job);
     if (!failure_.ok()) return true;
-    if (job->stopped || (job->complete && job->ranges.empty())) {
+    // One that is refused before all of it was asked for waits for the rest, which is about the same operation.
+    if (job->complete && (job->stopped || job->ranges.empty())) {
       FinishJob(*job);
       moved = true;
     } else {
@@ -459,7 +460,7 @@ Status Peer::TakeRead(const Message& message) {
       job->outcome = Outcome::kRefused;
       job->why = status.message();
     }
-    if (piece.bytes > 0) job->ranges.push_back({piece.key, piece.offset, number, 0, piece.bytes});
+    if (piece.bytes > 0 && !job->stopped) job->ranges.push_back({piece.key, piece.offset, number, 0, piece.bytes});
   }
   return {};
 }

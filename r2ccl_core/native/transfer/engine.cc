@@ -136,7 +136,7 @@ Status Engine::Find(const EngineId& id, std::shared_ptr<Peer>* peer) {
   auto entry = peers_.find(id);
   if (entry == peers_.end()) return {Code::kInvalidArgument, "no connection with this engine; connect first"};
   *peer = entry->second;
-  return (*peer)->failure();
+  return (*peer)->loss();
 }
 
 std::shared_ptr<Peer> Engine::NewPeer(const Address& address) {
@@ -145,7 +145,9 @@ std::shared_ptr<Peer> Engine::NewPeer(const Address& address) {
     if (!MakeUp(&session).ok()) return nullptr;
   }
   auto peer = std::make_shared<Peer>(&shared_, address, session);
-  peers_[address.id] = peer;
+  std::shared_ptr<Peer>& known = peers_[address.id];
+  if (known != nullptr) known->Fail({Code::kPeerLost, "the transfer engine '" + address.name + "' has connected anew"});
+  known = peer;
   return peer;
 }
 
@@ -170,7 +172,7 @@ Status Engine::Connect(const std::string& address, EngineId* id) {
   if (closed_) return {Code::kInvalidArgument, "the engine is closed"};
   *id = theirs.id;
   auto known = peers_.find(theirs.id);
-  if (known != peers_.end() && known->second->failure().ok()) return {};
+  if (known != peers_.end() && known->second->loss().ok()) return {};
   std::shared_ptr<Peer> peer = NewPeer(theirs);
   if (peer == nullptr) return {Code::kSystem, "getrandom failed"};
   status = Dial(*peer);
@@ -206,7 +208,7 @@ void Engine::Admit(Guest& guest, uint64_t size) {
   if (status.ok()) status = Decode(hello.text, &theirs);
   auto known = status.ok() ? peers_.find(theirs.id) : peers_.end();
   std::shared_ptr<Peer> peer = known == peers_.end() ? nullptr : known->second;
-  bool is_new = peer == nullptr || !peer->failure().ok();
+  bool is_new = peer == nullptr || !peer->loss().ok();
   if (!is_new && peer->their_session() != 0 && peer->their_session() != hello.operation) {
     peer->Fail({Code::kPeerLost, "the transfer engine '" + theirs.name + "' has connected anew"});
     is_new = true;
@@ -271,7 +273,7 @@ Status Engine::Notify(const EngineId& id, const std::string& text) {
   Status status = Find(id, &peer);
   if (!status.ok()) return status;
   peer->Notify(text);
-  return peer->failure();
+  return peer->loss();
 }
 
 std::deque<Notification> Engine::TakeNotifications() {

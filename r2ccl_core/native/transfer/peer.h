@@ -53,6 +53,8 @@ class Peer {
 
   const Address& address() const { return address_; }
   const Status& failure() const { return failure_; }
+  // Why nothing can be begun: it has failed, or a connection has ended and only what the peer said last is still taken.
+  const Status& loss() const { return failure_.ok() ? ended_ : failure_; }
   // The other engine's name for its half of the connections, 0 before its first greeting.
   uint64_t their_session() const { return their_session_; }
 
@@ -132,6 +134,8 @@ class Peer {
   bool SendBurst(Job& job);
   void FinishJob(Job& job);
   bool CheckAlive();
+  void Lose(const Status& status);
+  bool Test(Comm& comm, Request** request, uint64_t* size);
 
   Status Take(const Message& message);
   Status TakeWrite(const Message& message);
@@ -146,7 +150,7 @@ class Peer {
   void SayDone(uint64_t operation, bool last, Outcome outcome, const std::string& why);
   void Notify(uint64_t operation, const std::string& text);
   void PostMessage(std::unique_ptr<char[]> bytes);
-  Status Receive(InPiece piece, char* data);
+  void Receive(InPiece piece, char* data);
   void Refuse(Inbound& inbound, const std::string& why);
   void FinishInbound(Inbound& inbound);
   void FinishTransfer(const std::shared_ptr<Transfer>& transfer);
@@ -159,6 +163,8 @@ class Peer {
   const uint64_t session_;
   uint64_t their_session_ = 0;
   Status failure_;
+  Status ended_;  // of the first connection that has
+  int64_t ended_ns_ = 0;
 
   std::vector<std::shared_ptr<SendComm>> senders_;
   std::vector<std::shared_ptr<RecvComm>> receivers_;

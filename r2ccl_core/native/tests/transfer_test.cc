@@ -264,5 +264,41 @@ TEST(TransferEngine, AWriteIsDoneWhoseTargetLeavesAtOnce) {
   }
 }
 
+// However both have connected and disconnected, it ends: in one session at most.
+TEST(TransferEngine, TwoThatConnectAnewAtOnceComeToRest) {
+  Group group(2);
+  std::mt19937_64 random(TestSeed());
+  char mine = 1;
+  char theirs = 2;
+  uint64_t my_key = 0;
+  uint64_t their_key = 0;
+  ASSERT_TRUE(group.engines[0]->Register(&mine, 1, &my_key).ok());
+  ASSERT_TRUE(group.engines[1]->Register(&theirs, 1, &their_key).ok());
+  for (int round = 0; round < 4; ++round) {
+    std::vector<std::thread> threads;
+    for (size_t here : {0, 1}) {
+      threads.emplace_back([&group, here, seed = random()] {
+        std::mt19937_64 pauses(seed);
+        for (int i = 0; i < 5; ++i) {
+          EngineId id = group.Connect(here, 1 - here);
+          std::this_thread::sleep_for(std::chrono::microseconds(pauses() % 5000));
+          group.engines[here]->Disconnect(id);
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EngineId peer = group.Connect(0, 1);
+    bool ready = false;
+    ASSERT_TRUE(Until([&] { return group.engines[0]->Ready(peer, &ready).ok() && ready; }, 10)) << round;
+    std::shared_ptr<Transfer> transfer;
+    Range range{my_key, 0, their_key, 0, 1};
+    ASSERT_EQ(group.engines[0]->Begin(peer, Direction::kWrite, {range}, nullptr, &transfer).message(), "") << round;
+    ASSERT_TRUE(Ended(*transfer));
+    ASSERT_EQ(transfer->state(), Transfer::kDone) << round << ": " << transfer->status().message();
+    group.engines[0]->Disconnect(peer);
+  }
+}
+
 }  // namespace
 }  // namespace r2ccl::transfer

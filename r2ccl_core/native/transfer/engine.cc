@@ -208,13 +208,18 @@ void Engine::Admit(Guest& guest, uint64_t size) {
   if (status.ok()) status = Decode(hello.text, &theirs);
   auto known = status.ok() ? peers_.find(theirs.id) : peers_.end();
   std::shared_ptr<Peer> peer = known == peers_.end() ? nullptr : known->second;
-  bool is_new = peer == nullptr || !peer->loss().ok();
-  if (!is_new && peer->their_session() != 0 && peer->their_session() != hello.operation) {
-    peer->Fail({Code::kPeerLost, "the transfer engine '" + theirs.name + "' has connected anew"});
-    is_new = true;
-  }
+  uint64_t answers = hello.pieces.empty() ? 0 : hello.pieces.front().key;
+  bool changed = peer != nullptr && peer->their_session() != 0 && peer->their_session() != hello.operation;
+  if (changed) peer->Fail({Code::kPeerLost, "the transfer engine '" + theirs.name + "' has connected anew"});
+  bool lives = peer != nullptr && peer->failure().ok();
+  if (status.ok() && hello.operation == 0) status = {Code::kProtocol, "a greeting without a session"};
+  // Only who was not asked begins a session here, so two engines cannot make each other begin anew for ever.
+  if (answers != 0 && !(lives && peer->session() == answers)) status = {Code::kPeerLost, "that session is over"};
+  if (peer != nullptr && !lives && !changed && peer->their_session() == hello.operation) status = peer->failure();
+  bool is_new = !lives || (!peer->loss().ok() && answers == 0 && peer->their_session() == 0);
   if (status.ok() && is_new) {
     peer = NewPeer(theirs);
+    if (peer != nullptr) peer->Answer(hello.operation);
     status = peer != nullptr ? Dial(*peer) : Status(Code::kSystem, "getrandom failed");
     if (!status.ok()) peers_.erase(theirs.id);
   }

@@ -37,6 +37,7 @@ void Peer::UseSenders(std::vector<std::shared_ptr<SendComm>> senders) {
     hello.code = static_cast<uint8_t>(role);
     hello.operation = session_;
     hello.text = shared_->address;
+    hello.pieces.push_back({their_session_, 0, 0});
     Say(role, Encode(hello));
   }
 }

@@ -55,8 +55,12 @@ class Peer {
   const Status& failure() const { return failure_; }
   // Why nothing can be begun: it has failed, or a connection has ended and only what the peer said last is still taken.
   const Status& loss() const { return failure_.ok() ? ended_ : failure_; }
-  // The other engine's name for its half of the connections, 0 before its first greeting.
+  // Either engine's name for its half of the connections; the other's is 0 before its first greeting.
   uint64_t their_session() const { return their_session_; }
+
+  uint64_t session() const { return session_; }
+  // Before UseSenders, of a peer whose greeting made this one.
+  void Answer(uint64_t their_session) { their_session_ = their_session; }
 
   // The sending ends, for messages, then for data. Each says first whose it is.
   void UseSenders(std::vector<std::shared_ptr<SendComm>> senders);

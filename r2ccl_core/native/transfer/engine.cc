@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 
 #include "base/clock.h"
 #include "base/process.h"
@@ -16,6 +18,8 @@ namespace r2ccl::transfer {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(20);  // for what nobody tells of, such as a connection that ended
+
+constexpr double kLongestS = 1e9;  // that anybody waits
 
 template <typename T>
 Status MakeUp(T* value) {
@@ -101,7 +105,8 @@ Status Engine::Register(void* data, uint64_t bytes, uint64_t* key) {
 }
 
 Status Engine::Deregister(uint64_t key, double timeout_s) {
-  int64_t deadline_ns = NowNs() + static_cast<int64_t>(timeout_s * 1e9);
+  if (std::isnan(timeout_s)) return {Code::kInvalidArgument, "a time-out is a number"};
+  int64_t deadline_ns = NowNs() + static_cast<int64_t>(std::clamp(timeout_s, 0.0, kLongestS) * 1e9);
   std::shared_ptr<Region> region;
   {
     MutexLock lock(mutex_);
@@ -146,7 +151,10 @@ std::shared_ptr<Peer> Engine::NewPeer(const Address& address) {
   }
   auto peer = std::make_shared<Peer>(&shared_, address, session);
   std::shared_ptr<Peer>& known = peers_[address.id];
-  if (known != nullptr) known->Fail({Code::kPeerLost, "the transfer engine '" + address.name + "' has connected anew"});
+  if (known != nullptr) {
+    known->Fail({Code::kPeerLost, "the transfer engine '" + address.name + "' has connected anew"});
+    if (known->is_known_here()) peer->KnowHere();
+  }
   known = peer;
   return peer;
 }
@@ -172,9 +180,13 @@ Status Engine::Connect(const std::string& address, EngineId* id) {
   if (closed_) return {Code::kInvalidArgument, "the engine is closed"};
   *id = theirs.id;
   auto known = peers_.find(theirs.id);
-  if (known != peers_.end() && known->second->loss().ok()) return {};
+  if (known != peers_.end() && known->second->loss().ok()) {
+    known->second->KnowHere();
+    return {};
+  }
   std::shared_ptr<Peer> peer = NewPeer(theirs);
   if (peer == nullptr) return {Code::kSystem, "getrandom failed"};
+  peer->KnowHere();
   status = Dial(*peer);
   if (!status.ok()) peers_.erase(theirs.id);
   return status;
@@ -184,13 +196,18 @@ Status Engine::Ready(const EngineId& id, bool* ready) {
   MutexLock lock(mutex_);
   std::shared_ptr<Peer> peer;
   Status status = Find(id, &peer);
-  return status.ok() ? peer->Ready(ready) : status;
+  if (!status.ok()) return status;
+  status = peer->Ready(ready);
+  if (!status.ok()) notifier().Notify();  // its transfers may have ended
+  return status;
 }
 
 void Engine::Disconnect(const EngineId& id) {
   MutexLock lock(mutex_);
   auto node = peers_.extract(id);
-  if (!node.empty()) node.mapped()->Fail({Code::kPeerLost, "disconnected"});
+  if (node.empty()) return;
+  node.mapped()->Fail({Code::kPeerLost, "disconnected"});
+  notifier().Notify();
 }
 
 void Engine::TakeGuests(Listener& listener, bool inner) {
@@ -259,7 +276,7 @@ Status Engine::Begin(const EngineId& id, Direction direction, const std::vector<
   auto made = std::make_shared<Transfer>();
   made->peer_ = peer;
   peer->Begin(made, direction, std::move(kept), notification);
-  peer->Pump();
+  PumpNow(*peer);
   *transfer = std::move(made);
   return {};
 }
@@ -269,7 +286,12 @@ void Engine::Cancel(Transfer& transfer) {
   std::shared_ptr<Peer> peer = transfer.peer_.lock();
   if (peer == nullptr) return;
   peer->Cancel(transfer);
-  peer->Pump();
+  PumpNow(*peer);
+}
+
+// What it moves another thread may wait for.
+void Engine::PumpNow(Peer& peer) {
+  if (peer.Pump() || !peer.failure().ok()) notifier().Notify();
 }
 
 Status Engine::Notify(const EngineId& id, const std::string& text) {
@@ -315,9 +337,13 @@ void Engine::PumpAll() {
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   bool moved = false;
-  for (const auto& [id, peer] : peers_) {
-    moved |= peer->Pump();
-    if (!peer->failure().ok()) peer->Forget();
+  for (auto entry = peers_.begin(); entry != peers_.end();) {
+    Peer& peer = *entry->second;
+    moved |= peer.Pump();
+    bool over = !peer.failure().ok();
+    if (over) peer.Forget();
+    // Nobody here can ask for the end of one that only its own greeting has made.
+    entry = over && !peer.is_known_here() ? peers_.erase(entry) : std::next(entry);
   }
   if (moved) notifier().Notify();
 }

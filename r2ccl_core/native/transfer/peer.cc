@@ -110,6 +110,8 @@ void Peer::Fail(const Status& status) {
   jobs_.clear();
   reads_.clear();
   inbound_.clear();
+  nowhere_.clear();
+  partial_ = {};
   auto transfers = std::move(transfers_);
   transfers_.clear();
   for (const auto& [operation, transfer] : transfers) {
@@ -492,10 +494,14 @@ Status Peer::TakeReply(const Message& message) {
   std::shared_ptr<Transfer> transfer = entry->second;
   for (const Piece& piece : message.pieces) {
     if (piece.bytes == 0 || piece.bytes > kPieceBytes) return Wrong("announced a piece of no permitted size");
-    bool known = piece.key < transfer->ranges_.size();
-    const Range range = known ? transfer->ranges_[piece.key] : Range{};
-    if (piece.offset > range.bytes || piece.bytes > range.bytes - piece.offset) {
-      return Wrong("sends more than this one reads");
+    bool next = piece.key == transfer->next_range_ && piece.offset == transfer->next_offset_;
+    if (!next || piece.key >= transfer->ranges_.size()) return Wrong("sends other bytes than this one reads");
+    const Range& range = transfer->ranges_[piece.key];
+    if (piece.bytes > range.bytes - piece.offset) return Wrong("sends more than this one reads");
+    transfer->next_offset_ += piece.bytes;
+    if (transfer->next_offset_ == range.bytes) {
+      ++transfer->next_range_;
+      transfer->next_offset_ = 0;
     }
     std::shared_ptr<Region> region;
     uint64_t offset = range.local_offset + piece.offset;
@@ -527,6 +533,8 @@ Status Peer::TakeDone(const Message& message) {
     }
     return {};
   }
+  bool sends = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job->transfer == transfer; });
+  if (sends) return Wrong("ended a write before all was sent");
   transfer->answered_ = true;
   if (outcome == Outcome::kCancelled) transfer->cancelled_ = true;
   if (outcome == Outcome::kOk) transfer->cancelled_ = false;  // it came too late

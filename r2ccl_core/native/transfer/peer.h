@@ -62,6 +62,10 @@ class Peer {
   // Before UseSenders, of a peer whose greeting made this one.
   void Answer(uint64_t their_session) { their_session_ = their_session; }
 
+  // The program has asked for it, and may ask about it.
+  void KnowHere() { known_here_ = true; }
+  bool is_known_here() const { return known_here_; }
+
   // The sending ends, for messages, then for data. Each says first whose it is.
   void UseSenders(std::vector<std::shared_ptr<SendComm>> senders);
   // A receiving end whose greeting said `role`; `data_ends` will come.
@@ -166,6 +170,7 @@ class Peer {
   const Address address_;
   const uint64_t session_;
   uint64_t their_session_ = 0;
+  bool known_here_ = false;
   Status failure_;
   Status ended_;  // of the first connection that has
   int64_t ended_ns_ = 0;

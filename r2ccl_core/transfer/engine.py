@@ -40,7 +40,8 @@ class RemoteMemory:
 
     def __getitem__(self, part: slice) -> Span:
         start, stop, step = part.indices(self.nbytes)
-        if step != 1 or (part.stop is not None and part.stop > self.nbytes):
+        outside = any(place is not None and abs(place) > self.nbytes for place in (part.start, part.stop))
+        if step != 1 or outside:
             raise UsageError(f"bytes {part.start}:{part.stop}:{part.step} of memory with {self.nbytes}")
         return Span(self.key, start, max(0, stop - start))
 

@@ -1,6 +1,7 @@
 """Transfers between engines over loopback: bytes, refusals, the end of memory and of peers."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -163,8 +164,10 @@ def test_what_is_not_registered_is_refused_and_stays_as_it_is() -> None:
                 begin([(own[0:8], region[0:8]), (Span(own.remote.key, 4999, 2), region[0:2])])
             with pytest.raises(UsageError, match="pair 0: 8 bytes here, 9 at the peer"):
                 begin([(own[0:8], region[0:9])])
-        with pytest.raises(UsageError, match="bytes 0:1001"):
-            region[0:1001]
+        for start, stop in ((0, 1001), (1001, None), (-1001, None), (0, -1001)):
+            with pytest.raises(UsageError, match=f"bytes {start}:{stop}"):
+                region[start:stop]
+        assert region[1000:].nbytes == 0
         assert not sink.any()
         assert peer.write([(own[0:1000], region[:])]).wait(10) == "done"  # the connection is well
         assert (sink == 1).all()
@@ -200,6 +203,14 @@ def test_memory_that_is_deregistered_in_the_middle_is_quiet_and_the_writer_hears
             "'other'", "'engine 0'"
         )
         assert (sink == 9).all()
+
+
+def test_a_region_may_be_closed_without_a_limit_but_not_with_none() -> None:
+    with engines(1) as (engine,):
+        region = engine.register(np.zeros(8, dtype=np.uint8))
+        with pytest.raises(UsageError, match="a time-out is a number"):
+            region.close(timeout_s=math.nan)
+        region.close(timeout_s=math.inf)
 
 
 def test_a_cancelled_transfer_is_pending_until_its_memory_is_quiet() -> None:

@@ -162,6 +162,7 @@ class R2cclBackend final : public Backend {
       }
       bool notifies = options != nullptr && options->has_notification;
       request->told = request->refused = false;
+      request->transfer.reset();  // where none begins, the last one's state is not this one's
       Direction direction = operation == kRead ? Direction::kRead : Direction::kWrite;
       const std::string* text = notifies ? &options->notification : nullptr;
       Status status = engine_->Begin(request->peer, direction, ranges, text, &request->transfer);

@@ -1,6 +1,7 @@
 // Transfers in one process: what two engines say to each other, and engines that work, cancel and end at once.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -201,6 +202,102 @@ TEST(TransferEngine, MemoryThatIsNotRegisteredStaysAsItIs) {
   }
   EXPECT_EQ(theirs, std::vector<char>(1000, 2));
   EXPECT_EQ(mine, std::vector<char>(1000, 1));
+}
+
+// A refusal of a read whose second message is still on its way ends the read and not the connection.
+TEST(TransferEngine, ARefusedReadOfManyRangesLeavesTheConnectionWell) {
+  Group group(2);
+  std::vector<char> mine(20000, 1);
+  std::vector<char> theirs(20000, 2);
+  uint64_t my_key = 0;
+  uint64_t their_key = 0;
+  uint64_t gone = 0;
+  ASSERT_TRUE(group.engines[0]->Register(mine.data(), mine.size(), &my_key).ok());
+  ASSERT_TRUE(group.engines[1]->Register(theirs.data(), theirs.size(), &their_key).ok());
+  ASSERT_TRUE(group.engines[1]->Register(theirs.data(), theirs.size(), &gone).ok());
+  ASSERT_TRUE(group.engines[1]->Deregister(gone, 10).ok());
+  EngineId peer = group.Connect(0, 1);
+  for (uint64_t count : {600, 600, 600, 20000}) {
+    std::vector<Range> ranges;
+    for (uint64_t i = count; i > 0; --i) ranges.push_back({my_key, i - 1, gone, i - 1, 1});
+    std::shared_ptr<Transfer> refused;
+    ASSERT_EQ(group.engines[0]->Begin(peer, Direction::kRead, ranges, nullptr, &refused).message(), "");
+    ASSERT_TRUE(Ended(*refused));
+    EXPECT_NE(refused->status().message().find("not registered"), std::string::npos) << refused->status().message();
+    for (Range& range : ranges) range.remote_key = their_key;
+    std::shared_ptr<Transfer> good;
+    std::fill(mine.begin(), mine.end(), 1);
+    ASSERT_EQ(group.engines[0]->Begin(peer, Direction::kRead, ranges, nullptr, &good).message(), "");
+    ASSERT_TRUE(Ended(*good));
+    EXPECT_EQ(good->state(), Transfer::kDone) << good->status().message();
+    EXPECT_EQ(std::count(mine.begin(), mine.end(), 2), static_cast<std::ptrdiff_t>(count));
+  }
+}
+
+// What has arrived has been done, though the peer's program leaves as soon as it sees it.
+TEST(TransferEngine, AWriteIsDoneWhoseTargetLeavesAtOnce) {
+  for (int round = 0; round < 25; ++round) {
+    Group group(2);
+    std::vector<char> mine(50000, 1);
+    std::vector<char> theirs(50000, 2);
+    uint64_t my_key = 0;
+    uint64_t their_key = 0;
+    ASSERT_TRUE(group.engines[0]->Register(mine.data(), mine.size(), &my_key).ok());
+    ASSERT_TRUE(group.engines[1]->Register(theirs.data(), theirs.size(), &their_key).ok());
+    EngineId peer = group.Connect(0, 1);
+    bool ready = false;
+    ASSERT_TRUE(Until([&] { return group.engines[0]->Ready(peer, &ready).ok() && ready; }));
+    std::string text = "all is here";
+    std::vector<std::shared_ptr<Transfer>> transfers(12);  // the peer may say so much without waiting
+    for (auto& transfer : transfers) {
+      Range range{my_key, 0, their_key, 0, mine.size()};
+      ASSERT_EQ(group.engines[0]->Begin(peer, Direction::kWrite, {range}, &text, &transfer).message(), "");
+    }
+    size_t count = 0;
+    ASSERT_TRUE(Until([&] { return (count += group.engines[1]->TakeNotifications().size()) == transfers.size(); }));
+    group.engines[1]->Close();
+    for (const auto& transfer : transfers) {
+      ASSERT_TRUE(Ended(*transfer));
+      ASSERT_EQ(transfer->state(), Transfer::kDone) << round << ": " << transfer->status().message();
+    }
+    EXPECT_TRUE(Until([&] { return !group.engines[0]->Ready(peer, &ready).ok(); }));
+  }
+}
+
+// However both have connected and disconnected, it ends: in one session at most.
+TEST(TransferEngine, TwoThatConnectAnewAtOnceComeToRest) {
+  Group group(2);
+  std::mt19937_64 random(TestSeed());
+  char mine = 1;
+  char theirs = 2;
+  uint64_t my_key = 0;
+  uint64_t their_key = 0;
+  ASSERT_TRUE(group.engines[0]->Register(&mine, 1, &my_key).ok());
+  ASSERT_TRUE(group.engines[1]->Register(&theirs, 1, &their_key).ok());
+  for (int round = 0; round < 4; ++round) {
+    std::vector<std::thread> threads;
+    for (size_t here : {0, 1}) {
+      threads.emplace_back([&group, here, seed = random()] {
+        std::mt19937_64 pauses(seed);
+        for (int i = 0; i < 5; ++i) {
+          EngineId id = group.Connect(here, 1 - here);
+          std::this_thread::sleep_for(std::chrono::microseconds(pauses() % 5000));
+          group.engines[here]->Disconnect(id);
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EngineId peer = group.Connect(0, 1);
+    bool ready = false;
+    ASSERT_TRUE(Until([&] { return group.engines[0]->Ready(peer, &ready).ok() && ready; }, 10)) << round;
+    std::shared_ptr<Transfer> transfer;
+    Range range{my_key, 0, their_key, 0, 1};
+    ASSERT_EQ(group.engines[0]->Begin(peer, Direction::kWrite, {range}, nullptr, &transfer).message(), "") << round;
+    ASSERT_TRUE(Ended(*transfer));
+    ASSERT_EQ(transfer->state(), Transfer::kDone) << round << ": " << transfer->status().message();
+    group.engines[0]->Disconnect(peer);
+  }
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 
 #include "base/clock.h"
 #include "base/process.h"
@@ -16,6 +18,8 @@ namespace r2ccl::transfer {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(20);  // for what nobody tells of, such as a connection that ended
+
+constexpr double kLongestS = 1e9;  // that anybody waits
 
 template <typename T>
 Status MakeUp(T* value) {
@@ -101,7 +105,8 @@ Status Engine::Register(void* data, uint64_t bytes, uint64_t* key) {
 }
 
 Status Engine::Deregister(uint64_t key, double timeout_s) {
-  int64_t deadline_ns = NowNs() + static_cast<int64_t>(timeout_s * 1e9);
+  if (std::isnan(timeout_s)) return {Code::kInvalidArgument, "a time-out is a number"};
+  int64_t deadline_ns = NowNs() + static_cast<int64_t>(std::clamp(timeout_s, 0.0, kLongestS) * 1e9);
   std::shared_ptr<Region> region;
   {
     MutexLock lock(mutex_);
@@ -136,7 +141,7 @@ Status Engine::Find(const EngineId& id, std::shared_ptr<Peer>* peer) {
   auto entry = peers_.find(id);
   if (entry == peers_.end()) return {Code::kInvalidArgument, "no connection with this engine; connect first"};
   *peer = entry->second;
-  return (*peer)->failure();
+  return (*peer)->loss();
 }
 
 std::shared_ptr<Peer> Engine::NewPeer(const Address& address) {
@@ -145,7 +150,12 @@ std::shared_ptr<Peer> Engine::NewPeer(const Address& address) {
     if (!MakeUp(&session).ok()) return nullptr;
   }
   auto peer = std::make_shared<Peer>(&shared_, address, session);
-  peers_[address.id] = peer;
+  std::shared_ptr<Peer>& known = peers_[address.id];
+  if (known != nullptr) {
+    known->Fail({Code::kPeerLost, "the transfer engine '" + address.name + "' has connected anew"});
+    if (known->is_known_here()) peer->KnowHere();
+  }
+  known = peer;
   return peer;
 }
 
@@ -170,9 +180,13 @@ Status Engine::Connect(const std::string& address, EngineId* id) {
   if (closed_) return {Code::kInvalidArgument, "the engine is closed"};
   *id = theirs.id;
   auto known = peers_.find(theirs.id);
-  if (known != peers_.end() && known->second->failure().ok()) return {};
+  if (known != peers_.end() && known->second->loss().ok()) {
+    known->second->KnowHere();
+    return {};
+  }
   std::shared_ptr<Peer> peer = NewPeer(theirs);
   if (peer == nullptr) return {Code::kSystem, "getrandom failed"};
+  peer->KnowHere();
   status = Dial(*peer);
   if (!status.ok()) peers_.erase(theirs.id);
   return status;
@@ -182,13 +196,18 @@ Status Engine::Ready(const EngineId& id, bool* ready) {
   MutexLock lock(mutex_);
   std::shared_ptr<Peer> peer;
   Status status = Find(id, &peer);
-  return status.ok() ? peer->Ready(ready) : status;
+  if (!status.ok()) return status;
+  status = peer->Ready(ready);
+  if (!status.ok()) notifier().Notify();  // its transfers may have ended
+  return status;
 }
 
 void Engine::Disconnect(const EngineId& id) {
   MutexLock lock(mutex_);
   auto node = peers_.extract(id);
-  if (!node.empty()) node.mapped()->Fail({Code::kPeerLost, "disconnected"});
+  if (node.empty()) return;
+  node.mapped()->Fail({Code::kPeerLost, "disconnected"});
+  notifier().Notify();
 }
 
 void Engine::TakeGuests(Listener& listener, bool inner) {
@@ -206,13 +225,18 @@ void Engine::Admit(Guest& guest, uint64_t size) {
   if (status.ok()) status = Decode(hello.text, &theirs);
   auto known = status.ok() ? peers_.find(theirs.id) : peers_.end();
   std::shared_ptr<Peer> peer = known == peers_.end() ? nullptr : known->second;
-  bool is_new = peer == nullptr || !peer->failure().ok();
-  if (!is_new && peer->their_session() != 0 && peer->their_session() != hello.operation) {
-    peer->Fail({Code::kPeerLost, "the transfer engine '" + theirs.name + "' has connected anew"});
-    is_new = true;
-  }
+  uint64_t answers = hello.pieces.empty() ? 0 : hello.pieces.front().key;
+  bool changed = peer != nullptr && peer->their_session() != 0 && peer->their_session() != hello.operation;
+  if (changed) peer->Fail({Code::kPeerLost, "the transfer engine '" + theirs.name + "' has connected anew"});
+  bool lives = peer != nullptr && peer->failure().ok();
+  if (status.ok() && hello.operation == 0) status = {Code::kProtocol, "a greeting without a session"};
+  // Only who was not asked begins a session here, so two engines cannot make each other begin anew for ever.
+  if (answers != 0 && !(lives && peer->session() == answers)) status = {Code::kPeerLost, "that session is over"};
+  if (peer != nullptr && !lives && !changed && peer->their_session() == hello.operation) status = peer->failure();
+  bool is_new = !lives || (!peer->loss().ok() && answers == 0 && peer->their_session() == 0);
   if (status.ok() && is_new) {
     peer = NewPeer(theirs);
+    if (peer != nullptr) peer->Answer(hello.operation);
     status = peer != nullptr ? Dial(*peer) : Status(Code::kSystem, "getrandom failed");
     if (!status.ok()) peers_.erase(theirs.id);
   }
@@ -252,7 +276,7 @@ Status Engine::Begin(const EngineId& id, Direction direction, const std::vector<
   auto made = std::make_shared<Transfer>();
   made->peer_ = peer;
   peer->Begin(made, direction, std::move(kept), notification);
-  peer->Pump();
+  PumpNow(*peer);
   *transfer = std::move(made);
   return {};
 }
@@ -262,7 +286,12 @@ void Engine::Cancel(Transfer& transfer) {
   std::shared_ptr<Peer> peer = transfer.peer_.lock();
   if (peer == nullptr) return;
   peer->Cancel(transfer);
-  peer->Pump();
+  PumpNow(*peer);
+}
+
+// What it moves another thread may wait for.
+void Engine::PumpNow(Peer& peer) {
+  if (peer.Pump() || !peer.failure().ok()) notifier().Notify();
 }
 
 Status Engine::Notify(const EngineId& id, const std::string& text) {
@@ -271,7 +300,7 @@ Status Engine::Notify(const EngineId& id, const std::string& text) {
   Status status = Find(id, &peer);
   if (!status.ok()) return status;
   peer->Notify(text);
-  return peer->failure();
+  return peer->loss();
 }
 
 std::deque<Notification> Engine::TakeNotifications() {
@@ -308,9 +337,13 @@ void Engine::PumpAll() {
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   bool moved = false;
-  for (const auto& [id, peer] : peers_) {
-    moved |= peer->Pump();
-    if (!peer->failure().ok()) peer->Forget();
+  for (auto entry = peers_.begin(); entry != peers_.end();) {
+    Peer& peer = *entry->second;
+    moved |= peer.Pump();
+    bool over = !peer.failure().ok();
+    if (over) peer.Forget();
+    // Nobody here can ask for the end of one that only its own greeting has made.
+    entry = over && !peer.is_known_here() ? peers_.erase(entry) : std::next(entry);
   }
   if (moved) notifier().Notify();
 }

@@ -71,6 +71,7 @@ class Engine {
   Status Start(const std::string& name, const Params& params, std::vector<Nic> nics);
   void Run();
   void PumpAll() REQUIRES(mutex_);
+  void PumpNow(Peer& peer) REQUIRES(mutex_);
   void TakeGuests(Listener& listener, bool inner) REQUIRES(mutex_);
   void Admit(Guest& guest, uint64_t size) REQUIRES(mutex_);
   std::shared_ptr<Peer> NewPeer(const Address& address) REQUIRES(mutex_);

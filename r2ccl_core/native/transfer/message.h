@@ -17,7 +17,7 @@ namespace r2ccl::transfer {
 
 enum class Kind : uint8_t {
   kHello,   // first on every connection: `operation` the sender's session, `code` the connection's role, `text` its
-            // address
+            // address, the first piece's key the session that it answers, 0: none
   kWrite,   // `pieces` of the sender's write follow on the data connections; keys are the receiver's regions
   kRead,    // asks for `pieces` of the receiver's regions
   kReply,   // pieces of the receiver's read follow; keys are numbers of its ranges

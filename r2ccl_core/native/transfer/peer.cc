@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
+
 namespace r2ccl::transfer {
 namespace {
 
@@ -13,6 +15,7 @@ constexpr uint64_t kPieceBytes = 4 << 20;
 constexpr uint64_t kWindowBytes = 32 << 20;
 constexpr uint64_t kWindowPieces = 1024;
 constexpr uint64_t kBurstBytes = 8 << 20;  // then it is another transfer's turn
+constexpr int64_t kLastWordsNs = 1'000'000'000;  // as long as the peer's transport lingers over them
 
 Status Wrong(const std::string& what) { return {Code::kProtocol, "the peer's engine " + what}; }
 
@@ -34,6 +37,7 @@ void Peer::UseSenders(std::vector<std::shared_ptr<SendComm>> senders) {
     hello.code = static_cast<uint8_t>(role);
     hello.operation = session_;
     hello.text = shared_->address;
+    hello.pieces.push_back({their_session_, 0, 0});
     Say(role, Encode(hello));
   }
 }
@@ -44,7 +48,7 @@ void Peer::TakeReceiver(uint64_t their_session, size_t role, size_t data_ends, s
     receivers_.resize(data_ends + 1);
     in_pieces_.resize(data_ends);
   }
-  if (role >= receivers_.size() || receivers_[role] != nullptr) {
+  if (!failure_.ok() || role >= receivers_.size() || receivers_[role] != nullptr) {
     comm->Close();
     return;
   }
@@ -65,19 +69,30 @@ Status Peer::Ready(bool* ready) {
     if (failure_.ok() && !sender->Ready(&one).ok()) CheckAlive();
     *ready = *ready && one;
   }
-  return failure_;
+  return loss();
 }
 
+// A peer that leaves may have ended transfers just before: its last messages are taken though other connections have
+// ended already. True when the peer was failed.
 bool Peer::CheckAlive() {
-  Status found;
-  auto look = [&found](const auto& comm) {
-    if (comm != nullptr && found.ok() && comm->has_ended()) found = comm->failure();
+  auto look = [this](const auto& comm) {
+    if (comm != nullptr && ended_.ok() && comm->has_ended()) Lose(comm->failure());
   };
   for (const auto& comm : receivers_) look(comm);
   for (const auto& comm : senders_) look(comm);
-  if (found.ok()) return false;
-  Fail(Explain(found, address_.name));
+  if (ended_.ok()) return false;
+  bool speaks = receivers_.empty() || receivers_[0] == nullptr || !receivers_[0]->has_ended();
+  if (speaks && NowNs() - ended_ns_ < kLastWordsNs) return false;
+  while (failure_.ok() && (PumpMessages() || PumpArrivals())) continue;
+  Fail(ended_);
   return true;
+}
+
+// A connection has ended.
+void Peer::Lose(const Status& status) {
+  if (!ended_.ok()) return;
+  ended_ = Explain(status, address_.name);
+  ended_ns_ = NowNs();
 }
 
 void Peer::Fail(const Status& status) {
@@ -95,10 +110,18 @@ void Peer::Fail(const Status& status) {
   jobs_.clear();
   reads_.clear();
   inbound_.clear();
+  nowhere_.clear();
+  partial_ = {};
   auto transfers = std::move(transfers_);
   transfers_.clear();
   for (const auto& [operation, transfer] : transfers) {
-    EndTransfer(*transfer, Transfer::kFailed, transfer->problem_.ok() ? status : transfer->problem_);
+    // Of a write that the peer has ended well only the transport's word may be missing.
+    bool well = transfer->direction_ == Direction::kWrite && transfer->answered_ && !transfer->cancelled_;
+    if (transfer->problem_.ok()) {
+      EndTransfer(*transfer, well ? Transfer::kDone : Transfer::kFailed, well ? Status() : status);
+    } else {
+      EndTransfer(*transfer, Transfer::kFailed, transfer->problem_);
+    }
   }
 }
 
@@ -120,8 +143,8 @@ void Peer::Begin(std::shared_ptr<Transfer> transfer, Direction direction, std::v
   transfer->has_notification_ = notification != nullptr;
   if (notification != nullptr) transfer->notification_ = *notification;
   for (const Range& range : ranges) transfer->wanted_bytes_ += range.bytes;
-  if (!failure_.ok()) {
-    EndTransfer(*transfer, Transfer::kFailed, failure_);
+  if (!loss().ok()) {
+    EndTransfer(*transfer, Transfer::kFailed, loss());
     return;
   }
   transfers_[transfer->operation_] = transfer;
@@ -192,25 +215,36 @@ bool Peer::Pump() {
     again = PumpMessages();
     if (failure_.ok()) again |= PumpArrivals();
     if (failure_.ok()) again |= PumpSent();
-    if (failure_.ok()) again |= PumpJobs();
+    if (loss().ok()) again |= PumpJobs();
     moved |= again;
   }
   if (failure_.ok()) moved |= CheckAlive();
   return moved;
 }
 
+// Whether it is done. One that has failed stays, and what it holds, until every connection is closed.
+bool Peer::Test(Comm& comm, Request** request, uint64_t* size) {
+  if (*request == nullptr) return false;
+  bool done = false;
+  Status status = comm.Test(*request, &done, size);
+  if (!status.ok()) {
+    Lose(status);
+    *request = nullptr;
+  }
+  return done;
+}
+
 bool Peer::PumpMessages() {
   bool moved = false;
-  // Before the data connections are here, nothing could be received that a message announces.
-  while (failure_.ok() && IsComplete() && !in_messages_.empty()) {
-    bool done = false;
+  // Before the data connections are here, nothing could be received that a message announces. Of a peer that leaves only
+  // the messages count.
+  while (failure_.ok() && (IsComplete() || !ended_.ok()) && !in_messages_.empty()) {
     uint64_t size = 0;
-    Status status = receivers_[0]->Test(in_messages_.front().request, &done, &size);
-    if (status.ok() && !done) break;
+    if (!Test(*receivers_[0], &in_messages_.front().request, &size)) break;
     InMessage arrived = std::move(in_messages_.front());
     in_messages_.pop_front();
     Message message;
-    if (status.ok()) status = Decode(arrived.bytes.get(), size, &message);
+    Status status = Decode(arrived.bytes.get(), size, &message);
     if (status.ok()) status = Take(message);
     if (!status.ok()) {
       Fail(Explain(status, address_.name));
@@ -227,15 +261,12 @@ bool Peer::PumpArrivals() {
   for (size_t i = 0; i < in_pieces_.size(); ++i) {
     while (failure_.ok() && !in_pieces_[i].empty()) {
       InPiece& front = in_pieces_[i].front();
-      bool done = false;
       uint64_t size = 0;
-      Status status = receivers_[i + 1]->Test(front.request, &done, &size);
-      if (status.ok() && done && size != front.bytes) status = Wrong("sent a piece of another size than it said");
-      if (!status.ok()) {
-        Fail(Explain(status, address_.name));
+      if (!Test(*receivers_[i + 1], &front.request, &size)) break;
+      if (size != front.bytes) {
+        Fail(Explain(Wrong("sent a piece of another size than it said"), address_.name));
         return true;
       }
-      if (!done) break;
       InPiece piece = std::move(front);
       in_pieces_[i].pop_front();
       moved = true;
@@ -259,26 +290,14 @@ bool Peer::PumpSent() {
   bool moved = false;
   for (size_t i = 0; i < senders_.size(); ++i) {
     while (!out_messages_[i].empty()) {
-      bool done = false;
-      Status status = senders_[i]->Test(out_messages_[i].front().request, &done, nullptr);
-      if (!status.ok()) {
-        Fail(Explain(status, address_.name));
-        return true;
-      }
-      if (!done) break;
+      if (!Test(*senders_[i], &out_messages_[i].front().request, nullptr)) break;
       out_messages_[i].pop_front();
     }
   }
   for (size_t i = 0; i < out_pieces_.size(); ++i) {
     while (failure_.ok() && !out_pieces_[i].empty()) {
       OutPiece& front = out_pieces_[i].front();
-      bool done = false;
-      Status status = senders_[i + 1]->Test(front.request, &done, nullptr);
-      if (!status.ok()) {
-        Fail(Explain(status, address_.name));
-        return true;
-      }
-      if (!done) break;
+      if (!Test(*senders_[i + 1], &front.request, nullptr)) break;
       OutPiece piece = std::move(front);
       out_pieces_[i].pop_front();
       moved = true;
@@ -296,13 +315,17 @@ bool Peer::PumpSent() {
 
 bool Peer::PumpJobs() {
   bool moved = false;
-  for (size_t turns = jobs_.size(); turns > 0 && failure_.ok(); --turns) {
+  for (size_t turns = jobs_.size(); turns > 0 && loss().ok(); --turns) {
     if (out_bytes_ >= kWindowBytes || out_count_ >= kWindowPieces) break;
     std::shared_ptr<Job> job = std::move(jobs_.front());
     jobs_.pop_front();
     moved |= SendBurst(*job);
-    if (!failure_.ok()) return true;
-    if (job->stopped || (job->complete && job->ranges.empty())) {
+    if (!loss().ok()) {
+      jobs_.push_front(std::move(job));
+      return true;
+    }
+    // One that is refused before all of it was asked for waits for the rest, which is about the same operation.
+    if (job->complete && (job->stopped || job->ranges.empty())) {
       FinishJob(*job);
       moved = true;
     } else {
@@ -350,12 +373,12 @@ bool Peer::SendBurst(Job& job) {
   if (parts.empty()) return job.stopped;
   Say(burst);
   for (Part& part : parts) {
-    if (!failure_.ok()) return true;
+    if (!loss().ok()) return true;
     size_t to = next_out_++ % out_pieces_.size();
     Request* request = nullptr;
     Status status = senders_[to + 1]->Isend(part.region->data + part.offset, part.bytes, &request);
     if (!status.ok()) {
-      Fail(Explain(status, address_.name));
+      Lose(status);
       return true;
     }
     if (job.transfer != nullptr) ++job.transfer->pieces_;
@@ -379,7 +402,7 @@ void Peer::FinishJob(Job& job) {
   end.operation = job.operation;
   end.last = true;
   end.code = static_cast<uint8_t>(job.outcome);
-  if (failure_.ok()) Say(end);
+  Say(end);
 }
 
 // What the peer says --------------------------------------------------------------------------------------------------
@@ -414,8 +437,7 @@ Status Peer::TakeWrite(const Message& message) {
     if (!status.ok()) Refuse(*inbound, status.message());
     char* data = region == nullptr || inbound->outcome != Outcome::kOk ? nullptr : region->data + piece.offset;
     ++inbound->pieces;
-    status = Receive({nullptr, piece.bytes, Use(data == nullptr ? nullptr : region), inbound, nullptr}, data);
-    if (!status.ok()) return status;
+    Receive({nullptr, piece.bytes, Use(data == nullptr ? nullptr : region), inbound, nullptr}, data);
   }
   if (message.last) {
     inbound->last = true;
@@ -459,7 +481,7 @@ Status Peer::TakeRead(const Message& message) {
       job->outcome = Outcome::kRefused;
       job->why = status.message();
     }
-    if (piece.bytes > 0) job->ranges.push_back({piece.key, piece.offset, number, 0, piece.bytes});
+    if (piece.bytes > 0 && !job->stopped) job->ranges.push_back({piece.key, piece.offset, number, 0, piece.bytes});
   }
   return {};
 }
@@ -472,10 +494,14 @@ Status Peer::TakeReply(const Message& message) {
   std::shared_ptr<Transfer> transfer = entry->second;
   for (const Piece& piece : message.pieces) {
     if (piece.bytes == 0 || piece.bytes > kPieceBytes) return Wrong("announced a piece of no permitted size");
-    bool known = piece.key < transfer->ranges_.size();
-    const Range range = known ? transfer->ranges_[piece.key] : Range{};
-    if (piece.offset > range.bytes || piece.bytes > range.bytes - piece.offset) {
-      return Wrong("sends more than this one reads");
+    bool next = piece.key == transfer->next_range_ && piece.offset == transfer->next_offset_;
+    if (!next || piece.key >= transfer->ranges_.size()) return Wrong("sends other bytes than this one reads");
+    const Range& range = transfer->ranges_[piece.key];
+    if (piece.bytes > range.bytes - piece.offset) return Wrong("sends more than this one reads");
+    transfer->next_offset_ += piece.bytes;
+    if (transfer->next_offset_ == range.bytes) {
+      ++transfer->next_range_;
+      transfer->next_offset_ = 0;
     }
     std::shared_ptr<Region> region;
     uint64_t offset = range.local_offset + piece.offset;
@@ -486,8 +512,7 @@ Status Peer::TakeReply(const Message& message) {
     }
     ++transfer->pieces_;
     char* data = region == nullptr ? nullptr : region->data + offset;
-    status = Receive({nullptr, piece.bytes, Use(std::move(region)), nullptr, transfer}, data);
-    if (!status.ok()) return status;
+    Receive({nullptr, piece.bytes, Use(std::move(region)), nullptr, transfer}, data);
   }
   return {};
 }
@@ -508,6 +533,8 @@ Status Peer::TakeDone(const Message& message) {
     }
     return {};
   }
+  bool sends = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job->transfer == transfer; });
+  if (sends) return Wrong("ended a write before all was sent");
   transfer->answered_ = true;
   if (outcome == Outcome::kCancelled) transfer->cancelled_ = true;
   if (outcome == Outcome::kOk) transfer->cancelled_ = false;  // it came too late
@@ -554,7 +581,6 @@ void Peer::FinishTransfer(const std::shared_ptr<Transfer>& transfer) {
   }
   bool well = transfer->problem_.ok() && !transfer->cancelled_;
   if (well && reads && transfer->has_notification_) Notify(0, transfer->notification_);
-  if (!failure_.ok()) return;  // which has ended it
   transfers_.erase(transfer->operation_);
   if (!transfer->problem_.ok()) {
     EndTransfer(*transfer, Transfer::kFailed, transfer->problem_);
@@ -570,15 +596,16 @@ void Peer::EndTransfer(Transfer& transfer, Transfer::State state, Status status)
 
 // Towards the transport -----------------------------------------------------------------------------------------------
 
+// Nothing, to a peer that has left.
 void Peer::Say(size_t sender, std::string bytes) {
-  if (!failure_.ok()) return;
+  if (!loss().ok()) return;
   std::deque<OutMessage>& queue = out_messages_[sender];
   queue.push_back({std::move(bytes), nullptr});
   OutMessage& last = queue.back();
   Status status = senders_[sender]->Isend(last.bytes.data(), last.bytes.size(), &last.request);
   if (status.ok()) return;
   queue.pop_back();
-  Fail(Explain(status, address_.name));
+  Lose(status);
 }
 
 void Peer::SayDone(uint64_t operation, bool last, Outcome outcome, const std::string& why) {
@@ -597,18 +624,21 @@ void Peer::PostMessage(std::unique_ptr<char[]> bytes) {
   if (status.ok()) {
     in_messages_.push_back({std::move(bytes), request});
   } else {
-    Fail(Explain(status, address_.name));
+    Lose(status);
   }
 }
 
 // `data` nullptr: to nowhere.
-Status Peer::Receive(InPiece piece, char* data) {
-  if (!failure_.ok()) return failure_;
+void Peer::Receive(InPiece piece, char* data) {
   size_t from = next_in_++ % in_pieces_.size();
+  if (receivers_[from + 1] == nullptr) return;  // it leaves before it was here
   if (data == nullptr) data = Nowhere(from);
   Status status = receivers_[from + 1]->Irecv(data, piece.bytes, &piece.request);
-  if (status.ok()) in_pieces_[from].push_back(std::move(piece));
-  return status;
+  if (status.ok()) {
+    in_pieces_[from].push_back(std::move(piece));
+  } else {
+    Lose(status);
+  }
 }
 
 // One for each connection: they are written by threads of their own.

@@ -53,8 +53,18 @@ class Peer {
 
   const Address& address() const { return address_; }
   const Status& failure() const { return failure_; }
-  // The other engine's name for its half of the connections, 0 before its first greeting.
+  // Why nothing can be begun: it has failed, or a connection has ended and only what the peer said last is still taken.
+  const Status& loss() const { return failure_.ok() ? ended_ : failure_; }
+  // Either engine's name for its half of the connections; the other's is 0 before its first greeting.
   uint64_t their_session() const { return their_session_; }
+
+  uint64_t session() const { return session_; }
+  // Before UseSenders, of a peer whose greeting made this one.
+  void Answer(uint64_t their_session) { their_session_ = their_session; }
+
+  // The program has asked for it, and may ask about it.
+  void KnowHere() { known_here_ = true; }
+  bool is_known_here() const { return known_here_; }
 
   // The sending ends, for messages, then for data. Each says first whose it is.
   void UseSenders(std::vector<std::shared_ptr<SendComm>> senders);
@@ -132,6 +142,8 @@ class Peer {
   bool SendBurst(Job& job);
   void FinishJob(Job& job);
   bool CheckAlive();
+  void Lose(const Status& status);
+  bool Test(Comm& comm, Request** request, uint64_t* size);
 
   Status Take(const Message& message);
   Status TakeWrite(const Message& message);
@@ -146,7 +158,7 @@ class Peer {
   void SayDone(uint64_t operation, bool last, Outcome outcome, const std::string& why);
   void Notify(uint64_t operation, const std::string& text);
   void PostMessage(std::unique_ptr<char[]> bytes);
-  Status Receive(InPiece piece, char* data);
+  void Receive(InPiece piece, char* data);
   void Refuse(Inbound& inbound, const std::string& why);
   void FinishInbound(Inbound& inbound);
   void FinishTransfer(const std::shared_ptr<Transfer>& transfer);
@@ -158,7 +170,10 @@ class Peer {
   const Address address_;
   const uint64_t session_;
   uint64_t their_session_ = 0;
+  bool known_here_ = false;
   Status failure_;
+  Status ended_;  // of the first connection that has
+  int64_t ended_ns_ = 0;
 
   std::vector<std::shared_ptr<SendComm>> senders_;
   std::vector<std::shared_ptr<RecvComm>> receivers_;

@@ -14,7 +14,7 @@ constexpr size_t kMessagesAhead = 16;  // receives posted for messages
 constexpr uint64_t kPieceBytes = 4 << 20;
 constexpr uint64_t kWindowBytes = 32 << 20;
 constexpr uint64_t kWindowPieces = 1024;
-constexpr uint64_t kBurstBytes = 8 << 20;  // then it is another transfer's turn
+constexpr uint64_t kBurstBytes = 8 << 20;        // then it is another transfer's turn
 constexpr int64_t kLastWordsNs = 1'000'000'000;  // as long as the peer's transport lingers over them
 
 Status Wrong(const std::string& what) { return {Code::kProtocol, "the peer's engine " + what}; }
@@ -236,8 +236,8 @@ bool Peer::Test(Comm& comm, Request** request, uint64_t* size) {
 
 bool Peer::PumpMessages() {
   bool moved = false;
-  // Before the data connections are here, nothing could be received that a message announces. Of a peer that leaves only
-  // the messages count.
+  // Before the data connections are here, nothing could be received that a message announces. Of a peer that leaves
+  // only the messages count.
   while (failure_.ok() && (IsComplete() || !ended_.ok()) && !in_messages_.empty()) {
     uint64_t size = 0;
     if (!Test(*receivers_[0], &in_messages_.front().request, &size)) break;

@@ -19,8 +19,7 @@ namespace r2ccl::transfer {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(20);  // for what nobody tells of, such as a connection that ended
-
-constexpr double kLongestS = 1e9;  // that anybody waits
+constexpr double kLongestS = 1e9;                      // that anybody waits
 
 template <typename T>
 Status MakeUp(T* value) {
@@ -241,11 +240,15 @@ void Engine::Admit(Guest& guest, uint64_t size) {
   std::shared_ptr<Peer> peer = known == peers_.end() ? nullptr : known->second;
   uint64_t answers = hello.pieces.empty() ? 0 : hello.pieces.front().key;
   bool changed = peer != nullptr && peer->their_session() != 0 && peer->their_session() != hello.operation;
-  if (changed) peer->Fail({Code::kPeerLost, "the transfer engine '" + theirs.name + "' has connected anew"});
+  bool is_stale = answers != 0 && (peer == nullptr || peer->session() != answers);
+  if (changed && !is_stale) {
+    peer->Fail({Code::kPeerLost, "the transfer engine '" + theirs.name + "' has connected anew"});
+    notifier().Notify();
+  }
   bool lives = peer != nullptr && peer->failure().ok();
   if (status.ok() && hello.operation == 0) status = {Code::kProtocol, "a greeting without a session"};
   // Only who was not asked begins a session here, so two engines cannot make each other begin anew for ever.
-  if (answers != 0 && !(lives && peer->session() == answers)) status = {Code::kPeerLost, "that session is over"};
+  if (is_stale || (answers != 0 && !lives)) status = {Code::kPeerLost, "that session is over"};
   if (peer != nullptr && !lives && !changed && peer->their_session() == hello.operation) status = peer->failure();
   bool is_new = !lives || (!peer->loss().ok() && answers == 0 && peer->their_session() == 0);
   if (status.ok() && is_new) {

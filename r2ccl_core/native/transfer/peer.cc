@@ -16,8 +16,8 @@ constexpr uint64_t kWindowBytes = 32 << 20;
 constexpr uint64_t kWindowPieces = 1024;
 constexpr uint64_t kBurstBytes = 8 << 20;  // then it is another transfer's turn
 // What one of us keeps to by itself; more is the work of somebody else.
-constexpr size_t kOperations = 4096;  // of one engine's that are not over
-constexpr int kRounds = 64;           // then it is another peer's turn
+constexpr size_t kOperations = 4096;             // of one engine's that are not over
+constexpr int kRounds = 64;                      // then it is another peer's turn
 constexpr int64_t kLastWordsNs = 1'000'000'000;  // as long as the peer's transport lingers over them
 
 Status Wrong(const std::string& what) { return {Code::kProtocol, "the peer's engine " + what}; }
@@ -269,8 +269,8 @@ bool Peer::Test(Comm& comm, Request** request, uint64_t* size) {
 
 bool Peer::PumpMessages() {
   bool moved = false;
-  // Before the data connections are here, nothing could be received that a message announces. Of a peer that leaves only
-  // the messages count.
+  // Before the data connections are here, nothing could be received that a message announces. Of a peer that leaves
+  // only the messages count.
   bool takes = IsComplete() || !ended_.ok();
   for (int turn = 0; turn < kRounds && takes && failure_.ok() && !in_messages_.empty(); ++turn) {
     if (in_count_ >= kWindowPieces) break;  // of the last messages', which come without these

@@ -194,8 +194,8 @@ class Peer {
   std::map<uint64_t, std::shared_ptr<Inbound>> inbound_;
   std::map<uint64_t, std::shared_ptr<Transfer>> transfers_;
   std::deque<std::shared_ptr<Transfer>> waiting_;  // of these, until others are over
-  std::string partial_;                           // of a notification that is still coming
-  std::vector<std::unique_ptr<char[]>> nowhere_;  // where refused pieces land
+  std::string partial_;                            // of a notification that is still coming
+  std::vector<std::unique_ptr<char[]>> nowhere_;   // where refused pieces land
 };
 
 }  // namespace r2ccl::transfer

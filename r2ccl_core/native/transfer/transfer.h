@@ -50,7 +50,7 @@ class Transfer {
   uint64_t pieces_ = 0;  // that the transport has
   uint64_t bytes_ = 0;   // that have arrived, of a read
   uint64_t wanted_bytes_ = 0;
-  uint64_t next_range_ = 0;   // of a read: where its next piece belongs
+  uint64_t next_range_ = 0;  // of a read: where its next piece belongs
   uint64_t next_offset_ = 0;
   bool begun_ = false;     // the peer was told of it, or will be next
   bool sent_ = false;      // of a write: all that it will

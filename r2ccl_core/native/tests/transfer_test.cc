@@ -264,6 +264,36 @@ TEST(TransferEngine, AWriteIsDoneWhoseTargetLeavesAtOnce) {
   }
 }
 
+// A peer takes so many at a time; the rest waits here, and can be cancelled.
+TEST(TransferEngine, MoreAreBegunAtOnceThanAPeerTakes) {
+  constexpr uint64_t kCount = 10000;
+  Group group(2);
+  std::vector<char> mine(kCount, 1);
+  std::vector<char> theirs(kCount, 2);
+  uint64_t my_key = 0;
+  uint64_t their_key = 0;
+  ASSERT_TRUE(group.engines[0]->Register(mine.data(), kCount, &my_key).ok());
+  ASSERT_TRUE(group.engines[1]->Register(theirs.data(), kCount, &their_key).ok());
+  EngineId peer = group.Connect(0, 1);
+  std::vector<std::shared_ptr<Transfer>> transfers(kCount);
+  for (uint64_t i = 0; i < kCount; ++i) {
+    Range range{my_key, i, their_key, i, 1};
+    Direction direction = i % 2 == 0 ? Direction::kWrite : Direction::kRead;
+    ASSERT_EQ(group.engines[0]->Begin(peer, direction, {range}, nullptr, &transfers[i]).message(), "");
+  }
+  group.engines[0]->Cancel(*transfers.back());
+  for (const auto& transfer : transfers) {
+    ASSERT_TRUE(Ended(*transfer));
+    bool may_be_cancelled = transfer == transfers.back() && transfer->state() == Transfer::kCancelled;
+    ASSERT_TRUE(transfer->state() == Transfer::kDone || may_be_cancelled) << transfer->status().message();
+  }
+  for (uint64_t i = 0; i + 1 < kCount; ++i) ASSERT_EQ(mine[i], theirs[i]) << i;
+  std::string text(kNotificationBytes, 'x');
+  EXPECT_TRUE(group.engines[0]->Notify(peer, text).ok());
+  EXPECT_TRUE(Until([&] { return group.engines[1]->TakeNotifications().size() == 1; }));
+  EXPECT_EQ(group.engines[0]->Notify(peer, text + "x").code(), Code::kInvalidArgument);
+}
+
 // However both have connected and disconnected, it ends: in one session at most.
 TEST(TransferEngine, TwoThatConnectAnewAtOnceComeToRest) {
   Group group(2);

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <new>
 
 #include "base/clock.h"
 #include "base/process.h"
@@ -18,8 +19,7 @@ namespace r2ccl::transfer {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(20);  // for what nobody tells of, such as a connection that ended
-
-constexpr double kLongestS = 1e9;  // that anybody waits
+constexpr double kLongestS = 1e9;                      // that anybody waits
 
 template <typename T>
 Status MakeUp(T* value) {
@@ -33,6 +33,17 @@ std::string ThisNetwork(const std::vector<Nic>& nics) {
   bool only_loopback = std::all_of(nics.begin(), nics.end(), [](const Nic& nic) { return nic.name == "lo"; });
   if (only_loopback || stat("/proc/self/ns/net", &space) != 0) return "";
   return ThisProcess().boot_id + " " + std::to_string(space.st_ino);
+}
+
+Status CheckLength(const std::string& notification) {
+  if (notification.size() <= kNotificationBytes) return {};
+  return {Code::kInvalidArgument, "a notification has at most " + std::to_string(kNotificationBytes) + " bytes"};
+}
+
+// Made while there is memory.
+const Status& NoMemory() {
+  static const Status status{Code::kSystem, "a transfer engine ran out of memory"};
+  return status;
 }
 
 }  // namespace
@@ -69,6 +80,7 @@ Status Engine::Start(const std::string& name, const Params& params, std::vector<
     own_.inner = inner_listener_->handle();
   }
   shared_.address = Encode(own_);
+  (void)NoMemory();
   thread_ = std::thread([this] { Run(); });
   return {};
 }
@@ -212,8 +224,9 @@ void Engine::Disconnect(const EngineId& id) {
 
 void Engine::TakeGuests(Listener& listener, bool inner) {
   while (auto comm = listener.Accept()) {
-    Guest guest{std::move(comm), std::make_unique<char[]>(kMessageBytes), nullptr, inner};
-    if (guest.comm->Irecv(guest.bytes.get(), kMessageBytes, &guest.request).ok()) guests_.push_back(std::move(guest));
+    guests_.push_back({std::move(comm), std::make_unique<char[]>(kMessageBytes), nullptr, inner});
+    Guest& guest = guests_.back();
+    if (!guest.comm->Irecv(guest.bytes.get(), kMessageBytes, &guest.request).ok()) guests_.pop_back();
   }
 }
 
@@ -227,11 +240,15 @@ void Engine::Admit(Guest& guest, uint64_t size) {
   std::shared_ptr<Peer> peer = known == peers_.end() ? nullptr : known->second;
   uint64_t answers = hello.pieces.empty() ? 0 : hello.pieces.front().key;
   bool changed = peer != nullptr && peer->their_session() != 0 && peer->their_session() != hello.operation;
-  if (changed) peer->Fail({Code::kPeerLost, "the transfer engine '" + theirs.name + "' has connected anew"});
+  bool is_stale = answers != 0 && (peer == nullptr || peer->session() != answers);
+  if (changed && !is_stale) {
+    peer->Fail({Code::kPeerLost, "the transfer engine '" + theirs.name + "' has connected anew"});
+    notifier().Notify();
+  }
   bool lives = peer != nullptr && peer->failure().ok();
   if (status.ok() && hello.operation == 0) status = {Code::kProtocol, "a greeting without a session"};
   // Only who was not asked begins a session here, so two engines cannot make each other begin anew for ever.
-  if (answers != 0 && !(lives && peer->session() == answers)) status = {Code::kPeerLost, "that session is over"};
+  if (is_stale || (answers != 0 && !lives)) status = {Code::kPeerLost, "that session is over"};
   if (peer != nullptr && !lives && !changed && peer->their_session() == hello.operation) status = peer->failure();
   bool is_new = !lives || (!peer->loss().ok() && answers == 0 && peer->their_session() == 0);
   if (status.ok() && is_new) {
@@ -255,6 +272,7 @@ Status Engine::Begin(const EngineId& id, Direction direction, const std::vector<
   MutexLock lock(mutex_);
   std::shared_ptr<Peer> peer;
   Status status = Find(id, &peer);
+  if (status.ok() && notification != nullptr) status = CheckLength(*notification);
   std::vector<Range> kept;
   for (size_t i = 0; i < ranges.size() && status.ok(); ++i) {
     const Range& range = ranges[i];
@@ -287,17 +305,29 @@ void Engine::Cancel(Transfer& transfer) {
   if (peer == nullptr) return;
   peer->Cancel(transfer);
   PumpNow(*peer);
+  if (transfer.state() != Transfer::kPending) notifier().Notify();  // at once, where it had not begun
 }
 
 // What it moves another thread may wait for.
 void Engine::PumpNow(Peer& peer) {
-  if (peer.Pump() || !peer.failure().ok()) notifier().Notify();
+  if (PumpSafely(peer) || !peer.failure().ok()) notifier().Notify();
+}
+
+// One peer's transfers may need more than there is; the others' go on.
+bool Engine::PumpSafely(Peer& peer) {
+  try {
+    return peer.Pump();
+  } catch (const std::bad_alloc&) {
+    peer.Fail(NoMemory());
+    return true;
+  }
 }
 
 Status Engine::Notify(const EngineId& id, const std::string& text) {
   MutexLock lock(mutex_);
   std::shared_ptr<Peer> peer;
   Status status = Find(id, &peer);
+  if (status.ok()) status = CheckLength(text);
   if (!status.ok()) return status;
   peer->Notify(text);
   return peer->loss();
@@ -322,7 +352,7 @@ void Engine::Run() {
   }
 }
 
-void Engine::PumpAll() {
+void Engine::LookAtGuests() {
   TakeGuests(*outer_listener_, false);
   if (inner_listener_ != nullptr) TakeGuests(*inner_listener_, true);
   for (size_t i = 0; i < guests_.size();) {
@@ -336,10 +366,19 @@ void Engine::PumpAll() {
     if (done) Admit(guests_[i], size);
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+}
+
+void Engine::PumpAll() {
+  try {
+    LookAtGuests();
+  } catch (const std::bad_alloc&) {
+    for (const Guest& guest : guests_) guest.comm->Close();
+    guests_.clear();
+  }
   bool moved = false;
   for (auto entry = peers_.begin(); entry != peers_.end();) {
     Peer& peer = *entry->second;
-    moved |= peer.Pump();
+    moved |= PumpSafely(peer);
     bool over = !peer.failure().ok();
     if (over) peer.Forget();
     // Nobody here can ask for the end of one that only its own greeting has made.

@@ -72,6 +72,8 @@ class Engine {
   void Run();
   void PumpAll() REQUIRES(mutex_);
   void PumpNow(Peer& peer) REQUIRES(mutex_);
+  bool PumpSafely(Peer& peer) REQUIRES(mutex_);
+  void LookAtGuests() REQUIRES(mutex_);
   void TakeGuests(Listener& listener, bool inner) REQUIRES(mutex_);
   void Admit(Guest& guest, uint64_t size) REQUIRES(mutex_);
   std::shared_ptr<Peer> NewPeer(const Address& address) REQUIRES(mutex_);

@@ -46,6 +46,7 @@ struct Message {
 constexpr size_t kMessageBytes = 16 * 1024;  // the longest; what is no longer than R2CC_BUFFERED_BYTES is copied away
 constexpr size_t kMessagePieces = 512;
 constexpr size_t kMessageText = 2 * 1024;
+constexpr size_t kNotificationBytes = 1 << 20;  // the longest
 
 std::string Encode(const Message& message);
 Status Decode(const char* data, size_t bytes, Message* message);

@@ -14,7 +14,10 @@ constexpr size_t kMessagesAhead = 16;  // receives posted for messages
 constexpr uint64_t kPieceBytes = 4 << 20;
 constexpr uint64_t kWindowBytes = 32 << 20;
 constexpr uint64_t kWindowPieces = 1024;
-constexpr uint64_t kBurstBytes = 8 << 20;        // then it is another transfer's turn
+constexpr uint64_t kBurstBytes = 8 << 20;  // then it is another transfer's turn
+// What one of us keeps to by itself; more is the work of somebody else.
+constexpr size_t kOperations = 4096;             // of one engine's that are not over
+constexpr int kRounds = 64;                      // then it is another peer's turn
 constexpr int64_t kLastWordsNs = 1'000'000'000;  // as long as the peer's transport lingers over them
 
 Status Wrong(const std::string& what) { return {Code::kProtocol, "the peer's engine " + what}; }
@@ -83,7 +86,7 @@ bool Peer::CheckAlive() {
   if (ended_.ok()) return false;
   bool speaks = receivers_.empty() || receivers_[0] == nullptr || !receivers_[0]->has_ended();
   if (speaks && NowNs() - ended_ns_ < kLastWordsNs) return false;
-  while (failure_.ok() && (PumpMessages() || PumpArrivals())) continue;
+  for (int round = 0; round < kRounds && failure_.ok() && (PumpMessages() || PumpArrivals()); ++round) continue;
   Fail(ended_);
   return true;
 }
@@ -108,6 +111,7 @@ void Peer::Fail(const Status& status) {
   in_messages_.clear();
   out_messages_.clear();
   jobs_.clear();
+  waiting_.clear();
   reads_.clear();
   inbound_.clear();
   nowhere_.clear();
@@ -148,11 +152,32 @@ void Peer::Begin(std::shared_ptr<Transfer> transfer, Direction direction, std::v
     return;
   }
   transfers_[transfer->operation_] = transfer;
-  if (direction == Direction::kWrite) {
+  transfer->ranges_ = std::move(ranges);
+  waiting_.push_back(std::move(transfer));
+  StartWaiting();
+}
+
+// As many as the peer takes at a time.
+bool Peer::StartWaiting() {
+  bool moved = false;
+  while (loss().ok() && !waiting_.empty() && transfers_.size() - waiting_.size() < kOperations) {
+    std::shared_ptr<Transfer> transfer = std::move(waiting_.front());
+    waiting_.pop_front();
+    Start(std::move(transfer));
+    moved = true;
+  }
+  return moved;
+}
+
+void Peer::Start(std::shared_ptr<Transfer> transfer) {
+  const std::vector<Range>& ranges = transfer->ranges_;
+  transfer->begun_ = true;
+  if (transfer->direction_ == Direction::kWrite) {
     auto job = std::make_shared<Job>();
     job->operation = transfer->operation_;
     job->ranges.assign(ranges.begin(), ranges.end());
     job->complete = true;
+    transfer->ranges_ = {};
     job->transfer = std::move(transfer);
     jobs_.push_back(std::move(job));
     return;
@@ -169,11 +194,18 @@ void Peer::Begin(std::shared_ptr<Transfer> transfer, Direction direction, std::v
     read.last = at == ranges.size();
     Say(read);
   } while (!read.last);
-  transfer->ranges_ = std::move(ranges);
 }
 
 void Peer::Cancel(Transfer& transfer) {
   if (transfer.state() != Transfer::kPending || !failure_.ok()) return;
+  auto waits = std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& one) { return one.get() == &transfer; });
+  if (waits != waiting_.end()) {
+    std::shared_ptr<Transfer> held = std::move(*waits);
+    waiting_.erase(waits);
+    transfers_.erase(transfer.operation_);
+    EndTransfer(transfer, Transfer::kCancelled, {});
+    return;
+  }
   if (transfer.direction_ == Direction::kRead) {
     if (transfer.cancelled_) return;
     transfer.cancelled_ = true;
@@ -211,10 +243,11 @@ bool Peer::Pump() {
   if (!failure_.ok()) return false;
   bool moved = false;
   bool again = true;
-  while (failure_.ok() && again) {
+  for (int round = 0; round < kRounds && failure_.ok() && again; ++round) {
     again = PumpMessages();
     if (failure_.ok()) again |= PumpArrivals();
     if (failure_.ok()) again |= PumpSent();
+    if (loss().ok()) again |= StartWaiting();
     if (loss().ok()) again |= PumpJobs();
     moved |= again;
   }
@@ -238,7 +271,9 @@ bool Peer::PumpMessages() {
   bool moved = false;
   // Before the data connections are here, nothing could be received that a message announces. Of a peer that leaves
   // only the messages count.
-  while (failure_.ok() && (IsComplete() || !ended_.ok()) && !in_messages_.empty()) {
+  bool takes = IsComplete() || !ended_.ok();
+  for (int turn = 0; turn < kRounds && takes && failure_.ok() && !in_messages_.empty(); ++turn) {
+    if (in_count_ >= kWindowPieces) break;  // of the last messages', which come without these
     uint64_t size = 0;
     if (!Test(*receivers_[0], &in_messages_.front().request, &size)) break;
     InMessage arrived = std::move(in_messages_.front());
@@ -269,6 +304,7 @@ bool Peer::PumpArrivals() {
       }
       InPiece piece = std::move(front);
       in_pieces_[i].pop_front();
+      --in_count_;
       moved = true;
       bool landed = piece.use.region() != nullptr;
       piece.use = Use();
@@ -395,6 +431,7 @@ void Peer::FinishJob(Job& job) {
     reads_.erase(job.operation);
     return;
   }
+  job.transfer->sent_ = true;
   bool well = job.outcome == Outcome::kOk;
   if (well && job.transfer->has_notification_) Notify(job.operation, job.transfer->notification_);
   Message end;
@@ -430,6 +467,7 @@ Status Peer::Take(const Message& message) {
 
 Status Peer::TakeWrite(const Message& message) {
   std::shared_ptr<Inbound> inbound = FindInbound(message.operation);
+  if (inbound == nullptr) return Wrong("began too many operations at a time");
   for (const Piece& piece : message.pieces) {
     if (piece.bytes == 0 || piece.bytes > kPieceBytes) return Wrong("announced a piece of no permitted size");
     std::shared_ptr<Region> region;
@@ -447,10 +485,14 @@ Status Peer::TakeWrite(const Message& message) {
   return {};
 }
 
+// nullptr: it has begun too many.
 std::shared_ptr<Peer::Inbound> Peer::FindInbound(uint64_t operation) {
-  std::shared_ptr<Inbound>& inbound = inbound_[operation];
-  if (inbound == nullptr) inbound = std::make_shared<Inbound>();
+  auto known = inbound_.find(operation);
+  if (known != inbound_.end()) return known->second;
+  if (inbound_.size() + reads_.size() >= kOperations) return nullptr;
+  auto inbound = std::make_shared<Inbound>();
   inbound->operation = operation;
+  inbound_[operation] = inbound;
   return inbound;
 }
 
@@ -463,13 +505,15 @@ void Peer::Refuse(Inbound& inbound, const std::string& why) {
 }
 
 Status Peer::TakeRead(const Message& message) {
-  std::shared_ptr<Job>& known = reads_[message.operation];
-  if (known == nullptr) {
-    known = std::make_shared<Job>();
-    known->operation = message.operation;
-    jobs_.push_back(known);
+  auto known = reads_.find(message.operation);
+  std::shared_ptr<Job> job = known == reads_.end() ? nullptr : known->second;
+  if (job == nullptr) {
+    if (inbound_.size() + reads_.size() >= kOperations) return Wrong("began too many operations at a time");
+    job = std::make_shared<Job>();
+    job->operation = message.operation;
+    reads_[message.operation] = job;
+    jobs_.push_back(job);
   }
-  std::shared_ptr<Job> job = known;
   if (job->complete) return Wrong("asked twice for one read");
   job->complete = message.last;
   for (const Piece& piece : message.pieces) {
@@ -488,7 +532,7 @@ Status Peer::TakeRead(const Message& message) {
 
 Status Peer::TakeReply(const Message& message) {
   auto entry = transfers_.find(message.operation);
-  if (entry == transfers_.end() || entry->second->direction_ != Direction::kRead) {
+  if (entry == transfers_.end() || entry->second->direction_ != Direction::kRead || !entry->second->begun_) {
     return Wrong("sends what nobody reads");
   }
   std::shared_ptr<Transfer> transfer = entry->second;
@@ -519,7 +563,7 @@ Status Peer::TakeReply(const Message& message) {
 
 Status Peer::TakeDone(const Message& message) {
   auto entry = transfers_.find(message.operation);
-  if (entry == transfers_.end()) return Wrong("ended an operation that nobody began");
+  if (entry == transfers_.end() || !entry->second->begun_) return Wrong("ended an operation that nobody began");
   std::shared_ptr<Transfer> transfer = entry->second;
   auto outcome = static_cast<Outcome>(message.code);
   if (outcome == Outcome::kRefused && transfer->problem_.ok()) {
@@ -533,8 +577,7 @@ Status Peer::TakeDone(const Message& message) {
     }
     return {};
   }
-  bool sends = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job->transfer == transfer; });
-  if (sends) return Wrong("ended a write before all was sent");
+  if (transfer->direction_ == Direction::kWrite && !transfer->sent_) return Wrong("ended a write before all was sent");
   transfer->answered_ = true;
   if (outcome == Outcome::kCancelled) transfer->cancelled_ = true;
   if (outcome == Outcome::kOk) transfer->cancelled_ = false;  // it came too late
@@ -545,11 +588,13 @@ Status Peer::TakeDone(const Message& message) {
 Status Peer::TakeNotify(const Message& message) {
   if (message.operation != 0) {
     std::shared_ptr<Inbound> inbound = FindInbound(message.operation);
+    if (inbound == nullptr) return Wrong("began too many operations at a time");
     inbound->has_notification = true;
     inbound->notification += message.text;
-    return {};
+    return inbound->notification.size() > kNotificationBytes ? Wrong("sent too long a notification") : Status();
   }
   partial_ += message.text;
+  if (partial_.size() > kNotificationBytes) return Wrong("sent too long a notification");
   if (message.last) shared_->notifications.push_back({address_.name, std::exchange(partial_, {})});
   return {};
 }
@@ -619,13 +664,12 @@ void Peer::SayDone(uint64_t operation, bool last, Outcome outcome, const std::st
 }
 
 void Peer::PostMessage(std::unique_ptr<char[]> bytes) {
-  Request* request = nullptr;
-  Status status = receivers_[0]->Irecv(bytes.get(), kMessageBytes, &request);
-  if (status.ok()) {
-    in_messages_.push_back({std::move(bytes), request});
-  } else {
-    Lose(status);
-  }
+  in_messages_.push_back({std::move(bytes), nullptr});
+  InMessage& last = in_messages_.back();
+  Status status = receivers_[0]->Irecv(last.bytes.get(), kMessageBytes, &last.request);
+  if (status.ok()) return;
+  in_messages_.pop_back();
+  Lose(status);
 }
 
 // `data` nullptr: to nowhere.
@@ -636,6 +680,7 @@ void Peer::Receive(InPiece piece, char* data) {
   Status status = receivers_[from + 1]->Irecv(data, piece.bytes, &piece.request);
   if (status.ok()) {
     in_pieces_[from].push_back(std::move(piece));
+    ++in_count_;
   } else {
     Lose(status);
   }

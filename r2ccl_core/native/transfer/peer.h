@@ -135,6 +135,8 @@ class Peer {
   };
 
   bool IsComplete() const;
+  bool StartWaiting();
+  void Start(std::shared_ptr<Transfer> transfer);
   bool PumpMessages();
   bool PumpArrivals();
   bool PumpSent();
@@ -185,13 +187,15 @@ class Peer {
   size_t next_in_ = 0;
   uint64_t out_bytes_ = 0;  // of pieces that the transport has
   uint64_t out_count_ = 0;
+  uint64_t in_count_ = 0;  // pieces that were announced and are not here
 
   std::deque<std::shared_ptr<Job>> jobs_;           // take turns
   std::map<uint64_t, std::shared_ptr<Job>> reads_;  // of the peer's, whose end was not said
   std::map<uint64_t, std::shared_ptr<Inbound>> inbound_;
   std::map<uint64_t, std::shared_ptr<Transfer>> transfers_;
-  std::string partial_;                           // of a notification that is still coming
-  std::vector<std::unique_ptr<char[]>> nowhere_;  // where refused pieces land
+  std::deque<std::shared_ptr<Transfer>> waiting_;  // of these, until others are over
+  std::string partial_;                            // of a notification that is still coming
+  std::vector<std::unique_ptr<char[]>> nowhere_;   // where refused pieces land
 };
 
 }  // namespace r2ccl::transfer

@@ -52,6 +52,8 @@ class Transfer {
   uint64_t wanted_bytes_ = 0;
   uint64_t next_range_ = 0;  // of a read: where its next piece belongs
   uint64_t next_offset_ = 0;
+  bool begun_ = false;     // the peer was told of it, or will be next
+  bool sent_ = false;      // of a write: all that it will
   bool answered_ = false;  // the peer has nothing more to say about it
   bool cancelled_ = false;
   Status problem_;

@@ -11,9 +11,9 @@ import pytest
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two a processor, as many tests wait for timers and networks; none where guests' kernels may have to be
+    """One more than processors, as tests wait for timers and networks, too; none where guests' kernels may have to be
     downloaded, since a worker has no way to the Internet."""
-    return 0 if "vms" in (config.option.markexpr or "") else min(12, 2 * len(os.sched_getaffinity(0)))
+    return 0 if "vms" in (config.option.markexpr or "") else min(12, 1 + len(os.sched_getaffinity(0)))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -172,7 +172,7 @@ def test_a_limited_rate_is_the_rate_that_passes(testbed: HostTestbed, wire: Wire
         for way, source, target in (("tx", "host1", "host0"), ("rx", "host0", "host1")):
             rate = wire.rate_bit_s(source, target, 1)
             if direction in (way, "both"):
-                assert 0.7 * 20e6 < rate < 1.4 * 20e6
+                assert 0.7 * 20e6 < rate < 1.15 * 20e6
             else:
                 assert rate > 2 * 20e6
 

@@ -26,6 +26,7 @@ Key = Annotated[Path | None, typer.Option(metavar="FILE", help="Your private key
 KnownHosts = Annotated[Path | None, typer.Option(metavar="FILE", help="Known host keys, if not in your own file.")]
 Sudo = Annotated[bool, typer.Option("--sudo", help="Become root by `sudo -n`.")]
 Python = Annotated[str | None, typer.Option(metavar="PATH", help="The Python of the hosts, by default python3.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key.")]
 
 cluster_app = typer.Typer(
     help="Clusters without a sweep: hosts found and checked, local clusters brought up.",
@@ -38,7 +39,7 @@ cluster_app = typer.Typer(
 @reported
 def cluster_up(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment whose cluster to make.")],
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key.")] = None,
+    settings: Settings = None,
 ) -> int:
     """Bring up the cluster of an experiment and keep it until Ctrl-C."""
     from harness.commands.cluster import up
@@ -50,7 +51,7 @@ def cluster_up(
 @reported
 def cluster_prepare(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment whose virtual machines are meant.")],
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key.")] = None,
+    settings: Settings = None,
 ) -> int:
     """Fetch the kernel of an experiment's virtual machines, and try KVM, as its first sweep would."""
     from harness.commands.cluster import prepare
@@ -134,7 +135,7 @@ def cluster_check(
         Path | None, typer.Argument(metavar="[EXPERIMENT]", help="The experiment whose hosts are meant.")
     ] = None,
     inventory: HostsFile = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key.")] = None,
+    settings: Settings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
 ) -> int:
     """Look at all hosts and their networks: what would go wrong, and the remedy. Nothing is changed."""

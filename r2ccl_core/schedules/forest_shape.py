@@ -5,7 +5,7 @@ number of trees C, the fan and the chunks per tree K; messages must not get too 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import sqrt
 
@@ -16,6 +16,7 @@ from r2ccl_core.schedules.algorithm import (
     MOST_CHUNKS,
     Algorithm,
     OnCpu,
+    Pairs,
     Prediction,
     Problem,
     Settings,
@@ -80,6 +81,10 @@ def _predict(problem: Problem) -> Prediction | None:
     if problem.hosts < 3:
         return None
     shape, rounds = best(problem.shares, problem.unit_s, problem.alpha_s, problem.most_chunks)
+    if problem.pairs is not None:
+        trees = forest.trees_of(problem.shares, shape.trees, shape.fan, problem.pairs)
+        fluid = max(shape.fluid, forest.pair_limit(trees, problem.pairs))
+        shape = replace(shape, fluid=fluid, height=max(tree.height for tree in trees))
     seconds = shape.seconds(problem.unit_s, rounds, problem.alpha_s)
     return seconds, {"trees": shape.trees, "fan": shape.fan, "rounds": rounds}
 
@@ -88,13 +93,17 @@ def _build(shares: Shares, settings: Settings) -> Schedule:
     return forest.all_reduce(shares, **settings)
 
 
+def _build_on_rails(shares: Shares, pairs: Pairs, settings: Settings) -> Schedule:
+    return forest.all_reduce(shares, **settings, pairs=pairs)
+
+
 def _on_cpu(asked: OnCpu, settings: Settings) -> Schedule:
     """The planner's forest with each of its trees several times: the same loads on more lanes."""
     trees = settings["trees"] * max(1, round(TREES_ON_CPU / asked.gpus / settings["trees"]))
-    height = max(tree.height for tree in forest.trees_of(asked.shares, trees, settings["fan"]))
+    height = max(tree.height for tree in forest.trees_of(asked.shares, trees, settings["fan"], asked.pairs))
     lanes = trees * asked.gpus
     most = min(MOST_ROUNDS * (2 * height - 1), MOST_CHUNKS // lanes, asked.nbytes // LEAST_MESSAGE_BYTES // lanes)
-    hosts = forest.all_reduce(asked.shares, trees=trees, rounds=max(1, most), fan=settings["fan"])
+    hosts = forest.all_reduce(asked.shares, trees=trees, rounds=max(1, most), fan=settings["fan"], pairs=asked.pairs)
     return hierarchical.of_ranks(hosts, asked.gpus)
 
 
@@ -112,6 +121,7 @@ ALGORITHM = Algorithm(
     color="#009E73",
     predict=_predict,
     build=_build,
+    build_on_rails=_build_on_rails,
     guaranteed=True,
     on_cpu=_on_cpu,
     on_gpu=_on_gpu,

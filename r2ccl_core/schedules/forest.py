@@ -163,8 +163,8 @@ def degrees_of(
     """The degrees of every host in each of ``count`` trees; they add up to `integer_degrees`.
 
     A host's work is gathered in as few trees as possible, up to ``fan`` extra edges in each: it has many
-    children here and is a leaf there, so the trees are about ``log(p) / log(fan)`` deep. Of ``narrow`` hosts it is spread
-    over as many trees as possible, apart from each other.
+    children here and is a leaf there, so the trees are about ``log(p) / log(fan)`` deep. Of ``narrow`` hosts it is
+    spread over as many trees as possible, apart from each other.
     """
     p = len(shares)
     extra = [d - count for d in integer_degrees(shares, count)]

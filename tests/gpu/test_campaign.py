@@ -86,6 +86,20 @@ def test_a_stand_in_has_several_communicators_and_measures_latency_by_turns(tmp_
 
 
 @pytest.mark.netns
+def test_hosts_of_two_ranks_share_their_nics_and_lose_them_together(tmp_path: Path) -> None:
+    sizes = ("--hosts", 3, "--ranks", 2, "--rails", 3, "--rate", 1, "--sizes", 1)
+    records = campaign(tmp_path / "out", "--stand-in", *sizes, "--only", "several")
+    cells = [record for record in records if record["section"] == "several" and "median_s" in record]
+    assert [cell["state"].split()[0] for cell in cells] == ["healthy", "one", "one", "two", "two", "back"]
+    assert sum(cell["wrong"] for cell in cells) == 0
+    shares = {record["state"]: record["shares"] for record in records if record["section"] == "several_ratio"}
+    assert min(map(min, shares["healthy"])) > 0
+    lost = shares["two hosts without different rails"]
+    assert max(lost[1][1], lost[2][2]) < 0.05 < min(lost[1][2], lost[2][1])
+    assert "| two hosts without different rails | 1 |" in (tmp_path / "out/results.md").read_text()
+
+
+@pytest.mark.netns
 def test_a_stand_in_has_communicators_that_come_and_go(tmp_path: Path) -> None:
     sizes = ("--hosts", 2, "--rails", 2, "--rate", 2, "--largest", 1)
     records = campaign(tmp_path / "out", "--stand-in", *sizes, "--only", "lives", "--lives", 7)

@@ -3,10 +3,12 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <type_traits>
 
@@ -158,6 +160,18 @@ void LaunchTyped(const Batch& batch, dim3 grid, Type type, Op op, cudaStream_t s
   }
 }
 
+// Whether the Multi-Process Service runs kernels of several processes side by side: as CUDA says, or its daemon's pipe.
+bool IsShared() {
+  int device = 0;
+  int shared = 0;
+  bool known = cudaGetDevice(&device) == cudaSuccess &&
+               cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, device) == cudaSuccess;
+  if (known && shared != 0) return true;
+  const char* folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  std::string control = std::string(folder == nullptr ? "/tmp/nvidia-mps" : folder) + "/control";
+  return access(control.c_str(), F_OK) == 0;
+}
+
 class RealDevice final : public Device {
  public:
   bool Allocate(size_t bytes, void** memory) override { return cudaMalloc(memory, bytes) == cudaSuccess; }
@@ -214,11 +228,7 @@ class RealDevice final : public Device {
   Joint JointWith(uint64_t identity) override {
     uint64_t own = Identity();
     if (identity == own) {
-      int device = 0;
-      int shared = 0;
-      bool known = cudaGetDevice(&device) == cudaSuccess &&
-                   cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, device) == cudaSuccess;
-      return known && shared != 0 ? Joint::kJoined : Joint::kByTurns;
+      return IsShared() ? Joint::kJoined : Joint::kByTurns;
     }
     static const Nvml nvml;
     return nvml.JoinedByNvlink(own, identity) ? Joint::kJoined : Joint::kApart;

@@ -110,13 +110,10 @@ def _all_reduce(topology: Topology, size_bytes: int, alpha_s: float, chunks: int
     problem = Problem(topology.shares, size_bytes / best, alpha_s, chunks, others)
     inner_s = _inner_s(topology, size_bytes)
     pairs = rerank.narrow_pairs(topology)
-    order = None if pairs is None else rerank.ring_order(topology)
+    order = () if pairs is None else rerank.ring_order(topology)
     found: list[Found] = []
     for algorithm in ALGORITHMS.values():
-        if pairs is None or order is None:
-            asked, build = problem, partial(algorithm.build, problem.shares)
-        else:
-            asked, build = _on_rails(algorithm, problem, pairs, order)
+        asked, build = _on_rails(algorithm, problem, pairs, order)
         if (prediction := algorithm.predict(asked)) is None:
             continue
         seconds, settings = prediction
@@ -128,10 +125,12 @@ def _all_reduce(topology: Topology, size_bytes: int, alpha_s: float, chunks: int
 
 
 def _on_rails(
-    algorithm: Algorithm, problem: Problem, pairs: Pairs, order: tuple[int, ...]
+    algorithm: Algorithm, problem: Problem, pairs: Pairs | None, order: tuple[int, ...]
 ) -> tuple[Problem, Callable[[Settings], Schedule]]:
     """The problem and the schedule of hosts that lost different rails: of those as they are, where the algorithm knows
     pairs of hosts, else of the hosts in another order."""
+    if pairs is None:
+        return problem, partial(algorithm.build, problem.shares)
     if algorithm.build_on_rails is not None:
         return replace(problem, pairs=pairs), partial(algorithm.build_on_rails, problem.shares, pairs)
     moved = replace(

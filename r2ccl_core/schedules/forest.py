@@ -121,9 +121,9 @@ def _on_rails(trees: Sequence[Tree], pairs: Pairs) -> list[Tree]:
         while moved:
             moved = False
             degrees = current.degrees
-            for a in range(len(degrees)):
-                for b in range(a + 1, len(degrees)):
-                    if degrees[a] != degrees[b]:
+            for a in sorted({v for edge in _edges(current.parent) for v in edge if _lacks(pairs, *edge)}):
+                for b in range(len(degrees)):
+                    if degrees[a] != degrees[b] or a == b:
                         continue
                     other = _exchanged(current, a, b)
                     change = dict.fromkeys(_edges(current.parent), -part)

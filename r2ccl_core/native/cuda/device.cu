@@ -20,7 +20,7 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kBlocks = 32;  // per reduction: far more than a network brings in
 constexpr int kDivideBlocks = 256;
-constexpr int kItems = 64;   // reductions per launch; they travel as its parameters
+constexpr int kItems = 64;  // reductions per launch; they travel as its parameters
 
 struct Batch {
   Reduction items[kItems];
@@ -93,8 +93,8 @@ __global__ void DivideKernel(T* out, const T* in, size_t count, double factor) {
 
 template <typename T>
 void LaunchDivide(void* out, const void* in, size_t count, int ranks, cudaStream_t stream) {
-  DivideKernel<T><<<kDivideBlocks, kThreads, 0, stream>>>(static_cast<T*>(out), static_cast<const T*>(in), count,
-                                                           1.0 / ranks);
+  DivideKernel<T>
+      <<<kDivideBlocks, kThreads, 0, stream>>>(static_cast<T*>(out), static_cast<const T*>(in), count, 1.0 / ranks);
 }
 
 // What NVIDIA's management library says of two GPUs, also of those that this process does not see as a CUDA device.

@@ -133,8 +133,8 @@ Joint Group::JointHere() const {
 }
 
 Word Group::Own(uint64_t digest, const Nics& own) const {
-  return {digest, host_, device_.Identity(), static_cast<uint32_t>(own.total), static_cast<uint32_t>(own.left), joint_,
-          0};
+  return {digest, host_, device_.Identity(), static_cast<uint32_t>(own.total), static_cast<uint32_t>(own.left),
+          joint_, 0};
 }
 
 int Group::Choose(uint64_t bytes, uint64_t digest, const Nics& own, const Entry** entry) {

@@ -36,8 +36,8 @@ struct Entry {
 
 struct Table {
   uint32_t hosts = 0;
-  uint32_t gpus = 0;  // of each host
-  uint32_t nics = 0;  // of each host
+  uint32_t gpus = 0;    // of each host
+  uint32_t nics = 0;    // of each host
   uint32_t pipes = 0;   // the most of any entry
   uint64_t digest = 0;  // of the file, never 0: ranks with different ones must not act on them
   std::vector<Entry> entries;

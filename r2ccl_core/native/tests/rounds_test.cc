@@ -31,8 +31,8 @@ struct Wire {
   };
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::tuple<int, int, int>, Lane> lanes;  // communicator, source, destination
-  std::set<int> aborted;                            // communicators
+  std::map<std::tuple<int, int, int>, Lane> lanes;           // communicator, source, destination
+  std::set<int> aborted;                                     // communicators
   std::map<int, std::map<int, std::pair<int, int>>> splits;  // by what is made, each rank's color and key
   int ranks = 0;
   int by_nccl = 0;
@@ -348,10 +348,10 @@ class Scene : public ::testing::Test {
 
   Wire wire_;
   std::string path_;
-  int gpus_ = 1;                             // of each host
-  std::function<int(int)> host_of_;          // a rank's host; empty: ranks of a host are in a row
+  int gpus_ = 1;                              // of each host
+  std::function<int(int)> host_of_;           // a rank's host; empty: ranks of a host are in a row
   std::function<void(HostDevice&)> devices_;  // what is to be said of each rank's
-  std::string refused_;                      // what rank 0 said in any case
+  std::string refused_;                       // what rank 0 said in any case
 };
 
 using Names = std::vector<std::string>;
@@ -429,8 +429,7 @@ TEST_F(Scene, WhatTheTableIsNotForIsToldInOneLine) {
     device.identity = 0;
     device.on_one_gpu = Joint::kByTurns;
   };
-  EXPECT_EQ(refusal({4, 4}),
-            "ranks share a GPU without the Multi-Process Service; start nvidia-cuda-mps-control -d");
+  EXPECT_EQ(refusal({4, 4}), "ranks share a GPU without the Multi-Process Service; start nvidia-cuda-mps-control -d");
 }
 
 TEST_F(Scene, ATableThatCannotBeReadIsNotUsed) {

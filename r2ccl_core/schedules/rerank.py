@@ -12,7 +12,6 @@ from r2ccl_core.model.topology import Topology
 from r2ccl_core.schedules import ring
 from r2ccl_core.schedules.algorithm import Pairs, Shares
 
-
 MOST_HOSTS = 64
 """More are left in their order, and pairs of them are not looked at: with 64 that takes 0.5 s, with 256 it took 7."""
 

@@ -91,7 +91,10 @@ namespace r2ccl {
   X("R2CC_SLICE_BYTES", "the CPU runtime", "the slices of what is pipelined (256 KiB)")                               \
   X("R2CC_SCHEDULES", "the preloaded library",                                                                        \
     "the file of `python -m r2ccl_core.gpu`; without it nothing is taken over")                                       \
-  X("R2CC_AGREE_EVERY", "the preloaded library", "AllReduces between two agreements on the NICs that are left (4)")
+  X("R2CC_AGREE_EVERY", "the preloaded library", "AllReduces between two agreements on the NICs that are left (4)")   \
+  X("R2CC_HOSTID", "the preloaded library",                                                                           \
+    "a name for the host whose NICs a rank shares, where that is not what NCCL takes a host to be: `NCCL_HOSTID`, "   \
+    "else the machine and its network namespace")
 
 // The values in force. Plain data, set once before the transport starts.
 struct Params {

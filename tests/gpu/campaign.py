@@ -38,6 +38,8 @@ from results import Results, bus_gbs, latency_ratios, lost_ms, percentile, retur
 
 MIB = 1 << 20
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv")
+BLOCKED = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter")
+"""With a block for every rank."""
 COMMON = {
     "NCCL_NVLS_ENABLE": "0",  # multicast between GPUs may harm the machine
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
@@ -253,7 +255,7 @@ class Campaign:
 
     def whole(self, collective: str, nbytes: int) -> int:
         """So many bytes of float32, at least one for every block of a collective whose ranks have one each."""
-        least = 4 * self.net.ranks if collective in ("all_gather", "reduce_scatter") else 4
+        least = 4 * self.net.ranks if collective in BLOCKED else 4
         return max(least, nbytes - nbytes % least)
 
     def sizes(self, section: str = "sizes") -> None:
@@ -776,7 +778,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--systems", default="socket,socket_tuned,plugin", help="whose sizes are measured")
     parser.add_argument("--pair", default="socket,plugin", help="the two whose latency is compared (socket,plugin)")
     parser.add_argument("--failing", default="plugin", help="the plugins whose failures are timed (plugin)")
-    parser.add_argument("--collectives", default=",".join(COLLECTIVES), help="whose sizes are measured")
+    parser.add_argument(
+        "--collectives",
+        default=",".join(COLLECTIVES),
+        help="whose are measured; others: alltoall, reduce, gather, scatter",
+    )
     parser.add_argument("--sizes", help="MiB of the messages, such as 0.0625,1,256, instead of the usual ones")
     parser.add_argument("--rounds", type=int, default=4, help="of latency, each with both systems (4)")
     parser.add_argument("--lives", type=int, default=50, help="communicators that come and go in a process (50)")

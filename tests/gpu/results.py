@@ -15,6 +15,10 @@ FACTORS: dict[str, Callable[[int], float]] = {
     "reduce_scatter": lambda p: (p - 1) / p,
     "broadcast": lambda p: 1.0,
     "sendrecv": lambda p: 1.0,
+    "alltoall": lambda p: (p - 1) / p,
+    "reduce": lambda p: 1.0,
+    "gather": lambda p: (p - 1) / p,
+    "scatter": lambda p: (p - 1) / p,
 }
 """nccl-tests' bus bandwidth over the algorithm's."""
 

@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.backends.nccl_log import NcclEvent
 from harness.backends.nccl_log import parse as parse_nccl
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,11 @@ class EventLog:
         """Waits until `condition()` holds, looked at after each event; False if it did not in time."""
         with self._changed:
             return self._changed.wait_for(condition, max(timeout_s, 0.0))
+
+    def look(self, read: Callable[[], T]) -> T:
+        """What `read` finds in the records while no reader thread changes them."""
+        with self._changed:
+            return read()
 
     def idle_s(self) -> float:
         """Seconds since any rank last said something."""

@@ -300,7 +300,7 @@ def _inject_aimed(run: _Run) -> int | None:
     _wait(run, known_or_over)
     if begin_ns is None or log.any_failed():
         return None
-    lasts_ns = expected_ns(first.finished, model_s)
+    lasts_ns = log.look(lambda: expected_ns(first.finished, model_s))
     if by_bytes:
         breakage.fire(_after(run, breakage, begin_ns, lasts_ns))
     else:

@@ -31,13 +31,15 @@ def width(stderr: bool = False) -> int | None:
 def console(wide: int = WIDTH, *, stderr: bool = False) -> "Console":
     """Where tables and coloured lines go; `wide` columns where that is not decided by the terminal or COLUMNS.
 
-    Names come from files: a bracket in one is a bracket, not a style.
+    Names come from files: a bracket in one is a bracket, not a style, and `:x:` is no picture.
     """
     from rich.console import Console  # takes a twentieth of a second, which `--help` need not wait for
 
     plain = bool(os.environ.get("NO_COLOR"))  # rich would leave out colours alone, not bold letters
     columns = width(stderr) or wide
-    return Console(width=columns, markup=False, highlight=False, stderr=stderr, color_system=None if plain else "auto")
+    return Console(
+        width=columns, markup=False, emoji=False, highlight=False, stderr=stderr, color_system=None if plain else "auto"
+    )
 
 
 def folded(text: str, indent: str = "", columns: int | None = None) -> str:

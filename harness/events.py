@@ -1,9 +1,8 @@
-"""What the ranks said: event lines become records, one a process, that the judge reads.
+"""Turns the event lines of ranks into records, one for each process, which the judge reads.
 
-A process stands for its rank, or for all ranks of its host (`workload.gpus`), whose events it has joined.
-A backend's program writes one JSON object a line on stdout (see `r2ccl_core.perf`); anything else it writes
-is log only. `parse` and `RankRecord` are pure; `EventLog` is where the hosts' reader threads and the trial
-meet.
+A process stands for its rank, or for all ranks of its host (`workload.gpus`), whose events it has joined. A backend's
+program writes one JSON object a line on stdout (see `r2ccl_core.perf`); everything else goes to the log only. `parse`
+and `RankRecord` are pure. In `EventLog` the reader threads of the hosts hand over to the trial.
 """
 
 import json

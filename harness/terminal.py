@@ -1,7 +1,7 @@
-"""What goes to standard output and error, as wide and as colourful as whoever reads it can take.
+"""Writes to standard output and error with the width and the colours that the reader can use.
 
-A terminal gets lines that end between words, and colours, unless NO_COLOR is set or TERM is dumb. A file or a pipe gets
-one line for each thing that is said and no colour; with COLUMNS set it is folded like a terminal.
+A terminal gets lines that break between words, and colours unless NO_COLOR is set or TERM is dumb. A file or a pipe
+gets one line for each message and no colour; with COLUMNS set, lines are folded as on a terminal.
 """
 
 import os

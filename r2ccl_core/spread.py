@@ -1,8 +1,8 @@
-"""Runs pieces of work that do not depend on each other: here, on all processors of this machine, or on a Dask cluster.
+"""Runs independent pieces of work: in this process, on all processors of this machine, or on a Dask cluster.
 
-Who asks for work to be done says what, not where: `on` sets that for all that runs within it. A piece is told by its
-key; its seed belongs to it, so any number of workers gives the same numbers, in whatever order they come. With a folder
-finished pieces are kept, and a later call with the same work does only what is left.
+The caller says what is to be done; `on` sets where, for everything that runs within it. A piece is identified by its
+key, and its seed belongs to it, so any number of workers gives the same numbers in whatever order they finish. With a
+folder, finished pieces are kept, and a later call with the same work does only what is left.
 """
 
 import hashlib

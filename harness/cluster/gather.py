@@ -1,7 +1,7 @@
-"""Looks at all hosts of an inventory at once: logs in, surveys, measures clocks, tries which NIC reaches which.
+"""Surveys all hosts of an inventory at once: their state, their clocks, and which NIC reaches which.
 
-A result or an error for every host. Nothing is changed there. What it means is for `harness.cluster.checks` and
-`harness.cluster.discover` to say.
+Every host yields a result or an error. Nothing is changed there. `harness.cluster.checks` and
+`harness.cluster.discover` interpret the results.
 """
 
 import json

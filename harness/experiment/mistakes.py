@@ -1,7 +1,7 @@
-"""What is wrong in a TOML file that people write, one line each: file, key, value, remedy.
+"""Mistakes in a TOML file that people write, one line each: file, key, value, remedy.
 
-Pydantic finds what is wrong with one key; here that becomes words in which the file is written. Experiments and
-inventories share them. The one thing that is not pure is the reading of the file.
+Pydantic finds what is wrong with one key; this module says it in the terms of the file. Experiments and inventories
+share it. Only the reading of the file is not pure.
 """
 
 import tomllib

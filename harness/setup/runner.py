@@ -1,4 +1,4 @@
-"""Goes through the stages on one host: looks, does what is to be done, looks again."""
+"""Runs the stages on one host: looks, does what is to be done, looks again."""
 
 import json
 import secrets

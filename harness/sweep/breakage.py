@@ -1,4 +1,4 @@
-"""One injection on its way: armed on every place that it needs, fired, looked at, healed."""
+"""One injection in progress: armed in every place that it needs, fired, checked, healed."""
 
 import re
 import time

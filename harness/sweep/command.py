@@ -1,4 +1,4 @@
-"""The sweep command from its arguments to its exit code: where the pure parts and the edges meet."""
+"""The sweep command, from its arguments to its exit status."""
 
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The ways from one rank to another: the management network, then every pair of data NICs; and how one is dialled."""
+"""The ways from one rank to another: the management network, then every pair of data NICs; and how to dial one."""
 
 import errno
 import socket

@@ -35,7 +35,7 @@ from r2ccl_core.control.ways import ways_to
 from r2ccl_core.errors import R2cclError, UsageError
 from r2ccl_core.host import variables
 from r2ccl_core.host.forks import not_for_children
-from r2ccl_core.host.layout import Layout, Seat, this_host
+from r2ccl_core.host.layout import Layout, Location, this_host
 from r2ccl_core.host.nics import Nic, checked_nics, find_nics
 from r2ccl_core.model.health import Health
 from r2ccl_core.model.schedule import Schedule
@@ -131,7 +131,7 @@ class Communicator:
         self._nets = Nets(min(self._mode, 2), chosen, options or {})
         notes: Notes = Notes()
         try:
-            # The verdict closes the connections, and with them ends whatever waits for bytes.
+            # The cause closes the connections, and with them ends whatever waits for bytes.
             on_abort = partial(_shut, self._nets)
             self._bootstrap = Bootstrap(
                 rank,
@@ -349,7 +349,7 @@ class Communicator:
         return self._bootstrap.exchange(data)
 
     def abort(self, reason: str) -> str:
-        """Ends the group on every rank because of `reason`; returns the verdict. May be called from any thread."""
+        """Ends the group on every rank because of `reason`; returns the cause. May be called from any thread."""
         if self._inherited:
             self._check_open("abort")
         return self._bootstrap.abort(f"rank {self.rank}: {reason}")
@@ -393,7 +393,7 @@ class Communicator:
         native.keep_forever(self)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "over" if self._bootstrap.verdict is not None else "open"
+        state = "closed" if self._closed else "over" if self._bootstrap.cause is not None else "open"
         nics = " ".join(nic["name"] for nic in self._nets.nics())
         return f"<Communicator rank {self.rank} of {self.size}, mode {self._mode}, NICs {nics}, {state}>"
 
@@ -409,15 +409,15 @@ class Communicator:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """An error of one rank is an error of all: it becomes the verdict, or gives way to an earlier one."""
+        """An error of one rank is an error of all: it becomes the cause, or gives way to an earlier one."""
         try:
             yield
         except R2cclError as error:
             own = f"rank {self.rank}: {error}"
             hearsay = any(words in own for words in _HEARSAY)
             group = self._bootstrap
-            verdict = group.await_verdict(_HEARSAY_S if hearsay else 0) or group.abort(own, type(error))
-            raise (type(error)(verdict) if verdict == own else group.error()) from error
+            cause = group.await_cause(_HEARSAY_S if hearsay else 0) or group.abort(own, type(error))
+            raise (type(error)(cause) if cause == own else group.error()) from error
         except BaseException as error:
             self.abort(_one_line(error))
             raise
@@ -425,13 +425,13 @@ class Communicator:
     def _agree_on_start(self, nics: Sequence[Nic]) -> Health:
         """Who sits where, and the health in which all begin. Ranks that would choose different schedules are
         refused."""
-        mine = Seat(this_host(nics), tuple(nics))
+        mine = Location(this_host(nics), tuple(nics))
         told = self._bootstrap.exchange(f"R2CC_MODE={self._mode}, {self._settings}\n{mine.encode()}".encode(), "start")
-        settings, seats = zip(*(part.decode().split("\n", 1) for part in told), strict=True)
+        settings, locations = zip(*(part.decode().split("\n", 1) for part in told), strict=True)
         for rank, other in enumerate(settings):
             if other != settings[0]:
                 raise UsageError(f"the ranks' settings differ: rank 0 has {settings[0]}, rank {rank} has {other}")
-        taken = [Seat.decode(seat) for seat in seats]
+        taken = [Location.decode(location) for location in locations]
         layout = Layout.of(taken)
         self._bootstrap.learn(
             {
@@ -440,8 +440,8 @@ class Communicator:
             }
         )
         with self._together():
-            self._nets.seat(self.rank, layout)
-        return Health.whole([len(seat.nics) for seat in taken[:: layout.gpus]], layout.gpus)
+            self._nets.place(self.rank, layout)
+        return Health.whole([len(location.nics) for location in taken[:: layout.gpus]], layout.gpus)
 
     def _begin(self, what: str) -> None:
         """The next call, the same on every rank."""

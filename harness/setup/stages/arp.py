@@ -1,4 +1,4 @@
-"""Each data NIC answers ARP for its own addresses only: or ping works, and traffic comes in at the wrong NIC."""
+"""Each data NIC answers ARP for its own addresses only; otherwise ping works, but traffic arrives at the wrong NIC."""
 
 from harness.setup.base import Done, Port, Run, Seen, Stage, State, ToDo
 

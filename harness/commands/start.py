@@ -14,7 +14,7 @@ INTERRUPTED, CRASHED = 130, 70
 
 
 def main() -> None:
-    """The command line; whatever it imports, it imports in here."""
+    """Runs the command line. All imports happen inside, so that an interrupt during them is caught."""
     robust()
     try:
         from harness.commands.cli import main as run

@@ -155,8 +155,9 @@ class Bootstrap:
         return self._call[0]
 
     def wait_long(self) -> None:
-        """Says that this rank has waited for long in its call. If the same call is another one on a rank that says so
-        as well, the group ends: neither would ever go on. Any thread."""
+        """Reports that this rank has waited for long in its call. If another rank reports the same of a different call,
+        the group ends: neither call could ever complete. Any thread.
+        """
         number, what = self._call
         if self._star is None or not what:
             return

@@ -32,7 +32,7 @@ class Dialler:
         self._adopt, self._learned = adopt, learned
 
     def seek(self, link: Link, now_s: float) -> None:
-        """Dials what is to be dialled now."""
+        """Dials every peer that is due."""
         self._ask(link)
         for way in link.reach.dials(now_s):
             if way not in link.dials and not link.done:

@@ -34,7 +34,7 @@ class RedialListener:
         self._guests: dict[socket.socket, Guest] = {}
 
     def expire(self, now_s: float) -> None:
-        """Sends away who never said who it is."""
+        """Closes the streams whose other end has not identified itself in time."""
         for guest in [guest for guest in self._guests.values() if now_s > guest.deadline_s]:
             self._end_guest(guest)
 

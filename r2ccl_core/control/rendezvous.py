@@ -251,7 +251,7 @@ class _Reception:
         return 0 < missing <= len(refused) and now_s - max(refused) > _REFUSED_S
 
     def failure(self, when: str) -> str:
-        """Who is missing, and who was refused and why, in one line."""
+        """Says in one line which ranks are missing, and which connections were refused and why."""
         line = f"{_ranks(sorted(self.missing()))} did not reach {self.place}{when}"
         if not self.refused:
             return line
@@ -270,7 +270,7 @@ class _Reception:
             self._drop(guest)
 
     def close_guests(self) -> None:
-        """Drops whoever never became a member."""
+        """Closes the streams that never became a member's."""
         for guest in list(self._guests()):
             self._drop(guest)
 

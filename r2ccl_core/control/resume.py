@@ -24,7 +24,7 @@ TICKET_BYTES = 16
 
 
 class Resume(NamedTuple):
-    """What a member says: who it is, of which stream, and how many of rank 0's frames it has taken."""
+    """A member's record: its rank, its stream, and how many of rank 0's frames it has taken."""
 
     rank: int
     attempt: int

@@ -62,7 +62,7 @@ class Session:
         return self._acknowledged <= taken_there <= self._sent
 
     def detach(self) -> None:
-        """The stream is gone. What came of it incompletely will come again."""
+        """Forgets the stream, which broke. Frames that arrived incompletely will be sent again."""
         self._written, self._part, self._attached = 0, [], False
         self._incoming.clear()
 

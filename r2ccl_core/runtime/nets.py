@@ -50,7 +50,7 @@ class Nets:
 
     @property
     def outer(self) -> Any:
-        """The transport over the NICs; who waits in it is woken by the other one, too."""
+        """The transport over the NICs. The other transport also wakes threads that wait in it."""
         return self._outer
 
     def nics(self) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ class Turn:
 
     @contextmanager
     def of(self, call: str) -> Iterator[None]:
-        """The turn of `call`; `UsageError` while another thread has it."""
+        """Admits `call`. Raises `UsageError` while another thread's call runs."""
         thread = threading.current_thread().name
         if not self._held.acquire(blocking=False):
             other, its = self.current

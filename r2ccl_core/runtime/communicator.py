@@ -222,7 +222,7 @@ class Communicator:
     def reduce(
         self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum", root: int = 0
     ) -> np.ndarray | None:
-        """Like `all_reduce`, with the result on the root alone. Other ranks' `recv` is not changed, and they get None."""
+        """Like `all_reduce`, with the result on the root alone. Other ranks get None, and keep `recv` as it is."""
         buffers.check_arrays("reduce", send, recv)
         mine = self.rank == root
         send, recv = self._checked("reduce", send, recv if mine else self._scratch_like(send), op, root)
@@ -399,7 +399,7 @@ class Communicator:
             self._release()
 
     def abandon(self) -> None:
-        """Gives the group up in a forked child: it is the parent's. Nothing that waits for its threads is ended here."""
+        """Gives the group up in a forked child: it is the parent's. Nothing that waits for threads is ended here."""
         self._closed = self._inherited = True
         for finalizer in (self._release, self._stop_following):
             if finalizer is not None:

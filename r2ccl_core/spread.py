@@ -9,6 +9,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,8 @@ ALONE_S = 2.0
 STORED = 1
 """The version of the files of finished pieces."""
 
+_ADDRESS = re.compile(r"[a-z]+://.+")
+
 
 @dataclass(frozen=True)
 class Place:
@@ -47,6 +50,8 @@ class Place:
     def __post_init__(self) -> None:
         if self.processes is not None and self.processes < 1:
             raise UsageError(f"{self.processes} processes: give 1 or more")
+        if self.dask is not None and not _ADDRESS.fullmatch(self.dask):
+            raise UsageError(f"--dask {self.dask}: is no address of a scheduler; write it like tcp://HOST:8786")
 
 
 HERE = Place(processes=1)

@@ -131,7 +131,7 @@ class RunFolder:
         return run.finished is None and run.tags.get("identity") == identity
 
     def acquire(self) -> None:
-        """Holds the folder until `release` or the end of this process. Raises `BusyError` while another sweep has it."""
+        """Holds the folder until `release` or the end of this process. Raises `BusyError` if another sweep has it."""
         if self._lock is not None:
             return
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

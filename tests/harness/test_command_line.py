@@ -226,6 +226,7 @@ def test_what_looks_like_an_emoji_stays_as_it_is(capsys: pytest.CaptureFixture[s
         (["completion", "tcsh"], "Invalid value for 'shell': 'tcsh' is not one of 'bash', 'zsh', 'fish'."),
         (["doctor", "192.0.2.1:x"], "host[0].address: 192.0.2.1:x: is no address"),
         (["doctor", "192.0.2.1:22"], "host[0].address: 192.0.2.1:22: is no address"),
+        (["sweep", ALLREDUCE, "--dry-run", "--dask", "nowhere"], "--dask nowhere: is no address of a scheduler"),
         (["plan", "--topology", "/dev/zero"], "/dev/zero: cannot be read (is no regular file)"),
     ],
 )

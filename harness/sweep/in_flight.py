@@ -35,6 +35,8 @@ def in_flight(ranks: Sequence[RankRecord], before_ns: int, after_ns: int) -> InF
         return None if one is None else InFlight(one, one, one)
     first = max((i for i in begun if all(r.begun[i] <= before_ns for r in ranks)), default=None)
     last = min((i for i in begun if all(_end_ns(r, i) >= after_ns for r in ranks)), default=None)
+    if last is None:  # ranks run apart: where one that stopped never ended an iteration, another may have
+        last = min((i for i in begun if any(i not in r.finished for r in ranks)), default=None)
     if first is None or last is None:
         return None
     if any(_end_ns(r, first) < before_ns - BATCH_NS for r in ranks):

@@ -70,8 +70,9 @@ class RankRecord:
     returncode: int | None = None
     log: list[str] = field(default_factory=list)
 
-    def take(self, event: dict[str, Any]) -> None:
-        """Adds one event; events of an unknown kind are left out."""
+    def take(self, event: dict[str, Any], *, given_up: bool = False) -> None:
+        """Adds one event; events of an unknown kind are left out. Once the ranks are `given_up` an error is no finding:
+        they are ended one after another, and each says of the one before it that it is gone."""
         kind, t_ns = event["event"], int(event["t_ns"]) - self.offset_ns
         if kind == "core":
             self.core_events.append({k: v for k, v in event.items() if k not in ("event", "rank")})
@@ -83,7 +84,7 @@ class RankRecord:
             said = event.get("measures") or {}
             timed = Timed(t_ns, int(event["duration_ns"]), event.get("wrong"), event.get("measured_ns"), said)
             self.finished[int(event["iteration"])] = timed
-        elif kind == "error" and self.error is None:
+        elif kind == "error" and self.error is None and not given_up:
             self.error = RankError(str(event["message"]), t_ns, event.get("iteration"), str(event.get("kind", "")))
         elif kind == "done":
             self.done = True
@@ -123,7 +124,7 @@ class EventLog:
         self.ranks = [RankRecord(rank, offset_ns) for rank, offset_ns in enumerate(offsets_ns)]
         self.last_event_s = time.monotonic()
         self._changed = threading.Condition()
-        self._closed = False
+        self._closed = self._given_up = False
 
     def feed(self, rank: int, stream: str, line: str) -> None:
         """One line of one rank; called on reader threads."""
@@ -134,7 +135,7 @@ class EventLog:
             if nccl is not None:
                 self.ranks[rank].nccl.append((time.time_ns(), nccl))
             if event is not None:
-                self.ranks[rank].take(event)
+                self.ranks[rank].take(event, given_up=self._given_up)
                 if event["event"] != "core":  # a NIC that comes and goes is no progress of the rank
                     self.last_event_s = time.monotonic()
                 self._changed.notify_all()
@@ -146,10 +147,11 @@ class EventLog:
                 self.ranks[rank].returncode = returncode
                 self._changed.notify_all()
 
-    def close(self) -> None:
-        """Records no further ends: from now on processes end because they are killed."""
+    def close(self, *, given_up: bool = False) -> None:
+        """Records no further ends: from now on processes end because they are killed. Nor errors, where the ranks are
+        `given_up` while they go on."""
         with self._changed:
-            self._closed = True
+            self._closed, self._given_up = True, given_up
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Waits until `condition()` holds, looked at after each event; False if it did not in time."""

@@ -412,7 +412,7 @@ def _watch(run: _Run) -> None:
         _wait(run, lambda: log.all_ended() or log.any_failed())
     if not run.given_up and not log.all_ended():
         log.wait_for(log.all_ended, GRACE_S)
-    log.close()
+    log.close(given_up=run.given_up)
 
 
 def _wait(run: _Run, condition: Callable[[], bool]) -> None:

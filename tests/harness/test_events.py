@@ -56,6 +56,15 @@ def test_waiting_ends_with_the_event() -> None:
     speaker.join()
 
 
+@pytest.mark.parametrize("given_up", [False, True])
+def test_what_ranks_that_are_given_up_say_of_each_other_is_no_error(given_up: bool) -> None:
+    log = EventLog([0, 0])
+    log.close(given_up=given_up)
+    feed(log, 1, event="error", rank=1, t_ns=5, message="another rank has ended", iteration=3, core={"mode": 2})
+    assert log.any_failed() is not given_up
+    assert log.ranks[1].core == {"mode": 2}
+
+
 def test_nothing_is_fed_while_somebody_looks() -> None:
     log = EventLog([0])
     feed(log, 0, event="iteration", rank=0, t_ns=1, duration_ns=1, iteration=0)

@@ -20,6 +20,7 @@ from harness.backends.serving.cache import Pages
 from harness.backends.serving.control import Line, Message, join
 from harness.backends.serving.model import Model, attention
 from harness.backends.serving.seat import MOST_TOGETHER, Doors, Seat
+from harness.backends.serving.statistics import joined
 from r2ccl_core.control.rendezvous import address_towards, free_root
 from r2ccl_core.errors import TransportError
 from r2ccl_core.runtime.communicator import Communicator
@@ -51,11 +52,15 @@ class RecoverError(Exception):
 
     def __init__(self, message: Message) -> None:
         super().__init__(message["policy"])
-        self.policy = str(message["policy"])
+        self.policy, self.epoch = str(message["policy"]), int(message["epoch"])
 
 
 class GoneError(Exception):
-    """Host 0 is gone, or wants the end."""
+    """Host 0 is gone."""
+
+
+class StopError(Exception):
+    """All is over, while this host has no part in it any more."""
 
 
 @dataclass
@@ -67,6 +72,9 @@ class Decoder:
     begun: dict[int, int] = field(default_factory=dict)
     sequences: dict[int, Sequence] = field(default_factory=dict)
     wrong: dict[int, int] = field(default_factory=dict)
+    past: list[dict[str, Any]] = field(default_factory=list)
+    """What users of the NICs that were given up had to tell."""
+    epoch: int = 0
     comm: Communicator | None = None
     engine: TransferEngine | None = None
 
@@ -89,17 +97,20 @@ class Decoder:
             except TransportError as error:
                 if not seat.policy:
                     raise
-                self.line.send("lost", why=str(error))
-                policy = self._recover_order()
-            except RecoverError as order:
-                policy = order.policy
-            again = "yes"
-            self._recover(policy)
+                self.line.send("lost", why=str(error), epoch=self.epoch)
+                order = self._recover_order()
+            except RecoverError as found:
+                order = found
+            except StopError:
+                return
+            again, self.epoch = "yes", order.epoch
+            self._recover(order.policy)
 
     def stats(self) -> dict[str, Any]:
         """The communicator's, with the bytes of transfers and what happened to them."""
-        found = self.comm.stats() if self.comm else {"mode": self.seat.mode, "nics": [], "events": []}
-        return joined(found, self.engine.stats() if self.engine else None)
+        none = {"rank": self.seat.rank, "mode": self.seat.mode, "nics": [], "events": []}
+        now = [user.stats() for user in (self.comm, self.engine) if user is not None]
+        return joined(none, *self.past, *now)
 
     # What host 0 says --------------------------------------------------------------------------------------
 
@@ -136,14 +147,16 @@ class Decoder:
             message = self._next()
             if message is not None and message["kind"] == kind:
                 return message
+            if message is not None and message["kind"] == "stop":
+                raise StopError
 
-    def _recover_order(self) -> str:
+    def _recover_order(self) -> RecoverError:
         """After this host has told its loss: what it is to do."""
         while True:
             try:
                 self._next()
             except RecoverError as order:
-                return order.policy
+                return order
 
     def _take(self, message: Message) -> None:
         number = message["request"]
@@ -249,34 +262,23 @@ class Decoder:
 
     def close(self) -> None:
         """Leaves the group and forgets the engine."""
-        with suppress(TransportError):
-            if self.comm is not None:
-                self.comm.close()
-            if self.engine is not None:
-                self.engine.close()
+        for user in (self.comm, self.engine):
+            if user is not None:
+                self.past.append(user.stats())
+                with suppress(TransportError):
+                    user.close()
         self.comm = self.engine = None
 
     def _restart(self) -> NoReturn:
         """This process from its beginning: the interpreter, the weights, the network."""
-        left = {"line": self.line.keep(), "begun": self.begun}
+        left = {"line": self.line.keep(), "begun": self.begun, "epoch": self.epoch, "past": self.past}
         os.environ[RESTARTED] = json.dumps(left)
         self.seat.keep_events()
         os.execv(sys.executable, [sys.executable, "-m", "harness.backends.serving.rank", *sys.argv[1:]])
 
     def _line_left(self, text: str) -> Line:
         left = json.loads(text)
+        self.epoch, self.past = left["epoch"], left["past"]
         self.begun = {int(number): began_ns for number, began_ns in left["begun"].items()}
         return Line(socket(fileno=left["line"]))
 
-
-def joined(stats: dict[str, Any], more: dict[str, Any] | None) -> dict[str, Any]:
-    """Of two users of the same NICs: their bytes together, their events in the order of time."""
-    if more is None:
-        return stats
-    by_name = {nic["name"]: dict(nic) for nic in stats["nics"]}
-    for nic in more["nics"]:
-        known = by_name.setdefault(nic["name"], {**nic, "tx_bytes": 0, "rx_bytes": 0})
-        known["tx_bytes"] += nic["tx_bytes"]
-        known["rx_bytes"] += nic["rx_bytes"]
-    events = sorted([*stats["events"], *more["events"]], key=lambda event: event["t_ns"])
-    return {**stats, "nics": list(by_name.values()), "events": events}

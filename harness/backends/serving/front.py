@@ -10,6 +10,7 @@ inbox. A failure that the transport survives is not seen here. One that it does 
 """
 
 import queue
+import sys
 import threading
 import time
 from collections import deque
@@ -24,6 +25,7 @@ from harness.backends.serving.cache import FreePages, Pages, pages_for
 from harness.backends.serving.control import Line, gather
 from harness.backends.serving.model import VOCABULARY, Model, answer
 from harness.backends.serving.seat import Seat, rails_to
+from harness.backends.serving.statistics import joined
 from r2ccl_core.errors import TransportError
 from r2ccl_core.transfer import Peer, Region, RemoteMemory, Span, Transfer, TransferEngine
 
@@ -83,7 +85,14 @@ class Front:
         self.under_way: dict[int, Request] = {}
         self.ended: list[Request] = []
         self.engine: TransferEngine | None = None
+        self.past: list[dict[str, Any]] = []
+        """What engines that were given up had to tell."""
         self.alone = False
+        self.epoch = 0
+        """How often the replica has recovered."""
+        self.recovering = False
+        self.later: list[tuple[Request, int, np.ndarray]] = []
+        """Prompts that were computed meanwhile."""
         self.rails: list[int] = list(range(len(seat.nics)))
 
     def run(self) -> dict[str, str]:
@@ -108,9 +117,7 @@ class Front:
 
     def stats(self) -> dict[str, Any]:
         """The engine's."""
-        if self.engine is None:
-            return {"mode": self.seat.mode, "nics": [], "events": []}
-        return {"rank": 0, "mode": self.seat.mode, **self.engine.stats()}
+        return joined({"rank": 0, "mode": self.seat.mode, "nics": [], "events": []}, *self.past, self.engine.stats() if self.engine else None)
 
     def close(self) -> None:
         """Disconnects."""
@@ -175,10 +182,8 @@ class Front:
             if what == "prefill":
                 self.inbox.put(("made", (request, turn, self.model.prefill(request.known[:-1]))))
                 continue
-            while len(request.tokens) < request.wanted:
-                found = answer(self.model, request.known, request.wanted - len(request.tokens))
-                for token in found:
-                    self._token(request, token)
+            for token in answer(self.model, request.known, request.wanted - len(request.tokens)):
+                self._token(request, token)
             self.inbox.put(("answered", request))
 
     # What comes in -----------------------------------------------------------------------------------------
@@ -193,6 +198,8 @@ class Front:
             return
         if what == "heard":
             self._heard(*given)
+        elif what == "made" and self.recovering:
+            self.later.append(given)
         elif what == "made":
             self._made(*given)
         elif what == "sent":
@@ -208,7 +215,7 @@ class Front:
         kind = message["kind"]
         if kind == "gone":
             raise TransportError(f"the decode host of rank {target.rank} is gone")
-        if kind == "lost":
+        if kind == "lost" and message["epoch"] == self.epoch:
             self._lost(f"rank {target.rank}: {message['why']}")
         elif kind == "tokens":
             for number, token in message["tokens"]:
@@ -271,10 +278,10 @@ class Front:
         request.sent_until_ns = time.time_ns()
         self._start(request)
 
-    def _start(self, request: Request) -> None:
+    def _start(self, request: Request, *, checked: bool = True) -> None:
         request.state = "decoded"
         for target, sums in zip(self.targets, request.sums, strict=True):
-            target.line.send("start", request=request.number, sums=sums)
+            target.line.send("start", request=request.number, sums=sums if checked else [])
 
     def _over(self, request: Request) -> None:
         self._tell("over", request=request.number)
@@ -331,12 +338,18 @@ class Front:
         policy = self.seat.policy
         if not policy or self.alone:
             raise TransportError(why)
-        print(f"serving: {why}: {policy}", flush=True)
+        if self.recovering:
+            raise TransportError(f"{why}, while the replica recovered")
+        self.epoch, self.recovering = self.epoch + 1, True
+        began_s = time.monotonic()
+        print(f"serving: {why}; {policy}", file=sys.stderr, flush=True)
         for request in self.under_way.values():
             request.turn += request.state != "computed" or policy == "reroute"
-        self._tell("recover", policy=policy)
+        self._tell("recover", policy=policy, epoch=self.epoch)
         if self.engine is not None:
+            self.past.append(self.engine.stats())
             self.engine.close()
+            self.engine = None
         if policy == "restart":
             self.model = Model(self.seat.shape, self.seat.seed)
         self._await("rails")
@@ -348,8 +361,13 @@ class Front:
             if not self.rails:
                 raise TransportError(f"{why}; no rail reaches every decode host")
             self._open()
+        self.recovering = False
+        print(f"serving: went on after {time.monotonic() - began_s:.3f} s", file=sys.stderr, flush=True)
         for request in list(self.under_way.values()):
             self._again(request, policy)
+        computed, self.later = self.later, []
+        for given in computed:
+            self._made(*given)
 
     def _again(self, request: Request, policy: str) -> None:
         """What is done again of one request that was under way."""
@@ -361,7 +379,8 @@ class Front:
         if policy == "transfer_again" and request.state == "sent":
             self._send(request)
         elif policy == "transfer_again":
-            self._start(request)
+            # Its last page has grown since it was sent.
+            self._start(request, checked=False)
         else:
             self._begin(request)
 

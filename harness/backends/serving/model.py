@@ -5,7 +5,7 @@ every sum stays below 2^24 and is exact. Probabilities and the GELU come from ta
 schedule or number of hosts changes a single bit: any token that differs was computed from other bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,10 +138,10 @@ def _added(sums: np.ndarray, terms: int) -> np.ndarray:
     return np.rint(sums * (RESIDUAL / (ONE * SPREAD * terms**0.5)))
 
 
-def answer(model: Model, prompt: np.ndarray, count: int) -> list[int]:
+def answer(model: Model, prompt: np.ndarray, count: int) -> Iterator[int]:
     """The tokens that follow `prompt`, by the plainest way: no pages, no batch, one host."""
     kept = list(model.prefill(prompt[:-1]).transpose(1, 2, 0, 3, 4))
-    token, found = int(prompt[-1]), []
+    token = int(prompt[-1])
 
     def attend(layer: int, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
         kept[layer] = np.concatenate([kept[layer], np.stack([key, value])], axis=1)
@@ -149,5 +149,4 @@ def answer(model: Model, prompt: np.ndarray, count: int) -> list[int]:
 
     for place in range(len(prompt) - 1, len(prompt) - 1 + count):
         token = int(model.following(np.array([token]), np.array([place]), attend, lambda part: part)[0])
-        found.append(token)
-    return found
+        yield token

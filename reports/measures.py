@@ -89,6 +89,9 @@ def _about(view: View, run: str, several: bool) -> dict[str, Any]:
         "collective": trial.collective or trial.workload,
         "weights": trial.result.get("weights"),
         "losses": tuple(i.measures["loss"] for i in trial.iterations if i.phase != "warmup" and "loss" in i.measures),
+        "answers": tuple(
+            i.measures["answer"] for i in trial.iterations if i.phase != "warmup" and "answer" in i.measures
+        ),
         "system": f"{trial.shown_system} ({run})" if several else trial.shown_system,
         "source": trial.source,
         "mode": trial.mode,

@@ -1,8 +1,8 @@
 """Serving: requests to a small GPT whose prompts are computed on host 0 and whose answers on all other hosts together.
 
 An iteration is a request, from the moment at which its prompt begins to be computed. Its keys and values go from host 0
-to every decode host; the decode hosts sum their parts of each layer. A first token comes from a decode host, so the time
-to it has the whole transfer in it.
+to every decode host; the decode hosts sum their parts of each layer. The first token comes from a decode host, so the
+time to it includes the whole transfer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

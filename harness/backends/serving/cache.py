@@ -20,7 +20,7 @@ class Pages:
     @property
     def page_bytes(self) -> int:
         """Of one page, whose bytes lie together."""
-        return self.memory[0].nbytes
+        return int(self.memory[0].nbytes)
 
     def put(self, pages: Sequence[int], made: np.ndarray) -> None:
         """Keys and values of a sequence from its first token on, as `Model.prefill` makes them."""

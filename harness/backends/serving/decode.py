@@ -281,4 +281,3 @@ class Decoder:
         self.epoch, self.past = left["epoch"], left["past"]
         self.begun = {int(number): began_ns for number, began_ns in left["begun"].items()}
         return Line(socket(fileno=left["line"]))
-

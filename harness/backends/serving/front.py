@@ -1,4 +1,4 @@
-"""Host 0: it takes requests, computes their prompts, writes the pages into the decode hosts' memory, and gathers tokens.
+"""Host 0: takes requests, computes their prompts, writes the pages into the decode hosts' memory, gathers tokens.
 
 One thread decides everything; others compute prompts, wait for transfers, and listen, and put what they find into its
 inbox. A failure that the transport survives is not seen here. One that it does not survive is met by a policy:
@@ -16,13 +16,14 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
 from harness.backends.serving.cache import FreePages, Pages, pages_for
-from harness.backends.serving.control import Line, gather
+from harness.backends.serving.control import Line, Message, gather
 from harness.backends.serving.model import VOCABULARY, Model, answer
 from harness.backends.serving.seat import Seat, rails_to
 from harness.backends.serving.statistics import joined
@@ -102,7 +103,7 @@ class Front:
         lines = gather(seat.root, seat.ranks)
         self.targets = [Target(rank, line) for rank, line in sorted(lines.items())]
         for target in self.targets:
-            target.line.listen(lambda message, target=target: self.inbox.put(("heard", (target, message))))
+            target.line.listen(partial(self._hear, target))
         self._await("rails")
         self._open()
         seat.events.emit("ready")
@@ -115,9 +116,16 @@ class Front:
         self._tell("stop")
         return self._result()
 
+    def _hear(self, target: Target, message: Message) -> None:
+        self.inbox.put(("heard", (target, message)))
+
     def stats(self) -> dict[str, Any]:
         """The engine's."""
-        return joined({"rank": 0, "mode": self.seat.mode, "nics": [], "events": []}, *self.past, self.engine.stats() if self.engine else None)
+        return joined(
+            {"rank": 0, "mode": self.seat.mode, "nics": [], "events": []},
+            *self.past,
+            self.engine.stats() if self.engine else None,
+        )
 
     def close(self) -> None:
         """Disconnects."""

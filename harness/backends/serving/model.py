@@ -92,10 +92,11 @@ class Model:
         """The most likely token after each of `tokens`, one of a sequence each, at its place there."""
         x = self._run(tokens, places, attend, reduce)
         scores = _normed(x) @ self._bytes.T
-        return np.argmax(scores, axis=1)
+        likely: np.ndarray = np.argmax(scores, axis=1)
+        return likely
 
     def _run(self, tokens: np.ndarray, places: np.ndarray, attend: Attend, reduce: Reduce) -> np.ndarray:
-        x = np.rint((self._bytes[tokens] + self._places[places]) * (RESIDUAL / SPREAD)).astype(np.float64)
+        x: np.ndarray = np.rint((self._bytes[tokens] + self._places[places]) * (RESIDUAL / SPREAD)).astype(np.float64)
         width = self.shape.width
         for number, (queries, attended, wide, narrow) in enumerate(self._layers):
             made = _scaled(_normed(x) @ queries, width).reshape(len(tokens), 3, self.heads, -1)
@@ -118,24 +119,28 @@ def attention(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarr
     below *= np.float32(SHARPEN * STEPS / (ONE * ONE * query.shape[2] ** 0.5))
     falls = _FALLS[np.minimum(below, len(_FALLS) - 1).astype(np.int16)]
     seen = (falls @ value.transpose(1, 0, 2)) / falls.sum(axis=2, keepdims=True)
-    return np.clip(np.rint(SHARPEN * seen.transpose(1, 0, 2)), -MOST, MOST)
+    found: np.ndarray = np.clip(np.rint(SHARPEN * seen.transpose(1, 0, 2)), -MOST, MOST)
+    return found
 
 
 def _normed(x: np.ndarray) -> np.ndarray:
     """Mean 0 and deviation 1, as activations. Sums of integers, so exact."""
     centred = x * x.shape[1] - x.sum(axis=1, keepdims=True)
     deviation = np.sqrt((centred * centred).sum(axis=1, keepdims=True) / x.shape[1])
-    return np.clip(np.rint(centred * ONE / np.maximum(deviation, 1)), -MOST, MOST).astype(np.float32)
+    found: np.ndarray = np.clip(np.rint(centred * ONE / np.maximum(deviation, 1)), -MOST, MOST).astype(np.float32)
+    return found
 
 
 def _scaled(sums: np.ndarray, terms: int) -> np.ndarray:
     """Sums of so many terms as activations."""
-    return np.clip(np.rint(sums / (SPREAD * terms**0.5)), -MOST, MOST)
+    found: np.ndarray = np.clip(np.rint(sums / (SPREAD * terms**0.5)), -MOST, MOST)
+    return found
 
 
 def _added(sums: np.ndarray, terms: int) -> np.ndarray:
     """The same in the residual's unit."""
-    return np.rint(sums * (RESIDUAL / (ONE * SPREAD * terms**0.5)))
+    found: np.ndarray = np.rint(sums * (RESIDUAL / (ONE * SPREAD * terms**0.5)))
+    return found
 
 
 def answer(model: Model, prompt: np.ndarray, count: int) -> Iterator[int]:

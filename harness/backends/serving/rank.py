@@ -1,4 +1,4 @@
-"""One host of the serving engine, speaking the event lines of `r2ccl_core.perf`: ``python -m harness.backends.serving.rank``.
+"""One host of the serving engine (``python -m harness.backends.serving.rank``), with the event lines of `r2ccl_core.perf`.
 
 An iteration is a request. Rank 0 computes prompts and tells what was measured; the others decode.
 """

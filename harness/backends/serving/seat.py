@@ -21,7 +21,7 @@ MOST_TOGETHER = 8
 ON_FAILURE = "SERVE_ON_FAILURE"
 """What a replica does whose transport has given up; unset: it ends."""
 POLICIES = ("transfer_again", "recompute", "reroute", "restart")
-PROBE_S = 1.0
+PROBE_S = 0.5
 
 
 @dataclass

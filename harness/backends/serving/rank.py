@@ -1,4 +1,4 @@
-"""One host of the serving engine (``python -m harness.backends.serving.rank``), with the event lines of `r2ccl_core.perf`.
+"""One host of the serving engine (``python -m harness.backends.serving.rank``), told in `r2ccl_core.perf`'s events.
 
 An iteration is a request. Rank 0 computes prompts and tells what was measured; the others decode.
 """

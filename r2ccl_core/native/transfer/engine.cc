@@ -372,6 +372,7 @@ Status Engine::Notify(const EngineId& id, const std::string& text) {
 
 std::deque<Notification> Engine::TakeNotifications() {
   MutexLock lock(mutex_);
+  shared_.notification_bytes = 0;
   return std::exchange(shared_.notifications, {});
 }
 

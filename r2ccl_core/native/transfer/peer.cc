@@ -17,7 +17,8 @@ constexpr uint64_t kWindowPieces = 1024;
 constexpr uint64_t kBurstBytes = 8 << 20;  // then it is another transfer's turn
 // What one of us keeps to by itself; more is the work of somebody else.
 constexpr size_t kOperations = 4096;             // of one engine's that are not over
-constexpr size_t kNotifications = 1 << 16;       // that no program has asked for
+constexpr uint64_t kNotificationsBytes = 64 << 20;  // that no program has asked for
+constexpr uint64_t kNotificationOwnBytes = 256;     // beside its text
 constexpr int kRounds = 64;                      // then it is another peer's turn
 constexpr int64_t kLastWordsNs = 1'000'000'000;  // as long as the peer's transport lingers over them
 
@@ -630,11 +631,14 @@ void Peer::FinishInbound(Inbound& inbound) {
 
 // A program that never asks for notifications must not be filled up with them.
 void Peer::Deliver(std::string text) {
-  if (shared_->notifications.size() < kNotifications) {
-    shared_->notifications.push_back({address_.name, std::move(text)});
+  uint64_t bytes = text.size() + kNotificationOwnBytes;
+  if (shared_->notification_bytes + bytes > kNotificationsBytes) {
+    std::string count = std::to_string(shared_->notifications.size());
+    Lose({Code::kProtocol, count + " notifications wait, and the program takes none"});
     return;
   }
-  Lose({Code::kProtocol, std::to_string(kNotifications) + " notifications wait, and the program takes none"});
+  shared_->notification_bytes += bytes;
+  shared_->notifications.push_back({address_.name, std::move(text)});
 }
 
 void Peer::FinishTransfer(const std::shared_ptr<Transfer>& transfer) {

@@ -44,6 +44,7 @@ struct Notification {
 struct Shared {
   Regions regions;
   std::deque<Notification> notifications;
+  uint64_t notification_bytes = 0;  // about what these take
   std::string address;  // encoded
   uint64_t next_operation = 1;
 };

@@ -16,11 +16,11 @@ constexpr uint64_t kWindowBytes = 32 << 20;
 constexpr uint64_t kWindowPieces = 1024;
 constexpr uint64_t kBurstBytes = 8 << 20;  // then it is another transfer's turn
 // What one of us keeps to by itself; more is the work of somebody else.
-constexpr size_t kOperations = 4096;             // of one engine's that are not over
+constexpr size_t kOperations = 4096;                // of one engine's that are not over
 constexpr uint64_t kNotificationsBytes = 64 << 20;  // that no program has asked for
 constexpr uint64_t kNotificationOwnBytes = 256;     // beside its text
-constexpr int kRounds = 64;                      // then it is another peer's turn
-constexpr int64_t kLastWordsNs = 1'000'000'000;  // as long as the peer's transport lingers over them
+constexpr int kRounds = 64;                         // then it is another peer's turn
+constexpr int64_t kLastWordsNs = 1'000'000'000;     // as long as the peer's transport lingers over them
 
 Status Wrong(const std::string& what) { return {Code::kProtocol, "the peer's engine " + what}; }
 

@@ -45,7 +45,7 @@ struct Shared {
   Regions regions;
   std::deque<Notification> notifications;
   uint64_t notification_bytes = 0;  // about what these take
-  std::string address;  // encoded
+  std::string address;              // encoded
   uint64_t next_operation = 1;
 };
 

@@ -64,10 +64,10 @@ def read_trace(path: Path, count: int, context: int, speed: float = 1.0) -> tupl
 
 def write_arrivals(arrivals: Sequence[Arrival]) -> str:
     """As a word of a command line."""
-    return ",".join(f"{one.at_s:.3f}:{one.prompt}:{one.generated}" for one in arrivals)
+    return ",".join(f"{one.at_s:.3f}/{one.prompt}/{one.generated}" for one in arrivals)
 
 
 def read_arrivals(text: str) -> tuple[Arrival, ...]:
     """What `write_arrivals` wrote."""
-    parts = (one.split(":") for one in text.split(","))
+    parts = (one.split("/") for one in text.split(","))
     return tuple(Arrival(float(at_s), int(prompt), int(generated)) for at_s, prompt, generated in parts)

@@ -27,8 +27,8 @@ SERVING = Path(__file__).parents[2] / "experiments" / "serving.toml"
         (["workload.gpus=2"], "workload.gpus: 2: serving has one rank a host"),
         (["workload.prompt=500"], "workload.prompt: 500: with workload.generated more than workload.context, 512"),
         (["workload.trace=no.csv"], "workload.trace: no.csv: cannot be read: No such file"),
-        (["workload.corrupt=20"], "workload.corrupt: 20: requests go from 0 to 19"),
-        (["workload.requests=8"], "at_iteration: 8: the workload has only the iterations 0 to 7"),
+        (["workload.corrupt=14"], "workload.corrupt: 14: requests go from 0 to 13"),
+        (["workload.requests=5"], "at_iteration: 6: the workload has only the iterations 0 to 4"),
         (["system[0].backend=perf"], "perf runs no serving"),
     ],
 )

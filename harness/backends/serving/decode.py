@@ -29,6 +29,7 @@ from r2ccl_core.transfer import TransferEngine
 RESTARTED = "SERVE_RESTARTED"
 """What a process that starts again leaves to itself: the connection with host 0, and the requests it knows."""
 _STOP = -1
+_MEET_S = 20.0
 
 
 @dataclass
@@ -247,9 +248,8 @@ class Decoder:
         key = region.remote.key
         self.line.send("opened", address=self.engine.address.hex(), key=key, nbytes=region.remote.nbytes, root=root)
         group = self._await("group")
-        self.comm = Communicator(
-            self.seat.rank - 1, self.seat.parts, group["root"], nics=self.seat.chosen(rails), mode=self.seat.mode
-        )
+        place = self.seat.rank - 1, self.seat.parts, group["root"]
+        self.comm = Communicator(*place, nics=self.seat.chosen(rails), mode=self.seat.mode, timeout_s=_MEET_S)
         self.line.send("up")
 
     def _recover(self, policy: str) -> None:

@@ -32,6 +32,8 @@ from r2ccl_core.transfer import Peer, Region, RemoteMemory, Span, Transfer, Tran
 
 _REBUILT_S = 60.0
 """How long a replica may take to be there again."""
+_TRIES = 5
+"""How often it is made again where the network goes on breaking."""
 
 
 @dataclass
@@ -222,7 +224,7 @@ class Front:
     def _heard(self, target: Target, message: dict[str, Any]) -> None:
         kind = message["kind"]
         if kind == "gone":
-            raise TransportError(f"the decode host of rank {target.rank} is gone")
+            raise ConnectionError(f"the decode host of rank {target.rank} is gone")
         if kind == "lost" and message["epoch"] == self.epoch:
             self._lost(f"rank {target.rank}: {message['why']}")
         elif kind == "tokens":
@@ -310,7 +312,7 @@ class Front:
             try:
                 target.line.send(kind, **fields)
             except OSError:
-                raise TransportError(f"the decode host of rank {target.rank} is gone") from None
+                raise ConnectionError(f"the decode host of rank {target.rank} is gone") from None
 
     def _await(self, kind: str) -> dict[int, dict[str, Any]]:
         """What every decode host says of that kind, by rank."""
@@ -342,17 +344,32 @@ class Front:
         self._await("up")
 
     def _lost(self, why: str) -> None:
-        """The transport has given up: the policy's part."""
+        """The transport has given up: the policy's part. Where the network breaks again meanwhile, so does it."""
         policy = self.seat.policy
-        if not policy or self.alone:
+        if not policy or self.alone or self.recovering:
             raise TransportError(why)
-        if self.recovering:
-            raise TransportError(f"{why}, while the replica recovered")
-        self.epoch, self.recovering = self.epoch + 1, True
-        began_s = time.monotonic()
-        print(f"serving: {why}; {policy}", file=sys.stderr, flush=True)
+        began_s, self.recovering = time.monotonic(), True
         for request in self.under_way.values():
             request.turn += request.state != "computed" or policy == "reroute"
+        for left in reversed(range(_TRIES)):
+            print(f"serving: {why}; {policy}", file=sys.stderr, flush=True)
+            try:
+                self._recover(policy)
+                break
+            except TransportError as error:
+                if not left:
+                    raise
+                why = str(error)
+        print(f"serving: went on after {time.monotonic() - began_s:.3f} s", file=sys.stderr, flush=True)
+        self.recovering = False
+        for request in list(self.under_way.values()):
+            self._again(request, policy)
+        computed, self.later = self.later, []
+        for given in computed:
+            self._made(*given)
+
+    def _recover(self, policy: str) -> None:
+        self.epoch += 1
         self._tell("recover", policy=policy, epoch=self.epoch)
         if self.engine is not None:
             self.past.append(self.engine.stats())
@@ -363,19 +380,12 @@ class Front:
         self._await("rails")
         if policy == "reroute":
             self.alone = True
-        else:
-            reached = [rails_to(self.seat.nics, target.doors) for target in self.targets]
-            self.rails = sorted(set.intersection(*reached))
-            if not self.rails:
-                raise TransportError(f"{why}; no rail reaches every decode host")
-            self._open()
-        self.recovering = False
-        print(f"serving: went on after {time.monotonic() - began_s:.3f} s", file=sys.stderr, flush=True)
-        for request in list(self.under_way.values()):
-            self._again(request, policy)
-        computed, self.later = self.later, []
-        for given in computed:
-            self._made(*given)
+            return
+        reached = [rails_to(self.seat.nics, target.doors) for target in self.targets]
+        self.rails = sorted(set.intersection(*reached))
+        if not self.rails:
+            raise TransportError("no rail reaches every decode host")
+        self._open()
 
     def _again(self, request: Request, policy: str) -> None:
         """What is done again of one request that was under way."""

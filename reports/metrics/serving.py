@@ -5,14 +5,14 @@ began since. The run without failures is the healthy trials of the same system a
 same, token by token.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reports import stats
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
-from reports.trial import Iteration
+from reports.trial import Iteration, Phase, Trial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 ONLY = ("serving",)
 PHASES = {"before": ("before",), "during": ("hit",), "after": ("after", "repaired")}
 TIMES = {"ttft": "from a request's arrival to its first token", "tpot": "for each token after the first"}
+
+
+class Request(NamedTuple):
+    """One of a trial."""
+
+    phase: Phase
+    measures: Mapping[str, float]
 
 
 def _requests(view: View, phases: Iterable[str]) -> list[Iteration]:
@@ -74,25 +81,45 @@ def _within(first: str, last: str | None, view: View) -> float | None:
     return float(any(holds(i) for i in hit))
 
 
-def answers(frame: "pd.DataFrame") -> "pd.Series":
-    """Requests of each trial whose answer is not that of the first healthy trial of its system; NaN without one."""
+def requests(trial: Trial) -> dict[int, Request]:
+    """The timed ones of a trial by their numbers; empty of what serves none."""
+    timed = [i for i in trial.iterations if i.phase != "warmup" and "answer" in i.measures]
+    return {i.iteration: Request(i.phase, i.measures) for i in timed}
+
+
+Others = dict[int, Request]
+
+
+def _beside_healthy(of: Callable[[Others, Others], float], frame: "pd.DataFrame") -> "pd.Series":
+    """`of` the requests of each trial and those of the first healthy trial of its system; NaN without one."""
     import pandas as pd
 
     keys = ["run", "setup", "system"]
     healthy = frame[(frame["scenario"] == "healthy") & (frame["status"] == "ok") & (frame["workload"] == "serving")]
-    beside = frame.join(healthy.groupby(keys)[["answers"]].first().add_suffix("_healthy"), on=keys)
+    beside = frame.join(healthy.groupby(keys)[["requests"]].first().add_suffix("_healthy"), on=keys)
+    known = (
+        (beside["workload"] == "serving") & (beside["status"] != "inconclusive") & beside["requests_healthy"].notna()
+    )
+    values = [
+        of(row["requests"], row["requests_healthy"]) if told else float("nan")
+        for told, (_, row) in zip(known, beside.iterrows(), strict=True)
+    ]
+    return pd.Series(values, index=frame.index, dtype=float)
 
-    def differing(row: "pd.Series") -> float:
-        if (
-            row["workload"] != "serving"
-            or row["status"] == "inconclusive"
-            or not isinstance(row["answers_healthy"], tuple)
-        ):
-            return float("nan")
-        own, other = row["answers"], row["answers_healthy"]
-        return float(abs(len(own) - len(other)) + sum(a != b for a, b in zip(own, other, strict=False)))
 
-    return pd.Series([differing(row) for _, row in beside.iterrows()], index=frame.index, dtype=float)
+def _differing(own: Others, healthy: Others) -> float:
+    answers = [{number: one.measures["answer"] for number, one in each.items()} for each in (own, healthy)]
+    return float(sum(answers[0].get(number) != answers[1].get(number) for number in {**own, **healthy}))
+
+
+def _over(name: str, own: Others, healthy: Others) -> float:
+    """Requests come in bursts, so each is held against itself."""
+    ratios = [
+        one.measures[name] / healthy[number].measures[name] - 1
+        for number, one in own.items()
+        if one.phase in PHASES["after"] and number in healthy and healthy[number].measures[name] > 0
+    ]
+    return stats.median(ratios)
 
 
 def _latencies() -> Iterable[Metric]:
@@ -134,7 +161,16 @@ METRICS = (
     ),
     Metric(
         "answers_differ", "requests", "lower", "requests whose answer is not token by token that of the run without "
-        "failures", lambda view: None, aggregate="total", of="some trials", among=answers, heading="other answers",
-        workloads=ONLY,
+        "failures", lambda view: None, aggregate="total", of="some trials",
+        among=partial(_beside_healthy, _differing), heading="other answers", workloads=ONLY,
+    ),
+    *(
+        Metric(
+            f"after_{name}_over", "", "lower", f"{meaning}: by how much more requests begun after the failure took "
+            "than the same ones in the run without failures (median)", lambda view: None, of="some trials",
+            among=partial(_beside_healthy, partial(_over, f"{name}_ms")), heading=f"{name.upper()} over healthy",
+            percent=True, workloads=ONLY,
+        )
+        for name, meaning in TIMES.items()
     ),
 )  # fmt: skip

@@ -62,10 +62,7 @@ def overheads(scale: Scale) -> Mapping[str, float]:
 
 def _measured(frame: pd.DataFrame) -> Mapping[str, Estimate]:
     own = frame[(frame["system"] == "balance") & frame["faulted"]]
-    return {
-        f"{name}_p50": stats.estimate(100 * (own[f"after_{name}_p50_ms"] / own[f"before_{name}_p50_ms"] - 1))
-        for name in ("ttft", "tpot")
-    }
+    return {f"{name}_p50": stats.estimate(100 * own[f"after_{name}_over"]) for name in ("ttft", "tpot")}
 
 
 def _fact(key: str, what: str) -> Fact:
@@ -98,7 +95,7 @@ ENTRY = Entry(
     Trials(
         "serving",
         _measured,
-        ("system=balance", "fault=transfer"),
+        ("system=balance", "fault=transfer", "fault=healthy_before"),
         ("cluster.nics=8", "cluster.rate=25 Mbit/s", "sweep.repeats=3"),
     ),
     draw="overhead",

@@ -63,6 +63,8 @@ def test_latencies_by_phase_and_who_was_hurt(tmp_path: Path) -> None:
     assert row[["requests_hurt", "requests_again", "in_transfer", "in_decode"]].tolist() == [1, 1, 1, 0]
     assert row["served_tokens_s"] == pytest.approx(5 * 40 / 2.4)
     assert row["answers_differ"] == 0
+    # Requests 3 and 4 began after it.
+    assert row["after_ttft_over"] == pytest.approx(0.0) and row["after_tpot_over"] == pytest.approx(0.0)
     assert "requests</summary>" in write_report(folder).read_text()
 
 

@@ -66,14 +66,17 @@ def _hurt(view: View) -> float | None:
     return float(sum(any(i.measures.get(name, 0.0) > most for name, most in worst.items() if most) for i in since))
 
 
-def _within(first: str, last: str | None, view: View) -> float | None:
-    """Whether the failure came between two moments of the request that it struck, or of another one under way."""
+def _within(first: str, last: str | None, lost: str, view: View) -> float | None:
+    """Whether the failure came between two moments of the request that it struck, or of another one under way. Where
+    the transport gave up, these were done again, and `lost` says it."""
     fault = view.trial.fault
-    hit = [i for i in _requests(view, PHASES["during"]) if "sent_until_ms" in i.measures]
+    hit = [i for i in _requests(view, PHASES["during"]) if {"sent_until_ms", lost} & set(i.measures)]
     if fault is None or not hit:
         return None
 
     def holds(i: Iteration) -> bool:
+        if lost in i.measures:
+            return i.measures[lost] > 0
         begin_ns = i.t_ns + 1e6 * i.measures[first]
         end_ns = i.t_ns + 1e6 * i.measures[last] if last else i.t_ns + i.duration_ns
         return begin_ns <= fault.t_before_ns and fault.t_after_ns <= end_ns
@@ -153,11 +156,13 @@ METRICS = (
     ),
     Metric(
         "in_transfer", "trials", "higher", "trials whose failure came while a cache was sent",
-        partial(_within, "sent_from_ms", "sent_until_ms"), aggregate="total", of="some trials", workloads=ONLY,
+        partial(_within, "sent_from_ms", "sent_until_ms", "lost_sending"),
+        aggregate="total", of="some trials", workloads=ONLY,
     ),
     Metric(
         "in_decode", "trials", "higher", "trials whose failure came while an answer was decoded",
-        partial(_within, "sent_until_ms", None), aggregate="total", of="some trials", workloads=ONLY,
+        partial(_within, "sent_until_ms", None, "lost_decoding"),
+        aggregate="total", of="some trials", workloads=ONLY,
     ),
     Metric(
         "answers_differ", "requests", "lower", "requests whose answer is not token by token that of the run without "

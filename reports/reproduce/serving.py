@@ -35,7 +35,7 @@ def _replica(scale: Scale, lost: str, habit: str = "balance") -> list[Served]:
     healthy = Topology.uniform(2, scale.nics, scale.nic_bit_s / 8)
     before, after = Network(healthy, "balance"), Network(healthy.lost(1, 0), "balance")
     small = scale.nic_bit_s < SLOW_BIT_S
-    engine, a_second = (OWN, 1.5) if small else (ENGINES["llama-70b-h100x8"], 4.0)
+    engine, a_second = (OWN, 1.0) if small else (ENGINES["llama-70b-h100x8"], 4.0)
     asked = poisson(REQUESTS, a_second, *((384, 48) if small else CHAT))
     if lost != "half_way":
         return serve(engine, after if lost == "from_the_start" else before, asked, habit=habit)
@@ -96,7 +96,7 @@ ENTRY = Entry(
         "serving",
         _measured,
         ("system=balance", "fault=transfer", "fault=healthy_before"),
-        ("cluster.nics=8", "cluster.rate=25 Mbit/s", "sweep.repeats=3"),
+        ("cluster.nics=8", "cluster.rate=25 Mbit/s", "workload.arrivals_a_second=1", "sweep.repeats=3"),
     ),
     draw="overhead",
 )

@@ -51,6 +51,8 @@ class Request:
     turn: int = 0
     """How often it was begun again: what belongs to an earlier turn is void."""
     state: str = "waits"
+    lost_in: str = ""
+    """What its state was when the transport gave up."""
     began_ns: int = 0
     sent_from_ns: int = 0
     sent_until_ns: int = 0
@@ -350,6 +352,7 @@ class Front:
             raise TransportError(why)
         began_s, self.recovering = time.monotonic(), True
         for request in self.under_way.values():
+            request.lost_in = request.state
             request.turn += request.state != "computed" or policy == "reroute"
         for left in reversed(range(_TRIES)):
             print(f"serving: {why}; {policy}", file=sys.stderr, flush=True)
@@ -437,7 +440,9 @@ def _measures(request: Request) -> dict[str, float]:
         "answer": float(crc32(bytes(request.tokens))),
         "again": float(request.turn),
     }
-    if request.sent_until_ns:
+    if request.lost_in:
+        told |= {"lost_sending": float(request.lost_in == "sent"), "lost_decoding": float(request.lost_in == "decoded")}
+    elif request.sent_until_ns:
         told["sent_from_ms"] = (request.sent_from_ns - request.began_ns) / 1e6
         told["sent_until_ms"] = (request.sent_until_ns - request.began_ns) / 1e6
     return told

@@ -9,6 +9,8 @@ from harness.workloads.registry import serving
 
 _SLOW = 20.0
 """How many times the least time of a request it may take: the processors' part of that is a guess."""
+_PATIENCE_S = 20.0
+"""No less: what the transport finds out by itself it tells sooner."""
 
 
 class ServingBackend:
@@ -25,7 +27,7 @@ class ServingBackend:
         argv += ["--arrivals", write_arrivals(work.arrivals()), "--seed", str(work.seed)]
         argv += ["--warmup", str(job.warmup), "--check", str(int(work.check))]
         argv += ["--corrupt", str(work.corrupt)] if work.corrupt is not None else []
-        argv += ["--timeout-s", f"{give_up_s(_SLOW * job.expected_s):.3f}"]
+        argv += ["--timeout-s", f"{max(_PATIENCE_S, give_up_s(_SLOW * job.expected_s)):.3f}"]
         # Each host computes on one thread, and those of one machine share its processors.
         env = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | rendezvous(job, rank)
         return Command(tuple(argv), env)

@@ -94,18 +94,22 @@ class Decoder:
                 self._open()
                 seat.events.emit("ready") if not again else None
                 self._lead() if seat.rank == 1 else self._follow()
-                return
+                break
             except TransportError as error:
                 if not seat.policy:
                     raise
                 self.line.send("lost", why=str(error), epoch=self.epoch)
-                order = self._recover_order()
+                try:
+                    order = self._recover_order()
+                except StopError:  # it was the last one's end that was lost
+                    break
             except RecoverError as found:
                 order = found
             except StopError:
-                return
+                break
             again, self.epoch = "yes", order.epoch
             self._recover(order.policy)
+        self.line.send("left")
 
     def stats(self) -> dict[str, Any]:
         """The communicator's, with the bytes of transfers and what happened to them."""
@@ -155,9 +159,11 @@ class Decoder:
         """After this host has told its loss: what it is to do."""
         while True:
             try:
-                self._next()
+                message = self._next()
             except RecoverError as order:
                 return order
+            if message is not None and message["kind"] == "stop":
+                raise StopError
 
     def _take(self, message: Message) -> None:
         number = message["request"]

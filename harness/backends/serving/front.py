@@ -90,6 +90,8 @@ class Front:
         self.under_way: dict[int, Request] = {}
         self.ended: list[Request] = []
         self.engine: TransferEngine | None = None
+        self.told: dict[int, Message] = {}
+        """The last of what decode hosts said of themselves, by rank."""
         self.past: list[dict[str, Any]] = []
         """What engines that were given up had to tell."""
         self.alone = False
@@ -118,7 +120,9 @@ class Front:
             self._until(lambda: not self.under_way)
         self._serve(requests[seat.warmup :])
         self._tell("stop")
-        return self._result()
+        result = self._result()
+        self._await("left")
+        return result
 
     def _hear(self, target: Target, message: Message) -> None:
         self.inbox.put(("heard", (target, message)))
@@ -225,6 +229,8 @@ class Front:
 
     def _heard(self, target: Target, message: dict[str, Any]) -> None:
         kind = message["kind"]
+        if kind == "gone" and self.told.get(target.rank, {}).get("kind") == "left":
+            return
         if kind == "gone":
             raise ConnectionError(f"the decode host of rank {target.rank} is gone")
         if kind == "lost" and message["epoch"] == self.epoch:
@@ -236,7 +242,7 @@ class Front:
                     self._token(request, token)
                     if len(request.tokens) == request.wanted:
                         self._over(request)
-        elif kind in ("rails", "opened", "up"):
+        elif kind in ("rails", "opened", "up", "left"):
             self.told[target.rank] = message
 
     def _token(self, request: Request, token: int) -> None:
@@ -318,7 +324,7 @@ class Front:
 
     def _await(self, kind: str) -> dict[int, dict[str, Any]]:
         """What every decode host says of that kind, by rank."""
-        self.told: dict[int, dict[str, Any]] = {}
+        self.told = {}
         deadline = time.monotonic() + _REBUILT_S
         while len(self.told) < len(self.targets) or any(m["kind"] != kind for m in self.told.values()):
             left_s = deadline - time.monotonic()

@@ -12,7 +12,7 @@ import pandas as pd
 
 from reports import model
 from reports.load import LoadedRun, counters, watched
-from reports.metrics import METRICS
+from reports.metrics import METRICS, serving
 from reports.metrics.correctness import checked
 from reports.metrics.view import NO_TABLE, View
 from reports.setting import env_of, setting_of, systems_of
@@ -89,6 +89,7 @@ def _about(view: View, run: str, several: bool) -> dict[str, Any]:
         "collective": trial.collective or trial.workload,
         "weights": trial.result.get("weights"),
         "losses": tuple(i.measures["loss"] for i in trial.iterations if i.phase != "warmup" and "loss" in i.measures),
+        "requests": serving.requests(trial),
         "system": f"{trial.shown_system} ({run})" if several else trial.shown_system,
         "source": trial.source,
         "mode": trial.mode,

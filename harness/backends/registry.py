@@ -4,6 +4,7 @@ from harness.backends.base import Backend
 from harness.backends.nccl_tests import NcclTestsBackend
 from harness.backends.noop import NoopBackend
 from harness.backends.perf import PerfBackend
+from harness.backends.serving.backend import ServingBackend
 from harness.backends.simulate import SimulateBackend
 from harness.backends.torch import TorchBackend
 from harness.backends.training import TrainingBackend
@@ -19,4 +20,5 @@ BACKENDS: dict[BackendName, Backend] = {
     "torch_r2ccl": TorchBackend("r2ccl"),
     "train_r2ccl": TrainingBackend("r2ccl"),
     "train_gloo": TrainingBackend("gloo"),
+    "serve_r2ccl": ServingBackend(),
 }

@@ -168,7 +168,7 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
             if not variable or set("=\0") & set(variable) or "\0" in value:
                 remedy = "a name is not empty and has no '=', and neither name nor value has a NUL"
                 yield Mistake(f"system[{index}].env", repr(variable), remedy)
-        if backend in ("perf", "simulate", "torch_r2ccl", "train_r2ccl"):
+        if backend in ("perf", "simulate", "torch_r2ccl", "train_r2ccl", "serve_r2ccl"):
             yield from _core_mistakes(f"system[{index}].env", system)
 
 

@@ -14,7 +14,7 @@ from r2ccl_core.native import plugin_path
 from r2ccl_core.planning.algorithms import AUTO, for_losses
 from r2ccl_core.planning.selection import read_settings
 
-CORE = ("perf", "simulate", "noop", "torch_r2ccl", "train_r2ccl")
+CORE = ("perf", "simulate", "noop", "torch_r2ccl", "train_r2ccl", "serve_r2ccl")
 NCCL = ("nccl_tests", "torch_nccl")
 
 _CORE_NEEDS = "this project, installed"
@@ -36,11 +36,21 @@ def _scheduled() -> Iterator[System]:
     yield _core(AUTO, "Balance and what the planner chooses", 2, R2CC_ALGO=AUTO)
 
 
+def _replica(name: str, what: str) -> System:
+    """Serving over our core as fail-stop, by what the engine above it does about a loss."""
+    told = f"serving without failover, which stops at the first loss; then {what}"
+    return System(name, told, _CORE_NEEDS, ("serve_r2ccl",), 0, "ok", {"SERVE_ON_FAILURE": name})
+
+
 ENTRIES = (
     _core("failstop", "stripes over all NICs and stops at the first loss, as NCCL does", 0, "failed"),
     _core("hot_repair", "one back-up NIC takes over the lost one's share", 1),
     _core("balance", "every NIC left takes what it can carry", 2),
     *_scheduled(),
+    _replica("transfer_again", "transfers start again over the rails that are left"),
+    _replica("recompute", "prompts are computed again, and sent over the rails that are left"),
+    _replica("reroute", "the host of prompts, a replica by itself, answers what is left alone"),
+    _replica("restart", "the replica starts again, and every request from its beginning"),
     System(
         "nccl",
         "NCCL as it is",

@@ -14,7 +14,16 @@ from harness.experiment.tables import Duration, Mistake, Model
 from harness.workloads.checkers import Checker
 
 BackendName = Literal[
-    "perf", "simulate", "noop", "nccl_tests", "torch_gloo", "torch_nccl", "torch_r2ccl", "train_r2ccl", "train_gloo"
+    "perf",
+    "simulate",
+    "noop",
+    "nccl_tests",
+    "torch_gloo",
+    "torch_nccl",
+    "torch_r2ccl",
+    "train_r2ccl",
+    "train_gloo",
+    "serve_r2ccl",
 ]
 
 NO_SIZE = 0

@@ -7,6 +7,7 @@ from pydantic import Discriminator, Tag
 
 from harness.workloads.base import Workload
 from harness.workloads.collective import CollectiveWorkload
+from harness.workloads.serving import ServingWorkload
 from harness.workloads.training import TrainingWorkload
 
 
@@ -18,7 +19,9 @@ def _kind(values: Any) -> object:
 
 
 AnyWorkload = Annotated[
-    Annotated[CollectiveWorkload, Tag("collective")] | Annotated[TrainingWorkload, Tag("training")],
+    Annotated[CollectiveWorkload, Tag("collective")]
+    | Annotated[TrainingWorkload, Tag("training")]
+    | Annotated[ServingWorkload, Tag("serving")],
     Discriminator(_kind),
 ]
 
@@ -35,4 +38,11 @@ def training(workload: Workload) -> TrainingWorkload:
     """The same for training."""
     if not isinstance(workload, TrainingWorkload):
         raise TypeError(f"this backend trains, it does not run a {workload.kind}")
+    return workload
+
+
+def serving(workload: Workload) -> ServingWorkload:
+    """The same for serving."""
+    if not isinstance(workload, ServingWorkload):
+        raise TypeError(f"this backend serves, it does not run a {workload.kind}")
     return workload

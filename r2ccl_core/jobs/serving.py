@@ -25,6 +25,9 @@ class Engine:
     decode_ms: float
     decode_request_ms: float
     cache_bytes: int
+    shortest: int = 512
+    longest: int = 8192
+    """Tokens of the prompts that were measured."""
 
 
 ENGINES = {
@@ -49,8 +52,9 @@ def latency(
     engine: Engine, network: Network, *, prompt: int, requests: int = 1, prefill: int = 0, decode: int = 1
 ) -> Latency:
     """``requests`` prompts of so many tokens: from host ``prefill`` to host ``decode`` of the network."""
-    if prompt < 512 or prompt > 8192:
-        raise UsageError(f"{engine.name}: a prompt of {prompt} tokens is outside of what was measured, 512 to 8192")
+    if prompt < engine.shortest or prompt > engine.longest:
+        measured = f"{engine.shortest} to {engine.longest}"
+        raise UsageError(f"{engine.name}: a prompt of {prompt} tokens is outside of what was measured, {measured}")
     if requests < 1 or prefill == decode:
         raise UsageError(f"{engine.name}: one request or more, from one host to another")
     moved_s = network.point_to_point_s(prefill, decode, requests * prompt * engine.cache_bytes)

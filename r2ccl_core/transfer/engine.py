@@ -19,6 +19,7 @@ Buffer: TypeAlias = Any
 
 _LOOK_S = 0.1  # for Ctrl-C
 _QUIET_S = 10.0
+_DRAIN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -184,10 +185,14 @@ class TransferEngine:
         """The NICs, their bytes and events, as `Communicator.stats`."""
         return dict(self._native.net.stats())
 
-    def close(self) -> None:
-        """Closes every connection; transfers fail, and no memory is touched afterwards. Idempotent."""
-        self._native.close()
+    def close(self, timeout_s: float = _DRAIN_S) -> int:
+        """Closes every connection; transfers fail, and no memory is touched afterwards. Idempotent.
+
+        Waits first, for at most `timeout_s`, until peers have taken what was said to them: notifications, and that
+        their writes are done. Returns how many such messages peers that live have not taken."""
+        missing = int(self._native.close(timeout_s))
         self._memory.clear()
+        return missing
 
     def abandon(self) -> None:
         """In a forked child: the parent's engine is not ours."""

@@ -4,7 +4,7 @@ Terminal, report, bounds, comparisons, targets, exports and documents take a met
 value and aggregate from here. A new metric is a record in a file beside this one, and a line below.
 """
 
-from reports.metrics import bandwidth, correctness, cost, duration, models, schedule_switch, signs, training
+from reports.metrics import bandwidth, correctness, cost, duration, models, schedule_switch, serving, signs, training
 from reports.metrics.metric import Metric
 
 METRICS: dict[str, Metric] = {
@@ -12,6 +12,7 @@ METRICS: dict[str, Metric] = {
     for metric in (
         *bandwidth.METRICS,
         *training.METRICS,
+        *serving.METRICS,
         *duration.METRICS,
         *cost.METRICS,
         *schedule_switch.METRICS,

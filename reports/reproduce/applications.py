@@ -1,21 +1,21 @@
 """Training and inference under failed NICs, as R2CCL reports them (arXiv 2512.25059), and our model of them.
 
-None of it is measured here: the sweep trains small models on CPUs, one rank a host, and serves none.
+Training is not measured here: the sweep trains small models on CPUs, one rank a host. Serving is, by a small engine.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pandas as pd
 
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
 from reports.model import HOT_REPAIR, balance
-from reports.reproduce import jobs, overhead
+from reports.reproduce import jobs, overhead, serving
 from reports.reproduce.entry import Entry, Fact, Scale
 
 README = "R2CCL's README"
 THIRD = "a third party's summary of R2CCL"
 NO_TRAINING = "the sweep trains models of 120 M parameters at most, one rank a host"
-NO_SERVING = "the sweep runs collectives, no serving"
 
 DP_NONE, DP_REPAIR, DP_BALANCE, DP_R2CC, DP_TWO, DP_ADAPCC = 314618, 300151, 310516, 312394, 310756, 289565
 """Tokens per second of GPT-3 2.7B, DP = 16: without a failure, and with one NIC lost by what is done about it."""
@@ -158,17 +158,7 @@ ENTRIES = (
         draw="overhead",
         figure=training_and_inference,
     ),
-    Entry(
-        "infer",
-        "Serving with vLLM, a NIC lost: overhead of time to first token and time per token",
-        "8 NICs a host; X = 1/8. The share of communication is the most that the published limit allows",
-        (_fact("balance", "overhead (a limit is published, the model's share is taken from it)", 0.0, high=3.0),),
-        TESTBED,
-        lambda scale: _one_loss(SHARE_INFER, scale),
-        missing=NO_SERVING,
-        draw="overhead",
-        figure=training_and_inference,
-    ),
+    replace(serving.ENTRY, figure=training_and_inference),
     Entry(
         "mc-512",
         "512 GPUs, 1 to 10 NICs lost at random: overhead of an iteration",

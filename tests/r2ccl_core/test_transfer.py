@@ -267,3 +267,17 @@ def test_who_disconnects_may_connect_again() -> None:
             peer = here.connect(there.address)
             assert peer.write([(own[:], remote[:])]).wait(30) == "done"
             peer.close()
+
+
+def test_what_was_said_before_closing_arrives() -> None:
+    with engines(2) as (one, other):
+        peer = one.connect(other.address)
+        for number in range(100):
+            peer.notify(b"%d" % number)
+        assert one.close(timeout_s=60) == 0
+        with pytest.raises(TransportError, match="closed"):
+            peer.notify(b"too late")
+        found: list[tuple[str, bytes]] = []
+        while len(found) < 100:
+            found += other.wait_for_notification(60)
+        assert [int(text) for _, text in found] == list(range(100))

@@ -155,7 +155,7 @@ void bind_transfer(nb::module_& module) {
       .def("wait", &WaitForNews, "seen"_a, "timeout_s"_a)
       .def_prop_ro("net",
                    [](const std::shared_ptr<Engine>& engine) { return std::shared_ptr<Net>(engine, &engine->net()); })
-      .def("close", &Engine::Close, nb::call_guard<nb::gil_scoped_release>());
+      .def("close", &Engine::Close, nb::arg("drain_s"), nb::call_guard<nb::gil_scoped_release>());
   module.def("open_transfer_engine", &Open, "name"_a, "mode"_a, "nics"_a,
              "options"_a = std::map<std::string, std::string>());
 }

@@ -20,6 +20,7 @@ namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(20);  // for what nobody tells of, such as a connection that ended
 constexpr double kLongestS = 1e9;                      // that anybody waits
+constexpr size_t kGuests = 4096;                       // connections that have not said whose they are
 
 template <typename T>
 Status MakeUp(T* value) {
@@ -85,10 +86,15 @@ Status Engine::Start(const std::string& name, const Params& params, std::vector<
   return {};
 }
 
-void Engine::Close() {
+uint64_t Engine::Close(double drain_s) {
   {
     MutexLock lock(mutex_);
-    if (closed_) return;
+    if (closing_) return 0;
+    closing_ = true;
+  }
+  uint64_t missing = Drain(drain_s);
+  {
+    MutexLock lock(mutex_);
     closed_ = true;
     for (const auto& [id, peer] : peers_) peer->Fail({Code::kPeerLost, "the engine was closed"});
     for (const Guest& guest : guests_) guest.comm->Close();
@@ -98,6 +104,29 @@ void Engine::Close() {
   if (thread_.joinable()) thread_.join();
   if (inner_ != nullptr) inner_->Shutdown();
   if (outer_ != nullptr) outer_->Shutdown();
+  return missing;
+}
+
+// The engine's thread goes on meanwhile, so two that close at once hear each other out. What is said from now on, to a
+// peer that goes on writing, does not count.
+uint64_t Engine::Drain(double drain_s) {
+  if (std::isnan(drain_s) || !thread_.joinable()) return 0;
+  int64_t deadline_ns = NowNs() + static_cast<int64_t>(std::clamp(drain_s, 0.0, kLongestS) * 1e9);
+  std::vector<std::pair<std::shared_ptr<Peer>, uint64_t>> said;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, peer] : peers_) said.emplace_back(peer, peer->said());
+  }
+  while (true) {
+    uint64_t seen = notifier().Count();
+    uint64_t missing = 0;
+    {
+      MutexLock lock(mutex_);
+      for (const auto& [peer, count] : said) missing += peer->Missing(count);
+    }
+    if (missing == 0 || NowNs() >= deadline_ns) return missing;
+    notifier().Wait(seen, kLook);
+  }
 }
 
 // Memory --------------------------------------------------------------------------------------------------------------
@@ -111,7 +140,7 @@ Status Engine::Register(void* data, uint64_t bytes, uint64_t* key) {
   region->bytes = bytes;
   *key = region->key;
   MutexLock lock(mutex_);
-  if (closed_) return {Code::kInvalidArgument, "the engine is closed"};
+  if (closing_) return {Code::kInvalidArgument, "the engine is closed"};
   shared_.regions.Add(std::move(region));
   return {};
 }
@@ -150,6 +179,7 @@ bool Engine::Together(const Address& address) const {
 }
 
 Status Engine::Find(const EngineId& id, std::shared_ptr<Peer>* peer) {
+  if (closing_) return {Code::kPeerLost, "the engine was closed"};
   auto entry = peers_.find(id);
   if (entry == peers_.end()) return {Code::kInvalidArgument, "no connection with this engine; connect first"};
   *peer = entry->second;
@@ -189,7 +219,7 @@ Status Engine::Connect(const std::string& address, EngineId* id) {
   Status status = Decode(address, &theirs);
   if (!status.ok()) return status;
   MutexLock lock(mutex_);
-  if (closed_) return {Code::kInvalidArgument, "the engine is closed"};
+  if (closing_) return {Code::kInvalidArgument, "the engine is closed"};
   *id = theirs.id;
   auto known = peers_.find(theirs.id);
   if (known != peers_.end() && known->second->loss().ok()) {
@@ -224,6 +254,10 @@ void Engine::Disconnect(const EngineId& id) {
 
 void Engine::TakeGuests(Listener& listener, bool inner) {
   while (auto comm = listener.Accept()) {
+    if (guests_.size() >= kGuests) {
+      comm->Close();
+      continue;
+    }
     guests_.push_back({std::move(comm), std::make_unique<char[]>(kMessageBytes), nullptr, inner});
     Guest& guest = guests_.back();
     if (!guest.comm->Irecv(guest.bytes.get(), kMessageBytes, &guest.request).ok()) guests_.pop_back();
@@ -273,6 +307,9 @@ Status Engine::Begin(const EngineId& id, Direction direction, const std::vector<
   std::shared_ptr<Peer> peer;
   Status status = Find(id, &peer);
   if (status.ok() && notification != nullptr) status = CheckLength(*notification);
+  if (status.ok() && direction == Direction::kRead && ranges.size() > kReadRanges) {
+    status = {Code::kInvalidArgument, "a read has at most " + std::to_string(kReadRanges) + " ranges; make several"};
+  }
   std::vector<Range> kept;
   for (size_t i = 0; i < ranges.size() && status.ok(); ++i) {
     const Range& range = ranges[i];
@@ -335,6 +372,7 @@ Status Engine::Notify(const EngineId& id, const std::string& text) {
 
 std::deque<Notification> Engine::TakeNotifications() {
   MutexLock lock(mutex_);
+  shared_.notification_bytes = 0;
   return std::exchange(shared_.notifications, {});
 }
 
@@ -370,7 +408,7 @@ void Engine::LookAtGuests() {
 
 void Engine::PumpAll() {
   try {
-    LookAtGuests();
+    if (!closing_) LookAtGuests();
   } catch (const std::bad_alloc&) {
     for (const Guest& guest : guests_) guest.comm->Close();
     guests_.clear();

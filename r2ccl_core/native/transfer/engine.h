@@ -20,6 +20,8 @@
 
 namespace r2ccl::transfer {
 
+constexpr double kDrainS = 1.0;  // as long as a peer's last words are listened to
+
 class Engine {
  public:
   static Status Create(const std::string& name, const Params& params, std::vector<Nic> nics,
@@ -55,8 +57,10 @@ class Engine {
   Notifier& notifier() { return *outer_->environment().notifier; }
   Net& net() { return *outer_; }
 
-  // Closes every connection: transfers fail, and memory is quiet. Idempotent.
-  void Close();
+  // Waits at most `drain_s` until peers have taken what was said to them before: ends of their writes, notifications.
+  // Then closes every connection: transfers fail, and memory is quiet. Returns how many messages peers that live have
+  // not taken. Idempotent.
+  uint64_t Close(double drain_s = kDrainS);
 
  private:
   // A connection that has not said yet whose it is.
@@ -69,6 +73,7 @@ class Engine {
 
   Engine() = default;
   Status Start(const std::string& name, const Params& params, std::vector<Nic> nics);
+  uint64_t Drain(double drain_s);
   void Run();
   void PumpAll() REQUIRES(mutex_);
   void PumpNow(Peer& peer) REQUIRES(mutex_);
@@ -90,6 +95,7 @@ class Engine {
   Shared shared_;  // the address without the mutex
   std::map<EngineId, std::shared_ptr<Peer>> peers_ GUARDED_BY(mutex_);
   std::deque<Guest> guests_ GUARDED_BY(mutex_);
+  bool closing_ GUARDED_BY(mutex_) = false;  // nothing is begun any more
   bool closed_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -16,9 +16,11 @@ constexpr uint64_t kWindowBytes = 32 << 20;
 constexpr uint64_t kWindowPieces = 1024;
 constexpr uint64_t kBurstBytes = 8 << 20;  // then it is another transfer's turn
 // What one of us keeps to by itself; more is the work of somebody else.
-constexpr size_t kOperations = 4096;             // of one engine's that are not over
-constexpr int kRounds = 64;                      // then it is another peer's turn
-constexpr int64_t kLastWordsNs = 1'000'000'000;  // as long as the peer's transport lingers over them
+constexpr size_t kOperations = 4096;                // of one engine's that are not over
+constexpr uint64_t kNotificationsBytes = 64 << 20;  // that no program has asked for
+constexpr uint64_t kNotificationOwnBytes = 256;     // beside its text
+constexpr int kRounds = 64;                         // then it is another peer's turn
+constexpr int64_t kLastWordsNs = 1'000'000'000;     // as long as the peer's transport lingers over them
 
 Status Wrong(const std::string& what) { return {Code::kProtocol, "the peer's engine " + what}; }
 
@@ -160,13 +162,18 @@ void Peer::Begin(std::shared_ptr<Transfer> transfer, Direction direction, std::v
 // As many as the peer takes at a time.
 bool Peer::StartWaiting() {
   bool moved = false;
-  while (loss().ok() && !waiting_.empty() && transfers_.size() - waiting_.size() < kOperations) {
+  while (loss().ok() && !waiting_.empty() && HasRoomFor(*waiting_.front())) {
     std::shared_ptr<Transfer> transfer = std::move(waiting_.front());
     waiting_.pop_front();
     Start(std::move(transfer));
     moved = true;
   }
   return moved;
+}
+
+bool Peer::HasRoomFor(const Transfer& transfer) const {
+  if (transfers_.size() - waiting_.size() >= kOperations) return false;
+  return transfer.direction_ == Direction::kWrite || own_ranges_ + transfer.ranges_.size() <= kReadRanges;
 }
 
 void Peer::Start(std::shared_ptr<Transfer> transfer) {
@@ -182,6 +189,7 @@ void Peer::Start(std::shared_ptr<Transfer> transfer) {
     jobs_.push_back(std::move(job));
     return;
   }
+  own_ranges_ += ranges.size();
   Message read;
   read.kind = Kind::kRead;
   read.operation = transfer->operation_;
@@ -328,6 +336,7 @@ bool Peer::PumpSent() {
     while (!out_messages_[i].empty()) {
       if (!Test(*senders_[i], &out_messages_[i].front().request, nullptr)) break;
       out_messages_[i].pop_front();
+      ++taken_;
     }
   }
   for (size_t i = 0; i < out_pieces_.size(); ++i) {
@@ -427,6 +436,7 @@ bool Peer::SendBurst(Job& job) {
 
 void Peer::FinishJob(Job& job) {
   if (job.transfer == nullptr) {
+    read_ranges_ -= job.next_range;
     SayDone(job.operation, true, job.outcome, job.why);
     reads_.erase(job.operation);
     return;
@@ -515,6 +525,8 @@ Status Peer::TakeRead(const Message& message) {
     jobs_.push_back(job);
   }
   if (job->complete) return Wrong("asked twice for one read");
+  read_ranges_ += message.pieces.size();
+  if (read_ranges_ > kReadRanges) return Wrong("asked for too many ranges at a time");
   job->complete = message.last;
   for (const Piece& piece : message.pieces) {
     uint64_t number = job->next_range++;
@@ -595,7 +607,7 @@ Status Peer::TakeNotify(const Message& message) {
   }
   partial_ += message.text;
   if (partial_.size() > kNotificationBytes) return Wrong("sent too long a notification");
-  if (message.last) shared_->notifications.push_back({address_.name, std::exchange(partial_, {})});
+  if (message.last) Deliver(std::exchange(partial_, {}));
   return {};
 }
 
@@ -611,10 +623,22 @@ void Peer::Stop(uint64_t operation, Outcome outcome) {
 void Peer::FinishInbound(Inbound& inbound) {
   if (!inbound.last || inbound.pieces > 0) return;
   if (inbound.outcome == Outcome::kOk && inbound.has_notification) {
-    shared_->notifications.push_back({address_.name, inbound.notification});
+    Deliver(std::move(inbound.notification));
   }
   SayDone(inbound.operation, true, inbound.outcome, inbound.why);
   inbound_.erase(inbound.operation);
+}
+
+// A program that never asks for notifications must not be filled up with them.
+void Peer::Deliver(std::string text) {
+  uint64_t bytes = text.size() + kNotificationOwnBytes;
+  if (shared_->notification_bytes + bytes > kNotificationsBytes) {
+    std::string count = std::to_string(shared_->notifications.size());
+    Lose({Code::kProtocol, count + " notifications wait, and the program takes none"});
+    return;
+  }
+  shared_->notification_bytes += bytes;
+  shared_->notifications.push_back({address_.name, std::move(text)});
 }
 
 void Peer::FinishTransfer(const std::shared_ptr<Transfer>& transfer) {
@@ -627,6 +651,7 @@ void Peer::FinishTransfer(const std::shared_ptr<Transfer>& transfer) {
   bool well = transfer->problem_.ok() && !transfer->cancelled_;
   if (well && reads && transfer->has_notification_) Notify(0, transfer->notification_);
   transfers_.erase(transfer->operation_);
+  if (reads) own_ranges_ -= transfer->ranges_.size();
   if (!transfer->problem_.ok()) {
     EndTransfer(*transfer, Transfer::kFailed, transfer->problem_);
   } else {
@@ -646,6 +671,7 @@ void Peer::Say(size_t sender, std::string bytes) {
   if (!loss().ok()) return;
   std::deque<OutMessage>& queue = out_messages_[sender];
   queue.push_back({std::move(bytes), nullptr});
+  ++said_;
   OutMessage& last = queue.back();
   Status status = senders_[sender]->Isend(last.bytes.data(), last.bytes.size(), &last.request);
   if (status.ok()) return;

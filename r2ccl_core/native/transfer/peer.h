@@ -32,6 +32,9 @@
 
 namespace r2ccl::transfer {
 
+// Of one read, and of all that a peer has under way.
+constexpr uint64_t kReadRanges = 1 << 20;
+
 struct Notification {
   std::string from;  // the peer's name
   std::string text;
@@ -41,7 +44,8 @@ struct Notification {
 struct Shared {
   Regions regions;
   std::deque<Notification> notifications;
-  std::string address;  // encoded
+  uint64_t notification_bytes = 0;  // about what these take
+  std::string address;              // encoded
   uint64_t next_operation = 1;
 };
 
@@ -77,6 +81,10 @@ class Peer {
              const std::string* notification);
   void Cancel(Transfer& transfer);
   void Notify(const std::string& text) { Notify(0, text); }
+
+  // Messages that were given to the transport until now, and how many of so many a peer that lives has not taken.
+  uint64_t said() const { return said_; }
+  uint64_t Missing(uint64_t said) const { return loss().ok() && said > taken_ ? said - taken_ : 0; }
 
   // Does what can be done. True when something was.
   bool Pump();
@@ -136,6 +144,7 @@ class Peer {
 
   bool IsComplete() const;
   bool StartWaiting();
+  bool HasRoomFor(const Transfer& transfer) const;
   void Start(std::shared_ptr<Transfer> transfer);
   bool PumpMessages();
   bool PumpArrivals();
@@ -163,6 +172,7 @@ class Peer {
   void Receive(InPiece piece, char* data);
   void Refuse(Inbound& inbound, const std::string& why);
   void FinishInbound(Inbound& inbound);
+  void Deliver(std::string text);
   void FinishTransfer(const std::shared_ptr<Transfer>& transfer);
   void EndTransfer(Transfer& transfer, Transfer::State state, Status status);
   char* Nowhere(size_t connection);
@@ -180,7 +190,9 @@ class Peer {
   std::vector<std::shared_ptr<SendComm>> senders_;
   std::vector<std::shared_ptr<RecvComm>> receivers_;
   std::vector<std::deque<OutMessage>> out_messages_;  // by sender
-  std::vector<std::deque<OutPiece>> out_pieces_;      // by data connection, as the next
+  uint64_t said_ = 0;                                 // by all of them
+  uint64_t taken_ = 0;
+  std::vector<std::deque<OutPiece>> out_pieces_;  // by data connection, as the next
   std::vector<std::deque<InPiece>> in_pieces_;
   std::deque<InMessage> in_messages_;
   size_t next_out_ = 0;  // data connection of the next piece
@@ -191,6 +203,8 @@ class Peer {
 
   std::deque<std::shared_ptr<Job>> jobs_;           // take turns
   std::map<uint64_t, std::shared_ptr<Job>> reads_;  // of the peer's, whose end was not said
+  uint64_t read_ranges_ = 0;                        // of these
+  uint64_t own_ranges_ = 0;                         // of reads of ours that the peer knows of
   std::map<uint64_t, std::shared_ptr<Inbound>> inbound_;
   std::map<uint64_t, std::shared_ptr<Transfer>> transfers_;
   std::deque<std::shared_ptr<Transfer>> waiting_;  // of these, until others are over

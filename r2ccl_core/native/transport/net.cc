@@ -181,6 +181,12 @@ void Net::Shutdown() {
   CloseConnections();
   if (rdma_ != nullptr) rdma_->Unwatch();
   for (auto& poller : pollers_) poller->Stop();
+  // Who still dials is told at once that nobody listens; the kernel alone would let everybody in.
+  listen_fd_ = Fd();
+  {
+    MutexLock lock(mutex_);
+    guests_.clear();
+  }
   report_file_.reset();  // after the last event, and not under our lock, which its thread takes
 }
 

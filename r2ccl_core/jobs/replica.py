@@ -1,0 +1,223 @@
+"""A serving replica over time: requests queue for a prefill host, their caches for the network, all decode together.
+
+Latencies are those of `r2ccl_core.jobs.serving`, so decode inside one host does not notice a lost NIC; caches do. What
+the replica does about the loss is one of `HABITS`. One of them, DejaVu's (ICML '24), is a model of what was published
+and no code of theirs: caches are streamed to a neighbour all the time, which makes every token a little slower, and are
+taken back from there.
+"""
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Literal
+
+from r2ccl_core.errors import UsageError
+from r2ccl_core.jobs.network import Network
+from r2ccl_core.jobs.serving import Engine
+
+Redone = Literal["nothing", "transfer", "prefill", "cache", "everything"]
+MOST_TOGETHER = 256
+"""Requests that are decoded together."""
+
+
+@dataclass(frozen=True)
+class Habit:
+    """What a replica does about a loss: after `stands_s` without network, `redone` is done again of what was under way.
+
+    ``transfer``: the cache that was being sent; ``prefill``: its prompt, too; ``cache``: all caches come back from a
+    neighbour; ``everything``: every request from its beginning. `streaming`: by how much every token is slower always.
+    """
+
+    name: str
+    stands_s: float
+    redone: Redone
+    streaming: float = 0.0
+
+
+HABITS = {
+    one.name: one
+    for one in (
+        Habit("auto", 0.2, "nothing"),
+        Habit("balance", 1.2, "nothing"),
+        # NIXL over UCX, tuned to the limit, ends the peer 3.4 s after the cut (measured); by default it hangs.
+        Habit("transfer_again", 3.4, "transfer"),
+        Habit("recompute", 3.4, "prefill"),
+        Habit("dejavu", 3.0, "cache", streaming=0.02),
+        Habit("restart", 34.0 + 120.0, "everything"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request: when it comes, its tokens, and those it wants."""
+
+    at_s: float
+    prompt: int
+    generated: int
+
+
+@dataclass
+class Served:
+    """What became of one. Seconds; the first and the last token's are 0 until they are there."""
+
+    asked: Asked
+    first_s: float = 0.0
+    last_s: float = 0.0
+    tokens: int = 0
+
+    @property
+    def ttft_s(self) -> float:
+        """From its arrival to its first token."""
+        return self.first_s - self.asked.at_s
+
+    @property
+    def tpot_s(self) -> float:
+        """For each token after the first."""
+        return (self.last_s - self.first_s) / max(1, self.asked.generated - 1)
+
+
+def poisson(count: int, a_second: float, prompt: int, generated: int, seed: int = 0) -> list[Asked]:
+    """`count` requests, `a_second` on average, whose tokens are drawn from exponential distributions of these means."""
+    draw, at_s, found = random.Random(seed), 0.0, []
+    for _ in range(count):
+        at_s += draw.expovariate(a_second)
+        found.append(Asked(at_s, 1 + int(draw.expovariate(1 / prompt)), 1 + int(draw.expovariate(1 / generated))))
+    return found
+
+
+def serve(
+    engine: Engine,
+    before: Network,
+    asked: Sequence[Asked],
+    *,
+    after: Network | None = None,
+    lost_at_s: float = 0.0,
+    habit: str = "balance",
+) -> list[Served]:
+    """Every request of `asked`, in order. From host 0 to host 1 of `before`; with `after` the network is that from
+    `lost_at_s` on."""
+    if habit not in HABITS:
+        raise UsageError(f"{habit}: a replica knows {', '.join(HABITS)}")
+    rates = [1.0 / before.point_to_point_s(0, 1, 1e12) * 1e12]
+    rates.append(rates[0] if after is None else 1.0 / after.point_to_point_s(0, 1, 1e12) * 1e12)
+    found = [Served(one) for one in asked]
+    replica = _Replica(engine, rates, HABITS[habit])
+    for one in found:
+        replica.later(one.asked.at_s, "arrive", one)
+    if after is not None:
+        replica.later(lost_at_s, "lose")
+    replica.run()
+    return found
+
+
+@dataclass
+class _Replica:
+    """Three stages, each busy with one thing at a time: ``prefill``, ``send``, ``step``."""
+
+    engine: Engine
+    rates: Sequence[float]
+    """Bytes a second before the loss, and after it."""
+    habit: Habit
+    now_s: float = 0.0
+    lost: bool = False
+    prefills: deque[Served] = field(default_factory=deque)
+    sends: deque[Served] = field(default_factory=deque)
+    left: float = 0.0
+    """Bytes of the first of these, since `since_s`."""
+    since_s: float = 0.0
+    waits: deque[Served] = field(default_factory=deque)
+    steps: list[Served] = field(default_factory=list)
+    busy: dict[str, int] = field(default_factory=dict)
+    """The event that ends what a stage does."""
+    closed_until_s: dict[str, float] = field(default_factory=dict)
+    events: list[tuple[float, int, str, Served | None]] = field(default_factory=list)
+    numbers: "count[int]" = field(default_factory=count)
+
+    def later(self, at_s: float, what: str, served: Served | None = None) -> int:
+        number = next(self.numbers)
+        heapq.heappush(self.events, (at_s, number, what, served))
+        return number
+
+    def run(self) -> None:
+        while self.events:
+            self.now_s, number, what, served = heapq.heappop(self.events)
+            if what in ("prefill", "send", "step"):
+                if self.busy.get(what) != number:
+                    continue  # it was given up
+                del self.busy[what]
+            if served is not None:
+                self.prefills.append(served)
+            elif what != "wake":
+                getattr(self, f"_{what}")()
+            self._begin()
+
+    def _begin(self) -> None:
+        """Whatever can begin."""
+        engine = self.engine
+        if self._is_free("prefill", self.prefills):
+            one = self.prefills[0]
+            # Outside of what was measured it counts as the nearest that was.
+            tokens = min(max(one.asked.prompt + one.tokens, engine.shortest), engine.longest)
+            self._do("prefill", (engine.prefill_ms + engine.prefill_token_ms * tokens) / 1e3)
+        if self._is_free("send", self.sends):
+            self.left, self.since_s = self.left or self._cache(self.sends[0]), self.now_s
+            self._do("send", self.left / self.rates[self.lost])
+        if self._is_free("step", self.steps or self.waits):
+            while self.waits and len(self.steps) < MOST_TOGETHER:
+                self.steps.append(self.waits.popleft())
+            step_ms = engine.decode_ms + engine.decode_request_ms * len(self.steps)
+            self._do("step", step_ms / 1e3 * (1 + self.habit.streaming))
+
+    def _is_free(self, stage: str, work: object) -> bool:
+        return bool(work) and stage not in self.busy and self.now_s >= self.closed_until_s.get(stage, 0.0)
+
+    def _do(self, stage: str, lasts_s: float) -> None:
+        self.busy[stage] = self.later(self.now_s + lasts_s, stage)
+
+    def _cache(self, one: Served) -> float:
+        return float((one.asked.prompt + one.tokens) * self.engine.cache_bytes)
+
+    def _prefill(self) -> None:
+        self.sends.append(self.prefills.popleft())
+
+    def _send(self) -> None:
+        self.waits.append(self.sends.popleft())
+        self.left = 0.0
+
+    def _step(self) -> None:
+        for one in self.steps:
+            one.tokens, one.last_s = one.tokens + 1, self.now_s
+            one.first_s = one.first_s or self.now_s
+        self.steps = [one for one in self.steps if one.tokens < one.asked.generated]
+
+    def _lose(self) -> None:
+        redone = self.habit.redone
+        if "send" in self.busy:
+            self.left -= (self.now_s - self.since_s) * self.rates[0]
+        self.lost = True
+        self._close("send", self.habit.stands_s)
+        if redone != "nothing":
+            self.left = 0.0
+        if redone == "prefill" and self.sends:
+            # Behind the prompt that is being computed.
+            self.prefills.insert(1 if "prefill" in self.busy else 0, self.sends.popleft())
+        elif redone == "cache":
+            self._close("step", self.habit.stands_s + sum(map(self._cache, self.steps)) / self.rates[1])
+        elif redone == "everything":
+            again = [*self.steps, *self.waits, *self.sends, *self.prefills]
+            for one in again:
+                one.tokens = 0
+            self.prefills = deque(sorted(again, key=lambda one: one.asked.at_s))
+            self.steps, self.waits, self.sends = [], deque(), deque()
+            for stage in ("prefill", "step"):
+                self._close(stage, self.habit.stands_s)
+
+    def _close(self, stage: str, for_s: float) -> None:
+        """Nothing of it goes on for so long; what it did is given up."""
+        self.busy.pop(stage, None)
+        self.closed_until_s[stage] = self.now_s + for_s
+        self.later(self.now_s + for_s, "wake")

@@ -1,0 +1,181 @@
+"""Serving: how long requests wait for their first token and for each one after it, by phase, and which ones were hurt.
+
+*Before* are requests that had ended when the failure came, *during* those that it found under way, *after* all that
+began since. The run without failures is the healthy trials of the same system and experiment: every answer must be the
+same, token by token.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from reports import stats
+from reports.metrics.metric import Metric
+from reports.metrics.view import View
+from reports.trial import Iteration, Phase, Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ONLY = ("serving",)
+PHASES = {"before": ("before",), "during": ("hit",), "after": ("after", "repaired")}
+TIMES = {"ttft": "from a request's arrival to its first token", "tpot": "for each token after the first"}
+
+
+class Request(NamedTuple):
+    """One of a trial."""
+
+    phase: Phase
+    measures: Mapping[str, float]
+
+
+def _requests(view: View, phases: Iterable[str]) -> list[Iteration]:
+    return [i for i in view.trial.iterations if i.phase in phases]
+
+
+def _told(requests: Iterable[Iteration], name: str) -> list[float]:
+    return [i.measures[name] for i in requests if name in i.measures]
+
+
+def _percentile(name: str, phase: str, q: int, view: View) -> float | None:
+    found = _told(_requests(view, PHASES[phase]), f"{name}_ms")
+    return stats.percentile(found, q) if found else None
+
+
+def _throughput(view: View) -> float | None:
+    """Of all timed requests, from the first one's begin to the last one's end."""
+    timed = [i for i in view.trial.iterations if i.phase != "warmup" and "tokens" in i.measures]
+    if len(timed) < 2:
+        return None
+    span_ns = max(i.t_ns + i.duration_ns for i in timed) - min(i.t_ns for i in timed)
+    return sum(i.measures["tokens"] for i in timed) / span_ns * 1e9
+
+
+def _again(view: View) -> float | None:
+    """Without those of the warm-up, which end before any failure."""
+    return float(sum(again > 0 for again in _told(view.trial.iterations, "again")))
+
+
+def _hurt(view: View) -> float | None:
+    """Slower to the first token, or a token, than every request that had ended before."""
+    before = _requests(view, PHASES["before"])
+    worst = {name: max(_told(before, name), default=None) for name in ("ttft_ms", "tpot_ms")}
+    if view.trial.fault is None or any(value is None for value in worst.values()):
+        return None
+    since = _requests(view, (*PHASES["during"], *PHASES["after"]))
+    return float(sum(any(i.measures.get(name, 0.0) > most for name, most in worst.items() if most) for i in since))
+
+
+def _within(first: str, last: str | None, lost: str, view: View) -> float | None:
+    """Whether the failure came between two moments of the request that it struck, or of another one under way. Where
+    the transport gave up, these were done again, and `lost` says it."""
+    fault = view.trial.fault
+    hit = [i for i in _requests(view, PHASES["during"]) if {"sent_until_ms", lost} & set(i.measures)]
+    if fault is None or not hit:
+        return None
+
+    def holds(i: Iteration) -> bool:
+        if lost in i.measures:
+            return i.measures[lost] > 0
+        begin_ns = i.t_ns + 1e6 * i.measures[first]
+        end_ns = i.t_ns + 1e6 * i.measures[last] if last else i.t_ns + i.duration_ns
+        return begin_ns <= fault.t_before_ns and fault.t_after_ns <= end_ns
+
+    return float(any(holds(i) for i in hit))
+
+
+def requests(trial: Trial) -> dict[int, Request]:
+    """The timed ones of a trial by their numbers; empty of what serves none."""
+    timed = [i for i in trial.iterations if i.phase != "warmup" and "answer" in i.measures]
+    return {i.iteration: Request(i.phase, i.measures) for i in timed}
+
+
+Others = dict[int, Request]
+
+
+def _beside_healthy(of: Callable[[Others, Others], float], frame: "pd.DataFrame") -> "pd.Series":
+    """`of` the requests of each trial and those of the first healthy trial of its system; NaN without one."""
+    import pandas as pd
+
+    keys = ["run", "setup", "system"]
+    healthy = frame[(frame["scenario"] == "healthy") & (frame["status"] == "ok") & (frame["workload"] == "serving")]
+    beside = frame.join(healthy.groupby(keys)[["requests"]].first().add_suffix("_healthy"), on=keys)
+    known = (
+        (beside["workload"] == "serving") & (beside["status"] != "inconclusive") & beside["requests_healthy"].notna()
+    )
+    values = [
+        of(row["requests"], row["requests_healthy"]) if told else float("nan")
+        for told, (_, row) in zip(known, beside.iterrows(), strict=True)
+    ]
+    return pd.Series(values, index=frame.index, dtype=float)
+
+
+def _differing(own: Others, healthy: Others) -> float:
+    answers = [{number: one.measures["answer"] for number, one in each.items()} for each in (own, healthy)]
+    return float(sum(answers[0].get(number) != answers[1].get(number) for number in {**own, **healthy}))
+
+
+def _over(name: str, own: Others, healthy: Others) -> float:
+    """Requests come in bursts, so each is held against itself."""
+    ratios = [
+        one.measures[name] / healthy[number].measures[name] - 1
+        for number, one in own.items()
+        if one.phase in PHASES["after"] and number in healthy and healthy[number].measures[name] > 0
+    ]
+    return stats.median(ratios)
+
+
+def _latencies() -> Iterable[Metric]:
+    when = {"before": "before the failure", "during": "under way when it came", "after": "begun after it"}
+    for name, meaning in TIMES.items():
+        for phase, told in when.items():
+            for q in (50, 99):
+                of: Callable[[View], float | None] = partial(_percentile, name, phase, q)
+                yield Metric(
+                    f"{phase}_{name}_p{q}_ms", "ms", "lower",
+                    f"{meaning}: {q} of 100 requests {told} take at most this", of,
+                    of="every trial" if phase == "before" else "some trials",
+                    heading=f"{name.upper()} p{q} {phase}", short=f"{name.upper()} {phase}" if q == 99 else "",
+                    workloads=ONLY,
+                )  # fmt: skip
+
+
+METRICS = (
+    *_latencies(),
+    Metric(
+        "served_tokens_s", "tokens/s", "higher", "tokens answered a second, over the whole trial", _throughput,
+        heading="throughput", workloads=ONLY,
+    ),
+    Metric(
+        "requests_hurt", "requests", "lower", "requests since the failure that waited longer for their first token, or "
+        "for each one, than any before it", _hurt, of="trials that went on", heading="hurt", workloads=ONLY,
+    ),
+    Metric(
+        "requests_again", "requests", "lower", "requests of which something was done again", _again,
+        aggregate="total", heading="done again", workloads=ONLY,
+    ),
+    Metric(
+        "in_transfer", "trials", "higher", "trials whose failure came while a cache was sent",
+        partial(_within, "sent_from_ms", "sent_until_ms", "lost_sending"),
+        aggregate="total", of="some trials", workloads=ONLY,
+    ),
+    Metric(
+        "in_decode", "trials", "higher", "trials whose failure came while an answer was decoded",
+        partial(_within, "sent_until_ms", None, "lost_decoding"),
+        aggregate="total", of="some trials", workloads=ONLY,
+    ),
+    Metric(
+        "answers_differ", "requests", "lower", "requests whose answer is not token by token that of the run without "
+        "failures", lambda view: None, aggregate="total", of="some trials",
+        among=partial(_beside_healthy, _differing), heading="other answers", workloads=ONLY,
+    ),
+    *(
+        Metric(
+            f"after_{name}_over", "", "lower", f"{meaning}: by how much more requests begun after the failure took "
+            "than the same ones in the run without failures (median)", lambda view: None, of="some trials",
+            among=partial(_beside_healthy, partial(_over, f"{name}_ms")), heading=f"{name.upper()} over healthy",
+            percent=True, workloads=ONLY,
+        )
+        for name, meaning in TIMES.items()
+    ),
+)  # fmt: skip

@@ -1,0 +1,79 @@
+"""Serving in reports: latencies by phase, who was hurt, and answers held against the run without failures."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.load import load_folders
+from reports.measures import trial_frame
+from reports.metrics import METRICS
+from reports.report import write_report
+from reports.trial import SCHEMA, Run, Trial, save
+
+PHASES = ["warmup", "before", "before", "hit", "after", "repaired"]
+TTFT = [900.0, 200.0, 220.0, 300.0, 210.0, 205.0]
+
+
+def trial(scenario: str, answers: list[float], **more: Any) -> Trial:
+    healthy = scenario.startswith("healthy")
+    requests = [
+        {
+            "iteration": i - 1,
+            "phase": "before" if healthy and i else phase,
+            "t_ns": 1_000_000_000 + 500_000_000 * i,
+            "duration_ns": 400_000_000,
+            "measures": {
+                "ttft_ms": ttft, "tpot_ms": 5.0, "tokens": 40.0, "answer": answer, "again": float(phase == "hit"),
+                "sent_from_ms": 50.0, "sent_until_ms": 150.0,
+            },
+        }
+        for i, (phase, ttft, answer) in enumerate(zip(PHASES, TTFT, [0.0, *answers], strict=False))
+    ]  # fmt: skip
+    at_ns = requests[3]["t_ns"] + 100_000_000 if len(requests) > 3 else 0  # type: ignore[operator]
+    fault = {"kind": "nic_down", "host": "host1", "nic": "eth0", "t_before_ns": at_ns, "t_after_ns": at_ns + 1_000_000}
+    values: dict[str, Any] = {
+        "schema": SCHEMA, "trial_id": f"balance-{scenario}-r0", "system": "balance", "mode": 2, "workload": "serving",
+        "operation": "serving of a GPT", "counts": "requests", "scenario": scenario, "repeat": 0, "attempt": 1,
+        "status": "ok", "expected": True, "iterations": requests, "fault": None if healthy else fault,
+        "result": {"answers": "aa", "wrong_tokens": "0"},
+    }  # fmt: skip
+    return Trial.model_validate_json(json.dumps(values | more))
+
+
+def run_of(tmp_path: Path, *trials: Trial) -> Path:
+    folder = tmp_path / "serving-1"
+    for each in trials:
+        (folder / "trials" / each.trial_id).mkdir(parents=True)
+        save(folder / "trials" / each.trial_id / "trial.json", each)
+    save(folder / "run.json", Run(experiment={"name": "serving"}, started="2026-01-01T00:00:00Z", finished="x"))
+    return folder
+
+
+ANSWERS = [11.0, 12.0, 13.0, 14.0, 15.0]
+
+
+def test_latencies_by_phase_and_who_was_hurt(tmp_path: Path) -> None:
+    folder = run_of(tmp_path, trial("healthy_before", ANSWERS), trial("transfer", ANSWERS))
+    row = trial_frame(load_folders([folder])).set_index("scenario").loc["transfer"]
+    assert row["before_ttft_p50_ms"] == pytest.approx(210) and row["during_ttft_p99_ms"] == pytest.approx(300)
+    assert row["after_ttft_p50_ms"] == pytest.approx(207.5) and row["after_tpot_p99_ms"] == pytest.approx(5)
+    assert row[["requests_hurt", "requests_again", "in_transfer", "in_decode"]].tolist() == [1, 1, 1, 0]
+    assert row["served_tokens_s"] == pytest.approx(5 * 40 / 2.4)
+    assert row["answers_differ"] == 0
+    # Requests 3 and 4 began after it.
+    assert row["after_ttft_over"] == pytest.approx(0.0) and row["after_tpot_over"] == pytest.approx(0.0)
+    assert "requests</summary>" in write_report(folder).read_text()
+
+
+def test_another_and_a_missing_answer_are_counted(tmp_path: Path) -> None:
+    other = run_of(tmp_path, trial("healthy_before", ANSWERS), trial("transfer", [11.0, 12.5, 13.0, 14.0]))
+    assert trial_frame(load_folders([other])).set_index("scenario").loc["transfer", "answers_differ"] == 2
+
+
+def test_without_a_run_without_failures_nothing_is_claimed(tmp_path: Path) -> None:
+    frame = trial_frame(load_folders([run_of(tmp_path, trial("transfer", ANSWERS))]))
+    assert math.isnan(frame.loc[0, "answers_differ"])
+    assert METRICS["answers_differ"].is_of("serving") and not METRICS["answers_differ"].is_of("training")

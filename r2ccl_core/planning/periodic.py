@@ -14,7 +14,7 @@ Where messages cost time, such a forest is sensitive: on 128 hosts a change of t
 by 1.4 %, and its pace may fall by 5 % after some dozens of chunks. So it is simulated exactly where it is short enough,
 and is otherwise told with an error of some percent (`TOLERANCE_ERROR`), never with none. One run tells its period: by
 the mean time at which the hosts are done with a chunk, between the first quarter of the run (filling) and the last
-(ports get free). How far the two halves of that window lie apart is the rest of the error.
+(ports get free). Half of what the two halves of that window lie apart is the rest of the error.
 
 What repeats:
 
@@ -54,9 +54,11 @@ to 256 chunks) those with more than `EXACT_MESSAGES` were up to 3.1 % off."""
 EXACT_MESSAGES = 200_000
 """Dense schedules of at most so many messages are simulated exactly where messages cost time (10 s of one processor
 with 24 trees, 1 s with 16)."""
-FIRST_ROUNDS = 64
-"""Chunks of every tree in the first look at such a forest: one of 8 trees on 64 hosts became 5 % slower after 24 to 40
-of them, and then kept that pace."""
+FIRST_ROUNDS, LEAST_ROUNDS = 64, 32
+"""Chunks of every tree in the first look at such a forest, and so many at least where they are more than
+`FIRST_MESSAGES`: 8 trees on 64 hosts became 5 % slower after 24 to 40 chunks; 16 on 1024 stay within 2 % from 32 on."""
+FIRST_MESSAGES = 1_000_000
+"""Some 5 s of one processor."""
 
 DENSE_ANSWERS = 3
 """Of forests with so many trees. Ten of 6 to 24 trees on 16 to 128 hosts were told to 0.1 % by that; two answers within
@@ -206,14 +208,14 @@ def _of_costly(schedule: Periodic, alpha_s: float, most_error: float) -> Estimat
         whole = schedule.part(periods)
         seconds = simulate(whole.schedule, whole.topology, whole.size_bytes, alpha_s=alpha_s).seconds
         return Estimate(seconds, 0.0, periods)
-    k = max(FIRST_ROUNDS, 4 * schedule.first)
+    k = min(FIRST_ROUNDS, max(LEAST_ROUNDS, FIRST_MESSAGES // schedule.messages))
     while 3 * k <= 2 * periods:
         run_s, done_s = _chunks(schedule.part(k), k, alpha_s)
         first, middle, last = k // 4, k // 2, k - k // 4
         found_s = run_s + (periods - k) * _pace(done_s[first:last])
-        apart_s = (periods - k) * abs(_pace(done_s[first:middle]) - _pace(done_s[middle:last]))
-        if apart_s <= most_error * found_s:
-            return Estimate(found_s, apart_s / found_s + TOLERANCE_ERROR, k)
+        half_s = (periods - k) * abs(_pace(done_s[first:middle]) - _pace(done_s[middle:last])) / 2
+        if half_s <= most_error * found_s:
+            return Estimate(found_s, half_s / found_s + TOLERANCE_ERROR, k)
         k *= 2
     run_s, _ = _chunks(schedule.part(periods), periods, alpha_s)
     return Estimate(run_s, TOLERANCE_ERROR, periods)

@@ -184,8 +184,8 @@ ENTRIES = (
                 0.23,
                 _LLAMA,
                 free=True,
-                reason="a loss costs 115 minutes here (10 until the watchdog, 15 to start again, 90 of work done twice), "
-                "68 there",
+                reason="a loss costs 115 minutes here (10 until the watchdog, 15 to start again, 90 of work done "
+                "twice), 68 there",
             ),
             Fact("auto", "the same with the planner's choice (at most)", "%", 0.0, _LLAMA, high=0.23, free=True),
         ),

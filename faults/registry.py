@@ -34,6 +34,7 @@ from faults.roce_drop import RoceDrop
 from faults.route_blackhole import RouteBlackhole
 from faults.switch_outage import SwitchOutage
 from faults.switch_port_down import SwitchPortDown
+from r2ccl_core.validation import in_our_words
 
 FAULTS: dict[str, type[Fault]] = {
     cls.kind: cls
@@ -83,7 +84,7 @@ def create(kind: str, parameters: Mapping[str, Any] | None = None) -> Fault:
 
 def _translated(kind: str, error: ValidationError) -> FaultError:
     first = error.errors(include_url=False)[0]
-    said = first["msg"].removeprefix("Value error, ")
+    said = in_our_words(first)
     if not first["loc"]:
         return FaultError(f"fault {kind!r}: {said}")
     name = str(first["loc"][0])

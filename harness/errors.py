@@ -129,7 +129,7 @@ class UnhealthyError(ClusterError):
 
 
 class SweepError(HarnessError):
-    """A sweep cannot go on."""
+    """A sweep cannot continue."""
 
 
 class LogError(HarnessError):

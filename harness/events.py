@@ -1,9 +1,8 @@
-"""What the ranks said: event lines become records, one a process, that the judge reads.
+"""Turns the event lines of ranks into records, one for each process, which the judge reads.
 
-A process stands for its rank, or for all ranks of its host (`workload.gpus`), whose events it has joined.
-A backend's program writes one JSON object a line on stdout (see `r2ccl_core.perf`); anything else it writes
-is log only. `parse` and `RankRecord` are pure; `EventLog` is where the hosts' reader threads and the trial
-meet.
+A process stands for its rank, or for all ranks of its host (`workload.gpus`), whose events it has joined. A backend's
+program writes one JSON object a line on stdout (see `r2ccl_core.perf`); everything else goes to the log only. `parse`
+and `RankRecord` are pure. In `EventLog` the reader threads of the hosts hand over to the trial.
 """
 
 import json
@@ -11,10 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.backends.nccl_log import NcclEvent
 from harness.backends.nccl_log import parse as parse_nccl
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,9 @@ class RankRecord:
     returncode: int | None = None
     log: list[str] = field(default_factory=list)
 
-    def take(self, event: dict[str, Any]) -> None:
-        """Adds one event; events of an unknown kind are left out."""
+    def take(self, event: dict[str, Any], *, given_up: bool = False) -> None:
+        """Adds one event; events of an unknown kind are left out. Once the ranks are `given_up` an error is no finding:
+        they are ended one after another, and each says of the one before it that it is gone."""
         kind, t_ns = event["event"], int(event["t_ns"]) - self.offset_ns
         if kind == "core":
             self.core_events.append({k: v for k, v in event.items() if k not in ("event", "rank")})
@@ -82,7 +84,7 @@ class RankRecord:
             said = event.get("measures") or {}
             timed = Timed(t_ns, int(event["duration_ns"]), event.get("wrong"), event.get("measured_ns"), said)
             self.finished[int(event["iteration"])] = timed
-        elif kind == "error" and self.error is None:
+        elif kind == "error" and self.error is None and not given_up:
             self.error = RankError(str(event["message"]), t_ns, event.get("iteration"), str(event.get("kind", "")))
         elif kind == "done":
             self.done = True
@@ -122,7 +124,7 @@ class EventLog:
         self.ranks = [RankRecord(rank, offset_ns) for rank, offset_ns in enumerate(offsets_ns)]
         self.last_event_s = time.monotonic()
         self._changed = threading.Condition()
-        self._closed = False
+        self._closed = self._given_up = False
 
     def feed(self, rank: int, stream: str, line: str) -> None:
         """One line of one rank; called on reader threads."""
@@ -133,7 +135,7 @@ class EventLog:
             if nccl is not None:
                 self.ranks[rank].nccl.append((time.time_ns(), nccl))
             if event is not None:
-                self.ranks[rank].take(event)
+                self.ranks[rank].take(event, given_up=self._given_up)
                 if event["event"] != "core":  # a NIC that comes and goes is no progress of the rank
                     self.last_event_s = time.monotonic()
                 self._changed.notify_all()
@@ -145,15 +147,21 @@ class EventLog:
                 self.ranks[rank].returncode = returncode
                 self._changed.notify_all()
 
-    def close(self) -> None:
-        """Records no further ends: from now on processes end because they are killed."""
+    def close(self, *, given_up: bool = False) -> None:
+        """Records no further ends: from now on processes end because they are killed. Nor errors, where the ranks are
+        `given_up` while they go on."""
         with self._changed:
-            self._closed = True
+            self._closed, self._given_up = True, given_up
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Waits until `condition()` holds, looked at after each event; False if it did not in time."""
         with self._changed:
             return self._changed.wait_for(condition, max(timeout_s, 0.0))
+
+    def look(self, read: Callable[[], T]) -> T:
+        """What `read` finds in the records while no reader thread changes them."""
+        with self._changed:
+            return read()
 
     def idle_s(self) -> float:
         """Seconds since any rank last said something."""

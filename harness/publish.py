@@ -1,4 +1,4 @@
-"""From run folders to what people read: rows, figures and the page, all by `reports`."""
+"""Writes rows, figures and the page of run folders, all through `reports`."""
 
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""What goes to standard output and error, as wide and as colourful as whoever reads it can take.
+"""Writes to standard output and error with the width and the colours that the reader can use.
 
-A terminal gets lines that end between words, and colours, unless NO_COLOR is set or TERM is dumb. A file or a pipe gets
-one line for each thing that is said and no colour; with COLUMNS set it is folded like a terminal.
+A terminal gets lines that break between words, and colours unless NO_COLOR is set or TERM is dumb. A file or a pipe
+gets one line for each message and no colour; with COLUMNS set, lines are folded as on a terminal.
 """
 
 import os
@@ -31,13 +31,15 @@ def width(stderr: bool = False) -> int | None:
 def console(wide: int = WIDTH, *, stderr: bool = False) -> "Console":
     """Where tables and coloured lines go; `wide` columns where that is not decided by the terminal or COLUMNS.
 
-    Names come from files: a bracket in one is a bracket, not a style.
+    Names come from files: a bracket in one is a bracket, not a style, and `:x:` is no picture.
     """
     from rich.console import Console  # takes a twentieth of a second, which `--help` need not wait for
 
     plain = bool(os.environ.get("NO_COLOR"))  # rich would leave out colours alone, not bold letters
     columns = width(stderr) or wide
-    return Console(width=columns, markup=False, highlight=False, stderr=stderr, color_system=None if plain else "auto")
+    return Console(
+        width=columns, markup=False, emoji=False, highlight=False, stderr=stderr, color_system=None if plain else "auto"
+    )
 
 
 def folded(text: str, indent: str = "", columns: int | None = None) -> str:

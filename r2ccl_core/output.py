@@ -1,9 +1,9 @@
-"""Standard output and error that never end a command: what cannot be encoded is written plainly, what cannot be written
-is dropped.
+"""Keeps standard output and error from ending a command.
 
-A reader may leave (`| head`), a disk may be full, a terminal may know only latin-1. None of that says anything about a
-sweep or a comparison, whose exit status is about results. So a stream that fails once is silent from then on, which is
-said on standard error where that still works and the reader did not simply leave.
+Text that cannot be encoded is written in plain characters, text that cannot be written is dropped. A reader may leave
+(`| head`), a disk may be full, a terminal may know only latin-1. None of these says anything about a sweep or a
+comparison, whose exit status is about results. A stream that fails once stays silent from then on. Standard error says
+so, where it still works and the reader did not simply leave.
 """
 
 import codecs

@@ -1,14 +1,15 @@
-"""Runs pieces of work that do not depend on each other: here, on all processors of this machine, or on a Dask cluster.
+"""Runs independent pieces of work: in this process, on all processors of this machine, or on a Dask cluster.
 
-Who asks for work to be done says what, not where: `on` sets that for all that runs within it. A piece is told by its
-key; its seed belongs to it, so any number of workers gives the same numbers, in whatever order they come. With a folder
-finished pieces are kept, and a later call with the same work does only what is left.
+The caller says what is to be done; `on` sets where, for everything that runs within it. A piece is identified by its
+key, and its seed belongs to it, so any number of workers gives the same numbers in whatever order they finish. With a
+folder, finished pieces are kept, and a later call with the same work does only what is left.
 """
 
 import hashlib
 import json
 import multiprocessing
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,8 @@ ALONE_S = 2.0
 STORED = 1
 """The version of the files of finished pieces."""
 
+_ADDRESS = re.compile(r"[a-z]+://.+")
+
 
 @dataclass(frozen=True)
 class Place:
@@ -47,6 +50,8 @@ class Place:
     def __post_init__(self) -> None:
         if self.processes is not None and self.processes < 1:
             raise UsageError(f"{self.processes} processes: give 1 or more")
+        if self.dask is not None and not _ADDRESS.fullmatch(self.dask):
+            raise UsageError(f"--dask {self.dask}: is no address of a scheduler; write it like tcp://HOST:8786")
 
 
 HERE = Place(processes=1)

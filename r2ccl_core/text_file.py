@@ -1,4 +1,4 @@
-"""Reading of files that people name: never one that may not end, as a pipe or a device, nor one beyond reason."""
+"""Reads files that people name, and refuses those that may never end (pipes, devices) or are far too large."""
 
 import errno
 import stat

@@ -27,6 +27,8 @@ def _parse(text: object, table: dict[str, float] | dict[str, int], kind: str, ex
     if match is None:
         raise UnitError(f"{text!r} is not a {kind}; write it like {example!r}")
     number, unit = match.groups()
+    if not unit and "" not in table:
+        raise UnitError(f"{text!r} has no unit for a {kind}; write it like {example!r}")
     if unit.lower() not in table:
         raise UnitError(f"{text!r} has the unknown unit {unit!r} for a {kind}; write it like {example!r}")
     value = float(number) * table[unit.lower()]

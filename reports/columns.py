@@ -17,7 +17,10 @@ def about(lines: Sequence[Line]) -> list[tuple[str, Callable[[Line], str]]]:
         ("fault", lambda line: line.scenario),
         *((axis, partial(_point, axis)) for axis in axes),
     ]
-    return [(name, of) for name, of in found if len({of(line) for line in lines}) > 1]
+    told: dict[tuple[str, ...], tuple[str, Callable[[Line], str]]] = {}
+    for name, of in found:
+        told.setdefault(tuple(map(of, lines)), (name, of))  # an axis may say what a column before it says
+    return [column for texts, column in told.items() if len(set(texts)) > 1]
 
 
 def _point(axis: str, line: Line) -> str:

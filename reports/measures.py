@@ -114,13 +114,12 @@ def _about(view: View, run: str, several: bool) -> dict[str, Any]:
 
 def case_of(trial: Trial) -> str:
     """What trials must share to stand in one table or figure: all that differs but system, size and repeat."""
-    points = "".join(f", {axis} {value}" for axis, value in trial.axes.items())
-    return f"{_operation(trial)}, {scenario_of(trial)}{points}"
+    return f"{_operation(trial)}, {scenario_of(trial)}{_points(trial)}"
 
 
 def setup_of(trial: Trial) -> str:
     """The same without what breaks: of what healthy trials, or iterations before a fault, are one kind."""
-    return _operation(trial) + "".join(f", {axis} {value}" for axis, value in trial.axes.items())
+    return f"{_operation(trial)}{_points(trial)}"
 
 
 def scenario_of(trial: Trial) -> str:
@@ -128,5 +127,18 @@ def scenario_of(trial: Trial) -> str:
     return "healthy" if trial.scenario.startswith("healthy_") else trial.scenario
 
 
+def _points(trial: Trial) -> str:
+    """The axes, without those whose value the operation tells already."""
+    told = {"collective": trial.collective, "dtype": trial.dtype}
+    return "".join(f", {axis} {value}" for axis, value in trial.axes.items() if told.get(axis) != value)
+
+
 def _operation(trial: Trial) -> str:
-    return trial.operation or f"{trial.collective} of {trial.dtype} ({trial.op}, {trial.place} of place)"
+    """The collective, and what differs from a sum of float32 out of place: ``broadcast of int8 (max, in place)``."""
+    if trial.operation:
+        return trial.operation
+    dtype = f" of {trial.dtype}" if trial.dtype not in ("", "float32") else ""
+    how = [trial.op] if trial.op not in ("", "sum") else []
+    how += ["in place"] if trial.place == "in" else []
+    told = f" ({', '.join(how)})" if how else ""
+    return f"{trial.collective}{dtype}{told}"

@@ -1,7 +1,8 @@
 """The first table of a report: each system's healthy speed, speed after the fault, time lost and wrong elements. Pure.
 
 A system has one row. Over several faults or points of the axes it tells the range of their cells, and which was the
-worst. Speeds are those of the largest size, where bandwidth and not latency decides; wrong elements are of all trials.
+worst. Speeds are those of the largest size, where bandwidth and not latency decides; what a fault costs is told of the
+smaller sizes too, in small print. Wrong elements are of all trials.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,9 @@ from reports.headline import Line, at_largest, healthy_shares
 from reports.metrics import METRICS
 from reports.wording import NOTHING, number, percent, plural, sized
 
+MOST_SIZES = 2
+"""Smaller sizes that are told one by one; of more the range."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -19,6 +23,7 @@ class Cell:
 
     text: str
     detail: str = ""
+    """Lines."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,8 @@ def _row(system: str, cells: Sequence[Line], own: Sequence[Line], lines: Sequenc
         system,
         _healthy(cells, f"before_{kind}", [own[system] for own in healthy_shares(lines).values() if system in own]),
         _after(cells, f"after_{kind}"),
-        _slowdown(cells),
-        _lost(cells),
+        _with_smaller(_slowdown(cells), own, "slowdown"),
+        _with_smaller(_lost(cells), own, "lost_ms"),
         _wrong(own),
         bad=any(line.bad for line in own),
     )
@@ -86,6 +91,23 @@ def _spread(cells: Sequence[Line], metric: str) -> Cell:
     ends = list(dict.fromkeys(number(line[metric].median) for line in (ordered[0], ordered[-1])))
     worst = ordered[-1] if METRICS[metric].better == "lower" else ordered[0]
     return Cell(" to ".join(ends), f"worst: {_where(worst)}" if len(ends) > 1 else "")
+
+
+def _with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
+    """`cell`, whose small print becomes what the smaller sizes came to, where there are any."""
+    top = {id(line) for line in at_largest(own)}
+    medians: dict[int, list[float]] = {}
+    for line in sorted(own, key=lambda line: line.size_bytes):
+        if line[metric].n and line.faulted and id(line) not in top:
+            medians.setdefault(line.size_bytes, []).append(line[metric].median)
+    sizes = list(medians)
+    groups = [[size] for size in sizes] if len(sizes) <= MOST_SIZES else [sizes]
+    told = []
+    for group in groups:
+        values = [value for size in group for value in medians[size]]
+        ends = " to ".join(dict.fromkeys(map(number, (min(values), max(values)))))
+        told.append(f"{ends} at {' to '.join(dict.fromkeys(map(sized, (group[0], group[-1]))))}")
+    return Cell(cell.text, "\n".join(told)) if told else cell
 
 
 def _where(line: Line) -> str:
@@ -155,4 +177,4 @@ def scope_note(lines: Sequence[Line]) -> str:
     medians = f"edians over {repeats} of each system and fault"
     if not sizes:
         return f"M{medians}."
-    return f"At {sizes}, m{medians}; all sizes are in the table of all numbers."
+    return f"At {sizes} unless another size is named, m{medians}; every size is in the table of all numbers."

@@ -21,6 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from r2ccl_core.errors import UnitError
 from r2ccl_core.text_file import text_of
 from r2ccl_core.units import parse_size
+from r2ccl_core.validation import in_our_words
 from reports.errors import ReportError
 from reports.metrics import METRICS
 
@@ -161,7 +162,7 @@ def _told(error: ValidationError) -> str:
         model = Rules if len(first["loc"]) == 1 else Rule
         known = [field.alias or name for name, field in model.model_fields.items()]
         return f"{place}: unknown key; {_nearest(str(first['loc'][-1]), known)}{more}"
-    message = first["msg"].removeprefix("Value error, ").replace("\n", " ")
+    message = in_our_words(first).replace("\n", " ")
     return f"{place}: {message}{more}"
 
 

@@ -91,11 +91,11 @@ def _repeated(earlier: Sequence[Trial]) -> str:
         return ""
     were = "attempt was" if len(earlier) == 1 else "attempts were"
     reasons = Counter(trial.reason or "no reason is known" for trial in earlier)
-    told = "; ".join(f"{count} times: {reason}" if count > 1 else reason for reason, count in reasons.most_common(3))
+    told = "; ".join(f"{reason} ({count} times)" if count > 1 else reason for reason, count in reasons.most_common(3))
     more = f"; and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
     return (
         f"{len(earlier)} earlier {were} inconclusive and run again; rows.csv has them, no figure does. "
-        f"Why ({'the reason' if len(reasons) == 1 else 'the reasons'}): {told}{more}."
+        f"{'Reason' if len(reasons) == 1 else 'Reasons'}: {told}{more}."
     )
 
 
@@ -129,9 +129,11 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
     if not known:
         why = "those on the old schedule, and the one that changes it, do not count: raise workload.iterations"
         return f"{name}: no trial has iterations both before and after the fault ({why})."
-    largest = max(known, key=lambda line: line.size_bytes)
-    kept = f"{name} went on at {100 / largest['slowdown'].median:.0f} % of its healthy speed (T/T0 {_per_size(lines)}"
-    kept += f"; the model says {largest.model:.3g})" if largest.model is not None else ")"
+    largest = [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
+    left = _range([100 / line["slowdown"].median for line in largest], "{:.0f}")
+    models = dict.fromkeys(f"{line.model:.3g}" for line in largest if line.model is not None)
+    model = f"; the model says {', '.join(models)}" if models else ""
+    kept = f"{name} went on at {left} % of its healthy speed (T/T0 {_per_size(known)}{model})"
     return f"{kept}{_lost(largest)}{_switch(faulted)}{lost}."
 
 
@@ -164,15 +166,17 @@ def _kind(trial: "pd.Series") -> str:
     return MODES.get(int(trial["mode"]), f"mode {trial['mode']}")
 
 
-def _lost(line: Line) -> str:
-    """Against healthy iterations, over the whole trial."""
-    lost = line["lost_ms"]
-    if not lost.n:
+def _lost(lines: Sequence[Line]) -> str:
+    """Against healthy iterations, over the whole trial: of the cells of one size."""
+    known = [line for line in lines if line["lost_ms"].n]
+    if not known:
         return ""
-    worst = f", at most {number(line.worst['lost_ms'])} ms" if lost.n > 1 else ""
-    at = f"{at_size(line.size_bytes)}{worst}".removeprefix(" ").removeprefix(", ")
+    most = number(max(line.worst["lost_ms"] for line in known))
+    worst = f", at most {most} ms" if sum(line["lost_ms"].n for line in known) > 1 else ""
+    at = f"{at_size(known[0].size_bytes)}{worst}".removeprefix(" ").removeprefix(", ")
     where = f" ({at})" if at else ""
-    return f" and lost {number(lost.median)} ms against healthy iterations over the whole trial{where}"
+    medians = " to ".join(dict.fromkeys(map(number, _ends([line["lost_ms"].median for line in known]))))
+    return f" and lost {medians} ms against healthy iterations over the whole trial{where}"
 
 
 def _switch(faulted: pd.DataFrame) -> str:
@@ -189,17 +193,29 @@ def _switch(faulted: pd.DataFrame) -> str:
 
 
 def _per_size(lines: Sequence[Line]) -> str:
-    known = [line for line in lines if line["slowdown"].n]
-    return ", ".join(f"{line['slowdown'].median:.2f}{at_size(line.size_bytes)}" for line in known[-4:])
+    """T/T0 of the four largest sizes; of several collectives or points of the axes their range."""
+    by_size: dict[int, list[float]] = {}
+    for line in sorted(lines, key=lambda line: line.size_bytes):
+        by_size.setdefault(line.size_bytes, []).append(line["slowdown"].median)
+    return ", ".join(f"{_range(medians, '{:.2f}')}{at_size(size)}" for size, medians in list(by_size.items())[-4:])
+
+
+def _range(values: Sequence[float], form: str) -> str:
+    return " to ".join(dict.fromkeys(form.format(value) for value in _ends(values)))
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
 
 
 def _comparisons(frame: pd.DataFrame) -> list[str]:
     """Systems that went on, two by two, at the largest size: time after the fault in the same run and repeat."""
     going = frame[frame["after_ms"].notna() & frame["faulted"]]
     told, too_few = [], 0
-    for _, case in going.groupby("case", sort=False):
+    several = going["case"].nunique() > 1
+    for name, case in going.groupby("case", sort=False):
         part = case[case["size_bytes"] == case["size_bytes"].max()]
-        at = at_size(int(part["size_bytes"].iloc[0]))
+        at = at_size(int(part["size_bytes"].iloc[0])) + (f" ({name})" if several else "")
         for first, second in combinations(dict.fromkeys(part["system"]), 2):
             found = stats.paired(_by_repeat(part, first), _by_repeat(part, second))
             if found.verdict == "too few pairs":

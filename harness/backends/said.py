@@ -1,4 +1,4 @@
-"""What of a failed program's last lines says something: launchers end with rows of dashes and advice. Pure."""
+"""The informative lines at the end of a failed program's output: launchers add dashes and advice to them. Pure."""
 
 import re
 from collections.abc import Sequence

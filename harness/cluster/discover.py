@@ -16,7 +16,7 @@ from harness.hosts.links import Link
 
 @dataclass(frozen=True)
 class Discovered:
-    """What came of it: the inventory with the hosts that could be used, and what to tell about the others and NICs."""
+    """The inventory with the hosts that could be used, and what to tell of the other hosts and NICs."""
 
     inventory: Inventory | None
     notes: tuple[str, ...]

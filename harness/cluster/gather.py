@@ -1,7 +1,7 @@
-"""Looks at all hosts of an inventory at once: logs in, surveys, measures clocks, tries which NIC reaches which.
+"""Surveys all hosts of an inventory at once: their state, their clocks, and which NIC reaches which.
 
-A result or an error for every host. Nothing is changed there. What it means is for `harness.cluster.checks` and
-`harness.cluster.discover` to say.
+Every host yields a result or an error. Nothing is changed there. `harness.cluster.checks` and
+`harness.cluster.discover` interpret the results.
 """
 
 import json
@@ -98,7 +98,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Reached:
-    """What came of a probe: the interface at which it arrived, or why it did not."""
+    """The result of a probe: the interface at which it arrived, or why it did not."""
 
     arrived_on: str | None
     rtt_us: int | None = None
@@ -126,7 +126,7 @@ class Prober:
                 raise HostError(host.name, f"the probe did not start: {' '.join(self._said[-1:]) or 'no answer'}")
 
     def finish(self) -> dict[Probe, Reached]:
-        """Sends its probes, answers those of the others, ends; what came of each."""
+        """Sends this host's probes, answers those of the others, ends, and returns the result of each."""
         self._process.close_stdin()
         status = self._process.wait(PROBE_S + START_S)
         if status != 0:
@@ -154,7 +154,7 @@ class Place:
         """Why a host or a switch is not looked at, by its name."""
 
     def connect(self) -> None:
-        """Logs in everywhere at once; who cannot be reached is in `errors` from then on."""
+        """Logs in to all hosts at once. Hosts that cannot be reached are in `errors` from then on."""
         for group in (self.hosts, self.switches):
             self._keep_errors(for_each(group, lambda host: host.connect()))
 

@@ -7,7 +7,7 @@ IP address, by one of them at least; the others are found on the host.
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import IPv4Interface, IPv6Address, IPv6Interface
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
 
@@ -33,12 +33,27 @@ def _matching(pattern: re.Pattern[str], remedy: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _address(text: str) -> str:
+    """A colon is part of an IPv6 address and of nothing else: the SSH library would take what follows it as a port."""
+    if not _ADDRESS.match(text) or (":" in text and not _is_ipv6(text)):
+        raise ValueError("is no address: write a DNS name or an IP address, the port apart")
+    return text
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _lower(value: object) -> object:
     return value.lower().replace("-", ":") if isinstance(value, str) else value
 
 
 Name = Annotated[str, _matching(_NAME, "use letters, digits, '-', '_' and '.'")]
-Address = Annotated[str, _matching(_ADDRESS, "is no address: write a DNS name or an IP address, the port apart")]
+Address = Annotated[str, AfterValidator(_address)]
 User = Annotated[str, _matching(_USER, "is no login")]
 Interface = Annotated[str, _matching(_INTERFACE, "is no interface name; name a NIC such as 'ens5f0'")]
 Mac = Annotated[str, BeforeValidator(_lower), _matching(_MAC, "is no MAC address; write it like '0c:42:a1:dd:00:2a'")]

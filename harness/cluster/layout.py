@@ -33,7 +33,7 @@ class Regular(Protocol):
 
 
 class Machines(Regular, Protocol):
-    """The same, and what virtual machines have besides."""
+    """The layout of a cluster of virtual machines: that of a local cluster, with what virtual machines have besides."""
 
     @property
     def rdma(self) -> str | None: ...

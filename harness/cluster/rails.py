@@ -80,7 +80,9 @@ def pairs(rails: Sequence[Sequence[Endpoint]]) -> list[Probe]:
 
 
 def connected(rail: Sequence[DataNic], answers: Mapping[Probe, Reached]) -> list[list[DataNic]]:
-    """The parts of a grouped rail that really reach each other, the largest first; who is alone is left out."""
+    """The parts of a grouped rail whose members really reach each other, the largest first. A host that reaches no
+    other is left out.
+    """
     left, parts = list(rail), []
     while left:
         part, new = [left[0]], [left.pop(0)]

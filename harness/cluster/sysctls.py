@@ -1,4 +1,4 @@
-"""What the kernel is told in every namespace of a cluster: a run must not depend on how the machine below is set."""
+"""Kernel settings of every namespace of a cluster, so that a run does not depend on how the machine is configured."""
 
 from collections.abc import Sequence
 from contextlib import suppress

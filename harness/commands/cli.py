@@ -9,12 +9,32 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from harness.commands.cloudlab_cli import cloudlab_app
 from harness.commands.cluster_cli import HostsFile, Key, KnownHosts, Port, Python, Sudo, User, cluster_app
 from harness.commands.reported import printed, reported
 
+
+class _OurWords(TyperGroup):
+    """All commands. Typer reads arguments with pydantic and passes on what that says; here it becomes our own words."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            from r2ccl_core.validation import in_our_words
+
+            if isinstance(error.__cause__, ValidationError):
+                said = in_our_words(error.__cause__.errors(include_url=False)[0])
+                error.message = said.removesuffix(" without quotes")  # that is said of files
+            raise
+
+
 app = typer.Typer(
+    cls=_OurWords,
     help="Collectives over NICs that really fail: clusters, faults, sweeps and reports.",
     no_args_is_help=True,
     add_completion=False,  # the command `completion` is explicit about the shell, and changes no file
@@ -113,7 +133,7 @@ def sweep(
 @app.command()
 @reported
 def init(
-    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="What is written.")] = Path("experiment.toml"),
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What is written.")] = Path("experiment.toml"),
     hosts: Annotated[int | None, typer.Option(metavar="N", help="Hosts of the local cluster (3).")] = None,
     nics: Annotated[int | None, typer.Option(metavar="N", help="NICs of each (3).")] = None,
     rate: Annotated[str | None, typer.Option(metavar="RATE", help="Of each NIC (500 Mbit/s).")] = None,
@@ -150,7 +170,7 @@ def init(
 @app.command()
 @reported
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="A run's folder, or several for one report.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="A run's folder, or several for one report.")],
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="DIR", help="Where the report goes; several runs need one.")
     ] = None,
@@ -196,7 +216,7 @@ def compare(
 @app.command()
 @reported
 def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A published experiment; without: all.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A published experiment; without: all.")] = None,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where the result is made.")] = Path("runs"),
     run: Annotated[Path | None, typer.Option(metavar="RUN", help="Read this run instead of sweeping.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As of a sweep.")] = None,
@@ -291,7 +311,7 @@ Exit status:
 @reported
 def doctor(
     hosts: Annotated[
-        list[str] | None, typer.Argument(metavar="[HOST]...", help="Addresses, or user@address; without: this machine.")
+        list[str] | None, typer.Argument(metavar="HOST", help="Addresses, or user@address; without: this machine.")
     ] = None,
     inventory: HostsFile = None,
     user: User = None,

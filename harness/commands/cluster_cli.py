@@ -103,7 +103,7 @@ def cluster_inventory(
 @cluster_app.command("discover")
 @reported
 def cluster_discover(
-    hosts: Annotated[list[str] | None, typer.Argument(metavar="HOST...", help="Addresses, or user@address.")] = None,
+    hosts: Annotated[list[str] | None, typer.Argument(metavar="HOST", help="Addresses, or user@address.")] = None,
     inventory: HostsFile = None,
     out: Annotated[
         Path | None,
@@ -132,7 +132,7 @@ def cluster_discover(
 @reported
 def cluster_check(
     experiment: Annotated[
-        Path | None, typer.Argument(metavar="[EXPERIMENT]", help="The experiment whose hosts are meant.")
+        Path | None, typer.Argument(metavar="EXPERIMENT", help="The experiment whose hosts are meant.")
     ] = None,
     inventory: HostsFile = None,
     settings: Settings = None,

@@ -25,7 +25,7 @@ RATE = "500 Mbit/s"
 
 @dataclass(frozen=True)
 class Answers:
-    """What the experiment is to be about."""
+    """The contents of the new experiment."""
 
     hosts: int = 3
     nics: int = 3

@@ -49,8 +49,10 @@ def of_hostfile(path: Path, login: LoginOptions) -> Inventory:
     """The hosts of an Open MPI or MPICH host file."""
     try:
         text = text_of(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise MistakeError(str(path), "", None, f"cannot be read: {error}") from None
+    except OSError as error:
+        raise MistakeError(str(path), "", None, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise MistakeError(str(path), "", None, "is no text; give a host file of Open MPI or MPICH") from None
     return _of_hosts(hostfile.parse(text, str(path)), login, str(path))
 
 

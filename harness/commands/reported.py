@@ -1,4 +1,4 @@
-"""How a command ends: its result is the exit status, its errors become one line on stderr, a bug has its own status."""
+"""How a command ends: a result becomes the exit status, an error one line on stderr, a bug a status of its own."""
 
 import sys
 import traceback

@@ -1,7 +1,7 @@
-"""Where the program `harness` begins: whatever goes wrong from here on has an exit status of its own.
+"""The entry point of the program `harness`: every ending has an exit status of its own.
 
-A Ctrl-C that comes while it still imports is no bug, and shows no traceback; what is a bug shows one, and ends with a
-status that no result has.
+A Ctrl-C during the imports is not a bug and shows no traceback. A bug shows one, and ends with a status that no result
+has.
 """
 
 import sys
@@ -14,7 +14,7 @@ INTERRUPTED, CRASHED = 130, 70
 
 
 def main() -> None:
-    """The command line; whatever it imports, it imports in here."""
+    """Runs the command line. All imports happen inside, so that an interrupt during them is caught."""
     robust()
     try:
         from harness.commands.cli import main as run

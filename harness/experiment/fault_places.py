@@ -1,6 +1,6 @@
-"""Where a fault strikes, by the names that its cluster has. Pure.
+"""Resolves where a fault strikes to the names of its cluster. Pure.
 
-So that one experiment runs on any cluster, ``host<N>`` is also the N-th host; a host that really has such a name
+So that one experiment runs on any cluster, ``host<N>`` also means the N-th host; a host that really has such a name
 comes first. NICs are named by their rail for the same reason (`rail = 1`).
 """
 

@@ -1,9 +1,8 @@
-"""A key of an experiment document, as people write it, and setting it: ``sweep.seed``, ``fault[0].nic``,
-``system[balance].mode``. Pure.
+"""Keys of an experiment as people write them, and how one is set. Pure.
 
-`--set` sets one key of the file, an axis one for each of its values. Of a table that the file has several of, a number
-or a name in brackets chooses one; without brackets all are meant: ``system.env.R2CC_IO_THREADS`` is that of every
-system.
+Examples are ``sweep.seed``, ``fault[0].nic`` and ``system[balance].mode``. `--set` sets one key of the file, an axis
+sets one for each of its values. A number or a name in brackets chooses one of several tables; without brackets all are
+meant: ``system.env.R2CC_IO_THREADS`` is that of every system.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""What is wrong in a TOML file that people write, one line each: file, key, value, remedy.
+"""Mistakes in a TOML file that people write, one line each: file, key, value, remedy.
 
-Pydantic finds what is wrong with one key; here that becomes words in which the file is written. Experiments and
-inventories share them. The one thing that is not pure is the reading of the file.
+Pydantic finds what is wrong with one key; this module says it in the terms of the file. Experiments and inventories
+share it. Only the reading of the file is not pure.
 """
 
 import tomllib
@@ -15,32 +15,7 @@ from pydantic_core import ErrorDetails
 from harness.errors import MistakeError
 from harness.experiment.tables import Mistake, nearest
 from r2ccl_core.text_file import text_of
-
-_REMEDIES = {
-    "missing": "is missing; add it",
-    "string_pattern_mismatch": "use lower-case letters, digits and '_' only",
-    "string_type": "must be text in quotes",
-    "int_type": "must be a whole number without quotes",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number without quotes",
-    "int_parsing_size": "is too large",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "finite_number": "must be a finite number",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
-    "mapping_type": "must be a table",
-    "dict_type": "must be a table",
-    "model_type": "must be a table",
-    "model_attributes_type": "must be a table",
-    "literal_error": "must be {expected}",
-    "greater_than": "must be more than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le}",
-    "less_than": "must be less than {lt}",
-    "too_short": "needs at least {min_length} entry",
-    "string_too_long": "must have at most {max_length} characters",
-}
+from r2ccl_core.validation import in_our_words
 
 _EXAMPLES = {"sizes": '["8MiB", "64MiB"]', "values": '["float32", "float16"]', "hosts": '["node0", "node1"]'}
 """Of lists, by their key."""
@@ -92,8 +67,7 @@ def _translated(detail: ErrorDetails, model: type[BaseModel]) -> Mistake:
     if kind == "tuple_type":
         example = _EXAMPLES.get(str(location[-1]))
         return Mistake(key, _short(value), "must be a list" + (f", such as {example}" if example else " in brackets"))
-    remedy = _REMEDIES.get(kind, "").format(**context)
-    remedy = remedy or detail["msg"].removeprefix("Value error, ").removeprefix(f"{str(value)!r} ")
+    remedy = in_our_words(detail).removeprefix(f"{str(value)!r} ")
     whole = kind == "value_error" and isinstance(value, dict)  # the remedy says which of the table's keys
     return Mistake(key, None if whole else _short(value), remedy)
 

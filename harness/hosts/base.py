@@ -73,12 +73,12 @@ class Sample(NamedTuple):
 
     @property
     def received(self) -> int:
-        """Bytes received on whatever way."""
+        """Bytes received, by the kernel's network and by RDMA together."""
         return self.rx_bytes + (self.rdma_rx_bytes or 0)
 
     @property
     def sent(self) -> int:
-        """Bytes sent on whatever way."""
+        """Bytes sent, by the kernel's network and by RDMA together."""
         return self.tx_bytes + (self.rdma_tx_bytes or 0)
 
 

@@ -1,4 +1,4 @@
-"""The same thing on many hosts at once: a result or an error for every host, never the first error only."""
+"""Runs one operation on many hosts at once: a result or an error for every host, not the first error only."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor

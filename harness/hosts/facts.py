@@ -1,4 +1,4 @@
-"""What hangs on an interface of a host: queueing disciplines, routes, hardware. Reading is at the bottom, thin."""
+"""What is attached to an interface of a host: queueing disciplines, routes, hardware. Reading it is a thin layer."""
 
 import json
 import re

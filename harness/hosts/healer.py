@@ -78,7 +78,7 @@ class Healer:
         return False
 
     def go_on(self) -> None:
-        """What repeats; a command that fails is told at the end, once, and tried again in its turn."""
+        """Runs the repeating commands. One that fails is reported at the end, once, and tried again in its turn."""
         while self.task["repeat"]:
             for pause_s, argv in self.task["repeat"]:
                 if self.asked(pause_s) or time.monotonic() >= self.end:
@@ -92,7 +92,7 @@ class Healer:
         return bool(select.select([0, self.woken, *also], [], [], limit_s)[0])
 
     def heal(self) -> None:
-        """Undoes everything, whatever fails. The journal stays as long as something is not undone."""
+        """Runs every heal command, even after one failed. The journal stays as long as something is not undone."""
         for process in self.beside:
             assert process.stdin is not None
             process.stdin.close()

@@ -24,7 +24,7 @@ class HostKey:
 
     @property
     def line(self) -> str:
-        """As a known_hosts file has it."""
+        """The key as a line of known_hosts."""
         where = self.address if self.port == SSH_PORT else f"[{self.address}]:{self.port}"
         return f"{where} {self.kind} {self.key}"
 

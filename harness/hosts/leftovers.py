@@ -1,7 +1,7 @@
-"""What faults have left on a host that no journal names any more, known by its tag; and how it is removed.
+"""Finds and removes what faults have left on a host and no journal names any more, by its tag.
 
-Qdiscs by their handle, filters by their preference, routes by their protocol number (`faults.base`), Open vSwitch's
-rules by their cookie. Links that are down carry no tag: those are healed from the journal alone.
+Qdiscs are known by their handle, filters by their preference, routes by their protocol number (`faults.base`), rules of
+Open vSwitch by their cookie. Links that are down carry no tag: the journal alone heals them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

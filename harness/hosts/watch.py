@@ -1,4 +1,4 @@
-"""The watch of one host as a value: how its program is started, and what it tells (`harness.hosts.watcher`)."""
+"""The watch of one host as a value: how its program is started, and what it reports (`harness.hosts.watcher`)."""
 
 import array
 import base64

@@ -483,7 +483,7 @@ class Watch(threading.Thread):
             self.value.append(NAN if value is None else value)
 
     def thin_out(self) -> None:
-        """Drops every second reading of every series, and goes on half as often, before there are too many."""
+        """Drops every second reading of every series and halves the rate, before there are too many readings."""
         if len(self.value) < MAX_VALUES:
             return
         self.interval_s *= 2

@@ -1,7 +1,7 @@
-"""What a stage of the set-up is: a pure look at one host that says whether it is done, and if not, what makes it so.
+"""A stage of the set-up: decides from what one host shows whether the stage is done, and if not, what is to do. Pure.
 
-Nothing here runs anything, and nothing is remembered: each stage is judged by what its host shows, so a set-up that was
-broken off goes on where it was, and one that is through changes nothing.
+Nothing here runs anything, and nothing is remembered: each stage is judged by what its host shows. A set-up that was
+interrupted continues where it was, and a complete one changes nothing.
 """
 
 from collections.abc import Callable, Mapping

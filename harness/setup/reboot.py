@@ -1,4 +1,4 @@
-"""A host is restarted and awaited: it goes, comes back, and its kernel names another boot."""
+"""Restarts a host and waits for it: it goes away, comes back, and its kernel names another boot."""
 
 import time
 from contextlib import suppress

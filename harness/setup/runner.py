@@ -1,4 +1,4 @@
-"""Goes through the stages on one host: looks, does what is to be done, looks again."""
+"""Runs the stages on one host: looks, does what is to be done, looks again."""
 
 import json
 import secrets
@@ -44,7 +44,7 @@ LOOK_S = 120.0
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one stage on one host. `status` is one of `STATUSES`."""
+    """The result of one stage on one host. `status` is one of `STATUSES`."""
 
     host: str
     stage: str
@@ -103,7 +103,7 @@ class Worker:
         return results
 
     def stop(self) -> None:
-        """Ends the session, with which the host's agent ends what it runs, and goes on with no further stage."""
+        """Ends the session, which ends the agent and what it runs; no further stage is begun."""
         self._stopped.set()
         self.host.close()
 

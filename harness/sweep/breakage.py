@@ -1,4 +1,4 @@
-"""One injection on its way: armed on every place that it needs, fired, looked at, healed."""
+"""One injection in progress: armed in every place that it needs, fired, checked, healed."""
 
 import re
 import time
@@ -72,7 +72,7 @@ class Breakage:
         self.unseen = [f"{probe.order.place}: no {probe.while_faulted!r}" for probe in self._probes(during=True)]
 
     def heal(self) -> None:
-        """Everywhere, whatever fails on one of them; harmless twice. Raises the first `HostError` at the end."""
+        """Heals every place, even after one failed; harmless when repeated. Raises the first `HostError` at the end."""
         if not self.armed or self.heal_ns is not None:
             return
         self.heal_from_ns = time.time_ns()

@@ -1,8 +1,8 @@
-"""What the struck NICs carried: the proof, by their own counters, that a fault hit a collective. Pure.
+"""Proves by the struck NICs' own counters that a fault hit a collective. Pure.
 
-That ranks were inside an iteration is what they say; that a NIC was in use, only its counters can say. They count from
-the iteration's begin on the struck host. A NIC that went dark early in it had little time to carry anything, so it is
-also judged by the iterations right before. Where ranks move no data, nothing is asked.
+Ranks say that they were inside an iteration; only counters can say that a NIC was in use. Bytes are counted from the
+iteration's begin on the struck host. A NIC that went dark early in the iteration had little time to carry anything, so
+the iterations right before count too. Where ranks move no data, nothing is asked.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
-"""What must be said about a sweep beside its table: drift of the machine, cells known too badly. Pure.
+"""Reservations about a sweep that stand beside its table: drift of the machine, cells known too imprecisely. Pure.
 
-Drift shows where healthy trials ran before and after the others: where they ran around at least three blocks,
-by the pairs (`reports.stats.paired`); else where the intervals of their iterations lie apart, and by more than
-one trial differs from the next anyway.
+Drift is judged by healthy trials before and after the others. Where they ran around at least three blocks, pairs of
+them are compared (`reports.stats.paired`). Otherwise the intervals of their iterations must lie apart by more than one
+trial differs from the next anyway.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence

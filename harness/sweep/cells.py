@@ -1,4 +1,4 @@
-"""The table: what a sweep has come to so far, cell by cell, and how long it may still take. Pure."""
+"""The table of a sweep so far, cell by cell, and an estimate of the time that is left. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

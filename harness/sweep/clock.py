@@ -1,10 +1,10 @@
-"""Two clocks compared: how far a host's is from ours, and how far off that may be at most. Pure.
+"""Compares two clocks: how far a host's clock is from ours, and how large the error can be. Pure.
 
-A question asked at `asked_ns` and answered at `answered_ns` on our clock, with their time `theirs_ns` in the answer:
-they read their clock somewhere in between, so their clock minus ours lies between ``theirs - answered`` and
-``theirs - asked``, however unlike the two ways are. Several exchanges narrow that down to what all of them allow.
+A question asked at `asked_ns` and answered at `answered_ns` on our clock carries their time `theirs_ns` in the answer.
+They read their clock somewhere in between, so their clock minus ours lies between ``theirs - answered`` and ``theirs -
+asked``, however asymmetric the two ways are. Several exchanges narrow this down to the interval that all of them allow.
 
-Between two measurements the offset is interpolated. Nothing is assumed of the drift but its limit, `MAX_DRIFT`, so the
+Between two measurements the offset is interpolated. Drift is assumed to stay below `MAX_DRIFT` and nothing else, so the
 error is the largest that both measurements leave open: it grows with the distance to the nearest one.
 """
 

@@ -1,4 +1,4 @@
-"""The sweep command from its arguments to its exit code: where the pure parts and the edges meet."""
+"""The sweep command, from its arguments to its exit status."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -59,6 +59,7 @@ def _sweep(
     experiment = load(file, settings, options.inventory, progress.note)
     kept = parse_only(only, dimensions(experiment))
     trials = select(plan(experiment), kept)
+    place = spread.Place(dask=options.dask, packages=SOURCES)
     if options.dry_run:
         for line in dry.lines(experiment, trials):
             progress.note(line)
@@ -82,7 +83,7 @@ def _sweep(
             progress.note(
                 "a sweep that was killed has left a cluster behind; it harms none; `harness clean` removes it"
             )
-        with spread.on(spread.Place(dask=options.dask, packages=SOURCES)):
+        with spread.on(place):
             return run_sweep(request, folder, make_cluster, publish, progress)
 
 

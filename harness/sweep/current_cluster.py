@@ -1,7 +1,7 @@
-"""The cluster that is up, and the testbed on it. It changes when a trial needs another cluster.
+"""The cluster that is up, and the testbed on it; both change when a trial needs another cluster.
 
-A cluster that comes up is claimed on every host that has NICs, its memory is looked at, its clocks are
-measured; the first trial finds it ready.
+A new cluster is claimed on every host that has NICs, its memory is checked and its clocks are measured, so that the
+first trial finds it ready.
 """
 
 import sys

@@ -12,7 +12,9 @@ Came = Iterable[tuple[str, Sequence[Effect]]]
 
 
 def expected(trial: Trial, came: Came) -> Expectation:
-    """A fault that only hampers ends no system, one that kills a rank ends all, whatever the system's table says."""
+    """How a trial should end: a fault that only slows ends no system, a fault that kills a rank ends every system,
+    whatever the system's table says.
+    """
     if trial.fault is not None and trial.fault.expect is not None:
         return trial.fault.expect
     told = list(came)

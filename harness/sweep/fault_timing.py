@@ -1,9 +1,9 @@
-"""When a fault fires so that it takes effect inside the collective: pure arithmetic on what ranks said.
+"""When a fault fires so that it takes effect inside the collective: pure arithmetic on what ranks have reported.
 
-A fault is prepared early. It fires once rank 0 has begun the chosen iteration, `into` of the way through
-what that iteration should last, minus the time that firing has lately taken to have its effect. Where the
-iteration is too short for that (the news of its begin takes a while, too), an earlier iteration's begin
-and the rhythm so far tell when it will begin.
+A fault is prepared in advance. It fires once rank 0 has begun the chosen iteration and the share `into` of its expected
+duration has passed, minus the time that firing has lately taken to have its effect. Where the iteration is too short
+for that (its begin is also reported with a delay), the begin of an earlier iteration and the mean distance between
+begins predict when it will begin.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Which iterations were in flight on every rank when a fault took effect. Pure.
 
-One, where iterations last: it began on every rank before the effect and ended on none before it was there. Collectives
-of less than some tens of milliseconds are over before any command has run, and an application has them one after
-another: there a batch of them is in flight, from shortly before the effect until shortly after it, and the fault may
-come between two of them, as long as one had ended right before and another followed.
+Of long iterations, one: it began on every rank before the effect, and ended on none before it. Collectives of less than
+some tens of milliseconds are over before any command has run, and an application issues them one after another. There a
+batch is in flight, from shortly before the effect until shortly after it. The fault may fall between two collectives of
+the batch, if one had ended right before and another followed.
 """
 
 from collections.abc import Sequence
@@ -35,6 +35,8 @@ def in_flight(ranks: Sequence[RankRecord], before_ns: int, after_ns: int) -> InF
         return None if one is None else InFlight(one, one, one)
     first = max((i for i in begun if all(r.begun[i] <= before_ns for r in ranks)), default=None)
     last = min((i for i in begun if all(_end_ns(r, i) >= after_ns for r in ranks)), default=None)
+    if last is None:  # ranks run apart: where one that stopped never ended an iteration, another may have
+        last = min((i for i in begun if any(i not in r.finished for r in ranks)), default=None)
     if first is None or last is None:
         return None
     if any(_end_ns(r, first) < before_ns - BATCH_NS for r in ranks):

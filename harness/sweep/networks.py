@@ -1,8 +1,8 @@
-"""Whether a trial used the network it was meant to use, and what that does to its verdict. Pure.
+"""Whether a trial used the network it was meant to use, and how that changes the verdict on it. Pure.
 
-Another network than intended makes any trial failed, because its numbers belong to no system of the experiment; a
-trial that does not say which it used is inconclusive, where it would have counted. Wrong elements stay what they are.
-What ranks or NCCL's log tell is never enough: the NICs' counters must show the bytes as well.
+A trial on another network failed, because its numbers belong to no system of the experiment. A trial that does not say
+which network it used is inconclusive, where it would have counted. Wrong elements remain wrong. The words of ranks or
+of NCCL's log are not enough: the NICs' counters must show the bytes as well.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a trial learnt on its hosts' clocks, told on ours, once these were measured before and after it. Pure."""
+"""Converts the times of a trial from its hosts' clocks to ours, which were compared before and after it. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

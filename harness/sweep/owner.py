@@ -20,7 +20,7 @@ class BusyError(UsageError):
 
 @dataclass(frozen=True)
 class Owner:
-    """One sweep, as it is shown to who finds the place taken."""
+    """The sweep that holds a run folder or a host, as another sweep reports it."""
 
     who: str
     pid: int

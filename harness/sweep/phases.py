@@ -1,9 +1,9 @@
-"""What the ranks' iterations were together, and where each lies relative to the faults. Pure.
+"""Joins the ranks' iterations, and classifies each by its place relative to the faults. Pure.
 
-before     ended on every rank before the first fault's effect could come
-hit        the effect of a fault came while some rank was in it
-after      a fault was there, but none came
-repaired   began on every rank after everything that had come was healed
+before     ended on every rank before the first fault could take effect
+hit        a fault took effect while some rank was in it
+after      a fault was present, but none took effect in it
+repaired   began on every rank after all faults were healed
 warmup     negative numbers; not timed for the record
 """
 

@@ -1,4 +1,4 @@
-"""What an experiment needs of this machine, looked at before anything is touched: one line for each lack."""
+"""Checks what an experiment needs of this machine before anything is changed: one line for each lack."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""How a sweep shows that it lives: what it tells while it runs, whoever listens. A line a trial at least.
+"""The interface through which a sweep reports its progress: at least one line for each trial.
 
 `harness.sweep.console` shows it to people, `harness.sweep.json_events` to programs.
 """

@@ -1,6 +1,6 @@
-"""Whether the kernels and programs of the hosts can do what the experiment's faults ask for.
+"""Checks that the hosts' kernels and programs can do what the experiment's faults need.
 
-Tried in an empty network namespace of each host's own, before the first trial; no NIC is touched.
+The checks run in an empty network namespace of each host, before the first trial; no NIC is touched.
 """
 
 import os

@@ -68,7 +68,7 @@ class RunFolder:
         self.write_run(run.model_copy(update={"provenance": run.provenance | dict(more)}))
 
     def go_on(self, provenance: Mapping[str, Any]) -> None:
-        """Adds to the run's provenance on what an interrupted sweep goes on."""
+        """Records in the run's provenance with which program an interrupted sweep continues."""
         told = {key: provenance[key] for key in ("commit", "dirty", "source", "versions") if key in provenance}
         self.add_provenance({CONTINUED: [*continuations(self.run()), {"at": utc_now(), **told}]})
 
@@ -90,7 +90,7 @@ class RunFolder:
         self.write_run(self.run().model_copy(update={"finished": utc_now()}))
 
     def reopen(self) -> None:
-        """Marks the run as not finished, if it still exists: the same command goes on in it."""
+        """Marks the run as unfinished, if it still exists, so that the same command resumes it."""
         if self.is_there() and self.run().finished is not None:
             self.write_run(self.run().model_copy(update={"finished": None}))
 
@@ -164,7 +164,7 @@ class RunFolder:
 
 @contextmanager
 def opening(runs: Path) -> Iterator[None]:
-    """One process at a time looks for a run to go on with, or makes one. Makes `runs` if need be."""
+    """Lets one process at a time look for a run to resume, or make one. Makes `runs` if need be."""
     try:
         runs.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(runs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,6 +1,6 @@
-"""What a sweep came to: which trials are still to run, the exit code, and a short table. Pure.
+"""The result of a sweep: which trials are still to run, the exit status, and a short table. Pure.
 
-Several attempts of one trial count as the last of them.
+Of several attempts of one trial the last one counts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -71,9 +71,8 @@ class Request:
 
 
 def open_folder(request: Request, progress: SweepProgress) -> tuple[RunFolder, bool]:
-    """The folder to write to, held by this process, and whether an interrupted run goes on in it.
-
-    Raises `BusyError` if another sweep runs the same experiment, unless the request is to wait.
+    """Returns the folder to write to, held by this process, and whether an interrupted run continues in it. Raises
+    `BusyError` while another sweep runs the same experiment, unless the request is to wait.
     """
     told = False
     while True:

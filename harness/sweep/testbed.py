@@ -1,7 +1,7 @@
-"""The testbed: what stays up over a whole sweep, so that a trial pays for none of it.
+"""What stays up over a whole sweep: hosts with open sessions, the backend, clock offsets, and the time from a fault's
+trigger to its effect.
 
-Hosts with their open sessions, the backend, and what was learnt about them: clock offsets and how long a
-fault takes from the trigger to its effect.
+A trial pays for none of it.
 """
 
 import os

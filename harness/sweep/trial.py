@@ -300,7 +300,7 @@ def _inject_aimed(run: _Run) -> int | None:
     _wait(run, known_or_over)
     if begin_ns is None or log.any_failed():
         return None
-    lasts_ns = expected_ns(first.finished, model_s)
+    lasts_ns = log.look(lambda: expected_ns(first.finished, model_s))
     if by_bytes:
         breakage.fire(_after(run, breakage, begin_ns, lasts_ns))
     else:
@@ -412,7 +412,7 @@ def _watch(run: _Run) -> None:
         _wait(run, lambda: log.all_ended() or log.any_failed())
     if not run.given_up and not log.all_ended():
         log.wait_for(log.all_ended, GRACE_S)
-    log.close()
+    log.close(given_up=run.given_up)
 
 
 def _wait(run: _Run, condition: Callable[[], bool]) -> None:

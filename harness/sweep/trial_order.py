@@ -1,8 +1,8 @@
-"""The course of a sweep: which trial comes next, as far as what has ended tells. Pure.
+"""The order of trials in a sweep: which trial comes next, given the trials that have ended. Pure.
 
-Blocks (repeats) run in order. Once `repeats.min` of them have ended, another one is added only while some
-cell is not known well enough. The answer depends on the plan and the records alone, so a resumed sweep takes
-up the same course.
+Blocks (repeats) run in order. Once `repeats.min` blocks have ended, another one is added only while some cell is not
+known precisely enough. The answer depends only on the plan and the records, so a resumed sweep continues in the same
+order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

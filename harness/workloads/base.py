@@ -1,4 +1,4 @@
-"""What a workload is to the sweep: what a trial runs, what it counts, what is right, what it measures. Pure.
+"""The interface between a sweep and a workload: what a trial runs, counts, checks and measures. Pure.
 
 A workload is the ``[workload]`` table of its `kind`. A new one is a file beside this one and a line in `registry`; a
 metric of its own is a record in `reports.metrics` that names it.

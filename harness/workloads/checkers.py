@@ -1,7 +1,7 @@
-"""What "correct" can mean, as functions of what ranks said; a workload names those that hold for it. Pure.
+"""What "correct" can mean, as functions of the ranks' records; a workload names those that apply to it. Pure.
 
-A checker returns why a trial is wrong, in one line, and an empty text where it finds nothing. What a rank did not get
-to say, because it failed, is no finding.
+A checker returns in one line why a trial is wrong, or an empty text. What a failed rank could not report any more is
+not held against it.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,1 +1,1 @@
-"""A group's control plane: how ranks meet, agree, and go on when their streams break."""
+"""The control plane of a group: how ranks meet, agree on schedules, and continue when their streams break."""

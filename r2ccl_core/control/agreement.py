@@ -1,19 +1,19 @@
-"""How all ranks come to run a new schedule from the same operation on: the protocol, without the network.
+"""How all ranks switch to a new schedule at the same operation: the protocol, without the network.
 
-Pure state machines: a message in, messages out. Rank 0 is the chair, and a member like every other rank.
+Pure state machines: a message in, messages out. Rank 0 is the coordinator, and a member like every other rank.
 
-    member          REPORT what it has lost -> chair
-    chair           CALL: what will hold, and the connections that its schedules lack -> all
-    member          OFFERS its listeners' handles -> chair
-    chair           WIRE all handles -> all          (everybody connects, and prepares what it will run)
-    member          WIRED -> chair
-    chair           HOLD -> all
-    member          HELD at operation n: it will not start n before the verdict -> chair
-    chair           SWITCH at N, the greatest n -> all
+    member        REPORT what it has lost                                          -> coordinator
+    coordinator   CALL: the health that will hold, and the connections it lacks    -> all
+    member        OFFERS the handles of its listeners                              -> coordinator
+    coordinator   WIRE all handles: everybody connects and prepares its schedules  -> all
+    member        WIRED                                                            -> coordinator
+    coordinator   HOLD                                                             -> all
+    member        HELD at operation n: it will not start n before the decision     -> coordinator
+    coordinator   SWITCH at N, the greatest n                                      -> all
 
-No rank has started N when it learns N, and none waits for more than the slowest answer, since members answer while
-a collective runs. Reports that come meanwhile wait; when the verdict does not fit them the next agreement begins. A
-rank that dies ends the group through the bootstrap, and with it whoever holds.
+No rank has started N when it learns N. No rank waits longer than the slowest answer takes, because members answer while
+a collective runs. Reports that arrive during an agreement wait; if its decision does not cover them, the next agreement
+begins. The death of a rank ends the group through the bootstrap, including every rank that holds.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Call:
-    """Chair: the health that comes, and connections to be made for it."""
+    """Coordinator: the health that comes, and connections to be made for it."""
 
     epoch: int
     health: Health
@@ -53,7 +53,7 @@ class Offers:
 
 @dataclass(frozen=True)
 class Wire:
-    """Chair: everybody's handles."""
+    """Coordinator: everybody's handles."""
 
     epoch: int
     handles: Handles
@@ -69,14 +69,14 @@ class Wired:
 
 @dataclass(frozen=True)
 class Hold:
-    """Chair: say where you are, and stay there."""
+    """Coordinator: say where you are, and stay there."""
 
     epoch: int
 
 
 @dataclass(frozen=True)
 class Held:
-    """Member: the first operation it has not started, and will not before the verdict."""
+    """Member: the first operation it has not started, and will not before the decision."""
 
     epoch: int
     operation: int
@@ -84,7 +84,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Switch:
-    """Chair, the verdict: `health` holds from `operation` on; whether the connections made are to be used."""
+    """Coordinator, the decision: `health` holds from `operation` on; whether the connections made are to be used."""
 
     epoch: int
     operation: int
@@ -97,7 +97,7 @@ KINDS: tuple[type[Message], ...] = (Report, Call, Offers, Wire, Wired, Hold, Hel
 
 
 class Stage(Enum):
-    """What the chair waits for."""
+    """What the coordinator waits for."""
 
     NOTHING = "nothing"
     OFFERS = "offers"
@@ -105,7 +105,7 @@ class Stage(Enum):
     HELD = "held"
 
 
-class Chair:
+class Coordinator:
     """Rank 0's part. `take` returns what is to be sent to every rank, itself included."""
 
     def __init__(self, health: Health, missing: Callable[[Health], Sequence[Connection]]) -> None:
@@ -129,7 +129,7 @@ class Chair:
             return self._begin()
         expected = {Stage.OFFERS: Offers, Stage.WIRED: Wired, Stage.HELD: Held}.get(self.stage)
         if expected is None or not isinstance(message, expected) or message.epoch != self._epoch:
-            raise ValueError(f"rank {rank} says {message} while the chair waits for {self.stage.value}")
+            raise ValueError(f"rank {rank} says {message} while the coordinator waits for {self.stage.value}")
         self._answers[rank] = message
         if len(self._answers) < self._size:
             return []
@@ -180,8 +180,8 @@ class Turn:
         self.held = True
         return Held(message.epoch, self.operation)
 
-    def verdict(self, message: Switch) -> None:
-        """Takes the verdict; the member may go on."""
+    def decision(self, message: Switch) -> None:
+        """Takes the decision; the member may go on."""
         self._ahead.append(message)
         self.held = False
 

@@ -1,12 +1,13 @@
-"""Small agreements between ranks, and the verdict when one of them has failed.
+"""Small agreements between ranks, and the cause of failure that all of them share.
 
-It carries what the transport cannot carry yet (connection handles) and barriers, over the management network, or over
-data NICs where that is gone (`star.py`); no data. Ranks GIVE their part of a round to rank 0, which answers with the
-RESULT; the n-th agreement of every rank is round n. A NOTE is for who has something to say out of turn.
-What one rank TELLs another goes by way of rank 0, and is kept until that one asks for it. A rank that
-waits for long says AT which of its calls it is: one for which the same call is something else will never come. The
-first reason to fail that reaches rank 0 (a rank's own FAILED, or a rank that is gone without LEAVE) is the verdict, and
-every rank hears the same one: one line, and its kind, which is the error that it becomes.
+The bootstrap carries connection handles and barriers over the management network, or over data NICs where that network
+is gone (`star.py`). It carries no data. In each agreement, ranks GIVE their part to rank 0, which answers with the
+RESULT; agreements are numbered, and the n-th of every rank is the same one. A NOTE needs no agreement. What one rank
+TELLs another goes through rank 0, which keeps it until the other asks for it.
+
+A rank that waits for long says AT which of its calls it is, so that ranks that called different things learn of it. The
+first failure that reaches rank 0 (a rank's own FAILED, or a rank that is gone without LEAVE) is the cause. Every rank
+receives the same cause: one line, and the kind of error to raise.
 """
 
 import os
@@ -26,7 +27,7 @@ from r2ccl_core.host.forks import not_for_children
 
 _GIVE, _RESULT, _FAILED, _LEAVE, _NOTE, _AT, _TELL = range(1, 8)
 _LENGTH = struct.Struct("!Q")
-_VERDICT_PATIENCE_S = 2.0
+_CAUSE_PATIENCE_S = 2.0
 _LONG_S = 2.0
 _CLOSE = "close"
 _CALLS = 0xFFFFFFFF  # a frame has 32 bits for a number
@@ -56,7 +57,7 @@ class Bootstrap:
 
         `patience_s` is how long an agreement waits for the last rank, `give_up_s` how long a rank may be silent by
         every way before it counts as gone (at least `reach.LEAST_PATIENCE_S`). `secret` (default: R2CC_SECRET) keeps
-        strangers out. `on_abort` is called once with the verdict, on the thread that learns it first. `on_note` is
+        strangers out. `on_abort` is called once with the cause, on the thread that learns it first. `on_note` is
         called with each note and the rank that sent it, on any thread; it must not wait.
         """
         check_rank(rank, size)
@@ -70,8 +71,8 @@ class Bootstrap:
         self._left: set[int] = set()
         self._told: dict[tuple[int, bytes], bytes] = {}  # by who told it, and its name
         self._at: dict[int, tuple[int, str]] = {}  # rank 0: the last call at which a rank waited for long
-        self._verdict: str | None = None
-        self._kind: type[R2cclError] = PeerLostError  # of the verdict
+        self._cause: str | None = None
+        self._kind: type[R2cclError] = PeerLostError  # of the cause
         self._deciding = threading.RLock()  # taken before the former
         self._decided: str | None = None
         self._closed = False
@@ -105,13 +106,13 @@ class Bootstrap:
             raise TransportError(failure)
 
     @property
-    def verdict(self) -> str | None:
+    def cause(self) -> str | None:
         """Why the group is over, or None."""
-        return self._verdict
+        return self._cause
 
     def error(self) -> R2cclError:
-        """The verdict as the error that it is on every rank. REQUIRES: there is one."""
-        return self._kind(self._verdict)
+        """The cause as the error that it is on every rank. REQUIRES: there is one."""
+        return self._kind(self._cause)
 
     def management(self) -> Mapping[int, str]:
         """The addresses on the management network of the ranks that this one has streams to."""
@@ -126,11 +127,11 @@ class Bootstrap:
         """By which of them each is reached now."""
         return self._star.routes() if self._star is not None else {}
 
-    def await_verdict(self, timeout_s: float) -> str | None:
-        """The verdict, which may come within `timeout_s`."""
+    def await_cause(self, timeout_s: float) -> str | None:
+        """The cause, which may come within `timeout_s`."""
         with self._changed:
-            self._changed.wait_for(lambda: self._verdict is not None, timeout_s)
-        return self._verdict
+            self._changed.wait_for(lambda: self._cause is not None, timeout_s)
+        return self._cause
 
     def exchange(self, data: bytes, what: str = "exchange") -> list[bytes]:
         """What every rank gave, by rank. Ranks that are at something else than `what` in the same round have lost
@@ -154,8 +155,9 @@ class Bootstrap:
         return self._call[0]
 
     def wait_long(self) -> None:
-        """Says that this rank has waited for long in its call. If the same call is another one on a rank that says so
-        as well, the group ends: neither would ever go on. Any thread."""
+        """Reports that this rank has waited for long in its call. If another rank reports the same of a different call,
+        the group ends: neither call could ever complete. Any thread.
+        """
         number, what = self._call
         if self._star is None or not what:
             return
@@ -188,30 +190,30 @@ class Bootstrap:
 
     def hear(self, rank: int, name: bytes, timeout_s: float) -> bytes:
         """What `rank` tells this one under `name`, once; waits for it. Raises `TransportError` when it is late, and the
-        verdict. Any thread."""
+        cause. Any thread."""
         with self._changed:
-            self._changed.wait_for(lambda: (rank, name) in self._told or self._verdict is not None, timeout_s)
+            self._changed.wait_for(lambda: (rank, name) in self._told or self._cause is not None, timeout_s)
             if (rank, name) in self._told:
                 return self._told.pop((rank, name))
-        if self._verdict is not None:
+        if self._cause is not None:
             raise self.error()
         raise TransportError(f"rank {rank} told rank {self.rank} nothing of {name.decode()} for {timeout_s:g} s")
 
     def farewell(self, patience_s: float) -> None:
         """A last barrier, which does not insist: it ends after `patience_s`, or when the group is over."""
-        if self._star is None or self._verdict is not None:
+        if self._star is None or self._cause is not None:
             return
         number = self._give(b"", _CLOSE)
         with self._changed:
             self._changed.wait_for(lambda: self._over(number), patience_s)
 
     def abort(self, reason: str, kind: type[R2cclError] = PeerLostError) -> str:
-        """Ends the group because of `reason` and returns the verdict: an earlier reason if there is one. `kind` is the
+        """Ends the group because of `reason` and returns the cause: an earlier reason if there is one. `kind` is the
         error that other ranks raise."""
         kind = kind if kind in _KINDS else PeerLostError
-        if self._star is not None and self.rank != 0 and self._verdict is None and 0 not in self._left:
+        if self._star is not None and self.rank != 0 and self._cause is None and 0 not in self._left:
             self._star.send(0, _FAILED, _KINDS.index(kind), reason.encode())
-            self.await_verdict(_VERDICT_PATIENCE_S)
+            self.await_cause(_CAUSE_PATIENCE_S)
         return self._decide(reason, kind)
 
     def close(self) -> None:
@@ -227,7 +229,7 @@ class Bootstrap:
     def abandon(self) -> None:
         """In a forked child: lets go of the parent's place."""
         self._closed = True
-        self._verdict = _OF_THE_PARENT
+        self._cause = _OF_THE_PARENT
         # A thread that the child does not have may hold them.
         self._changed, self._deciding = threading.Condition(), threading.RLock()
         if self._star is not None:
@@ -257,10 +259,10 @@ class Bootstrap:
         return self._round
 
     def _over(self, number: int) -> bool:
-        return number in self._results or self._verdict is not None or 0 in self._left
+        return number in self._results or self._cause is not None or 0 in self._left
 
     def _await(self, number: int, what: str) -> list[bytes]:
-        """The round's result; raises the verdict instead."""
+        """The round's result; raises the cause instead."""
         with self._changed:
             soon = self._changed.wait_for(lambda: self._over(number), min(_LONG_S, self._patience_s))
         if not soon:
@@ -273,9 +275,9 @@ class Bootstrap:
         reason = f"rank {self.rank} is at {what!r}, but rank 0 has left the group"
         if not in_time:
             reason = f"rank {self.rank}: no word from ranks {late} for {self._patience_s:g} s ({what})"
-        if self._verdict is None:
+        if self._cause is None:
             self.abort(reason)
-        raise self.error() if self._verdict is not None else PeerLostError(reason)
+        raise self.error() if self._cause is not None else PeerLostError(reason)
 
     def _take_part(self, rank: int, number: int, part: bytes) -> None:
         """Rank 0: one part of the round; the last one makes the result."""
@@ -367,7 +369,7 @@ class Bootstrap:
         self._decide(reason)
 
     def _decide(self, reason: str, kind: type[R2cclError] = PeerLostError) -> str:
-        """Makes `reason` the verdict unless there is one, and tells whom it concerns."""
+        """Makes `reason` the cause unless there is one, and tells whom it concerns."""
         with self._deciding:
             if self._decided is not None or self._closed:
                 return self._decided or reason
@@ -376,7 +378,7 @@ class Bootstrap:
             if self.rank == 0 and self._star is not None:
                 self._star.send_all(_FAILED, _KINDS.index(kind), reason.encode())
             with self._changed:
-                self._kind, self._verdict = kind, reason
+                self._kind, self._cause = kind, reason
                 self._changed.notify_all()
         self._on_abort(reason)
         return reason

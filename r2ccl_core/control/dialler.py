@@ -1,6 +1,7 @@
-"""Dials peers by other ways: a member goes on over the stream that comes of it, rank 0 learns whether a peer is there.
+"""Dials peers over other ways when their stream falls silent.
 
-A member greets every listener that answers and asks one of them at a time to take its session over (`resume.py`).
+A member continues over the stream that this opens; rank 0 only learns whether the peer's process is alive. A member
+greets every listener that answers, and asks one of them at a time to take its session over (`resume.py`).
 """
 
 import os
@@ -31,7 +32,7 @@ class Dialler:
         self._adopt, self._learned = adopt, learned
 
     def seek(self, link: Link, now_s: float) -> None:
-        """Dials what is to be dialled now."""
+        """Dials every peer that is due."""
         self._ask(link)
         for way in link.reach.dials(now_s):
             if way not in link.dials and not link.done:

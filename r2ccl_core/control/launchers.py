@@ -1,4 +1,7 @@
-"""Who a rank is, as its launcher says in the environment: torchrun, mpirun, Slurm, or R2CC_RANK and R2CC_SIZE. Pure."""
+"""A rank's number and the number of ranks, read from the launcher's variables. Pure.
+
+Launchers are torchrun, mpirun and Slurm; without one the variables are R2CC_RANK and R2CC_SIZE.
+"""
 
 import re
 from collections.abc import Mapping

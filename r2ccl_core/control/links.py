@@ -1,4 +1,4 @@
-"""What a rank keeps of one peer: the session, the stream that carries it, and the streams that may come next."""
+"""The state that a rank keeps of a peer: the session, the stream that carries it, the streams that may replace it."""
 
 import selectors
 import socket

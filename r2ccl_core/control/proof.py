@@ -1,4 +1,4 @@
-"""Proofs that both ends of a stream know the group's secret, which never travels itself. Pure."""
+"""Proofs that both ends of a stream know the group's secret, without sending the secret. Pure."""
 
 PROOF_BYTES = 32
 NONCE_BYTES = 16

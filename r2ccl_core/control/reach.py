@@ -1,15 +1,15 @@
-"""When a rank looks for another way to a peer, by which, and when the peer is gone. Pure: the time is an argument.
+"""Decides when a rank tries another way to a peer, which one, and when the peer is gone. Pure: the time is an argument.
 
-A way is a pair of addresses; way 0 is the management network, the others are data NICs. A peer is alive for as long as
-its *kernel* answers by any way: a process that computes, holds the interpreter's lock or is stopped is slow, not gone.
-It is gone when
+A way is a pair of addresses; way 0 is the management network, the others are pairs of data NICs. A peer is alive as
+long as its *kernel* answers over any way: a process that computes, holds the interpreter's lock or is stopped is slow,
+not gone. A peer is gone when
 
-    it is refused       the peer's host says that nobody listens where the process did
-    it is silent        nothing came by any way for `patience_s`
-    its stream ended    the other end closed it, and then neither comes back nor answers for `ENDED_S`
+    it is refused       its host says that nobody listens where the process did
+    it is silent        nothing arrived over any way for `patience_s`
+    its stream ended    the other end closed it, and then neither returned nor answered for `ENDED_S`
 
-A refusal by a way that never worked may come from a firewall or from another host with the same address. So such a one
-counts by a data NIC only, or where the stream has ended, and only while no other way is answered.
+A refusal over a way that never worked may come from a firewall, or from another host with the same address. It counts
+only on a data NIC, or where the stream has ended, and only while no other way answers.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How ranks find each other: a star of TCP streams to rank 0, made and proven before anything else is said.
+"""How ranks find each other: every rank opens a TCP stream to rank 0 and proves that it belongs to the group.
 
 Rank 0 listens on the management network. A stream opens with three records of fixed size:
 
@@ -6,12 +6,12 @@ Rank 0 listens on the management network. A stream opens with three records of f
     member    GREETING   magic, version, rank, number of ranks, nonce, proof, its port
     rank 0    ANSWER     magic, version, proof, why not (empty: welcome), its port, the group's ticket
 
-A proof is a digest of both nonces under the shared secret, so neither side takes a stranger for a rank and
-nothing that is overheard can be used again. Without a secret the proof is empty. Whoever sends anything else,
-or nothing, is dropped and costs the others no time. Ports and ticket are for later streams (`resume.py`).
+A proof is a digest of both nonces under the shared secret. Neither side can take a stranger for a rank, and a recorded
+proof is worthless. Without a secret the proof is empty. A connection that sends anything else, or nothing, is closed
+and does not delay the others. Ports and ticket are for later streams (`resume.py`).
 
-Where as many processes were refused as ranks are missing, nobody else can be expected: after a moment in which a
-stranger's place may still be taken by the right one, the meeting is over for all.
+When as many processes were refused as ranks are missing, no other process can be expected. After a short wait, in which
+the right rank may still take a stranger's place, the rendezvous fails on all ranks.
 """
 
 import errno
@@ -251,7 +251,7 @@ class _Reception:
         return 0 < missing <= len(refused) and now_s - max(refused) > _REFUSED_S
 
     def failure(self, when: str) -> str:
-        """Who is missing, and who was refused and why, in one line."""
+        """Says in one line which ranks are missing, and which connections were refused and why."""
         line = f"{_ranks(sorted(self.missing()))} did not reach {self.place}{when}"
         if not self.refused:
             return line
@@ -270,7 +270,7 @@ class _Reception:
             self._drop(guest)
 
     def close_guests(self) -> None:
-        """Drops whoever never became a member."""
+        """Closes the streams that never became a member's."""
         for guest in list(self._guests()):
             self._drop(guest)
 

@@ -1,12 +1,12 @@
-"""How a rank goes on over another stream: three records of fixed size, as bytes. Pure.
+"""How a rank continues its session over a new stream: three records of fixed size, as bytes. Pure.
 
     rank 0    CHALLENGE  magic, version, nonce
     member    RESUME     magic, version, rank, attempt, frames taken, ticket, nonce, proof
     rank 0    RESUMED    magic, frames taken, proof
 
-The ticket is the group's, which rank 0 gave out at the meeting: a rank of another group is a stranger. Proofs are
-digests of both nonces and of all that is said, under the shared secret. `attempt` grows with each stream, so that one
-which was overtaken never replaces a later one.
+Rank 0 gave out the group's ticket at the rendezvous; a rank of another group has another ticket. Proofs are digests of
+both nonces and of all fields, under the shared secret. `attempt` grows with every stream, so that an overtaken stream
+never replaces a later one.
 """
 
 import struct
@@ -24,7 +24,7 @@ TICKET_BYTES = 16
 
 
 class Resume(NamedTuple):
-    """What a member says: who it is, of which stream, and how many of rank 0's frames it has taken."""
+    """A member's record: its rank, its stream, and how many of rank 0's frames it has taken."""
 
     rank: int
     attempt: int

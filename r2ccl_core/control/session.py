@@ -1,4 +1,4 @@
-"""Frames between two ranks over streams that come and go: each is delivered once and in order. Pure.
+"""Frames between two ranks over streams that break and are replaced: each frame is delivered once and in order. Pure.
 
 A frame is a header and a body:
 
@@ -6,8 +6,8 @@ A frame is a header and a body:
     sequence                            1 for the first frame of this end; 0 for an acknowledgement alone
     acknowledged                        the last sequence that this end has taken
 
-Frames are kept until the other end acknowledges them. A stream that breaks takes nothing with it: both ends say what
-they have taken (`taken`), and `attach` sends all after that again over the next stream. A frame that comes twice is
+A frame is kept until the other end acknowledges it. When a stream breaks, nothing is lost: both ends state what they
+have taken (`taken`), and `attach` sends everything after that over the next stream. A frame that arrives twice is
 dropped by its sequence.
 """
 
@@ -62,7 +62,7 @@ class Session:
         return self._acknowledged <= taken_there <= self._sent
 
     def detach(self) -> None:
-        """The stream is gone. What came of it incompletely will come again."""
+        """Forgets the stream, which broke. Frames that arrived incompletely will be sent again."""
         self._written, self._part, self._attached = 0, [], False
         self._incoming.clear()
 

@@ -1,9 +1,9 @@
-"""The streams between rank 0 and the others: one thread that reads, dials and watches them all; any thread sends.
+"""The streams between rank 0 and the other ranks: one thread reads, dials and watches all of them; any thread may send.
 
-Each peer has a session (`session.py`), which outlives its stream. When the management network falls silent or breaks,
-members dial rank 0 by the other ways (`reach.py`, `resume.py`) and go on where they were; they come back when it does.
-Rank 0 dials a member that is silent only to learn whether its process is there. News is heard within milliseconds,
-whatever the rank is doing.
+Each peer has a session (`session.py`), which outlives its stream. When the management network breaks or falls silent,
+members dial rank 0 over the other ways (`reach.py`, `resume.py`) and continue their sessions; they return to the
+management network when it works again. Rank 0 dials a silent member only to learn whether its process is alive.
+Messages arrive within milliseconds, whatever the rank computes.
 """
 
 import errno
@@ -18,9 +18,9 @@ from functools import partial
 
 from r2ccl_core.control import resume
 from r2ccl_core.control.dialler import Dialler
-from r2ccl_core.control.door import Door
 from r2ccl_core.control.links import Link, forget, host_of, prepare
 from r2ccl_core.control.reach import ENDED_S, Reach
+from r2ccl_core.control.redial_listener import RedialListener
 from r2ccl_core.control.rendezvous import Met
 from r2ccl_core.control.session import Frame, Session
 from r2ccl_core.control.ways import Way
@@ -60,7 +60,7 @@ class Star:
         self._links = {peer: self._first_link(peer, one) for peer, one in met.items()}
         self._selector = selectors.DefaultSelector()
         self._dialler = Dialler(rank, keys, self._selector, self._adopt, self._learn)
-        self._door = Door(rank, listener, keys, self._selector, self._links, self._adopt)
+        self._redial_listener = RedialListener(rank, listener, keys, self._selector, self._links, self._adopt)
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)
         self._woken.setblocking(False)
@@ -138,7 +138,7 @@ class Star:
     def _close_sockets(self) -> None:
         dials = [one.stream for link in self._links.values() for one in link.dials.values()]
         streams = [link.stream for link in self._links.values() if link.stream is not None]
-        self._door.close()
+        self._redial_listener.close()
         for stream in (self._wake, self._woken, *dials, *streams):
             stream.close()
 
@@ -154,7 +154,7 @@ class Star:
     def _watch(self) -> None:
         try:
             self._selector.register(self._woken, selectors.EVENT_READ, self._drain)
-            self._selector.register(self._door.listener, selectors.EVENT_READ, self._door.admit)
+            self._selector.register(self._redial_listener.listener, selectors.EVENT_READ, self._redial_listener.admit)
             for link in self._links.values():
                 self._selector.register(link.stream, selectors.EVENT_READ, partial(self._serve, link))  # type: ignore[arg-type]
             next_s = 0.0
@@ -247,7 +247,7 @@ class Star:
             self._on_lost(link.rank, why)
 
     def _tick(self, now_s: float) -> None:
-        self._door.expire(now_s)
+        self._redial_listener.expire(now_s)
         for link in self._links.values():
             if link.done:
                 continue

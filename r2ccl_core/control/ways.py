@@ -1,4 +1,4 @@
-"""The ways from one rank to another: the management network, then every pair of data NICs; and how one is dialled."""
+"""The ways from one rank to another: the management network, then every pair of data NICs; and how to dial one."""
 
 import errno
 import socket
@@ -63,7 +63,7 @@ def dial(way: Way, port: int) -> socket.socket:
 
 
 def outcome(stream: socket.socket) -> int:
-    """What became of a dial: 0 connected, else the error's number."""
+    """The result of a dial: 0 connected, else the error's number."""
     failure = stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if failure == 0 and stream.getsockname() == stream.getpeername():
         # With nobody listening, TCP can connect a port of the ephemeral range to itself.

@@ -27,7 +27,7 @@ MOST_PIPES = 8
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Writes the table; what went into it is told on standard output. 0, or 2 for a mistake."""
+    """Writes the table, and describes it on standard output. 0, or 2 for a mistake."""
     args = _parser().parse_args(argv)
     try:
         network = _network(args)

@@ -1,1 +1,1 @@
-"""What this host is to a rank: its NICs, its variables, its memory, its processes."""
+"""What a rank knows of its own host: NICs, environment variables, memory, processes."""

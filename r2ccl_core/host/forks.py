@@ -1,7 +1,7 @@
-"""Forks: a child has its parent's sockets, but none of its threads.
+"""Closes the group's sockets in a forked child.
 
-Whatever it did with them would break its parent's group: its end would be taken for the parent's, and while it lived,
-the parent's death would go unnoticed. So a child lets go of everything at once. The core's sockets close themselves
+A child inherits its parent's sockets but none of its threads. If it kept them, peers would take its exit for the
+parent's, and the parent's death would go unnoticed while the child lives. The core's own sockets close themselves
 (`CloseInChildren`, net/socket.h).
 """
 

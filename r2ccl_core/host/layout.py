@@ -1,6 +1,6 @@
 """Which ranks are on one host, and which share its NICs.
 
-Pure, but for `this_host`. Every rank tells the others a `Seat`; all make the same `Layout` of them.
+Pure, but for `this_host`. Every rank tells the others its `Location`; all compute the same `Layout` from them.
 """
 
 import json
@@ -15,7 +15,7 @@ _NETWORK = Path("/proc/self/ns/net")
 
 
 @dataclass(frozen=True)
-class Seat:
+class Location:
     """Where a rank is: what names its host's network ("": a host of its own), and its NICs."""
 
     host: str
@@ -26,7 +26,7 @@ class Seat:
         return json.dumps([self.host, self.nics])
 
     @classmethod
-    def decode(cls, text: str) -> "Seat":
+    def decode(cls, text: str) -> "Location":
         """What `encode` made."""
         host, nics = json.loads(text)
         return cls(host, tuple((name, address) for name, address in nics))
@@ -52,14 +52,16 @@ class Layout:
     gpus: int = 1
 
     @classmethod
-    def of(cls, seats: Sequence[Seat]) -> "Layout":
+    def of(cls, locations: Sequence[Location]) -> "Layout":
         """Hosts are numbered by their first ranks."""
-        names = [seat.host or f"rank {rank}" for rank, seat in enumerate(seats)]
+        names = [location.host or f"rank {rank}" for rank, location in enumerate(locations)]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         hosts = tuple(numbers[name] for name in names)
-        gpus = len(seats) // len(numbers)
-        in_a_row = hosts == tuple(rank // gpus for rank in range(len(seats)))
-        alike = in_a_row and all(seat.nics == seats[rank - rank % gpus].nics for rank, seat in enumerate(seats))
+        gpus = len(locations) // len(numbers)
+        in_a_row = hosts == tuple(rank // gpus for rank in range(len(locations)))
+        alike = in_a_row and all(
+            location.nics == locations[rank - rank % gpus].nics for rank, location in enumerate(locations)
+        )
         return cls(hosts, gpus if alike else 1)
 
     def together(self, rank: int, other: int) -> bool:

@@ -1,11 +1,11 @@
-"""Which NICs a rank uses: R2CC_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else every NIC with an IPv4 address but some.
+"""Which NICs a rank uses: R2CC_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else every data NIC with an IPv4 address.
 
-Those are loopback, the bridges of containers and virtual machines, and the NIC of the default route, which is the
-management network's wherever there are others.
+Without a variable, three kinds of interfaces are left out: loopback, the bridges of containers and virtual machines,
+and the NIC of the default route, which belongs to the management network where there are others.
 
-The variables are read as NCCL reads its own: a comma list of prefixes; ``=`` in front makes them exact names, ``^``
-in front excludes them. Besides, a list of ``name@address`` names addresses, so that several addresses of one
-interface can stand for as many NICs: ``lo@127.0.1.1,lo@127.0.1.2`` tries things out on one machine.
+The variables are read as NCCL reads its own: a comma-separated list of prefixes; a leading ``=`` makes them exact
+names, a leading ``^`` excludes them. A list of ``name@address`` names addresses instead, so that several addresses of
+one interface stand for as many NICs: ``lo@127.0.1.1,lo@127.0.1.2`` tries things out on one machine.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""The core's environment variables by name: what a rank would refuse at its start, or would not see.
+"""The core's environment variables by name: finds those that are misspelled or out of range before a rank starts.
 
-What concerns schedules is `selection.read_settings`' to judge; here are the names of all, and the limits of those
-that C++ reads.
+`selection.read_settings` checks the variables of schedules. This module knows the names of all variables, and the
+limits of those that C++ reads.
 """
 
 import sys

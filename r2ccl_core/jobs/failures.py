@@ -83,7 +83,7 @@ def preset(name: str) -> Rates:
 
 
 def draw(rates: Rates | Trace, hosts: int, nics: int, days: int, seed: str) -> tuple[Event, ...]:
-    """Everything that fails in so many days, in order of time; the same for the same seed, whoever asks."""
+    """Everything that fails in so many days, in order of time. The same seed always gives the same failures."""
     if min(hosts, nics, days) < 1:
         raise UsageError(f"failures of {hosts} hosts with {nics} NICs over {days} days: every number must be positive")
     chance = random.Random(seed)

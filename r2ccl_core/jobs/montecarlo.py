@@ -1,5 +1,6 @@
-"""Many patterns of failures at once: every trial has a seed of its own, so wherever they run (`spread`) they give the
-same."""
+"""Simulates many patterns of failures. Every trial has its own seed, so the results do not depend on where trials run
+(`spread`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.model.topology import Host, Nic, Topology
+from r2ccl_core.text_file import text_of
 from r2ccl_core.units import parse_rate
 
 HEADER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
@@ -131,9 +132,11 @@ def read_topology(path: Path) -> Topology:
 
 def _lines(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}); give a text file of SimAI") from error
+        lines = text_of(path).splitlines()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); give a text file of SimAI") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is no text; give a text file of SimAI") from error
     if not lines:
         raise UsageError(f"{path}: is empty")
     return lines

@@ -1,8 +1,7 @@
-"""What every rank brings and what it must end with, collective by collective, as pieces of the test pattern.
+"""The input and the expected result of every rank, collective by collective, as pieces of the test pattern.
 
 A piece is a run of elements that holds one rank's values, the combination of all ranks' values, or what was there
-before (0xFF in every byte). Blocks that differ in meaning differ in their seed, so that one in another's place
-shows itself.
+before (0xFF in every byte). Blocks that differ in meaning differ in their seed, so a misplaced block shows.
 """
 
 from dataclasses import dataclass

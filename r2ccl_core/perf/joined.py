@@ -1,4 +1,4 @@
-"""The words of a process' ranks joined into those of one: events for a harness, and what the core says at the end."""
+"""Joins the events and final reports of a process's ranks into those of one."""
 
 import threading
 import time

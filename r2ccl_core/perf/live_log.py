@@ -1,8 +1,8 @@
-"""The core's events as they happen: a thread looks for new ones and tells them, so that a crash does not lose them.
+"""Reports the core's events while they happen, so that a crash does not lose them.
 
-The core keeps its log in memory and the rank's last word holds all of it, which a killed or crashed rank never says.
-Looking takes some microseconds (5 us with few events), so it is done every 20 ms, or less often where the log has grown
-long: it takes a fiftieth of a core at most.
+The core keeps its log in memory, and a rank reports all of it at its end, which a killed or crashed rank never reaches.
+A look takes some microseconds (5 us with few events). A thread looks every 20 ms, or less often where the log has grown
+long, and takes a fiftieth of a core at most.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Whether the arrays of this process' ranks fit into memory, asked before any of them is made."""
+"""Checks that the arrays of this process's ranks fit into memory before any of them is allocated."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The watchdog of ``-T``: says so when one iteration takes too long. Without a limit it does nothing."""
+"""The watchdog of ``-T``: reports an iteration that takes longer than the limit. Without a limit it does nothing."""
 
 import threading
 from collections.abc import Callable, Iterator

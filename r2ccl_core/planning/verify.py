@@ -104,7 +104,7 @@ class _Run:
             self._advance(self._ready.pop())
 
     def stuck(self) -> str:
-        """Empty, or who waits for whom."""
+        """Which rank waits for which, or empty."""
         for number, steps in enumerate(self._steps):
             at = self._next[number]
             if at < len(steps):

@@ -1,4 +1,4 @@
-"""Where the ranks of a group of PyTorch meet: rank 0 finds a port and says so in the store that all of them share."""
+"""The rendezvous of a PyTorch group: rank 0 finds a free port and publishes it in the group's store."""
 
 from datetime import timedelta
 from typing import Any

@@ -288,7 +288,7 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
         return self._message("recv", source, tag, call, tensors)
 
     def recv_anysource(self, tensors: list[Any], tag: int) -> Running:
-        """Not offered: who sends decides over which connection a message comes."""
+        """Not supported: the connection that a message takes depends on its sender."""
         raise UsageError("recv from any source is not offered by r2ccl; name the source")
 
     # Inside -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a group has begun, as PyTorch's work handles, and the watch over the time that it takes."""
+"""PyTorch work handles for the operations that a group has begun, and the watch over their time-out."""
 
 import threading
 import time

@@ -35,7 +35,7 @@ from r2ccl_core.control.ways import ways_to
 from r2ccl_core.errors import R2cclError, UsageError
 from r2ccl_core.host import variables
 from r2ccl_core.host.forks import not_for_children
-from r2ccl_core.host.layout import Layout, Seat, this_host
+from r2ccl_core.host.layout import Layout, Location, this_host
 from r2ccl_core.host.nics import Nic, checked_nics, find_nics
 from r2ccl_core.model.health import Health
 from r2ccl_core.model.schedule import Schedule
@@ -87,9 +87,12 @@ def _alone(call: "Callable[Concatenate[Communicator, P], T]") -> "Callable[Conca
 
 
 class Communicator:
-    """One rank of a group. One collective at a time, the same order on every rank: a thread that calls while another
-    one's call runs, or before calls that were begun have ended, gets a `UsageError`. `abort`, `stats`, `start` and
-    single messages may be called from any thread."""
+    """One rank of a group.
+
+    Every rank calls the same collectives in the same order, one at a time. A thread that calls while another thread's
+    call runs, or before the calls that were begun have ended, gets a `UsageError`. `abort`, `stats`, `start` and single
+    messages may be called from any thread.
+    """
 
     def __init__(
         self,
@@ -131,7 +134,7 @@ class Communicator:
         self._nets = Nets(min(self._mode, 2), chosen, options or {})
         notes: Notes = Notes()
         try:
-            # The verdict closes the connections, and with them ends whatever waits for bytes.
+            # The cause closes the connections, and with them ends whatever waits for bytes.
             on_abort = partial(_shut, self._nets)
             self._bootstrap = Bootstrap(
                 rank,
@@ -178,17 +181,19 @@ class Communicator:
     def all_reduce(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
         """Combines `send` of all ranks element by element into `recv` (default: a new array) on every rank.
 
-        `recv` may be `send` itself (in place). Both are of one of `DTYPES` and equal shape; `recv` is contiguous, of
-        a `send` that is not a copy is made. NaN is passed on by every operation, as by NumPy's.
-        Raises `PeerLostError` when a peer is lost for good, `MismatchedCallError` when ranks call different things;
-        the communicator is then of no more use. So do all collectives below.
+        `recv` may be `send` itself (in place). Both have one of `DTYPES` and equal shapes. `recv` must be contiguous; a
+        `send` that is not is copied. Every operation passes NaN on, as NumPy's do. Raises `PeerLostError` when a peer
+        is lost for good, and `MismatchedCallError` when ranks call different things; the communicator cannot be used
+        afterwards. All collectives below raise the same.
         """
         send, recv = self._checked("all_reduce", send, recv, op)
         return self._averaged(self._vector("all_reduce", send, recv, op), op)
 
     @_alone
     def all_gather(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
-        """Every rank's `send`, in the order of the ranks. In place `send` is the own block of `recv`."""
+        """Concatenates every rank's `send`, in the order of the ranks, in `recv`. In place, `send` is this rank's block
+        of `recv`.
+        """
         send, recv = self._checked("all_gather", send, recv)
         mine = buffers.block(recv, self.rank, self.size)
         if mine.ctypes.data != send.ctypes.data:
@@ -197,8 +202,9 @@ class Communicator:
 
     @_alone
     def reduce_scatter(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
-        """This rank's of `size` equal blocks of the combination of all ranks' `send`, which stays as it is but for
-        that block in place."""
+        """Combines all ranks' `send`, and leaves this rank's of `size` equal blocks of the result in `recv`. `send` is
+        not changed, except for that block in place.
+        """
         send, recv = self._checked("reduce_scatter", send, recv, op)
         whole = self._vector("reduce_scatter", send, self._scratch_like(send), op)
         recv.reshape(-1)[...] = buffers.block(whole, self.rank, self.size)
@@ -206,7 +212,7 @@ class Communicator:
 
     @_alone
     def broadcast(self, send: np.ndarray, recv: np.ndarray | None = None, root: int = 0) -> np.ndarray:
-        """The root's `send` in `recv` (default: in place) on every rank; other ranks' `send` is not looked at."""
+        """Copies the root's `send` to `recv` (default: in place) on every rank. Other ranks' `send` is not read."""
         if recv is None and isinstance(send, np.ndarray):
             buffers.check_result("broadcast", send, "send, where the result goes, ")
         send, recv = self._checked("broadcast", send, send if recv is None else recv, root=root)
@@ -216,7 +222,7 @@ class Communicator:
     def reduce(
         self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum", root: int = 0
     ) -> np.ndarray | None:
-        """As `all_reduce` on the root; other ranks' `recv` stays as it is, and None comes back."""
+        """Like `all_reduce`, with the result on the root alone. Other ranks get None, and keep `recv` as it is."""
         buffers.check_arrays("reduce", send, recv)
         mine = self.rank == root
         send, recv = self._checked("reduce", send, recv if mine else self._scratch_like(send), op, root)
@@ -225,7 +231,7 @@ class Communicator:
 
     @_alone
     def send_recv(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
-        """`send` to the next rank, the previous rank's into `recv`."""
+        """Sends `send` to the next rank, and receives the previous rank's into `recv`."""
         send, recv = self._checked("sendrecv", send, recv)
         if self.size == 1:
             recv[...] = send
@@ -233,35 +239,40 @@ class Communicator:
 
     @_alone
     def all_to_all(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
-        """Block r of `send`, one of `size` equal ones, to rank r; block r of `recv` is rank r's for this rank."""
+        """Sends block r of `send`, one of `size` equal ones, to rank r, and receives rank r's block for this rank as
+        block r of `recv`.
+        """
         send, recv = self._checked("alltoall", send, recv)
         buffers.block(recv, self.rank, self.size)[...] = buffers.block(send, self.rank, self.size)
         return self._vector("alltoall", send, recv)
 
     @_alone
     def gather(self, send: np.ndarray, recv: np.ndarray | None = None, root: int = 0) -> np.ndarray | None:
-        """Every rank's `send` on the root, in the order of the ranks: `recv` has shape (size, *send.shape) or as many
-        elements. Other ranks' `recv` is not looked at, and None comes back."""
+        """Collects every rank's `send` on the root, in the order of the ranks: `recv` has shape (size, *send.shape) or
+        as many elements. Other ranks' `recv` is not read, and they get None.
+        """
         return self._root_and_others("gather", send, recv, root)
 
     @_alone
     def scatter(self, send: np.ndarray | None, recv: np.ndarray, root: int = 0) -> np.ndarray:
-        """Block r of the root's `send`, one of `size` equal ones, to rank r's `recv`. Other ranks' `send` is not
-        looked at."""
+        """Sends block r of the root's `send`, one of `size` equal ones, to rank r's `recv`. Other ranks' `send` is not
+        read.
+        """
         self._root_and_others("scatter", recv, send, root)
         return recv
 
     def send(self, data: np.ndarray, to: int, tag: int = 0) -> None:
-        """`data` to the rank that calls `recv` for it; returns when all of it is there. Messages of one tag keep their
-        order. Raises as the collectives do."""
+        """Sends `data` to the rank that calls `recv` for it, and returns when all of it has arrived. Messages of one
+        tag keep their order. Raises as the collectives do.
+        """
         self.isend(data, to, tag).wait()
 
     def recv(self, into: np.ndarray, source: int, tag: int = 0) -> np.ndarray:
-        """The next message that `source` sends with `tag`, into an array of just its size in bytes."""
+        """Receives the next message that `source` sends with `tag`, into an array of its size in bytes."""
         return self.irecv(into, source, tag).wait()
 
     def isend(self, data: np.ndarray, to: int, tag: int = 0) -> Pending[None]:
-        """`send`, begun; `data` must stay as it is until it has ended."""
+        """Begins `send`. `data` must not change until it has ended."""
         self._check_peer("send", to, data)
         data = data if data.flags.c_contiguous and data.flags.writeable else data.copy(order="C")
 
@@ -272,7 +283,7 @@ class Communicator:
         return self._message_line("send", to, tag).begin(call)
 
     def irecv(self, into: np.ndarray, source: int, tag: int = 0) -> Pending[np.ndarray]:
-        """`recv`, begun."""
+        """Begins `recv`."""
         self._check_peer("recv", source, into)
         if not (into.flags.c_contiguous and into.flags.writeable):
             raise UsageError(
@@ -287,18 +298,20 @@ class Communicator:
         return self._message_line("recv", source, tag).begin(call)
 
     def start(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
-        """Begins `call`, a method of this communicator, after those that were begun before, on a thread of its own
-        that does not hold the interpreter's lock while bytes move: ``pending = comm.start(comm.all_reduce, array)``.
-
-        The ranks begin the same calls in the same order; their arrays stay as they are until the end.
+        """Begins `call`, a method of this communicator, after the calls begun before it: ``pending =
+        comm.start(comm.all_reduce, array)``. It runs on a thread of its own that does not hold the interpreter's lock
+        while bytes move. Every rank begins the same calls in the same order; their arrays must not change until the
+        end.
         """
         self._check_open("start")
         return self._line.begin(partial(call, *args, **kwargs))
 
     @_alone
     def split(self, color: int | None, key: int = 0, timeout_s: float = 30.0) -> "Communicator | None":
-        """A communicator of the ranks that give the same `color`, in the order of `key`, then of their ranks here; None
-        for a rank that gives None. Every rank calls it. The two may be used side by side, each closed by itself."""
+        """Makes a communicator of the ranks that give the same `color`, ordered by `key`, then by their ranks here;
+        None for a rank that gives None. Every rank calls it. Both communicators may be used side by side, and each is
+        closed by itself.
+        """
         told = (color, key, self._meeting_place() if color is not None else "")
         parts = [json.loads(part) for part in self._bootstrap_exchange(json.dumps(told).encode())]
         members = sorted((other[1], rank) for rank, other in enumerate(parts) if other[0] == color)
@@ -321,7 +334,7 @@ class Communicator:
 
     @_alone
     def connect(self, schedule: Schedule) -> None:
-        """Makes the connections of `schedule` now, on every rank, rather than when it is first run."""
+        """Makes the connections of `schedule` now, on every rank, instead of when it is first run."""
         self._begin("connect")
         with self._together():
             self._connections.ensure(schedule)
@@ -344,20 +357,21 @@ class Communicator:
 
     @_alone
     def exchange(self, data: bytes) -> list[bytes]:
-        """What every rank gave, by rank: for small agreements, over the management network."""
+        """Returns what every rank gave, by rank. For small agreements, over the management network."""
         self._begin("exchange")
         return self._bootstrap.exchange(data)
 
     def abort(self, reason: str) -> str:
-        """Ends the group on every rank because of `reason`; returns the verdict. May be called from any thread."""
+        """Ends the group on every rank because of `reason`; returns the cause. May be called from any thread."""
         if self._inherited:
             self._check_open("abort")
         return self._bootstrap.abort(f"rank {self.rank}: {reason}")
 
     def stats(self) -> dict[str, Any]:
-        """NICs with their bytes and state, the core's event log, replayed and duplicate chunks; with a schedule that
-        follows losses, what the group measured its messages and bytes to cost. ``group_ways``: how this rank reaches
-        others for agreements, by rank."""
+        """Returns the NICs with their bytes and states, the core's event log, and counts of replayed and duplicate
+        chunks. With a schedule that follows losses, also the measured costs of a message and of a byte. ``group_ways``
+        tells over which way this rank reaches each other rank for agreements.
+        """
         if self._inherited:
             self._check_open("stats")
         stats = {"rank": self.rank, **self._nets.stats(), "mode": self._mode, "algo": self._settings.algo}
@@ -369,7 +383,7 @@ class Communicator:
 
     @_alone
     def close(self) -> None:
-        """Leaves the group, for a few seconds after the others if need be. Idempotent."""
+        """Leaves the group; waits for the others for a few seconds if need be. Idempotent."""
         self._closed = True
         if self._inherited:
             return
@@ -385,7 +399,7 @@ class Communicator:
             self._release()
 
     def abandon(self) -> None:
-        """In a forked child: the group is the parent's. What waits for threads as it ends must never end here."""
+        """Gives the group up in a forked child: it is the parent's. Nothing that waits for threads is ended here."""
         self._closed = self._inherited = True
         for finalizer in (self._release, self._stop_following):
             if finalizer is not None:
@@ -393,7 +407,7 @@ class Communicator:
         native.keep_forever(self)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "over" if self._bootstrap.verdict is not None else "open"
+        state = "closed" if self._closed else "over" if self._bootstrap.cause is not None else "open"
         nics = " ".join(nic["name"] for nic in self._nets.nics())
         return f"<Communicator rank {self.rank} of {self.size}, mode {self._mode}, NICs {nics}, {state}>"
 
@@ -409,15 +423,15 @@ class Communicator:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """An error of one rank is an error of all: it becomes the verdict, or gives way to an earlier one."""
+        """An error of one rank is an error of all: it becomes the cause, or gives way to an earlier one."""
         try:
             yield
         except R2cclError as error:
             own = f"rank {self.rank}: {error}"
             hearsay = any(words in own for words in _HEARSAY)
             group = self._bootstrap
-            verdict = group.await_verdict(_HEARSAY_S if hearsay else 0) or group.abort(own, type(error))
-            raise (type(error)(verdict) if verdict == own else group.error()) from error
+            cause = group.await_cause(_HEARSAY_S if hearsay else 0) or group.abort(own, type(error))
+            raise (type(error)(cause) if cause == own else group.error()) from error
         except BaseException as error:
             self.abort(_one_line(error))
             raise
@@ -425,13 +439,13 @@ class Communicator:
     def _agree_on_start(self, nics: Sequence[Nic]) -> Health:
         """Who sits where, and the health in which all begin. Ranks that would choose different schedules are
         refused."""
-        mine = Seat(this_host(nics), tuple(nics))
+        mine = Location(this_host(nics), tuple(nics))
         told = self._bootstrap.exchange(f"R2CC_MODE={self._mode}, {self._settings}\n{mine.encode()}".encode(), "start")
-        settings, seats = zip(*(part.decode().split("\n", 1) for part in told), strict=True)
+        settings, locations = zip(*(part.decode().split("\n", 1) for part in told), strict=True)
         for rank, other in enumerate(settings):
             if other != settings[0]:
                 raise UsageError(f"the ranks' settings differ: rank 0 has {settings[0]}, rank {rank} has {other}")
-        taken = [Seat.decode(seat) for seat in seats]
+        taken = [Location.decode(location) for location in locations]
         layout = Layout.of(taken)
         self._bootstrap.learn(
             {
@@ -440,8 +454,8 @@ class Communicator:
             }
         )
         with self._together():
-            self._nets.seat(self.rank, layout)
-        return Health.whole([len(seat.nics) for seat in taken[:: layout.gpus]], layout.gpus)
+            self._nets.place(self.rank, layout)
+        return Health.whole([len(location.nics) for location in taken[:: layout.gpus]], layout.gpus)
 
     def _begin(self, what: str) -> None:
         """The next call, the same on every rank."""

@@ -1,4 +1,4 @@
-"""The connections of a group, made when a schedule first needs them, by all ranks together, or ahead of that."""
+"""The connections of a group: all ranks make them together, when a schedule first needs them or in advance."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,13 +87,13 @@ class Wiring:
             raise type(error)(f"the connection with rank {connection[1]}: {error}") from error
 
     def _accept(self, listener: Any, connection: Connection) -> Any:
-        """Waits in short turns: the verdict may come meanwhile."""
+        """Waits in short turns: the cause may come meanwhile."""
         deadline_s = time.monotonic() + _TIMEOUT_S
         while True:
             try:
                 return listener.accept(_LOOK_S)
             except TransportError as error:
-                if self._bootstrap.verdict is not None:
+                if self._bootstrap.cause is not None:
                     raise self._bootstrap.error() from error
                 if time.monotonic() > deadline_s:
                     text = f"rank {connection[0]} did not connect in {_TIMEOUT_S:g} s"

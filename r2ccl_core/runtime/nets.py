@@ -1,7 +1,7 @@
-"""The transports of a rank: one over its NICs, and one over loopback where other ranks are on its host.
+"""The transports of a rank: one over its NICs, and one over loopback to ranks on the same host.
 
-What a NIC sends to an address of its own host would never leave the host, and a socket that is bound to the NIC would
-not get it.
+A packet from a NIC to an address of its own host never leaves the host, and a socket bound to the NIC does not receive
+it; hence the second transport.
 """
 
 import threading
@@ -16,7 +16,7 @@ from r2ccl_core.planning.lower import Connection
 
 
 class Nets:
-    """Open from the beginning; `seat` when it is known who sits where. Thread-safe."""
+    """Open from the beginning; `place` when it is known which rank is on which host. Thread-safe."""
 
     def __init__(self, mode: int, nics: Sequence[Nic], options: Mapping[str, str | int]) -> None:
         self._native = native.load()
@@ -27,7 +27,7 @@ class Nets:
         self._lock = threading.Lock()  # guards what follows
         self._closed = False
 
-    def seat(self, rank: int, layout: Layout) -> None:
+    def place(self, rank: int, layout: Layout) -> None:
         """Opens what `rank` needs to reach the others on its host."""
         self._layout = layout
         if not layout.has_company(rank):
@@ -50,7 +50,7 @@ class Nets:
 
     @property
     def outer(self) -> Any:
-        """The transport over the NICs; who waits in it is woken by the other one, too."""
+        """The transport over the NICs. The other transport also wakes threads that wait in it."""
         return self._outer
 
     def nics(self) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Tells a program of its NICs' losses and returns, as they happen: to `logging` and to a callback.
+"""Reports losses and returns of NICs as they happen, to `logging` and to a callback.
 
-`Changes` is pure: the transport's table of NICs and its events in, what has changed out. `NicWatch` is the thread that
-asks the transport, ten times a second.
+`Changes` is pure: it compares the transport's table of NICs and its events with those of the last look. `NicWatch` is
+the thread that asks the transport ten times a second.
 """
 
 import logging

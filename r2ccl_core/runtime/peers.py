@@ -1,7 +1,7 @@
-"""Single messages between two ranks: connections that these two make alone, when the first message goes.
+"""Single messages between two ranks, over connections that only these two make, when the first message is sent.
 
-Each pair of ranks and tag has a connection of its own each way, so that messages of one tag keep their order and no tag
-waits for another. The receiving end listens when it first receives, and tells the sending end where.
+Each pair of ranks and tag has one connection in each direction. Messages of one tag stay in order, and no tag waits for
+another. The receiving end listens when it first receives, and tells the sending end where.
 """
 
 import threading
@@ -77,7 +77,7 @@ class Peers:
                 receiver = self._listeners[key].accept(_LOOK_S)
                 break
             except TransportError as error:
-                if self._bootstrap.verdict is not None:
+                if self._bootstrap.cause is not None:
                     raise self._bootstrap.error() from error
         with self._lock:
             self._receivers[key] = receiver

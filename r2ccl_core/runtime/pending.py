@@ -1,6 +1,6 @@
-"""Calls that run beside the program, on a thread of their own, one after another in the order in which they were begun.
+"""Runs calls beside the program, one after another in the order in which they were begun, on a thread of their own.
 
-The thread waits in the C++ core, which does not hold the interpreter's lock.
+The thread waits in the C++ core and does not hold the interpreter's lock.
 """
 
 import threading

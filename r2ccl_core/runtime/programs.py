@@ -1,7 +1,7 @@
-"""What one rank runs: the schedules selected for a health, their connections, and executors that are kept.
+"""What one rank runs: the schedules selected for a health, their connections, and the executors kept for reuse.
 
-What the schedules of the next health need is made ahead, beside the operations that run, so that the operation which
-switches pays for nothing of it.
+Schedules and connections for the next health are prepared in the background while operations run, so that the operation
+that switches does not wait for them.
 """
 
 from dataclasses import dataclass

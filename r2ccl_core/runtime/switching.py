@@ -1,8 +1,8 @@
-"""One rank's part in following the health of the NICs: a thread beside the collectives.
+"""One rank's part in agreeing on the health of all NICs: a thread beside the collectives.
 
-It reads the state of this rank's NICs, reports changes to rank 0, answers the agreement's messages (on rank 0 it
-also is the chair), and makes the connections and executors that will be needed. The collectives' own thread calls
-`start` before each operation: a lock when nothing has changed.
+The thread reads the state of this rank's NICs, reports changes to rank 0, answers the messages of the agreement (on
+rank 0 it also runs the coordinator), and prepares the connections and executors that will be needed. The thread of the
+collectives calls `start` before each operation, which costs one lock when nothing has changed.
 """
 
 import queue
@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Any
 
-from r2ccl_core.control.agreement import Call, Chair, Hold, Message, Offers, Report, Switch, Turn, Wire, Wired
+from r2ccl_core.control.agreement import Call, Coordinator, Hold, Message, Offers, Report, Switch, Turn, Wire, Wired
 from r2ccl_core.control.agreement_codec import decode, encode
 from r2ccl_core.control.bootstrap import Bootstrap
 from r2ccl_core.errors import R2cclError
@@ -40,7 +40,7 @@ class Switching:
         self._own = OwnNics(health.nics[bootstrap.rank // health.gpus])
         self._said = Report(())
         self._notes = notes
-        self._chair = Chair(health, programs.missing) if bootstrap.rank == 0 else None
+        self._coordinator = Coordinator(health, programs.missing) if bootstrap.rank == 0 else None
         self._changed = threading.Condition()  # guards what follows
         self._turn = Turn(health)
         self._called: tuple[Call, Wiring] | None = None
@@ -62,12 +62,12 @@ class Switching:
         self._events.append({"t_ns": time.time_ns(), "kind": kind, "nic": "", "peer": "", "detail": detail})
 
     def start(self) -> Health:
-        """Starts the next operation, after the verdict if this rank is held, and says which health holds for it.
-        Raises the verdict when the group has ended."""
+        """Starts the next operation, after the decision if this rank is held, and says which health holds for it.
+        Raises the group's error when the group has ended."""
         with self._changed:
             while self._turn.held:
                 self._changed.wait(_LOOK_S)
-                if self._bootstrap.verdict is not None:
+                if self._bootstrap.cause is not None:
                     raise self._bootstrap.error()
             due = self._turn.start()
         for switch in due:
@@ -102,7 +102,7 @@ class Switching:
 
     def _look(self) -> None:
         """Reports what has changed. Before the first operation is under way paths are still being made."""
-        if self._turn.operation == 0 or self._bootstrap.verdict is not None:
+        if self._turn.operation == 0 or self._bootstrap.cause is not None:
             return
         lost = self._own.update(time.monotonic(), self._nets.nics())
         report = Report(lost, self._own.works)
@@ -114,12 +114,12 @@ class Switching:
         message = decode(data)
         if isinstance(message, Call | Wire | Hold | Switch):
             self._answer(message)
-        elif self._chair is not None:
-            for told in self._chair.take(rank, message):
+        elif self._coordinator is not None:
+            for told in self._coordinator.take(rank, message):
                 self._bootstrap.note_all(encode(told))
 
     def _answer(self, message: Message) -> None:
-        """What a member does about the chair's word."""
+        """What a member does about the coordinator's word."""
         if isinstance(message, Call):
             wiring = Wiring(self._nets, self._bootstrap, message.connections)
             self._called = message, wiring
@@ -132,7 +132,7 @@ class Switching:
             self._say(held)
         elif isinstance(message, Switch):
             with self._changed:
-                self._turn.verdict(message)
+                self._turn.decision(message)
                 self._changed.notify_all()
             self.log("agreed", f"operation {message.operation}: {message.health}")
 

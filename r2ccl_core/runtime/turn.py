@@ -1,4 +1,4 @@
-"""One thread at a time: a second one that calls meanwhile is refused by name, rather than mixed up with the first."""
+"""Admits one thread at a time: a call from a second thread raises an error that names both calls."""
 
 import threading
 from collections.abc import Iterator
@@ -12,22 +12,22 @@ class Turn:
 
     def __init__(self) -> None:
         self._held = threading.RLock()
-        self.holder = "", ""
+        self.current = "", ""
         """The call that runs, and its thread; empty when none does."""
 
     @contextmanager
     def of(self, call: str) -> Iterator[None]:
-        """The turn of `call`; `UsageError` while another thread has it."""
+        """Admits `call`. Raises `UsageError` while another thread's call runs."""
         thread = threading.current_thread().name
         if not self._held.acquire(blocking=False):
-            other, its = self.holder
+            other, its = self.current
             raise UsageError(
                 f"{call} on thread {thread!r} while {other} runs on thread {its!r}: a communicator is for one "
                 "thread at a time; give each its own, or take turns"
             )
-        before, self.holder = self.holder, (call, thread)
+        before, self.current = self.current, (call, thread)
         try:
             yield
         finally:
-            self.holder = before
+            self.current = before
             self._held.release()

@@ -1,4 +1,4 @@
-"""Removal of what processes that ended have left: their files, and drafts that they had begun.
+"""Removes the status files of processes that have ended, and the drafts they left.
 
 A file that cannot be read, and a draft, is judged by its name: it tells host, number and start of its process.
 """

@@ -1,7 +1,7 @@
-"""What a status file of this schema holds: which fields, of which types. Pure.
+"""Which fields a status file of this schema holds, and of which types. Pure.
 
-A field more than these is a later release's business; one that is absent or of another type is damage. Those that end
-with ? came with a later release than the first of this schema, and may be absent.
+A field that is not listed belongs to a later release; a listed field that is missing or has another type means a
+damaged file. Fields marked ? were added after the first release of this schema, and may be missing.
 """
 
 from typing import Any

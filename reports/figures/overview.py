@@ -12,6 +12,8 @@ from reports.overview import cells_of, speed, unit
 from reports.wording import number, plain, sized
 
 MOST_ROWS = 24
+FEW_ROWS = 6
+"""More stand closer together, so that the table below stays on the first screen."""
 
 
 def draw(lines: Sequence[Line], narrow: bool = False) -> Figure:
@@ -20,7 +22,7 @@ def draw(lines: Sequence[Line], narrow: bool = False) -> Figure:
     `narrow` puts one panel above the other, for telephones.
     """
     rows = shown(lines)
-    height = 0.3 * len(rows) + 0.9
+    height = (0.3 if len(rows) <= FEW_ROWS else 0.22) * len(rows) + 0.9
     with style.applied():
         figure = style.narrow_sheet(2 * height + 0.4) if narrow else style.sheet(style.WIDTH_IN, height + 0.25)
         if narrow:
@@ -68,7 +70,7 @@ def names(rows: Sequence[Line]) -> list[str]:
     """What tells the rows apart: system, fault and axes, as far as there are several."""
     parts = [(line.system, line.operation, line.scenario, *line.points.values()) for line in rows]
     told = [i for i in range(max(map(len, parts), default=0)) if len({part[i : i + 1] for part in parts}) > 1] or [0]
-    return [plain(", ".join(part[i] for i in told if i < len(part)), 44) for part in parts]
+    return [plain(", ".join(dict.fromkeys(part[i] for i in told if i < len(part))), 44) for part in parts]
 
 
 def _speeds(ax: Axes, y: int, line: Line, look: tuple[str, str], kind: str) -> None:
@@ -111,10 +113,11 @@ def caption(lines: Sequence[Line]) -> str:
 def result(lines: Sequence[Line]) -> str:
     """The same in words, for those who do not see it."""
     kind, told = speed(lines), []
-    for line in shown(lines):
+    rows = shown(lines)
+    for line, name in zip(rows, names(rows), strict=True):
         before, after, lost = line[f"before_{kind}"], line[f"after_{kind}"], line["lost_ms"]
         ends = f"{number(before.median)} {unit(lines)} healthy"
         ends += f", {number(after.median)} after the fault" if after.n else ", stopped" if line.stopped else ""
         ends += f", {number(lost.median)} ms lost" if lost.n else ""
-        told.append(f"{line.system}, {line.scenario}: {ends}")
+        told.append(f"{', '.join(dict.fromkeys([*name.split(', '), line.scenario]))}: {ends}")
     return "; ".join(told) + "."

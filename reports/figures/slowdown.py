@@ -1,5 +1,7 @@
 """T/T0, the duration after the fault over the duration before it, against what the models say."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,6 +11,8 @@ from reports.figures.points import draw_points
 
 MOST_LINES = 2
 """Models of one mode that are drawn."""
+LABEL_HEIGHT = 0.05
+"""Of the axis."""
 MODEL_NAMES = {1: "hot repair", 2: "Balance 1/(1\N{MINUS SIGN}X)", 3: "R2CC-AllReduce"}
 
 
@@ -22,11 +26,10 @@ def draw(frame: pd.DataFrame) -> Figure:
         draw_points(ax, shown, "slowdown", sizes, systems, joined=False)
         ax.set_ylabel("T/T0")
         lines = model_lines(frame)
-        for text, value in lines:
-            _line(ax, text, value)
         models = [1.0, *(value for _, value in lines)]
         highest = max([*models, *shown["slowdown"]])
         ax.set_ylim(min([*models, *shown["slowdown"]]) - 0.05, 1 + (highest - 1) * 1.12 + 0.05)
+        _lines(ax, lines)
         style.legend(figure, systems, style.with_values(frame, "slowdown"))
     return figure
 
@@ -49,21 +52,28 @@ def caption(frame: pd.DataFrame) -> str:
 
 def model_lines(frame: pd.DataFrame) -> list[tuple[str, float]]:
     """The horizontal lines: what each mode's model gives, and the floor under every schedule."""
-    lines = []
+    named: dict[str, list[str]] = {}
     known = frame.dropna(subset=["model"])
     # Of many values (a sweep over K) the lines would lie on each other; such a sweep has a figure of its own.
     known = known[known.groupby("mode")["model"].transform("nunique") <= MOST_LINES]
     for (mode, value), _ in known.groupby(["mode", "model"]):
         name = MODEL_NAMES.get(int(str(mode)), f"mode {mode}")
-        lines.append((f"model of {name}: {value:.3g}", float(str(value))))
+        named.setdefault(f"{value:.3g}", []).append(name)
+    lines = [(f"model of {', '.join(names)}: {value}", float(value)) for value, names in named.items()]
     floors = frame["floor"].dropna().unique() if "floor" in frame else ()
     lines += [(f"no schedule beats {value:.4g}", float(value)) for value in floors]
     return sorted(lines, key=lambda line: line[1])
 
 
-def _line(ax: Axes, text: str, value: float) -> None:
-    dotted = text.startswith("no schedule")
-    ax.axhline(value, color=style.LINE, linestyle=":" if dotted else (0, (5, 3)), linewidth=1)
-    ax.annotate(
-        text, (1.01, value), xycoords=("axes fraction", "data"), ha="left", va="center", fontsize=7.5, color=style.LINE
-    )
+def _lines(ax: Axes, lines: Sequence[tuple[str, float]]) -> None:
+    """Each with its text at its end; texts of lines that lie close together stand one above the other."""
+    low, high = ax.get_ylim()
+    free = low
+    for text, value in lines:
+        dotted = text.startswith("no schedule")
+        ax.axhline(value, color=style.LINE, linestyle=":" if dotted else (0, (5, 3)), linewidth=1)
+        at = max(value, free)
+        free = at + LABEL_HEIGHT * (high - low)
+        ax.annotate(
+            text, (1.01, at), xycoords=("axes fraction", "data"), ha="left", va="center", fontsize=7.5, color=style.LINE
+        )

@@ -60,7 +60,10 @@ class Metric:
 
     def value(self, view: View) -> float | None:
         """The metric of one trial; None where nothing can be said."""
-        if view.trial.status == "inconclusive" or not self.is_of(view.trial.workload):
+        status = view.trial.status
+        if status == "inconclusive" or not self.is_of(view.trial.workload):
+            return None
+        if status == "failed" and self.of == "trials that went on":  # it may have done an iteration or two more
             return None
         return stats.finite(self.of_trial(view))
 

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 from synthetic_run import make_run
+from typer.testing import CliRunner
 
 from cloudlab import manifest
 from cloudlab.errors import ManifestError
+from harness.commands.cli import app
 from harness.errors import ExitCode, ExperimentError, MistakeError
 from harness.experiment.file import load
 from harness.sweep.plan import parse_only, plan
-from harness.terminal import folded
+from harness.terminal import complain, folded
 from reports.errors import ReportError, SchemaError
 from reports.load import counters, load_folder
 from reports.rules import load_rules
@@ -209,3 +211,27 @@ def test_five_thousand_values_of_an_axis_are_planned_quickly() -> None:
     experiment = load(Path(ALLREDUCE), [axis, "sweep.repeats=1", 'workload.sizes=["8MiB"]'])
     assert len(plan(experiment)) == 15_000
     assert time.process_time() - begin_s < 10
+
+
+def test_what_looks_like_an_emoji_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    complain("host 192.0.2.1:x: is no address [red]")
+    assert capsys.readouterr().err == "host 192.0.2.1:x: is no address [red]\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["plan", "--hosts", "x"], "Invalid value for '--hosts': must be a whole number"),
+        (["report", ".", "--port", "70000"], "Invalid value for '--port': must be at most 65535"),
+        (["completion", "tcsh"], "Invalid value for 'shell': 'tcsh' is not one of 'bash', 'zsh', 'fish'."),
+        (["doctor", "192.0.2.1:x"], "host[0].address: 192.0.2.1:x: is no address"),
+        (["doctor", "192.0.2.1:22"], "host[0].address: 192.0.2.1:22: is no address"),
+        (["sweep", ALLREDUCE, "--dry-run", "--dask", "nowhere"], "--dask nowhere: is no address of a scheduler"),
+        (["plan", "--topology", "/dev/zero"], "/dev/zero: cannot be read (is no regular file)"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_in_our_words(words: list[str], line: str) -> None:
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 2
+    assert line in refused.output
+    assert "Traceback" not in refused.output and "Value error" not in refused.output

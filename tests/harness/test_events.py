@@ -56,6 +56,35 @@ def test_waiting_ends_with_the_event() -> None:
     speaker.join()
 
 
+@pytest.mark.parametrize("given_up", [False, True])
+def test_what_ranks_that_are_given_up_say_of_each_other_is_no_error(given_up: bool) -> None:
+    log = EventLog([0, 0])
+    log.close(given_up=given_up)
+    feed(log, 1, event="error", rank=1, t_ns=5, message="another rank has ended", iteration=3, core={"mode": 2})
+    assert log.any_failed() is not given_up
+    assert log.ranks[1].core == {"mode": 2}
+
+
+def test_nothing_is_fed_while_somebody_looks() -> None:
+    log = EventLog([0])
+    feed(log, 0, event="iteration", rank=0, t_ns=1, duration_ns=1, iteration=0)
+    iteration = {"event": "iteration", "rank": 0, "t_ns": 2, "duration_ns": 1, "iteration": 1}
+    speaker = threading.Thread(target=feed, args=(log, 0), kwargs=iteration)
+
+    def read() -> list[int]:
+        found = []
+        for number in log.ranks[0].finished:
+            if not found:
+                speaker.start()
+                speaker.join(0.05)
+            found.append(number)
+        return found
+
+    assert log.look(read) == [0]
+    speaker.join()
+    assert set(log.ranks[0].finished) == {0, 1}
+
+
 def test_waiting_ends_with_the_time() -> None:
     log = EventLog([0])
     assert not log.wait_for(log.all_ready, 0.01)

@@ -50,6 +50,18 @@ def test_ranks_that_run_apart_are_in_one_batch(skew_ms: float) -> None:
     assert found is not None and found.first <= 93 and found.last >= 109
 
 
+def test_ranks_that_stop_apart_were_in_the_last_iteration_that_one_of_them_never_ended() -> None:
+    """A fail-stop system: the fault comes while one rank is in iteration 100, and the other has just ended it."""
+    short = ranks(2, 3)
+    for record, last in zip(short, (100, 101), strict=True):
+        record.begun = {i: t_ns for i, t_ns in record.begun.items() if i <= last}
+        record.finished = {i: timed for i, timed in record.finished.items() if i < last}
+    assert at(short, 501.9, 506) == InFlight(91, 100, 100)
+    assert at(short, 560, 561) is None, "both had stood still for long"
+    ended = ranks(2, 3)
+    assert at(ended, 998, 999) is None, "an iteration that all have ended is not in flight"
+
+
 def test_a_fault_before_the_first_after_the_last_or_in_a_long_pause_missed() -> None:
     short = ranks(2, 3)
     assert at(short, -5, -4) is None

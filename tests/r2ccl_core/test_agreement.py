@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from r2ccl_core.control.agreement import (
     Call,
-    Chair,
+    Coordinator,
     Held,
     Hold,
     Message,
@@ -29,12 +29,12 @@ WHOLE = Health.whole((3, 3))
 ONE = WHOLE.with_lost(1, (1,))
 
 
-def chair(connections: tuple[tuple[int, int, int], ...] = ()) -> Chair:
-    return Chair(WHOLE, lambda health: connections)
+def coordinator(connections: tuple[tuple[int, int, int], ...] = ()) -> Coordinator:
+    return Coordinator(WHOLE, lambda health: connections)
 
 
-def answer(one: Chair, *said: Message) -> list[Message]:
-    """Every rank says the same, one thing after the other; what the chair tells after the last."""
+def answer(one: Coordinator, *said: Message) -> list[Message]:
+    """Every rank says the same, one thing after the other; what the coordinator tells after the last."""
     told: list[Message] = []
     for message in said:
         told = [word for rank in range(one.agreed.nranks) for word in one.take(rank, message)]
@@ -43,7 +43,7 @@ def answer(one: Chair, *said: Message) -> list[Message]:
 
 def test_a_nic_that_another_rank_of_the_host_uses_is_not_lost() -> None:
     """Rank 1 has one peer and takes its loss for its own; rank 0 has another peer."""
-    one = Chair(Health.whole((3, 3), gpus=2), lambda health: [])
+    one = Coordinator(Health.whole((3, 3), gpus=2), lambda health: [])
     lost = Health((3, 3), ((), (1,)), 2)
     assert one.take(0, Report((), works=(0, 1, 2))) == []
     assert one.take(1, Report((1,), works=(0, 2))) == []
@@ -54,7 +54,7 @@ def test_a_nic_that_another_rank_of_the_host_uses_is_not_lost() -> None:
 
 
 def test_a_loss_goes_through_every_stage() -> None:
-    one = chair(RING)
+    one = coordinator(RING)
     handles = (((0, 1, 0), b"a"), ((1, 0, 0), b"b"))
     assert one.take(1, Report((1,))) == [Call(1, ONE, RING)]
     assert one.stage is Stage.OFFERS
@@ -70,14 +70,14 @@ def test_a_loss_goes_through_every_stage() -> None:
 
 
 def test_all_ranks_prepare_also_where_nothing_is_to_be_connected() -> None:
-    one = chair()
+    one = coordinator()
     assert one.take(1, Report((1,))) == [Call(1, ONE, ())]
     assert answer(one, Offers(1, ())) == [Wire(1, ())]
     assert answer(one, Wired(1, True)) == [Hold(1)]
 
 
 def test_connections_that_one_rank_could_not_make_are_not_used() -> None:
-    one = chair(RING)
+    one = coordinator(RING)
     one.take(1, Report((1,)))
     one.take(0, Offers(1, ()))
     one.take(1, Offers(1, ()))
@@ -88,8 +88,8 @@ def test_connections_that_one_rank_could_not_make_are_not_used() -> None:
 
 
 @pytest.mark.parametrize("stage", [Stage.OFFERS, Stage.WIRED, Stage.HELD])
-def test_a_report_in_any_stage_waits_for_the_verdict(stage: Stage) -> None:
-    one = chair(RING)
+def test_a_report_in_any_stage_waits_for_the_decision(stage: Stage) -> None:
+    one = coordinator(RING)
     one.take(1, Report((1,)))
     said = {Stage.OFFERS: Offers(1, ()), Stage.WIRED: Wired(1, True), Stage.HELD: Held(1, 4)}
     told: list[Message] = []
@@ -101,8 +101,8 @@ def test_a_report_in_any_stage_waits_for_the_verdict(stage: Stage) -> None:
     assert one.stage is Stage.OFFERS and one.agreed == ONE
 
 
-def test_what_is_repaired_before_the_verdict_is_switched_back_after_it() -> None:
-    one = chair()
+def test_what_is_repaired_before_the_decision_is_switched_back_after_it() -> None:
+    one = coordinator()
     assert one.take(1, Report((1,))) == [Call(1, ONE, ())]
     assert one.take(1, Report(())) == []
     assert answer(one, Offers(1, ()), Wired(1, True), Held(1, 3)) == [Switch(1, 3, ONE, True), Call(2, WHOLE, ())]
@@ -110,13 +110,13 @@ def test_what_is_repaired_before_the_verdict_is_switched_back_after_it() -> None
 
 
 def test_a_host_without_a_nic_is_left_to_the_transport() -> None:
-    one = chair()
+    one = coordinator()
     assert one.take(1, Report((0, 1, 2))) == []
     assert one.take(1, Report((0, 1))) == [Call(1, WHOLE.with_lost(1, (0, 1)), ())]
 
 
 def test_a_report_of_what_is_known_begins_nothing() -> None:
-    assert chair().take(1, Report(())) == []
+    assert coordinator().take(1, Report(())) == []
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_report_of_what_is_known_begins_nothing() -> None:
     ],
 )
 def test_an_answer_out_of_turn_is_refused(stage: Stage, answer: Message) -> None:
-    one = chair(RING)
+    one = coordinator(RING)
     if stage is not Stage.NOTHING:
         one.take(1, Report((1,)))
     for before in (Offers(1, ()), Wired(1, True)):
@@ -139,15 +139,15 @@ def test_an_answer_out_of_turn_is_refused(stage: Stage, answer: Message) -> None
             one.take(0, before)
             one.take(1, before)
     assert one.stage is stage
-    with pytest.raises(ValueError, match="while the chair waits for"):
+    with pytest.raises(ValueError, match="while the coordinator waits for"):
         one.take(0, answer)
 
 
 def test_a_later_agreement_for_an_earlier_operation_wins() -> None:
     turn = Turn(WHOLE)
     two = ONE.with_lost(0, (0,))
-    turn.verdict(Switch(1, 2, ONE, False))
-    turn.verdict(Switch(2, 1, two, False))
+    turn.decision(Switch(1, 2, ONE, False))
+    turn.decision(Switch(2, 1, two, False))
     seen = []
     for _ in range(4):
         turn.start()
@@ -191,7 +191,7 @@ class Group:
 
     def __post_init__(self) -> None:
         whole = Health.whole((3,) * self.size)
-        self.chair = Chair(whole, lambda health: [] if health.is_whole else [(0, 1, 0)])
+        self.coordinator = Coordinator(whole, lambda health: [] if health.is_whole else [(0, 1, 0)])
         self.turns = [Turn(whole) for _ in range(self.size)]
         self.used = [[] for _ in range(self.size)]
         self.up = [deque() for _ in range(self.size)]
@@ -209,7 +209,7 @@ class Group:
             self.turns[rank].start()
             self.used[rank].append(self.turns[rank].health)
         elif kind == "up":
-            for told in self.chair.take(rank, self.up[rank].popleft()):
+            for told in self.coordinator.take(rank, self.up[rank].popleft()):
                 for stream in self.down:
                     stream.append(told)
         else:
@@ -223,7 +223,7 @@ class Group:
         elif isinstance(message, Hold):
             self.up[rank].append(self.turns[rank].hold(message))
         elif isinstance(message, Switch):
-            self.turns[rank].verdict(message)
+            self.turns[rank].decision(message)
 
 
 @settings(max_examples=300, deadline=None)

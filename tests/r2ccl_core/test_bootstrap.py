@@ -1,4 +1,4 @@
-"""Ranks find each other, agree, and all hear the same verdict, on loopback."""
+"""Ranks find each other, agree, and all hear the same cause, on loopback."""
 
 import signal
 import socket
@@ -285,7 +285,7 @@ def test_a_port_of_a_group_that_is_just_ending_is_waited_for(root: str) -> None:
 
 
 @pytest.mark.parametrize("culprit", [0, 1, 2])
-def test_one_verdict_on_every_rank(root: str, culprit: int) -> None:
+def test_one_cause_on_every_rank(root: str, culprit: int) -> None:
     def work(group: Bootstrap) -> None:
         if group.rank == culprit:
             raise PeerLostError(group.abort("a NIC is lost"))
@@ -294,7 +294,7 @@ def test_one_verdict_on_every_rank(root: str, culprit: int) -> None:
     assert {str(error) for error in on_ranks(3, root, work)} == {"a NIC is lost"}
 
 
-def test_whoever_is_busy_hears_the_verdict_by_callback(root: str) -> None:
+def test_whoever_is_busy_hears_the_cause_by_callback(root: str) -> None:
     heard = [threading.Event() for _ in range(3)]
 
     def rank_main(rank: int) -> str | None:
@@ -302,7 +302,7 @@ def test_whoever_is_busy_hears_the_verdict_by_callback(root: str) -> None:
             if rank == 1:
                 group.abort("enough")
             assert heard[rank].wait(10)
-            return group.verdict
+            return group.cause
 
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(rank_main, range(3))) == ["enough"] * 3
@@ -424,7 +424,7 @@ def _rest(stream: socket.socket) -> bytes:
 
 def test_a_stranger_at_the_later_port_gets_nowhere(root: str) -> None:
     groups = group_of(2, root, secret="a")
-    port = groups[0]._star._door.listener.getsockname()[1]  # type: ignore[union-attr]
+    port = groups[0]._star._redial_listener.listener.getsockname()[1]  # type: ignore[union-attr]
     for nonsense in (b"", b"R2BR", b"R2BR" + b"\0" * 200, b"GET / HTTP/1.1\r\n\r\n" * 9):
         with socket.create_connection(("127.0.0.1", port)) as stranger:
             assert stranger.recv(resume.CHALLENGE_BYTES, socket.MSG_WAITALL).startswith(b"R2BR")
@@ -435,7 +435,7 @@ def test_a_stranger_at_the_later_port_gets_nowhere(root: str) -> None:
             assert _rest(stranger) == b""
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(Bootstrap.barrier, groups))
-        assert groups[0].verdict is None
+        assert groups[0].cause is None
         list(pool.map(Bootstrap.close, groups))
 
 
@@ -452,7 +452,7 @@ def test_an_unexpected_error_of_the_watching_thread_ends_the_group_with_it(root:
             groups[1].note(b"x")
         else:
             groups[0].note_all(b"x")
-        assert all(group.await_verdict(10) for group in groups)
+        assert all(group.await_cause(10) for group in groups)
         for error in pool.map(lambda group: _error_of(group.barrier), groups):
             assert str(error) == f"rank {culprit}: ZeroDivisionError: a bug"
         list(pool.map(Bootstrap.close, groups))

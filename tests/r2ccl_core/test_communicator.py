@@ -264,7 +264,7 @@ def test_what_an_earlier_call_left_on_the_way_is_not_taken_for_a_later_ones() ->
         comm.broadcast(own, root=comm.rank)  # each sends, and takes nothing
         with pytest.raises(MismatchedCallError) as caught:
             comm.broadcast(own, root=0)
-            time.sleep(0.5)  # what rank 1 found is the verdict, and not what the barrier would
+            time.sleep(0.5)  # what rank 1 found is the cause, and not what the barrier would
             comm.barrier()
         return str(caught.value)
 
@@ -523,7 +523,7 @@ def test_a_second_thread_is_refused_by_name_and_the_first_goes_on() -> None:
     first, second = group.comms
     with ThreadPoolExecutor(1, "early") as pool:
         waiting = pool.submit(first.all_reduce, np.ones(10))
-        while not first._turn.holder[0]:
+        while not first._turn.current[0]:
             time.sleep(0.001)
         for call, name in (
             (lambda: first.broadcast(np.ones(1)), "broadcast"),

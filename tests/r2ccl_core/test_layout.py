@@ -6,28 +6,34 @@ from pathlib import Path
 
 import pytest
 
-from r2ccl_core.host.layout import Layout, Seat, this_host
+from r2ccl_core.host.layout import Layout, Location, this_host
 
 ETH = (("eth0", "10.0.0.1"), ("eth1", "10.0.1.1"))
 OTHER = (("eth0", "10.0.0.2"), ("eth1", "10.0.1.2"))
 
 
 @pytest.mark.parametrize(
-    ("seats", "hosts", "gpus"),
+    ("locations", "hosts", "gpus"),
     [
-        ([Seat("a", ETH), Seat("a", ETH), Seat("b", OTHER), Seat("b", OTHER)], (0, 0, 1, 1), 2),
-        ([Seat("a", ETH), Seat("b", OTHER)], (0, 1), 1),
-        ([Seat("a", ETH), Seat("b", OTHER), Seat("a", ETH), Seat("b", OTHER)], (0, 1, 0, 1), 1),  # not in a row
-        ([Seat("a", ETH), Seat("a", ETH), Seat("b", OTHER)], (0, 0, 1), 1),  # not equally many
-        ([Seat("a", ETH[:1]), Seat("a", ETH[1:])], (0, 0), 1),  # one NIC each: nothing is shared
-        ([Seat("", ETH), Seat("", ETH)], (0, 1), 1),  # hosts that cannot be told are hosts of their own
-        ([Seat("a", ETH)], (0,), 1),
+        ([Location("a", ETH), Location("a", ETH), Location("b", OTHER), Location("b", OTHER)], (0, 0, 1, 1), 2),
+        ([Location("a", ETH), Location("b", OTHER)], (0, 1), 1),
+        (
+            [Location("a", ETH), Location("b", OTHER), Location("a", ETH), Location("b", OTHER)],
+            (0, 1, 0, 1),
+            1,
+        ),  # not in a row
+        ([Location("a", ETH), Location("a", ETH), Location("b", OTHER)], (0, 0, 1), 1),  # not equally many
+        ([Location("a", ETH[:1]), Location("a", ETH[1:])], (0, 0), 1),  # one NIC each: nothing is shared
+        ([Location("", ETH), Location("", ETH)], (0, 1), 1),  # hosts that cannot be told are hosts of their own
+        ([Location("a", ETH)], (0,), 1),
     ],
 )
-def test_ranks_are_grouped_where_all_hosts_are_alike(seats: list[Seat], hosts: tuple[int, ...], gpus: int) -> None:
-    layout = Layout.of([Seat.decode(seat.encode()) for seat in seats])
+def test_ranks_are_grouped_where_all_hosts_are_alike(
+    locations: list[Location], hosts: tuple[int, ...], gpus: int
+) -> None:
+    layout = Layout.of([Location.decode(location.encode()) for location in locations])
     assert layout == Layout(hosts, gpus)
-    assert layout.together(0, len(seats) - 1) == (hosts[0] == hosts[-1])
+    assert layout.together(0, len(locations) - 1) == (hosts[0] == hosts[-1])
     assert layout.has_company(0) == (hosts.count(hosts[0]) > 1)
 
 

@@ -162,7 +162,7 @@ def test_json_reads_back_and_knows_no_nan(frames: tuple[pd.DataFrame, pd.DataFra
 
 BAD = {
     "no toml": ("rule = [", "is no TOML"),
-    "no rule": ("schema = 1", "rule: Field required"),
+    "no rule": ("schema = 1", "rule: is missing; add it"),
     "unknown metric": ('[[rule]]\nmetric = "after_gb"\ntolerance = "5 %"', "rule.0.metric: unknown metric 'after_gb'"),
     "nearest": ('[[rule]]\nmetric = "after_gb"\ntolerance = "5 %"', "nearest is 'after_gbs'"),
     "unknown key": ('[[rule]]\nmetric = "wrong"\ntolerence = 0', "nearest is 'tolerance'"),

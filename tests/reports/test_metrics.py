@@ -65,6 +65,10 @@ def value(name: str, of: Trial) -> float | None:
         ("lost_ms", trial(("hit", 40), ("after", 15)), None),
         ("slowdown", trial(("hit", 40), ("after", 15)), None),
         ("slowdown", trial(("before", 10), ("hit", 40)), None),
+        # It stopped: an iteration that it still ended after the fault says nothing of how it went on.
+        ("slowdown", trial(("before", 10), ("hit", 40), ("after", 30), status="failed"), None),
+        ("lost_ms", trial(("before", 10), ("hit", 40), ("after", 30), status="failed"), None),
+        ("before_ms", trial(("before", 10), ("hit", 40), status="failed"), 10),
     ],
 )
 def test_a_value_is_what_the_iterations_say(name: str, of: Trial, expected: float | None) -> None:

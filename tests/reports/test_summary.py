@@ -76,7 +76,7 @@ def test_attempts_that_were_run_again_are_told(frame: pd.DataFrame) -> None:
     earlier = [doubtful("the fault missed")] * 14 + [doubtful("host1 did not heal")]
     text = " ".join(sentences(frame, [], earlier))
     assert "15 earlier attempts were inconclusive" in text
-    assert "(the reasons): 14 times: the fault missed; host1 did not heal." in text
+    assert "Reasons: the fault missed (14 times); host1 did not heal." in text
     assert "inconclusive" not in told(frame)
 
 

@@ -1,4 +1,4 @@
-"""Everything that a check looks at, gathered in a few rounds over all hosts at once; nothing is changed there."""
+"""Gathers everything that the checks look at, in a few passes over all hosts at once; changes nothing there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""PCI bridges let GPUs and NICs talk past the processor: access control that redirects them is switched off."""
+"""Switches off the access control of PCI bridges that sends traffic between GPUs and NICs through the processor."""
 
 from harness.setup.base import Done, Run, Seen, Stage, State, Stuck, ToDo, Unneeded
 

@@ -5,7 +5,7 @@ from harness.setup.ports import one_line
 
 
 def judge(seen: Seen) -> State:
-    """NICs that are not there, or that carry SSH, are told first: nothing is done about those."""
+    """NICs that are missing or carry SSH are reported first; nothing is done about them."""
     if seen.missing:
         return Stuck(*one_line(seen.missing))
     lacking = [port for port in seen.ports if _steps(port)]

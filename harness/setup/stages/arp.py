@@ -1,4 +1,4 @@
-"""Each data NIC answers ARP for its own addresses only: or ping works, and traffic comes in at the wrong NIC."""
+"""Each data NIC answers ARP for its own addresses only; otherwise ping works, but traffic arrives at the wrong NIC."""
 
 from harness.setup.base import Done, Port, Run, Seen, Stage, State, ToDo
 
@@ -6,7 +6,7 @@ IGNORE, ANNOUNCE = 1, 2
 
 
 def judge(seen: Seen) -> State:
-    """Set for the data NICs one by one: the interface that carries SSH stays as it is."""
+    """The setting is made on each data NIC alone; the interface that carries SSH keeps its own."""
     loose = [port for port in seen.ports if port.arp_ignore < IGNORE or port.arp_announce < ANNOUNCE]
     if not loose:
         return Done("each NIC answers for its own addresses only")

@@ -1,4 +1,4 @@
-"""Where nccl-tests are, if the user wants them: a folder on the hosts, or an installed package."""
+"""Provides nccl-tests where the user wants them: in a folder on the hosts, or from an installed package."""
 
 from harness.setup.base import Done, Seen, Stage, State, Stuck, Unneeded
 

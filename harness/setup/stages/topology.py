@@ -1,4 +1,4 @@
-"""A topology file for NCCL, with the rate that each NIC really has: NCCL would believe the speed of its port."""
+"""Writes a topology file for NCCL with the rate of each NIC, since NCCL would believe the speed of its port."""
 
 from harness.setup.base import Done, Run, Seen, Stage, State, ToDo, Unneeded
 from harness.setup.nccl_topology import topology

@@ -1,4 +1,7 @@
-"""Where a rank is dialled: rank 0 takes members' sessions over from broken streams, a member shows that it is there."""
+"""The listener that peers dial after a stream broke.
+
+On rank 0 it takes over the sessions of members; on a member it only shows that the process is alive.
+"""
 
 import os
 import selectors
@@ -14,7 +17,7 @@ _GUEST_S = 2.0
 _MOST_GUESTS = 1024
 
 
-class Door:
+class RedialListener:
     """One thread's: that of `selector`. It closes `listener`."""
 
     def __init__(
@@ -31,7 +34,7 @@ class Door:
         self._guests: dict[socket.socket, Guest] = {}
 
     def expire(self, now_s: float) -> None:
-        """Sends away who never said who it is."""
+        """Closes the streams whose other end has not identified itself in time."""
         for guest in [guest for guest in self._guests.values() if now_s > guest.deadline_s]:
             self._end_guest(guest)
 

@@ -1,0 +1,36 @@
+"""What pydantic found wrong with a value, in the words of a person who wrote the value by hand."""
+
+from pydantic_core import ErrorDetails
+
+_WORDS = {
+    "missing": "is missing; add it",
+    "string_pattern_mismatch": "use lower-case letters, digits and '_' only",
+    "string_type": "must be text in quotes",
+    "int_type": "must be a whole number without quotes",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number without quotes",
+    "int_parsing_size": "is too large",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "mapping_type": "must be a table",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+    "literal_error": "must be {expected}",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "too_short": "needs at least {min_length} entry",
+    "string_too_long": "must have at most {max_length} characters",
+}
+
+
+def in_our_words(detail: ErrorDetails) -> str:
+    """What is wrong, without the value itself: ``must be at least 1``. A validator's own message stays as it is."""
+    limits = {name: f"{v:.15g}" if isinstance(v, float) else v for name, v in detail.get("ctx", {}).items()}
+    ours = _WORDS.get(detail["type"], "").format(**limits)
+    return ours or detail["msg"].removeprefix("Value error, ")

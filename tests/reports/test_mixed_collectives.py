@@ -1,0 +1,84 @@
+"""A run over several collectives and sizes: what is said names the one it is about, once, and fits where it stands."""
+
+import json
+import re
+from itertools import pairwise
+
+import pandas as pd
+import pytest
+from synthetic_run import make_run
+
+from reports import columns
+from reports.figures import overview as figure
+from reports.figures import slowdown
+from reports.headline import Line, headline
+from reports.load import load_folder
+from reports.measures import trial_frame
+from reports.overview import overview
+from reports.summary import sentences
+
+SIZES = {64 << 10: 6, 8 << 20: 6}
+GOING = ("hot_repair", "balance")
+
+
+@pytest.fixture(scope="module")
+def frame(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """The later half of the repeats are all_gathers; after a fault they are half as slow again."""
+    folder = make_run(tmp_path_factory.mktemp("runs"), repeats=6, sizes=SIZES, counters=False)
+    for path in folder.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        gathers = trial["repeat"] >= 3
+        trial |= {"collective": "all_gather" if gathers else "all_reduce", "repeat": trial["repeat"] % 3}
+        trial["axes"] = {"collective": trial["collective"]}
+        for iteration in trial["iterations"]:
+            if gathers and iteration["phase"] == "after":
+                iteration["duration_ns"] = int(1.5 * iteration["duration_ns"])
+        path.write_text(json.dumps(trial))
+    return trial_frame([load_folder(folder)])
+
+
+@pytest.fixture(scope="module")
+def lines(frame: pd.DataFrame) -> list[Line]:
+    return headline(frame)
+
+
+def test_a_case_names_what_differs_and_nothing_twice(frame: pd.DataFrame, lines: list[Line]) -> None:
+    assert set(frame["case"]) == {"all_reduce, nic_down", "all_gather, nic_down"}
+    assert [name for name, _ in columns.about(lines)] == ["collective"]
+
+
+def test_every_row_of_the_first_figure_has_a_name_that_fits(lines: list[Line]) -> None:
+    names = figure.names(figure.shown(lines))
+    assert sorted(names) == sorted(f"{s}, {c}" for s in ("failstop", *GOING) for c in ("all_gather", "all_reduce"))
+    assert "balance, all_gather, nic_down: 0." in figure.result(lines)
+
+
+def test_the_first_table_tells_every_size(lines: list[Line]) -> None:
+    shown = {row.system: row for row in overview(lines)}
+    for name in GOING:
+        of = {(li.size_bytes, li.operation): li["slowdown"].median for li in lines if li.system == name}
+        large, small = (f"{of[size, 'all_reduce']:.3g} to {of[size, 'all_gather']:.3g}" for size in (8 << 20, 64 << 10))
+        assert (shown[name].slowdown.text, shown[name].slowdown.detail) == (large, f"{small} at 64KiB")
+        assert shown[name].lost.detail.endswith(" at 64KiB")
+
+
+def test_a_systems_sentence_has_each_size_once(frame: pd.DataFrame) -> None:
+    for name in GOING:
+        (said,) = [text for text in sentences(frame, []) if text.startswith(f"{name} (")]
+        assert re.search(r"T/T0 \S+ to \S+ at 64KiB, \S+ to \S+ at 8MiB", said), said
+        assert re.search(r"lost [0-9]+ to [0-9]+ ms .*\(at 8MiB, at most [0-9]+ ms\)", said), said
+
+
+def test_a_comparison_names_the_collective(frame: pd.DataFrame) -> None:
+    told = [text for text in sentences(frame, []) if text.startswith("After the fault")]
+    assert [re.findall(r"\((all_\w+), nic_down\)", text) for text in told] == [["all_gather"], ["all_reduce"]]
+
+
+def test_models_that_agree_share_a_line(frame: pd.DataFrame) -> None:
+    two_nics = frame.assign(model=2.0, floor=1.98)
+    texts = [text for text, _ in slowdown.model_lines(two_nics)]
+    assert texts[-1].startswith("model of ") and len(texts) == 2
+    ax = slowdown.draw(two_nics).axes[0]
+    heights = [text.xy[1] for text in ax.texts]
+    low, high = ax.get_ylim()
+    assert min(b - a for a, b in pairwise(heights)) >= 0.99 * slowdown.LABEL_HEIGHT * (high - low)

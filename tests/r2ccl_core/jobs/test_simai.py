@@ -86,7 +86,7 @@ def test_workloads_that_are_none(tmp_path: Path, text: str, told: str) -> None:
         (("8 2", "x 2"), "file.txt:1: .* five counts"),
         (("8 2", "12 2"), "file.txt:1: 12 nodes are not 2 hosts"),
         (("0 6 400Gbps", "0 60 400Gbps"), "file.txt:.*node 60 does not exist"),
-        (("0 6 400Gbps", "0 6 400"), "file.txt:.*unknown unit"),
+        (("0 6 400Gbps", "0 6 400"), "file.txt:.*has no unit"),
         (("0 6 400Gbps 0.0005ms 0\n", ""), "7 follow"),
     ],
 )

@@ -6,7 +6,7 @@ time. Topology: counts and the GPU's type, the switches' ids, then a line a link
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,7 +149,20 @@ def _header(path: Path, line: str) -> tuple[dict[str, int], int | None]:
     missing = [key for key in KEYS[:6] if key not in found]
     if missing:
         raise UsageError(f"{path}:1: {', '.join(missing)} missing")
+    _check_degrees(path, found)
     return {key: found.get(key, 0) for key in KEYS}, found.get("pp_comm")
+
+
+def _check_degrees(path: Path, values: Mapping[str, int]) -> None:
+    """Groups of GPUs are of one size each."""
+    for key in ("model_parallel_NPU_group", "ep", "pp", "all_gpus"):
+        if values[key] < 1:
+            raise UsageError(f"{path}:1: {key} is {values[key]}; it must be 1 or more")
+    tensor, stages, gpus = values["model_parallel_NPU_group"], values["pp"], values["all_gpus"]
+    if gpus % (tensor * stages):
+        raise UsageError(f"{path}:1: tensor {tensor} x pipeline {stages} does not divide all_gpus = {gpus}")
+    if gpus // stages % values["ep"]:
+        raise UsageError(f"{path}:1: ep = {values['ep']} does not divide the {gpus // stages} GPUs of a stage")
 
 
 def _layer(path: Path, number: int, fields: Sequence[str]) -> Layer:

@@ -1,7 +1,8 @@
 """What simulating and planning large clusters costs: ``python -m r2ccl_core.perf.scale``.
 
-One line a case: seconds of one processor, the time over the lower bound, the error that is told, and where the whole
-schedule is affordable the true one. One host of 8 NICs has lost one.
+One line a case: seconds of one processor (and how many it may be), the time over the lower bound, the error that is
+told, and where the whole schedule is affordable the true one; below them the most memory that was used. One host of 8
+NICs has lost one; a message costs nothing, then ``--alpha`` microseconds.
 """
 
 import argparse
@@ -12,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from r2ccl_core.errors import UsageError
 from r2ccl_core.model.topology import Topology
 from r2ccl_core.planning.bound import bound_s
 from r2ccl_core.planning.periodic import Estimate, Periodic, estimate, of_candidate, of_forest, of_ring
@@ -38,13 +38,16 @@ class Row:
 
     what: str
     hosts: int
+    alpha_us: float
     took_s: float
+    limit_s: float | None = None
     over_bound: float | None = None
     told_error: float | None = None
     true_error: float | None = None
 
     def __str__(self) -> str:
-        cells = [f"{self.what:18} {self.hosts:6} hosts {self.took_s:8.2f} s"]
+        limit = f"(at most {self.limit_s:2g})" if self.limit_s is not None else " " * 12
+        cells = [f"{self.what:18} {self.hosts:6} hosts {self.alpha_us:3g} us a message {self.took_s:8.2f} s {limit}"]
         if self.over_bound is not None:
             cells.append(f"time/bound {self.over_bound:.4f}")
         if self.told_error is not None:
@@ -63,35 +66,44 @@ def planning(hosts: int) -> Row:
     """One plan, without anything kept from before."""
     topology = degraded(hosts)
     _, took_s = _timed(lambda: plan(topology, "all_reduce", SIZE_BYTES, 5e-6))
-    return Row("plan", hosts, took_s)
+    return Row("plan", hosts, 5, took_s, 1 if hosts == MOST_HOSTS else None)
 
 
-def schedules(hosts: int, whole: bool) -> Iterator[Row]:
+def schedules(hosts: int, alpha_us: float, whole: bool) -> Iterator[Row]:
     """The planner's schedules by a few of their periods; with ``whole`` also in full, for the true error."""
     topology = degraded(hosts)
-    for one in _schedules(topology):
-        found, took_s = _timed(partial(estimate, one))
-        told = Row(one.name, hosts, took_s, found.seconds / _bound_s(topology), found.error)
+    for one in _schedules(topology, alpha_us * 1e-6):
+        found, took_s = _timed(partial(estimate, one, alpha_s=alpha_us * 1e-6))
+        limit_s = _limit_s(hosts, one.name)
+        told = Row(one.name, hosts, alpha_us, took_s, limit_s, found.seconds / _bound_s(topology), found.error)
         yield _checked(told, one, found) if whole and found.error else told
 
 
-def _schedules(topology: Topology) -> Iterator[Periodic]:
+def _limit_s(hosts: int, name: str) -> float | None:
+    if hosts == MOST_HOSTS:
+        return 1 if name == "ring" else 10
+    return 60 if hosts > MOST_HOSTS else None
+
+
+def _schedules(topology: Topology, alpha_s: float) -> Iterator[Periodic]:
     """Ring and forests for any number of hosts, the others up to `MOST_HOSTS`."""
     yield of_ring(topology, SIZE_BYTES, slices=max(1, min(8, CHUNKS // topology.nhosts)))
     yield of_forest(topology, SIZE_BYTES, trees=2, rounds=ROUNDS)
     if topology.nhosts > MOST_HOSTS:
         return
-    for trees in DENSE:
+    for trees in () if alpha_s else DENSE:
         dense = of_forest(topology, SIZE_BYTES, trees=trees, rounds=CHUNKS // trees, fan=16)
         yield replace(dense, name=f"forest, {trees} trees")
-    for one in plan(topology, "all_reduce", SIZE_BYTES).candidates:
-        if one.name not in ("hot_repair", "ring", "forest"):  # hot repair is a ring
-            yield of_candidate(one.name, one.settings, topology, SIZE_BYTES)
+    for one in plan(topology, "all_reduce", SIZE_BYTES, alpha_s).candidates:
+        if one.name in ("hot_repair", "ring") or (one.name == "forest" and not alpha_s):
+            continue  # as above; hot repair is a ring
+        made = of_candidate(one.name, one.settings, topology, SIZE_BYTES)
+        yield replace(made, name="forest, as planned") if one.name == "forest" else made
 
 
 def _checked(row: Row, schedule: Periodic, found: Estimate) -> Row:
     part = schedule.part(schedule.periods)
-    full_s = simulate(part.schedule, part.topology, part.size_bytes).seconds
+    full_s = simulate(part.schedule, part.topology, part.size_bytes, alpha_s=row.alpha_us * 1e-6).seconds
     return replace(row, true_error=found.seconds / full_s - 1)
 
 
@@ -110,13 +122,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m r2ccl_core.perf.scale", description=__doc__)
     parser.add_argument("--hosts", type=int, nargs="+", default=[64, 256, 1024, 16384], help="numbers of hosts")
     parser.add_argument("--whole", type=int, default=256, help="up to so many hosts, also in full (the true error)")
+    parser.add_argument("--alpha", type=float, default=5, help="microseconds that a message costs, in the second half")
     given = parser.parse_args()
-    if min(given.hosts) < 3:
-        raise UsageError("numbers of hosts must be 3 or more")
+    if min(given.hosts) < 3 or given.alpha <= 0:
+        parser.error("--hosts: 3 or more; --alpha: more than 0")
     for hosts in given.hosts:
         print(planning(hosts), flush=True)
-        for row in schedules(hosts, hosts <= given.whole):
-            print(row, flush=True)
+        for alpha_us in (0.0, given.alpha):
+            for row in schedules(hosts, alpha_us, hosts <= given.whole):
+                print(row, flush=True)
     print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20):.2f} GiB at most")
 
 

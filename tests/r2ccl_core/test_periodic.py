@@ -22,6 +22,11 @@ def true_error(one: periodic.Periodic, alpha_s: float = 0.0) -> tuple[float, per
     return abs(found.seconds / seconds - 1), found
 
 
+def true_s(one: periodic.Periodic, alpha_s: float) -> float:
+    whole = one.part(one.periods)
+    return simulate(whole.schedule, whole.topology, whole.size_bytes, alpha_s=alpha_s).seconds
+
+
 @pytest.mark.parametrize("alpha_s", [0.0, 1e-6])
 @pytest.mark.parametrize("shares", [[0.5, *[1.0] * 31], [0.875, 0.5, *[1.0] * 30], [1.0] * 32])
 def test_a_few_periods_tell_the_time_of_all(shares: list[float], alpha_s: float) -> None:
@@ -91,6 +96,26 @@ def test_a_least_period_that_is_not_near_is_no_witness() -> None:
         error, found = true_error(one, alpha_s)
         assert found.periods > 6
         assert error <= 0.01
+
+
+def test_a_forest_that_slows_down_later_is_told_honestly() -> None:
+    """Messages that cost time: 24.5 us a chunk for some 32 chunks, 25.8 us from then on."""
+    shares = [0.875, *[1.0] * 63]
+    one = periodic.of_forest(Topology.of_shares(shares, 400e9), GIB, trees=8, rounds=256, fan=8)
+    assert one.periods * one.messages > periodic.EXACT_MESSAGES
+    found = periodic.estimate(one, alpha_s=5e-6)
+    assert found.periods < one.periods
+    assert abs(found.seconds / true_s(one, 5e-6) - 1) <= found.error < 0.05
+
+
+def test_what_was_simulated_with_a_tolerance_has_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 hosts and 8 trees with a cost per message were 1.3 % off, and told with an error of 0."""
+    one = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 15], 400e9), GIB, trees=8, rounds=64, fan=8)
+    assert periodic.estimate(one, alpha_s=5e-6) == periodic.Estimate(true_s(one, 5e-6), 0.0, 64)
+    monkeypatch.setattr(periodic, "EXACT_MESSAGES", 0)
+    found = periodic.estimate(one, alpha_s=5e-6)
+    assert found.error == periodic.TOLERANCE_ERROR
+    assert 0 < abs(found.seconds / true_s(one, 5e-6) - 1) <= found.error
 
 
 def test_a_short_schedule_is_simulated_in_full() -> None:

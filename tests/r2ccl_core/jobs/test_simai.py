@@ -65,6 +65,9 @@ def test_a_topology_with_lost_links_there_and_back(tmp_path: Path, gpus: int) ->
         ("", "is empty"),
         ("DLRM\n0\n", "file.txt:1: begins with 'DLRM'"),
         (f"{HEAD.replace('ga: 4', '')}\n0\n", "file.txt:1: ga missing"),
+        (f"{HEAD.replace('pp: 2', 'pp: 3')}\n0\n", "file.txt:1: tensor 8 x pipeline 3 does not divide all_gpus = 32"),
+        (f"{HEAD.replace('ep: 1', 'ep: 5')}\n0\n", "file.txt:1: ep = 5 does not divide the 16 GPUs of a stage"),
+        (f"{HEAD.replace('pp: 2', 'pp: 0')}\n0\n", "file.txt:1: pp is 0"),
         (f"{HEAD}\n", "file.txt:2: the number of layers"),
         (f"{HEAD}\n4\n{LAYERS}", "file.txt:2: 4 layers are announced, 3 follow"),
         (f"{HEAD}\n3\n{LAYERS.replace('ALLTOALL_EP', 'GOSSIP')}", "file.txt:5: the collective 'GOSSIP' is unknown"),
@@ -83,7 +86,7 @@ def test_workloads_that_are_none(tmp_path: Path, text: str, told: str) -> None:
         (("8 2", "x 2"), "file.txt:1: .* five counts"),
         (("8 2", "12 2"), "file.txt:1: 12 nodes are not 2 hosts"),
         (("0 6 400Gbps", "0 60 400Gbps"), "file.txt:.*node 60 does not exist"),
-        (("0 6 400Gbps", "0 6 400"), "file.txt:.*unknown unit"),
+        (("0 6 400Gbps", "0 6 400"), "file.txt:.*has no unit"),
         (("0 6 400Gbps 0.0005ms 0\n", ""), "7 follow"),
     ],
 )

@@ -132,6 +132,7 @@ Status Net::Start() {
 void Net::OpenRdma() {
   const std::string& transport = environment_.params.transport;
   verbs_.log = &environment_.log;
+  verbs_.clock = environment_.clock;
   verbs_.strict = transport == "verbs";
   if (transport == "tcp") verbs_.maker = nullptr;
   if (transport == "tcp" || verbs_.maker != nullptr || (transport == "auto" && !HasRdma(kSysfs))) return;

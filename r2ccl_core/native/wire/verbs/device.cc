@@ -273,7 +273,7 @@ RdmaDevice::~RdmaDevice() {
   if (context_ != nullptr) library_.close_device(context_);
 }
 
-Status RdmaDevice::Open(Poller* poller, EventLog* log) {
+Status RdmaDevice::Open(EventLoop* loop, EventLog* log) {
   int count = 0;
   ibv::Device** devices = library_.get_device_list(&count);
   if (devices == nullptr) return {Code::kSystem, Error("the list of RDMA devices")};
@@ -292,14 +292,14 @@ Status RdmaDevice::Open(Poller* poller, EventLog* log) {
   if (pd_ == nullptr) return {Code::kSystem, Error(name_ + ": no protection domain")};
   Status status = SetNonBlocking(context_->async_fd);
   if (!status.ok()) return status;
-  poller_ = poller;
+  loop_ = loop;
   log_ = log;
-  poll_id_ = poller->Add(context_->async_fd, EPOLLIN, 0, shared_from_this());
+  poll_id_ = loop->Add(context_->async_fd, EPOLLIN, 0, shared_from_this());
   return {};
 }
 
 void RdmaDevice::Unwatch() {
-  if (poll_id_ != 0) poller_->Remove(std::exchange(poll_id_, 0));
+  if (poll_id_ != 0) loop_->Remove(std::exchange(poll_id_, 0));
 }
 
 Status RdmaDevice::MakeQueue(const RcPort& port, const VerbsSettings& settings, const RcShape& shape,
@@ -366,10 +366,10 @@ void RdmaDevice::OnEvents(uint64_t id, int, uint32_t events) {
   }
   // The descriptor of a device that is gone reports an error for ever.
   if (!any && (events & (EPOLLERR | EPOLLHUP)) != 0) gone_.store(true);
-  if (gone_.load()) poller_->Remove(id);
+  if (gone_.load()) loop_->Remove(id);
 }
 
-Status Rdma::Open(Poller* poller, EventLog* log, std::unique_ptr<Rdma>* rdma) {
+Status Rdma::Open(EventLoop* loop, EventLog* log, std::unique_ptr<Rdma>* rdma) {
   std::unique_ptr<Rdma> made(new Rdma());
   Status status = VerbsSettings::Read(&made->settings_);
   if (status.ok() && made->settings_.disabled) {
@@ -379,7 +379,7 @@ Status Rdma::Open(Poller* poller, EventLog* log, std::unique_ptr<Rdma>* rdma) {
   if (!status.ok()) return status;
   // Where a kernel does not copy what a device has locked for a child that forks (before 5.12), the library sees to it.
   (void)made->library_.fork_init();
-  made->poller_ = poller;
+  made->loop_ = loop;
   made->log_ = log;
   *rdma = std::move(made);
   return {};
@@ -398,7 +398,7 @@ Status Rdma::DeviceOf(const std::string& name, std::shared_ptr<RdmaDevice>* devi
   }
   if (known == nullptr) {
     auto made = std::make_shared<RdmaDevice>(library_, name);
-    Status status = made->Open(poller_, log_);
+    Status status = made->Open(loop_, log_);
     if (!status.ok()) return status;
     known = std::move(made);
   }

@@ -17,9 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/event_log.h"
 #include "failover/stream.h"
 #include "net/poller.h"
+#include "wire/first_stream.h"
 #include "wire/frame_reader.h"
 #include "wire/tcp/tcp_stream.h"
 #include "wire/verbs/rc_pipe.h"
@@ -37,6 +39,7 @@ inline constexpr RcShape kAcceptedShape{32, 4096, 16, 32768};
 struct VerbsShared {
   RcMaker* maker = nullptr;
   EventLog* log = nullptr;
+  std::shared_ptr<const Clock> clock;
   bool strict = false;  // R2CC_TRANSPORT=verbs: what this process dials carries nothing by TCP
   RdmaWays ways;
   std::atomic<int> lingering{0};  // streams that still deliver a farewell
@@ -49,12 +52,12 @@ class VerbsStream final : public Stream,
                           public RcWatcher,
                           public std::enable_shared_from_this<VerbsStream> {
  public:
-  VerbsStream(VerbsShared* shared, Poller* poller, const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic,
+  VerbsStream(VerbsShared* shared, EventLoop* loop, const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic,
               NicTraffic* traffic, in_addr remote, bool dialled);
   ~VerbsStream() override;
 
-  // The TCP stream that it begins as, whose owner it is.
-  void Begin(std::shared_ptr<TcpStream> tcp);
+  // The stream that it begins as, whose owner it is.
+  void Begin(std::shared_ptr<FirstStream> tcp);
 
   // Of Stream.
   void Start() override;
@@ -112,6 +115,7 @@ class VerbsStream final : public Stream,
 
   RdmaWays::Key key() const { return {nic_.address.s_addr, remote_.s_addr}; }
   bool is_strict() const { return shared_->strict && dialled_; }
+  int64_t Now() const { return shared_->clock->Now(); }
   std::shared_ptr<VerbsStream> Keep();
   void KickSelf();
   void Log(const char* kind, const std::string& detail);
@@ -142,7 +146,7 @@ class VerbsStream final : public Stream,
   void EndLinger();
 
   VerbsShared* const shared_;
-  Poller* const poller_;
+  EventLoop* const loop_;
   StreamOwner* const owner_;
   const std::weak_ptr<StreamOwner> weak_owner_;
   const int path_;
@@ -150,7 +154,7 @@ class VerbsStream final : public Stream,
   NicTraffic* const traffic_;
   const in_addr remote_;
   const bool dialled_;
-  std::shared_ptr<TcpStream> tcp_;
+  std::shared_ptr<FirstStream> tcp_;
   bool gone_ = false;  // cut, or hung up
 
   Stage stage_ = Stage::kTcp;

@@ -26,7 +26,7 @@ class MemoryQueue;
 // otherwise.
 class Fabric final : public RcMaker {
  public:
-  Status Make(const Nic& nic, const RcShape& shape, std::weak_ptr<RcWatcher> watcher,
+  Status Make(const Nic& nic, const RcShape& shape, uint32_t psn, std::weak_ptr<RcWatcher> watcher,
               std::unique_ptr<RcQueue>* queue) override;
 
   // Messages larger than this are lost, and so is everything behind them: their queue says nothing more.
@@ -85,6 +85,12 @@ class MemoryQueue final : public RcQueue {
   Status Connect(const RcAddress& peer) override {
     MutexLock lock(fabric_->mutex_);
     peer_ = peer.number;
+    return {};
+  }
+  Status Fence() override {
+    MutexLock lock(fabric_->mutex_);
+    peer_ = 0;
+    posted_.clear();
     return {};
   }
   char* send_slot(uint32_t slot) override { return memory_.data() + size_t{slot} * shape_.send_bytes; }
@@ -157,8 +163,8 @@ class MemoryQueue final : public RcQueue {
   std::vector<RcDone> done_;
 };
 
-inline Status Fabric::Make(const Nic& nic, const RcShape& shape, std::weak_ptr<RcWatcher> watcher,
-                    std::unique_ptr<RcQueue>* queue) {
+inline Status Fabric::Make(const Nic& nic, const RcShape& shape, uint32_t, std::weak_ptr<RcWatcher> watcher,
+                           std::unique_ptr<RcQueue>* queue) {
   if (!has_ports) return {Code::kPeerLost, "the port is not active"};
   *queue = std::make_unique<MemoryQueue>(this, nic, shape, std::move(watcher));
   return {};

@@ -233,7 +233,7 @@ struct Pipes {
   Pipes() {
     for (auto& pipe : pipes) {
       std::unique_ptr<RcQueue> queue;
-      EXPECT_TRUE(fabric.Make({}, shape, {}, &queue).ok());
+      EXPECT_TRUE(fabric.Make({}, shape, 0, {}, &queue).ok());
       pipe = std::make_unique<RcPipe>(std::move(queue), shape);
       EXPECT_TRUE(pipe->Prepare().ok());
     }

@@ -149,7 +149,7 @@ Status Net::CheckRdma() {
   }
   for (const Nic& nic : environment_.nics) {
     std::unique_ptr<RcQueue> queue;
-    Status status = verbs_.maker->Make(nic, kDialledShape, {}, &queue);
+    Status status = verbs_.maker->Make(nic, kDialledShape, 0, {}, &queue);
     if (status.ok() || status.code() == Code::kPeerLost) continue;
     return {Code::kInvalidArgument,
             "R2CC_TRANSPORT=verbs: " + nic.name + ": " + status.message() + "; or set R2CC_TRANSPORT=auto"};

@@ -389,6 +389,8 @@ class Play {
     return outcome;
   }
 
+  ~Play() { world_.Forget(); }
+
   // The times, from the beginning, at which something happens until all is done.
   std::vector<int64_t> Moments() {
     std::vector<int64_t> moments;
@@ -481,12 +483,24 @@ class Play {
         return process(event.host).Kill();
       case Trouble::kPowerOff:
         return process(event.host).PowerOff();
+      case Trouble::kRdmaDropped:
+        port.out.rdma_black = port.in.rdma_black = on;
+        return;
+      case Trouble::kRdmaLate:
+        port.out.rdma_delay_ns = on ? delay_ns : 0;
+        return;
+      case Trouble::kRdmaCompletions:
+        port.completions = on ? event.amount : 0;
+        return;
+      case Trouble::kRdmaGone:
+        return process(event.host).SetRdmaGone(event.rail, on);
       case Trouble::kCount:
         return;
     }
   }
 
   std::string Wrong() const {
+    if (!world_.broken().empty()) return world_.broken();
     for (const auto& program : programs_) {
       if (!program->wrong().empty()) return program->wrong();
     }
@@ -544,6 +558,8 @@ class Play {
     for (const TroubleEvent& event : scenario_.troubles) {
       if (event.kind == Trouble::kPause) paused_ns[static_cast<size_t>(event.host)] += event.lasts_ns;
       if (event.kind != Trouble::kPause && event.kind != Trouble::kCongestion) return false;
+      // What RDMA's packets lose to others' is sent again after 34 ms, whole windows of it.
+      if (event.kind == Trouble::kCongestion && scenario_.params.transport != "tcp") return false;
     }
     int64_t most_ns = *std::max_element(paused_ns.begin(), paused_ns.end());
     return most_ns < scenario_.params.connect_ms * kMillisecond / 2;
@@ -596,6 +612,11 @@ class Play {
         return "host" + std::to_string(host) + " has " + std::to_string(process(host).sockets()) +
                " sockets left after all was closed";
       }
+      RdmaDevice* rdma = process(host).rdma();
+      if (process(host).runs() && rdma != nullptr && rdma->queues() > 0) {
+        return "host" + std::to_string(host) + " has " + std::to_string(rdma->queues()) +
+               " queue pairs left after all was closed";
+      }
     }
     return "";
   }
@@ -622,12 +643,29 @@ class Play {
 const char* ToString(Trouble trouble) {
   static const char* const kNames[] = {
       "link_down", "black_hole", "black_out", "black_in",   "large_only", "loss",  "bursts", "duplicates",
-      "delay",     "reordering", "slow",      "corruption", "congestion", "pause", "kill",   "power_off"};
+      "delay",     "reordering", "slow",      "corruption", "congestion", "pause", "kill",   "power_off",
+      "rdma_dropped", "rdma_late", "rdma_completions", "rdma_gone"};
   static_assert(std::size(kNames) == static_cast<size_t>(Trouble::kCount));
   return kNames[static_cast<size_t>(trouble)];
 }
 
-Scenario Draw(uint64_t seed) {
+// Of one history in three some bytes go by RDMA; where it breaks down, TCP is there, but for where it is not wanted.
+void DrawRdma(Scenario* scenario) {
+  Dice dice(scenario->seed ^ 0x5244'4d41);
+  if (!dice.OneIn(3)) return;
+  scenario->params.transport = dice.OneIn(4) ? "verbs" : "auto";
+  if (dice.OneIn(3)) return;
+  for (uint64_t i = 1 + dice.Below(4); i > 0; --i) {
+    TroubleEvent event = DrawTrouble(dice, *scenario);
+    event.kind = dice.Of({Trouble::kRdmaDropped, Trouble::kRdmaLate, Trouble::kRdmaCompletions, Trouble::kRdmaGone});
+    event.amount = 0;
+    if (event.kind == Trouble::kRdmaLate) event.amount = static_cast<double>(dice.Of({1, 30, 120, 300}));  // ms
+    if (event.kind == Trouble::kRdmaCompletions) event.amount = dice.Of({0.01, 0.1, 0.5});
+    scenario->troubles.push_back(event);
+  }
+}
+
+Scenario DrawWithoutRdma(uint64_t seed) {
   Dice dice(seed);
   Scenario scenario;
   scenario.seed = seed;
@@ -695,6 +733,12 @@ Scenario Draw(uint64_t seed) {
   return scenario;
 }
 
+Scenario Draw(uint64_t seed) {
+  Scenario scenario = DrawWithoutRdma(seed);
+  DrawRdma(&scenario);
+  return scenario;
+}
+
 bool Scenario::ends_well() const {
   // Test packets of full size are late where a kernel takes little at a time.
   return params.mode != 0 && answer_bytes >= 65536 && params.flap_max_ms < kRecoveryNs / kMillisecond &&
@@ -710,7 +754,7 @@ std::string Describe(const Scenario& scenario) {
   std::ostringstream text;
   text << "seed " << scenario.seed << ": " << scenario.hosts << " hosts x " << scenario.rails << " rails of "
        << scenario.bytes_per_ns * 8 << " Gbit/s, packets of " << scenario.segment_bytes << ", answers of "
-       << scenario.answer_bytes << ", mode " << params.mode << ", " << (scenario.program_polls ? "polling" : "waiting")
+       << scenario.answer_bytes << ", by " << params.transport << ", mode " << params.mode << ", " << (scenario.program_polls ? "polling" : "waiting")
        << ", chunk " << params.chunk_bytes << "/" << params.min_chunk_bytes << ", window " << params.window_bytes
        << ", eager " << params.eager_bytes << " x " << params.eager_messages << ", buffered " << params.buffered_bytes
        << ", inline " << params.inline_bytes << ", checksum " << params.checksum << ", held at most "

@@ -32,6 +32,10 @@ enum class Trouble : uint8_t {
   kPause,       // of the process
   kKill,
   kPowerOff,
+  kRdmaDropped,      // what RDMA sends is lost, both ways; nothing else is
+  kRdmaLate,         // it comes so much later
+  kRdmaCompletions,  // the device loses a share of its completions, tells them late, or again
+  kRdmaGone,         // the device fails with all it has
   kCount
 };
 const char* ToString(Trouble trouble);

@@ -29,7 +29,7 @@ class RdmaDevice final : public Pollable, public std::enable_shared_from_this<Rd
   // Queues that live.
   size_t queues();
 
-  Status MakeQueue(const RcPort& port, const VerbsSettings& settings, const RcShape& shape,
+  Status MakeQueue(const RcPort& port, const VerbsSettings& settings, const RcShape& shape, uint32_t psn,
                    std::weak_ptr<RcWatcher> watcher, std::unique_ptr<RcQueue>* queue);
 
   void OnEvents(uint64_t id, int tag, uint32_t events) override;
@@ -69,7 +69,7 @@ class Rdma final : public RcMaker {
   // Before the poller goes.
   void Unwatch();
 
-  Status Make(const Nic& nic, const RcShape& shape, std::weak_ptr<RcWatcher> watcher,
+  Status Make(const Nic& nic, const RcShape& shape, uint32_t psn, std::weak_ptr<RcWatcher> watcher,
               std::unique_ptr<RcQueue>* queue) override;
 
  private:

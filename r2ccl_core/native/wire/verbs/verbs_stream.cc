@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 #include <utility>
 
 namespace r2ccl {
@@ -13,6 +14,8 @@ namespace {
 constexpr int kTests = 2;
 
 }  // namespace
+
+uint32_t RandomWord() { return std::random_device()(); }
 
 VerbsStream::VerbsStream(VerbsShared* shared, EventLoop* loop, const std::shared_ptr<StreamOwner>& owner, int path,
                          const Nic& nic, NicTraffic* traffic, in_addr remote, bool dialled)
@@ -59,7 +62,7 @@ Status VerbsStream::MakePipe() {
   DropPipe();
   const RcShape& shape = dialled_ ? kDialledShape : kAcceptedShape;
   std::unique_ptr<RcQueue> queue;
-  Status status = shared_->maker->Make(nic_, shape, weak_from_this(), &queue);
+  Status status = shared_->maker->Make(nic_, shape, shared_->random() & kMostPsn, weak_from_this(), &queue);
   if (!status.ok()) return status;
   pipe_ = std::make_unique<RcPipe>(std::move(queue), shape);
   status = pipe_->Prepare();
@@ -312,7 +315,14 @@ void VerbsStream::DropPipe() {
   if (std::exchange(by_rdma_, false)) --traffic_->rdma_streams;
   from_rdma_ = wants_switch_ = false;
   broken_.clear();
-  pipe_.reset();  // fences it
+  // First: from here on nothing that comes late lands.
+  if (pipe_ != nullptr) (void)pipe_->queue().Fence();
+  pipe_.reset();
+}
+
+bool VerbsStream::Touches(const char* data, size_t bytes) const {
+  auto within = [=](const char* place) { return place != nullptr && place >= data && place < data + bytes; };
+  return !gone_ && (within(reader_.place()) || (sending_ && within(out_body_)));
 }
 
 void VerbsStream::Cut() {
@@ -369,10 +379,8 @@ void VerbsStream::EndLinger() {
 
 Status VerbsWire::Dial(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic, NicTraffic* traffic,
                        in_addr remote, uint16_t port, std::shared_ptr<Stream>* stream) {
-  RdmaWays::Key key{nic.address.s_addr, remote.s_addr};
-  if (shared_->strict && shared_->clock->Now() < shared_->ways.NotBefore(key)) {
-    return {Code::kSystem, "R2CC_TRANSPORT=verbs: " + nic.name + ": " + shared_->ways.WhyNot(key)};
-  }
+  std::string why_not = shared_->WhyNotDial(nic, remote);
+  if (!why_not.empty()) return {Code::kSystem, why_not};
   Fd fd;
   Status status = StartConnect(nic, remote, port, &fd);
   if (!status.ok()) return status;

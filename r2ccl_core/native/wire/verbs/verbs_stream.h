@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,14 +36,24 @@ namespace r2ccl {
 inline constexpr RcShape kDialledShape{16, 32768, 32, 4096};
 inline constexpr RcShape kAcceptedShape{32, 4096, 16, 32768};
 
+uint32_t RandomWord();
+
 // Of a process. Outlives its streams.
 struct VerbsShared {
   RcMaker* maker = nullptr;
   EventLog* log = nullptr;
   std::shared_ptr<const Clock> clock;
+  std::function<uint32_t()> random = RandomWord;
   bool strict = false;  // R2CC_TRANSPORT=verbs: what this process dials carries nothing by TCP
   RdmaWays ways;
   std::atomic<int> lingering{0};  // streams that still deliver a farewell
+
+  // Empty: `nic` may dial `remote` now.
+  std::string WhyNotDial(const Nic& nic, in_addr remote) {
+    RdmaWays::Key key{nic.address.s_addr, remote.s_addr};
+    if (!strict || clock->Now() >= ways.NotBefore(key)) return "";
+    return "R2CC_TRANSPORT=verbs: " + nic.name + ": " + ways.WhyNot(key);
+  }
 };
 
 class VerbsStream final : public Stream,
@@ -102,6 +113,9 @@ class VerbsStream final : public Stream,
   void OnKick() override;
   void OnQueueLost(const std::string& reason) override;
   void OnThrow(const std::string& reason) override;
+
+  // Whether it is about to read from, or to write into, some of these bytes of the program's.
+  bool Touches(const char* data, size_t bytes) const;
 
  private:
   static constexpr int64_t kTryNs = 2000 * kMillisecond;  // for an attempt

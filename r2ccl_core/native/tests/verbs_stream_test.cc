@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -247,6 +248,41 @@ TEST(VerbsStream, OneThatStartedLivesUntilItIsCut) {
   EXPECT_TRUE(weak.expired());
   EXPECT_EQ(ends.acceptor.traffic.rdma_streams, 0);
   EXPECT_EQ(ends.fabric.queues(), 1u);
+}
+
+// What a peer that is not ours, or has lost its mind, may say: words in any order, of any attempt, with addresses that
+// are right, changed or of another length.
+TEST(VerbsStream, NoWordOfAPeerBreaksIt) {
+  std::mt19937_64 random(1);
+  auto below = [&random](uint64_t limit) { return std::uniform_int_distribution<uint64_t>(0, limit - 1)(random); };
+  size_t switched = 0;
+  for (int i = 0; i < 400; ++i) {
+    bool strict = below(4) == 0;
+    Fabric fabric;
+    End end(&fabric, "10.0.0.1", i % 2 == 0, strict);
+    if (i % 2 == 0) end.tcp->SetOwner({end.stream, end.stream.get()});
+    if (i % 2 != 0) end.stream->Start();
+    std::unique_ptr<RcQueue> other;
+    RcShape shape = i % 2 == 0 ? kAcceptedShape : kDialledShape;
+    ASSERT_TRUE(fabric.Make({}, shape, 0, {}, &other).ok());
+    for (int step = 0; step < 40; ++step) {
+      std::string body;
+      if (below(3) != 0) body = EncodeRcAddress(other->address());
+      if (!body.empty() && below(4) == 0) body[below(body.size())] ^= static_cast<char>(1 << below(8));
+      if (below(6) == 0) body.resize(below(100));
+      std::string frame = EncodeRdma(static_cast<RdmaStep>(below(7)), static_cast<uint32_t>(below(3)), body);
+      if (below(5) == 0) frame = EncodeHelloAck(0, 1, 0, 0, below(2));
+      if (below(8) == 0) frame = EncodeControl(FrameType::kPing);
+      if (!end.tcp->Take(frame).ok()) break;
+      if (below(3) == 0) end.loop.Run();
+      switched += end.traffic.rdma_streams > 0 ? 1 : 0;
+    }
+    EXPECT_LE(fabric.queues(), 2u) << "one of its own, and ours";
+    end.stream->Cut();
+    EXPECT_EQ(fabric.queues(), 1u);
+    EXPECT_EQ(end.traffic.rdma_streams, 0);
+  }
+  EXPECT_GT(switched, 0u) << "some of it made sense";
 }
 
 // The device -------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // Connections whose streams go over from TCP to RDMA, on queue pairs in memory that the tests break.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -92,6 +93,27 @@ TEST(Verbs, GoesOverFromTcpInTheMiddleOfMessagesAndLosesNothing) {
   EXPECT_EQ(CountEvents(*pair.sender, "path_down"), 0u);
   EXPECT_GT(pair.Bytes(*pair.sender, 0) + pair.Bytes(*pair.sender, 1), 9u << 20);
   EXPECT_GT(pair.Bytes(*pair.receiver, 0) + pair.Bytes(*pair.receiver, 1), 0u) << "acknowledgements";
+}
+
+// Sockets of this process whose kernel asks a silent peer whether it is there.
+size_t KeptAlive() {
+  size_t count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int on = 0;
+    socklen_t length = sizeof on;
+    count += getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, &length) == 0 && on != 0 ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(Verbs, TheKernelAsksForThePeersOfStreamsThatHaveGoneOver) {
+  VerbsPair pair(By("auto"));
+  pair.fabric.has_ports = false;
+  pair.Open();
+  size_t before = KeptAlive();
+  pair.fabric.has_ports = true;
+  ASSERT_TRUE(pair.AllByRdma());
+  EXPECT_EQ(KeptAlive() - before, 4u);
 }
 
 TEST(Verbs, AloneItSendsNothingByTcp) {

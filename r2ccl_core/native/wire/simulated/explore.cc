@@ -384,6 +384,9 @@ class Play {
       outcome.replayed_chunks += environment.replayed_chunks.load();
       outcome.duplicate_chunks += environment.duplicate_chunks.load();
       outcome.lost_paths += Count(host, "path_down");
+      for (int rail = 0; rail < scenario_.rails; ++rail) {
+        outcome.rdma_bytes += environment.counters[static_cast<size_t>(rail)].rdma_sent_bytes.load();
+      }
       if (with_log) outcome.log += LogOf(host);
     }
     return outcome;
@@ -793,7 +796,7 @@ std::vector<Scenario> SmallScenarios() {
   params.locate_ms = 0;
   params.io_threads = params.stripes = 1;
   small.flows = {{.from = 0, .to = 1, .sizes = {10'000, 300, 5000}, .ahead = 2}};
-  std::vector<Scenario> all(5, small);
+  std::vector<Scenario> all(7, small);
   all[0].params.mode = 0;
   all[1].params.mode = 1;
   all[2].program_polls = true;
@@ -804,6 +807,9 @@ std::vector<Scenario> SmallScenarios() {
   all[4].params.flap_suppress = 1000;
   all[4].params.flap_half_life_ms = 300;
   all[4].params.flap_max_ms = 600;
+  all[5].params.transport = "verbs";
+  all[6].params.transport = "auto";
+  all[6].flows[0].pause_ns = kMillisecond;  // so that the last go by RDMA
   return all;
 }
 
@@ -815,6 +821,12 @@ std::vector<TroubleEvent> EveryTrouble(const Scenario& scenario, int64_t from_ns
       for (int rail = 0; rail < scenario.rails; ++rail) {
         for (Trouble kind : {Trouble::kLinkDown, Trouble::kBlackHole, Trouble::kBlackOut, Trouble::kBlackIn}) {
           for (int64_t lasts_ms : {2, 300}) all.push_back({kind, host, rail, moment, lasts_ms * kMillisecond, 0});
+        }
+        if (scenario.params.transport != "tcp") {
+          all.push_back({Trouble::kRdmaDropped, host, rail, moment, 300 * kMillisecond, 0});
+          all.push_back({Trouble::kRdmaLate, host, rail, moment, 2 * kMillisecond, 250});
+          all.push_back({Trouble::kRdmaCompletions, host, rail, moment, 2 * kMillisecond, 1});
+          all.push_back({Trouble::kRdmaGone, host, rail, moment, 20 * kMillisecond, 0});
         }
       }
       if (!of_processes) continue;

@@ -652,19 +652,23 @@ const char* ToString(Trouble trouble) {
   return kNames[static_cast<size_t>(trouble)];
 }
 
-// Of one history in three some bytes go by RDMA; where it breaks down, TCP is there, but for where it is not wanted.
+// Of one history in two some bytes go by RDMA; where it breaks down, TCP is there, but for where it is not wanted.
 void DrawRdma(Scenario* scenario) {
   Dice dice(scenario->seed ^ 0x5244'4d41);
-  if (!dice.OneIn(3)) return;
+  if (!dice.OneIn(2)) return;
   scenario->params.transport = dice.OneIn(4) ? "verbs" : "auto";
   if (dice.OneIn(3)) return;
   for (uint64_t i = 1 + dice.Below(4); i > 0; --i) {
     TroubleEvent event = DrawTrouble(dice, *scenario);
     event.kind = dice.Of({Trouble::kRdmaDropped, Trouble::kRdmaLate, Trouble::kRdmaCompletions, Trouble::kRdmaGone});
     event.amount = 0;
-    if (event.kind == Trouble::kRdmaLate) event.amount = static_cast<double>(dice.Of({1, 30, 120, 300}));  // ms
+    if (event.kind == Trouble::kRdmaLate) event.amount = static_cast<double>(dice.Of({1, 30, 120, 300, 600}));  // ms
     if (event.kind == Trouble::kRdmaCompletions) event.amount = dice.Of({0.01, 0.1, 0.5});
     scenario->troubles.push_back(event);
+    if (event.kind != Trouble::kRdmaLate || dice.OneIn(2)) continue;
+    // What is late finds other queue pairs: the link goes and comes back meanwhile.
+    int64_t later_ns = event.at_ns + dice.Between(0, 20) * kMillisecond;
+    scenario->troubles.push_back({Trouble::kLinkDown, event.host, event.rail, later_ns, 2 * kMillisecond, 0});
   }
 }
 

@@ -17,7 +17,7 @@ constexpr uint64_t kFirstWindow = 32;  // packets
 constexpr uint64_t kMostWindow = 128;
 constexpr uint64_t kAnswerEvery = 8;  // packets
 constexpr int64_t kUnfencedNs = 1000 * kMillisecond;
-constexpr size_t kToldBefore = 64;  // completions, of which one may be told again
+constexpr size_t kToldBefore = 256;  // completions, of which one may be told again
 
 // The place in a sequence that a number of 24 bits stands for, next to `near`; negative: before it began.
 int64_t PlaceOf(uint64_t number, uint64_t first, uint64_t near) {
@@ -44,6 +44,7 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
 
   uint32_t number() const { return number_; }
   uint32_t psn() const { return psn_; }
+  uint64_t birth() const { return birth_; }
   int rail() const { return rail_; }
   const RcShape& shape() const { return shape_; }
   const std::weak_ptr<RcWatcher>& watcher() const { return watcher_; }
@@ -60,6 +61,7 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
     peer_number_ = peer.number;
     peer_psn_ = peer.psn;
     std::memcpy(&peer_address_, peer.gid.data(), sizeof peer_address_);
+    std::memcpy(&peer_birth_, peer.gid.data() + sizeof peer_address_, sizeof peer_birth_);
   }
   // The state ERR: whatever comes is dropped, and nothing is sent.
   void Fence() { state_ = State::kError; }
@@ -152,6 +154,7 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
     packet.from = AddressOf(device_->host_, rail_).s_addr;
     packet.to = peer_address_;
     packet.stream = peer_number_;
+    packet.expected = birth_;
     packet.first = psn & kMostPsn;
     return packet;
   }
@@ -206,6 +209,7 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
     if (posted_.empty()) return;  // it comes again
     auto [id, slot] = posted_.front();
     if (arrived_bytes_ + packet.bytes.size() > shape_.receive_bytes) return Fail("a message is longer than its place");
+    if (packet.expected != peer_birth_) world_->Break("a late message of an old queue pair came by a new one");
     if (given_back_) world_->Break("a late message landed in memory that was given back");
     std::memcpy(receive_slot(slot) + arrived_bytes_, packet.bytes.data(), packet.bytes.size());
     arrived_bytes_ += packet.bytes.size();
@@ -241,9 +245,16 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
         passed_over_.push_back(std::move(done));
         return;
       default:  // an old one again
-        Tell(told_[world_->Draw(told_.size())]);
-        return Tell(std::move(done));
+        Tell(std::move(done));
+        return TellAgain();
     }
+  }
+  // The one that looks most like what is due next: of the same place in the ring, a round ago.
+  void TellAgain() {
+    auto again = std::find_if(told_.rbegin(), told_.rend(), [this](const RcDone& done) {
+      return !posted_.empty() && done.id == posted_.front().first;
+    });
+    Tell(again != told_.rend() ? *again : told_[world_->Draw(told_.size())]);
   }
   void Tell(RcDone done) {
     done_.push_back(std::move(done));
@@ -265,6 +276,8 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   const uint32_t number_;
   const RcShape shape_;
   const uint32_t psn_;
+  const uint64_t birth_ = world_->NextNumber();  // which no device knows: by it rules are checked
+  uint64_t peer_birth_ = 0;
   const std::weak_ptr<RcWatcher> watcher_;
   std::vector<char> memory_;
   State state_ = State::kNew;
@@ -310,7 +323,9 @@ class SimulatedQueue final : public RcQueue {
   RcAddress address() const override {
     RcAddress address;
     in_addr nic = AddressOf(host_, pair_->rail());
+    uint64_t birth = pair_->birth();
     std::memcpy(address.gid.data(), &nic, sizeof nic);
+    std::memcpy(address.gid.data() + sizeof nic, &birth, sizeof birth);
     address.number = pair_->number();
     address.psn = pair_->psn();
     address.mtu = 5;

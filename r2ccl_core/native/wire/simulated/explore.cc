@@ -657,13 +657,17 @@ void DrawRdma(Scenario* scenario) {
   Dice dice(scenario->seed ^ 0x5244'4d41);
   if (!dice.OneIn(2)) return;
   scenario->params.transport = dice.OneIn(4) ? "verbs" : "auto";
+  if (dice.OneIn(2)) {  // enough for a ring to come round
+    Flow& flow = scenario->flows[dice.Below(scenario->flows.size())];
+    for (int i = 0; i < 40; ++i) flow.sizes.push_back(dice.Below(30'000));
+  }
   if (dice.OneIn(3)) return;
   for (uint64_t i = 1 + dice.Below(4); i > 0; --i) {
     TroubleEvent event = DrawTrouble(dice, *scenario);
     event.kind = dice.Of({Trouble::kRdmaDropped, Trouble::kRdmaLate, Trouble::kRdmaCompletions, Trouble::kRdmaGone});
     event.amount = 0;
     if (event.kind == Trouble::kRdmaLate) event.amount = static_cast<double>(dice.Of({1, 30, 120, 300, 600}));  // ms
-    if (event.kind == Trouble::kRdmaCompletions) event.amount = dice.Of({0.01, 0.1, 0.5});
+    if (event.kind == Trouble::kRdmaCompletions) event.amount = dice.Of({0.005, 0.02, 0.1, 0.5});
     scenario->troubles.push_back(event);
     if (event.kind != Trouble::kRdmaLate || dice.OneIn(2)) continue;
     // What is late finds other queue pairs: the link goes and comes back meanwhile.

@@ -72,6 +72,9 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   }
 
   Status PostReceive(uint64_t id, uint32_t slot) {
+    for (const auto& [other_id, other_slot] : posted_) {
+      if (other_slot == slot) world_->Break("memory that the device may still write to was taken for a message");
+    }
     posted_.push_back({id, slot});
     return {};
   }
@@ -235,7 +238,7 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
     told_.push_back(done);
     if (told_.size() > kToldBefore) told_.pop_front();
     if (!world_->Chance(share)) return Tell(std::move(done));
-    switch (world_->Draw(4)) {
+    switch (world_->Draw(6)) {
       case 0:  // lost
         return;
       case 1:  // twice

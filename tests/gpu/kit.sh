@@ -3,7 +3,7 @@
 #
 #     sh tests/gpu/kit.sh FOLDER [PYTHON]     PYTHON: the version there, such as 3.12 (the default)
 #
-# Run it as root where packages can be fetched, take the folder along, and run tests/gpu/sweep.sh there.
+# Run it as root where packages can be fetched, take the folder along, and run prepare.sh or sweep.sh there.
 set -eu
 folder=$1
 python=${2:-3.12}

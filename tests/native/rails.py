@@ -208,6 +208,10 @@ class Job:
                     subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=out, stderr=out, text=True)
                 )
 
+    def ended(self) -> bool:
+        """A rank has ended."""
+        return any(rank.poll() is not None for rank in self.ranks)
+
     def status(self, rank: int) -> dict[str, Any]:
         """What the rank's status file says; empty while there is none."""
         for path in (self.folder / str(rank)).glob("*.json"):
@@ -224,7 +228,8 @@ class Job:
 
     def moves(self, bytes_each: int = 8 << 20) -> None:
         """Returns when every rank got on by so much."""
-        until(lambda: all(self.status(rank) for rank in range(len(self.ranks))), self.output)
+        until(lambda: self.ended() or all(self.status(rank) for rank in range(len(self.ranks))), self.output)
+        assert not self.ended(), self.output()
 
         def total(rank: int) -> int:
             return sum(nic["acknowledged_bytes"] for nic in self.status(rank)["nics"])

@@ -30,6 +30,16 @@ NATIVE = ROOT / "r2ccl_core" / "native"
 TABLE = NATIVE / "wire" / "simulated" / "MUTANTS.md"
 
 
+IDENTITY = """\
+  if (header.number != received_) {
+    return Broken("message " + std::to_string(header.number) + " came where " + std::to_string(received_) + " was due");
+  }
+  if (header.bytes != done.bytes - sizeof header) return Broken("a message of another length than it says");
+  if (header.returned < peer_returned_ || header.returned > sent_) return Broken("impossible slots are given back");
+"""
+"""By which a message over RDMA is known for the one that is due."""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """``old`` stands once in ``file`` and becomes ``new``; ``what`` says which promise that breaks."""
@@ -322,23 +332,16 @@ MUTANTS = [
         "completion_is_counted",
         "a message by RDMA is the next because its completion is",
         "wire/verbs/rc_pipe.cc",
-        "  if (header.number != received_) {\n"
-        '    return Broken("message " + std::to_string(header.number) + " came where " + std::to_string(received_) + " was due");\n'
-        "  }\n"
-        '  if (header.bytes != done.bytes - sizeof header) return Broken("a message of another length than it says");\n'
-        '  if (header.returned < peer_returned_ || header.returned > sent_) return Broken("impossible slots are given back");\n',
+        IDENTITY,
         "  header.returned = std::max(header.returned, peer_returned_);\n",
     ),
     Mutant(
         "number_modulo_the_ring",
         "the number of a message by RDMA is compared modulo the slots of the ring",
         "wire/verbs/rc_pipe.cc",
-        "  if (header.number != received_) {\n"
-        '    return Broken("message " + std::to_string(header.number) + " came where " + std::to_string(received_) + " was due");\n'
-        "  }\n"
-        '  if (header.bytes != done.bytes - sizeof header) return Broken("a message of another length than it says");\n'
-        '  if (header.returned < peer_returned_ || header.returned > sent_) return Broken("impossible slots are given back");\n',
-        '  if (header.number % shape_.receive_slots != received_ % shape_.receive_slots) return Broken("another message");\n'
+        IDENTITY,
+        "  uint64_t slots = shape_.receive_slots;\n"
+        '  if (header.number % slots != received_ % slots) return Broken("another message");\n'
         "  header.returned = std::max(header.returned, peer_returned_);\n",
     ),
     Mutant(

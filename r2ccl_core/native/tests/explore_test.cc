@@ -115,9 +115,12 @@ TEST(Explore, RdmaCarriesWhatTcpBegan) {
 
 TEST(Explore, RdmaThatBreaksInAnyWayLosesNothing) {
   for (const char* transport : {"auto", "verbs"}) {
-    for (auto [kind, amount] :
-         {std::pair{Trouble::kRdmaDropped, 0.0}, {Trouble::kRdmaLate, 300.0}, {Trouble::kRdmaCompletions, 0.5},
-          {Trouble::kRdmaGone, 0.0}, {Trouble::kLinkDown, 0.0}, {Trouble::kBlackIn, 0.0}}) {
+    for (auto [kind, amount] : {std::pair{Trouble::kRdmaDropped, 0.0},
+                                {Trouble::kRdmaLate, 300.0},
+                                {Trouble::kRdmaCompletions, 0.5},
+                                {Trouble::kRdmaGone, 0.0},
+                                {Trouble::kLinkDown, 0.0},
+                                {Trouble::kBlackIn, 0.0}}) {
       Scenario scenario = ByRdma(transport);
       scenario.troubles = {{.kind = kind, .at_ns = 20'000'000, .lasts_ns = 400'000'000, .amount = amount}};
       Outcome outcome = RunScenario(scenario, true);
@@ -147,7 +150,9 @@ class LateMessage {
   std::string GiveUp(bool fence) {
     EXPECT_TRUE(queues_[0]->Fence().ok());
     queues_[0].reset();
-    if (fence) EXPECT_TRUE(queues_[1]->Fence().ok());
+    if (fence) {
+      EXPECT_TRUE(queues_[1]->Fence().ok());
+    }
     queues_[1].reset();
     world_.RunUntil(world_.Now() + 1'000'000'000);
     return world_.broken();

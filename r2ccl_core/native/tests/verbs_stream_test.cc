@@ -1,5 +1,7 @@
 // A VerbsStream step by step: on streams and an event loop that do what the test says, queue pairs in memory, and a
 // device whose library is the test's.
+#include "wire/verbs/verbs_stream.h"
+
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
@@ -13,7 +15,6 @@
 
 #include "memory_queue.h"
 #include "wire/verbs/device.h"
-#include "wire/verbs/verbs_stream.h"
 
 namespace r2ccl {
 namespace {

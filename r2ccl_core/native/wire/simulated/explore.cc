@@ -645,9 +645,9 @@ class Play {
 
 const char* ToString(Trouble trouble) {
   static const char* const kNames[] = {
-      "link_down", "black_hole", "black_out", "black_in",   "large_only", "loss",  "bursts", "duplicates",
-      "delay",     "reordering", "slow",      "corruption", "congestion", "pause", "kill",   "power_off",
-      "rdma_dropped", "rdma_late", "rdma_completions", "rdma_gone"};
+      "link_down",  "black_hole", "black_out",    "black_in",  "large_only",       "loss",       "bursts",
+      "duplicates", "delay",      "reordering",   "slow",      "corruption",       "congestion", "pause",
+      "kill",       "power_off",  "rdma_dropped", "rdma_late", "rdma_completions", "rdma_gone"};
   static_assert(std::size(kNames) == static_cast<size_t>(Trouble::kCount));
   return kNames[static_cast<size_t>(trouble)];
 }
@@ -765,11 +765,11 @@ std::string Describe(const Scenario& scenario) {
   std::ostringstream text;
   text << "seed " << scenario.seed << ": " << scenario.hosts << " hosts x " << scenario.rails << " rails of "
        << scenario.bytes_per_ns * 8 << " Gbit/s, packets of " << scenario.segment_bytes << ", answers of "
-       << scenario.answer_bytes << ", by " << params.transport << ", mode " << params.mode << ", " << (scenario.program_polls ? "polling" : "waiting")
-       << ", chunk " << params.chunk_bytes << "/" << params.min_chunk_bytes << ", window " << params.window_bytes
-       << ", eager " << params.eager_bytes << " x " << params.eager_messages << ", buffered " << params.buffered_bytes
-       << ", inline " << params.inline_bytes << ", checksum " << params.checksum << ", held at most "
-       << params.flap_max_ms << " ms\n";
+       << scenario.answer_bytes << ", by " << params.transport << ", mode " << params.mode << ", "
+       << (scenario.program_polls ? "polling" : "waiting") << ", chunk " << params.chunk_bytes << "/"
+       << params.min_chunk_bytes << ", window " << params.window_bytes << ", eager " << params.eager_bytes << " x "
+       << params.eager_messages << ", buffered " << params.buffered_bytes << ", inline " << params.inline_bytes
+       << ", checksum " << params.checksum << ", held at most " << params.flap_max_ms << " ms\n";
   for (const Flow& flow : scenario.flows) {
     text << "  host" << flow.from << " > host" << flow.to << ": " << flow.sizes.size() << " messages, " << flow.ahead
          << " ahead, pause " << static_cast<double>(flow.pause_ns) / kMillisecond << " ms"

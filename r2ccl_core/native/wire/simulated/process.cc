@@ -56,8 +56,8 @@ std::shared_ptr<Stream> SimulatedWire::Make(const std::shared_ptr<StreamOwner>& 
     dialled ? made->AwaitConnection(owner) : made->SetOwner(owner);
     return made;
   }
-  auto made = std::make_shared<VerbsStream>(&process_->verbs_, &process_->loop_, owner, path, nic, traffic, remote,
-                                            dialled);
+  auto made =
+      std::make_shared<VerbsStream>(&process_->verbs_, &process_->loop_, owner, path, nic, traffic, remote, dialled);
   made->Begin(std::make_shared<SocketStream>(process_, made.get(), path, traffic, std::move(socket)));
   std::erase_if(process_->verbs_streams_, [](const auto& weak) { return weak.expired(); });
   process_->verbs_streams_.push_back(made);

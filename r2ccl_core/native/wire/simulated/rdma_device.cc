@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kTimeoutNs = 34 * kMillisecond;  // 4.096 us * 2^13
 constexpr int kRetries = 6;
-constexpr int64_t kFullQueueNs = kMillisecond;
+constexpr int64_t kNicIsFullNs = kMillisecond;
 constexpr uint64_t kFirstWindow = 32;  // packets
 constexpr uint64_t kMostWindow = 128;
 constexpr uint64_t kAnswerEvery = 8;  // packets
@@ -144,7 +144,7 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   }
   void PumpLater() {
     if (std::exchange(waits_for_nic_, true)) return;
-    world_->After(kFullQueueNs, [weak = weak_from_this()] {
+    world_->After(kNicIsFullNs, [weak = weak_from_this()] {
       auto self = weak.lock();
       if (self == nullptr) return;
       self->waits_for_nic_ = false;

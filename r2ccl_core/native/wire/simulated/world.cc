@@ -86,8 +86,8 @@ bool World::IsLost(const Sickness& sickness, bool* burst, const Packet& packet) 
     *burst = false;
   }
   bool rdma = packet.kind == Packet::Kind::kRdma || packet.kind == Packet::Kind::kRdmaAnswer;
-  return sickness.black || *burst || (rdma && sickness.rdma_black) || (sickness.larger_than > 0 && packet.size() > sickness.larger_than) ||
-         Chance(sickness.loss);
+  return sickness.black || *burst || (rdma && sickness.rdma_black) ||
+         (sickness.larger_than > 0 && packet.size() > sickness.larger_than) || Chance(sickness.loss);
 }
 
 bool World::Send(int host, int rail, Packet packet) {

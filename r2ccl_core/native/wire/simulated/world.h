@@ -24,16 +24,16 @@ namespace r2ccl::simulated {
 
 // What one direction of a NIC does to packets. As it is made: nothing.
 struct Sickness {
-  bool black = false;        // all are lost
-  uint32_t larger_than = 0;  // those with more bytes are lost; 0: none
-  double loss = 0;           // of all packets, by chance
-  double burst = 0;          // chance that a packet begins a burst of losses, which end by chance, of ten on average
-  double duplicate = 0;      // come twice
-  int64_t delay_ns = 0;      // more on the way
-  int64_t jitter_ns = 0;     // at most so much more, by chance: packets overtake each other
-  double rate = 1;           // share of the NIC's rate that is left
-  double corrupt = 0;        // of packets with bytes: one bit is another
-  bool rdma_black = false;   // those of RDMA are lost
+  bool black = false;         // all are lost
+  uint32_t larger_than = 0;   // those with more bytes are lost; 0: none
+  double loss = 0;            // of all packets, by chance
+  double burst = 0;           // chance that a packet begins a burst of losses, which end by chance, of ten on average
+  double duplicate = 0;       // come twice
+  int64_t delay_ns = 0;       // more on the way
+  int64_t jitter_ns = 0;      // at most so much more, by chance: packets overtake each other
+  double rate = 1;            // share of the NIC's rate that is left
+  double corrupt = 0;         // of packets with bytes: one bit is another
+  bool rdma_black = false;    // those of RDMA are lost
   int64_t rdma_delay_ns = 0;  // they alone are so much longer on the way
 };
 

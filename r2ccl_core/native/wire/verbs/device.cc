@@ -301,8 +301,8 @@ void RdmaDevice::Unwatch() {
   if (poll_id_ != 0) loop_->Remove(std::exchange(poll_id_, 0));
 }
 
-Status RdmaDevice::MakeQueue(const RcPort& port, const VerbsSettings& settings, const RcShape& shape,
-                             uint32_t psn, std::weak_ptr<RcWatcher> watcher, std::unique_ptr<RcQueue>* queue) {
+Status RdmaDevice::MakeQueue(const RcPort& port, const VerbsSettings& settings, const RcShape& shape, uint32_t psn,
+                             std::weak_ptr<RcWatcher> watcher, std::unique_ptr<RcQueue>* queue) {
   auto made = std::make_unique<VerbsQueue>(shared_from_this(), port, settings, shape);
   Status status = made->Create(psn);
   if (!status.ok()) return status;

@@ -168,7 +168,7 @@ def _by_schedule(
     health = Health.whole([setting.nics or 0] * (setting.hosts or 0), setting.gpus)
     try:
         settings = read_settings(mode, dict(env))
-        if settings.follows_health and cost is None:
+        if settings.plans and cost is None:
             return ()
         health = health if lost is None else health.with_lost(lost, [0])
         schedule = selection(settings)("all_reduce", size_bytes, health, cost or Cost())

@@ -11,11 +11,16 @@ from typing import BinaryIO
 
 from r2ccl_core.errors import R2cclError, UnitError, UsageError
 from r2ccl_core.gpu.table import Network, entries, losses, names, to_bytes
-from r2ccl_core.units import format_size, parse_rate
+from r2ccl_core.model.topology import INNER_RATE_BYTES_S
+from r2ccl_core.units import format_rate, format_size, parse_rate
 
 MOST_HOSTS = 1024
 """Beyond, a single entry takes minutes to make."""
 
+LEAST_HOSTS = 3
+"""With two, a ring is as fast as anything."""
+
+MOST_GPUS = 16
 MOST_NICS = 256
 MOST_PIPES = 8
 """What libr2ccl-preload.so reads (native/cuda/table.cc)."""
@@ -26,10 +31,10 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         network = _network(args)
-        lefts = list(losses(network.nranks, network.nics, args.lost))
+        lefts = list(losses(network.nhosts, network.nics, args.lost))
         with _replacing(args.output) as file:  # before the work: where nothing can be written is found out at once
             table = list(entries(network, lefts, args.algorithm))
-            file.write(to_bytes(network.nranks, network.nics, table))
+            file.write(to_bytes(network.nhosts, network.gpus, network.nics, table))
     except R2cclError as error:
         print(f"r2ccl_core.gpu: {error}", file=sys.stderr)
         return 2
@@ -44,7 +49,8 @@ def main(argv: list[str] | None = None) -> int:
 def _network(args: argparse.Namespace) -> Network:
     """The network that is meant; `UsageError` names the option that makes no sense."""
     for flag, value, low, high in (
-        ("--hosts", args.hosts, 3, MOST_HOSTS),
+        ("--hosts", args.hosts, LEAST_HOSTS, MOST_HOSTS),
+        ("--gpus", args.gpus, 1, MOST_GPUS),
         ("--nics", args.nics, 1, MOST_NICS),
         ("--pipes", args.pipes, 1, MOST_PIPES),
     ):
@@ -52,13 +58,18 @@ def _network(args: argparse.Namespace) -> Network:
             raise UsageError(f"{flag} {value}: give {low} to {high}")
     if not 0 <= args.alpha < inf:
         raise UsageError(f"--alpha {args.alpha:g}: give 0 or more microseconds")
+    rate, inner_rate = _bytes_s("--rate", args.rate), _bytes_s("--inner-rate", args.inner_rate)
+    return Network(args.hosts, args.nics, rate, args.alpha * 1e-6, args.pipes, args.gpus, inner_rate)
+
+
+def _bytes_s(flag: str, text: str) -> float:
     try:
-        rate = parse_rate(args.rate)
+        rate = parse_rate(text)
     except UnitError as error:
-        raise UsageError(f"--rate: {error}") from error
+        raise UsageError(f"{flag}: {error}") from error
     if rate < 1:
-        raise UsageError(f"--rate {args.rate!r}: give 1 bit/s or more")
-    return Network(args.hosts, args.nics, rate / 8, args.alpha * 1e-6, args.pipes)
+        raise UsageError(f"{flag} {text!r}: give 1 bit/s or more")
+    return rate / 8
 
 
 @contextmanager
@@ -84,7 +95,13 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m r2ccl_core.gpu", description=__doc__)
-    parser.add_argument("--hosts", type=int, required=True, help="hosts, with one rank each")
+    parser.add_argument("--hosts", type=int, required=True, help="hosts, 3 or more")
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs of each host, with a rank each, 1 to 16 (1)")
+    parser.add_argument(
+        "--inner-rate",
+        default=format_rate(8 * INNER_RATE_BYTES_S),
+        help="what a GPU sends to the others of its host (3.6 Tbit/s: NVLink of an H100)",
+    )
     parser.add_argument("--nics", type=int, required=True, help="NICs of a healthy host")
     parser.add_argument("--rate", required=True, help='what a NIC carries in each direction, such as "25 Gbit/s"')
     parser.add_argument("--lost", type=int, default=2, help="up to so many NICs lost, over all hosts (2)")

@@ -13,7 +13,7 @@ from r2ccl_core import native
 from r2ccl_core.control.rendezvous import check_rank, parse_root
 from r2ccl_core.errors import TransportError, UsageError
 
-OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3}
+OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 TYPES = {
     "int8": 0,
     "uint8": 1,

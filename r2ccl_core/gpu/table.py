@@ -1,12 +1,14 @@
 """Which rounds an AllReduce runs under which losses, made ahead of time: the file that a preloaded library reads.
 
-A table is made for a number of ranks, one rank and so many NICs a host. For every combination of lost NICs up to a
-total, and every class of sizes, it holds the rounds that are predicted to beat NCCL's ring; where nothing does, there
-is no entry, and NCCL's own AllReduce runs.
+A table is made for a number of hosts with so many GPUs, a rank each, and so many NICs. For every combination of lost
+NICs up to a total, and every class of sizes, it holds the rounds that are predicted to beat NCCL's ring; where nothing
+does, there is no entry, and NCCL's own AllReduce runs. Rounds are of hosts: where they have several GPUs, each of them
+runs the rounds with its part of the vector, after a ReduceScatter and before an AllGather inside the host.
 
-The file, little-endian, is what native/cuda/table.cc reads: the magic ``R2CCLG01``; ranks, NICs per rank, entries
-(u32); then per entry: the NICs left, by rank (u32); from how many bytes on and below how many (u64); chunks and pipes
-(u32); a name of 32 bytes; then by rank the number of its operations (u32) and these, 7 i32 each, as in `rounds.Op`.
+The file, little-endian, is what native/cuda/table.cc reads: the magic ``R2CCLG02``; hosts, GPUs per host, NICs per
+host, entries (u32); then per entry: the NICs left, by host (u32); from how many bytes on and below how many (u64);
+chunks and pipes (u32); a name of 32 bytes; then by host the number of its operations (u32) and these, 7 i32 each, as in
+`rounds.Op`.
 """
 
 import struct
@@ -20,10 +22,11 @@ import numpy as np
 from r2ccl_core.errors import ScheduleError, UsageError
 from r2ccl_core.gpu.rounds import Kind, Op, Rounds, in_rounds, predicted_s
 from r2ccl_core.model.schedule import Schedule
+from r2ccl_core.model.topology import INNER_RATE_BYTES_S
 from r2ccl_core.planning.algorithms import ALGORITHMS, AUTO, on_gpus
 from r2ccl_core.schedules.algorithm import LEAST_MESSAGE_BYTES, Algorithm, Problem
 
-MAGIC = b"R2CCLG01"
+MAGIC = b"R2CCLG02"
 NAME_BYTES = 32
 SIZES = (4 << 20, 16 << 20, 64 << 20, 256 << 20)
 """Each class of sizes begins here and ends at the next; the last has no end."""
@@ -43,23 +46,37 @@ def names() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Network:
-    """One rank's share of it: how many NICs a host has, what each carries, what a round costs beside its bytes."""
+    """How many NICs a host has, what each carries, what a round costs beside its bytes; a host's GPUs, and what each of
+    them sends to the others of its host."""
 
-    nranks: int
+    nhosts: int
     nics: int
     nic_bytes_s: float
     alpha_s: float = 200e-6
     pipes: int = 4
+    gpus: int = 1
+    inner_bytes_s: float = INNER_RATE_BYTES_S
 
     @property
     def host_bytes_s(self) -> float:
         """What all NICs of a healthy host carry in each direction."""
         return self.nics * self.nic_bytes_s
 
+    @property
+    def nranks(self) -> int:
+        """One for each GPU."""
+        return self.nhosts * self.gpus
+
+    def inner_s(self, nbytes: int) -> float:
+        """What a ReduceScatter and an AllGather inside the hosts take."""
+        if self.gpus == 1:
+            return 0.0
+        return 2 * ((self.gpus - 1) / self.gpus * nbytes / self.inner_bytes_s + self.alpha_s)
+
 
 @dataclass(frozen=True)
 class Entry:
-    """The rounds for one loss, by the NICs that are `left` on each rank, and for sizes in ``[least, most)``."""
+    """The rounds for one loss, by the NICs that are `left` on each host, and for sizes in ``[least, most)``."""
 
     left: tuple[int, ...]
     least_bytes: int
@@ -67,31 +84,31 @@ class Entry:
     rounds: Rounds
 
 
-def losses(nranks: int, nics: int, most: int) -> Iterator[tuple[int, ...]]:
-    """The NICs left by rank, for every loss of up to `most` NICs in all that leaves every rank one; none lost first.
+def losses(nhosts: int, nics: int, most: int) -> Iterator[tuple[int, ...]]:
+    """The NICs left by host, for every loss of up to `most` NICs in all that leaves every host one; none lost first.
 
     `UsageError` where so many cannot be lost, and where the table would have no end."""
-    if not 0 <= most <= nranks * (nics - 1):
-        raise UsageError(f"{most} NICs lost: with {nranks} hosts of {nics} NICs give 0 to {nranks * (nics - 1)}")
+    if not 0 <= most <= nhosts * (nics - 1):
+        raise UsageError(f"{most} NICs lost: with {nhosts} hosts of {nics} NICs give 0 to {nhosts * (nics - 1)}")
     ways = 0
     for total in range(most + 1):
-        ways += comb(nranks + total - 1, total)
+        ways += comb(nhosts + total - 1, total)
         if ways * len(SIZES) > MOST_ENTRIES:
             raise UsageError(
-                f"{most} NICs lost: with {nranks} hosts that makes more than {MOST_ENTRIES} entries; "
+                f"{most} NICs lost: with {nhosts} hosts that makes more than {MOST_ENTRIES} entries; "
                 f"give {total - 1} or less"
             )
     for total in range(most + 1):
-        for hit in combinations_with_replacement(range(nranks), total):
-            left = tuple(nics - hit.count(rank) for rank in range(nranks))
+        for hit in combinations_with_replacement(range(nhosts), total):
+            left = tuple(nics - hit.count(host) for host in range(nhosts))
             if min(left) > 0:
                 yield left
 
 
 def entries(network: Network, lefts: Sequence[tuple[int, ...]], algorithm: str = AUTO) -> Iterator[Entry]:
     """The table's entries; with another `algorithm` than auto that one in every place that it can serve, pay or not."""
-    if network.nranks < 3:
-        raise UsageError(f"{network.nranks} ranks: with fewer than three no schedule beats a ring")
+    if network.nhosts < 3:
+        raise UsageError(f"{network.nhosts} hosts: with fewer than three no schedule beats a ring")
     if algorithm not in names():
         raise UsageError(f"{algorithm}: no such algorithm; use one of {', '.join(names())}")
     for left in lefts:
@@ -99,7 +116,8 @@ def entries(network: Network, lefts: Sequence[tuple[int, ...]], algorithm: str =
         for least, most in zip(SIZES, (*SIZES[1:], NO_END), strict=True):
             typical = 2 * least
             if algorithm == AUTO:
-                rounds = _paying(network, shares, typical)
+                # Nothing lost: what a ring of hosts wins over NCCL's of all ranks is not ours to take.
+                rounds = _paying(network, shares, typical) if min(shares) < 1 else None
             else:
                 schedule = _schedule(network, shares, typical, on_gpus()[algorithm])
                 rounds = None if schedule is None else in_rounds(schedule, network.pipes)
@@ -121,6 +139,7 @@ def _paying(network: Network, shares: tuple[float, ...], nbytes: int) -> Rounds 
         if schedule is not None:
             rounds = in_rounds(schedule, network.pipes)
             seconds = predicted_s(rounds, shares, nbytes, network.host_bytes_s, network.alpha_s)
+            seconds += network.inner_s(nbytes)
             if seconds < least_s:
                 best, least_s = rounds, seconds
     return best
@@ -130,17 +149,17 @@ def _schedule(network: Network, shares: tuple[float, ...], nbytes: int, algorith
     """None where the algorithm has no form for these losses."""
     if algorithm.on_gpu is None:
         return None
-    chunks = max(1, nbytes // LEAST_MESSAGE_BYTES)
+    chunks = max(1, nbytes // network.gpus // LEAST_MESSAGE_BYTES)
     problem = Problem(shares, nbytes / network.host_bytes_s, network.alpha_s, chunks)
     return algorithm.on_gpu(problem, network.pipes)
 
 
-def to_bytes(nranks: int, nics: int, table: Sequence[Entry]) -> bytes:
+def to_bytes(nhosts: int, gpus: int, nics: int, table: Sequence[Entry]) -> bytes:
     """The file."""
-    parts = [MAGIC, struct.pack("<III", nranks, nics, len(table))]
+    parts = [MAGIC, struct.pack("<IIII", nhosts, gpus, nics, len(table))]
     for entry in table:
         rounds = entry.rounds
-        parts.append(struct.pack(f"<{nranks}I", *entry.left))
+        parts.append(struct.pack(f"<{nhosts}I", *entry.left))
         parts.append(struct.pack("<QQII", entry.least_bytes, entry.most_bytes, rounds.nchunks, rounds.npipes))
         parts.append(rounds.name.encode()[: NAME_BYTES - 1].ljust(NAME_BYTES, b"\0"))
         for program in rounds.programs:
@@ -162,15 +181,15 @@ def from_bytes(data: bytes) -> list[Entry]:
         return values
 
     try:
-        nranks, _nics, count = take("III")
+        nhosts, _gpus, _nics, count = take("IIII")
         found = []
         for _ in range(count):
-            left = take(f"{nranks}I")
+            left = take(f"{nhosts}I")
             least, most, nchunks, npipes = take("QQII")
             (name,) = struct.unpack_from(f"{NAME_BYTES}s", data, at)
             at += NAME_BYTES
-            programs = tuple(_program(take(f"{7 * take('I')[0]}i")) for _ in range(nranks))
-            rounds = Rounds(name.rstrip(b"\0").decode(), nranks, nchunks, npipes, programs)
+            programs = tuple(_program(take(f"{7 * take('I')[0]}i")) for _ in range(nhosts))
+            rounds = Rounds(name.rstrip(b"\0").decode(), nhosts, nchunks, npipes, programs)
             found.append(Entry(left, least, most, rounds))
     except (struct.error, ValueError) as error:
         raise ScheduleError(f"a table of rounds is damaged: {error}") from error

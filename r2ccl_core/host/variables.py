@@ -17,7 +17,7 @@ DIRECTORY = "R2CCL_CORE_LIB"
 """`native.plugin_path` reads it."""
 PLACE = ("R2CC_RANK", "R2CC_SIZE", "R2CC_ROOT")
 """Who a rank is: whoever starts the ranks says so."""
-OF_THE_PRELOADED = ("R2CC_SCHEDULES", "R2CC_AGREE_EVERY")
+OF_THE_PRELOADED = ("R2CC_SCHEDULES", "R2CC_AGREE_EVERY", "R2CC_HOSTID")
 """What only the library before NCCL's AllReduce reads."""
 
 

@@ -54,13 +54,14 @@ class Health:
         return replace(self, lost=(*self.lost[:host], tuple(sorted(lost)), *self.lost[host + 1 :]))
 
     def topology(self, nic_bytes_s: float) -> Topology:
-        """The same for the planner; every NIC carries `nic_bytes_s` in each direction."""
+        """The same for the planner; every NIC carries `nic_bytes_s` in each direction, and reaches the NIC of its
+        number at another host only, as the transport pairs them."""
 
         def host(nics: int, lost: tuple[int, ...]) -> Host:
             left = (Nic(i, nic_bytes_s, remaining=0.0 if i in lost else 1.0) for i in range(nics))
             return Host(tuple(left), self.gpus)
 
-        return Topology(tuple(map(host, self.nics, self.lost)))
+        return Topology(tuple(map(host, self.nics, self.lost)), isolated_rails=True)
 
     def __str__(self) -> str:
         who = "rank" if self.gpus == 1 else "host"

@@ -6,7 +6,7 @@ algorithm whatever is lost, and a tree for small messages.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, log2
 
@@ -15,8 +15,8 @@ from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.model.topology import Topology, hot_repaired
 from r2ccl_core.planning.algorithms import ALGORITHMS
 from r2ccl_core.planning.bound import bound_s
-from r2ccl_core.schedules import all_to_all, broadcast, hierarchical, ring, send_recv
-from r2ccl_core.schedules.algorithm import LEAST_MESSAGE_BYTES, MOST_CHUNKS, Problem, Settings
+from r2ccl_core.schedules import all_to_all, broadcast, hierarchical, rerank, ring, send_recv
+from r2ccl_core.schedules.algorithm import LEAST_MESSAGE_BYTES, MOST_CHUNKS, Algorithm, Pairs, Problem, Settings
 from r2ccl_core.units import format_size
 
 MARGIN = 0.03
@@ -109,14 +109,41 @@ def _all_reduce(topology: Topology, size_bytes: int, alpha_s: float, chunks: int
     others = repaired.shares if repaired != topology else None
     problem = Problem(topology.shares, size_bytes / best, alpha_s, chunks, others)
     inner_s = _inner_s(topology, size_bytes)
+    pairs = rerank.narrow_pairs(topology)
+    order = () if pairs is None else rerank.ring_order(topology)
     found: list[Found] = []
     for algorithm in ALGORITHMS.values():
-        if (prediction := algorithm.predict(problem)) is None:
+        asked, build = _on_rails(algorithm, problem, pairs, order)
+        if (prediction := algorithm.predict(asked)) is None:
             continue
         seconds, settings = prediction
-        build = _builder(topology, partial(algorithm.build, problem.shares, settings))
-        found.append((algorithm.name, seconds + inner_s, algorithm.idea, settings, build))
+        if not (algorithm.build_on_rails or algorithm.name == ring.ALGORITHM.name):
+            seconds *= asked.slowest / asked.slowest_edge  # as much as its ring loses; a rough guess
+        made = _builder(topology, partial(build, settings))
+        found.append((algorithm.name, seconds + inner_s, algorithm.idea, settings, made))
     return found
+
+
+def _on_rails(
+    algorithm: Algorithm, problem: Problem, pairs: Pairs | None, order: tuple[int, ...]
+) -> tuple[Problem, Callable[[Settings], Schedule]]:
+    """The problem and the schedule of hosts that lost different rails: of those as they are, where the algorithm knows
+    pairs of hosts, else of the hosts in another order."""
+    if pairs is None:
+        return problem, partial(algorithm.build, problem.shares)
+    if algorithm.build_on_rails is not None:
+        return replace(problem, pairs=pairs), partial(algorithm.build_on_rails, problem.shares, pairs)
+    moved = replace(
+        problem,
+        shares=tuple(problem.shares[host] for host in order),
+        repaired=None if problem.repaired is None else tuple(problem.repaired[host] for host in order),
+        pairs=tuple(tuple(pairs[a][b] for b in order) for a in order),
+    )
+
+    def build(settings: Settings) -> Schedule:
+        return rerank.in_order(order, problem.shares, lambda shares: algorithm.build(shares, settings))
+
+    return moved, build
 
 
 def _builder(topology: Topology, build: Callable[[], Schedule]) -> Callable[[], Schedule]:

@@ -26,8 +26,8 @@ from r2ccl_core.model.health import Health
 from r2ccl_core.model.schedule import Schedule, copied
 from r2ccl_core.planning.algorithms import ALGORITHMS, AUTO, by_alias
 from r2ccl_core.planning.planner import Candidate, plan
-from r2ccl_core.schedules import all_to_all, broadcast, ring, send_recv
-from r2ccl_core.schedules.algorithm import AHEAD, OnCpu
+from r2ccl_core.schedules import all_to_all, broadcast, rerank, ring, send_recv
+from r2ccl_core.schedules.algorithm import AHEAD, OnCpu, Pairs, Shares
 from r2ccl_core.units import parse_size
 
 
@@ -46,6 +46,8 @@ class Select(Protocol):
         ...
 
 
+LEAST_MODE_RERANKED = 2
+"""R2CC_MODE from which on a ring is re-ranked: Balance. In mode 1 a back-up NIC carries what the lost one did."""
 _MIN_SLICE_BYTES = 64 * 1024
 _MOST_PIPELINE = 16
 
@@ -58,11 +60,17 @@ class Settings:
     slice_bytes: int = 256 * 1024
     pipeline: int = 4
     min_bytes: int = 16 << 20
+    reranks: bool = False
+    """The ring's order follows losses: after an arrangement of hosts for which they share more rails."""
 
     @property
-    def follows_health(self) -> bool:
-        """Whether the schedule depends on which NICs are lost."""
+    def plans(self) -> bool:
+        """Whether the schedule is chosen by what messages and bytes cost."""
         return self.algo == AUTO or by_alias()[self.algo].follows_health
+
+    def follows(self, health: Health) -> bool:
+        """Whether the schedule depends on which NICs are lost. Three hosts have one ring, and one NIC one rail."""
+        return self.plans or (self.reranks and len(health.nics) > 3 and min(health.nics) > 1)
 
 
 def read_settings(mode: int = 2, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -78,8 +86,9 @@ def read_settings(mode: int = 2, environ: Mapping[str, str] = os.environ) -> Set
         _size(environ, "R2CC_SLICE_BYTES", Settings.slice_bytes),
         _size(environ, "R2CC_AR_STAGE2_CHUNKS", Settings.pipeline),
         _size(environ, "R2CC_AR_MIN_BYTES", Settings.min_bytes, least=0),
+        reranks=algo == ring.ALGORITHM.alias and mode >= LEAST_MODE_RERANKED,
     )
-    if mode == 0 and settings.follows_health:
+    if mode == 0 and settings.plans:
         raise UsageError(f"R2CC_ALGO={algo} needs a transport that survives a loss; R2CC_MODE is 0 (fail-stop)")
     if settings.pipeline > _MOST_PIPELINE:
         raise UsageError(f"R2CC_AR_STAGE2_CHUNKS={settings.pipeline}: give 1 to {_MOST_PIPELINE}")
@@ -100,16 +109,30 @@ def selection(settings: Settings) -> Select:
     def plain(nbytes: int, nranks: int) -> Schedule:
         return rings(nranks, slices=ring_slices(nbytes, nranks, settings.slice_bytes), ahead=AHEAD)
 
-    def asked(nbytes: int, health: Health) -> OnCpu:
-        return OnCpu(nbytes, health.shares, health.gpus, settings.pipeline, plain)
+    def asked(nbytes: int, health: Health, shares: Shares) -> OnCpu:
+        return OnCpu(nbytes, shares, health.gpus, settings.pipeline, plain, _pairs(health))
+
+    @lru_cache(maxsize=256)
+    def reranked(nbytes: int, health: Health) -> Schedule:
+        order = _order(health)
+        if order == tuple(range(len(order))):
+            return plain(nbytes, health.nranks)
+        return rerank.in_order(order, health.shares, lambda _: plain(nbytes, health.nranks))
 
     @lru_cache(maxsize=256)
     def planned(nbytes: int, health: Health, cost: Cost) -> Schedule:
         candidate = _candidate(settings.algo, nbytes, health, cost)
         if candidate is None:
-            return plain(nbytes, health.nranks)
-        on_cpu = ALGORITHMS[candidate.name].on_cpu
-        return candidate.build() if on_cpu is None else on_cpu(asked(nbytes, health), candidate.settings)
+            return reranked(nbytes, health)
+        algorithm, settings_of_it = ALGORITHMS[candidate.name], candidate.settings
+        on_cpu = algorithm.on_cpu
+        if on_cpu is None:
+            return candidate.build()
+        if algorithm.build_on_rails is not None or _pairs(health) is None:
+            return on_cpu(asked(nbytes, health, health.shares), settings_of_it)
+        return rerank.in_order(
+            _order(health), health.shares, lambda shares: on_cpu(asked(nbytes, health, shares), settings_of_it)
+        )
 
     only = cache(_only)
     own = by_alias().get(settings.algo)
@@ -119,16 +142,29 @@ def selection(settings: Settings) -> Select:
         if collective != "all_reduce":
             return only(collective, nranks, root, _slices(collective, nbytes, nranks, settings.slice_bytes))
         if settings.algo == "ring" or nranks == 1:
-            return plain(nbytes, nranks)
+            follows = not health.is_whole and settings.follows(health)
+            return reranked(nbytes, health) if follows else plain(nbytes, nranks)
         if own is not None and not own.follows_health and own.on_cpu is not None:
-            return own.on_cpu(asked(nbytes, health), {})
+            return own.on_cpu(asked(nbytes, health, health.shares), {})
         waits = health.is_whole and own is not None
         small = own is not None and own.keeps_small_on_ring and nbytes < settings.min_bytes
-        if len(health.nics) < 2 or waits or small:
+        if len(health.nics) < 2 or waits:
             return plain(nbytes, nranks)
+        if small:
+            return reranked(nbytes, health)
         return planned(nbytes, health, cost)
 
     return select
+
+
+@lru_cache(maxsize=64)
+def _pairs(health: Health) -> Pairs | None:
+    return rerank.narrow_pairs(health.topology(1.0))
+
+
+@lru_cache(maxsize=64)
+def _order(health: Health) -> tuple[int, ...]:
+    return rerank.ring_order(health.topology(1.0))
 
 
 def _only(collective: str, nranks: int, root: int, slices: int) -> Schedule:

@@ -160,7 +160,7 @@ class Communicator:
         self._peers, self._nics, self._root = Peers(self._nets, self._bootstrap), chosen, root
         self._calibrated = False
         self._scratch = np.empty(0, np.uint8)
-        if self._settings.follows_health and size > 1:
+        if self._settings.follows(health) and size > 1:
             # It must not keep this object alive.
             self._switching = Switching(self._nets, self._bootstrap, self._programs, health, notes)
             self._switching.begin()
@@ -537,7 +537,7 @@ class Communicator:
         self, collective: str, source: np.ndarray, result: np.ndarray, op: str = "sum", root: int = 0
     ) -> np.ndarray:
         """Runs the schedule that is selected, from `source` into `result`, which are equally large."""
-        if self._switching is not None and not self._calibrated:
+        if self._switching is not None and self._settings.plans and not self._calibrated:
             with self._together():
                 self._calibrate()
         self._enter(collective, source, op, root)

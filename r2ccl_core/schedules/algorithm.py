@@ -14,6 +14,8 @@ from r2ccl_core.model.schedule import Schedule
 Shares = tuple[float, ...]
 Settings = dict[str, int]
 Prediction = tuple[float, Settings]
+Pairs = tuple[tuple[float, ...], ...]
+"""``pairs[a][b]``: what hosts a and b carry between them, in the unit of the shares: the rails that both still have."""
 
 LEAST_MESSAGE_BYTES = 128 * 1024
 """Smaller messages cost more than they save."""
@@ -36,6 +38,8 @@ class Problem:
     most_chunks: int
     repaired: Shares | None = None
     """The bandwidths when one back-up NIC carries what a lost one did; None where nothing is lost."""
+    pairs: Pairs | None = None
+    """None where every two hosts can do together what each can do alone."""
 
     @property
     def hosts(self) -> int:
@@ -46,6 +50,13 @@ class Problem:
     def slowest(self) -> float:
         """min b."""
         return min(self.shares)
+
+    @property
+    def slowest_edge(self) -> float:
+        """What a ring of the hosts in their order carries."""
+        if self.pairs is None:
+            return self.slowest
+        return min(self.pairs[host - 1][host] for host in range(self.hosts))
 
     @property
     def stragglers(self) -> int:
@@ -66,6 +77,8 @@ class OnCpu:
     """K, as the user sets it (R2CC_AR_STAGE2_CHUNKS)."""
     ring: Callable[[int, int], Schedule]
     """The ring for so many bytes on so many ranks that runs while nothing is lost, the same object each time."""
+    pairs: Pairs | None = None
+    """As in `Problem`."""
 
     @property
     def nranks(self) -> int:
@@ -96,6 +109,8 @@ class Algorithm:
     """The schedule, one rank a host."""
     guaranteed: bool = False
     """The model is a proved upper bound where ports are shared fairly, for any losses."""
+    build_on_rails: Callable[[Shares, Pairs, Settings], Schedule] | None = None
+    """`build` where hosts lost different rails; None: `build` for hosts in the order of `rerank`."""
     follows_health: bool = True
     """It is for lost NICs, and waits for the first; otherwise it runs from the start, and needs `on_cpu`."""
     keeps_small_on_ring: bool = False

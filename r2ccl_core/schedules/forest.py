@@ -21,6 +21,7 @@ import numpy as np
 
 from r2ccl_core.errors import UsageError
 from r2ccl_core.model.schedule import Schedule
+from r2ccl_core.schedules.algorithm import Pairs
 from r2ccl_core.schedules.timed import Messages, compile_schedule
 from r2ccl_core.schedules.tree import Tree, down, up
 
@@ -69,24 +70,109 @@ def _move(degrees: list[int], by: int, times: int, key: Callable[[int], float], 
             heapq.heappush(heap, (key(v), v))
 
 
-def trees_of(shares: Sequence[float], count: int, fan: int = 2) -> list[Tree]:
-    """``count`` trees whose degrees add up to `integer_degrees`, each as low as its degrees allow."""
-    return [tree_of_degrees(one, shares) for one in degrees_of(shares, count, fan)]
+def trees_of(shares: Sequence[float], count: int, fan: int = 2, pairs: Pairs | None = None) -> list[Tree]:
+    """``count`` trees whose degrees add up to `integer_degrees`, each as low as its degrees allow.
+
+    With `pairs`, hosts of one degree in a tree have changed places until edges lie where hosts share most rails.
+    """
+    trees = [tree_of_degrees(one, shares) for one in degrees_of(shares, count, fan, narrow_hosts(pairs))]
+    return trees if pairs is None else _on_rails(trees, pairs)
 
 
-def degrees_of(shares: Sequence[float], count: int, fan: int = 2) -> list[list[int]]:
+def narrow_hosts(pairs: Pairs | None) -> frozenset[int]:
+    """Those that with some other host share fewer rails than either has. With many children such a host would have that
+    other one among them."""
+    hosts = range(len(pairs or ()))
+    return frozenset(a for a in hosts for b in hosts if a != b and pairs and _lacks(pairs, a, b) > 0)
+
+
+def _lacks(pairs: Pairs, a: int, b: int) -> float:
+    """How many times what both do together the slower of the two could do alone, less one; 0 where they share all."""
+    return max(0.0, min(pairs[a][a], pairs[b][b]) / max(pairs[a][b], 1e-6) - 1 - 1e-9)
+
+
+def pair_limit(trees: Sequence[Tree], pairs: Pairs) -> float:
+    """The time of the busiest pair of hosts, in units of n/B: every edge of a tree carries its part once each way."""
+    return max(load / pairs[a][b] if pairs[a][b] else float("inf") for (a, b), load in _loads(trees).items())
+
+
+def _loads(trees: Sequence[Tree]) -> dict[tuple[int, int], float]:
+    loads: dict[tuple[int, int], float] = {}
+    for tree in trees:
+        for edge in _edges(tree.parent):
+            loads[edge] = loads.get(edge, 0.0) + 1 / len(trees)
+    return loads
+
+
+def _edges(parent: Sequence[int]) -> list[tuple[int, int]]:
+    return [(min(v, above), max(v, above)) for v, above in enumerate(parent) if above >= 0]
+
+
+def _on_rails(trees: Sequence[Tree], pairs: Pairs) -> list[Tree]:
+    """The trees after all changes of places that take edges from pairs of hosts that share few rails, a tree at a time.
+
+    Degrees, shapes and heights stay as they are.
+    """
+    loads = _loads(trees)
+    part = 1 / len(trees)
+    made = []
+    for tree in trees:
+        current, moved = tree, True
+        while moved:
+            moved = False
+            degrees = current.degrees
+            for a in sorted({v for edge in _edges(current.parent) for v in edge if _lacks(pairs, *edge)}):
+                for b in range(len(degrees)):
+                    if degrees[a] != degrees[b] or a == b:
+                        continue
+                    other = _exchanged(current, a, b)
+                    change = dict.fromkeys(_edges(current.parent), -part)
+                    for edge in _edges(other.parent):
+                        change[edge] = change.get(edge, 0.0) + part
+                    if _worth(loads, change, pairs) < -1e-9:
+                        for edge, by in change.items():
+                            loads[edge] = loads.get(edge, 0.0) + by
+                        current, moved = other, True
+        made.append(current)
+    return made
+
+
+def _worth(loads: dict[tuple[int, int], float], change: dict[tuple[int, int], float], pairs: Pairs) -> float:
+    """What the change adds to the sum over pairs of load² times what the pair lacks."""
+    total = 0.0
+    for (a, b), by in change.items():
+        before = loads.get((a, b), 0.0)
+        total += ((before + by) ** 2 - before**2) * _lacks(pairs, a, b)
+    return total
+
+
+def _exchanged(tree: Tree, a: int, b: int) -> Tree:
+    """The tree with a and b in each other's place."""
+    names = list(range(len(tree.parent)))
+    names[a], names[b] = b, a
+    parent, depth = [-1] * len(names), [0] * len(names)
+    for v, above in enumerate(tree.parent):
+        parent[names[v]] = names[above] if above >= 0 else -1
+        depth[names[v]] = tree.depth[v]
+    return Tree(tuple(parent), tuple(depth))
+
+
+def degrees_of(
+    shares: Sequence[float], count: int, fan: int = 2, narrow: frozenset[int] = frozenset()
+) -> list[list[int]]:
     """The degrees of every host in each of ``count`` trees; they add up to `integer_degrees`.
 
     A host's work is gathered in as few trees as possible, up to ``fan`` extra edges in each: it has many
-    children here and is a leaf there, so the trees are about ``log(p) / log(fan)`` deep.
+    children here and is a leaf there, so the trees are about ``log(p) / log(fan)`` deep. Of ``narrow`` hosts it is
+    spread over as many trees as possible, apart from each other.
     """
     p = len(shares)
     extra = [d - count for d in integer_degrees(shares, count)]
     room = [p - 2] * count
     split = [[1] * p for _ in range(count)]
-    for v in sorted(range(p), key=lambda v: (-extra[v], v)):
+    for v in sorted(range(p), key=lambda v: (v not in narrow, -extra[v], v)):
         left = extra[v]
-        unit = max(fan, -(-left // count))
+        unit = max(1 if v in narrow else fan, -(-left // count))
         while left:  # once, but for where room is short; then the trees in which the host has children already
             for tree in sorted(range(count), key=lambda c: (-room[c], (c - v) % count)):
                 take = min(unit, left, room[tree])
@@ -120,7 +206,9 @@ def tree_of_degrees(degrees: Sequence[int], shares: Sequence[float]) -> Tree:
     return Tree(tuple(parent), tuple(depth))
 
 
-def all_reduce(shares: Sequence[float], *, trees: int = 2, rounds: int = 64, fan: int = 2) -> Schedule:
+def all_reduce(
+    shares: Sequence[float], *, trees: int = 2, rounds: int = 64, fan: int = 2, pairs: Pairs | None = None
+) -> Schedule:
     """A forest for hosts of relative bandwidths ``shares``: a lane per tree, ``rounds`` chunks through each.
 
     A lane holds both ways, up and down, interleaved so that a host at depth d sends chunk k + 2d up before
@@ -130,7 +218,7 @@ def all_reduce(shares: Sequence[float], *, trees: int = 2, rounds: int = 64, fan
     if p < 2 or min(shares) <= 0 or trees < 1 or rounds < 1:
         raise UsageError("a forest needs two hosts or more, all with some bandwidth, a tree and a round")
     parts = []
-    for lane, tree in enumerate(trees_of(shares, trees, fan)):
+    for lane, tree in enumerate(trees_of(shares, trees, fan, pairs)):
         parts += [up(tree, lane, lane * rounds, rounds), down(tree, lane, lane * rounds, rounds)]
     every, abreast = Messages.join(parts), (0,) * trees if rounds >= ABREAST_ROUNDS else ()
     return compile_schedule("forest", "all_reduce", p, trees * rounds, trees, every, abreast=abreast)

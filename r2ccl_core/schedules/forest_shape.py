@@ -16,6 +16,7 @@ from r2ccl_core.schedules.algorithm import (
     MOST_CHUNKS,
     Algorithm,
     OnCpu,
+    Pairs,
     Prediction,
     Problem,
     Settings,
@@ -25,6 +26,9 @@ from r2ccl_core.schedules.forest import degrees_of, height_of, integer_degrees
 
 TREES = (*range(2, 17), 20, 24)
 FANS = (2, 4, 8, 16)
+
+MOST_SHAPED = 16
+"""Hosts up to which every shape's trees are made where some hosts share few rails: with 32 that took a second."""
 
 TREES_ON_CPU = 6
 """About so many has a forest on the CPU: few lanes do not share the NICs fairly, and have few buffers. 64 MiB on
@@ -57,44 +61,58 @@ class Shape:
 
 
 @lru_cache(maxsize=256)
-def shapes(shares: tuple[float, ...]) -> tuple[Shape, ...]:
-    """Every shape worth a look for these bandwidths."""
+def shapes(shares: tuple[float, ...], pairs: Pairs | None = None) -> tuple[Shape, ...]:
+    """Every shape worth a look for these bandwidths. ``fluid`` heeds the pairs of hosts."""
     found = []
     for trees in TREES:
         totals = integer_degrees(shares, trees)
         fluid = max(total / trees / share for total, share in zip(totals, shares, strict=True))
         for fan in FANS:
             if fan == 2 or fan <= trees:
-                height = max(map(height_of, degrees_of(shares, trees, fan)))
-                found.append(Shape(trees, fan, fluid, height))
+                if pairs is None:
+                    height = max(map(height_of, degrees_of(shares, trees, fan)))
+                    found.append(Shape(trees, fan, fluid, height))
+                    continue
+                made = forest.trees_of(shares, trees, fan, pairs)
+                busiest = max(fluid, forest.pair_limit(made, pairs))
+                found.append(Shape(trees, fan, busiest, max(tree.height for tree in made)))
     return tuple(found)
 
 
-def best(shares: Sequence[float], unit_s: float, alpha_s: float, most_chunks: int) -> tuple[Shape, int]:
+def best(
+    shares: Sequence[float], unit_s: float, alpha_s: float, most_chunks: int, pairs: Pairs | None = None
+) -> tuple[Shape, int]:
     """The shape and number of rounds with the least guaranteed time."""
-    candidates = [(shape, shape.best_rounds(unit_s, alpha_s, most_chunks)) for shape in shapes(tuple(shares))]
+    found = shapes(tuple(shares), pairs if len(shares) <= MOST_SHAPED else None)
+    candidates = [(shape, shape.best_rounds(unit_s, alpha_s, most_chunks)) for shape in found]
     return min(candidates, key=lambda pair: pair[0].seconds(unit_s, pair[1], alpha_s))
 
 
 def _predict(problem: Problem) -> Prediction | None:
     if problem.hosts < 3:
         return None
-    shape, rounds = best(problem.shares, problem.unit_s, problem.alpha_s, problem.most_chunks)
+    shape, rounds = best(problem.shares, problem.unit_s, problem.alpha_s, problem.most_chunks, problem.pairs)
     seconds = shape.seconds(problem.unit_s, rounds, problem.alpha_s)
     return seconds, {"trees": shape.trees, "fan": shape.fan, "rounds": rounds}
 
 
 def _build(shares: Shares, settings: Settings) -> Schedule:
-    return forest.all_reduce(shares, **settings)
+    return forest.all_reduce(shares, trees=settings["trees"], rounds=settings["rounds"], fan=settings["fan"])
+
+
+def _build_on_rails(shares: Shares, pairs: Pairs, settings: Settings) -> Schedule:
+    return forest.all_reduce(
+        shares, trees=settings["trees"], rounds=settings["rounds"], fan=settings["fan"], pairs=pairs
+    )
 
 
 def _on_cpu(asked: OnCpu, settings: Settings) -> Schedule:
     """The planner's forest with each of its trees several times: the same loads on more lanes."""
     trees = settings["trees"] * max(1, round(TREES_ON_CPU / asked.gpus / settings["trees"]))
-    height = max(tree.height for tree in forest.trees_of(asked.shares, trees, settings["fan"]))
+    height = max(tree.height for tree in forest.trees_of(asked.shares, trees, settings["fan"], asked.pairs))
     lanes = trees * asked.gpus
     most = min(MOST_ROUNDS * (2 * height - 1), MOST_CHUNKS // lanes, asked.nbytes // LEAST_MESSAGE_BYTES // lanes)
-    hosts = forest.all_reduce(asked.shares, trees=trees, rounds=max(1, most), fan=settings["fan"])
+    hosts = forest.all_reduce(asked.shares, trees=trees, rounds=max(1, most), fan=settings["fan"], pairs=asked.pairs)
     return hierarchical.of_ranks(hosts, asked.gpus)
 
 
@@ -112,6 +130,7 @@ ALGORITHM = Algorithm(
     color="#009E73",
     predict=_predict,
     build=_build,
+    build_on_rails=_build_on_rails,
     guaranteed=True,
     on_cpu=_on_cpu,
     on_gpu=_on_gpu,

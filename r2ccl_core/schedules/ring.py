@@ -108,7 +108,7 @@ def _own_block(rank: int, index: int, slices: int, lanes: int) -> Lane:
 def _predict(problem: Problem) -> Prediction:
     """Sections are cut as long as that costs no more than 2 %: the reduction then overlaps the transfer."""
     p = problem.hosts
-    section_s = problem.unit_s / (p * problem.slowest)
+    section_s = problem.unit_s / (p * problem.slowest_edge)
     free = 0.02 * section_s / problem.alpha_s if problem.alpha_s > 0 else 8
     slices = max(1, min(8, int(free), problem.most_chunks // p))
     return 2 * (p - 1) * (section_s + slices * problem.alpha_s), {"slices": slices}

@@ -1,16 +1,17 @@
 """Everything that needs several GPUs and NCCL, measured in one run on one machine: python tests/gpu/campaign.py OUT.
 
-Ranks are hosts: each has a network namespace with four shaped rails, and a GPU. Where there are fewer GPUs than hosts,
-several ranks share one, by the Multi-Process Service if it is there: without it, kernels that wait for each other take
-turns by milliseconds. Sections can be chosen (``--only sizes,ddp``); each has a part of the time, its results are
-written as they come, and one that fails does not stop the others. OUT gets results.jsonl, results.md and
-campaign.tar.gz with every log. Needs root, pyroute2, CMake, a C++ compiler, nvcc and PyTorch. ``--stand-in`` runs the
-same without a GPU: our Communicator on host memory in the place of NCCL.
+Ranks are hosts: each has a network namespace with four shaped rails, and a GPU. With ``--ranks 2`` a host has two that
+share its rails. Where there are fewer GPUs than ranks, several share one, by the Multi-Process Service if it is there:
+without it, kernels that wait for each other take turns by milliseconds. Sections can be chosen (``--only sizes,ddp``);
+each has a part of the time, its results are written as they come, and one that fails does not stop the others. OUT gets
+results.jsonl, results.md and campaign.tar.gz with every log. Needs root, pyroute2, CMake, a C++ compiler, nvcc and
+PyTorch. ``--stand-in`` runs the same without a GPU: our Communicator on host memory in the place of NCCL.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import signal
@@ -37,6 +38,8 @@ from results import Results, bus_gbs, latency_ratios, lost_ms, percentile, retur
 
 MIB = 1 << 20
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv")
+BLOCKED = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter")
+"""With a block for every rank."""
 COMMON = {
     "NCCL_NVLS_ENABLE": "0",  # multicast between GPUs may harm the machine
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
@@ -51,6 +54,16 @@ COMMON = {
 CONNECTIONS = 32
 """A process' queues to its GPU, so that its streams do not wait for each other. Processes that share a GPU have twice
 as many together: with more the last one finds no memory."""
+MOST_SHARING = 4
+CROWDED = {
+    "NCCL_MAX_NCHANNELS": "4",
+    "NCCL_MAX_P2P_NCHANNELS": "2",
+    "NCCL_NCHANNELS_PER_NET_PEER": "1",
+    "R2CC_IO_THREADS": "2",
+}
+"""Of more ranks on one GPU: kernels that wait for each other must all have a place on it."""
+INNER_RATE = "16 Gbit/s"
+"""What ranks of one host send each other over veths in NVLink's place, about."""
 SOCKET = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "eth"}
 TUNED = {**SOCKET, "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
 GRID = "pipes=2,pipes=6,pipes=8,alpha=100,alpha=400,channels=8"
@@ -70,7 +83,7 @@ class Campaign:
         self.tables: dict[str, subprocess.Popen[bytes]] = {}
         self.build: subprocess.Popen[bytes] | None = None
         self.build_told = False
-        self.gpus = args.gpus or gpus_here() or net.hosts
+        self.gpus = args.gpus or gpus_here() or net.ranks
         self.service = Service(self.folder)
         self.healthy_s: dict[str, float] = {}
         self.until = self.deadline
@@ -89,8 +102,9 @@ class Campaign:
     def begin_sharing(self) -> None:
         """Of GPUs, where there are fewer than hosts."""
         if not self.args.stand_in:
-            how = self.service.start() if self.net.hosts > self.gpus else "no"
-            self.results.add("facts", hosts=self.net.hosts, gpus=self.gpus, **{"several ranks on one GPU": how})
+            how = self.service.start() if self.net.ranks > self.gpus else "no"
+            facts = {"hosts": self.net.hosts, "ranks": self.net.ranks, "gpus": self.gpus}
+            self.results.add("facts", **facts, **{"several ranks on one GPU": how})
 
     def begin_build(self) -> None:
         """Plugin and preloaded library, in the background."""
@@ -122,8 +136,10 @@ class Campaign:
         """Of the ranks of a system, such as ``plugin``, ``plugin:R2CC_CHUNK_BYTES=524288`` or ``rounds:pipes=4``."""
         if self.args.stand_in:
             return {"CAMPAIGN_STAND_IN": "1", "R2CC_SOCKET_IFNAME": "eth"}
-        sharing = -(-self.net.hosts // self.gpus)
+        sharing = -(-self.net.ranks // self.gpus)
         common = {**COMMON, "CUDA_DEVICE_MAX_CONNECTIONS": str(min(CONNECTIONS, 2 * CONNECTIONS // sharing))}
+        if sharing > MOST_SHARING:
+            common |= CROWDED
         if system.startswith("socket"):
             return {**common, **self.service.env, **(TUNED if "tuned" in system else SOCKET)}
         env = {
@@ -161,6 +177,7 @@ class Campaign:
             argv += ["--rate", f"{self.args.rate} Gbit/s", "-o", path, "--pipes", options.get("pipes", "4")]
             argv += ["--lost", "2" if "algorithm" not in options else "1"]
             argv += ["--algorithm", options.get("algorithm", "auto"), "--alpha", options.get("alpha", "200")]
+            argv += ["--gpus", options.get("gpus", self.net.gpus), "--inner-rate", INNER_RATE]
             words = [str(word) for word in argv]
             self.tables[system] = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
         return path
@@ -170,11 +187,11 @@ class Campaign:
         if self.crowded:
             self.stop(*(set(self.groups) - set(systems)))
         fresh = [system for system in systems if system not in self.groups]
-        places = [(net or self.net).place(host) for host in range(self.net.hosts)]
+        places = [(net or self.net).place(rank) for rank in range(self.net.ranks)]
         for system in fresh:
             env = self.environment(system)
             name = system.replace(":", "-")
-            self.groups[system] = Group(name, places, env, self.folder, program, self.gpus)
+            self.groups[system] = Group(name, places, env, self.folder, program, self.gpus, self.net.gpus)
         for system in fresh:
             try:
                 hello = self.groups[system].start(max(10, min(60, self.left_s())))[0]
@@ -229,7 +246,7 @@ class Campaign:
             issued_s=max(statistics.median(answer["issued"]) for answer in answers),  # of it, until all was issued
             iterations=request["iterations"],
             batch=request["batch"],
-            bus_gbs=bus_gbs(collective, nbytes, self.net.hosts, median_s),
+            bus_gbs=bus_gbs(collective, nbytes, self.net.ranks, median_s),
             cpu_s_per_gb=cpu_s / nbytes * 1e9,
             wrong=sum(answer["wrong"] for answer in answers),
             choice=answers[0]["choice"],
@@ -238,7 +255,7 @@ class Campaign:
 
     def whole(self, collective: str, nbytes: int) -> int:
         """So many bytes of float32, at least one for every block of a collective whose ranks have one each."""
-        least = 4 * self.net.hosts if collective in ("all_gather", "reduce_scatter") else 4
+        least = 4 * self.net.ranks if collective in BLOCKED else 4
         return max(least, nbytes - nbytes % least)
 
     def sizes(self, section: str = "sizes") -> None:
@@ -288,9 +305,8 @@ class Campaign:
 
     def bound(self, lost: int) -> float:
         """The least T/T0 of any schedule when one host has lost so many NICs."""
-        share, hosts = 1 - lost / self.net.rails, self.net.hosts
-        steps = 2 * (hosts - 1)
-        return max(1 / share, steps / (hosts - 1 + share)) / (steps / hosts)
+        share, hosts, ranks = 1 - lost / self.net.rails, self.net.hosts, self.net.ranks
+        return max(1 / share, 2 * (hosts - 1) / (hosts - 1 + share)) / (2 * (ranks - 1) / ranks)
 
     def degraded(self) -> None:
         """The plugin under NCCL's own ring: a rail lost, slowed to a tenth, back."""
@@ -349,6 +365,91 @@ class Campaign:
                 break
         self.stop(*systems[1:])
 
+    def several(self) -> None:
+        """Hosts of several ranks: the schedules, and NCCL's ring in the same network, when one host has lost a rail and
+        when two have lost different ones."""
+        # Every pipe has a thread of NCCL's in every rank that waits by spinning.
+        system = "rounds:pipes=2" if self.net.ranks > MOST_SHARING * self.gpus else "rounds"
+        if not self.args.stand_in:
+            self.library("libr2ccl-preload.so")  # the section's time begins when it is built
+            self.until = time.monotonic() + SECTIONS["several"]
+        [group] = self.start(system)
+        sizes = [int(float(size) * MIB) for size in (self.args.sizes or "64,8,16,256").split(",")]
+        healthy: dict[int, float] = {}
+        mistakes: list[str] = []
+        states: list[tuple[str, list[tuple[int, int]]]] = [("healthy", []), ("one rail lost", [(1, 1)])]
+        states += [("two hosts without different rails", [(1, 1), (2, 2)]), ("back", [])]
+        for state, lost in states:
+            for host, rail in itertools.product(range(self.net.hosts), range(self.net.rails)):
+                self.net.carrier(host, rail, (host, rail) not in lost)
+            time.sleep(0.3 if self.args.stand_in else 1.5)
+            for nbytes in sizes if state != "back" else sizes[:1]:
+                for by in ("schedules", "ring") if lost else ("ring",):
+                    if self.left_s() < 12 and not self.args.stand_in:
+                        raise GroupError("out of time")
+                    mistakes.append(self._several(group, system, state, lost, by, nbytes, healthy))
+        self.stop(system)
+        if any(mistakes):
+            raise GroupError("; ".join(filter(None, mistakes)))
+
+    def _several(
+        self,
+        group: Group,
+        system: str,
+        state: str,
+        lost: list[tuple[int, int]],
+        by: str,
+        nbytes: int,
+        healthy: dict[int, float],
+    ) -> str:
+        """One cell, and what is wrong with it. Ranks that are told that they have all NICs stay with NCCL's ring."""
+        total = self.net.rails if by == "ring" and lost else -1
+        group.ask({"do": "set_nics", "total": total, "left": total}, 20)
+        before = self.sent()
+        # What the ranks have left is agreed on in one operation and acted on in the next.
+        times = {"n": 3, "warm": 2} if nbytes > 64 * MIB else {"n": 5, "warm": 3}
+        record = self.measure("several", system, "all_reduce", nbytes, state=state, by=by, **times)
+        sent = [[b - a for a, b in zip(*pair, strict=True)] for pair in zip(before, self.sent(), strict=True)]
+        if not lost and nbytes not in healthy:
+            healthy[nbytes] = record["median_s"]
+        ratio = record["median_s"] / healthy[nbytes] if nbytes in healthy else None
+        shares = [[round(nic / max(1, sum(nics)), 3) for nic in nics] for nics in sent]
+        values = {"state": state, "by": by, "choice": record["choice"], "bytes": nbytes, "ratio": ratio}
+        self.results.add("several_ratio", system=system, **values, bound=self._bound_of(lost), shares=shares)
+        if self.args.stand_in or (record["choice"] == ("nccl" if by == "ring" else "forest") and not record["wrong"]):
+            return ""
+        return f"{state}, {nbytes} bytes by {by}: {record['choice']} ran, {record['wrong']} wrong elements"
+
+    def _bound_of(self, lost: list[tuple[int, int]]) -> float:
+        """The least T/T0 of any schedule over hosts, against NCCL's ring of all ranks."""
+        hosts, ranks = self.net.hosts, self.net.ranks
+        shares = [1 - sum(one == host for one, _ in lost) / self.net.rails for host in range(hosts)]
+        return max(1 / min(shares), 2 * (hosts - 1) / sum(shares)) / (2 * (ranks - 1) / ranks)
+
+    def refusals(self) -> None:
+        """A table for other hosts, and no Multi-Process Service: NCCL's own AllReduce runs, and one line says why."""
+        cases = [("rounds:gpus=1:kind=table", False, "the table is for")]
+        if self.crowded:
+            cases.append(("rounds:kind=turns", True, "without the Multi-Process Service"))
+        for system, without, words in cases:
+            service, self.service.env = self.service.env, {} if without else self.service.env
+            try:
+                [group] = self.start(system)
+                answers = group.ask(
+                    {"do": "measure", "collective": "all_reduce", "nbytes": 4 * MIB, "iterations": 1, "warm": 1}, 60
+                )
+            finally:
+                self.service.env = service
+            lines = [line for log in group.logs for line in log.read_text(errors="replace").splitlines()]
+            told = [line for line in lines if line.startswith("r2ccl-preload:") and words in line]
+            wrong = sum(answer["wrong"] for answer in answers)
+            self.results.add(
+                "refusals", system=system, told=told[:2], lines=len(told), wrong=wrong, choice=answers[0]["choice"]
+            )
+            self.stop(system)
+            if not self.args.stand_in and (len(told) != 1 or wrong or answers[0]["choice"] != "nccl"):
+                raise GroupError(f"{system}: {len(told)} lines, {wrong} wrong elements, {answers[0]['choice']} ran")
+
     def grid(self) -> list[str]:
         """The systems of `schedules`."""
         variants = [] if self.args.stand_in else filter(None, self.args.grid.split(","))
@@ -357,6 +458,8 @@ class Campaign:
     def types(self) -> None:
         """The Communicator for CUDA tensors: every type and operation, out of place and in place, by our schedules."""
         system = "rounds:algorithm=forest:kind=types"
+        if self.net.ranks > MOST_SHARING * self.gpus:
+            system += ":pipes=2"
         [group] = self.start(system, program="types_rank.py")
         answers = group.ask({"do": "types"}, 60)
         values = {"wrong": sum(answer["wrong"] for answer in answers), "choices": answers[0]["choices"]}
@@ -590,7 +693,9 @@ SECTIONS: Mapping[str, float] = {
     "ddp": 60,
     "schedules": 130,
     "unshaped": 60,
-    "types": 30,
+    "several": 180,
+    "types": 60,
+    "refusals": 120,
     "contract": 60,
     "lives": 120,
     "latency": 150,
@@ -610,12 +715,14 @@ def main() -> int:
         signal.signal(number, lambda *_: sys.exit(143))
     results = Results(args.out)
     failed = False
-    with network(args.hosts, args.rails, args.congestion_control) as net:
+    with network(args.hosts, args.rails, args.congestion_control, args.ranks) as net:
         results.add("facts", **{"congestion control": net.congestion_control})
         campaign = Campaign(args, net, results)
         try:
             campaign.begin_build()
             campaign.begin_sharing()
+            if "several" in wanted and not args.stand_in:
+                campaign.begin_table("rounds:pipes=2")
             for system in campaign.grid() if "schedules" in wanted and not args.stand_in else ():
                 campaign.begin_table(system)
             for section in wanted:
@@ -664,7 +771,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("out", type=Path, help="the folder for results")
     parser.add_argument("--only", help=f"some of {','.join(SECTIONS)}")
     parser.add_argument("--seconds", type=float, default=650, help="for everything (650)")
-    parser.add_argument("--hosts", type=int, default=4, help="hosts, with one rank each (4)")
+    parser.add_argument("--hosts", type=int, default=4, help="hosts (4)")
+    parser.add_argument("--ranks", type=int, default=1, help="ranks of each host, which share its NICs (1)")
     parser.add_argument("--gpus", type=int, help="GPUs that the ranks share (as many as there are)")
     parser.add_argument("--rails", type=int, default=4, help="NICs of each host (4)")
     parser.add_argument("--rate", type=float, default=4, help="Gbit/s of a NIC (4)")
@@ -677,7 +785,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--systems", default="socket,socket_tuned,plugin", help="whose sizes are measured")
     parser.add_argument("--pair", default="socket,plugin", help="the two whose latency is compared (socket,plugin)")
     parser.add_argument("--failing", default="plugin", help="the plugins whose failures are timed (plugin)")
-    parser.add_argument("--collectives", default=",".join(COLLECTIVES), help="whose sizes are measured")
+    parser.add_argument(
+        "--collectives",
+        default=",".join(COLLECTIVES),
+        help="whose are measured; others: alltoall, reduce, gather, scatter",
+    )
     parser.add_argument("--sizes", help="MiB of the messages, such as 0.0625,1,256, instead of the usual ones")
     parser.add_argument("--rounds", type=int, default=4, help="of latency, each with both systems (4)")
     parser.add_argument("--lives", type=int, default=50, help="communicators that come and go in a process (50)")

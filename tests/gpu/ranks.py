@@ -34,6 +34,7 @@ class Group:
         folder: Path,
         program: str = "worker.py",
         gpus: int | None = None,
+        per_host: int = 1,
     ) -> None:
         self.name, self.size = name, len(places)
         env = {**env, "CAMPAIGN_PORT": str(next(_ports))}
@@ -47,6 +48,8 @@ class Group:
             variables["NCCL_DEBUG_FILE"] = str(folder / f"{name}-{rank}.nccl")
             variables["CUDA_VISIBLE_DEVICES"] = str(rank % (gpus or self.size))
             variables |= {"CAMPAIGN_RANK": str(rank), "CAMPAIGN_SIZE": str(self.size), "NCCL_HOSTID": f"host{rank}"}
+            if per_host > 1:  # NCCL takes two ranks of one host on one GPU for a mistake; we are told who shares NICs
+                variables["R2CC_HOSTID"] = f"host{rank // per_host}"
             argv = [sys.executable, str(HERE / program), place]
             with self.logs[rank].open("wb") as log:
                 process = subprocess.Popen(

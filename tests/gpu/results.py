@@ -15,6 +15,10 @@ FACTORS: dict[str, Callable[[int], float]] = {
     "reduce_scatter": lambda p: (p - 1) / p,
     "broadcast": lambda p: 1.0,
     "sendrecv": lambda p: 1.0,
+    "alltoall": lambda p: (p - 1) / p,
+    "reduce": lambda p: 1.0,
+    "gather": lambda p: (p - 1) / p,
+    "scatter": lambda p: (p - 1) / p,
 }
 """nccl-tests' bus bandwidth over the algorithm's."""
 
@@ -115,6 +119,7 @@ def tables(records: Iterable[Record]) -> str:
         parts += _by_size([r for r in found if r["section"] == section and "median_s" in r], title)
     for section, title in (("degraded", "NICs lost and slowed, 256 MiB"), ("schedules", "Schedules on GPUs, 256 MiB")):
         parts += _ratios([r for r in found if r["section"] == section and "median_s" in r], title)
+    parts += _several([r for r in found if r["section"] == "several" and "median_s" in r], found)
     parts += _failures([r for r in found if r["section"] in ("failures", "nccl_failures") and "outcome" in r])
     for r in (r for r in found if r["section"] == "return" and "failure" in r):
         when = "never" if r["return_ms"] is None else f"{r['return_ms']:.0f} ms after the repair"
@@ -188,6 +193,21 @@ def _ratios(records: list[Record], title: str) -> list[str]:
         for r in records
     ]
     return [f"## {title}", "", *_table(head, rows), _wrong(records), ""]
+
+
+def _several(records: list[Record], found: list[Record]) -> list[str]:
+    """Hosts of several ranks: every state and size, by the schedules and by NCCL's ring."""
+    if not records:
+        return []
+    ratios = {(r["state"], r["by"], r["bytes"]): r for r in found if r["section"] == "several_ratio"}
+    rows = []
+    for r in records:
+        ratio = ratios.get((r["state"], r["by"], r["bytes"]), {})
+        over = f"{ratio['ratio']:.3f}" if ratio.get("ratio") else "-"
+        bound = f"{ratio['bound']:.3f}" if ratio.get("bound") else "-"
+        rows.append([r["state"], r["bytes"] >> 20, r["choice"] or "nccl", f"{r['median_s'] * 1e3:.1f}", over, bound])
+    head = ["state", "MiB", "ran", "ms", "T/T0", "bound"]
+    return ["## Hosts of several ranks", "", *_table(head, rows), _wrong(records), ""]
 
 
 def _failures(records: list[Record]) -> list[str]:

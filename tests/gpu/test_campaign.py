@@ -38,11 +38,12 @@ def campaign(out: Path, *options: str | int | float) -> list[dict[str, Any]]:
 @pytest.mark.netns
 def test_a_stand_in_goes_through_sizes_losses_and_failures(tmp_path: Path) -> None:
     sizes = ("--hosts", 3, "--rails", 2, "--rate", 2, "--largest", 1, "--loop", 0.25)
-    only = ("--only", "sizes,degraded,failures", "--trials", 2, "--systems", "plugin")
+    every = "all_reduce,all_gather,reduce_scatter,broadcast,sendrecv,alltoall,reduce,gather,scatter"
+    only = ("--only", "sizes,degraded,failures", "--trials", 2, "--systems", "plugin", "--collectives", every)
     records = campaign(tmp_path / "out", "--stand-in", *sizes, *only)
     cells = [record for record in records if "median_s" in record]
     found = {cell["collective"] for cell in cells}
-    assert found == {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv"}
+    assert found == set(every.split(","))
     assert sum(cell["wrong"] for cell in cells) == 0
     failures = {
         record["failure"]: record for record in records if record["section"] == "failures" and "wrong" in record
@@ -83,6 +84,20 @@ def test_a_stand_in_has_several_communicators_and_measures_latency_by_turns(tmp_
     text = (tmp_path / "out/results.md").read_text()
     assert "AllReduces on 3 ranks" in text
     assert "| all_gather | 12 |" in text
+
+
+@pytest.mark.netns
+def test_hosts_of_two_ranks_share_their_nics_and_lose_them_together(tmp_path: Path) -> None:
+    sizes = ("--hosts", 3, "--ranks", 2, "--rails", 3, "--rate", 1, "--sizes", 1)
+    records = campaign(tmp_path / "out", "--stand-in", *sizes, "--only", "several")
+    cells = [record for record in records if record["section"] == "several" and "median_s" in record]
+    assert [cell["state"].split()[0] for cell in cells] == ["healthy", "one", "one", "two", "two", "back"]
+    assert sum(cell["wrong"] for cell in cells) == 0
+    shares = {record["state"]: record["shares"] for record in records if record["section"] == "several_ratio"}
+    assert min(map(min, shares["healthy"])) > 0
+    lost = shares["two hosts without different rails"]
+    assert max(lost[1][1], lost[2][2]) < 0.05 < min(lost[1][2], lost[2][1])
+    assert "| two hosts without different rails | 1 |" in (tmp_path / "out/results.md").read_text()
 
 
 @pytest.mark.netns

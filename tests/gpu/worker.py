@@ -149,6 +149,24 @@ class NcclRank:
             calls = [("ncclReduceScatter", s, r, part, FLOAT32, SUM, comm, stream)]
         elif collective == "broadcast":
             calls = [("ncclBroadcast", s, r, n, FLOAT32, 0, comm, stream)]
+        elif collective == "reduce":
+            calls = [("ncclReduce", s, r, n, FLOAT32, SUM, 0, comm, stream)]
+        elif collective in ("alltoall", "gather", "scatter"):
+            # As nccl-tests: each block is a message of a group.
+            sends = range(SIZE) if collective == "alltoall" or (collective == "scatter" and RANK == 0) else []
+            takes = range(SIZE) if collective == "alltoall" or (collective == "gather" and RANK == 0) else []
+            calls = [("ncclGroupStart",)]
+            for peer in range(SIZE):
+                block = peer * 4 * (count // SIZE)
+                if peer in sends:
+                    calls.append(("ncclSend", _after(s, block), part, FLOAT32, peer, comm, stream))
+                if peer in takes:
+                    calls.append(("ncclRecv", _after(r, block), part, FLOAT32, peer, comm, stream))
+            if collective == "gather":
+                calls.append(("ncclSend", s, part, FLOAT32, 0, comm, stream))
+            if collective == "scatter":
+                calls.append(("ncclRecv", r, part, FLOAT32, 0, comm, stream))
+            calls.append(("ncclGroupEnd",))
         else:
             calls = [
                 ("ncclGroupStart",),
@@ -178,6 +196,10 @@ class NcclRank:
     def set_nics(self, total: int, left: int) -> None:
         """Instead of what the plugin says; negative: the plugin's word again."""
         self.nccl.r2cclSetNicsLeft(total, left)
+
+
+def _after(place: ctypes.c_void_p, nbytes: int) -> ctypes.c_void_p:
+    return ctypes.c_void_p((place.value or 0) + nbytes)
 
 
 class Stream:
@@ -275,7 +297,10 @@ class CoreRank:
     def operation(
         self, collective: str, send: Any, recv: Any, count: int, comm: Any = None, stream: Stream | None = None
     ) -> Callable[[], None]:
-        work = partial(getattr(comm or self.comm, "send_recv" if collective == "sendrecv" else collective), send, recv)
+        name = {"sendrecv": "send_recv", "alltoall": "all_to_all"}.get(collective, collective)
+        if collective in ("reduce", "gather") and RANK != 0:
+            recv = None
+        work = partial(getattr(comm or self.comm, name), send, recv)
         return work if stream is None else partial(stream.issue, work)
 
     def wait(self, stream: Stream | None = None) -> None:
@@ -323,6 +348,18 @@ class Worker:
             return rank.pattern(count, RANK), rank.filled(count, -1), rank.pattern(count, 0)
         if collective == "sendrecv":
             return rank.pattern(count, RANK), rank.filled(count, -1), rank.pattern(count, (RANK - 1) % SIZE)
+        if collective == "alltoall":
+            parts = [rank.pattern(part, peer, RANK * part) for peer in range(SIZE)]
+            return rank.pattern(count, RANK), rank.filled(count, -1), rank.concatenated(parts)
+        if collective == "gather":
+            parts = [rank.pattern(part, peer) for peer in range(SIZE)]
+            recv = rank.filled(count, -1)
+            return rank.pattern(part, RANK), recv, recv if RANK else rank.concatenated(parts)
+        if collective == "scatter":
+            return rank.pattern(count, RANK), rank.filled(part, -1), rank.pattern(part, 0, RANK * part)
+        if collective == "reduce" and RANK:  # what a rank other than the root has there is nobody's business
+            recv = rank.filled(count, -1)
+            return rank.pattern(count, RANK), recv, recv
         first, length = (RANK * part, part) if collective == "reduce_scatter" else (0, count)
         expected = rank.filled(length, 0)
         for peer in range(SIZE):

@@ -1,5 +1,6 @@
 """Tables of rounds: what goes in, when it pays, and that the file comes back as it was written."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,14 +37,23 @@ def test_any_algorithm_can_be_asked_for(algorithm: str) -> None:
 
 def test_the_file_comes_back() -> None:
     table = list(entries(NETWORK, [(4, 4, 2, 4)]))
-    data = to_bytes(4, 4, table)
+    data = to_bytes(4, 1, 4, table)
     assert from_bytes(data) == table
     for damaged in (data[:-1], b"R2CCLG99" + data[8:], b""):
         with pytest.raises(ScheduleError):
             from_bytes(damaged)
 
 
-def test_two_ranks_have_nothing_to_choose() -> None:
+def test_hosts_of_several_gpus_run_the_same_rounds_with_parts_of_the_vector() -> None:
+    several = replace(NETWORK, gpus=8)
+    assert several.nranks == 32 and ring_s(several, (1, 1, 1, 1), 1 << 20) > ring_s(NETWORK, (1, 1, 1, 1), 1 << 20)
+    table = list(entries(several, [(4, 4, 4, 4), (4, 3, 4, 4)]))
+    assert {(entry.left, entry.rounds.nranks) for entry in table} == {((4, 3, 4, 4), 4)}
+    assert not list(entries(replace(several, inner_bytes_s=0.5e9), [(4, 3, 4, 4)]))  # inside it would take longer
+    assert from_bytes(to_bytes(4, 8, 4, table)) == table
+
+
+def test_two_hosts_have_nothing_to_choose() -> None:
     with pytest.raises(UsageError, match="fewer than three"):
         list(entries(Network(2, 4, 1e9), [(4, 3)]))
 
@@ -72,6 +82,9 @@ def test_the_command_writes_a_table_and_refuses_in_one_line(tmp_path, capsys) ->
             ["--hosts", "40", "--nics", "100", "--lost", "3900"],
             "3900 NICs lost: with 40 hosts that makes more",
         ),
+        (["--gpus", "0"], "--gpus 0: give 1 to 16"),
+        (["--gpus", "17"], "--gpus 17: give 1 to 16"),
+        (["--inner-rate", "fast"], "--inner-rate: 'fast' is not a rate"),
         (["--nics", "0"], "--nics 0: give 1 to 256"),
         (["--pipes", "0"], "--pipes 0: give 1 to 8"),
         (["--pipes", "-3"], "--pipes -3: give 1 to 8"),

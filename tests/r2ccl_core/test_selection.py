@@ -7,13 +7,17 @@ from r2ccl_core.model.collective import COLLECTIVES
 from r2ccl_core.model.health import RETURN_S, Health, OwnNics
 from r2ccl_core.model.schedule import SLOTS, Schedule
 from r2ccl_core.planning.algorithms import AUTO, by_alias
+from r2ccl_core.planning.bound import bound_s
 from r2ccl_core.planning.selection import Cost, read_settings, selection
+from r2ccl_core.planning.simulate import simulate
 from r2ccl_core.planning.verify import verify
 
 WHOLE = Health.whole((3, 3, 3))
 LOST = WHOLE.with_lost(1, (1,))
 LARGE = 64 << 20
 ALGOS = (*by_alias(), AUTO)
+DIFFERENT = Health.whole((3, 3, 3, 3)).with_lost(1, (1,)).with_lost(2, (2,))
+"""Hosts 1 and 2 lost different rails: they have one of three in common."""
 
 
 def chosen(environ: dict[str, str], nbytes: int, health: Health, mode: int = 2) -> Schedule:
@@ -132,3 +136,41 @@ def test_a_nic_is_lost_with_its_last_path_and_counts_again_when_it_stays() -> No
     assert own.update(3.0 + RETURN_S / 2, [nic(0, 2), nic(2, 0)]) == (0,)
     assert own.update(4.0, [nic(2, 0), nic(2, 0)]) == (0,)
     assert own.update(4.1 + RETURN_S, [nic(2, 0), nic(2, 0)]) == ()
+
+
+def pairs_of(schedule: Schedule, gpus: int) -> set[tuple[int, int]]:
+    """The hosts that send each other anything."""
+    hosts = ((source // gpus, destination // gpus) for source, destination, _ in schedule.connections())
+    return {(min(pair), max(pair)) for pair in hosts if pair[0] != pair[1]}
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize(("mode", "algo"), [(2, ""), (3, ""), (2, "forest"), (2, "auto"), (2, "optcc")])
+def test_hosts_that_lost_different_rails_are_kept_apart(mode: int, algo: str, gpus: int) -> None:
+    health = Health(DIFFERENT.nics, DIFFERENT.lost, gpus)
+    schedule = chosen({"R2CC_ALGO": algo}, LARGE, health, mode)
+    verify(schedule, slots=SLOTS)
+    assert (1, 2) not in pairs_of(schedule, gpus)
+
+
+def test_a_ring_is_reranked_only_where_that_helps_and_from_mode_two_on() -> None:
+    select = selection(read_settings(2, {}))
+    whole = Health.whole(DIFFERENT.nics)
+
+    def ring(health: Health) -> Schedule:
+        return select("all_reduce", LARGE, health, Cost())
+
+    assert ring(whole.with_lost(1, (1,))) is ring(whole)
+    assert ring(DIFFERENT) is ring(DIFFERENT) is not ring(whole)
+    assert (1, 2) in pairs_of(chosen({}, LARGE, DIFFERENT, mode=1), 1)
+    for health, follows in ((whole, True), (Health.whole((3, 3, 3)), False), (Health.whole((1,) * 4), False)):
+        assert read_settings(2, {}).follows(health) is follows
+        assert not read_settings(1, {}).follows(health)
+
+
+def test_auto_is_near_the_bound_where_rails_are_apart() -> None:
+    rate, nbytes = 125e6, 96 << 20
+    topology = DIFFERENT.topology(rate)
+    select = selection(read_settings(2, {"R2CC_ALGO": AUTO}))
+    seconds = simulate(select("all_reduce", nbytes, DIFFERENT, Cost(150e-6, rate)), topology, nbytes).seconds
+    assert seconds < 1.08 * bound_s("all_reduce", topology.rates_bytes_s, nbytes)

@@ -14,7 +14,7 @@ import pytest
 from r2ccl_core.control.rendezvous import free_root
 from r2ccl_core.errors import PeerLostError, UsageError
 from r2ccl_core.model.schedule import Schedule
-from r2ccl_core.planning.selection import Settings
+from r2ccl_core.planning.selection import Settings, read_settings
 from r2ccl_core.planning.simulate import simulate
 from r2ccl_core.runtime.communicator import Communicator
 from r2ccl_core.runtime.connections import Wiring
@@ -75,7 +75,8 @@ class Group:
 
         def once(comm: Communicator) -> str:
             own = np.arange(COUNT, dtype=np.int64) * (comm.rank + 1)
-            np.testing.assert_array_equal(comm.all_reduce(own), np.arange(COUNT, dtype=np.int64) * 6)
+            total = comm.size * (comm.size + 1) // 2
+            np.testing.assert_array_equal(comm.all_reduce(own), np.arange(COUNT, dtype=np.int64) * total)
             return comm.schedule("all_reduce", own.nbytes).name
 
         while True:
@@ -111,6 +112,19 @@ def test_a_loss_switches_all_ranks_and_a_repair_switches_back(group: Group) -> N
         group.until("ring")
     kinds = [event["kind"] for event in group.comms[2].stats()["events"]]
     assert kinds.count("switched") == 4
+
+
+def test_a_ring_goes_round_hosts_that_lost_different_rails_by_those_that_have_them() -> None:
+    group = Group([read_settings(2, {})] * 4)
+    try:
+        group.until("ring")
+        group.seen[1].lost, group.seen[2].lost = {1}, {2}
+        deadline_s = time.monotonic() + 120
+        while any(end[:2] == (1, 2) for end in group.comms[0].schedule("all_reduce", 8 * COUNT).connections()):
+            group.until("ring")
+            assert time.monotonic() < deadline_s, "it still goes from host 1 to host 2"
+    finally:
+        group.close()
 
 
 @pytest.mark.parametrize("group", ["forest"], indirect=True)

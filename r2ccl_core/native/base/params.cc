@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 namespace r2ccl {
@@ -97,6 +98,22 @@ Params Fitting(Params params, unsigned processors) {
   if (params.inline_bytes == 0) params.inline_bytes = processors < 8 ? 262144 : 12288;
   if (params.stripes == 0) params.stripes = processors < 8 ? 1 : 2;
   return params;
+}
+
+unsigned RanksOnHost() {
+  for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                           "SLURM_STEP_TASKS_PER_NODE"}) {  // Slurm: 8, or 8(x4) for four hosts
+    const char* text = std::getenv(name);
+    unsigned ranks = 0;
+    if (text != nullptr && std::from_chars(text, text + std::strlen(text), ranks).ec == std::errc() && ranks > 0) {
+      return ranks;
+    }
+  }
+  return 1;
+}
+
+unsigned ProcessorsOfRank(unsigned allowed, unsigned of_machine, unsigned ranks) {
+  return allowed < of_machine ? allowed : std::max(1U, allowed / std::max(1U, ranks));
 }
 
 }  // namespace r2ccl

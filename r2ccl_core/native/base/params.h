@@ -47,7 +47,8 @@ namespace r2ccl {
   X(flap_reuse, "R2CC_FLAP_REUSE", 750, 1, 1000000, "penalty at which a path that is held back carries data again")   \
   X(flap_max_ms, "R2CC_FLAP_MAX_MS", 60000, 0, 86400000, "longest time that a path is held back")                     \
   X(io_threads, "R2CC_IO_THREADS", 0, 0, 64,                                                                          \
-    "threads that move bytes, a connection belongs to one of them; 0: one for every two processors, at most 16")      \
+    "threads that move bytes, a connection belongs to one of them; 0: one for every two processors of a rank, at "    \
+    "most 16")                                                                                                        \
   X(stripes, "R2CC_STRIPES", 0, 0, 16,                                                                                \
     "connections of ours, moved by threads of their own, that make one of NCCL's: on a fast NIC its messages "        \
     "take turns once it sends large ones; the receiving host's counts; 0: 2, and 1 with fewer than eight processors") \
@@ -90,7 +91,10 @@ namespace r2ccl {
   X("R2CC_SLICE_BYTES", "the CPU runtime", "the slices of what is pipelined (256 KiB)")                               \
   X("R2CC_SCHEDULES", "the preloaded library",                                                                        \
     "the file of `python -m r2ccl_core.gpu`; without it nothing is taken over")                                       \
-  X("R2CC_AGREE_EVERY", "the preloaded library", "AllReduces between two agreements on the NICs that are left (4)")
+  X("R2CC_AGREE_EVERY", "the preloaded library", "AllReduces between two agreements on the NICs that are left (4)")   \
+  X("R2CC_HOSTID", "the preloaded library",                                                                           \
+    "a name for the host whose NICs a rank shares, where that is not what NCCL takes a host to be: `NCCL_HOSTID`, "   \
+    "else the machine and its network namespace")
 
 // The values in force. Plain data, set once before the transport starts.
 struct Params {
@@ -114,6 +118,13 @@ inline double FastBytesPerNs(const Params& params) { return static_cast<double>(
 
 // The same with what fits a process that may use so many processors in the place of every 0 that asks for it.
 Params Fitting(Params params, unsigned processors);
+
+// How many ranks the launcher put on this host, as torchrun, mpirun and Slurm say in the environment; 1 where none
+// does.
+unsigned RanksOnHost();
+// The processors of one of so many ranks. `allowed`: those on which this process may run; where that is not all of the
+// machine's, its launcher has dealt them out.
+unsigned ProcessorsOfRank(unsigned allowed, unsigned of_machine, unsigned ranks);
 
 }  // namespace r2ccl
 

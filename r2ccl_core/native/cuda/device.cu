@@ -2,9 +2,14 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <type_traits>
 
 #include "cuda/device.h"
@@ -14,7 +19,8 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kBlocks = 32;  // per reduction: far more than a network brings in
-constexpr int kItems = 64;   // reductions per launch; they travel as its parameters
+constexpr int kDivideBlocks = 256;
+constexpr int kItems = 64;  // reductions per launch; they travel as its parameters
 
 struct Batch {
   Reduction items[kItems];
@@ -76,6 +82,59 @@ void Launch(const Batch& batch, dim3 grid, Op op, cudaStream_t stream) {
   }
 }
 
+template <typename T>
+__global__ void DivideKernel(T* out, const T* in, size_t count, double factor) {
+  using W = typename Wide<T>::type;
+  size_t stride = size_t{gridDim.x} * blockDim.x;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    out[i] = static_cast<T>(static_cast<W>(in[i]) * static_cast<W>(factor));
+  }
+}
+
+template <typename T>
+void LaunchDivide(void* out, const void* in, size_t count, int ranks, cudaStream_t stream) {
+  DivideKernel<T>
+      <<<kDivideBlocks, kThreads, 0, stream>>>(static_cast<T*>(out), static_cast<const T*>(in), count, 1.0 / ranks);
+}
+
+// What NVIDIA's management library says of two GPUs, also of those that this process does not see as a CUDA device.
+// Our own declarations of what it exports.
+class Nvml {
+ public:
+  Nvml() {
+    library_ = dlopen("libnvidia-ml.so.1", RTLD_LAZY);
+    if (library_ == nullptr) return;
+    auto init = reinterpret_cast<int (*)()>(dlsym(library_, "nvmlInit_v2"));
+    find_ = reinterpret_cast<Find>(dlsym(library_, "nvmlDeviceGetHandleByPciBusId_v2"));
+    status_ = reinterpret_cast<Status>(dlsym(library_, "nvmlDeviceGetP2PStatus"));
+    if (init == nullptr || find_ == nullptr || status_ == nullptr || init() != 0) library_ = nullptr;
+  }
+
+  bool JoinedByNvlink(uint64_t one, uint64_t other) const {
+    constexpr int kNvlink = 2;  // NVML_P2P_CAPS_INDEX_NVLINK
+    void* devices[2] = {};
+    int status = -1;
+    return library_ != nullptr && find_(Name(one).c_str(), &devices[0]) == 0 &&
+           find_(Name(other).c_str(), &devices[1]) == 0 && status_(devices[0], devices[1], kNvlink, &status) == 0 &&
+           status == 0;
+  }
+
+ private:
+  using Find = int (*)(const char*, void**);
+  using Status = int (*)(void*, void*, int, int*);
+
+  static std::string Name(uint64_t identity) {
+    char name[32];
+    std::snprintf(name, sizeof(name), "%08x:%02x:%02x.0", static_cast<unsigned>(identity >> 32),
+                  static_cast<unsigned>(identity >> 16) & 0xFF, static_cast<unsigned>(identity) & 0xFF);
+    return name;
+  }
+
+  void* library_ = nullptr;
+  Find find_ = nullptr;
+  Status status_ = nullptr;
+};
+
 void LaunchTyped(const Batch& batch, dim3 grid, Type type, Op op, cudaStream_t stream) {
   switch (type) {
     case Type::kInt8:
@@ -99,6 +158,18 @@ void LaunchTyped(const Batch& batch, dim3 grid, Type type, Op op, cudaStream_t s
     case Type::kBfloat16:
       return Launch<__nv_bfloat16>(batch, grid, op, stream);
   }
+}
+
+// Whether the Multi-Process Service runs kernels of several processes side by side: as CUDA says, or its daemon's pipe.
+bool IsShared() {
+  int device = 0;
+  int shared = 0;
+  bool known = cudaGetDevice(&device) == cudaSuccess &&
+               cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, device) == cudaSuccess;
+  if (known && shared != 0) return true;
+  const char* folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  std::string control = std::string(folder == nullptr ? "/tmp/nvidia-mps" : folder) + "/control";
+  return access(control.c_str(), F_OK) == 0;
 }
 
 class RealDevice final : public Device {
@@ -139,6 +210,48 @@ class RealDevice final : public Device {
   }
   bool Copy(void* to, const void* from, size_t bytes, Stream stream) override {
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)) == cudaSuccess;
+  }
+  // Domain, bus and device on PCI.
+  uint64_t Identity() override {
+    int device = 0;
+    int domain = 0;
+    int bus = 0;
+    int number = 0;
+    bool known = cudaGetDevice(&device) == cudaSuccess &&
+                 cudaDeviceGetAttribute(&domain, cudaDevAttrPciDomainId, device) == cudaSuccess &&
+                 cudaDeviceGetAttribute(&bus, cudaDevAttrPciBusId, device) == cudaSuccess &&
+                 cudaDeviceGetAttribute(&number, cudaDevAttrPciDeviceId, device) == cudaSuccess;
+    if (!known) return 0;
+    return uint64_t{static_cast<uint32_t>(domain)} << 32 | uint64_t{static_cast<uint32_t>(bus)} << 16 |
+           static_cast<uint32_t>(number);
+  }
+  Joint JointWith(uint64_t identity) override {
+    uint64_t own = Identity();
+    if (identity == own) {
+      return IsShared() ? Joint::kJoined : Joint::kByTurns;
+    }
+    static const Nvml nvml;
+    return nvml.JoinedByNvlink(own, identity) ? Joint::kJoined : Joint::kApart;
+  }
+  bool Divide(void* out, const void* in, size_t count, int ranks, Type type, Stream stream) override {
+    auto on = static_cast<cudaStream_t>(stream);
+    switch (type) {
+      case Type::kFloat16:
+        LaunchDivide<__half>(out, in, count, ranks, on);
+        break;
+      case Type::kFloat32:
+        LaunchDivide<float>(out, in, count, ranks, on);
+        break;
+      case Type::kFloat64:
+        LaunchDivide<double>(out, in, count, ranks, on);
+        break;
+      case Type::kBfloat16:
+        LaunchDivide<__nv_bfloat16>(out, in, count, ranks, on);
+        break;
+      default:
+        return false;
+    }
+    return cudaGetLastError() == cudaSuccess;
   }
   bool Reduce(const std::vector<Reduction>& reductions, Type type, Op op, Stream stream) override {
     for (size_t start = 0; start < reductions.size(); start += kItems) {

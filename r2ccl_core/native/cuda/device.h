@@ -3,6 +3,7 @@
 #define R2CCL_CUDA_DEVICE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "cuda/nccl.h"
@@ -15,6 +16,13 @@ struct Reduction {
   const void* own;
   const void* in;
   size_t count;
+};
+
+// How two ranks of one host reach each other.
+enum class Joint : uint32_t {
+  kJoined,   // by NVLink, or on one GPU side by side
+  kApart,    // otherwise, or nobody can tell
+  kByTurns,  // on one GPU, one after the other: without the Multi-Process Service
 };
 
 struct EventHandle;
@@ -38,6 +46,10 @@ class Device {
   virtual bool Wait(Stream stream) = 0;
   virtual bool IsCapturing(Stream stream) = 0;
   virtual bool Copy(void* to, const void* from, size_t bytes, Stream stream) = 0;  // host or device memory
+  virtual uint64_t Identity() = 0;  // the same for two processes on one GPU
+  virtual Joint JointWith(uint64_t identity) = 0;
+  // out = in / ranks, of a floating type; out may be in.
+  virtual bool Divide(void* out, const void* in, size_t count, int ranks, Type type, Stream stream) = 0;
   // Of ranges that do not overlap, at once.
   virtual bool Reduce(const std::vector<Reduction>& reductions, Type type, Op op, Stream stream) = 0;
 };

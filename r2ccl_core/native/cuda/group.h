@@ -22,19 +22,26 @@
 
 namespace r2ccl::cuda {
 
-// What a rank tells the others. All of one group must have the same `digest` (the same table and settings) and as many
-// NICs as the table says, and be on hosts of their own; else the group leaves everything to NCCL.
+// What a rank tells the others. All of one group must have the same `digest` (the same table and settings), as many
+// hosts, GPUs and NICs as the table says, and reach the others on their host; else the group leaves everything to NCCL.
 struct Word {
   uint64_t digest = 0;
   uint64_t host = 0;
+  uint64_t device = 0;
   uint32_t nics = 0;
   uint32_t left = 0;
-  uint64_t reserved = 0;
+  Joint joint = Joint::kJoined;  // the worst of what it finds on its host
+  uint32_t reserved = 0;
 };
-static_assert(sizeof(Word) == 32);
+static_assert(sizeof(Word) == 40);
 
+// The number of each word's host, by their first words.
+std::vector<int> HostsOf(const std::vector<Word>& words);
 // Whether these words allow a table to be used; `why` says why not.
 bool Agrees(const std::vector<Word>& words, const Table& table, std::string* why);
+// The NICs that each host has left: what the rank of it knows that sees most of them lost. Each of its connections
+// reaches two hosts or more, so it does not take another's loss for its own, or its shares are equal.
+std::vector<uint32_t> LeftOf(const std::vector<Word>& words);
 
 // Used by one thread at a time, but for Abort.
 class Group {
@@ -46,18 +53,25 @@ class Group {
 
   // Splits what it needs from `parent`; all ranks must call it, with nothing under way on `parent`. An NCCL result.
   int Open(Comm parent);
+  // Learns who sits where, and opens the runner where that is what the table is for. After Open, all ranks; from now
+  // on another thread may abort. An NCCL result.
+  int Meet(Comm parent, uint64_t digest, const Nics& own);
   // Begins the next operation, of so many bytes, with this rank's `own` NICs as they are now; an NCCL result. *entry is
   // what all ranks run for it, or nullptr for NCCL's own.
   int Choose(uint64_t bytes, uint64_t digest, const Nics& own, const Entry** entry);
   Runner& runner() { return *runner_; }
   const std::string& why_not() const { return why_not_; }  // empty while the table is in use
-  const std::vector<uint32_t>& left() const { return left_; }
+  bool refused() const { return refused_; }                // not only for the time being
+  int rank() const { return rank_; }
+  const std::vector<uint32_t>& left() const { return left_; }  // NICs, by host
   // From any thread, once Open has returned. What is under way ends with an error.
   void Abort();
 
  private:
+  Word Own(uint64_t digest, const Nics& own) const;
   int Tell(const Word& word);
   int Learn();
+  Joint JointHere() const;
 
   const Nccl& nccl_;
   Device& device_;
@@ -65,6 +79,8 @@ class Group {
   const uint64_t host_;
   const uint64_t every_;
   int ranks_ = 0;
+  int rank_ = 0;
+  Joint joint_ = Joint::kJoined;
   Gate gate_;
   std::unique_ptr<Runner> runner_;
   std::atomic<Comm> comm_ = nullptr;
@@ -74,6 +90,8 @@ class Group {
   char* host_words_ = nullptr;  // the same on the host
   uint64_t operations_ = 0;
   bool pending_ = false;
+  bool refused_ = false;
+  std::vector<Word> words_told_;
   std::vector<uint32_t> left_;
   std::string why_not_ = "nothing is agreed yet";
 };

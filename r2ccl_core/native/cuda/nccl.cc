@@ -20,6 +20,7 @@ Nccl Load() {
   Nccl nccl;
   Find(library, "ncclAllReduce", &nccl.all_reduce);
   Find(library, "ncclAllGather", &nccl.all_gather);
+  Find(library, "ncclReduceScatter", &nccl.reduce_scatter);
   Find(library, "ncclSend", &nccl.send);
   Find(library, "ncclRecv", &nccl.recv);
   Find(library, "ncclGroupStart", &nccl.group_start);

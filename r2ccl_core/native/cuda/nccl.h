@@ -17,9 +17,12 @@ constexpr int kNcclSystemError = 2;
 // ncclDataType_t
 enum class Type : int { kInt8, kUint8, kInt32, kUint32, kInt64, kUint64, kFloat16, kFloat32, kFloat64, kBfloat16 };
 constexpr int kTypes = 10;
-// ncclRedOp_t; what follows (averages, operations of the user's) we leave to NCCL.
+// ncclRedOp_t; what follows (operations of the user's) we leave to NCCL, and averages of integers.
 enum class Op : int { kSum, kProduct, kMax, kMin };
 constexpr int kOps = 4;
+constexpr int kAverage = 4;
+
+constexpr bool IsFloating(Type type) { return type >= Type::kFloat16; }
 
 constexpr size_t TypeBytes(Type type) {
   constexpr size_t kBytes[kTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
@@ -29,6 +32,7 @@ constexpr size_t TypeBytes(Type type) {
 struct Nccl {
   int (*all_reduce)(const void*, void*, size_t, int, int, Comm, Stream) = nullptr;
   int (*all_gather)(const void*, void*, size_t, int, Comm, Stream) = nullptr;
+  int (*reduce_scatter)(const void*, void*, size_t, int, int, Comm, Stream) = nullptr;
   int (*send)(const void*, size_t, int, int, Comm, Stream) = nullptr;
   int (*recv)(void*, size_t, int, int, Comm, Stream) = nullptr;
   int (*group_start)() = nullptr;

@@ -27,12 +27,14 @@ using r2ccl::cuda::Takeover;
 
 thread_local int group_depth = 0;
 
-// What NCCL takes a host to be: NCCL_HOSTID where it is set, else the machine and the network namespace.
+// Whose NICs this rank has. R2CC_HOSTID where it is set; else what NCCL takes a host to be: NCCL_HOSTID where that is
+// set, else the machine and the network namespace.
 uint64_t HostHash() {
   std::string name;
-  if (const char* id = std::getenv("NCCL_HOSTID"); id != nullptr && *id != '\0') {
-    name = id;
-  } else {
+  for (const char* variable : {"NCCL_HOSTID", "R2CC_HOSTID"}) {
+    if (const char* id = std::getenv(variable); id != nullptr && *id != '\0') name = id;
+  }
+  if (name.empty()) {
     std::ifstream("/proc/sys/kernel/random/boot_id") >> name;
     char place[64] = {};
     if (readlink("/proc/self/ns/net", place, sizeof(place) - 1) > 0) name += place;

@@ -31,6 +31,7 @@ Runner::~Runner() {
     if (pipe.done != nullptr) device_.DropEvent(pipe.done);
     if (pipe.bounce != nullptr) device_.Free(pipe.bounce);
   }
+  if (Comm comm = inner_.exchange(nullptr); comm != nullptr) nccl_.comm_destroy(comm);
   for (void* memory : outgrown_) device_.Free(memory);
   if (begin_ != nullptr) device_.DropEvent(begin_);
 }
@@ -39,32 +40,48 @@ void Runner::Abort() {
   for (Pipe& pipe : pipes_) {
     if (Comm comm = pipe.comm.exchange(nullptr); comm != nullptr) nccl_.comm_abort(comm);
   }
+  if (Comm comm = inner_.exchange(nullptr); comm != nullptr) nccl_.comm_abort(comm);
 }
 
-int Runner::Open(Comm parent) {
+int Runner::Open(Comm parent, const Seat& seat) {
+  seat_ = seat;
   if (!device_.MakeEvent(&begin_)) return kNcclCudaError;
   for (Pipe& pipe : pipes_) {
     if (!device_.MakeStream(&pipe.stream) || !device_.MakeEvent(&pipe.done)) return kNcclCudaError;
     Comm comm = nullptr;
-    int result = nccl_.comm_split(parent, 0, rank_, &comm, nullptr);
+    int result = nccl_.comm_split(parent, seat_.place, seat_.host, &comm, nullptr);
     pipe.comm = comm;
     if (result == kNcclSuccess) result = Connect(pipe);
     if (result != kNcclSuccess) return result;
   }
-  return kNcclSuccess;
+  return seat_.gpus > 1 ? OpenInner(parent) : kNcclSuccess;
+}
+
+// The ranks of this host, connected by what they will run.
+int Runner::OpenInner(Comm parent) {
+  Comm comm = nullptr;
+  int result = nccl_.comm_split(parent, seat_.host, seat_.place, &comm, nullptr);
+  inner_ = comm;
+  if (result != kNcclSuccess) return result;
+  Pipe& pipe = pipes_.front();
+  Gate::Pass pass(gate_);
+  if (!pass.open()) return kNcclSystemError;
+  char* own = pipe.bounce + seat_.place;  // a byte for each: the bounce buffer has 512 for each host
+  result = nccl_.reduce_scatter(pipe.bounce, own, 1, kInt8, static_cast<int>(Op::kMax), inner_, pipe.stream);
+  return result == kNcclSuccess ? nccl_.all_gather(own, pipe.bounce, 1, kInt8, inner_, pipe.stream) : result;
 }
 
 // A byte to and from everybody. NCCL connects two ranks when they first talk, which takes both of them and long.
 int Runner::Connect(Pipe& pipe) {
   void* memory = nullptr;
-  pipe.bounce_bytes = kAlign * 2 * static_cast<size_t>(ranks_);
+  pipe.bounce_bytes = kAlign * 2 * static_cast<size_t>(seat_.hosts);
   if (!device_.Allocate(pipe.bounce_bytes, &memory)) return kNcclCudaError;
   pipe.bounce = static_cast<char*>(memory);
   Gate::Pass pass(gate_);
   if (!pass.open()) return kNcclSystemError;
   int result = nccl_.group_start();
-  for (int peer = 0; peer < ranks_ && result == kNcclSuccess; ++peer) {
-    if (peer == rank_) continue;
+  for (int peer = 0; peer < seat_.hosts && result == kNcclSuccess; ++peer) {
+    if (peer == seat_.host) continue;
     char* place = pipe.bounce + kAlign * 2 * static_cast<size_t>(peer);
     result = nccl_.send(place, 1, kInt8, peer, pipe.comm, pipe.stream);
     if (result == kNcclSuccess) result = nccl_.recv(place + kAlign, 1, kInt8, peer, pipe.comm, pipe.stream);
@@ -95,7 +112,7 @@ size_t Runner::BounceBytes(const Job& job, const Operation* begin, const Operati
 // Bounce buffers large enough for every group. One that is too small stays until the end: a run that is still under
 // way on the device may use it.
 bool Runner::Reserve(const Job& job) {
-  const auto& program = job.entry->programs[static_cast<size_t>(rank_)];
+  const auto& program = job.entry->programs[static_cast<size_t>(seat_.host)];
   std::vector<size_t> needed(pipes_.size(), 0);
   const Operation* end = program.data() + program.size();
   for (const Operation* op = program.data(); op != end;) {
@@ -117,14 +134,41 @@ bool Runner::Reserve(const Job& job) {
   return true;
 }
 
-int Runner::Run(const Entry& entry, const void* input, void* output, size_t count, Type type, Op op, Stream stream) {
-  if (entry.pipes > pipes_.size() || count < entry.chunks) return kNcclSystemError;
+int Runner::Run(const Entry& entry, const void* input, void* output, size_t count, Type type, Op op, Comm parent,
+                Stream stream) {
+  if (entry.pipes > pipes_.size() || count / static_cast<size_t>(seat_.gpus) < entry.chunks) return kNcclSystemError;
   Job job = {&entry, static_cast<const char*>(input), static_cast<char*>(output), count, type, op};
+  return seat_.gpus == 1 ? RunRounds(job, stream) : RunHosts(job, parent, stream);
+}
+
+// What no equal parts can be made of, fewer elements than there are GPUs, is NCCL's.
+int Runner::RunHosts(const Job& whole, Comm parent, Stream stream) {
+  size_t gpus = static_cast<size_t>(seat_.gpus);
+  size_t part = whole.count / gpus;
+  size_t width = TypeBytes(whole.type);
+  size_t rest = whole.count % gpus;
+  int type = static_cast<int>(whole.type);
+  int op = static_cast<int>(whole.op);
+  char* own = whole.output + static_cast<size_t>(seat_.place) * part * width;
+  Gate::Pass pass(gate_);
+  if (!pass.open()) return kNcclSystemError;
+  int result = nccl_.reduce_scatter(whole.input, own, part, type, op, inner_, stream);
+  if (result == kNcclSuccess) {
+    result = RunRounds({whole.entry, own, own, part, whole.type, whole.op}, stream);
+  }
+  if (result == kNcclSuccess) result = nccl_.all_gather(own, whole.output, part, type, inner_, stream);
+  if (result != kNcclSuccess || rest == 0) return result;
+  size_t at = gpus * part * width;
+  return nccl_.all_reduce(whole.input + at, whole.output + at, rest, type, op, parent, stream);
+}
+
+int Runner::RunRounds(const Job& job, Stream stream) {
+  const Entry& entry = *job.entry;
   if (!Reserve(job) || !device_.Record(begin_, stream)) return kNcclCudaError;
   for (uint32_t i = 0; i < entry.pipes; ++i) {
     if (!device_.WaitFor(pipes_[i].stream, begin_)) return kNcclCudaError;
   }
-  const auto& program = entry.programs[static_cast<size_t>(rank_)];
+  const auto& program = entry.programs[static_cast<size_t>(seat_.host)];
   const Operation* end = program.data() + program.size();
   for (const Operation* at = program.data(); at != end;) {
     const Operation* next = GroupEnd(at, end);

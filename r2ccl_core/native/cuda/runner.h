@@ -2,6 +2,9 @@
 //
 // Every rank issues its groups in the order of (round, pipe), so that also what a group does on the host (NCCL connects
 // to a new peer there) waits only for groups that nobody can be stuck before.
+//
+// Where hosts have several GPUs, the vector is reduced and scattered inside each host first; each GPU runs the rounds
+// with its part, together with those in its place on the other hosts; and what they have is gathered inside the host.
 #ifndef R2CCL_CUDA_RUNNER_H_
 #define R2CCL_CUDA_RUNNER_H_
 
@@ -17,21 +20,31 @@
 
 namespace r2ccl::cuda {
 
+// Where a rank is: its host, its place among the ranks of that, and how many there are of both.
+struct Seat {
+  int host = 0;
+  int place = 0;
+  int hosts = 0;
+  int gpus = 0;
+};
+
 // Used by one thread at a time, but for Abort. What it issued must be done when it is destroyed; it owns its
 // communicators.
 class Runner {
  public:
-  Runner(const Nccl& nccl, Device& device, Gate& gate, int rank, int ranks, size_t pipes)
-      : nccl_(nccl), device_(device), gate_(gate), rank_(rank), ranks_(ranks), pipes_(pipes) {}
+  Runner(const Nccl& nccl, Device& device, Gate& gate, size_t pipes)
+      : nccl_(nccl), device_(device), gate_(gate), pipes_(pipes) {}
   ~Runner();
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Splits a communicator for each pipe from `parent` and connects all pairs of ranks on each: all ranks must call it.
-  // Nothing may be under way on `parent`. An NCCL result.
-  int Open(Comm parent);
-  // An AllReduce of `count` elements on `stream`, as ncclAllReduce does it. `count` is at least the entry's chunks.
-  int Run(const Entry& entry, const void* input, void* output, size_t count, Type type, Op op, Stream stream);
+  // Splits a communicator for each pipe from `parent` and connects all pairs of hosts on each, and one of the ranks of
+  // each host: all ranks must call it. Nothing may be under way on `parent`. An NCCL result.
+  int Open(Comm parent, const Seat& seat);
+  // An AllReduce of `count` elements on `stream`, as ncclAllReduce does it on `parent`. `count` is at least the entry's
+  // chunks for each GPU of a host.
+  int Run(const Entry& entry, const void* input, void* output, size_t count, Type type, Op op, Comm parent,
+          Stream stream);
   // Aborts the communicators, from any thread, when the gate is shut.
   void Abort();
 
@@ -54,6 +67,9 @@ class Runner {
   };
 
   int Connect(Pipe& pipe);
+  int OpenInner(Comm parent);
+  int RunRounds(const Job& job, Stream stream);
+  int RunHosts(const Job& whole, Comm parent, Stream stream);
   bool Reserve(const Job& job);
   int IssueGroup(const Job& job, const Operation* begin, const Operation* end);
   bool ReduceGroup(const Job& job, const Operation* begin, const Operation* end);
@@ -64,9 +80,9 @@ class Runner {
   const Nccl& nccl_;
   Device& device_;
   Gate& gate_;
-  const int rank_;
-  const int ranks_;
+  Seat seat_;
   std::vector<Pipe> pipes_;
+  std::atomic<Comm> inner_ = nullptr;  // of the ranks of this host; none where it has one
   Event begin_ = nullptr;
   std::vector<void*> outgrown_;  // bounce buffers that an earlier run may still use
 };

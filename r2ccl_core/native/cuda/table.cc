@@ -8,10 +8,11 @@
 namespace r2ccl::cuda {
 namespace {
 
-constexpr char kMagic[] = "R2CCLG01";
+constexpr char kMagic[] = "R2CCLG02";
 constexpr size_t kMagicBytes = 8;
 constexpr size_t kNameBytes = 32;
-constexpr uint32_t kMostRanks = 4096;
+constexpr uint32_t kMostHosts = 4096;
+constexpr uint32_t kMostGpus = 16;
 constexpr uint32_t kMostPipes = 8;
 
 class Reader {
@@ -37,19 +38,19 @@ bool IsSound(const Operation& op, const Table& table, const Entry& entry, int32_
   return op.kind >= 0 && op.kind <= Operation::kCopy && op.pipe >= 0 && op.pipe < static_cast<int32_t>(entry.pipes) &&
          op.round >= last_round && op.begin >= 0 && op.begin <= op.end &&
          op.end <= static_cast<int32_t>(entry.chunks) &&
-         (!has_peer || (op.peer >= 0 && op.peer < static_cast<int32_t>(table.ranks)));
+         (!has_peer || (op.peer >= 0 && op.peer < static_cast<int32_t>(table.hosts)));
 }
 
 Status TakeEntry(Reader* reader, const Table& table, Entry* entry) {
-  entry->left.resize(table.ranks);
+  entry->left.resize(table.hosts);
   char name[kNameBytes];
-  bool whole = reader->Take(entry->left.data(), 4 * size_t{table.ranks}) && reader->Take(&entry->least_bytes, 8) &&
+  bool whole = reader->Take(entry->left.data(), 4 * size_t{table.hosts}) && reader->Take(&entry->least_bytes, 8) &&
                reader->Take(&entry->most_bytes, 8) && reader->Take(&entry->chunks, 4) &&
                reader->Take(&entry->pipes, 4) && reader->Take(name, kNameBytes);
   if (!whole) return Damaged("it ends within an entry");
   if (entry->pipes < 1 || entry->pipes > kMostPipes || entry->chunks < 1) return Damaged("pipes or chunks");
   entry->name.assign(name, strnlen(name, kNameBytes));
-  entry->programs.resize(table.ranks);
+  entry->programs.resize(table.hosts);
   for (auto& program : entry->programs) {
     uint32_t count = 0;
     if (!reader->Take(&count, 4) || count > reader->left() / sizeof(Operation)) return Damaged("it ends within steps");
@@ -92,8 +93,10 @@ Status ParseTable(const std::string& data, Table* table) {
   uint32_t count = 0;
   *table = {};
   bool whole = reader.Take(magic, kMagicBytes) && std::memcmp(magic, kMagic, kMagicBytes) == 0 &&
-               reader.Take(&table->ranks, 4) && reader.Take(&table->nics, 4) && reader.Take(&count, 4);
-  if (!whole || table->ranks > kMostRanks) return Damaged("its head is not of this version");
+               reader.Take(&table->hosts, 4) && reader.Take(&table->gpus, 4) && reader.Take(&table->nics, 4) &&
+               reader.Take(&count, 4);
+  bool sound = whole && table->hosts <= kMostHosts && table->gpus >= 1 && table->gpus <= kMostGpus;
+  if (!sound) return Damaged("its head is not of this version; make it anew with r2ccl_core.gpu");
   for (uint32_t i = 0; i < count; ++i) {
     Entry entry;
     Status status = TakeEntry(&reader, *table, &entry);

@@ -1,4 +1,6 @@
 // Table: the rounds for every foreseen loss of NICs, read from the file that r2ccl_core/gpu/table.py writes.
+//
+// Rounds are of hosts. Where a host has several GPUs, each runs them with its own part of the vector.
 #ifndef R2CCL_CUDA_TABLE_H_
 #define R2CCL_CUDA_TABLE_H_
 
@@ -23,18 +25,19 @@ struct Operation {
 static_assert(sizeof(Operation) == 28);
 
 struct Entry {
-  std::vector<uint32_t> left;  // NICs, by rank
+  std::vector<uint32_t> left;  // NICs, by host
   uint64_t least_bytes = 0;
   uint64_t most_bytes = 0;
   uint32_t chunks = 0;
   uint32_t pipes = 0;
   std::string name;
-  std::vector<std::vector<Operation>> programs;  // by rank, in the order of issue
+  std::vector<std::vector<Operation>> programs;  // by host, in the order of issue
 };
 
 struct Table {
-  uint32_t ranks = 0;
-  uint32_t nics = 0;
+  uint32_t hosts = 0;
+  uint32_t gpus = 0;    // of each host
+  uint32_t nics = 0;    // of each host
   uint32_t pipes = 0;   // the most of any entry
   uint64_t digest = 0;  // of the file, never 0: ranks with different ones must not act on them
   std::vector<Entry> entries;

@@ -57,7 +57,9 @@ Takeover::Takeover(const Nccl& nccl, Device& device, Settings settings, uint64_t
 // alike. A table that one of them cannot read is no reason to stay away here, or the others would wait for this rank.
 bool Takeover::Concerns(size_t count, int type, int op, Stream stream) const {
   if (settings_.table_path.empty() || nccl_.comm_split == nullptr || nccl_.send == nullptr) return false;
-  if (type < 0 || type >= kTypes || op < 0 || op >= kOps) return false;
+  static_assert(kAverage == kOps);
+  if (type < 0 || type >= kTypes || op < 0 || op > kAverage) return false;
+  if (op == kAverage && !IsFloating(static_cast<Type>(type))) return false;
   return count * TypeBytes(static_cast<Type>(type)) >= settings_.min_bytes && !device_.IsCapturing(stream);
 }
 
@@ -69,25 +71,32 @@ int Takeover::AllReduce(const void* input, void* output, size_t count, int type,
   std::lock_guard lock(place->mutex);
   if (IsAborted(*place)) return kNcclSystemError;
   if (place->failed) return by_nccl();
-  if (place->group == nullptr) {
-    int result = Open(*place, comm, stream);
-    if (result != kNcclSuccess || place->failed) return place->failed ? by_nccl() : result;
-  }
   Nics own;
   if (!ask_(&own)) own = {static_cast<int>(table_.nics), static_cast<int>(table_.nics)};
+  if (place->group == nullptr) {
+    int result = Open(*place, comm, stream, own);
+    if (result != kNcclSuccess || place->failed) return place->failed ? by_nccl() : result;
+  }
   const Entry* entry = nullptr;
   uint64_t bytes = count * TypeBytes(static_cast<Type>(type));
   int result = place->group->Choose(bytes, digest_, own, &entry);
   if (result != kNcclSuccess) return result;
-  if (entry != nullptr && count < entry->chunks) entry = nullptr;
+  if (entry != nullptr && count / table_.gpus < entry->chunks) entry = nullptr;
   Tell(*place, entry);
   if (entry == nullptr) return by_nccl();
-  return place->group->runner().Run(*entry, input, output, count, static_cast<Type>(type), static_cast<Op>(op), stream);
+  if (op == kAverage) {  // each rank's share first, as NCCL does it: sums may leave what a type holds
+    int ranks = static_cast<int>(table_.hosts * table_.gpus);
+    if (!device_.Divide(output, input, count, ranks, static_cast<Type>(type), stream)) return kNcclCudaError;
+    input = output;
+    op = static_cast<int>(Op::kSum);
+  }
+  return place->group->runner().Run(*entry, input, output, count, static_cast<Type>(type), static_cast<Op>(op), comm,
+                                    stream);
 }
 
 // A communicator that NCCL does not know is NCCL's to complain of, and nothing is kept of it: its address may be that
 // of a good one later. Any other error is the operation's: a rank that went on alone would leave the others waiting.
-int Takeover::Open(Place& place, Comm comm, Stream stream) {
+int Takeover::Open(Place& place, Comm comm, Stream stream, const Nics& own) {
   int ranks = 0;
   bool known = nccl_.comm_count(comm, &ranks) == kNcclSuccess;
   if (!known) Remove(comm, &place);
@@ -97,9 +106,9 @@ int Takeover::Open(Place& place, Comm comm, Stream stream) {
   auto group = std::make_shared<Group>(nccl_, device_, table_, host_, settings_.every);
   int result = group->Open(comm);
   if (result != kNcclSuccess) return result;
-  // Before the runner meets the others, which may be gone: Abort must be able to end that.
+  // Before this rank meets the others, which may be gone: Abort must be able to end that.
   if (!Show(place, group)) return kNcclSystemError;
-  result = group->runner().Open(comm);
+  result = group->Meet(comm, digest_, own);
   if (result != kNcclSuccess) Show(place, nullptr);
   return result;
 }
@@ -121,7 +130,9 @@ void Takeover::Tell(Place& place, const Entry* entry) {
   }
   if (text == place.said) return;
   place.said = text;
-  say_(text, false);
+  // Why the table is of no use is told in any case, by one rank.
+  bool mistake = place.group->refused() && place.group->rank() == 0;
+  say_(mistake ? text + "; NCCL runs every AllReduce" : text, mistake);
 }
 
 std::shared_ptr<Takeover::Place> Takeover::Find(Comm comm) {

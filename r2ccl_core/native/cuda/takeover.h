@@ -57,7 +57,7 @@ class Takeover {
   };
 
   bool Concerns(size_t count, int type, int op, Stream stream) const;
-  int Open(Place& place, Comm comm, Stream stream);
+  int Open(Place& place, Comm comm, Stream stream, const Nics& own);
   bool IsAborted(const Place& place);
   bool Show(Place& place, std::shared_ptr<Group> group);
   void Tell(Place& place, const Entry* entry);

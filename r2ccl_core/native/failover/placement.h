@@ -12,8 +12,8 @@
 //   - A connection without a home that reaches all NICs leaves those to which others are confined to them, unless they
 //     have less before them: its chunks would take from those others what they get nowhere else.
 //   - Else a chunk goes where it is delivered first: to the NIC with the least before it, over all connections of the
-//     process, for what it drains. But not to a NIC much slower than others that would hold up its message: the faster
-//     ones, whose windows are full, take it soon.
+//     process, for what it drains; of NICs that are alike in that, to the one nearest to the home. But not to a NIC
+//     much slower than others that would hold up its message: the faster ones, whose windows are full, take it soon.
 #ifndef R2CCL_FAILOVER_PLACEMENT_H_
 #define R2CCL_FAILOVER_PLACEMENT_H_
 
@@ -33,6 +33,7 @@ struct PathLoad {
   double nic_bytes = 0;   // on the way over its NIC, of all connections
   double path_bytes = 0;  // of them, this connection's
   double peak = 0;        // the most bytes per ns that its NIC drained in some 10 ms lately, busy or not
+  int distance = 0;       // of its NIC from the home
 };
 
 // What waits for a path.
@@ -153,7 +154,8 @@ inline int Soonest(const std::vector<PathLoad>& paths, const Waiting& waiting, b
     // The whole NIC's queue decides; this connection's own breaks ties between NICs that look alike.
     double cost =
         (path.nic_bytes + path.path_bytes + waiting.next_bytes) / (path.drain > 0 ? path.drain : unknown_drain);
-    if (best == kNoPath || cost < best_cost) {
+    bool nearer = best != kNoPath && cost == best_cost && path.distance < paths[static_cast<size_t>(best)].distance;
+    if (best == kNoPath || cost < best_cost || nearer) {
       best = static_cast<int>(i);
       best_cost = cost;
     }

@@ -40,6 +40,7 @@ SendComm::SendComm(Environment* environment, Wire* wire, const Handle& handle, i
     KnowWay(paths_[i]);
     if (pairs[i].first == home) home_ = &paths_[i];
   }
+  for (const Path& path : paths_) from_home_.push_back(home_ == nullptr ? 0 : DistanceBetween(*home_, path));
 }
 
 void SendComm::Start() {
@@ -243,13 +244,27 @@ bool SendComm::OwesOnlyCopies() const {
                                            [](const Message& message) { return message.request == nullptr; });
 }
 
-// Lane l belongs to path l; while that is down, to the next path that is up (its back-up NIC).
+// Lane l belongs to path l; while that is down, to the nearest path that is up, of several the next (its back-up NIC).
 bool SendComm::Serves(const Path& path, uint32_t lane) const {
+  const Path* backup = nullptr;
+  int nearest = 0;
   for (size_t i = 0; i < paths_.size(); ++i) {
     const Path& candidate = paths_[(lane + i) % paths_.size()];
-    if (candidate.state == PathState::kUp) return &candidate == &path;
+    if (candidate.state != PathState::kUp) continue;
+    if (i == 0) return &candidate == &path;
+    int distance = DistanceBetween(paths_[lane], candidate);
+    if (backup != nullptr && distance >= nearest) continue;
+    backup = &candidate;
+    nearest = distance;
   }
-  return false;
+  return backup == &path;
+}
+
+int SendComm::DistanceBetween(const Path& one, const Path& other) const {
+  size_t nics = environment_->nics.size();
+  auto known = [nics](const Path& path) { return path.nic >= 0 && static_cast<size_t>(path.nic) < nics; };
+  if (!known(one) || !known(other)) return 0;
+  return Distance(environment_->nics[static_cast<size_t>(one.nic)], environment_->nics[static_cast<size_t>(other.nic)]);
 }
 
 std::deque<SendComm::Chunk>* SendComm::LaneFor(const Path& path) {
@@ -308,7 +323,8 @@ const std::vector<PathLoad>& SendComm::Look() {
                       .drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed),
                       .nic_bytes = static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)),
                       .path_bytes = static_cast<double>(outgoing(path).in_flight_bytes),
-                      .peak = nic.peak_bytes_per_ns.load(std::memory_order_relaxed)});
+                      .peak = nic.peak_bytes_per_ns.load(std::memory_order_relaxed),
+                      .distance = from_home_[loads_.size()]});
   }
   TellFromSlow(&loads_);
   return loads_;

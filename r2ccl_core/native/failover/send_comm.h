@@ -138,6 +138,7 @@ class SendComm final : public Comm {
   void SendOne(Path& path, int64_t now_ns) REQUIRES(mutex_);
   std::deque<Chunk>* LaneFor(const Path& path) REQUIRES(mutex_);
   bool Serves(const Path& path, uint32_t lane) const REQUIRES(mutex_);
+  int DistanceBetween(const Path& one, const Path& other) const;
   bool CanTake(const Path& path) REQUIRES(mutex_);
   bool IsSettled(int64_t now_ns) REQUIRES(mutex_);
   const std::vector<PathLoad>& Look() REQUIRES(mutex_);  // into loads_
@@ -163,7 +164,8 @@ class SendComm final : public Comm {
 
   const Handle handle_;
   const uint64_t connection_;
-  Path* home_ = nullptr;  // the path over the home NIC, if there is one
+  Path* home_ = nullptr;        // the path over the home NIC, if there is one
+  std::vector<int> from_home_;  // each path's NIC
   std::vector<Outgoing> outgoing_ GUARDED_BY(mutex_);
   std::vector<PathLoad> loads_ GUARDED_BY(mutex_);  // as they were when the last chunk was placed
   int64_t settled_ns_ GUARDED_BY(mutex_) = 0;       // when its home was last found to be the best path; 0: it was not

@@ -3,12 +3,15 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <limits.h>
 #include <net/if.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <sstream>
 
 namespace r2ccl {
@@ -45,7 +48,25 @@ class NameFilter {
   std::vector<std::string> names_;
 };
 
+void ReadPlace(Nic* nic) {
+  std::string folder = "/sys/class/net/" + nic->name + "/device";
+  char resolved[PATH_MAX];
+  if (realpath(folder.c_str(), resolved) == nullptr) return;
+  nic->device = resolved;
+  std::ifstream(folder + "/numa_node") >> nic->numa;
+}
+
 }  // namespace
+
+int Distance(const Nic& a, const Nic& b) {
+  constexpr int kOtherDomain = 1000;
+  if (a.device.empty() || b.device.empty() || a.device == b.device) return 0;
+  auto [one, other] = std::mismatch(a.device.begin(), a.device.end(), b.device.begin(), b.device.end());
+  auto deeper = [](auto from, auto to) { return static_cast<int>(std::count(from, to, '/')) + 1; };
+  int bridges = std::max(deeper(one, a.device.end()), deeper(other, b.device.end()));
+  bool apart = a.numa >= 0 && b.numa >= 0 && a.numa != b.numa;
+  return bridges + (apart ? kOtherDomain : 0);
+}
 
 Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics) {
   NameFilter selected(filter);
@@ -62,6 +83,7 @@ Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics) {
   }
   freeifaddrs(list);
   std::sort(nics->begin(), nics->end(), [](const Nic& a, const Nic& b) { return a.name < b.name; });
+  for (Nic& nic : *nics) ReadPlace(&nic);
   if (nics->empty()) {
     return {Code::kInvalidArgument,
             "no interface with an IPv4 address matches '" + filter + "'; set R2CC_SOCKET_IFNAME to the NICs' names"};
@@ -97,6 +119,7 @@ Status FindNic(const std::string& name, const std::string& address, Nic* nic) {
   }
   freeifaddrs(list);
   if (!found) return {Code::kInvalidArgument, "NIC " + name + ": has no address " + address};
+  ReadPlace(nic);
   return {};
 }
 

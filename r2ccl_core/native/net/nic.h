@@ -32,7 +32,13 @@ struct Nic {
   LiveIndex ifindex{};  // of the interface that has the address, see NicTable
   in_addr address{};    // network order
   int prefix_length = 32;
+  std::string device{};  // its place on PCI, as /sys names it; empty for a virtual NIC
+  int numa = -1;         // the domain of its memory; -1: unknown
 };
+
+// How far one NIC is from another on the host: through how many bridges, and farther than any of these in another NUMA
+// domain. A GPU's own NIC is the nearest to it, so what is near to that is near to the GPU. 0 where it is not known.
+int Distance(const Nic& a, const Nic& b);
 
 // Looks up `name` holding `address` among this process's interfaces. An interface that is down is found too.
 Status FindNic(const std::string& name, const std::string& address, Nic* nic);

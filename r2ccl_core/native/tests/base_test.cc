@@ -44,6 +44,21 @@ TEST(Params, ZeroFitsTheProcessorsAndWhatWasSetStays) {
   EXPECT_EQ(Fitting(set, 64).stripes, 1);
 }
 
+TEST(Params, RanksOfAHostShareItsProcessors) {
+  for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}) unsetenv(name);
+  for (auto [text, ranks] : {std::tuple{"8", 8U}, {"8(x4)", 8U}, {"", 1U}, {"many", 1U}, {"0", 1U}}) {
+    setenv("SLURM_STEP_TASKS_PER_NODE", text, 1);
+    EXPECT_EQ(RanksOnHost(), ranks) << text;
+  }
+  setenv("LOCAL_WORLD_SIZE", "4", 1);
+  EXPECT_EQ(RanksOnHost(), 4U);
+  unsetenv("LOCAL_WORLD_SIZE");
+  unsetenv("SLURM_STEP_TASKS_PER_NODE");
+  EXPECT_EQ(ProcessorsOfRank(192, 192, 8), 24U);
+  EXPECT_EQ(ProcessorsOfRank(24, 192, 8), 24U);  // bound to them by the launcher
+  EXPECT_EQ(ProcessorsOfRank(2, 2, 8), 1U);
+}
+
 TEST(Params, MistakesAreNamed) {
   for (const char* bad : {"", "3", "-1", "1x", " 1", "0x1", "99999999999999999999"}) {
     Params params;

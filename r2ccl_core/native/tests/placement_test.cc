@@ -2,6 +2,7 @@
 #include "failover/placement.h"
 
 #include "gtest/gtest.h"
+#include "net/nic.h"
 
 namespace r2ccl {
 namespace {
@@ -28,6 +29,35 @@ PathLoad Refuge(double drain, double nic_bytes) {
 }
 
 constexpr Waiting kOneChunk{kChunk, kChunk};
+
+TEST(Distance, BridgesThenDomainsAndNothingWhereItIsNotKnown) {
+  auto nic = [](const char* device, int numa) {
+    Nic made;
+    made.device = device;
+    made.numa = numa;
+    return made;
+  };
+  Nic home = nic("/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0", 0);
+  Nic port = nic("/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.1", 0);
+  Nic beside = nic("/sys/devices/pci0000:00/0000:00:02.0/0000:02:00.0", 0);
+  Nic far = nic("/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0", 1);
+  EXPECT_EQ(Distance(home, home), 0);
+  EXPECT_LT(Distance(home, port), Distance(home, beside));
+  EXPECT_LT(Distance(home, beside), Distance(home, far));
+  EXPECT_EQ(Distance(far, home), Distance(home, far));
+  EXPECT_EQ(Distance(home, nic("", -1)), 0);
+}
+
+TEST(Placement, OfNicsThatAreAlikeTheOneNearestToTheHomeTakesAChunk) {
+  PathLoad lost;
+  std::vector<PathLoad> paths = {lost, Busy(kFast, 0), Busy(kFast, 0), Busy(kFast, 0)};
+  paths[1].distance = 1002;
+  paths[2].distance = 1;
+  paths[3].distance = 2;
+  EXPECT_EQ(Place(paths, 0, kOneChunk), 2);
+  paths[2].nic_bytes = kChunk;  // load comes first
+  EXPECT_EQ(Place(paths, 0, kOneChunk), 3);
+}
 constexpr Waiting kManyChunks{kChunk, kMuch};
 
 TEST(Placement, AChunkGoesHomeWhileThatHasLittleBeforeItHoweverIdleTheOthersAre) {

@@ -19,6 +19,7 @@ struct HostComm {
   int id;
   int rank;
   int splits = 0;
+  int size = 0;  // 0: of all ranks
 };
 
 // Messages between ranks, in order. A group returns when what it sent is taken and what it receives is there.
@@ -30,8 +31,9 @@ struct Wire {
   };
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::tuple<int, int, int>, Lane> lanes;  // communicator, source, destination
-  std::set<int> aborted;                            // communicators
+  std::map<std::tuple<int, int, int>, Lane> lanes;           // communicator, source, destination
+  std::set<int> aborted;                                     // communicators
+  std::map<int, std::map<int, std::pair<int, int>>> splits;  // by what is made, each rank's color and key
   int ranks = 0;
   int by_nccl = 0;
 };
@@ -96,23 +98,47 @@ int Recv(void* place, size_t count, int, int peer, Comm comm, Stream) {
   return 0;
 }
 
+int SizeOf(Comm comm) {
+  int size = static_cast<HostComm*>(comm)->size;
+  return size == 0 ? wire->ranks : size;
+}
+
+// `count` elements of one or four bytes.
 int AllGather(const void* own, void* all, size_t count, int type, Comm comm, Stream stream) {
+  if (type == 2) count *= 4;
   auto* places = static_cast<char*>(all);
   int rank = static_cast<HostComm*>(comm)->rank;
-  for (int peer = 0; peer < wire->ranks; ++peer) {
+  for (int peer = 0; peer < SizeOf(comm); ++peer) {
     char* place = places + count * static_cast<size_t>(peer);
     if (peer == rank) {
       std::memmove(place, own, count);
     } else {
-      Send(own, count, type, peer, comm, stream);
-      Recv(place, count, type, peer, comm, stream);
+      Send(own, count, 0, peer, comm, stream);
+      Recv(place, count, 0, peer, comm, stream);
     }
   }
   return GroupEnd();
 }
 
+// Of int32; of single bytes, which only connect, nothing is looked at.
+int ReduceScatter(const void* input, void* output, size_t count, int type, int, Comm comm, Stream stream) {
+  size_t ranks = static_cast<size_t>(SizeOf(comm));
+  size_t mine = static_cast<size_t>(static_cast<HostComm*>(comm)->rank);
+  size_t width = type == 2 ? 4 : 1;
+  std::vector<char> all(ranks * ranks * count * width);
+  int result = AllGather(input, all.data(), ranks * count * width, 0, comm, stream);
+  if (width == 1) return result;
+  const auto* values = reinterpret_cast<const int32_t*>(all.data());
+  for (size_t i = 0; i < count; ++i) {
+    int32_t sum = 0;
+    for (size_t rank = 0; rank < ranks; ++rank) sum += values[(rank * ranks + mine) * count + i];
+    static_cast<int32_t*>(output)[i] = sum;
+  }
+  return result;
+}
+
 int AllReduce(const void* input, void* output, size_t count, int, int, Comm comm, Stream stream) {
-  std::vector<int32_t> all(count * static_cast<size_t>(wire->ranks));
+  std::vector<int32_t> all(count * static_cast<size_t>(SizeOf(comm)));
   int result = AllGather(input, all.data(), count * 4, 0, comm, stream);
   auto* sum = static_cast<int32_t*>(output);
   std::vector<int32_t> total(count, 0);
@@ -123,11 +149,26 @@ int AllReduce(const void* input, void* output, size_t count, int, int, Comm comm
   return result;
 }
 
-int Split(Comm parent, int, int, Comm* made, void*) {
+// Waits for all ranks of the parent, as NCCL's does.
+int Split(Comm parent, int color, int key, Comm* made, void*) {
   auto* from = static_cast<HostComm*>(parent);
-  std::lock_guard lock(wire->mutex);
-  if (wire->aborted.contains(from->id)) return 5;
-  *made = new HostComm{from->id * 16 + ++from->splits, from->rank};
+  std::unique_lock lock(wire->mutex);
+  int id = from->id * 16 + ++from->splits;
+  auto& told = wire->splits[id];
+  told[from->rank] = {color, key};
+  wire->changed.notify_all();
+  auto aborted = [&] { return wire->aborted.contains(from->id); };
+  auto met = [&] { return static_cast<int>(told.size()) == SizeOf(parent); };
+  if (!wire->changed.wait_for(lock, std::chrono::seconds(30), [&] { return met() || aborted(); })) return 3;
+  if (aborted()) return 5;
+  int rank = 0;
+  int size = 0;
+  for (const auto& [other, its] : told) {
+    if (its.first != color) continue;
+    ++size;
+    rank += std::pair(its.second, other) < std::pair(key, from->rank);
+  }
+  *made = new HostComm{id * 64 + color, rank, 0, size};
   return 0;
 }
 
@@ -148,8 +189,8 @@ int Abort(Comm comm) {
   return Destroy(comm);
 }
 
-int Count(Comm, int* count) {
-  *count = wire->ranks;
+int Count(Comm comm, int* count) {
+  *count = SizeOf(comm);
   return 0;
 }
 
@@ -158,8 +199,8 @@ int Rank(Comm comm, int* rank) {
   return 0;
 }
 
-const Nccl kHostNccl = {AllReduce, AllGather, Send,    Recv,  GroupStart, GroupEnd,
-                        Count,     Rank,      nullptr, Split, Destroy,    Abort};
+const Nccl kHostNccl = {AllReduce, AllGather, ReduceScatter, Send,  Recv,    GroupStart, GroupEnd,
+                        Count,     Rank,      nullptr,       Split, Destroy, Abort};
 
 // Streams that have done everything at once.
 class HostDevice final : public Device {
@@ -191,17 +232,29 @@ class HostDevice final : public Device {
     }
     return true;
   }
+  uint64_t Identity() override { return identity; }
+  Joint JointWith(uint64_t other) override { return other == identity ? on_one_gpu : between_gpus; }
+  bool Divide(void* out, const void* in, size_t count, int ranks, Type type, Stream) override {
+    if (type != Type::kFloat32) return false;
+    for (size_t i = 0; i < count; ++i) {
+      static_cast<float*>(out)[i] = static_cast<const float*>(in)[i] / static_cast<float>(ranks);
+    }
+    return true;
+  }
   char capturing = 0;
+  uint64_t identity = 0;
+  Joint on_one_gpu = Joint::kJoined;
+  Joint between_gpus = Joint::kJoined;
 };
 
 void Put(std::string* data, const void* what, size_t bytes) { data->append(static_cast<const char*>(what), bytes); }
 
 void Put32(std::string* data, uint32_t value) { Put(data, &value, 4); }
 
-// Three ranks, one pipe: 1 and 2 send every chunk to 0 in one round, and get the sum in the next.
-std::string StarTable(const std::vector<uint32_t>& left, uint32_t chunks) {
-  std::string data = "R2CCLG01";
-  for (uint32_t value : {3U, 4U, 1U}) Put32(&data, value);
+// Three hosts, one pipe: 1 and 2 send every chunk to 0 in one round, and get the sum in the next.
+std::string StarTable(const std::vector<uint32_t>& left, uint32_t chunks, uint32_t gpus = 1) {
+  std::string data = "R2CCLG02";
+  for (uint32_t value : {3U, gpus, 4U, 1U}) Put32(&data, value);
   for (uint32_t one : left) Put32(&data, one);
   uint64_t bounds[] = {0, uint64_t{1} << 40};
   Put(&data, bounds, sizeof(bounds));
@@ -261,13 +314,18 @@ class Scene : public ::testing::Test {
         int operation = 0;
         HostDevice device;
         HostComm comm{1, rank};
+        device.identity = static_cast<uint64_t>(rank);
+        if (devices_) devices_(device);
+        int host = one_host ? 7 : host_of_ ? host_of_(rank) : rank / gpus_;
         Takeover takeover(
-            kHostNccl, device, {path_, 0, every, {}}, one_host ? 7 : static_cast<uint64_t>(rank),
+            kHostNccl, device, {path_, 0, every, {}}, static_cast<uint64_t>(host),
             [&](Nics* nics) {
               *nics = left(rank, operation);
               return true;
             },
-            [](const std::string&, bool) {});
+            [&, rank](const std::string& text, bool mistake) {
+              if (mistake && rank == 0) refused_ = text;
+            });
         for (; operation < operations; ++operation) {
           std::vector<int32_t> input(count);
           for (size_t i = 0; i < count; ++i) input[i] = static_cast<int32_t>(i) * (rank + 1) + operation;
@@ -290,6 +348,10 @@ class Scene : public ::testing::Test {
 
   Wire wire_;
   std::string path_;
+  int gpus_ = 1;                              // of each host
+  std::function<int(int)> host_of_;           // a rank's host; empty: ranks of a host are in a row
+  std::function<void(HostDevice&)> devices_;  // what is to be said of each rank's
+  std::string refused_;                       // what rank 0 said in any case
 };
 
 using Names = std::vector<std::string>;
@@ -324,8 +386,54 @@ TEST_F(Scene, SharedHostsAndOtherNumbersOfNicsAreNccls) {
   EXPECT_EQ(Run(3, 64, [](int, int) { return Nics{2, 2}; })[0], (Names{"nccl", "nccl", "nccl"}));
 }
 
+// Ranks of a host in a row, and dealt out over the hosts; more elements than make equal parts. What one rank of a host
+// has lost counts for the host.
+TEST_F(Scene, HostsOfSeveralGpus) {
+  for (int gpus : {2, 3}) {
+    for (bool dealt_out : {false, true}) {
+      SCOPED_TRACE(std::to_string(gpus) + (dealt_out ? " dealt out" : " in a row"));
+      wire_.lanes.clear();
+      wire_.splits.clear();
+      Use(StarTable({4, 3, 4}, 5, static_cast<uint32_t>(gpus)), 3 * gpus);
+      gpus_ = gpus;
+      host_of_ = [=](int rank) { return dealt_out ? rank % 3 : rank / gpus; };
+      int struck = dealt_out ? 1 : gpus;
+      auto left = [=](int rank, int) { return Nics{4, rank == struck ? 3 : 4}; };
+      for (bool in_place : {false, true}) {
+        EXPECT_EQ(Run(3, 1003, left, in_place)[0], (Names{"nccl", "star", "star"}));
+      }
+      EXPECT_EQ(Run(2, static_cast<size_t>(5 * gpus - 1), left)[0], (Names{"nccl", "nccl"}));  // too few elements
+    }
+  }
+}
+
+TEST_F(Scene, WhatTheTableIsNotForIsToldInOneLine) {
+  gpus_ = 2;
+  Use(StarTable({4, 4, 4}, 3, 2), 6);
+  auto refusal = [&](Nics nics) {
+    wire_.lanes.clear();
+    wire_.splits.clear();
+    refused_.clear();
+    EXPECT_EQ(Run(3, 64, [&](int, int) { return nics; })[0], (Names{"nccl", "nccl", "nccl"}));
+    return refused_.substr(0, refused_.find("; NCCL runs every AllReduce"));
+  };
+  EXPECT_EQ(refusal({8, 8}), "a rank has 8 NICs, the table is for 4");
+  host_of_ = [](int rank) { return rank == 0 ? 0 : 1 + rank % 2; };
+  EXPECT_EQ(refusal({4, 4}), "a host has 1 ranks, the table is for hosts of 2");
+  host_of_ = [](int rank) { return rank / 3; };
+  EXPECT_EQ(refusal({4, 4}), "2 hosts, the table is for 3");
+  host_of_ = nullptr;
+  devices_ = [](HostDevice& device) { device.between_gpus = device.identity == 3 ? Joint::kApart : Joint::kJoined; };
+  EXPECT_EQ(refusal({4, 4}), "ranks of a host do not reach each other by NVLink");
+  devices_ = [](HostDevice& device) {
+    device.identity = 0;
+    device.on_one_gpu = Joint::kByTurns;
+  };
+  EXPECT_EQ(refusal({4, 4}), "ranks share a GPU without the Multi-Process Service; start nvidia-cuda-mps-control -d");
+}
+
 TEST_F(Scene, ATableThatCannotBeReadIsNotUsed) {
-  Use("R2CCLG01 and nothing", 3);
+  Use("R2CCLG02 and nothing", 3);
   EXPECT_EQ(Run(3, 64, AllLeft)[0], (Names{"nccl", "nccl", "nccl"}));
 }
 
@@ -514,12 +622,13 @@ TEST_F(Scene, TheTableOfTheDay) {
   std::string data((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   Table table;
   ASSERT_TRUE(ParseTable(data, &table).ok());
-  Use(data, static_cast<int>(table.ranks));
+  Use(data, static_cast<int>(table.hosts * table.gpus));
+  gpus_ = static_cast<int>(table.gpus);
   for (const Entry& entry : table.entries) {
     if (entry.least_bytes > size_t{16} << 20) continue;  // the same in more rounds
     size_t count = entry.least_bytes / 4 + 13;
     auto left = [&](int rank, int) {
-      return Nics{static_cast<int>(table.nics), static_cast<int>(entry.left[static_cast<size_t>(rank)])};
+      return Nics{static_cast<int>(table.nics), static_cast<int>(entry.left[static_cast<size_t>(rank / gpus_)])};
     };
     EXPECT_EQ(Run(2, count, left)[0], (Names{"nccl", entry.name})) << entry.least_bytes;
   }

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -73,7 +74,9 @@ Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<
                                         " are supported; name fewer in R2CC_SOCKET_IFNAME"};
   }
   std::shared_ptr<Net> made(new Net());
-  made->environment_.params = Fitting(params, std::thread::hardware_concurrency());
+  auto of_machine = static_cast<unsigned>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  unsigned processors = ProcessorsOfRank(std::thread::hardware_concurrency(), of_machine, RanksOnHost());
+  made->environment_.params = Fitting(params, processors);
   made->environment_.counters = std::make_unique<NicCounters[]>(nics.size());
   made->environment_.nics = std::move(nics);
   if (beside != nullptr) made->environment_.notifier = beside->environment_.notifier;

@@ -40,7 +40,9 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
         shape_(shape),
         psn_(psn),
         watcher_(std::move(watcher)),
-        memory_(size_t{shape.send_slots} * shape.send_bytes + size_t{shape.receive_slots} * shape.receive_bytes) {}
+        // Without a value: most of a large ring is never used.
+        memory_(std::make_unique_for_overwrite<char[]>(size_t{shape.send_slots} * shape.send_bytes +
+                                                       size_t{shape.receive_slots} * shape.receive_bytes)) {}
 
   uint32_t number() const { return number_; }
   uint32_t psn() const { return psn_; }
@@ -51,9 +53,9 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   bool is_given_back() const { return given_back_; }
   bool readable() const { return readable_; }
 
-  char* send_slot(uint32_t slot) { return memory_.data() + size_t{slot} * shape_.send_bytes; }
+  char* send_slot(uint32_t slot) { return memory_.get() + size_t{slot} * shape_.send_bytes; }
   char* receive_slot(uint32_t slot) {
-    return memory_.data() + size_t{shape_.send_slots} * shape_.send_bytes + size_t{slot} * shape_.receive_bytes;
+    return memory_.get() + size_t{shape_.send_slots} * shape_.send_bytes + size_t{slot} * shape_.receive_bytes;
   }
 
   void Connect(const RcAddress& peer) {
@@ -282,7 +284,7 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   const uint64_t birth_ = world_->NextNumber();  // which no device knows: by it rules are checked
   uint64_t peer_birth_ = 0;
   const std::weak_ptr<RcWatcher> watcher_;
-  std::vector<char> memory_;
+  const std::unique_ptr<char[]> memory_;
   State state_ = State::kNew;
   bool given_back_ = false;
   uint32_t peer_number_ = 0;

@@ -114,7 +114,11 @@ class World final : public Clock {
   size_t answer_bytes = 256 * 1024;
 
   // What is still to happen does not.
-  void Forget() { std::exchange(whats_, {}); }
+  void Forget() {
+    queue_ = {};
+    free_whats_.clear();
+    std::exchange(whats_, {});
+  }
 
   // A rule was broken that only the network and its devices can see.
   void Break(const std::string& rule) {

@@ -652,10 +652,10 @@ const char* ToString(Trouble trouble) {
   return kNames[static_cast<size_t>(trouble)];
 }
 
-// Of one history in two some bytes go by RDMA; where it breaks down, TCP is there, but for where it is not wanted.
+// Of one history in four some bytes go by RDMA; where it breaks down, TCP is there, but for where it is not wanted.
 void DrawRdma(Scenario* scenario) {
   Dice dice(scenario->seed ^ 0x5244'4d41);
-  if (!dice.OneIn(2)) return;
+  if (!dice.OneIn(4)) return;
   scenario->params.transport = dice.OneIn(4) ? "verbs" : "auto";
   if (dice.OneIn(2)) {  // enough for a ring to come round
     Flow& flow = scenario->flows[dice.Below(scenario->flows.size())];

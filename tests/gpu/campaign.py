@@ -441,7 +441,9 @@ class Campaign:
             finally:
                 self.service.env = service
             lines = [line for log in group.logs for line in log.read_text(errors="replace").splitlines()]
-            told = [line for line in lines if line.startswith("r2ccl-preload:") and words in line]
+            # Rank 0 says it as a mistake; with NCCL_DEBUG, as here, the others name their reason, too.
+            ended = [line for line in lines if line.endswith("; NCCL runs every AllReduce")]
+            told = [line for line in ended if line.startswith("r2ccl-preload:") and words in line]
             wrong = sum(answer["wrong"] for answer in answers)
             self.results.add(
                 "refusals", system=system, told=told[:2], lines=len(told), wrong=wrong, choice=answers[0]["choice"]

@@ -30,6 +30,16 @@ NATIVE = ROOT / "r2ccl_core" / "native"
 TABLE = NATIVE / "wire" / "simulated" / "MUTANTS.md"
 
 
+IDENTITY = """\
+  if (header.number != received_) {
+    return Broken("message " + std::to_string(header.number) + " came where " + std::to_string(received_) + " was due");
+  }
+  if (header.bytes != done.bytes - sizeof header) return Broken("a message of another length than it says");
+  if (header.returned < peer_returned_ || header.returned > sent_) return Broken("impossible slots are given back");
+"""
+"""By which a message over RDMA is known for the one that is due."""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """``old`` stands once in ``file`` and becomes ``new``; ``what`` says which promise that breaks."""
@@ -296,6 +306,78 @@ MUTANTS = [
         "wire/frame_reader.cc",
         "  header_bytes_ += bytes - body;\n",
         "  header_bytes_ = bytes - body;\n",
+    ),
+    Mutant(
+        "queue_is_not_fenced",
+        "an RDMA queue is given up without a fence",
+        "wire/verbs/verbs_stream.cc",
+        "  if (pipe_ != nullptr) (void)pipe_->queue().Fence();\n",
+        "",
+    ),
+    Mutant(
+        "fence_comes_after",
+        "an RDMA queue's memory is given back before the fence",
+        "wire/verbs/verbs_stream.cc",
+        "  if (pipe_ != nullptr) (void)pipe_->queue().Fence();\n  pipe_.reset();\n",
+        "  pipe_.reset();\n  if (pipe_ != nullptr) (void)pipe_->queue().Fence();\n",
+    ),
+    Mutant(
+        "queue_is_revived",
+        "a queue pair begins with the packet number that the one before it began with",
+        "wire/verbs/verbs_stream.cc",
+        "shared_->random() & kMostPsn",
+        "0",
+    ),
+    Mutant(
+        "completion_is_counted",
+        "a message by RDMA is the next because its completion is",
+        "wire/verbs/rc_pipe.cc",
+        IDENTITY,
+        "  header.returned = std::max(header.returned, peer_returned_);\n",
+    ),
+    Mutant(
+        "number_modulo_the_ring",
+        "the number of a message by RDMA is compared modulo the slots of the ring",
+        "wire/verbs/rc_pipe.cc",
+        IDENTITY,
+        "  uint64_t slots = shape_.receive_slots;\n"
+        '  if (header.number % slots != received_ % slots) return Broken("another message");\n'
+        "  header.returned = std::max(header.returned, peer_returned_);\n",
+    ),
+    Mutant(
+        "switch_is_not_awaited",
+        "what comes by RDMA is given before TCP has come to its end",
+        "wire/verbs/verbs_read.cc",
+        "      if (!from_rdma_) return;  // TCP has not come to its end yet\n",
+        "",
+    ),
+    Mutant(
+        "frames_stay_held",
+        "where TCP is to carry nothing, what came before the switch is never given",
+        "wire/verbs/verbs_stream.cc",
+        "  Status status = GiveHeld();\n",
+        "  Status status;\n",
+    ),
+    Mutant(
+        "rest_of_the_last_word",
+        "what came by RDMA before TCP's end is not looked at",
+        "wire/verbs/verbs_read.cc",
+        "    (void)pipe_->Reap(Now());\n    Deliver();\n  }\n  if (!gone_) owner_->OnStreamLost",
+        "  }\n  if (!gone_) owner_->OnStreamLost",
+    ),
+    Mutant(
+        "queue_outlives_its_stream",
+        "a stream by RDMA that hung up keeps its queue pair",
+        "wire/verbs/verbs_stream.cc",
+        '  tcp_->HangUp("");\n  DropPipe();\n',
+        '  tcp_->HangUp("");\n',
+    ),
+    Mutant(
+        "slots_are_not_given_back",
+        "of an RDMA ring no slots are given back but with other words",
+        "wire/verbs/rc_pipe.cc",
+        "  return Send(RcKind::kSlots, 0, now_ns);\n",
+        "  return {};\n",
     ),
 ]
 

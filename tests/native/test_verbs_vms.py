@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plugin_build import build_plugin, build_program
 
 from harness.cluster import rights
 from harness.cluster.vms.cluster import VmsCluster, find_program
@@ -171,6 +172,21 @@ def test_kill_9_is_an_error_at_the_other_end_and_gives_everything_back(testbed: 
     assert "exit 0" not in first, first
     assert "exit 0" not in second, second
     assert [resources(testbed, host) for host in ("host0", "host1")] == before
+
+
+@pytest.mark.parametrize("version", [8, 12])
+def test_the_plugins_tables_keep_their_contract_over_rdma(testbed: HostTestbed, version: int) -> None:
+    """Two processes of one guest, as NCCL drives them; RDMA goes from the device to itself."""
+    plugin = build_plugin("plain")
+    driver = build_program("plain", "plugin_driver.c", "plugin_peer.c", "plugin_tables.c")
+    before, held = packets(testbed, "host0"), resources(testbed, "host0")
+    env = {**PATIENCE, "R2CC_TRANSPORT": "verbs", "R2CC_SOCKET_IFNAME": "=eth0,eth1"}
+    words = " ".join(f"{name}={value}" for name, value in env.items())
+    line = f"{words} {driver} {plugin} {version} --nics --verbose; echo exit $?"
+    done = testbed.host("host0").run(["sh", "-c", line], timeout_s=LIMIT_S, check=False)
+    assert "exit 0" in done.stdout, done.stdout + done.stderr
+    assert packets(testbed, "host0") - before > 1000
+    assert resources(testbed, "host0") == held
 
 
 REFUSED = {

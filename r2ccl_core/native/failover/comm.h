@@ -298,12 +298,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // Puts its way on probation, unless there is no other that carries data in its place. False then.
   bool BeginProbation(Path& path, int64_t now_ns, const std::string& why) REQUIRES(mutex_);
   bool WayWorks(const Path& path, int64_t now_ns) const;
-  // The ways to the same peer over other NICs, as they are now: a way is sick only beside ways that are well. Where
-  // somebody else's traffic fills all of them, answers take long and packets are lost everywhere.
-  struct Elsewhere {
-    int64_t usual_ns = 0;  // within which answers come on the best of them; 0: there is none
-    bool lossy = false;    // packets are lost on each
-  };
+  // The ways to the same peer over other NICs.
   Elsewhere LookElsewhere(const Path& path) const REQUIRES(mutex_);
   void KnowWay(Path& path);
   // Whether its way is on probation as users see it: not for what is over after a first clean test.

@@ -42,17 +42,13 @@ bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
   return path.way != nullptr && path.way->Works(best, now_ns);
 }
 
-Comm::Elsewhere Comm::LookElsewhere(const Path& path) const {
-  Elsewhere best;
-  bool any = false;
+Elsewhere Comm::LookElsewhere(const Path& path) const {
+  Elsewhere elsewhere;
   for (const Path& other : paths_) {
     if (&other == &path || other.state != PathState::kUp || other.suspect || IsDoubted(other)) continue;
-    best.lossy = (!any || best.lossy) && other.loss.lossy();
-    any = true;
-    bool known = other.usual_ns != 0;  // not before its first look
-    if (known) best.usual_ns = best.usual_ns == 0 ? other.usual_ns : std::min(best.usual_ns, other.usual_ns);
+    elsewhere.Add(other.usual_ns, other.loss.lossy());
   }
-  return best;
+  return elsewhere;
 }
 
 void Comm::WatchWay(Path& path, const Progress& progress, int64_t now_ns) {

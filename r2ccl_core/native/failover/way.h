@@ -100,6 +100,21 @@ constexpr int64_t LateAfterNs(int64_t usual_ns) {
   return kLateNs + 2 * usual_ns;
 }
 
+// The ways to the same peer over other NICs, as they are now: a way is sick only beside ways that are well. Where
+// somebody else's traffic fills all of them, answers take long and packets are lost everywhere.
+struct Elsewhere {
+  int64_t usual_ns = 0;  // within which answers come on the best of them; 0: none is known
+  bool lossy = false;    // packets are lost on each
+  bool any = false;
+
+  // Another way. `way_usual_ns` is 0 before its first look, when it is neither fast nor slow.
+  constexpr void Add(int64_t way_usual_ns, bool way_lossy) {
+    lossy = (!any || lossy) && way_lossy;
+    any = true;
+    if (way_usual_ns != 0) usual_ns = usual_ns == 0 ? way_usual_ns : std::min(usual_ns, way_usual_ns);
+  }
+};
+
 // The same where `rtt_ns`, and the time that `bytes` before it and of itself take at `bytes_per_ns`, are usual on the
 // best way there. Where that is 0, unknown, the NIC drains no less than `least_per_ns`, which may be much less than
 // what it can: it had little to do.

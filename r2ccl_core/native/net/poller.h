@@ -30,28 +30,38 @@ class Pollable {
   virtual void OnThrow(const std::string& reason) = 0;
 };
 
+// What has descriptors watched and calls made, wherever these run.
+class EventLoop {
+ public:
+  virtual ~EventLoop() = default;
+  virtual uint64_t Add(int fd, uint32_t events, int tag, std::shared_ptr<Pollable> target) = 0;
+  virtual void Modify(uint64_t id, uint32_t events) = 0;
+  virtual void Remove(uint64_t id) = 0;
+  // Has OnKick of `target` called soon, not from within.
+  virtual void Kick(std::shared_ptr<Kickable> target) = 0;
+};
+
 // Add, Modify and Remove may be called from any thread, also while holding the lock that OnEvents takes.
 // After Remove, OnEvents may still be under way or come once for an event already fetched: receivers compare
 // `id` with the registration they know. The poller keeps a Pollable alive while it is registered.
-class Poller {
+class Poller final : public EventLoop {
  public:
   static constexpr int kTickMs = 5;
 
   Poller() = default;
-  ~Poller() { Stop(); }
+  ~Poller() override { Stop(); }
 
   // `on_tick` runs on the poller's thread about every kTickMs.
   Status Start(std::function<void()> on_tick);
   // Joins the thread. No callback runs afterwards. Idempotent; REQUIRES: not called by the poller's thread.
   void Stop();
 
-  uint64_t Add(int fd, uint32_t events, int tag, std::shared_ptr<Pollable> target);
-  void Modify(uint64_t id, uint32_t events);
-  void Remove(uint64_t id);
+  uint64_t Add(int fd, uint32_t events, int tag, std::shared_ptr<Pollable> target) override;
+  void Modify(uint64_t id, uint32_t events) override;
+  void Remove(uint64_t id) override;
   // Whether the kernel watches what was registered.
   bool IsWatched(uint64_t id);
-  // Has OnKick of `target` called on the poller's thread soon.
-  void Kick(std::shared_ptr<Kickable> target);
+  void Kick(std::shared_ptr<Kickable> target) override;
 
  private:
   struct Registration {

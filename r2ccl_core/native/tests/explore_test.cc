@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "wire/simulated/rdma_device.h"
+
 namespace r2ccl::simulated {
 namespace {
 
@@ -89,6 +91,89 @@ TEST(Explore, AProcessThatEndsIsNoticed) {
     scenario.troubles = {Lasting(kind, 0)};
     EXPECT_EQ(RunScenario(scenario).wrong, "") << ToString(kind);
   }
+}
+
+Scenario ByRdma(const std::string& transport) {
+  Scenario scenario = TwoHosts();
+  scenario.params.transport = transport;
+  scenario.params.give_up_ms = 5000;
+  // Beyond the time in which it goes over, and until a silent path is given up.
+  scenario.flows[0].sizes = std::vector<uint64_t>(250, 20'000);
+  scenario.flows[0].pause_ns = 1'000'000;
+  return scenario;
+}
+
+TEST(Explore, RdmaCarriesWhatTcpBegan) {
+  for (const char* transport : {"auto", "verbs"}) {
+    Outcome outcome = RunScenario(ByRdma(transport), true);
+    EXPECT_EQ(outcome.wrong, "") << transport << "\n" << outcome.log;
+    EXPECT_EQ(outcome.messages, 254u);
+    EXPECT_EQ(outcome.lost_paths, 0u) << transport << "\n" << outcome.log;
+    EXPECT_GT(outcome.rdma_bytes, 2'000'000u) << transport;
+  }
+}
+
+TEST(Explore, RdmaThatBreaksInAnyWayLosesNothing) {
+  for (const char* transport : {"auto", "verbs"}) {
+    for (auto [kind, amount] : {std::pair{Trouble::kRdmaDropped, 0.0},
+                                {Trouble::kRdmaLate, 300.0},
+                                {Trouble::kRdmaCompletions, 0.5},
+                                {Trouble::kRdmaGone, 0.0},
+                                {Trouble::kLinkDown, 0.0},
+                                {Trouble::kBlackIn, 0.0}}) {
+      Scenario scenario = ByRdma(transport);
+      scenario.troubles = {{.kind = kind, .at_ns = 20'000'000, .lasts_ns = 400'000'000, .amount = amount}};
+      Outcome outcome = RunScenario(scenario, true);
+      EXPECT_EQ(outcome.wrong, "") << transport << " " << ToString(kind) << "\n" << outcome.log;
+      EXPECT_EQ(outcome.messages, 254u) << transport << " " << ToString(kind);
+      EXPECT_GT(outcome.lost_paths, 0u) << transport << " " << ToString(kind) << ": it was met";
+    }
+  }
+}
+
+// What was sent over a queue pair that is given up meanwhile comes when its ring is gone.
+class LateMessage {
+ public:
+  LateMessage() {
+    world_.SetReceiver(0, &hosts_[0]);
+    world_.SetReceiver(1, &hosts_[1]);
+    for (int host : {0, 1}) {
+      EXPECT_TRUE(hosts_[host].device.Make(world_.port(host, 0).nic, shape_, 7, {}, &queues_[host]).ok());
+    }
+    EXPECT_TRUE(queues_[0]->Connect(queues_[1]->address()).ok());
+    EXPECT_TRUE(queues_[1]->Connect(queues_[0]->address()).ok());
+    EXPECT_TRUE(queues_[1]->PostReceive(1, 0).ok());
+    world_.port(0, 0).out.rdma_delay_ns = 300'000'000;
+    EXPECT_TRUE(queues_[0]->PostSend(1, 0, 256).ok());
+  }
+  // The sending end gives its own up in any case.
+  std::string GiveUp(bool fence) {
+    EXPECT_TRUE(queues_[0]->Fence().ok());
+    queues_[0].reset();
+    if (fence) {
+      EXPECT_TRUE(queues_[1]->Fence().ok());
+    }
+    queues_[1].reset();
+    world_.RunUntil(world_.Now() + 1'000'000'000);
+    return world_.broken();
+  }
+
+ private:
+  struct Host final : Receiver {
+    Host(World* world, int host) : device(world, host, [](int) {}) {}
+    void Take(const Packet& packet, int nic) override { device.Take(packet, nic); }
+    void OnLink(int, bool) override {}
+    RdmaDevice device;
+  };
+  World world_{1, 2, 1};
+  Host hosts_[2] = {{&world_, 0}, {&world_, 1}};
+  const RcShape shape_{4, 512, 4, 512};
+  std::unique_ptr<RcQueue> queues_[2];
+};
+
+TEST(Explore, ALateMessageLandsUnlessItsQueueWasFenced) {
+  EXPECT_EQ(LateMessage().GiveUp(true), "");
+  EXPECT_EQ(LateMessage().GiveUp(false), "a late message landed in memory that was given back");
 }
 
 TEST(Explore, WhatShrinksStillBreaks) {

@@ -1,8 +1,9 @@
 /* Drives the net plugin as NCCL does, in plain C: one table version, two processes, loopback, no GPU and no NCCL.
  *
- *   plugin_driver LIBRARY VERSION [--corrupt] [--abandon] [--die] [--verbose]
+ *   plugin_driver LIBRARY VERSION [--corrupt] [--abandon] [--die] [--verbose] [--nics]
  *
  * --abandon begins connections and never asks for them again; give it a short R2CC_FAILOVER_GIVE_UP_MS.
+ * --nics: the devices are NICs of a host that R2CC_SOCKET_IFNAME names, not lo.
  * --die ends one side without a word while requests are under way; the other has to get errors.
  * Exit codes: 0 the contract holds, 1 it does not, 2 usage, 3 a byte is wrong, 4 a call or a wait hangs, 5 a process
  * crashed. --corrupt changes one byte on its way, which has to give 3: the check sees what it is for. */
@@ -27,6 +28,7 @@ static int version;
 static int corrupt;
 static int abandon;
 static int die;
+static int nics;
 static int verbose;
 static int log_lines;
 
@@ -48,8 +50,8 @@ static void properties_are_plausible(void) {
   expect(count >= 1 && count <= 16, "at least one device");
   for (int device = 0; device < count; ++device) {
     succeed(net_properties(device, &p), "getProperties");
-    expect(p.name != NULL && strcmp(p.name, "lo") == 0, "the device is lo, as R2CC_SOCKET_IFNAME says");
-    expect(p.pciPath == NULL, "a virtual NIC has no PCI path");
+    expect(p.name != NULL && (strcmp(p.name, "lo") == 0) == !nics, "the device is the one R2CC_SOCKET_IFNAME says");
+    expect(p.pciPath == NULL || (nics && access(p.pciPath, F_OK) == 0), "a PCI path that is there, and none of lo");
     expect(p.guid != 0, "a guid");
     expect(p.ptrSupport == 1, "host memory only");
     expect(p.regIsGlobal == 0 || p.regIsGlobal == 1, "regIsGlobal is 0 or 1");
@@ -539,10 +541,11 @@ int main(int argc, char** argv) {
     abandon |= strcmp(argv[i], "--abandon") == 0;
     die |= strcmp(argv[i], "--die") == 0;
     verbose |= strcmp(argv[i], "--verbose") == 0;
+    nics |= strcmp(argv[i], "--nics") == 0;
   }
   version = argc >= 3 ? atoi(argv[2]) : 0;
-  if (argc - 3 != corrupt + abandon + die + verbose || version < kFirstVersion || version > kLastVersion) {
-    fprintf(stderr, "usage: %s LIBRARY VERSION(8..12) [--corrupt] [--abandon] [--die] [--verbose]\n", argv[0]);
+  if (argc - 3 != corrupt + abandon + die + verbose + nics || version < kFirstVersion || version > kLastVersion) {
+    fprintf(stderr, "usage: %s LIBRARY VERSION(8..12) [--corrupt] [--abandon] [--die] [--verbose] [--nics]\n", argv[0]);
     return kUsage;
   }
   signal(SIGPIPE, SIG_IGN);

@@ -187,6 +187,21 @@ TEST(Way, WhatIsUsualIsNotLate) {
   EXPECT_EQ(LateAfterNs(0, 1e6, 0, 0.1), 40 * kMillisecond) << "it drains that at least";
 }
 
+TEST(Way, OneThatHasJustComeUpSaysNothingOfHowFastTheOthersAre) {
+  Elsewhere elsewhere;
+  EXPECT_FALSE(elsewhere.lossy) << "there is no other";
+  elsewhere.Add(3 * kMillisecond, false);
+  elsewhere.Add(0, true);
+  elsewhere.Add(5 * kMillisecond, true);
+  EXPECT_EQ(elsewhere.usual_ns, 3 * kMillisecond);
+  EXPECT_FALSE(elsewhere.lossy) << "one of them is well";
+  Elsewhere new_first;
+  new_first.Add(0, false);
+  new_first.Add(4 * kMillisecond, true);
+  EXPECT_EQ(new_first.usual_ns, 4 * kMillisecond);
+  EXPECT_FALSE(new_first.lossy) << "one of them is well";
+}
+
 TEST(Way, IsTheSameForAllWhoAsk) {
   Ways ways;
   EXPECT_EQ(ways.Find(0, 1), ways.Find(0, 1));

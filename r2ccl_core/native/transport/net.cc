@@ -135,6 +135,7 @@ Status Net::Start() {
 void Net::OpenRdma() {
   const std::string& transport = environment_.params.transport;
   verbs_.log = &environment_.log;
+  verbs_.clock = environment_.clock;
   verbs_.strict = transport == "verbs";
   if (transport == "tcp") verbs_.maker = nullptr;
   if (transport == "tcp" || verbs_.maker != nullptr || (transport == "auto" && !HasRdma(kSysfs))) return;
@@ -151,7 +152,7 @@ Status Net::CheckRdma() {
   }
   for (const Nic& nic : environment_.nics) {
     std::unique_ptr<RcQueue> queue;
-    Status status = verbs_.maker->Make(nic, kDialledShape, {}, &queue);
+    Status status = verbs_.maker->Make(nic, kDialledShape, 0, {}, &queue);
     if (status.ok() || status.code() == Code::kPeerLost) continue;
     return {Code::kInvalidArgument,
             "R2CC_TRANSPORT=verbs: " + nic.name + ": " + status.message() + "; or set R2CC_TRANSPORT=auto"};

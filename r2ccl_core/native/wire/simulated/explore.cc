@@ -384,10 +384,15 @@ class Play {
       outcome.replayed_chunks += environment.replayed_chunks.load();
       outcome.duplicate_chunks += environment.duplicate_chunks.load();
       outcome.lost_paths += Count(host, "path_down");
+      for (int rail = 0; rail < scenario_.rails; ++rail) {
+        outcome.rdma_bytes += environment.counters[static_cast<size_t>(rail)].rdma_sent_bytes.load();
+      }
       if (with_log) outcome.log += LogOf(host);
     }
     return outcome;
   }
+
+  ~Play() { world_.Forget(); }
 
   // The times, from the beginning, at which something happens until all is done.
   std::vector<int64_t> Moments() {
@@ -481,12 +486,24 @@ class Play {
         return process(event.host).Kill();
       case Trouble::kPowerOff:
         return process(event.host).PowerOff();
+      case Trouble::kRdmaDropped:
+        port.out.rdma_black = port.in.rdma_black = on;
+        return;
+      case Trouble::kRdmaLate:
+        port.out.rdma_delay_ns = on ? delay_ns : 0;
+        return;
+      case Trouble::kRdmaCompletions:
+        port.completions = on ? event.amount : 0;
+        return;
+      case Trouble::kRdmaGone:
+        return process(event.host).SetRdmaGone(event.rail, on);
       case Trouble::kCount:
         return;
     }
   }
 
   std::string Wrong() const {
+    if (!world_.broken().empty()) return world_.broken();
     for (const auto& program : programs_) {
       if (!program->wrong().empty()) return program->wrong();
     }
@@ -544,6 +561,8 @@ class Play {
     for (const TroubleEvent& event : scenario_.troubles) {
       if (event.kind == Trouble::kPause) paused_ns[static_cast<size_t>(event.host)] += event.lasts_ns;
       if (event.kind != Trouble::kPause && event.kind != Trouble::kCongestion) return false;
+      // What RDMA's packets lose to others' is sent again after 34 ms, whole windows of it.
+      if (event.kind == Trouble::kCongestion && scenario_.params.transport != "tcp") return false;
     }
     int64_t most_ns = *std::max_element(paused_ns.begin(), paused_ns.end());
     return most_ns < scenario_.params.connect_ms * kMillisecond / 2;
@@ -596,6 +615,11 @@ class Play {
         return "host" + std::to_string(host) + " has " + std::to_string(process(host).sockets()) +
                " sockets left after all was closed";
       }
+      RdmaDevice* rdma = process(host).rdma();
+      if (process(host).runs() && rdma != nullptr && rdma->queues() > 0) {
+        return "host" + std::to_string(host) + " has " + std::to_string(rdma->queues()) +
+               " queue pairs left after all was closed";
+      }
     }
     return "";
   }
@@ -621,13 +645,38 @@ class Play {
 
 const char* ToString(Trouble trouble) {
   static const char* const kNames[] = {
-      "link_down", "black_hole", "black_out", "black_in",   "large_only", "loss",  "bursts", "duplicates",
-      "delay",     "reordering", "slow",      "corruption", "congestion", "pause", "kill",   "power_off"};
+      "link_down",  "black_hole", "black_out",    "black_in",  "large_only",       "loss",       "bursts",
+      "duplicates", "delay",      "reordering",   "slow",      "corruption",       "congestion", "pause",
+      "kill",       "power_off",  "rdma_dropped", "rdma_late", "rdma_completions", "rdma_gone"};
   static_assert(std::size(kNames) == static_cast<size_t>(Trouble::kCount));
   return kNames[static_cast<size_t>(trouble)];
 }
 
-Scenario Draw(uint64_t seed) {
+// Of one history in four some bytes go by RDMA; where it breaks down, TCP is there, but for where it is not wanted.
+void DrawRdma(Scenario* scenario) {
+  Dice dice(scenario->seed ^ 0x5244'4d41);
+  if (!dice.OneIn(4)) return;
+  scenario->params.transport = dice.OneIn(4) ? "verbs" : "auto";
+  if (dice.OneIn(2)) {  // enough for a ring to come round
+    Flow& flow = scenario->flows[dice.Below(scenario->flows.size())];
+    for (int i = 0; i < 40; ++i) flow.sizes.push_back(dice.Below(30'000));
+  }
+  if (dice.OneIn(3)) return;
+  for (uint64_t i = 1 + dice.Below(4); i > 0; --i) {
+    TroubleEvent event = DrawTrouble(dice, *scenario);
+    event.kind = dice.Of({Trouble::kRdmaDropped, Trouble::kRdmaLate, Trouble::kRdmaCompletions, Trouble::kRdmaGone});
+    event.amount = 0;
+    if (event.kind == Trouble::kRdmaLate) event.amount = static_cast<double>(dice.Of({1, 30, 120, 300, 600}));  // ms
+    if (event.kind == Trouble::kRdmaCompletions) event.amount = dice.Of({0.005, 0.02, 0.1, 0.5});
+    scenario->troubles.push_back(event);
+    if (event.kind != Trouble::kRdmaLate || dice.OneIn(2)) continue;
+    // What is late finds other queue pairs: the link goes and comes back meanwhile.
+    int64_t later_ns = event.at_ns + dice.Between(0, 20) * kMillisecond;
+    scenario->troubles.push_back({Trouble::kLinkDown, event.host, event.rail, later_ns, 2 * kMillisecond, 0});
+  }
+}
+
+Scenario DrawWithoutRdma(uint64_t seed) {
   Dice dice(seed);
   Scenario scenario;
   scenario.seed = seed;
@@ -695,6 +744,12 @@ Scenario Draw(uint64_t seed) {
   return scenario;
 }
 
+Scenario Draw(uint64_t seed) {
+  Scenario scenario = DrawWithoutRdma(seed);
+  DrawRdma(&scenario);
+  return scenario;
+}
+
 bool Scenario::ends_well() const {
   // Test packets of full size are late where a kernel takes little at a time.
   return params.mode != 0 && answer_bytes >= 65536 && params.flap_max_ms < kRecoveryNs / kMillisecond &&
@@ -710,11 +765,11 @@ std::string Describe(const Scenario& scenario) {
   std::ostringstream text;
   text << "seed " << scenario.seed << ": " << scenario.hosts << " hosts x " << scenario.rails << " rails of "
        << scenario.bytes_per_ns * 8 << " Gbit/s, packets of " << scenario.segment_bytes << ", answers of "
-       << scenario.answer_bytes << ", mode " << params.mode << ", " << (scenario.program_polls ? "polling" : "waiting")
-       << ", chunk " << params.chunk_bytes << "/" << params.min_chunk_bytes << ", window " << params.window_bytes
-       << ", eager " << params.eager_bytes << " x " << params.eager_messages << ", buffered " << params.buffered_bytes
-       << ", inline " << params.inline_bytes << ", checksum " << params.checksum << ", held at most "
-       << params.flap_max_ms << " ms\n";
+       << scenario.answer_bytes << ", by " << params.transport << ", mode " << params.mode << ", "
+       << (scenario.program_polls ? "polling" : "waiting") << ", chunk " << params.chunk_bytes << "/"
+       << params.min_chunk_bytes << ", window " << params.window_bytes << ", eager " << params.eager_bytes << " x "
+       << params.eager_messages << ", buffered " << params.buffered_bytes << ", inline " << params.inline_bytes
+       << ", checksum " << params.checksum << ", held at most " << params.flap_max_ms << " ms\n";
   for (const Flow& flow : scenario.flows) {
     text << "  host" << flow.from << " > host" << flow.to << ": " << flow.sizes.size() << " messages, " << flow.ahead
          << " ahead, pause " << static_cast<double>(flow.pause_ns) / kMillisecond << " ms"
@@ -749,7 +804,7 @@ std::vector<Scenario> SmallScenarios() {
   params.locate_ms = 0;
   params.io_threads = params.stripes = 1;
   small.flows = {{.from = 0, .to = 1, .sizes = {10'000, 300, 5000}, .ahead = 2}};
-  std::vector<Scenario> all(5, small);
+  std::vector<Scenario> all(7, small);
   all[0].params.mode = 0;
   all[1].params.mode = 1;
   all[2].program_polls = true;
@@ -760,6 +815,9 @@ std::vector<Scenario> SmallScenarios() {
   all[4].params.flap_suppress = 1000;
   all[4].params.flap_half_life_ms = 300;
   all[4].params.flap_max_ms = 600;
+  all[5].params.transport = "verbs";
+  all[6].params.transport = "auto";
+  all[6].flows[0].pause_ns = kMillisecond;  // so that the last go by RDMA
   return all;
 }
 
@@ -771,6 +829,12 @@ std::vector<TroubleEvent> EveryTrouble(const Scenario& scenario, int64_t from_ns
       for (int rail = 0; rail < scenario.rails; ++rail) {
         for (Trouble kind : {Trouble::kLinkDown, Trouble::kBlackHole, Trouble::kBlackOut, Trouble::kBlackIn}) {
           for (int64_t lasts_ms : {2, 300}) all.push_back({kind, host, rail, moment, lasts_ms * kMillisecond, 0});
+        }
+        if (scenario.params.transport != "tcp") {
+          all.push_back({Trouble::kRdmaDropped, host, rail, moment, 300 * kMillisecond, 0});
+          all.push_back({Trouble::kRdmaLate, host, rail, moment, 2 * kMillisecond, 250});
+          all.push_back({Trouble::kRdmaCompletions, host, rail, moment, 2 * kMillisecond, 1});
+          all.push_back({Trouble::kRdmaGone, host, rail, moment, 20 * kMillisecond, 0});
         }
       }
       if (!of_processes) continue;

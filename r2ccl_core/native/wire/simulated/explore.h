@@ -3,7 +3,8 @@
 // What holds in every run: each message arrives once, whole and unchanged, in its place and order; a send that needs a
 // receive is done only when that is; a buffer is neither read nor written after its request completed; every request
 // ends, with success where something could still carry it, else with an error within the limit; nothing is lost where
-// nothing was wrong; what recovered carries data again; in the end nothing is left.
+// nothing was wrong; what recovered carries data again; in the end nothing is left. Where RDMA is used, nothing lands
+// in memory that was given back.
 #ifndef R2CCL_WIRE_SIMULATED_EXPLORE_H_
 #define R2CCL_WIRE_SIMULATED_EXPLORE_H_
 
@@ -32,6 +33,10 @@ enum class Trouble : uint8_t {
   kPause,       // of the process
   kKill,
   kPowerOff,
+  kRdmaDropped,      // what RDMA sends is lost, both ways; nothing else is
+  kRdmaLate,         // it comes so much later
+  kRdmaCompletions,  // the device loses a share of its completions, tells them late, or again
+  kRdmaGone,         // the device fails with all it has
   kCount
 };
 const char* ToString(Trouble trouble);
@@ -84,17 +89,19 @@ struct Outcome {
   uint64_t replayed_chunks = 0;
   uint64_t duplicate_chunks = 0;
   uint64_t lost_paths = 0;
-  std::string log;  // of all processes, where asked for
+  uint64_t rdma_bytes = 0;  // sent so
+  std::string log;          // of all processes, where asked for
 };
 
 Outcome RunScenario(const Scenario& scenario, bool with_log = false);
 
-// The least groups in which everything can go wrong: two hosts, two rails, one connection; in each mode.
+// The least groups in which everything can go wrong: two hosts, two rails, one connection; in each mode, and by RDMA.
 std::vector<Scenario> SmallScenarios();
 
 // Every trouble that can begin in the scenario's history, at each moment at which anything happens there from `from_ns`
 // on until its messages have arrived: links that go and come back and black holes, for short and for long, of each NIC;
-// with `of_processes` also those that pause, are killed or lose their host.
+// what goes wrong with RDMA alone, where it is used; with `of_processes` also those that pause, are killed or lose
+// their host.
 std::vector<TroubleEvent> EveryTrouble(const Scenario& scenario, int64_t from_ns, bool of_processes);
 
 // The same scenario with less in it, which still breaks a rule.

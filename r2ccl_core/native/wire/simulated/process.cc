@@ -36,17 +36,77 @@ Status SimulatedWire::Dial(const std::shared_ptr<StreamOwner>& owner, int path, 
                            in_addr remote, uint16_t, std::shared_ptr<Stream>* stream) {
   int rail = RailOf(nic.address.s_addr);
   if (!process_->world_->port(process_->host_, rail).link) return {Code::kSystem, "Network is unreachable"};
+  std::string why_not = process_->verbs_.WhyNotDial(nic, remote);
+  if (!why_not.empty()) return {Code::kSystem, why_not};
   auto socket = process_->MakeSocket(rail, process_->world_->NextNumber(), remote.s_addr);
-  auto made = std::make_shared<SocketStream>(process_, owner, path, traffic, std::move(socket));
-  *stream = made;
-  made->AwaitConnection();
+  *stream = Make(owner, path, nic, traffic, std::move(socket), remote, true);
   return {};
 }
 
-std::shared_ptr<Stream> SimulatedWire::Adopt(const std::shared_ptr<StreamOwner>& owner, int path, NicTraffic* traffic,
-                                             std::shared_ptr<Socket> socket) {
-  return std::make_shared<SocketStream>(process_, owner, path, traffic, std::move(socket));
+std::shared_ptr<Stream> SimulatedWire::Adopt(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic,
+                                             NicTraffic* traffic, std::shared_ptr<Socket> socket, in_addr remote) {
+  return Make(owner, path, nic, traffic, std::move(socket), remote, false);
 }
+
+std::shared_ptr<Stream> SimulatedWire::Make(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic,
+                                            NicTraffic* traffic, std::shared_ptr<Socket> socket, in_addr remote,
+                                            bool dialled) {
+  if (process_->rdma_ == nullptr) {
+    auto made = std::make_shared<SocketStream>(process_, owner.get(), path, traffic, std::move(socket));
+    dialled ? made->AwaitConnection(owner) : made->SetOwner(owner);
+    return made;
+  }
+  auto made =
+      std::make_shared<VerbsStream>(&process_->verbs_, &process_->loop_, owner, path, nic, traffic, remote, dialled);
+  made->Begin(std::make_shared<SocketStream>(process_, made.get(), path, traffic, std::move(socket)));
+  std::erase_if(process_->verbs_streams_, [](const auto& weak) { return weak.expired(); });
+  process_->verbs_streams_.push_back(made);
+  return made;
+}
+
+uint64_t SimulatedLoop::Add(int fd, uint32_t events, int tag, std::shared_ptr<Pollable> target) {
+  watched_[++last_id_] = {fd, events, tag, std::move(target)};
+  CallSoon(last_id_);
+  return last_id_;
+}
+
+void SimulatedLoop::Modify(uint64_t id, uint32_t events) {
+  auto known = watched_.find(id);
+  if (known == watched_.end()) return;
+  known->second.events = events;
+  CallSoon(id);
+}
+
+void SimulatedLoop::Remove(uint64_t id) {
+  auto out = watched_.extract(id);  // what ends with it may remove others
+}
+
+void SimulatedLoop::Kick(std::shared_ptr<Kickable> target) {
+  process_->Soon([target = std::move(target)] { target->OnKick(); });
+}
+
+void SimulatedLoop::OnReadable(int fd) {
+  for (const auto& [id, watched] : watched_) {
+    if (watched.fd == fd) CallSoon(id);
+  }
+}
+
+void SimulatedLoop::CallSoon(uint64_t id) {
+  Watched& watched = watched_[id];
+  if (watched.events == 0 || watched.due || !process_->rdma_->IsReadable(watched.fd)) return;
+  watched.due = true;
+  process_->Soon([this, id] {
+    auto known = watched_.find(id);
+    if (known == watched_.end()) return;
+    known->second.due = false;
+    if (known->second.events == 0 || !process_->rdma_->IsReadable(known->second.fd)) return;
+    auto target = known->second.target;
+    target->OnEvents(id, known->second.tag, known->second.events);
+    if (watched_.contains(id)) CallSoon(id);
+  });
+}
+
+void SimulatedLoop::Clear() { std::exchange(watched_, {}); }
 
 void SimulatedWire::Kick(std::shared_ptr<Kickable> target) {
   process_->Soon([target = std::move(target)] { target->OnKick(); });
@@ -66,6 +126,14 @@ Process::Process(World* world, int host, const Params& params, bool program_poll
   witness_ = std::make_unique<Witness>(this, environment_.clock, environment_.nics);
   environment_.witness = witness_.get();
   drain_meter_ = std::make_unique<DrainMeter>(&environment_);
+  if (params.transport != "tcp") {
+    rdma_ = std::make_unique<RdmaDevice>(world, host, [this](int fd) { loop_.OnReadable(fd); });
+    verbs_.maker = rdma_.get();
+    verbs_.log = &environment_.log;
+    verbs_.clock = environment_.clock;
+    verbs_.random = [world] { return static_cast<uint32_t>(world->Draw(uint64_t{1} << 32)); };
+    verbs_.strict = params.transport == "verbs";
+  }
   for (uint8_t& byte : secret_) byte = static_cast<uint8_t>(world->Draw(256));
   world->SetReceiver(host, this);
   world->After(static_cast<int64_t>(world->Draw(kTickNs)), [this, exists = std::weak_ptr(exists_)] {
@@ -73,7 +141,43 @@ Process::Process(World* world, int host, const Params& params, bool program_poll
   });
 }
 
-Process::~Process() { world_->SetReceiver(host_, nullptr); }
+Process::~Process() {
+  world_->SetReceiver(host_, nullptr);
+  alive_ = false;
+  ForgetAll();
+}
+
+void Process::ForgetAll() {
+  loop_.Clear();
+  std::exchange(kept_, {});
+}
+
+void Process::Keep(std::shared_ptr<SocketStream> stream, std::shared_ptr<StreamOwner> owner) {
+  const SocketStream* key = stream.get();
+  kept_[key] = {std::move(stream), std::move(owner)};
+}
+
+std::shared_ptr<StreamOwner> Process::OwnerOf(const SocketStream* stream) const {
+  auto known = kept_.find(stream);
+  return known == kept_.end() ? nullptr : known->second.second;
+}
+
+void Process::LetGo(const SocketStream* stream) { auto out = kept_.extract(stream); }
+
+void Process::LoseQueues(int rail, const std::string& reason) {
+  if (rdma_ == nullptr) return;
+  for (const auto& weak : rdma_->Watchers(rail)) {
+    Soon([weak, reason] {
+      if (auto watcher = weak.lock()) watcher->OnQueueLost(reason);
+    });
+  }
+}
+
+void Process::SetRdmaGone(int rail, bool gone) {
+  if (rdma_ == nullptr || !alive_) return;
+  rdma_->SetGone(rail, gone);
+  if (gone) LoseQueues(rail, "the device failed (DEVICE_FATAL)");
+}
 
 Handle Process::handle() const {
   Handle made;
@@ -126,12 +230,14 @@ void Process::Resume() {
 
 void Process::Kill() {
   alive_ = false;
+  if (rdma_ != nullptr) rdma_->Clear();
   for (auto& [number, socket] : std::exchange(sockets_, {})) socket->Finish();
   guests_.clear();
 }
 
 void Process::PowerOff() {
   powered_ = alive_ = false;
+  if (rdma_ != nullptr) rdma_->Clear();
   for (auto& [number, socket] : sockets_) socket->SetUser(nullptr);
   sockets_.clear();
   guests_.clear();
@@ -145,7 +251,11 @@ size_t Process::sockets() const {
 
 bool Process::Touches(const char* data, size_t bytes) const {
   return std::any_of(streams_.begin(), streams_.end(),
-                     [=](const SocketStream* stream) { return stream->Touches(data, bytes); });
+                     [=](const SocketStream* stream) { return stream->Touches(data, bytes); }) ||
+         std::any_of(verbs_streams_.begin(), verbs_streams_.end(), [=](const auto& weak) {
+           auto stream = weak.lock();
+           return stream != nullptr && stream->Touches(data, bytes);
+         });
 }
 
 std::shared_ptr<Socket> Process::MakeSocket(int rail, uint64_t number, in_addr_t remote) {
@@ -190,6 +300,7 @@ std::vector<Third> Process::ThirdsOn(int nic) {
 }
 
 void Process::OnLink(int nic, bool running) {
+  if (!running && alive_) LoseQueues(nic, "the port went down (PORT_ERR)");
   Soon([this, nic, running] {
     environment_.counters[static_cast<size_t>(nic)].link_up.store(running);
     NicChange change{nic, !running, running, running ? "the carrier is back" : "no carrier"};
@@ -210,6 +321,10 @@ void Process::Refuse(const Packet& packet, int nic) {
 
 void Process::Take(const Packet& packet, int nic) {
   if (!powered_) return;
+  if (packet.kind == Packet::Kind::kRdma || packet.kind == Packet::Kind::kRdmaAnswer) {
+    if (rdma_ != nullptr) rdma_->Take(packet, nic);
+    return;
+  }
   if (packet.kind == Packet::Kind::kQuestion) return AnswerQuestion(packet, nic);
   if (packet.kind == Packet::Kind::kAnswer) {
     std::string said = packet.bytes;
@@ -269,7 +384,8 @@ void Process::Admit(Guest* guest, const uint8_t* greeting) {
     arrived_.push_back(comm);
   }
   NicTraffic* traffic = &environment_.counters[static_cast<size_t>(guest->nic)];
-  auto stream = wire_.Adopt(comm, frame.path, traffic, guest->socket);
+  const Nic& nic = environment_.nics[static_cast<size_t>(guest->nic)];
+  auto stream = wire_.Adopt(comm, frame.path, nic, traffic, guest->socket, guest->remote);
   (void)comm->Attach(frame.path, frame.epoch, guest->nic, guest->remote, std::move(stream), frame.d != 0);
 }
 

@@ -18,8 +18,11 @@
 #include "failover/send_comm.h"
 #include "failover/witness.h"
 #include "net/asker.h"
+#include "net/poller.h"
+#include "wire/simulated/rdma_device.h"
 #include "wire/simulated/socket.h"
 #include "wire/simulated/world.h"
+#include "wire/verbs/verbs_stream.h"
 
 namespace r2ccl::simulated {
 
@@ -33,12 +36,42 @@ class SimulatedWire final : public Wire {
   explicit SimulatedWire(Process* process) : process_(process) {}
   Status Dial(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic, NicTraffic* traffic, in_addr remote,
               uint16_t port, std::shared_ptr<Stream>* stream) override;
-  std::shared_ptr<Stream> Adopt(const std::shared_ptr<StreamOwner>& owner, int path, NicTraffic* traffic,
-                                std::shared_ptr<Socket> socket);
+  std::shared_ptr<Stream> Adopt(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic,
+                                NicTraffic* traffic, std::shared_ptr<Socket> socket, in_addr remote);
   void Kick(std::shared_ptr<Kickable> target) override;
 
  private:
+  std::shared_ptr<Stream> Make(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic, NicTraffic* traffic,
+                               std::shared_ptr<Socket> socket, in_addr remote, bool dialled);
+
   Process* const process_;
+};
+
+// What a process has watched: descriptors of queue pairs.
+class SimulatedLoop final : public EventLoop {
+ public:
+  explicit SimulatedLoop(Process* process) : process_(process) {}
+  uint64_t Add(int fd, uint32_t events, int tag, std::shared_ptr<Pollable> target) override;
+  void Modify(uint64_t id, uint32_t events) override;
+  void Remove(uint64_t id) override;
+  void Kick(std::shared_ptr<Kickable> target) override;
+  // That descriptor has something to tell.
+  void OnReadable(int fd);
+  void Clear();
+
+ private:
+  struct Watched {
+    int fd;
+    uint32_t events;
+    int tag;
+    std::shared_ptr<Pollable> target;
+    bool due = false;  // it will be called
+  };
+  void CallSoon(uint64_t id);
+
+  Process* const process_;
+  uint64_t last_id_ = 0;
+  std::map<uint64_t, Watched> watched_;
 };
 
 class Process final : public Receiver, public Asker {
@@ -76,6 +109,15 @@ class Process final : public Receiver, public Asker {
   // Whether a stream is about to read from, or to write into, these bytes.
   bool Touches(const char* data, size_t bytes) const;
   std::set<const SocketStream*>& streams() { return streams_; }
+  // As a poller keeps what it watches: a stream and its owner live until the stream lets go.
+  void Keep(std::shared_ptr<SocketStream> stream, std::shared_ptr<StreamOwner> owner);
+  std::shared_ptr<StreamOwner> OwnerOf(const SocketStream* stream) const;
+  void LetGo(const SocketStream* stream);
+
+  // Its RDMA; nullptr: TCP is all there is.
+  RdmaDevice* rdma() { return rdma_.get(); }
+  // The RDMA device of that NIC fails, and is well again.
+  void SetRdmaGone(int rail, bool gone);
 
   void Take(const Packet& packet, int nic) override;
   void OnLink(int nic, bool running) override;
@@ -83,6 +125,7 @@ class Process final : public Receiver, public Asker {
 
  private:
   friend class SimulatedWire;
+  friend class SimulatedLoop;
   struct Guest;
   struct Asked {
     Question question;
@@ -93,6 +136,8 @@ class Process final : public Receiver, public Asker {
   };
 
   std::shared_ptr<Socket> MakeSocket(int rail, uint64_t number, in_addr_t remote);
+  void LoseQueues(int rail, const std::string& reason);
+  void ForgetAll();
   void Tick();
   void TickQuestions(int64_t now_ns);
   void Settle(uint64_t number, Answer answer, const std::string& said);
@@ -107,6 +152,11 @@ class Process final : public Receiver, public Asker {
   std::set<const SocketStream*> streams_;  // that exist
   Environment environment_;
   SimulatedWire wire_{this};
+  SimulatedLoop loop_{this};
+  std::unique_ptr<RdmaDevice> rdma_;
+  VerbsShared verbs_;
+  std::vector<std::weak_ptr<VerbsStream>> verbs_streams_;
+  std::map<const SocketStream*, std::pair<std::shared_ptr<SocketStream>, std::shared_ptr<StreamOwner>>> kept_;
   std::unique_ptr<Locator> locator_;
   std::unique_ptr<Witness> witness_;
   std::unique_ptr<DrainMeter> drain_meter_;

@@ -17,6 +17,7 @@ constexpr int64_t kMostTimeoutNs = 120'000 * kMillisecond;
 constexpr uint64_t kReordered = 3;  // packets
 constexpr int64_t kFullQueueNs = kMillisecond;
 constexpr int64_t kLeastProbeNs = 8 * kMillisecond;
+constexpr int64_t kKeepAliveNs = 1000 * kMillisecond;
 constexpr int64_t kLatestWordNs = 40 * kMillisecond;  // as Linux puts an acknowledgement off
 
 }  // namespace
@@ -269,12 +270,32 @@ void Socket::OnTimer(uint64_t generation) {
     if (backoff_ > 5) return Reset();
     SendSegment(next_, 0, true);
   } else {  // the other end's window is closed
-    ++probes_;
-    Packet probe = Segment(next_);
-    probe.demands = true;
-    world_->Send(host_, rail_, std::move(probe));
+    SendProbeOfWindow();
   }
   if (!timer_armed_) ArmTimer();
+}
+
+// Without bytes, which the other end answers in any case.
+void Socket::SendProbeOfWindow() {
+  ++probes_;
+  Packet probe = Segment(next_);
+  probe.demands = true;
+  world_->Send(host_, rail_, std::move(probe));
+}
+
+void Socket::KeepAlive() {
+  if (std::exchange(keeps_alive_, true)) return;
+  heard_ns_ = world_->Now();
+  AskWhetherThere();
+}
+
+void Socket::AskWhetherThere() {
+  world_->After(kKeepAliveNs, [weak = weak_from_this()] {
+    auto self = weak.lock();
+    if (self == nullptr || self->state_ != State::kOpen || self->closing_) return;
+    if (self->world_->Now() - self->heard_ns_ >= kKeepAliveNs) self->SendProbeOfWindow();
+    self->AskWhetherThere();
+  });
 }
 
 void Socket::Take(const Packet& packet) {
@@ -294,6 +315,7 @@ void Socket::Take(const Packet& packet) {
     return;
   }
   if (state_ != State::kOpen) return;
+  heard_ns_ = world_->Now();
   TakeWord(packet);
   TakeBytes(packet);
   Tell();

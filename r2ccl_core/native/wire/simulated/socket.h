@@ -43,6 +43,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
   size_t Read(char* to, size_t most);
   size_t readable() const { return in_.size(); }
   bool ReadProgress(Progress* progress) const;
+  // From now on asks a peer that is silent for a second whether it is there.
+  void KeepAlive();
 
   void Reset();   // drops all, and tells the other end once
   void Finish();  // sends what is there, then ends
@@ -65,6 +67,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
   uint64_t SkipAhead(uint64_t place) const;
   void SendMissing();
   void SendProbe();
+  void SendProbeOfWindow();
+  void AskWhetherThere();
   void SendWord();
   void SendWordSoon();
   Packet Segment(uint64_t first) const;
@@ -111,6 +115,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
   int64_t timed_ns_ = 0;
   int backoff_ = 0;
   int64_t shortest_rtt_ns_ = 0;
+  bool keeps_alive_ = false;
+  int64_t heard_ns_ = 0;
   int64_t word_ns_ = 0;  // when it last heard that the other end had more
   // For how long the other end's window was what kept it from sending, but for the time since held_since_ns_, 0: it is
   // not.

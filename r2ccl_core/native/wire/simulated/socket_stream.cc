@@ -11,13 +11,15 @@ SocketStream::~SocketStream() {
   if (open_) socket_->SetUser(nullptr);
 }
 
-void SocketStream::AwaitConnection() {
+void SocketStream::AwaitConnection(std::shared_ptr<StreamOwner> owner) {
+  process_->Keep(shared_from_this(), std::move(owner));
   dialling_ = wants_write_ = true;
   socket_->SetUser(this);
   socket_->Connect();
 }
 
 void SocketStream::Start() {
+  process_->Keep(shared_from_this(), std::move(owner_to_be_));
   socket_->SetUser(this);
   OnChange();
 }
@@ -33,7 +35,7 @@ void SocketStream::OnChange() {
 
 void SocketStream::Wake() {
   woken_ = false;
-  auto owner = held_owner_.lock();
+  auto owner = process_->OwnerOf(this);
   if (owner == nullptr || !open_) return;
   MutexLock lock(owner->stream_mutex());
   if (!owner->OnWake() || !open_) return;
@@ -168,6 +170,7 @@ void SocketStream::Cut() {
   socket_->Reset();
   sending_ = polled_ = dialling_ = false;
   control_.clear();
+  process_->LetGo(this);
 }
 
 void SocketStream::HangUp(const std::string& farewell) {
@@ -180,6 +183,7 @@ void SocketStream::HangUp(const std::string& farewell) {
   while (socket_->Read(unread, sizeof unread) > 0) {
   }
   socket_->Finish();
+  process_->LetGo(this);
 }
 
 }  // namespace r2ccl::simulated

@@ -7,28 +7,29 @@
 #include <string>
 
 #include "failover/stream.h"
+#include "wire/first_stream.h"
 #include "wire/frame_reader.h"
 #include "wire/simulated/process.h"
 #include "wire/simulated/socket.h"
 
 namespace r2ccl::simulated {
 
-class SocketStream final : public Stream, public SocketUser, public std::enable_shared_from_this<SocketStream> {
+class SocketStream final : public FirstStream, public SocketUser, public std::enable_shared_from_this<SocketStream> {
  public:
-  SocketStream(Process* process, const std::shared_ptr<StreamOwner>& owner, int path, NicTraffic* traffic,
-               std::shared_ptr<Socket> socket)
+  SocketStream(Process* process, StreamOwner* owner, int path, NicTraffic* traffic, std::shared_ptr<Socket> socket)
       : process_(process),
-        owner_(owner.get()),
-        held_owner_(owner),
+        owner_(owner),
         path_(path),
         traffic_(traffic),
         socket_(std::move(socket)),
-        reader_(owner.get(), path, traffic) {
+        reader_(owner, path, traffic) {
     process_->streams().insert(this);
   }
   ~SocketStream() override;
 
-  void AwaitConnection();
+  void AwaitConnection(std::shared_ptr<StreamOwner> owner) override;
+  void SetOwner(std::shared_ptr<StreamOwner> owner) override { owner_to_be_ = std::move(owner); }
+  void KeepAlive() override { socket_->KeepAlive(); }
   void Start() override;
   void Say(const std::string& frames) override;
   size_t unsaid_bytes() const override { return control_.size(); }
@@ -63,7 +64,7 @@ class SocketStream final : public Stream, public SocketUser, public std::enable_
 
   Process* const process_;
   StreamOwner* const owner_;
-  std::weak_ptr<StreamOwner> held_owner_;
+  std::shared_ptr<StreamOwner> owner_to_be_;  // until it starts
   const int path_;
   NicTraffic* const traffic_;
   std::shared_ptr<Socket> socket_;

@@ -85,8 +85,9 @@ bool World::IsLost(const Sickness& sickness, bool* burst, const Packet& packet) 
   } else {
     *burst = false;
   }
-  return sickness.black || *burst || (sickness.larger_than > 0 && packet.size() > sickness.larger_than) ||
-         Chance(sickness.loss);
+  bool rdma = packet.kind == Packet::Kind::kRdma || packet.kind == Packet::Kind::kRdmaAnswer;
+  return sickness.black || *burst || (rdma && sickness.rdma_black) ||
+         (sickness.larger_than > 0 && packet.size() > sickness.larger_than) || Chance(sickness.loss);
 }
 
 bool World::Send(int host, int rail, Packet packet) {
@@ -106,6 +107,9 @@ bool World::Send(int host, int rail, Packet packet) {
   auto carried = std::make_shared<const Packet>(std::move(packet));
   for (int i = 0; i < (twice ? 2 : 1); ++i) {
     int64_t extra_ns = from.out.delay_ns;
+    if (carried->kind == Packet::Kind::kRdma || carried->kind == Packet::Kind::kRdmaAnswer) {
+      extra_ns += from.out.rdma_delay_ns;
+    }
     if (from.out.jitter_ns > 0) extra_ns += static_cast<int64_t>(Draw(static_cast<uint64_t>(from.out.jitter_ns)));
     Carry(host, rail, carried, extra_ns);
   }

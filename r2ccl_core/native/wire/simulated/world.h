@@ -24,29 +24,31 @@ namespace r2ccl::simulated {
 
 // What one direction of a NIC does to packets. As it is made: nothing.
 struct Sickness {
-  bool black = false;        // all are lost
-  uint32_t larger_than = 0;  // those with more bytes are lost; 0: none
-  double loss = 0;           // of all packets, by chance
-  double burst = 0;          // chance that a packet begins a burst of losses, which end by chance, of ten on average
-  double duplicate = 0;      // come twice
-  int64_t delay_ns = 0;      // more on the way
-  int64_t jitter_ns = 0;     // at most so much more, by chance: packets overtake each other
-  double rate = 1;           // share of the NIC's rate that is left
-  double corrupt = 0;        // of packets with bytes: one bit is another
+  bool black = false;         // all are lost
+  uint32_t larger_than = 0;   // those with more bytes are lost; 0: none
+  double loss = 0;            // of all packets, by chance
+  double burst = 0;           // chance that a packet begins a burst of losses, which end by chance, of ten on average
+  double duplicate = 0;       // come twice
+  int64_t delay_ns = 0;       // more on the way
+  int64_t jitter_ns = 0;      // at most so much more, by chance: packets overtake each other
+  double rate = 1;            // share of the NIC's rate that is left
+  double corrupt = 0;         // of packets with bytes: one bit is another
+  bool rdma_black = false;    // those of RDMA are lost
+  int64_t rdma_delay_ns = 0;  // they alone are so much longer on the way
 };
 
 struct Packet {
-  enum class Kind : uint8_t { kSyn, kSynAck, kReset, kSegment, kQuestion, kAnswer };
+  enum class Kind : uint8_t { kSyn, kSynAck, kReset, kSegment, kQuestion, kAnswer, kRdma, kRdmaAnswer };
   Kind kind = Kind::kSegment;
   in_addr_t from = 0;
   in_addr_t to = 0;
-  uint64_t stream = 0;    // number of the stream, or of the question
-  uint64_t first = 0;     // the first byte's place in the stream
+  uint64_t stream = 0;    // number of the stream, of the question, or of the queue pair that it goes to
+  uint64_t first = 0;     // the first byte's place in the stream; of RDMA: the packet's number
   uint64_t expected = 0;  // the place of the byte that the sending side wants next
   uint64_t window = 0;    // how many more it takes
   uint32_t taken = 0;     // packets that it has taken so far, in whatever order
-  bool last = false;      // nothing follows; of a reset: nobody listens
-  bool demands = false;   // asks for word of what was taken
+  bool last = false;      // nothing follows; of a reset: nobody listens; of RDMA: the message ends
+  bool demands = false;   // asks for word of what was taken; of an answer to RDMA: a packet is missing
   std::string bytes;
   std::vector<std::pair<uint64_t, uint64_t>> ahead;  // what it has behind gaps: first places, and ends
 
@@ -68,6 +70,7 @@ struct Port {
   double bytes_per_ns = 0.0625;  // 500 Mbit/s
   bool link = true;
   Sickness out, in;
+  double completions = 0;  // share of those of its RDMA that are lost, late or told again
   // The times at which what waits already has gone.
   int64_t out_free_ns = 0;
   int64_t in_free_ns = 0;
@@ -110,6 +113,19 @@ class World final : public Clock {
   // The most that a kernel keeps of what its program wrote to a stream that came in.
   size_t answer_bytes = 256 * 1024;
 
+  // What is still to happen does not.
+  void Forget() {
+    queue_ = {};
+    free_whats_.clear();
+    std::exchange(whats_, {});
+  }
+
+  // A rule was broken that only the network and its devices can see.
+  void Break(const std::string& rule) {
+    if (broken_.empty()) broken_ = rule;
+  }
+  const std::string& broken() const { return broken_; }
+
   // From now on keeps the times at which something happens.
   void KeepMoments(std::vector<int64_t>* moments) { moments_ = moments; }
 
@@ -136,6 +152,7 @@ class World final : public Clock {
   uint64_t events_ = 0;
   uint64_t next_event_ = 0;
   uint64_t next_number_ = 1;
+  std::string broken_;
   std::vector<int64_t>* moments_ = nullptr;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> queue_;
   std::vector<std::function<void()>> whats_;

@@ -11,25 +11,22 @@
 #include "failover/stream.h"
 #include "net/poller.h"
 #include "net/socket.h"
+#include "wire/first_stream.h"
 #include "wire/frame_reader.h"
 
 namespace r2ccl {
 
 // Guarded by its owner's mutex, which events of the poller take. While the poller knows it, it keeps stream and owner
 // alive; the owner outlives its streams in any case.
-class TcpStream final : public Stream, public Pollable, public std::enable_shared_from_this<TcpStream> {
+class TcpStream final : public FirstStream, public Pollable, public std::enable_shared_from_this<TcpStream> {
  public:
   // `peeks`: the program asks again and again, so small frames may be read while they stay in the kernel's queue.
   TcpStream(Poller* poller, StreamOwner* owner, int path, NicTraffic* traffic, Fd fd, bool peeks);
   ~TcpStream() override;
 
-  // Waits for the connection; `owner` is its owner.
-  void AwaitConnection(std::shared_ptr<StreamOwner> owner);
-  // For an accepted one, before Start().
-  void SetOwner(std::shared_ptr<StreamOwner> owner) { held_ = std::move(owner); }
-
-  // The kernel asks an idle peer whether it is there; an answer that is missing is unanswered, as a packet's is.
-  void KeepAlive();
+  void AwaitConnection(std::shared_ptr<StreamOwner> owner) override;
+  void SetOwner(std::shared_ptr<StreamOwner> owner) override { held_ = std::move(owner); }
+  void KeepAlive() override;
 
   void Start() override;
   void Say(const std::string& frames) override;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -19,7 +18,6 @@ constexpr int kCompletionBatch = 32;
 constexpr uint8_t kShortestRnrTimer = 12;  // 0.64 ms; slots are counted, so that nobody waits for it
 constexpr uint8_t kRnrRetries = 6;
 constexpr uint8_t kHops = 64;
-constexpr uint32_t k24Bits = (1 << 24) - 1;
 constexpr int kLocalWrite = 1;
 
 std::string Error(const std::string& what) { return what + ": " + std::strerror(errno); }
@@ -69,13 +67,14 @@ class VerbsQueue final : public RcQueue {
       : device_(std::move(device)), library_(device_->library_), port_(port), settings_(settings), shape_(shape) {}
   ~VerbsQueue() override;
 
-  Status Create();
+  Status Create(uint32_t psn);
   const void* qp() const { return qp_; }
   const void* cq() const { return cq_; }
 
   RcAddress address() const override { return address_; }
   std::string device() const override { return device_->name_; }
   Status Connect(const RcAddress& peer) override;
+  Status Fence() override;
   char* send_slot(uint32_t slot) override { return memory_ + size_t{slot} * shape_.send_bytes; }
   char* receive_slot(uint32_t slot) override {
     return memory_ + size_t{shape_.send_slots} * shape_.send_bytes + size_t{slot} * shape_.receive_bytes;
@@ -121,7 +120,7 @@ Status VerbsQueue::Register() {
                              ": raise it (`ulimit -l unlimited`, or LimitMEMLOCK=infinity of the service)"};
 }
 
-Status VerbsQueue::Create() {
+Status VerbsQueue::Create(uint32_t psn) {
   ibv::PortAttr port{};
   if (library_.query_port(device_->context_, static_cast<uint8_t>(port_.port), &port) != 0) {
     return {Code::kSystem, Error(device_->name_ + " does not tell the state of its port")};
@@ -147,12 +146,9 @@ Status VerbsQueue::Create() {
   attributes.port = static_cast<uint8_t>(port_.port);
   status = Modify(&attributes, ibv::kStateInit, ibv::kSetPkeyIndex | ibv::kSetPort | ibv::kSetAccess, "INIT");
   if (!status.ok()) return status;
-  // Late packets of a queue pair that had this number before must not fit.
-  uint32_t psn = 0;
-  if (getrandom(&psn, sizeof psn, 0) != static_cast<ssize_t>(sizeof psn)) return {Code::kSystem, Error("getrandom")};
   address_ = {port_.gid,
               qp_->number,
-              psn & k24Bits,
+              psn,
               port.active_mtu,
               port.lid,
               static_cast<uint8_t>(port.link_layer == ibv::kLinkLayerInfiniband),
@@ -204,12 +200,15 @@ Status VerbsQueue::Connect(const RcAddress& peer) {
                 "RTS");
 }
 
-// The fence comes first: a queue pair in ERR drops whatever still comes, so nothing lands from there on.
+// A queue pair in ERR drops whatever still comes.
+Status VerbsQueue::Fence() {
+  ibv::QpAttr attributes{};
+  return Modify(&attributes, ibv::kStateError, 0, "ERR");
+}
+
 VerbsQueue::~VerbsQueue() {
   if (qp_ != nullptr) {
     device_->Forget(qp_);
-    ibv::QpAttr attributes{};
-    (void)Modify(&attributes, ibv::kStateError, 0, "ERR");
     library_.destroy_qp(qp_);
   }
   if (cq_ != nullptr) {
@@ -273,7 +272,7 @@ RdmaDevice::~RdmaDevice() {
   if (context_ != nullptr) library_.close_device(context_);
 }
 
-Status RdmaDevice::Open(Poller* poller, EventLog* log) {
+Status RdmaDevice::Open(EventLoop* loop, EventLog* log) {
   int count = 0;
   ibv::Device** devices = library_.get_device_list(&count);
   if (devices == nullptr) return {Code::kSystem, Error("the list of RDMA devices")};
@@ -292,20 +291,20 @@ Status RdmaDevice::Open(Poller* poller, EventLog* log) {
   if (pd_ == nullptr) return {Code::kSystem, Error(name_ + ": no protection domain")};
   Status status = SetNonBlocking(context_->async_fd);
   if (!status.ok()) return status;
-  poller_ = poller;
+  loop_ = loop;
   log_ = log;
-  poll_id_ = poller->Add(context_->async_fd, EPOLLIN, 0, shared_from_this());
+  poll_id_ = loop->Add(context_->async_fd, EPOLLIN, 0, shared_from_this());
   return {};
 }
 
 void RdmaDevice::Unwatch() {
-  if (poll_id_ != 0) poller_->Remove(std::exchange(poll_id_, 0));
+  if (poll_id_ != 0) loop_->Remove(std::exchange(poll_id_, 0));
 }
 
-Status RdmaDevice::MakeQueue(const RcPort& port, const VerbsSettings& settings, const RcShape& shape,
+Status RdmaDevice::MakeQueue(const RcPort& port, const VerbsSettings& settings, const RcShape& shape, uint32_t psn,
                              std::weak_ptr<RcWatcher> watcher, std::unique_ptr<RcQueue>* queue) {
   auto made = std::make_unique<VerbsQueue>(shared_from_this(), port, settings, shape);
-  Status status = made->Create();
+  Status status = made->Create(psn);
   if (!status.ok()) return status;
   {
     MutexLock lock(mutex_);
@@ -366,10 +365,10 @@ void RdmaDevice::OnEvents(uint64_t id, int, uint32_t events) {
   }
   // The descriptor of a device that is gone reports an error for ever.
   if (!any && (events & (EPOLLERR | EPOLLHUP)) != 0) gone_.store(true);
-  if (gone_.load()) poller_->Remove(id);
+  if (gone_.load()) loop_->Remove(id);
 }
 
-Status Rdma::Open(Poller* poller, EventLog* log, std::unique_ptr<Rdma>* rdma) {
+Status Rdma::Open(EventLoop* loop, EventLog* log, std::unique_ptr<Rdma>* rdma) {
   std::unique_ptr<Rdma> made(new Rdma());
   Status status = VerbsSettings::Read(&made->settings_);
   if (status.ok() && made->settings_.disabled) {
@@ -379,7 +378,7 @@ Status Rdma::Open(Poller* poller, EventLog* log, std::unique_ptr<Rdma>* rdma) {
   if (!status.ok()) return status;
   // Where a kernel does not copy what a device has locked for a child that forks (before 5.12), the library sees to it.
   (void)made->library_.fork_init();
-  made->poller_ = poller;
+  made->loop_ = loop;
   made->log_ = log;
   *rdma = std::move(made);
   return {};
@@ -398,7 +397,7 @@ Status Rdma::DeviceOf(const std::string& name, std::shared_ptr<RdmaDevice>* devi
   }
   if (known == nullptr) {
     auto made = std::make_shared<RdmaDevice>(library_, name);
-    Status status = made->Open(poller_, log_);
+    Status status = made->Open(loop_, log_);
     if (!status.ok()) return status;
     known = std::move(made);
   }
@@ -406,7 +405,7 @@ Status Rdma::DeviceOf(const std::string& name, std::shared_ptr<RdmaDevice>* devi
   return {};
 }
 
-Status Rdma::Make(const Nic& nic, const RcShape& shape, std::weak_ptr<RcWatcher> watcher,
+Status Rdma::Make(const Nic& nic, const RcShape& shape, uint32_t psn, std::weak_ptr<RcWatcher> watcher,
                   std::unique_ptr<RcQueue>* queue) {
   RcPort port;
   std::shared_ptr<RdmaDevice> device;
@@ -422,7 +421,7 @@ Status Rdma::Make(const Nic& nic, const RcShape& shape, std::weak_ptr<RcWatcher>
     Status status = DeviceOf(port.device, &device);
     if (!status.ok()) return status;
   }
-  return device->MakeQueue(port, settings_, shape, std::move(watcher), queue);
+  return device->MakeQueue(port, settings_, shape, psn, std::move(watcher), queue);
 }
 
 }  // namespace r2ccl

@@ -22,14 +22,14 @@ class RdmaDevice final : public Pollable, public std::enable_shared_from_this<Rd
   RdmaDevice(const ibv::Library& library, std::string name) : library_(library), name_(std::move(name)) {}
   ~RdmaDevice() override;
 
-  Status Open(Poller* poller, EventLog* log);
+  Status Open(EventLoop* loop, EventLog* log);
   // No more events: before the poller goes.
   void Unwatch();
   bool is_gone() const { return gone_.load(); }
   // Queues that live.
   size_t queues();
 
-  Status MakeQueue(const RcPort& port, const VerbsSettings& settings, const RcShape& shape,
+  Status MakeQueue(const RcPort& port, const VerbsSettings& settings, const RcShape& shape, uint32_t psn,
                    std::weak_ptr<RcWatcher> watcher, std::unique_ptr<RcQueue>* queue);
 
   void OnEvents(uint64_t id, int tag, uint32_t events) override;
@@ -52,7 +52,7 @@ class RdmaDevice final : public Pollable, public std::enable_shared_from_this<Rd
   const std::string name_;
   ibv::Context* context_ = nullptr;
   ibv::Pd* pd_ = nullptr;
-  Poller* poller_ = nullptr;
+  EventLoop* loop_ = nullptr;
   EventLog* log_ = nullptr;
   uint64_t poll_id_ = 0;
   std::atomic<bool> gone_{false};
@@ -63,13 +63,13 @@ class RdmaDevice final : public Pollable, public std::enable_shared_from_this<Rd
 class Rdma final : public RcMaker {
  public:
   // Opens the library. An error: this host has no RDMA to use, and why.
-  static Status Open(Poller* poller, EventLog* log, std::unique_ptr<Rdma>* rdma);
+  static Status Open(EventLoop* loop, EventLog* log, std::unique_ptr<Rdma>* rdma);
   // REQUIRES: no queue is left.
   ~Rdma() override = default;
   // Before the poller goes.
   void Unwatch();
 
-  Status Make(const Nic& nic, const RcShape& shape, std::weak_ptr<RcWatcher> watcher,
+  Status Make(const Nic& nic, const RcShape& shape, uint32_t psn, std::weak_ptr<RcWatcher> watcher,
               std::unique_ptr<RcQueue>* queue) override;
 
  private:
@@ -78,7 +78,7 @@ class Rdma final : public RcMaker {
 
   ibv::Library library_;
   VerbsSettings settings_;
-  Poller* poller_ = nullptr;
+  EventLoop* loop_ = nullptr;
   EventLog* log_ = nullptr;
   Mutex mutex_;  // guards what follows
   std::map<std::string, std::shared_ptr<RdmaDevice>> devices_ GUARDED_BY(mutex_);

@@ -9,7 +9,6 @@ namespace {
 constexpr uint32_t kMostSlots = 4096;
 constexpr uint32_t kMostSlotBytes = 1 << 20;
 constexpr uint32_t kLeastSlotBytes = 256;
-constexpr uint32_t kMost24Bits = (1 << 24) - 1;
 
 template <typename T>
 void Put(std::string* out, const T& value) {
@@ -52,7 +51,7 @@ Status DecodeRcAddress(const std::vector<uint8_t>& bytes, RcAddress* address) {
   Take(&at, &infiniband);
   address->lid = static_cast<uint16_t>(lid);
   address->infiniband = static_cast<uint8_t>(infiniband);
-  bool fits = address->number <= kMost24Bits && address->psn <= kMost24Bits && address->mtu >= 1 && address->mtu <= 5 &&
+  bool fits = address->number <= kMostPsn && address->psn <= kMostPsn && address->mtu >= 1 && address->mtu <= 5 &&
               lid <= 65535 && infiniband <= 1 && address->receive_slots >= 4 && address->receive_slots <= kMostSlots &&
               address->receive_bytes >= kLeastSlotBytes && address->receive_bytes <= kMostSlotBytes;
   return fits ? Status() : Status(Code::kProtocol, "wire: impossible address of a queue pair");

@@ -35,6 +35,7 @@ struct RcAddress {
   uint32_t receive_bytes = 0;
 };
 
+inline constexpr uint32_t kMostPsn = (1 << 24) - 1;
 inline constexpr size_t kRcAddressBytes = 44;
 std::string EncodeRcAddress(const RcAddress& address);
 // Refuses what no correct peer says.
@@ -50,7 +51,7 @@ struct RcDone {
 // Not thread-safe.
 class RcQueue {
  public:
-  // It is fenced first: once this returns, nothing from the other end lands in its memory, which is gone.
+  // Its memory goes. REQUIRES: it was fenced, or never connected.
   virtual ~RcQueue() = default;
 
   virtual RcAddress address() const = 0;
@@ -58,6 +59,9 @@ class RcQueue {
   virtual std::string device() const = 0;
   // From now on it can send and receive.
   virtual Status Connect(const RcAddress& peer) = 0;
+  // Once this returns, nothing from the other end lands in its memory, however late it comes, and nothing of that is
+  // read. An error: the device does not say so, and keeps the memory for good. There is no way back.
+  virtual Status Fence() = 0;
 
   virtual char* send_slot(uint32_t slot) = 0;
   virtual char* receive_slot(uint32_t slot) = 0;
@@ -84,9 +88,10 @@ class RcWatcher {
 class RcMaker {
  public:
   virtual ~RcMaker() = default;
-  // One that can be connected, on the port that has the NIC's address. An error says what is missing; kPeerLost: only
-  // the link, which may come back.
-  virtual Status Make(const Nic& nic, const RcShape& shape, std::weak_ptr<RcWatcher> watcher,
+  // One that can be connected, on the port that has the NIC's address. Its first packet has the number `psn`, of 24
+  // bits: a random one, so that late packets of a queue pair that had its number before do not fit. An error says what
+  // is missing; kPeerLost: only the link, which may come back.
+  virtual Status Make(const Nic& nic, const RcShape& shape, uint32_t psn, std::weak_ptr<RcWatcher> watcher,
                       std::unique_ptr<RcQueue>* queue) = 0;
 };
 

@@ -49,8 +49,8 @@ Status VerbsStream::OnFrameEnds(int path, const std::vector<uint8_t>& control) {
         "the peer takes no RDMA on this rail; does its host have an RDMA port there, and is its R2CC_TRANSPORT "
         "not tcp?",
         false);
-  } else if (peer_takes_ && NowNs() >= shared_->ways.NotBefore(key())) {
-    Try(NowNs());
+  } else if (peer_takes_ && Now() >= shared_->ways.NotBefore(key())) {
+    Try(Now());
   }
   return {};
 }
@@ -77,7 +77,7 @@ void VerbsStream::OnStreamLost(int path, const std::string& reason) {
   auto self = shared_from_this();
   if (lingering_) return EndLinger();
   if (from_rdma_) {
-    (void)pipe_->Reap(NowNs());
+    (void)pipe_->Reap(Now());
     Deliver();
   }
   if (!gone_) owner_->OnStreamLost(path, reason);
@@ -87,7 +87,7 @@ void VerbsStream::OnStreamLost(int path, const std::string& reason) {
 
 // Takes what is done, gives what has come.
 void VerbsStream::Serve() {
-  Status status = pipe_->Reap(NowNs());
+  Status status = pipe_->Reap(Now());
   Deliver();
   if (!status.ok() && !gone_) Lose(status.message());
 }
@@ -111,7 +111,7 @@ void VerbsStream::Deliver() {
     if (!status.ok()) return Lose(status.message());
   }
   if (gone_ || pipe_ == nullptr) return;
-  Status status = pipe_->ReturnSlots(NowNs());
+  Status status = pipe_->ReturnSlots(Now());
   if (!status.ok()) Lose(status.message());
 }
 
@@ -119,11 +119,11 @@ void VerbsStream::Deliver() {
 bool VerbsStream::TakeTest(const RcPipe::Arrival& arrival) {
   if (arrival.kind == RcKind::kTest) {
     size_t most = 0;
-    char* place = pipe_->Room(&most, NowNs());
+    char* place = pipe_->Room(&most, Now());
     if (place == nullptr) return false;
     size_t bytes = std::min(most, arrival.bytes);
     std::memcpy(place, arrival.data, bytes);
-    Status status = pipe_->Send(RcKind::kEcho, bytes, NowNs());
+    Status status = pipe_->Send(RcKind::kEcho, bytes, Now());
     if (!status.ok()) Break(status.message());
   } else if (stage_ == Stage::kTesting && --echoes_due_ == 0) {
     stage_ = Stage::kTested;
@@ -139,7 +139,7 @@ void VerbsStream::Poll() {
   if (gone_ || !from_rdma_) return;
   Serve();
   size_t most = 0;
-  if (!gone_ && starved_ && by_rdma_ && pipe_->Room(&most, NowNs()) != nullptr) KickSelf();
+  if (!gone_ && starved_ && by_rdma_ && pipe_->Room(&most, Now()) != nullptr) KickSelf();
 }
 
 void VerbsStream::SetPolled(bool polled) {
@@ -147,7 +147,7 @@ void VerbsStream::SetPolled(bool polled) {
   polled_ = polled;
   tcp_->SetPolled(polled && !from_rdma_);
   if (poll_id_ == 0 || !from_rdma_) return;
-  poller_->Modify(poll_id_, polled ? 0 : static_cast<uint32_t>(EPOLLIN));
+  loop_->Modify(poll_id_, polled ? 0 : static_cast<uint32_t>(EPOLLIN));
   if (!polled) KickSelf();  // arms it, and looks for what came before
 }
 
@@ -158,7 +158,7 @@ void VerbsStream::DropBody() {
 
 bool VerbsStream::ReadProgress(Progress* progress) {
   auto self = shared_from_this();
-  int64_t now_ns = NowNs();
+  int64_t now_ns = Now();
   if (dialled_ && !by_rdma_ && !gone_) {
     if ((stage_ == Stage::kOffered || stage_ == Stage::kTesting) && now_ns > deadline_ns_) {
       FailTry("test messages have not come back within " + std::to_string(kTryNs / kMillisecond) +
@@ -197,7 +197,7 @@ void VerbsStream::OnKicked() {
   if (pipe_ == nullptr) return;
   if (!polled_ || !from_rdma_) pipe_->queue().Arm();
   if (lingering_) {
-    Status status = pipe_->Reap(NowNs());
+    Status status = pipe_->Reap(Now());
     if (!status.ok() || pipe_->all_acknowledged()) EndLinger();
     return;
   }
@@ -238,7 +238,7 @@ void VerbsStream::OnThrow(const std::string& reason) { owner_->OnThrow(reason); 
 // Before either direction went over it is only an attempt that failed.
 void VerbsStream::Lose(const std::string& reason) {
   if (!by_rdma_ && !from_rdma_) return FailTry(reason, dialled_);
-  if (shared_->ways.Fail(key(), NowNs(), reason)) Log("rdma_off", reason);
+  if (shared_->ways.Fail(key(), Now(), reason)) Log("rdma_off", reason);
   owner_->OnStreamLost(path_, reason);
 }
 

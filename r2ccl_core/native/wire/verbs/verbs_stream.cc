@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 #include <utility>
 
 namespace r2ccl {
@@ -14,10 +15,12 @@ constexpr int kTests = 2;
 
 }  // namespace
 
-VerbsStream::VerbsStream(VerbsShared* shared, Poller* poller, const std::shared_ptr<StreamOwner>& owner, int path,
+uint32_t RandomWord() { return std::random_device()(); }
+
+VerbsStream::VerbsStream(VerbsShared* shared, EventLoop* loop, const std::shared_ptr<StreamOwner>& owner, int path,
                          const Nic& nic, NicTraffic* traffic, in_addr remote, bool dialled)
     : shared_(shared),
-      poller_(poller),
+      loop_(loop),
       owner_(owner.get()),
       weak_owner_(owner),
       path_(path),
@@ -36,7 +39,7 @@ std::shared_ptr<VerbsStream> VerbsStream::Keep() {
   return {kept, this};
 }
 
-void VerbsStream::Begin(std::shared_ptr<TcpStream> tcp) {
+void VerbsStream::Begin(std::shared_ptr<FirstStream> tcp) {
   tcp_ = std::move(tcp);
   if (dialled_) tcp_->AwaitConnection(Keep());
 }
@@ -47,7 +50,7 @@ void VerbsStream::Start() {
   tcp_->Start();
 }
 
-void VerbsStream::KickSelf() { poller_->Kick(Keep()); }
+void VerbsStream::KickSelf() { loop_->Kick(Keep()); }
 
 void VerbsStream::Log(const char* kind, const std::string& detail) {
   shared_->log->Add(kind, nic_.name, r2ccl::ToString(remote_), detail);
@@ -59,12 +62,12 @@ Status VerbsStream::MakePipe() {
   DropPipe();
   const RcShape& shape = dialled_ ? kDialledShape : kAcceptedShape;
   std::unique_ptr<RcQueue> queue;
-  Status status = shared_->maker->Make(nic_, shape, weak_from_this(), &queue);
+  Status status = shared_->maker->Make(nic_, shape, shared_->random() & kMostPsn, weak_from_this(), &queue);
   if (!status.ok()) return status;
   pipe_ = std::make_unique<RcPipe>(std::move(queue), shape);
   status = pipe_->Prepare();
   if (!status.ok()) return status;
-  poll_id_ = poller_->Add(pipe_->queue().fd(), EPOLLIN, path_, Keep());
+  poll_id_ = loop_->Add(pipe_->queue().fd(), EPOLLIN, path_, Keep());
   return {};
 }
 
@@ -83,7 +86,7 @@ void VerbsStream::FailTry(const std::string& reason, bool tell_peer) {
   wants_switch_ = false;
   if (tell_peer) tcp_->Say(EncodeRdma(RdmaStep::kWithdraw, attempt_));
   if (!dialled_) return;
-  if (shared_->ways.Fail(key(), NowNs(), reason)) Log("rdma_off", reason + (is_strict() ? "" : "; TCP goes on"));
+  if (shared_->ways.Fail(key(), Now(), reason)) Log("rdma_off", reason + (is_strict() ? "" : "; TCP goes on"));
   if (is_strict()) owner_->OnNotConnected(path_, "RDMA: " + reason, false);
 }
 
@@ -109,7 +112,7 @@ Status VerbsStream::TakeRdma(const Frame& frame, const std::vector<uint8_t>& con
       tcp_->KeepAlive();
       if (polled_) {
         tcp_->SetPolled(false);
-        poller_->Modify(poll_id_, 0);
+        loop_->Modify(poll_id_, 0);
       }
       return {};
     case RdmaStep::kWithdraw:
@@ -127,7 +130,7 @@ Status VerbsStream::TakeOffer(const Frame& frame, const std::vector<uint8_t>& co
   if (dialled_ || by_rdma_ || from_rdma_) return {Code::kProtocol, "wire: an offer of RDMA that cannot be"};
   attempt_ = frame.epoch;
   status = MakePipe();
-  if (status.ok()) status = pipe_->Connect(peer, NowNs());
+  if (status.ok()) status = pipe_->Connect(peer, Now());
   if (!status.ok()) {
     DropPipe();
     stage_ = Stage::kTcp;
@@ -142,10 +145,10 @@ Status VerbsStream::TakeOffer(const Frame& frame, const std::vector<uint8_t>& co
 void VerbsStream::TakeAnswer(const std::vector<uint8_t>& control) {
   RcAddress peer;
   Status status = DecodeRcAddress(control, &peer);
-  if (status.ok()) status = pipe_->Connect(peer, NowNs());
+  if (status.ok()) status = pipe_->Connect(peer, Now());
   if (!status.ok()) return FailTry(status.message(), true);
   stage_ = Stage::kTesting;
-  SendTests(NowNs());
+  SendTests(Now());
 }
 
 // Of full size: what drops large packets only is found out before anything depends on them.
@@ -172,7 +175,7 @@ void VerbsStream::TrySwitch() {
   tcp_->KeepAlive();
   ++traffic_->rdma_streams;
   if (!dialled_) return;
-  if (shared_->ways.Work(key(), NowNs())) Log("rdma_on", "by " + pipe_->queue().device());
+  if (shared_->ways.Work(key(), Now())) Log("rdma_on", "by " + pipe_->queue().device());
   if (!is_strict()) return;
   Status status = GiveHeld();
   if (!status.ok() && !gone_) owner_->OnStreamLost(path_, status.message());
@@ -239,7 +242,7 @@ bool VerbsStream::has_room() const {
 
 bool VerbsStream::HasRdmaRoom() const {
   size_t most = 0;
-  return !sending_ && control_.empty() && broken_.empty() && pipe_->Room(&most, NowNs()) != nullptr;
+  return !sending_ && control_.empty() && broken_.empty() && pipe_->Room(&most, Now()) != nullptr;
 }
 
 bool VerbsStream::Flush() {
@@ -252,7 +255,7 @@ bool VerbsStream::Flush() {
 
 bool VerbsStream::FlushRdma() {
   if (gone_ || !broken_.empty()) return false;
-  int64_t now_ns = NowNs();
+  int64_t now_ns = Now();
   bool done = (!sending_ || ContinueFrame(now_ns)) && FlushControl(now_ns);
   starved_ |= !done;
   return done;
@@ -308,11 +311,18 @@ void VerbsStream::Break(const std::string& reason) {
 // The end ---------------------------------------------------------------------------------------------------
 
 void VerbsStream::DropPipe() {
-  if (poll_id_ != 0) poller_->Remove(std::exchange(poll_id_, 0));
+  if (poll_id_ != 0) loop_->Remove(std::exchange(poll_id_, 0));
   if (std::exchange(by_rdma_, false)) --traffic_->rdma_streams;
   from_rdma_ = wants_switch_ = false;
   broken_.clear();
-  pipe_.reset();  // fences it
+  // First: from here on nothing that comes late lands.
+  if (pipe_ != nullptr) (void)pipe_->queue().Fence();
+  pipe_.reset();
+}
+
+bool VerbsStream::Touches(const char* data, size_t bytes) const {
+  auto within = [=](const char* place) { return place != nullptr && place >= data && place < data + bytes; };
+  return !gone_ && (within(reader_.place()) || (sending_ && within(out_body_)));
 }
 
 void VerbsStream::Cut() {
@@ -322,7 +332,7 @@ void VerbsStream::Cut() {
   reader_.Stop();
   bool no_word = is_strict() && (stage_ == Stage::kOffered || stage_ == Stage::kTesting);
   if (no_word) {
-    shared_->ways.Fail(key(), NowNs(),
+    shared_->ways.Fail(key(), Now(),
                        "test messages over RDMA have not come back in time; does the rail pass UDP "
                        "port 4791, with packets of the port's MTU?");
   }
@@ -369,10 +379,8 @@ void VerbsStream::EndLinger() {
 
 Status VerbsWire::Dial(const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic, NicTraffic* traffic,
                        in_addr remote, uint16_t port, std::shared_ptr<Stream>* stream) {
-  RdmaWays::Key key{nic.address.s_addr, remote.s_addr};
-  if (shared_->strict && NowNs() < shared_->ways.NotBefore(key)) {
-    return {Code::kSystem, "R2CC_TRANSPORT=verbs: " + nic.name + ": " + shared_->ways.WhyNot(key)};
-  }
+  std::string why_not = shared_->WhyNotDial(nic, remote);
+  if (!why_not.empty()) return {Code::kSystem, why_not};
   Fd fd;
   Status status = StartConnect(nic, remote, port, &fd);
   if (!status.ok()) return status;

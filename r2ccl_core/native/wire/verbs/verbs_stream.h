@@ -12,14 +12,17 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/event_log.h"
 #include "failover/stream.h"
 #include "net/poller.h"
+#include "wire/first_stream.h"
 #include "wire/frame_reader.h"
 #include "wire/tcp/tcp_stream.h"
 #include "wire/verbs/rc_pipe.h"
@@ -33,13 +36,24 @@ namespace r2ccl {
 inline constexpr RcShape kDialledShape{16, 32768, 32, 4096};
 inline constexpr RcShape kAcceptedShape{32, 4096, 16, 32768};
 
+uint32_t RandomWord();
+
 // Of a process. Outlives its streams.
 struct VerbsShared {
   RcMaker* maker = nullptr;
   EventLog* log = nullptr;
+  std::shared_ptr<const Clock> clock;
+  std::function<uint32_t()> random = RandomWord;
   bool strict = false;  // R2CC_TRANSPORT=verbs: what this process dials carries nothing by TCP
   RdmaWays ways;
   std::atomic<int> lingering{0};  // streams that still deliver a farewell
+
+  // Empty: `nic` may dial `remote` now.
+  std::string WhyNotDial(const Nic& nic, in_addr remote) {
+    RdmaWays::Key key{nic.address.s_addr, remote.s_addr};
+    if (!strict || clock->Now() >= ways.NotBefore(key)) return "";
+    return "R2CC_TRANSPORT=verbs: " + nic.name + ": " + ways.WhyNot(key);
+  }
 };
 
 class VerbsStream final : public Stream,
@@ -49,12 +63,12 @@ class VerbsStream final : public Stream,
                           public RcWatcher,
                           public std::enable_shared_from_this<VerbsStream> {
  public:
-  VerbsStream(VerbsShared* shared, Poller* poller, const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic,
+  VerbsStream(VerbsShared* shared, EventLoop* loop, const std::shared_ptr<StreamOwner>& owner, int path, const Nic& nic,
               NicTraffic* traffic, in_addr remote, bool dialled);
   ~VerbsStream() override;
 
-  // The TCP stream that it begins as, whose owner it is.
-  void Begin(std::shared_ptr<TcpStream> tcp);
+  // The stream that it begins as, whose owner it is.
+  void Begin(std::shared_ptr<FirstStream> tcp);
 
   // Of Stream.
   void Start() override;
@@ -100,6 +114,9 @@ class VerbsStream final : public Stream,
   void OnQueueLost(const std::string& reason) override;
   void OnThrow(const std::string& reason) override;
 
+  // Whether it is about to read from, or to write into, some of these bytes of the program's.
+  bool Touches(const char* data, size_t bytes) const;
+
  private:
   static constexpr int64_t kTryNs = 2000 * kMillisecond;  // for an attempt
 
@@ -112,6 +129,7 @@ class VerbsStream final : public Stream,
 
   RdmaWays::Key key() const { return {nic_.address.s_addr, remote_.s_addr}; }
   bool is_strict() const { return shared_->strict && dialled_; }
+  int64_t Now() const { return shared_->clock->Now(); }
   std::shared_ptr<VerbsStream> Keep();
   void KickSelf();
   void Log(const char* kind, const std::string& detail);
@@ -142,7 +160,7 @@ class VerbsStream final : public Stream,
   void EndLinger();
 
   VerbsShared* const shared_;
-  Poller* const poller_;
+  EventLoop* const loop_;
   StreamOwner* const owner_;
   const std::weak_ptr<StreamOwner> weak_owner_;
   const int path_;
@@ -150,7 +168,7 @@ class VerbsStream final : public Stream,
   NicTraffic* const traffic_;
   const in_addr remote_;
   const bool dialled_;
-  std::shared_ptr<TcpStream> tcp_;
+  std::shared_ptr<FirstStream> tcp_;
   bool gone_ = false;  // cut, or hung up
 
   Stage stage_ = Stage::kTcp;

@@ -1,0 +1,374 @@
+// A VerbsStream step by step: on streams and an event loop that do what the test says, queue pairs in memory, and a
+// device whose library is the test's.
+#include "wire/verbs/verbs_stream.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "memory_queue.h"
+#include "wire/verbs/device.h"
+
+namespace r2ccl {
+namespace {
+
+// Calls nothing by itself.
+class Loop final : public EventLoop {
+ public:
+  uint64_t Add(int fd, uint32_t, int tag, std::shared_ptr<Pollable> target) override {
+    watched.push_back({++last_id, fd, tag, std::move(target)});
+    return last_id;
+  }
+  void Modify(uint64_t, uint32_t) override {}
+  void Remove(uint64_t id) override {
+    std::erase_if(watched, [id](const Watched& one) { return one.id == id; });
+  }
+  void Kick(std::shared_ptr<Kickable> target) override { kicked.push_back(std::move(target)); }
+
+  // Everything that is due, once.
+  void Run() {
+    for (const auto& target : std::exchange(kicked, {})) target->OnKick();
+    for (const Watched& one : std::vector<Watched>(watched)) one.target->OnEvents(one.id, one.tag, EPOLLIN);
+  }
+
+  struct Watched {
+    uint64_t id;
+    int fd;
+    int tag;
+    std::shared_ptr<Pollable> target;
+  };
+  std::vector<Watched> watched;
+  std::vector<std::shared_ptr<Kickable>> kicked;
+  uint64_t last_id = 0;
+};
+
+// The connection: keeps what it is told.
+class Owner final : public StreamOwner {
+ public:
+  Mutex& stream_mutex() override { return mutex_; }
+  bool OnWake() override { return true; }
+  void OnConnected(int) override {}
+  void OnNotConnected(int, const std::string& reason, bool) override { lost = reason; }
+  void OnHeard(int) override {}
+  Status OnFrameBegins(int, const Frame& frame, char**) override {
+    began.push_back(frame.type);
+    return {};
+  }
+  Status OnFrameEnds(int, const std::vector<uint8_t>&) override {
+    ++ended;
+    return {};
+  }
+  void OnReadDone(int) override {}
+  void OnRoom() override {}
+  void OnStreamLost(int, const std::string& reason) override { lost = reason; }
+  void OnThrow(const std::string&) override {}
+  bool ExpectsSmall() const override { return false; }
+
+  std::vector<FrameType> began;
+  size_t ended = 0;
+  std::string lost;
+
+ private:
+  Mutex mutex_;
+};
+
+// TCP: what is said stays here until the test carries it over.
+class Held final : public FirstStream {
+ public:
+  void AwaitConnection(std::shared_ptr<StreamOwner> owner) override { SetOwner(std::move(owner)); }
+  void SetOwner(std::shared_ptr<StreamOwner> owner) override {
+    owner_ = std::move(owner);
+    reader_ = std::make_unique<FrameReader>(owner_.get(), 0, &traffic_);
+  }
+  void KeepAlive() override { ++kept_alive; }
+  void Start() override {}
+  void Say(const std::string& frames) override { said += frames; }
+  size_t unsaid_bytes() const override { return 0; }
+  void Send(const Frame&, const char*) override {}
+  bool sending() const override { return is_sending; }
+  void KeepBody() override {}
+  uint64_t end() const override { return 0; }
+  void DropBody() override {}
+  bool has_room() const override { return true; }
+  bool Flush() override { return true; }
+  void Poll() override {}
+  void SetPolled(bool) override {}
+  bool polled() const override { return false; }
+  void Release(int64_t, int64_t) override {}
+  bool ReadProgress(Progress*) override { return true; }
+  void Cut() override { owner_.reset(); }
+  void HangUp(const std::string&) override { owner_.reset(); }
+
+  // Comes in by TCP.
+  Status Take(const std::string& bytes) {
+    MutexLock lock(owner_->stream_mutex());
+    return reader_->Feed(bytes.data(), bytes.size());
+  }
+
+  std::string said;
+  int kept_alive = 0;
+  bool is_sending = false;
+
+ private:
+  NicTraffic traffic_;
+  std::shared_ptr<StreamOwner> owner_;
+  std::unique_ptr<FrameReader> reader_;
+};
+
+// One end.
+struct End {
+  End(Fabric* fabric, const char* address, bool dialled, bool strict) {
+    inet_pton(AF_INET, address, &nic.address);
+    shared.maker = fabric;
+    shared.log = &log;
+    shared.clock = std::make_shared<Clock>();
+    shared.strict = strict;
+    stream = std::make_shared<VerbsStream>(&shared, &loop, owner, 0, nic, &traffic, in_addr{1}, dialled);
+    stream->Begin(tcp);
+  }
+  ~End() {
+    if (stream != nullptr) stream->Cut();
+  }
+
+  Nic nic{"eth0"};
+  EventLog log;
+  VerbsShared shared;
+  Loop loop;
+  NicTraffic traffic;
+  std::shared_ptr<Owner> owner = std::make_shared<Owner>();
+  std::shared_ptr<Held> tcp = std::make_shared<Held>();
+  std::shared_ptr<VerbsStream> stream;
+};
+
+struct TwoEnds {
+  explicit TwoEnds(bool strict = false)
+      : dialler(&fabric, "10.0.0.1", true, strict), acceptor(&fabric, "10.0.0.2", false, strict) {
+    acceptor.stream->Start();
+  }
+  static Status Carry(End& from, End& to) { return to.tcp->Take(std::exchange(from.tcp->said, "")); }
+
+  // Until the test messages are in the acceptor's slots.
+  void Offer() {
+    ASSERT_TRUE(dialler.tcp->Take(EncodeHelloAck(0, 1, 0, 0, kTakesRdma)).ok());
+    ASSERT_TRUE(Carry(dialler, acceptor).ok());
+    ASSERT_TRUE(Carry(acceptor, dialler).ok());
+  }
+  void GoOver() {
+    Offer();
+    acceptor.loop.Run();
+    dialler.loop.Run();
+    ASSERT_TRUE(Carry(dialler, acceptor).ok());
+    ASSERT_TRUE(Carry(acceptor, dialler).ok());
+    ASSERT_EQ(dialler.traffic.rdma_streams + acceptor.traffic.rdma_streams, 2);
+  }
+
+  Fabric fabric;
+  End dialler, acceptor;
+};
+
+// A sender whose bytes were all acknowledged, and which has no slot, would else never hear that the other host is gone.
+TEST(VerbsStream, TcpAsksForThePeerAsSoonAsEitherDirectionHasGoneOver) {
+  TwoEnds ends;
+  ends.Offer();
+  ends.acceptor.loop.Run();
+  EXPECT_EQ(ends.dialler.tcp->kept_alive + ends.acceptor.tcp->kept_alive, 0);
+  ends.dialler.loop.Run();
+  EXPECT_EQ(ends.dialler.traffic.rdma_streams, 1);
+  EXPECT_EQ(ends.dialler.tcp->kept_alive, 1) << "what it sends has gone over";
+  ends.acceptor.tcp->is_sending = true;  // so that its own direction stays
+  ASSERT_TRUE(ends.Carry(ends.dialler, ends.acceptor).ok());
+  EXPECT_EQ(ends.acceptor.traffic.rdma_streams, 0);
+  EXPECT_EQ(ends.acceptor.tcp->kept_alive, 1) << "what it receives has";
+}
+
+// The dialler will say nothing more by TCP: to go on as if nothing had been said would wait for ever.
+TEST(VerbsStream, ASwitchToAQueueThatIsLostEndsThePath) {
+  TwoEnds ends;
+  ends.fabric.tells_ends = false;
+  ends.Offer();
+  ends.acceptor.loop.Run();
+  ends.fabric.FailPort(ends.acceptor.nic.address);
+  EXPECT_EQ(ends.acceptor.owner->lost, "") << "until then it was an attempt";
+  ends.dialler.loop.Run();
+  Status status = ends.Carry(ends.dialler, ends.acceptor);
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_EQ(status.message(), "RDMA: lost before the switch to it came");
+}
+
+TEST(VerbsStream, WhatIsSaidOfAnAttemptThatIsOverIsIgnored) {
+  TwoEnds ends;
+  ends.Offer();
+  ends.fabric.FailPort(ends.acceptor.nic.address);
+  EXPECT_TRUE(ends.acceptor.tcp->Take(EncodeRdma(RdmaStep::kWithdraw, 1)).ok());
+  EXPECT_EQ(ends.acceptor.owner->lost, "");
+}
+
+// Where TCP is to carry nothing, frames wait for the switch; one may be in the middle of coming then.
+TEST(VerbsStream, AFrameInWhoseMiddleItGoesOverIsGivenBehindThoseThatWereHeld) {
+  TwoEnds ends(true);
+  ends.Offer();
+  ends.acceptor.loop.Run();
+  std::string frame = EncodeAck(3, {{1, 0, 2}});
+  ASSERT_TRUE(ends.dialler.tcp->Take(EncodeControl(FrameType::kPing)).ok());
+  ASSERT_TRUE(ends.dialler.tcp->Take(frame.substr(0, kHeaderBytes + 4)).ok());
+  EXPECT_TRUE(ends.dialler.owner->began.empty());
+  ends.dialler.loop.Run();
+  ASSERT_EQ(ends.dialler.traffic.rdma_streams, 1);
+  ASSERT_TRUE(ends.dialler.tcp->Take(frame.substr(kHeaderBytes + 4)).ok());
+  EXPECT_EQ(ends.dialler.owner->began,
+            (std::vector<FrameType>{FrameType::kHelloAck, FrameType::kPing, FrameType::kAck}));
+  EXPECT_EQ(ends.dialler.owner->ended, 3u);
+}
+
+// A connection that is refused lets go of what came in.
+TEST(VerbsStream, OneThatNeverStartedEndsWithItsOwnersLastWord) {
+  Fabric fabric;
+  End end(&fabric, "10.0.0.2", false, false);
+  std::weak_ptr<VerbsStream> weak = end.stream;
+  std::weak_ptr<Held> tcp = end.tcp;
+  end.stream.reset();
+  end.tcp.reset();
+  EXPECT_TRUE(weak.expired());
+  EXPECT_TRUE(tcp.expired());
+}
+
+TEST(VerbsStream, OneThatStartedLivesUntilItIsCut) {
+  TwoEnds ends;
+  ends.GoOver();
+  std::weak_ptr<VerbsStream> weak = ends.acceptor.stream;
+  auto stream = std::exchange(ends.acceptor.stream, nullptr);
+  stream->Cut();
+  stream.reset();
+  EXPECT_TRUE(weak.expired());
+  EXPECT_EQ(ends.acceptor.traffic.rdma_streams, 0);
+  EXPECT_EQ(ends.fabric.queues(), 1u);
+}
+
+// What a peer that is not ours, or has lost its mind, may say: words in any order, of any attempt, with addresses that
+// are right, changed or of another length.
+TEST(VerbsStream, NoWordOfAPeerBreaksIt) {
+  std::mt19937_64 random(1);
+  auto below = [&random](uint64_t limit) { return std::uniform_int_distribution<uint64_t>(0, limit - 1)(random); };
+  size_t switched = 0;
+  for (int i = 0; i < 400; ++i) {
+    bool strict = below(4) == 0;
+    Fabric fabric;
+    End end(&fabric, "10.0.0.1", i % 2 == 0, strict);
+    if (i % 2 == 0) end.tcp->SetOwner({end.stream, end.stream.get()});
+    if (i % 2 != 0) end.stream->Start();
+    std::unique_ptr<RcQueue> other;
+    RcShape shape = i % 2 == 0 ? kAcceptedShape : kDialledShape;
+    ASSERT_TRUE(fabric.Make({}, shape, 0, {}, &other).ok());
+    for (int step = 0; step < 40; ++step) {
+      std::string body;
+      if (below(3) != 0) body = EncodeRcAddress(other->address());
+      if (!body.empty() && below(4) == 0) body[below(body.size())] ^= static_cast<char>(1 << below(8));
+      if (below(6) == 0) body.resize(below(100));
+      std::string frame = EncodeRdma(static_cast<RdmaStep>(below(7)), static_cast<uint32_t>(below(3)), body);
+      if (below(5) == 0) frame = EncodeHelloAck(0, 1, 0, 0, below(2));
+      if (below(8) == 0) frame = EncodeControl(FrameType::kPing);
+      if (!end.tcp->Take(frame).ok()) break;
+      if (below(3) == 0) end.loop.Run();
+      switched += end.traffic.rdma_streams > 0 ? 1 : 0;
+    }
+    EXPECT_LE(fabric.queues(), 2u) << "one of its own, and ours";
+    end.stream->Cut();
+    EXPECT_EQ(fabric.queues(), 1u);
+    EXPECT_EQ(end.traffic.rdma_streams, 0);
+  }
+  EXPECT_GT(switched, 0u) << "some of it made sense";
+}
+
+// The device -------------------------------------------------------------------------------------------------
+
+// A device of the test's own, which has so many events to tell.
+struct Card {
+  ibv::Device device{};
+  ibv::Device* list[1] = {&device};
+  ibv::Context context{};
+  char domain = 0;
+  std::vector<ibv::AsyncEvent> events;
+  int asked = 0;
+};
+Card* card = nullptr;
+
+ibv::Library LibraryOfTheCard() {
+  ibv::Library library;
+  library.get_device_list = [](int* count) {
+    *count = 1;
+    return card->list;
+  };
+  library.free_device_list = [](ibv::Device**) {};
+  library.open_device = [](ibv::Device*) { return &card->context; };
+  library.close_device = [](ibv::Context*) { return 0; };
+  library.alloc_pd = [](ibv::Context*) { return reinterpret_cast<ibv::Pd*>(&card->domain); };
+  library.dealloc_pd = [](ibv::Pd*) { return 0; };
+  library.get_async_event = [](ibv::Context*, ibv::AsyncEvent* event) {
+    ++card->asked;
+    if (card->events.empty()) return -1;
+    *event = card->events.back();
+    card->events.pop_back();
+    return 0;
+  };
+  library.ack_async_event = [](ibv::AsyncEvent*) {};
+  return library;
+}
+
+struct OpenCard {
+  OpenCard() {
+    card = &made;
+    int pipe_ends[2] = {};
+    EXPECT_EQ(pipe(pipe_ends), 0);
+    events = Fd(pipe_ends[0]);
+    driver = Fd(pipe_ends[1]);
+    made.context.async_fd = events.get();
+    std::snprintf(made.device.name, sizeof made.device.name, "card0");
+    device = std::make_shared<RdmaDevice>(LibraryOfTheCard(), "card0");
+    EXPECT_EQ(device->Open(&loop, &log).message(), "");
+  }
+  Card made;
+  Fd events, driver;
+  Loop loop;
+  EventLog log;
+  std::shared_ptr<RdmaDevice> device;
+};
+
+// Its descriptor reports an error for ever, which would keep a thread busy for as long.
+TEST(RdmaDevice, OneThatIsGoneIsNotWatchedAnyMore) {
+  OpenCard open;
+  ASSERT_EQ(open.loop.watched.size(), 1u);
+  uint64_t id = open.loop.watched[0].id;
+  open.device->OnEvents(id, 0, EPOLLIN);
+  EXPECT_FALSE(open.device->is_gone()) << "another thread may have taken the event";
+  EXPECT_EQ(open.loop.watched.size(), 1u);
+  open.device->OnEvents(id, 0, EPOLLIN | EPOLLERR);
+  EXPECT_TRUE(open.device->is_gone());
+  EXPECT_TRUE(open.loop.watched.empty());
+}
+
+TEST(RdmaDevice, OneThatSaysThatItFailedIsNotWatchedAnyMore) {
+  OpenCard open;
+  uint64_t id = open.loop.watched[0].id;
+  ibv::AsyncEvent event{};
+  event.type = ibv::kEventPortActive;
+  open.made.events = {event};
+  open.device->OnEvents(id, 0, EPOLLIN);
+  EXPECT_FALSE(open.device->is_gone());
+  event.type = ibv::kEventDeviceFatal;
+  open.made.events = {event};
+  open.device->OnEvents(id, 0, EPOLLIN);
+  EXPECT_TRUE(open.device->is_gone());
+  EXPECT_TRUE(open.loop.watched.empty());
+  ASSERT_EQ(open.log.Snapshot(10).size(), 1u);
+  EXPECT_EQ(open.log.Snapshot(10)[0].detail, "card0: the device failed (DEVICE_FATAL)");
+}
+
+}  // namespace
+}  // namespace r2ccl

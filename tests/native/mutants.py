@@ -34,7 +34,8 @@ IDENTITY = """\
   if (header.number != received_) {
     return Broken("message " + std::to_string(header.number) + " came where " + std::to_string(received_) + " was due");
   }
-  if (header.bytes != done.bytes - sizeof header) return Broken("a message of another length than it says");
+  if (header.bytes != done.bytes - sizeof header - kTailBytes) return Broken("a message of another length");
+  if (std::memcmp(data + sizeof header + header.bytes, &received_, kTailBytes) != 0) return Broken("half a message");
   if (header.returned < peer_returned_ || header.returned > sent_) return Broken("impossible slots are given back");
 """
 """By which a message over RDMA is known for the one that is due."""

@@ -14,9 +14,10 @@ namespace r2ccl {
 // Used by one thread. A NIC shows what it drains only while it has something to do all the time: a sample taken then
 // replaces what is known step by step. Otherwise a sample is a lower limit: it says nothing of a NIC of which nothing
 // is known, and what is known grows slowly, so that a NIC that was slow once is given more until it shows its rate
-// again. It grows no further than to the best of the others: beside NICs that grew through idle minutes, one that has
-// just come back and been measured would look slow for ever. A NIC of which nothing is acknowledged at all is silent,
-// which is not this meter's matter: what it drained is what it will drain when it is back.
+// again. It grows no further than to the best of the others, be it only what they drained lately without being full:
+// beside NICs that grew through idle minutes, one that has just come back and been measured would look slow for ever.
+// A NIC of which nothing is acknowledged at all is silent, which is not this meter's matter: what it drained is what it
+// will drain when it is back.
 class DrainMeter {
  public:
   explicit DrainMeter(Environment* environment) : environment_(environment), nics_(environment->nics.size()) {}
@@ -25,8 +26,11 @@ class DrainMeter {
     if (now_ns - last_ns_ < kSampleNs) return;
     auto elapsed_ns = static_cast<double>(now_ns - last_ns_);
     double best = 0;
-    for (size_t i = 0; i < nics_.size(); ++i)
-      best = std::max(best, environment_->counters[i].drain_bytes_per_ns.load());
+    for (size_t i = 0; i < nics_.size(); ++i) {
+      const NicCounters& counters = environment_->counters[i];
+      double known = counters.drain_bytes_per_ns.load();
+      best = std::max(best, known > 0 ? known : counters.peak_bytes_per_ns.load());
+    }
     for (size_t i = 0; i < nics_.size(); ++i) {
       NicCounters& counters = environment_->counters[i];
       Seen& seen = nics_[i];

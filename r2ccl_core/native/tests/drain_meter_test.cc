@@ -56,6 +56,21 @@ TEST_F(DrainMeterTest, ANicThatWasSlowIsTriedAgain) {
   EXPECT_GT(drain(1), 0.4);
 }
 
+// Nothing says what those drain, but they drained more than this one lately.
+TEST_F(DrainMeterTest, ANicThatWasSlowIsTriedAgainBesideNicsThatAreNeverFull) {
+  auto samples = [this](int times, double slow) {
+    for (int i = 0; i < times; ++i) {
+      environment_.counters[0].drained_bytes += static_cast<uint64_t>(0.5 * kStepNs);
+      Samples(1, 0, slow);
+    }
+  };
+  samples(20, 0.05);
+  EXPECT_EQ(drain(0), 0);
+  EXPECT_LT(drain(1), 0.1);
+  samples(200, 0);
+  EXPECT_GT(drain(1), 0.4);
+}
+
 // As in a black hole: when it is back, what it drained is still known.
 TEST_F(DrainMeterTest, ASilentNicIsNotTakenForASlowOne) {
   Samples(20, 0.5, 0.5);

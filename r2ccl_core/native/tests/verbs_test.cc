@@ -267,7 +267,7 @@ struct Pipes {
     size_t most = 0;
     char* place = pipes[from]->Room(&most, 2);
     if (place == nullptr) return false;
-    EXPECT_EQ(most, 512 - sizeof(RcPipe::Header));
+    EXPECT_EQ(most, 512 - sizeof(RcPipe::Header) - RcPipe::kTailBytes);
     std::memset(place, 'x', most);
     EXPECT_TRUE(pipes[from]->Send(RcKind::kBytes, most, 2).ok());
     return true;
@@ -313,8 +313,8 @@ TEST(RcPipe, FullRingsBothWaysNeverWaitForEachOther) {
 }
 
 TEST(RcPipe, AMessageOfAnotherNumberOrLengthIsRefused) {
-  for (size_t at :
-       {offsetof(RcPipe::Header, number), offsetof(RcPipe::Header, returned), offsetof(RcPipe::Header, bytes)}) {
+  for (size_t at : {offsetof(RcPipe::Header, number), offsetof(RcPipe::Header, returned),
+                    offsetof(RcPipe::Header, bytes), size_t{512} - RcPipe::kTailBytes}) {
     Pipes pipes;
     ASSERT_TRUE(pipes.Send(0));
     ++pipes.pipes[1]->queue().receive_slot(0)[at];

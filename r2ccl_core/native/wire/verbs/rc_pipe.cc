@@ -27,7 +27,7 @@ Status RcPipe::Prepare() {
 
 Status RcPipe::Connect(const RcAddress& peer, int64_t now_ns) {
   peer_slots_ = peer.receive_slots;
-  most_bytes_ = std::min(shape_.send_bytes, peer.receive_bytes) - sizeof(Header);
+  most_bytes_ = std::min(shape_.send_bytes, peer.receive_bytes) - sizeof(Header) - kTailBytes;
   packet_bytes_ = 128u << std::min(peer.mtu, queue_->address().mtu);
   progress_ns_ = now_ns;
   return queue_->Connect(peer);
@@ -49,11 +49,13 @@ char* RcPipe::Room(size_t* most, int64_t now_ns) {
 Status RcPipe::Send(RcKind kind, size_t bytes, int64_t now_ns) {
   auto slot = static_cast<uint32_t>(sent_ % shape_.send_slots);
   Header header{sent_, dropped_, static_cast<uint32_t>(bytes), kind};
-  std::memcpy(queue_->send_slot(slot), &header, sizeof header);
+  char* place = queue_->send_slot(slot);
+  std::memcpy(place, &header, sizeof header);
+  std::memcpy(place + sizeof header + bytes, &header.number, kTailBytes);
   if (all_acknowledged()) progress_ns_ = now_ns;
   flights_.push_back({now_ns, kind == RcKind::kBytes ? bytes : 0});
   told_ = dropped_;
-  return queue_->PostSend(sent_++, slot, static_cast<uint32_t>(sizeof header + bytes));
+  return queue_->PostSend(sent_++, slot, static_cast<uint32_t>(sizeof header + bytes + kTailBytes));
 }
 
 Status RcPipe::ReturnSlots(int64_t now_ns) {
@@ -99,13 +101,14 @@ Status RcPipe::TakeReceived(const RcDone& done, int64_t now_ns) {
   auto slot = static_cast<uint32_t>(received_ % shape_.receive_slots);
   if ((done.id & ~kReceive) != slot) return Broken("a message came in another slot than was due");
   Header header;
-  if (done.bytes < sizeof header) return Broken("a message without a header");
+  if (done.bytes < sizeof header + kTailBytes) return Broken("a message without a header");
   const char* data = queue_->receive_slot(slot);
   std::memcpy(&header, data, sizeof header);
   if (header.number != received_) {
     return Broken("message " + std::to_string(header.number) + " came where " + std::to_string(received_) + " was due");
   }
-  if (header.bytes != done.bytes - sizeof header) return Broken("a message of another length than it says");
+  if (header.bytes != done.bytes - sizeof header - kTailBytes) return Broken("a message of another length");
+  if (std::memcmp(data + sizeof header + header.bytes, &received_, kTailBytes) != 0) return Broken("half a message");
   if (header.returned < peer_returned_ || header.returned > sent_) return Broken("impossible slots are given back");
   ++received_;
   peer_returned_ = header.returned;

@@ -38,6 +38,9 @@ class RcPipe {
     uint32_t bytes;     // that follow
     RcKind kind;
   };
+  // Behind what it carries: its number again. A device that tells an old completion again may do so while the slot's
+  // next message has only begun to come; it ends with another number then.
+  static constexpr size_t kTailBytes = sizeof(Header::number);
   static constexpr uint32_t kKeptSlots = 2;
 
   RcPipe(std::unique_ptr<RcQueue> queue, const RcShape& shape) : queue_(std::move(queue)), shape_(shape) {}

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from r2ccl_core.units import format_size
-from reports.trial import SCHEMA
+from reports.trial import SCHEMA, Run, Trial, save
 
 HOSTS, NICS, RATE_BIT_S = 3, 3, 500e6
 ITERATIONS = {1 << 20: 40, 8 << 20: 16, 64 << 20: 6}
@@ -46,6 +46,16 @@ def make_run(
                 trial, samples = make_trial(rng, system, mode, size, count, repeat, now_ns, fault)
                 write_trial(folder, trial, samples if counters else None)
                 now_ns += 3_000_000_000
+    return folder
+
+
+def stored_run(tmp_path: Path, name: str, *trials: Trial) -> Path:
+    """The folder of a run of `trials`, without their tables."""
+    folder = tmp_path / f"{name}-1"
+    for each in trials:
+        (folder / "trials" / each.trial_id).mkdir(parents=True)
+        save(folder / "trials" / each.trial_id / "trial.json", each)
+    save(folder / "run.json", Run(experiment={"name": name}, started="2026-01-01T00:00:00Z", finished="x"))
     return folder
 
 

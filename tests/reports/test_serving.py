@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_run import stored_run
 
 from reports.load import load_folders
 from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.report import write_report
-from reports.trial import SCHEMA, Run, Trial, save
+from reports.trial import SCHEMA, Trial
 
 PHASES = ["warmup", "before", "before", "hit", "after", "repaired"]
 TTFT = [900.0, 200.0, 220.0, 300.0, 210.0, 205.0]
@@ -43,20 +44,11 @@ def trial(scenario: str, answers: list[float], **more: Any) -> Trial:
     return Trial.model_validate_json(json.dumps(values | more))
 
 
-def run_of(tmp_path: Path, *trials: Trial) -> Path:
-    folder = tmp_path / "serving-1"
-    for each in trials:
-        (folder / "trials" / each.trial_id).mkdir(parents=True)
-        save(folder / "trials" / each.trial_id / "trial.json", each)
-    save(folder / "run.json", Run(experiment={"name": "serving"}, started="2026-01-01T00:00:00Z", finished="x"))
-    return folder
-
-
 ANSWERS = [11.0, 12.0, 13.0, 14.0, 15.0]
 
 
 def test_latencies_by_phase_and_who_was_hurt(tmp_path: Path) -> None:
-    folder = run_of(tmp_path, trial("healthy_before", ANSWERS), trial("transfer", ANSWERS))
+    folder = stored_run(tmp_path, "serving", trial("healthy_before", ANSWERS), trial("transfer", ANSWERS))
     row = trial_frame(load_folders([folder])).set_index("scenario").loc["transfer"]
     assert row["before_ttft_p50_ms"] == pytest.approx(210) and row["during_ttft_p99_ms"] == pytest.approx(300)
     assert row["after_ttft_p50_ms"] == pytest.approx(207.5) and row["after_tpot_p99_ms"] == pytest.approx(5)
@@ -69,11 +61,13 @@ def test_latencies_by_phase_and_who_was_hurt(tmp_path: Path) -> None:
 
 
 def test_another_and_a_missing_answer_are_counted(tmp_path: Path) -> None:
-    other = run_of(tmp_path, trial("healthy_before", ANSWERS), trial("transfer", [11.0, 12.5, 13.0, 14.0]))
+    other = stored_run(
+        tmp_path, "serving", trial("healthy_before", ANSWERS), trial("transfer", [11.0, 12.5, 13.0, 14.0])
+    )
     assert trial_frame(load_folders([other])).set_index("scenario").loc["transfer", "answers_differ"] == 2
 
 
 def test_without_a_run_without_failures_nothing_is_claimed(tmp_path: Path) -> None:
-    frame = trial_frame(load_folders([run_of(tmp_path, trial("transfer", ANSWERS))]))
+    frame = trial_frame(load_folders([stored_run(tmp_path, "serving", trial("transfer", ANSWERS))]))
     assert math.isnan(frame.loc[0, "answers_differ"])
     assert METRICS["answers_differ"].is_of("serving") and not METRICS["answers_differ"].is_of("training")

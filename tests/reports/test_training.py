@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_run import stored_run
 
 from reports.bounds import held
 from reports.load import load_folders
@@ -13,7 +14,7 @@ from reports.measures import trial_frame
 from reports.metrics import METRICS
 from reports.report import write_report
 from reports.summary import sentences
-from reports.trial import SCHEMA, Run, Trial, save
+from reports.trial import SCHEMA, Trial
 
 LOSSES = [5.5, 5.25, 5.125, 5.0, 4.75, 4.5]
 
@@ -58,15 +59,6 @@ def trial(scenario: str, losses: list[float], weights: str = "aa", **more: Any) 
     return Trial.model_validate_json(json.dumps(values | more))
 
 
-def run_of(tmp_path: Path, *trials: Trial) -> Path:
-    folder = tmp_path / "training-1"
-    for each in trials:
-        (folder / "trials" / each.trial_id).mkdir(parents=True)
-        save(folder / "trials" / each.trial_id / "trial.json", each)
-    save(folder / "run.json", Run(experiment={"name": "training"}, started="2026-01-01T00:00:00Z", finished="x"))
-    return folder
-
-
 def told(folder: Path) -> tuple[Any, str]:
     frame = trial_frame(load_folders([folder]))
     return frame.set_index("scenario"), " ".join(sentences(frame, []))
@@ -74,7 +66,7 @@ def told(folder: Path) -> tuple[Any, str]:
 
 def test_the_same_bits_are_said_to_be_so(tmp_path: Path) -> None:
     healthy = [trial("healthy_before", LOSSES), trial("healthy_after", LOSSES)]
-    frame, text = told(run_of(tmp_path, *healthy, trial("dies", LOSSES)))
+    frame, text = told(stored_run(tmp_path, "training", *healthy, trial("dies", LOSSES)))
     assert frame.loc["dies", ["steps_differ", "weights_differ", "steps_lost", "in_backward"]].tolist() == [0, 0, 0, 1]
     assert frame.loc["dies", "before_tokens_s"] == pytest.approx(10_000)
     assert frame.loc["dies", "after_tokens_s"] == pytest.approx(1000 / 0.15)
@@ -87,13 +79,13 @@ def test_the_same_bits_are_said_to_be_so(tmp_path: Path) -> None:
 
 def test_one_bit_of_one_loss_is_seen(tmp_path: Path) -> None:
     other = [*LOSSES[:3], math.nextafter(LOSSES[3], 9), *LOSSES[4:]]
-    frame, text = told(run_of(tmp_path, trial("healthy_before", LOSSES), trial("dies", other)))
+    frame, text = told(stored_run(tmp_path, "training", trial("healthy_before", LOSSES), trial("dies", other)))
     assert frame.loc["dies", ["steps_differ", "weights_differ"]].tolist() == [1, 0]
     assert "NOT those of the run without failures: 1 step with another loss" in text
 
 
 def test_other_weights_and_lost_steps_are_seen_and_bounds_catch_them(tmp_path: Path) -> None:
-    folder = run_of(tmp_path, trial("healthy_before", LOSSES), trial("dies", LOSSES[:5], "bb"))
+    folder = stored_run(tmp_path, "training", trial("healthy_before", LOSSES), trial("dies", LOSSES[:5], "bb"))
     frame, text = told(folder)
     assert frame.loc["dies", ["steps_differ", "weights_differ", "steps_lost"]].tolist() == [1, 1, 1]
     assert "1 step lost" in text and "1 trial with other weights" in text
@@ -102,19 +94,21 @@ def test_other_weights_and_lost_steps_are_seen_and_bounds_catch_them(tmp_path: P
 
 
 def test_without_a_run_without_failures_nothing_is_claimed(tmp_path: Path) -> None:
-    _, text = told(run_of(tmp_path, trial("dies", LOSSES)))
+    _, text = told(stored_run(tmp_path, "training", trial("dies", LOSSES)))
     assert "no run without failures to hold losses and weights against" in text
 
 
 def test_a_trial_that_ended_says_after_how_many_steps(tmp_path: Path) -> None:
     error = {"rank": 1, "message": "gone", "t_ns": 2_250_000_000, "after_fault_ns": 1_000_000_000}
     stopped = trial("dies", LOSSES[:2], "", status="failed", error=error, result={})
-    _, text = told(run_of(tmp_path, trial("healthy_before", LOSSES), stopped))
+    _, text = told(stored_run(tmp_path, "training", trial("healthy_before", LOSSES), stopped))
     assert "training ended with an error in each of 1 trial, 1000 ms after the fault (4 steps lost)" in text
 
 
 def test_the_page_is_made_and_names_steps(tmp_path: Path) -> None:
-    page = write_report(run_of(tmp_path, trial("healthy_before", LOSSES), trial("dies", LOSSES))).read_text()
+    page = write_report(
+        stored_run(tmp_path, "training", trial("healthy_before", LOSSES), trial("dies", LOSSES))
+    ).read_text()
     assert "6 steps</summary>" in page and "loss 5.5" in page and "tokens/s" in page
 
 

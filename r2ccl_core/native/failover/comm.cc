@@ -231,8 +231,20 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer, Cause c
   }
   bool link_down = cause == Cause::kOwnLink;
   if (is_news && (tell_peer || link_down)) Suspect(path, epoch, tell_peer && link_down, !tell_peer);
-  if (AnyUp() == nullptr && no_path_since_ns_ == 0) no_path_since_ns_ = now_ns;
+  if (AnyUp() == nullptr && no_path_since_ns_ == 0) {
+    no_path_since_ns_ = now_ns;
+    if (now_ns - path.up_since_ns >= params.probe_ms * kMillisecond) RedialAll(now_ns);
+  }
   OnLost(path);
+}
+
+// Nothing is left, so nothing is gained by a pause: where the peer has ended its host says so at once.
+void Comm::RedialAll(int64_t now_ns) {
+  for (Path& path : paths_) {
+    if (path.state != PathState::kDown) continue;
+    path.backoff_ns = 0;
+    path.dial_ns = now_ns;
+  }
 }
 
 void Comm::TakePathDown(const Frame& frame) {
@@ -290,14 +302,14 @@ bool Comm::ThirdOn(int nic, Third* third) {
 void Comm::Fail(Status status) {
   if (!failure_.ok() || closed_) return;
   environment_->log.Add("failed", "", "", status.message());
-  if (fate_ != nullptr) fate_->store(true);
+  if (fate_ != nullptr) fate_->Seal(status);
   End(std::move(status));
 }
 
-void Comm::ShareFate(std::shared_ptr<std::atomic<bool>> failed) {
+void Comm::ShareFate(std::shared_ptr<Fate> fate) {
   MutexLock lock(mutex_);
-  fate_ = std::move(failed);
-  if (!failure_.ok()) fate_->store(true);
+  fate_ = std::move(fate);
+  if (!failure_.ok()) fate_->Seal(failure_);
 }
 
 bool Comm::OnWake() {

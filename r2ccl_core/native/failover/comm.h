@@ -28,6 +28,7 @@
 #include "base/report.h"
 #include "base/status.h"
 #include "failover/damping.h"
+#include "failover/fate.h"
 #include "failover/locator.h"
 #include "failover/path_state.h"
 #include "failover/stall.h"
@@ -149,8 +150,8 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   Status failure() const;
   // Whether there is one. Waits for nobody.
   bool has_ended() const { return ended_.load(); }
-  // From now on the failure of any connection that shares `failed` is, with the next tick, the end of this one.
-  void ShareFate(std::shared_ptr<std::atomic<bool>> failed);
+  // From now on the failure of any connection that shares `fate` is, with the next tick, the end of this one.
+  void ShareFate(std::shared_ptr<Fate> fate);
   // Sends control frames over some open path; false when there is none.
   bool Say(const std::string& frames);
   // The peer by its NIC at the other end of our path over `nic`; false when there is none.
@@ -267,6 +268,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // Who tells the peer also finds out whose fault it was, unless `cause` says so: then of the end that is the first to
   // know.
   void Retire(Path& path, const std::string& reason, bool tell_peer, Cause cause = Cause::kUnknown) REQUIRES(mutex_);
+  void RedialAll(int64_t now_ns) REQUIRES(mutex_);
   // Tells of each path that has not come up since the connection began, once, where others have.
   void TellAbsent(int64_t now_ns, int64_t began_ns) REQUIRES(mutex_);
   // Frames that both ends take alike.
@@ -385,8 +387,8 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   std::shared_ptr<Comm> self_ GUARDED_BY(mutex_);   // then
   std::vector<Order> taken_ GUARDED_BY(mutex_);     // empty; keeps its memory
   int64_t last_tick_ns_ GUARDED_BY(mutex_) = 0;
-  std::shared_ptr<std::atomic<bool>> fate_ GUARDED_BY(mutex_);  // nullptr unless shared
-  int64_t gone_since_ns_ GUARDED_BY(mutex_) = 0;                // 0 while there is hope that the peer answers
+  std::shared_ptr<Fate> fate_ GUARDED_BY(mutex_);  // nullptr unless shared
+  int64_t gone_since_ns_ GUARDED_BY(mutex_) = 0;   // 0 while there is hope that the peer answers
 
   Mutex inbox_mutex_;  // leaf lock: guards what follows
   std::vector<Order> inbox_ GUARDED_BY(inbox_mutex_);

@@ -149,8 +149,8 @@ void Comm::Tick(int64_t now_ns) {
   MutexLock lock(mutex_);
   EmptyInbox();
   if (linger_until_ns_ != 0 && !closed_) EndLinger(now_ns);
-  if (fate_ != nullptr && fate_->load() && linger_until_ns_ == 0) {
-    End({Code::kPeerLost, "another connection of the same group failed"});
+  if (fate_ != nullptr && fate_->sealed() && linger_until_ns_ == 0) {
+    End(fate_->failure());
   }
   if (closed_ || !failure_.ok()) return;
   for (Path& path : paths_) {

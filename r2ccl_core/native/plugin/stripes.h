@@ -15,7 +15,6 @@
 #define R2CCL_PLUGIN_STRIPES_H_
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -36,8 +35,8 @@ template <typename T>
 class Stripes {
  public:
   explicit Stripes(std::vector<std::shared_ptr<T>> comms) : comms_(std::move(comms)) {
-    auto failed = std::make_shared<std::atomic<bool>>(false);
-    for (const auto& comm : comms_) comm->ShareFate(failed);
+    auto fate = std::make_shared<Fate>();
+    for (const auto& comm : comms_) comm->ShareFate(fate);
   }
 
   // The end of any of them.

@@ -93,6 +93,19 @@ TEST(Explore, AProcessThatEndsIsNoticed) {
   }
 }
 
+// Its host answers at once that nobody listens: three ticks of 5 ms at most, and round trips.
+TEST(Explore, AProcessThatIsKilledIsMissedWithinTwentyMilliseconds) {
+  Scenario scenario = TwoHosts();
+  scenario.flows[0].sizes = scenario.flows[1].sizes = std::vector<uint64_t>(500, 50'000);
+  for (int64_t at_ms = 60; at_ms < 80; ++at_ms) {
+    scenario.troubles = {{.kind = Trouble::kKill, .at_ns = at_ms * kMillisecond}};
+    Outcome outcome = RunScenario(scenario, true);
+    EXPECT_EQ(outcome.wrong, "");
+    EXPECT_GT(outcome.virtual_ns, at_ms * kMillisecond) << "it was in the middle of its work";
+    EXPECT_LT(outcome.virtual_ns, (at_ms + 20) * kMillisecond) << outcome.log;
+  }
+}
+
 Scenario ByRdma(const std::string& transport) {
   Scenario scenario = TwoHosts();
   scenario.params.transport = transport;

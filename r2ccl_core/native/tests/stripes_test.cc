@@ -64,7 +64,7 @@ struct FakeEnd {
   bool has_ended() const { return !end.ok(); }
   Status failure() const { return end; }
   void Close() { closed = true; }
-  void ShareFate(const std::shared_ptr<std::atomic<bool>>&) {}
+  void ShareFate(const std::shared_ptr<Fate>&) {}
   uint64_t connection() const { return 0x5670 + index; }
   bool home_is_fast() const { return group->peak >= kFast; }
   uint64_t oldest() const { return waits ? group->oldest : UINT64_MAX / 2; }

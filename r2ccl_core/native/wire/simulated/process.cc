@@ -237,6 +237,7 @@ void Process::Kill() {
 
 void Process::PowerOff() {
   powered_ = alive_ = false;
+  world_->PowerOff(host_);
   if (rdma_ != nullptr) rdma_->Clear();
   for (auto& [number, socket] : sockets_) socket->SetUser(nullptr);
   sockets_.clear();

@@ -21,7 +21,10 @@ int HostOf(in_addr_t address) { return static_cast<int>(ntohl(address) & 0xffff)
 int RailOf(in_addr_t address) { return static_cast<int>(ntohl(address) >> 16 & 0xff); }
 
 World::World(uint64_t seed, int hosts, int rails)
-    : random_(seed), ports_(static_cast<size_t>(hosts)), receivers_(static_cast<size_t>(hosts), nullptr) {
+    : random_(seed),
+      ports_(static_cast<size_t>(hosts)),
+      receivers_(static_cast<size_t>(hosts), nullptr),
+      is_off_(static_cast<size_t>(hosts)) {
   for (int host = 0; host < hosts; ++host) {
     for (int rail = 0; rail < rails; ++rail) {
       Port port;
@@ -92,7 +95,7 @@ bool World::IsLost(const Sickness& sickness, bool* burst, const Packet& packet) 
 
 bool World::Send(int host, int rail, Packet packet) {
   Port& from = port(host, rail);
-  if (!from.link) return true;
+  if (!from.link || is_off_[static_cast<size_t>(host)]) return true;
   double rate = from.bytes_per_ns * from.out.rate;
   int64_t waits_ns = std::max<int64_t>(0, from.out_free_ns - now_ns_);
   double most = packet.bytes.empty() ? kQueueBytes : kOwnQueueBytes;

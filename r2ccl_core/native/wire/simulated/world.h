@@ -96,6 +96,8 @@ class World final : public Clock {
   int rails() const { return static_cast<int>(ports_[0].size()); }
   Port& port(int host, int rail) { return ports_[static_cast<size_t>(host)][static_cast<size_t>(rail)]; }
   void SetReceiver(int host, Receiver* receiver) { receivers_[static_cast<size_t>(host)] = receiver; }
+  // Nothing leaves the host from now on, whatever its programs still hold.
+  void PowerOff(int host) { is_off_[static_cast<size_t>(host)] = true; }
   // The carrier goes or comes, and the host's kernel says so.
   void SetLink(int host, int rail, bool running);
 
@@ -159,6 +161,7 @@ class World final : public Clock {
   std::vector<size_t> free_whats_;
   std::vector<std::vector<Port>> ports_;  // by host and rail
   std::vector<Receiver*> receivers_;
+  std::vector<bool> is_off_;
 };
 
 // The address of a host's NIC on a rail.

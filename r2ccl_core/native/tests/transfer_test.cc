@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -11,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "memory_queue.h"
 #include "pair.h"
 #include "transfer/engine.h"
 
@@ -179,6 +181,61 @@ TEST(TransferEngine, MemoryIsQuietAfterEveryEnd) {
     ASSERT_EQ(sink.front(), round + 1);
     ASSERT_EQ(std::memcmp(sink.data(), sink.data() + 1, kBytes - 1), 0);
   }
+}
+
+// Transfers go over RDMA where it is allowed, both ways, and go on when a port of it dies in the middle.
+TEST(TransferEngine, RidesRdmaAndSurvivesAPort) {
+  constexpr uint64_t kBytes = 24 << 20;
+  Fabric fabric;
+  Params params = PatientParams(2);
+  params.transport = "auto";
+  std::vector<std::shared_ptr<Engine>> engines(2);
+  for (int i = 0; i < 2; ++i) {
+    std::string name = "engine " + std::to_string(i);
+    ASSERT_TRUE(Engine::Create(name, params, LoopbackNics(10 + i, 2), &engines[static_cast<size_t>(i)], &fabric).ok());
+  }
+  std::vector<char> mine(kBytes);
+  std::vector<char> theirs(kBytes);
+  uint64_t my_key = 0;
+  uint64_t their_key = 0;
+  ASSERT_TRUE(engines[0]->Register(mine.data(), kBytes, &my_key).ok());
+  ASSERT_TRUE(engines[1]->Register(theirs.data(), kBytes, &their_key).ok());
+  EngineId peer{};
+  ASSERT_TRUE(engines[0]->Connect(engines[1]->address(), &peer).ok());
+  auto sent = [&](size_t engine) {
+    auto& counters = engines[engine]->net().environment().counters;
+    return counters[0].rdma_sent_bytes + counters[1].rdma_sent_bytes;
+  };
+  for (Direction direction : {Direction::kWrite, Direction::kRead}) {
+    size_t from = direction == Direction::kWrite ? 0 : 1;
+    auto& source = from == 0 ? mine : theirs;
+    auto& sink = from == 0 ? theirs : mine;
+    auto run = [&](int round, const std::function<void()>& fault) {
+      for (uint64_t i = 0; i < kBytes; ++i)
+        source[i] = static_cast<char>(i * 31 + static_cast<uint64_t>(round) + (i >> 13));
+      std::fill(sink.begin(), sink.end(), 0);
+      std::shared_ptr<Transfer> transfer;
+      ASSERT_TRUE(engines[0]->Begin(peer, direction, {{my_key, 0, their_key, 0, kBytes}}, nullptr, &transfer).ok());
+      fault();
+      ASSERT_TRUE(Ended(*transfer));
+      EXPECT_EQ(transfer->state(), Transfer::kDone) << transfer->status().message();
+      EXPECT_EQ(std::memcmp(source.data(), sink.data(), kBytes), 0);
+    };
+    // It begins by TCP and goes over after tests, so the first one may have gone without.
+    ASSERT_TRUE(Until([&] {
+      run(1, [] {});
+      return sent(from) > kBytes;
+    }));
+    uint64_t before = sent(from);
+    run(2, [&] {
+      (void)Until([&] { return sent(from) > before; });
+      fabric.FailPort(engines[from]->net().environment().nics[1].address);
+    });
+    EXPECT_TRUE(Until([&] { return CountEvents(engines[from]->net(), "path_down") > 0; }));
+  }
+  for (const auto& engine : engines) engine->Close();
+  engines.clear();
+  EXPECT_EQ(fabric.queues(), 0u) << "queue pairs are left";
 }
 
 TEST(TransferEngine, MemoryThatIsNotRegisteredStaysAsItIs) {

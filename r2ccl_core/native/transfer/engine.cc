@@ -50,21 +50,21 @@ const Status& NoMemory() {
 }  // namespace
 
 Status Engine::Create(const std::string& name, const Params& params, std::vector<Nic> nics,
-                      std::shared_ptr<Engine>* engine) {
+                      std::shared_ptr<Engine>* engine, RcMaker* maker) {
   if (name.empty() || name.size() > kNameBytes) {
     return {Code::kInvalidArgument, "an engine's name has 1 to " + std::to_string(kNameBytes) + " bytes"};
   }
   std::shared_ptr<Engine> made(new Engine());
-  Status status = made->Start(name, params, std::move(nics));
+  Status status = made->Start(name, params, std::move(nics), maker);
   if (status.ok()) *engine = std::move(made);
   return status;
 }
 
-Status Engine::Start(const std::string& name, const Params& params, std::vector<Nic> nics) {
+Status Engine::Start(const std::string& name, const Params& params, std::vector<Nic> nics, RcMaker* maker) {
   own_.name = name;
   own_.host = ThisNetwork(nics);
   Status status = MakeUp(&own_.id);
-  if (status.ok()) status = Net::Create(params, std::move(nics), &outer_);
+  if (status.ok()) status = Net::Create(params, std::move(nics), &outer_, nullptr, maker);
   if (status.ok()) status = outer_->report_status();
   if (status.ok()) status = outer_->Listen(&outer_listener_, static_cast<int>(outer_->environment().params.stripes));
   if (!status.ok()) return status;

@@ -24,8 +24,9 @@ constexpr double kDrainS = 1.0;  // as long as a peer's last words are listened 
 
 class Engine {
  public:
+  // `maker` makes the queue pairs instead of this host's RDMA devices, and outlives the engine.
   static Status Create(const std::string& name, const Params& params, std::vector<Nic> nics,
-                       std::shared_ptr<Engine>* engine);
+                       std::shared_ptr<Engine>* engine, RcMaker* maker = nullptr);
   ~Engine() { Close(); }
 
   // What another engine's Connect needs. Whoever has it may connect.
@@ -72,7 +73,7 @@ class Engine {
   };
 
   Engine() = default;
-  Status Start(const std::string& name, const Params& params, std::vector<Nic> nics);
+  Status Start(const std::string& name, const Params& params, std::vector<Nic> nics, RcMaker* maker);
   uint64_t Drain(double drain_s);
   void Run();
   void PumpAll() REQUIRES(mutex_);

@@ -80,8 +80,8 @@ class Backend(Protocol):
         """The command of one rank."""
         ...
 
-    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
-        """What this machine lacks to be `hosts` hosts, with the remedy in the same line; None if nothing."""
+    def missing(self, workload: Workload, python: str) -> str | None:
+        """What this machine lacks to be all hosts, with the remedy in the same line; None if nothing."""
         ...
 
 

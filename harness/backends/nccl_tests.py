@@ -1,5 +1,5 @@
 """The backend that runs the user's build of nccl-tests, launched by MPI, by Slurm, or as one process. Pure but for
-`missing`.
+the GPUs that this machine has, and `missing`.
 
 Without MPI, nccl-tests is one process with several GPUs; several hosts need a build with MPI. So one program is
 started, on the first host, and `harness.backends.nccl_tests_rank` runs it there and tells every host's record what it
@@ -39,16 +39,20 @@ SUFFIXES = ("", "_mpi")
 DTYPES = {"float32": "float", "float64": "double", "float16": "half"}
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 """Faults need root on the hosts, and Open MPI refuses to run as root unless it is told twice."""
+UNBOUND = {"OMPI_MCA_hwloc_base_binding_policy": "none", "PRTE_MCA_hwloc_default_binding_policy": "none"}
+"""Open MPI 4 and 5 bind a rank to one core where there are two ranks, with all its GPUs and the threads that move its
+bytes, and ranks of one machine whose hosts have names of their own to the same one: half of the bandwidth was left."""
 
 _OURS = ("R2CC_RANK", "R2CC_SIZE", "R2CC_ROOT", "PYTHONPATH")
-_LAUNCHERS = ("OMPI_", "HYDRA_")
+_LAUNCHERS = ("OMPI_", "PRTE_", "HYDRA_", "SLURM_")
 """What variables of launchers begin with; they pass on themselves what ranks need of them."""
 
 _OWN_GPUS = (
     "r=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}; "
-    'export NCCL_HOSTID=host$r NCCL_TESTS_DEVICE=$((r * %d)); exec "$0" "$@"'
+    'export NCCL_HOSTID=host$r NCCL_TESTS_DEVICE=$((r %% %d * %d)); exec "$0" "$@"'
 )
-"""Ranks of one machine whose hosts have names of their own: nccl-tests would give each of them its first GPU."""
+"""Ranks of one machine whose hosts have names of their own: nccl-tests would give each of them its first GPU. They
+share the machine's GPUs out; NCCL takes two ranks of one GPU only where they name different hosts."""
 
 
 class NcclTestsBackend:
@@ -68,8 +72,8 @@ class NcclTestsBackend:
         words = [*launcher(job, env), *program(job)] if rank == 0 else []
         return Command((*head, "--", *words), env)
 
-    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
-        """The build, its program for the collective, the launcher, or GPUs: a host has its own."""
+    def missing(self, workload: Workload, python: str) -> str | None:
+        """The build, its program for the collective, the launcher, or GPUs for one host."""
         work = collective(workload)
         build, name = Path(work.nccl_tests or ""), PROGRAMS[work.collective]
         if not build.is_dir():
@@ -80,11 +84,11 @@ class NcclTestsBackend:
             return f"{work.launcher} is not installed; install it or choose another workload.launcher"
         if Path("/dev/dxg").exists():  # Windows' own, which are not counted
             return None
-        count, needed = gpu_count(), hosts * workload.gpus
+        count = gpu_count()
         if not count:
             return "there is no NVIDIA GPU here, and nccl-tests needs one; torch_gloo and perf need none"
-        if count < needed:
-            return f"{hosts} hosts on this machine need {needed} GPUs, and it has {count}; give fewer cluster.hosts"
+        if count < workload.gpus:
+            return f"a host needs {workload.gpus} GPUs, and this machine has {count}; give fewer workload.gpus"
         return None
 
 
@@ -110,7 +114,7 @@ def program(job: Job) -> list[str]:
         argv += ["-r", str(work.root)]
     argv += ["-T", str(ceil(give_up_s(job.expected_s))), "-g", str(work.gpus)]
     if job.one_machine and work.launcher != "ssh" and "NCCL_TESTS_DEVICE" not in job.env:
-        return ["sh", "-c", _OWN_GPUS % work.gpus, *argv]
+        return ["sh", "-c", _OWN_GPUS % (max(1, gpu_count() // work.gpus), work.gpus), *argv]
     return argv
 
 
@@ -140,10 +144,10 @@ def launcher_env(job: Job) -> dict[str, str]:
     not."""
     kind, login = collective(job.workload).launcher, f"-F {job.ssh_config}" if job.ssh_config else ""
     if kind == "mpirun":
-        return AS_ROOT | _open_mpi(job) | ({"OMPI_MCA_plm_rsh_args": login} if login else {})
+        return AS_ROOT | UNBOUND | _open_mpi(job) | ({"OMPI_MCA_plm_rsh_args": login} if login else {})
     if kind == "mpiexec":
         return _mpich(job) | ({"HYDRA_LAUNCHER_EXTRA_ARGS": login} if login else {})
-    return _open_mpi(job) | _mpich(job) if kind == "srun" else {}
+    return {"SLURM_CPU_BIND": "none"} | _open_mpi(job) | _mpich(job) if kind == "srun" else {}
 
 
 def _open_mpi(job: Job) -> dict[str, str]:

@@ -16,6 +16,6 @@ class NoopBackend:
         argv += ["--duration-s", f"{job.expected_s:.6f}"]
         return Command(tuple(argv), rendezvous(job, rank))
 
-    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
+    def missing(self, workload: Workload, python: str) -> str | None:
         """Nothing: it needs the standard library only."""
         return None

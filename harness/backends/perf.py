@@ -36,7 +36,7 @@ class PerfBackend:
             argv += ["--meet", str(ceil(job.ready_s))]
         return Command(tuple(argv), rendezvous(job, rank))
 
-    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
+    def missing(self, workload: Workload, python: str) -> str | None:
         """The native core, where it was not built."""
         if find_spec("r2ccl_core._native") is not None:
             return None

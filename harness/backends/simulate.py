@@ -28,7 +28,7 @@ class SimulateBackend:
         """There is none."""
         raise HarnessError(f"rank {rank} is simulated: nothing is started for it")
 
-    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
+    def missing(self, workload: Workload, python: str) -> str | None:
         """The native core, where it was not built."""
         if find_spec("r2ccl_core._native") is not None:
             return None

@@ -30,7 +30,7 @@ class TorchBackend:
         argv += ["--timeout-s", f"{give_up_s(job.expected_s):.3f}"]
         return Command(tuple(argv), self._network(job, rank) | rendezvous(job, rank))
 
-    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
+    def missing(self, workload: Workload, python: str) -> str | None:
         """PyTorch in the Python of the hosts, built with the library; for NCCL a GPU."""
         ours = self._library == "r2ccl"
         there = "hasattr(d.Backend, 'R2CCL')" if ours else f"d.is_{self._library}_available()"

@@ -33,7 +33,7 @@ class TrainingBackend:
         env = {"OMP_NUM_THREADS": "1"} | self._network(job) | rendezvous(job, rank)
         return Command(tuple(argv), env)
 
-    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
+    def missing(self, workload: Workload, python: str) -> str | None:
         """PyTorch in the Python of the hosts, with the library."""
         code = f"import torch.distributed as d; print(hasattr(d.Backend, {self._library.upper()!r}))"
         try:

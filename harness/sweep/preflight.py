@@ -60,7 +60,7 @@ def _backend(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
     """What backends lack, and paths that lead nowhere."""
     python = experiment.cluster.python or sys.executable
     for backend in dict.fromkeys(map(experiment.backend_of, experiment.systems)):
-        missing = BACKENDS[backend].missing(experiment.workload, python, len(experiment.cluster.host_names()))
+        missing = BACKENDS[backend].missing(experiment.workload, python)
         if missing is not None:
             yield ExperimentError(file, "workload.backend", backend, missing)
     for index, system in enumerate(experiment.systems):

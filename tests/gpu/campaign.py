@@ -484,14 +484,18 @@ class Campaign:
             raise GroupError(f"{wrong} wrong elements, an abort of {abort_ms:.0f} ms")
 
     def lives(self) -> None:
-        """The last communicator of every process ends, and another one is made: NCCL unloads the plugin in between."""
-        system, nbytes, most = "plugin:lives", MIB // 4, self.args.lives
+        """The last communicator of every process ends, and another one is made: NCCL unloads the plugin in between.
+        Rails come and go meanwhile, but not under NCCL's sockets, which show what NCCL itself keeps of each."""
+        for system in ("plugin:lives", *(["socket:lives"] if not self.args.stand_in else [])):
+            self._lives(system, MIB // 4, self.args.lives, fail=system.startswith("plugin") and self.net.rails > 1)
+
+    def _lives(self, system: str, nbytes: int, most: int, fail: bool) -> None:
         [group] = self.start(system, program="lives_rank.py")
         lives: list[list[dict[str, Any]]] = []
         while len(lives) < most and (len(lives) < 2 or self.left_s() > 10):
             number = len(lives)
             rail = number // 2 % self.net.rails
-            if self.net.rails > 1:
+            if fail:
                 self.net.carrier(0, rail, number % 2 == 1)  # lost for one life, back for the next
             lives.append(group.ask({"do": "use", "nbytes": nbytes}, 60))
             key = "" if len(lives) == most else group.ask({"do": "key"}, 20)[0]["key"]
@@ -500,12 +504,13 @@ class Campaign:
         for rail in range(self.net.rails):
             self.net.carrier(0, rail, True)
         wrong = sum(answer["wrong"] for life in lives for answer in life)
-        early = lives[min(5, len(lives) // 2)]
+        at = min(5, len(lives) // 2)
         grown = {
-            what: max(late[what] - first[what] for first, late in zip(early, lives[-1], strict=True))
-            for what in ("descriptors", "threads")
+            what: max(late[what] - first[what] for first, late in zip(lives[at], lives[-1], strict=True))
+            for what in ("descriptors", "threads", "resident")
         }
-        self.results.add("lives", system=system, lives=len(lives), ranks=len(early), wrong=wrong, grown=grown)
+        grown["bytes_a_life"] = round(grown.pop("resident") / (len(lives) - 1 - at))
+        self.results.add("lives", system=system, lives=len(lives), ranks=len(lives[0]), wrong=wrong, grown=grown)
         if wrong:
             raise GroupError(f"{wrong} wrong elements")
 

@@ -5,6 +5,7 @@ Only one is there at a time, so each is the last of its process when it ends, an
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ class Lives:
             expected += rank.pattern(count, other)
         rank.operation("all_reduce", send, recv, count)()
         rank.wait()
-        return {"wrong": rank.wrong(recv, expected), "descriptors": entries("fd"), "threads": entries("task")}
+        here = {"descriptors": entries("fd"), "threads": entries("task"), "resident": resident()}
+        return {"wrong": rank.wrong(recv, expected), **here}
 
     def end(self, abort: bool, key: str) -> dict[str, Any]:
         """Ends the communicator, once all ranks have used it; makes the next one by `key`, unless that is empty."""
@@ -55,6 +57,11 @@ class Lives:
 def entries(what: str) -> int:
     """How many of them the process has."""
     return len(list(Path("/proc/self", what).iterdir()))
+
+
+def resident() -> int:
+    """The process' memory in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def start() -> tuple[dict[str, Any], Answer]:

@@ -133,8 +133,9 @@ def tables(records: Iterable[Record]) -> str:
         line += f" aborted: {r['wrong']} wrong elements. An abort returned after {r['abort_ms']:.0f} ms at worst."
         parts += ["## Several communicators", "", line, ""]
     for r in (r for r in found if r["section"] == "lives" and "lives" in r):
-        line = f"{r['lives']} on {r['ranks']} ranks, one after another: {r['wrong']} wrong elements; grown by"
-        line += f" {r['grown']['descriptors']} descriptors and {r['grown']['threads']} threads at worst."
+        line = f"{r['system']}: {r['lives']} on {r['ranks']} ranks, one after another: {r['wrong']} wrong elements;"
+        line += f" grown by {r['grown']['descriptors']} descriptors and {r['grown']['threads']} threads at worst, by"
+        line += f" {r['grown']['bytes_a_life'] / 1024:.0f} KiB for each."
         parts += ["## Communicators that come and go", "", line, ""]
     parts += _latency(found)
     errors = [r for r in found if "error" in r]

@@ -106,7 +106,10 @@ def test_a_stand_in_has_communicators_that_come_and_go(tmp_path: Path) -> None:
     records = campaign(tmp_path / "out", "--stand-in", *sizes, "--only", "lives", "--lives", 7)
     [lives] = [record for record in records if record["section"] == "lives"]
     assert (lives["lives"], lives["ranks"], lives["wrong"]) == (7, 2, 0)
-    assert "7 on 2 ranks, one after another: 0 wrong elements" in (tmp_path / "out/results.md").read_text()
+    assert set(lives["grown"]) == {"descriptors", "threads", "bytes_a_life"}
+    assert (
+        "plugin:lives: 7 on 2 ranks, one after another: 0 wrong elements" in (tmp_path / "out/results.md").read_text()
+    )
 
 
 @pytest.mark.gpu

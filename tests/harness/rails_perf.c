@@ -2,9 +2,9 @@
 // and really move and check bytes over the hosts' data NICs, by plain sockets. Compiled by the tests with mpicc.
 //
 // It chooses its device as nccl-tests does (NCCL_TESTS_DEVICE, else the rank among those of the same host name), and
-// gives up after -T seconds. RAILS_VARIANT says what is odd about it: "idle" moves nothing, "one_rail" uses the last
-// NIC only, "header" prints a table that nobody knows, "dies" ends rank 1 in the third cycle, "early" ends all ranks
-// after two cycles as if all was well.
+// gives up after -T seconds. It fails where the launcher left it fewer processors than RAILS_PROCESSORS. RAILS_VARIANT
+// says what is odd about it: "idle" moves nothing, "one_rail" uses the last NIC only, "header" prints a table that
+// nobody knows, "dies" ends rank 1 in the third cycle, "early" ends all ranks after two cycles as if all was well.
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -13,6 +13,7 @@
 #include <mpi.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -242,6 +243,10 @@ int main(int argc, char** argv) {
   const int local_rank = LocalRank();
   if (rank == 0) Say("# nccl-tests version 2.19.6 nccl-headers=22803 nccl-library=22803\n#\n# Using devices\n");
   ShowDevices(device != NULL ? atoi(device) : local_rank * gpus);
+  cpu_set_t processors;
+  const char* expected = getenv("RAILS_PROCESSORS");
+  if (sched_getaffinity(0, sizeof processors, &processors) != 0) Fail("sched_getaffinity");
+  if (expected != NULL && CPU_COUNT(&processors) < atoi(expected)) Fail("bound to a part of the processors");
   FindNics();
   Connect();
   Info("Using network Socket");

@@ -77,14 +77,18 @@ def test_launchers_keep_off_the_data_nics_and_log_in_with_the_keys_of_the_cluste
     assert env("ssh", "mgmt0") == {}
 
 
-def test_hosts_of_one_machine_have_a_gpu_each() -> None:
+@pytest.mark.parametrize(("gpus", "each", "first"), [(8, 2, 6), (4, 2, 2), (5, 2, 2), (4, 1, 3), (1, 1, 0), (0, 1, 0)])
+def test_hosts_of_one_machine_share_its_gpus_out(
+    gpus: int, each: int, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By what each launcher tells a rank of its number; nccl-tests itself would count ranks by host names."""
-    words = program(replace(job(gpus=2), one_machine=True))
+    monkeypatch.setattr(nccl_tests, "gpu_count", lambda: gpus)
+    words = program(replace(job(gpus=each), one_machine=True))
     assert words[:2] == ["sh", "-c"] and words[3] == "/opt/build/all_reduce_perf"
     for variable in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
         argv = [*words[:3], "sh", "-c", "echo $NCCL_TESTS_DEVICE $NCCL_HOSTID $1", "sh", "-b"]
         said = subprocess.run(argv, env={"PATH": os.environ["PATH"], variable: "3"}, capture_output=True, text=True)
-        assert said.stdout == "6 host3 -b\n", said.stderr
+        assert said.stdout == f"{first} host3 -b\n", said.stderr
     assert program(job(gpus=2))[0] == "/opt/build/all_reduce_perf"
     chosen = replace(job(), one_machine=True, env={"NCCL_TESTS_DEVICE": "7"})
     assert program(chosen)[0] == "/opt/build/all_reduce_perf", "the experiment's own word wins"
@@ -128,7 +132,7 @@ def test_a_plugin_or_another_network_carries_the_data() -> None:
 
 def test_what_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(**workload: Any) -> str:
-        return NcclTestsBackend().missing(job(**workload).workload, sys.executable, 3) or ""
+        return NcclTestsBackend().missing(job(**workload).workload, sys.executable) or ""
 
     assert "is no folder" in missing(nccl_tests=str(tmp_path / "nowhere"))
     assert "has no alltoall_perf" in missing(nccl_tests=str(tmp_path), collective="alltoall")
@@ -136,7 +140,7 @@ def test_what_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert find_program(tmp_path, "all_reduce") == tmp_path / "all_reduce_perf_mpi"
     if shutil.which("srun") is None:
         assert "srun is not installed" in missing(nccl_tests=str(tmp_path), launcher="srun")
-    for count, words in ((0, "no NVIDIA GPU"), (5, "3 hosts on this machine need 6 GPUs, and it has 5"), (6, "")):
+    for count, words in ((0, "no NVIDIA GPU"), (1, "a host needs 2 GPUs, and this machine has 1"), (2, "")):
         monkeypatch.setattr(nccl_tests, "gpu_count", lambda count=count: count)
         found = missing(nccl_tests=str(tmp_path), launcher="ssh", gpus=2)
         assert words in found if words else not found

@@ -1,6 +1,7 @@
 """Sweeps of the nccl_tests backend with real launchers on the local cluster: MPI's ranks on two hosts move real bytes
 over the rails (rails_perf.c), and the first rail fails in the middle of it."""
 
+import os
 import shutil
 import subprocess
 import time
@@ -104,7 +105,11 @@ def sweep(
             "name": variant or "plain",
             "use": "nccl",
             "network": "Socket",
-            "env": {"RAILS_VARIANT": variant, "PATH": f"{build}:{sshd.PATH}"},
+            "env": {
+                "RAILS_VARIANT": variant,
+                "RAILS_PROCESSORS": str(len(os.sched_getaffinity(0))),
+                "PATH": f"{build}:{sshd.PATH}",
+            },
         }
         for variant in variants
     ]

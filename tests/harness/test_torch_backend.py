@@ -87,6 +87,6 @@ def test_preflight_names_the_python_that_lacks_pytorch(tmp_path: Any) -> None:
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     bare.chmod(0o755)
-    missing = BACKENDS["torch_gloo"].missing(WORKLOAD, str(bare), 2)
+    missing = BACKENDS["torch_gloo"].missing(WORKLOAD, str(bare))
     assert missing is not None and f"{bare} -m pip install torch" in missing
-    assert "cannot be asked" in (BACKENDS["torch_gloo"].missing(WORKLOAD, "/no/python", 2) or "")
+    assert "cannot be asked" in (BACKENDS["torch_gloo"].missing(WORKLOAD, "/no/python") or "")

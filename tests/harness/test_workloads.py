@@ -88,7 +88,7 @@ def test_preflight_names_the_extra(tmp_path: Path) -> None:
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     bare.chmod(0o755)
-    missing = BACKENDS["train_r2ccl"].missing(load(TRAINING).workload, str(bare), 3)
+    missing = BACKENDS["train_r2ccl"].missing(load(TRAINING).workload, str(bare))
     assert missing is not None and 'pip install "r2ccl[torch]"' in missing
 
 

@@ -32,7 +32,7 @@ class ServingBackend:
         env = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | rendezvous(job, rank)
         return Command(tuple(argv), env)
 
-    def missing(self, workload: Workload, python: str, hosts: int) -> str | None:
+    def missing(self, workload: Workload, python: str) -> str | None:
         """The native core, where it was not built."""
         if find_spec("r2ccl_core._native") is not None:
             return None

@@ -52,6 +52,7 @@ def load(
     if any(setting.partition("=")[0].strip() == "workload.sizes" for setting in settings):
         _leave_out_other_sizes(document)
     _read_traces(document, path)
+    _place_requests(document, path)
     return read(document, file)
 
 
@@ -199,6 +200,14 @@ def _read_traces(document: dict[str, Any], path: Path) -> None:
             if not isinstance(trace, str):
                 raise ExperimentError(str(path), key, trace, "name a file of failures in quotes")
             fault["events"] = read_trace(path.parent / trace, str(path), key)
+
+
+def _place_requests(document: dict[str, Any], path: Path) -> None:
+    """Names the trace of a served model's requests, given relative to the experiment, so that it is found wherever a
+    sweep is resumed."""
+    workload = document.get("workload")
+    if isinstance(workload, dict) and isinstance(trace := workload.get("trace"), str):
+        workload["trace"] = str((path.parent / Path(trace).expanduser()).absolute())
 
 
 def _with_inventory(document: Mapping[str, Any], file: str) -> Mapping[str, Any]:

@@ -152,13 +152,14 @@ def scaled_down(entry: Entry, here: Scale | None) -> list[str]:
     there = entry.scale
     if there is None or here is None:
         return []
-    pairs = (
+    pairs: list[tuple[str, object, object]] = [
         ("hosts", there.hosts, here.hosts),
         ("NICs a host", there.nics, here.nics),
         ("ranks", there.ranks, here.ranks),
         ("rate of a NIC", format_rate(there.nic_bit_s), format_rate(here.nic_bit_s)),
-        ("vector", format_size(there.size_bytes), format_size(here.size_bytes)),
-    )
+    ]
+    if here.size_bytes:  # a workload such as serving has no vector
+        pairs.append(("vector", format_size(there.size_bytes), format_size(here.size_bytes)))
     return [f"{what}: {ours} here, {theirs} published" for what, theirs, ours in pairs if ours != theirs]
 
 

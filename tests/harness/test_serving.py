@@ -9,12 +9,12 @@ from harness.cluster import rights
 from harness.cluster.factory import make_cluster
 from harness.errors import InvalidExperimentError
 from harness.events import RankRecord
-from harness.experiment.file import load
+from harness.experiment.file import load, read, without_none
 from harness.sweep.dry_run import lines
 from harness.sweep.plan import plan
 from harness.sweep.progress import SilentProgress
 from harness.sweep.sweep import Request, open_folder, run_sweep
-from harness.workloads.serving import no_wrong_tokens
+from harness.workloads.serving import ServingWorkload, no_wrong_tokens
 
 SERVING = Path(__file__).parents[2] / "experiments" / "serving.toml"
 
@@ -26,15 +26,33 @@ SERVING = Path(__file__).parents[2] / "experiments" / "serving.toml"
         (["cluster.hosts=4"], "cluster.hosts: 4: 3 decode hosts cannot share the 4 heads of a 1M evenly"),
         (["workload.gpus=2"], "workload.gpus: 2: serving has one rank a host"),
         (["workload.prompt=500"], "workload.prompt: 500: with workload.generated more than workload.context, 512"),
-        (["workload.trace=no.csv"], "workload.trace: no.csv: cannot be read: No such file"),
+        (["workload.trace=no.csv"], f"workload.trace: {SERVING.with_name('no.csv')}: cannot be read: No such file"),
         (["workload.corrupt=14"], "workload.corrupt: 14: requests go from 0 to 13"),
         (["workload.requests=5"], "at_iteration: 6: the workload has only the iterations 0 to 4"),
         (["system[0].backend=perf"], "perf runs no serving"),
+        (["workload.backend=simulate"], "simulate runs no serving; serve_r2ccl does"),
     ],
 )
 def test_what_is_wrong_with_a_serving_table_is_one_line(settings: list[str], line: str) -> None:
     with pytest.raises(InvalidExperimentError, match=re.escape(line)):
         load(SERVING, settings)
+
+
+def test_a_trace_is_looked_for_beside_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("asked", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    trace = tmp_path / "asked" / "trace.csv"
+    rows = "".join(f"2023-11-16 18:15:{second:02}.6805900,374,44\n" for second in range(14))
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
+    asked = trace.with_name("serving.toml")
+    asked.write_text(SERVING.read_text())
+    monkeypatch.chdir(tmp_path)
+    made = load(Path("asked/serving.toml"), ["workload.trace=trace.csv"])
+    monkeypatch.chdir(tmp_path / "elsewhere")  # where somebody resumes it
+    again = read(without_none(made.resolved()), "experiment.json")
+    assert isinstance(again.workload, ServingWorkload)
+    assert len(again.workload.arrivals()) == 14
+    assert again.workload.trace == str(trace)
 
 
 def test_policies_are_systems_of_fail_stop_transport() -> None:

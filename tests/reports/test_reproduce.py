@@ -96,6 +96,10 @@ def test_a_run_answers_for_its_lines_at_its_own_scale(frame: pd.DataFrame) -> No
     assert "ranks: 3 here, 6 published" in told
     assert "rate of a NIC: 500 Mbit/s here, 10 Gbit/s published" in told
     assert not any("NICs a host" in text for text in told)
+    assert any("vector" in text for text in told)
+    served = scaled_down(find("infer"), HERE._replace(size_bytes=0))
+    assert "hosts: 3 here, 2 published" in served
+    assert not any("vector" in text for text in served), "serving has none"
 
 
 def test_bytes_are_those_that_the_counters_saw(frame: pd.DataFrame) -> None:

@@ -1,13 +1,16 @@
 """NIXL over R2CCL and over its own UCX backend, in the same namespaces: throughput, and what a failure costs.
 
-    R2CCL_NIXL_PYTHON=VENV/bin/python python tests/native/nixl_compare.py throughput|failures [MIB]
+    R2CCL_NIXL_PYTHON=VENV/bin/python python tests/native/nixl_compare.py throughput [--rounds 7] [--rails free]
+    R2CCL_NIXL_PYTHON=VENV/bin/python python tests/native/nixl_compare.py failures [--mib 128]
 
-Two and three hosts of two rails each; every transfer is a WRITE of blocks (a KV cache's are so), each byte compared
-with what was sent. The backends take turns. Needs the right to make namespaces, and a Python that has nixl-cu12.
+Two and three hosts of two rails each; transfers are of blocks (a KV cache's are so), each byte compared with what was
+sent. The backends take turns, so a ratio is one of neighbours; its interval is Student's of 95 %. Needs the right to
+make namespaces, and a Python that has nixl-cu12.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import tempfile
@@ -18,11 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from nixl_hosts import Agent, acquaint, agents
+from nixl_hosts import Agent, acquaint, agents, interpreter
 from rails import Rails, rails, sh
 
+from reports.stats import paired
+
 _BLOCK = 64 << 10
-_ROUNDS = 5
 _GIVE_UP_S = 20.0
 _SHAPED = "1gbit"
 TUNED = {"UCX_KEEPALIVE_INTERVAL": "1s", "UCX_TCP_KEEPIDLE": "1s", "UCX_TCP_KEEPINTVL": "1s", "UCX_TCP_KEEPCNT": "3"}
@@ -87,26 +91,94 @@ def write(
     return ended.get("state", ended.get("error", "?").split(":")[0]), ended.get("seconds", 0.0), wrong
 
 
-def throughput(network: Rails, folder: Path, size: int) -> dict[str, list[float]]:
-    """GB/s of writes, the backends' in turns. With three hosts two write to the third at once."""
-    found: dict[str, list[float]] = {"R2CCL": [], "UCX": []}
+@dataclass(frozen=True)
+class Case:
+    """Transfers of `each` bytes in blocks, one after another, until `total` bytes are over. With three hosts two send
+    to the third, or read from it, at once."""
+
+    each: int
+    block: int
+    total: int
+    op: str = "WRITE"
+    hosts: int = 2
+
+    def name(self) -> str:
+        return f"{self.hosts} | {self.op} | {_size(self.each)} | {_size(self.block)}"
+
+
+CASES = (
+    Case(64 << 10, 64 << 10, 8 << 20),
+    Case(1 << 20, 64 << 10, 32 << 20),
+    Case(8 << 20, 4 << 10, 32 << 20),
+    Case(16 << 20, 64 << 10, 64 << 20),
+    Case(64 << 20, 16 << 10, 64 << 20),
+    Case(128 << 20, 64 << 10, 128 << 20),
+    Case(128 << 20, 4 << 20, 128 << 20),
+    Case(64 << 10, 64 << 10, 8 << 20, "READ"),
+    Case(16 << 20, 64 << 10, 64 << 20, "READ"),
+    Case(128 << 20, 64 << 10, 128 << 20, "READ"),
+    Case(16 << 20, 64 << 10, 64 << 20, hosts=3),
+    Case(64 << 20, 64 << 10, 64 << 20, hosts=3),
+)
+
+
+def _size(count: int) -> str:
+    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"
+
+
+@dataclass(frozen=True)
+class Sample:
+    gigabytes_s: float
+    cpu_s_per_gigabyte: float
+
+
+def sample(group: list[Agent], case: Case, turn: int) -> Sample:
+    """One turn of one backend. Of a read the target is where the bytes come from; every byte is compared where it went.
+
+    Reads of two hosts would say nothing that one does not; three hosts write.
+    """
+    target, sources = group[1], [group[host] for host in [0, *range(2, case.hosts)]]
+    writes = case.op == "WRITE"
+    for agent in [target, *sources]:
+        agent.call("fill", seed=turn if (agent is target) != writes else 1000 + turn)
+    before = sum(agent.call("used")["cpu_s"] for agent in group)
+    for source in sources:
+        source.begin("1", target.about, case.block, _GIVE_UP_S, case.op, case.each)
+    ended = [source.answer() for source in sources]
+    after = sum(agent.call("used")["cpu_s"] for agent in group)
+    for end in ended:
+        if end.get("state") != "DONE":
+            raise RuntimeError(f"{case.name()}: {end}: {' / '.join(agent.words() for agent in group)}")
+    for sink in [target] if writes else sources:
+        wrong = sink.call("wrong", seed=turn)["wrong"]
+        if wrong:
+            raise RuntimeError(f"{case.name()}: {wrong} bytes are wrong")
+    moved = len(sources) * case.total / 1e9
+    return Sample(moved / max(end["seconds"] for end in ended), (after - before) / moved)
+
+
+def throughput(network: Rails, folder: Path, case: Case, rounds: int) -> dict[str, list[Sample]]:
+    """Of each backend a sample a round; who begins alternates."""
+    found: dict[str, list[Sample]] = {"R2CCL": [], "UCX": []}
+    size = case.total
     with agents(network, folder, "R2CCL", size) as ours, agents(network, folder, "UCX", size) as theirs:
-        for group in (ours, theirs):
-            for host in [0, *range(2, network.hosts)]:
-                assert acquaint(group[host], group[1]) == {"peer": "1"}
-        for turn in range(_ROUNDS + 1):
-            for name, group in (("R2CCL", ours), ("UCX", theirs)):
-                sources = [group[host] for host in [0, *range(2, network.hosts)]]
-                group[1].call("fill", seed=99)
-                for source in sources:
-                    source.call("fill", seed=turn)
-                for source in sources:
-                    source.begin("1", group[1].about, _BLOCK, _GIVE_UP_S)
-                seconds = [source.answer()["seconds"] for source in sources]
-                assert group[1].call("wrong", seed=turn)["wrong"] == 0
+        groups = {"R2CCL": ours, "UCX": theirs}
+        for group in groups.values():
+            for host in [0, *range(2, case.hosts)]:
+                told = acquaint(group[host], group[1])
+                if told != {"peer": "1"}:
+                    raise RuntimeError(f"{case.name()}: {told}")
+        for turn in range(rounds + 1):
+            for name in list(groups)[:: 1 if turn % 2 else -1]:
+                got = sample(groups[name], case, turn)
                 if turn > 0:  # the first makes connections
-                    found[name].append(len(sources) * size / max(seconds) / 1e9)
+                    found[name].append(got)
     return found
+
+
+def ratio(ours: list[float], theirs: list[float]) -> str:
+    found = paired(dict(enumerate(ours)), dict(enumerate(theirs)))
+    return f"{found.ratio:.2f} ({found.low:.2f}-{found.high:.2f})"
 
 
 def failures(network: Rails, folder: Path, size: int) -> None:
@@ -138,17 +210,21 @@ def failures(network: Rails, folder: Path, size: int) -> None:
         print(row.line(healthy), flush=True)
 
 
-def compare_throughput(folder: Path, size: int) -> None:
-    print("| hosts | rails | R2CCL | UCX | ratio |\n|---|---|---|---|---|")
-    for hosts in (2, 3):
-        for rate in (_SHAPED, "as fast as the machine"):
+def compare_throughput(folder: Path, rounds: int, chosen: list[str]) -> None:
+    print("| rails | hosts | op | a transfer | block | R2CCL GB/s | UCX GB/s | speed | processor time a byte |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name in chosen:
+        for hosts in (2, 3):
             with rails(hosts, 2, _SHAPED) as network:
-                if rate != _SHAPED:
+                if name == "free":
                     unshape(network)
-                found = throughput(network, folder, size)
-            both = {name: statistics.median(values) for name, values in found.items()}
-            cells = [f"{both[name]:.2f} GB/s ({min(v):.2f}-{max(v):.2f})" for name, v in found.items()]
-            print(f"| {hosts} | {rate} | {cells[0]} | {cells[1]} | {both['R2CCL'] / both['UCX']:.2f} |", flush=True)
+                for case in (case for case in CASES if case.hosts == hosts):
+                    found = throughput(network, folder, case, rounds)
+                    speeds = [[one.gigabytes_s for one in found[backend]] for backend in ("R2CCL", "UCX")]
+                    costs = [[one.cpu_s_per_gigabyte for one in found[backend]] for backend in ("R2CCL", "UCX")]
+                    cells = [f"{statistics.median(v):.3f} ({min(v):.3f}-{max(v):.3f})" for v in speeds]
+                    print(f"| {name} | {case.name()} | {cells[0]} | {cells[1]} | {ratio(*speeds)} | {ratio(*costs)} |")
+                    sys.stdout.flush()
 
 
 def compare_failures(folder: Path, size: int) -> None:
@@ -158,9 +234,21 @@ def compare_failures(folder: Path, size: int) -> None:
 
 
 def main() -> None:
-    what, mib = [*sys.argv[1:], "128"][:2]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("throughput", "failures"))
+    parser.add_argument("--rounds", type=int, default=7, help="of throughput, after one that is not counted")
+    parser.add_argument("--rails", choices=("1gbit", "free"), help="of throughput; default: both")
+    parser.add_argument("--mib", type=int, default=128, help="a transfer of failures")
+    options = parser.parse_args()
+    if options.rounds < 1 or options.mib < 1:
+        parser.error("--rounds and --mib are at least 1")
+    if interpreter() is None:
+        parser.error("no Python has nixl-cu12; R2CCL_NIXL_PYTHON names one that does")
     with tempfile.TemporaryDirectory() as folder:
-        {"throughput": compare_throughput, "failures": compare_failures}[what](Path(folder), int(mib) << 20)
+        if options.what == "throughput":
+            compare_throughput(Path(folder), options.rounds, [options.rails] if options.rails else [_SHAPED, "free"])
+        else:
+            compare_failures(Path(folder), options.mib << 20)
 
 
 if __name__ == "__main__":

@@ -66,9 +66,17 @@ class Agent:
         self.ask(do, **arguments)
         return self.answer()
 
-    def begin(self, peer: str, about: dict[str, Any], block: int, timeout_s: float, op: str = "WRITE") -> None:
+    def begin(
+        self,
+        peer: str,
+        about: dict[str, Any],
+        block: int,
+        timeout_s: float,
+        op: str = "WRITE",
+        each: int | None = None,
+    ) -> None:
         """Returns when the transfer is about to begin; `answer` has how it ended."""
-        self.ask("transfer", op=op, peer=peer, address=about["address"], block=block, timeout_s=timeout_s)
+        self.ask("transfer", op=op, peer=peer, address=about["address"], block=block, timeout_s=timeout_s, each=each)
         started = self.answer()
         assert started.get("started"), started
 
@@ -88,7 +96,9 @@ def environment(backend: str, nics: int) -> dict[str, str]:
         folder = str(native.nixl_plugin_path().parent)
         return {**os.environ, "NIXL_PLUGIN_DIR": folder, "R2CC_SOCKET_IFNAME": "eth", "NIXL_LOG_LEVEL": "ERROR"}
     names = ",".join(f"eth{nic}" for nic in range(nics))
-    return {**os.environ, "UCX_TLS": "tcp", "UCX_NET_DEVICES": names, "UCX_LOG_LEVEL": "error"}
+    # Where there are GPUs, NIXL refuses UCX without their memory.
+    ways = "tcp,cuda_copy" if Path("/dev/nvidiactl").exists() else "tcp"
+    return {**os.environ, "UCX_TLS": ways, "UCX_NET_DEVICES": names, "UCX_LOG_LEVEL": "error"}
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from faults.delay import Delay
 from faults.duplicate import Duplicate
 from faults.errors import FaultError, UnknownFaultError
 from faults.flap import Flap
+from faults.gid_removed import GidRemoved
 from faults.host_isolate import HostIsolate
 from faults.host_pause import HostPause
 from faults.host_power_off import HostPowerOff
@@ -60,6 +61,7 @@ FAULTS: dict[str, type[Fault]] = {
         NicUnplug,
         CablePull,
         IbPortDown,
+        GidRemoved,
         RoceDrop,
         NicSharedCongestion,
         ProcessPause,

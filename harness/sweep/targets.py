@@ -11,7 +11,7 @@ from harness.hosts.each import all_results, for_each
 from harness.hosts.facts import Hardware, read_device, read_hardware, read_link, read_ovs_port, read_routes
 from harness.sweep.scenario import Hosts, Injection, reach
 
-HARDWARE_KINDS = frozenset({"nic_unbind", "nic_unplug", "ib_port_down", "roce_drop"})
+HARDWARE_KINDS = frozenset({"nic_unbind", "nic_unplug", "ib_port_down", "gid_removed", "roce_drop"})
 """Faults that ask what lies below an interface."""
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,13 @@ class Measurement:
         flags, comm = self._flags, self._comm
         task = Task(case.collective, comm.rank, comm.size, case.count, case.dtype, case.op, case.root, flags.seed)
         send, recv = _arrays(task, place)
+        with ExitStack() as registered:
+            for array in (send, recv):
+                registered.enter_context(closing(comm.register(array)))
+            return self._measured(case, place, task, send, recv)
+
+    def _measured(self, case: Case, place: str, task: Task, send: np.ndarray, recv: np.ndarray) -> Result:
+        flags, comm = self._flags, self._comm
         run = _Run(comm, case, place, send, recv, Data(self._native, task, send.itemsize))
         started_ns, durations_ns, wrong_total, checked = [], [], 0, False
         for iteration in range(-flags.warmup, flags.iters):

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -84,6 +84,13 @@ def _alone(call: "Callable[Concatenate[Communicator, P], T]") -> "Callable[Conca
             return call(self, *args, **kwargs)
 
     return alone
+
+
+class Registered(Protocol):
+    """Memory that is registered until it is closed."""
+
+    def close(self) -> None:
+        """Gives it back."""
 
 
 class Communicator:
@@ -295,6 +302,17 @@ class Communicator:
             return into
 
         return self._message_line("recv", source, tag).begin(call)
+
+    def register(self, array: np.ndarray) -> "Registered":
+        """Lets large messages go over RDMA from and into the memory of `array` without a copy, where the other rank
+        has registered its own, too, and both set R2CC_ZERO_COPY_BYTES. It stays as it is until `close` of what is
+        returned, when nothing that was begun uses it any more.
+        """
+        self._check_open("register")
+        if not (array.flags.c_contiguous and array.flags.writeable):
+            raise UsageError("register: the array is not contiguous or may not be written to")
+        registered: Registered = self._nets.outer.register(_bytes(array))
+        return registered
 
     def start(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
         """Starts `call`, a method of this communicator, after all calls that were started before: ``pending =

@@ -77,6 +77,9 @@ METRICS = (
     Metric("nic_rdma_paths", "gauge", "Paths that send by RDMA.", _of_nics("rdma_paths")),
     Metric("nic_rdma_sent_bytes_total", "counter", "Bytes sent by RDMA.", _of_nics("rdma_sent_bytes")),
     Metric("nic_rdma_received_bytes_total", "counter", "Bytes received by RDMA.", _of_nics("rdma_received_bytes")),
+    Metric(
+        "nic_rdma_written_bytes_total", "counter", "Bytes sent by RDMA without a copy.", _of_nics("rdma_written_bytes")
+    ),
     Metric("peer_connections", "gauge", "Open connections with a peer.", _of_peers("connections")),
     Metric("peer_connections_failed", "gauge", "Connections that ended with an error.", _of_peers("failed")),
     Metric("peer_paths_up", "gauge", "Paths to a peer that are up.", _of_peers("paths_up")),

@@ -24,6 +24,7 @@ _NIC = {
     "rdma_paths?": int,
     "rdma_sent_bytes?": int,
     "rdma_received_bytes?": int,
+    "rdma_written_bytes?": int,
 }
 SHAPE: _Shape = {
     "version": str,

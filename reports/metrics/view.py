@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LOSES_A_NIC = (
     "nic_down", "nic_unbind", "ib_port_down", "switch_port_down", "blackhole", "ovs_drop", "route_blackhole",
+    "gid_removed",
 )  # fmt: skip
 """Kinds of faults after which their NIC carries nothing until the heal."""
 

@@ -122,6 +122,7 @@ def test_a_fault_that_kills_a_direction_severs() -> None:
     assert severing == {
         "nic_down", "switch_port_down", "switch_outage", "host_isolate", "route_blackhole", "blackhole", "loss", "flap",
         "nic_unbind", "ib_port_down", "ovs_drop", "cable_pull", "nic_unplug",
+        "gid_removed",
     }  # fmt: skip
 
 

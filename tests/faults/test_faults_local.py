@@ -348,6 +348,7 @@ def test_what_the_emulator_does_to_datagrams(testbed: HostTestbed, wire: Wire, k
         ("nic_unbind", "host1 eth1 is no PCI device that has a driver of its own"),
         ("ib_port_down", "host1 eth1 has no RDMA device"),
         ("roce_drop", "host1 eth1 has no Soft-RoCE device"),
+        ("gid_removed", "host1 eth1 has no RoCE device, or no IPv4 address for a GID"),
         ("ovs_drop", "h1r1 is not known to be a port of an Open vSwitch bridge on switch"),
     ],
 )
@@ -361,7 +362,9 @@ def test_what_the_target_lacks_is_refused_in_one_line(testbed: HostTestbed, kind
 def test_what_can_be_made_is_not_refused(testbed: HostTestbed) -> None:
     emulated = {"delay", "corrupt", "reorder", "duplicate"}
     of_machines = {"nic_unplug", "cable_pull", "host_pause", "host_reset", "host_power_off"}
-    possible = set(FAULTS) - emulated - of_machines - {"nic_unbind", "ib_port_down", "ovs_drop", "roce_drop"}
+    possible = (
+        set(FAULTS) - emulated - of_machines - {"nic_unbind", "ib_port_down", "gid_removed", "ovs_drop", "roce_drop"}
+    )
     tables = [table(kind, ', lasts="100 ms"') for kind in sorted(possible)]
     before = states(testbed)
     rehearse(HostTestbed(experiment_with(*tables), testbed.hosts, testbed.switches))

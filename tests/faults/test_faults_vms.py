@@ -94,6 +94,7 @@ CASES: list[tuple[str, dict[str, Any], Callable[[HostTestbed], bool]]] = [
     ("cable_pull", {}, port_is_down),
     ("switch_port_down", {}, port_is_down),
     ("ib_port_down", {}, port_is_down),
+    ("gid_removed", {}, dead),
     ("nic_unbind", {}, dead),
     ("nic_unplug", {}, dead),
     ("host_pause", {}, dead),

@@ -5,16 +5,18 @@
 Guests may be translated and starved: limits are wide, and what is awaited is a condition, never a time.
 """
 
+import ctypes.util
 import json
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from plugin_build import build_plugin, build_program
+from plugin_build import BUILDS, SOURCE, build_plugin, build_program, must
 
 from harness.cluster import rights
 from harness.cluster.vms.cluster import VmsCluster, find_program
@@ -33,7 +35,11 @@ PATIENCE = {
     "R2CC_FAILOVER_TIMEOUT_MS": "4000",
     "R2CC_FAILOVER_GIVE_UP_MS": "60000",
 }
+ZERO_COPY = {"R2CC_ZERO_COPY_BYTES": "16384"}
 STATUS = "/tmp/verbs-status"
+GHOST = Path(__file__).with_name("ghost.py")
+LATE_S = 12
+"""How late packets are in the ghost test: later than the time in which starved guests give a path up."""
 
 pytestmark = [pytest.mark.vms, pytest.mark.timeout(900)]
 
@@ -54,24 +60,31 @@ def testbed() -> Iterator[HostTestbed]:
 
 
 class Running:
-    """An AllReduce of 1 MiB between the two guests, again and again."""
+    """A program of two ranks, one in each guest; `more` is in the environment of rank 1 alone."""
 
-    def __init__(self, testbed: HostTestbed, transport: str, iterations: int, port: int) -> None:
+    def __init__(
+        self,
+        testbed: HostTestbed,
+        program: str,
+        port: int,
+        settings: Mapping[str, str],
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         self.testbed = testbed
         self.pool = ThreadPoolExecutor(2)
         self.ranks: list[Future[str]] = [
-            self.pool.submit(self._rank, rank, transport, iterations, port) for rank in range(2)
+            self.pool.submit(self._rank, rank, program, port, {**settings, **((more or {}) if rank else {})})
+            for rank in range(2)
         ]
 
-    def _rank(self, rank: int, transport: str, iterations: int, port: int) -> str:
+    def _rank(self, rank: int, program: str, port: int, settings: Mapping[str, str]) -> str:
         root = self.testbed.host("host0").nics[0].address
         env = {
-            **PATIENCE, "R2CC_TRANSPORT": transport, "R2CC_RANK": str(rank), "R2CC_SIZE": "2",
-            "R2CC_ROOT": f"{root}:{port}", "R2CC_SOCKET_IFNAME": "=eth0,eth1", "R2CC_STATUS_DIR": STATUS,
+            **PATIENCE, "R2CC_RANK": str(rank), "R2CC_SIZE": "2", "R2CC_ROOT": f"{root}:{port}",
+            "R2CC_SOCKET_IFNAME": "=eth0,eth1", "R2CC_STATUS_DIR": STATUS, **settings,
         }  # fmt: skip
         words = " ".join(f"{name}={value}" for name, value in env.items())
-        perf = f"{sys.executable} -m r2ccl_core.perf all_reduce -b 1M -e 1M -n {iterations} -w 1 -c 1 --meet 200 -T 200"
-        line = f"mkdir -p {STATUS}; {words} {perf}; echo exit $?"
+        line = f"mkdir -p {STATUS}; {words} {sys.executable} {program}; echo exit $?"
         done = self.testbed.host(f"host{rank}").run(["sh", "-c", line], timeout_s=LIMIT_S, check=False)
         return done.stdout + done.stderr
 
@@ -91,9 +104,9 @@ class Running:
             assert not any(rank.done() for rank in self.ranks), [rank.result() for rank in self.ranks if rank.done()]
             time.sleep(0.5)
 
-    def under_way(self) -> None:
+    def under_way(self, how: str = "rdma_sent_bytes") -> None:
         """Until both NICs have sent by RDMA."""
-        self.until(lambda nics: all(nic["rdma_sent_bytes"] > 1 << 18 for nic in nics))
+        self.until(lambda nics: all(nic[how] > 1 << 18 for nic in nics))
 
     def end(self) -> list[str]:
         """What the ranks said."""
@@ -107,6 +120,12 @@ class Running:
         assert "exit 0" in first, first
         assert "exit 0" in second, second
         assert "# Out of bounds values : 0 OK" in first, first
+
+
+def all_reduce(testbed: HostTestbed, transport: str, iterations: int, port: int, zero_copy: bool = False) -> Running:
+    """An AllReduce of 1 MiB between the two guests, again and again."""
+    perf = f"-m r2ccl_core.perf all_reduce -b 1M -e 1M -n {iterations} -w 1 -c 1 --meet 200 -T 200"
+    return Running(testbed, perf, port, {"R2CC_TRANSPORT": transport, **(ZERO_COPY if zero_copy else {})})
 
 
 def packets(testbed: HostTestbed, host: str) -> int:
@@ -123,7 +142,7 @@ def resources(testbed: HostTestbed, host: str) -> str:
 
 def test_an_allreduce_goes_by_rdma_alone_and_leaves_nothing(testbed: HostTestbed) -> None:
     before = {host: (packets(testbed, host), resources(testbed, host)) for host in ("host0", "host1")}
-    running = Running(testbed, "verbs", 6, 29500)
+    running = all_reduce(testbed, "verbs", 6, 29500)
     running.right()
     for host, (sent, held) in before.items():
         # Eight AllReduces, twice, send 1 MiB each; a packet carries 4096 bytes.
@@ -131,8 +150,60 @@ def test_an_allreduce_goes_by_rdma_alone_and_leaves_nothing(testbed: HostTestbed
         assert resources(testbed, host) == held
 
 
-def test_rdma_that_is_dropped_leaves_the_nic_to_tcp_and_comes_back(testbed: HostTestbed) -> None:
-    running = Running(testbed, "auto", 60, 29501)
+def test_large_pieces_are_written_without_a_copy(testbed: HostTestbed) -> None:
+    held = [resources(testbed, host) for host in ("host0", "host1")]
+    running = all_reduce(testbed, "verbs", 12, 29504, zero_copy=True)
+    running.under_way("rdma_written_bytes")
+    running.right()
+    assert [resources(testbed, host) for host in ("host0", "host1")] == held
+
+
+@pytest.mark.parametrize("fence", [True, False])
+def test_no_late_write_reaches_a_buffer_that_the_program_has_back(testbed: HostTestbed, fence: bool) -> None:
+    """The ghost test. Packets of one rail are late, the transfer ends over the other, the program overwrites its
+    buffers, then what is late comes in. Without the fence of the receiving end a buffer is destroyed.
+    """
+    more = {} if fence else without_fence()
+    stop = f"/tmp/ghost-stop-{fence}"
+    settings = {"R2CC_TRANSPORT": "verbs", **ZERO_COPY}
+    running = Running(testbed, f"{GHOST} {stop} {3 * LATE_S}", 29505 + fence, settings, more)
+    running.under_way("rdma_written_bytes")
+    injection = Injection("delay", "host0", "eth0", parameters={"delay": f"{LATE_S} s"})
+    breakage = Breakage(testbed, injection, "test")
+    breakage.arm({}, 600)
+    try:
+        breakage.fire()
+        running.until(lambda nics: nics[0]["state"] == "down")
+        testbed.host("host1").run(["touch", stop])
+        sender, receiver = running.end()
+    finally:
+        breakage.heal()
+    assert "exit 0" in sender, sender
+    assert "exit 0" in receiver, receiver
+    said = re.search(r"rounds (\d+) wrong (\d+) destroyed (\d+)", receiver)
+    assert said is not None, receiver
+    rounds, wrong, destroyed = map(int, said.groups())
+    print(f"fence {fence}: {rounds} rounds, {wrong} wrong, {destroyed} buffers destroyed; {sender.split()}")
+    assert wrong == 0
+    assert (destroyed == 0) == fence, receiver
+
+
+def without_fence() -> dict[str, str]:
+    """The environment of a process whose libibverbs fences nothing."""
+    library = BUILDS / "unfenced" / "libibverbs.so.1"
+    library.parent.mkdir(parents=True, exist_ok=True)
+    source = SOURCE / "tests" / "unfenced_verbs.c"
+    must("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", source, "-ldl", "-o", library)
+    real = ctypes.util.find_library("ibverbs")
+    if real is None:
+        pytest.skip("libibverbs is missing (on Debian: apt install libibverbs1)")
+    known = must("sh", "-c", f"/sbin/ldconfig -p | grep -m 1 'x86-64.*/{real}$' | sed 's/.*=> //'").strip()
+    return {"LD_LIBRARY_PATH": str(library.parent), "R2CCL_REAL_IBVERBS": known}
+
+
+@pytest.mark.parametrize("zero_copy", [False, True])
+def test_rdma_that_is_dropped_leaves_the_nic_to_tcp_and_comes_back(testbed: HostTestbed, zero_copy: bool) -> None:
+    running = all_reduce(testbed, "auto", 60, 29501, zero_copy)
     running.under_way()
     breakage = Breakage(testbed, Injection("roce_drop", "host1", "eth1", parameters={}), "test")
     breakage.arm({}, 600)
@@ -148,8 +219,9 @@ def test_rdma_that_is_dropped_leaves_the_nic_to_tcp_and_comes_back(testbed: Host
     running.right()
 
 
-def test_a_port_that_goes_down_is_survived_by_rdma_alone(testbed: HostTestbed) -> None:
-    running = Running(testbed, "verbs", 60, 29502)
+@pytest.mark.parametrize("zero_copy", [False, True])
+def test_a_port_that_goes_down_is_survived_by_rdma_alone(testbed: HostTestbed, zero_copy: bool) -> None:
+    running = all_reduce(testbed, "verbs", 60, 29502, zero_copy)
     running.under_way()
     breakage = Breakage(testbed, Injection("ib_port_down", "host1", "eth1", parameters={}), "test")
     breakage.arm({}, 600)
@@ -163,9 +235,10 @@ def test_a_port_that_goes_down_is_survived_by_rdma_alone(testbed: HostTestbed) -
     running.right()
 
 
-def test_kill_9_is_an_error_at_the_other_end_and_gives_everything_back(testbed: HostTestbed) -> None:
+@pytest.mark.parametrize("zero_copy", [False, True])
+def test_kill_9_is_an_error_at_the_other_end_and_gives_everything_back(testbed: HostTestbed, zero_copy: bool) -> None:
     before = [resources(testbed, host) for host in ("host0", "host1")]
-    running = Running(testbed, "verbs", 2000, 29503)
+    running = all_reduce(testbed, "verbs", 2000, 29503, zero_copy)
     running.under_way()
     testbed.host("host1").run(["sh", "-c", "kill -9 $(pgrep -f r2ccl_core.per[f] | tail -n 1)"])
     first, second = running.end()
@@ -174,13 +247,18 @@ def test_kill_9_is_an_error_at_the_other_end_and_gives_everything_back(testbed: 
     assert [resources(testbed, host) for host in ("host0", "host1")] == before
 
 
-@pytest.mark.parametrize("version", [8, 12])
-def test_the_plugins_tables_keep_their_contract_over_rdma(testbed: HostTestbed, version: int) -> None:
+@pytest.mark.parametrize(("version", "zero_copy"), [(8, False), (12, False), (12, True)])
+def test_the_plugins_tables_keep_their_contract_over_rdma(testbed: HostTestbed, version: int, zero_copy: bool) -> None:
     """Two processes of one guest, as NCCL drives them; RDMA goes from the device to itself."""
     plugin = build_plugin("plain")
     driver = build_program("plain", "plugin_driver.c", "plugin_peer.c", "plugin_tables.c")
     before, held = packets(testbed, "host0"), resources(testbed, "host0")
-    env = {**PATIENCE, "R2CC_TRANSPORT": "verbs", "R2CC_SOCKET_IFNAME": "=eth0,eth1"}
+    env = {
+        **PATIENCE,
+        "R2CC_TRANSPORT": "verbs",
+        "R2CC_SOCKET_IFNAME": "=eth0,eth1",
+        **(ZERO_COPY if zero_copy else {}),
+    }
     words = " ".join(f"{name}={value}" for name, value in env.items())
     line = f"{words} {driver} {plugin} {version} --nics --verbose; echo exit $?"
     done = testbed.host("host0").run(["sh", "-c", line], timeout_s=LIMIT_S, check=False)

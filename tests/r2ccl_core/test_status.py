@@ -223,7 +223,7 @@ def test_a_file_of_an_earlier_release_lacks_what_came_later(tmp_path: Path) -> N
     for name in ("strangers", "own_probes"):
         del document[name]
     assert "nic_rdma_sent_bytes_total{" in prometheus.render([fresh])
-    later = {"paths_never_up", "rdma_paths", "rdma_sent_bytes", "rdma_received_bytes"}
+    later = {"paths_never_up", "rdma_paths", "rdma_sent_bytes", "rdma_received_bytes", "rdma_written_bytes"}
     document["nics"] = [{k: v for k, v in nic.items() if k not in later} for nic in document["nics"]]
     path = whole.path
     path.write_text(json.dumps(document))

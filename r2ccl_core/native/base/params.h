@@ -61,6 +61,10 @@ namespace r2ccl {
   X(checksum, "R2CC_CHECKSUM", 0, 0, 1,                                                                                \
     "1: every piece of a message carries its CRC32C, which is checked before the piece counts; a corrupted piece "     \
     "is sent again")                                                                                                   \
+  X(zero_copy_bytes, "R2CC_ZERO_COPY_BYTES", 0, 0, 67108864,                                                           \
+    "over RDMA, pieces of messages of this size or larger go straight from one program's memory into the other's, "    \
+    "if both programs registered it, at the price of a round trip each; 0: none; set it on both ends; not tried on "   \
+    "hardware yet")                                                                                                    \
   X(status_ms, "R2CC_STATUS_MS", 1000, 50, 3600000,                                                                    \
     "pause between two versions of the status file while nothing happens to a NIC")
 

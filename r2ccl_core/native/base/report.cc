@@ -49,6 +49,7 @@ void EncodeNic(const NicReport& nic, Json* json) {
   json->Field("rdma_paths", nic.rdma_paths);
   json->Field("rdma_sent_bytes", nic.rdma_sent_bytes);
   json->Field("rdma_received_bytes", nic.rdma_received_bytes);
+  json->Field("rdma_written_bytes", nic.rdma_written_bytes);
   json->Close('}');
 }
 

@@ -37,6 +37,7 @@ struct NicReport {
   int rdma_paths = 0;
   uint64_t rdma_sent_bytes = 0;
   uint64_t rdma_received_bytes = 0;
+  uint64_t rdma_written_bytes = 0;  // of those sent, without a copy
 };
 
 // Whose fault the last loss of a path over a NIC to a peer was.

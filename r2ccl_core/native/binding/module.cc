@@ -128,6 +128,21 @@ struct PyRequest {
   }
 };
 
+// Keeps the buffer, as it is, until it is given back.
+struct PyMemory {
+  PyMemory(std::shared_ptr<Net> owner, Buffer data) : net(std::move(owner)), buffer(std::move(data)) {
+    net->AddMemory(buffer.data(), buffer.nbytes());
+  }
+  PyMemory(const PyMemory&) = delete;
+  ~PyMemory() { Close(); }
+  void Close() {
+    if (auto held = std::exchange(net, nullptr)) held->DropMemory(buffer.data(), buffer.nbytes());
+  }
+
+  std::shared_ptr<Net> net;
+  Buffer buffer;
+};
+
 nb::dict Limits() {
   nb::dict limits;
 #define R2CCL_LIMITS(field, name, value, low, high, meaning) \
@@ -255,7 +270,7 @@ struct PyExecutor {
     }
     executor =
         std::make_unique<Executor>(std::move(native_lanes), abreast, std::move(send_comms), std::move(recv_comms),
-                                   std::move(destinations), std::move(sources), net->environment().notifier.get());
+                                   std::move(destinations), std::move(sources), net->environment().notifier.get(), net);
   }
 
   void Run(Buffer input, Buffer output, const std::string& dtype, const std::string& op, const std::string& collective,
@@ -325,6 +340,9 @@ NB_MODULE(_native, module) {
              return PyListener{net, listener};
            })
       .def("connect", &Connect, "handle"_a, "timeout_s"_a = 10.0)
+      .def(
+          "register", [](std::shared_ptr<Net> net, Buffer data) { return new PyMemory(std::move(net), data); },
+          "data"_a, "The buffer's memory, from and into which large messages may go without a copy until it is closed.")
       .def("stats", &Stats)
       .def("nics", &Nics)
       .def_prop_ro(
@@ -363,6 +381,8 @@ NB_MODULE(_native, module) {
                    })
       .def("accept", &Accept, "timeout_s"_a = 10.0)
       .def("close", [](PyListener& listener) { listener.net->CloseListener(listener.listener); });
+
+  nb::class_<PyMemory>(module, "Memory").def("close", &PyMemory::Close);
 
   nb::class_<PyRequest>(module, "Request")
       .def("test", &PyRequest::Test, "(done, size in bytes)")

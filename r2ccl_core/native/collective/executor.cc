@@ -28,12 +28,14 @@ Status Naming(int64_t rank, const Status& status) {
 
 Executor::Executor(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
                    std::vector<std::shared_ptr<SendComm>> senders, std::vector<std::shared_ptr<RecvComm>> receivers,
-                   std::vector<int64_t> destinations, std::vector<int64_t> sources, Notifier* notifier)
+                   std::vector<int64_t> destinations, std::vector<int64_t> sources, Notifier* notifier,
+                   std::shared_ptr<Net> net)
     : senders_(std::move(senders)),
       receivers_(std::move(receivers)),
       destinations_(std::move(destinations)),
       sources_(std::move(sources)),
-      notifier_(notifier) {
+      notifier_(notifier),
+      net_(std::move(net)) {
   for (auto& steps : lanes) {
     Lane lane;
     if (!abreast.empty()) lane.group = abreast[lanes_.size()];
@@ -91,7 +93,7 @@ void Executor::Reset(Lane& lane, size_t element_bytes) {
 
 char* Executor::TakeBounce(Lane& lane) const {
   if (lane.free_bounces.empty()) {
-    lane.bounces.push_back(std::make_unique_for_overwrite<char[]>(lane.bounce_bytes));
+    lane.bounces.emplace_back(net_, lane.bounce_bytes);
     return lane.bounces.back().get();
   }
   char* bounce = lane.free_bounces.back();

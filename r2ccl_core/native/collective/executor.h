@@ -29,6 +29,7 @@
 #include "collective/operation.h"
 #include "failover/recv_comm.h"
 #include "failover/send_comm.h"
+#include "transport/net.h"
 
 namespace r2ccl {
 
@@ -50,10 +51,11 @@ struct Step {
 class Executor {
  public:
   // `abreast` has the number of each lane's group, or is empty: every lane by itself. `destinations` has the rank at
-  // the other end of each sender, `sources` that of each receiver.
+  // the other end of each sender, `sources` that of each receiver. `net` hears of bounce buffers, unless nullptr.
   Executor(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
            std::vector<std::shared_ptr<SendComm>> senders, std::vector<std::shared_ptr<RecvComm>> receivers,
-           std::vector<int64_t> destinations, std::vector<int64_t> sources, Notifier* notifier);
+           std::vector<int64_t> destinations, std::vector<int64_t> sources, Notifier* notifier,
+           std::shared_ptr<Net> net = nullptr);
 
   // Refuses steps that name connections or ranges that do not exist, and a connection used by two lanes.
   Status Validate(int64_t elements) const;
@@ -72,6 +74,24 @@ class Executor {
     int64_t connection;
     Request* request;
   };
+  // Memory that is registered as long as it is there.
+  class Bounce {
+   public:
+    Bounce(std::shared_ptr<Net> net, size_t bytes)
+        : net_(std::move(net)), bytes_(bytes), data_(std::make_unique_for_overwrite<char[]>(bytes)) {
+      if (net_ != nullptr) net_->AddMemory(data_.get(), bytes_);
+    }
+    Bounce(Bounce&&) = default;
+    ~Bounce() {
+      if (net_ != nullptr) net_->DropMemory(data_.get(), bytes_);
+    }
+    char* get() const { return data_.get(); }
+
+   private:
+    std::shared_ptr<Net> net_;  // nullptr where it was moved from, too
+    size_t bytes_;
+    std::unique_ptr<char[]> data_;
+  };
   struct Posted {
     Request* request;
     char* bounce;  // where it goes first; nullptr: straight to its place
@@ -89,7 +109,7 @@ class Executor {
     std::map<int64_t, Inlet> inlets;  // by connection
     int64_t largest = 0;              // elements of a receive
     size_t bounce_bytes = 0;
-    std::vector<std::unique_ptr<char[]>> bounces;
+    std::vector<Bounce> bounces;
     std::vector<char*> free_bounces;
     size_t done = 0;  // steps that ran
     std::deque<Outstanding> sends;
@@ -122,6 +142,7 @@ class Executor {
   const std::vector<int64_t> destinations_;
   const std::vector<int64_t> sources_;
   Notifier* const notifier_;
+  const std::shared_ptr<Net> net_;
   bool broken_ = false;
   bool held_back_ = false;          // something that a rank which waits longer would do
   bool abreast_ = false;            // lanes that are ahead wait

@@ -470,6 +470,9 @@ Status SendComm::OnBody(Path& path, const std::vector<uint8_t>& control) {
 // What the peer has got is done, even where the acknowledgements went under with their paths.
 Status SendComm::PeerClosed(uint64_t messages) {
   peer_closed_ = true;
+  for (Path& path : paths_) {
+    if (path.stream != nullptr && path.stream->sending()) path.stream->KeepBody();
+  }
   while (!messages_.empty() && messages_.front().number < messages) {
     if (messages_.front().request != nullptr) Finish(messages_.front().request, Request::kDone);
     messages_.pop_front();

@@ -33,6 +33,8 @@ struct NicTraffic {
   // Of them by RDMA, and how many streams send by it now.
   std::atomic<uint64_t> rdma_sent_bytes{0};
   std::atomic<uint64_t> rdma_received_bytes{0};
+  // Of those sent so what went straight from the program's memory into the other end's.
+  std::atomic<uint64_t> rdma_written_bytes{0};
   std::atomic<int> rdma_streams{0};
 };
 
@@ -83,10 +85,11 @@ class Stream {
   virtual void Send(const Frame& frame, const char* body) = 0;
   virtual bool sending() const = 0;
   // From now on what is left of it is read from a copy: `body` is the owner's again. Nothing to do where !sending().
+  // Where that cannot be, the stream is lost by it, which OnStreamLost tells later.
   virtual void KeepBody() = 0;
   // The place behind all that was said and sent, which compares with Progress::bytes_acked.
   virtual uint64_t end() const = 0;
-  // What is left of the DATA frame that is coming in goes nowhere.
+  // What is left of the DATA frame that is coming in goes nowhere; the stream may be lost by that, likewise.
   virtual void DropBody() = 0;
   virtual bool has_room() const = 0;
   // Goes on with what could not leave; finishes a dial. True when nothing waits.

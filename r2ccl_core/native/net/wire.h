@@ -56,7 +56,7 @@
 // hosts itself, from those it has connections with. VERDICT tells the other end what came of it, as seen from there.
 //
 // RDMA is between the streams themselves (wire/verbs/verbs_stream.h), where HELLO_ACK's abilities have a 1; no
-// connection sees it.
+// connection sees it. With a 2 there, too, large bodies may be written into the place that the receiving end grants.
 //
 // A header or a control body that was changed on its way is refused; a chunk, where it carries a sum.
 #ifndef R2CCL_NET_WIRE_H_
@@ -85,6 +85,7 @@ constexpr size_t kMaxTargets = 8;
 constexpr size_t kMostPingBytes = 16384;  // its body
 constexpr size_t kMostRdmaBytes = 512;    // likewise
 constexpr uint64_t kTakesRdma = 1;        // of abilities
+constexpr uint64_t kTakesWrites = 2;      // likewise: grants places for RDMA writes
 constexpr uint32_t kMaxChunkBytes = 64 << 20;
 constexpr uint32_t kBodySumFlag = 1;
 constexpr uint32_t kBufferedFlag = 2;

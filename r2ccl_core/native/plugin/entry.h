@@ -44,9 +44,13 @@ inline Result AcceptFrom(void* listen_comm, void** recv_comm, abi::DeviceHandle*
   return Guard([&] { return Accept(listen_comm, recv_comm); });
 }
 
-inline Result RegMr(void*, void*, size_t, int type, void** mhandle) { return RegisterMemory(type, mhandle); }
+inline Result RegMr(void*, void* data, size_t size, int type, void** mhandle) {
+  return Guard([&] { return RegisterMemory(data, size, type, mhandle); });
+}
 
-inline Result DeregMr(void*, void*) { return DeregisterMemory(); }
+inline Result DeregMr(void*, void* mhandle) {
+  return Guard([&] { return DeregisterMemory(mhandle); });
+}
 
 inline Result IsendSized(void* send_comm, void* data, size_t size, int, void*, void** request) {
   return Guard([&] { return Isend(send_comm, data, size, request); });

@@ -37,6 +37,11 @@ struct ListenComm {
   StripeCollector<RecvComm> collector;
 };
 
+struct Registration {
+  const void* data;
+  size_t size;
+};
+
 // A connection that NCCL has asked for and not got yet.
 struct Attempt {
   std::unique_ptr<SendGroup> group;
@@ -307,12 +312,20 @@ abi::Result Accept(void* listen_comm, void** recv_comm) {
   return abi::kSuccess;
 }
 
-abi::Result RegisterMemory(int type, void** mhandle) {
+abi::Result RegisterMemory(void* data, size_t size, int type, void** mhandle) {
   *mhandle = nullptr;
-  return type == abi::kPointerHost ? abi::kSuccess : abi::kInternalError;
+  if (type != abi::kPointerHost) return abi::kInternalError;
+  auto made = std::make_unique<Registration>(Registration{data, size});
+  state().net->AddMemory(data, size);
+  *mhandle = made.release();
+  return abi::kSuccess;
 }
 
-abi::Result DeregisterMemory() { return abi::kSuccess; }
+abi::Result DeregisterMemory(void* mhandle) {
+  std::unique_ptr<Registration> gone(static_cast<Registration*>(mhandle));
+  if (gone != nullptr) state().net->DropMemory(gone->data, gone->size);
+  return abi::kSuccess;
+}
 
 abi::Result Isend(void* send_comm, void* data, size_t size, void** request) {
   Request* made = nullptr;

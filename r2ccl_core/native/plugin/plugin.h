@@ -32,8 +32,8 @@ abi::Result Listen(int device, void* handle, void** listen_comm);
 // Never blocks: *send_comm (*recv_comm) stays nullptr until the connection is there.
 abi::Result Connect(int device, void* handle, void** send_comm);
 abi::Result Accept(void* listen_comm, void** recv_comm);
-abi::Result RegisterMemory(int type, void** mhandle);
-abi::Result DeregisterMemory();
+abi::Result RegisterMemory(void* data, size_t size, int type, void** mhandle);
+abi::Result DeregisterMemory(void* mhandle);
 abi::Result Isend(void* send_comm, void* data, size_t size, void** request);
 abi::Result Irecv(void* recv_comm, int n, void** data, const size_t* sizes, void** request);
 abi::Result Test(void* request, int* done, int* sizes);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "wire/simulated/rdma_device.h"
 
 namespace r2ccl::simulated {
@@ -144,6 +146,43 @@ TEST(Explore, RdmaThatBreaksInAnyWayLosesNothing) {
   }
 }
 
+Scenario ByWrites(const std::string& transport) {
+  Scenario scenario = ByRdma(transport);
+  scenario.params.zero_copy_bytes = 1000;
+  scenario.params.eager_bytes = scenario.params.buffered_bytes = 0;  // each finds its receive
+  for (Flow& flow : scenario.flows) flow.registers_sends = flow.registers_receives = true;
+  return scenario;
+}
+
+TEST(Explore, RegisteredMemoryIsWrittenToWithoutACopy) {
+  for (const char* transport : {"auto", "verbs"}) {
+    Outcome outcome = RunScenario(ByWrites(transport), true);
+    EXPECT_EQ(outcome.wrong, "") << transport << "\n" << outcome.log;
+    EXPECT_EQ(outcome.lost_paths, 0u) << transport << "\n" << outcome.log;
+    EXPECT_GT(outcome.written_bytes, outcome.rdma_bytes * 8 / 10) << transport;
+  }
+  Scenario copied = ByWrites("verbs");
+  copied.flows[0].registers_receives = copied.flows[1].registers_sends = false;
+  EXPECT_EQ(RunScenario(copied).written_bytes, 0u);
+}
+
+TEST(Explore, WritesThatBreakInAnyWayLoseNothing) {
+  for (auto [kind, amount] : {std::pair{Trouble::kRdmaDropped, 0.0},
+                              {Trouble::kRdmaLate, 300.0},
+                              {Trouble::kRdmaCompletions, 0.5},
+                              {Trouble::kRdmaGone, 0.0},
+                              {Trouble::kLinkDown, 0.0},
+                              {Trouble::kBlackIn, 0.0}}) {
+    for (int64_t at_ns = 20'000'000; at_ns < 22'000'000; at_ns += 100'000) {
+      Scenario scenario = ByWrites("verbs");
+      scenario.troubles = {{.kind = kind, .at_ns = at_ns, .lasts_ns = 400'000'000, .amount = amount}};
+      Outcome outcome = RunScenario(scenario, true);
+      EXPECT_EQ(outcome.wrong, "") << ToString(kind) << " at " << at_ns << "\n" << outcome.log;
+      EXPECT_EQ(outcome.messages, 254u) << ToString(kind);
+    }
+  }
+}
+
 // What was sent over a queue pair that is given up meanwhile comes when its ring is gone.
 class LateMessage {
  public:
@@ -187,6 +226,71 @@ class LateMessage {
 TEST(Explore, ALateMessageLandsUnlessItsQueueWasFenced) {
   EXPECT_EQ(LateMessage().GiveUp(true), "");
   EXPECT_EQ(LateMessage().GiveUp(false), "a late message landed in memory that was given back");
+}
+
+// The ghost: the transfer has ended over the other rail, the program has its buffer back and uses it, and then the
+// write of the first rail comes.
+class LateWrite {
+ public:
+  LateWrite() {
+    for (int host : {0, 1}) {
+      world_.SetReceiver(host, &hosts_[host]);
+      EXPECT_TRUE(hosts_[host].device.Make(world_.port(host, 0).nic, shape_, 7, {}, &queues_[host]).ok());
+      hosts_[host].device.AddMemory(memory_[host].data(), memory_[host].size());
+    }
+    EXPECT_TRUE(queues_[0]->Connect(queues_[1]->address()).ok());
+    EXPECT_TRUE(queues_[1]->Connect(queues_[0]->address()).ok());
+    world_.port(0, 0).out.rdma_delay_ns = 300'000'000;
+    RcKeys from, to;
+    EXPECT_TRUE(queues_[0]->Find(memory_[0].data(), kBytes, &from));
+    EXPECT_TRUE(queues_[1]->Find(memory_[1].data(), kBytes, &to));
+    EXPECT_TRUE(queues_[0]
+                    ->PostWrite(1, memory_[0].data(), kBytes, from.local,
+                                reinterpret_cast<uintptr_t>(memory_[1].data()), to.remote)
+                    .ok());
+  }
+  // The sending end gives its own up in any case. Whether the receiving program's bytes are what it left there.
+  bool IsIntact(bool fence) {
+    EXPECT_TRUE(queues_[0]->Fence().ok());
+    queues_[0].reset();
+    if (fence) {
+      EXPECT_TRUE(queues_[1]->Fence().ok());
+    }
+    std::fill(memory_[1].begin(), memory_[1].end(), 's');
+    world_.RunUntil(world_.Now() + 1'000'000'000);
+    EXPECT_EQ(world_.broken(), "");
+    bool intact = std::all_of(memory_[1].begin(), memory_[1].end(), [](char byte) { return byte == 's'; });
+    EXPECT_TRUE(queues_[1]->Fence().ok());
+    return intact;
+  }
+  // The same where the memory is deregistered.
+  std::string GiveBack() {
+    hosts_[1].device.DropMemory(memory_[1].data(), kBytes);
+    world_.RunUntil(world_.Now() + 1'000'000'000);
+    EXPECT_TRUE(queues_[0]->Fence().ok());
+    EXPECT_TRUE(queues_[1]->Fence().ok());
+    return world_.broken();
+  }
+
+ private:
+  struct Host final : Receiver {
+    Host(World* world, int host) : device(world, host, [](int) {}) {}
+    void Take(const Packet& packet, int nic) override { device.Take(packet, nic); }
+    void OnLink(int, bool) override {}
+    RdmaDevice device;
+  };
+  static constexpr size_t kBytes = 65536;
+  World world_{1, 2, 1};
+  Host hosts_[2] = {{&world_, 0}, {&world_, 1}};
+  const RcShape shape_{4, 512, 4, 512, 4};
+  std::vector<char> memory_[2] = {std::vector<char>(kBytes, 'x'), std::vector<char>(kBytes, '-')};
+  std::unique_ptr<RcQueue> queues_[2];
+};
+
+TEST(Explore, ALateWriteDestroysABufferUnlessTheReceivingQueueWasFenced) {
+  EXPECT_TRUE(LateWrite().IsIntact(true));
+  EXPECT_FALSE(LateWrite().IsIntact(false)) << "that the sending end has destroyed its own does not help";
+  EXPECT_EQ(LateWrite().GiveBack(), "a late write lands in a buffer whose receive is over");
 }
 
 TEST(Explore, WhatShrinksStillBreaks) {

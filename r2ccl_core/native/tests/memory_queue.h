@@ -16,6 +16,7 @@
 
 #include "base/mutex.h"
 #include "net/socket.h"
+#include "wire/verbs/rc_memory.h"
 #include "wire/verbs/rc_queue.h"
 
 namespace r2ccl {
@@ -28,6 +29,19 @@ class Fabric final : public RcMaker {
  public:
   Status Make(const Nic& nic, const RcShape& shape, uint32_t psn, std::weak_ptr<RcWatcher> watcher,
               std::unique_ptr<RcQueue>* queue) override;
+
+  void AddMemory(const char* data, size_t bytes) override {
+    MutexLock lock(mutex_);
+    memory_.Add(data, bytes);
+  }
+  void DropMemory(const char* data, size_t bytes) override {
+    MutexLock lock(mutex_);
+    memory_.Drop(data, bytes);
+  }
+
+  // While it is true writes are on their way, and land afterwards, if their queues are still connected.
+  std::atomic<bool> holds_writes{false};
+  void LandWrites();
 
   // Messages larger than this are lost, and so is everything behind them: their queue says nothing more.
   std::atomic<size_t> largest{SIZE_MAX};
@@ -48,6 +62,7 @@ class Fabric final : public RcMaker {
   friend class MemoryQueue;
   Mutex mutex_;
   std::map<uint32_t, MemoryQueue*> queues_ GUARDED_BY(mutex_);
+  RcRanges<int> memory_ GUARDED_BY(mutex_);
   uint32_t next_ GUARDED_BY(mutex_) = 1;
 };
 
@@ -91,6 +106,7 @@ class MemoryQueue final : public RcQueue {
     MutexLock lock(fabric_->mutex_);
     peer_ = 0;
     posted_.clear();
+    held_.clear();
     return {};
   }
   char* send_slot(uint32_t slot) override { return memory_.data() + size_t{slot} * shape_.send_bytes; }
@@ -108,6 +124,7 @@ class MemoryQueue final : public RcQueue {
     auto peer = fabric_->queues_.find(peer_);
     silent_ |= bytes > fabric_->largest || peer == fabric_->queues_.end() || peer->second->peer_ != number_;
     if (silent_) return {};
+    if (!held_.empty()) return {Code::kProtocol, "a message would overtake writes"};
     MemoryQueue& to = *peer->second;
     if (to.posted_.empty()) return {Code::kProtocol, "nothing is posted for a message: slots were counted wrongly"};
     auto [receive, place] = to.posted_.front();
@@ -116,6 +133,23 @@ class MemoryQueue final : public RcQueue {
     to.Add({receive, "", bytes});
     under_way_.pop_back();
     Add({id, "", 0});
+    return {};
+  }
+  bool Find(const char* data, size_t bytes, RcKeys* keys) override {
+    MutexLock lock(fabric_->mutex_);
+    *keys = {1, 2};
+    return fabric_->memory_.Find(data, bytes).has_value();
+  }
+  Status PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
+                   uint32_t remote_key) override {
+    MutexLock lock(fabric_->mutex_);
+    if (local_key != 1 || remote_key != 2) return {Code::kProtocol, "a write by another key"};
+    under_way_.push_back(id);
+    auto peer = fabric_->queues_.find(peer_);
+    silent_ |= peer == fabric_->queues_.end() || peer->second->peer_ != number_;
+    if (silent_) return {};
+    held_.push_back({id, data, reinterpret_cast<char*>(address), bytes});
+    if (!fabric_->holds_writes) Land();
     return {};
   }
   Status Poll(std::vector<RcDone>* done) override {
@@ -141,6 +175,17 @@ class MemoryQueue final : public RcQueue {
     done_.push_back(std::move(done));
     if (std::exchange(armed_, false)) eventfd_write(event_.get(), 1);
   }
+  // What both ends still stand for.
+  void Land() {
+    auto peer = fabric_->queues_.find(peer_);
+    bool stands = peer != fabric_->queues_.end() && peer->second->peer_ == number_;
+    for (const Held& one : std::exchange(held_, {})) {
+      if (!stands) continue;
+      std::memcpy(one.to, one.from, one.bytes);
+      std::erase(under_way_, one.id);
+      Add({one.id, "", 0});
+    }
+  }
   void Fail(const std::string& reason) {
     silent_ = true;
     for (uint64_t id : under_way_) Add({id, reason, 0});
@@ -160,6 +205,13 @@ class MemoryQueue final : public RcQueue {
   bool silent_ = false;
   std::deque<std::pair<uint64_t, uint32_t>> posted_;
   std::deque<uint64_t> under_way_;
+  struct Held {
+    uint64_t id;
+    const char* from;
+    char* to;
+    uint32_t bytes;
+  };
+  std::vector<Held> held_;
   std::vector<RcDone> done_;
 };
 
@@ -168,6 +220,12 @@ inline Status Fabric::Make(const Nic& nic, const RcShape& shape, uint32_t, std::
   if (!has_ports) return {Code::kPeerLost, "the port is not active"};
   *queue = std::make_unique<MemoryQueue>(this, nic, shape, std::move(watcher));
   return {};
+}
+
+inline void Fabric::LandWrites() {
+  MutexLock lock(mutex_);
+  holds_writes = false;
+  for (auto& [number, queue] : queues_) queue->Land();
 }
 
 inline void Fabric::FailPort(in_addr nic) {

@@ -210,6 +210,58 @@ static void full_window_both_ways(void) {
   link_close(&link);
 }
 
+/* Large messages from and into memory that is registered meanwhile: it may go without a copy (R2CC_ZERO_COPY_BYTES),
+ * and what is overwritten as soon as its request is done stays as it was overwritten. */
+static void registered_memory(void) {
+  enum { kSlots = 2, kRounds = 8 };
+  const size_t size = 700 * 1000;
+  struct link link = link_open();
+  unsigned char* memory = malloc(2 * kSlots * size);
+  void *send_mr = NULL, *recv_mr = NULL;
+  succeed(net_reg_mr(link.send_comm, memory, kSlots * size, kPointerHost, &send_mr), "regMr of what is sent");
+  succeed(net_reg_mr(link.recv_comm, memory + kSlots * size, kSlots * size, kPointerHost, &recv_mr),
+          "regMr of what is received");
+  link.send_mr = send_mr;
+  link.recv_mr = recv_mr;
+  for (int round = 0; round < kRounds; ++round) {
+    size_t slot = (size_t)round % kSlots;
+    unsigned char *from = memory + slot * size, *to = memory + (kSlots + slot) * size;
+    void *sending = NULL, *receiving = NULL;
+    int sent = 0, received = 0, got = 0;
+    for (size_t i = 0; i < size; ++i) from[i] = (unsigned char)(i * 31 + (size_t)round * 7 + i / 4096);
+    memset(to, 0xEE, size);
+    for (; !sent || !received; breathe()) {
+      if (receiving == NULL && !received) {
+        succeed(net_irecv(link.recv_comm, to, size, 1, link.recv_mr, &receiving), "irecv");
+      }
+      if (sending == NULL && !sent) {
+        succeed(net_isend(link.send_comm, from, size, 1, link.send_mr, &sending), "isend");
+      }
+      if (sending != NULL && !sent) {
+        succeed(net_test(sending, &sent, &got), "test");
+        if (sent) memset(from, 0x11, size); /* it is the program's again */
+      }
+      if (receiving != NULL && !received) {
+        succeed(net_test(receiving, &received, &got), "test");
+        if (received) expect((size_t)got == size, "all of it came");
+      }
+    }
+    for (size_t i = 0; i < size; ++i) {
+      unsigned char right = (unsigned char)(i * 31 + (size_t)round * 7 + i / 4096);
+      if (to[i] != right) fail(kWrongData, "round %d: byte %zu is %u instead of %u", round, i, to[i], right);
+    }
+    memset(to, 0x22, size);
+  }
+  barrier();
+  for (size_t i = 0; i < kSlots * size; ++i) {
+    if (memory[kSlots * size + i] != 0x22) fail(kWrongData, "byte %zu was written after its receive was done", i);
+  }
+  succeed(net_dereg_mr(link.send_comm, send_mr), "deregMr");
+  succeed(net_dereg_mr(link.recv_comm, recv_mr), "deregMr");
+  link_close(&link);
+  free(memory);
+}
+
 static void many_connections(void) {
   static struct link links[kMany];
   static struct message in[kMany], out[kMany];
@@ -493,6 +545,8 @@ static void drive(const char* path) {
   sends_come_first();
   scenario("full window both ways");
   full_window_both_ways();
+  scenario("registered memory");
+  registered_memory();
   scenario("many connections");
   many_connections();
   scenario("several communicators");

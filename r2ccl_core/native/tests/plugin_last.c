@@ -4,7 +4,8 @@
  *
  * Side 0 in network namespace A sends to side 1 in B. Once both are connected it prints "ready" and waits for a line:
  * the time to break its first NIC. Then it sends a few messages that are done at once, as they are copied, closes and
- * ends by exit() or _exit(); "leave" does not even close. Side 1 has to get every byte of all of them; 1: it did not. */
+ * ends by exit() or _exit(); "leave" does not even close. Side 1 has to get every byte of all of them; 1: it did not.
+ */
 #define _GNU_SOURCE
 
 #include <fcntl.h>

@@ -13,7 +13,7 @@
 
 #include "plugin_tables.h"
 
-enum { kPointerHost = 1, kPointerCuda = 2, kScenarioSeconds = 240 };
+enum { kScenarioSeconds = 240 };
 
 struct peer self;
 static const char* current = "";

@@ -11,6 +11,8 @@ enum { kOk = 0, kBroken = 1, kUsage = 2, kWrongData = 3, kHang = 4, kCrash = 5 }
 
 enum { kInFlight = 32, kGuard = 64 };
 
+enum { kPointerHost = 1, kPointerCuda = 2 };
+
 struct peer {
   int side; /* 0 or 1 */
   int line; /* a stream socket to the other process, as NCCL's bootstrap network */

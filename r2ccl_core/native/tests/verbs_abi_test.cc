@@ -21,6 +21,8 @@ SAME_PLACE(SendRequest, parts, ibv_send_wr, sg_list);
 SAME_PLACE(SendRequest, part_count, ibv_send_wr, num_sge);
 SAME_PLACE(SendRequest, opcode, ibv_send_wr, opcode);
 SAME_PLACE(SendRequest, flags, ibv_send_wr, send_flags);
+SAME_PLACE(SendRequest, remote_address, ibv_send_wr, wr.rdma.remote_addr);
+SAME_PLACE(SendRequest, remote_key, ibv_send_wr, wr.rdma.rkey);
 SAME_SIZE(ReceiveRequest, ibv_recv_wr);
 SAME_SIZE(Completion, ibv_wc);
 SAME_PLACE(Completion, status, ibv_wc, status);

@@ -57,8 +57,9 @@ class Owner final : public StreamOwner {
   void OnConnected(int) override {}
   void OnNotConnected(int, const std::string& reason, bool) override { lost = reason; }
   void OnHeard(int) override {}
-  Status OnFrameBegins(int, const Frame& frame, char**) override {
+  Status OnFrameBegins(int, const Frame& frame, char** body) override {
     began.push_back(frame.type);
+    if (frame.type == FrameType::kData) *body = place;
     return {};
   }
   Status OnFrameEnds(int, const std::vector<uint8_t>&) override {
@@ -71,6 +72,7 @@ class Owner final : public StreamOwner {
   void OnThrow(const std::string&) override {}
   bool ExpectsSmall() const override { return false; }
 
+  char* place = nullptr;  // of the next body of DATA
   std::vector<FrameType> began;
   size_t ended = 0;
   std::string lost;
@@ -225,6 +227,163 @@ TEST(VerbsStream, AFrameInWhoseMiddleItGoesOverIsGivenBehindThoseThatWereHeld) {
   EXPECT_EQ(ends.dialler.owner->began,
             (std::vector<FrameType>{FrameType::kHelloAck, FrameType::kPing, FrameType::kAck}));
   EXPECT_EQ(ends.dialler.owner->ended, 3u);
+}
+
+// Zero copy --------------------------------------------------------------------------------------------------
+
+constexpr size_t kBodyBytes = 100'000;  // four writes
+
+// A body of DATA that goes from the dialler's memory into the acceptor's.
+struct Written : TwoEnds {
+  explicit Written(bool registers_send = true, bool registers_receive = true) {
+    dialler.shared.write_bytes = acceptor.shared.write_bytes = 4096;
+    for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<char>(i * 7 + i / 4096);
+    sent = from;
+    if (registers_send) fabric.AddMemory(from.data(), from.size());
+    if (registers_receive) fabric.AddMemory(to.data(), to.size());
+    EXPECT_TRUE(dialler.tcp->Take(EncodeHelloAck(0, 1, 0, 0, acceptor.stream->abilities())).ok());
+    Carry(dialler, acceptor).ok();
+    Carry(acceptor, dialler).ok();
+    acceptor.loop.Run();
+    dialler.loop.Run();
+    Carry(dialler, acceptor).ok();
+    Carry(acceptor, dialler).ok();
+    EXPECT_EQ(dialler.traffic.rdma_streams + acceptor.traffic.rdma_streams, 2);
+    acceptor.owner->place = to.data();
+  }
+  void Send() {
+    Frame frame;
+    frame.type = FrameType::kData;
+    frame.body_bytes = kBodyBytes;
+    frame.b = frame.d = kBodyBytes;
+    dialler.stream->Send(frame, from.data());
+  }
+  // Until nothing more is due.
+  void Run() {
+    for (int i = 0; i < 8; ++i) {
+      acceptor.loop.Run();
+      dialler.loop.Run();
+    }
+  }
+  bool arrived() const { return acceptor.owner->ended == 1 && to == sent; }
+
+  std::vector<char> from = std::vector<char>(kBodyBytes);
+  std::vector<char> to = std::vector<char>(kBodyBytes, '-');
+  std::vector<char> sent;
+};
+
+TEST(VerbsWrite, ABodyGoesFromTheOneMemoryIntoTheOther) {
+  Written ends;
+  ends.Send();
+  EXPECT_TRUE(ends.dialler.stream->sending());
+  ends.Run();
+  EXPECT_TRUE(ends.arrived());
+  EXPECT_FALSE(ends.dialler.stream->sending());
+  EXPECT_TRUE(ends.dialler.stream->has_room());
+  EXPECT_EQ(ends.dialler.traffic.rdma_written_bytes, kBodyBytes);
+  EXPECT_EQ(ends.acceptor.traffic.received_bytes, kBodyBytes);
+  Progress progress;
+  ASSERT_TRUE(ends.dialler.stream->ReadProgress(&progress));
+  EXPECT_EQ(progress.bytes_acked, ends.dialler.stream->end());
+}
+
+TEST(VerbsWrite, WithoutRegisteredMemoryAtEitherEndItIsCopied) {
+  for (bool sends : {true, false}) {
+    Written ends(sends, !sends);
+    ends.Send();
+    ends.Run();
+    EXPECT_TRUE(ends.arrived()) << sends;
+    EXPECT_EQ(ends.dialler.traffic.rdma_written_bytes, 0u);
+    EXPECT_FALSE(ends.dialler.stream->sending());
+  }
+}
+
+TEST(VerbsWrite, WhatNobodyWantsDoesNotCome) {
+  Written ends;
+  ends.acceptor.owner->place = nullptr;
+  ends.Send();
+  ends.Run();
+  EXPECT_EQ(ends.acceptor.owner->ended, 1u);
+  EXPECT_EQ(ends.dialler.traffic.rdma_written_bytes, 0u);
+  EXPECT_EQ(ends.to, std::vector<char>(kBodyBytes, '-'));
+  Progress progress;
+  ASSERT_TRUE(ends.dialler.stream->ReadProgress(&progress));
+  EXPECT_EQ(progress.bytes_acked, ends.dialler.stream->end());
+}
+
+// The late write: it is on its way, and its place is wanted back.
+struct Late : Written {
+  Late() {
+    fabric.holds_writes = true;
+    Send();
+    Run();
+    EXPECT_TRUE(dialler.stream->sending());
+    EXPECT_EQ(to, std::vector<char>(kBodyBytes, '-'));
+  }
+  // The network gives up what it had.
+  void Land() {
+    fabric.LandWrites();
+    Run();
+  }
+};
+
+TEST(VerbsWrite, ALateWriteLandsWhereItsPlaceIsStillGranted) {
+  Late ends;
+  ends.Land();
+  EXPECT_TRUE(ends.arrived());
+}
+
+TEST(VerbsWrite, ALateWriteDoesNotLandOnceItsPlaceWasTakenBack) {
+  Late ends;
+  ends.acceptor.stream->DropBody();
+  ends.fabric.LandWrites();
+  EXPECT_EQ(ends.to, std::vector<char>(kBodyBytes, '-'));
+  EXPECT_EQ(ends.acceptor.owner->lost, "") << "in the owner's own call";
+  ends.Run();
+  EXPECT_EQ(ends.acceptor.owner->lost, "RDMA: another path brought a chunk that the peer might still write");
+  EXPECT_EQ(ends.acceptor.owner->ended, 0u);
+}
+
+TEST(VerbsWrite, ALateWriteDoesNotLandAfterTheReceivingEndHasHungUp) {
+  for (bool cut : {true, false}) {
+    Late ends;
+    cut ? ends.acceptor.stream->Cut() : ends.acceptor.stream->HangUp(EncodeClose(0));
+    ends.Land();
+    EXPECT_EQ(ends.to, std::vector<char>(kBodyBytes, '-')) << cut;
+  }
+}
+
+TEST(VerbsWrite, ASendsMemoryIsNotReadOnceItWasTakenBack) {
+  Late ends;
+  ends.dialler.stream->KeepBody();
+  EXPECT_FALSE(ends.dialler.stream->Touches(ends.from.data(), ends.from.size()));
+  ends.from.assign(kBodyBytes, '!');
+  ends.Land();
+  EXPECT_EQ(ends.to, std::vector<char>(kBodyBytes, '-'));
+  EXPECT_EQ(ends.dialler.owner->lost, "RDMA: another path brought a chunk whose writes were under way");
+}
+
+TEST(VerbsWrite, BeforeItIsGrantedTheRestIsCopied) {
+  Written ends;
+  ends.Send();
+  ends.dialler.stream->KeepBody();
+  ends.from.assign(kBodyBytes, '!');
+  ends.Run();
+  EXPECT_TRUE(ends.arrived());
+  EXPECT_EQ(ends.dialler.traffic.rdma_written_bytes, 0u);
+  EXPECT_EQ(ends.dialler.owner->lost, "");
+}
+
+TEST(VerbsWrite, OneThatTakesNoneIsNotAsked) {
+  Written ends;
+  ends.acceptor.shared.write_bytes = 0;
+  EXPECT_EQ(ends.acceptor.stream->abilities(), kTakesRdma);
+  EXPECT_TRUE(ends.dialler.tcp->Take(EncodeHelloAck(0, 1, 0, 0, kTakesRdma)).code() == Code::kProtocol)
+      << "behind the switch TCP says nothing";
+  ends.Send();  // it knows of the ability that was told first
+  ends.Run();
+  EXPECT_TRUE(ends.arrived()) << "and is told to send it as messages";
+  EXPECT_EQ(ends.dialler.traffic.rdma_written_bytes, 0u);
 }
 
 // A connection that is refused lets go of what came in.

@@ -440,6 +440,20 @@ TEST(Ports, WhatUsersSetIsSaidWhereItFindsNothing) {
             "NCCL_IB_HCA=^mlx5_0 leaves out the RDMA device of eth0 (10.100.0.1)");
 }
 
+TEST(Ports, VariablesOfNcclsThatChangeNothingAreNamed) {
+  const char* environment[] = {"NCCL_IB_TC=106",
+                               "NCCL_IB_QPS_PER_CONNECTION=4",
+                               "NCCL_IB_ROCE_VERSION_NUM=2",
+                               "NCCL_NET_GDR_LEVEL=PHB",
+                               "NCCL_DEBUG=INFO",
+                               "NCCL_IB_ADAPTIVE_ROUTING=1",
+                               nullptr};
+  EXPECT_EQ(IgnoredVariables(environment),
+            (std::vector<std::string>{"NCCL_IB_ADAPTIVE_ROUTING", "NCCL_IB_QPS_PER_CONNECTION", "NCCL_NET_GDR_LEVEL"}));
+  const char* other[] = {"NCCL_IB_ROCE_VERSION_NUM=1", nullptr};
+  EXPECT_EQ(IgnoredVariables(other), std::vector<std::string>{"NCCL_IB_ROCE_VERSION_NUM"});
+}
+
 TEST(Ports, AListOfDevicesMeansWhatItMeansToNccl) {
   EXPECT_TRUE(Selects("", "mlx5_0", 1));
   EXPECT_TRUE(Selects("mlx5", "mlx5_3", 1));

@@ -141,6 +141,7 @@ Status Engine::Register(void* data, uint64_t bytes, uint64_t* key) {
   *key = region->key;
   MutexLock lock(mutex_);
   if (closing_) return {Code::kInvalidArgument, "the engine is closed"};
+  outer_->AddMemory(data, bytes);
   shared_.regions.Add(std::move(region));
   return {};
 }
@@ -158,12 +159,16 @@ Status Engine::Deregister(uint64_t key, double timeout_s) {
     uint64_t seen = notifier().Count();
     {
       MutexLock lock(mutex_);
-      if (region->users == 0) return {};
+      if (region->users == 0) {
+        outer_->DropMemory(region->data, region->bytes);
+        return {};
+      }
       if (NowNs() > deadline_ns) {
         for (const auto& [id, peer] : peers_) {
           if (!peer->Touches(region.get())) continue;
           peer->Fail({Code::kPeerLost, "memory was deregistered, and a transfer did not let go of it"});
         }
+        outer_->DropMemory(region->data, region->bytes);
         notifier().Notify();
         return {};
       }

@@ -137,11 +137,27 @@ void Net::OpenRdma() {
   verbs_.log = &environment_.log;
   verbs_.clock = environment_.clock;
   verbs_.strict = transport == "verbs";
+  verbs_.write_bytes = environment_.params.zero_copy_bytes;
   if (transport == "tcp") verbs_.maker = nullptr;
   if (transport == "tcp" || verbs_.maker != nullptr || (transport == "auto" && !HasRdma(kSysfs))) return;
   rdma_status_ = Rdma::Open(pollers_[0].get(), &environment_.log, &rdma_);
   if (!rdma_status_.ok()) environment_.log.Add("rdma_off", "", "", rdma_status_.message());
   verbs_.maker = rdma_.get();
+  std::string ignored;
+  for (const std::string& name : IgnoredVariables(environ)) ignored += (ignored.empty() ? "" : ", ") + name;
+  if (!ignored.empty()) environment_.log.Add("rdma_ignores", "", "", ignored + ": set, and of no effect here");
+}
+
+void Net::AddMemory(const void* data, size_t bytes) {
+  if (verbs_.write_bytes > 0 && verbs_.maker != nullptr && bytes > 0) {
+    verbs_.maker->AddMemory(static_cast<const char*>(data), bytes);
+  }
+}
+
+void Net::DropMemory(const void* data, size_t bytes) {
+  if (verbs_.write_bytes > 0 && verbs_.maker != nullptr && bytes > 0) {
+    verbs_.maker->DropMemory(static_cast<const char*>(data), bytes);
+  }
 }
 
 // Where nothing else is wanted, a NIC without RDMA is a mistake; one whose port is down may come back.
@@ -542,7 +558,8 @@ Report Net::MakeReport() {
         {nic.name, r2ccl::ToString(nic.address), StateOf(counters, health[i]), counters.link_up.load(), health[i].up,
          health[i].down, health[i].held, health[i].never_up, counters.sent_bytes.load(), counters.received_bytes.load(),
          counters.acknowledged_bytes.load(), counters.in_flight_bytes.load(), counters.drain_bytes_per_ns.load() * 1e9,
-         counters.rdma_streams.load(), counters.rdma_sent_bytes.load(), counters.rdma_received_bytes.load()});
+         counters.rdma_streams.load(), counters.rdma_sent_bytes.load(), counters.rdma_received_bytes.load(),
+         counters.rdma_written_bytes.load()});
   }
   for (const auto& comm : Comms()) comm->AddPeer(&report.peers);
   report.replayed_chunks = environment_.replayed_chunks.load();

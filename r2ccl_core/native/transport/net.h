@@ -78,6 +78,11 @@ class Net : private Pollable {
   // The same, and joins the threads. Idempotent.
   void Shutdown();
 
+  // From now on large messages may go straight from and into these bytes (R2CC_ZERO_COPY_BYTES), which the program
+  // keeps until DropMemory. That follows for each AddMemory, when no request on them is left.
+  void AddMemory(const void* data, size_t bytes);
+  void DropMemory(const void* data, size_t bytes);
+
   Environment& environment() { return environment_; }
   std::vector<NicHealth> Health();  // one per NIC
   Report MakeReport();

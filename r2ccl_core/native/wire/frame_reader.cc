@@ -33,6 +33,12 @@ Status FrameReader::Feed(const char* data, size_t bytes) {
   return status;
 }
 
+Status FrameReader::Landed() {
+  if (body_ != nullptr) traffic_->received_bytes += body_left_;
+  body_left_ = 0;
+  return FinishBody();
+}
+
 int FrameReader::Places(iovec* parts, char* scratch, size_t scratch_bytes, size_t* wanted) {
   int count = 0;
   body_place_ = 0;

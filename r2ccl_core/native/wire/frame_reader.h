@@ -36,6 +36,12 @@ class FrameReader {
   }
   // Where the next byte of a body goes; nullptr: nowhere.
   const char* place() const { return in_body_ ? body_ : nullptr; }
+  // Whether the next byte is the first of a frame.
+  bool at_frame() const { return !in_body_ && header_bytes_ == 0; }
+  // Whether it is one of a body of DATA.
+  bool in_data() const { return in_body_ && frame_.type == FrameType::kData; }
+  // The rest of the body is in its place already, or has gone nowhere without having come.
+  Status Landed();
   // The owner has given the stream up: nothing more is given to it.
   void Stop() { stopped_ = true; }
 

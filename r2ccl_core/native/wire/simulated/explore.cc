@@ -158,6 +158,7 @@ class FlowProgram {
       }
       CheckLet(from_, *sends_[i].data, "a send");
       CheckArrived(sends_[i]);
+      Unregister(from_, flow_.registers_sends, *sends_[i].data);
       std::fill(sends_[i].data->begin(), sends_[i].data->end(), kOverwritten);
       sends_.erase(sends_.begin() + static_cast<ptrdiff_t>(i));
       ++sent_;
@@ -212,7 +213,7 @@ class FlowProgram {
   }
   void Close() {
     sender_->Close();
-    for (const Pending& send : sends_) CheckLet(from_, *send.data, "a send");
+    EndSends();
     if (receiver_ != nullptr) receiver_->Close();
     while (!receives_.empty()) {
       Keep(std::move(receives_.front().data));
@@ -257,6 +258,7 @@ class FlowProgram {
   }
   void Keep(std::unique_ptr<std::vector<char>> data) {
     CheckLet(to_, *data, "a receive");
+    Unregister(to_, flow_.registers_receives, *data);
     std::fill(data->begin(), data->end(), kOverwritten);
     kept_.push_back(std::move(data));
   }
@@ -286,6 +288,7 @@ class FlowProgram {
     size_t size = flow_.sizes[next_send_];
     auto data = std::make_unique<std::vector<char>>(size);
     FillRight(KeyOf(scenario_.seed, number_, next_send_), data.get());
+    Register(from_, flow_.registers_sends, *data);
     Request* request = nullptr;
     if (!sender_->Isend(data->data(), size, &request).ok()) return false;
     sends_.push_back({std::move(data), request, next_send_});
@@ -296,6 +299,7 @@ class FlowProgram {
 
   bool Receive() {
     auto data = std::make_unique<std::vector<char>>(flow_.sizes[next_receive_] + next_receive_ % 3, kOverwritten);
+    Register(to_, flow_.registers_receives, *data);
     Request* request = nullptr;
     if (!receiver_->Irecv(data->data(), data->size(), &request).ok()) return false;
     receives_.push_back({std::move(data), request, next_receive_});
@@ -321,11 +325,28 @@ class FlowProgram {
     if (place < size) wrong_ = which + " is wrong near byte " + std::to_string(place) + " of " + std::to_string(size);
   }
 
+  // A request that is over needs no memory, whatever devices still have of it.
+  static void Register(Process* process, bool registers, const std::vector<char>& data) {
+    if (registers && process->rdma() != nullptr) process->rdma()->AddMemory(data.data(), data.size());
+  }
+  static void Unregister(Process* process, bool registers, const std::vector<char>& data) {
+    if (registers && process->rdma() != nullptr) process->rdma()->DropMemory(data.data(), data.size());
+  }
+
   void EndSender() {
     send_ended_ = true;
-    for (const Pending& send : sends_) CheckLet(from_, *send.data, "a send");
+    EndSends();
   }
-  void EndReceiver() { receive_ended_ = true; }
+  void EndSends() {
+    for (const Pending& send : sends_) {
+      CheckLet(from_, *send.data, "a send");
+      Unregister(from_, flow_.registers_sends, *send.data);
+    }
+  }
+  void EndReceiver() {
+    receive_ended_ = true;
+    for (const Pending& receive : receives_) Unregister(to_, flow_.registers_receives, *receive.data);
+  }
 
   const Scenario& scenario_;
   const Flow& flow_;
@@ -385,7 +406,9 @@ class Play {
       outcome.duplicate_chunks += environment.duplicate_chunks.load();
       outcome.lost_paths += Count(host, "path_down");
       for (int rail = 0; rail < scenario_.rails; ++rail) {
-        outcome.rdma_bytes += environment.counters[static_cast<size_t>(rail)].rdma_sent_bytes.load();
+        const NicCounters& counters = environment.counters[static_cast<size_t>(rail)];
+        outcome.rdma_bytes += counters.rdma_sent_bytes.load();
+        outcome.written_bytes += counters.rdma_written_bytes.load();
       }
       if (with_log) outcome.log += LogOf(host);
     }
@@ -652,6 +675,24 @@ const char* ToString(Trouble trouble) {
   return kNames[static_cast<size_t>(trouble)];
 }
 
+// Of most of them some go straight from memory to memory.
+void DrawWrites(Scenario* scenario) {
+  Dice dice(scenario->seed ^ 0x5752'4954);
+  if (dice.OneIn(4)) return;
+  Params& params = scenario->params;
+  params.zero_copy_bytes = dice.Of<int64_t>({1, 2000, 8000});
+  bool large = dice.OneIn(3);  // several writes each
+  if (large) {
+    params.chunk_bytes = 131072;
+    params.min_chunk_bytes = dice.Of<int64_t>({4096, 65536});
+  }
+  for (Flow& flow : scenario->flows) {
+    flow.registers_sends = !dice.OneIn(4);
+    flow.registers_receives = !dice.OneIn(4);
+    for (uint64_t i = dice.Below(large ? 4 : 1); i > 0; --i) flow.sizes.push_back(dice.Below(400'000));
+  }
+}
+
 // Of one history in four some bytes go by RDMA; where it breaks down, TCP is there, but for where it is not wanted.
 void DrawRdma(Scenario* scenario) {
   Dice dice(scenario->seed ^ 0x5244'4d41);
@@ -661,6 +702,7 @@ void DrawRdma(Scenario* scenario) {
     Flow& flow = scenario->flows[dice.Below(scenario->flows.size())];
     for (int i = 0; i < 40; ++i) flow.sizes.push_back(dice.Below(30'000));
   }
+  DrawWrites(scenario);
   if (dice.OneIn(3)) return;
   for (uint64_t i = 1 + dice.Below(4); i > 0; --i) {
     TroubleEvent event = DrawTrouble(dice, *scenario);
@@ -769,11 +811,13 @@ std::string Describe(const Scenario& scenario) {
        << (scenario.program_polls ? "polling" : "waiting") << ", chunk " << params.chunk_bytes << "/"
        << params.min_chunk_bytes << ", window " << params.window_bytes << ", eager " << params.eager_bytes << " x "
        << params.eager_messages << ", buffered " << params.buffered_bytes << ", inline " << params.inline_bytes
-       << ", checksum " << params.checksum << ", held at most " << params.flap_max_ms << " ms\n";
+       << ", checksum " << params.checksum << ", zero copy from " << params.zero_copy_bytes << ", held at most "
+       << params.flap_max_ms << " ms\n";
   for (const Flow& flow : scenario.flows) {
     text << "  host" << flow.from << " > host" << flow.to << ": " << flow.sizes.size() << " messages, " << flow.ahead
          << " ahead, pause " << static_cast<double>(flow.pause_ns) / kMillisecond << " ms"
          << (flow.late_receives ? ", late receives" : "") << (flow.closes_early ? ", closes early" : "")
+         << (flow.registers_sends ? ", registers sends" : "") << (flow.registers_receives ? ", registers receives" : "")
          << (flow.leaves_after > 0 ? ", the receiver leaves after " + std::to_string(flow.leaves_after) : "")
          << "; bytes";
     for (uint64_t size : flow.sizes) text << " " << size;
@@ -804,7 +848,7 @@ std::vector<Scenario> SmallScenarios() {
   params.locate_ms = 0;
   params.io_threads = params.stripes = 1;
   small.flows = {{.from = 0, .to = 1, .sizes = {10'000, 300, 5000}, .ahead = 2}};
-  std::vector<Scenario> all(7, small);
+  std::vector<Scenario> all(8, small);
   all[0].params.mode = 0;
   all[1].params.mode = 1;
   all[2].program_polls = true;
@@ -818,6 +862,9 @@ std::vector<Scenario> SmallScenarios() {
   all[5].params.transport = "verbs";
   all[6].params.transport = "auto";
   all[6].flows[0].pause_ns = kMillisecond;  // so that the last go by RDMA
+  all[7].params.transport = "verbs";
+  all[7].params.zero_copy_bytes = 4096;
+  all[7].flows[0].registers_sends = all[7].flows[0].registers_receives = true;
   return all;
 }
 

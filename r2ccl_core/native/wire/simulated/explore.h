@@ -4,7 +4,7 @@
 // receive is done only when that is; a buffer is neither read nor written after its request completed; every request
 // ends, with success where something could still carry it, else with an error within the limit; nothing is lost where
 // nothing was wrong; what recovered carries data again; in the end nothing is left. Where RDMA is used, nothing lands
-// in memory that was given back.
+// in memory that was given back, and none is read.
 #ifndef R2CCL_WIRE_SIMULATED_EXPLORE_H_
 #define R2CCL_WIRE_SIMULATED_EXPLORE_H_
 
@@ -60,6 +60,9 @@ struct Flow {
   bool late_receives = false;
   bool closes_early = false;  // the sender, as soon as its sends are done
   uint64_t leaves_after = 0;  // so many messages the receiver closes, whatever follows; 0: it stays
+  // Whether the memory of what it sends, and receives, is registered as long as the request is under way.
+  bool registers_sends = false;
+  bool registers_receives = false;
 };
 
 struct Scenario {
@@ -89,8 +92,9 @@ struct Outcome {
   uint64_t replayed_chunks = 0;
   uint64_t duplicate_chunks = 0;
   uint64_t lost_paths = 0;
-  uint64_t rdma_bytes = 0;  // sent so
-  std::string log;          // of all processes, where asked for
+  uint64_t rdma_bytes = 0;     // sent so
+  uint64_t written_bytes = 0;  // of them, without a copy
+  std::string log;             // of all processes, where asked for
 };
 
 Outcome RunScenario(const Scenario& scenario, bool with_log = false);

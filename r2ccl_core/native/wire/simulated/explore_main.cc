@@ -142,10 +142,10 @@ int One(uint64_t seed) {
   Outcome outcome = RunScenario(scenario, true);
   std::printf("%s", outcome.log.c_str());
   std::printf("%s: %" PRIu64 " events, %.1f ms, %" PRIu64 " messages, %" PRIu64 " paths lost, %" PRIu64
-              " replayed, %" PRIu64 " bytes by RDMA\n",
+              " replayed, %" PRIu64 " bytes by RDMA, %" PRIu64 " written\n",
               outcome.wrong.empty() ? "right" : outcome.wrong.c_str(), outcome.events,
               static_cast<double>(outcome.virtual_ns) / 1e6, outcome.messages, outcome.lost_paths,
-              outcome.replayed_chunks, outcome.rdma_bytes);
+              outcome.replayed_chunks, outcome.rdma_bytes, outcome.written_bytes);
   return outcome.wrong.empty() ? 0 : 1;
 }
 
@@ -186,7 +186,7 @@ struct Totals {
   std::mutex mutex;
   uint64_t cases = 0;
   Scenario least;
-  uint64_t runs = 0, events = 0, messages = 0, lost_paths = 0, replayed = 0, duplicates = 0, by_rdma = 0;
+  uint64_t runs = 0, events = 0, messages = 0, lost_paths = 0, replayed = 0, duplicates = 0, by_rdma = 0, written = 0;
   double virtual_s = 0;
   bool broken = false;
   uint64_t seed = 0;
@@ -206,6 +206,7 @@ bool Count(const Scenario& scenario, uint64_t number, Totals* totals) {
   totals->replayed += outcome.replayed_chunks;
   totals->duplicates += outcome.duplicate_chunks;
   totals->by_rdma += outcome.rdma_bytes > 0 ? 1 : 0;
+  totals->written += outcome.written_bytes > 0 ? 1 : 0;
   totals->virtual_s += static_cast<double>(outcome.virtual_ns) / 1e9;
   if (outcome.wrong.empty()) return true;
   totals->broken = true;
@@ -290,10 +291,10 @@ int main(int argc, char** argv) {
   std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   std::printf("%" PRIu64 " runs from seed %" PRIu64 " in %.1f s (%.0f a second), %.0f s of virtual time, %" PRIu64
               " events, %" PRIu64 " messages checked, %" PRIu64 " paths lost, %" PRIu64 " chunks sent again, %" PRIu64
-              " came twice, RDMA in %" PRIu64 " runs\n",
+              " came twice, RDMA in %" PRIu64 " runs, writes in %" PRIu64 "\n",
               totals.runs, options.first, elapsed.count(), static_cast<double>(totals.runs) / elapsed.count(),
               totals.virtual_s, totals.events, totals.messages, totals.lost_paths, totals.replayed, totals.duplicates,
-              totals.by_rdma);
+              totals.by_rdma, totals.written);
   if (options.every > 0) std::printf("%" PRIu64 " of %zu cases\n", totals.cases, cases.size());
   if (!totals.broken) return 0;
   Scenario broken = totals.least;

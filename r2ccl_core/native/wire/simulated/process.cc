@@ -133,6 +133,7 @@ Process::Process(World* world, int host, const Params& params, bool program_poll
     verbs_.clock = environment_.clock;
     verbs_.random = [world] { return static_cast<uint32_t>(world->Draw(uint64_t{1} << 32)); };
     verbs_.strict = params.transport == "verbs";
+    verbs_.write_bytes = params.zero_copy_bytes;
   }
   for (uint8_t& byte : secret_) byte = static_cast<uint8_t>(world->Draw(256));
   world->SetReceiver(host, this);

@@ -87,10 +87,26 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
     }
     uint64_t packets = std::max<uint64_t>(1, (bytes + world_->segment_bytes - 1) / world_->segment_bytes);
     if (sendings_.empty()) ArmTimer();
-    sendings_.push_back({id, slot, bytes, end_, end_ + packets});
+    sendings_.push_back({id, slot, send_slot(slot), bytes, end_, end_ + packets});
     end_ += packets;
     Pump();
     return {};
+  }
+  Status PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
+                   uint32_t remote_key) {
+    if (state_ != State::kConnected) return {Code::kSystem, "ibv_post_send: the queue pair is not connected"};
+    uint64_t packets = std::max<uint64_t>(1, (bytes + world_->segment_bytes - 1) / world_->segment_bytes);
+    if (sendings_.empty()) ArmTimer();
+    sendings_.push_back({id, kNoSlot, data, bytes, end_, end_ + packets, local_key, address, remote_key});
+    end_ += packets;
+    Pump();
+    return {};
+  }
+  bool Find(const char* data, size_t bytes, RcKeys* keys) {
+    auto range = device_->memory_.Find(data, bytes);
+    if (!range) return false;
+    keys->local = keys->remote = *range->known;
+    return true;
   }
   void Poll(std::vector<RcDone>* done) {
     done->insert(done->end(), done_.begin(), done_.end());
@@ -125,10 +141,16 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   struct Sending {
     uint64_t id;
     uint32_t slot;
+    const char* data;
     uint32_t bytes;
     uint64_t first;  // its packets
     uint64_t end;
+    // Of a write.
+    uint32_t local_key = 0;
+    uint64_t address = 0;
+    uint32_t remote_key = 0;
   };
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
 
   // Sending ---------------------------------------------------------------------------------------------------
 
@@ -139,7 +161,14 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
       size_t bytes = std::min<size_t>(world_->segment_bytes, one->bytes - offset);
       Packet packet = PacketTo(Packet::Kind::kRdma, psn_ + next_);
       packet.last = next_ + 1 == one->end;
-      packet.bytes.assign(send_slot(one->slot) + offset, bytes);
+      if (one->local_key != 0) {
+        if (!device_->Knows(one->local_key, one->data + offset, bytes)) {
+          return world_->Break("a device reads memory whose send is over");
+        }
+        packet.window = one->remote_key;
+        packet.address = one->address + offset;
+      }
+      packet.bytes.assign(one->data + offset, bytes);
       if (!world_->Send(device_->host_, rail_, std::move(packet))) return PumpLater();
       most_sent_ = std::max(most_sent_, ++next_);
     }
@@ -211,6 +240,7 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
       if (!missing || !std::exchange(told_missing_, true)) Answer(missing);
       return;
     }
+    if (packet.window != 0) return TakeWrite(packet);
     if (posted_.empty()) return;  // it comes again
     auto [id, slot] = posted_.front();
     if (arrived_bytes_ + packet.bytes.size() > shape_.receive_bytes) return Fail("a message is longer than its place");
@@ -224,6 +254,17 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
       posted_.pop_front();
       Complete({id, "", static_cast<uint32_t>(std::exchange(arrived_bytes_, 0))});
     }
+    if (packet.last || expected_ % kAnswerEvery == 0) Answer(false);
+  }
+  void TakeWrite(const Packet& packet) {
+    if (packet.expected != peer_birth_) world_->Break("a late message of an old queue pair came by a new one");
+    char* place = reinterpret_cast<char*>(packet.address);  // NOLINT(performance-no-int-to-ptr)
+    if (!device_->Knows(static_cast<uint32_t>(packet.window), place, packet.bytes.size())) {
+      return world_->Break("a late write lands in a buffer whose receive is over");
+    }
+    std::memcpy(place, packet.bytes.data(), packet.bytes.size());
+    ++expected_;
+    told_missing_ = false;
     if (packet.last || expected_ % kAnswerEvery == 0) Answer(false);
   }
   void Answer(bool missing) {
@@ -351,6 +392,11 @@ class SimulatedQueue final : public RcQueue {
   char* receive_slot(uint32_t slot) override { return pair_->receive_slot(slot); }
   Status PostSend(uint64_t id, uint32_t slot, uint32_t bytes) override { return pair_->PostSend(id, slot, bytes); }
   Status PostReceive(uint64_t id, uint32_t slot) override { return pair_->PostReceive(id, slot); }
+  bool Find(const char* data, size_t bytes, RcKeys* keys) override { return pair_->Find(data, bytes, keys); }
+  Status PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
+                   uint32_t remote_key) override {
+    return pair_->PostWrite(id, data, bytes, local_key, address, remote_key);
+  }
   Status Poll(std::vector<RcDone>* done) override {
     pair_->Poll(done);
     return {};
@@ -391,6 +437,19 @@ Status RdmaDevice::Make(const Nic& nic, const RcShape& shape, uint32_t psn, std:
     world_->After(kUnfencedNs, forget);
   });
   return {};
+}
+
+void RdmaDevice::AddMemory(const char* data, size_t bytes) {
+  memory_.Add(data, bytes);
+  uint32_t& key = *memory_.Find(data, bytes)->known;
+  if (key == 0) key = next_key_++;
+}
+
+void RdmaDevice::DropMemory(const char* data, size_t bytes) { memory_.Drop(data, bytes); }
+
+bool RdmaDevice::Knows(uint32_t key, const char* data, size_t bytes) {
+  auto range = memory_.Find(data, bytes);
+  return range && *range->known == key;
 }
 
 bool RdmaDevice::IsReadable(int fd) const {

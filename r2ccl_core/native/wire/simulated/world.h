@@ -50,6 +50,7 @@ struct Packet {
   bool last = false;      // nothing follows; of a reset: nobody listens; of RDMA: the message ends
   bool demands = false;   // asks for word of what was taken; of an answer to RDMA: a packet is missing
   std::string bytes;
+  uint64_t address = 0;                              // of a write by RDMA: where the bytes belong; the key is `window`
   std::vector<std::pair<uint64_t, uint64_t>> ahead;  // what it has behind gaps: first places, and ends
 
   size_t size() const { return 64 + bytes.size(); }

@@ -19,6 +19,7 @@ constexpr uint8_t kShortestRnrTimer = 12;  // 0.64 ms; slots are counted, so tha
 constexpr uint8_t kRnrRetries = 6;
 constexpr uint8_t kHops = 64;
 constexpr int kLocalWrite = 1;
+constexpr int kRemoteWrite = 2;
 
 std::string Error(const std::string& what) { return what + ": " + std::strerror(errno); }
 
@@ -81,6 +82,9 @@ class VerbsQueue final : public RcQueue {
   }
   Status PostSend(uint64_t id, uint32_t slot, uint32_t bytes) override;
   Status PostReceive(uint64_t id, uint32_t slot) override;
+  bool Find(const char* data, size_t bytes, RcKeys* keys) override;
+  Status PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
+                   uint32_t remote_key) override;
   Status Poll(std::vector<RcDone>* done) override;
   int fd() const override { return channel_->fd; }
   void Arm() override { device_->context_->ops.request_notification(cq_, 0); }
@@ -91,6 +95,7 @@ class VerbsQueue final : public RcQueue {
     return size_t{shape_.send_slots} * shape_.send_bytes + size_t{shape_.receive_slots} * shape_.receive_bytes;
   }
   Status Register();
+  Status Post(ibv::SendRequest* request);
   Status Modify(ibv::QpAttr* attributes, uint32_t state, int what, const char* name);
 
   const std::shared_ptr<RdmaDevice> device_;
@@ -132,18 +137,20 @@ Status VerbsQueue::Create(uint32_t psn) {
   if (channel_ == nullptr) return {Code::kSystem, Error(name + ": no completion channel")};
   status = SetNonBlocking(channel_->fd);
   if (!status.ok()) return status;
-  auto entries = static_cast<int>(shape_.send_slots + shape_.receive_slots);
+  auto entries = static_cast<int>(shape_.send_slots + shape_.writes + shape_.receive_slots);
   cq_ = library_.create_cq(device_->context_, entries, nullptr, channel_, 0);
   if (cq_ == nullptr) return {Code::kSystem, Error(name + ": no completion queue")};
   ibv::QpInitAttr init{};
   init.send_cq = init.receive_cq = cq_;
-  init.cap = {shape_.send_slots, shape_.receive_slots, 1, 1, 0};
+  init.cap = {shape_.send_slots + shape_.writes, shape_.receive_slots, 1, 1, 0};
   init.type = ibv::kQpTypeRc;
   qp_ = library_.create_qp(device_->pd_, &init);
   if (qp_ == nullptr) return {Code::kSystem, Error(name + ": no queue pair")};
   if (port.state != ibv::kPortActive) return {Code::kPeerLost, name + " is not active; see `rdma link`"};
   ibv::QpAttr attributes{};
   attributes.port = static_cast<uint8_t>(port_.port);
+  attributes.pkey_index = static_cast<uint16_t>(settings_.pkey_index);
+  attributes.access_flags = shape_.writes > 0 ? kRemoteWrite : 0;
   status = Modify(&attributes, ibv::kStateInit, ibv::kSetPkeyIndex | ibv::kSetPort | ibv::kSetAccess, "INIT");
   if (!status.ok()) return status;
   address_ = {port_.gid,
@@ -200,17 +207,22 @@ Status VerbsQueue::Connect(const RcAddress& peer) {
                 "RTS");
 }
 
-// A queue pair in ERR drops whatever still comes.
+// A queue pair in ERR drops whatever still comes; one that is destroyed has no request left that reads memory, either.
+// Where a device does neither, it loses its hold on the program's memory.
 Status VerbsQueue::Fence() {
+  if (qp_ == nullptr) return {};
   ibv::QpAttr attributes{};
-  return Modify(&attributes, ibv::kStateError, 0, "ERR");
+  Status status = Modify(&attributes, ibv::kStateError, 0, "ERR");
+  device_->Forget(qp_);
+  if (library_.destroy_qp(qp_) != 0) {
+    return shape_.writes > 0 ? device_->memory_->Revoke(device_->pd_) : status;
+  }
+  qp_ = nullptr;
+  return {};
 }
 
 VerbsQueue::~VerbsQueue() {
-  if (qp_ != nullptr) {
-    device_->Forget(qp_);
-    library_.destroy_qp(qp_);
-  }
+  (void)Fence();
   if (cq_ != nullptr) {
     TakeEvents();  // the library waits for those that were not taken
     library_.destroy_cq(cq_);
@@ -226,16 +238,42 @@ Status VerbsQueue::PostSend(uint64_t id, uint32_t slot, uint32_t bytes) {
   ibv::SendRequest request{};
   request.id = id;
   request.parts = &part;
-  request.part_count = 1;
   request.opcode = ibv::kOpSend;
-  request.flags = ibv::kSignaled;
+  return Post(&request);
+}
+
+Status VerbsQueue::PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
+                             uint32_t remote_key) {
+  ibv::Sge part{reinterpret_cast<uint64_t>(data), bytes, local_key};
+  ibv::SendRequest request{};
+  request.id = id;
+  request.parts = &part;
+  request.opcode = ibv::kOpWrite;
+  request.remote_address = address;
+  request.remote_key = remote_key;
+  return Post(&request);
+}
+
+bool VerbsQueue::Find(const char* data, size_t bytes, RcKeys* keys) {
+  if (device_->memory_ == nullptr) return false;
+  std::string why_not;
+  bool found = device_->memory_->Find(library_, device_->pd_, data, bytes, keys, &why_not);
+  if (!why_not.empty()) device_->log_->Add("rdma_copies", "", "", device_->name_ + why_not);
+  return found;
+}
+
+Status VerbsQueue::Post(ibv::SendRequest* request) {
+  if (qp_ == nullptr) return {Code::kPeerLost, device_->name_ + ": the queue pair was fenced"};
+  request->part_count = 1;
+  request->flags = ibv::kSignaled;
   ibv::SendRequest* refused = nullptr;
-  int error = device_->context_->ops.post_send(qp_, &request, &refused);
+  int error = device_->context_->ops.post_send(qp_, request, &refused);
   if (error == 0) return {};
   return {Code::kSystem, device_->name_ + ": ibv_post_send: " + std::strerror(std::abs(error))};
 }
 
 Status VerbsQueue::PostReceive(uint64_t id, uint32_t slot) {
+  if (qp_ == nullptr) return {Code::kPeerLost, device_->name_ + ": the queue pair was fenced"};
   ibv::Sge part{reinterpret_cast<uint64_t>(receive_slot(slot)), shape_.receive_bytes, region_->lkey};
   ibv::ReceiveRequest request{id, nullptr, &part, 1};
   ibv::ReceiveRequest* refused = nullptr;
@@ -266,8 +304,55 @@ void VerbsQueue::TakeEvents() {
   if (count > 0) library_.ack_cq_events(cq_, count);
 }
 
+void RdmaMemory::Add(const char* data, size_t bytes) {
+  MutexLock lock(mutex_);
+  ranges_.Add(data, bytes);
+}
+
+void RdmaMemory::Drop(const char* data, size_t bytes) {
+  MutexLock lock(mutex_);
+  auto known = ranges_.Drop(data, bytes);
+  if (!known) return;
+  for (const auto& [pd, region] : known->regions) {
+    if (region != nullptr) (void)known->give_back(region);
+  }
+}
+
+bool RdmaMemory::Find(const ibv::Library& library, ibv::Pd* pd, const char* data, size_t bytes, RcKeys* keys,
+                      std::string* why_not) {
+  MutexLock lock(mutex_);
+  auto range = ranges_.Find(data, bytes);
+  if (!range) return false;
+  range->known->give_back = library.dereg_mr;
+  auto [entry, is_new] = range->known->regions.try_emplace(pd, nullptr);
+  if (is_new) {
+    entry->second = library.reg_mr(pd, const_cast<char*>(range->data), range->bytes, kLocalWrite | kRemoteWrite);
+    if (entry->second == nullptr) {
+      *why_not = " cannot register " + std::to_string(range->bytes / 1024) +
+                 " KiB of the program's memory, which are " + "copied: " + std::strerror(errno) +
+                 "; the limit for locked memory is " + LockedLimit() +
+                 " (`ulimit -l unlimited`, or LimitMEMLOCK=infinity of the service)";
+    }
+  }
+  if (entry->second == nullptr) return false;
+  *keys = {entry->second->lkey, entry->second->rkey};
+  return true;
+}
+
+Status RdmaMemory::Revoke(const ibv::Pd* pd) {
+  MutexLock lock(mutex_);
+  int failed = 0;
+  ranges_.ForEach([&](Known* known) {
+    auto entry = known->regions.extract(pd);
+    if (!entry.empty() && entry.mapped() != nullptr && known->give_back(entry.mapped()) != 0) ++failed;
+  });
+  if (failed == 0) return {};
+  return {Code::kSystem, "a device gives " + std::to_string(failed) + " registrations of memory not back"};
+}
+
 RdmaDevice::~RdmaDevice() {
   Unwatch();
+  if (memory_ != nullptr && pd_ != nullptr) (void)memory_->Revoke(pd_);
   if (pd_ != nullptr) library_.dealloc_pd(pd_);
   if (context_ != nullptr) library_.close_device(context_);
 }
@@ -396,7 +481,7 @@ Status Rdma::DeviceOf(const std::string& name, std::shared_ptr<RdmaDevice>* devi
     known.reset();  // it ends with its last queue
   }
   if (known == nullptr) {
-    auto made = std::make_shared<RdmaDevice>(library_, name);
+    auto made = std::make_shared<RdmaDevice>(library_, name, memory_);
     Status status = made->Open(loop_, log_);
     if (!status.ok()) return status;
     known = std::move(made);

@@ -76,8 +76,12 @@ struct SendRequest {
   uint32_t opcode;
   uint32_t flags;
   uint32_t immediate;
-  uint64_t unused[11];  // of RDMA, atomics, datagrams, windows and segmentation, none of which is asked for
+  uint64_t remote_address;  // of a write
+  uint32_t remote_key;      // likewise
+  uint32_t unused_half;
+  uint64_t unused[9];  // of atomics, datagrams, windows and segmentation, none of which is asked for
 };
+constexpr uint32_t kOpWrite = 0;
 constexpr uint32_t kOpSend = 2;
 constexpr uint32_t kSignaled = 1 << 1;
 

@@ -117,11 +117,27 @@ Status VerbsSettings::Read(VerbsSettings* settings) {
   if (status.ok()) status = ReadNumber("NCCL_IB_GID_INDEX", -1, 255, &settings->gid_index);
   if (status.ok()) status = ReadNumber("NCCL_IB_TC", 0, 255, &settings->traffic_class);
   if (status.ok()) status = ReadNumber("NCCL_IB_SL", 0, 15, &settings->service_level);
+  if (status.ok()) status = ReadNumber("NCCL_IB_PKEY", 0, 65535, &settings->pkey_index);
   if (status.ok()) status = ReadNumber("NCCL_IB_TIMEOUT", 1, 31, &settings->timeout);
   if (status.ok()) status = ReadNumber("NCCL_IB_RETRY_CNT", 0, 7, &settings->retries);
   settings->retries = std::min(settings->retries, 6);
   if (const char* devices = std::getenv("NCCL_IB_HCA")) settings->devices = devices;
   return status;
+}
+
+std::vector<std::string> IgnoredVariables(const char* const* environment) {
+  constexpr std::string_view kRead[] = {"NCCL_IB_DISABLE", "NCCL_IB_HCA",  "NCCL_IB_GID_INDEX", "NCCL_IB_TC",
+                                        "NCCL_IB_SL",      "NCCL_IB_PKEY", "NCCL_IB_TIMEOUT",   "NCCL_IB_RETRY_CNT"};
+  std::vector<std::string> ignored;
+  for (; *environment != nullptr; ++environment) {
+    std::string_view entry = *environment;
+    std::string_view name = entry.substr(0, entry.find('='));
+    bool concerns = name.starts_with("NCCL_IB_") || name.starts_with("NCCL_NET_GDR_");
+    bool holds = entry == "NCCL_IB_ROCE_VERSION_NUM=2" || std::ranges::find(kRead, name) != std::end(kRead);
+    if (concerns && !holds) ignored.emplace_back(name);
+  }
+  std::ranges::sort(ignored);
+  return ignored;
 }
 
 bool Selects(const std::string& filter, const std::string& device, int port) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "net/nic.h"
@@ -20,12 +21,16 @@ struct VerbsSettings {
   int gid_index = -1;     // NCCL_IB_GID_INDEX; -1: the RoCE v2 GID of the NIC's address
   int traffic_class = 0;  // NCCL_IB_TC
   int service_level = 0;  // NCCL_IB_SL
+  int pkey_index = 0;     // NCCL_IB_PKEY: of the port's table of partition keys
   int timeout = 13;       // NCCL_IB_TIMEOUT: the queue pair waits 4.096 us * 2^timeout for an answer
   int retries = 6;        // NCCL_IB_RETRY_CNT, at most 6: Soft-RoCE takes 7 as no limit
 
   // A value that is no number, or out of range, is refused by name.
   static Status Read(VerbsSettings* settings);
 };
+
+// The variables of NCCL's about RDMA that are set in `environment`, ended by nullptr, and change nothing here.
+std::vector<std::string> IgnoredVariables(const char* const* environment);
 
 struct RcPort {
   std::string device;  // such as mlx5_0

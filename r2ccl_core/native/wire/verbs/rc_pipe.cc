@@ -9,8 +9,10 @@
 namespace r2ccl {
 namespace {
 
-constexpr uint64_t kReceive = uint64_t{1} << 63;  // of a request's number
-constexpr int64_t kRetransmitNs = 34'000'000;     // of a queue pair with the usual time-out
+// Of a request's number.
+constexpr uint64_t kReceive = uint64_t{1} << 63;
+constexpr uint64_t kWrite = uint64_t{1} << 62;
+constexpr int64_t kRetransmitNs = 34'000'000;  // of a queue pair with the usual time-out
 
 Status Broken(const std::string& what) { return {Code::kProtocol, "RDMA: " + what}; }
 
@@ -33,29 +35,37 @@ Status RcPipe::Connect(const RcAddress& peer, int64_t now_ns) {
   return queue_->Connect(peer);
 }
 
-void RcPipe::NoteRoom(int64_t now_ns) {
-  bool held = sent_ - peer_returned_ >= peer_slots_ - kKeptSlots;
+void RcPipe::NoteHeld(int64_t now_ns) {
+  bool held = waits_ || lacks_slots();
   if (held && held_since_ns_ == 0) held_since_ns_ = now_ns;
   if (!held && held_since_ns_ != 0) held_ns_ += now_ns - std::exchange(held_since_ns_, 0);
 }
 
 char* RcPipe::Room(size_t* most, int64_t now_ns) {
-  NoteRoom(now_ns);
-  if (held_since_ns_ != 0 || sent_ - acknowledged_ >= shape_.send_slots) return nullptr;
+  NoteHeld(now_ns);
+  if (lacks_slots() || sent_ - acknowledged_ >= shape_.send_slots) return nullptr;
   *most = most_bytes_;
   return queue_->send_slot(static_cast<uint32_t>(sent_ % shape_.send_slots)) + sizeof(Header);
 }
 
-Status RcPipe::Send(RcKind kind, size_t bytes, int64_t now_ns) {
+Status RcPipe::Send(RcKind kind, size_t bytes, int64_t now_ns, size_t counted) {
   auto slot = static_cast<uint32_t>(sent_ % shape_.send_slots);
   Header header{sent_, dropped_, static_cast<uint32_t>(bytes), kind};
   char* place = queue_->send_slot(slot);
   std::memcpy(place, &header, sizeof header);
   std::memcpy(place + sizeof header + bytes, &header.number, kTailBytes);
   if (all_acknowledged()) progress_ns_ = now_ns;
-  flights_.push_back({now_ns, kind == RcKind::kBytes ? bytes : 0});
+  flights_.push_back({sent_, now_ns, kind == RcKind::kBytes ? bytes : counted});
   told_ = dropped_;
   return queue_->PostSend(sent_++, slot, static_cast<uint32_t>(sizeof header + bytes + kTailBytes));
+}
+
+Status RcPipe::Write(const char* data, size_t bytes, uint32_t local_key, uint64_t address, uint32_t remote_key,
+                     int64_t now_ns) {
+  if (all_acknowledged()) progress_ns_ = now_ns;
+  uint64_t id = kWrite | writes_++;
+  flights_.push_back({id, now_ns, bytes});
+  return queue_->PostWrite(id, data, static_cast<uint32_t>(bytes), local_key, address, remote_key);
 }
 
 Status RcPipe::ReturnSlots(int64_t now_ns) {
@@ -74,12 +84,12 @@ Status RcPipe::Reap(int64_t now_ns) {
   return status;
 }
 
-// Completions come in order, one for each message, and are not taken on trust.
+// Completions come in order, one for each message and write, and are not taken on trust.
 Status RcPipe::TakeSent(const RcDone& done, int64_t now_ns) {
   if (!done.error.empty()) return {Code::kPeerLost, "RDMA: a send failed: " + done.error};
-  if (done.id != acknowledged_ || flights_.empty()) {
-    return Broken("message " + std::to_string(done.id) + " is done where " + std::to_string(acknowledged_) +
-                  " was due");
+  if (flights_.empty() || done.id != flights_.front().id) {
+    return Broken("request " + std::to_string(done.id) + " is done where " +
+                  (flights_.empty() ? "none" : std::to_string(flights_.front().id)) + " was due");
   }
   int64_t rtt_ns = now_ns - flights_.front().sent_ns;
   if (rtt_ns_ == 0) {
@@ -91,7 +101,7 @@ Status RcPipe::TakeSent(const RcDone& done, int64_t now_ns) {
   shortest_rtt_ns_ = shortest_rtt_ns_ == 0 ? rtt_ns : std::min(shortest_rtt_ns_, rtt_ns);
   acknowledged_bytes_ += flights_.front().bytes;
   flights_.pop_front();
-  ++acknowledged_;
+  ++((done.id & kWrite) != 0 ? written_ : acknowledged_);
   progress_ns_ = now_ns;
   return {};
 }
@@ -112,7 +122,7 @@ Status RcPipe::TakeReceived(const RcDone& done, int64_t now_ns) {
   if (header.returned < peer_returned_ || header.returned > sent_) return Broken("impossible slots are given back");
   ++received_;
   peer_returned_ = header.returned;
-  NoteRoom(now_ns);
+  NoteHeld(now_ns);
   arrivals_.push_back({header.kind, data + sizeof header, header.bytes});
   return {};
 }
@@ -124,9 +134,9 @@ Status RcPipe::DropFront() {
 }
 
 void RcPipe::AddProgress(Progress* progress, int64_t now_ns) const {
-  progress->delivered += static_cast<uint32_t>(acknowledged_);
-  progress->unanswered += static_cast<uint32_t>(sent_ - acknowledged_);
-  progress->segments += static_cast<uint32_t>(sent_);
+  progress->delivered += static_cast<uint32_t>(acknowledged_ + written_);
+  progress->unanswered += static_cast<uint32_t>(flights_.size());
+  progress->segments += static_cast<uint32_t>(sent_ + writes_);
   progress->rtt_ns = rtt_ns_;
   progress->rtt_variance_ns = rtt_variance_ns_;
   progress->shortest_rtt_ns = shortest_rtt_ns_;

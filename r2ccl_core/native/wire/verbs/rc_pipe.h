@@ -1,11 +1,12 @@
-// RcPipe: bytes over one queue pair, in numbered messages that are copied out of one registered ring and into another.
+// RcPipe: bytes over one queue pair, in numbered messages that are copied out of one registered ring and into another;
+// and writes, which go from the program's memory into the other end's.
 //
 // A message is sent only when the receiver has a slot for it. Each message says how many slots its sender has given
 // back since the queue began; where nothing else is to be said, half a ring of them is told by a message of its own.
 // Two slots are kept for such messages, so they never wait for each other.
 //
-// Nothing that a user sees is ever a target of the network: what comes late lands in the ring, if the queue is not
-// fenced, and nowhere if it is.
+// Of messages nothing that a user sees is ever a target of the network: what comes late lands in the ring, if the queue
+// is not fenced, and nowhere if it is. Of writes it is (verbs_write.cc).
 #ifndef R2CCL_WIRE_VERBS_RC_PIPE_H_
 #define R2CCL_WIRE_VERBS_RC_PIPE_H_
 
@@ -26,6 +27,10 @@ enum class RcKind : uint32_t {
   kEcho,
   kBytes,  // of frames
   kSlots,  // nothing but the number of slots given back
+  // Of writes. None is a single flipped bit away from another kind.
+  kAsk = 0x3c,
+  kGrant = 0xc3,
+  kLanded = 0xff,
 };
 
 // Not thread-safe.
@@ -52,10 +57,22 @@ class RcPipe {
 
   // Where the next message's bytes are to be written, and how many it can have; nullptr where it has to wait.
   char* Room(size_t* most, int64_t now_ns);
-  // Sends what was written there.
-  Status Send(RcKind kind, size_t bytes, int64_t now_ns);
+  // Sends what was written there. It stands for `counted` of the stream's bytes, those of the kind kBytes for all.
+  Status Send(RcKind kind, size_t bytes, int64_t now_ns, size_t counted = 0);
   // Sends what Room() gave no place for.
   Status ReturnSlots(int64_t now_ns);
+
+  // How many bytes a write may have now; 0: it has to wait.
+  size_t WriteRoom() const { return writes_ - written_ < shape_.writes ? kMostWriteBytes : 0; }
+  Status Write(const char* data, size_t bytes, uint32_t local_key, uint64_t address, uint32_t remote_key,
+               int64_t now_ns);
+  // Whether some have no completion yet: the memory is still read.
+  bool is_writing() const { return writes_ != written_; }
+  // Whether this end waits for a word of the other end's, as if there were no room.
+  void SetWaits(bool waits, int64_t now_ns) {
+    waits_ = waits;
+    NoteHeld(now_ns);
+  }
 
   // Takes what is done. An error: the queue is lost.
   Status Reap(int64_t now_ns);
@@ -69,22 +86,27 @@ class RcPipe {
   // Its slot is free again.
   Status DropFront();
 
-  bool all_acknowledged() const { return acknowledged_ == sent_; }
+  bool all_acknowledged() const { return flights_.empty(); }
   // The most that a message carries.
   size_t most_bytes() const { return most_bytes_; }
-  // Of the kind kBytes, that the other end's device has.
+  // Of the stream, that the other end's device has.
   uint64_t acknowledged_bytes() const { return acknowledged_bytes_; }
   void AddProgress(Progress* progress, int64_t now_ns) const;
 
  private:
+  // The pieces of writes are those of messages, so that the progress of large ones shows as soon.
+  static constexpr size_t kMostWriteBytes = 32768;
+
   struct Flight {
+    uint64_t id;
     int64_t sent_ns;
     size_t bytes;  // that count
   };
 
   Status TakeSent(const RcDone& done, int64_t now_ns);
   Status TakeReceived(const RcDone& done, int64_t now_ns);
-  void NoteRoom(int64_t now_ns);
+  bool lacks_slots() const { return sent_ - peer_returned_ >= peer_slots_ - kKeptSlots; }
+  void NoteHeld(int64_t now_ns);
 
   const std::unique_ptr<RcQueue> queue_;
   const RcShape shape_;
@@ -97,7 +119,11 @@ class RcPipe {
   uint64_t acknowledged_ = 0;
   uint64_t peer_returned_ = 0;
   uint64_t acknowledged_bytes_ = 0;
-  std::deque<Flight> flights_;
+  // Begun, and done.
+  uint64_t writes_ = 0;
+  uint64_t written_ = 0;
+  std::deque<Flight> flights_;  // of both, in their order
+  bool waits_ = false;
 
   // Messages received, dropped, and what of that was told.
   uint64_t received_ = 0;

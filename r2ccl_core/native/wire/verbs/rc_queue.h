@@ -21,6 +21,13 @@ struct RcShape {
   uint32_t send_bytes = 0;
   uint32_t receive_slots = 0;
   uint32_t receive_bytes = 0;
+  uint32_t writes = 0;  // beside the messages, at once
+};
+
+// By which devices know registered memory.
+struct RcKeys {
+  uint32_t local = 0;
+  uint32_t remote = 0;
 };
 
 // What the other end has to know of a queue.
@@ -59,14 +66,21 @@ class RcQueue {
   virtual std::string device() const = 0;
   // From now on it can send and receive.
   virtual Status Connect(const RcAddress& peer) = 0;
-  // Once this returns, nothing from the other end lands in its memory, however late it comes, and nothing of that is
-  // read. An error: the device does not say so, and keeps the memory for good. There is no way back.
+  // Once this returns, nothing from the other end lands in its memory or in the program's, however late it comes, and
+  // nothing of either is read. An error: the device does not say so, and keeps the memory for good. There is no way
+  // back.
   virtual Status Fence() = 0;
 
   virtual char* send_slot(uint32_t slot) = 0;
   virtual char* receive_slot(uint32_t slot) = 0;
   virtual Status PostSend(uint64_t id, uint32_t slot, uint32_t bytes) = 0;
   virtual Status PostReceive(uint64_t id, uint32_t slot) = 0;
+  // Whether all these bytes lie in memory that the program has registered, and by what the queue's device knows it.
+  virtual bool Find(const char* data, size_t bytes, RcKeys* keys) = 0;
+  // Puts them where the other end's device has `address` in the memory that it knows by `remote_key`, in front of all
+  // messages that are sent later.
+  virtual Status PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
+                           uint32_t remote_key) = 0;
   // Adds what is done to `done`.
   virtual Status Poll(std::vector<RcDone>* done) = 0;
 
@@ -93,6 +107,12 @@ class RcMaker {
   // is missing; kPeerLost: only the link, which may come back.
   virtual Status Make(const Nic& nic, const RcShape& shape, uint32_t psn, std::weak_ptr<RcWatcher> watcher,
                       std::unique_ptr<RcQueue>* queue) = 0;
+
+  // From now on queues find these bytes. The program keeps the memory until DropMemory, which follows for each
+  // AddMemory and has no request on it left.
+  virtual void AddMemory(const char* data, size_t bytes) = 0;
+  // No device touches it any more.
+  virtual void DropMemory(const char* data, size_t bytes) = 0;
 };
 
 }  // namespace r2ccl

@@ -15,8 +15,13 @@ Status VerbsStream::OnFrameBegins(int path, const Frame& frame, char** body) {
   in_held_frame_ = false;
   frame_ = frame;
   if (in_rdma_frame_ || gone_) return {};
-  if (from_rdma_) return {Code::kProtocol, "wire: a frame on TCP behind the switch to RDMA"};
-  if (frame.type == FrameType::kHelloAck) peer_takes_ = (frame.c & kTakesRdma) != 0;
+  // A receiving end that had to fence its queue says farewell here.
+  bool is_farewell = dialled_ && (frame.type == FrameType::kAck || frame.type == FrameType::kClose);
+  if (from_rdma_ && !is_farewell) return {Code::kProtocol, "wire: a frame on TCP behind the switch to RDMA"};
+  if (frame.type == FrameType::kHelloAck) {
+    peer_takes_ = (frame.c & kTakesRdma) != 0;
+    peer_takes_writes_ = (frame.c & kTakesWrites) != 0;
+  }
   if (!is_strict() || by_rdma_ || frame.type == FrameType::kClose || frame.type == FrameType::kData) {
     return owner_->OnFrameBegins(path, frame, body);
   }
@@ -89,7 +94,8 @@ void VerbsStream::OnStreamLost(int path, const std::string& reason) {
 void VerbsStream::Serve() {
   Status status = pipe_->Reap(Now());
   Deliver();
-  if (!status.ok() && !gone_) Lose(status.message());
+  if (!status.ok() && !gone_) return Lose(status.message());
+  if (!gone_ && pipe_ != nullptr && by_rdma_ && sending_ && way_ == Way::kGranted) FlushRdma();
 }
 
 void VerbsStream::Deliver() {
@@ -100,17 +106,21 @@ void VerbsStream::Deliver() {
       if (!from_rdma_) return;  // TCP has not come to its end yet
       owner_->OnHeard(path_);
       traffic_->rdma_received_bytes += arrival.bytes;
+      grant_is_out_ = awaits_landed_ = false;  // what was to be written comes here
       status = reader_.Feed(arrival.data, arrival.bytes);
     } else if (arrival.kind == RcKind::kTest || arrival.kind == RcKind::kEcho) {
       if (!TakeTest(arrival)) return;
     } else if (arrival.kind != RcKind::kSlots) {
-      status = {Code::kProtocol, "RDMA: a message of no known kind"};
+      if (!from_rdma_) return;
+      status = TakeOfWrites(arrival);
     }
     if (gone_ || pipe_ == nullptr) return;
     if (status.ok()) status = pipe_->DropFront();
     if (!status.ok()) return Lose(status.message());
   }
   if (gone_ || pipe_ == nullptr) return;
+  SendGrant();
+  if (!broken_.empty()) return;
   Status status = pipe_->ReturnSlots(Now());
   if (!status.ok()) Lose(status.message());
 }
@@ -138,8 +148,7 @@ void VerbsStream::Poll() {
   if (!from_rdma_) tcp_->Poll();
   if (gone_ || !from_rdma_) return;
   Serve();
-  size_t most = 0;
-  if (!gone_ && starved_ && by_rdma_ && pipe_->Room(&most, Now()) != nullptr) KickSelf();
+  if (!gone_ && starved_ && CanGoOn()) KickSelf();
 }
 
 void VerbsStream::SetPolled(bool polled) {
@@ -154,6 +163,7 @@ void VerbsStream::SetPolled(bool polled) {
 void VerbsStream::DropBody() {
   tcp_->DropBody();
   reader_.DropBody();
+  if (grant_is_out_) FenceNow("RDMA: another path brought a chunk that the peer might still write");
 }
 
 bool VerbsStream::ReadProgress(Progress* progress) {
@@ -171,7 +181,7 @@ bool VerbsStream::ReadProgress(Progress* progress) {
   if (!known || !by_rdma_ || !broken_.empty()) return known && broken_.empty();
   Status status = pipe_->Reap(now_ns);
   if (!status.ok()) Break(status.message());
-  if (pipe_->front() != nullptr || starved_) KickSelf();
+  if (pipe_->front() != nullptr || starved_ || WaitsForPeer()) KickSelf();
   if (progress->bytes_acked >= tcp_->end()) progress->bytes_acked = tcp_->end() + pipe_->acknowledged_bytes();
   pipe_->AddProgress(progress, now_ns);
   return true;

@@ -60,7 +60,8 @@ void VerbsStream::Log(const char* kind, const std::string& detail) {
 
 Status VerbsStream::MakePipe() {
   DropPipe();
-  const RcShape& shape = dialled_ ? kDialledShape : kAcceptedShape;
+  RcShape shape = dialled_ ? kDialledShape : kAcceptedShape;
+  if (shared_->write_bytes > 0) shape.writes = kWritesAtOnce;
   std::unique_ptr<RcQueue> queue;
   Status status = shared_->maker->Make(nic_, shape, shared_->random() & kMostPsn, weak_from_this(), &queue);
   if (!status.ok()) return status;
@@ -216,20 +217,29 @@ void VerbsStream::Send(const Frame& frame, const char* body) {
   end_ += out_bytes_;
   out_sent_ = 0;
   sending_ = true;
+  bool large = shared_->write_bytes > 0 && frame.body_bytes >= static_cast<uint64_t>(shared_->write_bytes);
+  bool writes = large && peer_takes_writes_ && pipe_->queue().Find(body, frame.body_bytes, &keys_);
+  way_ = writes ? Way::kToAsk : Way::kCopied;
   FlushRdma();
 }
 
+// Writes that are under way read the program's memory: nothing but the fence ends that.
 void VerbsStream::KeepBody() {
   if (!by_rdma_) {
     tcp_->KeepBody();
     return;
   }
-  if (!sending_ || kept_body_ != nullptr) return;
+  if (!sending_ || kept_body_ != nullptr || out_body_ == nullptr) return;
+  if (way_ == Way::kGranted) {
+    out_body_ = nullptr;
+    return FenceNow("RDMA: another path brought a chunk whose writes were under way");
+  }
   size_t sent = out_sent_ > kHeaderBytes ? out_sent_ - kHeaderBytes : 0;
   size_t bytes = out_bytes_ - kHeaderBytes;
   kept_body_ = std::make_unique_for_overwrite<char[]>(bytes);
   std::memcpy(kept_body_.get() + sent, out_body_ + sent, bytes - sent);
   out_body_ = kept_body_.get();
+  if (way_ == Way::kToAsk) way_ = Way::kCopied;
 }
 
 bool VerbsStream::has_room() const {
@@ -238,6 +248,11 @@ bool VerbsStream::has_room() const {
   bool room = HasRdmaRoom();
   starved_ |= !room;
   return room;
+}
+
+bool VerbsStream::CanGoOn() const {
+  size_t most = 0;
+  return by_rdma_ && broken_.empty() && !WaitsForPeer() && pipe_->Room(&most, Now()) != nullptr;
 }
 
 bool VerbsStream::HasRdmaRoom() const {
@@ -262,6 +277,13 @@ bool VerbsStream::FlushRdma() {
 }
 
 bool VerbsStream::ContinueFrame(int64_t now_ns) {
+  if (way_ == Way::kToAsk && !Ask(now_ns)) return false;
+  if (way_ == Way::kGranted && !ContinueWrites(now_ns)) return false;
+  if (way_ == Way::kAsked) return false;
+  return way_ == Way::kWritten ? SayLanded(now_ns) : CopyBody(now_ns);
+}
+
+bool VerbsStream::CopyBody(int64_t now_ns) {
   while (out_sent_ < out_bytes_) {
     size_t most = 0;
     char* place = pipe_->Room(&most, now_ns);
@@ -279,7 +301,12 @@ bool VerbsStream::ContinueFrame(int64_t now_ns) {
     traffic_->sent_bytes += bytes;
     traffic_->rdma_sent_bytes += bytes;
   }
+  return EndFrame();
+}
+
+bool VerbsStream::EndFrame() {
   sending_ = false;
+  way_ = Way::kCopied;
   kept_body_.reset();
   return true;
 }
@@ -314,6 +341,8 @@ void VerbsStream::DropPipe() {
   if (poll_id_ != 0) loop_->Remove(std::exchange(poll_id_, 0));
   if (std::exchange(by_rdma_, false)) --traffic_->rdma_streams;
   from_rdma_ = wants_switch_ = false;
+  owes_grant_ = awaits_landed_ = grant_is_out_ = false;
+  way_ = Way::kCopied;
   broken_.clear();
   // First: from here on nothing that comes late lands.
   if (pipe_ != nullptr) (void)pipe_->queue().Fence();
@@ -348,11 +377,11 @@ void VerbsStream::Cut() {
 void VerbsStream::HangUp(const std::string& farewell) {
   auto self = shared_from_this();
   if (gone_) return;
-  if (!by_rdma_) {
+  if (!by_rdma_ || grant_is_out_) {  // with a grant out the queue cannot live on to deliver it
     gone_ = true;
     reader_.Stop();
-    tcp_->HangUp(farewell);
     DropPipe();
+    tcp_->HangUp(farewell);
     return;
   }
   if (sending_ || !broken_.empty()) return Cut();

@@ -5,6 +5,8 @@
 // each direction goes over by itself: SWITCH is the last frame on TCP, everything behind it comes by RDMA. What has not
 // come back in time is WITHDRAWn and tried again later, so RDMA that is broken costs no path.
 //
+// Large bodies of DATA may go as RDMA writes between the programs' registered memories (verbs_write.cc).
+//
 // The TCP connection stays, idle: its end is the sign that the other process is gone. Whatever is wrong with RDMA after
 // the SWITCH is the loss of the stream: which bytes arrived is not known. The next stream begins as TCP again.
 #ifndef R2CCL_WIRE_VERBS_VERBS_STREAM_H_
@@ -33,8 +35,9 @@ namespace r2ccl {
 
 // 512 KiB under way keep 400 Gbit/s busy for 10 us, and fit into the usual 8 MiB of locked memory. From the receiving
 // end come acknowledgements only: of a full packet of the largest MTU.
-inline constexpr RcShape kDialledShape{16, 32768, 32, 4096};
-inline constexpr RcShape kAcceptedShape{32, 4096, 16, 32768};
+inline constexpr RcShape kDialledShape{16, 32768, 32, 4096, 0};
+inline constexpr RcShape kAcceptedShape{32, 4096, 16, 32768, 0};
+inline constexpr uint32_t kWritesAtOnce = 16;  // of the same size, so that as much is under way
 
 uint32_t RandomWord();
 
@@ -45,6 +48,8 @@ struct VerbsShared {
   std::shared_ptr<const Clock> clock;
   std::function<uint32_t()> random = RandomWord;
   bool strict = false;  // R2CC_TRANSPORT=verbs: what this process dials carries nothing by TCP
+  // R2CC_ZERO_COPY_BYTES: from that size on bodies are written, and places for them granted; 0: none.
+  int64_t write_bytes = 0;
   RdmaWays ways;
   std::atomic<int> lingering{0};  // streams that still deliver a farewell
 
@@ -72,7 +77,7 @@ class VerbsStream final : public Stream,
 
   // Of Stream.
   void Start() override;
-  uint64_t abilities() const override { return kTakesRdma; }
+  uint64_t abilities() const override { return kTakesRdma | (shared_->write_bytes > 0 ? kTakesWrites : 0); }
   void Say(const std::string& frames) override;
   size_t unsaid_bytes() const override { return by_rdma_ ? control_.size() : tcp_->unsaid_bytes(); }
   void Send(const Frame& frame, const char* body) override;
@@ -121,6 +126,8 @@ class VerbsStream final : public Stream,
   static constexpr int64_t kTryNs = 2000 * kMillisecond;  // for an attempt
 
   enum class Stage { kTcp, kOffered, kTesting, kAnswered, kTested };
+  // How far a body is on its way by RDMA.
+  enum class Way { kCopied, kToAsk, kAsked, kGranted, kWritten };
 
   struct Held {
     Frame frame;
@@ -150,9 +157,23 @@ class VerbsStream final : public Stream,
   void Serve();
   void Deliver();
   bool TakeTest(const RcPipe::Arrival& arrival);
+  Status TakeOfWrites(const RcPipe::Arrival& arrival);
+  Status TakeAsk(const RcPipe::Arrival& arrival);
+  Status TakeGrant(const RcPipe::Arrival& arrival);
+  Status TakeLanded(const RcPipe::Arrival& arrival);
+  void SendGrant();
+  void FenceNow(const std::string& reason);
   bool FlushRdma();
   bool HasRdmaRoom() const;
+  bool WaitsForPeer() const { return sending_ && (way_ == Way::kAsked || way_ == Way::kGranted); }
+  bool CanGoOn() const;
   bool ContinueFrame(int64_t now_ns);
+  bool CopyBody(int64_t now_ns);
+  bool Ask(int64_t now_ns);
+  bool ContinueWrites(int64_t now_ns);
+  bool SayLanded(int64_t now_ns);
+  bool SendNumbered(RcKind kind, const void* words, size_t bytes, int64_t now_ns, size_t counted);
+  bool EndFrame();
   bool FlushControl(int64_t now_ns);
   void Break(const std::string& reason);
   void Lose(const std::string& reason);
@@ -173,6 +194,7 @@ class VerbsStream final : public Stream,
 
   Stage stage_ = Stage::kTcp;
   bool peer_takes_ = false;
+  bool peer_takes_writes_ = false;
   uint32_t attempt_ = 0;
   int64_t deadline_ns_ = 0;
   int echoes_due_ = 0;
@@ -201,6 +223,18 @@ class VerbsStream final : public Stream,
   size_t out_sent_ = 0;
   uint64_t end_ = 0;
   FrameReader reader_;
+
+  // Of the body that is sent.
+  Way way_ = Way::kCopied;
+  uint64_t asks_ = 0;  // so far; the last is this one's
+  RcKeys keys_;        // of its memory
+  uint64_t granted_address_ = 0;
+  uint32_t granted_key_ = 0;
+  // Of the body that comes: the number of its ASK, whether that is to be answered, and whether the other end may write.
+  uint64_t asked_ = 0;
+  bool owes_grant_ = false;
+  bool awaits_landed_ = false;
+  bool grant_is_out_ = false;
 };
 
 // Makes them for the connections of one poller.

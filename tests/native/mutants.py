@@ -353,13 +353,6 @@ MUTANTS = [
         "",
     ),
     Mutant(
-        "fence_after_the_next_grant",
-        "a place that the peer may still write to is fenced only after another path has used it",
-        "wire/verbs/verbs_write.cc",
-        "  (void)pipe_->queue().Fence();\n  Break(reason);\n",
-        "  Break(reason);\n",
-    ),
-    Mutant(
         "hangs_up_with_a_grant",
         "a connection that ends says farewell over a queue pair by which the peer may still write",
         "wire/verbs/verbs_stream.cc",
@@ -367,8 +360,8 @@ MUTANTS = [
         "  if (!by_rdma_) {",
     ),
     Mutant(
-        "drop_forgets_the_grant",
-        "a chunk that another path has brought is dropped as if it came by messages",
+        "fence_after_the_next_grant",
+        "a place that the peer may still write to is fenced only with its path, after another path has used it",
         "wire/verbs/verbs_read.cc",
         '  if (grant_is_out_) FenceNow("RDMA: another path brought a chunk that the peer might still write");\n',
         "",
@@ -381,20 +374,6 @@ MUTANTS = [
         "",
     ),
     Mutant(
-        "any_completion_is_the_writes",
-        "completions of a queue pair are counted, not identified",
-        "wire/verbs/rc_pipe.cc",
-        "if (flights_.empty() || done.id != flights_.front().id) {",
-        "if (flights_.empty()) {",
-    ),
-    Mutant(
-        "identity_modulo_256",
-        "completions are compared by the last eight bits of their numbers",
-        "wire/verbs/rc_pipe.cc",
-        "if (flights_.empty() || done.id != flights_.front().id) {",
-        "if (flights_.empty() || (done.id & 255) != (flights_.front().id & 255)) {",
-    ),
-    Mutant(
         "send_ends_under_its_writes",
         "a send whose chunk another path has brought is done while its writes are under way",
         "wire/verbs/verbs_stream.cc",
@@ -402,25 +381,11 @@ MUTANTS = [
         "    return;\n",
     ),
     Mutant(
-        "grants_what_it_was_not_asked_for",
-        "the number of the ask that a grant answers is not looked at, nor whether one is due",
-        "wire/verbs/verbs_write.cc",
-        "  if (!Read(arrival, &grant) || grant.number != asks_ || !sending_ || way_ != Way::kAsked) {",
-        "  if (!Read(arrival, &grant)) {",
-    ),
-    Mutant(
         "grant_has_no_sum",
         "a place that is granted is not protected by a sum",
         "wire/verbs/verbs_write.cc",
         "  return sum == SumOf(words, sizeof *words);\n",
         "  return true;\n",
-    ),
-    Mutant(
-        "copy_is_written",
-        "a body that is read from a copy is written, from where it was",
-        "wire/verbs/verbs_write.cc",
-        "  bool writes = grant.place == Place::kGranted && kept_body_ == nullptr;",
-        "  bool writes = grant.place == Place::kGranted;",
     ),
     Mutant(
         "switch_is_not_awaited",

@@ -5,7 +5,6 @@
 Guests may be translated and starved: limits are wide, and what is awaited is a condition, never a time.
 """
 
-import ctypes.util
 import json
 import re
 import sys
@@ -163,7 +162,8 @@ def test_no_late_write_reaches_a_buffer_that_the_program_has_back(testbed: HostT
     """The ghost test. Packets of one rail are late, the transfer ends over the other, the program overwrites its
     buffers, then what is late comes in. Without the fence of the receiving end a buffer is destroyed.
     """
-    more = {} if fence else without_fence()
+    # Its own requests, whose answers are late, too, must not end the receiving queue pair before anything comes.
+    more = {"NCCL_IB_TIMEOUT": "20"} | ({} if fence else without_fence())
     stop = f"/tmp/ghost-stop-{fence}"
     settings = {"R2CC_TRANSPORT": "verbs", **ZERO_COPY}
     running = Running(testbed, f"{GHOST} {stop} {3 * LATE_S}", 29505 + fence, settings, more)
@@ -190,15 +190,11 @@ def test_no_late_write_reaches_a_buffer_that_the_program_has_back(testbed: HostT
 
 def without_fence() -> dict[str, str]:
     """The environment of a process whose libibverbs fences nothing."""
-    library = BUILDS / "unfenced" / "libibverbs.so.1"
+    library = BUILDS / "unfenced_verbs.so"
     library.parent.mkdir(parents=True, exist_ok=True)
     source = SOURCE / "tests" / "unfenced_verbs.c"
     must("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", source, "-ldl", "-o", library)
-    real = ctypes.util.find_library("ibverbs")
-    if real is None:
-        pytest.skip("libibverbs is missing (on Debian: apt install libibverbs1)")
-    known = must("sh", "-c", f"/sbin/ldconfig -p | grep -m 1 'x86-64.*/{real}$' | sed 's/.*=> //'").strip()
-    return {"LD_LIBRARY_PATH": str(library.parent), "R2CCL_REAL_IBVERBS": known}
+    return {"LD_PRELOAD": str(library)}
 
 
 @pytest.mark.parametrize("zero_copy", [False, True])

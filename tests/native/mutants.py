@@ -374,13 +374,6 @@ MUTANTS = [
         "",
     ),
     Mutant(
-        "send_ends_under_its_writes",
-        "a send whose chunk another path has brought is done while its writes are under way",
-        "wire/verbs/verbs_stream.cc",
-        '    return FenceNow("RDMA: another path brought a chunk whose writes were under way");\n',
-        "    return;\n",
-    ),
-    Mutant(
         "grant_has_no_sum",
         "a place that is granted is not protected by a sum",
         "wire/verbs/verbs_write.cc",

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 IMAGES = Path(__file__).resolve().parent / "images"
-COMMAND = ("harness", "sweep", "experiments/allreduce.toml", "--only", "64MiB", "--fresh")
+COMMAND = ("harness", "sweep", "experiments/allreduce.toml", "--only", "size=64MiB", "--fresh")
 COLUMNS = 112
 """Width of the pictured terminal: the lines of one trial fit."""
 

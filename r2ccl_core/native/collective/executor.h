@@ -1,17 +1,18 @@
 // Executor: runs one rank's program of a schedule on host memory, over the fault-tolerant transport.
 //
-// Lanes run side by side on the calling thread; the transport's threads move the bytes, so a reduction overlaps the
-// transfers of the steps around it. Receives are posted ahead of their turn: a receive that replaces goes straight to
-// its place in the result once nothing earlier still needs that place; one that reduces goes to a bounce buffer.
+// Lanes run side by side on the calling thread; the transport's threads move the bytes, so a reduction
+// overlaps the transfers of the steps around it. Receives are posted ahead of their turn: a receive that
+// replaces goes straight to its place in the result once nothing earlier still needs that place, one that
+// reduces goes to a bounce buffer.
 //
-// A rank that is stuck posts the next kSlots receives of every connection, into bounce buffers if their places are not
-// free. So a schedule that `verify` has proved with this many slots per connection cannot deadlock: a message that the
-// proof places in a slot is acknowledged here without the receiver advancing, and nothing waits for anything but
-// acknowledgements.
+// A rank that gets no further posts the next kSlots receives of every connection, to bounce buffers where their places
+// are not free. So a schedule that `verify` has proved with so many slots a connection cannot deadlock: what its proof
+// calls a message in a slot is acknowledged here without the receiver getting any further, and nothing but
+// acknowledgements is waited for.
 //
-// Streams do not share a NIC fairly, and fresh ones least of all. Lanes that the schedule wants to advance together
-// wait for each other here: a lane that is far ahead of the last one takes no step. A rank that is stuck ignores this
-// rule, so the proof still holds.
+// Streams do not share a NIC fairly, above all fresh ones. Lanes that the schedule has advance abreast wait for each
+// other here: one that is far ahead of the last one takes no step. A rank that gets no further lets go
+// of that, so the proof stands.
 #ifndef R2CCL_COLLECTIVE_EXECUTOR_H_
 #define R2CCL_COLLECTIVE_EXECUTOR_H_
 

@@ -35,6 +35,11 @@ def prepared(release: str, tell: Callable[[str], None]) -> Path:
     return folder
 
 
+def is_prepared(release: str) -> bool:
+    """Whether nothing has to be made."""
+    return (cache() / f"debian-{release}").exists()
+
+
 def binds(directory: Path, modules: Path) -> dict[Path, str]:
     """Folders of this machine, and where a guest has them."""
     package = Path(harness.__file__).parent

@@ -1,8 +1,8 @@
-// Localize: whose fault is the loss of a path? Pure: evidence in, verdict out.
+// Localize: where is the fault behind the loss of a path? Pure: evidence in, verdict out.
 //
-// A path has three parts: my NIC, the peer's NIC, and what lies between. A third host on the same rail tells them
-// apart: the NIC that it reaches (or that reaches it) works. With two hosts there is no third; then only a link event,
-// which the kernel of its own host sees, names a NIC.
+// A path has three parts: my NIC, the peer's NIC, and what lies between. A third host on the same rail distinguishes
+// them: the NIC that it reaches (or that reaches it) works. With two hosts there is no third; then only a link event,
+// which the kernel of its own host sees, identifies a NIC.
 #ifndef R2CCL_FAILOVER_LOCALIZE_H_
 #define R2CCL_FAILOVER_LOCALIZE_H_
 

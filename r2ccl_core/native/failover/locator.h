@@ -1,14 +1,16 @@
-// Locator: finds out whose fault the loss of a path is, once per loss, and tells both ends.
+// Locator: finds out where the fault behind the loss of a path is, once per loss, and tells both ends.
 //
-// The end that notices a loss asks, all at the same time: its own NIC for the peer's and for third hosts; the peer,
-// over a healthy path, whether its NIC reaches third hosts; and third processes, whether they reach both NICs. Third
-// hosts are those that this process has connections with over the same rail: under NCCL its neighbours in rings and
-// trees. What came of it is judged (localize.h), logged, kept for the status file and shared with the peer.
+// The end that notices a loss asks several things at once. It probes the peer's NIC and third hosts from its own NIC;
+// it asks the peer, over a healthy path, whether the peer's NIC reaches third hosts; and it asks third processes
+// whether they reach both NICs. Third hosts are those that this process has connections with over the same rail: under
+// NCCL its neighbours in rings and trees. The evidence is judged (localize.h), and the verdict is logged, kept for the
+// status file and sent to the peer.
 //
-// Only the two ends of a connection ask each other, over streams that know its secret. Work is bounded: one round per
-// NIC and peer in kRoundPauseNs, kMostRounds at once, kMostThirds third hosts each; kMostAnswers answers a second.
+// Only the two ends of a connection ask each other, over streams that know its secret. Work is bounded: one set of
+// probes per NIC and peer in kRoundPauseNs, kMostRounds at once, kMostThirds third hosts each; kMostAnswers answers a
+// second.
 //
-// Everything but the inbox and the verdicts belongs to the first poller's thread, which holds no lock in Tick.
+// Everything except the inbox and the verdicts belongs to the first poller's thread, which holds no lock in Tick.
 #ifndef R2CCL_FAILOVER_LOCATOR_H_
 #define R2CCL_FAILOVER_LOCATOR_H_
 

@@ -1,19 +1,20 @@
-// Placement: the path that the next chunk of a connection goes to. Pure, so that every rule is tested.
+// Placement: chooses the path of a connection's next chunk. Pure, so that every rule is tested.
 //
-//   - A connection keeps to its home, the NIC that NCCL chose for it, while that is well: up, and not much slower than
-//     the best of the others.
-//   - But where the home has a millisecond of work and another NIC much less, that takes the chunk. Rings that share a
-//     NIC drift apart: at one host both have much to send while at others one waits, and near the end of an operation
-//     some NICs are done before others. Never one that connections whose home is not well use, too (a refuge): those
-//     need it more.
-//   - Where such connections load the home itself, a NIC that they do not reach helps sooner. Where none of those helps
-//     now, as at a host that has lost a NIC, refuges relieve each other as above: what they have to do differs, and the
-//     last one decides.
-//   - A connection without a home that reaches all NICs leaves those to which others are confined to them, unless they
-//     have less before them: its chunks would take from those others what they get nowhere else.
-//   - Else a chunk goes where it is delivered first: to the NIC with the least before it, over all connections of the
-//     process, for what it drains; of NICs that are alike in that, to the one nearest to the home. But not to a NIC
-//     much slower than others that would hold up its message: the faster ones, whose windows are full, take it soon.
+//   - A connection keeps to its home, the NIC that NCCL chose for it, while that NIC is well: up, and not much slower
+//     than the best of the others.
+//   - But if the home has a millisecond of work and another NIC much less, that NIC takes the chunk. Rings that share a
+//     NIC drift apart: one host has much to send while another waits, and near the end of an operation some NICs are
+//     done before others. This excludes NICs that connections use whose own home is not well (a refuge): those
+//     connections need it more.
+//   - If such connections load the home itself, a NIC that they do not reach helps sooner. If none of those helps now,
+//     as at a host that has lost a NIC, refuges relieve each other as above: their loads differ, and the last one to
+//     finish decides.
+//   - A connection without a home that reaches all NICs leaves those NICs free to which other connections are confined,
+//     unless they have less queued: its chunks would take bandwidth that those connections get nowhere else.
+//   - Otherwise a chunk goes where it will be delivered first: to the NIC with the smallest queue for its drain rate,
+//     over all connections of the process; among equal NICs to the one nearest to the home. But a chunk does not go to
+//     a NIC that is much slower than the others and would delay the message: the faster ones, whose windows are full,
+//     take it soon.
 #ifndef R2CCL_FAILOVER_PLACEMENT_H_
 #define R2CCL_FAILOVER_PLACEMENT_H_
 

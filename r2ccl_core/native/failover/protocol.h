@@ -1,4 +1,4 @@
-// Protocol: the few decisions on which it hangs that each byte lands once. Pure.
+// Protocol: the few decisions that exactly-once delivery depends on. Pure.
 //
 //   a chunk at the receiving end
 //              begins on a path            ends on its path   its path is lost
@@ -7,8 +7,8 @@
 //   done       read into nowhere           -                  -
 //
 // A copy that was read aside and ends while the chunk is not done is put in its place; a path that is in the middle of
-// writing there is first made to read the rest into nowhere. So one path at most writes to a place, and a frame that
-// ended whole always leaves its chunk done: it may be counted, whoever brought the chunk.
+// writing there is first made to read the rest into nowhere. So at most one path writes to a place, and a frame that
+// ended whole always leaves its chunk done: it may be counted, whichever path brought the chunk.
 #ifndef R2CCL_FAILOVER_PROTOCOL_H_
 #define R2CCL_FAILOVER_PROTOCOL_H_
 

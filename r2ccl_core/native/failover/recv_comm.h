@@ -1,13 +1,13 @@
-// RecvComm: the receiving end. Puts each chunk into the posted buffer exactly once, whatever path it comes
-// by and however often, and tells the sender what has arrived.
+// RecvComm: the receiving end. Puts each chunk into the posted buffer exactly once, whichever path it comes by and
+// however often, and tells the sender what has arrived.
 //
 // Invariants (with mutex_ held):
-//   1. A chunk is missing, arriving over one path, or done. Only the path named as arriving writes to its
-//      place. A copy that comes meanwhile is read aside and put there when it is whole, if the first is not done by
-//      then; what the first still brings is read into nowhere. So is a chunk that is done.
+//   1. A chunk is missing, arriving over one path, or done. Only the path named as arriving writes to its place. A copy
+//      that comes meanwhile is read aside and put there when it is complete, if the first is not done by then; the rest
+//      of the first is read into nowhere. So is a copy of a chunk that is done.
 //   2. A request completes when all chunks of its message are done; nothing writes to its buffer afterwards.
-//   3. Memory of messages that nobody has posted a receive for is bounded, see MayBeEarly; a sender that exceeds it
-//      breaks the protocol.
+//   3. Memory for messages without a posted receive is bounded, see MayBeEarly; a sender that exceeds the bound breaks
+//      the protocol.
 #ifndef R2CCL_FAILOVER_RECV_COMM_H_
 #define R2CCL_FAILOVER_RECV_COMM_H_
 

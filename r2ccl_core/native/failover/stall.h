@@ -1,10 +1,10 @@
 // Stall: how long the peer's kernel may owe an acknowledgement before its silence means that the path is dead.
 //
-// On a path that loses nothing 80 ms are plenty, and no retransmission is needed to be sure: PINGs sent into the
-// silence give the peer's kernel several chances to answer, it would report what is missing, and it is asked beside the
-// stream, too. On a path that loses packets all of those may be lost together, so it gets that time twice. And a few
-// packets in a row may be lost there with nothing behind them; then only the kernel's own retransmission timer helps,
-// and may have to several times. So where anything else arrives, the limit follows that timer.
+// On a path without losses 80 ms are plenty, and no retransmission is needed to be sure: PINGs sent into the silence
+// give the peer's kernel several chances to answer, it would report what is missing, and it is also probed outside the
+// stream. On a lossy path all of those may be lost together, so it gets twice that time. There, a few packets in a row
+// may also be lost with nothing behind them; then only the kernel's own retransmission timer helps, possibly after
+// several attempts. So if anything else arrives, the limit follows that timer.
 #ifndef R2CCL_FAILOVER_STALL_H_
 #define R2CCL_FAILOVER_STALL_H_
 

@@ -1,11 +1,11 @@
-// Way: what all connections of the process know together of the way from one of its NICs to one of a peer's.
+// Way: what all connections of the process know together about a NIC pair, one of our NICs and one of a peer's.
 //
-// A NIC that is neither well nor dead is worse than a dead one: what goes over it is late, again and again, for each
-// connection by itself. So who finds that something is late there, later than the other ways explain, puts the way on
-// probation for all: it carries no data that another can carry, until test packets of full size come back clean.
-// How long they have to depends on the way's record. The first time one clean test is enough, so that a false alarm
-// costs a few milliseconds. A way that was let off and is late again soon has to be clean for longer each time, but
-// never for so long that its recovery would go unnoticed.
+// A NIC that is neither healthy nor dead is worse than a dead one: its data is late, again and again, for each
+// connection separately. So a connection that finds something late, later than the other pairs explain, puts the pair
+// on probation for all connections: it carries no data that another pair can carry, until full-size test packets return
+// without loss. How long they have to do so depends on the pair's record. The first time one clean test is enough, so
+// that a false alarm costs a few milliseconds. A pair that is late again soon after a probation has to be clean for
+// longer each time, but never for so long that its recovery would go unnoticed.
 #ifndef R2CCL_FAILOVER_WAY_H_
 #define R2CCL_FAILOVER_WAY_H_
 

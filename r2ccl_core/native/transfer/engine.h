@@ -1,7 +1,7 @@
-// Engine: memory to memory between two processes, over all NICs and through their failures.
+// Engine: transfers from memory to memory between two processes, over all NICs and despite their failures.
 //
-// A program registers memory, tells others its address and keys, and writes into theirs or reads from it. Nothing
-// blocks but Deregister and Close. Thread-safe; one thread of its own moves things on.
+// A program registers memory, tells others its address and keys, and writes into their memory or reads from it. Nothing
+// blocks but Deregister and Close. Thread-safe; a separate thread does the work.
 #ifndef R2CCL_TRANSFER_ENGINE_H_
 #define R2CCL_TRANSFER_ENGINE_H_
 

@@ -1,4 +1,4 @@
-// Region: registered memory, and who still touches it.
+// Region: registered memory, and what still accesses it.
 #ifndef R2CCL_TRANSFER_REGION_H_
 #define R2CCL_TRANSFER_REGION_H_
 

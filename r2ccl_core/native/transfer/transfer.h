@@ -1,4 +1,4 @@
-// Transfer: one write or read that a program has begun.
+// Transfer: one write or read that a program has started.
 #ifndef R2CCL_TRANSFER_TRANSFER_H_
 #define R2CCL_TRANSFER_TRANSFER_H_
 

@@ -33,14 +33,14 @@ class FlapDamper {
     return penalty_ * std::exp2(-Ratio((now_ns - since_ns_) / kMillisecond, params));
   }
 
-  // Whether the path is to be held now. It stays so until the penalty has faded far enough.
+  // Whether the path is to be held now. It stays held until the penalty has decayed to the reuse limit.
   bool Holds(const Params& params, int64_t now_ns) {
     held_ = held_ && Penalty(params, now_ns) > static_cast<double>(params.flap_reuse) &&
             now_ns - since_ns_ < params.flap_max_ms * kMillisecond;
     return held_;
   }
 
-  // For how long from now on, if no loss comes.
+  // For how long from now on, without further losses.
   int64_t HoldMs(const Params& params, int64_t now_ns) {
     if (!Holds(params, now_ns)) return 0;
     double halves = std::log2(Penalty(params, now_ns) / static_cast<double>(params.flap_reuse));

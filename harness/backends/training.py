@@ -5,7 +5,11 @@ import subprocess
 from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
 from harness.workloads.base import Workload
 from harness.workloads.registry import training
-from harness.workloads.training import SHAPES
+from harness.workloads.training import SHAPES, TrainingWorkload
+
+ON_FAILURE, RESTART = "TRAIN_ON_FAILURE", "restart"
+"""The variable of a system that says what is done about a rank that has failed."""
+RESTARTS = 3
 
 _PROBE_S = 60.0
 _SLOW = 20.0
@@ -23,11 +27,12 @@ class TrainingBackend:
         """A rank that gives up before the harness would."""
         work = training(job.workload)
         shape = SHAPES[work.model]
-        argv = [job.python, "-m", "harness.backends.training_rank", "--library", self._library]
+        argv = [job.python, "-m", *_program(job), "--library", self._library]
         argv += ["--layers", str(shape.layers), "--width", str(shape.width), "--heads", str(shape.heads)]
         argv += ["--context", str(work.context), "--batch", str(work.batch), "--bucket-bytes", str(work.bucket_bytes)]
         argv += ["--steps", str(job.iterations), "--warmup", str(job.warmup), "--seed", str(work.seed)]
-        argv += ["--learning-rate", str(work.learning_rate)]
+        argv += ["--learning-rate", str(work.learning_rate), *_spread(work, job.ranks)]
+        argv += ["--forward-at-least-s", str(work.forward_at_least_s)]
         argv += ["--timeout-s", f"{give_up_s(_SLOW * job.expected_s):.3f}"]
         # Each host computes on one thread, and those of one machine share its processors.
         env = {"OMP_NUM_THREADS": "1"} | self._network(job) | rendezvous(job, rank)
@@ -49,3 +54,17 @@ class TrainingBackend:
     def _network(self, job: Job) -> dict[str, str]:
         """The interfaces of gloo's sockets."""
         return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library == "gloo" and job.nics else {}
+
+
+def _program(job: Job) -> list[str]:
+    """The rank, or the agent that starts it again."""
+    if job.env.get(ON_FAILURE) != RESTART:
+        return ["harness.backends.training_rank"]
+    every = str(training(job.workload).checkpoint_every)
+    return ["harness.backends.training_agent", "--every", every, "--restarts", str(RESTARTS)]
+
+
+def _spread(work: TrainingWorkload, ranks: int) -> list[str]:
+    dp, tp, pp = work.layout.on(ranks)
+    words = ["--dp", str(dp), "--tp", str(tp), "--pp", str(pp), "--micro-batches", str(work.micro_batches)]
+    return [*words, *(["--sharded"] if work.layout.data == "fsdp2" else [])]

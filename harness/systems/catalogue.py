@@ -52,6 +52,15 @@ ENTRIES = (
     _replica("reroute", "the host of prompts, a replica by itself, answers what is left alone"),
     _replica("restart", "the replica starts again, and every request from its beginning"),
     System(
+        "checkpoint_restart",
+        "training that stops at the first loss; torchrun's agents start it again, from its last checkpoint",
+        f"{_CORE_NEEDS}, with PyTorch",
+        ("train_r2ccl",),
+        0,
+        "ok",
+        {"TRAIN_ON_FAILURE": "restart"},
+    ),
+    System(
         "nccl",
         "NCCL as it is",
         _NCCL_NEEDS,

@@ -26,8 +26,9 @@ Status Naming(int64_t rank, const Status& status) {
 }  // namespace
 
 StepMachine::StepMachine(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
-                   std::vector<std::shared_ptr<SendComm>> senders, std::vector<std::shared_ptr<RecvComm>> receivers,
-                   std::vector<int64_t> destinations, std::vector<int64_t> sources)
+                         std::vector<std::shared_ptr<SendComm>> senders,
+                         std::vector<std::shared_ptr<RecvComm>> receivers, std::vector<int64_t> destinations,
+                         std::vector<int64_t> sources)
     : senders_(std::move(senders)),
       receivers_(std::move(receivers)),
       destinations_(std::move(destinations)),

@@ -140,9 +140,9 @@ class StepMachine {
   uint32_t tag_ = 0;
   int64_t element_bytes_ = 0;
   bool stuck_ = false;
-  bool progressed_ = true;    // with the last look
-  int64_t start_ns_ = 0;      // 0 before the first one
-  int64_t progress_ns_ = 0;   // the end of the last one that came to something
+  bool progressed_ = true;   // with the last look
+  int64_t start_ns_ = 0;     // 0 before the first one
+  int64_t progress_ns_ = 0;  // the end of the last one that came to something
 };
 
 }  // namespace r2ccl

@@ -1,4 +1,4 @@
-"""The backends that train: a small GPT in PyTorch, its gradients over our core or over gloo."""
+"""The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, or over gloo by torchft."""
 
 import subprocess
 
@@ -21,6 +21,7 @@ class TrainingBackend:
 
     def __init__(self, library: str) -> None:
         self._library = library
+        self._apart = library == "torchft"
         self.witness: Witness = "core" if library == "r2ccl" else "counters"
 
     def command(self, job: Job, rank: int) -> Command:
@@ -40,11 +41,16 @@ class TrainingBackend:
 
     def missing(self, workload: Workload, python: str) -> str | None:
         """PyTorch in the Python of the hosts, with the library."""
-        code = f"import torch.distributed as d; print(hasattr(d.Backend, {self._library.upper()!r}))"
+        known = f"hasattr(d.Backend, {self._library.upper()!r})"
+        code = f"import torch.distributed as d; print({'bool(d.is_available())' if self._apart else known})"
+        if self._apart:
+            code += "; import torchft"
         try:
             probe = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=_PROBE_S)
         except (OSError, subprocess.TimeoutExpired):
             return f"{python} cannot be asked for PyTorch; name the hosts' Python in cluster.python"
+        if self._apart and "No module named 'torchft'" in probe.stderr:
+            return f"{python} has no torchft; run: {python} -m pip install torchft"
         if "ModuleNotFoundError" in probe.stderr:
             return f'{python} has no PyTorch; run: {python} -m pip install "r2ccl[torch]"'
         if probe.returncode or probe.stdout.strip() != "True":
@@ -53,7 +59,7 @@ class TrainingBackend:
 
     def _network(self, job: Job) -> dict[str, str]:
         """The interfaces of gloo's sockets."""
-        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library == "gloo" and job.nics else {}
+        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library != "r2ccl" and job.nics else {}
 
 
 def _program(job: Job) -> list[str]:

@@ -263,11 +263,29 @@ def aborted() -> None:
     dist.barrier()
 
 
+def ddp_aborted() -> None:
+    """A step of DDP whose group ends raises an error on every rank."""
+    group = dist.new_group()
+    wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(20, 50), process_group=group)
+    wrapped(torch.ones(8, 20)).sum().backward()
+    loss = wrapped(torch.ones(8, 20)).sum()
+    try:
+        if RANK == 1:
+            group.abort()
+        loss.backward()
+    except RuntimeError as error:
+        assert "the process group was aborted" in str(error), error
+    else:
+        raise AssertionError("it did not end")
+    dist.barrier()
+
+
 CHECKS: dict[str, Callable[[], None]] = {
     check.__name__: check
     for check in (
         reductions, movements, strided, zero_copy, in_any_order, lock_is_free, messages, objects, subgroups,
         beside_another, tensor_parallel, ddp, fsdp2, refusals, too_late, aborted,
+        ddp_aborted,
     )
 }  # fmt: skip
 

@@ -64,4 +64,5 @@ def test_everything_that_training_calls() -> None:
     run(
         "reductions", "movements", "strided", "zero_copy", "in_any_order", "lock_is_free", "messages", "objects",
         "subgroups", "beside_another", "tensor_parallel", "refusals", "ddp", "fsdp2", "too_late", "aborted",
+        "ddp_aborted",
     )  # fmt: skip

@@ -81,6 +81,7 @@ def _time(part: pd.DataFrame) -> str:
 def _speed(part: pd.DataFrame) -> str:
     names = (
         ("before_tokens_s", "before"),
+        ("during_tokens_s", "in the step that was hit"),
         ("after_tokens_s", "while it lasted"),
         ("repaired_tokens_s", "after the repair"),
     )

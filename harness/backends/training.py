@@ -1,6 +1,7 @@
-"""The backends that train: a small GPT in PyTorch, its gradients over our core or over gloo."""
+"""The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, or over gloo by torchft."""
 
 import subprocess
+from functools import lru_cache
 
 from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
 from harness.workloads.base import Workload
@@ -11,7 +12,8 @@ ON_FAILURE, RESTART = "TRAIN_ON_FAILURE", "restart"
 """The variable of a system that says what is done about a rank that has failed."""
 RESTARTS = 3
 
-_PROBE_S = 60.0
+_PROBE_S = 180.0
+"""Importing PyTorch takes a minute on a machine whose processors are twenty times overbooked."""
 _SLOW = 20.0
 """How many times the least time of a step it may take: the processors' part of that is a guess."""
 
@@ -21,6 +23,7 @@ class TrainingBackend:
 
     def __init__(self, library: str) -> None:
         self._library = library
+        self._apart = library == "torchft"
         self.witness: Witness = "core" if library == "r2ccl" else "counters"
 
     def command(self, job: Job, rank: int) -> Command:
@@ -40,20 +43,29 @@ class TrainingBackend:
 
     def missing(self, workload: Workload, python: str) -> str | None:
         """PyTorch in the Python of the hosts, with the library."""
-        code = f"import torch.distributed as d; print(hasattr(d.Backend, {self._library.upper()!r}))"
         try:
-            probe = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=_PROBE_S)
+            code, words, errors = _asked(python, self._apart)
         except (OSError, subprocess.TimeoutExpired):
             return f"{python} cannot be asked for PyTorch; name the hosts' Python in cluster.python"
-        if "ModuleNotFoundError" in probe.stderr:
+        if "No module named 'torchft'" in errors:
+            return f"{python} has no torchft; run: {python} -m pip install torchft"
+        if "ModuleNotFoundError" in errors:
             return f'{python} has no PyTorch; run: {python} -m pip install "r2ccl[torch]"'
-        if probe.returncode or probe.stdout.strip() != "True":
+        if code or (not self._apart and self._library not in words.split()):
             return f'PyTorch of {python} does not know {self._library}; run: {python} -m pip install "r2ccl[torch]"'
         return None
 
     def _network(self, job: Job) -> dict[str, str]:
         """The interfaces of gloo's sockets."""
-        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library == "gloo" and job.nics else {}
+        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library != "r2ccl" and job.nics else {}
+
+
+@lru_cache(maxsize=16)
+def _asked(python: str, torchft: bool) -> tuple[int, str, str]:
+    """The exit status, the names of back ends and the errors of a Python that imports PyTorch, and torchft with it."""
+    code = "import torch.distributed as d; print(*d.Backend.backend_list, 'gloo')" + ("; import torchft" * torchft)
+    probe = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=_PROBE_S)
+    return probe.returncode, probe.stdout, probe.stderr
 
 
 def _program(job: Job) -> list[str]:

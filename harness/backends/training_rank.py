@@ -15,8 +15,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
 
+from harness.backends.nics_left import leave_out_lost
 from harness.backends.said import first_line
 from harness.backends.training_life import Life
+from harness.backends.training_torchft import TorchftTrainer
 from r2ccl_core.perf.events import Events, own_stream
 from r2ccl_core.perf.live_log import LiveLog
 
@@ -38,9 +40,11 @@ def main() -> NoReturn:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     life = Life.of(os.environ)
-    trainer: _Trainer | None = None
+    if life.attempt:
+        leave_out_lost()
+    trainer: _Trainer | TorchftTrainer | None = None
     try:
-        trainer = _Trainer(args, life.attempt)
+        trainer = TorchftTrainer(args) if args.library == "torchft" else _Trainer(args, life.attempt)
         first = life.resume(trainer, -args.warmup)
         if life.attempt == 0:
             events.emit("ready")
@@ -60,7 +64,7 @@ def main() -> NoReturn:
     os._exit(OK)
 
 
-def _iterate(trainer: "_Trainer", life: Life, events: Events, step: int) -> None:
+def _iterate(trainer: "_Trainer | TorchftTrainer", life: Life, events: Events, step: int) -> None:
     begun = life.begin(step)
     if begun.kind == "new":
         events.emit("begin", begun.t_ns, iteration=step)
@@ -200,7 +204,7 @@ def _end_with_stdin() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="training_rank", description=__doc__)
-    parser.add_argument("--library", choices=("r2ccl", "gloo"), required=True)
+    parser.add_argument("--library", choices=("r2ccl", "gloo", "torchft"), required=True)
     for name in ("layers", "width", "heads", "context", "batch", "bucket-bytes", "steps"):
         parser.add_argument(f"--{name}", type=int, required=True)
     for name in ("dp", "tp", "pp", "micro-batches"):

@@ -52,6 +52,16 @@ ENTRIES = (
     _replica("reroute", "the host of prompts, a replica by itself, answers what is left alone"),
     _replica("restart", "the replica starts again, and every request from its beginning"),
     System(
+        "torchft",
+        "torchft over gloo, which drops the step that fails; after 3 in a row it ends",
+        "PyTorch and torchft in the hosts' Python",
+        ("train_torchft",),
+        0,
+        "failed",
+        {"TORCHFT_TIMEOUT_SEC": "5"},
+        network="gloo",
+    ),
+    System(
         "checkpoint_restart",
         "training that stops at the first loss; torchrun's agents start it again, from its last checkpoint",
         f"{_CORE_NEEDS}, with PyTorch",

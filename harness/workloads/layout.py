@@ -72,11 +72,12 @@ class LayoutModel(Model):
         return Degrees(self.dp or max(1, ranks // (self.tp * self.pp)), self.tp, self.pp)
 
     def told(self, ranks: int | None = None) -> str:
-        """In a few characters: ``ddp``, ``fsdp2 x tp 2``, ``ddp x tp 2 x pp 2``."""
+        """In a few characters: ``ddp 2 x tp 2``; without a number of ranks ``tp 2, the rest ddp``."""
+        split = [f"{name} {degree}" for name, degree in (("tp", self.tp), ("pp", self.pp)) if degree > 1]
         dp = self.dp if ranks is None else self.on(ranks).dp
-        data = "" if dp == 1 else self.data if dp is None else f"{self.data} {dp}"
-        parts = (data, f"tp {self.tp}" if self.tp > 1 else "", f"pp {self.pp}" if self.pp > 1 else "")
-        return " x ".join(filter(None, parts)) or "alone"
+        if dp is None:
+            return f"{' x '.join(split)}, the rest {self.data}" if split else self.data
+        return " x ".join([*([f"{self.data} {dp}"] if dp > 1 else []), *split]) or "alone"
 
     def least_host_bytes(self, ranks: int, shape: Shape, context: int, batch: int) -> float:
         """What a rank sends at least in a step: its gradients or shards, its shares of activations, its boundary."""

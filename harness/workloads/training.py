@@ -76,7 +76,7 @@ class TrainingWorkload(Workload):
 
     counts: ClassVar[str] = "steps"
     checkers: ClassVar[Sequence[Checker]] = (same_result("weights"),)
-    backends: ClassVar[Sequence[BackendName]] = ("train_r2ccl", "train_gloo", "simulate")
+    backends: ClassVar[Sequence[BackendName]] = ("train_r2ccl", "train_gloo", "train_torchft", "simulate")
 
     @property
     def parameters(self) -> int:
@@ -148,6 +148,8 @@ class TrainingWorkload(Workload):
         if self.gpus > 1:
             yield Mistake("workload.gpus", self.gpus, "training has one rank a host")
         yield from self.layout.mistakes(hosts, SHAPES[self.model], self.batch, self.micro_batches)
+        if "train_torchft" in backends and not (self.layout.alone and self.layout.data == "ddp"):
+            yield Mistake("workload.layout", self.layout.told(hosts), "torchft is run with ddp alone; leave it out")
         if "simulate" in backends and not (self.layout.alone and self.layout.data == "ddp"):
             yield Mistake("workload.layout", self.layout.told(hosts), "simulate knows ddp alone; leave its systems out")
 

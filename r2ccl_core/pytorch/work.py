@@ -19,9 +19,12 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
     def __init__(self, result: list[Any]) -> None:
         super().__init__()
         self._result = result
-        self._future = torch.futures.Future()
         self._over = threading.Event()
         self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._ended = False
+        self._source: Any = None
+        self._future: Any = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Returns when it has ended; raises its error, or a time-out of this wait alone."""
@@ -39,7 +42,7 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
     def is_completed(self) -> bool:
         """Whether it has ended, successfully or not."""
         # A callback of the future runs before those that wait are told; it may ask, and wait.
-        return self._over.is_set() or bool(self._future.done())
+        return self._over.is_set() or (self._future is not None and bool(self._future.done()))
 
     def is_success(self) -> bool:
         """Whether it has ended successfully."""
@@ -54,23 +57,39 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
         return self._result
 
     def get_future(self) -> Any:
-        """Completes with `result`."""
+        """Completes with `result`, or with the error."""
+        with self._lock:
+            if self._future is None:
+                self._source = torch.futures.Future()
+                # An exception that is set in Python is a result to C++, which DDP would take for tensors; one that is
+                # raised by a callback is an error there, too.
+                self._future = self._source.then(self._told)
+                ended = self._ended
+            else:
+                ended = False
+        if ended:
+            self._source.set_result(None)
         return self._future
 
     getFuture = get_future  # noqa: N815  # of older versions
 
     def _end(self, error: BaseException | None) -> None:
+        with self._lock:
+            self._error, self._ended = error, True
+            source = self._source
         # The future first: who has waited finds it complete.
-        self._error = error
         try:
-            if error is None:
-                self._future.set_result(self._result)
-            else:
-                # A future takes no interrupt; who waits for the work gets it all the same.
-                told = error if isinstance(error, Exception) else torch.distributed.DistBackendError(repr(error))
-                self._future.set_exception(told)
+            if source is not None:
+                source.set_result(None)
         finally:
             self._over.set()
+
+    def _told(self, _: Any) -> list[Any]:
+        if self._error is None:
+            return self._result
+        # A future takes no interrupt; who waits for the work gets it all the same.
+        own = isinstance(self._error, Exception)
+        raise self._error if own else torch.distributed.DistBackendError(repr(self._error))
 
 
 class Watch:

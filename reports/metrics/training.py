@@ -96,6 +96,10 @@ METRICS = (
         heading="healthy", short="tokens/s", workloads=ONLY,
     ),
     Metric(
+        "during_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second in the step that the fault hits",
+        _rate("hit"), of="trials that went on", heading="hit", workloads=ONLY,
+    ),
+    Metric(
         "after_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second after the fault; of one that comes "
         "and goes, over all steps since", _rate("after"),
         of="trials that went on", heading="after", short="after", workloads=ONLY,

@@ -38,7 +38,8 @@ def experiment(*systems: dict[str, Any], **workload: Any) -> Experiment:
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_every_entry_makes_a_system_that_a_backend_runs(entry: Any) -> None:
     given = {"use": entry.name} | ({"path": "/opt/lib.so"} if entry.path != "none" else {})
-    kind = {("serve_r2ccl",): "serving", ("train_r2ccl",): "training"}.get(entry.backends)
+    kinds = {"serve_r2ccl": "serving", "train_r2ccl": "training", "train_torchft": "training"}
+    kind = kinds.get(entry.backends[0])
     document = {"name": "x", "cluster": {"hosts": 2}, "workload": {"kind": kind}, "system": [given]}
     made = read(document, "x.toml") if kind else experiment(given, nccl_tests="/opt/build")
     (system,) = made.systems

@@ -52,7 +52,7 @@ def test_a_layout_that_does_not_fit_is_one_line(settings: list[str], line: str) 
 def test_a_layout_is_a_word_or_a_table() -> None:
     assert load(TRAINING, ["workload.layout=fsdp2"]).workload.layout.told(3) == "fsdp2 3"
     layout = load(TRAINING, ["cluster.hosts=4", "workload.layout={tp=2}"]).workload.layout
-    assert layout.on(4) == (2, 2, 1) and layout.told(4) == "ddp 2 x tp 2" and layout.told() == "ddp x tp 2"
+    assert layout.on(4) == (2, 2, 1) and layout.told(4) == "ddp 2 x tp 2" and layout.told() == "tp 2, the rest ddp"
 
 
 def test_what_a_host_sends_is_counted_by_layout() -> None:

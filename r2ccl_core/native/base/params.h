@@ -87,6 +87,9 @@ namespace r2ccl {
   X("R2CC_AR_MIN_BYTES", "both",                                                                                      \
     "smaller vectors stay with the ring: the CPU runtime's (16 MiB), NCCL's where the library is preloaded (4 MiB; "  \
     "a number of bytes there)")                                                                                       \
+  X("R2CC_OPERATIONS", "the CPU runtime",                                                                             \
+    "about how many AllReduces are still to come, the same on every rank: with `R2CC_ALGO=auto` a schedule that is "  \
+    "a little better than the ring is taken where that pays for the switch")                                          \
   X("R2CC_AR_STAGE2_CHUNKS", "the CPU runtime", "pipeline depth of R2CC-AllReduce, 1 to 16 (4)")                      \
   X("R2CC_SLICE_BYTES", "the CPU runtime", "the slices of what is pipelined (256 KiB)")                               \
   X("R2CC_SCHEDULES", "the preloaded library",                                                                        \

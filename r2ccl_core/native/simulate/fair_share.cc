@@ -213,7 +213,7 @@ void FairShare::SetLevel(int32_t id, double rate, double now) {
 // After a change of the port's level: it holds the flow from now on, or another port does, or all stays as it is.
 void FairShare::HandOver(Use* use, int32_t id, double limit, double before, double now) {
   const double rate = levels_[id].rate;
-  if (use->held) {
+  if (use->held == Held::kHere) {
     if (rate > limit * (1.0 + tolerance_)) {
       Hold(use->flow, Least(*use), Release(use->flow, now), now);
       DriftOthers(*use, limit - before);
@@ -222,12 +222,11 @@ void FairShare::HandOver(Use* use, int32_t id, double limit, double before, doub
     }
     return;
   }
-  const Flow& flow = flows_[use->flow];
-  if (flow.holder == kNone) {
-    Hold(use->flow, rate <= limit ? id : Least(*use), flow.left, now);
+  if (use->held == Held::kNowhere) {
+    Hold(use->flow, rate <= limit ? id : Least(*use), flows_[use->flow].left, now);
     DriftOthers(*use, std::min(rate, limit));
   } else if (rate < limit * (1.0 - tolerance_)) {
-    const double elsewhere = levels_[flow.ports[flow.holder]].rate;
+    const double elsewhere = levels_[flows_[use->flow].ports[flows_[use->flow].holder]].rate;
     Hold(use->flow, id, Release(use->flow, now), now);
     DriftOthers(*use, rate - elsewhere);
   }
@@ -240,10 +239,16 @@ int32_t FairShare::Least(const Use& use) const {
 
 void FairShare::Hold(int32_t id, int32_t by, double bytes, double now) {
   Flow& flow = flows_[id];
-  flow.holder = static_cast<int32_t>(std::find(flow.ports.begin(), flow.ports.end(), by) - flow.ports.begin());
+  for (int32_t i = 0; i < flow.nports; ++i) {
+    if (flow.ports[i] == by) {
+      flow.holder = i;
+    } else {
+      ports_[flow.ports[i]].flows[flow.positions[i]].held = Held::kElsewhere;
+    }
+  }
   Serve(by, now);
   Touch(by);
-  ports_[by].flows[flow.positions[flow.holder]].held = true;
+  ports_[by].flows[flow.positions[flow.holder]].held = Held::kHere;
   Mark(by, flow.positions[flow.holder], bytes);
 }
 
@@ -261,7 +266,7 @@ double FairShare::Release(int32_t id, double now) {
   Serve(holder, now);
   Touch(holder);
   Use& use = ports_[holder].flows[flow.positions[flow.holder]];
-  use.held = false;
+  use.held = Held::kElsewhere;
   if (ports_[holder].first == flow.positions[flow.holder]) ports_[holder].first = kUnknown;
   return std::max(0.0, use.mark - ports_[holder].served);
 }
@@ -296,7 +301,7 @@ void FairShare::FindFirst(int32_t id) {
   port.first = kNone;
   double least = kNever;
   for (size_t i = 0; i < port.flows.size(); ++i) {
-    if (!port.flows[i].held || port.flows[i].mark >= least) continue;
+    if (port.flows[i].held != Held::kHere || port.flows[i].mark >= least) continue;
     least = port.flows[i].mark;
     port.first = static_cast<int32_t>(i);
   }

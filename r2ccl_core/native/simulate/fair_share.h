@@ -74,12 +74,14 @@ class FairShare {
   static constexpr int32_t kNone = -1;
   static constexpr int32_t kUnknown = -2;
 
+  enum class Held : int32_t { kNowhere, kHere, kElsewhere };
+
   // A flow as one of its ports lists it, with what is asked of it most: a look at a port reads little else.
   struct Use {
     int32_t flow = 0;
     std::array<int32_t, kMaxPortsOfFlow - 1> others{};  // its other ports
-    bool held = false;                                  // by this port
-    double mark = 0.0;  // while held: what this port has served each of its flows when this one ends
+    Held held = Held::kNowhere;
+    double mark = 0.0;  // while held here: what this port has served each of its flows when this one ends
   };
 
   // What flows at other ports read of a port.

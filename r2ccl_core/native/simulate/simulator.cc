@@ -16,14 +16,20 @@ constexpr double kSameTime = 1e-12;
 constexpr int32_t kNone = -1;
 
 struct Connection {
-  ConnectionUse use;
-  int64_t posted = 0;
-  int64_t arrived = 0;
-  int64_t consumed = 0;
+  int64_t bytes = 0;
+  double busy_s = 0.0;
+  int32_t posted = 0;  // messages; these and the next two only grow
+  int32_t arrived = 0;
+  int32_t consumed = 0;
   int32_t waiting_receiver = kNone;  // lane that stands at a receive from here
   int32_t waiting_sender = kNone;    // lane that stands at a send into here, all slots taken
   bool inner = false;                // inside a host
   double begun_s = 0.0;
+};
+
+struct StepConnections {
+  int32_t recv = kNone;
+  int32_t send = kNone;
 };
 
 struct LaneState {
@@ -66,14 +72,13 @@ class Simulation {
   std::vector<Connection> Connect() {
     std::vector<Connection> connections;
     std::unordered_map<int64_t, int32_t> ids;
-    recv_of_.assign(problem_.nsteps(), kNone);
-    send_of_.assign(problem_.nsteps(), kNone);
+    connections_of_.assign(problem_.nsteps(), {});
     const auto find = [&](int32_t source, int32_t destination, int32_t lane) {
       const int64_t key = (static_cast<int64_t>(source) * problem_.nranks + destination) * problem_.nlanes + lane;
       const auto [entry, fresh] = ids.try_emplace(key, static_cast<int32_t>(connections.size()));
       if (fresh) {
         Connection connection;
-        connection.use = {source, destination, lane, 0, 0, 0.0};
+        ends_.push_back({source, destination, lane, 0, 0, 0.0});
         connection.inner = problem_.host_of_rank[source] == problem_.host_of_rank[destination];
         connections.push_back(connection);
       }
@@ -83,8 +88,8 @@ class Simulation {
       const int32_t rank = RankOf(lane);
       for (int64_t at = problem_.lane_begin[lane]; at < problem_.lane_begin[lane + 1]; ++at) {
         const Step& step = problem_.steps[at];
-        if (step.recv >= 0) recv_of_[at] = find(step.recv, rank, lane % problem_.nlanes);
-        if (step.send >= 0) send_of_[at] = find(rank, step.send, lane % problem_.nlanes);
+        if (step.recv >= 0) connections_of_[at].recv = find(step.recv, rank, lane % problem_.nlanes);
+        if (step.send >= 0) connections_of_[at].send = find(rank, step.send, lane % problem_.nlanes);
       }
     }
     return connections;
@@ -94,7 +99,7 @@ class Simulation {
     std::vector<Flow> flows(connections_.size());
     const int32_t hosts = problem_.nhosts;
     for (size_t i = 0; i < flows.size(); ++i) {
-      const ConnectionUse& use = connections_[i].use;
+      const ConnectionUse& use = ends_[i];
       const int32_t from = problem_.host_of_rank[use.source];
       const int32_t to = problem_.host_of_rank[use.destination];
       Flow& flow = flows[i];
@@ -123,12 +128,11 @@ class Simulation {
   void RunLane(int32_t id) {
     LaneState& lane = lanes_[id];
     for (; lane.next < lane.end; ++lane.next, lane.received = false) {
-      const int32_t from = recv_of_[lane.next];
+      const auto [from, to] = connections_of_[lane.next];
       if (from != kNone && !lane.received) {
         if (!Consume(connections_[from], id)) return;
         lane.received = true;
       }
-      const int32_t to = send_of_[lane.next];
       if (to != kNone && !Post(to, id, problem_.steps[lane.next])) return;
       if (step_end_s_ != nullptr) step_end_s_[lane.next] = now_;
     }
@@ -166,7 +170,7 @@ class Simulation {
     Connection& connection = connections_[id];
     connection.begun_s = now_;
     const int64_t size = SizeAtHead(id);
-    connection.use.bytes += size;
+    connection.bytes += size;
     const double latency_s = connection.inner ? problem_.inner_latency_s : problem_.latency_s;
     if (latency_s > 0.0 || size == 0) {
       (connection.inner ? inner_delayed_ : delayed_).emplace_back(now_ + latency_s, id);
@@ -220,8 +224,7 @@ class Simulation {
 
   void Arrive(int32_t id) {
     Connection& connection = connections_[id];
-    connection.use.busy_s += now_ - connection.begun_s;
-    ++connection.use.messages;
+    connection.busy_s += now_ - connection.begun_s;
     last_arrival_s_ = now_;
     ++connection.arrived;
     Wake(&connection.waiting_receiver);
@@ -231,11 +234,16 @@ class Simulation {
   Outcome Report() const {
     Outcome outcome;
     outcome.seconds = last_arrival_s_;
-    for (const Connection& connection : connections_) outcome.connections.push_back(connection.use);
+    outcome.connections = ends_;
+    for (size_t i = 0; i < connections_.size(); ++i) {
+      outcome.connections[i].messages = connections_[i].arrived;
+      outcome.connections[i].bytes = connections_[i].bytes;
+      outcome.connections[i].busy_s = connections_[i].busy_s;
+    }
     for (int32_t lane = 0; lane < NumLanes(); ++lane) {
       if (lanes_[lane].next == lanes_[lane].end) continue;
       const int64_t at = lanes_[lane].next;
-      const bool receives = recv_of_[at] != kNone && !lanes_[lane].received;
+      const bool receives = connections_of_[at].recv != kNone && !lanes_[lane].received;
       outcome.stalled = "rank " + std::to_string(RankOf(lane)) + " lane " + std::to_string(lane % problem_.nlanes) +
                         " waits for ever at step " + std::to_string(at - problem_.lane_begin[lane]) + " to " +
                         (receives ? "receive from rank " + std::to_string(problem_.steps[at].recv)
@@ -251,7 +259,8 @@ class Simulation {
   const Problem& problem_;
   double* step_end_s_;
   std::vector<LaneState> lanes_;
-  std::vector<int32_t> recv_of_, send_of_;  // connection of each step
+  std::vector<StepConnections> connections_of_;  // of each step
+  std::vector<ConnectionUse> ends_;              // of each connection; its use is filled in at the end
   std::vector<Connection> connections_;
   std::vector<int64_t> sizes_;  // `slots` message sizes per connection, a ring buffer
   FairShare shares_;

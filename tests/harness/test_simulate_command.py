@@ -112,7 +112,8 @@ def test_a_schedule_of_ours_there_and_back(tmp_path: Path) -> None:
     hosts = ("--gpus", 1, "--nics", 4, "--rate", "100Gbit/s", "--lost", "1:2", "--alpha", "20us")
     for name in ("optcc", "optcc.2.et"):
         found = rows(tmp_path / name, *hosts)
-        assert found["this schedule"]["seconds"] == simulate(made, topology, 64 << 20, alpha_s=20e-6).seconds
+        expected_s = simulate(made, topology, 64 << 20, alpha_s=20e-6).seconds
+        assert found["this schedule"]["seconds"] == pytest.approx(expected_s, rel=1e-9)
         assert found["no failure"]["seconds"] < found["this schedule"]["seconds"]
 
 

@@ -1,4 +1,4 @@
-"""PyTorch work handles for the operations that a group has begun, and the watch over their time-out."""
+"""PyTorch work handles for the operations that a group has started, and the monitoring of their time-outs."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from r2ccl_core.runtime.pending import Line
 
 
 class Running(Work):  # type: ignore[misc]  # torch is not typed here
-    """One call. May be waited for in any order and by several threads."""
+    """One call. Several threads may wait for it, in any order."""
 
     def __init__(self, result: list[Any]) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
         self._future: Any = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Returns when it has ended; raises what it failed with, or a time-out of this wait alone."""
+        """Returns when it has ended; raises its error, or a time-out of this wait alone."""
         limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
         if not self.is_completed() and not self._over.wait(limit_s):
             raise torch.distributed.DistBackendError(f"the work has not ended after {limit_s:g} s")
@@ -40,16 +40,16 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, successfully or not."""
         # A callback of the future runs before those that wait are told; it may ask, and wait.
         return self._over.is_set() or (self._future is not None and bool(self._future.done()))
 
     def is_success(self) -> bool:
-        """Whether it has ended well."""
+        """Whether it has ended successfully."""
         return self.is_completed() and self._error is None
 
     def exception(self) -> BaseException | None:
-        """What it failed with."""
+        """Its error."""
         return self._error
 
     def result(self) -> list[Any]:
@@ -93,7 +93,7 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
 
 
 class Watch:
-    """Ends a group whose call takes longer than it may. Thread-safe."""
+    """Ends a group whose call exceeds its time limit. Thread-safe."""
 
     def __init__(self, late: Callable[[str], object]) -> None:
         self._late = late
@@ -119,13 +119,13 @@ class Watch:
             self._open.pop(number, None)
 
     def close(self) -> None:
-        """Watches no more."""
+        """Stops watching."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def _look(self) -> None:
-        """Looks again each second at most: limits are seconds and more."""
+        """Checks every second: limits are seconds and more."""
         while True:
             with self._changed:
                 if self._closed:
@@ -149,8 +149,8 @@ def run(
     result: list[Any],
     waits: bool = False,
 ) -> Running:
-    """Begins `call` on `line`, or runs it on the program's own thread where that `waits` for it and the line is free.
-    The core's errors become PyTorch's `DistBackendError`."""
+    """Starts `call` on `line`, or runs it on the program's own thread if the program `waits` for it and the line is
+    free. The core's errors become PyTorch's `DistBackendError`."""
     work = Running(result)
     number = watch.begin(name, limit_s)
 

@@ -1,15 +1,14 @@
 // Comm: what both ends of a connection share: paths, frames, control messages, detection and failure. Its functions are
 // in comm.cc, comm_absent.cc, comm_orders.cc, comm_watch.cc and comm_way.cc.
 //
-// A connection carries messages one way, from a SendComm to a RecvComm, over one stream per path; what a stream is made
-// of is the wire's matter (stream.h). All state of a Comm is guarded by its mutex, which the wire's thread takes for
-// what happens to streams, for ticks and link events. The user's threads never wait for it in isend, irecv and test: an
-// order goes into an inbox with a lock of its own, which the wire's thread empties; where the message is small and the
-// mutex happens to be free, the user's thread does the work itself, because waking another thread would take longer.
-// Where the program polls anyway, the wire's thread does not even look at the path that data came by last, until a tick
-// finds that nobody has polled since the one before.
-// Lock order: Comm, then any of inbox, the wire's, Notifier, EventLog, Locator, Witness, Way, Ways, which are leaves,
-// or the asker's, under which the wire's is taken.
+// A connection carries messages in one direction, from a SendComm to a RecvComm, over one stream per path; the wire
+// decides what a stream is made of (stream.h). A Comm's mutex guards all its state; the wire's thread takes it for
+// events of streams, for ticks and link events. The user's threads never wait for it in isend, irecv and test: an order
+// goes into an inbox with its own lock, which the wire's thread empties. If the message is small and the mutex happens
+// to be free, the user's thread does the work itself, because waking another thread would take longer. If the program
+// polls anyway, the wire's thread does not even watch the path that last carried data, until a tick finds that nobody
+// has polled since the previous one. Lock order: Comm, then any of inbox, the wire's, Notifier, EventLog, Locator,
+// Witness, Way, Ways, which are leaves, or the asker's, under which the wire's is taken.
 #ifndef R2CCL_FAILOVER_COMM_H_
 #define R2CCL_FAILOVER_COMM_H_
 

@@ -1,4 +1,4 @@
-// DrainMeter: what each NIC of the process drains while it has work, over all connections.
+// DrainMeter: measures the drain rate of each NIC of the process while it has work, over all connections.
 #ifndef R2CCL_FAILOVER_DRAIN_METER_H_
 #define R2CCL_FAILOVER_DRAIN_METER_H_
 
@@ -11,13 +11,13 @@
 
 namespace r2ccl {
 
-// Used by one thread. A NIC shows what it drains only while it has something to do all the time: a sample taken then
-// replaces what is known step by step. Otherwise a sample is a lower limit: it says nothing of a NIC of which nothing
-// is known, and what is known grows slowly, so that a NIC that was slow once is given more until it shows its rate
-// again. It grows no further than to the best of the others, be it only what they drained lately without being full:
-// beside NICs that grew through idle minutes, one that has just come back and been measured would look slow for ever.
-// A NIC of which nothing is acknowledged at all is silent, which is not this meter's matter: what it drained is what it
-// will drain when it is back.
+// Used by one thread. A NIC shows its drain rate only while it has work all the time: such a sample gradually replaces
+// the known rate. Any other sample is a lower limit: it says nothing about a NIC whose rate is unknown, and a known
+// rate grows slowly from it, so that a NIC that was slow once gets more work until it shows its rate again. The known
+// rate grows no further than to the best of the other NICs, even if that is only what they drained recently without
+// being full: beside NICs that grew through idle minutes, one that has just come back and been measured would look slow
+// for ever. A NIC of which nothing is acknowledged at all is silent, which this meter ignores: it will drain at its old
+// rate when it is back.
 class DrainMeter {
  public:
   explicit DrainMeter(Environment* environment) : environment_(environment), nics_(environment->nics.size()) {}

@@ -1,5 +1,6 @@
-// Process: one rank on a simulated host, with the connections that ship: their locator, witness, drain meter and ticks,
-// as Net has them for TCP. And the host's kernel under it, which answers for the process as long as the host lives.
+// Process: one rank on a simulated host, with the shipped connections and their locator, witness, drain meter and
+// ticks, as Net has them for TCP. Also the host's kernel below it, which answers for the process as long as the host
+// lives.
 #ifndef R2CCL_WIRE_SIMULATED_PROCESS_H_
 #define R2CCL_WIRE_SIMULATED_PROCESS_H_
 

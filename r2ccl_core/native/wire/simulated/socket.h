@@ -1,5 +1,5 @@
-// Socket: one end of a reliable stream of bytes over packets that get lost, as the TCP of a host's kernel: in order,
-// windows, what was lost sent again, a timer that backs off. It goes on by itself while its program sleeps.
+// Socket: one end of a reliable stream of bytes over packets that get lost, like the TCP of a host's kernel: in order,
+// with windows, retransmission of losses, and a timer that backs off. It continues by itself while its program sleeps.
 #ifndef R2CCL_WIRE_SIMULATED_SOCKET_H_
 #define R2CCL_WIRE_SIMULATED_SOCKET_H_
 

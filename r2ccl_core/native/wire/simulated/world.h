@@ -1,8 +1,8 @@
 // World: hosts, their NICs and the network between them, in virtual time. One seed makes one history.
 //
-// NIC r of every host is on rail r, a network of its own. A packet waits in its NIC's queue, which drops what does not
-// fit, is on its way for a while, and waits again where the other NIC takes it in. What can go wrong with a NIC is its
-// Sickness, for each direction; it may change at any time.
+// NIC r of every host is on rail r, a separate network. A packet waits in its NIC's queue, which drops whatever does
+// not fit, is in flight for a while, and waits again at the receiving NIC. A NIC's possible faults, for each direction,
+// are its Sickness, which may change at any time.
 #ifndef R2CCL_WIRE_SIMULATED_WORLD_H_
 #define R2CCL_WIRE_SIMULATED_WORLD_H_
 

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
 
+from harness.backends.nics_left import leave_out_lost
 from harness.backends.said import first_line
 from harness.backends.training_life import Life
 from harness.backends.training_torchft import TorchftTrainer
@@ -39,6 +40,8 @@ def main() -> NoReturn:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     life = Life.of(os.environ)
+    if life.attempt:
+        leave_out_lost()
     trainer: _Trainer | TorchftTrainer | None = None
     try:
         trainer = TorchftTrainer(args) if args.library == "torchft" else _Trainer(args, life.attempt)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from harness.backends.core_stats import together
+from harness.backends.nics_left import leave_out_lost
 from harness.backends.training_life import EVERY, LIVES, STATE, Life
 
 
@@ -89,6 +90,16 @@ def test_a_checkpoint_is_read_back_as_it_was(tmp_path: Path) -> None:
     for _ in range(2):
         other.learn()
     assert all(torch.equal(a, b) for a, b in zip(expected, other.bits(), strict=True))
+
+
+def test_a_job_is_started_again_with_the_nics_that_are_left() -> None:
+    environ = {"R2CC_SOCKET_IFNAME": "=lo,gone0"}
+    leave_out_lost(environ)
+    assert environ == {"R2CC_SOCKET_IFNAME": "=lo"}
+    for kept in ("=gone0", "eth", "lo@127.0.0.1"):
+        environ = {"R2CC_SOCKET_IFNAME": kept}
+        leave_out_lost(environ)
+        assert environ == {"R2CC_SOCKET_IFNAME": kept}
 
 
 def test_the_groups_of_a_rank_are_told_as_one() -> None:

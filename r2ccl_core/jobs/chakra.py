@@ -26,7 +26,9 @@ from r2ccl_core.model.schedule import NOBODY, Schedule, chunk_offsets, lane
 Row = tuple[int, int, int, int, int]
 
 SCHEDULE = "r2ccl_schedule"
-"""The metadata attribute that marks a trace of ours: the schedule's name."""
+"""The attribute of the metadata that marks a trace of ours: the schedule's name."""
+SIZE = "size_bytes"
+"""That of the vector's size."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,14 @@ def schedule_of(traces: Sequence[Trace]) -> Schedule:
         raise UsageError(f"{traces[0].path}: the attributes of its schedule are damaged ({error})") from error
 
 
+def size_of(traces: Sequence[Trace]) -> int:
+    """The bytes of the vector for which `write` wrote them."""
+    size = traces[0].about.get(SIZE)
+    if not isinstance(size, int) or size < 0:
+        raise UsageError(f"{traces[0].path}: {SIZE} of its vector is {size!r}, not a count; write the trace again")
+    return size
+
+
 @dataclass
 class _Writer:
     """The nodes of one rank, lane by lane."""
@@ -136,6 +146,7 @@ class _Writer:
         about = {
             SCHEDULE: ("string", schedule.name),
             "collective": ("string", schedule.collective),
+            SIZE: ("int64", self.size_bytes),
             **{key: ("int64", getattr(schedule, key)) for key in ("nranks", "nchunks", "nlanes", "root")},
         }
         head = form.metadata(**about)

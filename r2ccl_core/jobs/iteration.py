@@ -11,12 +11,11 @@ tensor ranks' shards side by side. The slowest stage sets the pace.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from r2ccl_core.errors import UsageError
-from r2ccl_core.jobs import simai
-from r2ccl_core.jobs.layout import Hosts, Layout
+from r2ccl_core.jobs import groups, simai
+from r2ccl_core.jobs.layout import Layout
 from r2ccl_core.jobs.model import ELEMENT_BYTES, Model
 from r2ccl_core.jobs.network import Network
 
@@ -106,53 +105,32 @@ def iteration(model: Model, layout: Layout, network: Network, compute: Compute |
 def _tensor_s(model: Model, layout: Layout, network: Network) -> float:
     """All layers of a stage for all micro-batches; inside a host over NVLink."""
     times = 4 * model.layers / layout.pipeline * layout.micro_batches
-    size_bytes = model.activation_bytes(layout.micro_batch)
-    groups = layout.tensor_hosts(network.gpus_per_host)
-    inside = min(layout.tensor, network.gpus_per_host)
-    between_s = max((network.seconds("all_reduce", group, size_bytes) for group in groups), default=0.0)
-    return times * (network.inner_s("all_reduce", inside, size_bytes) + between_s)
+    return times * groups.tensor_s("all_reduce", model.activation_bytes(layout.micro_batch), layout, network)
 
 
 def _pipeline_s(model: Model, layout: Layout, network: Network) -> float:
-    """Filling and draining: every boundary once in each direction. All data-parallel ranks of a stage send at once."""
-    stages = layout.stages(network.gpus_per_host)
-    total = 0.0
-    for before, after in pairwise(stages):
-        here, there = before[-1], after[0]
-        if here != there:
-            senders = min(network.gpus_per_host, layout.tensor * layout.data)
-            each = model.activation_bytes(layout.micro_batch) / layout.tensor * senders
-            total += 2 * max(network.point_to_point_s(a, b, each) for a, b in zip(before, after, strict=True))
-    return total
+    """Filling and draining: every boundary once each way. All data-parallel ranks of a stage send at once."""
+    return groups.boundaries_s(model.activation_bytes(layout.micro_batch) / layout.tensor, layout, network)
 
 
 def _expert_s(model: Model, layout: Layout, network: Network) -> float:
-    """Dispatch and combine, forward and backward, among the ranks of the experts, which are adjacent."""
+    """Dispatch and combine, forward and backward."""
     if layout.expert == 1:
         return 0.0
     times = 4 * model.layers / layout.pipeline * layout.micro_batches
     sent = model.top_k * model.activation_bytes(layout.micro_batch) / layout.tensor
-    gpus = network.gpus_per_host
-    wide = -(-layout.expert * layout.tensor // gpus)
-    if wide == 1:
-        return times * network.inner_s("alltoall", layout.expert, sent)
-    groups = [stage[at : at + wide] for stage in layout.stages(gpus) for at in range(0, len(stage), wide)]
-    host_bytes = sent * gpus * wide  # the vector of all blocks: what each of the `wide` hosts sends to all
-    return times * max(network.seconds("alltoall", group, host_bytes * 1.0) for group in groups)
+    return times * groups.expert_s("alltoall", sent, layout, network)
 
 
 def _data_s(model: Model, layout: Layout, network: Network) -> float:
     """The slowest stage's gradients and parameters."""
-    gpus = network.gpus_per_host
-    shared = max(1, gpus // (layout.tensor * layout.data))  # stages that share a host
-    return max(_stage_s(model, layout, network, stage, shared) for stage in layout.stages(gpus))
-
-
-def _stage_s(model: Model, layout: Layout, network: Network, stage: Hosts, shared: int) -> float:
     own = model.parameters / (layout.tensor * layout.pipeline)
-    return sum(
-        _over_hosts_s(collective, own * element_bytes, layout, network, stage, shared) * times
-        for collective, element_bytes, times in _data_traffic(layout)
+    return max(
+        sum(
+            groups.data_s(collective, own * element_bytes, layout, network, stage) * times
+            for collective, element_bytes, times in _data_traffic(layout)
+        )
+        for stage in layout.stages(network.gpus_per_host)
     )
 
 
@@ -167,26 +145,3 @@ def _data_traffic(layout: Layout) -> tuple[tuple[str, int, int], ...]:
         return (("reduce_scatter", gradients, layout.micro_batches), ("all_gather", parameters, 1))
     many = layout.micro_batches
     return (("all_gather", parameters, 2 * many), ("reduce_scatter", gradients, many))
-
-
-def _over_hosts_s(
-    collective: str, rank_bytes: float, layout: Layout, network: Network, stage: Hosts, shared: int
-) -> float:
-    """All data-parallel groups of the stage at once, bucket by bucket."""
-    gpus = network.gpus_per_host
-    if layout.data == 1:
-        return 0.0
-    tensor_here = min(layout.tensor, gpus)
-    members = max(1, min(layout.data, gpus // tensor_here))
-    inner_s = network.inner_s(collective, members, rank_bytes) if members > 1 else 0.0
-    buckets = max(1, round(rank_bytes / layout.bucket_bytes))
-    host_bytes = rank_bytes * tensor_here * shared / buckets
-    groups = _data_hosts(layout, stage, gpus)
-    between_s = max((network.seconds(collective, group, host_bytes) for group in groups), default=0.0)
-    return inner_s + buckets * between_s
-
-
-def _data_hosts(layout: Layout, stage: Hosts, gpus: int) -> tuple[Hosts, ...]:
-    """The hosts among which the shards of equal tensor ranks are reduced: every host, or every n-th."""
-    wide = max(1, layout.tensor // gpus)
-    return tuple(stage[first::wide] for first in range(wide))

@@ -60,12 +60,8 @@ class Layout:
         return self.data * self.micro_batch * self.micro_batches
 
     def check(self, model: Model, hosts: int, gpus_per_host: int) -> None:
-        """Raises `UsageError` if the model or the hosts cannot be cut like that."""
-        if self.gpus != hosts * gpus_per_host:
-            raise UsageError(
-                f"layout: tensor {self.tensor} x pipeline {self.pipeline} x data {self.data} are {self.gpus} GPUs, "
-                f"the topology has {hosts * gpus_per_host}"
-            )
+        """Raises `UsageError` where the model or the hosts cannot be cut like that."""
+        self.check_hosts(hosts, gpus_per_host)
         cuts = (
             ("tensor", self.tensor, "heads", model.heads),
             ("pipeline x interleave", self.pipeline * self.interleave, "layers", model.layers),
@@ -74,6 +70,14 @@ class Layout:
         for what, by, of, count in cuts:
             if count % by:
                 raise UsageError(f"layout: {what} = {by} does not divide the {count} {of} of {model.name}")
+
+    def check_hosts(self, hosts: int, gpus_per_host: int) -> None:
+        """Raises `UsageError` where the hosts cannot be cut like that."""
+        if self.gpus != hosts * gpus_per_host:
+            raise UsageError(
+                f"layout: tensor {self.tensor} x pipeline {self.pipeline} x data {self.data} are {self.gpus} GPUs, "
+                f"the topology has {hosts * gpus_per_host}"
+            )
         for what, degree in (("tensor", self.tensor), ("tensor x data", self.tensor * self.data)):
             if degree % gpus_per_host and gpus_per_host % degree:
                 raise UsageError(f"layout: {what} = {degree} neither divides nor fills hosts of {gpus_per_host} GPUs")

@@ -10,11 +10,12 @@ bandwidth needs for them. If messages cost nothing, its periods are hardly longe
 256 hosts), so the time lies between the answer with the measured period and the one with the minimum: the middle is
 reported, with half the distance as the error.
 
-If messages cost time, such a forest is sensitive: on 128 hosts a change of the cost by 1e-16 moved its exact time by
-1.4 %, and its pace may fall by 5 % after some dozens of chunks. So it is simulated exactly if it is short enough, and
-otherwise reported with an error of some percent (`TOLERANCE_ERROR`), never with none. One run yields its period: from
-the mean time at which the hosts are done with a chunk, between the first quarter of the run (filling) and the last
-(ports become free). Half of the difference between the two halves of that window is the rest of the error.
+Where messages cost time, a forest's first periods are unlike the others, and one with many trees is sensitive: ports
+that differ by a millionth make up to 5 % of its time, and every change of such a kind another (0.2 to 5 % between runs;
+the larger, the less). So what is told of those is the mean over ports that differ by chance (`simulate.UNEVEN`), with
+the 95 % interval of that mean as the error. Schedules that are too long for that are simulated for some of their
+chunks, once: the mean time at which the hosts are done with a chunk tells the period, between the first quarter of the
+run (filling) and the last (ports get free), and half of what the two halves of that window lie apart is the error.
 
 What repeats:
 
@@ -38,6 +39,7 @@ from r2ccl_core.planning.algorithms import ALGORITHMS
 from r2ccl_core.planning.simulate import Floats, simulate
 from r2ccl_core.schedules import forest, r2cc_all_reduce, ring
 from r2ccl_core.schedules.algorithm import Settings
+from r2ccl_core.student import student_t
 
 MOST_ERROR = 0.01
 """Relative error of the extrapolation; the answers must be no further apart."""
@@ -46,22 +48,21 @@ TOLERANCE = 0.01
 DENSE_LANES = 5
 """From this number of lanes on, most ports depend on each other and a tolerance pays (`simulate`)."""
 
-COSTLY_TOLERANCE = 0.003
-"""Tolerance if messages cost time: with 0.01 such forests, simulated in full, were up to 4 % too fast, with this 1.8
-%."""
-TOLERANCE_ERROR = 0.035
-"""The error reported for `COSTLY_TOLERANCE`: of 13 such forests (8 and 16 trees on 16 to 128 hosts, 1 to 20 us per
-message, 128 to 256 chunks) those with more than `EXACT_MESSAGES` were up to 3.1 % off."""
-EXACT_MESSAGES = 200_000
-"""Dense schedules with at most this number of messages are simulated exactly if messages cost time (10 s of one
-processor with 24 trees, 1 s with 16). [(FIRST_ROUNDS, LEAST_ROUNDS)] Chunks of every tree in the first simulation of
-such a forest, and the minimum if they are more than `FIRST_MESSAGES`: 8 trees on 64 hosts became 5 % slower after 24 to
-40 chunks; 16 on 1024 stay within 2 % from 32 on."""
-FIRST_ROUNDS, LEAST_ROUNDS = 64, 32
-"""Chunks of every tree in the first look at such a forest, and so many at least where they are more than
-`FIRST_MESSAGES`: 8 trees on 64 hosts became 5 % slower after 24 to 40 chunks; 16 on 1024 stay within 2 % from 32 on."""
-FIRST_MESSAGES = 1_000_000
-"""Takes some 5 s of one processor."""
+COSTLY_TOLERANCE = 0.02
+TOLERANCE_ERROR = 0.002
+"""Where messages cost time: means of 3 to 6 runs with that tolerance and of as many exact ones were 0.16 % apart where
+runs differ little (64 hosts, 16 trees), elsewhere not more than their intervals allow."""
+WHOLE_MESSAGES = 2_500_000
+"""So many in all runs of whole schedules: some 4 s of one processor for dense ones."""
+LEAST_RUNS, MOST_RUNS = 3, 32
+SINGLE_ERROR = 0.005
+"""What is told of one run of a dense schedule that is too long for two: they differed by 0.06 % on 256 hosts (16 trees,
+60 chunks), by 0.5 % on 128."""
+LEAST_ROUNDS, ROUNDS_PER_HOP = 32, 6
+"""Chunks of every tree in the first look at a longer schedule, at least, and for every hop of the highest tree: 2 trees
+on 2048 hosts reach their pace after 20 chunks, two for every hop."""
+FIRST_MESSAGES = 2_400_000
+"""In the first look, where that is more."""
 
 SIMPLE_LANES = 2
 """Two answers suffice for forests of at most this number of trees: with 3 trees (128 hosts, 5 us per message) they were
@@ -96,7 +97,8 @@ class Periodic:
     answers: int = 2
     least_s: float | None = None
     messages: int = 0
-    """Messages in a dense forest's period; 0 if it is sparse."""
+    """Of a forest's period; 0 of others."""
+    dense: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,13 +146,13 @@ def of_forest(topology: Topology, size_bytes: int, *, trees: int = 2, rounds: in
         return Part(forest.all_reduce(shares, trees=trees, rounds=k, fan=fan), topology, size_bytes * k // rounds)
 
     answers = 2 if trees <= SIMPLE_LANES else DENSE_ANSWERS
-    sparse = Periodic("forest", rounds, part, first=height + 1, answers=answers)
+    messages = 2 * trees * (topology.nhosts - 1)
+    sparse = Periodic("forest", rounds, part, first=height + 1, answers=answers, messages=messages)
     if trees < DENSE_LANES:
         return sparse
     loads = zip(forest.integer_degrees(shares, trees), topology.rates_bytes_s, strict=True)
     least_s = max(degree / rate for degree, rate in loads) * size_bytes / (trees * rounds)
-    messages = 2 * trees * (topology.nhosts - 1)
-    return replace(sparse, least_s=least_s, messages=messages)
+    return replace(sparse, least_s=least_s, dense=True)
 
 
 def of_r2cc(topology: Topology, size_bytes: int, *, pipeline: int = 4, chunks: int = 256) -> Periodic:
@@ -210,29 +212,65 @@ def estimate(schedule: Periodic, *, alpha_s: float = 0.0, most_error: float = MO
 
 
 def _of_costly(schedule: Periodic, alpha_s: float, most_error: float) -> Estimate:
-    """The time of a dense forest whose messages cost time: exact, or by the pace of its chunks."""
+    """The time of a forest whose messages cost time: of the whole, or by the pace of its chunks."""
     periods = schedule.periods
-    if periods * schedule.messages <= EXACT_MESSAGES:
-        whole = schedule.part(periods)
-        seconds = simulate(whole.schedule, whole.topology, whole.size_bytes, alpha_s=alpha_s).seconds
-        return Estimate(seconds, 0.0, periods)
-    k = min(FIRST_ROUNDS, max(LEAST_ROUNDS, FIRST_MESSAGES // schedule.messages))
+    if periods * schedule.messages <= WHOLE_MESSAGES:
+        return _of_several(schedule, alpha_s, most_error)
+    single = SINGLE_ERROR if schedule.dense else 0.0
+    k = max(LEAST_ROUNDS, ROUNDS_PER_HOP * (schedule.first - 1), FIRST_MESSAGES // schedule.messages)
     while 3 * k <= 2 * periods:
-        run_s, done_s = _chunks(schedule.part(k), k, alpha_s)
+        run_s, done_s = _chunks(schedule, k, alpha_s)
         first, middle, last = k // 4, k // 2, k - k // 4
         found_s = run_s + (periods - k) * _pace(done_s[first:last])
         half_s = (periods - k) * abs(_pace(done_s[first:middle]) - _pace(done_s[middle:last])) / 2
-        if half_s <= most_error * found_s:
-            return Estimate(found_s, half_s / found_s + TOLERANCE_ERROR, k)
+        if half_s / found_s + single <= most_error:
+            return Estimate(found_s, half_s / found_s + single, k)
         k *= 2
-    run_s, _ = _chunks(schedule.part(periods), periods, alpha_s)
-    return Estimate(run_s, TOLERANCE_ERROR, periods)
+    run_s, _ = _chunks(schedule, periods, alpha_s)
+    return Estimate(run_s, single, periods)
 
 
-def _chunks(part: Part, rounds: int, alpha_s: float) -> tuple[float, Floats]:
-    """Seconds of a forest with this number of chunks per tree, and the mean time at which hosts were done with each."""
+def _of_several(schedule: Periodic, alpha_s: float, most_error: float) -> Estimate:
+    """The whole schedule: exactly, or the mean over ports that differ by chance where it is dense."""
+    whole = schedule.part(schedule.periods)
+    if not schedule.dense:
+        seconds = simulate(whole.schedule, whole.topology, whole.size_bytes, alpha_s=alpha_s).seconds
+        return Estimate(seconds, 0.0, schedule.periods)
+    most = max(1, min(MOST_RUNS, WHOLE_MESSAGES // (schedule.periods * schedule.messages)))
+    found: list[float] = []
+    while len(found) < most and not (len(found) >= LEAST_RUNS and _error(found) <= most_error):
+        found.append(
+            simulate(
+                whole.schedule,
+                whole.topology,
+                whole.size_bytes,
+                alpha_s=alpha_s,
+                tolerance=COSTLY_TOLERANCE,
+                seed=len(found),
+            ).seconds
+        )
+    return Estimate(float(np.mean(found)), _error(found), schedule.periods)
+
+
+def _error(runs_s: list[float]) -> float:
+    """Of the mean of these runs, relative."""
+    if len(runs_s) < 2:
+        return SINGLE_ERROR
+    interval_s = student_t(len(runs_s) - 1) * np.std(runs_s, ddof=1) / len(runs_s) ** 0.5
+    return float(interval_s / np.mean(runs_s)) + TOLERANCE_ERROR
+
+
+def _chunks(schedule: Periodic, rounds: int, alpha_s: float) -> tuple[float, Floats]:
+    """Seconds of a forest of so many rounds, and the mean time at which hosts were done with each round's chunks."""
+    part = schedule.part(rounds)
     timing = simulate(
-        part.schedule, part.topology, part.size_bytes, alpha_s=alpha_s, tolerance=COSTLY_TOLERANCE, steps=True
+        part.schedule,
+        part.topology,
+        part.size_bytes,
+        alpha_s=alpha_s,
+        tolerance=COSTLY_TOLERANCE if schedule.dense else 0.0,
+        steps=True,
+        seed=0 if schedule.dense else None,
     )
     ends = np.concatenate([lane for lanes in timing.step_end_s or () for lane in lanes])
     of_round = np.concatenate([lane["begin"] for lanes in part.schedule.programs for lane in lanes]) % rounds

@@ -8,6 +8,7 @@ Only AllReduce has schedules to choose from: the other collectives have one that
     R2CC_ALGO               the alias of an algorithm (`r2ccl_core.planning.algorithms`; default ring), or auto: the
                             planner's choice. What follows the health runs the ring while no NIC is lost.
     R2CC_MODE=3             the same as R2CC_ALGO=r2cc: R2CC-AllReduce after a loss
+    R2CC_OPERATIONS         how many AllReduces are still to come: auto leaves the ring for a little where that pays
     R2CC_AR_STAGE2_CHUNKS   its K, 1 to 16 (4)
     R2CC_AR_MIN_BYTES       smaller vectors stay with the ring (16 MiB)
     R2CC_SLICE_BYTES        the slices of what is pipelined (256 KiB)
@@ -61,6 +62,8 @@ class Settings:
     slice_bytes: int = 256 * 1024
     pipeline: int = 4
     min_bytes: int = 16 << 20
+    operations: int | None = None
+    """Still to come, as far as is known."""
     reranks: bool = False
     """Whether the ring's order follows losses, so that neighbouring hosts share more rails."""
 
@@ -87,6 +90,7 @@ def read_settings(mode: int = 2, environ: Mapping[str, str] = os.environ) -> Set
         _size(environ, "R2CC_SLICE_BYTES", Settings.slice_bytes),
         _size(environ, "R2CC_AR_STAGE2_CHUNKS", Settings.pipeline),
         _size(environ, "R2CC_AR_MIN_BYTES", Settings.min_bytes, least=0),
+        _count(environ, "R2CC_OPERATIONS"),
         reranks=algo == ring.ALGORITHM.alias and mode >= LEAST_MODE_RERANKED,
     )
     if mode == 0 and settings.plans:
@@ -122,7 +126,7 @@ def selection(settings: Settings) -> Select:
 
     @lru_cache(maxsize=256)
     def planned(nbytes: int, health: Health, cost: Cost) -> Schedule:
-        candidate = _candidate(settings.algo, nbytes, health, cost)
+        candidate = _candidate(settings, nbytes, health, cost)
         if candidate is None:
             return reranked(nbytes, health)
         algorithm, settings_of_it = ALGORITHMS[candidate.name], candidate.settings
@@ -191,12 +195,22 @@ def _slices(collective: str, nbytes: int, nranks: int, slice_bytes: int) -> int:
     return ring_slices(nbytes, blocks, slice_bytes)
 
 
-def _candidate(algo: str, nbytes: int, health: Health, cost: Cost) -> Candidate | None:
-    """The planner's choice, or its form of the requested algorithm; None if that has none for this health."""
-    result = plan(health.topology(cost.nic_bytes_s), "all_reduce", nbytes, cost.alpha_s)
-    if algo == AUTO:
+def _candidate(settings: Settings, nbytes: int, health: Health, cost: Cost) -> Candidate | None:
+    """The planner's choice, or its form of the algorithm asked for; None where that has none for this health."""
+    topology = health.topology(cost.nic_bytes_s)
+    result = plan(topology, "all_reduce", nbytes, cost.alpha_s, operations=settings.operations)
+    if settings.algo == AUTO:
         return result.chosen
-    return next((one for one in result.candidates if one.name == by_alias()[algo].name), None)
+    return next((one for one in result.candidates if one.name == by_alias()[settings.algo].name), None)
+
+
+def _count(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"{name}={text}: give a whole number, such as 1000")
+    return int(text)
 
 
 def _size(environ: Mapping[str, str], name: str, default: int, least: int = 1) -> int:

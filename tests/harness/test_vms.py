@@ -1,5 +1,7 @@
 """Virtual machines as hosts: what they are made from, as values; and one cluster of them for real (marker `vms`)."""
 
+import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from harness.cluster import netlink, processes, rights, state
+from harness.cluster import namespaces, netlink, processes, rights, state
 from harness.cluster.clean import clean
 from harness.cluster.layout import SUBNETS, lay_out_vms
 from harness.cluster.spec import VmsSpec
@@ -122,11 +124,13 @@ def test_what_mmdebstrap_refuses_is_one_line_and_leaves_nothing(
     if os.getuid() != 0:
         pytest.skip("only root can make a root")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "mmdebstrap").write_text("#!/bin/sh\necho 'I: go' >&2; echo 'E: no such suite' >&2; exit 25\n")
+    script = "mount -t tmpfs x /tmp; echo 'I: go' >&2; echo \"E: no such suite $$\" >&2; exit 25"
+    (tmp_path / "mmdebstrap").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "mmdebstrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    with pytest.raises(ClusterError, match=r"^Debian nosuch cannot be had: no such suite; look at cluster.debian"):
+    with pytest.raises(ClusterError, match=r"^Debian nosuch cannot be had: no such suite 1; look at cluster.debian"):
         debian.prepared("nosuch", print)
+    assert tmp_path.exists(), "its mounts are its own"
     assert list(kernel.cache().iterdir()) == []
 
 
@@ -179,6 +183,23 @@ def test_no_taps_is_one_line_with_the_remedy(tmp_path: Path) -> None:
         check_taps(tmp_path / "tun")
     with pytest.raises(ClusterError, match="Is a directory; let this user open it"):
         check_taps(tmp_path)
+
+
+def test_what_a_killed_preparation_has_left_is_cleaned_and_what_is_being_made_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kernel.clean() == [], "nothing was ever prepared"
+    part = kernel.cache() / "debian-bullseye-x.part"
+    (part / "root").mkdir(parents=True)
+    fd = os.open(kernel.cache(), os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        assert kernel.clean() == [] and part.exists()
+    finally:
+        os.close(fd)
+    assert kernel.clean() == ["debian-bullseye-x.part, half made"]
+    assert list(kernel.cache().iterdir()) == []
 
 
 def test_no_room_for_a_kernel_is_told_before_anything_is_fetched(
@@ -307,6 +328,44 @@ def test_kill_9_leaves_no_guest_running_and_clean_removes_the_rest(_real: None) 
     assert any("doomed" in line for line in clean())
     assert tag not in state.tags()
     assert f"r2m{tag}" not in netlink.uplinks()
+
+
+DOOMED = """
+schema = 1
+name = "doomed"
+cluster = {kind = "vms", name = "doomed", hosts = 2, nics = 2, rate = "20 Mbit/s", disk = "64MiB"}
+workload = {backend = "noop", sizes = ["4MiB"], iterations = 30}
+system = [{name = "balance", mode = 2}]
+fault = [{kind = "cable_pull", host = "host1", rail = 1, at_iteration = 3}]
+sweep = {repeats = 1, retries = 9, limits = {ready = "30 s", trial = "240 s", iteration = "60 s"}}
+"""
+
+
+@pytest.mark.vms
+@pytest.mark.timeout(900)
+def test_kill_9_in_mid_trial_leaves_nothing_that_clean_does_not_find(_real: None, tmp_path: Path) -> None:
+    """While a cable is pulled: guests, and all that was done to them, end with the harness; files, taps and the switch
+    are clean's."""
+    experiment = tmp_path / "doomed.toml"
+    experiment.write_text(DOOMED)
+    words = ["sweep", str(experiment), "--out", str(tmp_path / "runs"), "--json"]
+    command = [sys.executable, "-c", "from harness.commands.cli import main; main()", *words]
+    before = set(state.tags())
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as sweep:
+        assert sweep.stdout is not None
+        told = next((line for line in sweep.stdout if json.loads(line)["event"] == "fault"), None)
+        assert told is not None, "the sweep ended before its fault"
+        sweep.kill()
+    (record,) = (made for tag in set(state.tags()) - before if (made := state.read(tag)) and made.name == "doomed")
+    deadline = time.monotonic() + 60
+    while any(map(processes.alive, record.processes)):
+        assert time.monotonic() < deadline, "guests outlive the harness"
+        time.sleep(0.05)
+    assert (state.directory(record.tag) / "host1.disk").exists()
+    assert any(record.tag in line for line in clean())
+    assert record.tag not in state.tags() and not state.directory(record.tag).exists()
+    assert f"r2m{record.tag}" not in netlink.uplinks()
+    assert not [name for name in namespaces.names() if record.tag in name], "taps lie in the switch's namespace"
 
 
 @pytest.mark.vms

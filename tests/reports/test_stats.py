@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from r2ccl_core.student import student_t
 from reports import stats
 
 VALUES = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=12)
@@ -49,7 +50,7 @@ def test_how_many_pairs_would_show_a_difference() -> None:
     needed = stats.pairs_to_show(found.spread, 0.02)
     assert needed is not None
     # With the spread that was seen, so many pairs have an interval just narrower than the difference; one less has not.
-    half = [stats.student_t(n - 1) * found.spread / n**0.5 for n in (needed - 1, needed)]
+    half = [student_t(n - 1) * found.spread / n**0.5 for n in (needed - 1, needed)]
     assert half[1] < math.log(1.02) <= half[0]
     assert stats.pairs_to_show(10.0, 0.01) is None
 
@@ -108,4 +109,4 @@ def test_equal_systems_are_seldom_told_apart() -> None:
 
 @pytest.mark.parametrize(("degrees", "t"), [(1, 12.706), (4, 2.776), (20, 2.086), (30, 2.042), (120, 1.980)])
 def test_students_t(degrees: int, t: float) -> None:
-    assert stats.student_t(degrees) == pytest.approx(t, abs=0.002)
+    assert student_t(degrees) == pytest.approx(t, abs=0.002)

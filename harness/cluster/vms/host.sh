@@ -20,6 +20,7 @@ if [ ! -e /var/lib/r2ccl-guest ]; then # not a later boot of a guest that has a 
     done
     touch /var/lib/r2ccl-guest
 fi
+rm -f /.dockerenv # where this machine is a container, the guest is none
 printf '#!/run/guest/sh\n[ "$1" = reboot ] && exec /run/guest/reboot -f\nexit 1\n' >/usr/local/sbin/systemctl
 chmod +x /usr/local/sbin/systemctl # no systemd runs here, but a restart is to be had as everywhere
 

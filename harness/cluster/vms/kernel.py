@@ -111,11 +111,32 @@ def locked() -> Iterator[None]:
         raise ClusterError(f"{cache()}: {e.strerror}; the guests' kernel is kept there: make it writable") from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        for part in cache().glob("*.part"):  # of one that was killed
-            shutil.rmtree(part, ignore_errors=True)
+        _remove_parts()
         yield
     finally:
         os.close(fd)
+
+
+def clean() -> list[str]:
+    """Removes what preparations that were killed have left, unless one is under way; a line for each."""
+    try:
+        fd = os.open(cache(), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return [f"{name}, half made" for name in _remove_parts()]
+    except BlockingIOError:
+        return []
+    finally:
+        os.close(fd)
+
+
+def _remove_parts() -> list[str]:
+    parts = sorted(cache().glob("*.part"))
+    for part in parts:
+        shutil.rmtree(part, ignore_errors=True)
+    return [part.name for part in parts]
 
 
 def _make(package: str, folder: Path, tell: Callable[[str], None]) -> None:

@@ -27,26 +27,26 @@ class DrainMeter {
     auto elapsed_ns = static_cast<double>(now_ns - last_ns_);
     double best = 0;
     for (size_t i = 0; i < nics_.size(); ++i) {
-      const NicCounters& counters = environment_->counters[i];
-      double known = counters.drain_bytes_per_ns.load();
-      best = std::max(best, known > 0 ? known : counters.peak_bytes_per_ns.load());
+      const NicState& nic = environment_->nic_states[i];
+      double known = nic.drain_bytes_per_ns.load();
+      best = std::max(best, known > 0 ? known : nic.peak_bytes_per_ns.load());
     }
     for (size_t i = 0; i < nics_.size(); ++i) {
-      NicCounters& counters = environment_->counters[i];
+      NicState& nic = environment_->nic_states[i];
       Seen& seen = nics_[i];
-      uint64_t acknowledged = counters.drained_bytes.load();
-      bool queued = counters.in_flight_bytes.load() >= kQueueBytes;
-      uint64_t idle_times = counters.idle_times.load();
+      uint64_t acknowledged = nic.drained_bytes.load();
+      bool queued = nic.in_flight_bytes.load() >= kQueueBytes;
+      uint64_t idle_times = nic.idle_times.load();
       auto lately = static_cast<double>(acknowledged - std::exchange(seen.last_acknowledged, acknowledged));
-      counters.peak_bytes_per_ns.store(std::max(lately / elapsed_ns, kPeakKept * counters.peak_bytes_per_ns.load()));
+      nic.peak_bytes_per_ns.store(std::max(lately / elapsed_ns, kPeakKept * nic.peak_bytes_per_ns.load()));
       auto moved = static_cast<double>(acknowledged - seen.acknowledged);
       double rate = moved / static_cast<double>(now_ns - seen.since_ns);
-      double known = counters.drain_bytes_per_ns.load();
+      double known = nic.drain_bytes_per_ns.load();
       if (queued && seen.was_queued && idle_times == seen.idle_times) {
         if (moved < kEnoughBytes && now_ns - seen.since_ns < kLongestNs) continue;
-        if (moved > 0) counters.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
+        if (moved > 0) nic.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
       } else if (known > 0) {
-        counters.drain_bytes_per_ns.store(std::max(std::min(known * kGrowth, best), rate));
+        nic.drain_bytes_per_ns.store(std::max(std::min(known * kGrowth, best), rate));
       }
       seen = {acknowledged, acknowledged, idle_times, now_ns, queued};
     }

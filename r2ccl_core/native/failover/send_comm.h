@@ -47,7 +47,7 @@ class SendComm final : public Comm {
 
   // Whether the home NIC has lately drained what makes a fast one (R2CC_FAST_MBIT_S).
   bool home_is_fast() const {
-    double peak = home_ == nullptr ? 0 : nic_counters(*home_).peak_bytes_per_ns.load(std::memory_order_relaxed);
+    double peak = home_ == nullptr ? 0 : nic_state(*home_).peak_bytes_per_ns.load(std::memory_order_relaxed);
     return peak >= FastBytesPerNs(environment_->params);
   }
 

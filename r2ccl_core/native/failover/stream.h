@@ -26,8 +26,10 @@
 
 namespace r2ccl {
 
-// The bytes of one NIC in this process, over all streams, frames included.
+// What one NIC has moved in this process, counted for those who watch: nothing is decided by it.
 struct NicTraffic {
+  std::atomic<uint64_t> acknowledged_bytes{0};  // of messages
+  // Over all streams, frames included.
   std::atomic<uint64_t> sent_bytes{0};
   std::atomic<uint64_t> received_bytes{0};
   // Of them by RDMA, and how many streams send by it now.

@@ -57,6 +57,7 @@ class SocketStream final : public FirstStream, public SocketUser, public std::en
   }
 
  private:
+  bool HasEvent() const;
   void Wake();
   bool FlushControl();
   bool ContinueFrame();

@@ -72,7 +72,9 @@ def _iterate(trainer: "_Trainer | TorchftTrainer", life: Life, events: Events, s
     loss, forward_ns = trainer.step(step)
     life.ended(trainer, step)
     duration_ns = time.perf_counter_ns() - start_ns
-    measures = {"forward_ms": forward_ns / 1e6, **({} if loss is None else {"loss": loss})}
+    # The passes of a pipeline's stages alternate: there is no time of the forward one.
+    measures = {"forward_ms": forward_ns / 1e6} if forward_ns else {}
+    measures |= {} if loss is None else {"loss": loss}
     if begun.kind == "again":
         events.emit("again", begun.t_ns, iteration=step, duration_ns=duration_ns)
         return

@@ -1,11 +1,11 @@
-"""Which NICs a rank uses: R2CC_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else every data NIC with an IPv4 address.
+"""Selects a rank's NICs: R2CC_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else every data NIC with an IPv4 address.
 
-Without a variable, three kinds of interfaces are left out: loopback, the bridges of containers and virtual machines,
-and the NIC of the default route, which belongs to the management network where there are others.
+Without a variable, three kinds of interfaces are omitted: loopback, the bridges of containers and virtual machines, and
+the NIC of the default route, which belongs to the management network if there are others.
 
 The variables are read as NCCL reads its own: a comma-separated list of prefixes; a leading ``=`` makes them exact
-names, a leading ``^`` excludes them. A list of ``name@address`` names addresses instead, so that several addresses of
-one interface stand for as many NICs: ``lo@127.0.1.1,lo@127.0.1.2`` tries things out on one machine.
+names, and a leading ``^`` excludes them. A list of ``name@address`` names addresses instead, so that several addresses
+of one interface stand for as many NICs: ``lo@127.0.1.1,lo@127.0.1.2`` is useful for trials on one machine.
 """
 
 import logging
@@ -30,7 +30,7 @@ VARIABLES = ("R2CC_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 def find_nics(environ: Mapping[str, str] = os.environ) -> list[Nic]:
     """The NICs to use, ordered by name, or as listed. A host with nothing but loopback uses that.
 
-    Raises `UsageError` when the variable selects nothing.
+    Raises `UsageError` if the variable selects nothing.
     """
     variable = next((name for name in VARIABLES if environ.get(name)), None)
     chosen = environ[variable] if variable else ""
@@ -50,7 +50,7 @@ def find_nics(environ: Mapping[str, str] = os.environ) -> list[Nic]:
 
 
 def unmatched(chosen: str, names: Sequence[str]) -> list[str]:
-    """The entries of `chosen`, as the variable has it, that select none of `names`."""
+    """The entries of `chosen`, in the variable's form, that select none of `names`."""
     if chosen.startswith("^"):
         return []
     exact = chosen.startswith("=")
@@ -59,8 +59,8 @@ def unmatched(chosen: str, names: Sequence[str]) -> list[str]:
 
 
 def without_default_route(nics: list[Nic], routes: str) -> list[Nic]:
-    """`nics` without that of the default route, if others are left. `routes` is the kernel's table, as
-    /proc/net/route has it; of several default routes the one with the lowest metric is used."""
+    """`nics` without that of the default route, if others are left. `routes` is the kernel's table, in the form of
+    /proc/net/route; of several default routes the one with the lowest metric counts."""
     lines = [line.split() for line in routes.splitlines()[1:]]
     default = [(int(line[6]), line[0]) for line in lines if line[1] == line[7] == "00000000" and int(line[3], 16) & _UP]
     used = {name for metric, name in default if metric == min(default)[0]}
@@ -78,7 +78,7 @@ def _routes() -> str:
 
 
 def checked_nics(nics: Sequence[Nic]) -> Sequence[Nic]:
-    """`nics` themselves if they are pairs of texts; else `UsageError`."""
+    """`nics` themselves if they are pairs of texts; else raises `UsageError`."""
     for nic in nics:
         if not (isinstance(nic, tuple | list) and len(nic) == 2 and all(isinstance(part, str) for part in nic)):
             raise UsageError(f"nics: {nic!r} is not a pair of a name and an IPv4 address, as in ('eth1', '10.0.0.1')")

@@ -1,4 +1,4 @@
-"""What simulating and planning large clusters costs: ``python -m r2ccl_core.perf.scale``.
+"""The cost of simulating and planning large clusters: ``python -m r2ccl_core.perf.scale``.
 
 One line a case: seconds of one processor (and how many it may be), the time over the lower bound, the error that is
 told, the true one where the whole schedule is affordable, and the most memory that was used until then. One host of 8
@@ -28,7 +28,7 @@ NIC_BYTES_S = 50e9
 ROUNDS = 2048
 CHUNKS = 4096
 MOST_HOSTS = 1024
-"""Above, only what is asked of 16,384 hosts."""
+"""Above this, only what is required of 16,384 hosts."""
 DENSE = (8, 16, 24)
 """Trees of the forests that are hardest to simulate."""
 TRUE_RUNS = 3
@@ -38,7 +38,7 @@ MOST_TRUE_MESSAGES = 300_000
 
 @dataclass(frozen=True)
 class Row:
-    """One case; what was not asked for is None."""
+    """One case; what was not requested is None."""
 
     what: str
     hosts: int
@@ -70,7 +70,7 @@ def degraded(hosts: int) -> Topology:
 
 
 def planning(hosts: int) -> Row:
-    """One plan, without anything kept from before."""
+    """One plan, without any cached results."""
     topology = degraded(hosts)
     _, took_s = _timed(lambda: plan(topology, "all_reduce", SIZE_BYTES, 5e-6))
     return Row("plan", hosts, 5, took_s, 1 if hosts == MOST_HOSTS else None)

@@ -1,14 +1,14 @@
 """Times large schedules by a few of their periods: a schedule repeats itself, so its time grows evenly with its length.
 
 A `Periodic` makes a schedule of any number of periods. A few short ones are simulated, each about twice as long as the
-one before; every two that follow each other tell the time of the whole. How far the last two answers lie apart, or the
-last three of a forest with many trees (two may agree by chance there), is the error that is told. Where it is above the
-limit, the lengths double, until the whole schedule is simulated in the end.
+one before; every two successive ones yield an answer for the whole. The reported error is the distance between the last
+two answers, or the last three for a forest with many trees (two may agree by chance there). If it is above the limit,
+the lengths double, until in the end the whole schedule is simulated.
 
-A forest with many trees has a second witness: no period is shorter than the host with the most bytes for its bandwidth
-needs for them. Where messages cost nothing its periods are hardly longer (0 to 0.4 %, of 8 to 24 trees on 32 to 256
-hosts), so the time lies between the answer with the measured period and the one with the least: the middle is told, and
-half the distance as the error.
+For a forest with many trees there is a second source: no period is shorter than the host with the most bytes for its
+bandwidth needs for them. If messages cost nothing, its periods are hardly longer (0 to 0.4 %, of 8 to 24 trees on 32 to
+256 hosts), so the time lies between the answer with the measured period and the one with the minimum: the middle is
+reported, with half the distance as the error.
 
 Where messages cost time, a forest's first periods are unlike the others, and one with many trees is sensitive: ports
 that differ by a millionth make up to 5 % of its time, and every change of such a kind another (0.2 to 5 % between runs;
@@ -42,11 +42,11 @@ from r2ccl_core.schedules.algorithm import Settings
 from r2ccl_core.student import student_t
 
 MOST_ERROR = 0.01
-"""Relative, of what is left out; the answers must be no further apart."""
+"""Relative error of the extrapolation; the answers must be no further apart."""
 
 TOLERANCE = 0.01
 DENSE_LANES = 5
-"""From so many lanes on, most ports depend on each other and a tolerance pays (`simulate`)."""
+"""From this number of lanes on, most ports depend on each other and a tolerance pays (`simulate`)."""
 
 COSTLY_TOLERANCE = 0.02
 TOLERANCE_ERROR = 0.002
@@ -65,18 +65,19 @@ FIRST_MESSAGES = 2_400_000
 """In the first look, where that is more."""
 
 SIMPLE_LANES = 2
-"""Two answers tell forests of no more trees: of 3 trees (128 hosts, 5 us a message) they were 2 % off."""
+"""Two answers suffice for forests of at most this number of trees: with 3 trees (128 hosts, 5 us per message) they were
+2 % off."""
 DENSE_ANSWERS = 3
-"""Of forests with so many trees. Ten of 6 to 24 trees on 16 to 128 hosts were told to 0.1 % by that; two answers within
-half a percent were up to 3.3 % off, and lengths that grow by half 2.3 %."""
+"""Answers for forests with this many trees. Ten of 6 to 24 trees on 16 to 128 hosts were estimated to 0.1 % by this;
+two answers within half a percent were up to 3.3 % off, and lengths that grow by half 2.3 %."""
 
 LEAST_HOSTS = 32
-"""Hosts that are alike in the smallest cluster which stands for a large one."""
+"""Similar hosts in the smallest cluster that stands for a large one."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is simulated for so many periods: a schedule for a vector of ``size_bytes`` on ``topology``."""
+    """What is simulated for a number of periods: a schedule for a vector of ``size_bytes`` on ``topology``."""
 
     schedule: Schedule
     topology: Topology
@@ -85,8 +86,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Periodic:
-    """A schedule of ``periods`` periods. ``part(k)`` makes k of them; ``first`` are enough for a first look, and this
-    many ``answers`` must agree, or one with the ``least_s`` that a period takes; None if that is not known."""
+    """A schedule of ``periods`` periods. ``part(k)`` makes k of them; ``first`` are enough for the first simulation,
+    and this many ``answers`` must agree, or one with the minimum ``least_s`` of a period (None if that is not known).
+    """
 
     name: str
     periods: int
@@ -101,8 +103,8 @@ class Periodic:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of the whole schedule; ``error`` is relative and 0 where all of it was simulated, exactly or with a
-    tolerance that costs nothing to speak of."""
+    """Seconds of the whole schedule; ``error`` is relative, and 0 if all of it was simulated, exactly or with a
+    negligible tolerance."""
 
     seconds: float
     error: float
@@ -164,7 +166,7 @@ def of_r2cc(topology: Topology, size_bytes: int, *, pipeline: int = 4, chunks: i
 
 
 def of_hosts(name: str, topology: Topology, size_bytes: int, build: Callable[[Topology], Schedule]) -> Periodic:
-    """Any schedule that treats hosts that are alike alike, by pairs of them, as some depend on a ring's parity.
+    """Any schedule that treats similar hosts alike, by pairs of hosts, because some depend on a ring's parity.
 
     ``build`` makes the schedule of a smaller cluster, with sections cut into as many pieces as in the large one.
     """
@@ -182,9 +184,9 @@ def of_hosts(name: str, topology: Topology, size_bytes: int, build: Callable[[To
 
 
 def estimate(schedule: Periodic, *, alpha_s: float = 0.0, most_error: float = MOST_ERROR) -> Estimate:
-    """The time of ``schedule``, to ``most_error`` and what the tolerance of a simulation adds (`TOLERANCE_ERROR`).
+    """The time of ``schedule``, to ``most_error`` plus the error of a simulation's tolerance (`TOLERANCE_ERROR`).
 
-    Raises `UsageError` for an error of nothing or less, and what `simulate` raises.
+    Raises `UsageError` for a limit of zero or less, and whatever `simulate` raises.
     """
     if most_error <= 0:
         raise UsageError(f"an error of {most_error:g} at most cannot be promised; simulate the whole schedule")

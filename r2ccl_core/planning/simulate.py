@@ -1,7 +1,7 @@
 """Times a schedule on a topology: an event-driven simulation of lanes, FIFO connections and fair ports.
 
-The model is in ``native/simulate/simulator.h``; this file turns a `Topology` into ports and names the
-results. The schedule that runs here is the very one that the runtime executes.
+The model is in ``native/simulate/simulator.h``; this file turns a `Topology` into ports and names the results. The
+simulated schedule is the one that the runtime executes.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Link:
-    """What one rank sent another, over all lanes; ``busy_s`` adds up over lanes."""
+    """What one rank sent another, over all lanes; ``busy_s`` is summed over lanes."""
 
     source: int
     destination: int
@@ -75,7 +75,7 @@ def simulate(
     tolerance: float = 0.0,
     seed: int | None = None,
 ) -> Timing:
-    """Runs ``schedule`` for a vector of ``size_bytes`` on ``topology``, which may change on the way.
+    """Runs ``schedule`` for a vector of ``size_bytes`` on ``topology``, which may change during the run.
 
     ``alpha_s`` delays each message on its connection; a sender may be ``slots`` messages ahead of its
     receiver. Raises `ScheduleError` if the schedule does not fit the topology or can never finish. With a

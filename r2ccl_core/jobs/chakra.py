@@ -26,9 +26,9 @@ from r2ccl_core.model.schedule import NOBODY, Schedule, chunk_offsets, lane
 Row = tuple[int, int, int, int, int]
 
 SCHEDULE = "r2ccl_schedule"
-"""The metadata attribute that marks a trace of ours: the schedule's name."""
+"""The attribute of the metadata that marks a trace of ours: the schedule's name."""
 SIZE = "size_bytes"
-"""The metadata attribute with the vector's size."""
+"""That of the vector's size."""
 
 
 @dataclass(frozen=True)

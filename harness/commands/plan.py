@@ -1,8 +1,10 @@
 """``harness plan``: what every algorithm would take on a cluster with lost NICs, and which one to use."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from harness.cluster.spec import MAX_NICS
 from harness.errors import ExitCode
@@ -14,6 +16,7 @@ from r2ccl_core.model.topology import Topology, parse_lost
 from r2ccl_core.planning.planner import as_record, explain, plan
 from r2ccl_core.units import parse_duration, parse_rate, parse_size
 
+T = TypeVar("T")
 MAX_HOSTS = 1024
 MAX_BYTES = 1 << 60
 
@@ -45,9 +48,9 @@ def plan_command(
             raise UsageError(f"{option} {count}: give 1 or more")
     if operations is not None and operations < 0:
         raise UsageError(f"--operations {operations}: give 0 or more")
-    if (rate_bit_s := parse_rate(rate)) <= 0:
+    if (rate_bit_s := _read("--rate", parse_rate, rate)) <= 0:
         raise UsageError(f"--rate {rate}: must be more than 0")
-    size_bytes = parse_size(size)
+    size_bytes = _read("--size", parse_size, size)
     if size_bytes < 1:
         raise UsageError(f"--size {size}: there is nothing to plan; give a byte or more")
     if size_bytes > MAX_BYTES:
@@ -57,12 +60,12 @@ def plan_command(
     )
     named: set[tuple[int, int]] = set()
     for text in lost:
-        host, nic, remaining = parse_lost(text)
+        host, nic, _ = parse_lost(text)
         if (host, nic) in named:
             raise UsageError(f"--lost {text}: NIC {nic} of host {host} is named already; name each NIC once")
         named.add((host, nic))
-        topology = topology.slowed(host, nic, remaining)
-    result = plan(topology, collective, size_bytes, parse_duration(alpha), operations=operations)
+        topology = _read("--lost", partial(_slowed, topology), text)
+    result = plan(topology, collective, size_bytes, _read("--alpha", parse_duration, alpha), operations=operations)
     if simai_file:
         _write(simai_file, write_topology(topology))
     if chakra_folder:
@@ -75,6 +78,18 @@ def plan_command(
         chosen = line.startswith(("*", "chosen:"))
         say(line, style="bold green" if chosen else "", indent=" " * 8)
     return ExitCode.OK
+
+
+def _slowed(topology: Topology, text: str) -> Topology:
+    return topology.slowed(*parse_lost(text))
+
+
+def _read(option: str, read: Callable[[str], T], text: str) -> T:
+    """What `read` makes of an option's text; what is wrong with it begins with the option's name."""
+    try:
+        return read(text)
+    except UsageError as error:
+        raise UsageError(f"{option} {text}: {str(error).removeprefix(f'{text!r} ')}") from error
 
 
 def _write(path: Path, text: str) -> None:

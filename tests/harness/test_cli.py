@@ -280,3 +280,28 @@ def wait_for_trials(runs: Path, count: int) -> None:
     while len(list(runs.glob("*/trials/*/trial.json"))) < count:
         assert time.monotonic() < deadline, "no trial ended in time"
         time.sleep(0.02)
+
+
+def test_the_help_says_in_full_what_each_command_does_and_honours_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for group in ((), ("cluster",), ("cloudlab",)):
+        shown = harness(*group, "--help").stdout
+        assert "..." not in shown.partition("Commands:")[2]
+        assert 80 < max(map(len, shown.splitlines())) <= 100
+
+
+def test_the_commands_of_clusters_take_an_experiment_by_its_name() -> None:
+    done = harness("cluster", "prepare", "smoke")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == 'cluster.kind = "local": nothing is fetched for it\n'
+
+
+def test_a_key_that_is_not_there_is_one_line() -> None:
+    done = harness("doctor", "192.0.2.1", "--key", "nowhere")
+    assert (done.returncode, done.stderr) == (2, "--key nowhere: there is no such file\n")
+
+
+def test_the_module_is_the_program() -> None:
+    code = [sys.executable, "-m", "harness", "--version"]
+    done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "harness")

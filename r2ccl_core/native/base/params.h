@@ -72,8 +72,8 @@ namespace r2ccl {
   X("R2CC_SOCKET_IFNAME", "both",                                                                                     \
     "NICs to use, in the form of `NCCL_SOCKET_IFNAME`, which it overrides: a comma list of prefixes; `=` in front "   \
     "asks for exact names, `^` excludes; without either every NIC with an IPv4 address but loopback and the bridges " \
-    "of containers and virtual machines; the CPU runtime also leaves out the NIC of the default route where others "  \
-    "remain, and takes a list of name@address")                                                                       \
+    "of containers and virtual machines, and without the NIC of the default route where others remain; the CPU "      \
+    "runtime also takes a list of name@address")                                                                      \
   X("R2CCL_CORE_LIB", "`plugin_path()`",                                                                              \
     "the directory that holds `libnccl-net-r2ccl.so`, instead of the installed one")                                  \
   X("R2CC_RANK", "`r2ccl-perf`, `from_env()`",                                                                        \

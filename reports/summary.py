@@ -17,7 +17,7 @@ from reports.headline import Line, at_largest, headline, healthy_shares
 from reports.setting import Setting
 from reports.trained import training_sentences
 from reports.trial import Trial
-from reports.wording import at_size, number, percent, plural, sized
+from reports.wording import at_size, number, percent, plain, plural, sized
 
 MOST_COMPARISONS = 10
 """Of five systems two by two."""
@@ -81,7 +81,10 @@ def _conclusion(frame: pd.DataFrame) -> str:
     odd = frame[~frame["expected"] & (frame["status"] != "inconclusive")]
     if odd.empty and not inconclusive:
         return "Every trial ended as the experiment expects."
-    told = [f"{len(odd)} trial(s) did not end as expected (first: {odd.iloc[0]['trial_id']})"] if len(odd) else []
+    told = []
+    if len(odd):
+        first = ": ".join(filter(None, (odd.iloc[0]["trial_id"], plain(odd.iloc[0]["reason"]))))
+        told = [f"{plural(len(odd), 'trial')} did not end as expected (first: {first})"]
     told += [f"{inconclusive} stayed inconclusive and are in no figure"] if inconclusive else []
     return "; ".join(told) + "."
 
@@ -130,7 +133,7 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
         why = "those on the old schedule, and the one that changes it, do not count: raise workload.iterations"
         return f"{name}: no trial has iterations both before and after the fault ({why})."
     largest = [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
-    shares = (f"{100 / median:.0f}" for median in _ends([line["slowdown"].median for line in largest]))
+    shares = (f"{-100 / median:.0f}" for median in _ends([-line["slowdown"].median for line in largest]))
     left = " to ".join(dict.fromkeys(shares))
     models = dict.fromkeys(number(line.model) for line in largest if line.model is not None)
     model = f"; the model says {', '.join(models)}" if models else ""

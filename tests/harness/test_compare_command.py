@@ -175,6 +175,8 @@ def test_a_table_that_does_not_fit_is_lines_of_words(tmp_path: Path, monkeypatch
 def test_a_simulated_system_goes_by_its_own_name(tmp_path: Path) -> None:
     folder = make(tmp_path / "a")
     for path in folder.glob("trials/*/trial.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"simulated": {"bound_s": 0.1}}))
+        trial = json.loads(path.read_text())
+        trial["evidence"]["simulated"] = {"bound_s": 0.1}
+        path.write_text(json.dumps(trial))
     status, text = run(f"{folder}@balance", f"{folder}@hot_repair")
     assert status in (0, 1) and "balance to hot_repair" in text

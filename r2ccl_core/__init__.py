@@ -1,7 +1,7 @@
 """Resilient collectives: topology, schedules, bounds, planner, simulator, and the runtime that moves bytes.
 
-Its loggers are those below ``r2ccl_core``. A program that does not configure `logging` has their warnings on stderr, a
-lost NIC among them.
+Its loggers are named below ``r2ccl_core``. In a program that does not configure `logging`, their warnings appear on
+stderr, including lost NICs.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ __all__ = ["Communicator"]
 
 
 def __getattr__(name: str) -> Any:
-    """`Communicator` and `__version__`, when they are asked for: either costs more than all else here."""
+    """Imports `Communicator` and `__version__` on first use: either costs more than the rest of this package."""
     if name == "Communicator":
         from r2ccl_core.runtime.communicator import Communicator
 

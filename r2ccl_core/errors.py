@@ -25,7 +25,7 @@ class UnitError(UsageError):
 
 
 class MismatchedCallError(UsageError):
-    """Ranks of a group called different things, or the same with different arguments: the group is over on each."""
+    """Ranks of a group called different things, or the same with different arguments. The group ends on every rank."""
 
 
 class ScheduleError(R2cclError):

@@ -1,4 +1,4 @@
-"""The one place that finds and opens what C++ built: the Python module, and the libraries for NCCL."""
+"""Finds and opens what C++ built: the Python module and the libraries for NCCL. No other module does."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ NIXL_PLUGIN = "libplugin_R2CCL.so"
 
 
 def load() -> ModuleType:
-    """The native module; `TransportError` with the remedy where it was not built."""
+    """The native module. Raises `TransportError` with the remedy if it was not built."""
     try:
         return import_module("r2ccl_core._native")
     except ImportError as error:
@@ -23,23 +23,23 @@ def load() -> ModuleType:
 
 
 def keep_forever(thing: object) -> None:
-    """Never destroys `thing`: for a forked child, where what its end would wait for does not exist."""
+    """Never destroys `thing`. For a forked child, in which the destructor would wait for threads that do not exist."""
     load().keep_forever(thing)
 
 
 def plugin_path() -> Path:
     """The net plugin, as an absolute path for ``NCCL_NET_PLUGIN``.
 
-    The directory ``R2CCL_CORE_LIB`` decides where it is set (`UsageError` if the plugin is not there). Otherwise the
-    first of: the installed files, beside this module, the newest of the build folders of a checkout. `TransportError`
-    with the remedy where there is none.
+    The directory ``R2CCL_CORE_LIB`` decides if it is set (`UsageError` if the plugin is not there). Otherwise the first
+    of these counts: the installed files, beside this module, the newest of a checkout's build folders. Raises
+    `TransportError` with the remedy if there is none.
     """
     return _library(PLUGIN, "pip install .")
 
 
 def preload_path() -> Path:
-    """The library that stands before NCCL's AllReduce, for ``LD_PRELOAD``; found like the plugin. It is built where a
-    CUDA compiler is."""
+    """The library in front of NCCL's AllReduce, for ``LD_PRELOAD``; found like the plugin. It is built only where there
+    is a CUDA compiler."""
     return _library(PRELOAD, "pip install . where nvcc is on the PATH")
 
 

@@ -1,9 +1,9 @@
-"""Keeps standard output and error from ending a command.
+"""Keeps failures of standard output and error from ending a command.
 
-Text that cannot be encoded is written in plain characters, text that cannot be written is dropped. A reader may leave
-(`| head`), a disk may be full, a terminal may know only latin-1. None of these says anything about a sweep or a
-comparison, whose exit status is about results. A stream that fails once stays silent from then on. Standard error says
-so, where it still works and the reader did not simply leave.
+Text that cannot be encoded is written in plain characters; text that cannot be written is dropped. A reader may leave
+(`| head`), a disk may be full, a terminal may support only latin-1. None of this concerns the results of a sweep or a
+comparison, which the exit status is about. A stream that fails once stays silent from then on. Standard error reports
+the failure, if it still works and the reader did not simply leave.
 """
 
 import codecs
@@ -20,25 +20,25 @@ PLAIN = {
     "\N{NARROW NO-BREAK SPACE}": " ", "\N{MULTIPLICATION SIGN}": "x", "\N{MICRO SIGN}": "u",
     "\N{RIGHTWARDS ARROW}": "->",
 }  # fmt: skip
-"""What stands for our own signs where the encoding has none; other letters become question marks."""
+"""Replacements for our own symbols if the encoding lacks them; other characters become question marks."""
 LEFT = (errno.EPIPE, errno.EBADF)
-"""The reader has gone, or never was."""
+"""Errors that mean that the reader has left, or never existed."""
 
 
 _told: list[str] = []
-"""What was said of a standard output that cannot be written."""
+"""The message about standard output that could not be written."""
 
 
 def robust() -> None:
-    """From now on `sys.stdout` and `sys.stderr` raise nothing; call it once, first of all."""
+    """From now on `sys.stdout` and `sys.stderr` raise nothing. Call this once, before anything else."""
     codecs.register_error("plain", _plain)
     sys.stderr = _wrapped(sys.stderr, 2, lambda line: None)
     sys.stdout = _wrapped(sys.stdout, 1, _tell)
 
 
 def is_lost() -> bool:
-    """Whether something could not be written to standard output, though its reader had not simply left; what is
-    buffered is not known yet."""
+    """Whether something could not be written to standard output, other than because its reader had left. Buffered
+    output is not known yet."""
     return bool(_told)
 
 
@@ -55,7 +55,8 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def _wrapped(stream: TextIO | None, fd: int, tell: Callable[[str], None]) -> TextIO:
-    """`stream` over a file that drops what cannot be written; one that was closed from the start drops everything."""
+    """`stream` over a file that drops what cannot be written. If the stream was closed from the start, it drops
+    everything."""
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - open until the end
     stream.flush()
@@ -69,7 +70,7 @@ def _wrapped(stream: TextIO | None, fd: int, tell: Callable[[str], None]) -> Tex
 
 
 class Lenient(io.RawIOBase):
-    """Writes to a descriptor until that fails once; what comes later goes nowhere. `tell` hears why, in one line."""
+    """Writes to a descriptor until a write fails; later output is dropped. `tell` receives the reason, in one line."""
 
     def __init__(self, fd: int, tell: Callable[[str], None]) -> None:
         self._fd, self._tell, self._lost = fd, tell, False
@@ -87,7 +88,7 @@ class Lenient(io.RawIOBase):
         return os.isatty(self._fd)
 
     def write(self, data: "bytes | bytearray | memoryview") -> int:  # type: ignore[override]
-        """All of `data`, or nothing of it any more."""
+        """Writes all of `data`, or nothing any more."""
         left = memoryview(data)
         while left and not self._lost:
             try:

@@ -1,8 +1,8 @@
 """Runs independent pieces of work: in this process, on all processors of this machine, or on a Dask cluster.
 
-The caller says what is to be done; `on` sets where, for everything that runs within it. A piece is identified by its
-key, and its seed belongs to it, so any number of workers gives the same numbers in whatever order they finish. With a
-folder, finished pieces are kept, and a later call with the same work does only what is left.
+The caller says what to do; `on` sets where, for everything that runs within it. A piece is identified by its key and
+has its own seed, so results do not depend on the number of workers or the order of completion. With a folder, finished
+pieces are kept, and a later call with the same work does only the rest.
 """
 
 import hashlib
@@ -30,17 +30,18 @@ T = TypeVar("T")
 
 CONNECT_S = 10.0
 ALONE_S = 2.0
-"""What takes no longer is done here: processes take about as long to start."""
+"""Shorter work runs in this process: starting processes takes about as long."""
 STORED = 1
-"""The version of the files of finished pieces."""
+"""Version of the files that hold finished pieces."""
 
 _ADDRESS = re.compile(r"[a-z]+://.+")
 
 
 @dataclass(frozen=True)
 class Place:
-    """``processes`` of this machine (None: one a processor, for what takes longer than `ALONE_S`), or the scheduler at
-    the address ``dask``, whose workers must have the same ``packages``. Finished pieces are kept in ``folder``."""
+    """``processes`` of this machine (None: one per processor, for work that takes longer than `ALONE_S`), or the Dask
+    scheduler at the address ``dask``, whose workers must have the same ``packages``. Finished pieces are kept in
+    ``folder``."""
 
     processes: int | None = None
     dask: str | None = None
@@ -60,7 +61,7 @@ _place: ContextVar[Place] = ContextVar("place", default=HERE)
 
 @contextmanager
 def on(place: Place) -> Iterator[None]:
-    """Work that is asked for in here runs there."""
+    """Work requested within this context runs at that place."""
     token = _place.set(place)
     try:
         yield
@@ -69,7 +70,7 @@ def on(place: Place) -> Iterator[None]:
 
 
 def as_they_end(run: Callable[[Piece], T], pieces: Sequence[Piece]) -> Iterator[tuple[int, T]]:
-    """``run(piece)`` of every piece with its index, as they end. What a piece raises is raised.
+    """Yields ``run(piece)`` of every piece with its index, in order of completion. Exceptions of a piece are raised.
 
     `run` and the pieces must be picklable. Raises `UsageError` for a scheduler that cannot be used.
     """
@@ -91,10 +92,10 @@ def as_they_end(run: Callable[[Piece], T], pieces: Sequence[Piece]) -> Iterator[
 
 
 def results(work: str, run: Callable[[Piece], T], pieces: Sequence[Piece], *, batch: int = 1) -> list[T]:
-    """``run(piece)`` of every piece, in their order; ``batch`` of them at a time go to a worker.
+    """Returns ``run(piece)`` of every piece, in their order; a worker gets ``batch`` pieces at a time.
 
-    ``work`` says all that results depend on beside the piece. Where finished pieces are kept, results must be JSON
-    values (tuples come back as lists), and pieces are told apart by their text.
+    ``work`` describes everything that results depend on besides the piece. If finished pieces are kept, results must be
+    JSON values (tuples come back as lists), and pieces are identified by their text.
     """
     folder = _place.get().folder
     kept = _Kept.of(folder, work) if folder is not None else None
@@ -125,7 +126,7 @@ def _run_batch(batch: _Batch) -> list[Any]:
 
 @dataclass
 class _Kept:
-    """Finished pieces of one work: a line of JSON each, behind one that says which work it is."""
+    """The finished pieces of one work: one line of JSON each, after a line that identifies the work."""
 
     path: Path
     values: dict[str, Any]
@@ -153,7 +154,7 @@ class _Kept:
         return cls(path, values)
 
     def add(self, piece: str, value: Any) -> Any:
-        """Keeps it, and gives it back as a later call will read it."""
+        """Keeps a result, and returns it in the form that a later call will read."""
         line = json.dumps([piece, value])
         with self.path.open("a") as file:
             file.write(f"{line}\n")
@@ -179,7 +180,7 @@ def _on_processes(processes: int, run: Callable[[Piece], T], pieces: Sequence[Pi
 
 
 def _leave_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the one that asked for the work ends it."""
+    """Ctrl-C reaches every process of a terminal; only the process that requested the work handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -204,7 +205,7 @@ def _on_dask(place: Place, address: str, run: Callable[[Piece], T], pieces: Sequ
 
 
 def _check_workers(address: str, client: Any, packages: tuple[str, ...]) -> None:
-    """Another version of this program would give other numbers."""
+    """Refuses workers with another version of this program, which would compute other results."""
 
     def program() -> str | None:  # within a function: sent by value, so that a worker without this program can say so
         try:

@@ -5,14 +5,14 @@ import stat
 from pathlib import Path
 
 WRITTEN_BYTES = 64 << 20
-"""No file that a person writes is larger."""
+"""Largest file that a person could have written."""
 STORED_BYTES = 1 << 30
-"""Nor is one that a program of ours stores as text."""
+"""Largest text file that a program of ours stores."""
 
 
 def regular(path: Path, most_bytes: int | None = None) -> Path:
-    """`path`, where it is a regular file of at most so many bytes, or a folder, which cannot be read anyway. `OSError`
-    for anything else; it is not opened, as that alone may wait for ever."""
+    """`path`, if it is a regular file of at most this many bytes, or a folder, which cannot be read anyway. Raises
+    `OSError` for anything else, without opening it, because opening may already block for ever."""
     about = path.stat()
     if stat.S_ISDIR(about.st_mode):
         return path
@@ -24,5 +24,5 @@ def regular(path: Path, most_bytes: int | None = None) -> Path:
 
 
 def text_of(path: Path, encoding: str = "utf-8", most_bytes: int = WRITTEN_BYTES) -> str:
-    """What a file says. `OSError` where it cannot be read, `UnicodeDecodeError` for what is no text."""
+    """The text of a file. Raises `OSError` if it cannot be read, and `UnicodeDecodeError` if it is not text."""
     return regular(path, most_bytes).read_text(encoding=encoding)

@@ -1,7 +1,7 @@
 """Quantities with units, as people write them: sizes, rates and durations.
 
-Sizes are bytes (``64MiB``, ``1G``), rates are bits per second (``500 Mbit/s``, ``10Gbps``),
-durations are seconds (``150ms``, ``2 s``). Plain numbers pass only where the unit is beyond doubt.
+Sizes are bytes (``64MiB``, ``1G``), rates are bits per second (``500 Mbit/s``, ``10Gbps``), durations are seconds
+(``150ms``, ``2 s``). Plain numbers are accepted only if the unit is beyond doubt.
 """
 
 import re

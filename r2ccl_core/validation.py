@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a value, in the words of a person who wrote the value by hand."""
+"""Translates pydantic's findings about a value into the words of the person who wrote it."""
 
 from pydantic_core import ErrorDetails
 
@@ -30,7 +30,7 @@ _WORDS = {
 
 
 def in_our_words(detail: ErrorDetails) -> str:
-    """What is wrong, without the value itself: ``must be at least 1``. A validator's own message stays as it is."""
+    """What is wrong, without the value itself: ``must be at least 1``. A validator's own message stays unchanged."""
     limits = {name: f"{v:.15g}" if isinstance(v, float) else v for name, v in detail.get("ctx", {}).items()}
     ours = _WORDS.get(detail["type"], "").format(**limits)
     return ours or detail["msg"].removeprefix("Value error, ")

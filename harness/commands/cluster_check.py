@@ -1,7 +1,6 @@
 """`harness cluster check`: looks at all hosts, says what is wrong and what to do, as a table or as JSON."""
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -100,7 +99,7 @@ def _hosts(experiment: Experiment | None, inventory: Path | None) -> Iterator[In
         with stoppable(), make_cluster(spec) as cluster:
             record = state.read(cluster.describe()["tag"])
             assert record is not None
-            yield export.of_local(record, spec.python or sys.executable)
+            yield export.of_local(record, spec.python or record.python)
     else:
         raise UsageError(f"{experiment.name}: cluster.kind: noop: has no hosts to check; name an inventory")
 

@@ -77,7 +77,7 @@ def of_local(tag: str) -> Inventory:
         if not known:
             raise UsageError(f"--local: {tag}: no local cluster is up; bring one up with `harness cluster up FILE`")
         raise UsageError(f"--local: {tag}: no such cluster, or several; {nearest(tag, known)}")
-    return export.of_local(chosen[0], sys.executable)
+    return export.of_local(chosen[0], chosen[0].python or sys.executable)
 
 
 def write(inventory: Inventory, out: Path, look: bool = True) -> ExitCode:

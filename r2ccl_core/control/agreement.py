@@ -36,7 +36,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Call:
-    """Coordinator: the health that comes, and connections to be made for it."""
+    """Coordinator: the next health, and the connections to be made for it."""
 
     epoch: int
     health: Health
@@ -53,7 +53,7 @@ class Offers:
 
 @dataclass(frozen=True)
 class Wire:
-    """Coordinator: everybody's handles."""
+    """Coordinator: the handles of all ranks."""
 
     epoch: int
     handles: Handles
@@ -69,14 +69,14 @@ class Wired:
 
 @dataclass(frozen=True)
 class Hold:
-    """Coordinator: say where you are, and stay there."""
+    """Coordinator: report your position, and stay there."""
 
     epoch: int
 
 
 @dataclass(frozen=True)
 class Held:
-    """Member: the first operation it has not started, and will not before the decision."""
+    """Member: the first operation that it has not started and will not start before the decision."""
 
     epoch: int
     operation: int
@@ -84,7 +84,8 @@ class Held:
 
 @dataclass(frozen=True)
 class Switch:
-    """Coordinator, the decision: `health` holds from `operation` on; whether the connections made are to be used."""
+    """Coordinator, the decision: `health` holds from `operation` on; whether the connections that were made are to be
+    used."""
 
     epoch: int
     operation: int
@@ -106,10 +107,10 @@ class Stage(Enum):
 
 
 class Coordinator:
-    """Rank 0's part. `take` returns what is to be sent to every rank, itself included."""
+    """Rank 0's part. `take` returns the messages to every rank, itself included."""
 
     def __init__(self, health: Health, missing: Callable[[Health], Sequence[Connection]]) -> None:
-        """`missing` says which connections the schedules for a health need that are not there."""
+        """`missing` returns the connections that the schedules for a health need and that do not exist."""
         self.agreed = self._reported = health
         self.stage = Stage.NOTHING
         self._missing = missing
@@ -121,7 +122,8 @@ class Coordinator:
         self._answers: dict[int, Message] = {}
 
     def take(self, rank: int, message: Message) -> list[Message]:
-        """What `rank` says; answers of an earlier agreement do not come, since each ends with everybody's."""
+        """Processes a message of `rank`. Answers to an earlier agreement cannot arrive, because an agreement ends only
+        after all of its answers."""
         if isinstance(message, Report):
             self._reports[rank] = message
             host = rank // self._reported.gpus
@@ -137,7 +139,7 @@ class Coordinator:
         return self._go_on(answers)
 
     def _lost_by(self, host: int) -> set[int]:
-        """What one of its ranks has lost and none knows to work."""
+        """The NICs that one of the host's ranks has lost and none knows to work."""
         gpus = self._reported.gpus
         told = [self._reports[rank] for rank in range(host * gpus, (host + 1) * gpus) if rank in self._reports]
         return {nic for report in told for nic in report.lost} - {nic for report in told for nic in report.works}
@@ -181,13 +183,13 @@ class Turn:
         return Held(message.epoch, self.operation)
 
     def decision(self, message: Switch) -> None:
-        """Takes the decision; the member may go on."""
+        """Accepts the decision; the member may continue."""
         self._ahead.append(message)
         self.held = False
 
     def start(self) -> list[Switch]:
-        """Starts the next operation. The switches due now, oldest first: the last but not always the health that
-        holds, since a later agreement may be for an earlier operation. REQUIRES: not held."""
+        """Starts the next operation. Returns the switches due now, oldest first. The last is usually the health that
+        holds, but not always, since a later agreement may be for an earlier operation. REQUIRES: not held."""
         due = [switch for switch in self._ahead if switch.operation <= self.operation]
         self._ahead = [switch for switch in self._ahead if switch.operation > self.operation]
         self.operation += 1

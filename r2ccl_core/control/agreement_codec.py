@@ -11,7 +11,7 @@ _KINDS: dict[str, Callable[..., Message]] = {kind.__name__: kind for kind in KIN
 
 
 def encode(message: Message) -> bytes:
-    """`message` for the wire."""
+    """`message` as bytes."""
     fields: dict[str, Any] = dict(vars(message))
     if isinstance(message, Call | Switch):
         fields["health"] = [message.health.nics, message.health.lost, message.health.gpus]
@@ -21,7 +21,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """The message that `encode` made `data` of; `ValueError` for anything else."""
+    """The message that `encode` turned into `data`; raises `ValueError` for anything else."""
     try:
         fields = json.loads(data)
         kind = _KINDS[fields.pop("kind")]

@@ -1,13 +1,13 @@
 """Small agreements between ranks, and the cause of failure that all of them share.
 
-The bootstrap carries connection handles and barriers over the management network, or over data NICs where that network
-is gone (`star.py`). It carries no data. In each agreement, ranks GIVE their part to rank 0, which answers with the
-RESULT; agreements are numbered, and the n-th of every rank is the same one. A NOTE needs no agreement. What one rank
-TELLs another goes through rank 0, which keeps it until the other asks for it.
+The bootstrap carries connection handles and barriers over the management network, or over data NICs if that network is
+gone (`star.py`). It carries no data. In each agreement, ranks GIVE their part to rank 0, which answers with the RESULT.
+Agreements are numbered, and the n-th of every rank is the same one. A NOTE needs no agreement. A TELL from one rank to
+another goes through rank 0, which keeps it until the recipient asks for it.
 
-A rank that waits for long says AT which of its calls it is, so that ranks that called different things learn of it. The
-first failure that reaches rank 0 (a rank's own FAILED, or a rank that is gone without LEAVE) is the cause. Every rank
-receives the same cause: one line, and the kind of error to raise.
+A rank that has waited for long announces AT which of its calls it is, so that ranks that called different things find
+out. The first failure that reaches rank 0 (a rank's own FAILED, or a rank that is gone without LEAVE) is the cause.
+Every rank receives the same cause: one line, and the kind of error to raise.
 """
 
 import os
@@ -32,13 +32,14 @@ _LONG_S = 2.0
 _CLOSE = "close"
 _CALLS = 0xFFFFFFFF  # a frame has 32 bits for a number
 _KINDS: Sequence[type[R2cclError]] = (PeerLostError, MismatchedCallError, TransportError)
-"""The errors that every rank raises as what they are, by the number of their frames; all others are a peer's loss."""
+"""The errors that every rank raises unchanged, by the number of their frames; all others count as the loss of a
+peer."""
 _OF_THE_PARENT = "a forked child is not in its parent's group; it can join one of its own"
 
 
 class Bootstrap:
-    """One rank's place in the group. Every rank calls the same agreements in the same order, from one thread;
-    `abort` may come from any."""
+    """One rank's place in the group. Every rank calls the same agreements in the same order, from one thread; `abort`
+    may come from any."""
 
     def __init__(
         self,
@@ -53,11 +54,11 @@ class Bootstrap:
         on_abort: Callable[[str], None] = lambda reason: None,
         on_note: Callable[[int, bytes], None] = lambda rank, data: None,
     ) -> None:
-        """Connects all ranks; raises `TransportError` when some are missing after `timeout_s`.
+        """Connects all ranks; raises `TransportError` if some are missing after `timeout_s`.
 
-        `patience_s` is how long an agreement waits for the last rank, `give_up_s` how long a rank may be silent by
-        every way before it counts as gone (at least `reach.LEAST_PATIENCE_S`). `secret` (default: R2CC_SECRET) keeps
-        strangers out. `on_abort` is called once with the cause, on the thread that learns it first. `on_note` is
+        `patience_s` is how long an agreement waits for the last rank. `give_up_s` is how long a rank may be silent over
+        every network before it counts as gone (at least `reach.LEAST_PATIENCE_S`). `secret` (default: R2CC_SECRET)
+        keeps strangers out. `on_abort` is called once with the cause, on the thread that learns it first. `on_note` is
         called with each note and the rank that sent it, on any thread; it must not wait.
         """
         check_rank(rank, size)
@@ -111,31 +112,31 @@ class Bootstrap:
         return self._cause
 
     def error(self) -> R2cclError:
-        """The cause as the error that it is on every rank. REQUIRES: there is one."""
+        """The cause as the error that every rank raises. REQUIRES: there is one."""
         return self._kind(self._cause)
 
     def management(self) -> Mapping[int, str]:
-        """The addresses on the management network of the ranks that this one has streams to."""
+        """The management-network addresses of the ranks that this one has streams to."""
         return self._star.management() if self._star is not None else {}
 
     def learn(self, ways: Mapping[int, Sequence[Way]]) -> None:
-        """By which ways those ranks can be reached, the management network first."""
+        """The ways by which those ranks can be reached, the management network first."""
         if self._star is not None:
             self._star.learn(ways)
 
     def routes(self) -> Mapping[int, str]:
-        """By which of them each is reached now."""
+        """The way by which each of them is reached now."""
         return self._star.routes() if self._star is not None else {}
 
     def await_cause(self, timeout_s: float) -> str | None:
-        """The cause, which may come within `timeout_s`."""
+        """The cause, which may arrive within `timeout_s`."""
         with self._changed:
             self._changed.wait_for(lambda: self._cause is not None, timeout_s)
         return self._cause
 
     def exchange(self, data: bytes, what: str = "exchange") -> list[bytes]:
-        """What every rank gave, by rank. Ranks that are at something else than `what` in the same round have lost
-        step with each other, which is an error on every rank."""
+        """What every rank gave, by rank. If ranks are at something other than `what` in the same agreement, they are
+        out of step, which is an error on every rank."""
         if self._star is None:
             return [data]
         return self._await(self._give(data, what), what)
@@ -145,7 +146,7 @@ class Bootstrap:
         self.exchange(b"", what)
 
     def enter(self, what: str) -> None:
-        """This rank's next call is `what`, which is the same on every rank."""
+        """Announces this rank's next call, `what`, which is the same on every rank."""
         self._call = self._call[0] + 1, what
         self._history = crc32(what.encode(), self._history)
 
@@ -167,20 +168,20 @@ class Bootstrap:
             self._star.send(0, _AT, number & _CALLS, what.encode())
 
     def note(self, data: bytes) -> None:
-        """Says something to rank 0, outside of any agreement. Any thread."""
+        """Sends something to rank 0, outside of any agreement. Any thread."""
         if self._star is None or self.rank == 0:
             self._on_note(0, data)
         else:
             self._star.send(0, _NOTE, 0, data)
 
     def note_all(self, data: bytes) -> None:
-        """Rank 0: says something to every rank, itself included. Any thread."""
+        """Rank 0: sends something to every rank, itself included. Any thread."""
         if self._star is not None:
             self._star.send_all(_NOTE, 0, data)
         self._on_note(0, data)
 
     def tell(self, rank: int, name: bytes, data: bytes) -> None:
-        """Gives `rank` something that it can `hear` by its name. Any thread."""
+        """Sends `rank` something that it can `hear` by its name. Any thread."""
         if self._star is None or rank == self.rank:
             self._keep(self.rank, name, data)
         elif self.rank == 0:
@@ -189,8 +190,8 @@ class Bootstrap:
             self._star.send(0, _TELL, rank, _pack((name, data)))
 
     def hear(self, rank: int, name: bytes, timeout_s: float) -> bytes:
-        """What `rank` tells this one under `name`, once; waits for it. Raises `TransportError` when it is late, and the
-        cause. Any thread."""
+        """What `rank` tells this one under `name`, once; waits for it. Raises `TransportError` if it is late, and the
+        group's cause. Any thread."""
         with self._changed:
             self._changed.wait_for(lambda: (rank, name) in self._told or self._cause is not None, timeout_s)
             if (rank, name) in self._told:
@@ -200,7 +201,7 @@ class Bootstrap:
         raise TransportError(f"rank {rank} told rank {self.rank} nothing of {name.decode()} for {timeout_s:g} s")
 
     def farewell(self, patience_s: float) -> None:
-        """A last barrier, which does not insist: it ends after `patience_s`, or when the group is over."""
+        """A last barrier that does not insist: it ends after `patience_s`, or when the group is over."""
         if self._star is None or self._cause is not None:
             return
         number = self._give(b"", _CLOSE)
@@ -227,7 +228,7 @@ class Bootstrap:
             self._star.close()
 
     def abandon(self) -> None:
-        """In a forked child: lets go of the parent's place."""
+        """In a forked child: releases the parent's place."""
         self._closed = True
         self._cause = _OF_THE_PARENT
         # A thread that the child does not have may hold them.
@@ -246,7 +247,7 @@ class Bootstrap:
         self.close()
 
     def _give(self, data: bytes, what: str) -> int:
-        """Gives this rank's part of the next round; returns the round."""
+        """Gives this rank's part of the next agreement; returns its number."""
         assert self._star is not None
         self._round += 1
         # Who is about to leave may have been elsewhere; the others must have made the same calls.
@@ -262,7 +263,7 @@ class Bootstrap:
         return number in self._results or self._cause is not None or 0 in self._left
 
     def _await(self, number: int, what: str) -> list[bytes]:
-        """The round's result; raises the cause instead."""
+        """The agreement's result; raises the cause instead if there is one."""
         with self._changed:
             soon = self._changed.wait_for(lambda: self._over(number), min(_LONG_S, self._patience_s))
         if not soon:
@@ -280,7 +281,7 @@ class Bootstrap:
         raise self.error() if self._cause is not None else PeerLostError(reason)
 
     def _take_part(self, rank: int, number: int, part: bytes) -> None:
-        """Rank 0: one part of the round; the last one makes the result."""
+        """Rank 0: one rank's part; the last one produces the result."""
         with self._changed:
             self._given[rank] = part
             parts = [self._given[r] for r in range(self.size)] if len(self._given) == self.size else []
@@ -303,14 +304,14 @@ class Bootstrap:
         self._deliver(number, values)
 
     def _miss_leavers(self) -> None:
-        """Rank 0: a round that a rank has left can never be complete."""
+        """Rank 0: an agreement that a rank has left can never be complete."""
         with self._changed:
             missed = sorted(self._left - set(self._given)) if self._given else []
         if missed:
             self._decide(f"rank {missed[0]} has left the group while others wait for it")
 
     def _take(self, rank: int, kind: int, number: int, body: bytes) -> None:
-        """One frame of `rank`; on the watcher's thread."""
+        """Processes one frame of `rank`, on the watcher's thread."""
         if kind == _GIVE:
             self._take_part(rank, number, body)
         elif kind == _RESULT:
@@ -362,14 +363,14 @@ class Bootstrap:
             self._decide(f"rank {rank} is gone: {why}")
 
     def _fail(self, error: Exception) -> None:
-        """The thread that hears the others has ended."""
+        """The thread that reads the other ranks' frames has ended."""
         reason = f"rank {self.rank}: {type(error).__name__}: {error}"
         if self.rank != 0 and self._star is not None:
             self._star.send(0, _FAILED, 0, reason.encode())
         self._decide(reason)
 
     def _decide(self, reason: str, kind: type[R2cclError] = PeerLostError) -> str:
-        """Makes `reason` the cause unless there is one, and tells whom it concerns."""
+        """Makes `reason` the cause unless there is one, and tells those concerned."""
         with self._deciding:
             if self._decided is not None or self._closed:
                 return self._decided or reason
@@ -393,8 +394,7 @@ def _place(rank: int, size: int, root: str | None, secret: str | None, own_port:
 
 
 def _out_of_step(own: tuple[bytes, ...], other: tuple[bytes, ...], rank: int) -> str:
-    """How `rank` differs from rank 0 in what it is at, in its call, or in all calls until now; empty where it does
-    not."""
+    """How `rank` differs from rank 0 in its agreement, in its call, or in all calls until now; empty if it does not."""
     for here, there in zip(own[:-1], other[:-1], strict=True):
         if here != there:
             return f"rank 0 is at {here.decode()!r} while rank {rank} is at {there.decode()!r}"

@@ -1,7 +1,7 @@
 """Dials peers over other ways when their stream falls silent.
 
 A member continues over the stream that this opens; rank 0 only learns whether the peer's process is alive. A member
-greets every listener that answers, and asks one of them at a time to take its session over (`resume.py`).
+greets every listener that answers, and asks one of them at a time to take over its session (`resume.py`).
 """
 
 import os
@@ -19,11 +19,11 @@ _DIAL_S = 1.5
 _ANSWER_S = 1.0
 
 Learned = Callable[[Link, int, int], None]
-"""Called with the link, the way, and what a dial came to: 0, or the error's number."""
+"""Called with the link, the way, and the result of a dial: 0, or the error's number."""
 
 
 class Dialler:
-    """One thread's: that of `selector`."""
+    """Used by one thread: that of `selector`."""
 
     def __init__(
         self, rank: int, keys: resume.Keys, selector: selectors.BaseSelector, adopt: Adopt, learned: Learned
@@ -58,7 +58,7 @@ class Dialler:
         self._learned(link, way, failure)
 
     def _answered(self, link: Link, way: int, events: int) -> None:
-        """Member: a record of rank 0, or a part of it."""
+        """Member: a record of rank 0, or a part of one."""
         one = link.dials[way]
         wanted = resume.RESUMED_BYTES if one.asked else resume.CHALLENGE_BYTES
         try:
@@ -93,7 +93,7 @@ class Dialler:
         self.end(link)
 
     def _ask(self, link: Link) -> None:
-        """Member: goes on over the first stream that is ready, one at a time."""
+        """Member: continues over the first stream that is ready, one at a time."""
         if any(one.asked for one in link.dials.values()):
             return
         ready = sorted(way for way, one in link.dials.items() if one.challenge)
@@ -112,7 +112,7 @@ class Dialler:
                 self._end_dial(link, way)
 
     def expire(self, link: Link, now_s: float) -> None:
-        """Gives up what took too long."""
+        """Gives up dials that took too long."""
         for way in [way for way, one in link.dials.items() if now_s > one.deadline_s]:
             self._end_dial(link, way)
 

@@ -21,7 +21,7 @@ LAUNCHERS = (
 
 
 class Launched(NamedTuple):
-    """A rank, the number of ranks, and where rank 0 listens (None: there is one rank, which needs no such place)."""
+    """A rank, the number of ranks, and where rank 0 listens (None: there is one rank, which needs no such address)."""
 
     rank: int
     size: int
@@ -29,7 +29,7 @@ class Launched(NamedTuple):
 
 
 def launched(environ: Mapping[str, str]) -> Launched:
-    """What `environ` says; `UsageError` in one line where it does not, or cannot be read."""
+    """What `environ` says; raises a one-line `UsageError` if it says nothing, or cannot be read."""
     names = next((names for names in LAUNCHERS if any(environ.get(name) for name in names)), None)
     if names is None:
         known = ", ".join("/".join(pair) for pair in LAUNCHERS)

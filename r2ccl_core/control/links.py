@@ -17,7 +17,7 @@ _INFO = struct.Struct("=24xI28xI")  # struct tcp_info: segments without acknowle
 
 @dataclass
 class Dial:
-    """A stream that is being made over a way. A member's goes through three records (`resume`)."""
+    """A stream that is being opened over a way. A member's goes through three records (`resume`)."""
 
     stream: socket.socket
     deadline_s: float
@@ -30,7 +30,7 @@ class Dial:
 
 @dataclass
 class Guest:
-    """Rank 0: a stream that has not said whose it is."""
+    """Rank 0: a stream that has not identified itself."""
 
     stream: socket.socket
     nonce: bytes
@@ -49,20 +49,20 @@ class Link:
     reach: Reach
     session: Session = field(default_factory=Session)
     attempt: int = 0
-    """Of the stream; rank 0 takes only later ones."""
+    """Number of the stream; rank 0 accepts only later ones."""
     done: bool = False
     """The peer has left or is gone: its stream is not made again."""
     blocked: bool = False
-    """The stream takes no more for now."""
+    """The stream accepts no more data for now."""
     failure: OSError | None = None
-    """What sending met, for the watcher to deal with."""
+    """An error of sending, for the watcher to handle."""
     said_s: float = 0.0
     asked_s: float = -ENDED_S
-    """Member: when it asked to go on over another stream."""
+    """Member: when it asked to continue over another stream."""
     dials: dict[int, Dial] = field(default_factory=dict)
 
     def flush(self) -> None:
-        """Writes what the stream takes."""
+        """Writes as much as the stream accepts."""
         self.blocked = False
         while self.stream is not None and self.failure is None and (parts := self.session.outgoing()):
             try:
@@ -74,7 +74,7 @@ class Link:
                 self.failure = error
 
     def look(self, now_s: float) -> None:
-        """Tells `reach` what the kernel knows of the stream."""
+        """Tells `reach` what the kernel knows about the stream."""
         if self.stream is not None:
             unacknowledged, age_ms = _INFO.unpack(
                 self.stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
@@ -82,23 +82,23 @@ class Link:
             self.reach.seen(now_s, age_ms / 1e3, unacknowledged > 0)
 
     def way_from(self, address: str) -> int:
-        """The number of the way by which a stream came that the peer has made."""
+        """The number of the way over which a stream came that the peer has opened."""
         return next((number for number, way in enumerate(self.ways) if way.address == address), 0)
 
 
 Adopt = Callable[[Link, socket.socket, int, int, int], None]
-"""Goes on over a stream: called with the link, the stream, its way and attempt, and the frames taken there."""
+"""Continues over a stream: called with the link, the stream, its way and attempt, and the frames received there."""
 
 
 def forget(selector: selectors.BaseSelector, stream: socket.socket) -> None:
-    """Watches a stream no more, and closes it."""
+    """Stops watching a stream, and closes it."""
     with suppress(KeyError, ValueError):
         selector.unregister(stream)
     stream.close()
 
 
 def prepare(stream: socket.socket, patience_s: float) -> None:
-    """Readies a stream for a session: the kernel looks every second whether the other end's host is there."""
+    """Prepares a stream for a session: the kernel probes every second whether the other end's host is there."""
     stream.setblocking(False)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -108,7 +108,6 @@ def prepare(stream: socket.socket, patience_s: float) -> None:
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, min(int(patience_s * 2000), 0x7FFFFFFF))
 
 
-def host_of(stream: socket.socket) -> str:
-    """The address of the other end, as it would be dialled."""
-    address: str = stream.getpeername()[0]
+def host_of(address: str) -> str:
+    """The other end's `address`, as it would be dialled: IPv4 without the prefix that a socket of IPv6 gives it."""
     return address.removeprefix("::ffff:") if "." in address else address

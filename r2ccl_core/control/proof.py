@@ -5,7 +5,7 @@ NONCE_BYTES = 16
 
 
 def prove(secret: str, *parts: bytes) -> bytes:
-    """A digest of `parts`, which hold a nonce of either end, under `secret`; zeros where there is no secret."""
+    """A digest of `parts`, which contain a nonce of either end, under `secret`; zeros if there is no secret."""
     if not secret:
         return bytes(PROOF_BYTES)
     from hashlib import blake2b  # loading it costs more than the whole rendezvous, and few use a secret
@@ -18,7 +18,7 @@ def prove(secret: str, *parts: bytes) -> bytes:
 
 
 def equal(a: bytes, b: bytes) -> bool:
-    """In a time that does not depend on where they differ."""
+    """Compares in a time that does not depend on where the two differ."""
     difference = len(a) ^ len(b)
     for x, y in zip(a, b, strict=False):
         difference |= x ^ y

@@ -15,16 +15,16 @@ only on a data NIC, or where the stream has ended, and only while no other way a
 from dataclasses import dataclass, field
 
 LEAST_PATIENCE_S = 4.0
-"""A silence is seen by the kernels' own probes, one a second."""
+"""The kernels' own probes, one a second, need this long to see a silence."""
 WAITING_S = 0.5
-"""Data for which no acknowledgement came in so long: another way is looked for."""
+"""If data is not acknowledged for this long, another way is looked for."""
 IDLE_S = 2.5
-"""The same where nothing is under way but a probe every second."""
+"""The same if nothing is in flight but a probe every second."""
 ROUND_S = 0.25
 AT_ONCE = 2
-"""Data NICs that are tried in a round, besides the management network."""
+"""Number of data NICs that are tried at a time, besides the management network."""
 RETURN_S = 1.0
-"""So often it is tried whether the management network is back."""
+"""Interval at which a lost management network is tried again."""
 ENDED_S = 2.0
 DOUBT_S = 0.3
 _LATE_S = 2.0
@@ -39,7 +39,7 @@ class Reach:
     goes_back: bool
     ways: int = 1
     way: int | None = 0
-    """Of the stream; None while there is none."""
+    """Way of the stream; None while there is none."""
     _alive_s: float = 0.0
     _waiting_s: float | None = None
     _suspicious: bool = False
@@ -62,18 +62,19 @@ class Reach:
         return self.way is None or self._suspicious
 
     def attached(self, way: int, now_s: float) -> None:
-        """A stream goes over `way`; this ends all trouble."""
+        """A stream uses `way`; this ends all trouble."""
         self.way, self._alive_s = way, now_s
         self._used = self._suspicious = self._answered = self._refusal_holds = False
         self._waiting_s = self._ended_s = self._refused_s = None
         self._round_s = now_s
 
     def heard(self) -> None:
-        """Bytes of the peer came by the stream."""
+        """Bytes of the peer arrived on the stream."""
         self._used = True
 
     def seen(self, now_s: float, age_s: float, waits: bool) -> None:
-        """The peer's kernel acknowledged something on the stream `age_s` ago; whether something `waits` for that."""
+        """The peer's kernel acknowledged something on the stream `age_s` ago; `waits`: whether something waits for
+        that."""
         self._alive_s = max(self._alive_s, now_s - age_s)
         if not waits:
             self._waiting_s = None
@@ -89,12 +90,12 @@ class Reach:
             self._ended_s = now_s
 
     def answered(self, way: int, now_s: float) -> None:
-        """The peer's listener took a connection by `way`."""
+        """The peer's listener accepted a connection over `way`."""
         self._alive_s, self._answered, self._refused_s = now_s, True, None
         self._works.add(way)
 
     def refused(self, way: int, now_s: float) -> None:
-        """The peer's host says by `way` that nobody listens there."""
+        """The peer's host reports over `way` that nobody listens there."""
         if not self.troubled:
             return
         if way in self._works or (self._ended_s is not None and not self._answered):
@@ -103,7 +104,7 @@ class Reach:
             self._refused_s = now_s
 
     def dials(self, now_s: float) -> list[int]:
-        """The ways that are to be tried now."""
+        """The ways to try now."""
         if not self.troubled:
             if self.way == 0 or not self.goes_back or not self._is_due(now_s, RETURN_S):
                 return []
@@ -117,8 +118,8 @@ class Reach:
         return [0, *((first - 1 + i) % others + 1 for i in range(min(AT_ONCE, others)))]
 
     def gone(self, now_s: float) -> str | None:
-        """Why the peer is gone; None while it is not. To be asked several times a second: what this process slept
-        itself is not counted."""
+        """Why the peer is gone; None if it is not. Call this several times a second: time that this process itself
+        missed is not counted."""
         self._forgive(now_s)
         if self._refusal_holds or (self._refused_s is not None and now_s - self._refused_s > DOUBT_S):
             return "its stream ended, and nobody listens there" if self._ended_s else "nobody listens there any more"
@@ -133,7 +134,7 @@ class Reach:
         return self._round_s is None or now_s - self._round_s >= pause_s
 
     def _forgive(self, now_s: float) -> None:
-        """Where this process was stopped itself."""
+        """Does not count the time for which this process was suspended itself."""
         late_s, self.now_s = now_s - self.now_s, now_s
         if late_s > _LATE_S:
             self._alive_s += late_s

@@ -18,7 +18,7 @@ _MOST_GUESTS = 1024
 
 
 class RedialListener:
-    """One thread's: that of `selector`. It closes `listener`."""
+    """Used by one thread: that of `selector`. It closes `listener`."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class RedialListener:
             self._end_guest(guest)
 
     def close(self) -> None:
-        """Closes all streams that nobody has taken over. Any thread, when the selector's has ended."""
+        """Closes all streams that nobody has taken over. Any thread, after the selector's has ended."""
         for stream in (self.listener, *self._guests):
             stream.close()
 
     def admit(self, events: int) -> None:
-        """A member has nothing to say: that it took the connection is the answer."""
+        """A member sends nothing: that it accepted the connection is the answer."""
         try:
             stream, _ = self.listener.accept()
         except OSError:
@@ -76,7 +76,7 @@ class RedialListener:
             self._welcome_back(guest)
 
     def _welcome_back(self, guest: Guest) -> None:
-        """Rank 0: a member goes on over another stream, or a stranger is sent away."""
+        """Rank 0: a member continues over another stream, or a stranger is sent away."""
         said = resume.read_resume(self._keys, bytes(guest.received), guest.nonce)
         link = self._links.get(said[0].rank) if said else None
         if said is None or link is None or link.done:
@@ -87,7 +87,7 @@ class RedialListener:
             self._end_guest(guest)
             return
         try:
-            way = link.way_from(host_of(guest.stream))
+            way = link.way_from(host_of(guest.stream.getpeername()[0]))
             answer = resume.resumed(self._keys, what, link.session.taken, guest.nonce, nonce)
             guest.stream.send(answer, socket.MSG_NOSIGNAL)
         except OSError:

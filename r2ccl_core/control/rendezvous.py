@@ -27,12 +27,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from r2ccl_core.control.links import host_of
 from r2ccl_core.control.proof import PROOF_BYTES, equal, prove
 from r2ccl_core.control.resume import TICKET_BYTES
 from r2ccl_core.errors import TransportError, UsageError
 
 MOST_RANKS = 1 << 16
-"""More are a slip of the pen; it also keeps what is done for each of them within bounds."""
+"""More ranks are a typing error. The limit also bounds the work that is done for each rank."""
 
 _MAGIC = b"R2BS"
 _VERSION = 3
@@ -64,7 +65,7 @@ class Place:
     size: int
     secret: str = ""
     own_port: int = 0
-    """Where this rank listens once they have met."""
+    """Where this rank listens after the rendezvous."""
 
     def __post_init__(self) -> None:
         check_rank(self.rank, self.size)
@@ -74,21 +75,23 @@ class Place:
 
 
 class Met(NamedTuple):
-    """A stream to a peer, and the port where its process listens from now on."""
+    """A stream to a peer, the peer's address, and the port where its process listens from now on. The stream may have
+    broken since; the address was asked for before it could."""
 
     stream: socket.socket
+    host: str
     port: int
 
 
 class Meeting(NamedTuple):
-    """What rank 0 has of it: the others by rank, and why it is incomplete (empty: it is not)."""
+    """What rank 0 has after the rendezvous: the others by rank, and why it is incomplete (empty: it is complete)."""
 
     members: dict[int, Met]
     failure: str
 
 
 def check_rank(rank: int, size: int) -> None:
-    """`UsageError` unless a group of `size` can be and has a `rank`."""
+    """Raises `UsageError` unless a group of `size` is possible and has a `rank`."""
     if not 0 < size <= MOST_RANKS:
         raise UsageError(f"R2CC_SIZE={size}: give 1 to {MOST_RANKS} ranks")
     if not 0 <= rank < size:
@@ -104,9 +107,9 @@ def parse_root(text: str) -> tuple[str, int]:
 
 
 def free_root(host: str = "127.0.0.1") -> str:
-    """Where ranks can meet at `host`, an address of this machine (loopback: ranks of this machine alone): a port where
-    nobody listens now, and none of those that the kernel hands out, of which another socket might get it before rank 0
-    does."""
+    """An address at which ranks can meet on `host`, an address of this machine (loopback: ranks of this machine alone).
+    Its port is free now, and outside the range from which the kernel assigns ports, so no other socket gets it before
+    rank 0 does."""
     family, shown = (socket.AF_INET6, f"[{host}]") if ":" in host else (socket.AF_INET, host)
     count = max(1, int(_HANDED_OUT.read_text().split()[0]) - _LOW_PORT)
     for port in (*(_LOW_PORT + int.from_bytes(os.urandom(4)) % count for _ in range(_TRIES)), 0):
@@ -116,7 +119,7 @@ def free_root(host: str = "127.0.0.1") -> str:
 
 
 def address_towards(host: str, port: int) -> str:
-    """This machine's own address on the way to `host`; no packet is sent. Raises `TransportError`."""
+    """This machine's own address on the route to `host`; no packet is sent. Raises `TransportError`."""
     try:
         family, _, _, _, there = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -128,7 +131,7 @@ def address_towards(host: str, port: int) -> str:
 
 def welcome(place: Place, timeout_s: float, ticket: bytes = bytes(TICKET_BYTES)) -> Meeting:
     """Rank 0: the streams of all other ranks. An incomplete meeting says which ranks are missing, and whom it refused
-    and why; those that came are there to be told."""
+    and why; the ranks that did arrive can be told."""
     deadline_s = time.monotonic() + timeout_s
     with _listen(place, min(timeout_s, _PORT_PATIENCE_S)) as listener, selectors.DefaultSelector() as selector:
         listener.setblocking(False)
@@ -154,7 +157,7 @@ def welcome(place: Place, timeout_s: float, ticket: bytes = bytes(TICKET_BYTES))
 def greet(place: Place, timeout_s: float) -> tuple[Met, bytes]:
     """Another rank: its stream to rank 0, which may start later than this rank, and the group's ticket.
 
-    Raises `TransportError` when rank 0 refuses this rank or does not answer in time.
+    Raises `TransportError` if rank 0 refuses this rank or does not answer in time.
     """
     deadline_s = time.monotonic() + timeout_s
     reason, pause_s = "no answer", 0.01
@@ -196,8 +199,9 @@ def _listen(place: Place, patience_s: float) -> socket.socket:
 
 
 def _introduce(stream: socket.socket, place: Place) -> tuple[Met, bytes]:
-    """The member's half of the opening; `OSError` or `EOFError` where a later try may go better."""
-    if stream.getsockname() == stream.getpeername():
+    """The member's half of the handshake; raises `OSError` or `EOFError` if a later attempt may succeed."""
+    peer = stream.getpeername()
+    if stream.getsockname() == peer:
         # With nobody listening, TCP can connect a port of the ephemeral range to itself.
         raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
     magic, version, theirs = _CHALLENGE.unpack(_read(stream, _CHALLENGE.size))
@@ -214,12 +218,12 @@ def _introduce(stream: socket.socket, place: Place) -> tuple[Met, bytes]:
     expected = _proof(place.secret, b"root", theirs, own, 0, place.size)
     if (magic, version) != (_MAGIC, _VERSION) or not equal(proof, expected):
         raise TransportError(f"{place} does not know R2CC_SECRET; set the same on every rank")
-    return Met(stream, port), ticket
+    return Met(stream, host_of(peer[0]), port), ticket
 
 
 @dataclass
 class _Guest:
-    """A stream that has not said who it is."""
+    """A stream that has not identified itself."""
 
     stream: socket.socket
     host: str
@@ -230,28 +234,28 @@ class _Guest:
 
 @dataclass
 class _Reception:
-    """Rank 0 while ranks arrive: guests become members or are dropped; nobody is waited for alone."""
+    """Rank 0 while ranks arrive: guests become members or are dropped, and no single guest delays the others."""
 
     place: Place
     ticket: bytes
     selector: selectors.BaseSelector
     members: dict[int, Met] = field(default_factory=dict)
     refused: dict[str, None] = field(default_factory=dict)
-    """Who and why, in their order, each once; of those beyond `_MOST_TOLD` only that there are more."""
+    """Who was refused and why, in order, each once; beyond `_MOST_TOLD` only that there are more."""
     turned_away: dict[tuple[int, str], float] = field(default_factory=dict)
-    """Ranks that were refused, with their hosts, and when: each is likely to be one of those that are missing."""
+    """Ranks that were refused, with their hosts, and when: each is probably one of the missing ranks."""
 
     def missing(self) -> set[int]:
-        """The ranks that have not come."""
+        """The ranks that have not arrived."""
         return set(range(1, self.place.size)) - set(self.members)
 
     def is_hopeless(self, now_s: float) -> bool:
-        """Whether so many were refused that no other can be expected, and none came in their place since."""
+        """Whether so many were refused that no other can be expected, and none took their place since."""
         missing, refused = len(self.missing()), self.turned_away.values()
         return 0 < missing <= len(refused) and now_s - max(refused) > _REFUSED_S
 
     def failure(self, when: str) -> str:
-        """Says in one line which ranks are missing, and which connections were refused and why."""
+        """One line that says which ranks are missing, and which connections were refused and why."""
         line = f"{_ranks(sorted(self.missing()))} did not reach {self.place}{when}"
         if not self.refused:
             return line
@@ -259,7 +263,7 @@ class _Reception:
         return f"{line}; refused: {', '.join([*self.refused][:_MOST_TOLD])}{more}"
 
     def serve(self, listener: socket.socket) -> None:
-        """What has arrived within the next moment."""
+        """Handles whatever arrives within the next moment."""
         for key, _ in self.selector.select(0.05):
             if key.data is None:
                 self._admit(listener)
@@ -282,7 +286,7 @@ class _Reception:
             stream, address = listener.accept()
         except OSError:
             return
-        guest = _Guest(stream, address[0], os.urandom(16), time.monotonic() + _GUEST_PATIENCE_S)
+        guest = _Guest(stream, host_of(address[0]), os.urandom(16), time.monotonic() + _GUEST_PATIENCE_S)
         if len(self.selector.get_map()) > self.place.size + _SPARE_GUESTS:
             stream.close()
             return
@@ -317,7 +321,7 @@ class _Reception:
         self._say(guest, _ANSWER.pack(_MAGIC, _VERSION, answer, b"", self.place.own_port, self.ticket))
         if guest.stream.fileno() >= 0:
             self.selector.unregister(guest.stream)
-            self.members[rank] = Met(guest.stream, port)
+            self.members[rank] = Met(guest.stream, guest.host, port)
             self.turned_away = {one: when for one, when in self.turned_away.items() if one[0] != rank}
 
     def _refuse(self, guest: _Guest, rank: int, refusal: str) -> None:
@@ -342,7 +346,7 @@ class _Reception:
         return "this rank has come already; check R2CC_RANK" if rank in self.members else ""
 
     def _say(self, guest: _Guest, record: bytes) -> None:
-        """A record fits into an empty socket buffer, or the guest is not worth waiting for."""
+        """Sends a record. It fits into an empty socket buffer, or the guest is not worth waiting for."""
         try:
             if guest.stream.send(record) == len(record):
                 return
@@ -357,7 +361,7 @@ class _Reception:
 
 
 def _ranks(numbers: list[int]) -> str:
-    """For people; a line stays a line."""
+    """A list of ranks for a message, kept to one line."""
     more = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
     return f"ranks {numbers[:_MOST_NAMED]}{more}"
 

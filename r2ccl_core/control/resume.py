@@ -32,7 +32,7 @@ class Resume(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """What makes the group one."""
+    """What identifies the group."""
 
     ticket: bytes
     secret: str

@@ -24,7 +24,7 @@ _ACKNOWLEDGE_EVERY = 16
 
 
 class Frame(NamedTuple):
-    """What the caller sends; `kind` is 1 to 255."""
+    """A message of the caller; `kind` is 1 to 255."""
 
     kind: int
     number: int
@@ -32,7 +32,7 @@ class Frame(NamedTuple):
 
 
 class Session:
-    """One end. It begins without a stream: `outgoing` waits for `attach`. Not thread-safe."""
+    """One end. It starts without a stream: `outgoing` waits for `attach`. Not thread-safe."""
 
     def __init__(self) -> None:
         self.taken = 0
@@ -47,32 +47,32 @@ class Session:
         self._attached = False
 
     def send(self, frame: Frame) -> None:
-        """Takes `frame` on its way, over this stream or a later one."""
+        """Queues `frame`, for this stream or a later one."""
         self._kept.append(frame)
 
     def attach(self, taken_there: int) -> None:
-        """There is a new stream, and the other end has taken `taken_there` frames. REQUIRES: `can_follow` it."""
+        """Attaches a new stream; the other end has received `taken_there` frames. REQUIRES: `can_follow` it."""
         self._forget(taken_there)
         self._written, self._part, self._attached = 0, [], True
         self._incoming.clear()
         self._wants_word = True
 
     def can_follow(self, taken_there: int) -> bool:
-        """Whether the other end's count can be true, and what it lacks is still here."""
+        """Whether the other end's count can be true, and the frames that it lacks are still here."""
         return self._acknowledged <= taken_there <= self._sent
 
     def detach(self) -> None:
-        """Forgets the stream, which broke. Frames that arrived incompletely will be sent again."""
+        """Forgets the stream, which broke. Incomplete frames will be sent again."""
         self._written, self._part, self._attached = 0, [], False
         self._incoming.clear()
 
     def say(self) -> None:
-        """Something goes out with the next writing, if only an acknowledgement."""
+        """Makes sure that something is sent with the next write, if only an acknowledgement."""
         self._wants_word = True
 
     @property
     def owes_word(self) -> bool:
-        """Whether the other end does not know what was taken."""
+        """Whether the other end does not yet know what was received."""
         return self._said != self.taken
 
     @property
@@ -81,7 +81,7 @@ class Session:
         return not self._kept
 
     def outgoing(self) -> list[memoryview]:
-        """What the stream is to take next; empty when there is nothing, or no stream."""
+        """What the stream is to send next; empty if there is nothing, or no stream."""
         if self._attached and not self._part:
             fresh = list(islice(self._kept, self._written, self._written + _MOST_AT_ONCE))
             for frame in fresh:
@@ -92,7 +92,7 @@ class Session:
         return self._part
 
     def wrote(self, count: int) -> None:
-        """The stream has taken `count` bytes of `outgoing`."""
+        """The stream has accepted `count` bytes of `outgoing`."""
         while count:
             head = self._part[0]
             if count < len(head):
@@ -102,8 +102,8 @@ class Session:
             del self._part[0]
 
     def take(self, data: bytes) -> tuple[list[Frame], str]:
-        """The new frames that are complete with `data`, the next bytes of the stream; and what is wrong with what
-        follows them, if anything is: the stream is then of no more use."""
+        """The frames that `data`, the next bytes of the stream, completes. Also returns what is wrong with the bytes
+        after them, if anything is; the stream is then unusable."""
         self._incoming += data
         frames: list[Frame] = []
         while len(self._incoming) >= _HEADER.size:

@@ -18,7 +18,7 @@ from functools import partial
 
 from r2ccl_core.control import resume
 from r2ccl_core.control.dialler import Dialler
-from r2ccl_core.control.links import Link, forget, host_of, prepare
+from r2ccl_core.control.links import Link, forget, prepare
 from r2ccl_core.control.reach import ENDED_S, Reach
 from r2ccl_core.control.redial_listener import RedialListener
 from r2ccl_core.control.rendezvous import Met
@@ -36,11 +36,11 @@ OnFrame = Callable[[int, int, int, bytes], None]
 OnLost = Callable[[int, str], None]
 """Called with rank and reason, once per peer."""
 OnError = Callable[[Exception], None]
-"""Called once, with what ended the watching."""
+"""Called once, with the error that ended the watching."""
 
 
 class Star:
-    """Peers by rank. Starts silent: call `start` when frames may come. Sending is thread-safe and never waits."""
+    """Peers by rank. It starts silent: call `start` when frames may arrive. Sending is thread-safe and never waits."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Star:
         on_lost: OnLost,
         on_error: OnError,
     ) -> None:
-        """`listener` is this rank's, for rank 0 the place to which streams come back; the star closes it."""
+        """`listener` is this rank's; on rank 0, replaced streams arrive there. The star closes it."""
         self._rank, self._patience_s = rank, patience_s
         self._on_frame, self._on_lost, self._on_error = on_frame, on_lost, on_error
         self._changed = threading.Condition(threading.RLock())  # guards links, but for their reach and dials
@@ -70,16 +70,16 @@ class Star:
     def _first_link(self, peer: int, met: Met) -> Link:
         prepare(met.stream, self._patience_s)
         reach = Reach(self._patience_s, time.monotonic(), goes_back=self._rank != 0)
-        link = Link(peer, met.port, met.stream, [Way(host_of(met.stream))], reach, Session())
+        link = Link(peer, met.port, met.stream, [Way(met.host)], reach, Session())
         link.session.attach(0)
         return link
 
     def start(self) -> None:
-        """Begins to read."""
+        """Starts to read."""
         self._watcher.start()
 
     def management(self) -> dict[int, str]:
-        """Where each peer is on the management network."""
+        """Each peer's address on the management network."""
         return {rank: link.ways[0].address for rank, link in self._links.items()}
 
     def learn(self, ways: Mapping[int, Sequence[Way]]) -> None:
@@ -89,7 +89,7 @@ class Star:
             self._links[rank].reach.ways = len(its)
 
     def routes(self) -> dict[int, str]:
-        """By which way each peer is reached now; empty where by none."""
+        """The way over which each peer is reached now; empty if by none."""
         with self._changed:
             found = {rank: (link.reach.way, link.ways) for rank, link in self._links.items()}
         return {rank: "" if way is None else str(ways[way]) for rank, (way, ways) in found.items()}
@@ -119,7 +119,7 @@ class Star:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Waits a moment until every peer has what was sent to it, then closes everything. Idempotent."""
+        """Waits a moment until every peer has received what was sent to it, then closes everything. Idempotent."""
         watched = self._watcher.is_alive() and threading.current_thread() is not self._watcher
         with self._changed:
             if watched:
@@ -132,7 +132,7 @@ class Star:
         self._selector.close()
 
     def abandon(self) -> None:
-        """In a forked child: lets go of the parent's streams, and of nothing that the parent waits for."""
+        """In a forked child: releases the parent's streams, without waiting for anything of the parent's."""
         self._close_sockets()
 
     def _close_sockets(self) -> None:
@@ -173,7 +173,7 @@ class Star:
                 self._changed.notify_all()
 
     def _drain(self, events: int) -> None:
-        """Somebody sent what a stream would not take at once."""
+        """Sends frames that a stream did not accept at once."""
         with suppress(BlockingIOError):
             self._woken.recv(4096)
         for link in self._links.values():
@@ -183,7 +183,7 @@ class Star:
                 self._listen_to(link)
 
     def _serve(self, link: Link, events: int) -> None:
-        """The stream has something, or takes something."""
+        """The stream is readable or writable."""
         if events & selectors.EVENT_WRITE:
             with self._changed:
                 link.flush()
@@ -268,7 +268,7 @@ class Star:
             self._lose(link, why)
 
     def _learn(self, link: Link, way: int, failure: int) -> None:
-        """What a dial says of the peer."""
+        """What the result of a dial says about the peer."""
         now_s = time.monotonic()
         if failure == 0:
             link.reach.answered(way, now_s)
@@ -277,7 +277,7 @@ class Star:
             self._judge(link, now_s)
 
     def _adopt(self, link: Link, stream: socket.socket, way: int, attempt: int, taken: int) -> None:
-        """Goes on over `stream`."""
+        """Continues over `stream`."""
         before = link.reach.way
         self._drop_stream(link)
         with suppress(OSError):  # where it is broken already, that shows at once

@@ -1,4 +1,4 @@
-"""The ways from one rank to another: the management network, then every pair of data NICs; and how to dial one."""
+"""The ways from one rank to another (the management network, then every pair of data NICs), and how to dial one."""
 
 import errno
 import socket
@@ -23,8 +23,8 @@ class Way:
 
 
 def ways_to(management: str, own: Sequence[Nic], theirs: Sequence[Nic], same_host: bool) -> list[Way]:
-    """The ways to the rank that is at `management`, those that belong together first. On the same host there is
-    loopback instead of NICs, since what a NIC sends to its own host never leaves it."""
+    """The ways to the rank that is at `management`, pairs of one rail first. On the same host loopback replaces the
+    NICs, since what a NIC sends to its own host never leaves it."""
     if same_host:
         return [Way(management), Way("127.0.0.1")]
     # An address that this host has, too, leads nowhere else (each host's own bridge, say).
@@ -35,7 +35,7 @@ def ways_to(management: str, own: Sequence[Nic], theirs: Sequence[Nic], same_hos
 
 
 def listen() -> socket.socket:
-    """A listener at every address of this host, at a port of the kernel's choice."""
+    """A listener on every address of this host, at a port that the kernel chooses."""
     try:
         listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
     except (OSError, ValueError):  # a host without IPv6
@@ -45,7 +45,7 @@ def listen() -> socket.socket:
 
 
 def dial(way: Way, port: int) -> socket.socket:
-    """A stream that is being connected; `OSError` where that fails at once."""
+    """A stream that is being connected; raises `OSError` if that fails at once."""
     stream = socket.socket(socket.AF_INET6 if ":" in way.address else socket.AF_INET)
     try:
         stream.setblocking(False)

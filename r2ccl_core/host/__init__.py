@@ -1,1 +1,1 @@
-"""What a rank knows of its own host: NICs, environment variables, memory, processes."""
+"""What a rank knows about its own host: NICs, environment variables, memory, processes."""

@@ -1,6 +1,6 @@
 """Closes the group's sockets in a forked child.
 
-A child inherits its parent's sockets but none of its threads. If it kept them, peers would take its exit for the
+A child inherits its parent's sockets but none of its threads. If it kept them, peers would mistake its exit for the
 parent's, and the parent's death would go unnoticed while the child lives. The core's own sockets close themselves
 (`CloseInChildren`, net/socket.h).
 """
@@ -11,10 +11,10 @@ from typing import Protocol
 
 
 class Inherited(Protocol):
-    """What a process has that its children must not use."""
+    """What a process has and its children must not use."""
 
     def abandon(self) -> None:
-        """In a forked child, before it runs on: lets go without a word, and without waiting for anything."""
+        """In a forked child, before it continues: releases everything without a message, and without waiting."""
         ...
 
 

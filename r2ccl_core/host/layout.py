@@ -1,6 +1,6 @@
 """Which ranks are on one host, and which share its NICs.
 
-Pure, but for `this_host`. Every rank tells the others its `Location`; all compute the same `Layout` from them.
+Pure, except for `this_host`. Every rank tells the others its `Location`; all compute the same `Layout` from them.
 """
 
 import json
@@ -16,7 +16,7 @@ _NETWORK = Path("/proc/self/ns/net")
 
 @dataclass(frozen=True)
 class Location:
-    """Where a rank is: what names its host's network ("": a host of its own), and its NICs."""
+    """Where a rank is: a name for its host's network ("": a host of its own), and its NICs."""
 
     host: str
     nics: tuple[Nic, ...]
@@ -33,8 +33,8 @@ class Location:
 
 
 def this_host(nics: Sequence[Nic]) -> str:
-    """The same for two processes when the loopback interface connects them. Addresses of the loopback interface that
-    stand for NICs make a rank a host of its own."""
+    """A name that two processes share if the loopback interface connects them. Loopback addresses that stand for NICs
+    make a rank a host of its own."""
     if all(name == "lo" for name, _ in nics):
         return ""
     try:
@@ -45,8 +45,8 @@ def this_host(nics: Sequence[Nic]) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """The host of every rank, and how many ranks share one's NICs: 1 unless all hosts are alike in that, and their
-    ranks are in a row."""
+    """The host of every rank, and how many ranks share one host's NICs: 1 unless all hosts are alike in this and their
+    ranks are consecutive."""
 
     hosts: tuple[int, ...]
     gpus: int = 1

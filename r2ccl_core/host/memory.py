@@ -1,4 +1,4 @@
-"""How much memory this machine, or the container that this is, can still give."""
+"""How much memory this machine, or this container, can still provide."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,7 +9,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int | None:
-    """None where nothing tells."""
+    """None if it cannot be determined."""
     found = list(_left_in(cgroup))
     with suppress(OSError):
         known = parse_available(meminfo.read_text(encoding="utf-8"))
@@ -32,11 +32,12 @@ _GROUPS = (
         ("total_inactive_file", "total_active_file"),
     ),
 )
-"""Control groups of either version: limit, use, and of what the kernel can give back of it."""
+"""Control groups of either version: the files for the limit, the use, and the part of the use that the kernel can
+reclaim."""
 
 
 def _left_in(cgroup: Path) -> Iterator[int]:
-    """Of the limit of a control group, what is not used, or only by pages of files."""
+    """The part of a control group's limit that is unused, or used only by file pages."""
     for limit_name, used_name, stat_name, returned in _GROUPS:
         with suppress(OSError, ValueError):  # "max" is none
             limit, used = (int((cgroup / name).read_text(encoding="utf-8")) for name in (limit_name, used_name))
@@ -47,5 +48,5 @@ def _left_in(cgroup: Path) -> Iterator[int]:
 
 
 def shown(size_bytes: int) -> str:
-    """In GiB, for a line."""
+    """In GiB, for a message."""
     return f"{max(0, size_bytes) / 1024**3:.1f} GiB"

@@ -1,11 +1,11 @@
-"""Which NICs a rank uses: R2CC_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else every data NIC with an IPv4 address.
+"""Selects a rank's NICs: R2CC_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else every data NIC with an IPv4 address.
 
-Without a variable, three kinds of interfaces are left out: loopback, the bridges of containers and virtual machines,
-and the NIC of the default route, which belongs to the management network where there are others.
+Without a variable, three kinds of interfaces are omitted: loopback, the bridges of containers and virtual machines, and
+the NIC of the default route, which belongs to the management network if there are others.
 
 The variables are read as NCCL reads its own: a comma-separated list of prefixes; a leading ``=`` makes them exact
-names, a leading ``^`` excludes them. A list of ``name@address`` names addresses instead, so that several addresses of
-one interface stand for as many NICs: ``lo@127.0.1.1,lo@127.0.1.2`` tries things out on one machine.
+names, and a leading ``^`` excludes them. A list of ``name@address`` names addresses instead, so that several addresses
+of one interface stand for as many NICs: ``lo@127.0.1.1,lo@127.0.1.2`` is useful for trials on one machine.
 """
 
 import logging
@@ -27,7 +27,7 @@ VARIABLES = ("R2CC_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 def find_nics(environ: Mapping[str, str] = os.environ) -> list[Nic]:
     """The NICs to use, ordered by name, or as listed. A host with nothing but loopback uses that.
 
-    Raises `UsageError` when the variable selects nothing.
+    Raises `UsageError` if the variable selects nothing.
     """
     variable = next((name for name in VARIABLES if environ.get(name)), None)
     chosen = environ[variable] if variable else ""
@@ -47,7 +47,7 @@ def find_nics(environ: Mapping[str, str] = os.environ) -> list[Nic]:
 
 
 def unmatched(chosen: str, names: Sequence[str]) -> list[str]:
-    """The entries of `chosen`, as the variable has it, that select none of `names`."""
+    """The entries of `chosen`, in the variable's form, that select none of `names`."""
     if chosen.startswith("^"):
         return []
     exact = chosen.startswith("=")
@@ -56,7 +56,7 @@ def unmatched(chosen: str, names: Sequence[str]) -> list[str]:
 
 
 def checked_nics(nics: Sequence[Nic]) -> Sequence[Nic]:
-    """`nics` themselves if they are pairs of texts; else `UsageError`."""
+    """`nics` themselves if they are pairs of texts; else raises `UsageError`."""
     for nic in nics:
         if not (isinstance(nic, tuple | list) and len(nic) == 2 and all(isinstance(part, str) for part in nic)):
             raise UsageError(f"nics: {nic!r} is not a pair of a name and an IPv4 address, as in ('eth1', '10.0.0.1')")

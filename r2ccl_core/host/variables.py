@@ -1,4 +1,4 @@
-"""The core's environment variables by name: finds those that are misspelled or out of range before a rank starts.
+"""Checks the core's environment variables for misspelled names and values out of range, before a rank starts.
 
 `selection.read_settings` checks the variables of schedules. This module knows the names of all variables, and the
 limits of those that C++ reads.
@@ -15,16 +15,16 @@ from r2ccl_core import native
 _OURS = __name__.partition(".")[0]
 PREFIX = "R2CC_"
 DIRECTORY = "R2CCL_CORE_LIB"
-"""`native.plugin_path` reads it."""
+"""Read by `native.plugin_path`."""
 PLACE = ("R2CC_RANK", "R2CC_SIZE", "R2CC_ROOT")
-"""Who a rank is: whoever starts the ranks says so."""
+"""A rank's identity, which whoever starts the ranks provides."""
 OF_THE_PRELOADED = ("R2CC_SCHEDULES", "R2CC_AGREE_EVERY", "R2CC_HOSTID")
-"""What only the library before NCCL's AllReduce reads."""
+"""Read only by the library in front of NCCL's AllReduce."""
 
 
 def refused(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each variable of `environ` that is meant for a rank, which would not see it, or would refuse it as no number
-    within its limits: its name, and what is wrong with it. `TransportError` where the native core was not built."""
+    """Each variable of `environ` that is meant for a rank but that a rank would ignore or refuse as out of its limits,
+    with what is wrong with it. Raises `TransportError` if the native core was not built."""
     ours = {name: value for name, value in environ.items() if _may_be_ours(name)}
     if not ours:
         return
@@ -43,7 +43,7 @@ def refused(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def unknown(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each variable of `environ` that is meant for us and that nobody reads: its name, and what is wrong with it."""
+    """Each variable of `environ` that is meant for us but that nobody reads, with what is wrong with it."""
     known = native.load().limits()
     for name in environ:
         if _may_be_ours(name) and name not in known and _is_meant(name, known):
@@ -51,7 +51,7 @@ def unknown(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def warn_of_unknown(environ: Mapping[str, str]) -> None:
-    """A `RuntimeWarning` for each of them, at the line outside of this package that led here."""
+    """Issues a `RuntimeWarning` for each of them, at the line outside this package that led here."""
     frame: FrameType | None = sys._getframe(1)
     level = 2
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _OURS:
@@ -65,7 +65,8 @@ def _may_be_ours(name: str) -> bool:
 
 
 def _is_meant(name: str, known: Iterable[str]) -> bool:
-    """One of our prefix, in whatever case, or one that is nearly a name of ours; other programs have R2CC..., too."""
+    """Whether the name has our prefix, in whatever case, or is close to one of our names; other programs have R2CC...,
+    too."""
     return name.upper().startswith(PREFIX) or bool(get_close_matches(name.upper(), known, n=1, cutoff=0.85))
 
 

@@ -6,8 +6,8 @@
     expert         4 AllToAll of top_k b s h e / experts' degree bytes a layer and micro-batch
     data           gradients (and with ZeRO parameters), in buckets; the part `overlap` is hidden
 
-Data-parallel groups of a stage share its hosts: every host holds their sums after the reduction over NVLink, tensor
-ranks' shards side by side. The slowest stage sets the pace.
+Data-parallel groups of a stage share its hosts: every host holds their sums after the reduction over NVLink, with
+tensor ranks' shards side by side. The slowest stage sets the pace.
 """
 
 from dataclasses import dataclass
@@ -21,13 +21,14 @@ from r2ccl_core.jobs.model import ELEMENT_BYTES, Model
 from r2ccl_core.jobs.network import Network
 
 H100_FLOPS = 989e12
-"""Dense bfloat16 operations a second."""
+"""Dense bfloat16 operations per second."""
 
 
 @dataclass(frozen=True)
 class Compute:
-    """What GPUs do: their peak and the part of it that a model reaches; with ``recompute`` activations twice. Or
-    ``measured_s``, what an iteration computes on one GPU, whatever its model (`measured`)."""
+    """The GPUs' computation: their peak and the part of it that a model reaches; with ``recompute`` activations are
+    computed twice. Alternatively ``measured_s``, the time of an iteration's computation on one GPU, whatever its model
+    (`measured`)."""
 
     mfu: float = 0.4
     peak_flops: float = H100_FLOPS
@@ -41,7 +42,7 @@ class Compute:
             raise UsageError(f"compute: measured_s = {self.measured_s:g}: an iteration takes some time")
 
     def seconds(self, model: Model, layout: Layout) -> float:
-        """Of one iteration on one GPU, without waiting."""
+        """Time of one iteration on one GPU, without waiting."""
         if self.measured_s is not None:
             return self.measured_s
         flops = model.operations(layout.sequences, recompute=self.recompute)
@@ -49,9 +50,9 @@ class Compute:
 
 
 def measured(path: Path) -> Compute:
-    """The computation of a SimAI workload file, all layers that it lists, as its generator measures them.
+    """The computation in a SimAI workload file, all listed layers, as its generator measures them.
 
-    Raises `UsageError` with file and line for what is no such file, or computes nothing.
+    Raises `UsageError` with file and line if it is no such file, or computes nothing.
     """
     layers = simai.read_workload(path).layers
     total_ns = sum(one.compute_ns for layer in layers for one in (layer.forward, layer.backward, layer.weights))
@@ -63,7 +64,7 @@ def measured(path: Path) -> Compute:
 
 @dataclass(frozen=True)
 class Iteration:
-    """Seconds by what they go to; communication is what computation does not hide. ``tokens`` of the whole batch."""
+    """Seconds by cause; communication is the part that computation does not hide. ``tokens`` of the whole batch."""
 
     compute_s: float
     bubble_s: float
@@ -86,7 +87,7 @@ class Iteration:
 
 
 def iteration(model: Model, layout: Layout, network: Network, compute: Compute | None = None) -> Iteration:
-    """One iteration of `model`, cut by `layout`; raises `UsageError` where it cannot be cut like that."""
+    """One iteration of `model`, cut by `layout`; raises `UsageError` if it cannot be cut like that."""
     compute = compute or Compute()
     layout.check(model, network.topology.nhosts, network.gpus_per_host)
     compute_s = compute.seconds(model, layout)
@@ -113,7 +114,7 @@ def _tensor_s(model: Model, layout: Layout, network: Network) -> float:
 
 
 def _pipeline_s(model: Model, layout: Layout, network: Network) -> float:
-    """Filling and draining: every boundary once each way. All data-parallel ranks of a stage send at once."""
+    """Filling and draining: every boundary once in each direction. All data-parallel ranks of a stage send at once."""
     stages = layout.stages(network.gpus_per_host)
     total = 0.0
     for before, after in pairwise(stages):
@@ -126,7 +127,7 @@ def _pipeline_s(model: Model, layout: Layout, network: Network) -> float:
 
 
 def _expert_s(model: Model, layout: Layout, network: Network) -> float:
-    """Dispatch and combine, forward and backward, among the experts' ranks, which stand next to each other."""
+    """Dispatch and combine, forward and backward, among the ranks of the experts, which are adjacent."""
     if layout.expert == 1:
         return 0.0
     times = 4 * model.layers / layout.pipeline * layout.micro_batches
@@ -156,7 +157,7 @@ def _stage_s(model: Model, layout: Layout, network: Network, stage: Hosts, share
 
 
 def _data_traffic(layout: Layout) -> tuple[tuple[str, int, int], ...]:
-    """Collective, bytes a parameter, and how often an iteration, by ZeRO's stage."""
+    """Collective, bytes per parameter, and how often per iteration, by ZeRO's stage."""
     gradients, parameters = layout.gradient_bytes, ELEMENT_BYTES
     if layout.zero == 0:
         return (("all_reduce", gradients, 1),)
@@ -186,6 +187,6 @@ def _over_hosts_s(
 
 
 def _data_hosts(layout: Layout, stage: Hosts, gpus: int) -> tuple[Hosts, ...]:
-    """The hosts among which the shards of equal tensor ranks are reduced: every one, or every so many."""
+    """The hosts among which the shards of equal tensor ranks are reduced: every host, or every n-th."""
     wide = max(1, layout.tensor // gpus)
     return tuple(stage[first::wide] for first in range(wide))

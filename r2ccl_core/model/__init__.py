@@ -1,1 +1,1 @@
-"""What everything else speaks of: a cluster and its health, a collective, a schedule. Values, and their files."""
+"""The values that everything else uses: a cluster and its health, a collective, a schedule; and their files."""

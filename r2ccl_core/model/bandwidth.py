@@ -1,6 +1,7 @@
-"""What a size in bytes means for each collective, and its algorithm and bus bandwidth: nccl-tests' definitions. Pure.
+"""What a size in bytes means for each collective, and its algorithm and bus bandwidth, as nccl-tests defines them.
+Pure.
 
-A size is that of the larger of a rank's two arrays. Where that array has a block for every rank (all_gather,
+A size is that of the larger of a rank's two arrays. If that array has a block for every rank (all_gather,
 reduce_scatter, alltoall), blocks are rounded down to whole units of 16 bytes, so a little less is moved.
 """
 
@@ -17,10 +18,10 @@ ITEM_BYTES = {
     "uint8": 1,
     "int8": 1,
 }
-"""Of the types that are measured: those that can hold the test pattern."""
+"""Element sizes of the types that are measured, which are those that can hold the test pattern."""
 
 OPERATIONS = ("sum", "min", "max", "prod")
-"""Those that are measured: those whose results are exact."""
+"""The operations that are measured, which are those with exact results."""
 
 BLOCKED = ("all_gather", "reduce_scatter", "alltoall")
 """Collectives whose larger array has a block for every rank."""
@@ -29,7 +30,7 @@ _BLOCK_BYTES = 16
 
 
 def part_count(collective: str, size_bytes: int, dtype: str, ranks: int) -> int:
-    """Elements of one block, or of the whole array where there are no blocks: the table's count."""
+    """Elements of one block, or of the whole array if there are no blocks: the table's count."""
     item_bytes = ITEM_BYTES[dtype]
     count = size_bytes // item_bytes
     if collective not in BLOCKED:
@@ -39,18 +40,18 @@ def part_count(collective: str, size_bytes: int, dtype: str, ranks: int) -> int:
 
 
 def least_bytes(collective: str, dtype: str, ranks: int) -> int:
-    """The smallest size of which something is moved."""
+    """The smallest size for which something is moved."""
     return _BLOCK_BYTES * ranks if collective in BLOCKED else ITEM_BYTES[dtype]
 
 
 def moved_bytes(collective: str, size_bytes: int, dtype: str, ranks: int) -> int:
-    """The size that is really measured: at most `size_bytes`."""
+    """The size that is actually measured: at most `size_bytes`."""
     blocks = ranks if collective in BLOCKED else 1
     return part_count(collective, size_bytes, dtype, ranks) * blocks * ITEM_BYTES[dtype]
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth: what the busiest port carries one way, over the size."""
+    """Bus bandwidth over algorithm bandwidth: what the busiest port carries in one direction, over the size."""
     others = (ranks - 1) / ranks
     factors = {
         "all_reduce": 2 * others,

@@ -1,4 +1,4 @@
-"""What each collective means in the one chunk space: who brings which chunks, who must end with which.
+"""What each collective means in the common chunk space: which rank brings which chunks, and which must end with which.
 
 The data is one vector of ``nchunks`` chunks, the same on every rank:
 
@@ -10,8 +10,8 @@ The data is one vector of ``nchunks`` chunks, the same on every rank:
     sendrecv        rank r brings its block, rank ``(r + 1) % p`` ends with it
     alltoall        p*p blocks; block (i, j) = number i*p+j is brought by i and wanted by j
 
-Block r of p is the chunks ``[r*nchunks//p, (r+1)*nchunks//p)``. In the last two, a rank stores only the blocks
-it brings (its input buffer) and those it wants (its output buffer): `lower` says where. Names and meanings are
+Block r of p is the chunks ``[r*nchunks//p, (r+1)*nchunks//p)``. In the last two, a rank stores only the blocks that it
+brings (its input buffer) and those that it wants (its output buffer); `lower` computes where. Names and meanings are
 those of nccl-tests.
 """
 
@@ -46,7 +46,7 @@ def brings(collective: str, rank: int, nranks: int, nchunks: int, root: int = 0)
 
 
 def wants(collective: str, rank: int, nranks: int, nchunks: int, root: int = 0) -> tuple[Span, ...]:
-    """The spans of chunks that must be right on ``rank`` after the collective."""
+    """The spans of chunks that must be correct on ``rank`` after the collective."""
     _check(collective)
     if collective in ("all_reduce", "broadcast", "all_gather"):
         return ((0, nchunks),)

@@ -1,6 +1,6 @@
-"""What is left of every host's bandwidth, as one value that all ranks share; and how a rank reads its own part.
+"""The remaining bandwidth of every host, as one value that all ranks share; and how a rank determines its own part.
 
-Pure. A `Health` is agreed on by all ranks (`agreement.py`) before any of them runs a schedule that depends on it.
+Pure. All ranks agree on a `Health` (`agreement.py`) before any of them runs a schedule that depends on it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,14 +10,14 @@ from typing import Any
 from r2ccl_core.model.topology import Host, Nic, Topology
 
 RETURN_S = 0.3
-"""A NIC that comes back counts again after so long: one that flaps must not make the group switch at each turn."""
+"""A returning NIC counts again after this long, so that a flapping NIC does not make the group switch each time."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """Per host, the number of its NICs and the numbers of those that are lost; how many ranks each host has.
+    """Per host, the number of its NICs and the numbers of the lost ones; and how many ranks each host has.
 
-    Rank r is of host ``r // gpus``. Ranks that share no NICs count as hosts of their own.
+    Rank r belongs to host ``r // gpus``. Ranks that share no NICs count as separate hosts.
     """
 
     nics: tuple[int, ...]
@@ -50,12 +50,12 @@ class Health:
         return min(self.shares) > 0
 
     def with_lost(self, host: int, lost: Iterable[int]) -> "Health":
-        """This health, but for what `host` has lost."""
+        """This health, with the given NICs of `host` lost."""
         return replace(self, lost=(*self.lost[:host], tuple(sorted(lost)), *self.lost[host + 1 :]))
 
     def topology(self, nic_bytes_s: float) -> Topology:
-        """The same for the planner; every NIC carries `nic_bytes_s` in each direction, and reaches the NIC of its
-        number at another host only, as the transport pairs them."""
+        """The same for the planner. Every NIC carries `nic_bytes_s` in each direction and reaches only the NIC with its
+        number on another host, as the transport pairs them."""
 
         def host(nics: int, lost: tuple[int, ...]) -> Host:
             left = (Nic(i, nic_bytes_s, remaining=0.0 if i in lost else 1.0) for i in range(nics))
@@ -71,12 +71,12 @@ class Health:
 
 
 class OwnNics:
-    """A rank's own NICs over time, from what the transport says of their paths.
+    """A rank's own NICs over time, from what the transport reports about their paths.
 
-    A NIC is lost when none of its paths is up. A rank that has two peers or more keeps a path to one of them when
-    the NIC of another is lost, so it does not take the other's loss for its own; with one peer both lose, which
-    leaves their shares equal, as they then are. `works` says which NICs have a path that is up and are not lost: what
-    one rank of a host takes for lost, another may know better.
+    A NIC is lost when none of its paths is up. A rank with two peers or more keeps a path to one of them when another's
+    NIC is lost, so it does not mistake the other's loss for its own. With one peer both report a loss, which leaves
+    their shares equal, as they then are. `works` lists the NICs that have a path that is up and are not lost: another
+    rank of the host may know that a NIC works which this rank considers lost.
     """
 
     def __init__(self, nics: int) -> None:

@@ -1,27 +1,26 @@
-"""The one schedule form: per rank, per lane, an ordered list of steps.
+"""The common form of all schedules: per rank and lane, an ordered list of steps.
 
-An algorithm is written once in this form; the simulator times it, `verify` proves it, the CPU runtime
-and the GPU executor run it.
+An algorithm is written once in this form; the simulator times it, `verify` proves it, the CPU runtime and the GPU
+executor run it.
 
-The data vector is cut into `nchunks` nearly equal chunks (chunk ``i`` of ``n`` elements is
-``[i*n//nchunks, (i+1)*n//nchunks)``), and every step names a range of chunks; `collective.py` says which chunks
-a rank brings and wants. A step does, in this order:
+The data vector is cut into `nchunks` nearly equal chunks (chunk ``i`` of ``n`` elements is ``[i*n//nchunks,
+(i+1)*n//nchunks)``), and every step names a range of chunks; `collective.py` says which chunks a rank brings and wants.
+A step does, in this order:
 
     1. if ``recv >= 0``: receive the range from rank ``recv``; with ``reduce`` set the incoming values are
        combined with this rank's own, otherwise they replace it;
     2. if ``send >= 0``: send the range, as it is now, to rank ``send``.
 
-So the four classic steps and their fusions are one form: send, receive, receive-reduce, receive-send,
-receive-reduce-send; with neither peer the step copies the rank's own input into its result.
-A range's own value is the rank's input until a step writes it. What a rank must end with is written by
-some step: a receive, or a copy.
+So the four classic steps and their fusions have one form: send, receive, receive-reduce, receive-send,
+receive-reduce-send; with neither peer the step copies the rank's own input into its result. A range's own value is the
+rank's input until a step writes it. Whatever a rank must end with is written by some step: a receive, or a copy.
 
-The steps of a lane run in order. Lanes of a rank run side by side, and no two lanes of a rank may touch
-the same chunk. The message that rank ``a`` sends to rank ``b`` in lane ``c`` is received by ``b`` in its
-own lane ``c``; messages of one (a, b, c) arrive in the order they were sent (FIFO).
+The steps of a lane run in order. Lanes of a rank run side by side, and no two lanes of a rank may touch the same chunk.
+The message that rank ``a`` sends to rank ``b`` in lane ``c`` is received by ``b`` in its own lane ``c``; messages of
+one (a, b, c) arrive in the order in which they were sent (FIFO).
 
-Lanes of one group in ``abreast`` are made to advance together: their plan has them share every port evenly. Who runs
-them where ports are not shared fairly should hold back those that get ahead.
+Lanes of one group in ``abreast`` are planned to advance together: they share every port evenly. An executor whose ports
+are not shared fairly should hold back the lanes that get ahead.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,8 +33,8 @@ from r2ccl_core.errors import ScheduleError
 NOBODY = -1
 
 SLOTS = 4
-"""Messages of a connection that its receiver takes without getting any further: the runtime runs whatever `verify`
-proves with so many (``kSlots`` in collective/executor.h)."""
+"""Messages of a connection that its receiver accepts without advancing; the runtime can run whatever `verify` proves
+with this many (``kSlots`` in collective/step_machine.h)."""
 
 STEP = np.dtype([("recv", np.int32), ("send", np.int32), ("begin", np.int32), ("end", np.int32), ("reduce", np.int32)])
 """One step: peers to receive from and send to (or `NOBODY`), chunk range ``[begin, end)``, reduce flag."""
@@ -78,7 +77,7 @@ class Schedule:
         return len(self.programs[0]) if self.programs else 0
 
     def followed(self, after: Callable[[int, int], Lane]) -> "Schedule":
-        """This schedule with the steps ``after(rank, lane)`` put at the end of every lane."""
+        """This schedule with the steps ``after(rank, lane)`` appended to every lane."""
         programs = tuple(
             tuple(np.concatenate([steps, after(rank, index)]) for index, steps in enumerate(program))
             for rank, program in enumerate(self.programs)

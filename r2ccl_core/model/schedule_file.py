@@ -1,11 +1,11 @@
-"""A schedule as bytes and as text: both stable, so that ranks can compare digests and people can read diffs.
+"""A schedule as bytes and as text. Both are stable, so that ranks can compare digests and people can read diffs.
 
-Binary: the magic ``R2S2``, the length of a JSON header, the header, then the zlib-compressed steps of all
-lanes, rank by rank. Steps are stored as differences between neighbours, which are mostly zeros and
-ones: a ring of 1024 ranks, 42 MB of steps, takes well under one.
+Binary: the magic ``R2S2``, the length of a JSON header, the header, then the zlib-compressed steps of all lanes, rank
+by rank. Steps are stored as differences between neighbours, which are mostly zeros and ones: a ring of 1024 ranks, 42
+MB of steps, takes well under one MB.
 
-Text: one header line, then per lane a line ``rank R lane L`` and one line per step, such as
-``recv 1 reduce send 2 chunks 5-6`` (`chunks` is begin and end, the end not included).
+Text: one header line, then per lane a line ``rank R lane L`` and one line per step, such as ``recv 1 reduce send 2
+chunks 5-6`` (`chunks` is begin and end, excluding the end).
 """
 
 import hashlib
@@ -53,7 +53,7 @@ def from_bytes(data: bytes) -> Schedule:
 
 
 def digest(schedule: Schedule) -> str:
-    """SHA-256 of the schedule's meaning, equal on every rank that built the same one."""
+    """SHA-256 of the schedule's meaning, equal on every rank that built the same schedule."""
     return hashlib.sha256(to_bytes(schedule)).hexdigest()
 
 

@@ -1,7 +1,7 @@
-"""The cluster as the algorithms see it: hosts, GPUs and NICs, and what of them is lost or slowed.
+"""The cluster as the algorithms see it: hosts, GPUs and NICs, and which of them are lost or slowed.
 
-Pure values. A fault makes a poorer topology out of a topology; bounds, planner and simulator read
-bandwidths from it. Rates are bytes per second and hold in each direction (full duplex).
+Pure values. A fault turns a topology into a poorer one; bounds, planner and simulator read bandwidths from it. Rates
+are bytes per second and hold in each direction (full duplex).
 """
 
 from collections.abc import Iterable
@@ -11,10 +11,10 @@ from r2ccl_core.errors import UsageError
 from r2ccl_core.units import format_rate
 
 INNER_RATE_BYTES_S = 450e9
-"""NVLink of an H100 in one direction; any value far above the NICs' leaves the results as they are."""
+"""NVLink of an H100 in one direction; any value far above the NICs' gives the same results."""
 
 MOST_TOLD = 4
-"""Lost and slowed NICs that are told one by one."""
+"""Most lost and slowed NICs that are listed one by one."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Topology:
         return replace(self, hosts=whole)
 
     def in_words(self) -> str:
-        """One line: what there is, and what of it is lost or slowed."""
+        """One line: what there is, and which of it is lost or slowed."""
         kinds = {(len(host.nics), nic.rate_bytes_s, host.gpus) for host in self.hosts for nic in host.nics}
         nics, rate, gpus = min(kinds)
         each = f"{nics} NIC{'s' * (nics > 1)} of {format_rate(8 * rate)} each"
@@ -162,7 +162,7 @@ class Topology:
 
 
 def hot_repaired(topology: Topology) -> Topology:
-    """What the hosts carry when a lost NIC's whole share moves to one other NIC (mode 1, hot repair).
+    """The bandwidths when a lost NIC's whole share moves to one other NIC (mode 1, hot repair).
 
     Data is cut evenly over the nominal NICs, so the NIC with the most load per rate sets the host's pace.
     """

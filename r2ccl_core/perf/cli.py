@@ -1,4 +1,4 @@
-"""The program around the loop: environment, table or event stream, exit code."""
+"""The program around the measuring loop: environment, table or event stream, exit status."""
 
 import os
 import re
@@ -23,8 +23,8 @@ CRASHED = 70
 
 
 def main() -> NoReturn:
-    """Measures and exits with 0 ok, 1 wrong elements, 2 usage or ranks that called different things, 3 a peer or the
-    transport was lost, 70 a bug."""
+    """Measures and exits with 0 ok, 1 wrong elements, 2 usage error or ranks that called different things, 3 a peer or
+    the transport was lost, 70 a bug."""
     code = LOST
     try:
         code = _main(sys.argv[1:])
@@ -63,7 +63,8 @@ def _main(argv: list[str]) -> int:
 
 
 def _place_in_group() -> tuple[int, int]:
-    """Number of this process and of all: its ranks are the next `-g` after those of the processes before it."""
+    """The number of this process and of all processes: its ranks are the next `-g` after those of the processes before
+    it."""
     rank = _number(("R2CC_RANK", "OMPI_COMM_WORLD_RANK"), "0")
     size = _number(("R2CC_SIZE", "OMPI_COMM_WORLD_SIZE"), "1")
     check_rank(rank, size)
@@ -71,7 +72,7 @@ def _place_in_group() -> tuple[int, int]:
 
 
 def _number(names: tuple[str, ...], default: str) -> int:
-    """Of the first of `names` that is set; an empty one is not."""
+    """The value of the first of `names` that is set; an empty one counts as not set."""
     name = next((name for name in names if os.environ.get(name)), names[0])
     text = os.environ.get(name) or default
     if re.fullmatch("[0-9]{1,9}", text) is None:
@@ -92,7 +93,7 @@ def _end_with_stdin() -> None:
 
 
 def _end(flags: Flags, argv: list[str], size: int, rank: Rank) -> int:
-    """The exit code; rank 0's process has also to write the document of -J."""
+    """The exit status; rank 0's process also writes the document of -J."""
     if rank.number == 0 and flags.json_path:
         from r2ccl_core.perf import document  # only who wants the file pays for its imports
 
@@ -106,7 +107,7 @@ def _end(flags: Flags, argv: list[str], size: int, rank: Rank) -> int:
 
 
 def _fail(failure: Failure, ranks: Sequence[Rank], events: Events) -> int:
-    """One line and one event, whatever the number of ranks here; what is no error of ours is raised again."""
+    """Prints one line and one event, whatever the number of ranks here; raises again what is not an error of ours."""
     rank, error = failure
     if not isinstance(error, R2cclError | KeyboardInterrupt):
         raise error

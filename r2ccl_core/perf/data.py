@@ -1,7 +1,8 @@
 """The input and the expected result of every rank, collective by collective, as pieces of the test pattern.
 
-A piece is a run of elements that holds one rank's values, the combination of all ranks' values, or what was there
-before (0xFF in every byte). Blocks that differ in meaning differ in their seed, so a misplaced block shows.
+A piece is a run of elements that holds one rank's values, the combination of all ranks' values, or the previous content
+(0xFF in every byte). Blocks that differ in meaning differ in their seed, so a misplaced block is detected. [(ALL,
+UNTOUCHED)] In place of a rank: the combination of all ranks' values; the previous content.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Task:
-    """One collective on one rank; `count` is the elements of a block, or of the array where there are none."""
+    """One collective on one rank; `count` is the elements of a block, or of the array if there are no blocks."""
 
     collective: str
     rank: int
@@ -51,7 +52,7 @@ class Task:
         }.get(self.collective, (self.count, self.count))
 
     def brings(self) -> list[Piece]:
-        """What is sent."""
+        """The input."""
         if self.collective in ("reduce_scatter", "alltoall"):
             return [Piece(other * self.count, self.count, self.rank, other) for other in range(self.ranks)]
         if self.collective == "broadcast" and self.rank != self.root:
@@ -59,7 +60,7 @@ class Task:
         return [Piece(0, self.count, self.rank)]
 
     def wants(self, in_place: bool) -> list[Piece]:
-        """What is received, whole."""
+        """The complete result."""
         if self.collective == "all_gather":
             return [Piece(source * self.count, self.count, source) for source in range(self.ranks)]
         if self.collective == "alltoall":
@@ -68,7 +69,7 @@ class Task:
         return [Piece(0, self.count, self._origin(in_place), block)]
 
     def _origin(self, in_place: bool) -> int:
-        """Whose values a result without blocks is made of."""
+        """Whose values make up a result without blocks."""
         if self.collective == "broadcast":
             return self.root
         if self.collective == "sendrecv":
@@ -80,7 +81,7 @@ class Task:
 
 class Data:
     """Fills and checks a task's arrays. `engine` has `pattern_fill` and `pattern_check`: the native core, or
-    `r2ccl_core.perf.pattern`. Arrays are flat and of bytes."""
+    `r2ccl_core.perf.pattern`. Arrays are flat arrays of bytes."""
 
     def __init__(self, engine: Any, task: Task, item_bytes: int) -> None:
         self._engine, self._task, self._item_bytes = engine, task, item_bytes
@@ -88,13 +89,13 @@ class Data:
         self._expected = np.empty(0, np.uint8)
 
     def fill(self, send: np.ndarray, recv: np.ndarray, iteration: int) -> None:
-        """Before an iteration: nothing of an earlier one is left."""
+        """Prepares an iteration: nothing of an earlier one is left."""
         recv[:] = _FILLER  # first: in place, one lies in the other
         for piece in self._task.brings():
             self._values(self._part(send, piece), piece, iteration)
 
     def wrong(self, recv: np.ndarray, iteration: int, in_place: bool) -> int:
-        """Elements that are not what the collective makes them."""
+        """The number of elements that differ from the collective's result."""
         return sum(self._differ(self._part(recv, piece), piece, iteration) for piece in self._task.wants(in_place))
 
     def _part(self, array: np.ndarray, piece: Piece) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""The file of ``-J``: what the table shows, every iteration's time, and what was run, in one JSON document.
+"""The file of ``-J``: the table's content, every iteration's time, and what was run, in one JSON document.
 
-It holds the command and the release but nothing else of the environment.
+It contains the command and the release, but nothing else of the environment.
 """
 
 import json
@@ -53,7 +53,7 @@ def _row(result: Result) -> dict[str, Any]:
 
 
 def _source() -> dict[str, Any]:
-    """Release, and in a source tree the commit and whether something differs from it."""
+    """The release; in a source tree also the commit, and whether the tree differs from it."""
     try:
         release = version("r2ccl")
     except PackageNotFoundError:
@@ -64,7 +64,7 @@ def _source() -> dict[str, Any]:
 
 
 def _git(*words: str) -> str | None:
-    """What git says of the tree that this file is tracked in; None where it is in none."""
+    """What git says about the tree in which this file is tracked; None if there is none."""
     here = Path(__file__)
     try:
         subprocess.run(["git", "-C", here.parent, "ls-files", "--error-unmatch", here], capture_output=True, check=True)

@@ -1,4 +1,4 @@
-"""The event stream: one JSON object a line on standard output, for a harness."""
+"""The event stream: one JSON object per line on standard output, for a harness."""
 
 import json
 import os
@@ -9,9 +9,9 @@ from typing import Any, TextIO
 
 
 def own_stream() -> TextIO:
-    """Standard output, for events alone: what anything else in this process writes there goes to standard error.
+    """Standard output, for events alone: whatever else this process writes there goes to standard error.
 
-    NCCL writes its log there, and an event that comes while half of a line is written would end up in that line.
+    NCCL writes its log there, and an event that came in the middle of a log line would end up inside that line.
     """
     stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -19,7 +19,7 @@ def own_stream() -> TextIO:
 
 
 class Events:
-    """Writes one JSON object a line; silent without --stream."""
+    """Writes one JSON object per line; silent without --stream."""
 
     def __init__(self, rank: int, enabled: bool, out: TextIO | None = None) -> None:
         self._rank, self._enabled, self._out = rank, enabled, out or sys.stdout

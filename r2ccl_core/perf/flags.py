@@ -1,4 +1,4 @@
-"""The command line: nccl-tests' letters with nccl-tests' meanings, and what a harness needs besides."""
+"""The command line: nccl-tests' letters with nccl-tests' meanings, and options that a harness needs besides."""
 
 import argparse
 import threading
@@ -62,7 +62,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Looks the version up only where it is asked for."""
+    """Looks up the version only if it is requested."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
@@ -196,7 +196,7 @@ def _at_most(value: int, high: int, flag: str) -> int:
 
 
 def _writable(path: Path | None) -> Path | None:
-    """Found out now, not after an hour of measuring."""
+    """Checked now, not after an hour of measuring."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise UsageError(f"-J {path}: cannot be written there; give a file in a directory that exists")
     return path

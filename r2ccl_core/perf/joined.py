@@ -1,4 +1,4 @@
-"""Joins the events and final reports of a process's ranks into those of one."""
+"""Joins the events and final reports of a process's ranks into those of one rank."""
 
 import threading
 import time
@@ -11,11 +11,11 @@ _SUMMED = ("tx_bytes", "rx_bytes", "paths_up", "paths_down", "paths_held")
 
 
 class JoinedEvents(Events):
-    """The stream of a process that runs `ranks` of them, which are all at the same iteration: a barrier is before each.
+    """The stream of a process that runs `ranks` ranks, which are all at the same iteration: a barrier precedes each.
 
-    An iteration begins with its first rank and ends with its last, so that its duration is the time between the two,
-    as nccl-tests times the GPUs of a process; its wrong elements are those of all. `ready` and `done` come with the
-    last rank; all else (``core``, ``error``) at once.
+    An iteration starts with its first rank and ends with its last, so its duration is the time between the two, as
+    nccl-tests times the GPUs of a process; its wrong elements are those of all ranks. `ready` and `done` are sent with
+    the last rank; everything else (``core``, ``error``) at once.
     """
 
     def __init__(self, rank: int, ranks: int, enabled: bool) -> None:
@@ -25,7 +25,7 @@ class JoinedEvents(Events):
         self._told: dict[str, list[dict[str, Any]]] = {}
 
     def emit(self, event: str, t_ns: int | None = None, **fields: Any) -> None:
-        """One rank's event; the process' own goes out when it is due."""
+        """One rank's event; the process's own event is sent when it is due."""
         if not self._enabled:  # then the ranks need not be at the same iteration
             return
         if event not in ("ready", "begin", "iteration", "done"):
@@ -55,8 +55,8 @@ def _iteration(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def merged(stats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """`Communicator.stats()` of the ranks of one process, in the form of a single rank's: each counts only what it
-    moved itself, so bytes, paths and chunks are summed, and the events are those of all by time."""
+    """`Communicator.stats()` of the ranks of one process, in the form of a single rank's. Each rank counts only what it
+    moved itself, so bytes, paths and chunks are summed, and the events are those of all ranks by time."""
     if len(stats) == 1:
         return dict(stats[0])
     stats = sorted(stats, key=lambda one: int(one["rank"]))

@@ -1,8 +1,8 @@
 """Reports the core's events while they happen, so that a crash does not lose them.
 
 The core keeps its log in memory, and a rank reports all of it at its end, which a killed or crashed rank never reaches.
-A look takes some microseconds (5 us with few events). A thread looks every 20 ms, or less often where the log has grown
-long, and takes a fiftieth of a core at most.
+Polling the log takes some microseconds (5 us with few events). A thread polls every 20 ms, or less often if the log has
+grown long, and takes at most a fiftieth of a core.
 """
 
 import threading
@@ -19,7 +19,7 @@ COST_FACTOR = 50
 
 
 class LiveLog:
-    """While it is entered, tells every new event of `log()` as a ``core`` event; the rest when it is left."""
+    """While it is entered, reports every new event of `log()` as a ``core`` event; the rest when it is left."""
 
     def __init__(self, log: Callable[[], list[dict[str, Any]]], events: Events) -> None:
         self._log, self._events = log, events

@@ -1,4 +1,4 @@
-"""The loop: fill, barrier, time, check, for every iteration of every size."""
+"""The measuring loop: fill, barrier, time, check, for every iteration of every size."""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from r2ccl_core.runtime.communicator import Communicator
 
 
 class Measurement:
-    """Runs what `flags` ask for on one rank. `iteration` is the one under way, for error messages."""
+    """Runs what `flags` request on one rank. `iteration` is the current one, for error messages."""
 
     def __init__(self, comm: Communicator, flags: Flags, events: Events) -> None:
         self._comm, self._flags, self._events = comm, flags, events
@@ -92,7 +92,7 @@ class Measurement:
     def _combine(
         self, case: Case, place: str, started_ns: list[int], durations_ns: list[int], wrong: int | None
     ) -> Result:
-        """All ranks' times and wrong elements, in the way of ``-a``."""
+        """Combines all ranks' times and wrong elements, as ``-a`` says."""
         packed = np.array([-1 if wrong is None else wrong, *started_ns, *durations_ns], dtype=np.int64).tobytes()
         table = np.array([np.frombuffer(part, dtype=np.int64) for part in self._comm.exchange(packed)])
         iters = len(started_ns)
@@ -136,7 +136,7 @@ class _Run:
 
 
 def _arrays(task: Task, place: str) -> tuple[np.ndarray, np.ndarray]:
-    """What is sent and what is received; in place, the smaller lies in the larger."""
+    """The input and output arrays; in place, the smaller lies in the larger."""
     sent, received = task.counts()
     dtype = _dtype(task.dtype)
     if place == "out":

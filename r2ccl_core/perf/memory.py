@@ -11,8 +11,8 @@ from r2ccl_core.units import format_size
 
 
 def check(cases: Sequence[Case], places: Sequence[str], here: int, available: int | None = None) -> None:
-    """`UsageError` where the arrays of the largest case cannot fit for `here` ranks: with less than they need, the
-    kernel would end this process, or another, in the middle of it."""
+    """Raises `UsageError` if the arrays of the largest case do not fit for `here` ranks. With too little memory the
+    kernel would kill this process, or another, in the middle of a measurement."""
     needed, case = max(((_needed_bytes(case, places), case) for case in cases), key=lambda pair: pair[0])
     free = available_bytes() if available is None else available
     if free is not None and here * needed > free:
@@ -24,6 +24,6 @@ def check(cases: Sequence[Case], places: Sequence[str], here: int, available: in
 
 
 def _needed_bytes(case: Case, places: Sequence[str]) -> int:
-    """Of one rank, at one time: out of place what is sent and what is received, in place the larger."""
+    """Memory of one rank at one time: out of place both input and output, in place the larger."""
     counts = Task(case.collective, 0, case.ranks, case.count, case.dtype).counts()
     return (sum(counts) if "out" in places else max(counts)) * ITEM_BYTES[case.dtype]

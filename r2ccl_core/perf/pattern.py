@@ -1,10 +1,10 @@
-"""The test data, its exact result, and the check, in NumPy: the definition that the native form is held to.
+"""The test data, its exact result, and the check, in NumPy: the definition against which the native form is tested.
 
-Element ``i`` of rank ``r`` at iteration ``t`` is ``1 + (i + offset) mod m`` with
-``offset = mix(b ^ mix(r*0x9e3779b9 + t*0x85ebca6b + seed))`` and ``b = i >> 6``, all modulo 2^32: every run of 64
-elements of every rank is shifted at random, so a chunk in the wrong place, from another iteration, or reduced
-twice shows itself. ``m`` is 4 (less when ``ranks * m`` would leave the integers that bfloat16 holds exactly); for
-prod it is 2, and ranks beyond the sixth hold 1.
+Element ``i`` of rank ``r`` at iteration ``t`` is ``1 + (i + offset) mod m`` with ``offset = mix(b ^ mix(r*0x9e3779b9 +
+t*0x85ebca6b + seed))`` and ``b = i >> 6``, all modulo 2^32: every run of 64 elements of every rank is shifted at
+random, so a chunk that is in the wrong place, from another iteration, or reduced twice is detected. ``m`` is 4 (less if
+``ranks * m`` would exceed the integers that bfloat16 holds exactly); for prod it is 2, and ranks beyond the sixth hold
+1.
 """
 
 import numpy as np
@@ -27,13 +27,13 @@ def _modulus(ranks: int, op: str) -> int:
 
 
 def pattern_fill(data: np.ndarray, dtype: str, rank: int, ranks: int, iteration: int, seed: int, op: str) -> None:
-    """Fills `data`, an array of bytes, with what `rank` brings: as the native function of this name."""
+    """Fills `data`, an array of bytes, with the input of `rank`, like the native function of this name."""
     count = len(data) // ITEM_BYTES[dtype]
     data[:] = _encoded(values(count, rank, ranks, iteration, seed, op), dtype)
 
 
 def pattern_check(data: np.ndarray, dtype: str, ranks: int, iteration: int, seed: int, op: str) -> int:
-    """How many elements of `data` are not the result over all ranks: as the native function of this name."""
+    """How many elements of `data` differ from the result over all ranks, like the native function of this name."""
     item_bytes = ITEM_BYTES[dtype]
     want = _encoded(result(len(data) // item_bytes, ranks, iteration, seed, op), dtype)
     kind = np.dtype(f"u{item_bytes}")
@@ -50,7 +50,7 @@ def _encoded(small: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def values(count: int, rank: int, ranks: int, iteration: int, seed: int, op: str) -> np.ndarray:
-    """What `rank` brings, as int64."""
+    """The input of `rank`, as int64."""
     if op == "prod" and rank >= _PROD_RANKS:
         return np.ones(count, dtype=np.int64)
     key = (rank * 0x9E3779B9 + iteration * 0x85EBCA6B + seed) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""The ranks of this process: each measures on a thread of its own, one alone on the caller's."""
+"""The ranks of this process: each measures on its own thread; a single one on the caller's."""
 
 import os
 import socket
@@ -17,11 +17,11 @@ from r2ccl_core.perf.table import Result
 from r2ccl_core.runtime.communicator import Communicator
 
 GRACE_S = 3.0
-"""How long the others have to end when one has failed: one that still waits for the group to gather would not."""
+"""How long the other ranks have to end when one has failed: one that still waits for the group to gather would not."""
 
 
 class Rank:
-    """One rank of the group. `comm` and `measurement` are there from when they are made, `results` after `run`."""
+    """One rank of the group. `comm` and `measurement` exist once they are made, `results` after `run`."""
 
     def __init__(self, number: int, size: int, root: str | None, flags: Flags, events: Events) -> None:
         self.number = number
@@ -46,7 +46,7 @@ class Rank:
             events.emit("done", core=comm.stats())
 
     def _measure(self, comm: Communicator, measurement: Measurement) -> list[Result]:
-        """All results; rank 0 shows them as they come, unless events are wanted."""
+        """All results; rank 0 shows them as they arrive, unless events are requested."""
         flags = self._flags
         measurement.connect()
         self._events.emit("ready")
@@ -77,7 +77,7 @@ class Failure(NamedTuple):
 
 
 def run_all(ranks: Sequence[Rank]) -> Failure | None:
-    """Runs all of them; None when all went well. When one fails, the others end with it."""
+    """Runs all of them; returns None if all succeeded. When one fails, the others end with it."""
     if len(ranks) > 1:
         return _run_on_threads(ranks)
     try:

@@ -1,8 +1,8 @@
-"""What simulating and planning large clusters costs: ``python -m r2ccl_core.perf.scale``.
+"""The cost of simulating and planning large clusters: ``python -m r2ccl_core.perf.scale``.
 
-One line a case: seconds of one processor (and how many it may be), the time over the lower bound, the error that is
-told, and where the whole schedule is affordable the true one; below them the most memory that was used. One host of 8
-NICs has lost one; a message costs nothing, then ``--alpha`` microseconds.
+One line per case: seconds of one processor (and the limit), the time over the lower bound, the reported error, and
+where the whole schedule is affordable the true error; below them the peak memory. One host of 8 NICs has lost one; a
+message costs nothing, then ``--alpha`` microseconds.
 """
 
 import argparse
@@ -27,14 +27,14 @@ NIC_BYTES_S = 50e9
 ROUNDS = 2048
 CHUNKS = 4096
 MOST_HOSTS = 1024
-"""Above, only what is asked of 16,384 hosts."""
+"""Above this, only what is required of 16,384 hosts."""
 DENSE = (8, 16, 24)
 """Trees of the forests that are hardest to simulate."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One case; what was not asked for is None."""
+    """One case; what was not requested is None."""
 
     what: str
     hosts: int
@@ -63,7 +63,7 @@ def degraded(hosts: int) -> Topology:
 
 
 def planning(hosts: int) -> Row:
-    """One plan, without anything kept from before."""
+    """One plan, without any cached results."""
     topology = degraded(hosts)
     _, took_s = _timed(lambda: plan(topology, "all_reduce", SIZE_BYTES, 5e-6))
     return Row("plan", hosts, 5, took_s, 1 if hosts == MOST_HOSTS else None)
@@ -118,7 +118,7 @@ def _timed(run: Callable[[], T]) -> tuple[T, float]:
 
 
 def main() -> None:
-    """Prints the rows, as they come, and the memory that was used."""
+    """Prints the rows as they arrive, and the peak memory."""
     parser = argparse.ArgumentParser(prog="python -m r2ccl_core.perf.scale", description=__doc__)
     parser.add_argument("--hosts", type=int, nargs="+", default=[64, 256, 1024, 16384], help="numbers of hosts")
     parser.add_argument("--whole", type=int, default=256, help="up to so many hosts, also in full (the true error)")

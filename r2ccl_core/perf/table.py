@@ -1,4 +1,4 @@
-"""nccl-tests' table: one line a size, out of place and in place side by side. Pure."""
+"""nccl-tests' table: one line per size, out of place and in place side by side. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ ROOTED = ("broadcast", "reduce")
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the table: `size_bytes` asked for, of which whole elements (or blocks of them) are measured."""
+    """One line of the table: `size_bytes` requested, of which whole elements (or blocks of them) are measured."""
 
     collective: str
     ranks: int
@@ -22,7 +22,7 @@ class Case:
 
     @property
     def count(self) -> int:
-        """Elements of a block, or of the array where there are none."""
+        """Elements of a block, or of the array if there are no blocks."""
         return part_count(self.collective, self.size_bytes, self.dtype, self.ranks)
 
     @property
@@ -32,19 +32,19 @@ class Case:
 
     @property
     def shown_op(self) -> str:
-        """The operation, where there is one."""
+        """The operation, if there is one."""
         return self.op if reduces(self.collective) else "none"
 
     @property
     def shown_root(self) -> int:
-        """The root; -1 where there is none."""
+        """The root; -1 if there is none."""
         return self.root if self.collective in ROOTED else -1
 
 
 @dataclass(frozen=True)
 class Result:
     """One case in one place: per iteration its start (rank 0's, CLOCK_REALTIME in ns) and duration in seconds, and
-    wrong elements over all checked iterations and ranks, None where nothing was checked."""
+    wrong elements over all checked iterations and ranks (None if nothing was checked)."""
 
     case: Case
     place: str
@@ -62,7 +62,7 @@ class Result:
         return self._bandwidths()[0]
 
     def busbw(self) -> float:
-        """Bus bandwidth in GB/s: what the busiest port carries one way."""
+        """Bus bandwidth in GB/s: what the busiest port carries in one direction."""
         return self._bandwidths()[1]
 
     def _bandwidths(self) -> tuple[float, float]:
@@ -90,7 +90,7 @@ def header(settings: Mapping[str, object], ranks: Sequence[str]) -> str:
 
 
 def line(case: Case, results: Mapping[str, Result]) -> str:
-    """One line of the table; a place that was not measured is left empty."""
+    """One line of the table; a place that was not measured stays empty."""
     left = f"{case.moved_bytes:>12}  {case.count:>12}  {case.dtype:>8}  {case.shown_op:>6}  {case.shown_root:>6}"
     return (left + "".join(_columns(results.get(place)) for place in ("out", "in"))).rstrip()
 

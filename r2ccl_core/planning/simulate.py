@@ -1,7 +1,7 @@
 """Times a schedule on a topology: an event-driven simulation of lanes, FIFO connections and fair ports.
 
-The model is in ``native/simulate/simulator.h``; this file turns a `Topology` into ports and names the
-results. The schedule that runs here is the very one that the runtime executes.
+The model is in ``native/simulate/simulator.h``; this file turns a `Topology` into ports and names the results. The
+simulated schedule is the one that the runtime executes.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Link:
-    """What one rank sent another, over all lanes; ``busy_s`` adds up over lanes."""
+    """What one rank sent another, over all lanes; ``busy_s`` is summed over lanes."""
 
     source: int
     destination: int
@@ -70,12 +70,12 @@ def simulate(
     steps: bool = False,
     tolerance: float = 0.0,
 ) -> Timing:
-    """Runs ``schedule`` for a vector of ``size_bytes`` on ``topology``, which may change on the way.
+    """Runs ``schedule`` for a vector of ``size_bytes`` on ``topology``, which may change during the run.
 
-    ``alpha_s`` delays each message on its connection; a sender may be ``slots`` messages ahead of its
-    receiver. Raises `ScheduleError` if the schedule does not fit the topology or can never finish. With a
-    ``tolerance``, rates change only by more than four times that part of them, and messages end together that end
-    within that part of their duration: dense patterns are simulated many times as fast (0.01: an error of about 0.1 %).
+    ``alpha_s`` delays each message on its connection; a sender may be ``slots`` messages ahead of its receiver. Raises
+    `ScheduleError` if the schedule does not fit the topology or can never finish. With a ``tolerance``, rates change
+    only by more than four times that fraction of them, and messages that end within that fraction of their duration end
+    together: dense patterns are simulated many times as fast (0.01: an error of about 0.1 %).
     """
     if schedule.nranks != topology.nranks:
         raise ScheduleError(f"{schedule.name} is for {schedule.nranks} ranks, the topology has {topology.nranks}")
@@ -107,7 +107,7 @@ def simulate(
 
 
 def _has_narrow_pairs(topology: Topology) -> bool:
-    """Whether two hosts share rails for less than both could do: only then pairs need ports of their own."""
+    """Whether two hosts share rails for less than both could do: only then do pairs need separate ports."""
     kinds = dict.fromkeys(topology.hosts)
     pairs = (Topology(pair, topology.isolated_rails) for pair in combinations(kinds, 2))
     return any(pair.pair_rate_bytes_s(0, 1) < min(pair.rates_bytes_s) * (1 - 1e-12) for pair in pairs)

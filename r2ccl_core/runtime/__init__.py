@@ -1,1 +1,1 @@
-"""The `Communicator` and what it is made of: connections, programs, and the watch over NICs."""
+"""The `Communicator` and its parts: connections, programs, and the monitoring of NICs."""

@@ -1,10 +1,10 @@
-"""The arrays that each collective takes: how many elements, which may lie in each other, and where. Pure checks.
+"""Checks the arrays of each collective: how many elements, which may overlap, and where. Pure.
 
 Counts are nccl-tests': a rank's part of all_gather and reduce_scatter is one of `ranks` equal blocks of the larger
-array, and in place means inside of it. sendrecv and alltoall have no form in place.
+array, and in place means inside it. sendrecv and alltoall have no in-place form.
 
-Of bool, max is the logical or, min and prod are the logical and; there is no sum. avg is the sum divided by the number
-of ranks, of floating-point types only: the sum is formed first, and can overflow as a sum does.
+For bool, max is the logical or, min and prod are the logical and; there is no sum. avg is the sum divided by the number
+of ranks, for floating-point types only; the sum is formed first and can overflow like any sum.
 """
 
 import numpy as np
@@ -16,11 +16,11 @@ DTYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16", "uint8"
 OPS = ("sum", "min", "max", "prod", "avg")
 FLOATING = ("float32", "float64", "float16", "bfloat16")
 APART = ("sendrecv", "alltoall")
-"""Collectives whose arrays must be two."""
+"""Collectives that need two separate arrays."""
 
 
 def block(array: np.ndarray, rank: int, ranks: int) -> np.ndarray:
-    """The block of `rank` among `ranks` equal ones, flat; a view."""
+    """A flat view of block `rank` of `ranks` equal ones."""
     count = array.size // ranks
     return array.reshape(-1)[rank * count : (rank + 1) * count]
 
@@ -50,7 +50,7 @@ def result_like(collective: str, send: np.ndarray, ranks: int) -> np.ndarray:
 
 
 def check(collective: str, send: np.ndarray, recv: np.ndarray, op: str, rank: int, ranks: int) -> None:
-    """Raises `UsageError`, one line, unless `rank` may run `collective` from `send` into `recv`."""
+    """Raises a one-line `UsageError` unless `rank` may run `collective` from `send` into `recv`."""
     if send.dtype.name not in DTYPES or not send.dtype.isnative:
         raise UsageError(f"data type {send.dtype!r} is not supported; use one of {', '.join(DTYPES)}")
     if op not in OPS:
@@ -65,7 +65,7 @@ def check(collective: str, send: np.ndarray, recv: np.ndarray, op: str, rank: in
 
 
 def check_result(collective: str, result: np.ndarray, name: str = "recv ") -> None:
-    """Raises `UsageError`, one line that speaks of `name`, unless a result may be put into `result`."""
+    """Raises a one-line `UsageError` about `name` unless a result may be put into `result`."""
     if not result.flags.c_contiguous:
         raise UsageError(f"{collective}: {name}is not contiguous; give an np.ascontiguousarray and copy from it")
     if not result.flags.writeable:
@@ -73,14 +73,14 @@ def check_result(collective: str, result: np.ndarray, name: str = "recv ") -> No
 
 
 def operations(dtype: str) -> tuple[str, ...]:
-    """The operations that there are for a data type."""
+    """The operations available for a data type."""
     if dtype == "bool":
         return tuple(op for op in OPS if op not in ("sum", "avg"))
     return OPS if dtype in FLOATING else tuple(op for op in OPS if op != "avg")
 
 
 def divide(sums: np.ndarray, ranks: int) -> None:
-    """Makes averages of sums, in place."""
+    """Turns sums into averages, in place."""
     wide = sums.astype(np.float32) if sums.itemsize == 2 else sums  # not every number of ranks is a float16
     sums[...] = wide / wide.dtype.type(ranks)
 

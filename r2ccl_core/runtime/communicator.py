@@ -3,14 +3,14 @@
     with Communicator(rank, size, root="10.0.0.1:7000") as comm:
         total = comm.all_reduce(gradients)
 
-Calls may be begun and waited for later (`start`); single messages go between two ranks (`send`, `recv`), and a group
-can be split into smaller ones (`split`).
+Calls may be started and awaited later (`start`), single messages go between two ranks (`send`, `recv`), and a group can
+be split into smaller ones (`split`).
 
-A `Communicator` runs any schedule: it makes the connections that a schedule needs when it is first used (all
+A `Communicator` runs any schedule. It makes the connections that a schedule needs when the schedule is first used (all
 ranks together), lowers the schedule for the vector at hand, and keeps the executor for the next call.
 
-Ranks fail together. The first rank that can go on no more tells the others over the management network, or over data
-NICs where that is gone, and the collective ends on each of them with the same one line.
+Ranks fail together. The first rank that cannot continue tells the others, over the management network or over data NICs
+if that is gone, and the collective ends on every rank with the same one-line error.
 """
 
 import json
@@ -70,8 +70,8 @@ T = TypeVar("T")
 
 
 def _alone(call: "Callable[Concatenate[Communicator, P], T]") -> "Callable[Concatenate[Communicator, P], T]":
-    """`call` by one thread at a time. In a forked child, where a thread that is not there may hold the turn, every call
-    is refused in another way."""
+    """Admits one thread at a time to `call`. In a forked child, where the turn may belong to a thread that does not
+    exist, every call is refused without asking for the turn."""
 
     @wraps(call)
     def alone(self: "Communicator", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -90,7 +90,7 @@ class Communicator:
     """One rank of a group.
 
     Every rank calls the same collectives in the same order, one at a time. A thread that calls while another thread's
-    call runs, or before the calls that were begun have ended, gets a `UsageError`. `abort`, `stats`, `start` and single
+    call runs, or before all started calls have ended, gets a `UsageError`. `abort`, `stats`, `start` and single
     messages may be called from any thread.
     """
 
@@ -107,13 +107,13 @@ class Communicator:
         timeout_s: float = 30.0,
         on_nic: OnNic | None = None,
     ) -> None:
-        """Joins the group whose rank 0 listens at `root`; returns when all ranks have.
+        """Joins the group whose rank 0 listens at `root`; returns when all ranks have joined.
 
-        `mode` (default: R2CC_MODE, else 2): 0 fail-stop, 1 one back-up NIC, 2 Balance, 3 Balance and
-        R2CC-AllReduce after a loss. `options` set the transport's R2CC_* parameters by name, `settings` say which
-        schedules run (default: what the environment asks for; the same on every rank). `on_nic` is called, on a
-        thread of its own, when a NIC of this rank is lost and when it is back; `logging` is told as well. Raises
-        `UsageError` for bad arguments and `TransportError` when ranks are missing after `timeout_s`, or were refused.
+        `mode` (default: R2CC_MODE, else 2) is 0 fail-stop, 1 hot repair onto one back-up NIC, 2 Balance, 3 Balance and
+        R2CC-AllReduce after a loss. `options` set the transport's R2CC_* parameters by name. `settings` select the
+        schedules (default: from the environment; the same on every rank). `on_nic` is called, on a separate thread,
+        when a NIC of this rank is lost and when it is back; both are also logged. Raises `UsageError` for bad
+        arguments, and `TransportError` if ranks are missing after `timeout_s` or were refused.
         """
         self.rank, self.size = arguments.whole("rank", rank), arguments.whole("size", size)
         self._root, timeout_s = arguments.address(root), arguments.seconds("timeout_s", timeout_s)
@@ -175,8 +175,8 @@ class Communicator:
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
-        """Joins the group that the environment describes, as torchrun, mpirun, Slurm or R2CC_RANK, R2CC_SIZE and
-        R2CC_ROOT do; rank 0 listens at R2CC_ROOT, else at MASTER_ADDR:MASTER_PORT. `options` are those of the
+        """Joins the group that the environment describes, as set by torchrun, mpirun, Slurm, or R2CC_RANK, R2CC_SIZE
+        and R2CC_ROOT. Rank 0 listens at R2CC_ROOT, else at MASTER_ADDR:MASTER_PORT. `options` are those of the
         constructor."""
         rank, size, root = launched(os.environ)
         return cls(rank, size, root, **options)
@@ -186,18 +186,17 @@ class Communicator:
         """Combines `send` of all ranks element by element into `recv` (default: a new array) on every rank.
 
         `recv` may be `send` itself (in place). Both have one of `DTYPES` and equal shapes. `recv` must be contiguous; a
-        `send` that is not is copied. Every operation passes NaN on, as NumPy's do. Raises `PeerLostError` when a peer
-        is lost for good, and `MismatchedCallError` when ranks call different things; the communicator cannot be used
-        afterwards. All collectives below raise the same.
+        `send` that is not is copied. Every operation propagates NaN, as NumPy's do. Raises `PeerLostError` if a peer is
+        lost permanently, and `MismatchedCallError` if ranks call different things; the communicator cannot be used
+        afterwards. All collectives below raise the same errors.
         """
         send, recv = self._checked("all_reduce", send, recv, op)
         return self._averaged(self._vector("all_reduce", send, recv, op), op)
 
     @_alone
     def all_gather(self, send: np.ndarray, recv: np.ndarray | None = None) -> np.ndarray:
-        """Concatenates every rank's `send`, in the order of the ranks, in `recv`. In place, `send` is this rank's block
-        of `recv`.
-        """
+        """Concatenates every rank's `send` in `recv`, in rank order. In place, `send` is this rank's block of
+        `recv`."""
         send, recv = self._checked("all_gather", send, recv)
         mine = buffers.block(recv, self.rank, self.size)
         if mine.ctypes.data != send.ctypes.data:
@@ -206,8 +205,8 @@ class Communicator:
 
     @_alone
     def reduce_scatter(self, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
-        """Combines all ranks' `send`, and leaves this rank's of `size` equal blocks of the result in `recv`. `send` is
-        not changed, except for that block in place.
+        """Combines all ranks' `send`, and leaves this rank's block (of `size` equal ones) of the result in `recv`.
+        `send` is not changed, except for that block in place.
         """
         send, recv = self._checked("reduce_scatter", send, recv, op)
         whole = self._vector("reduce_scatter", send, self._scratch_like(send), op)
@@ -252,8 +251,8 @@ class Communicator:
 
     @_alone
     def gather(self, send: np.ndarray, recv: np.ndarray | None = None, root: int = 0) -> np.ndarray | None:
-        """Collects every rank's `send` on the root, in the order of the ranks: `recv` has shape (size, *send.shape) or
-        as many elements. Other ranks' `recv` is not read, and they get None.
+        """Collects every rank's `send` on the root, in rank order: `recv` has shape (size, *send.shape) or as many
+        elements. Other ranks' `recv` is not read, and they get None.
         """
         return self._root_and_others("gather", send, recv, root)
 
@@ -266,8 +265,8 @@ class Communicator:
         return recv
 
     def send(self, data: np.ndarray, to: int, tag: int = 0) -> None:
-        """Sends `data` to the rank that calls `recv` for it, and returns when all of it has arrived. Messages of one
-        tag keep their order. Raises as the collectives do.
+        """Sends `data` to the rank that receives it with `recv`, and returns when all of it has arrived. Messages of
+        one tag stay in order. Raises the same errors as the collectives.
         """
         self.isend(data, to, tag).wait()
 
@@ -276,7 +275,7 @@ class Communicator:
         return self.irecv(into, source, tag).wait()
 
     def isend(self, data: np.ndarray, to: int, tag: int = 0) -> Pending[None]:
-        """Begins `send`. `data` must not change until it has ended."""
+        """Starts `send`. `data` must not change until it has ended."""
         self._check_peer("send", to, tag, data)
         data = data if data.flags.c_contiguous and data.flags.writeable else data.copy(order="C")
 
@@ -287,7 +286,7 @@ class Communicator:
         return self._message_line("send", to, tag).begin(call)
 
     def irecv(self, into: np.ndarray, source: int, tag: int = 0) -> Pending[np.ndarray]:
-        """Begins `recv`."""
+        """Starts `recv`."""
         self._check_peer("recv", source, tag, into)
         if not (into.flags.c_contiguous and into.flags.writeable):
             raise UsageError(
@@ -302,10 +301,10 @@ class Communicator:
         return self._message_line("recv", source, tag).begin(call)
 
     def start(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
-        """Begins `call`, a method of this communicator, after the calls begun before it: ``pending =
-        comm.start(comm.all_reduce, array)``. It runs on a thread of its own that does not hold the interpreter's lock
-        while bytes move. Every rank begins the same calls in the same order; their arrays must not change until the
-        end.
+        """Starts `call`, a method of this communicator, after all calls that were started before: ``pending =
+        comm.start(comm.all_reduce, array)``. It runs on a separate thread that does not hold the interpreter's lock
+        while bytes move. Every rank starts the same calls in the same order; their arrays must not change until the
+        call has ended.
         """
         self._check_open("start")
         if not callable(call):
@@ -315,8 +314,8 @@ class Communicator:
     @_alone
     def split(self, color: int | None, key: int = 0, timeout_s: float = 30.0) -> "Communicator | None":
         """Makes a communicator of the ranks that give the same `color`, ordered by `key`, then by their ranks here;
-        None for a rank that gives None. Every rank calls it. Both communicators may be used side by side, and each is
-        closed by itself.
+        returns None on a rank that gives None. Every rank calls it. Both communicators may be used side by side, and
+        each is closed separately.
         """
         if color is not None:
             color = arguments.whole("color", color)
@@ -335,7 +334,7 @@ class Communicator:
         )  # fmt: skip
 
     def schedule(self, collective: str, nbytes: int, root: int = 0) -> Schedule:
-        """The schedule that `collective` runs in the health that holds now; `nbytes` of a rank's larger array."""
+        """The schedule that `collective` runs under the present health; `nbytes` of a rank's larger array."""
         self._check_open(collective)
         arguments.rank_of("root", root, self.size)
         return self._programs.schedule(Asked(collective, nbytes, root, 0), self._health)
@@ -349,8 +348,8 @@ class Communicator:
 
     @_alone
     def run(self, schedule: Schedule, send: np.ndarray, recv: np.ndarray | None = None, op: str = "sum") -> np.ndarray:
-        """Runs `schedule` of an AllReduce, the same on every rank, for which `verify` with `SLOTS` slots holds; as
-        `all_reduce` otherwise."""
+        """Runs `schedule` of an AllReduce, which must be the same on every rank and pass `verify` with `SLOTS` slots;
+        otherwise like `all_reduce`."""
         send, recv = self._checked("all_reduce", send, recv, op)
         if (schedule.nranks, schedule.collective) != (self.size, "all_reduce"):
             raise UsageError(f"schedule {schedule.name} is no AllReduce of {self.size} ranks")
@@ -378,7 +377,7 @@ class Communicator:
     def stats(self) -> dict[str, Any]:
         """Returns the NICs with their bytes and states, the core's event log, and counts of replayed and duplicate
         chunks. With a schedule that follows losses, also the measured costs of a message and of a byte. ``group_ways``
-        tells over which way this rank reaches each other rank for agreements.
+        says over which network this rank reaches each other rank for agreements.
         """
         if self._inherited:
             self._check_open("stats")
@@ -391,7 +390,7 @@ class Communicator:
 
     @_alone
     def close(self) -> None:
-        """Leaves the group; waits for the others for a few seconds if need be. Idempotent."""
+        """Leaves the group; waits for the others for a few seconds if necessary. Idempotent."""
         self._closed = True
         if self._inherited:
             return
@@ -407,7 +406,8 @@ class Communicator:
             self._release()
 
     def abandon(self) -> None:
-        """Gives the group up in a forked child: it is the parent's. Nothing that waits for threads is ended here."""
+        """Abandons the group in a forked child, because it belongs to the parent. Ends nothing that waits for
+        threads."""
         self._closed = self._inherited = True
         for finalizer in (self._release, self._stop_following):
             if finalizer is not None:
@@ -431,7 +431,7 @@ class Communicator:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """An error of one rank is an error of all: it becomes the cause, or gives way to an earlier one."""
+        """Turns an error of one rank into an error of all: it becomes the cause, unless an earlier one exists."""
         try:
             yield
         except R2cclError as error:
@@ -445,8 +445,8 @@ class Communicator:
             raise
 
     def _agree_on_start(self, nics: Sequence[Nic]) -> Health:
-        """Who sits where, and the health in which all begin. Ranks that would choose different schedules are
-        refused."""
+        """Exchanges which rank is where, and the health in which all begin. Refuses ranks that would choose different
+        schedules."""
         mine = Location(this_host(nics), tuple(nics))
         told = self._bootstrap.exchange(f"R2CC_MODE={self._mode}, {self._settings}\n{mine.encode()}".encode(), "start")
         settings, locations = zip(*(part.decode().split("\n", 1) for part in told), strict=True)
@@ -466,7 +466,7 @@ class Communicator:
         return Health.whole([len(location.nics) for location in taken[:: layout.gpus]], layout.gpus)
 
     def _begin(self, what: str) -> None:
-        """The next call, the same on every rank."""
+        """Announces the next call, which is the same on every rank."""
         self._check_open(what)
         self._bootstrap.enter(what)
 
@@ -475,7 +475,8 @@ class Communicator:
         return self._bootstrap.exchange(data, "split")
 
     def _meeting_place(self) -> str:
-        """Where this rank would be met as rank 0 of another group: at its address on the management network."""
+        """Where other ranks would meet this one if it were rank 0 of another group: its address on the management
+        network."""
         if self.size == 1 or self._root is None:
             return free_root()
         host, port = parse_root(self._root)
@@ -493,13 +494,13 @@ class Communicator:
             )
 
     def _message_line(self, way: str, rank: int, tag: int) -> Line:
-        """The thread of these messages: none waits for messages of another rank, tag or direction."""
+        """The thread of these messages, so that none waits for messages of another rank, tag or direction."""
         with self._message_lock:
             name = f"r2ccl-rank{self.rank}-{way}-{rank}-{tag}"
             return self._message_lines.setdefault((way, rank, tag), Line(name))
 
     def _root_and_others(self, what: str, part: np.ndarray, whole: np.ndarray | None, root: int) -> np.ndarray | None:
-        """The parts of all ranks from the root's array, or into it, as single messages."""
+        """Distributes or collects the parts of the root's array, as single messages."""
         arguments.rank_of("root", root, self.size)
         buffers.check_arrays(what, part, whole)
         self._enter(what, part, "sum", root)
@@ -537,7 +538,7 @@ class Communicator:
     def _checked(
         self, collective: str, send: np.ndarray, recv: np.ndarray | None, op: str = "sum", root: int = 0
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`send`, or a copy that is contiguous, and `recv`, or a new array in its place, if they will do; else
+        """`send`, or a contiguous copy of it, and `recv`, or a new array in its place, if both are valid; else
         `UsageError`."""
         self._check_open(collective)
         arguments.rank_of("root", root, self.size)
@@ -555,7 +556,7 @@ class Communicator:
     def _vector(
         self, collective: str, source: np.ndarray, result: np.ndarray, op: str = "sum", root: int = 0
     ) -> np.ndarray:
-        """Runs the schedule that is selected, from `source` into `result`, which are equally large."""
+        """Runs the selected schedule from `source` into `result`, which have equal sizes."""
         if self._switching is not None and self._settings.plans and not self._calibrated:
             with self._together():
                 self._calibrate()
@@ -580,7 +581,7 @@ class Communicator:
         self._begin(f"{collective} of {source.size} {source.dtype.name} ({op}){where}")
 
     def _scratch_like(self, array: np.ndarray) -> np.ndarray:
-        """An array of the same size that is kept: fresh memory costs as much as a fast network."""
+        """A reusable array of the same size: fresh memory costs as much as a fast network."""
         if self._scratch.size < array.nbytes:
             self._scratch = np.empty(array.nbytes, np.uint8)
         return self._scratch[: array.nbytes].view(array.dtype).reshape(array.shape)
@@ -600,7 +601,7 @@ class Communicator:
         return schedule
 
     def _calibrate(self) -> None:
-        """What messages and bytes cost, measured by all ranks over their rings."""
+        """Measures the cost of messages and bytes, by all ranks over their rings."""
         rings = selection(Settings())
 
         def run(data: np.ndarray) -> np.ndarray:

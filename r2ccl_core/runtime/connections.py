@@ -37,15 +37,15 @@ class Ends:
                 self.receivers[connection] = other.receivers[connection]
 
     def and_those(self, other: "Ends") -> "Ends":
-        """These ends and, where this has none, the other's."""
+        """These ends, and the other's where this has none."""
         return Ends(other.senders | self.senders, other.receivers | self.receivers)
 
 
 class Wiring:
-    """Making connections in two steps, between which the ranks tell each other their handles. Any thread."""
+    """Makes connections in two steps, between which the ranks exchange their handles. Any thread."""
 
     def __init__(self, nets: Nets, bootstrap: Bootstrap, connections: Sequence[Connection]) -> None:
-        """Begins to listen for those of `connections` that end at this rank."""
+        """Starts to listen for those of `connections` that end at this rank."""
         self._nets, self._bootstrap = nets, bootstrap
         self.connections = tuple(connections)
         # A listener each: a connection that arrives does not say whose it is.
@@ -58,7 +58,7 @@ class Wiring:
         return {connection: listener.handle for connection, listener in self._listeners.items()}
 
     def finish(self, handles: Mapping[Connection, bytes]) -> Ends:
-        """Connects what begins here, all at once, and takes what ends here."""
+        """Connects all connections that begin here, at once, and accepts those that end here."""
         ends = Ends()
         mine = [connection for connection in self.connections if connection[0] == self._bootstrap.rank]
         if unasked := [connection for connection in mine if connection not in handles]:
@@ -74,7 +74,7 @@ class Wiring:
         return ends
 
     def close(self) -> None:
-        """Listens no more. Idempotent."""
+        """Stops listening. Idempotent."""
         for listener in self._listeners.values():
             with suppress(TransportError):
                 listener.close()
@@ -87,7 +87,7 @@ class Wiring:
             raise type(error)(f"the connection with rank {connection[1]}: {error}") from error
 
     def _accept(self, listener: Any, connection: Connection) -> Any:
-        """Waits in short turns: the cause may come meanwhile."""
+        """Waits in short intervals, because the group may end meanwhile."""
         deadline_s = time.monotonic() + _TIMEOUT_S
         while True:
             try:
@@ -101,9 +101,9 @@ class Wiring:
 
 
 class Connections:
-    """This rank's ends, by connection. All ranks ask for the same schedules in the same order, so each knows
-    which connections exist between any two. One thread; `missing` and `ends` from any, where what is not missing has
-    its ends."""
+    """This rank's ends, by connection. All ranks ask for the same schedules in the same order, so each knows which
+    connections exist between any two. One thread; `missing` and `ends` from any, and every connection that is not
+    missing has its ends."""
 
     def __init__(self, nets: Nets, bootstrap: Bootstrap) -> None:
         self._nets, self._bootstrap = nets, bootstrap
@@ -111,17 +111,17 @@ class Connections:
         self._ends = Ends()
 
     def missing(self, schedule: Schedule) -> list[Connection]:
-        """What `schedule` needs and is not there, in the schedule's order."""
+        """Connections that `schedule` needs and that do not exist, in the schedule's order."""
         made = self._made
         return [connection for connection in schedule.connections() if connection not in made]
 
     def ensure(self, schedule: Schedule) -> None:
-        """Makes what `schedule` needs and is not there; free when nothing is missing."""
+        """Makes the missing connections of `schedule`; free if nothing is missing."""
         if missing := self.missing(schedule):
             self._make(missing, f"connect {schedule.name}")
 
     def adopt(self, wiring: Wiring, ends: Ends) -> list[Connection]:
-        """Takes over connections that all ranks have made, and says which: those that are there stay as they are."""
+        """Takes over connections that all ranks have made, and returns which: existing ones stay."""
         new = [connection for connection in wiring.connections if connection not in self._made]
         self._ends.take(ends, new)
         self._made |= set(new)
@@ -129,11 +129,11 @@ class Connections:
 
     @property
     def ends(self) -> Ends:
-        """This rank's ends of all that were made."""
+        """This rank's ends of all connections."""
         return self._ends
 
     def clear(self) -> None:
-        """Lets go of all ends."""
+        """Releases all ends."""
         self._made = frozenset()
         self._ends = Ends()
 

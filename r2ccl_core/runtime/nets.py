@@ -1,7 +1,7 @@
 """The transports of a rank: one over its NICs, and one over loopback to ranks on the same host.
 
 A packet from a NIC to an address of its own host never leaves the host, and a socket bound to the NIC does not receive
-it; hence the second transport.
+it. So ranks on one host need the second transport.
 """
 
 import threading
@@ -16,7 +16,7 @@ from r2ccl_core.planning.lower import Connection
 
 
 class Nets:
-    """Open from the beginning; `place` when it is known which rank is on which host. Thread-safe."""
+    """Open from the start. Call `place` once it is known which rank is on which host. Thread-safe."""
 
     def __init__(self, mode: int, nics: Sequence[Nic], options: Mapping[str, str | int]) -> None:
         self._native = native.load()
@@ -43,7 +43,7 @@ class Nets:
         raise TransportError("the group ended while it began")
 
     def of(self, connection: Connection) -> Any:
-        """The native transport that `connection` goes over."""
+        """The native transport that carries `connection`."""
         source, destination, _ = connection
         together = self._layout is not None and self._layout.together(source, destination)
         return self._inner if together else self._outer

@@ -1,7 +1,7 @@
 """Reports losses and returns of NICs as they happen, to `logging` and to a callback.
 
-`Changes` is pure: it compares the transport's table of NICs and its events with those of the last look. `NicWatch` is
-the thread that asks the transport ten times a second.
+`Changes` is pure: it compares the transport's table of NICs and its events with those of the previous call. `NicWatch`
+is the thread that queries the transport ten times a second.
 """
 
 import logging
@@ -37,10 +37,11 @@ OnNic = Callable[[NicChange], object]
 
 
 class Changes:
-    """What of the transport's state is news.
+    """Finds what is new in the transport's state.
 
-    A path that is still being made for the first time is no loss. A loss is told at the second look that sees it: when
-    a peer's process ends, its connections are reset some milliseconds before the transport knows that the peer is gone.
+    A path that is still being made for the first time is no loss. A loss is reported the second time that it is seen:
+    when a peer's process ends, its connections are reset some milliseconds before the transport knows that the peer is
+    gone.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Changes:
     def update(
         self, nics: Sequence[Mapping[str, Any]], events: Callable[[], Sequence[Mapping[str, Any]]]
     ) -> list[NicChange]:
-        """The changes since the last call; `events` gives the core's, and is asked only where a path is down."""
+        """The changes since the last call. `events` returns the core's, and is called only if a path is down."""
         news = []
         for nic in nics:
             key = nic["name"], nic["address"]
@@ -71,13 +72,13 @@ class Changes:
 
 
 def _last_loss(name: str, events: Sequence[Mapping[str, Any]]) -> str:
-    """Why a path of the NIC carries nothing, of the one that stopped last: it was lost, or is held; empty: none is."""
+    """Why the NIC's path that stopped last carries nothing: it was lost, or is held. Empty if there is none."""
     lost = [event for event in events if event["kind"] in ("path_down", "path_held") and event["nic"] == name]
     return f"to {lost[-1]['peer']}: {lost[-1]['detail']}" if lost else ""
 
 
 class NicWatch:
-    """Watches from `begin` to `end`. The callback runs on the watch's own thread; what it raises is logged."""
+    """Watches from `begin` to `end`. The callback runs on the watch's own thread; its exceptions are logged."""
 
     def __init__(self, rank: int, nets: Nets, on_nic: OnNic | None) -> None:
         self._rank, self._nets, self._on_nic = rank, nets, on_nic

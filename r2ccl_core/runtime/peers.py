@@ -1,7 +1,7 @@
 """Single messages between two ranks, over connections that only these two make, when the first message is sent.
 
 Each pair of ranks and tag has one connection in each direction. Messages of one tag stay in order, and no tag waits for
-another. The receiving end listens when it first receives, and tells the sending end where.
+another. The receiving end listens when it first receives, and tells the sending end its address.
 """
 
 import threading
@@ -30,7 +30,7 @@ class Peers:
         self._listeners: dict[tuple[int, int], Any] = {}
 
     def send(self, data: np.ndarray, to: int, tag: int) -> Any:
-        """Begins to send the bytes of `data`, which is contiguous and stays as it is until the request has ended."""
+        """Starts to send the bytes of `data`, which must be contiguous and unchanged until the request has ended."""
         with self._lock:
             sender = self._senders.get((to, tag))
         if sender is None:
@@ -38,7 +38,7 @@ class Peers:
         return sender.isend(data)
 
     def receive(self, into: np.ndarray, source: int, tag: int) -> Any:
-        """Begins to receive into `into`."""
+        """Starts to receive into `into`."""
         with self._lock:
             receiver = self._receivers.get((source, tag))
         if receiver is None:
@@ -47,7 +47,7 @@ class Peers:
         return receiver.irecv(into)
 
     def listen(self, sources: Iterable[int], tag: int) -> None:
-        """Tells ranks where to send, so that none of them waits for this one to receive from another first."""
+        """Tells ranks where to send, so that none of them waits until this one has received from another."""
         for source in sources:
             key = source, tag
             with self._lock:
@@ -58,7 +58,7 @@ class Peers:
             self._bootstrap.tell(source, _name(tag), listener.handle)
 
     def clear(self) -> None:
-        """Lets go of all ends."""
+        """Releases all ends."""
         with self._lock:
             self._senders, self._receivers, self._listeners = {}, {}, {}
 
@@ -70,7 +70,7 @@ class Peers:
         return sender
 
     def _accept(self, source: int, tag: int) -> Any:
-        """Waits as long as the group lives: who sends decides when."""
+        """Waits as long as the group exists: the sender decides when."""
         key = source, tag
         while True:
             try:
@@ -86,7 +86,7 @@ class Peers:
 
 
 def finish(request: Any, data: np.ndarray, whose: str = "") -> None:
-    """Waits for the end of a request; raises `UsageError` where the message has another size than `data`."""
+    """Waits for the end of a request; raises `UsageError` if the message has another size than `data`."""
     size = request.wait(_FOREVER_S)
     if whose and size != data.nbytes:
         raise UsageError(f"the message of {whose} has {size} bytes, and the array for it {data.nbytes}")

@@ -1,4 +1,4 @@
-"""Runs calls beside the program, one after another in the order in which they were begun, on a thread of their own.
+"""Runs calls in the background, one after another in the order in which they were started, on a separate thread.
 
 The thread waits in the C++ core and does not hold the interpreter's lock.
 """
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Pending(Generic[T]):
-    """A call that was begun. Any thread."""
+    """A call that was started. Any thread."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -22,12 +22,12 @@ class Pending(Generic[T]):
         self._error: BaseException | None = None
 
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, successfully or not."""
         return self._over.is_set()
 
     def wait(self, timeout_s: float | None = None) -> T:
-        """Its result, once it is there; may be asked for in any order, and again. Raises what the call raised, and
-        `TransportError` when it has not ended after `timeout_s`: it goes on then."""
+        """Its result, as soon as it exists; may be called in any order, and repeatedly. Raises what the call raised,
+        and `TransportError` if it has not ended after `timeout_s`; the call then continues."""
         if not self._over.wait(timeout_s):
             raise TransportError(f"the call has not ended after {timeout_s:g} s")
         if self._error is not None:
@@ -40,7 +40,7 @@ class Pending(Generic[T]):
 
 
 class Line:
-    """A thread and the calls that wait for it. Thread-safe; the thread begins with the first call."""
+    """A thread and its queue of calls. Thread-safe; the thread starts with the first call."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -52,8 +52,8 @@ class Line:
         self._closed = False
 
     def run(self, call: Callable[[], None]) -> bool:
-        """Runs `call` on the caller's own thread, which spares it two hand-overs; what is begun meanwhile waits. False,
-        and nothing is run, where something is pending."""
+        """Runs `call` on the caller's own thread, which saves two hand-overs; calls started meanwhile wait. Returns
+        False and runs nothing if something is pending."""
         me = threading.get_ident()
         if self._beside == me:
             return False
@@ -73,7 +73,7 @@ class Line:
         return True
 
     def begin(self, call: Callable[[], T]) -> Pending[T]:
-        """Runs `call` after all that were begun before it."""
+        """Runs `call` after all that were started before it."""
         pending: Pending[T] = Pending()
 
         def run() -> None:
@@ -99,11 +99,11 @@ class Line:
 
     @property
     def pending(self) -> int:
-        """Calls that have not ended, seen from another thread than the line's own, which is in one of them."""
+        """Calls that have not ended, as seen by threads other than the line's own, which is inside one of them."""
         return 0 if threading.current_thread() is self._thread else self._pending + bool(self._beside)
 
     def close(self, timeout_s: float) -> None:
-        """Takes no more calls, and waits for those that were begun. Idempotent."""
+        """Accepts no more calls, and waits for those that were started. Idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

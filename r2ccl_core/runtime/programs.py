@@ -1,7 +1,7 @@
-"""What one rank runs: the schedules selected for a health, their connections, and the executors kept for reuse.
+"""What one rank runs: the schedules selected for a health, their connections, and executors kept for reuse.
 
-Schedules and connections for the next health are prepared in the background while operations run, so that the operation
-that switches does not wait for them.
+Schedules and connections for the next health are prepared in the background while operations run, so the operation that
+switches does not wait for them.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _MOST_RECENT = 8
 
 
 class Asked(NamedTuple):
-    """An operation, as far as its schedule and executor depend on it."""
+    """The properties of an operation that determine its schedule and executor."""
 
     collective: str
     nbytes: int  # of a rank's larger array
@@ -38,7 +38,7 @@ class Ahead:
 
 
 class Programs:
-    """One thread runs operations; `missing` and `prepare` may be called by another beside it."""
+    """One thread runs operations; another may call `missing` and `prepare` at the same time."""
 
     def __init__(self, rank: int, nets: Nets, connections: Connections, select: Select) -> None:
         self.cost = Cost()
@@ -53,14 +53,14 @@ class Programs:
         return self._select(asked.collective, asked.nbytes, health, self.cost, asked.root)
 
     def remember(self, asked: Asked) -> None:
-        """Operations like the last ones are prepared for."""
+        """Records an operation, so that similar ones are prepared for."""
         self._recent.pop(asked, None)
         self._recent[asked] = None  # the last used is the last to go
         if len(self._recent) > _MOST_RECENT:
             del self._recent[next(iter(self._recent))]
 
     def executor(self, schedule: Schedule, count: int) -> Any:
-        """The executor of `schedule` for arrays of `count` elements; made, with all ranks, when it is not there."""
+        """The executor of `schedule` for arrays of `count` elements; if it does not exist, all ranks make it."""
         key = (id(schedule), count)
         if not (kept := self._executors.pop(key, None)):
             self._connections.ensure(schedule)
@@ -69,12 +69,12 @@ class Programs:
         return kept[1]
 
     def missing(self, health: Health) -> list[Connection]:
-        """Connections that lack for what ran last, were `health` to hold."""
+        """Connections that the latest operations would lack under `health`."""
         schedules = (self.schedule(asked, health) for asked in list(self._recent))
         return list(dict.fromkeys(lack for schedule in schedules for lack in self._connections.missing(schedule)))
 
     def prepare(self, health: Health, wiring: Wiring, ends: Ends) -> Ahead:
-        """What the operations that ran last need when `health` holds, given the connections made for it."""
+        """What the latest operations need under `health`, given the connections made for it."""
         made, executors = frozenset(wiring.connections), {}
         for asked in reversed(list(self._recent)):
             schedule = self.schedule(asked, health)
@@ -86,14 +86,14 @@ class Programs:
         return Ahead(wiring, ends, executors)
 
     def adopt(self, ahead: Ahead) -> None:
-        """Takes over what all ranks have made ahead, but for connections that are there by now."""
+        """Takes over what all ranks have prepared, except connections that exist by now."""
         unused = set(ahead.wiring.connections).difference(self._connections.adopt(ahead.wiring, ahead.ends))
         for key, kept in ahead.executors.items():
             if key not in self._executors and unused.isdisjoint(kept[0].connections()):
                 self._keep(key, kept)
 
     def clear(self) -> None:
-        """Lets go of executors and connections."""
+        """Releases executors and connections."""
         self._executors.clear()
         self._connections.clear()
 

@@ -1,8 +1,8 @@
-"""One rank's part in agreeing on the health of all NICs: a thread beside the collectives.
+"""One rank's part in agreeing on the health of all NICs: a thread that runs beside the collectives.
 
 The thread reads the state of this rank's NICs, reports changes to rank 0, answers the messages of the agreement (on
 rank 0 it also runs the coordinator), and prepares the connections and executors that will be needed. The thread of the
-collectives calls `start` before each operation, which costs one lock when nothing has changed.
+collectives calls `start` before each operation, which costs one lock if nothing has changed.
 """
 
 import queue
@@ -62,8 +62,8 @@ class Switching:
         self._events.append({"t_ns": time.time_ns(), "kind": kind, "nic": "", "peer": "", "detail": detail})
 
     def start(self) -> Health:
-        """Starts the next operation, after the decision if this rank is held, and says which health holds for it.
-        Raises the group's error when the group has ended."""
+        """Starts the next operation, after the decision if this rank is held, and returns the health that holds for it.
+        Raises the group's error if the group has ended."""
         with self._changed:
             while self._turn.held:
                 self._changed.wait(_LOOK_S)
@@ -101,7 +101,7 @@ class Switching:
                 return
 
     def _look(self) -> None:
-        """Reports what has changed. Before the first operation is under way paths are still being made."""
+        """Reports what has changed. Before the first operation is running, paths are still being made."""
         if self._turn.operation == 0 or self._bootstrap.cause is not None:
             return
         lost = self._own.update(time.monotonic(), self._nets.nics())
@@ -119,7 +119,7 @@ class Switching:
                 self._bootstrap.note_all(encode(told))
 
     def _answer(self, message: Message) -> None:
-        """What a member does about the coordinator's word."""
+        """Reacts to the coordinator's message as a member."""
         if isinstance(message, Call):
             wiring = Wiring(self._nets, self._bootstrap, message.connections)
             self._called = message, wiring
@@ -137,8 +137,8 @@ class Switching:
             self.log("agreed", f"operation {message.operation}: {message.health}")
 
     def _wire(self, message: Wire) -> bool:
-        """Whether it went well. Where it did not, all ranks connect when the schedule is first run, and what
-        prevents that is an error there."""
+        """Makes connections; returns whether it succeeded. If not, all ranks connect when the schedule is first run,
+        and whatever prevents that is an error then."""
         if self._called is None or self._called[0].epoch != message.epoch:
             raise ValueError(f"rank {self._bootstrap.rank} was not called for {message}")
         call, wiring = self._called

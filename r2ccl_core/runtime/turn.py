@@ -8,12 +8,12 @@ from r2ccl_core.errors import UsageError
 
 
 class Turn:
-    """Held by the thread whose call runs. Calls that a call makes are its own."""
+    """Held by the thread whose call runs. Nested calls belong to the same turn."""
 
     def __init__(self) -> None:
         self._held = threading.RLock()
         self.current = "", ""
-        """The call that runs, and its thread; empty when none does."""
+        """The running call and its thread; empty if there is none."""
 
     @contextmanager
     def of(self, call: str) -> Iterator[None]:

@@ -1,1 +1,1 @@
-"""One algorithm a file: each builds a `Schedule` from a topology."""
+"""One algorithm per file: each builds a `Schedule` from a topology."""

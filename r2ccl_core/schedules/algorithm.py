@@ -1,8 +1,8 @@
 """What an AllReduce algorithm is: one record with its names, its model, and how each executor builds its schedule.
 
 The record stands at the end of the file that builds the schedule, and `r2ccl_core.planning.algorithms` lists it.
-Planner, runtime, GPU tables, simulated jobs, systems of experiments, figures and documents take all that they know of
-an algorithm from there.
+Planner, runtime, GPU tables, simulated jobs, systems of experiments, figures and documents take everything they know
+about an algorithm from there.
 """
 
 from collections.abc import Callable
@@ -15,31 +15,32 @@ Shares = tuple[float, ...]
 Settings = dict[str, int]
 Prediction = tuple[float, Settings]
 Pairs = tuple[tuple[float, ...], ...]
-"""``pairs[a][b]``: what hosts a and b carry between them, in the unit of the shares: the rails that both still have."""
+"""``pairs[a][b]``: what hosts a and b can carry between them, in the unit of the shares, over the rails that both still
+have."""
 
 LEAST_MESSAGE_BYTES = 128 * 1024
 """Smaller messages cost more than they save."""
 MOST_CHUNKS = 4096
 
 AHEAD = 3
-"""Slices of a ring that are on their way at once on the CPU, but for one. A slice is cut over the NICs, and the last of
-its pieces comes late where there are fewer NICs than pieces: with one of eight lost, most NICs idled for a third of the
-time."""
+"""Slices of a ring that are in flight at once on the CPU, besides the first. A slice is cut over the NICs, and its last
+piece arrives late if there are fewer NICs than pieces: with one of eight lost, most NICs idled for a third of the time.
+"""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is asked: relative bandwidths b of the hosts, ``unit_s`` = n/B (size over the best host's nominal rate),
-    alpha, the fixed cost of a message in seconds, and into how many messages data may be cut."""
+    """The planner's question: relative bandwidths b of the hosts, ``unit_s`` = n/B (size over the best host's nominal
+    rate), alpha (the fixed cost of a message in seconds), and how many messages the data may be cut into."""
 
     shares: Shares
     unit_s: float
     alpha_s: float
     most_chunks: int
     repaired: Shares | None = None
-    """The bandwidths when one back-up NIC carries what a lost one did; None where nothing is lost."""
+    """The bandwidths when one back-up NIC carries a lost one's load; None if nothing is lost."""
     pairs: Pairs | None = None
-    """None where every two hosts can do together what each can do alone."""
+    """None if every two hosts can do together what each can do alone."""
 
     @property
     def hosts(self) -> int:
@@ -53,7 +54,7 @@ class Problem:
 
     @property
     def slowest_edge(self) -> float:
-        """What a ring of the hosts in their order carries."""
+        """What a ring of the hosts in their order can carry."""
         if self.pairs is None:
             return self.slowest
         return min(self.pairs[host - 1][host] for host in range(self.hosts))
@@ -67,7 +68,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class OnCpu:
-    """What the CPU runtime asks for: an AllReduce of ``nbytes`` over hosts of relative bandwidths ``shares`` with
+    """A request of the CPU runtime: an AllReduce of ``nbytes`` over hosts of relative bandwidths ``shares`` with
     ``gpus`` ranks each."""
 
     nbytes: int
@@ -76,7 +77,7 @@ class OnCpu:
     pipeline: int
     """K, as the user sets it (R2CC_AR_STAGE2_CHUNKS)."""
     ring: Callable[[int, int], Schedule]
-    """The ring for so many bytes on so many ranks that runs while nothing is lost, the same object each time."""
+    """The ring that runs while nothing is lost, for this number of bytes and ranks; the same object each time."""
     pairs: Pairs | None = None
     """As in `Problem`."""
 
@@ -88,15 +89,15 @@ class OnCpu:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One algorithm. The models are alpha-beta ones in ``u = n/B``, l = 1/min b and alpha, pure functions: every rank
-    that evaluates them on the same bandwidths gets the same plan."""
+    """One algorithm. The models are alpha-beta models in ``u = n/B``, l = 1/min b and alpha, and pure functions: every
+    rank that evaluates them on the same bandwidths gets the same plan."""
 
     name: str
-    """The schedule's: in plans, events and rows."""
+    """The schedule's name, in plans, events and rows."""
     alias: str | None
-    """R2CC_ALGO's word, and the name of a system; None: nothing that a user chooses by itself."""
+    """Its value of R2CC_ALGO, and the name of a system; None if users cannot select it by itself."""
     title: str
-    """As people call it: ``R2CC-AllReduce``."""
+    """Its name for people: ``R2CC-AllReduce``."""
     idea: str
     """One line that says what it does."""
     letter: str
@@ -104,33 +105,35 @@ class Algorithm:
     color: str
     """Its area in figures, as ``#RRGGBB``; the letter stands in it."""
     predict: Callable[[Problem], Prediction | None]
-    """The time in seconds, and the settings of `build` that take it; None: not for this problem."""
+    """The time in seconds, and the arguments of `build` that achieve it; None: not for this problem."""
     build: Callable[[Shares, Settings], Schedule]
-    """The schedule, one rank a host."""
+    """The schedule, with one rank per host."""
     guaranteed: bool = False
-    """The model is a proved upper bound where ports are shared fairly, for any losses."""
+    """Whether the model is a proved upper bound if ports are shared fairly, for any losses."""
     build_on_rails: Callable[[Shares, Pairs, Settings], Schedule] | None = None
-    """`build` where hosts lost different rails; None: `build` for hosts in the order of `rerank`."""
+    """`build` for hosts that lost different rails; None: `build` for hosts in the order of `rerank`."""
     follows_health: bool = True
-    """It is for lost NICs, and waits for the first; otherwise it runs from the start, and needs `on_cpu`."""
+    """Whether it is for lost NICs and waits for the first loss; otherwise it runs from the start, and needs
+    `on_cpu`."""
     keeps_small_on_ring: bool = False
-    """Asked for by name, it leaves vectors below R2CC_AR_MIN_BYTES to the ring."""
+    """Whether, if selected by name, it leaves vectors below R2CC_AR_MIN_BYTES to the ring."""
     on_cpu: Callable[[OnCpu, Settings], Schedule] | None = None
     """The schedule as the CPU runtime runs it, for all ranks; None: `build`, made hierarchical."""
     on_gpu: Callable[[Problem, int], Schedule | None] | None = None
-    """The schedule as rounds over NCCL run it, for so many pipes; None: it has none, there or for that problem."""
+    """The schedule in the form that runs as rounds over NCCL, for this number of pipes; None if it has none, in general
+    or for this problem."""
     slowdown: Callable[[int, float, int], float] | None = None
-    """T/T0 as published, for so many ranks, the share that one host lost, and K."""
+    """T/T0 as published, for this number of ranks, the share that one host lost, and K."""
     pause_s: float = 0.2
-    """What a failure stops a simulated job for: a black hole is noticed after 85 ms in the median, and the switch costs
+    """How long a failure stops a simulated job: a black hole is noticed after 85 ms in the median, and the switch costs
     50."""
 
 
 def segmented(problem: Problem, members: int, fluid: float) -> Prediction:
-    """A model: k segments around a ring of ``members`` hosts h take (k+1)/k of the fluid time, 2 h messages a segment
-    in a row.
+    """A model: k segments around a ring of ``members`` hosts h take (k+1)/k of the fluid time, with 2 h messages per
+    segment in a row.
 
-    ``fluid`` includes what fair sharing loses between ring and leaves, as seen in simulations of p = 3 to 64.
+    ``fluid`` includes the loss from fair sharing between ring and leaves, as seen in simulations of p = 3 to 64.
     """
     work = fluid * problem.unit_s
     most = max(1, min(128, problem.most_chunks // members))

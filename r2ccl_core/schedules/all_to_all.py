@@ -1,7 +1,7 @@
-"""All-to-all: every rank has a block for every rank; in round k rank r sends to r+k and receives from r-k.
+"""All-to-all: every rank has a block for every rank; in turn k rank r sends to r+k and receives from r-k.
 
-Every port is busy in every round, so equal hosts meet the bound; a slow host needs its own share of time
-in any schedule, since its blocks are for and from everybody.
+Every port is busy in every turn, so equal hosts meet the bound. A slow host needs its own share of time in any
+schedule, since its blocks come from and go to everybody.
 """
 
 from collections.abc import Iterator

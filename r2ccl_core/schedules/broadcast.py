@@ -1,7 +1,7 @@
 """Broadcast and Reduce along a pipelined chain, which meets their lower bound for any bandwidths.
 
-Every host but the root must receive the vector once, whatever the route, so nothing beats a chain for
-large messages; for small ones a binomial tree has fewer messages in a row.
+Every host but the root must receive the vector once, whatever the route, so nothing beats a chain for large messages.
+For small ones a binomial tree has fewer messages in a row.
 """
 
 from r2ccl_core.model.schedule import NOBODY, Lane, Schedule, copied, lane

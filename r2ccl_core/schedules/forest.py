@@ -26,8 +26,9 @@ from r2ccl_core.schedules.timed import Messages, compile_schedule
 from r2ccl_core.schedules.tree import Tree, down, up
 
 ABREAST_ROUNDS = 10
-"""From so many chunks on the trees advance abreast: the last one to be done is the forest's end. Fewer are over before
-streams drift apart, and with one to three of them the ranks could wait for each other in a circle."""
+"""From this number of chunks on the trees advance together, because the last one to finish ends the forest. Fewer
+chunks are over before streams drift apart, and with one to three of them the ranks could wait for each other in a
+circle."""
 
 
 def mean_degrees(shares: Sequence[float]) -> list[float]:
@@ -58,7 +59,8 @@ def integer_degrees(shares: Sequence[float], trees: int) -> list[int]:
 
 
 def _move(degrees: list[int], by: int, times: int, key: Callable[[int], float], may: Callable[[int], bool]) -> None:
-    """Changes the degree of least `key` among those that `may` change, the first of equals, so many times."""
+    """Changes the degree with the smallest `key` among those that `may` change (the first of equals), this many
+    times."""
     if times <= 0:
         return
     heap = [(key(v), v) for v in range(len(degrees)) if may(v)]
@@ -73,26 +75,28 @@ def _move(degrees: list[int], by: int, times: int, key: Callable[[int], float], 
 def trees_of(shares: Sequence[float], count: int, fan: int = 2, pairs: Pairs | None = None) -> list[Tree]:
     """``count`` trees whose degrees add up to `integer_degrees`, each as low as its degrees allow.
 
-    With `pairs`, hosts of one degree in a tree have changed places until edges lie where hosts share most rails.
+    With `pairs`, hosts of one degree in a tree exchange places until edges connect hosts that share most rails.
     """
     trees = [tree_of_degrees(one, shares) for one in degrees_of(shares, count, fan, narrow_hosts(pairs))]
     return trees if pairs is None else _on_rails(trees, pairs)
 
 
 def narrow_hosts(pairs: Pairs | None) -> frozenset[int]:
-    """Those that with some other host share fewer rails than either has. With many children such a host would have that
-    other one among them."""
+    """Hosts that share fewer rails with some other host than either has. With many children such a host would have that
+    other host among them."""
     hosts = range(len(pairs or ()))
     return frozenset(a for a in hosts for b in hosts if a != b and pairs and _lacks(pairs, a, b) > 0)
 
 
 def _lacks(pairs: Pairs, a: int, b: int) -> float:
-    """How many times what both do together the slower of the two could do alone, less one; 0 where they share all."""
+    """How many times more the slower of the two could do alone than both can do together, less one; 0 if they share all
+    rails."""
     return max(0.0, min(pairs[a][a], pairs[b][b]) / max(pairs[a][b], 1e-6) - 1 - 1e-9)
 
 
 def pair_limit(trees: Sequence[Tree], pairs: Pairs) -> float:
-    """The time of the busiest pair of hosts, in units of n/B: every edge of a tree carries its part once each way."""
+    """The time of the busiest pair of hosts, in units of n/B: every edge of a tree carries its part once in each
+    direction."""
     return max(load / pairs[a][b] if pairs[a][b] else float("inf") for (a, b), load in _loads(trees).items())
 
 
@@ -109,9 +113,9 @@ def _edges(parent: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _on_rails(trees: Sequence[Tree], pairs: Pairs) -> list[Tree]:
-    """The trees after all changes of places that take edges from pairs of hosts that share few rails, a tree at a time.
+    """The trees after all exchanges that remove edges between hosts that share few rails, one tree at a time.
 
-    Degrees, shapes and heights stay as they are.
+    Degrees, shapes and heights stay the same.
     """
     loads = _loads(trees)
     part = 1 / len(trees)
@@ -162,9 +166,9 @@ def degrees_of(
 ) -> list[list[int]]:
     """The degrees of every host in each of ``count`` trees; they add up to `integer_degrees`.
 
-    A host's work is gathered in as few trees as possible, up to ``fan`` extra edges in each: it has many
-    children here and is a leaf there, so the trees are about ``log(p) / log(fan)`` deep. Of ``narrow`` hosts it is
-    spread over as many trees as possible, apart from each other.
+    A host's work is gathered in as few trees as possible, up to ``fan`` extra edges in each: it has many children in
+    one tree and is a leaf in another, so the trees are about ``log(p) / log(fan)`` deep. The work of ``narrow`` hosts
+    is spread over as many trees as possible, apart from each other.
     """
     p = len(shares)
     extra = [d - count for d in integer_degrees(shares, count)]
@@ -185,7 +189,7 @@ def degrees_of(
 
 
 def height_of(degrees: Sequence[int]) -> int:
-    """The height of the `tree_of_degrees`, without the tree."""
+    """The height of the `tree_of_degrees`, without building the tree."""
     below = np.cumsum(-np.sort(-np.asarray(degrees)) - 1) + 2  # hosts down to the children of the first so many
     seen, height = 1, 0
     while seen < len(degrees):
@@ -211,8 +215,8 @@ def all_reduce(
 ) -> Schedule:
     """A forest for hosts of relative bandwidths ``shares``: a lane per tree, ``rounds`` chunks through each.
 
-    A lane holds both ways, up and down, interleaved so that a host at depth d sends chunk k + 2d up before
-    it passes chunk k down: the order in which the chunks come by when every message takes one unit.
+    A lane holds both directions, up and down, interleaved so that a host at depth d sends chunk k + 2d up before it
+    passes chunk k down: the order in which the chunks arrive if every message takes one unit.
     """
     p = len(shares)
     if p < 2 or min(shares) <= 0 or trees < 1 or rounds < 1:

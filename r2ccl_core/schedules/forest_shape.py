@@ -1,7 +1,7 @@
-"""How many trees, how wide, how many chunks: the forest of the least guaranteed time, and the forest's record.
+"""How many trees, how wide, how many chunks: the forest with the least guaranteed time, and the forest's record.
 
-The guarantee of `forest.py`, ``(K + 2H - 1) (T_int u / K + alpha)`` with u = n/B, is minimised over the
-number of trees C, the fan and the chunks per tree K; messages must not get too small or too many.
+The guarantee of `forest.py`, ``(K + 2H - 1) (T_int u / K + alpha)`` with u = n/B, is minimised over the number of trees
+C, the fan and the chunks per tree K; messages must not get too small or too many.
 """
 
 from collections.abc import Sequence
@@ -28,15 +28,16 @@ TREES = (*range(2, 17), 20, 24)
 FANS = (2, 4, 8, 16)
 
 MOST_SHAPED = 16
-"""Hosts up to which every shape's trees are made where some hosts share few rails: with 32 that took a second."""
+"""Number of hosts up to which every shape's trees are built if some hosts share few rails; with 32 that took a
+second."""
 
 TREES_ON_CPU = 6
-"""About so many has a forest on the CPU: few lanes do not share the NICs fairly, and have few buffers. 64 MiB on
-3 hosts with one NIC of 9 lost took 1.40 of the healthy time with 2 trees, 1.17 with 6; with 10 trees on 6 hosts
-filling cost more than that won."""
+"""Approximate number of trees of a forest on the CPU: few lanes do not share the NICs fairly, and have few buffers. 64
+MiB on 3 hosts with one NIC of 9 lost took 1.40 of the healthy time with 2 trees, 1.17 with 6; with 10 trees on 6 hosts
+filling cost more than that gained."""
 
 MOST_ROUNDS = 64
-"""Chunks through each of those trees, for every hop that fills one: more cost more messages than they save."""
+"""Chunks through each of those trees, per hop of filling: more chunks cost more in messages than they save."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Shape:
         return (rounds + 2 * self.height - 1) * (self.fluid * unit_s / rounds + alpha_s)
 
     def best_rounds(self, unit_s: float, alpha_s: float, most_chunks: int) -> int:
-        """K between one and ``most_chunks`` chunks in all."""
+        """K between one and ``most_chunks`` chunks in total."""
         most = max(1, most_chunks // self.trees)
         if alpha_s <= 0:
             return most
@@ -62,7 +63,7 @@ class Shape:
 
 @lru_cache(maxsize=256)
 def shapes(shares: tuple[float, ...], pairs: Pairs | None = None) -> tuple[Shape, ...]:
-    """Every shape worth a look for these bandwidths. ``fluid`` heeds the pairs of hosts."""
+    """Every shape worth considering for these bandwidths. ``fluid`` takes the pairs of hosts into account."""
     found = []
     for trees in TREES:
         totals = integer_degrees(shares, trees)
@@ -82,7 +83,7 @@ def shapes(shares: tuple[float, ...], pairs: Pairs | None = None) -> tuple[Shape
 def best(
     shares: Sequence[float], unit_s: float, alpha_s: float, most_chunks: int, pairs: Pairs | None = None
 ) -> tuple[Shape, int]:
-    """The shape and number of rounds with the least guaranteed time."""
+    """The shape and number of chunks with the least guaranteed time."""
     found = shapes(tuple(shares), pairs if len(shares) <= MOST_SHAPED else None)
     candidates = [(shape, shape.best_rounds(unit_s, alpha_s, most_chunks)) for shape in found]
     return min(candidates, key=lambda pair: pair[0].seconds(unit_s, pair[1], alpha_s))

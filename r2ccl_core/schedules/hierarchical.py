@@ -1,8 +1,8 @@
-"""Hierarchical: several GPUs per host, any AllReduce of hosts in the middle.
+"""Hierarchical: several GPUs per host, with any AllReduce of hosts in the middle.
 
-GPU j of every host takes shard j of the vector. Shards are summed along a chain inside the host up to their
-GPU, reduced between hosts by the given host schedule (all shards at once, sharing the host's NICs), and
-passed on along the chain again. Chunk by chunk: a chunk goes to the network as soon as the host has summed it.
+GPU j of every host owns shard j of the vector. Shards are summed along a chain inside the host up to their GPU, reduced
+between hosts by the given host schedule (all shards at once, sharing the host's NICs), and passed on along the chain
+again. This happens chunk by chunk: a chunk goes to the network as soon as the host has summed it.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ def all_reduce(hosts: Schedule, gpus: int) -> Schedule:
 
 
 def of_ranks(hosts: Schedule, gpus: int) -> Schedule:
-    """The AllReduce of ``hosts`` for all ranks of theirs; itself where each has one."""
+    """The AllReduce of ``hosts`` for all their ranks; ``hosts`` itself if each has one rank."""
     return hosts if gpus == 1 else all_reduce(hosts, gpus)
 
 

@@ -1,10 +1,9 @@
-"""Leaf-ring: the fast hosts form a ring, every slow host hangs on it as a leaf.
+"""Leaf-ring: the fast hosts form a ring, and every slow host is attached to it as a leaf.
 
-Per element a leaf sends once (its raw value, to the section's owner) and receives once (the result), where
-a ring member sends and receives about ``1 + (p-2)/h`` times with h members. In segment k of K: leaves send
-while the ring reduces segment k; the ring spreads it and the owners answer the leaves while segment k+1
-is reduced. So ``T = max((1 + (p-2)/h)/b_h, 1/min b) (1 + 1/K)`` in units of n/B. Best for one straggler
-among many hosts; p-1 peers.
+Per element a leaf sends once (its raw value, to the section's owner) and receives once (the result), where a ring
+member sends and receives about ``1 + (p-2)/h`` times with h members. In segment k of K, leaves send while the ring
+reduces segment k; the ring spreads it and the owners answer the leaves while segment k+1 is reduced. So ``T = max((1 +
+(p-2)/h)/b_h, 1/min b) (1 + 1/K)`` in units of n/B. Best for one straggler among many hosts; p-1 peers.
 """
 
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ def split(shares: Sequence[float], members: int | None = None) -> tuple[list[int
 
 
 def _ring_messages(ring: list[int], segments: int, index: int) -> list[Messages]:
-    """Segment k is reduced from time 4 h k on, four units a hop, and spread one segment later."""
+    """Segment k is reduced from time 4 h k on, with four units per hop, and spread one segment later."""
     h = len(ring)
     members = np.array(ring)
     segment, owner, hop = (axis.ravel() for axis in np.indices((segments, h, h - 1)))
@@ -59,7 +58,7 @@ def _ring_messages(ring: list[int], segments: int, index: int) -> list[Messages]
 
 
 def _leaf_messages(ring: list[int], leaves: list[int], segments: int, index: int) -> list[Messages]:
-    """Raw sections to their owners during the segment, results back during the next."""
+    """Raw sections go to their owners during the segment, results come back during the next."""
     h = len(ring)
     segment, owner, leaf = (axis.ravel() for axis in np.indices((segments, h, len(leaves))))
     chunk = (index * segments + segment) * h + owner
@@ -92,9 +91,9 @@ def _leaf_messages(ring: list[int], leaves: list[int], segments: int, index: int
 
 
 def _turns(h: int, stride: int) -> Ints:
-    """The turn of every owner when each next one is ``stride`` members on (or the next that reaches all).
+    """The turn of every owner if each next one is ``stride`` members on (or the next that reaches all).
 
-    Turns against the ring's direction: one that went along with it would delay the same message hop by hop.
+    Turns run against the ring's direction: a turn in its direction would delay the same message hop by hop.
     """
     while gcd(stride % h, h) != 1:
         stride += 1

@@ -1,9 +1,9 @@
 """Owner-skewed ring: a plain ring in which the straggler owns more sections than its share.
 
-A section's owner receives it once and sends it once, every other rank about twice each. So on some lanes
-all sections belong to the straggler: they run as a chain that ends and starts at it. Only the plain
-ring's own connections are used, which makes this the smallest change to an existing ring. Fluid limit
-``max(l, 2(p-1)/(p-2+2/l))`` in units of n/B, l = 1/b of the straggler.
+A section's owner receives it once and sends it once; every other rank does each about twice. So on some lanes all
+sections belong to the straggler: they run as a chain that starts and ends at it. Only the plain ring's own connections
+are used, which makes this the smallest change to an existing ring. Fluid limit ``max(l, 2(p-1)/(p-2+2/l))`` in units of
+n/B, l = 1/b of the straggler.
 """
 
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ def _chain(p: int, slow: int, rounds: int, index: int, lanes: int) -> Messages:
 
 
 def _predict(problem: Problem) -> Prediction | None:
-    """Whole lanes are given away, and filling the chains costs about half a slice (seen in simulation)."""
+    """Whole lanes are given to the straggler, and filling the chains costs about half a slice (seen in simulation)."""
     p, lanes = problem.hosts, 4
     if p < 3 or problem.stragglers != 1:
         return None

@@ -1,6 +1,6 @@
 """Removes the status files of processes that have ended, and the drafts they left.
 
-A file that cannot be read, and a draft, is judged by its name: it tells host, number and start of its process.
+An unreadable file, or a draft, is judged by its name, which contains the host, number and start of its process.
 """
 
 import re
@@ -13,7 +13,7 @@ _NAME = re.compile(r"r2ccl-(?P<host>.+)-(?P<pid>[0-9]{1,10})-(?P<ticks>[0-9]{1,2
 
 
 def clean(folder: Path, now_s: float) -> list[str]:
-    """Removes what is left of ended processes; one line for each file that cannot be removed."""
+    """Removes what ended processes left; returns one line for each file that cannot be removed."""
     found = read_folder(folder, now_s)
     ended = [status.path for status in found.statuses if status.life is Life.GONE]
     unclear = [*found.unread, *listed(folder, ".json.tmp")]
@@ -27,8 +27,8 @@ def clean(folder: Path, now_s: float) -> list[str]:
 
 
 def _left_behind(path: Path, now_s: float) -> bool:
-    """Whether its process ran on this host and runs no more. The number may count in another pid namespace, such as a
-    container's: so what was written a moment ago stays, whoever wrote it."""
+    """Whether its process ran on this host and no longer runs. The number may belong to another pid namespace, such as
+    a container's, so recently written files stay, whoever wrote them."""
     name = _NAME.fullmatch(path.name)
     if name is None or name["host"] != socket.gethostname() or runs(int(name["pid"]), int(name["ticks"])):
         return False

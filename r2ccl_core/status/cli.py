@@ -77,13 +77,13 @@ def status(
 
 
 class _Teller:
-    """Says on standard error what is wrong with files, each line once: --watch looks again and again."""
+    """Reports problems with files on standard error, each line once, because --watch reads the files repeatedly."""
 
     def __init__(self) -> None:
         self.told: set[str] = set()
 
     def tell(self, lines: Iterable[str]) -> None:
-        """Says those of `lines` that are new."""
+        """Prints those of `lines` that are new."""
         for line in lines:
             if line not in self.told:
                 self.told.add(line)

@@ -10,7 +10,7 @@ Sample = tuple[Labels, float | int]
 
 
 class Metric(NamedTuple):
-    """One metric: its name without the prefix, its type, what it means, and its samples of one process."""
+    """One metric: its name without the prefix, its type, its meaning, and its samples of one process."""
 
     name: str
     kind: str

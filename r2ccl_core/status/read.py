@@ -1,4 +1,4 @@
-"""Status files from a folder, as values, and whether their processes still live."""
+"""Reads status files from a folder, as values, and determines whether their processes still live."""
 
 import json
 from collections.abc import Mapping
@@ -12,21 +12,22 @@ from r2ccl_core.status import shape
 
 SCHEMA = 1
 SILENT_S = 10.0
-"""A process whose pid counts elsewhere is called silent after so many seconds or five pauses without a new version."""
+"""A process whose pid belongs to another namespace is called silent after this many seconds, or five intervals, without
+a new version."""
 
 
 class Life(StrEnum):
-    """What is known of the process behind a status file."""
+    """What is known about the process behind a status file."""
 
     ALIVE = "alive"
     GONE = "gone"
     SILENT = "silent"
-    """Of another host or pid namespace, and its file has not been renewed for long."""
+    """On another host or in another pid namespace, and its file has not been renewed for long."""
 
 
 @dataclass(frozen=True)
 class ProcessStatus:
-    """One process's file: where it lies, whether the process lives, and what the file holds."""
+    """One process's file: its path, whether the process lives, and its content."""
 
     path: Path
     life: Life
@@ -41,15 +42,15 @@ class ProcessStatus:
 
 @dataclass(frozen=True)
 class Found:
-    """What a folder holds: what can be read, by name, and one line for each file that cannot."""
+    """What a folder contains: the readable files, by name, and one line for each file that cannot be read."""
 
     statuses: tuple[ProcessStatus, ...]
     unread: Mapping[Path, str]
 
 
 def read_folder(folder: Path, now_s: float) -> Found:
-    """Every status file of `folder`. `UsageError` for a folder that cannot be read; a file that goes away meanwhile is
-    left out, one that is damaged or of another schema is told and hides no other."""
+    """Every status file of `folder`. Raises `UsageError` for a folder that cannot be read. A file that disappears
+    meanwhile is omitted; one that is damaged or of another schema is reported and hides no other."""
     statuses, unread = [], {}
     for path in listed(folder, ".json"):
         try:
@@ -62,7 +63,7 @@ def read_folder(folder: Path, now_s: float) -> Found:
 
 
 def listed(folder: Path, ending: str) -> list[Path]:
-    """The files of processes in `folder` whose names end so, by name."""
+    """The files of processes in `folder` whose names end this way, by name."""
     try:
         return sorted(p for p in folder.iterdir() if p.name.startswith("r2ccl-") and p.name.endswith(ending))
     except FileNotFoundError:
@@ -95,7 +96,8 @@ def _damaged(path: Path, why: Exception) -> R2cclError:
 
 
 def life_of(document: Mapping[str, Any], now_s: float, proc: Path = Path("/proc")) -> Life:
-    """Whether the process that wrote `document` still runs: by its pid and start time where the pid counts here."""
+    """Whether the process that wrote `document` still runs: by its pid and start time if the pid is of this
+    namespace."""
     process = document["process"]
     if process["boot_id"] == _boot_id(proc) and process["pid_namespace"] == _pid_namespace(proc):
         return Life.ALIVE if runs(process["pid"], process["start_ticks"], proc) else Life.GONE
@@ -104,7 +106,7 @@ def life_of(document: Mapping[str, Any], now_s: float, proc: Path = Path("/proc"
 
 
 def runs(pid: int, start_ticks: int, proc: Path = Path("/proc")) -> bool:
-    """Whether the process with this number here is the one that began then."""
+    """Whether the process with this number here is the one that started then."""
     return _start_ticks(proc / str(pid) / "stat") == start_ticks
 
 

@@ -1,4 +1,4 @@
-"""Which fields a status file of this schema holds, and of which types. Pure.
+"""Which fields a status file of this schema has, and their types. Pure.
 
 A field that is not listed belongs to a later release; a listed field that is missing or has another type means a
 damaged file. Fields marked ? were added after the first release of this schema, and may be missing.
@@ -52,7 +52,7 @@ _NAMES = {str: "text", int: "a whole number of 64 bits", float: "a number", bool
 
 
 def check(value: Any, shape: _Shape = SHAPE, where: str = "") -> None:
-    """`ValueError` names the first place in `value` that is not as `shape` has it."""
+    """Raises `ValueError` with the first place in `value` that does not match `shape`."""
     if isinstance(shape, dict):
         _demand(isinstance(value, dict), where, "an object")
         for field, inner in shape.items():
@@ -76,7 +76,8 @@ def _demand(fits: bool, where: str, what: str) -> None:
 
 
 def _is(value: Any, kind: type) -> bool:
-    """Exactly of `kind`: a bool is no number. What cannot be printed or counted with is none of them either."""
+    """Whether a value is exactly of `kind`: a bool is not a number. Values that cannot be printed or calculated with do
+    not match."""
     if type(value) is int:
         return kind in (int, float) and -(1 << 63) <= value < 1 << 64
     if type(value) is str:

@@ -1,4 +1,4 @@
-"""The transfer engine as programs use it; what it does is C++'s (`r2ccl_core/native/transfer/engine.h`)."""
+"""The Python interface of the transfer engine, which is implemented in C++ (`r2ccl_core/native/transfer/engine.h`)."""
 
 import os
 import time
@@ -15,7 +15,7 @@ from r2ccl_core.host import forks
 from r2ccl_core.host.nics import Nic, checked_nics, find_nics
 
 Buffer: TypeAlias = Any
-"""Whatever has the buffer protocol (Python 3.12 has a name for it)."""
+"""Anything with the buffer protocol (Python 3.12 has a name for it)."""
 
 _LOOK_S = 0.1  # for Ctrl-C
 _QUIET_S = 10.0
@@ -24,7 +24,7 @@ _DRAIN_S = 1.0
 
 @dataclass(frozen=True)
 class Span:
-    """`nbytes` bytes from `offset` on of the memory that `key` names, here or at a peer."""
+    """`nbytes` bytes, starting at `offset`, of the memory that `key` identifies, here or at a peer."""
 
     key: int
     offset: int
@@ -33,8 +33,8 @@ class Span:
 
 @dataclass(frozen=True)
 class RemoteMemory:
-    """What another process must know of registered memory to write or read it. Picklable; ``memory[a:b]`` is a `Span`
-    of its bytes."""
+    """What another process must know about registered memory to write or read it. Picklable; ``memory[a:b]`` is a
+    `Span` of its bytes."""
 
     key: int
     nbytes: int
@@ -59,31 +59,32 @@ class Region:
         return self.remote[part]
 
     def close(self, timeout_s: float = _QUIET_S) -> None:
-        """Deregisters: no transfer touches the memory when this returns. Transfers that still need it fail, here and at
-        peers. A peer that keeps a transfer on its way for longer than `timeout_s` is disconnected."""
+        """Deregisters: no transfer touches the memory after this returns. Transfers that still need it fail, here and
+        at peers. A peer that keeps a transfer in progress for longer than `timeout_s` is disconnected."""
         self._engine._native.deregister(self.remote.key, timeout_s)
         self._engine._memory.pop(self.remote.key, None)
 
 
 class Transfer:
-    """A write or read that was begun. Any thread."""
+    """A write or read that was started. Any thread."""
 
     def __init__(self, engine: "TransferEngine", made: Any) -> None:
         self._engine, self._native = engine, made
 
     @property
     def state(self) -> str:
-        """pending, done, cancelled or failed. Once it is not pending, nothing touches its memory, and of a write that
-        is done every byte is in the peer's."""
+        """pending, done, cancelled or failed. Once it is not pending, nothing touches its memory. When a write is done,
+        every byte is in the peer's memory."""
         return str(self._native.state)
 
     def cancel(self) -> None:
-        """Sends nothing more; the transfer is pending until its memory is quiet, and may still end as done."""
+        """Stops sending. The transfer stays pending until its memory is quiet, and may still end as done."""
         self._engine._native.cancel(self._native)
 
     def wait(self, timeout_s: float | None = None) -> str:
-        """Its state, which is done or cancelled. Raises what it failed with: `UsageError` where the peer refused,
-        `PeerLostError` where it is gone. `TransportError` when it still goes on after `timeout_s`."""
+        """Waits for its state, done or cancelled. Raises the error of a failed transfer: `UsageError` if the peer
+        refused it, `PeerLostError` if the peer is gone. Raises `TransportError` if it has not ended after `timeout_s`.
+        """
         self._engine._until(lambda: self._native.state != "pending", timeout_s, "the transfer")
         self._native.check()
         return self.state
@@ -96,7 +97,7 @@ class Peer:
         self._engine, self._id = engine, id_
 
     def write(self, spans: Iterable[tuple[Span, Span]], notify: bytes | None = None) -> Transfer:
-        """Copies the first of each two spans, which is here, to the second. The peer's `notifications` has `notify`
+        """Copies the first of each two spans, which is here, to the second. The peer's `notifications` contain `notify`
         after the last byte."""
         return self._begin(False, spans, notify)
 
@@ -105,11 +106,11 @@ class Peer:
         return self._begin(True, spans, notify)
 
     def notify(self, text: bytes) -> None:
-        """A notification by itself. It may overtake transfers that are pending."""
+        """Sends a notification by itself. It may overtake pending transfers."""
         self._engine._native.notify(self._id, text)
 
     def close(self) -> None:
-        """Disconnects: what is pending fails, at both ends."""
+        """Disconnects; pending transfers fail at both ends."""
         self._engine._native.disconnect(self._id)
 
     def _begin(self, reads: bool, spans: Iterable[tuple[Span, Span]], notify: bytes | None) -> Transfer:
@@ -125,8 +126,8 @@ class Peer:
 class TransferEngine:
     """This process's end of transfers, over `nics` (default: those that `find_nics` finds).
 
-    `mode` and `options` are the Communicator's: R2CC_MODE 0 to 2, and R2CC_* parameters by name. Who has `address` may
-    connect, and who was given a `RemoteMemory` besides may write and read that; other memory nobody may.
+    `mode` and `options` are the Communicator's: R2CC_MODE 0 to 2, and R2CC_* parameters by name. Anyone who has
+    `address` may connect, and may write and read memory whose `RemoteMemory` was given to them, but no other.
     """
 
     def __init__(
@@ -150,8 +151,8 @@ class TransferEngine:
         return bytes(self._native.address)
 
     def register(self, memory: Buffer) -> Region:
-        """Makes writeable contiguous memory (an array, a bytearray, an mmap) known. It stays where it is, and alive,
-        until the region or the engine was closed."""
+        """Registers writeable contiguous memory (an array, a bytearray, an mmap). It must stay in place, and alive,
+        until the region or the engine is closed."""
         array = np.frombuffer(memory, dtype=np.uint8) if not isinstance(memory, np.ndarray) else memory
         if not array.flags.c_contiguous or not array.flags.writeable:
             raise UsageError("memory to register is contiguous and writeable")
@@ -161,17 +162,18 @@ class TransferEngine:
         return Region(self, key, flat.nbytes)
 
     def connect(self, address: bytes, timeout_s: float = 15.0) -> Peer:
-        """The engine whose `address` it is; `TransportError` when it cannot be reached in `timeout_s`."""
+        """Connects to the engine with this `address`; raises `TransportError` if it cannot be reached within
+        `timeout_s`."""
         id_ = self._native.connect(address)
         self._until(lambda: self._native.ready(id_), timeout_s, "connecting")
         return Peer(self, id_)
 
     def notifications(self) -> list[tuple[str, bytes]]:
-        """Those that came since it was last asked, as (name of the peer, text)."""
+        """Notifications that arrived since the last call, as (name of the peer, text)."""
         return list(self._native.notifications())
 
     def wait_for_notification(self, timeout_s: float | None = None) -> list[tuple[str, bytes]]:
-        """The same, once there is one. `TransportError` after `timeout_s` without."""
+        """The same, as soon as there is one. Raises `TransportError` after `timeout_s` without one."""
         found: list[tuple[str, bytes]] = []
 
         def look() -> bool:
@@ -182,20 +184,21 @@ class TransferEngine:
         return found
 
     def stats(self) -> dict[str, Any]:
-        """The NICs, their bytes and events, as `Communicator.stats`."""
+        """The NICs, their bytes and events, as in `Communicator.stats`."""
         return dict(self._native.net.stats())
 
     def close(self, timeout_s: float = _DRAIN_S) -> int:
         """Closes every connection; transfers fail, and no memory is touched afterwards. Idempotent.
 
-        Waits first, for at most `timeout_s`, until peers have taken what was said to them: notifications, and that
-        their writes are done. Returns how many such messages peers that live have not taken."""
+        First waits, for at most `timeout_s`, until peers have received the messages addressed to them: notifications,
+        and that their writes are done. Returns how many such messages living peers have not received.
+        """
         missing = int(self._native.close(timeout_s))
         self._memory.clear()
         return missing
 
     def abandon(self) -> None:
-        """In a forked child: the parent's engine is not ours."""
+        """In a forked child: the engine belongs to the parent."""
         native.keep_forever(self._native)
 
     def __enter__(self) -> Self:

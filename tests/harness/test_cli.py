@@ -37,8 +37,16 @@ def argv(*words: str) -> list[str]:
     return [sys.executable, "-c", "from harness.commands.cli import main; main()", *words]
 
 
-def test_help_imports_nothing_heavy() -> None:
-    code = f"import sys, harness.commands.cli; print([m for m in {HEAVY} if m in sys.modules])"
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("harness.commands.cli", HEAVY),
+        ("harness.commands.faults", ("pandas", "fabric", "pyroute2", "numpy", "pyarrow", "matplotlib")),
+        ("harness.sweep.command", ("pandas", "fabric", "pyroute2", "pyarrow", "matplotlib")),
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_used(module: str, heavy: tuple[str, ...]) -> None:
+    code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.stdout.strip() == "[]"
 

@@ -78,7 +78,7 @@ def cache() -> Path:
 
 def prepared(package: str, tell: Callable[[str], None]) -> Kernel:
     """The kernel of that Debian package; fetched and unpacked if it is not there. Raises `ClusterError`."""
-    with _locked():
+    with locked():
         kernel = Kernel(cache() / package)
         if not (kernel.folder / "release").exists():
             for tool in ("apt-get", "apt-cache", "dpkg-deb"):
@@ -102,7 +102,7 @@ def _check_room() -> None:
 
 
 @contextmanager
-def _locked() -> Iterator[None]:
+def locked() -> Iterator[None]:
     """One process of this user at a time."""
     try:
         cache().mkdir(parents=True, exist_ok=True)

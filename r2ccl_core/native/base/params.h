@@ -1,4 +1,4 @@
-// Params: every environment variable of the core, one commented line each.
+// Params: every environment variable of the core, with its default, limits and meaning.
 #ifndef R2CCL_BASE_PARAMS_H_
 #define R2CCL_BASE_PARAMS_H_
 
@@ -12,88 +12,92 @@
 namespace r2ccl {
 
 // field, environment variable, default, smallest, largest, meaning
-#define R2CCL_PARAMS(X)                                                                                               \
-  X(mode, "R2CC_MODE", 2, 0, 2,                                                                                       \
-    "0 fail-stop as NCCL is, 1 live migration to one back-up NIC, 2 Balance over all NICs")                           \
-  X(chunk_bytes, "R2CC_CHUNK_BYTES", 131072, 4096, 67108864,                                                          \
-    "largest piece of a message that travels on one NIC; on one that drains much up to R2CC_WINDOW_BYTES / 8")        \
-  X(min_chunk_bytes, "R2CC_MIN_CHUNK_BYTES", 16384, 1024, 67108864, "messages are not cut finer than this")           \
-  X(window_bytes, "R2CC_WINDOW_BYTES", 4194304, 65536, 1073741824, "most unacknowledged bytes on one NIC")            \
-  X(eager_bytes, "R2CC_EAGER_BYTES", 1048576, 0, 16777216,                                                            \
-    "messages up to this size do not wait for a posted receive, eight of the largest, more smaller ones; larger "     \
-    "than R2CC_CHUNK_BYTES only on a fast NIC, see R2CC_FAST_MBIT_S")                                                 \
-  X(eager_messages, "R2CC_EAGER_MESSAGES", 64, 0, 4096, "most messages ahead of the posted receives")                 \
-  X(buffered_bytes, "R2CC_BUFFERED_BYTES", 16384, 0, 1048576,                                                         \
-    "early messages up to this size are copied, so that their sends are done at once")                                \
-  X(inline_bytes, "R2CC_INLINE_BYTES", 0, 0, 1073741824,                                                              \
-    "most bytes under way that the program's own thread moves for a connection; more is left to an I/O thread; "      \
-    "0: 12 KiB, and 256 KiB with fewer than eight processors, where programs that poll keep I/O threads waiting")     \
-  X(stall_ms, "R2CC_FAILOVER_TIMEOUT_MS", 0, 0, 600000,                                                               \
-    "silence after which a NIC with data in flight is given up; 0 adapts to the round trip (mode 0: 2 s or more)")    \
-  X(stall_min_ms, "R2CC_STALL_MIN_MS", 80, 5, 600000, "lower limit of the adaptive stall timer")                      \
-  X(give_up_ms, "R2CC_FAILOVER_GIVE_UP_MS", 10000, 1, 86400000,                                                       \
-    "how long a connection may have no path at all before it fails; and how long the host of a rank of the CPU "      \
-    "runtime may answer by no NIC, management included, before the group ends (4000 or more)")                        \
-  X(probe_ms, "R2CC_PROBE_MS", 50, 1, 600000,                                                                         \
-    "first pause before a lost NIC is probed; doubles up to R2CC_PROBE_MAX_MS")                                       \
-  X(probe_max_ms, "R2CC_PROBE_MAX_MS", 200, 1, 600000, "longest pause between probes of a lost NIC")                  \
-  X(connect_ms, "R2CC_CONNECT_TIMEOUT_MS", 1000, 1, 600000, "longest wait for one NIC's connection to be made")       \
-  X(locate_ms, "R2CC_LOCATE_MS", 300, 0, 60000,                                                                       \
-    "how long the probes that tell whose NIC is lost wait for an answer; 0: nobody is probed")                        \
-  X(flap_half_life_ms, "R2CC_FLAP_HALF_LIFE_MS", 4000, 0, 86400000,                                                   \
-    "time in which half of the penalty for losses of a NIC's path is forgotten; 0: none is ever held back")           \
-  X(flap_suppress, "R2CC_FLAP_SUPPRESS", 2000, 1000, 1000000,                                                         \
-    "penalty, 1000 for each loss, from which on a path that comes back is held back")                                 \
-  X(flap_reuse, "R2CC_FLAP_REUSE", 750, 1, 1000000, "penalty at which a path that is held back carries data again")   \
-  X(flap_max_ms, "R2CC_FLAP_MAX_MS", 60000, 0, 86400000, "longest time that a path is held back")                     \
-  X(io_threads, "R2CC_IO_THREADS", 0, 0, 64,                                                                          \
-    "threads that move bytes, a connection belongs to one of them; 0: one for every two processors of a rank, at "    \
-    "most 16")                                                                                                        \
-  X(stripes, "R2CC_STRIPES", 0, 0, 16,                                                                                \
-    "connections of ours, moved by threads of their own, that make one of NCCL's: on a fast NIC its messages "        \
-    "take turns once it sends large ones; the receiving host's counts; 0: 2, and 1 with fewer than eight processors") \
-  X(fast_mbit_s, "R2CC_FAST_MBIT_S", 12000, 0, 10000000,                                                              \
-    "what a NIC has to drain in some 10 ms to be a fast one, 0: all are; there connections spread (R2CC_STRIPES), "   \
-    "more goes early (R2CC_EAGER_BYTES), and pieces are larger (R2CC_CHUNK_BYTES)")                                   \
-  X(checksum, "R2CC_CHECKSUM", 0, 0, 1,                                                                               \
-    "1: every piece of a message carries its CRC32C, is checked before it counts, and sent again where it is wrong")  \
-  X(status_ms, "R2CC_STATUS_MS", 1000, 50, 3600000,                                                                   \
+#define R2CCL_PARAMS(X)                                                                                                \
+  X(mode, "R2CC_MODE", 2, 0, 2,                                                                                        \
+    "0 fail-stop as NCCL is, 1 hot repair: one back-up NIC takes over, 2 Balance over all NICs")                       \
+  X(chunk_bytes, "R2CC_CHUNK_BYTES", 131072, 4096, 67108864,                                                           \
+    "largest piece of a message that travels on one NIC; on a NIC with a high drain rate up to R2CC_WINDOW_BYTES "     \
+    "/ 8")                                                                                                             \
+  X(min_chunk_bytes, "R2CC_MIN_CHUNK_BYTES", 16384, 1024, 67108864,                                                    \
+    "messages are not cut into smaller pieces than this")                                                              \
+  X(window_bytes, "R2CC_WINDOW_BYTES", 4194304, 65536, 1073741824, "most unacknowledged bytes on one NIC")             \
+  X(eager_bytes, "R2CC_EAGER_BYTES", 1048576, 0, 16777216,                                                             \
+    "messages up to this size do not wait for a posted receive (eager sends): eight of the largest, or more "          \
+    "smaller ones; above R2CC_CHUNK_BYTES only on a fast NIC, see R2CC_FAST_MBIT_S")                                   \
+  X(eager_messages, "R2CC_EAGER_MESSAGES", 64, 0, 4096, "most eager messages ahead of the posted receives")            \
+  X(buffered_bytes, "R2CC_BUFFERED_BYTES", 16384, 0, 1048576,                                                          \
+    "eager messages up to this size are copied, so that their sends are done at once")                                 \
+  X(inline_bytes, "R2CC_INLINE_BYTES", 0, 0, 1073741824,                                                               \
+    "most bytes in flight that the program's own thread moves for a connection; an I/O thread moves more; 0: 12 "      \
+    "KiB, or 256 KiB with fewer than eight processors, where programs that poll keep I/O threads waiting")             \
+  X(stall_ms, "R2CC_FAILOVER_TIMEOUT_MS", 0, 0, 600000,                                                                \
+    "silence after which a NIC with data in flight is given up; 0 adapts to the round trip (mode 0: 2 s or more)")     \
+  X(stall_min_ms, "R2CC_STALL_MIN_MS", 80, 5, 600000, "lower limit of the adaptive stall timer")                       \
+  X(give_up_ms, "R2CC_FAILOVER_GIVE_UP_MS", 10000, 1, 86400000,                                                        \
+    "how long a connection may have no path at all before it fails; also how long the host of a CPU-runtime rank "     \
+    "may be unreachable over every NIC, management included, before the group ends (4000 or more)")                    \
+  X(probe_ms, "R2CC_PROBE_MS", 50, 1, 600000,                                                                          \
+    "first pause before a lost NIC is probed; doubles up to R2CC_PROBE_MAX_MS")                                        \
+  X(probe_max_ms, "R2CC_PROBE_MAX_MS", 200, 1, 600000, "longest pause between probes of a lost NIC")                   \
+  X(connect_ms, "R2CC_CONNECT_TIMEOUT_MS", 1000, 1, 600000, "longest wait for one NIC's connection to be made")        \
+  X(locate_ms, "R2CC_LOCATE_MS", 300, 0, 60000,                                                                        \
+    "how long the probes that locate a fault wait for an answer; 0: no probes")                                        \
+  X(flap_half_life_ms, "R2CC_FLAP_HALF_LIFE_MS", 4000, 0, 86400000,                                                    \
+    "time in which the penalty for losses of a NIC's path halves; 0: no path is ever held back")                       \
+  X(flap_suppress, "R2CC_FLAP_SUPPRESS", 2000, 1000, 1000000,                                                          \
+    "penalty (1000 for each loss) at which a returning path is held back")                                             \
+  X(flap_reuse, "R2CC_FLAP_REUSE", 750, 1, 1000000, "penalty below which a path that is held back carries data again") \
+  X(flap_max_ms, "R2CC_FLAP_MAX_MS", 60000, 0, 86400000, "longest time for which a path is held back")                 \
+  X(io_threads, "R2CC_IO_THREADS", 0, 0, 64,                                                                           \
+    "threads that move bytes; each connection belongs to one of them; 0: one for every two processors of a rank, "     \
+    "at most 16")                                                                                                      \
+  X(stripes, "R2CC_STRIPES", 0, 0, 16,                                                                                 \
+    "connections of ours, each with its own thread, that together carry one NCCL connection: on a fast NIC its "       \
+    "messages take turns once it sends large ones; the receiving host's value counts; 0: 2, or 1 with fewer than "     \
+    "eight processors")                                                                                                \
+  X(fast_mbit_s, "R2CC_FAST_MBIT_S", 12000, 0, 10000000,                                                               \
+    "drain rate over some 10 ms from which a NIC counts as fast; 0: all are; fast NICs use stripes "                   \
+    "(R2CC_STRIPES), larger eager messages (R2CC_EAGER_BYTES) and larger pieces (R2CC_CHUNK_BYTES)")                   \
+  X(checksum, "R2CC_CHECKSUM", 0, 0, 1,                                                                                \
+    "1: every piece of a message carries its CRC32C, which is checked before the piece counts; a corrupted piece "     \
+    "is sent again")                                                                                                   \
+  X(status_ms, "R2CC_STATUS_MS", 1000, 50, 3600000,                                                                    \
     "pause between two versions of the status file while nothing happens to a NIC")
 
 // field, environment variable, default, meaning
-#define R2CCL_TEXT_PARAMS(X)                                                                                          \
-  X(transport, "R2CC_TRANSPORT", "tcp",                                                                               \
-    "what carries the bytes of a NIC: `tcp`; `auto` takes RDMA (verbs) where both ends have an active port with the " \
-    "NIC's address, and TCP where not or when RDMA fails; `verbs` sends nothing but RDMA; not tried on hardware yet") \
-  X(status_dir, "R2CC_STATUS_DIR", "", "folder in which the process keeps a file about its NICs; unset: none is kept")
+#define R2CCL_TEXT_PARAMS(X)                                                                                        \
+  X(transport, "R2CC_TRANSPORT", "tcp",                                                                             \
+    "what carries the bytes of a NIC: `tcp`; `auto`: RDMA (verbs) if both ends have an active port with the NIC's " \
+    "address, TCP otherwise or when RDMA fails; `verbs`: nothing but RDMA; RDMA was not tried on hardware yet")     \
+  X(status_dir, "R2CC_STATUS_DIR", "", "folder in which the process keeps a file about its NICs; unset: no file")
 
-// environment variable, who reads it, meaning: of those that are not the transport's
-#define R2CCL_OTHER_PARAMS(X)                                                                                         \
-  X("R2CC_SOCKET_IFNAME", "both",                                                                                     \
-    "NICs to use, in the form of `NCCL_SOCKET_IFNAME`, which it overrides: a comma list of prefixes; `=` in front "   \
-    "asks for exact names, `^` excludes; without either every NIC with an IPv4 address but loopback and the bridges " \
-    "of containers and virtual machines, and without the NIC of the default route where others remain; the CPU "      \
-    "runtime also takes a list of name@address")                                                                      \
-  X("R2CCL_CORE_LIB", "`plugin_path()`",                                                                              \
-    "the directory that holds `libnccl-net-r2ccl.so`, instead of the installed one")                                  \
-  X("R2CC_RANK", "`r2ccl-perf`, `from_env()`",                                                                        \
-    "this process's rank; with `-g N` it has N ranks, and this counts processes")                                     \
-  X("R2CC_SIZE", "`r2ccl-perf`, `from_env()`", "how many ranks there are, or with `-g N` processes")                  \
-  X("R2CC_ROOT", "the CPU runtime", "host:port where rank 0 listens for the others")                                  \
-  X("R2CC_SECRET", "the CPU runtime",                                                                                 \
-    "keeps strangers out of the meeting at `R2CC_ROOT`, and of the streams that are made again later")                \
-  X("R2CC_ALGO", "the CPU runtime",                                                                                   \
-    "the schedule: `ring` (default), `auto`, which is the planner's choice, or another of the table below")           \
-  X("R2CC_AR_MIN_BYTES", "both",                                                                                      \
-    "smaller vectors stay with the ring: the CPU runtime's (16 MiB), NCCL's where the library is preloaded (4 MiB; "  \
-    "a number of bytes there)")                                                                                       \
-  X("R2CC_AR_STAGE2_CHUNKS", "the CPU runtime", "pipeline depth of R2CC-AllReduce, 1 to 16 (4)")                      \
-  X("R2CC_SLICE_BYTES", "the CPU runtime", "the slices of what is pipelined (256 KiB)")                               \
-  X("R2CC_SCHEDULES", "the preloaded library",                                                                        \
-    "the file of `python -m r2ccl_core.gpu`; without it nothing is taken over")                                       \
-  X("R2CC_AGREE_EVERY", "the preloaded library", "AllReduces between two agreements on the NICs that are left (4)")   \
-  X("R2CC_HOSTID", "the preloaded library",                                                                           \
-    "a name for the host whose NICs a rank shares, where that is not what NCCL takes a host to be: `NCCL_HOSTID`, "   \
+// environment variable, who reads it, meaning: variables that the transport does not read
+#define R2CCL_OTHER_PARAMS(X)                                                                                       \
+  X("R2CC_SOCKET_IFNAME", "both",                                                                                   \
+    "NICs to use, in the form of `NCCL_SOCKET_IFNAME`, which it overrides: a comma-separated list of prefixes; "    \
+    "`=` in front asks for exact names, `^` excludes; by default every NIC with an IPv4 address except loopback "   \
+    "and the bridges of containers and virtual machines, and except the NIC of the default route if others "        \
+    "remain; the CPU runtime also accepts a list of name@address")                                                  \
+  X("R2CCL_CORE_LIB", "`plugin_path()`",                                                                            \
+    "the directory that holds `libnccl-net-r2ccl.so`, instead of the installed one")                                \
+  X("R2CC_RANK", "`r2ccl-perf`, `from_env()`",                                                                      \
+    "this process's rank; with `-g N` a process has N ranks, and this counts processes")                            \
+  X("R2CC_SIZE", "`r2ccl-perf`, `from_env()`", "number of ranks, or with `-g N` of processes")                      \
+  X("R2CC_ROOT", "the CPU runtime", "host:port where rank 0 listens for the others")                                \
+  X("R2CC_SECRET", "the CPU runtime",                                                                               \
+    "keeps strangers out of the rendezvous at `R2CC_ROOT`, and out of the streams that are made again later")       \
+  X("R2CC_ALGO", "the CPU runtime",                                                                                 \
+    "the schedule: `ring` (default), `auto` (the planner's choice), or another from the table below")               \
+  X("R2CC_AR_MIN_BYTES", "both",                                                                                    \
+    "smaller vectors stay with the ring: the CPU runtime's (16 MiB), or NCCL's with the preloaded library (4 MiB; " \
+    "there it must be a number of bytes)")                                                                          \
+  X("R2CC_AR_STAGE2_CHUNKS", "the CPU runtime", "pipeline depth of R2CC-AllReduce, 1 to 16 (4)")                    \
+  X("R2CC_SLICE_BYTES", "the CPU runtime", "size of the slices in pipelined schedules (256 KiB)")                   \
+  X("R2CC_SCHEDULES", "the preloaded library",                                                                      \
+    "the file that `python -m r2ccl_core.gpu` wrote; without it the library takes over nothing")                    \
+  X("R2CC_AGREE_EVERY", "the preloaded library", "AllReduces between two agreements on the NICs that are left (4)") \
+  X("R2CC_HOSTID", "the preloaded library",                                                                         \
+    "a name for the host whose NICs a rank shares, if it differs from what NCCL considers a host: `NCCL_HOSTID`, "  \
     "else the machine and its network namespace")
 
 // The values in force. Plain data, set once before the transport starts.
@@ -106,24 +110,24 @@ struct Params {
 #undef R2CCL_FIELD
 };
 
-// Reads the environment, then `overrides` (by variable name) on top. A value that is no whole number, is out
-// of range, or an unknown name in `overrides` is refused by name.
+// Reads the environment, then applies `overrides` (by variable name). Refuses by name a value that is not a whole
+// number or is out of range, and an unknown name in `overrides`.
 Status ReadParams(const std::map<std::string, std::string>& overrides, Params* params);
 
-// The names in `environment`, ended by nullptr, that begin with R2CC_ and that nobody reads.
+// The names in `environment` (terminated by nullptr) that begin with R2CC_ and that nobody reads.
 std::vector<std::string> UnknownVariables(const char* const* environment);
 
 // R2CC_FAST_MBIT_S in bytes per ns.
 inline double FastBytesPerNs(const Params& params) { return static_cast<double>(params.fast_mbit_s) / 8e3; }
 
-// The same with what fits a process that may use so many processors in the place of every 0 that asks for it.
+// `params` with every 0 that means "by the number of processors" replaced by what suits this number.
 Params Fitting(Params params, unsigned processors);
 
-// How many ranks the launcher put on this host, as torchrun, mpirun and Slurm say in the environment; 1 where none
-// does.
+// The number of ranks that the launcher put on this host, from the environment of torchrun, mpirun or Slurm; 1 if none
+// of them says it.
 unsigned RanksOnHost();
-// The processors of one of so many ranks. `allowed`: those on which this process may run; where that is not all of the
-// machine's, its launcher has dealt them out.
+// The processors of one of `ranks` ranks. `allowed`: those on which this process may run; if they are not all of the
+// machine's, the launcher has distributed them already.
 unsigned ProcessorsOfRank(unsigned allowed, unsigned of_machine, unsigned ranks);
 
 }  // namespace r2ccl

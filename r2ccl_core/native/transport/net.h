@@ -1,8 +1,8 @@
-// Net: the transport of one process, shaped as NCCL's net plugin needs it.
+// Net: the transport of one process, with the interface that NCCL's net plugin needs.
 //
-// listen, connect, accept, isend, irecv, test, close: none of them blocks. One listening socket serves every
-// listener; a stream says in its HELLO, by the listener's secret, for whom it is.
-// Thread-safe. Destroy it after every Comm and Listener was closed.
+// listen, connect, accept, isend, irecv, test, close: none of them blocks. One listening socket serves every listener;
+// the HELLO of a stream names its listener, by the listener's secret. Thread-safe. Destroy it after every Comm and
+// Listener was closed.
 #ifndef R2CCL_TRANSPORT_NET_H_
 #define R2CCL_TRANSPORT_NET_H_
 

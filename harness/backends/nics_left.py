@@ -1,0 +1,31 @@
+"""The NICs that a job is started again with: those of its list that have a carrier, as an operator would name them."""
+
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import MutableMapping
+
+_SIOCGIFFLAGS = 0x8913
+_RUNNING = 0x40
+_VARIABLE = "R2CC_SOCKET_IFNAME"
+
+
+def leave_out_lost(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Takes interfaces without a carrier out of ``R2CC_SOCKET_IFNAME``, if it has exact names and any is left."""
+    chosen = environ.get(_VARIABLE, "")
+    if chosen.startswith("="):
+        names = chosen.removeprefix("=").split(",")
+        left = [name for name in names if has_carrier(name)]
+        if left:
+            environ[_VARIABLE] = "=" + ",".join(left)
+
+
+def has_carrier(name: str) -> bool:
+    """Whether the kernel says that the interface is running."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            told = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16sH14x", name.encode()[:15], 0))
+        except OSError:
+            return False
+    return bool(struct.unpack("16sH14x", told)[1] & _RUNNING)

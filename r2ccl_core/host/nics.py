@@ -33,6 +33,8 @@ def find_nics(environ: Mapping[str, str] = os.environ) -> list[Nic]:
     chosen = environ[variable] if variable else ""
     if "@" in chosen:
         return [_named(entry, f"{variable}={chosen}") for entry in chosen.split(",")]
+    found: list[Nic]
+    left_out: list[str]
     try:
         found, left_out = native.load().discover_nics(chosen)
     except UsageError as error:

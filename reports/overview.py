@@ -78,7 +78,7 @@ def _row(system: str, cells: Sequence[Line], own: Sequence[Line], lines: Sequenc
         _with_smaller(_lost(cells), own, "lost_ms"),
         _wrong(own),
         has_wrong=any(line.wrong for line in own),
-        note=_unexpected(int(sum(line.told["unexpected"] for line in own))),
+        note=_unexpected(sum(int(count) for line in own if (count := line.told["unexpected"]) > 0)),  # NaN: not known
     )
 
 

@@ -1,4 +1,4 @@
-"""Pages of the site that are made, not written: from the code, and from documents that lie beside what they are about.
+"""Generates pages of the site: from the code, and from documents that lie beside the code that they describe.
 
 MkDocs calls `on_files` before a build and `on_page_markdown` for each page.
 """
@@ -37,13 +37,13 @@ BESIDE_CODE = {
     "reports/SCHEMA.md": "reference/run-folder.md",
     "tests/data/gpu/README.md": "reference/gpu-figures.md",
 }
-"""Documents of the repository, and where the site shows them."""
+"""Documents of the repository, and the pages of the site that show them."""
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]*)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that are made."""
+    """Adds the generated pages."""
     for source, page in BESIDE_CODE.items():
         if (ROOT / source).exists():
             files.append(File.generated(config, page, content=(ROOT / source).read_text()))
@@ -53,7 +53,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links to files of the repository lead to the pages that show them; where none does, the words stay."""
+    """Makes links to files of the repository lead to the pages that show them; without such a page the text stays."""
     shown = page.file.src_uri
     at = next((source for source, site in BESIDE_CODE.items() if site == shown), f"docs/{shown}")
 
@@ -91,7 +91,14 @@ def commands() -> str:
     """Every command with its arguments, options and exit statuses."""
     group = typer.main.get_command(app)
     statuses = table(("status", "means"), ([str(int(status)), status.meaning] for status in ExitCode))
-    head = ["# Commands", "", "Exit statuses of all of them; some say below what they mean there.", "", statuses, ""]
+    head = [
+        "# Commands",
+        "",
+        "The exit statuses of all commands. Some commands explain theirs further below.",
+        "",
+        statuses,
+        "",
+    ]
     return "\n".join([*head, *told(group, "harness")])
 
 
@@ -113,7 +120,7 @@ def told(command: Any, name: str) -> list[str]:
         "",
         f"    {usage}",
         "",
-        table(("", "does"), rows),
+        table(("argument or option", "effect"), rows),
         "",
         *ending,
     ]
@@ -129,7 +136,7 @@ def metrics() -> str:
     """Every metric."""
     told = map(metric_of, METRICS.values())
     rows = [[f"`{m['name']}`", m["unit"] or "-", m["better"], m["of"], m["aggregate"], m["meaning"]] for m in told]
-    return "# Metrics\n\n" + table(("metric", "unit", "better", "trials", "of a cell", "meaning"), rows) + "\n"
+    return "# Metrics\n\n" + table(("metric", "unit", "better", "for", "aggregate", "meaning"), rows) + "\n"
 
 
 def faults() -> str:
@@ -142,7 +149,7 @@ def faults() -> str:
             [f"`{one['name']}`", "" if one["default"] is None else str(one["default"]), one["meaning"]]
             for one in fault["parameters"]
         ]
-        parts += [table(("parameter", "usual", "meaning"), rows), ""] if rows else []
+        parts += [table(("parameter", "default", "meaning"), rows), ""] if rows else []
     return "\n".join(parts)
 
 
@@ -156,7 +163,7 @@ def systems() -> str:
     return "# Systems\n\n" + table(head, rows) + "\n"
 
 
-END = {"ok": "goes on", "failed": "stops"}
+END = {"ok": "continues", "failed": "stops"}
 
 MADE: dict[str, Callable[[], str]] = {
     "reference/commands.md": commands,

@@ -1,8 +1,9 @@
-"""What a fault is: a pure turning of one target into a recipe, signs that prove it, a poorer topology, a plot hint.
+"""What a fault is: a pure function from one target to a recipe, signs that prove it, a poorer topology, and a plot
+hint.
 
-Nothing here runs anything. The harness arms a recipe's heal commands in detached healers, runs its inject commands
-and looks for the signs; the simulator applies the effects to its topology; the report draws the hint. A new fault
-is one file: parameters with units, `recipe`, `signs`, `effects`, `plot`, and a line in `faults.registry`.
+Nothing here runs anything. The harness arms a recipe's heal commands in detached healers, runs its inject commands and
+looks for the signs; the simulator applies the effects to its topology; the report draws the hint. A new fault is one
+file: parameters with units, `recipe`, `signs`, `effects`, `plot`, and a line in `faults.registry`.
 """
 
 import re
@@ -20,10 +21,10 @@ Argv = tuple[str, ...]
 """One command as the list of its words; no shell ever sees it."""
 
 TAG = "52cc"
-"""What qdiscs (as their handle) and filters (as their preference, hexadecimal) of ours are known by."""
+"""Identifies our qdiscs (as their handle) and filters (as their preference, hexadecimal)."""
 
 ROUTE_PROTOCOL = "204"
-"""What routes of ours are known by."""
+"""Identifies our routes."""
 
 RESERVED_NICS = frozenset({"lo", "mgmt0"})
 """Interfaces that are never a target: loopback, and the one that carries SSH in our own clusters."""
@@ -32,7 +33,7 @@ Direction = Literal["tx", "rx", "both"]
 """As the host sees it: what it sends, what it receives."""
 
 Scope = Literal["nic", "rail", "host", "process"]
-"""What one target of a fault grows to: itself, all NICs of its rail, all NICs of its host, or a rank's process."""
+"""How far one target of a fault extends: itself, all NICs of its rail, all NICs of its host, or a rank's process."""
 
 # Linux: up to 15 bytes, no '/' and no white space; a leading '-' would read as an option of `ip`.
 _INTERFACE = re.compile(r"(?!-)[A-Za-z0-9_.:-]{1,15}\Z")
@@ -41,7 +42,7 @@ _INTERFACE = re.compile(r"(?!-)[A-Za-z0-9_.:-]{1,15}\Z")
 class Order(NamedTuple):
     """A command at a place: a host or a switch by its name.
 
-    A first word with a '-' before it, as ``-tc``, says that the command may fail: there was nothing to do.
+    A '-' before the first word, as in ``-tc``, means that the command may fail because there was nothing to do.
     """
 
     place: str
@@ -50,20 +51,20 @@ class Order(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that makes a fault and undoes it. Healing twice, or healing what was never injected, is harmless."""
+    """Everything that makes a fault and undoes it. Healing twice, or healing what was never injected, is harmless."""
 
     inject: tuple[Order, ...] = ()
-    """In order; the effect comes with the last one of each place at the latest."""
+    """In order; the effect comes with the last command of each place at the latest."""
     heal: tuple[Order, ...] = ()
     repeat: tuple[tuple[float, Order], ...] = ()
-    """What goes on after the injection, over and over: wait so many seconds, then run the command."""
+    """What repeats after the injection: wait this many seconds, then run the command."""
     beside: tuple[Order, ...] = ()
-    """Programs that work from injection to heal. They write a line when they are ready, begin when they read one, write
-    another once they are at work, and end with their input."""
+    """Programs that run from injection to heal. They write a line when they are ready, start when they read one, write
+    another once they are working, and end with their input."""
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Every host or switch on which something is to be done."""
+        """Every host or switch on which something is done."""
         orders = (*self.inject, *self.heal, *(order for _, order in self.repeat), *self.beside)
         return tuple(dict.fromkeys(order.place for order in orders))
 
@@ -76,22 +77,23 @@ class Probe(NamedTuple):
 
 
 class Quiet(NamedTuple):
-    """A NIC's counter that moves by at most so many bytes, and so many a second, while the fault lasts."""
+    """A NIC's counter that changes by at most this many bytes, and this many per second, while the fault lasts."""
 
     host: str
     nic: str
     direction: Literal["tx", "rx"]
     slack_bytes: int = 10_000
-    """A few frames of ARP or FIN that a NIC which is being taken down may still count."""
+    """A few frames of ARP or FIN that a NIC may still count while it is taken down."""
     rate_bytes_s: float = 0.0
 
 
 QUEUED_BYTES = 2 << 20
-"""What may still leave a NIC whose link stays up: what waits in its queueing disciplines, below where a fault drops."""
+"""What may still leave a NIC whose link stays up: the content of its queueing disciplines, below the point where a
+fault drops."""
 
 
 class LinkDown(NamedTuple):
-    """A NIC that has no carrier while the fault lasts, or, if not `always`, some of the time."""
+    """A NIC without carrier while the fault lasts, or, if not `always`, some of the time."""
 
     host: str
     nic: str
@@ -104,38 +106,38 @@ Sign = Probe | Quiet | LinkDown
 
 @dataclass(frozen=True)
 class OvsPort:
-    """What Open vSwitch says of an interface that is a port of one of its bridges."""
+    """What Open vSwitch reports about an interface that is a port of one of its bridges."""
 
     bridge: str
     number: int | None
-    """None where the interface cannot be opened: it is configured and not there."""
+    """None if the interface cannot be opened: it is configured but does not exist."""
     others: tuple[int, ...] = ()
     """The numbers of the bridge's other ports."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """An interface on a host or a switch, and what hangs on it."""
+    """An interface on a host or a switch, and what is attached to it."""
 
     place: str
     name: str
     shaping: TokenBucket | None = None
-    """The rate limit of ours that it has at its root for good: what it sends."""
+    """Our permanent rate limit at its root, for what it sends."""
     occupied: str | None = None
-    """The queueing discipline of somebody else's making at its root, such as ``htb``."""
+    """The queueing discipline at its root that somebody else made, such as ``htb``."""
     hooked: bool = False
-    """Whether a clsact hook is there already."""
+    """Whether a clsact hook exists already."""
     reserved: bool = False
     """Whether it carries SSH or the default route of its place."""
     ovs: OvsPort | None = None
-    """The port of an Open vSwitch bridge that it is, as far as a fault asks for it."""
+    """The port of an Open vSwitch bridge that it is, if a fault asks for it."""
 
     def run(self, *argv: str) -> Order:
         """A command at its place."""
         return Order(self.place, argv)
 
     def free_root(self, kind: str) -> Self:
-        """Itself; raises `NotPossibleError` where its root queueing discipline is somebody else's."""
+        """Itself; raises `NotPossibleError` if its root queueing discipline is somebody else's."""
         if self.occupied:
             raise NotPossibleError(
                 f"{kind}: {self.place} {self.name} has a {self.occupied} qdisc that is not ours; "
@@ -144,7 +146,7 @@ class Device:
         return self
 
     def free_hook(self, kind: str) -> Self:
-        """Itself; raises `NotPossibleError` where somebody, or a fault of ours, uses its clsact hook."""
+        """Itself; raises `NotPossibleError` if somebody else, or a fault of ours, uses its clsact hook."""
         if self.hooked:
             raise NotPossibleError(
                 f"{kind}: {self.place} {self.name} has a clsact qdisc already; "
@@ -183,10 +185,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Target:
-    """One NIC of one host, or the process of its rank, with what is known of it.
+    """One NIC of one host, or the process of its rank, with what is known about it.
 
     `reserved` holds the names on that host that carry SSH or the default route. Raises `ProtectedNicError` for a
-    reserved NIC and `FaultError` for what is no interface name, so that a target that exists may be faulted.
+    reserved NIC and `FaultError` for an invalid interface name, so every existing target may be faulted.
     """
 
     host: str
@@ -194,30 +196,30 @@ class Target:
     reserved: frozenset[str] = field(default=RESERVED_NICS, compare=False)
     address: str | None = None
     addresses: tuple[str, ...] = ()
-    """All that it has for good, with their prefixes."""
+    """All its permanent addresses, with their prefixes."""
     mtu: int | None = None
     peers: tuple[str, ...] = ()
     """The addresses of the other hosts' NICs on the same rail."""
     rate_bit_s: float | None = None
     device: Device | None = None
-    """What hangs on the NIC itself; by default nothing."""
+    """What is attached to the NIC itself; by default nothing."""
     switch: Device | None = None
-    """The port that it is plugged in, on a switch that runs Linux and is reached by SSH."""
+    """The port that it is connected to, on a switch that runs Linux and is reached by SSH."""
     bus_address: str | None = None
-    """Of its PCI function, ``0000:81:00.0``; None for a NIC without hardware of its own."""
+    """Address of its PCI function, ``0000:81:00.0``; None for a NIC without hardware of its own."""
     driver: str | None = None
     rdma: tuple[str, int] | None = None
     """Its RDMA device and port."""
     routes: tuple[Argv, ...] = ()
-    """Routes that go away with the link and do not come back by themselves, as words after ``ip route``."""
+    """Routes that are lost with the link and do not come back by themselves, as words after ``ip route``."""
     pid: int | None = None
-    """Of the rank on that host; it leads a process group of its own."""
+    """Of the rank on that host; it leads its own process group."""
     slot: Slot | None = None
-    """Where it sits, on a virtual machine."""
+    """Its slot, on a virtual machine."""
     rdma_over_ethernet: bool = False
     """Whether that is RoCE, whose port is active while the interface is."""
     soft_rdma: str | None = None
-    """The Soft-RoCE device that somebody put on the NIC: it goes with the NIC and does not come back by itself."""
+    """The Soft-RoCE device that somebody put on the NIC: it is lost with the NIC and does not come back by itself."""
 
     def __post_init__(self) -> None:
         _check_name(self.nic)
@@ -234,7 +236,7 @@ class Target:
         return self.device or Device(self.host, self.nic)
 
     def port(self, kind: str) -> Device:
-        """The switch port; raises `NotPossibleError` where it is not known, and as for the NIC itself."""
+        """The switch port; raises `NotPossibleError` if it is not known, and as for the NIC itself."""
         if self.switch is None:
             raise NotPossibleError(
                 f"{kind} needs the switch port of {self.host} {self.nic}; name switch and switch_port in the inventory"
@@ -247,7 +249,7 @@ class Target:
         return self.switch
 
     def machine(self, kind: str) -> Slot:
-        """Its slot; raises `NotPossibleError` where the host is no virtual machine of ours."""
+        """Its slot; raises `NotPossibleError` if the host is not a virtual machine of ours."""
         if self.slot is None:
             raise NotPossibleError(f'{kind} needs a virtual machine, and {self.host} is none; use cluster.kind = "vms"')
         return self.slot
@@ -296,19 +298,19 @@ class Fault(Strict):
     """Programs that its commands call, for example ``{'ip'}``."""
 
     rehearsal: ClassVar[tuple[Argv, ...]] = ()
-    """Commands that succeed in an empty network namespace where the kernel can do it."""
+    """Commands that succeed in an empty network namespace if the kernel supports the fault."""
 
     kills: ClassVar[bool] = False
-    """Whether a rank does not survive it, whatever runs."""
+    """Whether a rank cannot survive it, whatever system runs."""
 
     must_end: ClassVar[bool] = False
-    """Whether a rank waits for ever where it is not healed."""
+    """Whether a rank waits for ever if it is not healed."""
 
     restarts: ClassVar[bool] = False
-    """Whether its host boots again, and so loses all that ran there."""
+    """Whether its host reboots, and so loses everything that ran there."""
 
     stops_clock: ClassVar[bool] = False
-    """Whether its host's clock stands still as long as it lasts."""
+    """Whether its host's clock stands still while it lasts."""
 
     @property
     def uses_port(self) -> bool:
@@ -316,7 +318,7 @@ class Fault(Strict):
         return False
 
     def recipe(self, target: Target) -> Recipe:
-        """What to run where. Raises `NotPossibleError` where the target lacks what it takes."""
+        """What to run where. Raises `NotPossibleError` if the target lacks something that the fault needs."""
         raise NotImplementedError
 
     def signs(self, target: Target) -> Sequence[Sign]:
@@ -333,5 +335,5 @@ class Fault(Strict):
 
 
 def severs(effects: Sequence[Effect]) -> bool:
-    """Whether a NIC is dead in some direction; a fault that only hampers ends no job."""
+    """Whether a NIC is dead in some direction; a fault that only impairs a NIC ends no job."""
     return any(effect.rate_factor == 0.0 for effect in effects)

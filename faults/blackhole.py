@@ -1,4 +1,5 @@
-"""A silent black hole: the link stays up, and what goes one way, the other, or both is dropped without a word."""
+"""A silent black hole: the link stays up, and packets in one direction, the other, or both are dropped without a
+sign."""
 
 from typing import ClassVar, Literal
 
@@ -8,7 +9,7 @@ from faults import filter as drop
 from faults.base import QUEUED_BYTES, Argv, Device, Direction, Effect, Fault, Quiet, Recipe, Sign, Target
 
 RESENT_BYTES = 8 << 20
-"""What a peer may still send into the hole: a full window, then retransmissions that grow rare."""
+"""What a peer may still send into the black hole: a full window, then retransmissions that become rare."""
 
 
 class Blackhole(Fault):
@@ -23,11 +24,11 @@ class Blackhole(Fault):
 
     @property
     def uses_port(self) -> bool:
-        """Where that is asked for."""
+        """If requested."""
         return self.at == "switch"
 
     def recipe(self, target: Target) -> Recipe:
-        """One program that drops all."""
+        """One program that drops everything."""
         device, direction = self._hook(target)
         return drop.recipe(device, direction, drop.DROP_ALL, self.kind)
 

@@ -1,4 +1,4 @@
-"""The cable is pulled out of a virtual machine's NIC: the guest loses the carrier, and nobody else is told."""
+"""The cable is pulled out of a virtual machine's NIC: the guest loses the carrier, and nobody else is notified."""
 
 from typing import ClassVar
 

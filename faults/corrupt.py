@@ -1,4 +1,4 @@
-"""Packets arrive with a flipped bit; TCP's checksum finds most of them, and drops them."""
+"""Packets arrive with a flipped bit; TCP's checksum detects most of them, and drops them."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from faults.netem import Netem
 
 
 class Corrupt(Netem):
-    """Flips one bit at a random place of a share of the packets that the host sends."""
+    """Flips one bit at a random place in a share of the packets that the host sends."""
 
     kind: ClassVar[str] = "corrupt"
 
@@ -20,7 +20,7 @@ class Corrupt(Netem):
         return ("corrupt", f"{self.percent:g}%")
 
     def effects(self, target: Target) -> tuple[Effect, ...]:
-        """To a transport that checks sums, as much loss."""
+        """For a transport with checksums, the same as loss."""
         return (Effect(target.host, target.nic, loss=self.percent / 100, direction="tx"),)
 
     def plot(self, target: Target) -> PlotHint:

@@ -23,7 +23,7 @@ class Delay(Netem):
         return ("delay", f"{round(self.delay * 1e6)}us", *jitter)
 
     def effects(self, target: Target) -> tuple[Effect, ...]:
-        """A longer way."""
+        """A longer latency."""
         return (Effect(target.host, target.nic, added_delay_s=self.delay, direction="tx"),)
 
     def plot(self, target: Target) -> PlotHint:

@@ -1,4 +1,4 @@
-"""Packets arrive twice, as where a switch floods or a link layer repeats itself."""
+"""Packets arrive twice, as when a switch floods or a link layer retransmits."""
 
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ class Duplicate(Netem):
         return ("duplicate", f"{self.percent:g}%")
 
     def effects(self, target: Target) -> tuple[()]:
-        """The topology stays as it is: what comes twice is dropped, and the rate limit is not reached by it."""
+        """The topology stays the same: duplicates are dropped, and do not reach the rate limit."""
         return ()
 
     def plot(self, target: Target) -> PlotHint:

@@ -1,9 +1,9 @@
 """Packets dropped by a classic BPF program at a NIC's clsact hook: the commands that several faults share.
 
-The hook lies before the NIC's own queueing disciplines and after its driver, needs nothing but cls_bpf, and
-leaves rate limits as they are. Where the NIC has a clsact hook already (some container networks), adding ours
-fails. A hook carries no mark of whose it is, filters do: healing takes ours away, and the hook only when it is
-empty then, so that nobody else's filters are ever touched.
+The hook lies before the NIC's own queueing disciplines and after its driver, needs nothing but cls_bpf, and does not
+change rate limits. If the NIC already has a clsact hook (some container networks), adding ours fails. A hook carries no
+owner's mark, but filters do: healing removes our filters, and the hook only if it is empty then, so nobody else's
+filters are ever touched.
 """
 
 from typing import Literal
@@ -11,7 +11,7 @@ from typing import Literal
 from faults.base import TAG, Argv, Device, Direction, Probe, Recipe
 
 PREFERENCE = str(int(TAG, 16))
-"""What our filters are known by."""
+"""Identifies our filters."""
 
 DROP_ALL = "1,6 0 0 2"
 """ret TC_ACT_SHOT"""
@@ -43,7 +43,7 @@ def drop_share(share: float) -> str:
 
 
 def recipe(device: Device, direction: Direction, program: str, kind: str) -> Recipe:
-    """Hooks `program` in, and takes the hook away again; directions as the device sees them."""
+    """Attaches `program`, and removes the hook again; directions as the device sees them."""
     inject = [device.free_hook(kind).run("tc", "qdisc", "add", "dev", device.name, "clsact")]
     for hook in hooks(direction):
         words = ("protocol", "all", "pref", PREFERENCE, "handle", "1", "bpf", "direct-action", "bytecode", program)

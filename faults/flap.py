@@ -18,7 +18,7 @@ class Flap(Fault):
     duty: float = Field(default=0.5, gt=0, lt=1, description="share of the period in which the link is down")
 
     def recipe(self, target: Target) -> Recipe:
-        """Down at once, then up and down in turn."""
+        """Down at once, then up and down alternately."""
         up, *routes = link.up_again(target)
         down_s = self.period * self.duty
         back = tuple((0.0, route) for route in routes)
@@ -26,7 +26,7 @@ class Flap(Fault):
         return Recipe((link.down(target),), (up, *routes), repeat)
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
-        """Now and then there is no carrier."""
+        """At times there is no carrier."""
         return (LinkDown(target.host, target.nic, always=False),)
 
     def effects(self, target: Target) -> tuple[Effect, ...]:

@@ -1,4 +1,4 @@
-"""A virtual machine stands still: its processors, kernel, timers and NICs, as under a hypervisor that is stuck."""
+"""A virtual machine freezes: its processors, kernel, timers and NICs, as under a hypervisor that is stuck."""
 
 from typing import ClassVar
 
@@ -16,16 +16,16 @@ class HostPause(Fault):
     must_end: ClassVar[bool] = True
 
     def recipe(self, target: Target) -> Recipe:
-        """Stop and go on, where QEMU runs."""
+        """Stop and continue, where QEMU runs."""
         slot = target.machine(self.kind)
         return Recipe((qmp.order(slot, "stop", {}),), (qmp.order(slot, "cont", {}),))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
-        """QEMU says so: the host itself can say nothing."""
+        """QEMU reports it, because the host itself cannot."""
         return (Probe(qmp.status(target.machine(self.kind)), '"paused"'),)
 
     def effects(self, target: Target) -> tuple[()]:
-        """The network stays as it is."""
+        """The network stays the same."""
         return ()
 
     def plot(self, target: Target) -> PlotHint:

@@ -1,4 +1,4 @@
-"""A virtual machine loses its power, and gets it back when the fault is healed: then it boots again."""
+"""A virtual machine loses its power, and gets it back when the fault is healed; then it boots again."""
 
 from typing import ClassVar
 
@@ -16,13 +16,13 @@ class HostPowerOff(Fault):
     restarts: ClassVar[bool] = True
 
     def recipe(self, target: Target) -> Recipe:
-        """A machine that is reset while it stands still holds nothing and does nothing until it may go on."""
+        """A machine that is reset while stopped holds nothing and does nothing until it may continue."""
         slot = target.machine(self.kind)
         off = qmp.orders(slot, [("stop", {}), ("system_reset", {})], until="RESET")
         return Recipe((off,), (qmp.order(slot, "cont", {}),))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
-        """QEMU has it stand before its first instruction."""
+        """QEMU reports that it is stopped before its first instruction."""
         return (Probe(qmp.status(target.machine(self.kind)), '"prelaunch"'),)
 
     def effects(self, target: Target) -> tuple[()]:

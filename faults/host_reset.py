@@ -1,4 +1,5 @@
-"""A virtual machine is reset, as by its button: what ran on it is gone without a word, and it boots again."""
+"""A virtual machine is reset, as by its button: everything that ran on it is gone without notice, and it boots
+again."""
 
 from typing import ClassVar
 
@@ -16,11 +17,11 @@ class HostReset(Fault):
     restarts: ClassVar[bool] = True
 
     def recipe(self, target: Target) -> Recipe:
-        """It comes back by itself; QEMU's event says that it was reset."""
+        """It comes back by itself; QEMU's event reports that it was reset."""
         return Recipe((qmp.order(target.machine(self.kind), "system_reset", {}, until="RESET"),))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
-        """Its kernel's boot number is another one afterwards, which is asked of every fault that restarts a host."""
+        """Its kernel's boot id is different afterwards, which is checked for every fault that restarts a host."""
         return ()
 
     def effects(self, target: Target) -> tuple[()]:

@@ -24,26 +24,26 @@ def down(target: Target) -> Order:
 
 
 def up_again(target: Target) -> tuple[Order, ...]:
-    """Up; IPv4 addresses and their routes come back by themselves, IPv6 addresses and other routes are put back."""
+    """Up; IPv4 addresses and their routes come back by themselves, IPv6 addresses and other routes are restored."""
     lost = [address for address in target.addresses if ":" in address]
     return (target.here("ip", "link", "set", "dev", target.nic, "up"), *configured(target, lost))
 
 
 def configured(target: Target, addresses: Sequence[str]) -> tuple[Order, ...]:
-    """Puts back what is lost of these addresses and of all routes."""
+    """Restores those of these addresses and routes that are lost."""
     nic = target.nic
     added = (target.here("-ip", "addr", "add", address, "dev", nic, *_at_once(address)) for address in addresses)
     return (*added, *(target.here("-ip", "route", "add", *route) for route in target.routes))
 
 
 def presence(target: Target) -> Order:
-    """Says ``present`` or ``absent`` of the interface."""
+    """Prints whether the interface is ``present`` or ``absent``."""
     return target.here("python3", "-I", "-S", "-c", _PRESENCE, f"/sys/class/net/{target.nic}")
 
 
 def new_again(target: Target) -> tuple[Order, ...]:
-    """Waits for an interface that its driver makes anew, then sets it up as it was: MTU, rate limit, addresses, routes,
-    and the Soft-RoCE device that was on it."""
+    """Waits for an interface that its driver creates again, then restores it: MTU, rate limit, addresses, routes, and
+    the Soft-RoCE device that was on it."""
     nic, shaping = target.nic, target.own.shaping
     mtu = ("mtu", str(target.mtu)) if target.mtu else ()
     add = ("-tc", "qdisc", "add", "dev", nic, "root", "handle", HANDLE)
@@ -58,7 +58,7 @@ def new_again(target: Target) -> tuple[Order, ...]:
 
 
 def _at_once(address: str) -> tuple[str, ...]:
-    """The address was there before: nobody else has it, so it need not be probed for a second."""
+    """The address existed before, so nobody else has it, and it need not be probed for a second."""
     return ("nodad",) if ":" in address else ()
 
 

@@ -11,8 +11,8 @@ from faults.base import Argv, Direction, Effect, Fault, PlotHint, Recipe, Sign, 
 class Loss(Fault):
     """Drops each packet with the given probability, at the host.
 
-    A packet is what the kernel hands over: with segmentation offload up to 64 KiB at once, so that few but large
-    pieces are lost; the share of bytes is the same. Needs no netem and leaves the NIC's qdiscs as they are.
+    A packet is what the kernel hands over: with segmentation offload up to 64 KiB at once, so few but large pieces are
+    lost; the share of bytes is the same. Needs no netem and does not change the NIC's qdiscs.
     """
 
     kind: ClassVar[str] = "loss"

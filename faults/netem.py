@@ -1,6 +1,6 @@
-"""Linux' network emulator at the root of a NIC: the commands of the faults that delay, corrupt or reorder.
+"""Linux's network emulator at the root of a NIC: the commands of the faults that delay, corrupt or reorder.
 
-A rate limit that the NIC has for good moves below the emulator meanwhile, and is put back as it was.
+A permanent rate limit of the NIC moves below the emulator meanwhile, and is restored afterwards.
 """
 
 from typing import ClassVar
@@ -9,12 +9,12 @@ from faults.base import TAG, Argv, Fault, Probe, Recipe, Sign, Target
 from faults.token_bucket import HANDLE
 
 QUEUE_PACKETS = "100000"
-"""What the emulator may hold; it must never be what drops a packet."""
+"""Capacity of the emulator, large enough that it never drops a packet itself."""
 
 
 BELOW = "52cd:"
-"""The handle of the rate limit below the emulator. Not the usual one: the kernel moves no qdisc to another parent, so
-the usual one could not be put back at the root while the emulator is there."""
+"""The handle of the rate limit below the emulator. It differs from the usual one: the kernel moves no qdisc to another
+parent, so the usual one could not be restored at the root while the emulator is there."""
 
 
 class Netem(Fault):
@@ -24,7 +24,7 @@ class Netem(Fault):
     rehearsal: ClassVar[tuple[Argv, ...]] = (("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"),)
 
     def words(self) -> tuple[str, ...]:
-        """What the emulator is told."""
+        """The emulator's parameters."""
         raise NotImplementedError
 
     def recipe(self, target: Target) -> Recipe:

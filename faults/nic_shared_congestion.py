@@ -48,7 +48,7 @@ class NicSharedCongestion(ShareOrRate, Fault):
     )
 
     def recipe(self, target: Target) -> Recipe:
-        """The flow runs beside, from inject to heal."""
+        """The flow runs from inject to heal."""
         if target.address is None or not target.peers:
             raise NotPossibleError(f"{self.kind} needs a peer of {target.host} {target.nic} on its rail; there is none")
         ends = (target.nic, target.address, target.peers[0])
@@ -64,7 +64,7 @@ class NicSharedCongestion(ShareOrRate, Fault):
         return (Probe(target.here("cat", table), rf" {own}:[0-9A-F]{{4}} {peer}:0009 "),)
 
     def effects(self, target: Target) -> tuple[Effect, ...]:
-        """What the flow takes is missing for the others."""
+        """The flow's bandwidth is missing for the others."""
         taken = self._offered(target) / target.rate_bit_s if target.rate_bit_s else self.share
         return (Effect(target.host, target.nic, rate_factor=max(0.05, 1 - taken), direction="tx"),)
 
@@ -84,6 +84,6 @@ class NicSharedCongestion(ShareOrRate, Fault):
 
 
 def _in_table(address: str) -> str:
-    """As the kernel's tables of sockets show an address: words in the order of this machine's bytes."""
+    """An address in the form of the kernel's socket tables: words in this machine's byte order."""
     packed = ip_address(address).packed
     return "".join(f"{word:08X}" for word in unpack(f"={len(packed) // 4}I", packed))

@@ -1,4 +1,4 @@
-"""The NIC is taken from its driver: to the host it is as if the card had been pulled out."""
+"""The NIC is taken from its driver: for the host this looks as if the card had been pulled out."""
 
 from typing import ClassVar
 
@@ -17,20 +17,20 @@ print("bound" if os.path.exists(os.path.join(sys.argv[1], sys.argv[2])) else "un
 class NicUnbind(Fault):
     """Writes the card's bus address to its driver's ``unbind``, later to ``bind``; no parameters.
 
-    The interface is gone meanwhile. When it is back it gets its MTU, rate limit, addresses and routes again.
+    The interface is gone meanwhile. When it is back, its MTU, rate limit, addresses and routes are restored.
     """
 
     kind: ClassVar[str] = "nic_unbind"
     needs: ClassVar[frozenset[str]] = frozenset({"ip", "python3", "tc"})
 
     def recipe(self, target: Target) -> Recipe:
-        """Unbind; bind, wait for the interface, set it up as it was."""
+        """Unbind; bind, wait for the interface, restore its configuration."""
         folder, bus = self._driver(target)
         bind = target.here("-" + _WRITE[0], *_WRITE[1:], f"{folder}/bind", bus)
         return Recipe((target.here(*_WRITE, f"{folder}/unbind", bus),), (bind, *link.new_again(target)))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
-        """Its driver has no such device. There is no interface either, and so no counter that could stand still."""
+        """Its driver has no such device. The interface is gone too, so there are no counters to check."""
         folder, bus = self._driver(target)
         listed = target.here("python3", "-I", "-S", "-c", _LISTED, folder, bus)
         return (Probe(listed, "^unbound"),)

@@ -7,20 +7,20 @@ from faults.base import Effect, Fault, Probe, Recipe, Sign, Target
 
 
 class NicUnplug(Fault):
-    """QEMU's ``device_del``, then ``device_add``; no parameters. When the NIC is back it is set up as it was."""
+    """QEMU's ``device_del``, then ``device_add``; no parameters. When the NIC is back its configuration is restored."""
 
     kind: ClassVar[str] = "nic_unplug"
     needs: ClassVar[frozenset[str]] = frozenset({"ip", "python3", "tc"})
 
     def recipe(self, target: Target) -> Recipe:
-        """The guest lets go of the card before it is gone: the order ends once it has."""
+        """The guest releases the card before it is gone: the order ends once it has."""
         slot = target.machine(self.kind)
         pull = qmp.order(slot, "device_del", {"id": slot.device}, until="DEVICE_DELETED")
         plug = qmp.order(slot, "device_add", slot.arguments, lenient=True)
         return Recipe((pull,), (plug, *link.new_again(target)))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
-        """There is no such interface, and so no counter that could stand still."""
+        """The interface does not exist, so there are no counters to check."""
         return (Probe(link.presence(target), "^absent"),)
 
     def effects(self, target: Target) -> tuple[Effect, ...]:

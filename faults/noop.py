@@ -12,7 +12,7 @@ class Noop(Fault):
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def recipe(self, target: Target) -> Recipe:
-        """No command; the host is armed all the same."""
+        """No command; the host is armed nevertheless."""
         return Recipe()
 
     def signs(self, target: Target) -> tuple[()]:
@@ -20,7 +20,7 @@ class Noop(Fault):
         return ()
 
     def effects(self, target: Target) -> tuple[()]:
-        """The topology stays as it is."""
+        """The topology stays the same."""
         return ()
 
     def plot(self, target: Target) -> PlotHint:

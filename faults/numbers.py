@@ -1,4 +1,5 @@
-"""Numbers in the models of files that people write: true is none, though Python's and pydantic's bool would pass."""
+"""Numbers in the models of files that people write: true is not a number, although Python's and pydantic's bool would
+pass."""
 
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -7,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ValidationInfo, field_validator
 
 
 class Strict(BaseModel):
-    """A model whose fields that hold numbers refuse true and false; what has a reader of its own is left to that."""
+    """A model whose number fields refuse true and false; fields with their own reader are left to that."""
 
     @field_validator("*", mode="before")
     @classmethod

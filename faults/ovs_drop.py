@@ -1,7 +1,7 @@
-"""A silent failure on a SmartNIC: a rule of the card's Open vSwitch drops what passes, and no link goes down.
+"""A silent failure on a SmartNIC: a rule in the card's Open vSwitch drops passing packets, and no link goes down.
 
 The NIC's switch port is then a port of a bridge on the card (``pf0hpf``, the host's side of a BlueField's first port),
-and the switch is the card itself, which runs Linux on cores of its own. The host sees a healthy link.
+and the switch is the card itself, which runs Linux on its own cores. The host sees a healthy link.
 """
 
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ from faults.blackhole import RESENT_BYTES
 from faults.errors import NotPossibleError
 
 COOKIE = f"0x{TAG}"
-"""What our rules are known by; they are taken away by nothing else."""
+"""Identifies our rules; they are removed by nothing else."""
 
 ANY_OF_OURS = f"cookie={COOKIE}/-1"
 
 PRIORITY = 65535
-"""Above every rule of others."""
+"""Above every other rule."""
 
 
 class OvsDrop(Fault):
-    """Drops what enters the bridge by the host's port (tx), by the cable's (rx), or by both."""
+    """Drops packets that enter the bridge by the host's port (tx), by the cable's (rx), or by both."""
 
     kind: ClassVar[str] = "ovs_drop"
     needs: ClassVar[frozenset[str]] = frozenset({"ovs-ofctl", "ovs-vsctl"})
@@ -36,7 +36,7 @@ class OvsDrop(Fault):
         return True
 
     def recipe(self, target: Target) -> Recipe:
-        """One rule for each port by which dropped packets come; each goes by its cookie and port."""
+        """One rule for each port by which dropped packets arrive; each is removed by its cookie and port."""
         device, bridge, numbers = self._ports(target)
         drop = f"cookie={COOKIE},priority={PRIORITY}"
         inject = [
@@ -46,7 +46,7 @@ class OvsDrop(Fault):
         return Recipe(tuple(inject), tuple(heal))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
-        """Every rule is there; the host receives nothing more, and sends only what it repeats into the hole."""
+        """Every rule is there; the host receives nothing more, and sends only retransmissions."""
         device, bridge, numbers = self._ports(target)
         shown = (device.run("ovs-ofctl", "dump-flows", bridge, f"{ANY_OF_OURS},in_port={number}") for number in numbers)
         rules = (Probe(order, r"actions=drop") for order in shown)

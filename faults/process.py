@@ -17,5 +17,5 @@ def signal(target: Target, name: str, kind: str, *, lenient: bool = False) -> Or
 
 
 def status(target: Target, kind: str) -> Order:
-    """What the kernel says of the process."""
+    """The kernel's state of the process."""
     return target.here("cat", f"/proc/{pid_of(target, kind)}/stat")

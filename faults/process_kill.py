@@ -1,4 +1,4 @@
-"""A rank dies: the others must say so and end, and must not wait for ever."""
+"""A rank dies: the others must report it and end, and must not wait for ever."""
 
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ class ProcessKill(Fault):
         return ()
 
     def effects(self, target: Target) -> tuple[()]:
-        """The network stays as it is."""
+        """The network stays the same."""
         return ()
 
     def plot(self, target: Target) -> PlotHint:

@@ -1,4 +1,4 @@
-"""A rank stands still: a process that is stopped, swapped or stuck, while its NICs and its kernel go on."""
+"""A rank freezes: a process that is stopped, swapped out or stuck, while its NICs and its kernel continue."""
 
 from typing import ClassVar
 
@@ -20,11 +20,11 @@ class ProcessPause(Fault):
         return Recipe((process.signal(target, "STOP", self.kind),), (go_on,))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
-        """The kernel says that it is stopped."""
+        """The kernel reports that it is stopped."""
         return (Probe(process.status(target, self.kind), r"\) [Tt] "),)
 
     def effects(self, target: Target) -> tuple[()]:
-        """The network stays as it is."""
+        """The network stays the same."""
         return ()
 
     def plot(self, target: Target) -> PlotHint:

@@ -41,7 +41,7 @@ def order(
 ) -> Order:
     """One QMP command, which prints what QEMU returns; `until` names the event that it waits for.
 
-    With `lenient` it may fail: there was nothing to do.
+    With `lenient` it may fail because there was nothing to do.
     """
     return orders(slot, [(command, arguments)], until=until, lenient=lenient)
 
@@ -56,7 +56,7 @@ def orders(
 
 
 def status(slot: Slot) -> Order:
-    """Says whether the machine runs, as QEMU's ``query-status`` does."""
+    """Reports whether the machine runs, as QEMU's ``query-status`` does."""
     return order(slot, "query-status", {})
 
 

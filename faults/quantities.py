@@ -29,7 +29,7 @@ BitRate = Annotated[float, BeforeValidator(_reader(parse_rate))]
 
 
 class ShareOrRate(BaseModel):
-    """What a fault with the parameters `share` and `rate` is made of besides: one of them would do nothing."""
+    """Base of faults with the parameters `share` and `rate`: giving both is refused, since one would have no effect."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:

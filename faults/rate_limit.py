@@ -11,7 +11,7 @@ from faults.token_bucket import HANDLE, TokenBucket
 from r2ccl_core.units import format_rate
 
 QUEUED_S = 0.05
-"""Where two samples straddle the change, this much may still have passed at the old rate."""
+"""If two samples straddle the change, this much may still have passed at the old rate."""
 
 
 class RateLimit(ShareOrRate, Fault):
@@ -33,7 +33,7 @@ class RateLimit(ShareOrRate, Fault):
         return self.direction != "tx"
 
     def recipe(self, target: Target) -> Recipe:
-        """A smaller bucket where there is one, else a new one."""
+        """A smaller bucket if there is one, else a new one."""
         slow = TokenBucket.for_rate(self._left_bit_s(target))
         inject: list[Order] = []
         heal: list[Order] = []
@@ -48,7 +48,7 @@ class RateLimit(ShareOrRate, Fault):
         return Recipe(tuple(inject), tuple(heal))
 
     def signs(self, target: Target) -> tuple[Sign, ...]:
-        """What the kernel shows as the rate, and no more bytes than that."""
+        """The kernel shows this rate, and no more bytes pass than it allows."""
         left = self._left_bit_s(target)
         slow, full = TokenBucket.for_rate(left), (target.rate_bit_s or left) / 8
         probes = [

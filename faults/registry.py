@@ -74,7 +74,7 @@ FAULTS: dict[str, type[Fault]] = {
 def create(kind: str, parameters: Mapping[str, Any] | None = None) -> Fault:
     """The fault named `kind`.
 
-    Raises `UnknownFaultError` for a name or parameter that does not exist, `FaultError` for a value that is wrong.
+    Raises `UnknownFaultError` for a name or parameter that does not exist, `FaultError` for a wrong value.
     """
     if kind not in FAULTS:
         raise UnknownFaultError(f"unknown fault {kind!r}; {_hint(kind, FAULTS)}")

@@ -1,4 +1,4 @@
-"""Packets overtake each other, as where a flow is spread over unequal ways."""
+"""Packets overtake each other, as when a flow is spread over unequal routes."""
 
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ class Reorder(Netem):
         return ("delay", f"{round(self.delay * 1e6)}us", "reorder", f"{self.percent:g}%")
 
     def effects(self, target: Target) -> tuple[Effect, ...]:
-        """A longer way."""
+        """A longer latency."""
         return (Effect(target.host, target.nic, added_delay_s=self.delay, direction="tx"),)
 
     def plot(self, target: Target) -> PlotHint:

@@ -1,4 +1,4 @@
-"""RoCE alone is dropped without a word, as by a switch that filters it or whose lossless class is stuck; TCP passes."""
+"""Only RoCE is dropped, without a sign, as by a switch that filters it or whose lossless class is stuck; TCP passes."""
 
 from typing import ClassVar
 
@@ -14,8 +14,8 @@ ret UNSPEC. From the Ethernet header on; InfiniBand has none."""
 
 
 class RoceDrop(Fault):
-    """Drops RoCE v2 packets (UDP port 4791) of the NIC at its host. What goes by TCP is not touched. Of hardware RDMA
-    the host's kernel sees nothing, so this acts on Soft-RoCE only."""
+    """Drops RoCE v2 packets (UDP port 4791) of the NIC at its host. TCP traffic is not affected. The host's kernel sees
+    nothing of hardware RDMA, so this acts on Soft-RoCE only."""
 
     kind: ClassVar[str] = "roce_drop"
     needs: ClassVar[frozenset[str]] = drop.NEEDS
@@ -37,5 +37,5 @@ class RoceDrop(Fault):
         return drop.signs(target.own, self.direction)
 
     def effects(self, target: Target) -> tuple[Effect, ...]:
-        """None where TCP takes its place on the same NIC."""
+        """None if TCP takes over on the same NIC."""
         return ()

@@ -7,14 +7,14 @@ from faults.base import QUEUED_BYTES, ROUTE_PROTOCOL, Effect, Fault, Probe, Quie
 from faults.errors import NotPossibleError
 
 NOWHERE = {4: "192.0.2.1", 6: "2001:db8::1"}
-"""Addresses for documentation (RFC 5737, RFC 3849), which nobody has."""
+"""Addresses reserved for documentation (RFC 5737, RFC 3849), which no host has."""
 
 
 class RouteBlackhole(Fault):
     """``ip route add PEER via NOWHERE`` for every peer of the rail; no parameters.
 
-    Only what the host sends is lost. Routes of type blackhole would not do: to a socket that is bound to a device
-    Linux takes a peer without a route to be on the link. Routes of ours are known by their protocol number.
+    Only what the host sends is lost. Routes of type blackhole would not work: for a socket that is bound to a device,
+    Linux considers a peer without a route to be on the link. Our routes are identified by their protocol number.
     """
 
     kind: ClassVar[str] = "route_blackhole"

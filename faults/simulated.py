@@ -12,8 +12,8 @@ Nics = Mapping[tuple[str, str], tuple[int, int]]
 def degraded(topology: Topology, effects: Iterable[Effect], nics: Nics) -> Topology:
     """`topology` with every effect on its NIC's rate.
 
-    A topology knows one rate for both directions: what hampers one is taken to hamper the NIC. Delay and loss
-    are no matter of rates and leave it as it is.
+    A topology has one rate for both directions: a fault in one direction is applied to the whole NIC. Delay and loss do
+    not change rates.
     """
     for effect in effects:
         host, nic = nics[effect.host, effect.nic]

@@ -1,4 +1,4 @@
-"""A whole rail goes: all ports of one switch plane are taken down together."""
+"""A whole rail fails: all ports of one switch plane are taken down together."""
 
 from typing import ClassVar
 

@@ -45,6 +45,9 @@ fi
 case " $* " in
 *" vms "* | *=vms* | *kernels.toml* | *restarts.toml* | *verbs.toml*) need qemu-system-x86 command -v qemu-system-x86_64 ;; # only where it is asked for
 esac
+case " $* " in
+*" vms "*) need mmdebstrap command -v mmdebstrap ;;
+esac
 if [ -n "$missing" ]; then
     if [ "$(id -u)" != 0 ]; then
         echo "these packages are missing and only root can install them: apt-get install$missing" >&2

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from r2ccl_core.student import student_t
 from reports import stats
 from reports.stats import Floats
 
@@ -54,7 +55,7 @@ def _paired(base: Floats, new: Floats) -> tuple[float, float]:
     middle = float(steps.mean()) if n else float("nan")
     if n < MIN_PAIRS:
         return middle, float("nan")
-    return middle, stats.student_t(n - 1) * float(steps.std(ddof=1)) / n**0.5
+    return middle, student_t(n - 1) * float(steps.std(ddof=1)) / n**0.5
 
 
 def _welch(base: Floats, new: Floats) -> tuple[float, float]:
@@ -69,4 +70,4 @@ def _welch(base: Floats, new: Floats) -> tuple[float, float]:
     if spread == 0:
         return middle, 0.0
     degrees = spread**2 / sum(p**2 / (side.size - 1) for p, side in zip(parts, (base, new), strict=True))
-    return middle, stats.student_t(max(1, int(degrees))) * spread**0.5
+    return middle, student_t(max(1, int(degrees))) * spread**0.5

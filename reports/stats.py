@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from r2ccl_core.student import student_t
+
 LEVEL = 0.95
 RESAMPLES = 2000
 MIN_BOOTSTRAP = 5
@@ -41,7 +43,7 @@ class Difference(NamedTuple):
     low: float
     high: float
     n: int
-    verdict: Literal["more", "less", "no difference shown", "too few pairs"]
+    conclusion: Literal["more", "less", "no difference shown", "too few pairs"]
     spread: float = float("nan")
     """Standard deviation of the logarithms of the ratios."""
 
@@ -139,12 +141,12 @@ def paired(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> Differen
     spread = float(logs.std(ddof=1))
     half = student_t(n - 1) * spread / n**0.5
     ratio, low, high = (float(np.exp(middle + d)) for d in (0.0, -half, half))
-    verdict: Literal["more", "less", "no difference shown"] = "no difference shown"
+    conclusion: Literal["more", "less", "no difference shown"] = "no difference shown"
     if low > 1 and ratio > 1 + MIN_EFFECT:
-        verdict = "more"
+        conclusion = "more"
     elif high < 1 and ratio < 1 - MIN_EFFECT:
-        verdict = "less"
-    return Difference(ratio, low, high, n, verdict, spread)
+        conclusion = "less"
+    return Difference(ratio, low, high, n, conclusion, spread)
 
 
 def pairs_to_show(spread: float, effect: float) -> int | None:
@@ -155,14 +157,3 @@ def pairs_to_show(spread: float, effect: float) -> int | None:
     wanted = math.log1p(effect)
     enough = (n for n in range(MIN_PAIRS, MOST_PAIRS + 1) if student_t(n - 1) * spread / n**0.5 < wanted)
     return next(enough, None)
-
-
-def student_t(degrees: int) -> float:
-    """The 97.5 % quantile of Student's t: a 95 % interval is so many standard errors to either side."""
-    return _T95[degrees - 1] if degrees <= len(_T95) else 1.96 + 2.4 / degrees
-
-
-_T95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-)  # fmt: skip

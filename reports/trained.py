@@ -45,7 +45,17 @@ def _outcome(part: pd.DataFrame) -> str:
         when = f", {number(late)} ms after the fault" if late == late else ""
         return f"training ended with an error in each of {trials}{when}{lost}"
     some = f"; {stopped} of {trials} ended with an error" if stopped else ""
-    return f"{_where(part)}{_steps(part)}, {_time(part)}{_speed(part)}; {_bits(part)}{some}"
+    return f"{_where(part)}{_steps(part)}, {_time(part)}{_again(part)}{_speed(part)}; {_bits(part)}{some}"
+
+
+def _again(part: pd.DataFrame) -> str:
+    """What a restart from a checkpoint was made of."""
+    if part["restart_ms"].isna().all():
+        return ""
+    names = (("noticed_ms", "to notice"), ("restart_ms", "to start again"), ("reload_ms", "to read the checkpoint"))
+    told = [f"{number(stats.median(part[column]) / 1e3)} s {what}" for column, what in names]
+    steps = plural(int(stats.median(part["steps_again"])), "step")
+    return f": {', '.join(told)}, {number(stats.median(part['redo_ms']) / 1e3)} s to do {steps} again"
 
 
 def _where(part: pd.DataFrame) -> str:
@@ -71,6 +81,7 @@ def _time(part: pd.DataFrame) -> str:
 def _speed(part: pd.DataFrame) -> str:
     names = (
         ("before_tokens_s", "before"),
+        ("during_tokens_s", "in the step that was hit"),
         ("after_tokens_s", "while it lasted"),
         ("repaired_tokens_s", "after the repair"),
     )

@@ -25,6 +25,7 @@ def loaded(path: Path):  # type: ignore[no-untyped-def]
 turned = loaded(HERE / "data" / "turned_ring.py").ALGORITHM
 algorithms.ALGORITHMS[turned.name] = turned  # the one line
 
+from harness.commands.cluster_options import ClusterOptions  # noqa: E402
 from harness.commands.plan import plan_command  # noqa: E402
 from harness.experiment.file import read  # noqa: E402
 from harness.sweep.plan import plan as trials_of  # noqa: E402
@@ -51,7 +52,7 @@ EXPERIMENT = {
 
 
 def main() -> None:
-    plan_command(hosts=3, nics=3, lost=["1:2"], size="1GiB", as_json=True)
+    plan_command(ClusterOptions(lost=["1:2"]), as_json=True)
     record = simulated_record(trials_of(read(EXPERIMENT, "small.toml"))[0], 1)
     setting = Setting(3, 3, 500e6)
     frame = pd.DataFrame([(8, 0.5, 1 << 20, turned.name)], columns=["hosts", "remaining", "size_bytes", "algorithm"])

@@ -66,17 +66,17 @@ def tables(header: str) -> str:
     """All of them as Markdown."""
     return "\n".join(
         [
-            "## Of a program and of NCCL\n",
+            "## Variables of programs and of NCCL\n",
             "| variable | read by | meaning |",
             "|---|---|---|",
             *(f"| `{o.name}` | {o.reader} | {o.meaning} |" for o in others(header)),
-            "\n## Of the transport\n",
-            "Read by the plugin and by the CPU runtime; whole numbers unless said otherwise.\n",
+            "\n## Variables of the transport\n",
+            "Read by the plugin and by the CPU runtime; whole numbers unless stated otherwise.\n",
             "| variable | default | limits | meaning |",
             "|---|---|---|---|",
             *(f"| `{p.name}` | {p.default} | {_limits(p)} | {p.meaning} |" for p in parameters(header)),
             "\n## Algorithms\n",
-            "AllReduce's, by what `R2CC_ALGO` calls them. *After a loss*: until then the ring runs.\n",
+            "The algorithms of AllReduce, by their value of `R2CC_ALGO`. *After a loss*: until then the ring runs.\n",
             "| `R2CC_ALGO` | schedule | what it does | runs | over NCCL |",
             "|---|---|---|---|---|",
             *(f"| `{a.alias}` | {a.name} | {_told(a)} |" for a in ALGORITHMS.values() if a.alias),

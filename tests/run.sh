@@ -5,11 +5,18 @@ set -eu
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
 export PATH
+# Python starts some thousand times in here, and must not compile the same files each time.
+unset PYTHONDONTWRITEBYTECODE
+
+mypy & # takes longest of the checks, on one processor; the others run beside it
+types=$!
+trap 'kill "$types" 2>/dev/null || true' EXIT
 ruff check --quiet .
 ruff format --quiet --check .
 find r2ccl_core/native -name '*.cc' -o -name '*.h' | xargs clang-format --dry-run --Werror
-mypy
 lint-imports --no-cache
+wait "$types"
+trap - EXIT
 # Workers: tests/conftest.py says how many; `-n 0` in ARGUMENTS runs all in one process.
 status=0
 pytest -n auto "$@" || status=$?

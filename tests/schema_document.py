@@ -48,11 +48,12 @@ def _type(annotation: Any) -> str:
 
 def _metrics() -> str:
     lines = [
-        '**Metrics**, as bounds of experiments (`metric = "slowdown"`), rules of `harness compare`, tables and',
-        "exports name them. A trial that stayed inconclusive has none. The repeats of a cell come to the aggregate. A",
-        "cell of trials that a metric is asked of, and that have no value, is told as not measured.",
+        '**Metrics**, by the names that bounds of experiments (`metric = "slowdown"`), rules of `harness compare`,',
+        "tables and exports use. A trial that stayed inconclusive has none. The aggregate combines the repeats of a",
+        "cell. If the trials of a cell should have a metric (column *for*) and none has it, it is reported as not",
+        "measured.",
         "",
-        "| metric | unit | better | of the repeats | asked of | meaning |",
+        "| metric | unit | better | aggregate | for | meaning |",
         "|---|---|---|---|---|---|",
     ]
     for metric in METRICS.values():

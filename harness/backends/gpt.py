@@ -1,5 +1,9 @@
 """A small GPT on bytes, in PyTorch: pre-norm blocks of causal attention and a GELU network four times as wide, with the
-head tied to the embedding (Radford 2019). And its text, which is made from a seed."""
+head tied to the embedding (Radford 2019). And its text, which is made from a seed.
+
+A rank holds the whole model, one stage of it (`Gpt.cut`), or a share of the heads and columns of each block
+(`harness.backends.parallel`).
+"""
 
 import torch
 from torch import nn
@@ -14,42 +18,62 @@ class Block(nn.Module):  # type: ignore[misc]  # torch is not typed here
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.head_width = width // heads
         self.before_attention, self.before_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query_key_value, self.attended = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Each position sees those before it."""
-        batch, context, width = x.shape
-        split = self.query_key_value(self.before_attention(x)).view(batch, context, 3, self.heads, width // self.heads)
-        query, key, value = split.permute(2, 0, 3, 1, 4)
+        batch, context, _ = x.shape
+        # Query, key and value of a head lie together, so that some of the heads are some of the rows of one matrix.
+        split = self.query_key_value(self.before_attention(x)).view(batch, context, -1, 3, self.head_width)
+        query, key, value = split.permute(3, 0, 2, 1, 4)
         seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.attended(seen.transpose(1, 2).reshape(batch, context, width))
+        x = x + self.attended(seen.transpose(1, 2).reshape(batch, context, -1))
         return x + self.narrow(functional.gelu(self.wide(self.before_mlp(x))))
 
 
 class Gpt(nn.Module):  # type: ignore[misc]  # torch is not typed here
-    """Bytes (batch, context) to the loss of foretelling the next ones."""
+    """Bytes (batch, context) to the scores of the next ones, (batch, context, 256)."""
 
     def __init__(self, layers: int, width: int, heads: int, context: int) -> None:
         super().__init__()
         self.bytes, self.places = nn.Embedding(VOCABULARY, width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
+        self.begins = self.ends = True
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
                 # What a block adds to its input is smaller the more blocks there are.
                 depth = (2 * layers) ** -0.5 if "attended" in name or "narrow" in name else 1.0
                 nn.init.normal_(parameter, std=0.02 * depth)
 
-    def forward(self, given: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
-        """The mean cross entropy in nats."""
-        x = self.bytes(given) + self.places(torch.arange(given.shape[1]))
+    def cut(self, stage: int, stages: int) -> None:
+        """Keeps one of `stages` equal runs of blocks: the first also embeds, the last also scores, and both have the
+        embedding."""
+        first, last = (len(self.blocks) * s // stages for s in (stage, stage + 1))
+        self.blocks = self.blocks[first:last]
+        self.begins, self.ends = stage == 0, stage == stages - 1
+        if not self.begins:
+            del self.places
+        if not self.ends:
+            del self.norm
+        if not (self.begins or self.ends):
+            del self.bytes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A stage in the middle takes and gives what a block does."""
+        if self.begins:
+            x = self.bytes(x) + self.places(torch.arange(x.shape[1]))
         for block in self.blocks:
             x = block(x)
-        scores = self.norm(x) @ self.bytes.weight.t()
-        return functional.cross_entropy(scores.view(-1, VOCABULARY), following.reshape(-1))
+        return functional.linear(self.norm(x), self.bytes.weight) if self.ends else x
+
+
+def cross_entropy(scores: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
+    """The mean over all bytes, in nats."""
+    return functional.cross_entropy(scores.view(-1, VOCABULARY), following.reshape(-1))
 
 
 class Text:
@@ -62,9 +86,9 @@ class Text:
         self._words = [torch.randint(97, 123, (n,), generator=draw).tolist() for n in lengths]
         self._weights = 1.0 / torch.arange(1, _WORDS + 1)
 
-    def batch(self, step: int, rank: int, sequences: int, context: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The bytes of a rank's step, and those that follow them: (sequences, context) each."""
-        draw = torch.Generator().manual_seed((self._seed * 1_000_003 + step) * 1_009 + rank)
+    def batch(self, step: int, replica: int, sequences: int, context: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The bytes of a replica's step, and those that follow them: (sequences, context) each."""
+        draw = torch.Generator().manual_seed((self._seed * 1_000_003 + step) * 1_009 + replica)
         needed = sequences * (context + 1)
         chosen = torch.multinomial(self._weights, needed, replacement=True, generator=draw)
         text = [letter for number in chosen.tolist() for letter in (*self._words[number], 32)][:needed]

@@ -2,8 +2,10 @@
 
 An iteration lasts as long as it is told, and longer by the share of NICs that are down. In mode 0 the rank
 whose NIC is lost says so and ends, and its end ends the others, as fail-stop does. Standard library only:
-it starts in a few hundredths of a second.
+it starts in a few hundredths of a second, under every Python that hosts may have.
 """
+
+from __future__ import annotations
 
 import argparse
 import fcntl

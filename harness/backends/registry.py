@@ -20,5 +20,6 @@ BACKENDS: dict[BackendName, Backend] = {
     "torch_r2ccl": TorchBackend("r2ccl"),
     "train_r2ccl": TrainingBackend("r2ccl"),
     "train_gloo": TrainingBackend("gloo"),
+    "train_torchft": TrainingBackend("torchft"),
     "serve_r2ccl": ServingBackend(),
 }

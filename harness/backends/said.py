@@ -14,6 +14,7 @@ _TELLS = re.compile(
     re.IGNORECASE,
 )
 _SOURCE = re.compile(r"^\[\S+:\d+\] ")
+_CALLBACK = re.compile(r"^Got the following error when running the callback: (\w+: )?")
 _ADVICE = re.compile(
     r"Primary job|Per user-direction|.*has sent help message|.*Set MCA parameter|\*{3} End of error|.*NCCL INFO"
 )
@@ -33,7 +34,7 @@ def telling(lines: Sequence[str]) -> str:
 def first_line(error: BaseException) -> str:
     """An error of PyTorch on one line: without the place in its own sources, and what follows the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return _SOURCE.sub("", lines[0])[:MOST_CHARACTERS] if lines else type(error).__name__
+    return _SOURCE.sub("", _CALLBACK.sub("", lines[0]))[:MOST_CHARACTERS] if lines else type(error).__name__
 
 
 def _first_telling(texts: Sequence[str]) -> str:

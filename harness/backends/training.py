@@ -1,13 +1,19 @@
-"""The backends that train: a small GPT in PyTorch, its gradients over our core or over gloo."""
+"""The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, or over gloo by torchft."""
 
 import subprocess
+from functools import lru_cache
 
 from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
 from harness.workloads.base import Workload
 from harness.workloads.registry import training
-from harness.workloads.training import SHAPES
+from harness.workloads.training import SHAPES, TrainingWorkload
 
-_PROBE_S = 60.0
+ON_FAILURE, RESTART = "TRAIN_ON_FAILURE", "restart"
+"""The variable of a system that says what is done about a rank that has failed."""
+RESTARTS = 3
+
+_PROBE_S = 180.0
+"""Importing PyTorch takes a minute on a machine whose processors are twenty times overbooked."""
 _SLOW = 20.0
 """How many times the least time of a step it may take: the processors' part of that is a guess."""
 
@@ -17,17 +23,19 @@ class TrainingBackend:
 
     def __init__(self, library: str) -> None:
         self._library = library
+        self._apart = library == "torchft"
         self.witness: Witness = "core" if library == "r2ccl" else "counters"
 
     def command(self, job: Job, rank: int) -> Command:
         """A rank that gives up before the harness would."""
         work = training(job.workload)
         shape = SHAPES[work.model]
-        argv = [job.python, "-m", "harness.backends.training_rank", "--library", self._library]
+        argv = [job.python, "-m", *_program(job), "--library", self._library]
         argv += ["--layers", str(shape.layers), "--width", str(shape.width), "--heads", str(shape.heads)]
         argv += ["--context", str(work.context), "--batch", str(work.batch), "--bucket-bytes", str(work.bucket_bytes)]
         argv += ["--steps", str(job.iterations), "--warmup", str(job.warmup), "--seed", str(work.seed)]
-        argv += ["--learning-rate", str(work.learning_rate)]
+        argv += ["--learning-rate", str(work.learning_rate), *_spread(work, job.ranks)]
+        argv += ["--forward-at-least-s", str(work.forward_at_least_s)]
         argv += ["--timeout-s", f"{give_up_s(_SLOW * job.expected_s):.3f}"]
         # Each host computes on one thread, and those of one machine share its processors.
         env = {"OMP_NUM_THREADS": "1"} | self._network(job) | rendezvous(job, rank)
@@ -35,17 +43,40 @@ class TrainingBackend:
 
     def missing(self, workload: Workload, python: str) -> str | None:
         """PyTorch in the Python of the hosts, with the library."""
-        code = f"import torch.distributed as d; print(hasattr(d.Backend, {self._library.upper()!r}))"
         try:
-            probe = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=_PROBE_S)
+            code, words, errors = _asked(python, self._apart)
         except (OSError, subprocess.TimeoutExpired):
             return f"{python} cannot be asked for PyTorch; name the hosts' Python in cluster.python"
-        if "ModuleNotFoundError" in probe.stderr:
+        if "No module named 'torchft'" in errors:
+            return f"{python} has no torchft; run: {python} -m pip install torchft"
+        if "ModuleNotFoundError" in errors:
             return f'{python} has no PyTorch; run: {python} -m pip install "r2ccl[torch]"'
-        if probe.returncode or probe.stdout.strip() != "True":
+        if code or (not self._apart and self._library not in words.split()):
             return f'PyTorch of {python} does not know {self._library}; run: {python} -m pip install "r2ccl[torch]"'
         return None
 
     def _network(self, job: Job) -> dict[str, str]:
         """The interfaces of gloo's sockets."""
-        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library == "gloo" and job.nics else {}
+        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library != "r2ccl" and job.nics else {}
+
+
+@lru_cache(maxsize=16)
+def _asked(python: str, torchft: bool) -> tuple[int, str, str]:
+    """The exit status, the names of back ends and the errors of a Python that imports PyTorch, and torchft with it."""
+    code = "import torch.distributed as d; print(*d.Backend.backend_list, 'gloo')" + ("; import torchft" * torchft)
+    probe = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=_PROBE_S)
+    return probe.returncode, probe.stdout, probe.stderr
+
+
+def _program(job: Job) -> list[str]:
+    """The rank, or the agent that starts it again."""
+    if job.env.get(ON_FAILURE) != RESTART:
+        return ["harness.backends.training_rank"]
+    every = str(training(job.workload).checkpoint_every)
+    return ["harness.backends.training_agent", "--every", every, "--restarts", str(RESTARTS)]
+
+
+def _spread(work: TrainingWorkload, ranks: int) -> list[str]:
+    dp, tp, pp = work.layout.on(ranks)
+    words = ["--dp", str(dp), "--tp", str(tp), "--pp", str(pp), "--micro-batches", str(work.micro_batches)]
+    return [*words, *(["--sharded"] if work.layout.data == "fsdp2" else [])]

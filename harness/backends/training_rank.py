@@ -1,6 +1,8 @@
-"""One rank that trains: a small GPT under DistributedDataParallel, speaking the event lines of `r2ccl_core.perf`.
+"""One rank that trains a small GPT in some layout, speaking the event lines of `r2ccl_core.perf`.
 
-An iteration is a step. Every rank tells its loss and the time of its forward, and at the end a digest of its weights.
+An iteration is a step. A rank tells the loss of its replica and the time of its forward, and at the end a digest of the
+weights. Under `harness.backends.training_agent` it keeps checkpoints, and goes on from the last one when it is started
+again.
 """
 
 import argparse
@@ -9,11 +11,15 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
 
+from harness.backends.nics_left import leave_out_lost
 from harness.backends.said import first_line
+from harness.backends.training_life import Life
+from harness.backends.training_torchft import TorchftTrainer
 from r2ccl_core.perf.events import Events, own_stream
 from r2ccl_core.perf.live_log import LiveLog
 
@@ -34,99 +40,159 @@ def main() -> NoReturn:
     # One thread: sums in one order, whatever else the machine does.
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    step: int | None = None
-    trainer: _Trainer | None = None
+    life = Life.of(os.environ)
+    left_out = leave_out_lost() if life.attempt else []
+    trainer: _Trainer | TorchftTrainer | None = None
     try:
-        trainer = _Trainer(args)
-        events.emit("ready")
+        trainer = TorchftTrainer(args) if args.library == "torchft" else _Trainer(args, life.attempt, left_out)
+        first = life.resume(trainer, -args.warmup)
+        if life.attempt == 0:
+            events.emit("ready")
         with trainer.live_log(events):
-            for step in range(-args.warmup, args.steps):
-                _iterate(trainer, events, step)
-    except (RuntimeError, ValueError) as error:
+            for step in range(first, args.steps):
+                _iterate(trainer, life, events, step)
+    except (RuntimeError, ValueError, OSError) as error:
+        if life.will_go_on():
+            life.failed()
+            events.emit("interrupted", message=first_line(error), iteration=life.step)
+            os._exit(LOST)
         core = trainer.describe() if trainer else None
-        _leave(events, first_line(error), step, LOST, core)
+        _leave(events, first_line(error), life.step, LOST, core)
     events.emit("done", core=trainer.describe(), result={"weights": trainer.digest()})
     trainer.leave()
     # gloo's threads may wait for a NIC.
     os._exit(OK)
 
 
-def _iterate(trainer: "_Trainer", events: Events, step: int) -> None:
-    begin_ns = time.time_ns()
-    events.emit("begin", begin_ns, iteration=step)
+def _iterate(trainer: "_Trainer | TorchftTrainer", life: Life, events: Events, step: int) -> None:
+    begun = life.begin(step)
+    if begun.kind == "new":
+        events.emit("begin", begun.t_ns, iteration=step)
     start_ns = time.perf_counter_ns()
     loss, forward_ns = trainer.step(step)
+    life.ended(trainer, step)
     duration_ns = time.perf_counter_ns() - start_ns
-    measures = {"loss": loss, "forward_ms": forward_ns / 1e6}
-    events.emit("iteration", begin_ns, iteration=step, duration_ns=duration_ns, wrong=None, measures=measures)
+    # The passes of a pipeline's stages alternate: there is no time of the forward one.
+    measures = {"forward_ms": forward_ns / 1e6} if forward_ns else {}
+    measures |= {} if loss is None else {"loss": loss}
+    if begun.kind == "again":
+        events.emit("again", begun.t_ns, iteration=step, duration_ns=duration_ns)
+        return
+    if begun.kind == "hit":
+        duration_ns, measures = time.time_ns() - begun.t_ns, {**measures, **life.costs()}
+    events.emit("iteration", begun.t_ns, iteration=step, duration_ns=duration_ns, wrong=None, measures=measures)
 
 
 class _Trainer:
     """The model, its text and the group."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, attempt: int, left_out: Sequence[str]) -> None:
         import torch
         import torch.distributed as dist
-        from torch.nn.parallel import DistributedDataParallel
 
         from harness.backends.gpt import Gpt, Text
+        from harness.backends.parallel import Degrees, Spread
 
-        self._dist, self._args = dist, args
-        self._rank = int(os.environ["R2CC_RANK"])
+        self._dist, self._args, self._left_out = dist, args, left_out
         limit = timedelta(seconds=args.timeout_s)
-        dist.init_process_group(
-            args.library,
-            init_method=f"tcp://{os.environ['R2CC_ROOT']}",
-            rank=self._rank,
-            world_size=int(os.environ["R2CC_SIZE"]),
-            timeout=timedelta(seconds=max(_JOIN_S, args.timeout_s)),
-        )
+        _meet(dist, args, attempt)
         torch.manual_seed(args.seed)
-        self._model = Gpt(args.layers, args.width, args.heads, args.context)
+        model = Gpt(args.layers, args.width, args.heads, args.context)
+        degrees = Degrees(args.dp, args.tp, args.pp, args.sharded, args.micro_batches)
         self._text = Text(args.seed)
-        self._wrapped = DistributedDataParallel(self._model, bucket_cap_mb=args.bucket_bytes / (1 << 20))
-        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=args.learning_rate)
+        self._spread = Spread(model, degrees, args.bucket_bytes)
+        self.optimizer = torch.optim.AdamW(self._spread.part.parameters(), lr=args.learning_rate)
         dist.barrier()
-        with suppress(AttributeError):  # a private name, but the only limit apart from that of the meeting
-            dist.distributed_c10d._set_pg_timeout(limit)
+        for group in self._groups():
+            if hasattr(group, "communicator"):
+                group.set_timeout(limit)
+            else:
+                with suppress(AttributeError):  # a private name, but the only limit apart from that of the meeting
+                    dist.distributed_c10d._set_pg_timeout(limit, group)
 
-    def step(self, step: int) -> tuple[float, int]:
-        """The loss of this rank's batch, and how long its forward took in ns."""
+    @property
+    def model(self) -> Any:
+        """This rank's part."""
+        return self._spread.part
+
+    def step(self, step: int) -> tuple[float | None, int]:
+        """The loss of this rank's replica, if it knows it, and how long its forward took in ns."""
         start_ns = time.perf_counter_ns()
-        given, following = self._text.batch(step + self._args.warmup, self._rank, self._args.batch, self._args.context)
-        self._optimizer.zero_grad()
-        loss = self._wrapped(given, following)
-        forward_ns = time.perf_counter_ns() - start_ns
-        loss.backward()
-        self._optimizer.step()
-        return float(loss.item()), forward_ns
+        forward_ns = 0
+
+        def forward_ended() -> None:
+            nonlocal forward_ns
+            time.sleep(max(0.0, self._args.forward_at_least_s - (time.perf_counter_ns() - start_ns) / 1e9))
+            forward_ns = time.perf_counter_ns() - start_ns
+
+        args = self._args
+        given, following = self._text.batch(step + args.warmup, self._spread.replica, args.batch, args.context)
+        self.optimizer.zero_grad()
+        loss = self._spread.step(given, following, forward_ended)
+        self.optimizer.step()
+        return loss, forward_ns
+
+    def agree(self, step: int) -> int:
+        """The least `step` of all ranks."""
+        import torch
+
+        least = torch.tensor([step])
+        self._dist.all_reduce(least, self._dist.ReduceOp.MIN)
+        return int(least.item())
 
     def digest(self) -> str:
-        """Of the bits of all weights."""
+        """Of the bits of all weights of the model that this rank has a part in."""
+        from harness.backends.parallel import local
+
         found = hashlib.sha256()
-        for parameter in self._model.parameters():
-            found.update(parameter.detach().numpy().tobytes())
-        return found.hexdigest()[:16]
+        for parameter in self._spread.part.parameters():
+            found.update(local(parameter.detach()).contiguous().numpy().tobytes())
+        told: list[Any] = [None] * self._dist.get_world_size()
+        self._dist.all_gather_object(told, (self._spread.same_weights, found.hexdigest()))
+        parts = [part for whole, part in told if whole == self._spread.same_weights]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
 
     def live_log(self, events: Events) -> AbstractContextManager[object]:
         """Tells the core's events as they happen."""
-        comm = self._communicator()
-        return nullcontext() if comm is None else LiveLog(lambda: list(comm.stats()["events"]), events)
+        comms = self._communicators()
+        if not comms:
+            return nullcontext()
+        return LiveLog(lambda: [event for comm in comms for event in comm.stats()["events"]], events)
 
     def describe(self) -> dict[str, Any]:
         """What moved the gradients, for the stored trial."""
-        comm = self._communicator()
+        from harness.backends.core_stats import together
+
+        stats = [comm.stats() for comm in self._communicators()]
         return (
-            comm.stats() if comm is not None else {"library": self._args.library, "mode": 0, "nics": [], "events": []}
+            together(stats, self._left_out)
+            if stats
+            else {"library": self._args.library, "mode": 0, "nics": [], "events": []}
         )
 
     def leave(self) -> None:
-        """Leaves the group, so that nobody takes this rank for lost."""
-        if self._communicator() is not None:
+        """Leaves the groups, so that nobody takes this rank for lost."""
+        if self._communicators():
             self._dist.destroy_process_group()
 
-    def _communicator(self) -> Any:
-        return getattr(self._dist.distributed_c10d._get_default_group(), "communicator", None)
+    def _groups(self) -> list[Any]:
+        """Those of which this rank is a member, the one of all ranks first."""
+        return list(self._dist.distributed_c10d._world.pg_map)
+
+    def _communicators(self) -> list[Any]:
+        return [group.communicator for group in self._groups() if hasattr(group, "communicator")]
+
+
+def _meet(dist: Any, args: argparse.Namespace, attempt: int) -> None:
+    """All ranks in one group. An agent has a store of its own at the root, which outlives its ranks."""
+    rank, size = int(os.environ["R2CC_RANK"]), int(os.environ["R2CC_SIZE"])
+    host, _, port = os.environ["R2CC_ROOT"].rpartition(":")
+    limit = timedelta(seconds=max(_JOIN_S, args.timeout_s))
+    serves = rank == 0 and not args.agent
+    store = dist.TCPStore(host, int(port), size, serves, limit)
+    dist.init_process_group(
+        args.library, store=dist.PrefixStore(f"train{attempt}", store), rank=rank, world_size=size, timeout=limit
+    )
 
 
 def _leave(events: Events, message: str, step: int | None, code: int, core: Any = None) -> NoReturn:
@@ -144,12 +210,17 @@ def _end_with_stdin() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="training_rank", description=__doc__)
-    parser.add_argument("--library", choices=("r2ccl", "gloo"), required=True)
+    parser.add_argument("--library", choices=("r2ccl", "gloo", "torchft"), required=True)
     for name in ("layers", "width", "heads", "context", "batch", "bucket-bytes", "steps"):
         parser.add_argument(f"--{name}", type=int, required=True)
+    for name in ("dp", "tp", "pp", "micro-batches"):
+        parser.add_argument(f"--{name}", type=int, default=1)
+    parser.add_argument("--sharded", action="store_true")
+    parser.add_argument("--agent", action="store_true")
     parser.add_argument("--warmup", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--forward-at-least-s", type=float, default=0.0)
     parser.add_argument("--timeout-s", type=float, default=60.0)
     return parser.parse_args()
 

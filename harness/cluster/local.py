@@ -141,7 +141,7 @@ class LocalCluster:
         state.write(record)
         for host in self.layout.places:
             known_hosts = directory / "known_hosts"
-            login = SshLogin(host.address, sshd.PORT, account.name, directory / "login", known_hosts, sys.executable)
+            login = SshLogin(host.address, sshd.PORT, account.name, directory / "login", known_hosts, record.python)
             place = SshHost(host.name, login, host.nics)
             place.management, place.ssh_config = MANAGEMENT_NIC, str(directory / sshd.CLIENT_CONFIGURATION)
             self._places.append(place)
@@ -184,5 +184,6 @@ def _record(spec: LocalSpec | VmsSpec, layout: Layout, user: str) -> state.Recor
         owner=owner,
         user_namespace=Path("/proc/self/ns/user").stat().st_ino,
         user=user,
+        python=spec.host_python,
         layout=asdict(layout),
     )

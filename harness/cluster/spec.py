@@ -9,6 +9,7 @@ An experiment sees what all kinds have in common (`Described`): names, and NICs 
 """
 
 import re
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
@@ -29,6 +30,9 @@ MAX_NICS = 100
 
 MAX_VMS, MAX_VM_NICS = 32, 24
 """Virtual machines of a cluster; NICs of one: each has a root port of its own, of which the PCI bus holds 32."""
+
+DEBIAN_PYTHON = "/usr/bin/python3"
+"""Of every release."""
 
 MIN_RATE_BIT_S, MAX_RATE_BIT_S = 1e6, 30e9
 """What a NIC's token bucket takes: its rate is a 32-bit number of bytes per second."""
@@ -121,6 +125,11 @@ class _Regular(Described):
         """The added one-way delay in seconds."""
         return 0.0 if self.delay is None else read_duration(self.delay)
 
+    @property
+    def host_python(self) -> str:
+        """The Python of every host."""
+        return sys.executable
+
     def data_nics(self) -> dict[str, tuple[Nic, ...]]:
         """``host0``, ``host1``, ... with ``eth0``, ``eth1``, ...: one per rail, the same on every host."""
         return dict(_like_hosts(_Shape(self.hosts, self.nics, self.rate_bit_s)))
@@ -164,6 +173,10 @@ class VmsSpec(_Regular):
     """``auto``: KVM where it boots a guest, else QEMU's own translation."""
     rdma: Literal["rxe"] | None = None
     """``rxe``: every data NIC carries a Soft-RoCE device, ``rxe0`` on ``eth0`` and so on."""
+    disk_bytes: Size | None = Field(default=None, alias="disk", ge=parse_size("16MiB"))
+    """Of every guest: what it writes then outlasts its restarts, until the cluster goes. None: it is in memory."""
+    debian: str | None = Field(default=None, pattern=r"^[a-z]{3,16}$")
+    """The release of Debian that the guests run, such as ``bullseye``. None: this machine's own files."""
 
     @field_validator("kernel")
     @classmethod
@@ -171,6 +184,11 @@ class VmsSpec(_Regular):
         if not re.fullmatch(r"linux-image-[a-z0-9.+-]+", kernel):
             raise ValueError("name a Debian package, such as linux-image-amd64")
         return kernel
+
+    @property
+    def host_python(self) -> str:
+        """A release of Debian brings its own; this machine's files include the one that runs the harness."""
+        return sys.executable if self.debian is None else DEBIAN_PYTHON
 
     @property
     def one_machine(self) -> bool:

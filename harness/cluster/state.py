@@ -39,6 +39,8 @@ class Record:
     """The inode of the owner's user namespace."""
     user: str = ""
     """Who logs in."""
+    python: str = ""
+    """The Python of its hosts."""
     layout: dict[str, Any] = field(default_factory=dict)
 
     def is_living(self) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from harness.cluster.clean import clean
 from harness.cluster.existing import ssh_host
 from harness.cluster.inventory_file import load
+from harness.cluster.vms import kernel
 from harness.errors import ExitCode, HostError
 from harness.hosts.base import Host
 from harness.hosts.each import for_each
@@ -13,8 +14,8 @@ from harness.hosts.leftovers import remove_leftovers
 
 
 def clean_here(everything: bool) -> ExitCode:
-    """Removes left-over local clusters, with `everything` this user's living ones too."""
-    return _told([f"removed {what}" for what in clean(all=everything)])
+    """Removes left-over local clusters, with `everything` this user's living ones too, and images half made."""
+    return _told([f"removed {what}" for what in (*clean(all=everything), *kernel.clean())])
 
 
 def clean_hosts(inventory: Path, everything: bool) -> ExitCode:

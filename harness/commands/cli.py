@@ -9,38 +9,22 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from harness.commands.cloudlab_cli import cloudlab_app
 from harness.commands.cluster_cli import HostsFile, Key, KnownHosts, Port, Python, Sudo, User, cluster_app
+from harness.commands.cluster_options import ClusterOptions, Lost, Rate, TopologyFile
+from harness.commands.export_cli import export_app
+from harness.commands.group import CONTEXT, Group
 from harness.commands.reported import printed, reported
 
-
-class _OurWords(TyperGroup):
-    """All commands. Typer reads arguments with pydantic and passes on what that says; here it becomes our own words."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            from pydantic import ValidationError
-
-            from r2ccl_core.validation import in_our_words
-
-            if isinstance(error.__cause__, ValidationError):
-                said = in_our_words(error.__cause__.errors(include_url=False)[0])
-                error.message = said.removesuffix(" without quotes")  # that is said of files
-            raise
-
-
 app = typer.Typer(
-    cls=_OurWords,
+    cls=Group,
     help="Collectives over NICs that really fail: clusters, faults, sweeps and reports.",
     no_args_is_help=True,
     add_completion=False,  # the command `completion` is explicit about the shell, and changes no file
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT,
 )
 
 COMPLETE = "_HARNESS_COMPLETE"
@@ -178,7 +162,7 @@ def report(
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve it on 127.0.0.1 and follow a running sweep, until Ctrl-C.")
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --serve; 0: any free one.")] = 0,
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Of --serve; 0: any free one.")] = 0,
 ) -> int:
     """Write rows and report of one run or several, from their trials."""
     from harness.commands.report import report_command
@@ -334,6 +318,7 @@ def doctor(
 
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(cloudlab_app, name="cloudlab")
+app.add_typer(export_app, name="export")
 
 
 @app.command()
@@ -341,12 +326,9 @@ app.add_typer(cloudlab_app, name="cloudlab")
 def plan(
     hosts: Annotated[int, typer.Option(help="Number of hosts.")] = 3,
     nics: Annotated[int, typer.Option(help="NICs per host.")] = 3,
-    lost: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST:NIC[:REMAINING]", help="A lost NIC, or a slowed one; may be repeated."),
-    ] = None,
+    lost: Lost = None,
     size: Annotated[str, typer.Option(help="Bytes of the vector.")] = "1GiB",
-    rate: Annotated[str, typer.Option(help="Rate of a NIC.")] = "100Gbit/s",
+    rate: Rate = "100Gbit/s",
     alpha: Annotated[str, typer.Option(help="Fixed cost of a message.")] = "20us",
     gpus: Annotated[int, typer.Option(help="GPUs per host.")] = 1,
     collective: Annotated[str, typer.Option(help="The collective.")] = "all_reduce",
@@ -354,38 +336,45 @@ def plan(
         int | None,
         typer.Option(help="Collectives still to come: a schedule that pays back its switch is taken, however little."),
     ] = None,
-    topology_file: Annotated[
-        Path | None,
-        typer.Option("--topology", metavar="FILE", help="SimAI's file of a cluster, instead of hosts, NICs and rate."),
-    ] = None,
-    chakra_folder: Annotated[
-        Path | None,
-        typer.Option("--chakra", metavar="FOLDER", help="Write the chosen schedule as Chakra traces, a file a rank."),
-    ] = None,
-    simai_file: Annotated[
-        Path | None,
-        typer.Option("--simai", metavar="FILE", help="Write the cluster for SimAI, without the links that are lost."),
-    ] = None,
+    topology_file: TopologyFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Predict every algorithm's time beside the lower bound, and choose one."""
     from harness.commands.plan import plan_command
 
-    return plan_command(
-        hosts=hosts,
-        nics=nics,
-        lost=lost or (),
-        size=size,
-        rate=rate,
-        alpha=alpha,
-        gpus=gpus,
-        collective=collective,
-        operations=operations,
-        topology_file=topology_file,
-        chakra_folder=chakra_folder,
-        simai_file=simai_file,
-        as_json=as_json,
-    )
+    cluster = ClusterOptions(hosts, nics, gpus, rate, lost or (), topology_file)
+    return plan_command(cluster, size, alpha, collective, operations, as_json)
+
+
+@app.command()
+@printed
+def simulate(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A SimAI workload; or a Chakra trace, NAME of NAME.0.et, NAME.1.et..."),
+    ],
+    topology_file: TopologyFile = None,
+    gpus: Annotated[int, typer.Option(help="GPUs per host; there are as many hosts as the file's ranks need.")] = 8,
+    nics: Annotated[int, typer.Option(help="NICs per host.")] = 8,
+    rate: Rate = "400Gbit/s",
+    lost: Lost = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="What is done about a loss; may be repeated (hot_repair, balance, r2cc, auto)."
+        ),
+    ] = None,
+    alpha: Annotated[str, typer.Option(help="Fixed cost of a message between hosts.")] = "5us",
+    pxn: Annotated[
+        bool, typer.Option("--pxn/--no-pxn", help="GPUs use each other's NICs; without, a NUMA domain its own only.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Time an iteration of a SimAI workload, or a Chakra trace, on hosts with lost NICs."""
+    from harness.commands.simulate import simulate_command
+
+    cluster = ClusterOptions(nics=nics, gpus=gpus, rate=rate, lost=lost or (), file=topology_file)
+    return simulate_command(file, cluster, strategy or ("hot_repair", "balance", "r2cc", "auto"), alpha, pxn, as_json)
 
 
 class Shell(StrEnum):

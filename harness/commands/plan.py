@@ -1,72 +1,29 @@
 """``harness plan``: what every algorithm would take on a cluster with lost NICs, and which one to use."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 
-from harness.cluster.spec import MAX_NICS
+from harness.commands.cluster_options import ClusterOptions, read_option, size_of
 from harness.errors import ExitCode
 from harness.terminal import say
 from r2ccl_core.errors import UsageError
-from r2ccl_core.jobs import chakra
-from r2ccl_core.jobs.simai import read_topology, write_topology
-from r2ccl_core.model.topology import Topology, parse_lost
 from r2ccl_core.planning.planner import as_record, explain, plan
-from r2ccl_core.units import parse_duration, parse_rate, parse_size
-
-MAX_HOSTS = 1024
-MAX_BYTES = 1 << 60
+from r2ccl_core.units import parse_duration
 
 
 def plan_command(
-    hosts: int = 3,
-    nics: int = 3,
-    lost: Sequence[str] = (),
+    cluster: ClusterOptions,
     size: str = "1GiB",
-    rate: str = "100Gbit/s",
     alpha: str = "20us",
-    gpus: int = 1,
     collective: str = "all_reduce",
     operations: int | None = None,
-    topology_file: Path | None = None,
-    chakra_folder: Path | None = None,
-    simai_file: Path | None = None,
     as_json: bool = False,
 ) -> int:
     """Predict every algorithm's time beside the lower bound, and choose one; `harness plan --help` tells the rest."""
-    if hosts > MAX_HOSTS:
-        raise UsageError(f"--hosts {hosts}: at most {MAX_HOSTS}, the size up to which the models were checked")
-    if hosts < 2:
-        raise UsageError(f"--hosts {hosts}: a plan is about the network; give 2 or more")
-    if nics > MAX_NICS:
-        raise UsageError(f"--nics {nics}: at most {MAX_NICS}, as in experiments")
-    for option, count in (("--nics", nics), ("--gpus", gpus)):
-        if count < 1:
-            raise UsageError(f"{option} {count}: give 1 or more")
     if operations is not None and operations < 0:
         raise UsageError(f"--operations {operations}: give 0 or more")
-    if (rate_bit_s := parse_rate(rate)) <= 0:
-        raise UsageError(f"--rate {rate}: must be more than 0")
-    size_bytes = parse_size(size)
-    if size_bytes < 1:
-        raise UsageError(f"--size {size}: there is nothing to plan; give a byte or more")
-    if size_bytes > MAX_BYTES:
-        raise UsageError(f"--size {size}: at most 1 EiB")
-    topology = (
-        read_topology(topology_file) if topology_file else Topology.uniform(hosts, nics, rate_bit_s / 8, gpus=gpus)
-    )
-    named: set[tuple[int, int]] = set()
-    for text in lost:
-        host, nic, remaining = parse_lost(text)
-        if (host, nic) in named:
-            raise UsageError(f"--lost {text}: NIC {nic} of host {host} is named already; name each NIC once")
-        named.add((host, nic))
-        topology = topology.slowed(host, nic, remaining)
-    result = plan(topology, collective, size_bytes, parse_duration(alpha), operations=operations)
-    if simai_file:
-        _write(simai_file, write_topology(topology))
-    if chakra_folder:
-        chakra.write(result.schedule(), size_bytes, chakra_folder)
+    size_bytes = size_of(size)
+    alpha_s = read_option("--alpha", parse_duration, alpha)
+    result = plan(cluster.topology(), collective, size_bytes, alpha_s, operations=operations)
     if as_json:
         print(json.dumps(as_record(result), indent=2))
         return ExitCode.OK
@@ -75,10 +32,3 @@ def plan_command(
         chosen = line.startswith(("*", "chosen:"))
         say(line, style="bold green" if chosen else "", indent=" " * 8)
     return ExitCode.OK
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise UsageError(f"--simai {path}: cannot be written ({error.strerror}); give another file") from error

@@ -170,7 +170,7 @@ def core(python: str, prefix: str | None) -> dict[str, Any]:
     return {
         "digest": text_of(Path(prefix, "r2ccl-setup.digest")) or None if prefix else None,
         "exists": bool(prefix) and Path(str(prefix)).exists(),
-        "version": said([python, "-c", ask]),
+        "version": said([python, "-c", ask], timeout_s=120.0),
     }
 
 

@@ -39,7 +39,7 @@ from harness.sweep.owner import Owner
 BOOTSTRAP = "python3"
 """The host's own Python: that of the inventory may be what the set-up has yet to make."""
 
-LOOK_S = 120.0
+LOOK_S = 300.0
 
 
 @dataclass(frozen=True)

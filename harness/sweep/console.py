@@ -19,7 +19,7 @@ from harness.terminal import folded, width
 from reports import trial as stored
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
-from reports.wording import STOPPED, sized
+from reports.wording import STOPPED, number, sized
 
 REDRAWN_PER_S = 2
 """Seldom: the cores belong to what is measured."""
@@ -157,8 +157,8 @@ def _summary(records: Sequence[stored.Trial], width: int) -> Table:
 
 
 def shown_value(metric: Metric, value: float) -> str:
-    """For the terminal: bandwidths and ratios with three decimals, times without, counts as they are."""
-    return f"{value:.0f}" if metric.unit not in ("GB/s", "") else f"{value:.3f}"
+    """In the digits of the report: the same figure reads alike everywhere."""
+    return number(value, 15 if metric.aggregate == "total" else 3)
 
 
 def _duration(seconds: float) -> str:

@@ -16,7 +16,8 @@ from harness.experiment.tables import Mistake
 from harness.workloads.arrivals import Arrival, poisson, read_trace
 from harness.workloads.base import BackendName, Workload
 from harness.workloads.checkers import Checker, elements
-from harness.workloads.training import FLOATS, SHAPES, Shape
+from harness.workloads.layout import FLOATS, Shape
+from harness.workloads.training import SHAPES
 
 MOST_FLOPS = 2e11
 """More than one thread computes in a second: a request is expected to take at least that long."""

@@ -1,7 +1,7 @@
-"""Training: data-parallel steps of a small GPT on bytes, one rank a host, each step on a batch of its own.
+"""Training: steps of a small GPT on bytes, one rank a host, each replica and step on a batch of its own.
 
-The simulator takes a step as DDP does it: a third of its computing forward, two thirds backward, where the gradients of
-each bucket are reduced once they are there and the bucket before is done.
+The simulator takes a data-parallel step as DDP does it: a third of its computing forward, two thirds backward, where
+the gradients of each bucket are reduced once they are there and the bucket before is done.
 
 The same seed gives the same weights, data and losses, so a run with a failure can be held bit for bit against one
 without (`reports.metrics.training`).
@@ -10,7 +10,7 @@ without (`reports.metrics.training`).
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from statistics import fmean
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,36 +18,14 @@ from harness.events import RankRecord, Timed
 from harness.experiment.tables import Duration, Mistake, Size
 from harness.workloads.base import BackendName, Operation, SimulationModel, Workload
 from harness.workloads.checkers import Checker, same_result
+from harness.workloads.layout import FLOATS, LayoutModel, Shape
 
-VOCABULARY = 256
-FLOATS = 4
-"""Bytes of a parameter and of its gradient."""
 COPIES = 5
 """Of every parameter in memory: weights, gradients, DDP's buckets, and Adam's two moments."""
 FORWARD = 1 / 3
 """The part of a step's computing that is the forward pass: backward takes twice as long (Narayanan 2021)."""
 MOST_FLOPS = 1e12
 """More than the processors of a host compute in a second: a step is expected to take at least this long."""
-
-
-class Shape(NamedTuple):
-    """Of a GPT."""
-
-    layers: int
-    width: int
-    heads: int
-
-    def parameters(self, context: int) -> int:
-        """Trainable numbers: blocks of 12 w^2 + 13 w, embeddings of bytes and places, the last norm; the head is tied
-        to the embedding."""
-        block = 12 * self.width**2 + 13 * self.width
-        return self.layers * block + (VOCABULARY + context + 2) * self.width
-
-    def tensors(self, context: int) -> list[int]:
-        """Numbers in each parameter, in the order in which the model has them: those of `parameters`."""
-        w = self.width
-        block = [w, w, w, w, 3 * w * w, 3 * w, w * w, w, 4 * w * w, 4 * w, 4 * w * w, w]
-        return [VOCABULARY * w, context * w, *block * self.layers, w, w]
 
 
 SHAPES: Mapping[str, Shape] = {
@@ -57,6 +35,11 @@ SHAPES: Mapping[str, Shape] = {
     "120M": Shape(16, 784, 16),
 }
 """By the size that they are about."""
+
+
+RESTART = ("failed_after_ms", "restart_ms", "reload_ms", "redo_ms", "steps_again")
+"""What a rank that was started again says of the step in which it failed: when it noticed, how long until all ranks had
+met again, how long the checkpoint took to read, and how long the steps that were done again took."""
 
 
 class TrainingSimulation(SimulationModel):
@@ -72,14 +55,20 @@ class TrainingWorkload(Workload):
     kind: Literal["training"]
     backend: BackendName = "train_r2ccl"
     model: Literal["1M", "10M", "30M", "120M"] = "1M"
-    layout: Literal["ddp"] = "ddp"
+    layout: LayoutModel = LayoutModel()
     steps: int = Field(default=20, ge=1, le=100_000)
     batch: int = Field(default=4, ge=1, le=4096)
-    """Sequences of each rank in a step."""
+    """Sequences of each replica in a step."""
+    micro_batches: int = Field(default=4, ge=1, le=4096)
+    """Parts of a batch that the stages of a pipeline work on at the same time."""
     context: int = Field(default=64, ge=2, le=4096)
     """Bytes of a sequence."""
     bucket_bytes: Size = Field(default=1 << 20, alias="bucket")
     """The size from which on DDP hands gradients to an AllReduce."""
+    checkpoint_every: int = Field(default=10, ge=1, le=100_000)
+    """Steps between checkpoints, for systems that start again from one."""
+    forward_at_least_s: Duration = Field(default=0.0, alias="forward_at_least")
+    """A rank whose forward pass is faster waits, as a host waits for its accelerator."""
     learning_rate: float = Field(default=1e-3, gt=0, lt=1, allow_inf_nan=False)
     seed: int = Field(default=0, ge=0, lt=1 << 31)
     """Of weights and data."""
@@ -87,7 +76,7 @@ class TrainingWorkload(Workload):
 
     counts: ClassVar[str] = "steps"
     checkers: ClassVar[Sequence[Checker]] = (same_result("weights"),)
-    backends: ClassVar[Sequence[BackendName]] = ("train_r2ccl", "train_gloo", "simulate")
+    backends: ClassVar[Sequence[BackendName]] = ("train_r2ccl", "train_gloo", "train_torchft", "simulate")
 
     @property
     def parameters(self) -> int:
@@ -101,11 +90,11 @@ class TrainingWorkload(Workload):
     def expected_s(self, size_bytes: int, ranks: int, host_bytes_s: float) -> float:
         """The gradients over the NICs, after six operations for each parameter and byte (Narayanan 2021)."""
         compute_s = 6 * self.parameters * self.batch * self.context / MOST_FLOPS
-        return compute_s + self.host_bytes(size_bytes, ranks) / host_bytes_s
+        return max(compute_s, self.forward_at_least_s) + self.host_bytes(size_bytes, ranks) / host_bytes_s
 
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
-        """A ring's part of the gradients."""
-        return 2 * (hosts - 1) / hosts * FLOATS * self.parameters
+        """A ring's part of the gradients, and what else the layout sends."""
+        return self.layout.least_host_bytes(hosts, SHAPES[self.model], self.context, self.batch)
 
     def buckets(self) -> list[int]:
         """Bytes of each bucket in the order of their reduction: parameters from the last to the first, and a bucket is
@@ -121,20 +110,20 @@ class TrainingWorkload(Workload):
     def operations(self, size_bytes: int, ranks: int, compute_s: float) -> Sequence[Operation]:
         """An AllReduce of each bucket; its gradients are there after their part of backward."""
         buckets = self.buckets()
-        forward_s, backward_s = compute_s * FORWARD, compute_s * (1 - FORWARD)
+        forward_s, backward_s = max(self.forward_at_least_s, compute_s * FORWARD), compute_s * (1 - FORWARD)
         ready = (forward_s + backward_s * done / sum(buckets) for done in accumulate(buckets))
         return [Operation("all_reduce", size, size, ready_s=at_s) for size, at_s in zip(buckets, ready, strict=True)]
 
     def memory_bytes(self, size_bytes: int, ranks: int) -> int:
         """Without what a layer keeps for its backward, which is small beside it."""
-        return COPIES * FLOATS * self.parameters
+        return int(COPIES * FLOATS * self.parameters * self.layout.memory_share(ranks))
 
     def about(self, size_bytes: int) -> dict[str, Any]:
         """The kind, and what ran in words."""
         shape = SHAPES[self.model]
         told = (
             f"training of a GPT with {self.parameters / 1e6:.3g} M parameters ({shape.layers} layers of {shape.width}, "
-            f"{self.layout}, {self.batch} x {self.context} bytes a rank)"
+            f"{self.layout.told()}, {self.batch} x {self.context} bytes a replica)"
         )
         return {"workload": self.kind, "operation": told, "counts": self.counts}
 
@@ -144,15 +133,29 @@ class TrainingWorkload(Workload):
         forwards = [t.said["forward_ms"] for t in timed if "forward_ms" in t.said]
         told = {"loss": fmean(losses)} if losses else {}
         told |= {"forward_ms": max(forwards)} if forwards else {}
-        return {"measures": {**told, "tokens": float(ranks * self.batch * self.context)}}
+        for name in RESTART:
+            told |= {name: max(t.said[name] for t in timed if name in t.said)} if name in _all_said(timed) else {}
+        return {"measures": {**told, "tokens": float(self.layout.on(ranks).dp * self.batch * self.context)}}
 
     def results(self, ranks: Sequence[RankRecord]) -> Mapping[str, Any]:
         """The weights' digest, which all ranks must share."""
         return {"result": {k: v for k, v in ranks[0].result.items() if k == "weights"}} if ranks else {}
 
     def mistakes(self, hosts: int, backends: Sequence[str]) -> Iterator[Mistake]:
-        """Of layouts."""
+        """Of hosts and layouts."""
         if hosts < 2:
             yield Mistake("cluster.hosts", hosts, "training over one host uses no NIC; give at least 2")
         if self.gpus > 1:
             yield Mistake("workload.gpus", self.gpus, "training has one rank a host")
+        yield from self.layout.mistakes(hosts, SHAPES[self.model], self.batch, self.micro_batches)
+        if self.forward_at_least_s and self.layout.pp > 1:
+            remedy = "the passes of a pipeline's stages alternate, so none can be made longer; leave it out"
+            yield Mistake("workload.forward_at_least", f"{self.forward_at_least_s:g} s", remedy)
+        if "train_torchft" in backends and not (self.layout.alone and self.layout.data == "ddp"):
+            yield Mistake("workload.layout", self.layout.told(hosts), "torchft is run with ddp alone; leave it out")
+        if "simulate" in backends and not (self.layout.alone and self.layout.data == "ddp"):
+            yield Mistake("workload.layout", self.layout.told(hosts), "simulate knows ddp alone; leave its systems out")
+
+
+def _all_said(timed: Sequence[Timed]) -> set[str]:
+    return {name for one in timed for name in one.said}

@@ -108,7 +108,6 @@ def prepare(stream: socket.socket, patience_s: float) -> None:
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, min(int(patience_s * 2000), 0x7FFFFFFF))
 
 
-def host_of(stream: socket.socket) -> str:
-    """The address of the other end, as it would be dialled."""
-    address: str = stream.getpeername()[0]
+def host_of(address: str) -> str:
+    """The other end's `address`, as it would be dialled: IPv4 without the prefix that a socket of IPv6 gives it."""
     return address.removeprefix("::ffff:") if "." in address else address

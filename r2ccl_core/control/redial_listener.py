@@ -87,7 +87,7 @@ class RedialListener:
             self._end_guest(guest)
             return
         try:
-            way = link.way_from(host_of(guest.stream))
+            way = link.way_from(host_of(guest.stream.getpeername()[0]))
             answer = resume.resumed(self._keys, what, link.session.taken, guest.nonce, nonce)
             guest.stream.send(answer, socket.MSG_NOSIGNAL)
         except OSError:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from r2ccl_core.control.links import host_of
 from r2ccl_core.control.proof import PROOF_BYTES, equal, prove
 from r2ccl_core.control.resume import TICKET_BYTES
 from r2ccl_core.errors import TransportError, UsageError
@@ -74,9 +75,11 @@ class Place:
 
 
 class Met(NamedTuple):
-    """A stream to a peer, and the port where its process listens from now on."""
+    """A stream to a peer, the peer's address, and the port where its process listens from now on. The stream may have
+    broken since; the address was asked for before it could."""
 
     stream: socket.socket
+    host: str
     port: int
 
 
@@ -197,7 +200,8 @@ def _listen(place: Place, patience_s: float) -> socket.socket:
 
 def _introduce(stream: socket.socket, place: Place) -> tuple[Met, bytes]:
     """The member's half of the handshake; raises `OSError` or `EOFError` if a later attempt may succeed."""
-    if stream.getsockname() == stream.getpeername():
+    peer = stream.getpeername()
+    if stream.getsockname() == peer:
         # With nobody listening, TCP can connect a port of the ephemeral range to itself.
         raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
     magic, version, theirs = _CHALLENGE.unpack(_read(stream, _CHALLENGE.size))
@@ -214,7 +218,7 @@ def _introduce(stream: socket.socket, place: Place) -> tuple[Met, bytes]:
     expected = _proof(place.secret, b"root", theirs, own, 0, place.size)
     if (magic, version) != (_MAGIC, _VERSION) or not equal(proof, expected):
         raise TransportError(f"{place} does not know R2CC_SECRET; set the same on every rank")
-    return Met(stream, port), ticket
+    return Met(stream, host_of(peer[0]), port), ticket
 
 
 @dataclass
@@ -282,7 +286,7 @@ class _Reception:
             stream, address = listener.accept()
         except OSError:
             return
-        guest = _Guest(stream, address[0], os.urandom(16), time.monotonic() + _GUEST_PATIENCE_S)
+        guest = _Guest(stream, host_of(address[0]), os.urandom(16), time.monotonic() + _GUEST_PATIENCE_S)
         if len(self.selector.get_map()) > self.place.size + _SPARE_GUESTS:
             stream.close()
             return
@@ -317,7 +321,7 @@ class _Reception:
         self._say(guest, _ANSWER.pack(_MAGIC, _VERSION, answer, b"", self.place.own_port, self.ticket))
         if guest.stream.fileno() >= 0:
             self.selector.unregister(guest.stream)
-            self.members[rank] = Met(guest.stream, port)
+            self.members[rank] = Met(guest.stream, guest.host, port)
             self.turned_away = {one: when for one, when in self.turned_away.items() if one[0] != rank}
 
     def _refuse(self, guest: _Guest, rank: int, refusal: str) -> None:

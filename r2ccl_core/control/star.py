@@ -18,7 +18,7 @@ from functools import partial
 
 from r2ccl_core.control import resume
 from r2ccl_core.control.dialler import Dialler
-from r2ccl_core.control.links import Link, forget, host_of, prepare
+from r2ccl_core.control.links import Link, forget, prepare
 from r2ccl_core.control.reach import ENDED_S, Reach
 from r2ccl_core.control.redial_listener import RedialListener
 from r2ccl_core.control.rendezvous import Met
@@ -70,7 +70,7 @@ class Star:
     def _first_link(self, peer: int, met: Met) -> Link:
         prepare(met.stream, self._patience_s)
         reach = Reach(self._patience_s, time.monotonic(), goes_back=self._rank != 0)
-        link = Link(peer, met.port, met.stream, [Way(host_of(met.stream))], reach, Session())
+        link = Link(peer, met.port, met.stream, [Way(met.host)], reach, Session())
         link.session.attach(0)
         return link
 

@@ -1,1 +1,1 @@
-"""Schedules on GPUs: as rounds of NCCL's point-to-point calls, for programs in PyTorch and under LD_PRELOAD."""
+"""Schedules on GPUs, as rounds of NCCL's point-to-point calls, for PyTorch programs and under LD_PRELOAD."""

@@ -15,19 +15,19 @@ from r2ccl_core.model.topology import INNER_RATE_BYTES_S
 from r2ccl_core.units import format_rate, format_size, parse_rate
 
 MOST_HOSTS = 1024
-"""Beyond, a single entry takes minutes to make."""
+"""Above this, a single entry takes minutes to make."""
 
 LEAST_HOSTS = 3
-"""With two, a ring is as fast as anything."""
+"""With two hosts, nothing beats a ring."""
 
 MOST_GPUS = 16
 MOST_NICS = 256
 MOST_PIPES = 8
-"""What libr2ccl-preload.so reads (native/cuda/table.cc)."""
+"""The limit of libr2ccl-preload.so (native/cuda/table.cc)."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Writes the table, and describes it on standard output. 0, or 2 for a mistake."""
+    """Writes the table, and describes it on standard output. Returns 0, or 2 for a user's mistake."""
     args = _parser().parse_args(argv)
     try:
         network = _network(args)
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _network(args: argparse.Namespace) -> Network:
-    """The network that is meant; `UsageError` names the option that makes no sense."""
+    """The network that the options describe; raises `UsageError` with the option that makes no sense."""
     for flag, value, low, high in (
         ("--hosts", args.hosts, LEAST_HOSTS, MOST_HOSTS),
         ("--gpus", args.gpus, 1, MOST_GPUS),
@@ -74,8 +74,8 @@ def _bytes_s(flag: str, text: str) -> float:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that becomes `path` when all went well; until then, what lies there stays. `UsageError` where it cannot
-    be written."""
+    """A file that becomes `path` after success; until then the existing file stays. Raises `UsageError` if it cannot be
+    written."""
     try:
         target = path.resolve()
         draft = target.with_name(f"{target.name}.{os.getpid()}.part")

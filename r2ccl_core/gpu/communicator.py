@@ -1,6 +1,6 @@
-"""AllReduce on CUDA tensors by our schedules, over an NCCL communicator of its own: PyTorch in, PyTorch out.
+"""AllReduce on CUDA tensors by our schedules, over a separate NCCL communicator: PyTorch in, PyTorch out.
 
-It drives libr2ccl-preload.so, the library that programs preload, so both take the same decisions: NCCL's own AllReduce
+It drives libr2ccl-preload.so, the library that programs preload, so both make the same decisions: NCCL's own AllReduce
 while nothing is lost, and the table's rounds after a loss, from an operation on which all ranks agree.
 """
 
@@ -30,7 +30,7 @@ MEETING_S = 60.0
 
 
 class UniqueId(ctypes.Structure):
-    """NCCL's name of a communicator, by value."""
+    """NCCL's identifier of a communicator, by value."""
 
     _fields_ = (("data", ctypes.c_char * 128),)
 
@@ -44,8 +44,8 @@ class GpuCommunicator:
     def __init__(self, rank: int, size: int, root: str, table: Path | None = None) -> None:
         """Joins the group whose rank 0 listens at `root`, on the current CUDA device.
 
-        `table` is the file of ``python -m r2ccl_core.gpu`` (default: R2CC_SCHEDULES); without one everything is NCCL's.
-        It holds for the process: the first communicator decides. Raises `UsageError` and `TransportError`.
+        `table` is the file of ``python -m r2ccl_core.gpu`` (default: R2CC_SCHEDULES); without one NCCL does everything.
+        It applies to the whole process: the first communicator decides. Raises `UsageError` and `TransportError`.
         """
         check_rank(rank, size)
         host, port = parse_root(root)
@@ -90,8 +90,8 @@ class GpuCommunicator:
     def all_reduce(self, send: Any, recv: Any | None = None, op: str = "sum") -> Any:
         """Combines `send` of all ranks element by element into `recv` (default: a new tensor), on the current stream.
 
-        `recv` may be `send` itself. Both are contiguous CUDA tensors of one type and shape. Like NCCL it returns
-        before the work is done. Raises `TransportError` with NCCL's number when NCCL refuses.
+        `recv` may be `send` itself. Both are contiguous CUDA tensors of one type and shape. Like NCCL, it returns
+        before the work is done. Raises `TransportError` with NCCL's number if NCCL refuses.
         """
         recv = self._torch.empty_like(send) if recv is None else recv
         name = str(send.dtype).removeprefix("torch.")
@@ -116,7 +116,7 @@ class GpuCommunicator:
         return bytes(function(self._comm)).decode()
 
     def close(self) -> None:
-        """Leaves the group, when its work is done. Idempotent."""
+        """Leaves the group when its work is done. Idempotent."""
         if self._comm:
             self._torch.cuda.synchronize()
             self._call(self._ours.ncclCommDestroy, self._comm)

@@ -1,15 +1,16 @@
-"""From a schedule to rounds: what every rank issues, in an order in which NCCL's point-to-point calls cannot deadlock.
+"""Turns a schedule into rounds: the operations of every rank, in an order in which NCCL's point-to-point calls cannot
+deadlock.
 
-Pure. NCCL runs what one group holds together and the groups of a stream in turn, and two ranks must issue what they
-exchange in the same order. So every message of the schedule gets a number, its *round*, by a rule that all ranks
-evaluate alike: later than every message whose data it carries on or overwrites, and later than the one before it on
-its connection. A rank issues its rounds in order, each as one group followed by the reductions of what came in.
+Pure. NCCL runs the calls of one group together and the groups of a stream in turn, and two ranks must issue their
+mutual calls in the same order. So every message of the schedule gets a number, its *round*, by a rule that all ranks
+evaluate alike: later than every message whose data it forwards or overwrites, and later than the previous one on its
+connection. A rank issues its rounds in order, each as one group followed by the reductions of the received data.
 
-Free of deadlock, whatever the delays: take the unfinished message of the lowest round. All that its two ends issue
-before it is of lower rounds, hence finished; so both ends have issued its group, or will without waiting.
+This cannot deadlock, whatever the delays: take the unfinished message of the lowest round. Everything that its two ends
+issue before it is of lower rounds, hence finished; so both ends have issued its group, or will without waiting.
 
-Lanes touch no chunk in common. They are dealt out to *pipes*, each with a communicator and a stream of its own, so
-that one pipe's transfers fill the pauses of another's.
+Lanes have no chunk in common. They are distributed over *pipes*, each with its own communicator and stream, so that one
+pipe's transfers fill the pauses of another's.
 """
 
 from collections import defaultdict
@@ -28,11 +29,11 @@ class Kind(IntEnum):
 
     SEND = 0
     RECEIVE = 1
-    """Straight to its place in the result."""
+    """Receives straight into its place in the result."""
     RECEIVE_REDUCE = 2
-    """Into a bounce buffer, combined with the rank's own value after the round's transfers."""
+    """Receives into a bounce buffer, which is combined with the rank's own value after the round's transfers."""
     COPY = 3
-    """The rank's own input into its result, after the round's transfers."""
+    """Copies the rank's own input into its result, after the round's transfers."""
 
 
 class Op(NamedTuple):
@@ -50,7 +51,7 @@ class Op(NamedTuple):
 @dataclass(frozen=True)
 class Rounds:
     """`programs[rank]` is in the order of issue: by round, then by pipe. Within a round, transfers between two ranks
-    are in the same order at both, and what happens after them is in the order in which it must happen."""
+    are in the same order at both, and the operations after them are in the order in which they must run."""
 
     name: str
     nranks: int
@@ -66,18 +67,18 @@ class Rounds:
 
 @dataclass
 class _Node:
-    """A message, or a copy within a rank. `after` holds the nodes that must come before it, and by how many rounds."""
+    """A message, or a copy within a rank. `after` holds the nodes that must precede it, and by how many rounds."""
 
     pipe: int
     begin: int
     end: int
     ends: list[tuple[int, Kind, int, bool]]
-    """Rank, what it does, its peer, whether its own value is still the input."""
+    """Rank, operation, peer, and whether the rank's own value is still the input."""
     after: list[tuple[int, int]]
 
 
 def in_rounds(schedule: Schedule, npipes: int = 1) -> Rounds:
-    """The rounds of an AllReduce `schedule`. `ScheduleError` where messages wait for each other in a circle."""
+    """The rounds of an AllReduce `schedule`. Raises `ScheduleError` if messages wait for each other in a circle."""
     if schedule.collective != "all_reduce":
         raise ScheduleError(f"{schedule.name}: rounds are for all_reduce, not for {schedule.collective}")
     npipes = max(1, min(npipes, schedule.nlanes))
@@ -92,7 +93,7 @@ def in_rounds(schedule: Schedule, npipes: int = 1) -> Rounds:
 
 
 def _nodes(schedule: Schedule, npipes: int) -> list[_Node]:
-    """Every message and copy; nodes that touch a chunk on one rank are numbered in the order in which they do."""
+    """Every message and copy; nodes that touch a chunk on one rank are numbered in the order in which they do so."""
     numbers = {connection: number for number, connection in enumerate(schedule.connections())}
     nodes: list[_Node] = []
     lanes = [lower(schedule, rank, schedule.nchunks, numbers, numbers) for rank in range(schedule.nranks)]
@@ -103,7 +104,7 @@ def _nodes(schedule: Schedule, npipes: int) -> list[_Node]:
 
 
 class _Lane:
-    """One lane of all ranks, executed in some order that its messages allow, to learn what depends on what."""
+    """One lane of all ranks, executed in some order that its messages allow, to learn the dependencies."""
 
     def __init__(
         self, schedule: Schedule, index: int, pipe: int, numbers: dict[Connection, int], nodes: list[_Node]
@@ -165,7 +166,7 @@ class _Lane:
         self._sent[connection].append(node)
 
     def _write(self, node: int, rank: int, kind: Kind, begin: int, end: int) -> None:
-        """What is written after a round's transfers may share the round with what reads or wrote the place before."""
+        """Data written after a round's transfers may share the round with whatever read or wrote the place before."""
         later = 1 if kind is Kind.RECEIVE else 0
         after = self._nodes[node].after
         for chunk in range(begin, end):
@@ -176,7 +177,7 @@ class _Lane:
 
 
 def _longest_paths(name: str, nodes: list[_Node]) -> tuple[list[int], list[int]]:
-    """The round of every node, and all nodes in an order in which each comes after what it must follow."""
+    """The round of every node, and all nodes in an order in which each comes after those that it must follow."""
     rounds = [0] * len(nodes)
     followers: list[list[tuple[int, int]]] = [[] for _ in nodes]
     waits = [0] * len(nodes)
@@ -197,7 +198,7 @@ def _longest_paths(name: str, nodes: list[_Node]) -> tuple[list[int], list[int]]
 
 
 def groups(program: tuple[Op, ...]) -> Iterator[tuple[tuple[Op, ...], tuple[Op, ...]]]:
-    """What a rank issues, group after group: the transfers, and what follows when they are done."""
+    """A rank's operations, group by group: the transfers, and the operations after them."""
     start = 0
     for stop in range(1, len(program) + 1):
         if stop == len(program) or program[stop][:2] != program[start][:2]:
@@ -210,9 +211,9 @@ def groups(program: tuple[Op, ...]) -> Iterator[tuple[tuple[Op, ...], tuple[Op, 
 
 
 def predicted_s(rounds: Rounds, shares: tuple[float, ...], nbytes: int, host_bytes_s: float, alpha_s: float) -> float:
-    """About how long a run takes: in every round the busiest port, and `alpha_s` for the round itself.
+    """The approximate time of a run: in every round the busiest port, and `alpha_s` for the round itself.
 
-    Rounds of different pipes with one number are taken as one: pipes run side by side on the same ports.
+    Rounds of different pipes with one number count as one: pipes run side by side on the same ports.
     """
     loads: dict[tuple[int, int, bool], int] = defaultdict(int)
     for rank, program in enumerate(rounds.programs):

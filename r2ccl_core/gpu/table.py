@@ -1,13 +1,13 @@
-"""Which rounds an AllReduce runs under which losses, made ahead of time: the file that a preloaded library reads.
+"""Which rounds an AllReduce runs under which losses, computed in advance: the file that a preloaded library reads.
 
-A table is made for a number of hosts with so many GPUs, a rank each, and so many NICs. For every combination of lost
-NICs up to a total, and every class of sizes, it holds the rounds that are predicted to beat NCCL's ring; where nothing
-does, there is no entry, and NCCL's own AllReduce runs. Rounds are of hosts: where they have several GPUs, each of them
-runs the rounds with its part of the vector, after a ReduceScatter and before an AllGather inside the host.
+A table is made for a number of hosts, GPUs per host (one rank each) and NICs per host. For every combination of lost
+NICs up to a total, and every class of sizes, it holds the rounds that are predicted to beat NCCL's ring. If nothing
+does, there is no entry, and NCCL's own AllReduce runs. Rounds are built from hosts: if hosts have several GPUs, each
+GPU runs the rounds with its part of the vector, after a ReduceScatter and before an AllGather inside the host.
 
 The file, little-endian, is what native/cuda/table.cc reads: the magic ``R2CCLG02``; hosts, GPUs per host, NICs per
-host, entries (u32); then per entry: the NICs left, by host (u32); from how many bytes on and below how many (u64);
-chunks and pipes (u32); a name of 32 bytes; then by host the number of its operations (u32) and these, 7 i32 each, as in
+host, entries (u32); then per entry: the NICs left, by host (u32); the range of bytes, from and below (u64); chunks and
+pipes (u32); a name of 32 bytes; then by host the number of its operations (u32) and these, 7 i32 each, as in
 `rounds.Op`.
 """
 
@@ -32,22 +32,22 @@ SIZES = (4 << 20, 16 << 20, 64 << 20, 256 << 20)
 """Each class of sizes begins here and ends at the next; the last has no end."""
 
 MOST_ENTRIES = 20_000
-"""Each takes from milliseconds to seconds to make."""
+"""Each entry takes from milliseconds to seconds to make."""
 
 NO_END = 1 << 62
 MARGIN = 0.05
-"""What leaves NCCL's own ring must promise so much more."""
+"""A schedule that replaces NCCL's own ring must promise this much more."""
 
 
 def names() -> tuple[str, ...]:
-    """What `entries` takes as its algorithm."""
+    """The names that `entries` accepts as its algorithm."""
     return (AUTO, *on_gpus())
 
 
 @dataclass(frozen=True)
 class Network:
-    """How many NICs a host has, what each carries, what a round costs beside its bytes; a host's GPUs, and what each of
-    them sends to the others of its host."""
+    """The number of NICs of a host, the rate of each, the cost of a round besides its bytes; a host's GPUs, and the
+    rate at which each sends to the others of its host."""
 
     nhosts: int
     nics: int
@@ -68,7 +68,7 @@ class Network:
         return self.nhosts * self.gpus
 
     def inner_s(self, nbytes: int) -> float:
-        """What a ReduceScatter and an AllGather inside the hosts take."""
+        """The time of a ReduceScatter and an AllGather inside the hosts."""
         if self.gpus == 1:
             return 0.0
         return 2 * ((self.gpus - 1) / self.gpus * nbytes / self.inner_bytes_s + self.alpha_s)
@@ -85,9 +85,11 @@ class Entry:
 
 
 def losses(nhosts: int, nics: int, most: int) -> Iterator[tuple[int, ...]]:
-    """The NICs left by host, for every loss of up to `most` NICs in all that leaves every host one; none lost first.
+    """The NICs left by host, for every loss of up to `most` NICs in total that leaves every host one; no loss comes
+    first.
 
-    `UsageError` where so many cannot be lost, and where the table would have no end."""
+    Raises `UsageError` if so many cannot be lost, and if the table would be endless.
+    """
     if not 0 <= most <= nhosts * (nics - 1):
         raise UsageError(f"{most} NICs lost: with {nhosts} hosts of {nics} NICs give 0 to {nhosts * (nics - 1)}")
     ways = 0
@@ -106,7 +108,8 @@ def losses(nhosts: int, nics: int, most: int) -> Iterator[tuple[int, ...]]:
 
 
 def entries(network: Network, lefts: Sequence[tuple[int, ...]], algorithm: str = AUTO) -> Iterator[Entry]:
-    """The table's entries; with another `algorithm` than auto that one in every place that it can serve, pay or not."""
+    """The table's entries. With an `algorithm` other than auto, that one for every loss that it supports, whether it
+    pays or not."""
     if network.nhosts < 3:
         raise UsageError(f"{network.nhosts} hosts: with fewer than three no schedule beats a ring")
     if algorithm not in names():
@@ -131,8 +134,7 @@ def ring_s(network: Network, shares: Sequence[float], nbytes: int) -> float:
 
 
 def _paying(network: Network, shares: tuple[float, ...], nbytes: int) -> Rounds | None:
-    """The best of the guaranteed forms, whose rounds are near the bound for all losses; None where the ring is as
-    good."""
+    """The best of the guaranteed forms, whose rounds are near the bound for all losses; None if the ring is as good."""
     best, least_s = None, (1 - MARGIN) * ring_s(network, shares, nbytes)
     for algorithm in ALGORITHMS.values():
         schedule = _schedule(network, shares, nbytes, algorithm) if algorithm.guaranteed else None
@@ -146,7 +148,7 @@ def _paying(network: Network, shares: tuple[float, ...], nbytes: int) -> Rounds 
 
 
 def _schedule(network: Network, shares: tuple[float, ...], nbytes: int, algorithm: Algorithm) -> Schedule | None:
-    """None where the algorithm has no form for these losses."""
+    """None if the algorithm has no form for these losses."""
     if algorithm.on_gpu is None:
         return None
     chunks = max(1, nbytes // network.gpus // LEAST_MESSAGE_BYTES)

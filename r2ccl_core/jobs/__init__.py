@@ -1,1 +1,1 @@
-"""Jobs on a topology: a training iteration, a serving replica, and what failures over time cost them. Pure."""
+"""Jobs on a topology: a training iteration, a serving replica, and the cost of failures over time. Pure."""

@@ -1,10 +1,10 @@
 """R2CCL's published training rows beside the model, and the two numbers that are taken from them.
 
-Published are tokens a second without a failure and with one NIC lost; batch sizes and parallel degrees are not. From
-the healthy row follows the MFU, from hot repair's overhead (its one NIC carries double) how much of the communication
-is exposed. Every other row is then the model's own word: what it misses, it misses.
+Published are tokens per second without a failure and with one NIC lost; batch sizes and parallel degrees are not. The
+healthy row gives the MFU, and hot repair's overhead (its one NIC carries double) gives the exposed part of the
+communication. Every other row is then a prediction of the model, and is shown with whatever error it has.
 
-Where it does not fit: degraded Balance and R2CC-AllReduce cost 0.4 to 0.6 % of an iteration more than bandwidth
+One effect is missing: degraded Balance and R2CC-AllReduce cost 0.4 to 0.6 % of an iteration more than bandwidth
 explains, whatever the batch. That is a fixed cost of the degraded state, which the model leaves out.
 """
 
@@ -23,7 +23,7 @@ GPUS, NICS, NIC_BYTES_S = 8, 8, 50e9
 
 @dataclass(frozen=True)
 class Published:
-    """A training experiment: tokens a second healthy, by system with one NIC lost, and where ``two`` in all."""
+    """A training experiment: tokens per second healthy, by system with one NIC lost, and with ``two`` lost in total."""
 
     name: str
     model: str
@@ -70,16 +70,16 @@ class Calibrated:
     layout: Layout
     compute: Compute
     fits: bool
-    """Whether such numbers exist; else all communication is exposed or none is, as near as that comes."""
+    """Whether such numbers exist; otherwise all communication is exposed or none is, whichever is closer."""
 
     def overhead(self, topology: Topology, strategy: str) -> float:
-        """More time an iteration than healthy, relative."""
+        """Additional time of an iteration relative to the healthy one."""
         healthy = iteration(self.model, self.layout, Network(topology.healthy), self.compute).seconds
         return iteration(self.model, self.layout, Network(topology, strategy), self.compute).seconds / healthy - 1
 
 
 def calibrated(row: Published, wanted: float | None = None) -> Calibrated:
-    """MFU from the healthy row, overlap from the overhead of hot repair (or ``wanted``)."""
+    """The MFU from the healthy row, the overlap from the overhead of hot repair (or ``wanted``)."""
     model = model_named(row.model)
     wanted = row.healthy / row.one["hot_repair"] - 1 if wanted is None else wanted
     topology = testbed(row.hosts)

@@ -1,15 +1,16 @@
-"""Schedules as Chakra traces, a file a rank, as ASTRA-sim runs them in place of its own collectives; and back.
+"""Writes schedules as Chakra traces, one file per rank, which ASTRA-sim runs in place of its own collectives; reads
+them back.
 
-A message is a send node of one rank and a receive node of another, of equal ``comm_size`` and ``comm_tag``. What waits
-for what, as our simulator has it:
+A message is a send node of one rank and a receive node of another, of equal ``comm_size`` and ``comm_tag``.
+Dependencies are those of our simulator:
 
     a step waits for what its lane has received before, its own send also for its own receive
     messages of a connection leave one after the other
     a step that only copies is a computation that takes no time
 
-Chunk ranges, lanes and reductions are attributes of our own, which ASTRA-sim passes over; they make a trace of ours a
-schedule again. Its analytical network has one bandwidth a dimension: a lost NIC can be said in ns-3's topology only
-(`simai.write_topology`), so the trace tells what is sent, not how fast.
+Chunk ranges, lanes and reductions are attributes of our own, which ASTRA-sim ignores; they make a trace of ours a
+schedule again. Its analytical network has one bandwidth per dimension: a lost NIC can be expressed only in ns-3's
+topology (`simai.write_topology`), so the trace describes what is sent, not how fast.
 """
 
 from collections import Counter, defaultdict
@@ -26,11 +27,13 @@ Row = tuple[int, int, int, int, int]
 
 SCHEDULE = "r2ccl_schedule"
 """The attribute of the metadata that marks a trace of ours: the schedule's name."""
+SIZE = "size_bytes"
+"""That of the vector's size."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node: what it is (`chakra_format`), what it waits for, and its attributes by name."""
+    """One node: its kind (`chakra_format`), its dependencies, and its attributes by name."""
 
     number: int
     name: str
@@ -50,9 +53,10 @@ class Trace:
 
 
 def write(schedule: Schedule, size_bytes: int, folder: Path, stem: str = "") -> list[Path]:
-    """``folder/stem.RANK.et`` for every rank, for a vector of so many bytes; the stem is the schedule's name.
+    """Writes ``folder/stem.RANK.et`` for every rank, for a vector of this many bytes; the stem is the schedule's name.
 
-    `UsageError` where the folder cannot be written, or holds such a trace of more ranks, which would mix with this one.
+    Raises `UsageError` if the folder cannot be written, or contains such a trace of more ranks, which would mix with
+    this one.
     """
     stem = stem or schedule.name
     if (more := folder / f"{stem}.{schedule.nranks}.et").exists():
@@ -70,8 +74,8 @@ def write(schedule: Schedule, size_bytes: int, folder: Path, stem: str = "") -> 
 def read(stem: Path) -> list[Trace]:
     """The traces ``stem.0.et``, ``stem.1.et`` and so on, checked alone and against each other.
 
-    Raises `UsageError` with file and node for unknown kinds and collectives, nodes that wait for what is not there or
-    in a circle, and messages that only one end knows.
+    Raises `UsageError` with file and node for unknown kinds and collectives, nodes that wait for missing nodes or in a
+    circle, and messages that only one end knows.
     """
     paths: list[Path] = []
     while (path := stem.with_name(f"{stem.name}.{len(paths)}.et")).exists():
@@ -99,7 +103,7 @@ def read_one(path: Path) -> Trace:
 
 
 def schedule_of(traces: Sequence[Trace]) -> Schedule:
-    """The schedule that `write` wrote; `UsageError` for traces of others."""
+    """The schedule that `write` wrote; raises `UsageError` for other traces."""
     about = traces[0].about
     for trace in traces:
         if SCHEDULE not in trace.about:
@@ -115,6 +119,14 @@ def schedule_of(traces: Sequence[Trace]) -> Schedule:
         )
     except (KeyError, TypeError, ValueError, IndexError, ScheduleError) as error:
         raise UsageError(f"{traces[0].path}: the attributes of its schedule are damaged ({error})") from error
+
+
+def size_of(traces: Sequence[Trace]) -> int:
+    """The bytes of the vector for which `write` wrote them."""
+    size = traces[0].about.get(SIZE)
+    if not isinstance(size, int) or size < 0:
+        raise UsageError(f"{traces[0].path}: {SIZE} of its vector is {size!r}, not a count; write the trace again")
+    return size
 
 
 @dataclass
@@ -134,6 +146,7 @@ class _Writer:
         about = {
             SCHEDULE: ("string", schedule.name),
             "collective": ("string", schedule.collective),
+            SIZE: ("int64", self.size_bytes),
             **{key: ("int64", getattr(schedule, key)) for key in ("nranks", "nchunks", "nlanes", "root")},
         }
         head = form.metadata(**about)
@@ -161,7 +174,7 @@ class _Writer:
     def _message(
         self, way: str, kind: int, peer: int, index: int, size: int, ctrl: list[int], data: list[int], ours: Any
     ) -> int:
-        """Tags count the messages of a connection, so that both ends give the same."""
+        """Tags count the messages of a connection, so that both ends use the same."""
         place = way, peer, index
         tag = index + self.schedule.nlanes * self.sent[place]
         self.sent[place] += 1
@@ -182,7 +195,7 @@ class _Writer:
 
 
 def _steps(trace: Trace, rank: int, nlanes: int) -> list[list[Row]]:
-    """Receives and sends of one step together again."""
+    """Joins receives and sends into steps again."""
     lanes: list[dict[int, list[Node]]] = [defaultdict(list) for _ in range(nlanes)]
     for node in trace.nodes:
         lanes[node.attributes["lane"]][node.attributes["step"]].append(node)
@@ -221,7 +234,7 @@ def _check(path: Path, node: Node, nodes: dict[int, Node]) -> None:
 
 
 def _check_order(path: Path, nodes: dict[int, Node]) -> None:
-    """No node waits for itself, by whatever way round."""
+    """No node waits for itself, directly or indirectly."""
     left = {number: len(node.waits) for number, node in nodes.items()}
     followers = defaultdict(list)
     for number, node in nodes.items():
@@ -241,7 +254,7 @@ def _check_order(path: Path, nodes: dict[int, Node]) -> None:
 
 
 def _circle(nodes: dict[int, Node], left: dict[int, int]) -> list[int]:
-    """One circle among nodes of which each waits for another of them."""
+    """One circle among nodes each of which waits for another of them."""
     way: list[int] = [min(left)]
     while True:
         following = min(other for other in nodes[way[-1]].waits if other in left)
@@ -251,7 +264,7 @@ def _circle(nodes: dict[int, Node], left: dict[int, int]) -> list[int]:
 
 
 def _check_pairs(traces: Sequence[Trace]) -> None:
-    """Every message has both its ends, and they say the same of it."""
+    """Every message has both its ends, and they agree about it."""
     ends: dict[tuple[int, int, int], list[tuple[Trace, Node]]] = defaultdict(list)
     for rank, trace in enumerate(traces):
         for node in trace.nodes:

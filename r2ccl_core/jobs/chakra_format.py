@@ -1,8 +1,8 @@
-"""Chakra's execution traces as bytes: which fields there are, and files of messages behind their lengths.
+"""Chakra's execution traces as bytes: the fields, and files of length-prefixed messages.
 
-A trace is a file a rank: a metadata message, then a message a node, each behind its length as a varint. The fields are
-declared here, by name, number and type; protobuf does the rest. What newer versions add is kept when a node is read and
-written again, as protobuf does with fields that it does not know.
+A trace is one file per rank: a metadata message, then one message per node, each prefixed by its length as a varint.
+The fields are declared here, by name, number and type; protobuf does the rest. Fields that newer versions add are kept
+when a node is read and written again, as protobuf does with unknown fields.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ VALUES = (
     "double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32",
     "sfixed64", "bool", "string", "bytes",
 )  # fmt: skip
-"""What an attribute may hold, one value or a list of them: fields 3 and 4, 5 and 6, and so on."""
+"""What an attribute may hold, one value or a list: fields 3 and 4, 5 and 6, and so on."""
 FIRST_VALUE = 3
 
 METADATA, LOAD, STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = range(1, 8)
@@ -32,7 +32,7 @@ COLLECTIVES = (
     "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "alltoall", "reduce_scatter",
     "reduce_scatter_block", "barrier",
 )  # fmt: skip
-"""By their numbers in ``comm_type``; under our names where we have them."""
+"""By their numbers in ``comm_type``; under our names if we have them."""
 
 NODE = (
     ("id", 1, "uint64", False),
@@ -44,7 +44,7 @@ NODE = (
     ("attr", 10, "Attribute", True),
 )
 MOST_BYTES = 1 << 30
-"""A message that claims more is none."""
+"""A message that claims to be longer is invalid."""
 
 
 @cache
@@ -113,7 +113,7 @@ def attributes_of(message: Any) -> dict[str, Any]:
 
 
 def to_bytes(messages: list[Any]) -> bytes:
-    """The file of these messages."""
+    """The file that contains these messages."""
     parts = []
     for message in messages:
         data = message.SerializeToString()
@@ -122,7 +122,8 @@ def to_bytes(messages: list[Any]) -> bytes:
 
 
 def read(path: Path) -> tuple[Any, list[Any]]:
-    """Metadata and nodes of a file; `UsageError` with the file and the place in it for what is no trace."""
+    """Metadata and nodes of a file; raises `UsageError` with the file and the position for anything that is not a
+    trace."""
     try:
         data = path.read_bytes()
     except OSError as error:

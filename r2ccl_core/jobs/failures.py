@@ -1,7 +1,7 @@
 """Failures of NICs, links and switches over time, drawn with a seed: rates with their sources, bursts, repair.
 
-Days differ: where a source shows bursts, a day's rate is gamma-distributed, so that counts are negative binomial. Or
-the days are those of a trace of link failures, from a random day on, scaled to the cluster's number of NICs.
+Days differ: if a source shows bursts, a day's rate is gamma-distributed, so counts are negative binomial. Alternatively
+the days come from a trace of link failures, starting at a random day, scaled to the cluster's number of NICs.
 """
 
 import csv
@@ -20,11 +20,11 @@ Kind = Literal["nic", "flap", "switch"]
 
 HOURS = 24.0
 REPAIR_H = (1.0, 24.0)
-"""A NIC, cable or switch is repaired after so long, evenly in the logarithm: not published, an assumption."""
+"""Hours until a NIC, cable or switch is repaired, uniform in the logarithm: an assumption, not published."""
 FLAP_S = (2.0, 5.0, 15.0)
-"""The least, median and longest flap."""
+"""The minimum, median and maximum duration of a flap."""
 HOSTS_PER_SWITCH = 16
-"""Hosts whose NIC of one rail hangs on one leaf switch."""
+"""Hosts whose NICs of one rail share one leaf switch."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Event:
-    """From ``at_h`` on these NICs, as (host, NIC), are gone for ``lasts_h``."""
+    """From ``at_h`` on, these NICs, as (host, NIC), are gone for ``lasts_h``."""
 
     at_h: float
     lasts_h: float
@@ -76,14 +76,14 @@ class Event:
 
 
 def preset(name: str) -> Rates:
-    """The rates of that name; `UsageError` with those that there are."""
+    """The rates of that name; raises `UsageError` with the available names."""
     if name not in PRESETS:
         raise UsageError(f"no failure rates are called {name!r}; there are {', '.join(PRESETS)}")
     return PRESETS[name]
 
 
 def draw(rates: Rates | Trace, hosts: int, nics: int, days: int, seed: str) -> tuple[Event, ...]:
-    """Everything that fails in so many days, in order of time. The same seed always gives the same failures."""
+    """Everything that fails in this number of days, in order of time. The same seed always gives the same failures."""
     if min(hosts, nics, days) < 1:
         raise UsageError(f"failures of {hosts} hosts with {nics} NICs over {days} days: every number must be positive")
     chance = random.Random(seed)
@@ -98,7 +98,7 @@ def draw(rates: Rates | Trace, hosts: int, nics: int, days: int, seed: str) -> t
 
 
 def concurrent(hosts: int, nics: int, failures: int, seed: str) -> tuple[tuple[int, ...], ...]:
-    """The NICs that each host has lost, of so many failed ones at random; every host keeps one."""
+    """The NICs that each host has lost, of this many random failures; every host keeps one."""
     if not 0 <= failures <= hosts * (nics - 1):
         raise UsageError(f"{failures} failures: {hosts} hosts with {nics} NICs can lose at most {hosts * (nics - 1)}")
     chance = random.Random(seed)
@@ -118,7 +118,7 @@ def flash_cuts() -> Trace:
 
 
 def read_trace(path: Path, *, nics: int, first: date, last: date) -> Trace:
-    """A CSV of date and number; days that are not listed had none. `UsageError` with file and line."""
+    """A CSV of date and number; days that are not listed had none. Raises `UsageError` with file and line."""
     counts = dict.fromkeys((first + timedelta(n) for n in range((last - first).days + 1)), 0)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -178,7 +178,7 @@ def _flap_s(chance: random.Random) -> float:
 
 
 def _poisson(mean: float, chance: random.Random) -> int:
-    """Knuth's; days have few failures."""
+    """Knuth's method; days have few failures."""
     count, left = 0, mean
     while (left := left - chance.expovariate(1.0)) > 0:
         count += 1

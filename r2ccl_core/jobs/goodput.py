@@ -1,4 +1,4 @@
-"""What failures take from a job: its slowdown under given losses, and the time it loses over weeks, by cause. Pure."""
+"""The cost of failures to a job: its slowdown under given losses, and the time it loses over weeks, by cause. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,12 +17,12 @@ CAUSES = ("checkpoints", "detection", "restart", "redone", "pause", "slowdown", 
 
 
 Loss = int | tuple[int, ...]
-"""Of a host: how many of its NICs, the first ones, or which."""
+"""The loss of a host: how many of its NICs (the first ones), or which."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A model on equal hosts with a NIC a GPU; with ``isolated_rails`` a NIC reaches only those of its own rail."""
+    """A model on equal hosts with one NIC per GPU; with ``isolated_rails`` a NIC reaches only those of its own rail."""
 
     model: Model
     layout: Layout
@@ -55,8 +55,8 @@ def _nics(loss: Loss) -> tuple[int, ...]:
 def slowdown(job: Job, system: System, lost: Sequence[Loss]) -> float:
     """Time of an iteration with these NICs lost on each host, over the same system's healthy one.
 
-    Infinite if the job cannot go on. Leaving out GPUs takes whole data-parallel replicas, with all tensor and pipeline
-    ranks of theirs.
+    Infinite if the job cannot continue. Leaving out GPUs removes whole data-parallel replicas, with all their tensor
+    and pipeline ranks.
     """
     counts = [len(_nics(one)) for one in lost]
     known = all(0 <= nic < job.nics for one in lost for nic in _nics(one))
@@ -97,7 +97,7 @@ def _healthy_s(job: Job, strategy: str) -> float:
 
 @dataclass(frozen=True)
 class Lost:
-    """Hours of the whole job that went to each cause, of ``hours`` in all."""
+    """Hours of the whole job that were lost to each cause, of ``hours`` in total."""
 
     hours: float
     by_cause: dict[str, float]
@@ -109,9 +109,9 @@ class Lost:
 
 
 def lost_hours(job: Job, system: System, events: Iterable[Event], days: int) -> Lost:
-    """Goes through the events in order of time; the job ends with the last day.
+    """Processes the events in order of time; the job ends with the last day.
 
-    A restarted job runs on whole hosts. What a slowdown takes in a span of h hours is ``h (1 - 1/slowdown)``.
+    A restarted job runs on whole hosts. A slowdown costs ``h (1 - 1/slowdown)`` of a span of h hours.
     """
     hours, restart = 24.0 * days, job.restart
     found = dict.fromkeys(CAUSES, 0.0)

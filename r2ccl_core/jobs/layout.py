@@ -1,6 +1,6 @@
 """How a job is cut over GPUs: tensor, pipeline, data and expert parallelism, and where their groups lie.
 
-Ranks are numbered as Megatron does: tensor fastest, then data, then pipeline. So a tensor group of up to a host's GPUs
+Ranks are numbered as in Megatron: tensor fastest, then data, then pipeline. So a tensor group of up to a host's GPUs
 lies inside a host, and the data-parallel groups of one pipeline stage lie on the hosts of that stage.
 """
 
@@ -16,9 +16,10 @@ Hosts = tuple[int, ...]
 class Layout:
     """Degrees and batches.
 
-    ``interleave`` is v, the virtual stages of a GPU; ``micro_batch`` b sequences, of which a data-parallel rank takes
-    ``micro_batches`` an iteration. ``zero`` is ZeRO's stage, 0 to 3. ``gradient_bytes`` an element, reduced in buckets
-    of ``bucket_bytes``; the part ``overlap`` of data-parallel communication is hidden behind the backward pass.
+    ``interleave`` is v, the virtual stages of a GPU; ``micro_batch`` b sequences, of which a data-parallel rank
+    processes ``micro_batches`` per iteration. ``zero`` is ZeRO's stage, 0 to 3. ``gradient_bytes`` per element, reduced
+    in buckets of ``bucket_bytes``; the part ``overlap`` of data-parallel communication is hidden behind the backward
+    pass.
     """
 
     data: int
@@ -60,11 +61,7 @@ class Layout:
 
     def check(self, model: Model, hosts: int, gpus_per_host: int) -> None:
         """Raises `UsageError` where the model or the hosts cannot be cut like that."""
-        if self.gpus != hosts * gpus_per_host:
-            raise UsageError(
-                f"layout: tensor {self.tensor} x pipeline {self.pipeline} x data {self.data} are {self.gpus} GPUs, "
-                f"the topology has {hosts * gpus_per_host}"
-            )
+        self.check_hosts(hosts, gpus_per_host)
         cuts = (
             ("tensor", self.tensor, "heads", model.heads),
             ("pipeline x interleave", self.pipeline * self.interleave, "layers", model.layers),
@@ -73,6 +70,14 @@ class Layout:
         for what, by, of, count in cuts:
             if count % by:
                 raise UsageError(f"layout: {what} = {by} does not divide the {count} {of} of {model.name}")
+
+    def check_hosts(self, hosts: int, gpus_per_host: int) -> None:
+        """Raises `UsageError` where the hosts cannot be cut like that."""
+        if self.gpus != hosts * gpus_per_host:
+            raise UsageError(
+                f"layout: tensor {self.tensor} x pipeline {self.pipeline} x data {self.data} are {self.gpus} GPUs, "
+                f"the topology has {hosts * gpus_per_host}"
+            )
         for what, degree in (("tensor", self.tensor), ("tensor x data", self.tensor * self.data)):
             if degree % gpus_per_host and gpus_per_host % degree:
                 raise UsageError(f"layout: {what} = {degree} neither divides nor fills hosts of {gpus_per_host} GPUs")
@@ -86,7 +91,7 @@ class Layout:
         )
 
     def tensor_hosts(self, gpus_per_host: int) -> tuple[Hosts, ...]:
-        """The hosts of every tensor group that needs several; none where they fit into one."""
+        """The hosts of every tensor group that needs several; empty if they fit into one."""
         wide = self.tensor // gpus_per_host
         return (
             ()

@@ -1,4 +1,5 @@
-"""A transformer as a job sees it: parameters, operations and bytes, by the formulas of Narayanan et al. (2021).
+"""A transformer from a job's point of view: parameters, operations and bytes, by the formulas of Narayanan et al.
+(2021).
 
 With l layers, h hidden, s sequence, V vocabulary and B sequences:
 
@@ -16,7 +17,7 @@ ELEMENT_BYTES = 2
 
 @dataclass(frozen=True)
 class Model:
-    """A GPT-like model. With ``experts`` every layer has so many, of which a token visits ``top_k``."""
+    """A GPT-like model. With ``experts`` every layer has that many, of which a token visits ``top_k``."""
 
     name: str
     layers: int
@@ -42,13 +43,13 @@ class Model:
         return 12 * count * h**2 * (1 + 13 / (12 * h) + (self.vocabulary + self.sequence) / (12 * count * h))
 
     def operations(self, sequences: float, *, recompute: bool = False) -> float:
-        """F: floating-point operations of an iteration over so many sequences."""
+        """F: floating-point operations of an iteration over this number of sequences."""
         h, count, s = self.hidden, self.layers, self.sequence
         each = (96 if recompute else 72) * s * count * h**2
         return sequences * each * (1 + s / (6 * h) + self.vocabulary / (12 * count * h))
 
     def activation_bytes(self, sequences: int) -> int:
-        """What one layer hands to the next for so many sequences."""
+        """The bytes that one layer passes to the next for this number of sequences."""
         return sequences * self.sequence * self.hidden * ELEMENT_BYTES
 
 
@@ -65,7 +66,7 @@ MODELS = {
 
 
 def model_named(name: str) -> Model:
-    """The preset; `UsageError` with those that there are."""
+    """The preset; raises `UsageError` with the available names."""
     if name not in MODELS:
         raise UsageError(f"no model is called {name!r}; there are {', '.join(MODELS)}")
     return MODELS[name]

@@ -14,7 +14,7 @@ from r2ccl_core.jobs.goodput import CAUSES, Job, lost_hours, slowdown
 from r2ccl_core.jobs.systems import SYSTEMS, System
 
 BATCHES = 32
-"""So many go to the workers, so that all are busy to the end and each keeps what it has computed."""
+"""Number of batches that go to the workers, so that all are busy to the end and each keeps its cached results."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Overhead:
-    """More time an iteration with so many failures at once, relative, by system."""
+    """Additional time of an iteration with a number of concurrent failures, relative, by system."""
 
     system: str
     failures: int
@@ -43,7 +43,7 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Goodput:
-    """The useful part of a job's time, and GPU hours lost a day by cause (means over trials)."""
+    """The useful part of a job's time, and GPU hours lost per day by cause (means over trials)."""
 
     system: str
     goodput: Spread
@@ -85,7 +85,7 @@ def goodputs(
     seed: int = 0,
     systems: Sequence[System] = SYSTEMS,
 ) -> list[Goodput]:
-    """``trials`` jobs of so many days; all systems see the same failures."""
+    """``trials`` jobs of this many days; all systems see the same failures."""
     if trials < 1:
         raise UsageError(f"{trials} trials: give 1 or more")
     seeds = [f"{seed}/{number}" for number in range(trials)]

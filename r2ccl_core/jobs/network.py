@@ -1,11 +1,12 @@
-"""What a collective takes on degraded hosts, by how a system treats lost NICs. Pure, and remembered by loss.
+"""The time of a collective on degraded hosts, by how a system treats lost NICs. Pure, and cached by loss.
 
-Hosts of several GPUs: data is reduced or spread inside the host over NVLink, then goes between hosts over all rails at
-once. Which GPU's NIC is gone does not matter where GPUs may use each other's NICs (PXN); without it a NUMA domain has
-only its own ones left. Of equal hosts only how many lost how much decides, so times are kept by that.
+Hosts with several GPUs: data is reduced or distributed inside the host over NVLink, then goes between hosts over all
+rails at once. Which GPU's NIC is gone does not matter if GPUs may use each other's NICs (PXN); without PXN a NUMA
+domain has only its own remaining NICs. For equal hosts, only how many of them lost how much matters, so times are
+cached by that.
 
-Where rails are isolated, a NIC reaches only those of its own rail, and two neighbours in the ring that have lost
-different ones have few in common. There which NIC is gone does matter, and rings alone are modelled.
+If rails are isolated, a NIC reaches only those of its own rail, and two neighbours in the ring that have lost different
+ones have few in common. Then it does matter which NIC is gone, and only rings are modelled.
 """
 
 from collections.abc import Sequence
@@ -20,19 +21,19 @@ from r2ccl_core.planning.planner import Plan, plan
 from r2ccl_core.schedules import rerank
 
 ALPHA_S = 5e-6
-"""A message between hosts."""
+"""The cost of a message between hosts."""
 
 STRATEGIES = ("hot_repair", "balance", "reranked", *for_losses(), "recursive", AUTO)
 """One back-up NIC; all NICs and a ring; the ring in an order in which neighbours share rails; the schedules for losses,
-where they beat the ring; R2CC-AllReduce with a ring for each bandwidth that there is, where by itself it knows only
+if they beat the ring; R2CC-AllReduce with a ring for each distinct bandwidth, where the plain form distinguishes only
 healthy hosts and others; the planner's choice."""
 ON_RAILS = ("balance", "reranked")
-"""Those that are modelled on isolated rails."""
+"""The strategies that are modelled on isolated rails."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """Hosts as they are now, what is done about lost NICs, and whether GPUs use each other's NICs."""
+    """Hosts in their present state, the reaction to lost NICs, and whether GPUs use each other's NICs."""
 
     topology: Topology
     strategy: str = "auto"
@@ -47,11 +48,11 @@ class Network:
 
     @property
     def gpus_per_host(self) -> int:
-        """All hosts have equally many."""
+        """The same number on all hosts."""
         return self.topology.hosts[0].gpus
 
     def seconds(self, collective: str, hosts: Sequence[int], size_bytes: float) -> float:
-        """One collective of the vector of ``size_bytes`` a host, over ``hosts``."""
+        """One collective of ``size_bytes`` per host, over ``hosts``."""
         if len(hosts) < 2 or size_bytes <= 0:
             return 0.0
         own = [self._reduced(self.topology.hosts[h]) for h in hosts]
@@ -81,7 +82,7 @@ class Network:
         return passes * (gpus - 1) / gpus * size_bytes / rate
 
     def _reduced(self, host: Host) -> Host:
-        """The host as its slowest NUMA domain lets it be, where GPUs keep to their own domain's NICs."""
+        """The host as its slowest NUMA domain allows, if GPUs keep to their own domain's NICs."""
         if self.pxn or all(nic.remaining == 1.0 for nic in host.nics):
             return host
         domains: dict[int, tuple[float, float]] = {}
@@ -134,7 +135,8 @@ def _seconds(collective: str, hosts: tuple[Host, ...], size_bytes: int, strategy
 
 
 def _one_level(topology: Topology) -> Topology:
-    """All hosts that have lost anything like the one that has lost most: a single level knows no other."""
+    """All hosts that have lost anything, treated like the one that has lost most: a single level distinguishes no
+    others."""
     slowest = min(topology.hosts, key=lambda host: host.usable_bytes_s)
     full = max(topology.rates_bytes_s)
     return replace(topology, hosts=tuple(h if h.usable_bytes_s == full else slowest for h in topology.hosts))
@@ -142,7 +144,7 @@ def _one_level(topology: Topology) -> Topology:
 
 @lru_cache(maxsize=1 << 14)
 def _as_on_rails(hosts: tuple[Host, ...], reranked: bool) -> tuple[Host, ...]:
-    """Hosts of which the slowest moves what the weakest edge of their ring does, the slowest first."""
+    """Hosts of which the slowest moves as much as the weakest edge of their ring, the slowest first."""
     topology = Topology(hosts, isolated_rails=True)
     order = rerank.ring_order(topology) if reranked else tuple(range(len(hosts)))
     edge = rerank.ring_rate_bytes_s(topology, order)

@@ -1,9 +1,10 @@
-"""A serving replica over time: requests queue for a prefill host, their caches for the network, all decode together.
+"""A serving replica over time: requests queue for a prefill host, their caches for the network, and all decode
+together.
 
-Latencies are those of `r2ccl_core.jobs.serving`, so decode inside one host does not notice a lost NIC; caches do. What
-the replica does about the loss is one of `HABITS`. One of them, DejaVu's (ICML '24), is a model of what was published
-and no code of theirs: caches are streamed to a neighbour all the time, which makes every token a little slower, and are
-taken back from there.
+Latencies are those of `r2ccl_core.jobs.serving`, so decoding inside one host does not notice a lost NIC; caches do.
+What the replica does about the loss is one of `HABITS`. One of them, DejaVu's (ICML '24), is a model of the publication
+and not its code: caches are continuously streamed to a neighbour, which makes every token a little slower, and are
+restored from there.
 """
 
 import heapq
@@ -20,15 +21,16 @@ from r2ccl_core.jobs.serving import Engine
 
 Redone = Literal["nothing", "transfer", "prefill", "cache", "everything"]
 MOST_TOGETHER = 256
-"""Requests that are decoded together."""
+"""Most requests that are decoded together."""
 
 
 @dataclass(frozen=True)
 class Habit:
-    """What a replica does about a loss: after `stands_s` without network, `redone` is done again of what was under way.
+    """What a replica does about a loss: after `stands_s` without network, `redone` work that was in progress is
+    repeated.
 
     ``transfer``: the cache that was being sent; ``prefill``: its prompt, too; ``cache``: all caches come back from a
-    neighbour; ``everything``: every request from its beginning. `streaming`: by how much every token is slower always.
+    neighbour; ``everything``: every request from its beginning. `streaming`: by how much every token is always slower.
     """
 
     name: str
@@ -53,7 +55,7 @@ HABITS = {
 
 @dataclass(frozen=True)
 class Asked:
-    """A request: when it comes, its tokens, and those it wants."""
+    """A request: its arrival, its tokens, and those to be generated."""
 
     at_s: float
     prompt: int
@@ -62,7 +64,7 @@ class Asked:
 
 @dataclass
 class Served:
-    """What became of one. Seconds; the first and the last token's are 0 until they are there."""
+    """The outcome of one request. Seconds; the times of the first and the last token are 0 until they exist."""
 
     asked: Asked
     first_s: float = 0.0
@@ -76,12 +78,13 @@ class Served:
 
     @property
     def tpot_s(self) -> float:
-        """For each token after the first."""
+        """Time per token after the first."""
         return (self.last_s - self.first_s) / max(1, self.asked.generated - 1)
 
 
 def poisson(count: int, a_second: float, prompt: int, generated: int, seed: int = 0) -> list[Asked]:
-    """`count` requests, `a_second` on average, whose tokens are drawn from exponential distributions of these means."""
+    """`count` requests, `a_second` on average, whose tokens are drawn from exponential distributions with these
+    means."""
     draw, at_s, found = random.Random(seed), 0.0, []
     for _ in range(count):
         at_s += draw.expovariate(a_second)
@@ -98,8 +101,8 @@ def serve(
     lost_at_s: float = 0.0,
     habit: str = "balance",
 ) -> list[Served]:
-    """Every request of `asked`, in order. From host 0 to host 1 of `before`; with `after` the network is that from
-    `lost_at_s` on."""
+    """Serves every request of `asked`, in order, from host 0 to host 1 of `before`; with `after` the network is that
+    one from `lost_at_s` on."""
     if habit not in HABITS:
         raise UsageError(f"{habit}: a replica knows {', '.join(HABITS)}")
     rates = [1.0 / before.point_to_point_s(0, 1, 1e12) * 1e12]
@@ -120,19 +123,19 @@ class _Replica:
 
     engine: Engine
     rates: Sequence[float]
-    """Bytes a second before the loss, and after it."""
+    """Bytes per second before the loss, and after it."""
     habit: Habit
     now_s: float = 0.0
     lost: bool = False
     prefills: deque[Served] = field(default_factory=deque)
     sends: deque[Served] = field(default_factory=deque)
     left: float = 0.0
-    """Bytes of the first of these, since `since_s`."""
+    """Bytes left of the first of these, as of `since_s`."""
     since_s: float = 0.0
     waits: deque[Served] = field(default_factory=deque)
     steps: list[Served] = field(default_factory=list)
     busy: dict[str, int] = field(default_factory=dict)
-    """The event that ends what a stage does."""
+    """The event that ends a stage's work."""
     closed_until_s: dict[str, float] = field(default_factory=dict)
     events: list[tuple[float, int, str, Served | None]] = field(default_factory=list)
     numbers: "count[int]" = field(default_factory=count)
@@ -156,7 +159,7 @@ class _Replica:
             self._begin()
 
     def _begin(self) -> None:
-        """Whatever can begin."""
+        """Starts whatever can start."""
         engine = self.engine
         if self._is_free("prefill", self.prefills):
             one = self.prefills[0]
@@ -217,7 +220,7 @@ class _Replica:
                 self._close(stage, self.habit.stands_s)
 
     def _close(self, stage: str, for_s: float) -> None:
-        """Nothing of it goes on for so long; what it did is given up."""
+        """Stops all stages for this long; their work in progress is discarded."""
         self.busy.pop(stage, None)
         self.closed_until_s[stage] = self.now_s + for_s
         self.later(self.now_s + for_s, "wake")

@@ -1,12 +1,12 @@
-"""A serving replica whose prefill and decode hosts pass key-value caches over the network.
+"""A serving replica whose prefill and decode hosts exchange key-value caches over the network.
 
 Latencies are linear fits to splitwise-sim's measured rows (MIT licence; engines of 2023, newer ones are two to four
 times as fast):
 
     prefill ms = a + b tokens in the batch        decode ms a token = c + g requests in the batch
 
-The cache of a prompt goes from the prefill host to the decode host over all NICs that are left, so a lost NIC delays
-the first token by the longer transfer; the tokens after it are computed inside a host and do not notice.
+The cache of a prompt goes from the prefill host to the decode host over all remaining NICs, so a lost NIC delays the
+first token by the longer transfer; the tokens after it are computed inside a host and are not affected.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from r2ccl_core.jobs.network import Network
 
 @dataclass(frozen=True)
 class Engine:
-    """One model on the GPUs of one host: the fit, and bytes of cache a token."""
+    """One model on the GPUs of one host: the fit, and bytes of cache per token."""
 
     name: str
     prefill_ms: float
@@ -27,7 +27,7 @@ class Engine:
     cache_bytes: int
     shortest: int = 512
     longest: int = 8192
-    """Tokens of the prompts that were measured."""
+    """Tokens of the longest measured prompt."""
 
 
 ENGINES = {
@@ -51,7 +51,7 @@ class Latency:
 def latency(
     engine: Engine, network: Network, *, prompt: int, requests: int = 1, prefill: int = 0, decode: int = 1
 ) -> Latency:
-    """``requests`` prompts of so many tokens: from host ``prefill`` to host ``decode`` of the network."""
+    """``requests`` prompts of this many tokens, from host ``prefill`` to host ``decode`` of the network."""
     if prompt < engine.shortest or prompt > engine.longest:
         measured = f"{engine.shortest} to {engine.longest}"
         raise UsageError(f"{engine.name}: a prompt of {prompt} tokens is outside of what was measured, {measured}")

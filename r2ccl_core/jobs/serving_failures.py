@@ -1,12 +1,12 @@
-"""What a request pays when its replica loses a NIC in the middle of its answer, by what the service does about it.
+"""The cost to a request when its replica loses a NIC in the middle of its answer, by the service's reaction.
 
     restart      the replica starts again, and the request from its beginning
     reroute      another replica computes the prompt and all tokens so far again
     dejavu       caches were streamed to a neighbour all the time; it takes them back and goes on (ICML '24)
     hot_repair, balance, auto   the transport moves the traffic; the request waits for the pause
 
-Times to notice and to start are assumptions that a `Recovery` states. Published for DejaVu on OPT-66B, one failure:
-1.24 times the latency where a plain service takes 1.91; that engine is not among the fits, so it is no row here.
+The times to notice and to start are assumptions that a `Recovery` states. Published for DejaVu on OPT-66B, one failure:
+1.24 times the latency where a plain service takes 1.91; that engine is not among the fits, so it has no row here.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Redone = Literal["everything", "tokens", "cache", "nothing"]
 
 @dataclass(frozen=True)
 class Recovery:
-    """``notice_s`` until the loss is known, ``start_s`` until somebody can go on, what is done again, and by how much
+    """``notice_s`` until the loss is known, ``start_s`` until somebody can continue, what is repeated, and by how much
     every token is slower without any failure (``streaming``)."""
 
     name: str

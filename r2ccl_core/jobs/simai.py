@@ -1,8 +1,9 @@
-"""SimAI's text files: workloads are read and written, topologies too, where a lost NIC is a link that is not there.
+"""Reads and writes SimAI's text files: workloads, and topologies, in which a lost NIC is a missing link.
 
-Workload: a header of keys and values, the number of layers, then a line a layer with twelve fields: name, dependency,
-and for forward, backward and weight gradient the computation in ns, the collective and its bytes, then the update's
-time. Topology: counts and the GPU's type, the switches' ids, then a line a link: both ends, bandwidth, latency, errors.
+Workload: a header of keys and values, the number of layers, then one line per layer with twelve fields: name,
+dependency, and for forward, backward and weight gradient the computation in ns, the collective and its bytes, then the
+update's time. Topology: counts and the GPU's type, the switches' ids, then one line per link: both ends, bandwidth,
+latency, errors.
 """
 
 import re
@@ -24,7 +25,7 @@ FIELDS = 12
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass over a layer: computation, then a collective of so many bytes (``NONE``: none)."""
+    """One pass over a layer: computation, then a collective of this many bytes (``NONE``: none)."""
 
     compute_ns: int
     collective: str
@@ -45,7 +46,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Workload:
-    """The header's values by key, ``pp_comm`` where the file has it, and the layers in order."""
+    """The header's values by key, including ``pp_comm`` if the file has it, and the layers in order."""
 
     values: dict[str, int]
     layers: tuple[Layer, ...]
@@ -53,7 +54,7 @@ class Workload:
 
 
 def read_workload(path: Path) -> Workload:
-    """The workload; `UsageError` with file and line for what is not one."""
+    """The workload; raises `UsageError` with file and line if the file is not one."""
     lines = _lines(path)
     values, pipeline_bytes = _header(path, lines[0])
     try:
@@ -98,9 +99,9 @@ def write_topology(topology: Topology, gpu: str = "H100", latency: str = "0.0005
 
 
 def read_topology(path: Path) -> Topology:
-    """The hosts of such a file; a GPU without a link to a rail has lost its NIC, a slower link is a slowed one.
+    """The hosts of such a file. A GPU without a link to a rail has lost its NIC; a slower link is a slowed NIC.
 
-    Raises `UsageError` with file and line, also where a host has no path to the others.
+    Raises `UsageError` with file and line, also if a host has no path to the others.
     """
     lines = _lines(path)
     head = lines[0].split()
@@ -154,7 +155,7 @@ def _header(path: Path, line: str) -> tuple[dict[str, int], int | None]:
 
 
 def _check_degrees(path: Path, values: Mapping[str, int]) -> None:
-    """Groups of GPUs are of one size each."""
+    """Groups of GPUs have one size each."""
     for key in ("model_parallel_NPU_group", "ep", "pp", "all_gpus"):
         if values[key] < 1:
             raise UsageError(f"{path}:1: {key} is {values[key]}; it must be 1 or more")

@@ -1,4 +1,4 @@
-"""What a job does about a lost NIC: stop and restart, go on with fewer GPUs, or move the traffic. Pure.
+"""What a job does about a lost NIC: stop and restart, continue with fewer GPUs, or move the traffic. Pure.
 
     fail-stop     the watchdog ends the job; it restarts on other hosts from its last checkpoint
     adapcc        whoever is silent for 10 s is left out, 3 s for a new context; its replica idles until the repair
@@ -9,8 +9,8 @@
     recursive     R2CC-AllReduce with a ring for each bandwidth that there is
     auto          the least predicted time
 
-A flap is waited for by a fail-stop job: the NIC's own retries last longer. It halts for the flap, 9 s at least. A host
-without any NIC left ends every job; it then restarts.
+A fail-stop job waits for a flap to end, because the NIC's own retries last longer. It halts for the flap, at least 9 s.
+A host without any NIC left ends every job, which then restarts.
 """
 
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ from r2ccl_core.errors import UsageError
 from r2ccl_core.planning.algorithms import ALGORITHMS, AUTO, for_losses
 
 RETRIES_S = 34.0
-"""InfiniBand's retries, after which the connection is an error."""
+"""Duration of InfiniBand's retries, after which the connection is an error."""
 LEAST_HALT_S = 9.0
-"""A flap halts a single-homed job for so long at least (Alibaba HPN)."""
+"""Minimum halt of a single-homed job caused by a flap (Alibaba HPN)."""
 
 
 @dataclass(frozen=True)
 class Restart:
-    """What a restart costs, and checkpoints: one every ``interval_h``, ``checkpoint_s`` each (Alibaba: 100 s every 2 to
-    4 h). The watchdog is NCCL's default; ``start_s`` is scheduling, start and load at thousands of GPUs."""
+    """The cost of a restart, and checkpoints: one every ``interval_h``, ``checkpoint_s`` each (Alibaba: 100 s every 2
+    to 4 h). The watchdog is NCCL's default; ``start_s`` is scheduling, start and load at thousands of GPUs."""
 
     watchdog_s: float = 600.0
     start_s: float = 900.0
@@ -41,7 +41,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class System:
-    """``strategy`` of `network.STRATEGIES`, None where the network is left as it is; ``pause_s`` once a failure."""
+    """``strategy`` of `network.STRATEGIES`, None if the network is left as it is; ``pause_s`` once per failure."""
 
     name: str
     strategy: str | None
@@ -67,7 +67,7 @@ SYSTEMS = (
 
 
 def system_named(name: str) -> System:
-    """The system; `UsageError` with those that there are."""
+    """The system; raises `UsageError` with the available names."""
     for one in SYSTEMS:
         if one.name == name:
             return one

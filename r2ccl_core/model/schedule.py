@@ -34,7 +34,7 @@ NOBODY = -1
 
 SLOTS = 4
 """Messages of a connection that its receiver accepts without advancing; the runtime can run whatever `verify` proves
-with this many (``kSlots`` in collective/executor.h)."""
+with this many (``kSlots`` in collective/step_machine.h)."""
 
 STEP = np.dtype([("recv", np.int32), ("send", np.int32), ("begin", np.int32), ("end", np.int32), ("reduce", np.int32)])
 """One step: peers to receive from and send to (or `NOBODY`), chunk range ``[begin, end)``, reduce flag."""

@@ -1,4 +1,4 @@
-"""Every AllReduce algorithm: the one list from which all that chooses, runs, draws or names them derives.
+"""Every AllReduce algorithm: the one list from which everything that selects, runs, draws or names them derives.
 
 A new algorithm is a file in schedules/ that ends with its record (`schedules.algorithm.Algorithm`), and a line below.
 """
@@ -22,19 +22,19 @@ ALGORITHMS: dict[str, Algorithm] = {
 """By name, in the order in which ties are broken."""
 
 AUTO = "auto"
-"""Beside the aliases: the planner's choice."""
+"""The value besides the aliases: the planner's choice."""
 
 
 def by_alias() -> dict[str, Algorithm]:
-    """Those that a user can ask for, by R2CC_ALGO's word."""
+    """The algorithms that a user can select, by their value of R2CC_ALGO."""
     return {one.alias: one for one in ALGORITHMS.values() if one.alias}
 
 
 def for_losses() -> dict[str, Algorithm]:
-    """Those of them that a loss calls for."""
+    """Those that are meant for losses."""
     return {alias: one for alias, one in by_alias().items() if one.follows_health}
 
 
 def on_gpus() -> dict[str, Algorithm]:
-    """Those of them that have rounds over NCCL."""
+    """Those that can run as rounds over NCCL."""
     return {alias: one for alias, one in by_alias().items() if one.on_gpu}

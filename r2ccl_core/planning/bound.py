@@ -1,17 +1,16 @@
-"""Lower bounds on a collective's time for any vector of host bandwidths, latency left out.
+"""Lower bounds on a collective's time for any vector of host bandwidths, ignoring latency.
 
-Model: host i sends and receives at ``r_i`` bytes per second at once, through a non-blocking switch; a
-schedule stores, adds and forwards partial sums (coding across elements is not covered). Two arguments:
+Model: host i sends and receives at ``r_i`` bytes per second at once, through a non-blocking switch; a schedule stores,
+adds and forwards partial sums (coding across elements is not covered). Two arguments:
 
-cut     A host must send what only it has, and receive what it lacks, through its own port.
-volume  Every element needs a number of messages between hosts however it travels; together they pass
+cut     A host must send what only it has, and receive what it lacks, through its own port. volume  Every element needs
+a number of messages between hosts however it travels; together they pass
         all sending ports (and all receiving ports), whose rate is the sum of the r_i.
 
-The volume of AllReduce: take one element. Before any host has its sum, each of the other p-1 hosts'
-inputs has left its host in some message, and the messages that carry inputs towards the first complete
-sum form a connected graph on p hosts: at least p-1 messages. At that moment p-1 hosts lack the sum, and
-each must still receive a message: p-1 more. So 2(p-1)n bytes pass ports of sum(r) (after arXiv 2606.01680).
-With n bytes on each host:
+The volume of AllReduce: take one element. Before any host has its sum, each of the other p-1 hosts' inputs has left its
+host in some message, and the messages that carry inputs towards the first complete sum form a connected graph on p
+hosts: at least p-1 messages. At that moment p-1 hosts lack the sum, and each must still receive a message: p-1 more. So
+2(p-1)n bytes pass ports of sum(r) (after arXiv 2606.01680). With n bytes on each host:
 
     all_reduce      max( n/min r,               2(p-1) n / sum r )
     reduce_scatter  max( (p-1)/p n/min r,       (p-1) n / sum r )     n = the whole vector
@@ -43,7 +42,7 @@ def bound_s(collective: str, rates_bytes_s: Sequence[float], size_bytes: float) 
 
 
 def _needs(collective: str, hosts: int) -> tuple[float, float]:
-    """What must pass each host's port, and all ports together, as multiples of the vector."""
+    """The bytes that must pass each host's port, and all ports together, as multiples of the vector."""
     others = hosts - 1
     return {
         "all_reduce": (1.0, 2.0 * others),

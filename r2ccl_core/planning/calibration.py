@@ -1,4 +1,4 @@
-"""What a message and a byte cost on this group's network: a few rings, when the group first needs to know."""
+"""Measures the cost of a message and of a byte on this group's network, with a few rings, when it is first needed."""
 
 import time
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def agreed(measured: list[tuple[float, float]], nics: int) -> Cost:
 
 
 def _seconds(run: Callable[[np.ndarray], object], data: np.ndarray) -> float:
-    """The least of a few runs: what the network can do, not what the host was busy with."""
+    """The minimum of a few runs: what the network can do, regardless of other load on the host."""
     times = []
     for _ in range(_REPEATS):
         start_s = time.perf_counter()

@@ -1,9 +1,9 @@
-"""From a schedule to what the executor runs: one rank's lanes as flat arrays of element ranges.
+"""Lowers a schedule to the executor's form: one rank's lanes as flat arrays of element ranges.
 
 Pure. A lowered step is a row ``(recv, send, begin, end, flags, barrier)`` of int64: indices into the tables of
-receiving and sending connections (or -1), an element range, flags, and the last earlier step of the lane that
-touches an overlapping range (or -1). The executor may overwrite a range only when its barrier step is done and
-everything sent up to it is acknowledged.
+receiving and sending connections (or -1), an element range, flags, and the last earlier step of the lane that touches
+an overlapping range (or -1). The executor may overwrite a range only when its barrier step is done and everything sent
+up to it is acknowledged.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,11 +44,11 @@ def lower(
 ) -> list[Ints]:
     """The lanes of `rank` for arrays of `count` elements, one ``(steps, 6)`` array each.
 
-    The arrays hold the schedule's vector, but in sendrecv and alltoall only the blocks that the rank brings (the
-    input) and wants (the result), by the number of the other rank; the caller copies the block it keeps.
+    The arrays hold the schedule's vector. In sendrecv and alltoall they hold only the blocks that the rank brings (the
+    input) and wants (the result), by the number of the other rank; the caller copies the block that it keeps.
 
-    Steps whose range is empty (fewer elements than chunks) are dropped; both ends of a message see the same range,
-    so they drop the same steps.
+    Steps with an empty range (fewer elements than chunks) are dropped; both ends of a message see the same range, so
+    they drop the same steps.
     """
     blocks = schedule.nranks if schedule.collective in ("sendrecv", "alltoall") else 1
     offsets = chunk_offsets(schedule.nchunks, count * blocks)
@@ -62,7 +62,7 @@ def lower(
 
 
 def _in_own_blocks(rows: Ints, schedule: Schedule, count: int) -> Ints:
-    """The rows with places in the arrays of a rank that stores its own blocks only; its copies are made empty."""
+    """The rows with their places in the arrays of a rank that stores only its own blocks; its copies are made empty."""
     moves = (rows[:, 0] != NOBODY) | (rows[:, 1] != NOBODY)
     width = np.where(moves, rows[:, 3] - rows[:, 2], 0)
     if schedule.collective == "alltoall":
@@ -120,8 +120,8 @@ def _reads_own(steps: Lane) -> Bools:
 class _Touches:
     """Which step touches which atom, and what happened to the atom before.
 
-    Atoms are the pieces into which all steps' bounds cut the chunks. Every (step, atom) pair is one entry;
-    sorted by atom and then by step, an entry's neighbour is the atom's previous touch.
+    Atoms are the pieces into which the bounds of all steps cut the chunks. Every (step, atom) pair is one entry; sorted
+    by atom and then by step, an entry's neighbour is the atom's previous touch.
     """
 
     def __init__(self, steps: Lane) -> None:
@@ -173,7 +173,8 @@ class _Touches:
 
 
 def _split_mixed(steps: Lane) -> Lane:
-    """The same lane with a copy of what is still input in front of every step that would read from both places."""
+    """The same lane, with a copy of the part that is still input in front of every step that would read from both
+    places."""
     written = np.zeros(int(steps["end"].max()), dtype=bool)
     result: list[tuple[int, int, int, int, int]] = []
     for step, writes, reads in zip(steps.tolist(), _writes(steps), _reads_own(steps), strict=True):

@@ -1,20 +1,21 @@
 """Times large schedules by a few of their periods: a schedule repeats itself, so its time grows evenly with its length.
 
 A `Periodic` makes a schedule of any number of periods. A few short ones are simulated, each about twice as long as the
-one before; every two that follow each other tell the time of the whole. How far the last two answers lie apart, or the
-last three of a forest with many trees (two may agree by chance there), is the error that is told. Where it is above the
-limit, the lengths double, until the whole schedule is simulated in the end.
+one before; every two successive ones yield an answer for the whole. The reported error is the distance between the last
+two answers, or the last three for a forest with many trees (two may agree by chance there). If it is above the limit,
+the lengths double, until in the end the whole schedule is simulated.
 
-A forest with many trees has a second witness: no period is shorter than the host with the most bytes for its bandwidth
-needs for them. Where messages cost nothing its periods are hardly longer (0 to 0.4 %, of 8 to 24 trees on 32 to 256
-hosts), so the time lies between the answer with the measured period and the one with the least: the middle is told, and
-half the distance as the error.
+For a forest with many trees there is a second source: no period is shorter than the host with the most bytes for its
+bandwidth needs for them. If messages cost nothing, its periods are hardly longer (0 to 0.4 %, of 8 to 24 trees on 32 to
+256 hosts), so the time lies between the answer with the measured period and the one with the minimum: the middle is
+reported, with half the distance as the error.
 
-Where messages cost time, such a forest is sensitive: on 128 hosts a change of the cost by 1e-16 moved its exact time
-by 1.4 %, and its pace may fall by 5 % after some dozens of chunks. So it is simulated exactly where it is short enough,
-and is otherwise told with an error of some percent (`TOLERANCE_ERROR`), never with none. One run tells its period: by
-the mean time at which the hosts are done with a chunk, between the first quarter of the run (filling) and the last
-(ports get free). Half of what the two halves of that window lie apart is the rest of the error.
+Where messages cost time, a forest's first periods are unlike the others, and one with many trees is sensitive: ports
+that differ by a millionth make up to 5 % of its time, and every change of such a kind another (0.2 to 5 % between runs;
+the larger, the less). So what is told of those is the mean over ports that differ by chance (`simulate.UNEVEN`), with
+the 95 % interval of that mean as the error. Schedules that are too long for that are simulated for some of their
+chunks, once: the mean time at which the hosts are done with a chunk tells the period, between the first quarter of the
+run (filling) and the last (ports get free), and half of what the two halves of that window lie apart is the error.
 
 What repeats:
 
@@ -38,41 +39,45 @@ from r2ccl_core.planning.algorithms import ALGORITHMS
 from r2ccl_core.planning.simulate import Floats, simulate
 from r2ccl_core.schedules import forest, r2cc_all_reduce, ring
 from r2ccl_core.schedules.algorithm import Settings
+from r2ccl_core.student import student_t
 
 MOST_ERROR = 0.01
-"""Relative, of what is left out; the answers must be no further apart."""
+"""Relative error of the extrapolation; the answers must be no further apart."""
 
 TOLERANCE = 0.01
 DENSE_LANES = 5
-"""From so many lanes on, most ports depend on each other and a tolerance pays (`simulate`)."""
+"""From this number of lanes on, most ports depend on each other and a tolerance pays (`simulate`)."""
 
-COSTLY_TOLERANCE = 0.003
-"""Where messages cost time: with 0.01 such forests, simulated in full, were up to 4 % too fast, with this 1.8 %."""
-TOLERANCE_ERROR = 0.035
-"""What is told of `COSTLY_TOLERANCE`: of 13 such forests (8 and 16 trees on 16 to 128 hosts, 1 to 20 us a message, 128
-to 256 chunks) those with more than `EXACT_MESSAGES` were up to 3.1 % off."""
-EXACT_MESSAGES = 200_000
-"""Dense schedules of at most so many messages are simulated exactly where messages cost time (10 s of one processor
-with 24 trees, 1 s with 16)."""
-FIRST_ROUNDS, LEAST_ROUNDS = 64, 32
-"""Chunks of every tree in the first look at such a forest, and so many at least where they are more than
-`FIRST_MESSAGES`: 8 trees on 64 hosts became 5 % slower after 24 to 40 chunks; 16 on 1024 stay within 2 % from 32 on."""
-FIRST_MESSAGES = 1_000_000
-"""Some 5 s of one processor."""
+COSTLY_TOLERANCE = 0.02
+TOLERANCE_ERROR = 0.002
+"""Where messages cost time: means of 3 to 6 runs with that tolerance and of as many exact ones were 0.16 % apart where
+runs differ little (64 hosts, 16 trees), elsewhere not more than their intervals allow."""
+WHOLE_MESSAGES = 1_500_000
+"""The most in all runs of whole schedules: about 6 s of one processor for dense ones."""
+LEAST_RUNS, MOST_RUNS = 3, 32
+SINGLE_ERROR = 0.005
+"""The error of one run of a dense schedule that is too long for two. Runs differed by 0.5 % on 128 hosts, 0.06 % on 256
+and 0.2 % on 1024 (16 trees, 57 to 73 chunks)."""
+LEAST_ROUNDS, ROUNDS_PER_HOP = 32, 6
+"""Chunks of every tree in the first look at a longer schedule, at least, and for every hop of the highest tree: 2 trees
+on 2048 hosts reach their pace after 20 chunks, two for every hop."""
+FIRST_MESSAGES = 1_500_000
+"""In the first look, where that is more."""
 
 SIMPLE_LANES = 2
-"""Two answers tell forests of no more trees: of 3 trees (128 hosts, 5 us a message) they were 2 % off."""
+"""Two answers suffice for forests of at most this number of trees: with 3 trees (128 hosts, 5 us per message) they were
+2 % off."""
 DENSE_ANSWERS = 3
-"""Of forests with so many trees. Ten of 6 to 24 trees on 16 to 128 hosts were told to 0.1 % by that; two answers within
-half a percent were up to 3.3 % off, and lengths that grow by half 2.3 %."""
+"""Answers for forests with this many trees. Ten of 6 to 24 trees on 16 to 128 hosts were estimated to 0.1 % by this;
+two answers within half a percent were up to 3.3 % off, and lengths that grow by half 2.3 %."""
 
 LEAST_HOSTS = 32
-"""Hosts that are alike in the smallest cluster which stands for a large one."""
+"""Similar hosts in the smallest cluster that stands for a large one."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is simulated for so many periods: a schedule for a vector of ``size_bytes`` on ``topology``."""
+    """What is simulated for a number of periods: a schedule for a vector of ``size_bytes`` on ``topology``."""
 
     schedule: Schedule
     topology: Topology
@@ -81,8 +86,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Periodic:
-    """A schedule of ``periods`` periods. ``part(k)`` makes k of them; ``first`` are enough for a first look, and this
-    many ``answers`` must agree, or one with the ``least_s`` that a period takes; None if that is not known."""
+    """A schedule of ``periods`` periods. ``part(k)`` makes k of them; ``first`` are enough for the first simulation,
+    and this many ``answers`` must agree, or one with the minimum ``least_s`` of a period (None if that is not known).
+    """
 
     name: str
     periods: int
@@ -91,13 +97,14 @@ class Periodic:
     answers: int = 2
     least_s: float | None = None
     messages: int = 0
-    """Of a dense forest's period; 0 where it is sparse."""
+    """Of a forest's period; 0 of others."""
+    dense: bool = False
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of the whole schedule; ``error`` is relative and 0 where all of it was simulated, exactly or with a
-    tolerance that costs nothing to speak of."""
+    """Seconds of the whole schedule; ``error`` is relative, and 0 if all of it was simulated, exactly or with a
+    negligible tolerance."""
 
     seconds: float
     error: float
@@ -139,13 +146,13 @@ def of_forest(topology: Topology, size_bytes: int, *, trees: int = 2, rounds: in
         return Part(forest.all_reduce(shares, trees=trees, rounds=k, fan=fan), topology, size_bytes * k // rounds)
 
     answers = 2 if trees <= SIMPLE_LANES else DENSE_ANSWERS
-    sparse = Periodic("forest", rounds, part, first=height + 1, answers=answers)
+    messages = 2 * trees * (topology.nhosts - 1)
+    sparse = Periodic("forest", rounds, part, first=height + 1, answers=answers, messages=messages)
     if trees < DENSE_LANES:
         return sparse
     loads = zip(forest.integer_degrees(shares, trees), topology.rates_bytes_s, strict=True)
     least_s = max(degree / rate for degree, rate in loads) * size_bytes / (trees * rounds)
-    messages = 2 * trees * (topology.nhosts - 1)
-    return replace(sparse, least_s=least_s, messages=messages)
+    return replace(sparse, least_s=least_s, dense=True)
 
 
 def of_r2cc(topology: Topology, size_bytes: int, *, pipeline: int = 4, chunks: int = 256) -> Periodic:
@@ -159,7 +166,7 @@ def of_r2cc(topology: Topology, size_bytes: int, *, pipeline: int = 4, chunks: i
 
 
 def of_hosts(name: str, topology: Topology, size_bytes: int, build: Callable[[Topology], Schedule]) -> Periodic:
-    """Any schedule that treats hosts that are alike alike, by pairs of them, as some depend on a ring's parity.
+    """Any schedule that treats similar hosts alike, by pairs of hosts, because some depend on a ring's parity.
 
     ``build`` makes the schedule of a smaller cluster, with sections cut into as many pieces as in the large one.
     """
@@ -177,9 +184,9 @@ def of_hosts(name: str, topology: Topology, size_bytes: int, build: Callable[[To
 
 
 def estimate(schedule: Periodic, *, alpha_s: float = 0.0, most_error: float = MOST_ERROR) -> Estimate:
-    """The time of ``schedule``, to ``most_error`` and what the tolerance of a simulation adds (`TOLERANCE_ERROR`).
+    """The time of ``schedule``, to ``most_error`` plus the error of a simulation's tolerance (`TOLERANCE_ERROR`).
 
-    Raises `UsageError` for an error of nothing or less, and what `simulate` raises.
+    Raises `UsageError` for a limit of zero or less, and whatever `simulate` raises.
     """
     if most_error <= 0:
         raise UsageError(f"an error of {most_error:g} at most cannot be promised; simulate the whole schedule")
@@ -205,29 +212,65 @@ def estimate(schedule: Periodic, *, alpha_s: float = 0.0, most_error: float = MO
 
 
 def _of_costly(schedule: Periodic, alpha_s: float, most_error: float) -> Estimate:
-    """The time of a dense forest whose messages cost time: exact, or by the pace of its chunks."""
+    """The time of a forest whose messages cost time: of the whole, or by the pace of its chunks."""
     periods = schedule.periods
-    if periods * schedule.messages <= EXACT_MESSAGES:
-        whole = schedule.part(periods)
-        seconds = simulate(whole.schedule, whole.topology, whole.size_bytes, alpha_s=alpha_s).seconds
-        return Estimate(seconds, 0.0, periods)
-    k = min(FIRST_ROUNDS, max(LEAST_ROUNDS, FIRST_MESSAGES // schedule.messages))
+    if periods * schedule.messages <= WHOLE_MESSAGES:
+        return _of_several(schedule, alpha_s, most_error)
+    single = SINGLE_ERROR if schedule.dense else 0.0
+    k = max(LEAST_ROUNDS, ROUNDS_PER_HOP * (schedule.first - 1), FIRST_MESSAGES // schedule.messages)
     while 3 * k <= 2 * periods:
-        run_s, done_s = _chunks(schedule.part(k), k, alpha_s)
+        run_s, done_s = _chunks(schedule, k, alpha_s)
         first, middle, last = k // 4, k // 2, k - k // 4
         found_s = run_s + (periods - k) * _pace(done_s[first:last])
         half_s = (periods - k) * abs(_pace(done_s[first:middle]) - _pace(done_s[middle:last])) / 2
-        if half_s <= most_error * found_s:
-            return Estimate(found_s, half_s / found_s + TOLERANCE_ERROR, k)
+        if half_s / found_s + single <= most_error:
+            return Estimate(found_s, half_s / found_s + single, k)
         k *= 2
-    run_s, _ = _chunks(schedule.part(periods), periods, alpha_s)
-    return Estimate(run_s, TOLERANCE_ERROR, periods)
+    run_s, _ = _chunks(schedule, periods, alpha_s)
+    return Estimate(run_s, single, periods)
 
 
-def _chunks(part: Part, rounds: int, alpha_s: float) -> tuple[float, Floats]:
+def _of_several(schedule: Periodic, alpha_s: float, most_error: float) -> Estimate:
+    """The whole schedule: exactly, or the mean over ports that differ by chance where it is dense."""
+    whole = schedule.part(schedule.periods)
+    if not schedule.dense:
+        seconds = simulate(whole.schedule, whole.topology, whole.size_bytes, alpha_s=alpha_s).seconds
+        return Estimate(seconds, 0.0, schedule.periods)
+    most = max(1, min(MOST_RUNS, WHOLE_MESSAGES // (schedule.periods * schedule.messages)))
+    found: list[float] = []
+    while len(found) < most and not (len(found) >= LEAST_RUNS and _error(found) <= most_error):
+        found.append(
+            simulate(
+                whole.schedule,
+                whole.topology,
+                whole.size_bytes,
+                alpha_s=alpha_s,
+                tolerance=COSTLY_TOLERANCE,
+                seed=len(found),
+            ).seconds
+        )
+    return Estimate(float(np.mean(found)), _error(found), schedule.periods)
+
+
+def _error(runs_s: list[float]) -> float:
+    """Of the mean of these runs, relative."""
+    if len(runs_s) < 2:
+        return SINGLE_ERROR
+    interval_s = student_t(len(runs_s) - 1) * np.std(runs_s, ddof=1) / len(runs_s) ** 0.5
+    return float(interval_s / np.mean(runs_s)) + TOLERANCE_ERROR
+
+
+def _chunks(schedule: Periodic, rounds: int, alpha_s: float) -> tuple[float, Floats]:
     """Seconds of a forest of so many rounds, and the mean time at which hosts were done with each round's chunks."""
+    part = schedule.part(rounds)
     timing = simulate(
-        part.schedule, part.topology, part.size_bytes, alpha_s=alpha_s, tolerance=COSTLY_TOLERANCE, steps=True
+        part.schedule,
+        part.topology,
+        part.size_bytes,
+        alpha_s=alpha_s,
+        tolerance=COSTLY_TOLERANCE if schedule.dense else 0.0,
+        steps=True,
+        seed=0 if schedule.dense else None,
     )
     ends = np.concatenate([lane for lanes in timing.step_end_s or () for lane in lanes])
     of_round = np.concatenate([lane["begin"] for lanes in part.schedule.programs for lane in lanes]) % rounds

@@ -1,8 +1,8 @@
 """Predicts every algorithm's time on a topology, chooses one, and says why.
 
-Pure: the same topology, size and alpha give the same plan on every rank, so ranks that agree on the
-topology need not agree on anything else. Collectives other than AllReduce have one bandwidth-optimal
-algorithm whatever is lost, and a tree for small messages.
+Pure: the same topology, size and alpha give the same plan on every rank, so ranks that agree on the topology need not
+agree on anything else. Collectives other than AllReduce have one bandwidth-optimal algorithm under any loss, and a tree
+for small messages.
 """
 
 from collections.abc import Callable
@@ -20,10 +20,10 @@ from r2ccl_core.schedules.algorithm import LEAST_MESSAGE_BYTES, MOST_CHUNKS, Alg
 from r2ccl_core.units import format_size
 
 MARGIN = 0.03
-"""A model is believed to this: what leaves the ring must promise more."""
+"""Accuracy of the models: a schedule that replaces the ring must promise more than this."""
 
 SWITCH_S = 0.05
-"""What a change of schedule costs a job: agreement, connections and fresh streams (12 to 50 ms as measured here)."""
+"""Cost of a change of schedule to a job: agreement, connections and fresh streams (12 to 50 ms as measured here)."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def plan(
 ) -> Plan:
     """The plan for one collective of ``size_bytes`` (the vector of `collective.py`).
 
-    With so many ``operations`` to come, a guaranteed schedule that is less than `MARGIN` better than the ring is taken
-    too if it pays back the ``switch_s`` that leaving the ring costs. ``alpha_s`` is the fixed cost of a message on its
-    connection. Raises `UsageError` if a host that takes part has no bandwidth left, or the hosts are too few.
+    With this many ``operations`` to come, a guaranteed schedule that is less than `MARGIN` better than the ring is
+    chosen too if it pays back the ``switch_s`` that leaving the ring costs. ``alpha_s`` is the fixed cost of a message
+    on its connection. Raises `UsageError` if a participating host has no bandwidth left, or there are too few hosts.
     """
     rates = topology.rates_bytes_s
     if min(rates) <= 0:
@@ -127,7 +127,7 @@ def _all_reduce(topology: Topology, size_bytes: int, alpha_s: float, chunks: int
 def _on_rails(
     algorithm: Algorithm, problem: Problem, pairs: Pairs | None, order: tuple[int, ...]
 ) -> tuple[Problem, Callable[[Settings], Schedule]]:
-    """The problem and the schedule of hosts that lost different rails: of those as they are, where the algorithm knows
+    """The problem and the schedule of hosts that lost different rails: of the hosts as they are if the algorithm knows
     pairs of hosts, else of the hosts in another order."""
     if pairs is None:
         return problem, partial(algorithm.build, problem.shares)
@@ -147,7 +147,7 @@ def _on_rails(
 
 
 def _builder(topology: Topology, build: Callable[[], Schedule]) -> Callable[[], Schedule]:
-    """The schedule of hosts, made into one of GPUs where hosts have several."""
+    """The schedule of hosts, turned into one of GPUs if hosts have several."""
     gpus = topology.hosts[0].gpus
     if any(host.gpus != gpus for host in topology.hosts):
         raise UsageError("hosts have different numbers of GPUs; the hierarchical form needs equal ones")
@@ -155,7 +155,7 @@ def _builder(topology: Topology, build: Callable[[], Schedule]) -> Callable[[], 
 
 
 def _inner_s(topology: Topology, size_bytes: int) -> float:
-    """Reduce-scatter and all-gather inside the host; overlaps in part, counted in full."""
+    """Reduce-scatter and all-gather inside the host; they overlap in part, but are counted in full."""
     return max(2 * (host.gpus - 1) / host.gpus * size_bytes / host.inner_rate_bytes_s for host in topology.hosts)
 
 

@@ -1,13 +1,14 @@
-"""Which schedule a collective runs: a `Select` answers for a collective, a size, the group's health and its costs.
+"""Selects the schedule of a collective: a `Select` answers for a collective, a size, the group's health and its costs.
 
-The answer must be the same on every rank, and the same object for the same question: connections and executors
-are kept by schedule.
+The answer must be the same on every rank, and the same object for the same question: connections and executors are kept
+by schedule.
 
-Only AllReduce has schedules to choose from: the other collectives' one is optimal whatever is lost.
+Only AllReduce has schedules to choose from: the other collectives have one that is optimal under any loss.
 
     R2CC_ALGO               the alias of an algorithm (`r2ccl_core.planning.algorithms`; default ring), or auto: the
                             planner's choice. What follows the health runs the ring while no NIC is lost.
     R2CC_MODE=3             the same as R2CC_ALGO=r2cc: R2CC-AllReduce after a loss
+    R2CC_OPERATIONS         how many AllReduces are still to come: auto leaves the ring for a little where that pays
     R2CC_AR_STAGE2_CHUNKS   its K, 1 to 16 (4)
     R2CC_AR_MIN_BYTES       smaller vectors stay with the ring (16 MiB)
     R2CC_SLICE_BYTES        the slices of what is pipelined (256 KiB)
@@ -39,33 +40,36 @@ class Cost(NamedTuple):
 
 
 class Select(Protocol):
-    """The schedule for a collective of so many bytes on a rank; any thread may ask."""
+    """The schedule for a collective of this number of bytes on a rank; any thread may ask."""
 
     def __call__(self, collective: str, nbytes: int, health: Health, cost: Cost, root: int = 0) -> Schedule:
-        """`nbytes` is nccl-tests' size: of the larger of a rank's two buffers. `UsageError` for what is unknown."""
+        """`nbytes` is nccl-tests' size: that of the larger of a rank's two buffers. Raises `UsageError` for unknown
+        collectives."""
         ...
 
 
 LEAST_MODE_RERANKED = 2
-"""R2CC_MODE from which on a ring is re-ranked: Balance. In mode 1 a back-up NIC carries what the lost one did."""
+"""The lowest R2CC_MODE in which a ring is re-ranked: Balance. In mode 1 a back-up NIC carries the lost one's load."""
 _MIN_SLICE_BYTES = 64 * 1024
 _MOST_PIPELINE = 16
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment asks for."""
+    """What the environment requests."""
 
     algo: str = "ring"
     slice_bytes: int = 256 * 1024
     pipeline: int = 4
     min_bytes: int = 16 << 20
+    operations: int | None = None
+    """Still to come, as far as is known."""
     reranks: bool = False
-    """The ring's order follows losses: after an arrangement of hosts for which they share more rails."""
+    """Whether the ring's order follows losses, so that neighbouring hosts share more rails."""
 
     @property
     def plans(self) -> bool:
-        """Whether the schedule is chosen by what messages and bytes cost."""
+        """Whether the schedule depends on the costs of messages and bytes."""
         return self.algo == AUTO or by_alias()[self.algo].follows_health
 
     def follows(self, health: Health) -> bool:
@@ -74,7 +78,7 @@ class Settings:
 
 
 def read_settings(mode: int = 2, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings that `environ` and R2CC_MODE say; `UsageError` in one line for a wrong value."""
+    """The settings in `environ` and R2CC_MODE; raises a one-line `UsageError` for a wrong value."""
     algo = environ.get("R2CC_ALGO") or ("r2cc" if mode == 3 else "ring")
     words = (*by_alias(), AUTO)
     if algo not in words:
@@ -86,6 +90,7 @@ def read_settings(mode: int = 2, environ: Mapping[str, str] = os.environ) -> Set
         _size(environ, "R2CC_SLICE_BYTES", Settings.slice_bytes),
         _size(environ, "R2CC_AR_STAGE2_CHUNKS", Settings.pipeline),
         _size(environ, "R2CC_AR_MIN_BYTES", Settings.min_bytes, least=0),
+        _count(environ, "R2CC_OPERATIONS"),
         reranks=algo == ring.ALGORITHM.alias and mode >= LEAST_MODE_RERANKED,
     )
     if mode == 0 and settings.plans:
@@ -96,14 +101,14 @@ def read_settings(mode: int = 2, environ: Mapping[str, str] = os.environ) -> Set
 
 
 def ring_slices(nbytes: int, nranks: int, slice_bytes: int) -> int:
-    """In how many pieces each of the ring's sections is pipelined: of about `slice_bytes`, at least two
-    where they stay above 64 KiB, so that a hop overlaps the next."""
+    """The number of pieces in which each of the ring's sections is pipelined: pieces of about `slice_bytes`, at least
+    two if they stay above 64 KiB, so that a hop overlaps the next."""
     section = nbytes // nranks
     return max(1, round(section / slice_bytes), min(2, section // _MIN_SLICE_BYTES))
 
 
 def selection(settings: Settings) -> Select:
-    """The selection that `settings` ask for."""
+    """The selection for these `settings`."""
     rings = cache(ring.all_reduce)
 
     def plain(nbytes: int, nranks: int) -> Schedule:
@@ -121,7 +126,7 @@ def selection(settings: Settings) -> Select:
 
     @lru_cache(maxsize=256)
     def planned(nbytes: int, health: Health, cost: Cost) -> Schedule:
-        candidate = _candidate(settings.algo, nbytes, health, cost)
+        candidate = _candidate(settings, nbytes, health, cost)
         if candidate is None:
             return reranked(nbytes, health)
         algorithm, settings_of_it = ALGORITHMS[candidate.name], candidate.settings
@@ -168,7 +173,7 @@ def _order(health: Health) -> tuple[int, ...]:
 
 
 def _only(collective: str, nranks: int, root: int, slices: int) -> Schedule:
-    """The schedule of a collective that has one; a rooted one of a single slice goes along a tree."""
+    """The schedule of a collective that has one; a rooted one of a single slice uses a tree."""
     if collective == "all_gather":
         return ring.all_gather(nranks, slices=slices, ahead=AHEAD)
     if collective == "reduce_scatter":
@@ -185,17 +190,27 @@ def _only(collective: str, nranks: int, root: int, slices: int) -> Schedule:
 
 
 def _slices(collective: str, nbytes: int, nranks: int, slice_bytes: int) -> int:
-    """In how many pieces a block of a rank travels."""
+    """The number of pieces in which a rank's block travels."""
     blocks = 1 if collective in ("broadcast", "reduce", "sendrecv") else nranks
     return ring_slices(nbytes, blocks, slice_bytes)
 
 
-def _candidate(algo: str, nbytes: int, health: Health, cost: Cost) -> Candidate | None:
+def _candidate(settings: Settings, nbytes: int, health: Health, cost: Cost) -> Candidate | None:
     """The planner's choice, or its form of the algorithm asked for; None where that has none for this health."""
-    result = plan(health.topology(cost.nic_bytes_s), "all_reduce", nbytes, cost.alpha_s)
-    if algo == AUTO:
+    topology = health.topology(cost.nic_bytes_s)
+    result = plan(topology, "all_reduce", nbytes, cost.alpha_s, operations=settings.operations)
+    if settings.algo == AUTO:
         return result.chosen
-    return next((one for one in result.candidates if one.name == by_alias()[algo].name), None)
+    return next((one for one in result.candidates if one.name == by_alias()[settings.algo].name), None)
+
+
+def _count(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"{name}={text}: give a whole number, such as 1000")
+    return int(text)
 
 
 def _size(environ: Mapping[str, str], name: str, default: int, least: int = 1) -> int:

@@ -1,11 +1,10 @@
-"""Proves a schedule symbolically: right sums, no deadlock with bounded buffers, lanes that do not meet.
+"""Proves a schedule symbolically: correct sums, no deadlock with bounded buffers, lanes that do not overlap.
 
-The schedule is run on sets of contributors instead of numbers: a chunk's value is the set of ranks whose
-inputs it holds. Adding two values demands disjoint sets, so no contribution counts twice, and the
-result demands the full set, so none is missing. Connections hold at most ``slots`` messages: a send into
-a full one waits. Lanes are deterministic and meet only in FIFO connections, so whether the run ends does
-not depend on the order in which lanes are tried (Kahn 1974): one run that ends proves freedom from
-deadlock for these slots, and for more of them.
+The schedule is run on sets of contributors instead of numbers: a chunk's value is the set of ranks whose inputs it
+holds. Adding two values demands disjoint sets, so no contribution counts twice, and the result demands the full set, so
+none is missing. Connections hold at most ``slots`` messages: a send into a full one waits. Lanes are deterministic and
+meet only in FIFO connections, so whether the run ends does not depend on the order in which lanes are tried (Kahn
+1974): one run that ends proves freedom from deadlock for this number of slots and any larger one.
 """
 
 from collections import deque

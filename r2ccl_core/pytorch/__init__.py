@@ -10,7 +10,7 @@ NAME = "r2ccl"
 
 
 def register() -> None:
-    """Makes the name known to `torch.distributed`, where that was built in. Idempotent."""
+    """Registers the name with `torch.distributed`, if PyTorch was built with it. Idempotent."""
     import torch.distributed
 
     if torch.distributed.is_available() and NAME.upper() not in torch.distributed.Backend._plugins:

@@ -10,7 +10,7 @@ _KEY = "r2ccl/root"
 
 
 def meeting_place(store: Any, rank: int, size: int, timeout: timedelta) -> str | None:
-    """``host:port`` of rank 0; None for a group of one, which meets nobody."""
+    """``host:port`` of rank 0; None for a group of one rank, which meets nobody."""
     if size == 1:
         return None
     if rank == 0:
@@ -20,8 +20,8 @@ def meeting_place(store: Any, rank: int, size: int, timeout: timedelta) -> str |
 
 
 def _own_address(store: Any) -> str:
-    """This rank's address on the network that the store's server is reached by; where it has none (a store in a file),
-    of its first NIC."""
+    """This rank's address on the network over which the store's server is reached; without such a network (a store in a
+    file), the address of its first NIC."""
     while not hasattr(store, "host") and hasattr(store, "underlying_store"):
         store = store.underlying_store
     if not hasattr(store, "host"):

@@ -1,9 +1,9 @@
 """A process group of PyTorch over a `Communicator`: CPU tensors, every call in the background.
 
 Calls run in the order in which they are made, on a thread that does not hold the interpreter's lock while bytes move;
-single messages (`send`, `recv`) on threads of their own for each peer, direction and tag. Contiguous tensors are not
-copied. A subclass in Python, because that is the stable surface: one package serves every version of PyTorch. Methods
-are there under the names of all versions from 2.6 to 2.13.
+single messages (`send`, `recv`) use a separate thread for each peer, direction and tag. Contiguous tensors are not
+copied. The group is a subclass in Python, because that is PyTorch's stable interface: one package serves every version.
+Methods exist under the names of all versions from 2.6 to 2.13.
 """
 
 import weakref
@@ -31,15 +31,15 @@ _OPERATIONS = {
     ReduceOp.MAX: "max",
 }
 _OF_BOOL = {"sum": "max", "prod": "min"}
-"""What they mean for truth values."""
+"""Their meaning for truth values."""
 _UNEQUAL = 1 << 20
-"""The tag of messages of an all-to-all with unequal parts; programs' own are below."""
+"""Tag of the messages of an all-to-all with unequal parts; programs' own tags are below."""
 _LONGEST_MEETING_S = 300.0
 _ENDING_S = 5.0
 
 
 class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typed here
-    """What ``init_process_group("r2ccl")`` and ``new_group(backend="r2ccl")`` make."""
+    """The group that ``init_process_group("r2ccl")`` and ``new_group(backend="r2ccl")`` create."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
@@ -93,7 +93,8 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
 
     @property
     def communicator(self) -> Communicator:
-        """What it runs over, for `stats` and the like; calls beside the group's own would be out of order."""
+        """The underlying communicator, for `stats` and the like; collective calls beside the group's own would be out
+        of order."""
         return self._comm
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -101,11 +102,11 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
         self._limit_s = timeout.total_seconds()
 
     def abort(self, *_: object) -> None:
-        """Ends the group on every rank, and every call that waits."""
+        """Ends the group on every rank, and every waiting call."""
         self._comm.abort("the process group was aborted")
 
     def shutdown(self, *_: object) -> None:
-        """Leaves the group, once what was begun has ended. Idempotent."""
+        """Leaves the group after all started calls have ended. Idempotent."""
         self._release()
 
     # Collectives --------------------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ class R2cclProcessGroup(ProcessGroup):  # type: ignore[misc]  # torch is not typ
     def all_to_all_single(
         self, output: Any, source: Any, output_sizes: Sequence[int], input_sizes: Sequence[int], opts: Any = None
     ) -> Running:
-        """Rows of `source` to every rank; equal parts where no sizes are given."""
+        """Sends rows of `source` to every rank; equal parts if no sizes are given."""
         taken, given = list(output_sizes or ()), list(input_sizes or ())
 
         def call() -> None:
@@ -333,7 +334,7 @@ def _release(comm: Communicator, line: Line, message_lines: dict[tuple[str, int,
 
 
 def _operation(opts: Any) -> str:
-    """The core's name of a reduction. Raises `UsageError` for one that it has not."""
+    """The core's name of a reduction. Raises `UsageError` if the core does not have it."""
     asked = ReduceOp.SUM if opts is None else getattr(opts.reduceOp, "op", opts.reduceOp)
     name = next((name for op, name in _OPERATIONS.items() if op == asked), None)
     if name is None:
@@ -347,7 +348,7 @@ def _fit(op: str, array: np.ndarray) -> str:
 
 
 def _parts(array: np.ndarray, rows: list[int], size: int, all_rows: int) -> list[np.ndarray]:
-    """`array`, of `all_rows` rows, cut by rows; equally where no sizes are given."""
+    """`array`, of `all_rows` rows, cut by rows; equally if no sizes are given."""
     rows = rows or [all_rows // size] * size
     if len(rows) != size or sum(rows) != all_rows:
         raise UsageError(f"split sizes {rows} do not make the {all_rows} rows of the tensor for {size} ranks")

@@ -1,4 +1,4 @@
-"""CPU tensors as arrays that the core takes: the same memory where a tensor is contiguous, else a copy and back."""
+"""CPU tensors as arrays for the core: the same memory if a tensor is contiguous, else a copy and back."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ _AS_BYTES = tuple(
                  "uint16", "uint32", "uint64", "complex64", "complex128")
     if hasattr(torch, name)
 )  # fmt: skip
-"""Types that are moved as bytes; nothing is reduced in them."""
+"""Types that are moved as bytes; they cannot be reduced."""
 
 
 def as_array(tensor: Any, reduced: bool = False) -> np.ndarray:
-    """The memory of a contiguous CPU tensor, flat. `reduced`: elements will be combined, so their type must be one in
-    which the core can. Raises `UsageError`."""
+    """The memory of a contiguous CPU tensor, flat. `reduced`: elements will be combined, so the core must support the
+    type. Raises `UsageError`."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         kind = tensor.device.type if tensor.device.type != "cpu" else str(tensor.layout)
         raise UsageError(
@@ -42,7 +42,7 @@ def as_array(tensor: Any, reduced: bool = False) -> np.ndarray:
 
 @contextmanager
 def filled(tensors: Sequence[Any], reduced: bool = False) -> Iterator[list[np.ndarray]]:
-    """Arrays for `tensors`; those that are not contiguous get what is in theirs at the end."""
+    """Arrays for `tensors`; the result is copied at the end into those that are not contiguous."""
     dense = [tensor if tensor.is_contiguous() else tensor.contiguous() for tensor in tensors]
     yield [as_array(tensor, reduced) for tensor in dense]
     for tensor, copy in zip(tensors, dense, strict=True):

@@ -1,4 +1,4 @@
-"""PyTorch work handles for the operations that a group has begun, and the watch over their time-out."""
+"""PyTorch work handles for the operations that a group has started, and the monitoring of their time-outs."""
 
 import threading
 import time
@@ -14,17 +14,20 @@ from r2ccl_core.runtime.pending import Line
 
 
 class Running(Work):  # type: ignore[misc]  # torch is not typed here
-    """One call. May be waited for in any order and by several threads."""
+    """One call. Several threads may wait for it, in any order."""
 
     def __init__(self, result: list[Any]) -> None:
         super().__init__()
         self._result = result
-        self._future = torch.futures.Future()
         self._over = threading.Event()
         self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._ended = False
+        self._source: Any = None
+        self._future: Any = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Returns when it has ended; raises what it failed with, or a time-out of this wait alone."""
+        """Returns when it has ended; raises its error, or a time-out of this wait alone."""
         limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
         if not self.is_completed() and not self._over.wait(limit_s):
             raise torch.distributed.DistBackendError(f"the work has not ended after {limit_s:g} s")
@@ -37,16 +40,16 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, successfully or not."""
         # A callback of the future runs before those that wait are told; it may ask, and wait.
-        return self._over.is_set() or bool(self._future.done())
+        return self._over.is_set() or (self._future is not None and bool(self._future.done()))
 
     def is_success(self) -> bool:
-        """Whether it has ended well."""
+        """Whether it has ended successfully."""
         return self.is_completed() and self._error is None
 
     def exception(self) -> BaseException | None:
-        """What it failed with."""
+        """Its error."""
         return self._error
 
     def result(self) -> list[Any]:
@@ -54,27 +57,43 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
         return self._result
 
     def get_future(self) -> Any:
-        """Completes with `result`."""
+        """Completes with `result`, or with the error."""
+        with self._lock:
+            if self._future is None:
+                self._source = torch.futures.Future()
+                # An exception that is set in Python is a result to C++, which DDP would take for tensors; one that is
+                # raised by a callback is an error there, too.
+                self._future = self._source.then(self._told)
+                ended = self._ended
+            else:
+                ended = False
+        if ended:
+            self._source.set_result(None)
         return self._future
 
     getFuture = get_future  # noqa: N815  # of older versions
 
     def _end(self, error: BaseException | None) -> None:
+        with self._lock:
+            self._error, self._ended = error, True
+            source = self._source
         # The future first: who has waited finds it complete.
-        self._error = error
         try:
-            if error is None:
-                self._future.set_result(self._result)
-            else:
-                # A future takes no interrupt; who waits for the work gets it all the same.
-                told = error if isinstance(error, Exception) else torch.distributed.DistBackendError(repr(error))
-                self._future.set_exception(told)
+            if source is not None:
+                source.set_result(None)
         finally:
             self._over.set()
 
+    def _told(self, _: Any) -> list[Any]:
+        if self._error is None:
+            return self._result
+        # A future takes no interrupt; who waits for the work gets it all the same.
+        own = isinstance(self._error, Exception)
+        raise self._error if own else torch.distributed.DistBackendError(repr(self._error))
+
 
 class Watch:
-    """Ends a group whose call takes longer than it may. Thread-safe."""
+    """Ends a group whose call exceeds its time limit. Thread-safe."""
 
     def __init__(self, late: Callable[[str], object]) -> None:
         self._late = late
@@ -100,13 +119,13 @@ class Watch:
             self._open.pop(number, None)
 
     def close(self) -> None:
-        """Watches no more."""
+        """Stops watching."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def _look(self) -> None:
-        """Looks again each second at most: limits are seconds and more."""
+        """Checks every second: limits are seconds and more."""
         while True:
             with self._changed:
                 if self._closed:
@@ -130,8 +149,8 @@ def run(
     result: list[Any],
     waits: bool = False,
 ) -> Running:
-    """Begins `call` on `line`, or runs it on the program's own thread where that `waits` for it and the line is free.
-    The core's errors become PyTorch's `DistBackendError`."""
+    """Starts `call` on `line`, or runs it on the program's own thread if the program `waits` for it and the line is
+    free. The core's errors become PyTorch's `DistBackendError`."""
     work = Running(result)
     number = watch.begin(name, limit_s)
 

@@ -1,9 +1,9 @@
-"""R2CC-AllReduce: all hosts do what the slowest can, the faster ones do the rest among themselves.
+"""R2CC-AllReduce: all hosts together do as much as the slowest can, and the faster ones do the rest among themselves.
 
-After arXiv 2512.25059, for any number of degraded hosts. Sort the distinct bandwidths r_1 < r_2 < ...; level k
-is a ring over the hosts with at least r_k and carries the share ``(r_k - r_{k-1}) / r_max`` of the vector,
-which is what its members can move while the levels below use r_{k-1}. One degraded host gives the paper's
-two levels: a global ring with 1-X, a partial ring with Y = X.
+After arXiv 2512.25059, for any number of degraded hosts. Sort the distinct bandwidths r_1 < r_2 < ...; level k is a
+ring over the hosts with at least r_k and carries the share ``(r_k - r_{k-1}) / r_max`` of the vector, which is what its
+members can move while the levels below use r_{k-1}. One degraded host gives the paper's two levels: a global ring with
+1-X, a partial ring with Y = X.
 
     stage 1   all rings at once
     stage 2   per level and in K pipeline chunks: hosts outside the ring send their own values to ring
@@ -11,11 +11,14 @@ two levels: a global ring with 1-X, a partial ring with Y = X.
 
     T / T0 = 1 + (1 + 1/K) n X / (2 (n-1) (1-X))           one degraded host, lost fraction X, n ranks
 
-With several ranks per host a ring passes through all ranks of a host in turn, and an outside host sums up its own
-values before it sends them.
+With several ranks per host a ring passes through all ranks of a host in turn, and an outside host sums its own values
+before it sends them.
 
-Fair sharing gives every lane the same part of a port, so each ring gets lanes in proportion to its share of
-the vector, as channels are bound to NICs in the paper's system; one lane each would starve the wide ring.
+Fair sharing gives every lane the same part of a port. So each ring gets lanes in proportion to its share of the vector,
+as channels are bound to NICs in the paper's system; one lane each would starve the wide ring. [(LEAST_LANES,
+MOST_LANES)] Limits on the lanes of all rings together. If there are few, one late lane delays all; 12 distinguish one
+lost NIC of eight from two. T/T0 as measured on 3 hosts with one NIC of 9 lost, K = 4 and 16: with 3 lanes 1.52 and
+1.45, with 6 to 9 1.49 and 1.43.
 """
 
 from collections.abc import Sequence
@@ -43,7 +46,7 @@ LEAST_LANES, MOST_LANES = 6, 12
 measured on 3 hosts with one NIC of 9 lost, K = 4 and 16: with 3 lanes 1.52 and 1.45, with 6 to 9 1.49 and 1.43."""
 
 UPWARDS = 0.5 + 1e-9
-"""Slices are rounded, halves upwards, also where a half is one but for the last digit."""
+"""Slices are rounded with halves upwards, even if a value is a half except for the last digit."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def levels(shares: Sequence[float], pipeline: int, chunks: float, gpus: int = 1)
 
 
 def lane_counts(shares: Sequence[float], most: int = MOST_LANES) -> list[int]:
-    """Lanes in proportion to the shares: at least one each, the fewest that come closest."""
+    """Lanes in proportion to the shares: at least one each, and the smallest numbers that come closest."""
 
     def counts(total: int) -> list[int]:
         return [max(1, round(share * total)) for share in shares]
@@ -144,7 +147,7 @@ def _ring(level: Level, lane: int, first: int, ahead: int) -> Messages:
 
 
 def _second_stage(level: Level, lane: int, first: int, pipeline: int) -> list[Messages]:
-    """Outside hosts' values to the helper in K pipeline chunks, and the sums down a chain to everybody."""
+    """Sends outside hosts' values to the helper in K pipeline chunks, and the sums down a chain to everybody."""
     if not level.outside:
         return []
     count, ring = level.lane_chunks, level.ring
@@ -180,8 +183,8 @@ def _predict(problem: Problem) -> Prediction | None:
     """The paper's T/T0; several degraded hosts may be limited by the helper that adds all their values.
 
     A lane that holds s slices of each section fills its ring in 2 (p-1) messages and moves all its p s chunks in stage
-    2, in and out by turns; it ends one and a half of its chunks later than a fluid would. Both as seen in simulations
-    of p = 3 to 16.
+    2, in and out alternately; it ends one and a half of its chunks later than a fluid would. Both as seen in
+    simulations of p = 3 to 16.
     """
     p, lost = problem.hosts, 1 - problem.slowest
     if p < 3 or not 0 < lost < 1 or p - problem.stragglers < 2:
@@ -206,7 +209,7 @@ def _predict(problem: Problem) -> Prediction | None:
 
 
 def _on_cpu(asked: OnCpu, settings: Settings) -> Schedule:
-    """As fine as it may be: here messages overlap, which the planner's model does not know."""
+    """As fine as possible: here messages overlap, which the planner's model does not know."""
     chunks = max(asked.nranks, min(MOST_CHUNKS, asked.nbytes // LEAST_MESSAGE_BYTES))
     return all_reduce(asked.shares, gpus=asked.gpus, pipeline=asked.pipeline, chunks=chunks, ahead=AHEAD)
 

@@ -1,8 +1,8 @@
 """Re-ranking: an order of the ring in which neighbours share rails.
 
-Where a NIC reaches only NICs of its own rail, two neighbours in the ring that lost different rails have few
-rails in common, and the ring runs at the rate of that edge. A host that owns both rail sets, put between
-them, lifts the edge (after arXiv 2512.25059; the procedure is a reconstruction).
+If a NIC reaches only NICs of its own rail, two neighbours in the ring that lost different rails have few rails in
+common, and the ring runs at the rate of that edge. A host that has both sets of rails, placed between them, raises the
+rate (after arXiv 2512.25059; the procedure is a reconstruction).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +13,15 @@ from r2ccl_core.schedules import ring
 from r2ccl_core.schedules.algorithm import Pairs, Shares
 
 MOST_HOSTS = 64
-"""More are left in their order, and pairs of them are not looked at: with 64 that takes 0.5 s, with 256 it took 7."""
+"""Larger clusters keep their order, and their pairs of hosts are not examined: with 64 hosts that takes 0.5 s, with 256
+it took 7."""
 
 
 def ring_order(topology: Topology) -> tuple[int, ...]:
     """Hosts in an order whose weakest edge is no weaker than that of 0, 1, 2, ...
 
-    Repeatedly takes the weakest edge (i, j) that is below what i and j could each do, and moves between them
-    the host that lifts the ring's sorted edge rates most; stops when no move lifts them.
+    Repeatedly takes the weakest edge (i, j) that is below what i and j could each do, and moves between them the host
+    that raises the ring's sorted edge rates most; stops when no move raises them.
     """
     order = list(range(topology.nhosts))
     if topology.nhosts > MOST_HOSTS:
@@ -31,8 +32,8 @@ def ring_order(topology: Topology) -> tuple[int, ...]:
 
 
 def narrow_pairs(topology: Topology) -> Pairs | None:
-    """What every two hosts carry between them, relative to the best host's nominal rate; None where no two hosts are
-    held up by rails that one of them has lost, and for more hosts than `MOST_HOSTS`."""
+    """What every two hosts can carry between them, relative to the best host's nominal rate. None if no two hosts are
+    limited by rails that one of them has lost, and for more hosts than `MOST_HOSTS`."""
     if topology.nhosts > MOST_HOSTS:
         return None
     best = max(host.nominal_bytes_s for host in topology.hosts)
@@ -44,14 +45,15 @@ def narrow_pairs(topology: Topology) -> Pairs | None:
 
 
 def in_order(order: Sequence[int], shares: Shares, build: Callable[[Shares], Schedule]) -> Schedule:
-    """What `build` makes of the hosts' shares, with host ``order[i]`` and its ranks in the place of host i."""
+    """The schedule that `build` makes from the hosts' shares, with host ``order[i]`` and its ranks in the place of host
+    i."""
     schedule = build(tuple(shares[host] for host in order))
     gpus = schedule.nranks // len(order)
     return relabelled(schedule, [host * gpus + rank for host in order for rank in range(gpus)])
 
 
 def ring_rate_bytes_s(topology: Topology, order: tuple[int, ...]) -> float:
-    """What the ring in this order carries: its weakest edge."""
+    """The rate of the ring in this order: that of its weakest edge."""
     return _edges(topology, list(order))[0]
 
 
@@ -62,7 +64,7 @@ def all_reduce(topology: Topology, *, slices: int = 1, lanes: int = 1) -> Schedu
 
 
 def _edges(topology: Topology, order: list[int]) -> list[float]:
-    """Rates of all edges of the ring, the weakest first: rings compare by them, as lists do."""
+    """Rates of all edges of the ring, the weakest first, so that rings compare like lists."""
     pairs = zip(order, order[1:] + order[:1], strict=True)
     return sorted(min(topology.pair_rate_bytes_s(a, b), topology.pair_rate_bytes_s(b, a)) for a, b in pairs)
 

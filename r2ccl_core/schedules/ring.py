@@ -1,12 +1,12 @@
 """Ring: AllReduce, ReduceScatter and AllGather around a ring of all ranks.
 
-Each rank sends and receives ``2 (p-1)/p`` of the vector in an AllReduce, which is optimal when all ports
-are equal (Patarasuk & Yuan, 2009). With a slow host the whole ring runs at that host's rate.
+Each rank sends and receives ``2 (p-1)/p`` of the vector in an AllReduce, which is optimal if all ports are equal
+(Patarasuk & Yuan, 2009). With a slow host the whole ring runs at that host's rate.
 
-Section j of the vector starts at rank j+1, gathers contributions hop by hop, and is complete at its
-owner, rank j; from there it goes round once more. A section travels in ``slices``, and a rank receives
-one slice before it sends the next, so that one buffer per connection is enough. With more buffers it may be ``ahead``
-slices ahead, fewer than there are: then the NICs have work while a slice is on its way or waits for its last piece.
+Section j of the vector starts at rank j+1, gathers contributions hop by hop, and is complete at its owner, rank j; from
+there it travels around the ring again. A section travels in ``slices``, and a rank receives one slice before it sends
+the next, so that one buffer per connection is enough. With more buffers it may be ``ahead`` slices ahead, fewer than
+there are slices: the NICs then have work while a slice is in flight or waits for its last piece.
 """
 
 from dataclasses import replace
@@ -22,8 +22,8 @@ from r2ccl_core.schedules.timed import Ints, Messages, compile_schedule
 def all_reduce(nranks: int, *, slices: int = 1, lanes: int = 1, ahead: int = 0, hops: int | None = None) -> Schedule:
     """A ring over ranks 0..p-1, each of its p sections in ``slices`` pieces, on each of ``lanes`` lanes.
 
-    Only the first ``hops`` of the 2(p-1) of every section, where that is given: for a simulation (`periodic.py`), as
-    that reduces nothing to the end.
+    With ``hops``, only this number of the 2(p-1) hops of every section: for a simulation (`periodic.py`), since that
+    does not complete the reduction.
     """
     if nranks == 1:
         return copied("ring", "all_reduce")
@@ -52,7 +52,8 @@ def all_gather(nranks: int, *, slices: int = 1, lanes: int = 1, ahead: int = 0) 
 
 
 def gathering(nranks: int, slices: int, index: int, lanes: int, ahead: int = 0, hops: int | None = None) -> Messages:
-    """Every section from the rank after its owner to its owner (or for so many ``hops``), summed up on the way."""
+    """Moves every section from the rank after its owner to its owner (or for this many ``hops``), summing on the
+    way."""
     owner, hop, piece = _grid(nranks, nranks - 1 if hops is None else hops, slices)
     return _messages(nranks, owner, owner + 1 + hop, hop, piece, slices, index, lanes, 1, ahead)
 
@@ -60,7 +61,8 @@ def gathering(nranks: int, slices: int, index: int, lanes: int, ahead: int = 0, 
 def spreading(
     nranks: int, slices: int, index: int, lanes: int, start: int, ahead: int = 0, hops: int | None = None
 ) -> Messages:
-    """Every section from its owner to the rank before it (or for so many ``hops``), beginning at hop ``start``."""
+    """Moves every section from its owner to the rank before it (or for this many ``hops``), beginning at hop
+    ``start``."""
     owner, hop, piece = _grid(nranks, nranks - 1 if hops is None else hops, slices)
     return _messages(nranks, owner, owner + hop, start + hop, piece, slices, index, lanes, 0, ahead)
 
@@ -106,7 +108,7 @@ def _own_block(rank: int, index: int, slices: int, lanes: int) -> Lane:
 
 
 def _predict(problem: Problem) -> Prediction:
-    """Sections are cut as long as that costs no more than 2 %: the reduction then overlaps the transfer."""
+    """Sections are cut as long as that costs at most 2 %: the reduction then overlaps the transfer."""
     p = problem.hosts
     section_s = problem.unit_s / (p * problem.slowest_edge)
     free = 0.02 * section_s / problem.alpha_s if problem.alpha_s > 0 else 8
@@ -123,7 +125,7 @@ def _build(shares: Shares, settings: Settings) -> Schedule:
 
 
 def _on_cpu(asked: OnCpu, settings: Settings) -> Schedule:
-    """What runs while nothing is lost, too: its slices are the user's."""
+    """Also what runs while nothing is lost; its slices are the user's."""
     hosts = asked.ring(asked.nbytes // asked.gpus, len(asked.shares))
     return hierarchical.of_ranks(hosts, asked.gpus)
 

@@ -7,7 +7,8 @@ from r2ccl_core.model.schedule import NOBODY, Schedule, lane
 
 
 def send_recv(nranks: int, *, slices: int = 16, ahead: int = 0) -> Schedule:
-    """Block r, ``slices`` chunks, goes from rank r to rank r + 1; ``ahead`` chunks more are sent than have come."""
+    """Block r, ``slices`` chunks, goes from rank r to rank r + 1; up to ``ahead`` more chunks are sent than were
+    received."""
     if nranks < 2:
         raise UsageError("sendrecv needs two ranks or more")
 

@@ -1,9 +1,9 @@
-"""From messages with nominal times to lanes of steps: the common back end of the irregular algorithms.
+"""Turns messages with nominal times into lanes of steps: the common back end of the irregular algorithms.
 
-An algorithm says which message would leave and arrive when if every message took one unit of time. Each
-rank's lane then simply follows these times. No clock is read at run time: the times only fix the order
-of the steps, and since arrivals come after departures the order is the same total order everywhere, so
-a few buffers per connection are enough to never deadlock (`verify` proves it for each schedule).
+An algorithm says when each message would leave and arrive if every message took one unit of time. Each rank's lane then
+simply follows these times. No clock is read at run time: the times only determine the order of the steps. Since
+arrivals come after departures, the order is the same total order everywhere, so a few buffers per connection are enough
+to avoid deadlock (`verify` proves this for each schedule).
 """
 
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from r2ccl_core.model.schedule import NOBODY, STEP, Lane, Program, Schedule
 
 Ints = npt.NDArray[np.signedinteger]
 Rows = npt.NDArray[np.int32]
-"""One step a row: the columns of `STEP`."""
+"""One step per row: the columns of `STEP`."""
 
 
 @dataclass(frozen=True)
 class Messages:
     """Messages as columns of equal length.
 
-    ``leave`` and ``arrive`` are nominal times; ``tie`` orders what happens at one rank at one time.
-    On one connection of one lane, the order by (leave, tie) must equal the order by (arrive, tie).
+    ``leave`` and ``arrive`` are nominal times; ``tie`` orders the events of one rank at one time. On one connection of
+    one lane, the order by (leave, tie) must equal the order by (arrive, tie).
     """
 
     leave: Ints
@@ -43,7 +43,7 @@ class Messages:
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
     def narrow(self) -> "Messages":
-        """The same in 32 bits a value: half the memory, which is what limits the size of a schedule."""
+        """The same with 32 bits per value: half the memory, which limits the size of a schedule."""
         columns = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
         return Messages(**{name: column.astype(np.int32, copy=False) for name, column in columns})
 
@@ -83,7 +83,7 @@ def _in_order(m: Messages, nlanes: int) -> tuple[Rows, Ints]:
 
 
 def _order(owner: Ints, when: Ints, tie: Ints, receives: int) -> Ints:
-    """By lane, time and tie; at the same of all three receives, which come first in the arrays, before sends."""
+    """By lane, time and tie; if all three are equal, receives, which come first in the arrays, before sends."""
     when, tie = (column.astype(np.int64) - column.min(initial=0) for column in (when, tie))
     times, ties = int(when.max(initial=0)) + 1, int(tie.max(initial=0)) + 1
     if (int(owner.max(initial=0)) + 1) * times * ties * 2 >= 1 << 63:  # as one number they would not fit

@@ -1,7 +1,7 @@
-"""Trees: AllReduce up and down one tree, Broadcast and Reduce along one; the shape behind the forest.
+"""Trees: AllReduce up and down one tree, Broadcast and Reduce along one; the basis of the forest.
 
-For small messages the number of messages in a row counts, not bandwidth: a binomial tree needs log2 p of
-them each way where the ring needs 2(p-1).
+For small messages the number of messages in a row matters, not bandwidth: a binomial tree needs log2 p of them in each
+direction where the ring needs 2(p-1).
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Tree:
 
 
 def binomial(nranks: int, root: int = 0) -> Tree:
-    """The tree in which the ranks that hold the value double with every message time."""
+    """The tree in which the number of ranks that hold the value doubles with every message time."""
     parent, depth = [-1] * nranks, [0] * nranks
     for index in range(1, nranks):
         above = index & (index - 1)
@@ -52,7 +52,7 @@ def path(nranks: int, root: int = 0) -> Tree:
 
 
 def all_reduce(nranks: int, *, slices: int = 1) -> Schedule:
-    """Up and down a binomial tree with root 0, ``slices`` chunks one after the other."""
+    """Up and down a binomial tree with root 0, ``slices`` chunks one after another."""
     if nranks == 1:
         return copied("tree", "all_reduce")
     tree = binomial(nranks)
@@ -80,7 +80,7 @@ Ints = np.ndarray
 
 
 def _edges(tree: Tree, rounds: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """Every edge in every round, as columns round, child, parent and the child's depth."""
+    """Every edge in every turn, as columns turn, child, parent and the child's depth."""
     child = np.array([rank for rank, parent in enumerate(tree.parent) if parent >= 0], dtype=np.int64)
     turn = np.repeat(np.arange(rounds), len(child))
     parent, depth = np.array(tree.parent)[child], np.array(tree.depth)[child]

@@ -53,6 +53,8 @@ _RC: dict[str, Any] = {
     "legend.fontsize": 8.5,
     "xtick.labelsize": 8.5,
     "ytick.labelsize": 8.5,
+    "figure.autolayout": False,
+    "figure.constrained_layout.use": False,
     "figure.dpi": 100,
     "savefig.dpi": 180,
     "svg.hashsalt": "r2ccl",

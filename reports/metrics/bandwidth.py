@@ -38,7 +38,7 @@ METRICS = (
         of="trials that went on", heading="hit", short="hit", workloads=("collective",),
     ),
     Metric(
-        "after_gbs", "GB/s", "higher", "bus bandwidth after the fault; of one that comes and goes, of all that follows",
+        "after_gbs", "GB/s", "higher", "bus bandwidth after the fault (if it comes and goes: of all that follows)",
         _of("after"), of="trials that went on", heading="after", short="after", workloads=("collective",),
     ),
     Metric(

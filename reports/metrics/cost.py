@@ -38,16 +38,16 @@ def _stall(view: View) -> float | None:
 
 METRICS = (
     Metric(
-        "lost_ms", "ms", "lower", "time lost: what all iterations from the first that is hit to the end of the trial "
-        "take beyond as many healthy ones",
+        "lost_ms", "ms", "lower", "time lost: additional time of all iterations from the first hit one to the end of "
+        "the trial, against as many healthy ones",
         _lost, of="trials that went on", heading="time lost", short="lost",
     ),
     Metric(
-        "lost_share", "", "lower", "time lost over what the same iterations take healthy", _lost_share,
+        "lost_share", "", "lower", "time lost over the healthy time of the same iterations", _lost_share,
         of="trials that went on", percent=True,
     ),
     Metric(
-        "hit_cost_ms", "ms", "lower", "what the hit iteration costs beyond one after it", _hit_cost,
+        "hit_cost_ms", "ms", "lower", "additional time of the hit iteration, against one after it", _hit_cost,
         of="trials that went on", heading="hit cost",
     ),
     Metric(

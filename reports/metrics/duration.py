@@ -32,7 +32,7 @@ METRICS = (
     Metric("repaired_ms", "ms", "lower", "an iteration once everything is healed", _of("repaired"), of="some trials"),
     Metric(
         "slowdown", "", "lower",
-        "T/T0: an iteration after the fault over one before it (medians; of a fault that comes and goes the mean of "
+        "T/T0: an iteration after the fault over one before it (medians; if the fault comes and goes, the mean of "
         "all that follow)",
         _slowdown, of="trials that went on", heading="T/T0", short="T/T0",
     ),
@@ -41,7 +41,7 @@ METRICS = (
         of="trials that went on", heading="mean since the fault",
     ),
     Metric(
-        "p99_ms", "ms", "lower", "the same iterations: 99 of 100 take at most this", _p99,
+        "p99_ms", "ms", "lower", "99th percentile of the same iterations", _p99,
         of="trials that went on", heading="p99 since the fault",
     ),
 )  # fmt: skip

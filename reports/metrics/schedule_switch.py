@@ -22,7 +22,8 @@ METRICS = (
         of="some trials", heading="schedule switch",
     ),
     Metric(
-        "switch_cost_ms", "ms", "lower", "what the operation that changes the schedule costs beyond one after it",
+        "switch_cost_ms", "ms", "lower",
+        "additional time of the operation that changes the schedule, against one after it",
         _cost, of="some trials",
     ),
 )  # fmt: skip

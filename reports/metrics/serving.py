@@ -1,8 +1,8 @@
-"""Serving: how long requests wait for their first token and for each one after it, by phase, and which ones were hurt.
+"""Serving: the time to requests' first token and per token after it, by phase, and which requests were hurt.
 
-*Before* are requests that had ended when the failure came, *during* those that it found under way, *after* all that
-began since. The run without failures is the healthy trials of the same system and experiment: every answer must be the
-same, token by token.
+*Before* are requests that had ended when the failure came, *during* those that were under way, *after* those that began
+later. The run without failures is the healthy trials of the same system and experiment: every answer must be the same,
+token by token.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ONLY = ("serving",)
 PHASES = {"before": ("before",), "during": ("hit",), "after": ("after", "repaired")}
-TIMES = {"ttft": "from a request's arrival to its first token", "tpot": "for each token after the first"}
+TIMES = {"ttft": "time from a request's arrival to its first token", "tpot": "time per token after the first"}
 
 
 class Request(NamedTuple):
@@ -126,14 +126,14 @@ def _over(name: str, own: Others, healthy: Others) -> float:
 
 
 def _latencies() -> Iterable[Metric]:
-    when = {"before": "before the failure", "during": "under way when it came", "after": "begun after it"}
+    when = {"before": "before the failure", "during": "under way when it came", "after": "that began after it"}
     for name, meaning in TIMES.items():
         for phase, told in when.items():
             for q in (50, 99):
                 of: Callable[[View], float | None] = partial(_percentile, name, phase, q)
                 yield Metric(
                     f"{phase}_{name}_p{q}_ms", "ms", "lower",
-                    f"{meaning}: {q} of 100 requests {told} take at most this", of,
+                    f"{meaning}: {q}th percentile of requests {told}", of,
                     of="every trial" if phase == "before" else "some trials",
                     heading=f"{name.upper()} p{q} {phase}", short=f"{name.upper()} {phase}" if q == 99 else "",
                     workloads=ONLY,
@@ -143,7 +143,7 @@ def _latencies() -> Iterable[Metric]:
 METRICS = (
     *_latencies(),
     Metric(
-        "served_tokens_s", "tokens/s", "higher", "tokens answered a second, over the whole trial", _throughput,
+        "served_tokens_s", "tokens/s", "higher", "tokens answered per second, over the whole trial", _throughput,
         heading="throughput", workloads=ONLY,
     ),
     Metric(
@@ -151,7 +151,7 @@ METRICS = (
         "for each one, than any before it", _hurt, of="trials that went on", heading="hurt", workloads=ONLY,
     ),
     Metric(
-        "requests_again", "requests", "lower", "requests of which something was done again", _again,
+        "requests_again", "requests", "lower", "requests for which some work was repeated", _again,
         aggregate="total", heading="done again", workloads=ONLY,
     ),
     Metric(
@@ -165,14 +165,14 @@ METRICS = (
         aggregate="total", of="some trials", workloads=ONLY,
     ),
     Metric(
-        "answers_differ", "requests", "lower", "requests whose answer is not token by token that of the run without "
-        "failures", lambda view: None, aggregate="total", of="some trials",
+        "answers_differ", "requests", "lower", "requests whose answer differs in some token from that of the run "
+        "without failures", lambda view: None, aggregate="total", of="some trials",
         among=partial(_beside_healthy, _differing), heading="other answers", workloads=ONLY,
     ),
     *(
         Metric(
-            f"after_{name}_over", "", "lower", f"{meaning}: by how much more requests begun after the failure took "
-            "than the same ones in the run without failures (median)", lambda view: None, of="some trials",
+            f"after_{name}_over", "", "lower", f"{meaning}: increase of requests that began after the failure "
+            "against the same ones in the run without failures (median)", lambda view: None, of="some trials",
             among=partial(_beside_healthy, partial(_over, f"{name}_ms")), heading=f"{name.upper()} over healthy",
             percent=True, workloads=ONLY,
         )

@@ -79,10 +79,25 @@ def _in_backward(view: View) -> float | None:
     return float(begins_ns <= fault.t_before_ns and fault.t_after_ns <= hit[0].t_ns + hit[0].duration_ns)
 
 
+def _of_hit(name: str) -> Callable[[View], float | None]:
+    """What the step that was hit says of itself."""
+    return lambda view: next((i.measures[name] for i in view.in_phase("hit") if name in i.measures), None)
+
+
+def _noticed(view: View) -> float | None:
+    """The ranks tell when they failed from the begin of their step on."""
+    hit, fault, failed = view.in_phase("hit"), view.trial.fault, _of_hit("failed_after_ms")(view)
+    return None if fault is None or failed is None else failed + (hit[0].t_ns - fault.t_before_ns) / 1e6
+
+
 METRICS = (
     Metric(
         "before_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second, healthy", _rate("before"),
         heading="healthy", short="tokens/s", workloads=ONLY,
+    ),
+    Metric(
+        "during_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second in the step that the fault hits",
+        _rate("hit"), of="trials that went on", heading="hit", workloads=ONLY,
     ),
     Metric(
         "after_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second after the fault; of one that comes "
@@ -113,5 +128,25 @@ METRICS = (
         "trials whose final weights are not bit for bit those of the run without failures",
         lambda view: None, aggregate="total", of="some trials", among=_weights_differ, heading="other weights",
         workloads=ONLY,
+    ),
+    Metric(
+        "noticed_ms", "ms", "lower", "from the fault until the ranks that are started again had failed", _noticed,
+        of="some trials", workloads=ONLY,
+    ),
+    Metric(
+        "restart_ms", "ms", "lower", "from the ranks' failure until all of them had met again", _of_hit("restart_ms"),
+        of="some trials", heading="restart", workloads=ONLY,
+    ),
+    Metric(
+        "reload_ms", "ms", "lower", "for reading the checkpoint", _of_hit("reload_ms"), of="some trials",
+        workloads=ONLY,
+    ),
+    Metric(
+        "redo_ms", "ms", "lower", "for the steps since the checkpoint, which are done again", _of_hit("redo_ms"),
+        of="some trials", workloads=ONLY,
+    ),
+    Metric(
+        "steps_again", "steps", "lower", "steps that are done again", _of_hit("steps_again"), of="some trials",
+        heading="done again", workloads=ONLY,
     ),
 )  # fmt: skip

@@ -23,8 +23,9 @@ SHIPPED = (
     "harness/cluster/probe.py",
     "harness/setup/look.py",
     "harness/setup/once.py",
+    "harness/backends/noop_rank.py",
 )
-"""All that hosts are sent as files."""
+"""All that hosts are sent as files, and ranks that need nothing but Python."""
 WORDS = {
     "loader": _LOADER,
     "flow": FLOW,

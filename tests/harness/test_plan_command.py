@@ -5,19 +5,20 @@ from typing import Any
 
 import pytest
 
+from harness.commands.cluster_options import ClusterOptions
 from harness.commands.plan import plan_command
 from r2ccl_core.errors import R2cclError, UsageError
 
 
 def test_the_table_names_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan_command(hosts=3, nics=3, lost=["1:2"], size="1GiB") == 0
+    assert plan_command(ClusterOptions(lost=["1:2"])) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("all_reduce of 1GiB: 3 hosts with 3 NICs of 100 Gbit/s each, NIC 2 of host 1 lost, 20 us ")
     assert "bound" in shown and "1.125" in shown and "chosen: forest" in shown
 
 
 def test_json_holds_every_candidate(capsys: pytest.CaptureFixture[str]) -> None:
-    plan_command(hosts=3, nics=3, lost=["1:2"], size="1GiB", as_json=True)
+    plan_command(ClusterOptions(lost=["1:2"]), as_json=True)
     record = json.loads(capsys.readouterr().out)
     assert {"ring", "hot_repair", "r2cc_all_reduce", "forest"} <= {one["name"] for one in record["candidates"]}
     assert (record["hosts"], record["ranks"], record["shares"]) == (3, 3, [1.0, pytest.approx(2 / 3), 1.0])
@@ -26,21 +27,21 @@ def test_json_holds_every_candidate(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_nic_that_does_not_exist_is_one_line() -> None:
     with pytest.raises(UsageError, match="NIC 7 of host 1 does not exist"):
-        plan_command(hosts=3, nics=3, lost=["1:7"])
+        plan_command(ClusterOptions(lost=["1:7"]))
     with pytest.raises(UsageError, match=r"--lost 1:2:0\.5: NIC 2 of host 1 is named already; name each NIC once"):
-        plan_command(hosts=3, nics=3, lost=["1:2", "1:1", "1:2:0.5"])
+        plan_command(ClusterOptions(lost=["1:2", "1:1", "1:2:0.5"]))
 
 
 def test_what_is_too_much_is_one_line() -> None:
     with pytest.raises(UsageError, match="--nics 1000000000: at most 100"):
-        plan_command(nics=1_000_000_000)
+        plan_command(ClusterOptions(nics=1_000_000_000))
     with pytest.raises(UsageError, match="--size 1e308: at most 1 EiB"):
-        plan_command(size="1e308")
+        plan_command(ClusterOptions(), size="1e308")
 
 
 def test_what_moves_nothing_is_one_line() -> None:
     with pytest.raises(UsageError, match="--size 0: there is nothing to plan"):
-        plan_command(size="0")
+        plan_command(ClusterOptions(), size="0")
 
 
 @pytest.mark.parametrize(
@@ -50,17 +51,32 @@ def test_what_moves_nothing_is_one_line() -> None:
         ({"nics": 0}, "--nics 0: give 1 or more"),
         ({"gpus": 0}, "--gpus 0: give 1 or more"),
         ({"rate": "0 Gbit/s"}, "--rate 0 Gbit/s: must be more than 0"),
-        ({"size": "1e400MiB"}, "'1e400MiB' is too large for a size; write it like '64MiB'"),
+        ({"size": "1e400MiB"}, "--size 1e400MiB: is too large for a size; write it like '64MiB'"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(options: dict[str, Any], line: str) -> None:
+    size = options.pop("size", "1GiB")
     with pytest.raises(R2cclError) as refused:
-        plan_command(**options)
+        plan_command(ClusterOptions(**options), size=size)
     assert str(refused.value) == line
 
 
 def test_a_long_list_of_losses_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    plan_command(hosts=3, nics=4, gpus=2, lost=["0:0:0.004", *(f"1:{nic}" for nic in range(3)), "2:0", "2:1"])
+    plan_command(ClusterOptions(nics=4, gpus=2, lost=["0:0:0.004", *(f"1:{nic}" for nic in range(3)), "2:0", "2:1"]))
     told = capsys.readouterr().out.splitlines()[0]
     assert "100 Gbit/s each, 2 GPUs a host, NIC 0 of host 0 at 0.4%, NIC 0 of host 1 lost" in told
     assert "NIC 2 of host 1 lost, 2 more, 20 us a message" in told
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"size": ""}, "^--size : is not a size; write it like '64MiB'"),
+        ({"rate": "0"}, "^--rate 0: has no unit for a rate"),
+        ({"alpha": "-1us"}, "^--alpha -1us: is not a duration"),
+        ({"lost": ["9:9"]}, "^--lost 9:9: host 9 does not exist; the hosts are 0 to 2"),
+    ],
+)
+def test_what_cannot_be_read_begins_with_its_option(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        plan_command(**given)

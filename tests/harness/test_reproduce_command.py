@@ -22,7 +22,7 @@ def test_the_list_has_every_experiment_and_says_what_can_be_done() -> None:
     assert status == 0
     for entry in ENTRIES:
         assert f"{entry.name} " in text
-    assert "not built: the sweep trains a model of its own, not GPT-2" in text
+    assert "model only: the sweep has no workload that captures CUDA graphs" in text
     assert "measured with k_sweep.toml" in text
 
 
@@ -72,10 +72,13 @@ def test_a_run_that_is_there_is_read(tmp_path: Path) -> None:
     ("words", "told"),
     [
         (("cloudlab-7",), "did you mean 'cloudlab-07'?"),
-        (("cloudlab-09", "--run", "x"), "no run can answer for it: the sweep trains a model of its own, not GPT-2"),
+        (
+            ("cloudlab-08", "--run", "x"),
+            "no run can answer for it: the sweep has no workload that captures CUDA graphs",
+        ),
         (("cloudlab-01", "--run", "nowhere"), "give the folder of a run"),
         (("cloudlab-01", "--run", "{strange}"), "hosts, NICs and their rate must be known"),
-        (("cloudlab-09", "-o", "{file}"), "cannot be written"),
+        (("cloudlab-08", "-o", "{file}"), "cannot be written"),
         (("cloudlab-01", "--set", "workload.sise=1", "-o", "x"), "sise"),
     ],
 )

@@ -38,9 +38,10 @@ def experiment(*systems: dict[str, Any], **workload: Any) -> Experiment:
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_every_entry_makes_a_system_that_a_backend_runs(entry: Any) -> None:
     given = {"use": entry.name} | ({"path": "/opt/lib.so"} if entry.path != "none" else {})
-    served = entry.backends == ("serve_r2ccl",)
-    document = {"name": "x", "cluster": {"hosts": 2}, "workload": {"kind": "serving"}, "system": [given]}
-    made = read(document, "x.toml") if served else experiment(given, nccl_tests="/opt/build")
+    kinds = {"serve_r2ccl": "serving", "train_r2ccl": "training", "train_torchft": "training"}
+    kind = kinds.get(entry.backends[0])
+    document = {"name": "x", "cluster": {"hosts": 2}, "workload": {"kind": kind}, "system": [given]}
+    made = read(document, "x.toml") if kind else experiment(given, nccl_tests="/opt/build")
     (system,) = made.systems
     assert (system.name, system.mode, system.expect_on_fault) == (entry.name, entry.mode, entry.expect_on_fault)
     assert not any(PATH in value for value in system.env.values())

@@ -1,5 +1,7 @@
 """Virtual machines as hosts: what they are made from, as values; and one cluster of them for real (marker `vms`)."""
 
+import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -11,12 +13,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from harness.cluster import netlink, processes, rights, state
+from harness.cluster import namespaces, netlink, processes, rights, state
 from harness.cluster.clean import clean
 from harness.cluster.layout import SUBNETS, lay_out_vms
 from harness.cluster.spec import VmsSpec
-from harness.cluster.vms import accelerator, guest, kernel, machine
-from harness.cluster.vms.cluster import VmsCluster, check_kernel, check_taps, find_program
+from harness.cluster.vms import accelerator, debian, guest, kernel, machine
+from harness.cluster.vms.cluster import VmsCluster, check_disk, check_kernel, check_taps, find_program, make_disk
 from harness.cluster.vms.kernel import Kernel
 from harness.errors import ClusterError
 
@@ -72,6 +74,66 @@ def test_a_machine_has_a_port_of_its_own_for_every_nic_and_a_tap_behind_it(unpac
     assert argv[argv.index("-append") + 1].endswith("r2ccl.host=/c/host1.sh")
 
 
+def test_a_disk_and_a_release_of_debian_come_beside_what_every_guest_has(unpacked: Kernel) -> None:
+    spec = VmsSpec(hosts=1, nics=24, disk="1GiB", debian="bullseye")
+    host = lay_out_vms(spec, TAG, SUBNETS[0]).hosts[0]
+    argv = machine.command("qemu", "tcg", spec, 0, host, unpacked, Path("/c"), Path("/cache/debian-bullseye"))
+    assert "file=/c/host0.disk,format=raw,if=none,id=disk,cache=unsafe" in argv
+    assert "local,id=debian,path=/cache/debian-bullseye,security_model=none,readonly=on,multidevs=remap" in argv
+    assert argv[argv.index("-append") + 1].endswith("r2ccl.host=/c/host0.sh r2ccl.debian")
+    on_the_bus = [argv[i + 1] for i, word in enumerate(argv) if word == "-device" and "bus=" not in argv[i + 1]]
+    assert len(on_the_bus) <= 30, "a PCI bus has 32 slots, of which the chipset takes two"
+    assert "FILES=hosts" in guest.host_script(spec, 0, host, unpacked, Path("/c")).splitlines()
+
+
+def test_the_initial_files_say_which_folders_a_release_of_debian_takes_from_this_machine(unpacked: Kernel) -> None:
+    (ext4 := unpacked.modules / "kernel/fs/ext4/ext4.ko").parent.mkdir(parents=True)
+    ext4.write_text("ext4")
+    found = entries(guest.initial_files(unpacked, debian.binds(Path("/c"), unpacked.modules), disk=True))
+    package = f"{REPOSITORY}/harness /usr/lib/python3/dist-packages/harness"
+    lines = ["/c /c", f"{unpacked.modules} {unpacked.modules}", package]
+    assert found["binds"][1].decode().splitlines() == lines
+    assert found["modules/order"][1] == b"virtio.ko\n9p.ko.xz\next4.ko\n"
+    plain = entries(guest.initial_files(unpacked))
+    assert plain["binds"][1] == b"" and "modules/ext4.ko" not in plain
+
+
+def test_a_disk_is_an_empty_file_system_that_takes_no_room_yet(tmp_path: Path) -> None:
+    make_disk(tmp_path / "disk", 1 << 30)
+    status = (tmp_path / "disk").stat()
+    assert status.st_size == 1 << 30 and status.st_blocks * 512 < 64 << 20
+    assert (tmp_path / "disk").read_bytes()[1080:1082] == b"\x53\xef", "the magic number of ext4"
+
+
+def test_disks_that_find_no_room_are_told_before_anything_is_made() -> None:
+    with pytest.raises(ClusterError, match=r"disks may take .* in /tmp, .* free; choose .* less cluster.disk"):
+        check_disk(VmsSpec(hosts=3, disk="999999GiB"))
+    check_disk(VmsSpec(hosts=3))
+
+
+def test_without_mmdebstrap_there_is_no_release_of_debian(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ClusterError, match="install the package mmdebstrap"):
+        debian.prepared("bullseye", print)
+
+
+def test_what_mmdebstrap_refuses_is_one_line_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can make a root")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    script = "mount -t tmpfs x /tmp; echo 'I: go' >&2; echo \"E: no such suite $$\" >&2; exit 25"
+    (tmp_path / "mmdebstrap").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "mmdebstrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(ClusterError, match=r"^Debian nosuch cannot be had: no such suite 1; look at cluster.debian"):
+        debian.prepared("nosuch", print)
+    assert tmp_path.exists(), "its mounts are its own"
+    assert list(kernel.cache().iterdir()) == []
+
+
 def test_the_host_script_sets_up_what_the_layout_says(unpacked: Kernel) -> None:
     spec = VmsSpec(hosts=2, nics=2, rate="200 Mbit/s", mtu=4200, rdma="rxe")
     host = lay_out_vms(spec, TAG, SUBNETS[0]).hosts[1]
@@ -87,7 +149,16 @@ def test_the_host_script_sets_up_what_the_layout_says(unpacked: Kernel) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("nics", 25), ("hosts", 33), ("memory", "64MiB"), ("kernel", "vmlinux"), ("kernel", "../x"), ("rdma", "siw")],
+    [
+        ("nics", 25),
+        ("hosts", 33),
+        ("memory", "64MiB"),
+        ("kernel", "vmlinux"),
+        ("kernel", "../x"),
+        ("rdma", "siw"),
+        ("disk", "1MiB"),
+        ("debian", "../x"),
+    ],
 )
 def test_what_no_guest_can_have_is_refused(key: str, value: object) -> None:
     with pytest.raises(ValidationError) as error:
@@ -112,6 +183,23 @@ def test_no_taps_is_one_line_with_the_remedy(tmp_path: Path) -> None:
         check_taps(tmp_path / "tun")
     with pytest.raises(ClusterError, match="Is a directory; let this user open it"):
         check_taps(tmp_path)
+
+
+def test_what_a_killed_preparation_has_left_is_cleaned_and_what_is_being_made_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kernel.clean() == [], "nothing was ever prepared"
+    part = kernel.cache() / "debian-bullseye-x.part"
+    (part / "root").mkdir(parents=True)
+    fd = os.open(kernel.cache(), os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        assert kernel.clean() == [] and part.exists()
+    finally:
+        os.close(fd)
+    assert kernel.clean() == ["debian-bullseye-x.part, half made"]
+    assert list(kernel.cache().iterdir()) == []
 
 
 def test_no_room_for_a_kernel_is_told_before_anything_is_fetched(
@@ -240,3 +328,56 @@ def test_kill_9_leaves_no_guest_running_and_clean_removes_the_rest(_real: None) 
     assert any("doomed" in line for line in clean())
     assert tag not in state.tags()
     assert f"r2m{tag}" not in netlink.uplinks()
+
+
+DOOMED = """
+schema = 1
+name = "doomed"
+cluster = {kind = "vms", name = "doomed", hosts = 2, nics = 2, rate = "20 Mbit/s", disk = "64MiB"}
+workload = {backend = "noop", sizes = ["4MiB"], iterations = 30}
+system = [{name = "balance", mode = 2}]
+fault = [{kind = "cable_pull", host = "host1", rail = 1, at_iteration = 3}]
+sweep = {repeats = 1, retries = 9, limits = {ready = "30 s", trial = "240 s", iteration = "60 s"}}
+"""
+
+
+@pytest.mark.vms
+@pytest.mark.timeout(900)
+def test_kill_9_in_mid_trial_leaves_nothing_that_clean_does_not_find(_real: None, tmp_path: Path) -> None:
+    """While a cable is pulled: guests, and all that was done to them, end with the harness; files, taps and the switch
+    are clean's."""
+    experiment = tmp_path / "doomed.toml"
+    experiment.write_text(DOOMED)
+    words = ["sweep", str(experiment), "--out", str(tmp_path / "runs"), "--json"]
+    command = [sys.executable, "-c", "from harness.commands.cli import main; main()", *words]
+    before = set(state.tags())
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as sweep:
+        assert sweep.stdout is not None
+        told = next((line for line in sweep.stdout if json.loads(line)["event"] == "fault"), None)
+        assert told is not None, "the sweep ended before its fault"
+        sweep.kill()
+    (record,) = (made for tag in set(state.tags()) - before if (made := state.read(tag)) and made.name == "doomed")
+    deadline = time.monotonic() + 60
+    while any(map(processes.alive, record.processes)):
+        assert time.monotonic() < deadline, "guests outlive the harness"
+        time.sleep(0.05)
+    assert (state.directory(record.tag) / "host1.disk").exists()
+    assert any(record.tag in line for line in clean())
+    assert record.tag not in state.tags() and not state.directory(record.tag).exists()
+    assert f"r2m{record.tag}" not in netlink.uplinks()
+    assert not [name for name in namespaces.names() if record.tag in name], "taps lie in the switch's namespace"
+
+
+@pytest.mark.vms
+@pytest.mark.timeout(600)
+def test_a_guest_that_does_not_come_up_is_told_by_its_consoles_last_lines(
+    _real: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "KERNEL_WORDS", (*machine.KERNEL_WORDS, "rdinit=/nowhere", "root=/dev/nothing"))
+    cluster = VmsCluster(VmsSpec(name="lame", hosts=1, nics=1, accelerator="tcg"))
+    cluster.start_s = 30.0
+    with pytest.raises(ClusterError) as caught:
+        cluster.up()
+    assert "the vms cluster does not come up: host0: the guest does not come up; it said last: " in str(caught.value)
+    assert "Kernel panic" in str(caught.value) and "\n" not in str(caught.value)
+    assert not any("lame" in line for line in clean()), "nothing is left"

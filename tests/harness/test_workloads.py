@@ -69,11 +69,13 @@ def test_what_is_wrong_with_a_training_table_is_one_line(settings: list[str], li
 
 def test_training_has_no_size_and_each_system_its_backend() -> None:
     experiment = load(TRAINING)
-    assert [experiment.backend_of(system) for system in experiment.systems] == ["train_r2ccl", "train_gloo"]
+    assert {s.name: experiment.backend_of(s) for s in experiment.systems}["gloo"] == "train_gloo"
+    assert {experiment.backend_of(s) for s in experiment.systems if s.name != "gloo"} == {"train_r2ccl"}
     trials = plan(experiment)
     assert "balance-dies-r0" in {trial.trial_id for trial in trials}
     assert {trial.value("size") for trial in trials} == {None}
     told = "\n".join(lines(experiment, trials))
+    assert "training_agent --every 6 --restarts 3 --library r2ccl" in told
     assert "training_rank --library r2ccl" in told and "GLOO_SOCKET_IFNAME=eth0,eth1,eth2" in told
 
 

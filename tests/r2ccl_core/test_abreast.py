@@ -14,7 +14,7 @@ import pytest
 from r2ccl_core.model.schedule import NOBODY, Schedule
 from r2ccl_core.schedules import forest, hierarchical
 
-EXECUTOR = Path(__file__).parents[2] / "r2ccl_core/native/collective/executor.cc"
+EXECUTOR = Path(__file__).parents[2] / "r2ccl_core/native/collective/step_machine.cc"
 
 
 def constant(name: str) -> float:

@@ -1,7 +1,9 @@
 """Ranks find each other, agree, and all hear the same cause, on loopback."""
 
+import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -16,7 +18,7 @@ import pytest
 
 from r2ccl_core.control import resume
 from r2ccl_core.control.bootstrap import Bootstrap
-from r2ccl_core.control.rendezvous import free_root, parse_root
+from r2ccl_core.control.rendezvous import Place, free_root, greet, parse_root
 from r2ccl_core.errors import MismatchedCallError, PeerLostError, R2cclError, TransportError, UsageError
 
 OTHER_RANK = """
@@ -47,15 +49,19 @@ def address(root: str) -> tuple[str, int]:
 def on_ranks(size: int, root: str, work: Callable[[Bootstrap], Any], **options: Any) -> list[Any]:
     """`work` on every rank, each on a thread; the result or the error of each."""
 
-    def rank_main(rank: int) -> Any:
-        try:
-            with Bootstrap(rank, size, root, **options) as group:
-                return work(group)
-        except R2cclError as error:
-            return error
-
     with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(rank_main, range(size)))
+        return list(pool.map(lambda rank: on_rank(rank, size, root, work, **options), range(size)))
+
+
+def on_rank(
+    rank: int, size: int, root: str, work: Callable[[Bootstrap], Any] = Bootstrap.barrier, **options: Any
+) -> Any:
+    """`work` on one rank; its result, or the error that ended it."""
+    try:
+        with Bootstrap(rank, size, root, **options) as group:
+            return work(group)
+    except R2cclError as error:
+        return error
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -316,6 +322,18 @@ def test_an_exception_on_one_rank_ends_the_others(root: str) -> None:
 
     first, _, third = on_ranks(3, root, work)
     assert str(first) == str(third) == "rank 1: UsageError: not like this"
+
+
+def test_a_rank_that_dies_while_others_are_still_to_come_is_named(root: str) -> None:
+    with socket.create_server(("", 0)) as closed:
+        port = closed.getsockname()[1]
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(on_rank, 0, 3, root)
+        dead = greet(Place(*address(root), rank=1, size=3, own_port=port), 30)[0].stream
+        dead.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # as a killed process: a reset
+        dead.close()
+        told = pool.submit(on_rank, 2, 3, root).result(), first.result()
+    assert all(isinstance(error, PeerLostError) and re.match(r"rank 1 .*", str(error)) for error in told), told
 
 
 @pytest.mark.parametrize("victim", [0, 2])

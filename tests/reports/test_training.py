@@ -74,6 +74,8 @@ def test_the_same_bits_are_said_to_be_so(tmp_path: Path) -> None:
     assert "bit for bit the same in its 2 trials" in text
     assert "balance under dies: struck in mid-backward in 1 of 1 trial; no step lost, 0.15 s lost" in text
     assert "every loss and the final weights are bit for bit those of the run without failures" in text
+    assert frame.loc["dies", "during_tokens_s"] == pytest.approx(1000 / 0.15)
+    assert "tokens a second: 10000 before, 6667 in the step that was hit" in text
     assert "element" not in text
 
 
@@ -103,6 +105,18 @@ def test_a_trial_that_ended_says_after_how_many_steps(tmp_path: Path) -> None:
     stopped = trial("dies", LOSSES[:2], "", status="failed", error=error, result={})
     _, text = told(stored_run(tmp_path, "training", trial("healthy_before", LOSSES), stopped))
     assert "training ended with an error in each of 1 trial, 1000 ms after the fault (4 steps lost)" in text
+
+
+def test_a_restart_from_a_checkpoint_is_told_part_by_part(tmp_path: Path) -> None:
+    stopped = trial("dies", LOSSES)
+    hit = stopped.iterations[2]
+    took = {"failed_after_ms": 250.0, "restart_ms": 4000.0, "reload_ms": 30.0, "redo_ms": 300.0, "steps_again": 2.0}
+    hit.measures.update(took)
+    frame, text = told(stored_run(tmp_path, "training", trial("healthy_before", LOSSES), stopped))
+    assert frame.loc["dies", "noticed_ms"] == pytest.approx(250 - 50)
+    assert frame.loc["dies", ["restart_ms", "reload_ms", "redo_ms", "steps_again"]].tolist() == [4000, 30, 300, 2]
+    parts = "0.2 s to notice, 4 s to start again, 0.03 s to read the checkpoint, 0.3 s to do 2 steps again"
+    assert parts in text
 
 
 def test_the_page_is_made_and_names_steps(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ what acts on switch ports acts here, too. QEMU runs in the switch's namespace, a
 harness does, however that ends, and `harness clean` finds it by its namespace.
 
 A guest's root is this machine's own root, read-only under a file system in memory. So the Python, the package and the
-commit in it are those that run the harness, without any image to make. Its kernel is a Debian package's, kept beside
-(`harness.cluster.vms.kernel`).
+commit in it are those that run the harness, without any image to make. Where a release of Debian is asked for, its root
+is that release's (`harness.cluster.vms.debian`); where a disk is, what the guest writes goes there and outlasts its
+restarts. Its kernel is a Debian package's, kept beside (`harness.cluster.vms.kernel`).
 """
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +22,7 @@ from harness.cluster import netlink, sshd, state
 from harness.cluster.layout import Layout, lay_out_vms
 from harness.cluster.local import LocalCluster
 from harness.cluster.spec import VmsSpec
-from harness.cluster.vms import accelerator, guest, kernel, machine
+from harness.cluster.vms import accelerator, debian, guest, kernel, machine
 from harness.errors import ClusterError
 from r2ccl_core.host.memory import available_bytes, shown
 
@@ -42,6 +44,7 @@ class VmsCluster(LocalCluster):
         self.vms = spec
         self._tell = tell or (lambda line: print(line, file=sys.stderr, flush=True))
         self._kernel: kernel.Kernel | None = None
+        self._debian: Path | None = None
         self._program = ""
         self.accelerator = ""
         """``kvm`` or ``tcg``, once it is known."""
@@ -51,7 +54,9 @@ class VmsCluster(LocalCluster):
         self._program = find_program()
         check_taps()
         _check_memory(self.vms)
+        check_disk(self.vms)
         self._kernel = kernel.prepared(self.vms.kernel, self._tell)
+        self._debian = None if self.vms.debian is None else debian.prepared(self.vms.debian, self._tell)
         check_kernel(self._kernel, self.vms)
         self.accelerator = accelerator.choose(self.vms.accelerator, self._program, self._kernel)
 
@@ -80,12 +85,18 @@ class VmsCluster(LocalCluster):
     def tasks(self, layout: Layout, directory: Path) -> list[dict[str, object]]:
         """The switch's SSH server, and a machine for every host."""
         assert self._kernel is not None
-        (directory / "initial").write_bytes(guest.initial_files(self._kernel))
+        binds = {} if self._debian is None else debian.binds(directory, self._kernel.modules)
+        has_disk = self.vms.disk_bytes is not None
+        (directory / "initial").write_bytes(guest.initial_files(self._kernel, binds, disk=has_disk))
         tasks = [sshd.task(directory, layout.switch_host)]
         for number, host in enumerate(layout.hosts):
             script = guest.host_script(self.vms, number, host, self._kernel, directory)
             (directory / f"{host.name}.sh").write_text(script)
-            argv = machine.command(self._program, self.accelerator, self.vms, number, host, self._kernel, directory)
+            if self.vms.disk_bytes is not None:
+                make_disk(machine.disk(directory, host.name), self.vms.disk_bytes)
+            argv = machine.command(
+                self._program, self.accelerator, self.vms, number, host, self._kernel, directory, self._debian
+            )
             log = str(directory / f"{host.name}.log")
             tasks.append({"host": host.name, "namespace": tasks[0]["namespace"], "binds": [], "argv": argv, "log": log})
         return tasks
@@ -124,10 +135,23 @@ def check_taps(device: Path = TUN) -> None:
 def check_kernel(found: kernel.Kernel, spec: VmsSpec) -> None:
     """Raises `ClusterError` where no guest can run it as `spec` asks."""
     soft = ("rdma_rxe",) if spec.rdma == "rxe" else ()
-    lacks = found.lacks("virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", *soft)
+    disk = () if spec.disk_bytes is None else ("virtio_blk", "ext4")
+    lacks = found.lacks("virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", *soft, *disk)
     if lacks:
         remedy = "choose another cluster.kernel: linux-image-amd64 has them"
         raise ClusterError(f"{spec.kernel} ({found.release}) has no {', '.join(lacks)}; {remedy}")
+
+
+def check_disk(spec: VmsSpec) -> None:
+    """Raises `ClusterError` where the guests' disks could not be filled."""
+    if spec.disk_bytes is None:
+        return
+    needed, free = spec.hosts * spec.disk_bytes, shutil.disk_usage(state.root().parent).free
+    if needed > free:
+        raise ClusterError(
+            f"the guests' disks may take {shown(needed)} in {state.root().parent}, and {shown(free)} are free; "
+            "choose fewer cluster.hosts, or less cluster.disk"
+        )
 
 
 def _check_memory(spec: VmsSpec) -> None:
@@ -137,3 +161,14 @@ def _check_memory(spec: VmsSpec) -> None:
             f"{spec.hosts} guests need {shown(needed)}, and {shown(available)} are free; "
             "choose fewer cluster.hosts, or less cluster.memory"
         )
+
+
+def make_disk(path: Path, size_bytes: int) -> None:
+    """An empty file system that takes room as it is filled. Raises `ClusterError`."""
+    program = shutil.which("mke2fs", path=os.environ.get("PATH", "") + os.pathsep + sshd.PATH)
+    if program is None:
+        raise ClusterError("mke2fs is missing, for cluster.disk; install the package e2fsprogs")
+    argv = [program, "-q", "-F", "-t", "ext4", str(path), f"{size_bytes >> 10}k"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise ClusterError(f"{path}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}; see cluster.disk")

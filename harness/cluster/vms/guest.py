@@ -29,16 +29,34 @@ MODULES = (
 )
 """What the root needs, in the order of loading; a kernel that has one of them built in, or not at all, has no file."""
 
+DISK_MODULES = (
+    "drivers/block/virtio_blk",
+    "crypto/crc32c_generic",
+    "lib/crc16",
+    "fs/mbcache",
+    "fs/jbd2/jbd2",
+    "fs/ext4/ext4",
+)
+"""What a disk needs, as `MODULES`."""
+
+FILES = ("hosts", "passwd", "shadow")
+"""Those of the cluster's folder that replace this machine's own in /etc."""
+DEBIAN_FILES = ("hosts",)
+"""A release of Debian has accounts of its own."""
+
 MANAGEMENT_NUMBER = 0xFF
 """Of the management NIC in MAC addresses."""
 
 
-def initial_files(kernel: Kernel) -> bytes:
-    """The initial file system as an archive in the kernel's format."""
-    found = [path for name in MODULES for path in sorted(kernel.modules.glob(f"kernel/{name}.ko*"))]
+def initial_files(kernel: Kernel, binds: Mapping[Path, str] | None = None, *, disk: bool = False) -> bytes:
+    """The initial file system as an archive in the kernel's format; `binds` names places by folders of this machine."""
+    names = (*MODULES, *DISK_MODULES) if disk else MODULES
+    found = [path for name in names for path in sorted(kernel.modules.glob(f"kernel/{name}.ko*"))]
     modules = {f"modules/{path.name}": path.read_bytes() for path in found}
     order = "".join(f"{path.name}\n" for path in found).encode()
+    bound = "".join(f"{source} {target}\n" for source, target in (binds or {}).items()).encode()
     text = {"init": _script("boot.sh"), "bin/busybox": kernel.busybox.read_bytes(), "modules/order": order}
+    text["binds"] = bound
     return archive({**text, **modules})
 
 
@@ -67,6 +85,7 @@ def host_script(spec: VmsSpec, number: int, host: HostLayout, kernel: Kernel, fo
         "MODULES": str(kernel.modules),
         "RELEASE": kernel.release,
         "RDMA": spec.rdma or "",
+        "FILES": " ".join(FILES if spec.debian is None else DEBIAN_FILES),
     }
     described = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
     described += ["nics() {", *(f"    {shlex.join(words)}" for words in _nics(spec, number, host)), "}"]

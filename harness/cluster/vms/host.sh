@@ -4,6 +4,7 @@
 #   MODULES, RELEASE     the modules of its kernel
 #   nics                 a function that calls `nic NAME MAC ADDRESS/PREFIX MTU [TC WORDS...]` for each NIC
 #   RDMA                 rxe, or nothing
+#   FILES                those of the cluster's folder that go to /etc
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/guest
 export PATH
 /run/guest/busybox --install -s /run/guest
@@ -13,9 +14,15 @@ mount -t devpts devpts /dev/pts
 mount -t tmpfs -o mode=1777 shm /dev/shm
 ln -sfn "$MODULES" "/lib/modules/$RELEASE"
 echo /run/guest/modprobe >/proc/sys/kernel/modprobe
-for file in hosts passwd shadow; do
-    cp "$FOLDER/$file" "/etc/$file"
-done
+if [ ! -e /var/lib/r2ccl-guest ]; then # not a later boot of a guest that has a disk
+    for file in $FILES; do
+        cp "$FOLDER/$file" "/etc/$file"
+    done
+    touch /var/lib/r2ccl-guest
+fi
+rm -f /.dockerenv # where this machine is a container, the guest is none
+printf '#!/run/guest/sh\n[ "$1" = reboot ] && exec /run/guest/reboot -f\nexit 1\n' >/usr/local/sbin/systemctl
+chmod +x /usr/local/sbin/systemctl # no systemd runs here, but a restart is to be had as everywhere
 
 named() { # named MAC: the interface that has it
     for folder in /sys/class/net/*; do
@@ -40,6 +47,7 @@ done
 [ -z "$RDMA" ] || modprobe "rdma_$RDMA"
 sysctls
 nics
+[ ! -x /etc/rc.local ] || /etc/rc.local
 echo "r2ccl: $NAME is up after $(cut -d ' ' -f 1 /proc/uptime) s"
 ulimit -l unlimited # what RDMA registers is locked
 # Not process 1: that one adopts what loses its parent, and ends the machine when it ends.

@@ -78,7 +78,7 @@ def cache() -> Path:
 
 def prepared(package: str, tell: Callable[[str], None]) -> Kernel:
     """The kernel of that Debian package; fetched and unpacked if it is not there. Raises `ClusterError`."""
-    with _locked():
+    with locked():
         kernel = Kernel(cache() / package)
         if not (kernel.folder / "release").exists():
             for tool in ("apt-get", "apt-cache", "dpkg-deb"):
@@ -102,7 +102,7 @@ def _check_room() -> None:
 
 
 @contextmanager
-def _locked() -> Iterator[None]:
+def locked() -> Iterator[None]:
     """One process of this user at a time."""
     try:
         cache().mkdir(parents=True, exist_ok=True)
@@ -111,11 +111,32 @@ def _locked() -> Iterator[None]:
         raise ClusterError(f"{cache()}: {e.strerror}; the guests' kernel is kept there: make it writable") from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        for part in cache().glob("*.part"):  # of one that was killed
-            shutil.rmtree(part, ignore_errors=True)
+        _remove_parts()
         yield
     finally:
         os.close(fd)
+
+
+def clean() -> list[str]:
+    """Removes what preparations that were killed have left, unless one is under way; a line for each."""
+    try:
+        fd = os.open(cache(), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return [f"{name}, half made" for name in _remove_parts()]
+    except BlockingIOError:
+        return []
+    finally:
+        os.close(fd)
+
+
+def _remove_parts() -> list[str]:
+    parts = sorted(cache().glob("*.part"))
+    for part in parts:
+        shutil.rmtree(part, ignore_errors=True)
+    return [part.name for part in parts]
 
 
 def _make(package: str, folder: Path, tell: Callable[[str], None]) -> None:

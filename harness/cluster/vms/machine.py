@@ -42,15 +42,29 @@ def bare(program: str, accelerator: str, memory_bytes: int, kernel: Kernel, init
 
 
 def command(
-    program: str, accelerator: str, spec: VmsSpec, number: int, host: HostLayout, kernel: Kernel, folder: Path
+    program: str,
+    accelerator: str,
+    spec: VmsSpec,
+    number: int,
+    host: HostLayout,
+    kernel: Kernel,
+    folder: Path,
+    debian: Path | None = None,
 ) -> list[str]:
-    """The guest that is the host of that number; the cluster's `folder` holds its files, and gets its sockets."""
+    """The guest that is the host of that number; the cluster's `folder` holds its files, and gets its sockets.
+
+    `debian` is the root of the release that it runs, if it is not to run this machine's own.
+    """
     script, initial = folder / f"{host.name}.sh", folder / "initial"
-    argv = bare(program, accelerator, spec.memory_bytes, kernel, initial, f"r2ccl.host={script}")
+    words = [f"r2ccl.host={script}", *([] if debian is None else ["r2ccl.debian"])]
+    argv = bare(program, accelerator, spec.memory_bytes, kernel, initial, " ".join(words))
     argv += ["-name", host.name, "-serial", f"file:{console(folder, host.name)}"]
     argv += ["-qmp", f"unix:{folder / host.name}.qmp,server=on,wait=off"]
-    argv += ["-fsdev", "local,id=machine,path=/,security_model=none,readonly=on,multidevs=remap"]
-    argv += ["-device", "virtio-9p-pci,fsdev=machine,mount_tag=machine"]
+    argv += _shared("machine", Path("/"))
+    argv += [] if debian is None else _shared("debian", debian)
+    if spec.disk_bytes is not None:
+        argv += ["-drive", f"file={disk(folder, host.name)},format=raw,if=none,id=disk,cache=unsafe"]
+        argv += ["-device", "virtio-blk-pci,drive=disk"]
     argv += ["-device", "virtio-rng-pci"]
     for port, nic in zip(host.ports, host.nics, strict=True):
         assert nic.slot is not None
@@ -64,6 +78,16 @@ def command(
 def console(folder: Path, host: str) -> Path:
     """What the guest has written on its console."""
     return folder / f"{host}.console"
+
+
+def disk(folder: Path, host: str) -> Path:
+    """What a guest writes, where it has a disk for it."""
+    return folder / f"{host}.disk"
+
+
+def _shared(name: str, folder: Path) -> list[str]:
+    options = f"local,id={name},path={folder},security_model=none,readonly=on,multidevs=remap"
+    return ["-fsdev", options, "-device", f"virtio-9p-pci,fsdev={name},mount_tag={name}"]
 
 
 def _tap(name: str, port: str) -> str:

@@ -4,7 +4,7 @@ from harness.setup.base import SENT, Done, Once, Run, Seen, Stage, State, Stuck,
 from harness.setup.core_source import Core
 from harness.setup.stages import pythons
 
-INSTALL_S = 1800.0
+INSTALL_S, VENV_S = 1800.0, 900.0
 _POINT = (
     "import pathlib, sys, sysconfig; "
     "pathlib.Path(sysconfig.get_path('purelib'), 'r2ccl-packages.pth').write_text(sys.argv[1] + chr(10))"
@@ -42,8 +42,8 @@ def install(seen: Seen, core: Core, prefix: str, python: str) -> Once:
     inside, shared = f"{prefix}/bin/python", seen.options.site_packages
     pip = (inside, "-m", "pip", "--disable-pip-version-check", "--no-input")
     runs = [
-        Run((python, "-m", "venv", prefix), f"an environment of its own, by {python}", 120.0),
-        Run((*pip, "uninstall", "-q", "-y", "r2ccl"), "so that a changed package is installed again", 60.0),
+        Run((python, "-m", "venv", prefix), f"an environment of its own, by {python}", VENV_S),
+        Run((*pip, "uninstall", "-q", "-y", "r2ccl"), "so that a changed package is installed again", VENV_S),
     ]
     aside: tuple[str, ...] = ()
     if shared:

@@ -1,4 +1,4 @@
-// CRC32C (Castagnoli, as in iSCSI): by the processor's own instruction where there is one, else by tables.
+// CRC32C (Castagnoli, as in iSCSI), by the processor's own instruction if there is one, otherwise by tables.
 #ifndef R2CCL_BASE_CRC32C_H_
 #define R2CCL_BASE_CRC32C_H_
 

@@ -1,4 +1,4 @@
-// EventLog: what happened to which NIC and when, bounded, for people and for the harness's timelines.
+// EventLog: a bounded log of what happened to which NIC and when, for people and for the harness's timelines.
 #ifndef R2CCL_BASE_EVENT_LOG_H_
 #define R2CCL_BASE_EVENT_LOG_H_
 

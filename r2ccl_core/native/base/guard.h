@@ -1,4 +1,4 @@
-// Guard: the edge between our code, which may throw when memory or threads run out, and callers that know no
+// Guard: the boundary between our code, which may throw when memory or threads run out, and callers that do not know
 // exceptions.
 #ifndef R2CCL_BASE_GUARD_H_
 #define R2CCL_BASE_GUARD_H_

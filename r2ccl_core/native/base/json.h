@@ -1,4 +1,4 @@
-// Json: builds one JSON text. Commas and escapes are its business, nesting is the caller's.
+// Json: builds one JSON text. It writes commas and escapes; the caller is responsible for nesting.
 #ifndef R2CCL_BASE_JSON_H_
 #define R2CCL_BASE_JSON_H_
 

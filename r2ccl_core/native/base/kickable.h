@@ -1,4 +1,4 @@
-// Kickable: somebody whom another thread can have called soon.
+// Kickable: an object that another thread can wake, so that it is called soon.
 #ifndef R2CCL_BASE_KICKABLE_H_
 #define R2CCL_BASE_KICKABLE_H_
 

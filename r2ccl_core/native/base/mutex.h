@@ -1,10 +1,10 @@
-// Mutex and MutexLock: the standard mutex, with words by which Clang's -Wthread-safety proves at compile time that what
-// a lock guards is touched under it only. Other compilers see plain C++.
+// Mutex and MutexLock: the standard mutex, with annotations by which Clang's -Wthread-safety proves at compile time
+// that whatever a lock guards is accessed only under it. Other compilers see plain C++.
 //
 //   int count_ GUARDED_BY(mutex_);        read and written with mutex_ held only
 //   void Add() REQUIRES(mutex_);          whoever calls it holds mutex_
 //
-// What a lambda or another thread does is checked by itself: who knows better says mutex_.AssertHeld().
+// Lambdas and other threads are checked separately; code that knows better calls mutex_.AssertHeld().
 #ifndef R2CCL_BASE_MUTEX_H_
 #define R2CCL_BASE_MUTEX_H_
 

@@ -1,4 +1,4 @@
-// Notifier: lets one thread sleep until something completed somewhere in the transport.
+// Notifier: lets one thread sleep until something completes anywhere in the transport.
 #ifndef R2CCL_BASE_NOTIFIER_H_
 #define R2CCL_BASE_NOTIFIER_H_
 

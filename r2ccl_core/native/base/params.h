@@ -76,32 +76,35 @@ namespace r2ccl {
   X(status_dir, "R2CC_STATUS_DIR", "", "folder in which the process keeps a file about its NICs; unset: no file")
 
 // environment variable, who reads it, meaning: variables that the transport does not read
-#define R2CCL_OTHER_PARAMS(X)                                                                                       \
-  X("R2CC_SOCKET_IFNAME", "both",                                                                                   \
-    "NICs to use, in the form of `NCCL_SOCKET_IFNAME`, which it overrides: a comma-separated list of prefixes; "    \
-    "`=` in front asks for exact names, `^` excludes; by default every NIC with an IPv4 address except loopback "   \
-    "and the bridges of containers and virtual machines; the CPU runtime also omits the NIC of the default route "  \
-    "if others remain, and accepts a list of name@address")                                                         \
-  X("R2CCL_CORE_LIB", "`plugin_path()`",                                                                            \
-    "the directory that holds `libnccl-net-r2ccl.so`, instead of the installed one")                                \
-  X("R2CC_RANK", "`r2ccl-perf`, `from_env()`",                                                                      \
-    "this process's rank; with `-g N` a process has N ranks, and this counts processes")                            \
-  X("R2CC_SIZE", "`r2ccl-perf`, `from_env()`", "number of ranks, or with `-g N` of processes")                      \
-  X("R2CC_ROOT", "the CPU runtime", "host:port where rank 0 listens for the others")                                \
-  X("R2CC_SECRET", "the CPU runtime",                                                                               \
-    "keeps strangers out of the rendezvous at `R2CC_ROOT`, and out of the streams that are made again later")       \
-  X("R2CC_ALGO", "the CPU runtime",                                                                                 \
-    "the schedule: `ring` (default), `auto` (the planner's choice), or another from the table below")               \
-  X("R2CC_AR_MIN_BYTES", "both",                                                                                    \
-    "smaller vectors stay with the ring: the CPU runtime's (16 MiB), or NCCL's with the preloaded library (4 MiB; " \
-    "there it must be a number of bytes)")                                                                          \
-  X("R2CC_AR_STAGE2_CHUNKS", "the CPU runtime", "pipeline depth of R2CC-AllReduce, 1 to 16 (4)")                    \
-  X("R2CC_SLICE_BYTES", "the CPU runtime", "size of the slices in pipelined schedules (256 KiB)")                   \
-  X("R2CC_SCHEDULES", "the preloaded library",                                                                      \
-    "the file that `python -m r2ccl_core.gpu` wrote; without it the library takes over nothing")                    \
-  X("R2CC_AGREE_EVERY", "the preloaded library", "AllReduces between two agreements on the NICs that are left (4)") \
-  X("R2CC_HOSTID", "the preloaded library",                                                                         \
-    "a name for the host whose NICs a rank shares, if it differs from what NCCL considers a host: `NCCL_HOSTID`, "  \
+#define R2CCL_OTHER_PARAMS(X)                                                                                        \
+  X("R2CC_SOCKET_IFNAME", "both",                                                                                    \
+    "NICs to use, in the form of `NCCL_SOCKET_IFNAME`, which it overrides: a comma-separated list of prefixes; "     \
+    "`=` in front asks for exact names, `^` excludes; by default every NIC with an IPv4 address except loopback "    \
+    "and the bridges of containers and virtual machines, and except the NIC of the default route if others "         \
+    "remain; the CPU runtime also accepts a list of name@address")                                                   \
+  X("R2CCL_CORE_LIB", "`plugin_path()`",                                                                             \
+    "the directory that holds `libnccl-net-r2ccl.so`, instead of the installed one")                                 \
+  X("R2CC_RANK", "`r2ccl-perf`, `from_env()`",                                                                       \
+    "this process's rank; with `-g N` a process has N ranks, and this counts processes")                             \
+  X("R2CC_SIZE", "`r2ccl-perf`, `from_env()`", "number of ranks, or with `-g N` of processes")                       \
+  X("R2CC_ROOT", "the CPU runtime", "host:port where rank 0 listens for the others")                                 \
+  X("R2CC_SECRET", "the CPU runtime",                                                                                \
+    "keeps strangers out of the rendezvous at `R2CC_ROOT`, and out of the streams that are made again later")        \
+  X("R2CC_ALGO", "the CPU runtime",                                                                                  \
+    "the schedule: `ring` (default), `auto` (the planner's choice), or another from the table below")                \
+  X("R2CC_AR_MIN_BYTES", "both",                                                                                     \
+    "smaller vectors stay with the ring: the CPU runtime's (16 MiB), or NCCL's with the preloaded library (4 MiB; "  \
+    "there it must be a number of bytes)")                                                                           \
+  X("R2CC_OPERATIONS", "the CPU runtime",                                                                            \
+    "about how many AllReduces are still to come, the same on every rank; with `R2CC_ALGO=auto` a schedule that is " \
+    "slightly better than the ring is used if that repays the switch")                                               \
+  X("R2CC_AR_STAGE2_CHUNKS", "the CPU runtime", "pipeline depth of R2CC-AllReduce, 1 to 16 (4)")                     \
+  X("R2CC_SLICE_BYTES", "the CPU runtime", "size of the slices in pipelined schedules (256 KiB)")                    \
+  X("R2CC_SCHEDULES", "the preloaded library",                                                                       \
+    "the file that `python -m r2ccl_core.gpu` wrote; without it the library takes over nothing")                     \
+  X("R2CC_AGREE_EVERY", "the preloaded library", "AllReduces between two agreements on the NICs that are left (4)")  \
+  X("R2CC_HOSTID", "the preloaded library",                                                                          \
+    "a name for the host whose NICs a rank shares, if it differs from what NCCL considers a host: `NCCL_HOSTID`, "   \
     "else the machine and its network namespace")
 
 // The values in force. Plain data, set once before the transport starts.

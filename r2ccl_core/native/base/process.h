@@ -1,4 +1,4 @@
-// Process: what tells this process from every other, also from a later one with the same number.
+// Process: what distinguishes this process from every other one, including a later one with the same number.
 #ifndef R2CCL_BASE_PROCESS_H_
 #define R2CCL_BASE_PROCESS_H_
 

@@ -1,5 +1,5 @@
-// Report: what a process knows of its NICs at one moment, as values and as JSON. The file that R2CC_STATUS_DIR asks
-// for holds one; its readers are in r2ccl_core/status.
+// Report: what a process knows about its NICs at one moment, as values and as JSON. The file in R2CC_STATUS_DIR
+// contains one; its readers are in r2ccl_core/status.
 #ifndef R2CCL_BASE_REPORT_H_
 #define R2CCL_BASE_REPORT_H_
 

@@ -1,4 +1,4 @@
-// Errors of the core as the exceptions of r2ccl_core.errors.
+// Turns errors of the core into the exceptions of r2ccl_core.errors.
 #ifndef R2CCL_BINDING_CHECK_H_
 #define R2CCL_BINDING_CHECK_H_
 

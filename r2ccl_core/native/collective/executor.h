@@ -1,64 +1,32 @@
-// Executor: runs one rank's program of a schedule on host memory, over the fault-tolerant transport.
-//
-// Lanes run side by side on the calling thread; the transport's threads move the bytes, so a reduction
-// overlaps the transfers of the steps around it. Receives are posted ahead of their turn: a receive that
-// replaces goes straight to its place in the result once nothing earlier still needs that place, one that
-// reduces goes to a bounce buffer.
-//
-// A rank that gets no further posts the next kSlots receives of every connection, to bounce buffers where their places
-// are not free. So a schedule that `verify` has proved with so many slots a connection cannot deadlock: what its proof
-// calls a message in a slot is acknowledged here without the receiver getting any further, and nothing but
-// acknowledgements is waited for.
-//
-// Streams do not share a NIC fairly, above all fresh ones. Lanes that the schedule has advance abreast wait for each
-// other here: one that is far ahead of the last one takes no step. A rank that gets no further lets go
-// of that, so the proof stands.
+// Executor: the thread of a step machine, which waits for what happens and asks whether the user interrupts.
 #ifndef R2CCL_COLLECTIVE_EXECUTOR_H_
 #define R2CCL_COLLECTIVE_EXECUTOR_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/notifier.h"
 #include "base/status.h"
-#include "collective/operation.h"
-#include "failover/recv_comm.h"
-#include "failover/send_comm.h"
-#include "transport/net.h"
+#include "collective/step_machine.h"
 
 namespace r2ccl {
 
-struct Step {
-  int64_t recv = -1;  // index of a RecvComm, or -1
-  int64_t send = -1;  // index of a SendComm, or -1
-  int64_t begin = 0;  // element range
-  int64_t end = 0;
-  int64_t flags = 0;
-  int64_t barrier = -1;  // last earlier step of the lane that touches an overlapping range, or -1
-
-  static constexpr int64_t kReduce = 1;         // combine what comes in with the rank's own value
-  static constexpr int64_t kOwnIsInput = 2;     // the own value is still in the input
-  static constexpr int64_t kSendFromInput = 4;  // what is sent is still in the input
-};
-
-// Not thread-safe. After an error all its connections are closed (the caller's buffers are the caller's again)
-// and it refuses to run.
+// Not thread-safe, and after an error of no use, as the machine.
 class Executor {
  public:
-  // `abreast` has the number of each lane's group, or is empty: every lane by itself. `destinations` has the rank at
-  // the other end of each sender, `sources` that of each receiver. `net` hears of bounce buffers, unless nullptr.
+  // See StepMachine.
   Executor(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
            std::vector<std::shared_ptr<SendComm>> senders, std::vector<std::shared_ptr<RecvComm>> receivers,
            std::vector<int64_t> destinations, std::vector<int64_t> sources, Notifier* notifier,
-           std::shared_ptr<Net> net = nullptr);
+           std::shared_ptr<MemoryRegistry> registry = nullptr)
+      : machine_(std::move(lanes), abreast, std::move(senders), std::move(receivers), std::move(destinations),
+                 std::move(sources), std::move(registry)),
+        notifier_(notifier) {}
 
-  // Refuses steps that name connections or ranges that do not exist, and a connection used by two lanes.
-  Status Validate(int64_t elements) const;
+  Status Validate(int64_t elements) const { return machine_.Validate(elements); }
 
   // Computes `output` from `input` (as many elements each as `operation` has; the same pointer for in place). Returns
   // when every step is done and every send is acknowledged: both buffers are the caller's again. A peer that runs
@@ -67,93 +35,8 @@ class Executor {
   Status Run(const void* input, void* output, const Operation& operation, const std::function<bool()>& interrupted);
 
  private:
-  static constexpr int64_t kAlone = -1;  // of no group
-
-  struct Outstanding {
-    size_t step;
-    int64_t connection;
-    Request* request;
-  };
-  // Memory that is registered as long as it is there.
-  class Bounce {
-   public:
-    Bounce(std::shared_ptr<Net> net, size_t bytes)
-        : net_(std::move(net)), bytes_(bytes), data_(std::make_unique_for_overwrite<char[]>(bytes)) {
-      if (net_ != nullptr) net_->AddMemory(data_.get(), bytes_);
-    }
-    Bounce(Bounce&&) = default;
-    ~Bounce() {
-      if (net_ != nullptr) net_->DropMemory(data_.get(), bytes_);
-    }
-    char* get() const { return data_.get(); }
-
-   private:
-    std::shared_ptr<Net> net_;  // nullptr where it was moved from, too
-    size_t bytes_;
-    std::unique_ptr<char[]> data_;
-  };
-  struct Posted {
-    Request* request;
-    char* bounce;  // where it goes first; nullptr: straight to its place
-  };
-  // What one connection brings to a lane.
-  struct Inlet {
-    std::vector<size_t> steps;  // that receive from it
-    size_t posted = 0;          // of them
-    std::deque<Posted> waiting;
-  };
-  struct Lane {
-    Lane() = default;
-    Lane(Lane&&) = default;  // a vector of lanes moves them
-    std::vector<Step> steps;
-    std::map<int64_t, Inlet> inlets;  // by connection
-    int64_t largest = 0;              // elements of a receive
-    size_t bounce_bytes = 0;
-    std::vector<Bounce> bounces;
-    std::vector<char*> free_bounces;
-    size_t done = 0;  // steps that ran
-    std::deque<Outstanding> sends;
-    int64_t group = kAlone;
-
-    double Done() const { return steps.empty() ? 1 : static_cast<double>(done) / static_cast<double>(steps.size()); }
-  };
-
-  void Reset(Lane& lane, size_t element_bytes);
-  Status RunLanes(const std::function<bool()>& interrupted);
-  void LookForLast();
-  bool MustWait(const Lane& lane);
-  int64_t PatienceNs(int64_t busy_ns) const;
-  Status PostReceives(Lane& lane, bool stuck, bool* progress);
-  Status PostNext(Lane& lane, int64_t connection, Inlet& inlet, bool stuck, bool* posted);
-  Status RunSteps(Lane& lane, bool* progress);
-  Status ReapSends(Lane& lane, bool* progress);
-  bool PlaceIsFree(const Lane& lane, const Step& step) const;
-  Status CheckMessage(int64_t connection, uint64_t size, uint64_t expected, uint32_t tag) const;
-  void Apply(const Step& step, const char* bounce);
-  char* TakeBounce(Lane& lane) const;
-
-  static constexpr size_t kSlots = 4;    // r2ccl_core.model.schedule.SLOTS
-  static constexpr size_t kAhead = 16;   // steps whose receives are posted ahead in any case
-  static constexpr size_t kBounces = 8;  // bounce buffers that a lane uses for those that reduce
-
-  std::vector<Lane> lanes_;
-  std::vector<std::shared_ptr<SendComm>> senders_;
-  std::vector<std::shared_ptr<RecvComm>> receivers_;
-  const std::vector<int64_t> destinations_;
-  const std::vector<int64_t> sources_;
+  StepMachine machine_;
   Notifier* const notifier_;
-  const std::shared_ptr<Net> net_;
-  bool broken_ = false;
-  bool held_back_ = false;          // something that a rank which waits longer would do
-  bool abreast_ = false;            // lanes that are ahead wait
-  std::map<int64_t, double> last_;  // by group: the part of its steps that the last lane has done
-
-  // The run in progress.
-  const char* input_ = nullptr;
-  char* output_ = nullptr;
-  Operation operation_;
-  uint32_t tag_ = 0;
-  int64_t element_bytes_ = 0;
 };
 
 }  // namespace r2ccl

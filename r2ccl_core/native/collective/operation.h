@@ -1,5 +1,5 @@
-// Operation: what the ranks of a group run together, and its tag, by which a rank finds out that another one runs
-// something else before it takes its bytes for its own. Pure.
+// Operation: what the ranks of a group run together, and its tag, by which a rank detects that another one runs
+// something else before it uses its bytes. Pure.
 //
 //   bits 0..2 collective, 3..6 data type, 7..9 reduction, 10..23 a digest of the rest
 #ifndef R2CCL_COLLECTIVE_OPERATION_H_

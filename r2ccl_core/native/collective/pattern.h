@@ -2,10 +2,10 @@
 //
 // Element i of rank r at iteration t is 1 + (i + offset) mod m, where
 //   offset = mix(b ^ mix(r * 0x9e3779b9 + t * 0x85ebca6b + seed)),  b = i >> 6,  all modulo 2^32,
-// and mix is the 32-bit finaliser below. Every run of 64 elements of every rank is thus shifted at random: a
-// chunk that lands in another place, comes from another iteration or is reduced twice shows itself.
-// For sum, min and max m is 4, or less when many ranks would leave the integers that bfloat16 holds exactly
-// (ranks * m <= 256). For prod m is 2 and ranks beyond the sixth hold 1, so a product is at most 64.
+// and mix is the 32-bit finaliser below. So every run of 64 elements of every rank is shifted at random, and a chunk
+// that is in the wrong place, from another iteration, or reduced twice is detected. For sum, min and max m is 4, or
+// less if many ranks would exceed the integers that bfloat16 holds exactly (ranks * m <= 256). For prod m is 2 and
+// ranks beyond the sixth hold 1, so a product is at most 64.
 #ifndef R2CCL_COLLECTIVE_PATTERN_H_
 #define R2CCL_COLLECTIVE_PATTERN_H_
 

@@ -1,4 +1,4 @@
-// Device: what a run needs of a GPU besides NCCL, so that the order in which a run issues can be tested without one.
+// Device: what a run needs from a GPU besides NCCL, so that the issue order can be tested without a GPU.
 #ifndef R2CCL_CUDA_DEVICE_H_
 #define R2CCL_CUDA_DEVICE_H_
 

@@ -1,7 +1,7 @@
-// Gate: calls on communicators that another thread may abort.
+// Gate: protects calls on communicators that another thread may abort.
 //
-// NCCL frees a communicator that is aborted. So who aborts shuts the gate first: no call begins any more, and those
-// under way come to their end. One that waits for a peer that is gone does not; to abort is then what frees it.
+// NCCL frees a communicator that is aborted. So the aborting thread first shuts the gate: no further call begins, and
+// the calls in progress end. A call that waits for a dead peer does not end; only the abort frees it.
 #ifndef R2CCL_CUDA_GATE_H_
 #define R2CCL_CUDA_GATE_H_
 

@@ -1,9 +1,9 @@
-// Group: what the ranks of one communicator share: their agreement on the NICs that are left, and a Runner.
+// Group: the shared state of the ranks of one communicator: their agreement on the remaining NICs, and a Runner.
 //
-// Two ranks that ran different schedules would wait for each other for ever. So what a rank knows of its own NICs
-// counts only when all know it: every few operations the ranks gather one word from each, on a communicator of its own,
-// beside the program's work, and act on it the same number of operations later. All of them count the same operations,
-// so all change over at the same one. A loss before that costs time and nothing else: the plugin below survives it.
+// Two ranks that ran different schedules would wait for each other for ever. So what a rank knows about its own NICs
+// counts only when all ranks know it: every few operations the ranks gather one word from each, on a separate
+// communicator, beside the program's work, and act on it the same number of operations later. All ranks count the same
+// operations, so all switch at the same one. A loss before that costs only time: the plugin below survives it.
 #ifndef R2CCL_CUDA_GROUP_H_
 #define R2CCL_CUDA_GROUP_H_
 

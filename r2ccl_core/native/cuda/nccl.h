@@ -1,4 +1,4 @@
-// NCCL's functions that we call, in our own declarations, found in the program at run time.
+// The NCCL functions that we call, in our own declarations, looked up in the program at run time.
 #ifndef R2CCL_CUDA_NCCL_H_
 #define R2CCL_CUDA_NCCL_H_
 

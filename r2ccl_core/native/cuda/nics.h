@@ -1,4 +1,4 @@
-// How many NICs this process has left: what the net plugin in this process says, or what a program sets.
+// How many NICs this process has left, according to the net plugin in this process or to the program.
 #ifndef R2CCL_CUDA_NICS_H_
 #define R2CCL_CUDA_NICS_H_
 

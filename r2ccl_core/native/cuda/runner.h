@@ -1,10 +1,10 @@
-// Runner: issues one rank's rounds on communicators and streams of its own, round after round.
+// Runner: issues one rank's rounds on its own communicators and streams, round after round.
 //
-// Every rank issues its groups in the order of (round, pipe), so that also what a group does on the host (NCCL connects
-// to a new peer there) waits only for groups that nobody can be stuck before.
+// Every rank issues its groups in the order of (round, pipe). So whatever a group does on the host (NCCL connects to a
+// new peer there) waits only for groups that cannot be blocked.
 //
-// Where hosts have several GPUs, the vector is reduced and scattered inside each host first; each GPU runs the rounds
-// with its part, together with those in its place on the other hosts; and what they have is gathered inside the host.
+// If hosts have several GPUs, the vector is first reduced and scattered inside each host; each GPU runs the rounds with
+// its part, together with the GPUs in the same place on other hosts; and the parts are gathered inside the host.
 #ifndef R2CCL_CUDA_RUNNER_H_
 #define R2CCL_CUDA_RUNNER_H_
 

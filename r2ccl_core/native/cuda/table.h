@@ -1,6 +1,6 @@
 // Table: the rounds for every foreseen loss of NICs, read from the file that r2ccl_core/gpu/table.py writes.
 //
-// Rounds are of hosts. Where a host has several GPUs, each runs them with its own part of the vector.
+// Rounds are built from hosts. If a host has several GPUs, each runs them with its own part of the vector.
 #ifndef R2CCL_CUDA_TABLE_H_
 #define R2CCL_CUDA_TABLE_H_
 

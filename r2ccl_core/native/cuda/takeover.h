@@ -1,4 +1,4 @@
-// Takeover: which AllReduce of a program runs by our rounds, and the groups of its communicators.
+// Takeover: decides which AllReduces of a program run as our rounds, and keeps the groups of its communicators.
 #ifndef R2CCL_CUDA_TAKEOVER_H_
 #define R2CCL_CUDA_TAKEOVER_H_
 

@@ -218,7 +218,7 @@ void Comm::Retire(Path& path, const std::string& reason, bool tell_peer, Cause c
   bool is_news = std::exchange(path.told_up, false);
   if (is_news) path.flaps.Lose(params, now_ns);
   if (cause != Cause::kOwnLink) {  // who lost a link tells every connection itself
-    if (is_news) counters(path).doubt_ns = now_ns;
+    if (is_news) nic_state(path).doubt_ns = now_ns;
     BeginProbation(path, now_ns, "lost");
   }
   if (is_news) Log("path_down", path, reason);

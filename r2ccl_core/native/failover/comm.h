@@ -1,15 +1,14 @@
 // Comm: what both ends of a connection share: paths, frames, control messages, detection and failure. Its functions are
 // in comm.cc, comm_absent.cc, comm_orders.cc, comm_watch.cc and comm_way.cc.
 //
-// A connection carries messages one way, from a SendComm to a RecvComm, over one stream per path; what a stream is made
-// of is the wire's matter (stream.h). All state of a Comm is guarded by its mutex, which the wire's thread takes for
-// what happens to streams, for ticks and link events. The user's threads never wait for it in isend, irecv and test: an
-// order goes into an inbox with a lock of its own, which the wire's thread empties; where the message is small and the
-// mutex happens to be free, the user's thread does the work itself, because waking another thread would take longer.
-// Where the program polls anyway, the wire's thread does not even look at the path that data came by last, until a tick
-// finds that nobody has polled since the one before.
-// Lock order: Comm, then any of inbox, the wire's, Notifier, EventLog, Locator, Witness, Way, Ways, which are leaves,
-// or the asker's, under which the wire's is taken.
+// A connection carries messages in one direction, from a SendComm to a RecvComm, over one stream per path; the wire
+// decides what a stream is made of (stream.h). A Comm's mutex guards all its state; the wire's thread takes it for
+// events of streams, for ticks and link events. The user's threads never wait for it in isend, irecv and test: an order
+// goes into an inbox with its own lock, which the wire's thread empties. If the message is small and the mutex happens
+// to be free, the user's thread does the work itself, because waking another thread would take longer. If the program
+// polls anyway, the wire's thread does not even watch the path that last carried data, until a tick finds that nobody
+// has polled since the previous one. Lock order: Comm, then any of inbox, the wire's, Notifier, EventLog, Locator,
+// Witness, Way, Ways, which are leaves, or the asker's, under which the wire's is taken.
 #ifndef R2CCL_FAILOVER_COMM_H_
 #define R2CCL_FAILOVER_COMM_H_
 
@@ -30,6 +29,7 @@
 #include "failover/damping.h"
 #include "failover/fate.h"
 #include "failover/locator.h"
+#include "failover/nic_state.h"
 #include "failover/path_state.h"
 #include "failover/stall.h"
 #include "failover/stream.h"
@@ -41,24 +41,6 @@
 #include "net/wire.h"
 
 namespace r2ccl {
-
-// One NIC's traffic in this process, over all connections.
-struct NicCounters : NicTraffic {
-  std::atomic<uint64_t> acknowledged_bytes{0};  // of messages
-  std::atomic<uint64_t> drained_bytes{0};       // of those that count as in flight: of a copy word may come late
-  std::atomic<int64_t> in_flight_bytes{0};
-  std::atomic<uint64_t> idle_times{0};  // how often nothing was in flight any more
-  // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
-  std::atomic<double> drain_bytes_per_ns{0};
-  std::atomic<double> peak_bytes_per_ns{0};  // the most that it drained lately, busy or not
-  // When a connection whose home is not well, or that does not reach all NICs, last put something on this one.
-  std::atomic<int64_t> refuge_ns{0};
-  std::atomic<bool> link_up{true};  // the kernel's word
-  // When one of the NIC's paths was last silent for long, or lost. Until they show that they work, its other paths
-  // carry nothing that another NIC can carry.
-  std::atomic<int64_t> doubt_ns{0};
-  std::atomic<int64_t> proven_ns{0};  // when one of its paths last showed that it works
-};
 
 // How many paths of open connections a NIC carries, and how many of its paths are down.
 struct NicHealth {
@@ -72,8 +54,10 @@ struct NicHealth {
 struct Environment {
   Params params;
   std::shared_ptr<const Clock> clock = std::make_shared<Clock>();
+  // One of each per NIC, from SetNics.
   std::vector<Nic> nics;
-  std::unique_ptr<NicCounters[]> counters;  // one per NIC
+  std::unique_ptr<NicTraffic[]> counters;
+  std::unique_ptr<NicState[]> nic_states;
   EventLog log;
   std::shared_ptr<Notifier> notifier = std::make_shared<Notifier>();
   std::atomic<int> senders{0};  // sending ends that have sent lately
@@ -87,6 +71,13 @@ struct Environment {
   Locator* locator = nullptr;
   Witness* witness = nullptr;
   Ways ways;
+
+  // Before any Comm is made.
+  void SetNics(std::vector<Nic> all) {
+    counters = std::make_unique<NicTraffic[]>(all.size());
+    nic_states = std::make_unique<NicState[]>(all.size());
+    nics = std::move(all);
+  }
 };
 
 class Comm;
@@ -286,7 +277,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // any other NIC can take its place.
   bool NicIsDoubted(const Path& path) const {
     return environment_->params.mode == 2 && path.nic >= 0 &&
-           nic_counters(path).doubt_ns.load(std::memory_order_relaxed) > path.proven_ns;
+           nic_state(path).doubt_ns.load(std::memory_order_relaxed) > path.proven_ns;
   }
   // Or its way is on probation, here or at the peer.
   bool IsDoubted(const Path& path) const {
@@ -310,10 +301,8 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // What came by the path that only the program reads.
   void ReadHot() REQUIRES(mutex_);
   const Nic& nic(const Path& path) const { return environment_->nics[static_cast<size_t>(path.nic)]; }
-  NicCounters& counters(const Path& path) { return environment_->counters[static_cast<size_t>(path.nic)]; }
-  const NicCounters& nic_counters(const Path& path) const {
-    return environment_->counters[static_cast<size_t>(path.nic)];
-  }
+  NicTraffic& counters(const Path& path) { return environment_->counters[static_cast<size_t>(path.nic)]; }
+  NicState& nic_state(const Path& path) const { return environment_->nic_states[static_cast<size_t>(path.nic)]; }
   void Log(const char* kind, const Path& path, const std::string& detail);
   void Complete(Request* request, Request::State state);
 

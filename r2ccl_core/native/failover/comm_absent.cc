@@ -8,7 +8,7 @@ namespace r2ccl {
 
 std::string Comm::WhyAbsent(const Path& path) const {
   if (!path.obstacle.empty()) return path.obstacle;
-  if (!nic_counters(path).link_up.load()) return "the link of this NIC is down";
+  if (!nic_state(path).link_up.load()) return "the link of this NIC is down";
   switch (path.outlook) {
     case Outlook::kRefused:
       return "the peer's host says that nobody listens there";
@@ -39,7 +39,7 @@ void Comm::NoteAbsent(Path& path, const std::string& why, bool asks) {
   path.is_absent = true;
   // Of no epoch: the receiving end has seen none.
   Loss loss{weak_from_this(), static_cast<uint16_t>(path.index), 0, path.nic, {path.remote, PeerPort()}};
-  loss.own_link_down = !nic_counters(path).link_up.load();
+  loss.own_link_down = !nic_state(path).link_up.load();
   environment_->locator->TakeAbsence(std::move(loss), why, asks);
 }
 
@@ -52,7 +52,7 @@ void Comm::TakeAbsent(Path& path, const Frame& frame) {
   path.nic = static_cast<int>(own - nics.begin());
   path.remote.s_addr = static_cast<in_addr_t>(frame.c);
   path.outlook = Outlook::kSilent;  // so it is no reason to wait for a peer that ended
-  bool link_down = !nic_counters(path).link_up.load();
+  bool link_down = !nic_state(path).link_up.load();
   NoteAbsent(path, "says the peer, which gets no answer there", link_down);
   if (link_down) TellPeer(path, 0, Cause::kOwnLink);  // which settles it
 }

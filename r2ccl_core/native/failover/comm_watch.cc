@@ -18,7 +18,7 @@ int64_t Comm::SinceOtherNicNs(const Path& path, int64_t now_ns) const {
   size_t nics = environment_->nics.size();
   int64_t last_ns = nics == 1 ? now_ns : 0;
   for (size_t i = 0; i < nics; ++i) {
-    if (static_cast<int>(i) != path.nic) last_ns = std::max(last_ns, environment_->counters[i].proven_ns.load());
+    if (static_cast<int>(i) != path.nic) last_ns = std::max(last_ns, environment_->nic_states[i].proven_ns.load());
   }
   return now_ns - last_ns;
 }
@@ -36,7 +36,7 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
   WatchWay(path, progress, now_ns);
   if (std::exchange(path.delivered, progress.delivered) != progress.delivered || advanced) {
     path.proven_ns = now_ns;
-    counters(path).proven_ns.store(now_ns, std::memory_order_relaxed);
+    nic_state(path).proven_ns.store(now_ns, std::memory_order_relaxed);
     path.seen_ns = 0;
   }
   if (progress.unanswered == 0 || advanced || was_asleep) {
@@ -65,7 +65,7 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
     return;
   }
   // The other paths of its NIC are doubted from then on. Not sooner: a full queue alone is silent for 20 ms.
-  if (!NicIsDoubted(path) && silence.any_ns > limit_ns / 2) counters(path).doubt_ns = now_ns;
+  if (!NicIsDoubted(path) && silence.any_ns > limit_ns / 2) nic_state(path).doubt_ns = now_ns;
   AskSuspect(path, progress, now_ns);
 }
 
@@ -101,7 +101,7 @@ bool Comm::Ping(Path& path, int64_t now_ns) {
 // A path that loses everything while nothing is under way would never be noticed: a PING provokes an answer of
 // the other end's kernel, or a reset when that end has given the path up. One that is doubted is asked at once.
 void Comm::CheckQuiet(Path& path, int64_t now_ns) {
-  bool doubted = NicIsDoubted(path) && path.asked_ns < counters(path).doubt_ns;
+  bool doubted = NicIsDoubted(path) && path.asked_ns < nic_state(path).doubt_ns;
   if (!doubted && now_ns - path.heard_ns < QuietLimitNs()) return;
   if (Ping(path, now_ns)) path.heard_ns = now_ns;
 }

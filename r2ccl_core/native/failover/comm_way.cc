@@ -37,7 +37,7 @@ void Comm::TellProbation(Path& path, const std::string& why) {
 bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
   double best = 0;
   for (size_t i = 0; i < environment_->nics.size(); ++i) {
-    best = std::max(best, environment_->counters[i].drain_bytes_per_ns.load(std::memory_order_relaxed));
+    best = std::max(best, environment_->nic_states[i].drain_bytes_per_ns.load(std::memory_order_relaxed));
   }
   return path.way != nullptr && path.way->Works(best, now_ns);
 }
@@ -87,7 +87,7 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
   double bytes = static_cast<double>(kTestPackets) * progress.packet_bytes;
   Elsewhere elsewhere = LookElsewhere(path);
   int64_t limit_ns =
-      std::max(LateAfterNs(rtt_ns, bytes, counters(path).drain_bytes_per_ns.load()), LateAfterNs(elsewhere.usual_ns));
+      std::max(LateAfterNs(rtt_ns, bytes, nic_state(path).drain_bytes_per_ns.load()), LateAfterNs(elsewhere.usual_ns));
   bool came = progress.bytes_acked >= path.test.end;
   // It may have come long before anybody looked.
   int64_t took_ns = now_ns - path.test.sent_ns - (came ? progress.since_ack_ns : 0);

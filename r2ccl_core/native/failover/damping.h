@@ -1,8 +1,8 @@
-// Damping: a path that comes and goes is kept from carrying data, as BGP does it with routes that flap (RFC 2439).
+// Damping: keeps a flapping path from carrying data, as BGP does with flapping routes (RFC 2439).
 //
-// Every loss adds a penalty, which fades by halves. Above the suppress limit the path, once it is back, is held: it
-// stands ready but carries nothing until the penalty has faded to the reuse limit. The more losses lately, the longer
-// that takes; a path whose last loss is long ago is taken back at once. The gap between the limits is the hysteresis.
+// Every loss adds a penalty, which decays by halves. Above the suppress limit a returning path is held: it is open but
+// carries no data until the penalty has decayed to the reuse limit. The more recent losses there are, the longer that
+// takes; a path whose last loss is long ago is used again at once. The gap between the limits is the hysteresis.
 #ifndef R2CCL_FAILOVER_DAMPING_H_
 #define R2CCL_FAILOVER_DAMPING_H_
 
@@ -33,14 +33,14 @@ class FlapDamper {
     return penalty_ * std::exp2(-Ratio((now_ns - since_ns_) / kMillisecond, params));
   }
 
-  // Whether the path is to be held now. It stays so until the penalty has faded far enough.
+  // Whether the path is to be held now. It stays held until the penalty has decayed to the reuse limit.
   bool Holds(const Params& params, int64_t now_ns) {
     held_ = held_ && Penalty(params, now_ns) > static_cast<double>(params.flap_reuse) &&
             now_ns - since_ns_ < params.flap_max_ms * kMillisecond;
     return held_;
   }
 
-  // For how long from now on, if no loss comes.
+  // For how long from now on, without further losses.
   int64_t HoldMs(const Params& params, int64_t now_ns) {
     if (!Holds(params, now_ns)) return 0;
     double halves = std::log2(Penalty(params, now_ns) / static_cast<double>(params.flap_reuse));

@@ -1,4 +1,4 @@
-// DrainMeter: what each NIC of the process drains while it has work, over all connections.
+// DrainMeter: measures the drain rate of each NIC of the process while it has work, over all connections.
 #ifndef R2CCL_FAILOVER_DRAIN_METER_H_
 #define R2CCL_FAILOVER_DRAIN_METER_H_
 
@@ -11,13 +11,13 @@
 
 namespace r2ccl {
 
-// Used by one thread. A NIC shows what it drains only while it has something to do all the time: a sample taken then
-// replaces what is known step by step. Otherwise a sample is a lower limit: it says nothing of a NIC of which nothing
-// is known, and what is known grows slowly, so that a NIC that was slow once is given more until it shows its rate
-// again. It grows no further than to the best of the others, be it only what they drained lately without being full:
-// beside NICs that grew through idle minutes, one that has just come back and been measured would look slow for ever.
-// A NIC of which nothing is acknowledged at all is silent, which is not this meter's matter: what it drained is what it
-// will drain when it is back.
+// Used by one thread. A NIC shows its drain rate only while it has work all the time: such a sample gradually replaces
+// the known rate. Any other sample is a lower limit: it says nothing about a NIC whose rate is unknown, and a known
+// rate grows slowly from it, so that a NIC that was slow once gets more work until it shows its rate again. The known
+// rate grows no further than to the best of the other NICs, even if that is only what they drained recently without
+// being full: beside NICs that grew through idle minutes, one that has just come back and been measured would look slow
+// for ever. A NIC of which nothing is acknowledged at all is silent, which this meter ignores: it will drain at its old
+// rate when it is back.
 class DrainMeter {
  public:
   explicit DrainMeter(Environment* environment) : environment_(environment), nics_(environment->nics.size()) {}
@@ -27,26 +27,26 @@ class DrainMeter {
     auto elapsed_ns = static_cast<double>(now_ns - last_ns_);
     double best = 0;
     for (size_t i = 0; i < nics_.size(); ++i) {
-      const NicCounters& counters = environment_->counters[i];
-      double known = counters.drain_bytes_per_ns.load();
-      best = std::max(best, known > 0 ? known : counters.peak_bytes_per_ns.load());
+      const NicState& nic = environment_->nic_states[i];
+      double known = nic.drain_bytes_per_ns.load();
+      best = std::max(best, known > 0 ? known : nic.peak_bytes_per_ns.load());
     }
     for (size_t i = 0; i < nics_.size(); ++i) {
-      NicCounters& counters = environment_->counters[i];
+      NicState& nic = environment_->nic_states[i];
       Seen& seen = nics_[i];
-      uint64_t acknowledged = counters.drained_bytes.load();
-      bool queued = counters.in_flight_bytes.load() >= kQueueBytes;
-      uint64_t idle_times = counters.idle_times.load();
+      uint64_t acknowledged = nic.drained_bytes.load();
+      bool queued = nic.in_flight_bytes.load() >= kQueueBytes;
+      uint64_t idle_times = nic.idle_times.load();
       auto lately = static_cast<double>(acknowledged - std::exchange(seen.last_acknowledged, acknowledged));
-      counters.peak_bytes_per_ns.store(std::max(lately / elapsed_ns, kPeakKept * counters.peak_bytes_per_ns.load()));
+      nic.peak_bytes_per_ns.store(std::max(lately / elapsed_ns, kPeakKept * nic.peak_bytes_per_ns.load()));
       auto moved = static_cast<double>(acknowledged - seen.acknowledged);
       double rate = moved / static_cast<double>(now_ns - seen.since_ns);
-      double known = counters.drain_bytes_per_ns.load();
+      double known = nic.drain_bytes_per_ns.load();
       if (queued && seen.was_queued && idle_times == seen.idle_times) {
         if (moved < kEnoughBytes && now_ns - seen.since_ns < kLongestNs) continue;
-        if (moved > 0) counters.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
+        if (moved > 0) nic.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
       } else if (known > 0) {
-        counters.drain_bytes_per_ns.store(std::max(std::min(known * kGrowth, best), rate));
+        nic.drain_bytes_per_ns.store(std::max(std::min(known * kGrowth, best), rate));
       }
       seen = {acknowledged, acknowledged, idle_times, now_ns, queued};
     }

@@ -1,4 +1,5 @@
-// What connections share that end together, such as the stripes of one of NCCL's: the first failure, in its words.
+// The shared fate of connections that end together, such as the stripes of one NCCL connection: the first failure, and
+// its message.
 #ifndef R2CCL_FAILOVER_FATE_H_
 #define R2CCL_FAILOVER_FATE_H_
 

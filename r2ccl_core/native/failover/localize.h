@@ -1,8 +1,8 @@
-// Localize: whose fault is the loss of a path? Pure: evidence in, verdict out.
+// Localize: where is the fault behind the loss of a path? Pure: evidence in, verdict out.
 //
-// A path has three parts: my NIC, the peer's NIC, and what lies between. A third host on the same rail tells them
-// apart: the NIC that it reaches (or that reaches it) works. With two hosts there is no third; then only a link event,
-// which the kernel of its own host sees, names a NIC.
+// A path has three parts: my NIC, the peer's NIC, and what lies between. A third host on the same rail distinguishes
+// them: the NIC that it reaches (or that reaches it) works. With two hosts there is no third; then only a link event,
+// which the kernel of its own host sees, identifies a NIC.
 #ifndef R2CCL_FAILOVER_LOCALIZE_H_
 #define R2CCL_FAILOVER_LOCALIZE_H_
 
@@ -11,7 +11,7 @@
 
 namespace r2ccl {
 
-// As seen from this end; on the wire in these numbers.
+// As seen from this end; the wire uses these numbers.
 enum class Verdict : uint8_t { kUnknown, kLocalNic, kRemoteNic, kLink, kWorks };
 
 constexpr const char* ToString(Verdict verdict) {
@@ -30,7 +30,7 @@ constexpr const char* ToString(Verdict verdict) {
   return "?";
 }
 
-// The same verdict in the words of the other end.
+// The same verdict from the other end's point of view.
 constexpr Verdict Mirrored(Verdict verdict) {
   if (verdict == Verdict::kLocalNic) return Verdict::kRemoteNic;
   if (verdict == Verdict::kRemoteNic) return Verdict::kLocalNic;
@@ -38,10 +38,10 @@ constexpr Verdict Mirrored(Verdict verdict) {
 }
 
 struct Evidence {
-  bool own_link_down = false;   // says the kernel here
-  bool peer_link_down = false;  // says the peer's kernel
+  bool own_link_down = false;   // according to the kernel here
+  bool peer_link_down = false;  // according to the peer's kernel
   bool direct = false;          // the peer's NIC answers mine
-  // Third hosts that were tried with a NIC, or tried it, and those where an answer came.
+  // Third hosts that were probed from a NIC or probed it, and those of them with an answer.
   int own_tried = 0;
   int own_reached = 0;
   int peer_tried = 0;
@@ -51,8 +51,7 @@ struct Evidence {
 constexpr Verdict Judge(const Evidence& e) {
   if (e.own_link_down) return Verdict::kLocalNic;
   if (e.peer_link_down) return Verdict::kRemoteNic;
-  if (e.direct)
-    return Verdict::kWorks;  // a stream ended, not the way: a process that crashed, a connection that was reset
+  if (e.direct) return Verdict::kWorks;  // only a stream ended: a process crashed, or a connection was reset
   bool own_works = e.own_reached > 0;
   bool peer_works = e.peer_reached > 0;
   if (own_works && peer_works) return Verdict::kLink;

@@ -1,14 +1,16 @@
-// Locator: finds out whose fault the loss of a path is, once per loss, and tells both ends.
+// Locator: finds out where the fault behind the loss of a path is, once per loss, and tells both ends.
 //
-// The end that notices a loss asks, all at the same time: its own NIC for the peer's and for third hosts; the peer,
-// over a healthy path, whether its NIC reaches third hosts; and third processes, whether they reach both NICs. Third
-// hosts are those that this process has connections with over the same rail: under NCCL its neighbours in rings and
-// trees. What came of it is judged (localize.h), logged, kept for the status file and shared with the peer.
+// The end that notices a loss asks several things at once. It probes the peer's NIC and third hosts from its own NIC;
+// it asks the peer, over a healthy path, whether the peer's NIC reaches third hosts; and it asks third processes
+// whether they reach both NICs. Third hosts are those that this process has connections with over the same rail: under
+// NCCL its neighbours in rings and trees. The evidence is judged (localize.h), and the verdict is logged, kept for the
+// status file and sent to the peer.
 //
-// Only the two ends of a connection ask each other, over streams that know its secret. Work is bounded: one round per
-// NIC and peer in kRoundPauseNs, kMostRounds at once, kMostThirds third hosts each; kMostAnswers answers a second.
+// Only the two ends of a connection ask each other, over streams that know its secret. Work is bounded: one set of
+// probes per NIC and peer in kRoundPauseNs, kMostRounds at once, kMostThirds third hosts each; kMostAnswers answers a
+// second.
 //
-// Everything but the inbox and the verdicts belongs to the first poller's thread, which holds no lock in Tick.
+// Everything except the inbox and the verdicts belongs to the first poller's thread, which holds no lock in Tick.
 #ifndef R2CCL_FAILOVER_LOCATOR_H_
 #define R2CCL_FAILOVER_LOCATOR_H_
 
@@ -50,7 +52,7 @@ struct ProbeOrder {
   uint64_t question = 0;
   int nic = 0;
   in_addr asker{};
-  std::vector<Target> targets;  // none: third hosts of our own choice
+  std::vector<Target> targets;  // empty: third hosts of our choice
 };
 
 // A process at the other end of a connection, by its NIC on one rail.
@@ -78,7 +80,7 @@ class Locator {
   static constexpr size_t kMostRecords = 256;
   using ThirdsOf = std::function<std::vector<Third>(int nic)>;
 
-  // `patience_ns`: how long an answer may take; 0: nothing is ever asked, and only link events make verdicts.
+  // `patience_ns`: how long an answer may take; 0: nothing is ever probed, and only link events yield verdicts.
   Locator(int64_t patience_ns, std::vector<Nic> nics, uint16_t port, Asker* prober, EventLog* log, ThirdsOf thirds_of)
       : patience_ns_(patience_ns),
         nics_(std::move(nics)),
@@ -87,14 +89,14 @@ class Locator {
         log_(log),
         thirds_of_(std::move(thirds_of)) {}
 
-  // From any thread and under a Comm's lock: what follows only takes notes.
+  // The functions below may be called from any thread and under a Comm's lock: they only take notes.
   void Suspect(Loss loss);
   void TakeProbe(ProbeOrder order);
   void TakeProbed(uint64_t question, uint64_t tried, uint64_t reached);
   void TakeVerdict(int nic, in_addr peer, Verdict verdict, bool standing);
   void TakeReturn(int nic, in_addr peer);
   // A path that has not come up since its connection began: one event for a NIC and peer, until it does. With `asks`,
-  // finds out whose fault it is, and as that may be too soon for others, once more where nothing came of it.
+  // locates the fault; as that may be too early for other hosts, repeats it once if there was no verdict.
   void TakeAbsence(Loss loss, std::string why, bool asks);
 
   void Tick(int64_t now_ns);
@@ -151,7 +153,7 @@ class Locator {
   int64_t answers_since_ns_ = 0;
   int answers_ = 0;
 
-  mutable Mutex mutex_;  // leaf lock: guards what follows
+  mutable Mutex mutex_;  // leaf lock: guards the members below
   std::vector<Loss> losses_ GUARDED_BY(mutex_);
   std::vector<ProbeOrder> orders_ GUARDED_BY(mutex_);
   std::vector<Probed> probed_ GUARDED_BY(mutex_);

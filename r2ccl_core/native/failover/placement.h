@@ -1,19 +1,20 @@
-// Placement: the path that the next chunk of a connection goes to. Pure, so that every rule is tested.
+// Placement: chooses the path of a connection's next chunk. Pure, so that every rule is tested.
 //
-//   - A connection keeps to its home, the NIC that NCCL chose for it, while that is well: up, and not much slower than
-//     the best of the others.
-//   - But where the home has a millisecond of work and another NIC much less, that takes the chunk. Rings that share a
-//     NIC drift apart: at one host both have much to send while at others one waits, and near the end of an operation
-//     some NICs are done before others. Never one that connections whose home is not well use, too (a refuge): those
-//     need it more.
-//   - Where such connections load the home itself, a NIC that they do not reach helps sooner. Where none of those helps
-//     now, as at a host that has lost a NIC, refuges relieve each other as above: what they have to do differs, and the
-//     last one decides.
-//   - A connection without a home that reaches all NICs leaves those to which others are confined to them, unless they
-//     have less before them: its chunks would take from those others what they get nowhere else.
-//   - Else a chunk goes where it is delivered first: to the NIC with the least before it, over all connections of the
-//     process, for what it drains; of NICs that are alike in that, to the one nearest to the home. But not to a NIC
-//     much slower than others that would hold up its message: the faster ones, whose windows are full, take it soon.
+//   - A connection keeps to its home, the NIC that NCCL chose for it, while that NIC is well: up, and not much slower
+//     than the best of the others.
+//   - But if the home has a millisecond of work and another NIC much less, that NIC takes the chunk. Rings that share a
+//     NIC drift apart: one host has much to send while another waits, and near the end of an operation some NICs are
+//     done before others. This excludes NICs that connections use whose own home is not well (a refuge): those
+//     connections need it more.
+//   - If such connections load the home itself, a NIC that they do not reach helps sooner. If none of those helps now,
+//     as at a host that has lost a NIC, refuges relieve each other as above: their loads differ, and the last one to
+//     finish decides.
+//   - A connection without a home that reaches all NICs leaves those NICs free to which other connections are confined,
+//     unless they have less queued: its chunks would take bandwidth that those connections get nowhere else.
+//   - Otherwise a chunk goes where it will be delivered first: to the NIC with the smallest queue for its drain rate,
+//     over all connections of the process; among equal NICs to the one nearest to the home. But a chunk does not go to
+//     a NIC that is much slower than the others and would delay the message: the faster ones, whose windows are full,
+//     take it soon.
 #ifndef R2CCL_FAILOVER_PLACEMENT_H_
 #define R2CCL_FAILOVER_PLACEMENT_H_
 
@@ -30,20 +31,20 @@ struct PathLoad {
   bool free = false;      // up, and can take a chunk at once
   bool refuge = false;    // connections whose home is not well, or that do not reach all NICs, load its NIC
   double drain = 0;       // bytes per ns that its NIC drains while busy; 0: unknown
-  double nic_bytes = 0;   // on the way over its NIC, of all connections
+  double nic_bytes = 0;   // in flight over its NIC, of all connections
   double path_bytes = 0;  // of them, this connection's
-  double peak = 0;        // the most bytes per ns that its NIC drained in some 10 ms lately, busy or not
+  double peak = 0;        // highest recent drain rate of its NIC over some 10 ms, busy or not
   int distance = 0;       // of its NIC from the home
 };
 
-// What waits for a path.
+// The data that waits for a path.
 struct Waiting {
   double next_bytes = 0;  // the chunk that is to be placed
   double all_bytes = 0;   // all chunks of the connection that no path has yet, this one included
 };
 
 constexpr int kNoPath = -1;
-constexpr double kMuchFaster = 2.0;  // NICs that differ by less share the work by their windows
+constexpr double kMuchFaster = 2.0;  // NICs that differ by less share the work according to their windows
 
 inline bool IsMuchSlower(const PathLoad& path, double drain) {
   return path.drain > 0 && path.drain * kMuchFaster < drain;
@@ -60,9 +61,8 @@ inline bool HomeIsWell(const std::vector<PathLoad>& paths, int home) {
   return true;
 }
 
-// The free NIC with the least before it, less than `most` bytes, of those other than the home and not much slower that
-// are refuges or are none; kNoPath without one. A NIC of which nothing is known has not been used, or has just come
-// back.
+// The free NIC with the smallest queue, less than `most` bytes, among those that are not the home, not much slower, and
+// (as requested) refuges or not; kNoPath without one. A NIC with unknown rate has not been used, or has just come back.
 inline int LeastLoaded(const std::vector<PathLoad>& paths, int home, bool refuge, double most) {
   int best = kNoPath;
   for (size_t i = 0; i < paths.size(); ++i) {
@@ -75,9 +75,9 @@ inline int LeastLoaded(const std::vector<PathLoad>& paths, int home, bool refuge
   return best;
 }
 
-// A NIC that takes a chunk in place of a home with more before it; kNoPath where the home is as good. A chunk that
-// leaves may meet a cold stream. So unless it leaves a refuge for a NIC that is none, it stays while the home has less
-// than 1 ms of work, or nobody knows how much that is, and goes only where there is much less.
+// A NIC that takes a chunk instead of a home with a longer queue; kNoPath if the home is as good. A chunk that leaves
+// may meet a cold stream. So unless it leaves a refuge for a NIC that is not one, it stays while the home has less than
+// 1 ms of work, or an unknown amount, and goes only to a NIC with much less.
 inline int ReliefFor(const std::vector<PathLoad>& paths, int home) {
   constexpr double kClearlyLess = 0.75;
   constexpr double kMuchLess = 0.5;
@@ -91,8 +91,8 @@ inline int ReliefFor(const std::vector<PathLoad>& paths, int home) {
   return busy ? LeastLoaded(paths, home, own.refuge, kMuchLess * own.nic_bytes) : kNoPath;
 }
 
-// Whether a slow path delivers the chunk well before the faster ones would have done all that waits. The chunk delays
-// its message, and what waits for that; all that the slow path can win is its small share.
+// Whether a slow path delivers the chunk well before the faster ones would have finished everything that waits. The
+// chunk delays its message, and whatever waits for that; the slow path can gain only its small share.
 inline bool IsWorthIt(const std::vector<PathLoad>& paths, size_t slow, const Waiting& waiting) {
   constexpr double kMargin = 1.5;
   double drain = paths[slow].drain;
@@ -109,7 +109,7 @@ inline bool IsWorthIt(const std::vector<PathLoad>& paths, size_t slow, const Wai
          (faster_bytes + waiting.all_bytes) / faster_drain;
 }
 
-// Whether a refuge has less before it than every path that is none, but for much slower ones.
+// Whether a refuge has a smaller queue than every path that is not one, except much slower ones.
 inline bool IsIdlest(const std::vector<PathLoad>& paths, const PathLoad& refuge) {
   for (const PathLoad& path : paths) {
     bool comparable = path.up && !path.refuge && !IsMuchSlower(path, refuge.drain);
@@ -118,18 +118,18 @@ inline bool IsIdlest(const std::vector<PathLoad>& paths, const PathLoad& refuge)
   return true;
 }
 
-// What a NIC of which nothing is known is taken to drain: as much as the best of the others. It may never have had
-// enough to do to show it, as with messages that are short beside its queue; a guess in bytes per ns would make it look
+// The assumed drain rate of a NIC with unknown rate: that of the best of the others. The NIC may never have had enough
+// work to show it, as with messages that are short relative to its queue; a guess in bytes per ns would make it look
 // better than every slower NIC, or worse than every faster one, for as long as that lasts.
 inline double BestDrain(const std::vector<PathLoad>& paths) {
   double best = 0;
   for (const PathLoad& path : paths) best = path.up ? std::max(best, path.drain) : best;
-  return best > 0 ? best : 1;  // of nobody anything is known: all are alike
+  return best > 0 ? best : 1;  // no rate is known: all are alike
 }
 
-// A NIC that never has a queue does not show what it drains, but that it is no less than what it drained lately; half
-// of that, as the word of 20 ms may come within ten. Where that is much more than what another is known to drain, the
-// other is slow, and gets what is worth it.
+// A NIC that never has a queue does not show its drain rate, but it drains at least at its recent rate; half of that is
+// used, since the acknowledgements of 20 ms may arrive within ten. If that is much more than another NIC's known rate,
+// the other is slow, and gets only chunks that are worth it.
 inline void TellFromSlow(std::vector<PathLoad>* paths) {
   for (PathLoad& path : *paths) {
     if (!path.up || path.drain > 0) continue;
@@ -140,8 +140,8 @@ inline void TellFromSlow(std::vector<PathLoad>* paths) {
   }
 }
 
-// The free path that would deliver the next chunk first; kNoPath when none is free. With `only_worthy`, of those that
-// are worth it; with `spare_refuges`, of refuges only one that is idlest.
+// The free path that would deliver the next chunk first; kNoPath if none is free. `only_worthy` excludes paths that are
+// not worth it; `spare_refuges` allows only the idlest of the refuges.
 inline int Soonest(const std::vector<PathLoad>& paths, const Waiting& waiting, bool only_worthy,
                    bool spare_refuges = false) {
   int best = kNoPath;

@@ -1,13 +1,13 @@
-// RecvComm: the receiving end. Puts each chunk into the posted buffer exactly once, whatever path it comes
-// by and however often, and tells the sender what has arrived.
+// RecvComm: the receiving end. Puts each chunk into the posted buffer exactly once, whichever path it comes by and
+// however often, and tells the sender what has arrived.
 //
 // Invariants (with mutex_ held):
-//   1. A chunk is missing, arriving over one path, or done. Only the path named as arriving writes to its
-//      place. A copy that comes meanwhile is read aside and put there when it is whole, if the first is not done by
-//      then; what the first still brings is read into nowhere. So is a chunk that is done.
+//   1. A chunk is missing, arriving over one path, or done. Only the path named as arriving writes to its place. A copy
+//      that comes meanwhile is read aside and put there when it is complete, if the first is not done by then; the rest
+//      of the first is read into nowhere. So is a copy of a chunk that is done.
 //   2. A request completes when all chunks of its message are done; nothing writes to its buffer afterwards.
-//   3. Memory of messages that nobody has posted a receive for is bounded, see MayBeEarly; a sender that exceeds it
-//      breaks the protocol.
+//   3. Memory for messages without a posted receive is bounded, see MayBeEarly; a sender that exceeds the bound breaks
+//      the protocol.
 #ifndef R2CCL_FAILOVER_RECV_COMM_H_
 #define R2CCL_FAILOVER_RECV_COMM_H_
 
@@ -46,19 +46,19 @@ class RecvComm final : public Comm {
   uint64_t connection() const { return connection_; }
 
   // Takes over a stream whose HELLO was accepted, and starts it. Refuses an epoch that is not newer than the path's
-  // own. Where the connection is over, the sender hears so, and how many of its messages came. `on_trial`: it is to be
-  // tested before it may carry data.
+  // own. If the connection is over, tells the sender so, and how many of its messages arrived. `on_trial`: the path
+  // must be tested before it may carry data.
   Status Attach(int path, uint32_t epoch, int nic, in_addr remote, std::shared_ptr<Stream> stream,
                 bool on_trial = false);
 
-  // Receives the next message into `data`; it may be shorter than `capacity`, which Test reports. Somebody may watch
-  // `data` and take what lands there before the request completes: then nothing lands before its sum was checked, where
-  // it has one.
+  // Receives the next message into `data`; it may be shorter than `capacity`, which Test reports. If somebody watches
+  // `data` and uses its content before the request completes, nothing is put there before its checksum, if it has one,
+  // was verified.
   Status Irecv(void* data, uint64_t capacity, Request** request, bool watched = false);
 
-  // The number of the first message that is not delivered yet; who has seen it sees the mark of every one before it.
+  // The number of the first message that is not delivered yet; whoever has read it sees the marks of all before it.
   uint64_t oldest() const { return oldest_.load(); }
-  // The number of the first message that came with a mark, kNoMessage before.
+  // The number of the first message that carried a mark; kNoMessage until then.
   uint64_t marked() const { return marked_.load(); }
 
  private:
@@ -68,7 +68,7 @@ class RecvComm final : public Comm {
     uint64_t capacity = 0;
     Request* request = nullptr;
     bool watched = false;
-    std::unique_ptr<char[]> stash;  // holds an early message, or one that is watched, until it is complete
+    std::unique_ptr<char[]> stash;  // holds an eager or watched message until it is complete
     bool started = false;           // size is known
     uint64_t size = 0;
     uint32_t tag = 0;
@@ -95,7 +95,7 @@ class RecvComm final : public Comm {
   bool OwesOnlyCopies() const override { return false; }
   int64_t QuietLimitNs() const override REQUIRES(mutex_) { return HasPending() ? kQuietPendingNs : INT64_MAX; }
   void FailRequests() override REQUIRES(mutex_);
-  // The last acknowledgement goes with every CLOSE: another stream's CLOSE may overtake the one that carried it.
+  // Every CLOSE carries the last acknowledgement: another stream's CLOSE may overtake the one that carried it.
   std::string Farewell() const override REQUIRES(mutex_) { return EncodeState(true) + EncodeClose(first_); }
 
   const char* Direction() const override { return "receive"; }
@@ -123,7 +123,7 @@ class RecvComm final : public Comm {
 
   const Secret secret_;
   const uint64_t connection_;
-  const uint16_t sender_port_;  // where the sending end's process listens, to ask whether it lives; 0: unknown
+  const uint16_t sender_port_;  // the sending process's listening port, to ask whether it lives; 0: unknown
   std::vector<Incoming> incoming_ GUARDED_BY(mutex_);
   std::deque<Message> messages_ GUARDED_BY(mutex_);  // from first_ on, contiguous
   uint64_t first_ GUARDED_BY(mutex_) = 0;            // number of messages_.front()
@@ -131,19 +131,20 @@ class RecvComm final : public Comm {
   std::atomic<uint64_t> marked_{kNoMessage};
   uint64_t posted_ GUARDED_BY(mutex_) = 0;  // receives posted so far
   bool ack_due_ GUARDED_BY(mutex_) = false;
-  // What the sending end need not know at once: patient chunks, and receives posted while early messages come. Of
-  // chunks that it has copied many; of others a few, and where the program polls, which so comes back to the first.
+  // Delayed acknowledgements, of chunks whose sender can wait and of receives posted while early messages arrive.
+  // Copied chunks: delay for up to this many. Others: delay for a few, and only while the program polls, so that it
+  // returns here.
   static constexpr uint64_t kLazyMessages = 32;
   static constexpr uint64_t kLazyBytes = 32 * 1024;
   static constexpr uint64_t kLazyPatient = 2;
-  static constexpr uint64_t kLazyBulk = 4;  // of a message of which more follows
+  static constexpr uint64_t kLazyBulk = 4;  // of a message with more chunks to come
   static constexpr int64_t kUntoldNs = 200'000;
   bool relaxed_ GUARDED_BY(mutex_) = false;  // the last message was early
-  bool asked_ GUARDED_BY(mutex_) = false;    // the sending end waits for a receive of which it was not told
+  bool asked_ GUARDED_BY(mutex_) = false;    // the sending end waits for a receive that was not announced
   uint64_t lazy_chunks_ GUARDED_BY(mutex_) = 0;
   uint64_t lazy_bytes_ GUARDED_BY(mutex_) = 0;
-  uint64_t announced_ GUARDED_BY(mutex_) = 0;       // receives that the last acknowledgement told of
-  int64_t untold_since_ns_ GUARDED_BY(mutex_) = 0;  // 0 unless something waits that the sending end is to know soon
+  uint64_t announced_ GUARDED_BY(mutex_) = 0;       // receives that the last acknowledgement announced
+  int64_t untold_since_ns_ GUARDED_BY(mutex_) = 0;  // 0 unless the sending end must be told something soon
 };
 
 }  // namespace r2ccl

@@ -174,9 +174,9 @@ uint64_t SendComm::LargestChunk() const {
 uint64_t SendComm::FittingChunk(const Path& path) const {
   const Params& params = environment_->params;
   auto chunk = static_cast<uint64_t>(params.chunk_bytes);
-  double drain = nic_counters(path).drain_bytes_per_ns.load(std::memory_order_relaxed);
+  double drain = nic_state(path).drain_bytes_per_ns.load(std::memory_order_relaxed);
   if (drain == 0) {  // a NIC that is never full does not show it, but drained this lately
-    double peak = nic_counters(path).peak_bytes_per_ns.load(std::memory_order_relaxed);
+    double peak = nic_state(path).peak_bytes_per_ns.load(std::memory_order_relaxed);
     if (peak >= FastBytesPerNs(params)) drain = peak;
   }
   auto fast = static_cast<uint64_t>(drain * static_cast<double>(kChunkTargetNs));
@@ -283,7 +283,7 @@ std::deque<SendComm::Chunk>* SendComm::LaneFor(const Path& path) {
 uint64_t SendComm::LeastWindow(const Path& path) const {
   const Params& params = environment_->params;
   uint64_t usual = 2 * FittingChunk(path);
-  double peak = nic_counters(path).peak_bytes_per_ns.load(std::memory_order_relaxed);
+  double peak = nic_state(path).peak_bytes_per_ns.load(std::memory_order_relaxed);
   if (peak == 0) return usual;
   double senders = std::max(1, environment_->senders.load(std::memory_order_relaxed));
   auto share = static_cast<uint64_t>(peak * static_cast<double>(kSharedQueueNs) / senders);
@@ -314,7 +314,7 @@ const std::vector<PathLoad>& SendComm::Look() {
     return path.state == PathState::kUp && !IsDoubted(path);
   });
   for (const Path& path : paths_) {
-    const NicCounters& nic = nic_counters(path);
+    const NicState& nic = nic_state(path);
     int64_t refuge_ns = nic.refuge_ns.load(std::memory_order_relaxed);
     bool trusted = !IsDoubted(path) || all_doubted;
     loads_.push_back({.up = path.state == PathState::kUp && trusted,
@@ -377,14 +377,14 @@ void SendComm::SendOne(Path& path, int64_t now_ns) {
   chunk.end = path.stream->end() + kHeaderBytes + chunk.length;
   chunk.held_ns = path.held_ns;
   bool takes_refuge = home_ == nullptr ? IsConfined() : &path != home_ && !HomeIsWell(loads_, home());
-  if (takes_refuge) counters(path).refuge_ns.store(chunk.sent_ns);
+  if (takes_refuge) nic_state(path).refuge_ns.store(chunk.sent_ns);
   if (out.in_flight_bytes == 0) {
     out.sample_start_ns = chunk.sent_ns;
     out.sample_bytes = 0;
   }
   out.in_flight.push_back(chunk);
   out.in_flight_bytes += chunk.weight();
-  counters(path).in_flight_bytes += static_cast<int64_t>(chunk.weight());
+  nic_state(path).in_flight_bytes += static_cast<int64_t>(chunk.weight());
   out.in_flight.back().due_ns = now_ns + LateAfter(path);
   Frame frame;
   frame.type = FrameType::kData;
@@ -512,8 +512,8 @@ void SendComm::ApplyAck(Path& path, uint64_t chunks) {
   if (bytes == 0) return;
   out.in_flight_bytes -= bytes;
   auto acknowledged = static_cast<int64_t>(bytes);
-  if (counters(path).in_flight_bytes.fetch_sub(acknowledged) == acknowledged) ++counters(path).idle_times;
-  counters(path).drained_bytes += bytes;
+  if (nic_state(path).in_flight_bytes.fetch_sub(acknowledged) == acknowledged) ++nic_state(path).idle_times;
+  nic_state(path).drained_bytes += bytes;
   MeasureRate(out, bytes, now_ns);
 }
 
@@ -533,7 +533,7 @@ int64_t SendComm::LateAfter(const Path& path) const {
   for (const Path& other : paths_) {
     if (other.state == PathState::kUp && other.shortest_rtt_ns > 0) rtt_ns = std::min(rtt_ns, other.shortest_rtt_ns);
   }
-  const NicCounters& nic = nic_counters(path);
+  const NicState& nic = nic_state(path);
   double drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
   double peak = nic.peak_bytes_per_ns.load(std::memory_order_relaxed);
   return LateAfterNs(rtt_ns, static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)), drain, peak);
@@ -651,7 +651,7 @@ void SendComm::OnLost(Path& path) {
     ++waiting_chunks_;
     waiting_bytes_ += chunk.length;
   }
-  counters(path).in_flight_bytes -= static_cast<int64_t>(out.in_flight_bytes);
+  nic_state(path).in_flight_bytes -= static_cast<int64_t>(out.in_flight_bytes);
   out.in_flight_bytes = 0;
   out.bytes_per_ns = 0;
   out.min_round_trip_ns = 0;
@@ -721,7 +721,7 @@ void SendComm::FailRequests() {
   waiting_chunks_ = waiting_bytes_ = 0;
   for (Path& path : paths_) {
     Outgoing& out = outgoing(path);
-    counters(path).in_flight_bytes -= static_cast<int64_t>(out.in_flight_bytes);
+    nic_state(path).in_flight_bytes -= static_cast<int64_t>(out.in_flight_bytes);
     out.in_flight_bytes = 0;
     out.in_flight.clear();
   }

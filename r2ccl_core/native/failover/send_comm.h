@@ -1,14 +1,14 @@
-// SendComm: the sending end. Cuts messages into chunks, spreads them over the paths, keeps each chunk until
-// it is acknowledged, and hands the chunks of a lost path to the others.
+// SendComm: the sending end. Cuts messages into chunks, distributes them over the paths, keeps each chunk until it is
+// acknowledged, and moves the chunks of a lost path to the others.
 //
 // Invariants (with mutex_ held):
-//   1. A chunk of an unfinished message is in exactly one place: a lane's queue, one path's in-flight list,
-//      or acknowledged. One that was late is in two of them, or three, until the first of its copies is acknowledged:
-//      then none is left in a lane, and a frame that is under way is sent from a copy of the rest of it.
-//   2. A path's in-flight list is in the order of its stream, so an acknowledged count names its front.
-//   3. A message's request completes when its last chunk is acknowledged, and not before: until then the
-//      user's buffer is needed for a replay. A small one that may go at once is copied, and its request completes then.
-//      Nobody waits for its acknowledgement, so it counts neither for windows nor as a sample of what a NIC drains.
+//   1. A chunk of an unfinished message is in exactly one place: a lane's queue, one path's in-flight list, or
+//      acknowledged. A late chunk is in two of them, or three, until the first of its copies is acknowledged: then none
+//      is left in a lane, and the rest of a frame that is being written is sent from a copy.
+//   2. A path's in-flight list is in the order of its stream, so an acknowledged count identifies its front.
+//   3. A message's request completes when its last chunk is acknowledged, and not before: until then the user's buffer
+//      is needed for a replay. A small message that may be sent at once is copied, and its request completes then.
+//      Nobody waits for its acknowledgement, so it counts neither for windows nor as a sample of a NIC's drain rate.
 #ifndef R2CCL_FAILOVER_SEND_COMM_H_
 #define R2CCL_FAILOVER_SEND_COMM_H_
 
@@ -47,7 +47,7 @@ class SendComm final : public Comm {
 
   // Whether the home NIC has lately drained what makes a fast one (R2CC_FAST_MBIT_S).
   bool home_is_fast() const {
-    double peak = home_ == nullptr ? 0 : nic_counters(*home_).peak_bytes_per_ns.load(std::memory_order_relaxed);
+    double peak = home_ == nullptr ? 0 : nic_state(*home_).peak_bytes_per_ns.load(std::memory_order_relaxed);
     return peak >= FastBytesPerNs(environment_->params);
   }
 

@@ -1,11 +1,11 @@
-// Stream and Wire: all that a connection knows of what carries its frames. Nothing here says how: wire/ has a folder
-// for each way, TCP and the simulated network of the tests.
+// Stream and Wire: everything that a connection knows about what carries its frames. Each implementation has a folder
+// in wire/: TCP, RDMA, and the simulated network of the tests.
 //
-// A path that is being opened or is open stands on one Stream. Frames of one stream arrive whole, in order and at most
-// once, or the stream is lost; what was under way on a stream that was cut never lands afterwards.
+// A path that is being opened or is open uses one Stream. Frames of one stream arrive whole, in order and at most once,
+// or the stream is lost; data in flight on a stream that was cut never arrives afterwards.
 //
-// Every call, either way, is made under the connection's lock (StreamOwner::stream_mutex), and a call down may lead to
-// calls up before it returns: after each, the caller looks whether its path still has the stream.
+// Every call, in either direction, is made under the connection's lock (StreamOwner::stream_mutex), and a call down may
+// lead to calls up before it returns: after each call, the caller checks whether its path still has the stream.
 #ifndef R2CCL_FAILOVER_STREAM_H_
 #define R2CCL_FAILOVER_STREAM_H_
 
@@ -26,8 +26,10 @@
 
 namespace r2ccl {
 
-// The bytes of one NIC in this process, over all streams, frames included.
+// What one NIC has moved in this process, counted for those who watch: nothing is decided by it.
 struct NicTraffic {
+  std::atomic<uint64_t> acknowledged_bytes{0};  // of messages
+  // Over all streams, frames included.
   std::atomic<uint64_t> sent_bytes{0};
   std::atomic<uint64_t> received_bytes{0};
   // Of them by RDMA, and how many streams send by it now.

@@ -1,11 +1,11 @@
-// Way: what all connections of the process know together of the way from one of its NICs to one of a peer's.
+// Way: what all connections of the process know together about a NIC pair, one of our NICs and one of a peer's.
 //
-// A NIC that is neither well nor dead is worse than a dead one: what goes over it is late, again and again, for each
-// connection by itself. So who finds that something is late there, later than the other ways explain, puts the way on
-// probation for all: it carries no data that another can carry, until test packets of full size come back clean.
-// How long they have to depends on the way's record. The first time one clean test is enough, so that a false alarm
-// costs a few milliseconds. A way that was let off and is late again soon has to be clean for longer each time, but
-// never for so long that its recovery would go unnoticed.
+// A NIC that is neither healthy nor dead is worse than a dead one: its data is late, again and again, for each
+// connection separately. So a connection that finds something late, later than the other pairs explain, puts the pair
+// on probation for all connections: it carries no data that another pair can carry, until full-size test packets return
+// without loss. How long they have to do so depends on the pair's record. The first time one clean test is enough, so
+// that a false alarm costs a few milliseconds. A pair that is late again soon after a probation has to be clean for
+// longer each time, but never for so long that its recovery would go unnoticed.
 #ifndef R2CCL_FAILOVER_WAY_H_
 #define R2CCL_FAILOVER_WAY_H_
 
@@ -25,16 +25,16 @@ namespace r2ccl {
 class Probation {
  public:
   bool on() const { return on_; }
-  // Whether it is more than the first alarm after a long time: the way was late again, or failed a test.
+  // Whether it is more than the first alarm after a long time: the pair was late again, or failed a test.
   bool grave() const { return on_ && (needed_ns_ > 0 || missed_); }
   int64_t needed_ns() const { return needed_ns_; }
 
-  // Whether there is something to tell: true once for each probation that is grave.
+  // Whether there is something to report: true once for each grave probation.
   bool TakeNews() { return grave() && !std::exchange(told_, true); }
-  // Whether the end of this probation is to be told, too.
+  // Whether the end of this probation is to be reported, too.
   bool told() const { return told_; }
 
-  // Something was late. On a way that is on probation already, that is no news.
+  // Something was late. For a pair that is already on probation, that changes nothing.
   void Begin(int64_t now_ns) {
     if (std::exchange(on_, true)) return;
     int64_t halves = ended_ns_ == 0 ? kForgottenHalves : (now_ns - ended_ns_) / kHalfLifeNs;
@@ -46,14 +46,14 @@ class Probation {
     next_test_ns_ = now_ns;
   }
 
-  // Whether a test is due. Who is told so makes it, and then says how it ended, if it does.
+  // Whether a test is due. The caller then runs the test and reports its result, if there is one.
   bool TakeTest(int64_t now_ns) {
     if (!on_ || now_ns < next_test_ns_) return false;
     next_test_ns_ = now_ns + pause_ns_;
     return true;
   }
 
-  // A test that was sent at `sent_ns` came back clean and in time. True where that ends the probation.
+  // A test that was sent at `sent_ns` came back clean and in time. Returns true if that ends the probation.
   bool Pass(int64_t sent_ns, int64_t now_ns) {
     if (!on_) return false;
     if (clean_since_ns_ == 0) clean_since_ns_ = sent_ns;
@@ -84,30 +84,30 @@ class Probation {
   bool on_ = false;
   bool missed_ = false;
   bool told_ = false;
-  int64_t needed_ns_ = 0;       // for so long tests have to come back clean
-  int64_t clean_since_ns_ = 0;  // when the first of the tests began that came back clean without a miss; 0: none
+  int64_t needed_ns_ = 0;       // how long tests have to come back clean
+  int64_t clean_since_ns_ = 0;  // start of the present series of clean tests; 0: none
   int64_t ended_ns_ = 0;        // of the last probation; 0: there was none
   int64_t pause_ns_ = kPauseNs;
   int64_t next_test_ns_ = 0;
 };
 
-// A test is so many packets of full size: one lost in eight shows itself to two tests out of three.
+// A test is this many packets of full size: a loss of one in eight shows in two tests out of three.
 constexpr int kTestPackets = 8;
 
-// How long after it was due something is late that usually takes so long.
+// The time after the usual duration from which on something counts as late.
 constexpr int64_t LateAfterNs(int64_t usual_ns) {
   constexpr int64_t kLateNs = 20 * kMillisecond;
   return kLateNs + 2 * usual_ns;
 }
 
-// The ways to the same peer over other NICs, as they are now: a way is sick only beside ways that are well. Where
-// somebody else's traffic fills all of them, answers take long and packets are lost everywhere.
+// The other NIC pairs to the same peer, as they are now: a pair is faulty only in comparison with healthy ones. If
+// other traffic fills all of them, answers take long and packets are lost everywhere.
 struct Elsewhere {
-  int64_t usual_ns = 0;  // within which answers come on the best of them; 0: none is known
+  int64_t usual_ns = 0;  // time of an answer on the best of them; 0: unknown
   bool lossy = false;    // packets are lost on each
   bool any = false;
 
-  // Another way. `way_usual_ns` is 0 before its first look, when it is neither fast nor slow.
+  // Another pair. `way_usual_ns` is 0 before its first measurement, when it counts as neither fast nor slow.
   constexpr void Add(int64_t way_usual_ns, bool way_lossy) {
     lossy = (!any || lossy) && way_lossy;
     any = true;
@@ -115,9 +115,9 @@ struct Elsewhere {
   }
 };
 
-// The same where `rtt_ns`, and the time that `bytes` before it and of itself take at `bytes_per_ns`, are usual on the
-// best way there. Where that is 0, unknown, the NIC drains no less than `least_per_ns`, which may be much less than
-// what it can: it had little to do.
+// The same if the best pair usually takes `rtt_ns` plus the time of `bytes`, those queued before it and its own, at
+// `bytes_per_ns`. If that is 0 (unknown), the NIC drains at least at `least_per_ns`, which may be much less than it
+// can, because it had little to do.
 constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns, double least_per_ns = 0) {
   constexpr int64_t kUnknownNs = 20 * kMillisecond;
   if (bytes_per_ns > 0) return LateAfterNs(rtt_ns + static_cast<int64_t>(bytes / bytes_per_ns));
@@ -125,11 +125,11 @@ constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns,
   return LateAfterNs(rtt_ns + (short_queue ? static_cast<int64_t>(bytes / least_per_ns) : kUnknownNs));
 }
 
-// How long before something is late the peer's program is asked whether it runs: its answer takes a round trip, and is
-// read at a tick.
+// How long before something counts as late the peer's program is asked whether it runs: its answer takes a round trip,
+// and is read at a tick.
 constexpr int64_t kAskAheadNs = 10 * kMillisecond;
 
-// What all streams of a way have carried in the last tens of milliseconds. Pure: time is an argument.
+// The bytes that all streams of a NIC pair have carried in the last tens of milliseconds. Pure: time is an argument.
 class Carried {
  public:
   void Add(uint64_t bytes, int64_t now_ns) {
@@ -138,10 +138,10 @@ class Carried {
     last_ns_ = now_ns;
   }
 
-  // Whether it is a fair part of what a NIC that drains `bytes_per_ns` carries in that time, and goes on. A stream
-  // whose window has collapsed, while others share its NIC and the peer's, is late on a way that works: one of 40 such
-  // streams under reno may wait for 200 ms. A NIC that loses packets, or drops large ones, or has a hundredth of its
-  // rate, has it of none.
+  // Whether they are a fair part of what a NIC that drains `bytes_per_ns` carries in that time, and still continue. A
+  // stream whose window has collapsed, while others share its NIC and the peer's, is late on a pair that works: one of
+  // 40 such streams under reno may wait for 200 ms. A NIC that loses packets, drops large ones, or has a hundredth of
+  // its rate, carries no fair part.
   bool Works(double bytes_per_ns, int64_t now_ns) {
     Turn(now_ns);
     double enough = kFairPart * bytes_per_ns * static_cast<double>(kSpanNs);
@@ -150,8 +150,9 @@ class Carried {
 
  private:
   static constexpr int64_t kSpanNs = 20 * kMillisecond;
-  static constexpr int64_t kRecentNs = 10 * kMillisecond;  // two ticks: what is silent since then may be cut off
-  static constexpr double kFairPart = 1.0 / 8;             // several senders may share the peer's NIC
+  static constexpr int64_t kRecentNs =
+      10 * kMillisecond;                        // two ticks: a pair that has been silent since then may be cut off
+  static constexpr double kFairPart = 1.0 / 8;  // several senders may share the peer's NIC
 
   void Turn(int64_t now_ns) {
     if (now_ns - since_ns_ < kSpanNs) return;
@@ -189,14 +190,14 @@ class Way {
   }
 
  private:
-  Mutex mutex_;  // a leaf lock: guards what follows
+  Mutex mutex_;  // a leaf lock: guards the members below
   Probation probation_ GUARDED_BY(mutex_);
   Carried carried_ GUARDED_BY(mutex_);
   std::atomic<bool> on_{false};
   std::atomic<bool> grave_{false};
 };
 
-// Thread-safe. Ways are as many as NICs times peers' NICs, and kept for good.
+// Thread-safe. There are as many ways as NICs times peers' NICs, and they are kept for good.
 class Ways {
  public:
   Way* Find(int nic, uint32_t peer) {

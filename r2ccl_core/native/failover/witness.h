@@ -1,8 +1,8 @@
-// Witness: whether a peer's NIC still answers, asked beside a stream that fell silent.
+// Witness: whether a peer's NIC still answers, probed outside a stream that fell silent.
 //
-// A stream may be silent because its way is gone, or because its kernel lost the same packet several times and waits
-// for a timer, with nothing more that it may send. A tiny connection of its own over the same two NICs tells them
-// apart.
+// A stream may be silent because the network between the NICs is gone, or because its kernel lost the same packet
+// several times and waits for a timer, with nothing more that it may send. A separate, tiny connection over the same
+// two NICs distinguishes the two.
 #ifndef R2CCL_FAILOVER_WITNESS_H_
 #define R2CCL_FAILOVER_WITNESS_H_
 

@@ -1,4 +1,4 @@
-// Asker: whether somebody answers to one NIC, asked apart from the streams that carry data.
+// Asker: finds out whether a NIC answers, outside the streams that carry data.
 #ifndef R2CCL_NET_ASKER_H_
 #define R2CCL_NET_ASKER_H_
 

@@ -1,5 +1,4 @@
-// LinkMonitor: the kernel's own word, through rtnetlink, that a NIC lost or regained its carrier, its address, or
-// itself.
+// LinkMonitor: the kernel's events, through rtnetlink, that a NIC lost or regained its carrier, its address, or itself.
 #ifndef R2CCL_NET_LINK_MONITOR_H_
 #define R2CCL_NET_LINK_MONITOR_H_
 

@@ -1,9 +1,9 @@
-// NicTable: where our NICs are now, by what the kernel says of interfaces and addresses. Pure.
+// NicTable: where our NICs are now, according to the kernel's interfaces and addresses. Pure.
 //
-// A NIC is known by its address. It is on the interface that holds the address: the one that it was on, while that
-// does, else the one of its name, else any other. So it may be deleted and made again, moved to a namespace and back,
-// or renamed, and its address may move to a bridge or a bond above it: it is the same NIC, and what is bound to it
-// follows.
+// A NIC is identified by its address. It is on the interface that holds the address: the previous one while that holds
+// it, otherwise the one with the same name, otherwise any other. So it may be deleted and made again, moved to a
+// namespace and back, or renamed, and its address may move to a bridge or a bond above it: it remains the same NIC, and
+// whatever is bound to it follows.
 #ifndef R2CCL_NET_NIC_TABLE_H_
 #define R2CCL_NET_NIC_TABLE_H_
 

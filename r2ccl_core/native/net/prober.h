@@ -1,7 +1,7 @@
-// Prober: asks whether somebody answers to one NIC, with tiny connections of its own, apart from those that carry data.
+// Prober: finds out whether a NIC answers, with tiny connections of its own, apart from those that carry data.
 //
-// A question is one TCP connection; as a single packet may be lost, it is asked again on a fresh one a few times within
-// its time, and the first answer counts. Work is bounded: beyond kMostQuestions at once a question is not asked.
+// A probe is one TCP connection. Since a single packet may be lost, it is repeated on a fresh connection a few times
+// within its time, and the first answer counts. Work is bounded: beyond kMostQuestions at once, nothing more is probed.
 #ifndef R2CCL_NET_PROBER_H_
 #define R2CCL_NET_PROBER_H_
 

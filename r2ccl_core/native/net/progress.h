@@ -1,4 +1,4 @@
-// Progress: how far a stream has come, in the other end's machine.
+// Progress: how far a stream has advanced in the other end's machine.
 #ifndef R2CCL_NET_PROGRESS_H_
 #define R2CCL_NET_PROGRESS_H_
 

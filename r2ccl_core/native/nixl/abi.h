@@ -1,8 +1,8 @@
-// NIXL's interface for backends, in declarations of our own: what its core and a plugin read of each other's objects.
+// NIXL's interface for backends, in our own declarations: what its core and a plugin read of each other's objects.
 //
-// Nothing of NIXL is needed to build. What counts is the layout: the order of virtual functions and of members, the
-// values of enumerations and the names, which are part of symbols of no plugin. It is the interface of NIXL 1.3 to 1.5,
-// whose api_version is 1; versions before have other members under the same number. Tried with 1.5.1.
+// Nothing of NIXL is needed to build. The layout matters: the order of virtual functions and of members, the values of
+// enumerations, and the names, which are not part of any plugin's symbols. This is the interface of NIXL 1.3 to 1.5,
+// whose api_version is 1; earlier versions have other members under the same number. Tested with 1.5.1.
 #ifndef R2CCL_NIXL_ABI_H_
 #define R2CCL_NIXL_ABI_H_
 

@@ -1,7 +1,7 @@
 // The binary interface between NCCL and a net plugin, versions 8 to 12, in our own declarations.
 //
-// Field order and types are what NCCL's loader reads (NCCL 2.20 to 2.31); names are ours. Layouts are pinned
-// by static_asserts, because a mistake here corrupts NCCL's memory instead of failing.
+// Field order and types are what NCCL's loader reads (NCCL 2.20 to 2.31); names are ours. static_asserts pin the
+// layouts, because a mistake here corrupts NCCL's memory instead of failing.
 #ifndef R2CCL_PLUGIN_ABI_H_
 #define R2CCL_PLUGIN_ABI_H_
 

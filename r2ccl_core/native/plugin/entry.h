@@ -1,6 +1,6 @@
-// The entries that several versions of the table share, in NCCL's signatures. What is about device offload or
-// DMA-BUF has no entry: NCCL calls those that are not null whether or not the device announced the ability. Every
-// function that touches the core is wrapped by Guard, so that no exception crosses into NCCL.
+// The functions that several versions of the table share, with NCCL's signatures. Functions for device offload and
+// DMA-BUF have no entry, because NCCL calls entries that are not null whether or not the device announced the
+// capability. Guard wraps every function that touches the core, so that no exception crosses into NCCL.
 #ifndef R2CCL_PLUGIN_ENTRY_H_
 #define R2CCL_PLUGIN_ENTRY_H_
 

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,34 +17,50 @@
 #include "base/clock.h"
 #include "base/guard.h"
 #include "base/mutex.h"
+#include "plugin/connections.h"
 #include "plugin/second_name.h"
-#include "plugin/stripes.h"
 #include "transport/net.h"
 
 namespace r2ccl::plugin {
 namespace {
 
-constexpr size_t kAttemptAt = kHandleBytes - sizeof(uint64_t);  // see Connect
-static_assert(kHandleUsedBytes <= kAttemptAt);
-constexpr int64_t kAbandonedAfter = 3;  // times R2CC_FAILOVER_GIVE_UP_MS
+// The process's Net for Connections.
+class NetArrivals final : public Arrivals {
+ public:
+  NetArrivals(std::shared_ptr<Net> net, std::shared_ptr<Listener> listener)
+      : net_(std::move(net)), listener_(std::move(listener)) {}
+  Handle handle() const override { return listener_->handle(); }
+  std::shared_ptr<RecvComm> Accept() override { return listener_->Accept(); }
+  void Close() override { net_->CloseListener(listener_); }
 
-using SendGroup = SendStripes<SendComm>;
-using RecvGroup = RecvStripes<RecvComm>;
-
-struct ListenComm {
-  std::shared_ptr<Listener> listener;
-  StripeCollector<RecvComm> collector;
+ private:
+  const std::shared_ptr<Net> net_;
+  const std::shared_ptr<Listener> listener_;
 };
 
+class NetCarrier final : public Carrier {
+ public:
+  explicit NetCarrier(std::shared_ptr<Net> net) : net_(std::move(net)) {}
+  Environment& environment() override { return net_->environment(); }
+  Status Listen(int stripes, std::unique_ptr<Arrivals>* arrivals) override {
+    std::shared_ptr<Listener> listener;
+    Status status = net_->Listen(&listener, stripes);
+    if (status.ok()) *arrivals = std::make_unique<NetArrivals>(net_, std::move(listener));
+    return status;
+  }
+  Status MakeUpConnection(uint64_t* connection) override { return Net::MakeUpConnection(connection); }
+  Status ConnectAs(uint64_t connection, const Handle& handle, int home, std::shared_ptr<SendComm>* comm) override {
+    return net_->ConnectAs(connection, handle, comm, home);
+  }
+
+ private:
+  const std::shared_ptr<Net> net_;
+};
+
+// Memory that NCCL has registered.
 struct Registration {
-  const void* data;
+  const char* data;
   size_t size;
-};
-
-// A connection that NCCL has asked for and not got yet.
-struct Attempt {
-  std::unique_ptr<SendGroup> group;
-  int64_t asked_ns;  // last
 };
 
 struct State {
@@ -53,11 +68,9 @@ struct State {
   std::atomic<abi::Logger> logger = nullptr;  // renewed by each communicator while others log
   // Set by the first Init, before NCCL calls anything else.
   std::shared_ptr<Net> net;
+  std::unique_ptr<NetCarrier> carrier;
+  std::unique_ptr<Connections> connections;
   std::vector<Device> devices;
-  // By numbers that never come again, as the address of a group would. The first one is random: what a handle brings
-  // along is believed only if it is a number in here, which a damaged handle must not hit by chance.
-  std::map<uint64_t, Attempt> connecting GUARDED_BY(mutex);
-  uint64_t last_attempt GUARDED_BY(mutex) = 0;
 };
 
 // Never destroyed: NCCL's threads may still call while the process ends.
@@ -130,11 +143,14 @@ Status Start(State& plugin) {
   std::string filter = ReadVariable("R2CC_SOCKET_IFNAME");
   if (filter.empty()) filter = ReadVariable("NCCL_SOCKET_IFNAME");
   std::vector<Nic> nics;
-  status = DiscoverNics(filter, &nics);
+  std::vector<std::string> left_out;
+  status = DiscoverNics(filter, &nics, &left_out);
   if (!status.ok()) return status;
   status = Net::Create(params, nics, &plugin.net);
   if (!status.ok()) return status;
   plugin.net->environment().program_polls = true;
+  plugin.carrier = std::make_unique<NetCarrier>(plugin.net);
+  plugin.connections = std::make_unique<Connections>(plugin.carrier.get());
   DeliverAtExit();
   std::string names;
   for (size_t i = 0; i < nics.size(); ++i) {
@@ -144,57 +160,11 @@ Status Start(State& plugin) {
     names += " " + nic.name + ":" + r2ccl::ToString(nic.address);
   }
   if (!plugin.net->report_status().ok()) Log(abi::kLogWarn, plugin.net->report_status().message());
+  for (const std::string& name : left_out) {
+    Log(abi::kLogInfo, "no data NIC: " + name + " has the default route; R2CC_SOCKET_IFNAME can name it");
+  }
   Log(abi::kLogInfo, "mode " + std::to_string(params.mode) + ", NICs" + names);
   return {};
-}
-
-Status BeginConnect(const std::string& handle, int home, std::unique_ptr<SendGroup>* made) {
-  Handle decoded;
-  Status status = DecodeHandle(handle, &decoded);
-  if (!status.ok()) return status;
-  State& plugin = state();
-  uint64_t group = 0;
-  status = Net::MakeUpConnection(&group);
-  std::vector<std::shared_ptr<SendComm>> comms(static_cast<size_t>(decoded.stripes));
-  for (size_t i = 0; i < comms.size() && status.ok(); ++i) {
-    status = plugin.net->ConnectAs((group & ~kStripeMask) + i, decoded, &comms[i], home);
-  }
-  if (!status.ok()) {
-    for (const auto& comm : comms) {
-      if (comm != nullptr) comm->Close();
-    }
-    return status;
-  }
-  auto piece = static_cast<uint64_t>(plugin.net->environment().params.chunk_bytes);
-  *made = std::make_unique<SendGroup>(std::move(comms), piece);
-  return {};
-}
-
-// Zero is what Listen leaves in a handle.
-Status NameAttempt(uint64_t* attempt) {
-  State& plugin = state();
-  MutexLock lock(plugin.mutex);
-  if (plugin.last_attempt == 0) {
-    Status status = Net::MakeUpConnection(&plugin.last_attempt);
-    if (!status.ok()) return status;
-  }
-  if (++plugin.last_attempt == 0) ++plugin.last_attempt;
-  *attempt = plugin.last_attempt;
-  return {};
-}
-
-// nullptr unless the attempt is under way.
-std::unique_ptr<SendGroup> TakeAttempt(uint64_t attempt) {
-  State& plugin = state();
-  MutexLock lock(plugin.mutex);
-  auto entry = plugin.connecting.extract(attempt);
-  return entry.empty() ? nullptr : std::move(entry.mapped().group);
-}
-
-void KeepAttempt(uint64_t attempt, std::unique_ptr<SendGroup> group) {
-  State& plugin = state();
-  MutexLock lock(plugin.mutex);
-  plugin.connecting[attempt] = {std::move(group), NowNs()};
 }
 
 template <typename Group>
@@ -204,23 +174,6 @@ abi::Result CloseGroup(void* comm) {
   group->Close();
   delete group;
   return abi::kSuccess;
-}
-
-// NCCL asks for a connection again and again until it is there. When it is aborted it stops, and tells nobody.
-void DropAbandoned() {
-  State& plugin = state();
-  std::vector<std::unique_ptr<SendGroup>> abandoned;
-  {
-    MutexLock lock(plugin.mutex);
-    if (plugin.net == nullptr) return;
-    int64_t asked_after_ns = NowNs() - kAbandonedAfter * plugin.net->environment().params.give_up_ms * kMillisecond;
-    for (auto entry = plugin.connecting.begin(); entry != plugin.connecting.end();) {
-      bool old = entry->second.asked_ns < asked_after_ns;
-      if (old) abandoned.push_back(std::move(entry->second.group));
-      entry = old ? plugin.connecting.erase(entry) : std::next(entry);
-    }
-  }
-  for (const auto& group : abandoned) group->Close();
 }
 
 }  // namespace
@@ -257,66 +210,30 @@ abi::Result Describe(int device, Device* description) {
 }
 
 abi::Result Listen(int, void* handle, void** listen_comm) {
-  DropAbandoned();
-  std::shared_ptr<Listener> listener;
-  int64_t stripes = state().net->environment().params.stripes;
-  Status status = state().net->Listen(&listener, static_cast<int>(stripes));
+  std::unique_ptr<ListenComm> made;
+  Status status = state().connections->Listen(static_cast<char*>(handle), &made);
   if (!status.ok()) return Translate(status);
-  std::string bytes = EncodeHandle(listener->handle());
-  std::memcpy(handle, bytes.data(), bytes.size());
-  *listen_comm = new ListenComm{std::move(listener), StripeCollector<RecvComm>(static_cast<size_t>(stripes))};
+  *listen_comm = made.release();
   return abi::kSuccess;
 }
 
-// NCCL calls again with the same handle until there is a comm, so the number of the attempt under way is kept in the
-// handle's unused tail, which Listen left zero.
 abi::Result Connect(int device, void* handle, void** send_comm) {
-  *send_comm = nullptr;
-  auto* bytes = static_cast<char*>(handle);
-  uint64_t attempt = 0;
-  std::memcpy(&attempt, bytes + kAttemptAt, sizeof attempt);
-  std::unique_ptr<SendGroup> group;
-  Status status;
-  if (attempt == 0) {
-    status = NameAttempt(&attempt);
-    if (status.ok()) status = BeginConnect(std::string(bytes, kHandleBytes), device, &group);
-    if (!status.ok()) return Translate(status);
-    std::memcpy(bytes + kAttemptAt, &attempt, sizeof attempt);
-  } else if (group = TakeAttempt(attempt); group == nullptr) {
-    return Translate({Code::kInvalidArgument, "handle was not made by r2ccl, or was changed on its way"});
-  }
-  bool ready = false;
-  status = group->Ready(&ready);
-  if (status.ok() && !ready) {
-    KeepAttempt(attempt, std::move(group));
-    return abi::kSuccess;
-  }
-  std::memset(bytes + kAttemptAt, 0, sizeof attempt);
-  if (!status.ok()) {
-    group->Close();
-    return Translate(status);
-  }
-  *send_comm = group.release();
-  return abi::kSuccess;
+  std::unique_ptr<SendGroup> made;
+  Status status = state().connections->Connect(device, static_cast<char*>(handle), &made);
+  *send_comm = made.release();
+  return Translate(status);
 }
 
 abi::Result Accept(void* listen_comm, void** recv_comm) {
-  *recv_comm = nullptr;
-  auto* waiting = static_cast<ListenComm*>(listen_comm);
-  while (std::shared_ptr<RecvComm> comm = waiting->listener->Accept()) {
-    auto group = waiting->collector.Add(std::move(comm));
-    if (group.empty()) continue;
-    *recv_comm = new RecvGroup(std::move(group));
-    break;
-  }
+  *recv_comm = Connections::Accept(static_cast<ListenComm*>(listen_comm)).release();
   return abi::kSuccess;
 }
 
 abi::Result RegisterMemory(void* data, size_t size, int type, void** mhandle) {
   *mhandle = nullptr;
   if (type != abi::kPointerHost) return abi::kInternalError;
-  auto made = std::make_unique<Registration>(Registration{data, size});
-  state().net->AddMemory(data, size);
+  auto made = std::make_unique<Registration>(Registration{static_cast<const char*>(data), size});
+  state().net->AddMemory(made->data, size);
   *mhandle = made.release();
   return abi::kSuccess;
 }
@@ -360,12 +277,8 @@ abi::Result CloseSend(void* send_comm) { return CloseGroup<SendGroup>(send_comm)
 abi::Result CloseRecv(void* recv_comm) { return CloseGroup<RecvGroup>(recv_comm); }
 
 abi::Result CloseListen(void* listen_comm) {
-  auto* waiting = static_cast<ListenComm*>(listen_comm);
-  if (waiting == nullptr) return abi::kSuccess;
-  state().net->CloseListener(waiting->listener);
-  waiting->collector.Close();
-  delete waiting;
-  DropAbandoned();
+  std::unique_ptr<ListenComm> waiting(static_cast<ListenComm*>(listen_comm));
+  if (waiting != nullptr) state().connections->CloseListen(std::move(waiting));
   return abi::kSuccess;
 }
 

@@ -1,6 +1,6 @@
-// The plugin behind every API version: NCCL's calls in terms of one process-wide Net.
+// The plugin behind every API version: it translates NCCL's calls into those of one process-wide Net.
 //
-// NCCL calls the data functions from one proxy thread per GPU and connect and accept from others; all of these
+// NCCL calls the data functions from one proxy thread per GPU, and connect and accept from other threads; all of these
 // may run at the same time. No exception leaves this layer.
 #ifndef R2CCL_PLUGIN_PLUGIN_H_
 #define R2CCL_PLUGIN_PLUGIN_H_

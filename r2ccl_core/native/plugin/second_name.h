@@ -1,10 +1,10 @@
 // A second name for the plugin in its process: libnccl-net.so, which NCCL looks for when it has forgotten the first.
 //
-// NCCL 2.28 and 2.29 clear their record of a net plugin when a process destroys its last communicator, the name in
-// NCCL_NET_PLUGIN included, and never read that variable again (2.27 does so with NCCL_NET_PLUGIN_REF_COUNT=0, 2.30
+// NCCL 2.28 and 2.29 clear their record of a net plugin when a process destroys its last communicator, including the
+// name from NCCL_NET_PLUGIN, and never read that variable again (2.27 does so with NCCL_NET_PLUGIN_REF_COUNT=0, 2.30
 // keeps the name). For the next communicator they open a plugin without a name, which means libnccl-net.so. The dynamic
-// linker looks for a name among what is loaded before it looks at files. So a library of that name, which has no code
-// and needs this plugin, makes NCCL find the plugin again, whatever it was called and wherever it lies.
+// linker searches the loaded libraries for a name before it searches files. So a library of that name, which has no
+// code and depends on this plugin, makes NCCL find the plugin again, whatever it was called and wherever it lies.
 #ifndef R2CCL_PLUGIN_SECOND_NAME_H_
 #define R2CCL_PLUGIN_SECOND_NAME_H_
 

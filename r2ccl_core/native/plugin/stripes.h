@@ -1,15 +1,15 @@
-// Stripes: one connection of NCCL's, made of several of ours whose messages take turns.
+// Stripes: one NCCL connection, made of several of ours whose messages take turns.
 //
-// One thread moves what a connection of ours carries, and a thread moves a few GB/s: on fast NICs that is the limit. On
-// slow ones another stream would only compete, and where messages are small threads spend their time on being woken. So
-// a connection begins with one stripe, the first, and spreads over all of them, for good, when it sends a large message
-// and its home NIC has been seen to drain much. Both ends must know where each message goes before its buffer is
-// posted, and neither may wait for the other. The sending end marks that message, number m; from number m + kNotice on,
-// messages take turns. The receiving end posts number n only once all up to n - kNotice have come, so it knows of
-// every mark that concerns n. (NCCL has 32 requests under way at most, so it never waits for that.)
+// One thread moves the data of one of our connections, and a thread moves a few GB/s: on fast NICs that is the limit.
+// On slow NICs another stream would only compete, and with small messages threads spend their time on being woken. So a
+// connection begins with one stripe, the first, and spreads over all of them, permanently, when it sends a large
+// message and its home NIC has been seen to drain at a high rate. Both ends must know where each message goes before
+// its buffer is posted, and neither may wait for the other. The sending end marks that message, number m; from number m
+// + kNotice on, messages take turns. The receiving end posts number n only once all up to n - kNotice have come, so it
+// knows every mark that concerns n. (NCCL has at most 32 requests in flight, so it never waits for that.)
 //
-// Each stripe is a connection like any other and hides failures by itself; the failure of one is the end of all, at
-// once for what is asked of the group and with the next tick for what is under way. A stripe's connection number is the
+// Each stripe is a connection like any other and hides failures by itself. The failure of one ends all, at once for
+// operations requested of the group, and with the next tick for those in flight. A stripe's connection number is the
 // group's plus its index, which fits in the low bits.
 #ifndef R2CCL_PLUGIN_STRIPES_H_
 #define R2CCL_PLUGIN_STRIPES_H_

@@ -1,6 +1,6 @@
-// A binary heap of one pending time per connection, whose times may move: an indexed priority queue.
+// A binary heap of one pending time per connection, whose times may change: an indexed priority queue.
 //
-// Invariant: where_[id] is the position of id in heap_, or -1 when it has no pending time.
+// Invariant: where_[id] is the position of id in heap_, or -1 if it has no pending time.
 // Threads: none.
 #ifndef R2CCL_SIMULATE_EVENT_HEAP_H_
 #define R2CCL_SIMULATE_EVENT_HEAP_H_

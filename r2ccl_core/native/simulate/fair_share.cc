@@ -1,4 +1,4 @@
-// Max-min fair sharing of full-duplex ports: the rates of all flows, recomputed when a flow comes or goes.
+// Max-min fair sharing of full-duplex ports: levels of ports, followed from port to port when a flow comes or goes.
 #include "simulate/fair_share.h"
 
 #include <algorithm>
@@ -12,12 +12,8 @@ namespace {
 // Shares closer than this are one level: symmetric schedules make many ports equal up to rounding.
 constexpr double kSameLevel = 1.0 + 1e-12;
 
-// A rate that moved by less is kept in any case: rounding must not reschedule half the network at every event.
-constexpr double kLeastSameRate = 1e-9;
-
-// Rates that differ by so many tolerances are one: a fifth less work than with one, and no other result (256 hosts, 8
-// and 16 trees; 128 hosts, 24 trees: within 0.2 % of each other, 0.1 to 0.4 % from the exact one either way).
-constexpr double kRateTolerance = 4.0;
+// A level that moved by less is kept in any case: rounding must not have half the network looked at at every event.
+constexpr double kLeastTolerance = 1e-9;
 
 // A change that has made ports be looked at so often, for every port there is, is not local: filling everything is
 // faster.
@@ -27,10 +23,12 @@ constexpr size_t kLooksPerPort = 4;
 
 FairShare::FairShare(int32_t nports, std::vector<Flow> flows, double tolerance)
     : ports_(nports),
-      level_(nports, kUnlimited),
+      levels_(nports),
       flows_(std::move(flows)),
-      fixed_(flows_.size(), 0),
-      same_rate_(std::max(kLeastSameRate, kRateTolerance * tolerance)) {
+      ends_(nports),
+      tolerance_(std::max(kLeastTolerance, tolerance)),
+      in_order_(tolerance <= 0.0),
+      fixed_(flows_.size(), 0) {
   for (const Flow& flow : flows_) nothers_ = std::max(nothers_, flow.nports - 1);
 }
 
@@ -38,92 +36,116 @@ void FairShare::SetCapacities(const double* capacities) {
   for (int32_t port = 0; port < static_cast<int32_t>(ports_.size()); ++port) {
     if (ports_[port].capacity == capacities[port]) continue;
     ports_[port].capacity = capacities[port];
-    MarkDirty(port);
+    Enqueue(port, 0.0);
   }
 }
 
-void FairShare::MarkDirty(int32_t port) {
-  if (ports_[port].dirty) return;
-  ports_[port].dirty = true;
-  dirty_.push_back(port);
-}
-
-double FairShare::Start(int32_t id) {
+void FairShare::Start(int32_t id, double bytes, double now) {
   Flow& flow = flows_[id];
-  if (flow.active) {
+  if (flow.active) {  // it goes on without a break
     flow.ending = false;
-    return flow.rate;
+    const int32_t holder = flow.ports[flow.holder];
+    Serve(holder, now);
+    Mark(holder, flow.positions[flow.holder], bytes);
+    Touch(holder);
+    return;
   }
+  List(id);
+  flow.left = bytes;
+  const Use& use = ports_[flow.ports[0]].flows.back();
+  const int32_t least = levels_[flow.ports[0]].rate <= LimitElsewhere(use) ? flow.ports[0] : Least(use);
+  if (levels_[least].rate < kUnlimited) {
+    Hold(id, least, bytes, now);
+    Drift(flow.ports[0], levels_[least].rate);
+    DriftOthers(use, levels_[least].rate);
+  } else {
+    Enqueue(least, 0.0);
+  }
+}
+
+void FairShare::List(int32_t id) {
+  Flow& flow = flows_[id];
   flow.active = true;
-  flow.rate = -1.0;  // no rate yet: the first one always counts as new
+  flow.holder = kNone;
+  ++nactive_;
   for (int32_t i = 0; i < flow.nports; ++i) {
     Port& port = ports_[flow.ports[i]];
     flow.positions[i] = static_cast<int32_t>(port.flows.size());
-    Use use{id, {}, flow.rate};
+    Use use;
+    use.flow = id;
     use.others.fill(flow.ports[i == 0 ? 1 : 0]);  // once more where there is only one
     for (int32_t j = 0, other = 0; j < flow.nports; ++j) {
       if (j != i) use.others[other++] = flow.ports[j];
     }
     port.flows.push_back(use);
-    MarkDirty(flow.ports[i]);
   }
-  return 0.0;
 }
 
-void FairShare::Stop(int32_t id) {
-  flows_[id].ending = true;
-  ending_.push_back(id);
+int32_t FairShare::End(double now) {
+  const int32_t id = ends_.first_id();
+  Serve(id, now);
+  Use& use = ports_[id].flows[ports_[id].first];
+  use.mark = kNever;  // not the first to end any more
+  flows_[use.flow].ending = true;
+  ending_.push_back(use.flow);
+  FindFirst(id);
+  SetEnd(id);
+  return use.flow;
 }
 
-void FairShare::Remove(int32_t id) {
+void FairShare::Remove(int32_t id, double now) {
   Flow& flow = flows_[id];
+  const double rate = levels_[flow.ports[flow.holder]].rate;
+  Release(id, now);
   flow.active = false;
   flow.ending = false;
+  --nactive_;
   for (int32_t i = 0; i < flow.nports; ++i) {
     Port& port = ports_[flow.ports[i]];
     const int32_t hole = flow.positions[i];
     const Use moved = port.flows.back();
     port.flows[hole] = moved;
     port.flows.pop_back();
+    if (port.first == static_cast<int32_t>(port.flows.size())) port.first = hole;
     Flow& other = flows_[moved.flow];
     for (int32_t j = 0; moved.flow != id && j < other.nports; ++j) {
       if (other.ports[j] == flow.ports[i]) other.positions[j] = hole;
     }
-    MarkDirty(flow.ports[i]);
+    Drift(flow.ports[i], -rate);
+    Touch(flow.ports[i]);
   }
 }
 
-void FairShare::Refresh(const OnRate& on_rate) {
+void FairShare::Refresh(double now) {
   for (const int32_t id : ending_) {
-    if (flows_[id].ending) Remove(id);
+    if (flows_[id].ending) Remove(id, now);
   }
   ending_.clear();
-  if (!Follow()) FillAround();
-  for (const int32_t id : changed_) {
-    flows_[id].changed = false;
-    on_rate(id, flows_[id].rate);
+  if (!Follow(now)) FillAround(now);
+  for (const int32_t port : touched_) {
+    ports_[port].touched = false;
+    Serve(port, now);
+    if (ports_[port].first == kUnknown) FindFirst(port);
+    SetEnd(port);
   }
-  changed_.clear();
-  for (const int32_t port : dirty_) ports_[port].dirty = false;
-  dirty_.clear();
+  touched_.clear();
 }
 
-// Settles levels, the lowest first; false where it gave up, with every port whose level is in doubt marked dirty.
-bool FairShare::Follow() {
-  size_t looks_left = kLooksPerPort * ports_.size();
-  levels_.clear();
-  for (const int32_t id : dirty_) Enqueue(id, 0.0);
-  while (!levels_.empty()) {
+// Settles levels, the lowest first; false where it gave up, with every port whose level is in doubt noted.
+bool FairShare::Follow(double now) {
+  for (size_t looks = 0; !queue_.empty(); ++looks) {
     const int32_t id = Dequeue();
-    const double level = LevelOf(id);
-    if (!levels_.empty() && level > levels_.front().first * kSameLevel) {
-      Enqueue(id, level);  // after those that may yet change what it depends on
-    } else {
-      SetLevel(id, level);
+    if (looks == kLooksPerPort * ports_.size()) {
+      doubtful_.push_back(id);
+      while (!queue_.empty()) doubtful_.push_back(Dequeue());
+      return false;
     }
-    if (--looks_left > 0) continue;
-    while (!levels_.empty()) MarkDirty(Dequeue());
-    return false;
+    const double rate = LevelOf(id);
+    if (in_order_ && !queue_.empty() && rate > queue_.front().first * kSameLevel) {
+      Enqueue(id, rate);  // after those that may yet change what it depends on
+    } else {
+      SetLevel(id, rate, now);
+    }
   }
   return true;
 }
@@ -131,87 +153,196 @@ bool FairShare::Follow() {
 void FairShare::Enqueue(int32_t id, double key) {
   if (ports_[id].queued) return;
   ports_[id].queued = true;
-  levels_.emplace_back(key, id);
-  std::push_heap(levels_.begin(), levels_.end(), std::greater<>());
+  queue_.emplace_back(key, id);
+  if (in_order_) std::push_heap(queue_.begin(), queue_.end(), std::greater<>());
 }
 
 int32_t FairShare::Dequeue() {
-  std::pop_heap(levels_.begin(), levels_.end(), std::greater<>());
-  const int32_t id = levels_.back().second;
-  levels_.pop_back();
+  if (in_order_) std::pop_heap(queue_.begin(), queue_.end(), std::greater<>());
+  const int32_t id = queue_.back().second;
+  queue_.pop_back();
   ports_[id].queued = false;
   return id;
 }
 
-// The level that this port should have, given those of the ports that its flows also use. From below: flows that are
-// held back elsewhere leave more to the others, which can only hold back more of them elsewhere.
+// The level that this port should have, given those of the ports that its flows also use.
 double FairShare::LevelOf(int32_t id) {
   const Port& port = ports_[id];
-  limits_.clear();
+  limits_.resize(port.flows.size());
   double need = 0.0;
-  for (const Use& use : port.flows) {
-    limits_.push_back(LimitElsewhere(use));
-    need += limits_.back();
-  }
-  if (need <= port.capacity * kSameLevel) return kUnlimited;
-  double left = port.capacity;
-  size_t waiting = limits_.size();
-  for (double level = left / static_cast<double>(waiting);; level = left / static_cast<double>(waiting)) {
-    const size_t before = waiting;
-    for (size_t i = 0; i < waiting;) {
-      if (limits_[i] > level) {
-        ++i;
-        continue;
-      }
-      left -= limits_[i];
-      limits_[i] = limits_[--waiting];
+  for (size_t i = 0; i < limits_.size(); ++i) need += limits_[i] = LimitElsewhere(port.flows[i]);
+  Level& level = levels_[id];
+  level.drift = 0.0;
+  level.slack = tolerance_ * port.capacity;
+  if (need > port.capacity * kSameLevel) return Waterfill(port.capacity);
+  level.slack += port.capacity - need;
+  return kUnlimited;
+}
+
+// The rate L at which the sum of min(L, limit) is the capacity. From below: flows that are held back elsewhere leave
+// more to the others, which can only hold back more of them elsewhere.
+double FairShare::Waterfill(double capacity) const {
+  double rate = capacity / static_cast<double>(limits_.size());
+  for (size_t below_before = 0;;) {
+    double used = 0.0;
+    size_t below = 0;
+    for (const double limit : limits_) {
+      used += limit <= rate ? limit : 0.0;
+      below += limit <= rate;
     }
-    if (waiting == before || waiting == 0) return std::max(level, 0.0);
+    if (below <= below_before || below == limits_.size()) return std::max(rate, 0.0);
+    below_before = below;
+    rate = (capacity - used) / static_cast<double>(limits_.size() - below);
   }
 }
 
 double FairShare::LimitElsewhere(const Use& use) const {
-  const double limit = level_[use.others[0]];
-  return nothers_ == 1 ? limit : std::min(limit, level_[use.others[1]]);
+  const double limit = levels_[use.others[0]].rate;
+  return nothers_ == 1 ? limit : std::min(limit, levels_[use.others[1]].rate);
 }
 
-void FairShare::SetLevel(int32_t id, double level) {
-  level_[id] = level;
-  for (const Use& use : ports_[id].flows) {
-    const double rate = std::min(level, LimitElsewhere(use));
-    if (std::abs(use.rate - rate) <= same_rate_ * rate) continue;
-    SetRate(use.flow, rate);
-    for (int32_t i = 0; i < nothers_; ++i) Enqueue(use.others[i], 0.0);
+// REQUIRES: limits_ are those of the port.
+void FairShare::SetLevel(int32_t id, double rate, double now) {
+  Serve(id, now);
+  Touch(id);
+  const double before = std::exchange(levels_[id].rate, rate);
+  std::vector<Use>& flows = ports_[id].flows;
+  for (size_t i = 0; i < flows.size(); ++i) HandOver(&flows[i], id, limits_[i], before, now);
+}
+
+// After a change of the port's level: it holds the flow from now on, or another port does, or all stays as it is.
+void FairShare::HandOver(Use* use, int32_t id, double limit, double before, double now) {
+  const double rate = levels_[id].rate;
+  if (use->held == Held::kHere) {
+    if (rate > limit * (1.0 + tolerance_)) {
+      Hold(use->flow, Least(*use), Release(use->flow, now), now);
+      DriftOthers(*use, limit - before);
+    } else {
+      DriftOthers(*use, rate - before);
+    }
+    return;
+  }
+  if (use->held == Held::kNowhere) {
+    Hold(use->flow, rate <= limit ? id : Least(*use), flows_[use->flow].left, now);
+    DriftOthers(*use, std::min(rate, limit));
+  } else if (rate < limit * (1.0 - tolerance_)) {
+    const double elsewhere = levels_[flows_[use->flow].ports[flows_[use->flow].holder]].rate;
+    Hold(use->flow, id, Release(use->flow, now), now);
+    DriftOthers(*use, rate - elsewhere);
   }
 }
 
-void FairShare::SetRate(int32_t id, double rate) {
+// The one of least level among the flow's other ports.
+int32_t FairShare::Least(const Use& use) const {
+  return levels_[use.others[0]].rate <= levels_[use.others[1]].rate ? use.others[0] : use.others[1];
+}
+
+void FairShare::Hold(int32_t id, int32_t by, double bytes, double now) {
   Flow& flow = flows_[id];
-  flow.rate = rate;
-  for (int32_t i = 0; i < flow.nports; ++i) ports_[flow.ports[i]].flows[flow.positions[i]].rate = rate;
-  if (!flow.changed) changed_.push_back(id);
-  flow.changed = true;
+  for (int32_t i = 0; i < flow.nports; ++i) {
+    if (flow.ports[i] == by) {
+      flow.holder = i;
+    } else {
+      ports_[flow.ports[i]].flows[flow.positions[i]].held = Held::kElsewhere;
+    }
+  }
+  Serve(by, now);
+  Touch(by);
+  ports_[by].flows[flow.positions[flow.holder]].held = Held::kHere;
+  Mark(by, flow.positions[flow.holder], bytes);
 }
 
-void FairShare::FillAround() {
-  for (const int32_t seed : dirty_) {
-    if (ports_[seed].visited || ports_[seed].flows.empty()) continue;
-    const size_t first = component_.size();
-    CollectComponent(seed);
-    std::vector<int32_t> ports(component_.begin() + static_cast<std::ptrdiff_t>(first), component_.end());
-    component_.swap(ports);
-    FillComponent();
-    component_.swap(ports);
+// REQUIRES: what the port has served is up to date.
+void FairShare::Mark(int32_t id, int32_t position, double bytes) {
+  Port& port = ports_[id];
+  Use& use = port.flows[position];
+  use.mark = port.served + bytes;
+  if (port.first == kNone || (port.first >= 0 && use.mark < port.flows[port.first].mark)) port.first = position;
+}
+
+double FairShare::Release(int32_t id, double now) {
+  const Flow& flow = flows_[id];
+  const int32_t holder = flow.ports[flow.holder];
+  Serve(holder, now);
+  Touch(holder);
+  Use& use = ports_[holder].flows[flow.positions[flow.holder]];
+  use.held = Held::kElsewhere;
+  if (ports_[holder].first == flow.positions[flow.holder]) ports_[holder].first = kUnknown;
+  return std::max(0.0, use.mark - ports_[holder].served);
+}
+
+// Brings a port's count up to date, at the level that it had since.
+void FairShare::Serve(int32_t id, double now) {
+  Port& port = ports_[id];
+  if (levels_[id].rate < kUnlimited) port.served += levels_[id].rate * (now - port.since);
+  port.since = now;
+}
+
+// A port is looked at once such changes add up to more than it has slack for; less need matters only where it is full.
+void FairShare::Drift(int32_t id, double change) {
+  Level& level = levels_[id];
+  level.drift += change;
+  const bool counts = level.rate < kUnlimited ? std::abs(level.drift) > level.slack : level.drift > level.slack;
+  if (counts && !filling_) Enqueue(id, 0.0);
+}
+
+void FairShare::DriftOthers(const Use& use, double change) {
+  for (int32_t i = 0; i < nothers_; ++i) Drift(use.others[i], change);
+}
+
+void FairShare::Touch(int32_t id) {
+  if (ports_[id].touched) return;
+  ports_[id].touched = true;
+  touched_.push_back(id);
+}
+
+void FairShare::FindFirst(int32_t id) {
+  Port& port = ports_[id];
+  port.first = kNone;
+  double least = kNever;
+  for (size_t i = 0; i < port.flows.size(); ++i) {
+    if (port.flows[i].held != Held::kHere || port.flows[i].mark >= least) continue;
+    least = port.flows[i].mark;
+    port.first = static_cast<int32_t>(i);
   }
-  for (const int32_t port : component_) ports_[port].visited = false;
-  component_.clear();
+}
+
+// REQUIRES: what the port has served is up to date.
+void FairShare::SetEnd(int32_t id) {
+  const Port& port = ports_[id];
+  const double rate = levels_[id].rate;
+  const bool ends = port.first >= 0 && rate > 0.0;
+  ends_.Set(id, ends ? port.since + std::max(0.0, port.flows[port.first].mark - port.served) / rate : kNever);
+}
+
+void FairShare::FillAround(double now) {
+  filling_ = true;
+  for (const int32_t seed : doubtful_) {
+    if (ports_[seed].visited) continue;
+    component_.clear();
+    CollectComponent(seed);
+    FillComponent();
+    for (const int32_t id : component_) Serve(id, now);
+    for (const int32_t id : component_) std::swap(levels_[id].rate, ports_[id].filled);
+    for (const int32_t id : component_) {
+      LevelOf(id);  // limits and slack
+      Touch(id);
+      std::vector<Use>& flows = ports_[id].flows;
+      for (size_t i = 0; i < flows.size(); ++i) HandOver(&flows[i], id, limits_[i], ports_[id].filled, now);
+    }
+    for (const int32_t id : component_) levels_[id].drift = 0.0;
+    visited_.insert(visited_.end(), component_.begin(), component_.end());
+  }
+  for (const int32_t port : visited_) ports_[port].visited = false;
+  visited_.clear();
+  doubtful_.clear();
+  filling_ = false;
 }
 
 void FairShare::CollectComponent(int32_t seed) {
-  size_t next = component_.size();
   ports_[seed].visited = true;
   component_.push_back(seed);
-  for (; next < component_.size(); ++next) {
+  for (size_t next = 0; next < component_.size(); ++next) {
     Port& port = ports_[component_[next]];
     port.left = port.capacity;
     port.unfixed = static_cast<int32_t>(port.flows.size());
@@ -231,25 +362,25 @@ void FairShare::CollectComponent(int32_t seed) {
 // Shares only grow while flows are fixed at lower levels, so a port whose key in the heap is out of date
 // comes up too early, never too late, and is put back.
 void FairShare::FillComponent() {
-  levels_.clear();
+  queue_.clear();
   for (const int32_t id : component_) {
-    level_[id] = kUnlimited;
-    if (ports_[id].unfixed > 0) levels_.emplace_back(ports_[id].Share(), id);
+    ports_[id].filled = kUnlimited;
+    if (ports_[id].unfixed > 0) queue_.emplace_back(ports_[id].Share(), id);
   }
-  std::make_heap(levels_.begin(), levels_.end(), std::greater<>());
-  while (!levels_.empty()) {
-    std::pop_heap(levels_.begin(), levels_.end(), std::greater<>());
-    const int32_t id = levels_.back().second;
-    levels_.pop_back();
+  std::make_heap(queue_.begin(), queue_.end(), std::greater<>());
+  while (!queue_.empty()) {
+    std::pop_heap(queue_.begin(), queue_.end(), std::greater<>());
+    const int32_t id = queue_.back().second;
+    queue_.pop_back();
     Port& port = ports_[id];
     if (port.unfixed == 0) continue;
     const double share = port.Share();
-    if (!levels_.empty() && share > levels_.front().first * kSameLevel) {
-      levels_.emplace_back(share, id);
-      std::push_heap(levels_.begin(), levels_.end(), std::greater<>());
+    if (!queue_.empty() && share > queue_.front().first * kSameLevel) {
+      queue_.emplace_back(share, id);
+      std::push_heap(queue_.begin(), queue_.end(), std::greater<>());
       continue;
     }
-    level_[id] = share;
+    port.filled = share;
     for (const Use& use : port.flows) {
       if (!fixed_[use.flow]) Fix(use.flow, share);
     }
@@ -264,7 +395,6 @@ void FairShare::Fix(int32_t id, double rate) {
     port.left -= rate;
     --port.unfixed;
   }
-  if (std::abs(flow.rate - rate) > same_rate_ * rate) SetRate(id, rate);
 }
 
 }  // namespace r2ccl::simulate

@@ -1,4 +1,4 @@
-// Max-min fair rates of flows over ports, recomputed only where something changed.
+// Max-min fair sharing of full-duplex ports: which flow ends next, recomputed only where something changed.
 //
 // A flow uses up to three ports (the sender's, the receiver's, and at most one of the pair of hosts). A port's level is
 // the rate L at which it holds its flows back: the sum of min(L, level of the flow's other ports) is its capacity, or L
@@ -10,10 +10,14 @@
 // least capacity per unfixed flow fixes its flows at that rate, its flows leave the other ports, and so on (Bertsekas &
 // Gallager, Data Networks, 6.5.2).
 //
+// All flows that a port holds back have one rate, its level. So nothing is written for each of them when that changes:
+// the port counts what it has served each of them (the integral of its level), and a flow ends when that count reaches
+// the flow's own mark. Only flows that another port holds back from now on are touched.
+//
 // Invariants
 //   1. A flow is listed by each of its ports, once, at the position it remembers.
-//   2. After Refresh() every active flow's rate is the max-min fair one and every port's level is as above, but for the
-//      tolerance, relative to a rate: smaller changes are not made. Between calls both are stale around dirty ports.
+//   2. After Refresh() every active flow is held by one port, and levels are as above, but for the tolerance: a change
+//      of a level by a smaller part of it is followed only when such changes have added up to that.
 //   3. A flow that stops and starts again before Refresh() never left: nothing is recomputed for it.
 // Threads: none; one simulation owns one FairShare.
 #ifndef R2CCL_SIMULATE_FAIR_SHARE_H_
@@ -21,10 +25,11 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
+
+#include "simulate/event_heap.h"
 
 namespace r2ccl::simulate {
 
@@ -34,76 +39,114 @@ struct Flow {
   std::array<int32_t, kMaxPortsOfFlow> ports{};
   std::array<int32_t, kMaxPortsOfFlow> positions{};  // in the ports' lists
   int32_t nports = 0;
+  int32_t holder = -1;  // which of its ports holds it back; none before its first Refresh()
   bool active = false;
-  bool ending = false;   // stopped since the last Refresh()
-  bool changed = false;  // its rate is a new one, not yet told
-  double rate = 0.0;     // bytes per second
+  bool ending = false;  // ended since the last Refresh()
+  double left = 0.0;    // bytes, while no port holds it
 };
 
 class FairShare {
  public:
-  using OnRate = std::function<void(int32_t flow, double rate)>;
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
 
   FairShare(int32_t nports, std::vector<Flow> flows, double tolerance);
 
   // REQUIRES: capacities has one value per port, in bytes per second.
   void SetCapacities(const double* capacities);
 
-  // Returns the rate the flow already has if it goes on without a break, else 0 until Refresh().
-  double Start(int32_t flow);
-  void Stop(int32_t flow);
+  // So many bytes begin to flow at time `now`. REQUIRES: the flow is not active, or has ended.
+  void Start(int32_t flow, double bytes, double now);
 
-  // Recomputes what depends on dirty ports; calls on_rate once for each flow whose rate is a new one.
-  void Refresh(const OnRate& on_rate);
+  // When the next flow ends, as things stand; kNever if none does.
+  double NextEnd() const { return ends_.empty() ? kNever : ends_.first_time(); }
+
+  // Whether a flow is under way, if only at a rate of nothing.
+  bool Busy() const { return nactive_ > 0; }
+
+  // The flow that ends at NextEnd(), which is `now`.
+  int32_t End(double now);
+
+  // Recomputes what depends on ports that are dirty.
+  void Refresh(double now);
 
  private:
+  static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+  static constexpr int32_t kNone = -1;
+  static constexpr int32_t kUnknown = -2;
+
+  enum class Held : int32_t { kNowhere, kHere, kElsewhere };
+
   // A flow as one of its ports lists it, with what is asked of it most: a look at a port reads little else.
   struct Use {
     int32_t flow = 0;
     std::array<int32_t, kMaxPortsOfFlow - 1> others{};  // its other ports
-    double rate = 0.0;                                  // as in the flow
+    Held held = Held::kNowhere;
+    double mark = 0.0;  // while held here: what this port has served each of its flows when this one ends
+  };
+
+  // What flows at other ports read of a port.
+  struct Level {
+    double rate = kUnlimited;  // of each flow that the port holds, bytes per second
+    double drift = 0.0;        // how much more its flows need than when the level was set
+    double slack = 0.0;        // of drift: what the tolerance leaves
   };
 
   struct Port {
     double capacity = 0.0;
-    double left = 0.0;
-    int32_t unfixed = 0;
-    bool dirty = false;
+    double served = 0.0;  // bytes to each flow that it holds, until time `since`
+    double since = 0.0;
+    int32_t first = kNone;  // position of the held flow of least mark, or kUnknown
     bool queued = false;
+    bool touched = false;
     bool visited = false;
+    int32_t unfixed = 0;  // these three while a component is filled
+    double left = 0.0;
+    double filled = 0.0;
     std::vector<Use> flows;
 
     double Share() const { return left > 0.0 ? left / unfixed : 0.0; }
   };
 
-  static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
-
-  void MarkDirty(int32_t port);
-  void Remove(int32_t flow);
-  bool Follow();
+  void List(int32_t flow);
+  void Remove(int32_t flow, double now);
+  bool Follow(double now);
   double LevelOf(int32_t port);
+  double Waterfill(double capacity) const;
   double LimitElsewhere(const Use& use) const;
-  void SetLevel(int32_t port, double level);
-  void SetRate(int32_t flow, double rate);
+  void SetLevel(int32_t port, double rate, double now);
+  void HandOver(Use* use, int32_t port, double limit, double rate_before, double now);
+  int32_t Least(const Use& use) const;
+  void Hold(int32_t flow, int32_t port, double bytes, double now);
+  void Mark(int32_t port, int32_t position, double bytes);
+  double Release(int32_t flow, double now);
+  void Serve(int32_t port, double now);
+  void Drift(int32_t port, double change);
+  void DriftOthers(const Use& use, double change);
+  void Touch(int32_t port);
+  void FindFirst(int32_t port);
+  void SetEnd(int32_t port);
   void Enqueue(int32_t port, double key);
   int32_t Dequeue();
-  void FillAround();
+  void FillAround(double now);
   void CollectComponent(int32_t seed);
   void FillComponent();
   void Fix(int32_t flow, double rate);
 
   std::vector<Port> ports_;
-  std::vector<double> level_;  // per port, bytes per second
+  std::vector<Level> levels_;  // by port
   std::vector<Flow> flows_;
-  std::vector<char> fixed_;  // per flow, during Refresh
-  double same_rate_;         // relative
-  int32_t nothers_ = 1;      // that any flow has
-  std::vector<int32_t> dirty_;
+  EventHeap ends_;    // by port: when its first flow ends
+  double tolerance_;  // relative
+  bool in_order_;     // ports of low level are looked at first
+  bool filling_ = false;
+  int32_t nothers_ = 1;  // that any flow has
+  int32_t nactive_ = 0;
   std::vector<int32_t> ending_;
-  std::vector<int32_t> changed_;
-  std::vector<int32_t> component_;
-  std::vector<std::pair<double, int32_t>> levels_;  // a heap, least first: ports to look at, or to fill from
-  std::vector<double> limits_;
+  std::vector<int32_t> touched_;                   // ports whose first end may have moved
+  std::vector<std::pair<double, int32_t>> queue_;  // ports to look at, or to fill from; in order: a heap, least first
+  std::vector<double> limits_;                     // of the flows of the port that is looked at, at their other ports
+  std::vector<int32_t> doubtful_, component_, visited_;  // ports, while components are filled
+  std::vector<char> fixed_;                              // by flow, likewise
 };
 
 }  // namespace r2ccl::simulate

@@ -2,10 +2,10 @@
 #include "simulate/simulator.h"
 
 #include <algorithm>
+#include <deque>
 #include <unordered_map>
 #include <utility>
 
-#include "simulate/event_heap.h"
 #include "simulate/fair_share.h"
 
 namespace r2ccl::simulate {
@@ -16,19 +16,20 @@ constexpr double kSameTime = 1e-12;
 constexpr int32_t kNone = -1;
 
 struct Connection {
-  ConnectionUse use;
-  int64_t posted = 0;
-  int64_t arrived = 0;
-  int64_t consumed = 0;
+  int64_t bytes = 0;
+  double busy_s = 0.0;
+  int32_t posted = 0;  // messages; these and the next two only grow
+  int32_t arrived = 0;
+  int32_t consumed = 0;
   int32_t waiting_receiver = kNone;  // lane that stands at a receive from here
   int32_t waiting_sender = kNone;    // lane that stands at a send into here, all slots taken
-  bool flowing = false;              // bytes under way, as opposed to latency or idle
-  double latency_s = 0.0;
+  bool inner = false;                // inside a host
   double begun_s = 0.0;
-  double left = 0.0;  // bytes, at time `since_s`
-  double owed = 0.0;  // bytes of earlier messages that ended early
-  double since_s = 0.0;
-  double rate = 0.0;
+};
+
+struct StepConnections {
+  int32_t recv = kNone;
+  int32_t send = kNone;
 };
 
 struct LaneState {
@@ -45,8 +46,7 @@ class Simulation {
         lanes_(Lanes()),
         connections_(Connect()),
         sizes_(connections_.size() * static_cast<size_t>(problem.slots), 0),
-        shares_(problem.nports(), Flows(), problem.tolerance),
-        heap_(static_cast<int32_t>(connections_.size())) {}
+        shares_(problem.nports(), Flows(), problem.tolerance) {}
 
   Outcome Run() {
     shares_.SetCapacities(problem_.capacities);
@@ -72,16 +72,14 @@ class Simulation {
   std::vector<Connection> Connect() {
     std::vector<Connection> connections;
     std::unordered_map<int64_t, int32_t> ids;
-    recv_of_.assign(problem_.nsteps(), kNone);
-    send_of_.assign(problem_.nsteps(), kNone);
+    connections_of_.assign(problem_.nsteps(), {});
     const auto find = [&](int32_t source, int32_t destination, int32_t lane) {
       const int64_t key = (static_cast<int64_t>(source) * problem_.nranks + destination) * problem_.nlanes + lane;
       const auto [entry, fresh] = ids.try_emplace(key, static_cast<int32_t>(connections.size()));
       if (fresh) {
         Connection connection;
-        connection.use = {source, destination, lane, 0, 0, 0.0};
-        const bool inner = problem_.host_of_rank[source] == problem_.host_of_rank[destination];
-        connection.latency_s = inner ? problem_.inner_latency_s : problem_.latency_s;
+        ends_.push_back({source, destination, lane, 0, 0, 0.0});
+        connection.inner = problem_.host_of_rank[source] == problem_.host_of_rank[destination];
         connections.push_back(connection);
       }
       return entry->second;
@@ -90,8 +88,8 @@ class Simulation {
       const int32_t rank = RankOf(lane);
       for (int64_t at = problem_.lane_begin[lane]; at < problem_.lane_begin[lane + 1]; ++at) {
         const Step& step = problem_.steps[at];
-        if (step.recv >= 0) recv_of_[at] = find(step.recv, rank, lane % problem_.nlanes);
-        if (step.send >= 0) send_of_[at] = find(rank, step.send, lane % problem_.nlanes);
+        if (step.recv >= 0) connections_of_[at].recv = find(step.recv, rank, lane % problem_.nlanes);
+        if (step.send >= 0) connections_of_[at].send = find(rank, step.send, lane % problem_.nlanes);
       }
     }
     return connections;
@@ -101,7 +99,7 @@ class Simulation {
     std::vector<Flow> flows(connections_.size());
     const int32_t hosts = problem_.nhosts;
     for (size_t i = 0; i < flows.size(); ++i) {
-      const ConnectionUse& use = connections_[i].use;
+      const ConnectionUse& use = ends_[i];
       const int32_t from = problem_.host_of_rank[use.source];
       const int32_t to = problem_.host_of_rank[use.destination];
       Flow& flow = flows[i];
@@ -124,18 +122,17 @@ class Simulation {
       ready_.pop_back();
       RunLane(lane);
     }
-    shares_.Refresh([this](int32_t id, double rate) { ChangeRate(id, rate); });
+    shares_.Refresh(now_);
   }
 
   void RunLane(int32_t id) {
     LaneState& lane = lanes_[id];
     for (; lane.next < lane.end; ++lane.next, lane.received = false) {
-      const int32_t from = recv_of_[lane.next];
+      const auto [from, to] = connections_of_[lane.next];
       if (from != kNone && !lane.received) {
         if (!Consume(connections_[from], id)) return;
         lane.received = true;
       }
-      const int32_t to = send_of_[lane.next];
       if (to != kNone && !Post(to, id, problem_.steps[lane.next])) return;
       if (step_end_s_ != nullptr) step_end_s_[lane.next] = now_;
     }
@@ -172,71 +169,62 @@ class Simulation {
   void Begin(int32_t id) {
     Connection& connection = connections_[id];
     connection.begun_s = now_;
-    const int64_t size = sizes_[static_cast<size_t>(id) * problem_.slots + connection.arrived % problem_.slots];
-    connection.use.bytes += size;
-    connection.left = static_cast<double>(size) + connection.owed;
-    connection.owed = 0.0;
-    if (connection.latency_s > 0.0 || size == 0) {
-      heap_.Set(id, now_ + connection.latency_s);
+    const int64_t size = SizeAtHead(id);
+    connection.bytes += size;
+    const double latency_s = connection.inner ? problem_.inner_latency_s : problem_.latency_s;
+    if (latency_s > 0.0 || size == 0) {
+      (connection.inner ? inner_delayed_ : delayed_).emplace_back(now_ + latency_s, id);
     } else {
-      Flowing(id);
+      shares_.Start(id, static_cast<double>(size), now_);
     }
   }
 
-  void Flowing(int32_t id) {
-    Connection& connection = connections_[id];
-    connection.flowing = true;
-    connection.since_s = now_;
-    connection.rate = shares_.Start(id);
-    if (connection.rate > 0.0) heap_.Set(id, now_ + connection.left / connection.rate);
-  }
-
-  double Left(const Connection& connection) const {
-    return std::max(0.0, connection.left - connection.rate * (now_ - connection.since_s));
-  }
-
-  void ChangeRate(int32_t id, double rate) {
-    Connection& connection = connections_[id];
-    connection.left = Left(connection);
-    connection.since_s = now_;
-    connection.rate = rate;
-    heap_.Set(id, rate > 0.0 ? now_ + connection.left / rate : kNever);
+  int64_t SizeAtHead(int32_t id) const {
+    return sizes_[static_cast<size_t>(id) * problem_.slots + connections_[id].arrived % problem_.slots];
   }
 
   // Moves the clock to the next event or change of capacities; false when nothing is left to happen.
   bool Advance() {
-    const bool event = !heap_.empty() && heap_.first_time() < kNever;
-    const bool change = epoch_ + 1 < problem_.nepochs;
-    if (!event && !(change && !heap_.empty())) return false;
-    if (change && (!event || problem_.epoch_start_s[epoch_ + 1] <= heap_.first_time())) {
+    const double next = NextEvent();
+    const bool event = next < FairShare::kNever;
+    if (epoch_ + 1 < problem_.nepochs && (event || shares_.Busy()) &&
+        (!event || problem_.epoch_start_s[epoch_ + 1] <= next)) {
       now_ = problem_.epoch_start_s[++epoch_];
       shares_.SetCapacities(problem_.capacities + static_cast<int64_t>(epoch_) * problem_.nports());
       return true;
     }
-    now_ = heap_.first_time();
-    const double under_way_s = now_ - connections_[heap_.first_id()].begun_s;
-    const double together = now_ * (1.0 + kSameTime) + problem_.tolerance * under_way_s;
-    while (!heap_.empty() && heap_.first_time() <= together) {
-      const int32_t id = heap_.first_id();
-      heap_.PopFirst();
-      Handle(id);
+    if (!event) return false;
+    now_ = next;
+    const double together = now_ * (1.0 + kSameTime);
+    while (shares_.NextEnd() <= together) Arrive(shares_.End(now_));
+    for (Delayed* delayed : {&delayed_, &inner_delayed_}) {
+      while (!delayed->empty() && delayed->front().first <= together) {
+        const int32_t id = delayed->front().second;
+        delayed->pop_front();
+        Undelayed(id);
+      }
     }
     return true;
   }
 
-  void Handle(int32_t id) {
+  double NextEvent() const {
+    double next = shares_.NextEnd();
+    if (!delayed_.empty()) next = std::min(next, delayed_.front().first);
+    if (!inner_delayed_.empty()) next = std::min(next, inner_delayed_.front().first);
+    return next;
+  }
+
+  void Undelayed(int32_t id) {
+    if (const int64_t size = SizeAtHead(id); size > 0) {
+      shares_.Start(id, static_cast<double>(size), now_);
+    } else {
+      Arrive(id);
+    }
+  }
+
+  void Arrive(int32_t id) {
     Connection& connection = connections_[id];
-    if (!connection.flowing && connection.left > 0.0) {
-      Flowing(id);
-      return;
-    }
-    if (connection.flowing) {
-      shares_.Stop(id);
-      if (problem_.tolerance > 0.0) connection.owed = Left(connection);
-    }
-    connection.flowing = false;
-    connection.use.busy_s += now_ - connection.begun_s;
-    ++connection.use.messages;
+    connection.busy_s += now_ - connection.begun_s;
     last_arrival_s_ = now_;
     ++connection.arrived;
     Wake(&connection.waiting_receiver);
@@ -246,11 +234,16 @@ class Simulation {
   Outcome Report() const {
     Outcome outcome;
     outcome.seconds = last_arrival_s_;
-    for (const Connection& connection : connections_) outcome.connections.push_back(connection.use);
+    outcome.connections = ends_;
+    for (size_t i = 0; i < connections_.size(); ++i) {
+      outcome.connections[i].messages = connections_[i].arrived;
+      outcome.connections[i].bytes = connections_[i].bytes;
+      outcome.connections[i].busy_s = connections_[i].busy_s;
+    }
     for (int32_t lane = 0; lane < NumLanes(); ++lane) {
       if (lanes_[lane].next == lanes_[lane].end) continue;
       const int64_t at = lanes_[lane].next;
-      const bool receives = recv_of_[at] != kNone && !lanes_[lane].received;
+      const bool receives = connections_of_[at].recv != kNone && !lanes_[lane].received;
       outcome.stalled = "rank " + std::to_string(RankOf(lane)) + " lane " + std::to_string(lane % problem_.nlanes) +
                         " waits for ever at step " + std::to_string(at - problem_.lane_begin[lane]) + " to " +
                         (receives ? "receive from rank " + std::to_string(problem_.steps[at].recv)
@@ -260,16 +253,18 @@ class Simulation {
     return outcome;
   }
 
-  static constexpr double kNever = 1e300;
+  // Connections whose message is in its latency, in the order in which that ends: it is equal for all of them.
+  using Delayed = std::deque<std::pair<double, int32_t>>;
 
   const Problem& problem_;
   double* step_end_s_;
   std::vector<LaneState> lanes_;
-  std::vector<int32_t> recv_of_, send_of_;  // connection of each step
+  std::vector<StepConnections> connections_of_;  // of each step
+  std::vector<ConnectionUse> ends_;              // of each connection; its use is filled in at the end
   std::vector<Connection> connections_;
   std::vector<int64_t> sizes_;  // `slots` message sizes per connection, a ring buffer
   FairShare shares_;
-  EventHeap heap_;
+  Delayed delayed_, inner_delayed_;
   std::vector<int32_t> ready_;
   double now_ = 0.0;
   double last_arrival_s_ = 0.0;

@@ -9,8 +9,7 @@ namespace {
 class DrainMeterTest : public ::testing::Test {
  protected:
   DrainMeterTest() {
-    environment_.nics.resize(2);
-    environment_.counters = std::make_unique<NicCounters[]>(2);
+    environment_.SetNics(std::vector<Nic>(2));
     meter_ = std::make_unique<DrainMeter>(&environment_);
   }
 
@@ -20,13 +19,13 @@ class DrainMeterTest : public ::testing::Test {
     for (int i = 0; i < times; ++i) {
       now_ns_ += kStepNs;
       for (size_t nic = 0; nic < 2; ++nic) {
-        environment_.counters[nic].drained_bytes += static_cast<uint64_t>(rates[nic] * kStepNs);
-        environment_.counters[nic].in_flight_bytes = rates[nic] > 0 ? 1 << 20 : 0;
+        environment_.nic_states[nic].drained_bytes += static_cast<uint64_t>(rates[nic] * kStepNs);
+        environment_.nic_states[nic].in_flight_bytes = rates[nic] > 0 ? 1 << 20 : 0;
       }
       meter_->Sample(now_ns_);
     }
   }
-  double drain(size_t nic) const { return environment_.counters[nic].drain_bytes_per_ns; }
+  double drain(size_t nic) const { return environment_.nic_states[nic].drain_bytes_per_ns; }
 
   static constexpr int64_t kStepNs = 10'000'000;
   Environment environment_;
@@ -43,7 +42,7 @@ TEST_F(DrainMeterTest, IdleMinutesDoNotMakeANicLookFast) {
 
 TEST_F(DrainMeterTest, ANicThatIsMeasuredLateIsWorthAsMuchAsTheOthers) {
   Samples(20, 0.5, 0.5);
-  environment_.counters[1].drain_bytes_per_ns = 0;  // never had enough to do
+  environment_.nic_states[1].drain_bytes_per_ns = 0;  // never had enough to do
   Samples(1000, 0, 0);
   Samples(5, 0, 0.5);
   EXPECT_GT(2 * drain(1), drain(0));
@@ -60,7 +59,7 @@ TEST_F(DrainMeterTest, ANicThatWasSlowIsTriedAgain) {
 TEST_F(DrainMeterTest, ANicThatWasSlowIsTriedAgainBesideNicsThatAreNeverFull) {
   auto samples = [this](int times, double slow) {
     for (int i = 0; i < times; ++i) {
-      environment_.counters[0].drained_bytes += static_cast<uint64_t>(0.5 * kStepNs);
+      environment_.nic_states[0].drained_bytes += static_cast<uint64_t>(0.5 * kStepNs);
       Samples(1, 0, slow);
     }
   };
@@ -85,7 +84,7 @@ TEST_F(DrainMeterTest, ASilentNicIsNotTakenForASlowOne) {
 TEST_F(DrainMeterTest, ASlowNicIsKnownWellAlthoughItAcknowledgesSeldom) {
   constexpr double kTrue = 0.005;
   constexpr uint64_t kChunk = 128 << 10;
-  NicCounters& slow = environment_.counters[1];
+  NicState& slow = environment_.nic_states[1];
   slow.in_flight_bytes = 1 << 20;
   auto acknowledged = [&] { return static_cast<uint64_t>(kTrue * static_cast<double>(now_ns_)) / kChunk * kChunk; };
   for (int i = 0; i < 300; ++i) {

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 
 #include "wire/simulated/rdma_device.h"
+#include "wire/simulated/world.h"
 
 namespace r2ccl::simulated {
 namespace {
@@ -44,6 +46,93 @@ TEST(Explore, HealthyHostsLoseNothing) {
   EXPECT_EQ(outcome.messages, 24u);
   EXPECT_EQ(outcome.lost_paths, 0u);
   EXPECT_EQ(outcome.replayed_chunks, 0u);
+}
+
+// What a queue does with packets one by one, as the definition says it.
+struct OneByOne {
+  int64_t free_ns = 0;
+  double rate = 0.25;
+  // When the packet has gone; -1 where it is dropped.
+  int64_t Put(int64_t now_ns, double bytes) {
+    int64_t waits_ns = std::max<int64_t>(0, free_ns - now_ns);
+    if (static_cast<double>(waits_ns) * rate > 512 * 1024) return -1;
+    free_ns = now_ns + waits_ns + static_cast<int64_t>(bytes / rate);
+    return free_ns;
+  }
+};
+
+TEST(World, WhatOthersSendTakesTheRoomThatItsPacketsWouldTake) {
+  constexpr int64_t kLatencyNs = 50'000;
+  for (int64_t pause_ns : {30'000, 37'000, 70'000}) {  // a packet takes 36 us
+    World world(1, 2, 1);
+    for (int host : {0, 1}) world.port(host, 0).bytes_per_ns = 0.25;
+    int64_t next_ns = world.Now();
+    int64_t until_ns = next_ns + 60'000'000;
+    world.Compete(0, 0, {.to = 1, .bytes = 9000, .pause_ns = pause_ns, .until_ns = until_ns});
+    OneByOne out, in;
+    std::deque<int64_t> on_the_way;
+    for (int i = 0; i < 200; ++i) {
+      world.RunUntil(world.Now() + 1 + static_cast<int64_t>(world.Draw(900'000)));
+      for (; next_ns <= world.Now() && next_ns < until_ns; next_ns += pause_ns) {
+        int64_t left_ns = out.Put(next_ns, 9000);
+        if (left_ns >= 0) on_the_way.push_back(left_ns + kLatencyNs);
+      }
+      for (; !on_the_way.empty() && on_the_way.front() <= world.Now(); on_the_way.pop_front()) {
+        in.Put(on_the_way.front(), 9000);
+      }
+      ASSERT_EQ(world.port(0, 0).out_free_ns, out.free_ns) << pause_ns << ", look " << i;
+      ASSERT_EQ(world.port(1, 0).in_free_ns, in.free_ns) << pause_ns << ", look " << i;
+      if (i % 3 == 0) {  // somebody sends, too
+        Packet packet;
+        packet.from = AddressOf(0, 0).s_addr;
+        packet.to = AddressOf(1, 7).s_addr;  // which is nowhere
+        packet.bytes.assign(4096, 'x');
+        bool fits = static_cast<double>(std::max<int64_t>(0, out.free_ns - world.Now())) * 0.25 <= 0.9 * 512 * 1024;
+        EXPECT_EQ(world.Send(0, 0, packet), fits);
+        if (fits) out.Put(world.Now(), static_cast<double>(packet.size()));
+      }
+    }
+  }
+}
+
+Scenario RingOf(int hosts) {
+  Scenario scenario = TwoHosts();
+  scenario.hosts = hosts;
+  scenario.params.give_up_ms = 5000;
+  scenario.flows.clear();
+  scenario.ring = {.calls = 3, .lanes = 2, .slices = 3, .elements = 20'000, .abreast = true};
+  return scenario;
+}
+
+TEST(Explore, CollectivesAreRightWhateverTheirRingLoses) {
+  for (int hosts : {2, 3, 5}) {
+    Scenario scenario = RingOf(hosts);
+    Outcome outcome = RunScenario(scenario);
+    EXPECT_EQ(outcome.wrong, "");
+    EXPECT_EQ(outcome.messages, 3u * static_cast<uint64_t>(hosts));
+    for (Trouble kind : {Trouble::kLinkDown, Trouble::kBlackHole, Trouble::kLargeOnly}) {
+      scenario.troubles = {Lasting(kind, 0)};
+      Outcome sick = RunScenario(scenario, true);
+      EXPECT_EQ(sick.wrong, "") << ToString(kind) << "\n" << sick.log;
+      EXPECT_EQ(sick.messages, outcome.messages) << ToString(kind);
+    }
+  }
+}
+
+TEST(Explore, AKilledRankEndsTheCollectiveOfAll) {
+  Scenario scenario = RingOf(4);
+  scenario.troubles = {{.kind = Trouble::kKill, .host = 2, .at_ns = 2'000'000}};
+  EXPECT_EQ(RunScenario(scenario).wrong, "");
+}
+
+TEST(Explore, AConnectionOfNcclsSpreadsOverItsStripes) {
+  Scenario scenario = TwoHosts();
+  scenario.params.stripes = 3;
+  scenario.params.fast_mbit_s = 1;
+  scenario.flows = {{.from = 0, .to = 1, .sizes = std::vector<uint64_t>(300, 9000), .ahead = 8, .by_nccl = true}};
+  Outcome outcome = RunScenario(scenario);
+  EXPECT_EQ(outcome.wrong, "");
+  EXPECT_EQ(outcome.messages, 300u);
 }
 
 // Its kernel takes what comes, and its time to say so.

@@ -1,4 +1,4 @@
-// Fabric: queue pairs in memory that the tests break, for streams without an RDMA device.
+// Fabric: in-memory queue pairs that the tests can break, for streams without an RDMA device.
 #ifndef R2CCL_TESTS_MEMORY_QUEUE_H_
 #define R2CCL_TESTS_MEMORY_QUEUE_H_
 

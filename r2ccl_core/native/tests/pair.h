@@ -1,5 +1,5 @@
-// Pair: two ends of a connection in one process, on loopback addresses as NICs, with the relay in between; and
-// the traffic that proves that every byte lands once, in order, and that no buffer is touched too long.
+// Pair: two ends of a connection in one process, on loopback addresses as NICs, with the relay in between; and the
+// traffic that proves that every byte arrives once, in order, and that no buffer is touched too long.
 #ifndef R2CCL_TESTS_PAIR_H_
 #define R2CCL_TESTS_PAIR_H_
 

@@ -1,8 +1,8 @@
-// Relay: a network between two ends that a test can break, without rights and without hooks in the product.
+// Relay: a network between two ends that a test can break, without privileges and without hooks in the product.
 //
-// It listens on one loopback address per path and carries every stream that comes to the receiver's address of
-// the same path. A silent path is a real black hole: a socket filter drops what arrives, so nothing is
-// acknowledged and connection requests get no answer, just as behind a dead switch.
+// It listens on one loopback address per path and carries every stream that comes to the receiver's address of the same
+// path. A silent path is a real black hole: a socket filter drops whatever arrives, so nothing is acknowledged and
+// connection requests get no answer, just as behind a dead switch.
 #ifndef R2CCL_TESTS_RELAY_H_
 #define R2CCL_TESTS_RELAY_H_
 

@@ -286,7 +286,7 @@ class Sender {
     net_->Shutdown();
   }
 
-  NicCounters& counters(int nic) { return net_->environment().counters[static_cast<size_t>(nic)]; }
+  NicState& nic_state(int nic) { return net_->environment().nic_states[static_cast<size_t>(nic)]; }
 
   void Send(uint64_t size) {
     uint64_t number = buffers_.size();
@@ -437,7 +437,7 @@ TEST(Sender, PiecesAreLargerOnFastNics) {
     params.fast_mbit_s = 8000;
     Sender sender(receiver, params);
     for (int nic = 0; nic < kTwoPaths; ++nic) {
-      sender.counters(nic).peak_bytes_per_ns = fast ? 8 : 0.9;  // 64 and 7.2 Gbit/s
+      sender.nic_state(nic).peak_bytes_per_ns = fast ? 8 : 0.9;  // 64 and 7.2 Gbit/s
     }
     sender.Send(1 << 20);
     EXPECT_TRUE(Until([&] {
@@ -465,13 +465,13 @@ TEST(Sender, WhatANicDrainsIsNotForgottenWithAPath) {
   sender.Send(1 << 16);
   EXPECT_TRUE(Until(read)) << receiver.broken();
   for (int nic = 0; nic < kTwoPaths; ++nic) {
-    sender.counters(nic).drain_bytes_per_ns = 8;
+    sender.nic_state(nic).drain_bytes_per_ns = 8;
   }
   receiver.BreakAll();
   sender.Send(1 << 16);
   EXPECT_TRUE(Until(read)) << receiver.broken();
   for (int nic = 0; nic < kTwoPaths; ++nic) {
-    EXPECT_GT(sender.counters(nic).drain_bytes_per_ns, 0);  // though it may be measured meanwhile
+    EXPECT_GT(sender.nic_state(nic).drain_bytes_per_ns, 0);  // though it may be measured meanwhile
   }
 }
 

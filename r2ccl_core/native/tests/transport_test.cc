@@ -124,11 +124,12 @@ TEST(Transport, ADoubtedNicCarriesNothingUntilItShowsThatItWorks) {
   ASSERT_EQ(pair.Open().message(), "");
   TrafficOptions options;
   options.sizes.assign(8, 1 << 20);
-  NicCounters* nics = pair.sender->environment().counters.get();
+  NicState* nics = pair.sender->environment().nic_states.get();
   auto carried = [&](int nic) {
-    uint64_t before = nics[nic].acknowledged_bytes;
+    auto& acknowledged_bytes = pair.sender->environment().counters[nic].acknowledged_bytes;
+    uint64_t before = acknowledged_bytes;
     EXPECT_EQ(Traffic(*pair.send, *pair.recv, options).Run(), "");
-    return nics[nic].acknowledged_bytes - before;
+    return acknowledged_bytes - before;
   };
   nics[1].doubt_ns = NowNs() + 3600 * 1000 * kMillisecond;  // nothing that it shows is later
   EXPECT_EQ(carried(1), 0u);

@@ -238,7 +238,8 @@ TEST(Verbs, SilenceOfAQueueIsNoticedAsThatOfASocket) {
   ASSERT_TRUE(pair.AllByRdma());
   pair.fabric.largest = 0;
   EXPECT_EQ(pair.Run(8), "");
-  EXPECT_TRUE(AnyEvent(*pair.sender, "path_down", "stalled"));
+  // Both wait for an answer; who sees first that none comes resets the stream of the other.
+  EXPECT_TRUE(AnyEvent(*pair.sender, "path_down", "stalled") || AnyEvent(*pair.receiver, "path_down", "stalled"));
 }
 
 TEST(Verbs, TheEndOfAProcessIsHeardByTcpAtOnce) {

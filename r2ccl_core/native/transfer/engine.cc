@@ -141,7 +141,7 @@ Status Engine::Register(void* data, uint64_t bytes, uint64_t* key) {
   *key = region->key;
   MutexLock lock(mutex_);
   if (closing_) return {Code::kInvalidArgument, "the engine is closed"};
-  outer_->AddMemory(data, bytes);
+  outer_->AddMemory(region->data, bytes);
   shared_.regions.Add(std::move(region));
   return {};
 }

@@ -1,7 +1,7 @@
-// Engine: memory to memory between two processes, over all NICs and through their failures.
+// Engine: transfers from memory to memory between two processes, over all NICs and despite their failures.
 //
-// A program registers memory, tells others its address and keys, and writes into theirs or reads from it. Nothing
-// blocks but Deregister and Close. Thread-safe; one thread of its own moves things on.
+// A program registers memory, tells others its address and keys, and writes into their memory or reads from it. Nothing
+// blocks but Deregister and Close. Thread-safe; a separate thread does the work.
 #ifndef R2CCL_TRANSFER_ENGINE_H_
 #define R2CCL_TRANSFER_ENGINE_H_
 
@@ -20,7 +20,7 @@
 
 namespace r2ccl::transfer {
 
-constexpr double kDrainS = 1.0;  // as long as a peer's last words are listened to
+constexpr double kDrainS = 1.0;  // how long a peer's last messages are still accepted
 
 class Engine {
  public:
@@ -29,42 +29,42 @@ class Engine {
                        std::shared_ptr<Engine>* engine, RcMaker* maker = nullptr);
   ~Engine() { Close(); }
 
-  // What another engine's Connect needs. Whoever has it may connect.
+  // What another engine's Connect needs. Anyone who has it may connect.
   const std::string& address() const { return shared_.address; }
 
-  // Until Deregister `data` stays what it is. Whoever has the key and a connection may write and read it.
+  // `data` must stay valid until Deregister. Anyone with the key and a connection may write and read it.
   Status Register(void* data, uint64_t bytes, uint64_t* key);
-  // No new piece touches it from now on, and transfers that still need it fail here and there. Returns when nothing
-  // touches it any more: after `timeout_s` connections that do are closed, so that is always.
+  // No new piece touches it from now on, and transfers that still need it fail at both ends. Returns when nothing
+  // touches it any more; after `timeout_s` the connections that still do are closed, so it always returns.
   Status Deregister(uint64_t key, double timeout_s);
 
-  // Begins to connect; free where there is a connection. What is begun meanwhile waits for it.
+  // Starts to connect; free if there is a connection. Operations started meanwhile wait for it.
   Status Connect(const std::string& address, EngineId* peer);
-  // Whether both directions are there; the reason where the peer was lost.
+  // Whether both directions are connected; the reason if the peer was lost.
   Status Ready(const EngineId& peer, bool* ready);
   // Ends every transfer with it.
   void Disconnect(const EngineId& peer);
 
-  // A `notification`, unless nullptr, reaches the peer's program after the last byte: of a write that it is in memory
-  // there, of a read that it is here. An error: a range that is not wholly within a region of ours, or a lost peer.
+  // A `notification`, unless nullptr, reaches the peer's program after the last byte has arrived: in memory there for a
+  // write, here for a read. Errors: a range that is not wholly within a region of ours, or a lost peer.
   Status Begin(const EngineId& peer, Direction direction, const std::vector<Range>& ranges,
                const std::string* notification, std::shared_ptr<Transfer>* transfer);
-  // Stops sending what was not sent yet. The transfer is pending until its memory is quiet.
+  // Sends nothing more. The transfer stays pending until its memory is quiet.
   void Cancel(Transfer& transfer);
   Status Notify(const EngineId& peer, const std::string& text);
   std::deque<Notification> TakeNotifications();
 
-  // Moves at once where something is done and a lock is free, and spares the own thread's wake-up.
+  // Advances at once if something is done and a lock is free, which saves a wake-up of the engine's thread.
   Notifier& notifier() { return *outer_->environment().notifier; }
   Net& net() { return *outer_; }
 
-  // Waits at most `drain_s` until peers have taken what was said to them before: ends of their writes, notifications.
-  // Then closes every connection: transfers fail, and memory is quiet. Returns how many messages peers that live have
-  // not taken. Idempotent.
+  // Waits at most `drain_s` until peers have received the messages sent to them before: ends of their writes,
+  // notifications. Then closes every connection: transfers fail, and memory is quiet. Returns how many messages living
+  // peers have not received. Idempotent.
   uint64_t Close(double drain_s = kDrainS);
 
  private:
-  // A connection that has not said yet whose it is.
+  // A connection that has not identified itself yet.
   struct Guest {
     std::shared_ptr<RecvComm> comm;
     std::unique_ptr<char[]> bytes;
@@ -88,7 +88,7 @@ class Engine {
   Status Find(const EngineId& id, std::shared_ptr<Peer>* peer) REQUIRES(mutex_);
 
   std::shared_ptr<Net> outer_;
-  std::shared_ptr<Net> inner_;  // loopback; nullptr where that is all there is
+  std::shared_ptr<Net> inner_;  // loopback; nullptr if that is the only interface
   std::shared_ptr<Listener> outer_listener_;
   std::shared_ptr<Listener> inner_listener_;
   Mutex mutex_;  // taken before the transport's
@@ -96,7 +96,7 @@ class Engine {
   Shared shared_;  // the address without the mutex
   std::map<EngineId, std::shared_ptr<Peer>> peers_ GUARDED_BY(mutex_);
   std::deque<Guest> guests_ GUARDED_BY(mutex_);
-  bool closing_ GUARDED_BY(mutex_) = false;  // nothing is begun any more
+  bool closing_ GUARDED_BY(mutex_) = false;  // nothing new is started
   bool closed_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -1,7 +1,7 @@
-// What two engines say to each other about transfers: one form for every message, and the address of an engine.
+// The messages between two engines about transfers, in one common form, and the address of an engine.
 //
-// A connection keeps messages whole and in order, so there is nothing here about losses. What arrives is still checked
-// at every field: the peer may be another release, or wrong.
+// A connection keeps messages whole and in order, so nothing here handles losses. Every field that arrives is still
+// checked: the peer may be another release, or faulty.
 #ifndef R2CCL_TRANSFER_MESSAGE_H_
 #define R2CCL_TRANSFER_MESSAGE_H_
 

@@ -1,16 +1,16 @@
 // Peer: everything between two engines: their connections, what moves over them, and how it ends.
 //
 // Each engine has one connection to the other for messages (message.h) and some for data. Data follows in the order of
-// the messages that announce it, piece by piece, the connections taking turns, so the receiving end posts each piece's
-// receive right where it belongs and no byte is copied. A write is so one-sided for the program and two-sided for the
-// engines, and everything that connections survive it survives.
+// the messages that announce it, piece by piece, with the connections taking turns. So the receiving end posts each
+// piece's receive right at its destination, and no byte is copied. A write is thus one-sided for the program and
+// two-sided for the engines, and it survives everything that connections survive.
 //
 // Invariants:
-//   1. A piece that the transport has counts among its region's users and its transfer's pieces, until its request is
+//   1. A piece that the transport holds counts among its region's users and its transfer's pieces, until its request is
 //      done or its connection was closed.
-//   2. A transfer ends when the peer has said its last about it and no piece is left, or when the peer is lost and
-//      every connection with it was closed.
-//   3. A piece that is refused is received all the same, into nowhere: the order of the connection stays.
+//   2. A transfer ends when the peer has sent its last message about it and no piece is left, or when the peer is lost
+//      and every connection with it was closed.
+//   3. A refused piece is still received, into nowhere, so that the order of the connection is kept.
 //
 // Every call is made under the engine's mutex.
 #ifndef R2CCL_TRANSFER_PEER_H_

@@ -1,4 +1,4 @@
-// Region: registered memory, and who still touches it.
+// Region: registered memory, and what still accesses it.
 #ifndef R2CCL_TRANSFER_REGION_H_
 #define R2CCL_TRANSFER_REGION_H_
 
@@ -13,14 +13,14 @@
 namespace r2ccl::transfer {
 
 struct Region {
-  uint64_t key = 0;  // nobody can guess it
+  uint64_t key = 0;  // random, so that nobody can guess it
   char* data = nullptr;
   uint64_t bytes = 0;
   int users = 0;        // pieces that the transport may still read or write
   bool closed = false;  // no new ones
 };
 
-// A piece's hold on its region, nullptr: on none.
+// A piece's reference to its region; nullptr: to none.
 class Use {
  public:
   Use() = default;
@@ -46,7 +46,7 @@ class Regions {
  public:
   void Add(std::shared_ptr<Region> region) { regions_[region->key] = std::move(region); }
 
-  // From now on it is refused; nullptr where there is none. Pieces in flight go on.
+  // From now on the key is refused; nullptr if there is no such region. Pieces in flight continue.
   std::shared_ptr<Region> Remove(uint64_t key) {
     auto node = regions_.extract(key);
     if (node.empty()) return nullptr;
@@ -54,7 +54,7 @@ class Regions {
     return std::move(node.mapped());
   }
 
-  // The region of a range; an error that names what is wrong where it is not wholly within one that is registered.
+  // The region of a range; an error that says what is wrong if the range is not wholly within a registered region.
   Status Find(uint64_t key, uint64_t offset, uint64_t bytes, std::shared_ptr<Region>* region) const {
     auto entry = regions_.find(key);
     if (entry == regions_.end()) return {Code::kInvalidArgument, "the memory is not registered (any more)"};

@@ -49,8 +49,8 @@ bool IsProbe(const uint8_t* bytes, size_t count) {
   return count >= kHeaderBytes && DecodeFrame(bytes, &frame).ok() && frame.type == FrameType::kPing;
 }
 
-std::string StateOf(const NicCounters& counters, const NicHealth& health) {
-  if (!counters.link_up.load()) return "down";
+std::string StateOf(const NicState& state, const NicHealth& health) {
+  if (!state.link_up.load()) return "down";
   if (health.up + health.down == 0) return "idle";
   if (health.up > 0) return health.down == 0 ? "up" : "partial";
   return health.held > 0 ? "held" : "down";
@@ -77,8 +77,7 @@ Status Net::Create(const Params& params, std::vector<Nic> nics, std::shared_ptr<
   auto of_machine = static_cast<unsigned>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   unsigned processors = ProcessorsOfRank(std::thread::hardware_concurrency(), of_machine, RanksOnHost());
   made->environment_.params = Fitting(params, processors);
-  made->environment_.counters = std::make_unique<NicCounters[]>(nics.size());
-  made->environment_.nics = std::move(nics);
+  made->environment_.SetNics(std::move(nics));
   if (beside != nullptr) made->environment_.notifier = beside->environment_.notifier;
   made->verbs_.maker = maker;
   Status status = made->Start();
@@ -148,15 +147,15 @@ void Net::OpenRdma() {
   if (!ignored.empty()) environment_.log.Add("rdma_ignores", "", "", ignored + ": set, and of no effect here");
 }
 
-void Net::AddMemory(const void* data, size_t bytes) {
+void Net::AddMemory(const char* data, size_t bytes) {
   if (verbs_.write_bytes > 0 && verbs_.maker != nullptr && bytes > 0) {
-    verbs_.maker->AddMemory(static_cast<const char*>(data), bytes);
+    verbs_.maker->AddMemory(data, bytes);
   }
 }
 
-void Net::DropMemory(const void* data, size_t bytes) {
+void Net::DropMemory(const char* data, size_t bytes) {
   if (verbs_.write_bytes > 0 && verbs_.maker != nullptr && bytes > 0) {
-    verbs_.maker->DropMemory(static_cast<const char*>(data), bytes);
+    verbs_.maker->DropMemory(data, bytes);
   }
 }
 
@@ -278,7 +277,7 @@ void Net::OnThrow(const std::string&) {}
 void Net::NoteNics(const std::vector<NicChange>& changes) {
   for (const NicChange& change : changes) {
     auto index = static_cast<size_t>(change.nic);
-    environment_.counters[index].link_up.store(change.running);
+    environment_.nic_states[index].link_up.store(change.running);
     const std::string& name = environment_.nics[index].name;
     if (change.lost) environment_.log.Add("link_down", name, "", change.why);
     if (change.running) environment_.log.Add("link_up", name, "", change.why);
@@ -553,13 +552,14 @@ Report Net::MakeReport() {
   auto health = Health();
   for (size_t i = 0; i < environment_.nics.size(); ++i) {
     const Nic& nic = environment_.nics[i];
-    const NicCounters& counters = environment_.counters[i];
-    report.nics.push_back(
-        {nic.name, r2ccl::ToString(nic.address), StateOf(counters, health[i]), counters.link_up.load(), health[i].up,
-         health[i].down, health[i].held, health[i].never_up, counters.sent_bytes.load(), counters.received_bytes.load(),
-         counters.acknowledged_bytes.load(), counters.in_flight_bytes.load(), counters.drain_bytes_per_ns.load() * 1e9,
-         counters.rdma_streams.load(), counters.rdma_sent_bytes.load(), counters.rdma_received_bytes.load(),
-         counters.rdma_written_bytes.load()});
+    const NicTraffic& counters = environment_.counters[i];
+    const NicState& state = environment_.nic_states[i];
+    report.nics.push_back({nic.name, r2ccl::ToString(nic.address), StateOf(state, health[i]), state.link_up.load(),
+                           health[i].up, health[i].down, health[i].held, health[i].never_up, counters.sent_bytes.load(),
+                           counters.received_bytes.load(), counters.acknowledged_bytes.load(),
+                           state.in_flight_bytes.load(), state.drain_bytes_per_ns.load() * 1e9,
+                           counters.rdma_streams.load(), counters.rdma_sent_bytes.load(),
+                           counters.rdma_received_bytes.load(), counters.rdma_written_bytes.load()});
   }
   for (const auto& comm : Comms()) comm->AddPeer(&report.peers);
   report.replayed_chunks = environment_.replayed_chunks.load();

@@ -1,8 +1,8 @@
-// Net: the transport of one process, shaped as NCCL's net plugin needs it.
+// Net: the transport of one process, with the interface that NCCL's net plugin needs.
 //
-// listen, connect, accept, isend, irecv, test, close: none of them blocks. One listening socket serves every
-// listener; a stream says in its HELLO, by the listener's secret, for whom it is.
-// Thread-safe. Destroy it after every Comm and Listener was closed.
+// listen, connect, accept, isend, irecv, test, close: none of them blocks. One listening socket serves every listener;
+// the HELLO of a stream names its listener, by the listener's secret. Thread-safe. Destroy it after every Comm and
+// Listener was closed.
 #ifndef R2CCL_TRANSPORT_NET_H_
 #define R2CCL_TRANSPORT_NET_H_
 
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/memory_registry.h"
 #include "base/mutex.h"
 #include "failover/comm.h"
 #include "failover/drain_meter.h"
@@ -52,7 +53,7 @@ class Listener {
   std::deque<std::shared_ptr<RecvComm>> arrived_ GUARDED_BY(mutex_);
 };
 
-class Net : private Pollable {
+class Net : private Pollable, public MemoryRegistry {
  public:
   // Who waits for what happens in `beside` is woken by what happens here, too. `maker` makes the queue pairs instead of
   // this host's RDMA devices, and outlives the Net.
@@ -78,10 +79,9 @@ class Net : private Pollable {
   // The same, and joins the threads. Idempotent.
   void Shutdown();
 
-  // From now on large messages may go straight from and into these bytes (R2CC_ZERO_COPY_BYTES), which the program
-  // keeps until DropMemory. That follows for each AddMemory, when no request on them is left.
-  void AddMemory(const void* data, size_t bytes);
-  void DropMemory(const void* data, size_t bytes);
+  // Of messages from R2CC_ZERO_COPY_BYTES on.
+  void AddMemory(const char* data, size_t bytes) override;
+  void DropMemory(const char* data, size_t bytes) override;
 
   Environment& environment() { return environment_; }
   std::vector<NicHealth> Health();  // one per NIC

@@ -1,9 +1,9 @@
 // ReportFile: keeps one file in R2CC_STATUS_DIR up to date while the process lives, and removes it at the end.
 //
-// A thread of its own writes it, so that a slow file system never holds up the transport: at once when something
-// happened to a NIC, but not oftener than every kLeastPauseMs, and every R2CC_STATUS_MS besides. A reader never sees
-// half a file: each version is written beside it and renamed. A process that was killed leaves its file behind; it
-// names the process with its start time, by which readers know that it is gone.
+// A separate thread writes it, so that a slow file system never holds up the transport: at once when something happened
+// to a NIC, but at most every kLeastPauseMs, and every R2CC_STATUS_MS otherwise. A reader never sees half a file: each
+// version is written beside it and renamed. A process that was killed leaves its file behind; the file contains the
+// process's start time, by which readers recognise that it is gone.
 #ifndef R2CCL_TRANSPORT_REPORT_FILE_H_
 #define R2CCL_TRANSPORT_REPORT_FILE_H_
 

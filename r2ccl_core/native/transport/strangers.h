@@ -1,6 +1,6 @@
-// Strangers: who knocks at our port and has no business there, counted by kind; few of them become events.
+// Strangers: connections to our port that do not belong here, counted by kind; few of them become events.
 //
-// A scan of ports brings thousands, which must not push the losses of paths out of the log. Pure: time is an argument.
+// A port scan brings thousands, which must not push the losses of paths out of the log. Pure: time is an argument.
 #ifndef R2CCL_TRANSPORT_STRANGERS_H_
 #define R2CCL_TRANSPORT_STRANGERS_H_
 

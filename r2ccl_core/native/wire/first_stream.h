@@ -1,4 +1,4 @@
-// FirstStream: a stream over a kernel's socket, as which a stream of another kind may begin (wire/verbs/). It keeps its
+// FirstStream: a stream over a kernel socket, as which a stream of another kind may begin (wire/verbs/). It keeps its
 // owner alive from the moment it waits for anything until it is cut or hung up.
 #ifndef R2CCL_WIRE_FIRST_STREAM_H_
 #define R2CCL_WIRE_FIRST_STREAM_H_

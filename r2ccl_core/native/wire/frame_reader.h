@@ -1,4 +1,4 @@
-// FrameReader: the frames in a stream of bytes, given to the stream's owner as they come.
+// FrameReader: extracts the frames from a stream of bytes, and passes them to the stream's owner as they arrive.
 #ifndef R2CCL_WIRE_FRAME_READER_H_
 #define R2CCL_WIRE_FRAME_READER_H_
 

@@ -99,7 +99,7 @@ def test_a_wrong_trace_is_refused_by_file_and_node(ranks: list[list[Any]], messa
     [
         (lambda data: b"", "is empty"),
         (lambda data: data[:-3], "a message of .* bytes, and .* follow"),
-        (lambda data: data[:1] + b"\xff" * len(data), "is no metadata"),
+        (lambda data: data[:2] + b"\xff" * len(data), "is no metadata"),
         (lambda data: b"\xff" * 12, "byte 0: no length of a message"),
     ],
 )

@@ -162,6 +162,29 @@ def subgroups() -> None:
     dist.destroy_process_group(group)
 
 
+def beside_another() -> None:
+    """A group over another back end stands beside this one, as NCCL's does for tensors on GPUs."""
+    group = dist.new_group(backend="gloo")
+    both = torch.tensor([float(RANK)])
+    dist.all_reduce(both, group=group)
+    dist.all_reduce(both)
+    assert both.item() == SIZE * sum(range(SIZE))
+
+
+def tensor_parallel() -> None:
+    """DTensor's functional collectives."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.ReLU(), torch.nn.Linear(12, 4))
+    data = torch.arange(12.0).view(2, 6) / 12
+    expected = model(data)
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    shared = parallelize_module(model, init_device_mesh("cpu", (SIZE,)), plan)
+    assert torch.allclose(shared(data), expected, atol=1e-5)
+
+
 def ddp() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.ReLU(), torch.nn.Linear(50, 2))
@@ -240,11 +263,29 @@ def aborted() -> None:
     dist.barrier()
 
 
+def ddp_aborted() -> None:
+    """A step of DDP whose group ends raises an error on every rank."""
+    group = dist.new_group()
+    wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(20, 50), process_group=group)
+    wrapped(torch.ones(8, 20)).sum().backward()
+    loss = wrapped(torch.ones(8, 20)).sum()
+    try:
+        if RANK == 1:
+            group.abort()
+        loss.backward()
+    except RuntimeError as error:
+        assert "the process group was aborted" in str(error), error
+    else:
+        raise AssertionError("it did not end")
+    dist.barrier()
+
+
 CHECKS: dict[str, Callable[[], None]] = {
     check.__name__: check
     for check in (
-        reductions, movements, strided, zero_copy, in_any_order, lock_is_free, messages, objects, subgroups, ddp, fsdp2,
-        refusals, too_late, aborted,
+        reductions, movements, strided, zero_copy, in_any_order, lock_is_free, messages, objects, subgroups,
+        beside_another, tensor_parallel, ddp, fsdp2, refusals, too_late, aborted,
+        ddp_aborted,
     )
 }  # fmt: skip
 

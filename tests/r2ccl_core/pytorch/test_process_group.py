@@ -63,5 +63,6 @@ def test_everything_that_training_calls() -> None:
     """One start of the ranks for all: importing PyTorch is what takes the time."""
     run(
         "reductions", "movements", "strided", "zero_copy", "in_any_order", "lock_is_free", "messages", "objects",
-        "subgroups", "refusals", "ddp", "fsdp2", "too_late", "aborted",
+        "subgroups", "beside_another", "tensor_parallel", "refusals", "ddp", "fsdp2", "too_late", "aborted",
+        "ddp_aborted",
     )  # fmt: skip

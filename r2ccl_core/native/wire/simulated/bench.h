@@ -1,5 +1,5 @@
-// Bench: how long groups of processes with the connections that ship take for their messages, in virtual time, by named
-// scenarios. So a constant, or a rule, is worth what the scenarios take longer without it.
+// Bench: how long groups of processes with the shipped connections take for their messages, in virtual time, in named
+// scenarios. The value of a constant or a rule is the time that the scenarios take longer without it.
 #ifndef R2CCL_WIRE_SIMULATED_BENCH_H_
 #define R2CCL_WIRE_SIMULATED_BENCH_H_
 

@@ -4,7 +4,8 @@
 // receive is done only when that is; a buffer is neither read nor written after its request completed; every request
 // ends, with success where something could still carry it, else with an error within the limit; nothing is lost where
 // nothing was wrong; what recovered carries data again; in the end nothing is left. Where RDMA is used, nothing lands
-// in memory that was given back, and none is read.
+// in memory that was given back, and none is read. Of collectives, which run by the step machine that ships, every
+// element is right.
 #ifndef R2CCL_WIRE_SIMULATED_EXPLORE_H_
 #define R2CCL_WIRE_SIMULATED_EXPLORE_H_
 
@@ -15,6 +16,9 @@
 #include "base/params.h"
 
 namespace r2ccl::simulated {
+
+constexpr int64_t kTroubleEndsNs = 900'000'000;  // none that heals goes on for longer
+constexpr int64_t kRecoveryNs = 3000'000'000;    // after that, all carries data again
 
 enum class Trouble : uint8_t {
   kLinkDown,
@@ -60,9 +64,22 @@ struct Flow {
   bool late_receives = false;
   bool closes_early = false;  // the sender, as soon as its sends are done
   uint64_t leaves_after = 0;  // so many messages the receiver closes, whatever follows; 0: it stays
+  bool by_nccl = false;       // over a connection of NCCL's, with its stripes
+  int home = -1;              // of that, the NIC
   // Whether the memory of what it sends, and receives, is registered as long as the request is under way.
   bool registers_sends = false;
   bool registers_receives = false;
+};
+
+// AllReduces of all hosts, one after another, around a ring.
+struct RingRun {
+  int64_t calls = 0;  // 0: there is none
+  int64_t lanes = 1;
+  int64_t slices = 1;  // of each rank's section
+  int64_t elements = 0;
+  bool in_place = false;
+  bool abreast = false;    // its lanes wait for each other
+  bool registers = false;  // its bounce buffers, and inputs and outputs for the time of a call
 };
 
 struct Scenario {
@@ -75,13 +92,15 @@ struct Scenario {
   bool program_polls = false;
   Params params;
   std::vector<Flow> flows;
+  RingRun ring;
   std::vector<TroubleEvent> troubles;
 
   // Whether in the end every NIC is well, and paths that flapped are held for a while only.
   bool ends_well() const;
 };
 
-Scenario Draw(uint64_t seed);
+// With so many hosts and NICs, or as many as the seed says.
+Scenario Draw(uint64_t seed, int hosts = 0, int rails = 0);
 std::string Describe(const Scenario& scenario);
 
 struct Outcome {

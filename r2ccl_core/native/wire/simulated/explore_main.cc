@@ -3,6 +3,7 @@
 //
 //   r2ccl-explore --seconds 60 [--first SEED] [--jobs N]   until the time is over or a rule is broken
 //   r2ccl-explore --runs 1000 [--first SEED]
+//   r2ccl-explore --hosts 4 --nics 3 ...                   groups of that size only
 //   r2ccl-explore --seed SEED                              one history again, with its log
 //   r2ccl-explore --every 1 [--jobs N]                     two hosts with two NICs: every trouble at every moment
 //   r2ccl-explore --every 2 [--jobs N] [--first CASE] [--runs CASES] [--seconds S]
@@ -12,6 +13,7 @@
 //
 // A rule that was broken ends it with status 1, the seed or case, the shortest scenario that still breaks it, and the
 // command that repeats it.
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -48,6 +50,8 @@ struct Options {
   uint64_t runs = UINT64_MAX;
   uint64_t first = 1;
   unsigned jobs = 1;
+  int hosts = 0;  // 0: as the seed says
+  int rails = 0;
   bool one = false;
   bool shrink = true;
 };
@@ -64,6 +68,8 @@ constexpr char kHelp[] =
     "  --runs N      so many seeds instead\n"
     "  --first SEED  begin with this seed (1)\n"
     "  --jobs N      on so many threads (1)\n"
+    "  --hosts N     of seeds: so many hosts, 2 to 8, with ...\n"
+    "  --nics N      ... so many NICs, 1 to 8 (as the seed says)\n"
     "  --no-shrink   of a seed that breaks a rule show the whole scenario, not the least one that still does\n"
     "  --seed SEED   one history again, with its log\n"
     "  --every K     every trouble at every moment of small groups; with 2, every pair of them\n"
@@ -105,7 +111,7 @@ bool Parse(int argc, char** argv, Options* options) {
       continue;
     }
     bool known = name == "--seconds" || name == "--runs" || name == "--first" || name == "--jobs" || name == "--seed" ||
-                 name == "--every" || name == "--bench";
+                 name == "--every" || name == "--bench" || name == "--hosts" || name == "--nics";
     if (!known) return Refused(name, "", "no such option");
     if (i + 1 == argc) return Refused(name, "", "a value is missing");
     const char* value = argv[++i];
@@ -125,6 +131,12 @@ bool Parse(int argc, char** argv, Options* options) {
       if (number < 1 || number > 2) return Refused(name, value, "give 1 or 2");
       options->every = static_cast<int>(number);
       options->seconds = 1e9;
+    } else if (name == "--hosts") {
+      if (number < 2 || number > 8) return Refused(name, value, "give 2 to 8 hosts");
+      options->hosts = static_cast<int>(number);
+    } else if (name == "--nics") {
+      if (number < 1 || number > 8) return Refused(name, value, "give 1 to 8 NICs");
+      options->rails = static_cast<int>(number);
     } else if (name == "--bench") {
       if (number < 1 || number > kMostRepeats) return Refused(name, value, "give 1 to 1000 repeats");
       options->bench = static_cast<int>(number);
@@ -136,8 +148,8 @@ bool Parse(int argc, char** argv, Options* options) {
   return true;
 }
 
-int One(uint64_t seed) {
-  Scenario scenario = Draw(seed);
+int One(const Options& options) {
+  Scenario scenario = Draw(options.first, options.hosts, options.rails);
   std::printf("%s", Describe(scenario).c_str());
   Outcome outcome = RunScenario(scenario, true);
   std::printf("%s", outcome.log.c_str());
@@ -260,7 +272,7 @@ void Work(const Options& options, std::atomic<uint64_t>* next, Totals* totals) {
     uint64_t seed = next->fetch_add(1);
     std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
     if (seed - options.first >= options.runs || elapsed.count() > options.seconds) return;
-    if (!Count(Draw(seed), seed, totals)) return;
+    if (!Count(Draw(seed, options.hosts, options.rails), seed, totals)) return;
   }
 }
 
@@ -274,10 +286,13 @@ int main(int argc, char** argv) {
   }
   Options options;
   if (!Parse(argc, argv, &options)) return 2;
+  // Memory that a run gives back is for the next one, not for the kernel.
+  mallopt(M_MMAP_THRESHOLD, 64 << 20);
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
   TellOfCrashes();
   seed_at_work = options.first;
   if (options.bench > 0) return Bench(options.bench);
-  if (options.one) return One(options.first);
+  if (options.one) return One(options);
   Totals totals;
   std::atomic<uint64_t> next{options.first};
   auto begin = std::chrono::steady_clock::now();
@@ -299,8 +314,10 @@ int main(int argc, char** argv) {
   if (!totals.broken) return 0;
   Scenario broken = totals.least;
   if (options.shrink) broken = Shrink(broken);
-  std::printf("BROKEN: %s\nthe least that breaks it:\n%srepeat it: r2ccl-explore %s %" PRIu64 "%s\n",
-              RunScenario(broken).wrong.c_str(), Describe(broken).c_str(),
+  std::string group = options.hosts > 0 ? "--hosts " + std::to_string(options.hosts) + " " : "";
+  if (options.rails > 0) group += "--nics " + std::to_string(options.rails) + " ";
+  std::printf("BROKEN: %s\nthe least that breaks it:\n%srepeat it: r2ccl-explore %s%s %" PRIu64 "%s\n",
+              RunScenario(broken).wrong.c_str(), Describe(broken).c_str(), group.c_str(),
               options.every == 0 ? "--seed" : (options.every == 1 ? "--every 1 --first" : "--every 2 --first"),
               totals.seed, options.every == 0 ? "" : " --runs 1");
   return 1;

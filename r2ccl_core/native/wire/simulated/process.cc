@@ -11,6 +11,7 @@ namespace r2ccl::simulated {
 namespace {
 
 constexpr int64_t kMostWakeNs = 30'000;  // until a process that is woken runs
+constexpr int64_t kLookNs = 100 * kMillisecond;
 
 }  // namespace
 
@@ -115,8 +116,9 @@ void SimulatedWire::Kick(std::shared_ptr<Kickable> target) {
 Process::Process(World* world, int host, const Params& params, bool program_polls) : world_(world), host_(host) {
   environment_.params = params;
   environment_.clock = std::shared_ptr<const Clock>(std::shared_ptr<void>(), world);
-  for (int rail = 0; rail < world->rails(); ++rail) environment_.nics.push_back(world->port(host, rail).nic);
-  environment_.counters = std::make_unique<NicCounters[]>(environment_.nics.size());
+  std::vector<Nic> nics;
+  for (int rail = 0; rail < world->rails(); ++rail) nics.push_back(world->port(host, rail).nic);
+  environment_.SetNics(std::move(nics));
   environment_.program_polls = program_polls;
   environment_.port = kPort;
   environment_.prober = this;
@@ -135,9 +137,9 @@ Process::Process(World* world, int host, const Params& params, bool program_poll
     verbs_.strict = params.transport == "verbs";
     verbs_.write_bytes = params.zero_copy_bytes;
   }
-  for (uint8_t& byte : secret_) byte = static_cast<uint8_t>(world->Draw(256));
+  ListenAnew();
   world->SetReceiver(host, this);
-  world->After(static_cast<int64_t>(world->Draw(kTickNs)), [this, exists = std::weak_ptr(exists_)] {
+  world->Wait(static_cast<int64_t>(world->Draw(kTickNs)), [this, exists = std::weak_ptr(exists_)] {
     if (!exists.expired()) Tick();
   });
 }
@@ -180,42 +182,90 @@ void Process::SetRdmaGone(int rail, bool gone) {
   if (gone) LoseQueues(rail, "the device failed (DEVICE_FATAL)");
 }
 
-Handle Process::handle() const {
+// Those that come to one of a process's listeners.
+class Process::ListeningArrivals final : public plugin::Arrivals {
+ public:
+  ListeningArrivals(Process* process, std::shared_ptr<Listening> listening, int stripes)
+      : handle_(process->HandleOf(*listening)), listening_(std::move(listening)) {
+    handle_.stripes = stripes;
+  }
+  Handle handle() const override { return handle_; }
+  std::shared_ptr<RecvComm> Accept() override {
+    if (listening_->arrived.empty()) return nullptr;
+    std::shared_ptr<RecvComm> comm = std::move(listening_->arrived.front());
+    listening_->arrived.pop_front();
+    return comm;
+  }
+  void Close() override {
+    listening_->closed = true;
+    for (const auto& comm : std::exchange(listening_->arrived, {})) comm->Close();
+  }
+
+ private:
+  Handle handle_;
+  const std::shared_ptr<Listening> listening_;
+};
+
+std::shared_ptr<Process::Listening> Process::ListenAnew() {
+  listening_.push_back(std::make_shared<Listening>());
+  for (uint8_t& byte : listening_.back()->secret) byte = static_cast<uint8_t>(world_->Draw(256));
+  return listening_.back();
+}
+
+Handle Process::HandleOf(const Listening& listening) const {
   Handle made;
   made.port = kPort;
-  made.secret = secret_;
+  made.secret = listening.secret;
   for (const Nic& nic : environment_.nics) made.addresses.push_back(nic.address);
   return made;
 }
 
-std::shared_ptr<SendComm> Process::Connect(uint64_t connection, const Handle& to) {
-  auto made = std::make_shared<SendComm>(&environment_, &wire_, to, kNoHome, connection);
+Status Process::Listen(int stripes, std::unique_ptr<plugin::Arrivals>* arrivals) {
+  *arrivals = std::make_unique<ListeningArrivals>(this, ListenAnew(), stripes);
+  return {};
+}
+
+Status Process::MakeUpConnection(uint64_t* connection) {
+  *connection = world_->Draw(UINT64_MAX);
+  return {};
+}
+
+Status Process::ConnectAs(uint64_t connection, const Handle& handle, int home, std::shared_ptr<SendComm>* comm) {
+  *comm = Connect(connection, handle, home);
+  return {};
+}
+
+std::shared_ptr<SendComm> Process::Connect(uint64_t connection, const Handle& to, int home) {
+  auto made = std::make_shared<SendComm>(&environment_, &wire_, to, home, connection);
   senders_[connection] = made;
   made->Start();
   return made;
 }
 
-void Process::Soon(std::function<void()> what) {
-  int64_t wake_ns = 1000 + static_cast<int64_t>(world_->Draw(kMostWakeNs));
-  world_->After(wake_ns, [this, exists = std::weak_ptr(exists_), what = std::move(what)]() mutable {
-    if (exists.expired() || !alive_) return;
-    if (paused_) {
-      put_off_.push_back(std::move(what));
-      return;
-    }
-    what();
-    // Mostly the program looks at once; at times something else comes in between.
-    if (world_->Draw(4) == 0) return RunProgramSoon();
-    if (program_ != nullptr) program_();
-  });
+int64_t Process::WakeNs() { return 1000 + static_cast<int64_t>(world_->Draw(kMostWakeNs)); }
+
+// Mostly the program looks at once; at times something else comes in between.
+void Process::LookSoon() {
+  if (world_->Draw(4) == 0) return RunProgramSoon();
+  Look();
+}
+
+// A program that does not poll looks when something was told, and now and then, as the executor does.
+void Process::Look() {
+  if (program_ == nullptr) return;
+  uint64_t told = environment_.notifier->Count();
+  if (!environment_.program_polls && told == seen_ && world_->Now() < look_ns_) return;
+  seen_ = told;
+  look_ns_ = world_->Now() + kLookNs;
+  program_();
 }
 
 void Process::RunProgramSoon() {
   if (program_ == nullptr || std::exchange(program_due_, true)) return;
-  world_->After(1000 + static_cast<int64_t>(world_->Draw(kMostWakeNs)), [this, exists = std::weak_ptr(exists_)] {
+  world_->After(WakeNs(), [this, exists = std::weak_ptr(exists_)] {
     if (exists.expired()) return;
     program_due_ = false;
-    if (runs() && program_ != nullptr) program_();
+    if (runs()) Look();
   });
 }
 
@@ -224,8 +274,8 @@ void Process::Pause() { paused_ = true; }
 void Process::Resume() {
   paused_ = false;
   // In the order in which they came, as a kernel keeps them.
-  Soon([all = std::exchange(put_off_, {})] {
-    for (const auto& what : all) what();
+  Soon([all = std::exchange(put_off_, {})]() mutable {
+    for (Task& what : all) what();
   });
 }
 
@@ -251,6 +301,14 @@ size_t Process::sockets() const {
   }));
 }
 
+bool Process::has_nothing() const {
+  auto lingers = [](const auto& entry) { return entry.second->lingers(); };
+  return !alive_ ||
+         (sockets_.empty() && guests_.empty() && asked_.empty() && put_off_.empty() &&
+          (rdma_ == nullptr || rdma_->is_empty()) && std::none_of(senders_.begin(), senders_.end(), lingers) &&
+          std::none_of(receivers_.begin(), receivers_.end(), lingers));
+}
+
 bool Process::Touches(const char* data, size_t bytes) const {
   return std::any_of(streams_.begin(), streams_.end(),
                      [=](const SocketStream* stream) { return stream->Touches(data, bytes); }) ||
@@ -267,7 +325,7 @@ std::shared_ptr<Socket> Process::MakeSocket(int rail, uint64_t number, in_addr_t
 }
 
 void Process::Tick() {
-  world_->After(kTickNs, [this, exists = std::weak_ptr(exists_)] {
+  world_->Wait(kTickNs, [this, exists = std::weak_ptr(exists_)] {
     if (!exists.expired()) Tick();
   });
   if (!runs()) return;
@@ -284,7 +342,7 @@ void Process::Tick() {
   std::erase_if(sockets_, [](const auto& entry) { return entry.second->is_over() && entry.second.use_count() == 1; });
   std::vector<std::shared_ptr<Comm>> comms;
   for (const auto& [number, comm] : senders_) comms.push_back(comm);
-  for (const auto& [number, comm] : connections_) comms.push_back(comm);
+  for (const auto& [number, comm] : receivers_) comms.push_back(comm);
   for (const auto& comm : comms) comm->Tick(now_ns);
   RunProgramSoon();
 }
@@ -295,7 +353,7 @@ std::vector<Third> Process::ThirdsOn(int nic) {
   for (const auto& [number, comm] : senders_) {
     if (comm->ThirdOn(nic, &third)) thirds.push_back(third);
   }
-  for (const auto& [number, comm] : connections_) {
+  for (const auto& [number, comm] : receivers_) {
     if (comm->ThirdOn(nic, &third)) thirds.push_back(third);
   }
   return thirds;
@@ -304,10 +362,10 @@ std::vector<Third> Process::ThirdsOn(int nic) {
 void Process::OnLink(int nic, bool running) {
   if (!running && alive_) LoseQueues(nic, "the port went down (PORT_ERR)");
   Soon([this, nic, running] {
-    environment_.counters[static_cast<size_t>(nic)].link_up.store(running);
+    environment_.nic_states[static_cast<size_t>(nic)].link_up.store(running);
     NicChange change{nic, !running, running, running ? "the carrier is back" : "no carrier"};
     for (const auto& [number, comm] : senders_) comm->OnNic(change);
-    for (const auto& [number, comm] : connections_) comm->OnNic(change);
+    for (const auto& [number, comm] : receivers_) comm->OnNic(change);
   });
 }
 
@@ -377,13 +435,21 @@ void Process::Admit(Guest* guest, const uint8_t* greeting) {
   Frame frame;
   Secret said;
   std::memcpy(said.data(), greeting + kHeaderBytes, kSecretBytes);
-  if (!DecodeFrame(greeting, &frame).ok() || frame.type != FrameType::kHello || said != secret_) {
-    return guest->socket->Reset();
+  auto listening =
+      std::find_if(listening_.begin(), listening_.end(), [&said](const auto& one) { return one->secret == said; });
+  bool is_hello = DecodeFrame(greeting, &frame).ok() && frame.type == FrameType::kHello;
+  if (!is_hello || listening == listening_.end()) return guest->socket->Reset();
+  bool is_new = !receivers_.contains(frame.a);
+  if (is_new && (*listening)->closed) {
+    std::string close = EncodeClose(0);
+    guest->socket->Write(close.data(), close.size());
+    return guest->socket->Finish();
   }
-  std::shared_ptr<RecvComm>& comm = connections_[frame.a];
-  if (comm == nullptr) {
-    comm = std::make_shared<RecvComm>(&environment_, &wire_, secret_, frame);
-    arrived_.push_back(comm);
+  std::shared_ptr<RecvComm>& comm = receivers_[frame.a];
+  if (is_new) {
+    comm = std::make_shared<RecvComm>(&environment_, &wire_, said, frame);
+    (*listening)->arrived.push_back(comm);
+    environment_.notifier->Notify();
   }
   NicTraffic* traffic = &environment_.counters[static_cast<size_t>(guest->nic)];
   const Nic& nic = environment_.nics[static_cast<size_t>(guest->nic)];

@@ -1,5 +1,6 @@
-// Process: one rank on a simulated host, with the connections that ship: their locator, witness, drain meter and ticks,
-// as Net has them for TCP. And the host's kernel under it, which answers for the process as long as the host lives.
+// Process: one rank on a simulated host, with the shipped connections and their locator, witness, drain meter and
+// ticks, as Net has them for TCP. Also the host's kernel below it, which answers for the process as long as the host
+// lives.
 #ifndef R2CCL_WIRE_SIMULATED_PROCESS_H_
 #define R2CCL_WIRE_SIMULATED_PROCESS_H_
 
@@ -19,6 +20,7 @@
 #include "failover/witness.h"
 #include "net/asker.h"
 #include "net/poller.h"
+#include "plugin/connections.h"
 #include "wire/simulated/rdma_device.h"
 #include "wire/simulated/socket.h"
 #include "wire/simulated/world.h"
@@ -74,7 +76,7 @@ class SimulatedLoop final : public EventLoop {
   std::map<uint64_t, Watched> watched_;
 };
 
-class Process final : public Receiver, public Asker {
+class Process final : public Receiver, public Asker, private plugin::Carrier {
  public:
   static constexpr uint16_t kPort = 4711;
   static constexpr int64_t kTickNs = 5 * kMillisecond;
@@ -83,14 +85,22 @@ class Process final : public Receiver, public Asker {
   Process(World* world, int host, const Params& params, bool program_polls);
   ~Process() override;
 
-  Environment& environment() { return environment_; }
-  Handle handle() const;
-  std::shared_ptr<SendComm> Connect(uint64_t connection, const Handle& to);
-  // The connections that came, in their order.
-  std::vector<std::shared_ptr<RecvComm>>& arrived() { return arrived_; }
+  Environment& environment() override { return environment_; }
+  // Where it listens from the beginning.
+  Handle handle() const { return HandleOf(*listening_[0]); }
+  std::shared_ptr<SendComm> Connect(uint64_t connection, const Handle& to, int home = kNoHome);
+  // The connections that came there, in their order.
+  std::deque<std::shared_ptr<RecvComm>>& arrived() { return listening_[0]->arrived; }
+  // As NCCL's plugin has them.
+  plugin::Connections& connections() { return connections_; }
   // Called soon after anything may have changed for the program.
   void SetProgram(std::function<void()> program) { program_ = std::move(program); }
   void RunProgramSoon();
+  // The same for a reason of its own, such as a time that it waited for.
+  void WakeProgram() {
+    look_ns_ = 0;
+    RunProgramSoon();
+  }
 
   // The scheduler takes the process from the processor, and gives it back.
   void Pause();
@@ -103,9 +113,22 @@ class Process final : public Receiver, public Asker {
   bool is_alive() const { return alive_; }
 
   // Soon on the process' own time: after a wake-up, and after a pause.
-  void Soon(std::function<void()> what);
+  template <typename What>
+  void Soon(What what) {
+    world_->After(WakeNs(), [this, exists = std::weak_ptr(exists_), what = std::move(what)]() mutable {
+      if (exists.expired() || !alive_) return;
+      if (paused_) {
+        put_off_.push_back(std::move(what));
+        return;
+      }
+      what();
+      LookSoon();
+    });
+  }
   // Those that the program holds, or that nobody has closed.
   size_t sockets() const;
+  // Whether nothing of its connections is left, in it or in its kernel, be it what its peers have to tell.
+  bool has_nothing() const;
   // Whether a stream is about to read from, or to write into, these bytes.
   bool Touches(const char* data, size_t bytes) const;
   std::set<const SocketStream*>& streams() { return streams_; }
@@ -127,6 +150,13 @@ class Process final : public Receiver, public Asker {
   friend class SimulatedWire;
   friend class SimulatedLoop;
   struct Guest;
+  // Who waits for connections by a secret of his own.
+  struct Listening {
+    Secret secret{};
+    bool closed = false;
+    std::deque<std::shared_ptr<RecvComm>> arrived;
+  };
+  class ListeningArrivals;
   struct Asked {
     Question question;
     OnAnswer on_answer;
@@ -135,6 +165,14 @@ class Process final : public Receiver, public Asker {
     int attempts_left = 3;
   };
 
+  Status Listen(int stripes, std::unique_ptr<plugin::Arrivals>* arrivals) override;
+  Status MakeUpConnection(uint64_t* connection) override;
+  Status ConnectAs(uint64_t connection, const Handle& handle, int home, std::shared_ptr<SendComm>* comm) override;
+  std::shared_ptr<Listening> ListenAnew();
+  Handle HandleOf(const Listening& listening) const;
+  int64_t WakeNs();
+  void LookSoon();
+  void Look();
   std::shared_ptr<Socket> MakeSocket(int rail, uint64_t number, in_addr_t remote);
   void LoseQueues(int rail, const std::string& reason);
   void ForgetAll();
@@ -160,18 +198,20 @@ class Process final : public Receiver, public Asker {
   std::unique_ptr<Locator> locator_;
   std::unique_ptr<Witness> witness_;
   std::unique_ptr<DrainMeter> drain_meter_;
-  Secret secret_{};
   bool alive_ = true;
   bool powered_ = true;
   bool paused_ = false;
   bool program_due_ = false;
-  std::vector<std::function<void()>> put_off_;
+  uint64_t seen_ = 0;    // of what the notifier told
+  int64_t look_ns_ = 0;  // when a program that waits looks in any case
+  std::vector<Task> put_off_;
   std::function<void()> program_;
   std::map<uint64_t, std::shared_ptr<Socket>> sockets_;
   std::map<uint64_t, std::unique_ptr<Guest>> guests_;
-  std::map<uint64_t, std::shared_ptr<RecvComm>> connections_;
+  std::map<uint64_t, std::shared_ptr<RecvComm>> receivers_;
   std::map<uint64_t, std::shared_ptr<SendComm>> senders_;
-  std::vector<std::shared_ptr<RecvComm>> arrived_;
+  std::vector<std::shared_ptr<Listening>> listening_;
+  plugin::Connections connections_{this};
   std::map<uint64_t, Asked> asked_;
   std::shared_ptr<bool> exists_ = std::make_shared<bool>(true);  // for what the world still has of it
 };

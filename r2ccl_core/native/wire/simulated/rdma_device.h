@@ -45,6 +45,8 @@ class RdmaDevice final : public RcMaker {
   void Clear();
   // That the process has.
   size_t queues() const;
+  // Not even one that is the device's alone.
+  bool is_empty() const { return pairs_.empty(); }
 
  private:
   friend class QueuePair;

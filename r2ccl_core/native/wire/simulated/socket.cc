@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace r2ccl::simulated {
@@ -29,7 +30,7 @@ void Socket::Connect() {
   hello.to = remote_;
   hello.stream = number_;
   world_->Send(host_, rail_, std::move(hello));
-  world_->After(kFirstTimeoutNs << tries_++, [weak = weak_from_this()] {
+  world_->Wait(kFirstTimeoutNs << tries_++, [weak = weak_from_this()] {
     auto self = weak.lock();
     if (self != nullptr && self->state_ == State::kOpening && self->tries_ < 6) self->Connect();
   });
@@ -55,16 +56,16 @@ size_t Socket::Write(const char* data, size_t bytes) {
   uint64_t unsent = unacked_ + out_.size() - next_;
   size_t count = std::min(
       {bytes, most_out_ - out_.size(), std::max<size_t>(segment_bytes(), static_cast<size_t>(kUnsentBytes - unsent))});
-  out_.append(data, count);
+  out_.Append({data, count});
   SendWaiting();
   return count;
 }
 
 size_t Socket::Read(char* to, size_t most) {
   size_t count = std::min(most, in_.size());
-  std::memcpy(to, in_.data(), count);
+  std::memcpy(to, in_.From(0).data(), count);
   bool was_full = window() < segment_bytes();
-  in_.erase(0, count);
+  in_.Drop(count);
   bool has_news = owes_word_ || (was_full && window() >= segment_bytes());
   if (has_news && state_ == State::kOpen) SendWord();
   return count;
@@ -115,7 +116,7 @@ void Socket::SendWord() {
 // A program that has not read what came before gives no reason to hurry.
 void Socket::SendWordSoon() {
   if (std::exchange(owes_word_, true)) return;
-  world_->After(kLatestWordNs, [weak = weak_from_this(), number = ++words_] {
+  world_->Wait(kLatestWordNs, [weak = weak_from_this(), number = ++words_] {
     auto self = weak.lock();
     if (self != nullptr && self->owes_word_ && self->words_ == number && self->state_ == State::kOpen) self->SendWord();
   });
@@ -124,7 +125,7 @@ void Socket::SendWordSoon() {
 // False where the own NIC's queue has no room: a kernel does not count that as sent, and tries again.
 bool Socket::SendSegment(uint64_t first, size_t bytes, bool again) {
   Packet packet = Segment(first);
-  packet.bytes = out_.substr(first - unacked_, bytes);
+  packet.bytes = out_.From(first - unacked_).substr(0, bytes);
   packet.demands = true;
   packet.last = closing_ && first + bytes == unacked_ + out_.size();
   if (!world_->Send(host_, rail_, std::move(packet))) {
@@ -142,7 +143,7 @@ bool Socket::SendSegment(uint64_t first, size_t bytes, bool again) {
 
 void Socket::SendLater() {
   if (std::exchange(waits_for_nic_, true)) return;
-  world_->After(kFullQueueNs, [weak = weak_from_this()] {
+  world_->Wait(kFullQueueNs, [weak = weak_from_this()] {
     auto self = weak.lock();
     if (self == nullptr) return;
     self->waits_for_nic_ = false;
@@ -244,7 +245,7 @@ void Socket::ArmTimer() {
   timeout_ns = std::min(kMostTimeoutNs, timeout_ns << std::min(backoff_, 20));
   bool probes = !probed_ && !recovering_ && rtt_ns_ > 0 && backoff_ == 0 && most_sent_ > unacked_;
   if (probes) timeout_ns = std::min(timeout_ns, 2 * rtt_ns_ + kLeastProbeNs);
-  world_->After(timeout_ns, [weak = weak_from_this(), generation = ++timer_] {
+  world_->Wait(timeout_ns, [weak = weak_from_this(), generation = ++timer_] {
     if (auto self = weak.lock()) self->OnTimer(generation);
   });
 }
@@ -290,7 +291,7 @@ void Socket::KeepAlive() {
 }
 
 void Socket::AskWhetherThere() {
-  world_->After(kKeepAliveNs, [weak = weak_from_this()] {
+  world_->Wait(kKeepAliveNs, [weak = weak_from_this()] {
     auto self = weak.lock();
     if (self == nullptr || self->state_ != State::kOpen || self->closing_) return;
     if (self->world_->Now() - self->heard_ns_ >= kKeepAliveNs) self->SendProbeOfWindow();
@@ -329,7 +330,7 @@ void Socket::TakeWord(const Packet& packet) {
   if (packet.expected > unacked_) {
     auto count = static_cast<size_t>(std::min(packet.expected, ends_at) - unacked_);
     if (packet.expected > ends_at) ended_acked_ = true;
-    out_.erase(0, count);
+    out_.Drop(count);
     unacked_ += count;
     word_ns_ = world_->Now();
     next_ = std::max(next_, unacked_);
@@ -372,7 +373,7 @@ void Socket::TakeBytes(const Packet& packet) {
   uint64_t end = packet.first + packet.bytes.size();
   if (end > expected_ && end <= expected_ + window()) {
     if (packet.first <= expected_) {
-      in_.append(packet.bytes, expected_ - packet.first, std::string::npos);
+      in_.Append(std::string_view(packet.bytes).substr(expected_ - packet.first));
       expected_ = end;
     } else {
       ahead_.emplace(packet.first, packet.bytes);
@@ -380,7 +381,7 @@ void Socket::TakeBytes(const Packet& packet) {
     for (auto piece = ahead_.begin(); piece != ahead_.end() && piece->first <= expected_; piece = ahead_.erase(piece)) {
       uint64_t piece_end = piece->first + piece->second.size();
       if (piece_end <= expected_) continue;
-      in_.append(piece->second, expected_ - piece->first, std::string::npos);
+      in_.Append(std::string_view(piece->second).substr(expected_ - piece->first));
       expected_ = piece_end;
     }
   }
@@ -398,8 +399,8 @@ void Socket::Reset() {
     world_->Send(host_, rail_, std::move(packet));
   }
   state_ = State::kReset;
-  out_.clear();
-  in_.clear();
+  out_.Clear();
+  in_.Clear();
 }
 
 void Socket::Finish() {

@@ -1,5 +1,5 @@
-// Socket: one end of a reliable stream of bytes over packets that get lost, as the TCP of a host's kernel: in order,
-// windows, what was lost sent again, a timer that backs off. It goes on by itself while its program sleeps.
+// Socket: one end of a reliable stream of bytes over packets that get lost, like the TCP of a host's kernel: in order,
+// with windows, retransmission of losses, and a timer that backs off. It continues by itself while its program sleeps.
 #ifndef R2CCL_WIRE_SIMULATED_SOCKET_H_
 #define R2CCL_WIRE_SIMULATED_SOCKET_H_
 
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "net/progress.h"
+#include "wire/simulated/byte_queue.h"
 #include "wire/simulated/world.h"
 
 namespace r2ccl::simulated {
@@ -91,7 +92,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   int tries_ = 0;
 
   // Sending. Places count from 0.
-  std::string out_;  // from unacked_ on
+  ByteQueue out_;  // from unacked_ on
   size_t most_out_ = kOutBytes;
   uint64_t unacked_ = 0;
   uint64_t next_ = 0;  // the first byte that was not sent, or is to be sent again
@@ -127,7 +128,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   bool waits_for_nic_ = false;  // whose queue was full
 
   // Receiving.
-  std::string in_;  // in order, not read
+  ByteQueue in_;  // in order, not read
   uint64_t expected_ = 0;
   std::map<uint64_t, std::string> ahead_;
   uint32_t taken_ = 0;

@@ -26,11 +26,17 @@ void SocketStream::Start() {
 
 // As epoll, level-triggered: whoever has read and written all there is is not woken.
 void SocketStream::OnChange() {
-  if (woken_ || !open_) return;
+  if (woken_ || !open_ || !HasEvent()) return;
   woken_ = true;
   process_->Soon([weak = weak_from_this()] {
     if (auto self = weak.lock()) self->Wake();
   });
+}
+
+bool SocketStream::HasEvent() const {
+  if (dialling_) return socket_->state() != Socket::State::kOpening;
+  return socket_->readable() > 0 || socket_->reached_end() || socket_->state() != Socket::State::kOpen ||
+         (wants_write_ && socket_->has_room());
 }
 
 void SocketStream::Wake() {
@@ -40,7 +46,7 @@ void SocketStream::Wake() {
   MutexLock lock(owner->stream_mutex());
   if (!owner->OnWake() || !open_) return;
   if (dialling_) {
-    if (socket_->state() != Socket::State::kOpening) owner->OnRoom();
+    if (HasEvent()) owner->OnRoom();
     return;
   }
   bool arrived = socket_->readable() > 0 || socket_->reached_end() || socket_->state() != Socket::State::kOpen;

@@ -1,4 +1,4 @@
-// SocketStream: a connection's stream over a simulated socket. It makes of it what TcpStream makes of the kernel's.
+// SocketStream: a connection's stream over a simulated socket, which it uses as TcpStream uses the kernel's.
 #ifndef R2CCL_WIRE_SIMULATED_SOCKET_STREAM_H_
 #define R2CCL_WIRE_SIMULATED_SOCKET_STREAM_H_
 
@@ -57,6 +57,7 @@ class SocketStream final : public FirstStream, public SocketUser, public std::en
   }
 
  private:
+  bool HasEvent() const;
   void Wake();
   bool FlushControl();
   bool ContinueFrame();

@@ -12,6 +12,19 @@ constexpr double kQueueBytes = 512 * 1024;            // a NIC's, or the switch 
 constexpr double kOwnQueueBytes = 0.9 * kQueueBytes;  // that streams fill, as a kernel leaves room for short packets
 constexpr double kBurstEnds = 0.1;
 
+// Puts a train behind those that are on their way, as part of the last one where that goes on in the same step.
+void Follow(const Train& train, std::deque<Train>* coming) {
+  if (train.count == 1 && !coming->empty() && coming->back().bytes == train.bytes) {
+    Train& last = coming->back();
+    if (last.count == 1) last.pause_ns = train.at_ns - last.at_ns;
+    if (last.pause_ns > 0 && train.at_ns == last.at_ns + last.count * last.pause_ns) {
+      ++last.count;
+      return;
+    }
+  }
+  coming->push_back(train);
+}
+
 }  // namespace
 
 in_addr AddressOf(int host, int rail) {
@@ -34,24 +47,26 @@ World::World(uint64_t seed, int hosts, int rails)
   }
 }
 
-void World::At(int64_t when_ns, std::function<void()> what) {
+void World::Add(int64_t when_ns, bool is_news, Task what) {
   if (free_whats_.empty()) {
-    free_whats_.push_back(whats_.size());
+    free_whats_.push_back(static_cast<uint32_t>(whats_.size()));
     whats_.emplace_back();
   }
-  size_t place = free_whats_.back();
+  uint32_t place = free_whats_.back();
   free_whats_.pop_back();
   whats_[place] = std::move(what);
-  queue_.push({std::max(when_ns, now_ns_), next_event_++, place});
+  news_ += is_news ? 1 : 0;
+  queue_.push({std::max(when_ns, now_ns_), next_event_++, place, is_news});
 }
 
 bool World::Step(int64_t until_ns) {
   if (queue_.empty() || queue_.top().when_ns > until_ns) return false;
-  size_t place = queue_.top().what;
-  now_ns_ = queue_.top().when_ns;
+  Event event = queue_.top();
   queue_.pop();
-  std::function<void()> what = std::exchange(whats_[place], nullptr);
-  free_whats_.push_back(place);
+  now_ns_ = event.when_ns;
+  Task what = std::move(whats_[event.what]);
+  free_whats_.push_back(event.what);
+  news_ -= event.is_news ? 1 : 0;
   ++events_;
   if (moments_ != nullptr && (moments_->empty() || moments_->back() != now_ns_)) moments_->push_back(now_ns_);
   what();
@@ -101,7 +116,6 @@ bool World::Send(int host, int rail, Packet packet) {
   double most = packet.bytes.empty() ? kQueueBytes : kOwnQueueBytes;
   if (static_cast<double>(waits_ns) * rate > most) return false;
   from.out_free_ns = now_ns_ + waits_ns + static_cast<int64_t>(static_cast<double>(packet.size()) / rate);
-  ++from.sent_packets;
   if (IsLost(from.out, &from.out_burst, packet)) return true;
   bool twice = Chance(from.out.duplicate);
   if (!packet.bytes.empty() && Chance(from.out.corrupt)) {
@@ -119,13 +133,59 @@ bool World::Send(int host, int rail, Packet packet) {
   return true;
 }
 
-void World::Load(int host, int rail, int to, double bytes) {
-  Port& from = port(host, rail);
+void World::Compete(int host, int rail, Competitor competitor) {
+  competitor.next_ns = now_ns_;
+  port(host, rail).competitors.push_back(competitor);
+  port(competitor.to, rail).competing_host = host;
+}
+
+// Those that are due. One that meets no queue says how the next ones fare until somebody else sends.
+void World::LetCompetitorsGo(Port& from, int rail) {
   double rate = from.bytes_per_ns * from.out.rate;
-  int64_t waits_ns = std::max<int64_t>(0, from.out_free_ns - now_ns_);
-  if (static_cast<double>(waits_ns) * rate > kQueueBytes) return;
-  from.out_free_ns = now_ns_ + waits_ns + static_cast<int64_t>(bytes / rate);
-  At(from.out_free_ns + kLatencyNs, [this, to, rail, bytes] { Queue(to, rail, bytes); });
+  while (true) {
+    auto one = std::min_element(from.competitors.begin(), from.competitors.end(),
+                                [](const auto& a, const auto& b) { return a.next_ns < b.next_ns; });
+    if (one->next_ns > now_ns_) return;
+    if (one->next_ns >= one->until_ns) {
+      from.competitors.erase(one);
+      if (from.competitors.empty()) return;
+      continue;
+    }
+    auto takes_ns = static_cast<int64_t>(one->bytes / rate);
+    int64_t waits_ns = std::max<int64_t>(0, from.out_free_ns - one->next_ns);
+    int64_t count = 1;
+    if (waits_ns == 0 && takes_ns <= one->pause_ns && from.competitors.size() == 1) {
+      count += (std::min(now_ns_, one->until_ns - 1) - one->next_ns) / one->pause_ns;
+    }
+    if (static_cast<double>(waits_ns) * rate <= kQueueBytes) {
+      int64_t left_ns = one->next_ns + waits_ns + takes_ns;
+      from.out_free_ns = left_ns + (count - 1) * one->pause_ns;
+      Follow({left_ns + kLatencyNs, one->pause_ns, count, one->bytes}, &Raw(one->to, rail).coming);
+    }
+    one->next_ns += count * one->pause_ns;
+  }
+}
+
+void World::LetCompetitorsCome(Port& into, int rail) {
+  Port& source = Raw(into.competing_host, rail);
+  if (!source.competitors.empty()) LetCompetitorsGo(source, rail);
+  double rate = into.bytes_per_ns * into.in.rate;
+  while (!into.coming.empty() && into.coming.front().at_ns <= now_ns_) {
+    Train& train = into.coming.front();
+    auto takes_ns = static_cast<int64_t>(train.bytes / rate);
+    int64_t waits_ns = std::max<int64_t>(0, into.in_free_ns - train.at_ns);
+    int64_t count = 1;
+    if (waits_ns == 0 && takes_ns <= train.pause_ns) {
+      count = std::min(train.count, 1 + (now_ns_ - train.at_ns) / train.pause_ns);
+    }
+    if (static_cast<double>(waits_ns) * rate <= kQueueBytes) {
+      into.in_free_ns = train.at_ns + waits_ns + takes_ns + (count - 1) * train.pause_ns;
+    }
+    train.at_ns += count * train.pause_ns;
+    train.count -= count;
+    if (train.count == 0) into.coming.pop_front();
+  }
+  if (into.coming.empty() && source.competitors.empty()) into.competing_host = -1;
 }
 
 void World::Carry(int host, int rail, const std::shared_ptr<const Packet>& packet, int64_t extra_ns) {

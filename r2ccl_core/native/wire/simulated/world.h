@@ -1,14 +1,15 @@
 // World: hosts, their NICs and the network between them, in virtual time. One seed makes one history.
 //
-// NIC r of every host is on rail r, a network of its own. A packet waits in its NIC's queue, which drops what does not
-// fit, is on its way for a while, and waits again where the other NIC takes it in. What can go wrong with a NIC is its
-// Sickness, for each direction; it may change at any time.
+// NIC r of every host is on rail r, a separate network. A packet waits in its NIC's queue, which drops whatever does
+// not fit, is in flight for a while, and waits again at the receiving NIC. A NIC's possible faults, for each direction,
+// are its Sickness, which may change at any time.
 #ifndef R2CCL_WIRE_SIMULATED_WORLD_H_
 #define R2CCL_WIRE_SIMULATED_WORLD_H_
 
 #include <netinet/in.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <queue>
@@ -19,6 +20,7 @@
 
 #include "base/clock.h"
 #include "net/nic.h"
+#include "wire/simulated/task.h"
 
 namespace r2ccl::simulated {
 
@@ -66,6 +68,23 @@ class Receiver {
   virtual void OnLink(int nic, bool running) = 0;
 };
 
+// Somebody else's packets, of equal size, that leave one by one for the same NIC of another host.
+struct Competitor {
+  int to = 0;
+  double bytes = 0;
+  int64_t pause_ns = 0;
+  int64_t next_ns = 0;
+  int64_t until_ns = 0;
+};
+
+// Some of them on their way: when the first one comes, and what is between two.
+struct Train {
+  int64_t at_ns = 0;
+  int64_t pause_ns = 0;
+  int64_t count = 0;
+  double bytes = 0;
+};
+
 struct Port {
   Nic nic;
   double bytes_per_ns = 0.0625;  // 500 Mbit/s
@@ -77,7 +96,10 @@ struct Port {
   int64_t in_free_ns = 0;
   bool out_burst = false;
   bool in_burst = false;
-  uint64_t sent_packets = 0;
+  // What others send from here, and what of others' comes here, from which host (-1: none).
+  std::vector<Competitor> competitors;
+  std::deque<Train> coming;
+  int competing_host = -1;
 };
 
 class World final : public Clock {
@@ -85,8 +107,12 @@ class World final : public Clock {
   World(uint64_t seed, int hosts, int rails);
 
   int64_t Now() const override { return now_ns_; }
-  void At(int64_t when_ns, std::function<void()> what);
-  void After(int64_t delay_ns, std::function<void()> what) { At(now_ns_ + delay_ns, std::move(what)); }
+  void At(int64_t when_ns, Task what) { Add(when_ns, true, std::move(what)); }
+  void After(int64_t delay_ns, Task what) { Add(now_ns_ + delay_ns, true, std::move(what)); }
+  // The same for what concerns nobody once all that could be concerned is gone: a timer, a tick.
+  void Wait(int64_t delay_ns, Task what) { Add(now_ns_ + delay_ns, false, std::move(what)); }
+  // Whether nothing is to happen but for such.
+  bool only_waits() const { return news_ == 0; }
   // Lets everything happen that happens until then.
   void RunUntil(int64_t when_ns);
   // The same, until `done` says so after an event; false: time is over.
@@ -95,7 +121,13 @@ class World final : public Clock {
 
   int hosts() const { return static_cast<int>(ports_.size()); }
   int rails() const { return static_cast<int>(ports_[0].size()); }
-  Port& port(int host, int rail) { return ports_[static_cast<size_t>(host)][static_cast<size_t>(rail)]; }
+  // As it is now, what others did there included.
+  Port& port(int host, int rail) {
+    Port& found = Raw(host, rail);
+    if (!found.competitors.empty()) LetCompetitorsGo(found, rail);
+    if (found.competing_host >= 0) LetCompetitorsCome(found, rail);
+    return found;
+  }
   void SetReceiver(int host, Receiver* receiver) { receivers_[static_cast<size_t>(host)] = receiver; }
   // Nothing leaves the host from now on, whatever its programs still hold.
   void PowerOff(int host) { is_off_[static_cast<size_t>(host)] = true; }
@@ -104,8 +136,10 @@ class World final : public Clock {
 
   // False where the NIC's own queue is full, and the host knows.
   bool Send(int host, int rail, Packet packet);
-  // So many bytes of somebody else's go from a NIC to another host's, where the queues have room for them.
-  void Load(int host, int rail, int to, double bytes);
+  // From now on packets of somebody else's go from a NIC to another host's, where the queues have room for them. Nobody
+  // sees them but by the room that they take, so they are no events: what they did is found out when somebody looks.
+  // REQUIRES: those that come to a NIC come from one host.
+  void Compete(int host, int rail, Competitor competitor);
 
   // From the history's only source of chance.
   uint64_t Draw(uint64_t below) { return std::uniform_int_distribution<uint64_t>(0, below - 1)(random_); }
@@ -120,6 +154,7 @@ class World final : public Clock {
   void Forget() {
     queue_ = {};
     free_whats_.clear();
+    news_ = 0;
     std::exchange(whats_, {});
   }
 
@@ -138,12 +173,17 @@ class World final : public Clock {
   struct Event {
     int64_t when_ns;
     uint64_t number;  // equal times: in the order in which they were made
-    size_t what;      // in whats_
+    uint32_t what;    // in whats_
+    bool is_news;
     bool operator>(const Event& other) const {
       return when_ns != other.when_ns ? when_ns > other.when_ns : number > other.number;
     }
   };
 
+  void Add(int64_t when_ns, bool is_news, Task what);
+  Port& Raw(int host, int rail) { return ports_[static_cast<size_t>(host)][static_cast<size_t>(rail)]; }
+  void LetCompetitorsGo(Port& from, int rail);
+  void LetCompetitorsCome(Port& into, int rail);
   bool Step(int64_t until_ns);
   bool IsLost(const Sickness& sickness, bool* burst, const Packet& packet);
   void Carry(int host, int rail, const std::shared_ptr<const Packet>& packet, int64_t extra_ns);
@@ -158,8 +198,9 @@ class World final : public Clock {
   std::string broken_;
   std::vector<int64_t>* moments_ = nullptr;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> queue_;
-  std::vector<std::function<void()>> whats_;
-  std::vector<size_t> free_whats_;
+  std::vector<Task> whats_;
+  std::vector<uint32_t> free_whats_;
+  size_t news_ = 0;                       // of queue_
   std::vector<std::vector<Port>> ports_;  // by host and rail
   std::vector<Receiver*> receivers_;
   std::vector<bool> is_off_;

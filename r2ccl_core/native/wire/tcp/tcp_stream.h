@@ -1,4 +1,4 @@
-// TcpStream: a stream as one TCP connection, and TcpWire, which makes them for the connections of one poller.
+// TcpStream: a stream as one TCP connection, and TcpWire, which makes such streams for the connections of one poller.
 #ifndef R2CCL_WIRE_TCP_TCP_STREAM_H_
 #define R2CCL_WIRE_TCP_TCP_STREAM_H_
 

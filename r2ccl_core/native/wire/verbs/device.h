@@ -1,4 +1,4 @@
-// Rdma: the RDMA devices of one process. Makes the queues of its NICs, and hears what the devices say of themselves.
+// Rdma: the RDMA devices of one process. It makes the queues of its NICs, and receives the devices' events.
 #ifndef R2CCL_WIRE_VERBS_DEVICE_H_
 #define R2CCL_WIRE_VERBS_DEVICE_H_
 

@@ -1,4 +1,5 @@
-// Which port of which RDMA device carries a NIC's address, as the kernel's files say; and what users set for RDMA.
+// Which port of which RDMA device carries a NIC's address, according to the kernel's files; and the user's RDMA
+// variables.
 #ifndef R2CCL_WIRE_VERBS_PORTS_H_
 #define R2CCL_WIRE_VERBS_PORTS_H_
 

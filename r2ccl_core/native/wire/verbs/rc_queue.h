@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_registry.h"
 #include "base/status.h"
 #include "net/nic.h"
 #include "wire/verbs/ports.h"
@@ -99,20 +100,14 @@ class RcWatcher {
   virtual void OnQueueLost(const std::string& reason) = 0;
 };
 
-class RcMaker {
+// Its queues find the registered memory.
+class RcMaker : public MemoryRegistry {
  public:
-  virtual ~RcMaker() = default;
   // One that can be connected, on the port that has the NIC's address. Its first packet has the number `psn`, of 24
   // bits: a random one, so that late packets of a queue pair that had its number before do not fit. An error says what
   // is missing; kPeerLost: only the link, which may come back.
   virtual Status Make(const Nic& nic, const RcShape& shape, uint32_t psn, std::weak_ptr<RcWatcher> watcher,
                       std::unique_ptr<RcQueue>* queue) = 0;
-
-  // From now on queues find these bytes. The program keeps the memory until DropMemory, which follows for each
-  // AddMemory and has no request on it left.
-  virtual void AddMemory(const char* data, size_t bytes) = 0;
-  // No device touches it any more.
-  virtual void DropMemory(const char* data, size_t bytes) = 0;
 };
 
 }  // namespace r2ccl

@@ -1,0 +1,95 @@
+"""The cluster that a command's options describe: equal hosts or a file of SimAI's, without the NICs that are lost."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from r2ccl_core.errors import UsageError
+from r2ccl_core.model.topology import Topology, parse_lost
+from r2ccl_core.units import parse_rate, parse_size
+
+T = TypeVar("T")
+MAX_HOSTS = 1024
+MAX_BYTES = 1 << 60
+
+Lost = Annotated[
+    list[str] | None,
+    typer.Option(metavar="HOST:NIC[:REMAINING]", help="A lost NIC, or a slowed one; may be repeated."),
+]
+Rate = Annotated[str, typer.Option(help="Rate of a NIC.")]
+TopologyFile = Annotated[
+    Path | None,
+    typer.Option("--topology", metavar="FILE", help="SimAI's file of a cluster, instead of hosts, NICs and rate."),
+]
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What was given; ``file`` stands in place of hosts, NICs, rate and GPUs."""
+
+    hosts: int = 3
+    nics: int = 3
+    gpus: int = 1
+    rate: str = "100Gbit/s"
+    lost: Sequence[str] = ()
+    file: Path | None = None
+
+    def topology(self) -> Topology:
+        """The hosts as they are now; `UsageError` names the option that is wrong."""
+        return self._poorer(self._whole())
+
+    def _whole(self) -> Topology:
+        from harness.cluster.spec import MAX_NICS
+
+        if self.file is not None:
+            from r2ccl_core.jobs.simai import read_topology
+
+            return read_topology(self.file)
+        if self.hosts > MAX_HOSTS:
+            raise UsageError(f"--hosts {self.hosts}: at most {MAX_HOSTS}, the size up to which the models were checked")
+        if self.hosts < 2:
+            raise UsageError(f"--hosts {self.hosts}: a plan is about the network; give 2 or more")
+        if self.nics > MAX_NICS:
+            raise UsageError(f"--nics {self.nics}: at most {MAX_NICS}, as in experiments")
+        for option, count in (("--nics", self.nics), ("--gpus", self.gpus)):
+            if count < 1:
+                raise UsageError(f"{option} {count}: give 1 or more")
+        if (rate_bit_s := read_option("--rate", parse_rate, self.rate)) <= 0:
+            raise UsageError(f"--rate {self.rate}: must be more than 0")
+        return Topology.uniform(self.hosts, self.nics, rate_bit_s / 8, gpus=self.gpus)
+
+    def _poorer(self, topology: Topology) -> Topology:
+        named: set[tuple[int, int]] = set()
+        for text in self.lost:
+            host, nic, _ = parse_lost(text)
+            if (host, nic) in named:
+                raise UsageError(f"--lost {text}: NIC {nic} of host {host} is named already; name each NIC once")
+            named.add((host, nic))
+            topology = read_option("--lost", partial(_slowed, topology), text)
+        return topology
+
+
+def _slowed(topology: Topology, text: str) -> Topology:
+    return topology.slowed(*parse_lost(text))
+
+
+def read_option(option: str, read: Callable[[str], T], text: str) -> T:
+    """The value that `read` makes of an option's text. Its error begins with the option's name."""
+    try:
+        return read(text)
+    except UsageError as error:
+        raise UsageError(f"{option} {text}: {str(error).removeprefix(f'{text!r} ')}") from error
+
+
+def size_of(text: str) -> int:
+    """The bytes of a vector that ``--size`` gives."""
+    size_bytes = read_option("--size", parse_size, text)
+    if size_bytes < 1:
+        raise UsageError(f"--size {text}: there is nothing to plan; give a byte or more")
+    if size_bytes > MAX_BYTES:
+        raise UsageError(f"--size {text}: at most 1 EiB")
+    return size_bytes

@@ -1,0 +1,45 @@
+"""``harness export``: schedules as Chakra traces for ASTRA-sim, clusters with lost links as topologies for SimAI."""
+
+from pathlib import Path
+
+from harness.commands.cluster_options import ClusterOptions, read_option, size_of
+from harness.errors import ExitCode
+from r2ccl_core.errors import UsageError
+from r2ccl_core.jobs import chakra
+from r2ccl_core.jobs.simai import write_topology
+from r2ccl_core.planning.planner import Candidate, Plan, plan
+from r2ccl_core.units import format_size, parse_duration
+
+
+def export_chakra(
+    folder: Path, cluster: ClusterOptions, size: str, alpha: str, collective: str, algorithm: str | None
+) -> int:
+    """Writes one schedule as traces, and says what it is and where the files are."""
+    size_bytes = size_of(size)
+    found = plan(cluster.topology(), collective, size_bytes, read_option("--alpha", parse_duration, alpha))
+    made = found.chosen if algorithm is None else _named(found, algorithm)
+    schedule = made.build()
+    paths = chakra.write(schedule, size_bytes, folder)
+    print(f"{made.name}, {collective} of {format_size(size_bytes)}: {found.topology.in_words()}")
+    print(f"{len(paths)} ranks: {paths[0]} to {paths[-1].name}")
+    return ExitCode.OK
+
+
+def _named(found: Plan, name: str) -> Candidate:
+    for candidate in found.candidates:
+        if candidate.name == name:
+            return candidate
+    known = ", ".join(candidate.name for candidate in found.candidates)
+    raise UsageError(f"--algorithm {name}: does not do {found.collective} on these hosts; there are {known}")
+
+
+def export_simai(file: Path, cluster: ClusterOptions) -> int:
+    """Writes the topology, and says what it is."""
+    topology = cluster.topology()
+    text = write_topology(topology)
+    try:
+        file.write_text(text)
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written ({error.strerror}); give another file") from error
+    print(f"{file}: {topology.in_words()}")
+    return ExitCode.OK

@@ -1,0 +1,119 @@
+"""``harness simulate``: what an iteration of a SimAI workload, or a Chakra trace, takes on hosts with lost NICs."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from rich.table import Table
+
+from harness.commands.cluster_options import ClusterOptions, read_option
+from harness.errors import ExitCode
+from harness.terminal import console
+from r2ccl_core.errors import UsageError
+from r2ccl_core.jobs import chakra, simai
+from r2ccl_core.jobs.chakra_run import replay
+from r2ccl_core.jobs.network import Network
+from r2ccl_core.jobs.simai_iteration import simai_iteration
+from r2ccl_core.model.topology import Topology
+from r2ccl_core.units import parse_duration
+
+HEALTHY = "no failure"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One strategy's time on the hosts as they are; ``parts`` are seconds by what they go to."""
+
+    strategy: str
+    seconds: float
+    parts: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A file: its ranks, and what it takes on a network. A schedule is one whatever the strategy."""
+
+    ranks: int
+    is_schedule: bool
+    run: Callable[[Network], tuple[float, dict[str, float]]]
+
+
+def simulate_command(
+    file: Path,
+    cluster: ClusterOptions,
+    strategies: Sequence[str],
+    alpha: str = "5us",
+    pxn: bool = True,
+    as_json: bool = False,
+) -> int:
+    """Prints a row for the healthy hosts, and one for each strategy on the hosts as they are."""
+    given = _read(file)
+    topology = _topology(given, cluster, file)
+    network = Network(topology, pxn=pxn, alpha_s=read_option("--alpha", parse_duration, alpha))
+    networks = [(HEALTHY, replace(network, topology=topology.healthy))]
+    if topology != topology.healthy:
+        named = ("this schedule",) if given.is_schedule else tuple(dict.fromkeys(strategies))
+        networks += [(name, network if given.is_schedule else replace(network, strategy=name)) for name in named]
+    rows = [Row(name, *given.run(one)) for name, one in networks]
+    if as_json:
+        print(
+            json.dumps({"schema": 1, "file": str(file), "hosts": topology.in_words(), "rows": list(map(asdict, rows))})
+        )
+    else:
+        _print(file, topology, rows)
+    return ExitCode.OK
+
+
+def _read(file: Path) -> _Read:
+    """A SimAI workload where there is such a file, else a Chakra trace of that name."""
+    if file.suffix != ".et" and file.is_file():
+        return _workload(file)
+    stem = file.with_name(".".join(file.name.split(".")[:-2])) if file.suffix == ".et" else file
+    if not stem.with_name(f"{stem.name}.0.et").exists():
+        raise UsageError(f"{file}: is neither a SimAI workload nor a Chakra trace; there is no {stem.name}.0.et")
+    traces = chakra.read(stem)
+
+    def run(network: Network) -> tuple[float, dict[str, float]]:
+        found = replay(traces, network)
+        return found.seconds, {"compute": found.compute_s}
+
+    return _Read(len(traces), chakra.SCHEDULE in traces[0].about, run)
+
+
+def _workload(file: Path) -> _Read:
+    workload = simai.read_workload(file)
+
+    def run(network: Network) -> tuple[float, dict[str, float]]:
+        found = simai_iteration(file, workload, network)
+        parts = ("compute", "bubble", "tensor", "pipeline", "expert", "data")
+        return found.seconds, {part: getattr(found, f"{part}_s") for part in parts}
+
+    return _Read(workload.values["all_gpus"], False, run)
+
+
+def _topology(given: _Read, cluster: ClusterOptions, file: Path) -> Topology:
+    """The hosts that are described; without a file as many as the ranks need."""
+    if cluster.file is None:
+        if cluster.gpus < 1 or given.ranks % cluster.gpus or given.ranks < 2 * cluster.gpus:
+            raise UsageError(
+                f"--gpus {cluster.gpus}: the {given.ranks} ranks of {file} are not two or more hosts of so many GPUs"
+            )
+        cluster = replace(cluster, hosts=given.ranks // cluster.gpus)
+    topology = cluster.topology()
+    if topology.nranks != given.ranks:
+        raise UsageError(f"{file}: is of {given.ranks} ranks; the hosts have {topology.nranks} GPUs")
+    return topology
+
+
+def _print(file: Path, topology: Topology, rows: Sequence[Row]) -> None:
+    print(f"{file}: {topology.in_words()}")
+    parts = [part for part in rows[0].parts if any(row.parts[part] for row in rows)]
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("")
+    for heading in ("ms", "/healthy", *(f"{part} ms" for part in parts)):
+        shown.add_column(heading, justify="right")
+    for row in rows:
+        cells = [f"{1e3 * row.seconds:.3f}", f"{row.seconds / rows[0].seconds:.4f}" if rows[0].seconds else "-"]
+        shown.add_row(row.strategy, *cells, *(f"{1e3 * row.parts[part]:.3f}" for part in parts))
+    console().print(shown)

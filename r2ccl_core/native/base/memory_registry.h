@@ -1,0 +1,21 @@
+// MemoryRegistry: who is told of memory that stays where it is, from and into which large messages may go directly.
+#ifndef R2CCL_BASE_MEMORY_REGISTRY_H_
+#define R2CCL_BASE_MEMORY_REGISTRY_H_
+
+#include <cstddef>
+
+namespace r2ccl {
+
+class MemoryRegistry {
+ public:
+  virtual ~MemoryRegistry() = default;
+  // From now on these bytes may be used directly. The program keeps the memory until DropMemory, which follows for each
+  // AddMemory when no request on it is left.
+  virtual void AddMemory(const char* data, size_t bytes) = 0;
+  // No device touches it any more.
+  virtual void DropMemory(const char* data, size_t bytes) = 0;
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_BASE_MEMORY_REGISTRY_H_

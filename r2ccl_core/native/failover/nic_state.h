@@ -1,0 +1,33 @@
+// NicState: what the process knows of one of its NICs, over all connections, and decides by. What it counts for those
+// who watch is in NicTraffic (stream.h).
+#ifndef R2CCL_FAILOVER_NIC_STATE_H_
+#define R2CCL_FAILOVER_NIC_STATE_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace r2ccl {
+
+// Thread-safe.
+struct NicState {
+  std::atomic<bool> link_up{true};  // the kernel's word
+
+  // What its senders have on the way, and what has been acknowledged of it: of a copy word may come late.
+  std::atomic<int64_t> in_flight_bytes{0};
+  std::atomic<uint64_t> drained_bytes{0};
+  std::atomic<uint64_t> idle_times{0};  // how often nothing was in flight any more
+  // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
+  std::atomic<double> drain_bytes_per_ns{0};
+  std::atomic<double> peak_bytes_per_ns{0};  // the most that it drained lately, busy or not
+  // When a connection whose home is not well, or that does not reach all NICs, last put something on this one.
+  std::atomic<int64_t> refuge_ns{0};
+
+  // When one of the NIC's paths was last silent for long, or lost. Until they show that they work, its other paths
+  // carry nothing that another NIC can carry.
+  std::atomic<int64_t> doubt_ns{0};
+  std::atomic<int64_t> proven_ns{0};  // when one of its paths last showed that it works
+};
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_NIC_STATE_H_

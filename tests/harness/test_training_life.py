@@ -1,0 +1,116 @@
+"""What a rank that trains leaves for its next life, and how the stats of its groups become one; without hosts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.backends.core_stats import together
+from harness.backends.nics_left import leave_out_lost
+from harness.backends.training_life import EVERY, LIVES, STATE, Life
+
+
+class Trainer:
+    """What `Life` asks of one that keeps nothing."""
+
+    def agree(self, step: int) -> int:
+        return step
+
+
+def environ(folder: Path) -> dict[str, str]:
+    paths = [folder / name for name in ("notes", "even", "odd")]
+    for path in paths:
+        path.touch()
+    return {STATE: ":".join(map(str, paths)), EVERY: "1000", LIVES: "2"}
+
+
+def test_without_an_agent_there_is_one_life() -> None:
+    life = Life.of({})
+    assert life.attempt == 0 and not life.will_go_on() and life.resume(Trainer(), -2) == -2
+    assert [life.begin(step).kind for step in (-2, -1, 0)] == ["new"] * 3
+
+
+def test_a_second_life_knows_the_step_that_was_hit(tmp_path: Path) -> None:
+    env = environ(tmp_path)
+    first = Life.of(env)
+    assert first.will_go_on()
+    first.resume(Trainer(), -1)
+    begun = [first.begin(step) for step in (-1, 0, 1, 2)]
+    first.failed()
+    second = Life.of(env)
+    assert second.attempt == 1 and not second.will_go_on()
+    assert second.resume(Trainer(), -1) == -1
+    kinds = [second.begin(step) for step in (-1, 0, 1, 2, 3)]
+    assert [one.kind for one in kinds] == ["again", "again", "again", "hit", "new"]
+    assert kinds[3].t_ns == begun[3].t_ns, "the time that the hit step was begun at first"
+    costs = second.costs()
+    assert costs["steps_again"] == 3 and set(costs) == {
+        "reload_ms", "steps_again", "failed_after_ms", "restart_ms", "redo_ms",
+    }  # fmt: skip
+    assert all(value >= 0 for value in costs.values())
+
+
+def test_a_life_that_was_killed_says_nothing_of_when(tmp_path: Path) -> None:
+    env = environ(tmp_path)
+    Life.of(env).begin(0)
+    second = Life.of(env)
+    second.resume(Trainer(), -1)
+    assert second.begin(0).kind == "hit" and "failed_after_ms" not in second.costs()
+
+
+def test_a_checkpoint_is_read_back_as_it_was(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
+
+    class Learner(Trainer):
+        def __init__(self) -> None:
+            self.model = torch.nn.Linear(3, 2)
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
+
+        def learn(self) -> None:
+            self.optimizer.zero_grad()
+            self.model(torch.ones(1, 3)).sum().backward()
+            self.optimizer.step()
+
+        def bits(self) -> Any:
+            return [p.detach().clone() for p in self.model.parameters()]
+
+    env = environ(tmp_path) | {EVERY: "2"}
+    life, learner = Life.of(env), Learner()
+    for step in range(6):
+        life.begin(step)
+        learner.learn()
+        life.ended(learner, step)
+        if step == 3:
+            (tmp_path / "slots").write_bytes((tmp_path / "notes").read_bytes())
+    expected = learner.bits()
+    # The last checkpoint is torn: the one before it counts, and the steps since then give the same bits.
+    (tmp_path / "notes").write_bytes((tmp_path / "slots").read_bytes())
+    again, other = Life.of(env), Learner()
+    assert again.resume(other, 0) == 4
+    for _ in range(2):
+        other.learn()
+    assert all(torch.equal(a, b) for a, b in zip(expected, other.bits(), strict=True))
+
+
+def test_a_job_is_started_again_with_the_nics_that_are_left() -> None:
+    environ = {"R2CC_SOCKET_IFNAME": "=lo,gone0"}
+    assert leave_out_lost(environ) == ["gone0"]
+    assert environ == {"R2CC_SOCKET_IFNAME": "=lo"}
+    for kept in ("=gone0", "eth", "lo@127.0.0.1"):
+        environ = {"R2CC_SOCKET_IFNAME": kept}
+        assert not leave_out_lost(environ)
+        assert environ == {"R2CC_SOCKET_IFNAME": kept}
+
+
+def test_the_groups_of_a_rank_are_told_as_one() -> None:
+    def stats(name: str, sent: int, at: int) -> dict[str, Any]:
+        nics = [{"name": "eth0", "tx_bytes": sent, "state": name}]
+        return {"nics": nics, "events": [{"t_ns": at}], "replayed_chunks": 1, "duplicate_chunks": 2, "algo": name}
+
+    assert together([stats("a", 5, 9), stats("b", 7, 3)]) == {
+        "nics": [{"name": "eth0", "tx_bytes": 12, "state": "a"}],
+        "events": [{"t_ns": 3}, {"t_ns": 9}],
+        "replayed_chunks": 2,
+        "duplicate_chunks": 4,
+        "algo": "a",
+    }

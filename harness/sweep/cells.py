@@ -89,7 +89,7 @@ class CellTable:
         self._touch(trial)
 
     def shown(self, rows: int) -> list[Cell]:
-        """At most `rows` cells, in the order of the plan: those changed last are kept, then those with trials to run."""
+        """At most `rows` cells, in the order of the plan: those that changed last, then those still to run."""
         cells = list(self.cells.values())
         if len(cells) <= rows:
             return cells

@@ -39,7 +39,7 @@ class Injection:
 
     @property
     def scope(self) -> Scope:
-        """How far its target extends, beyond the named NIC."""
+        """How far its target extends: a NIC, a rail, a host or a process."""
         return FAULTS[self.kind].scope
 
 

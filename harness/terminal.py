@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 WIDTH = 180
 """Of tables that go into a file or a pipe, where nothing is gained by folding them."""
@@ -40,6 +41,12 @@ def console(wide: int = WIDTH, *, stderr: bool = False) -> "Console":
     return Console(
         width=columns, markup=False, emoji=False, highlight=False, stderr=stderr, color_system=None if plain else "auto"
     )
+
+
+def fits(shown: "Table", out: "Console") -> bool:
+    """Whether a table has room on `out` without a word cut or broken."""
+    unlimited = out.options.update(width=10_000)
+    return out.measure(shown, options=unlimited).maximum <= out.width
 
 
 def folded(text: str, indent: str = "", columns: int | None = None) -> str:

@@ -17,7 +17,7 @@ from reports.metrics import METRICS
 from reports.rules import Rule, Rules
 from reports.stats import MIN_EFFECT, Estimate, estimate
 
-Verdict = Literal[
+Conclusion = Literal[
     "regression", "worse, not beyond the tolerance", "no difference shown", "better", "same", "too few repeats",
     "not measured in NEW", "inconclusive in NEW", "only in NEW", "not run in NEW", "no error in NEW",
     "no ratio of such values",
@@ -44,13 +44,13 @@ class Finding:
     totals: tuple[float, float]
     """Over the repeats of either side; they mean something where the metric is counted."""
     change: Change | None
-    verdict: Verdict
+    conclusion: Conclusion
 
     @property
     def regressed(self) -> bool:
         """Whether it fails the comparison."""
-        missing = self.verdict == "not measured in NEW" and METRICS[self.metric].of != "some trials"
-        return self.verdict == "regression" or missing
+        missing = self.conclusion == "not measured in NEW" and METRICS[self.metric].of != "some trials"
+        return self.conclusion == "regression" or missing
 
     @property
     def told(self) -> tuple[float, float]:
@@ -92,11 +92,12 @@ def _finding(
     ours, theirs = _values(new, rule.metric), _values(base, rule.metric)
     if not ours and not theirs:
         return
-    found, verdict = _judged(rule, theirs, ours, new, paired)
+    found, conclusion = _judged(rule, theirs, ours, new, paired)
     tolerance = rule.tolerance
     yield Finding(
         *cell, rule.metric, rule.better, tolerance.amount, tolerance.relative,
-        estimate(theirs.values()), estimate(ours.values()), (sum(theirs.values()), sum(ours.values())), found, verdict,
+        estimate(theirs.values()), estimate(ours.values()), (sum(theirs.values()), sum(ours.values())),
+        found, conclusion,
     )  # fmt: skip
 
 
@@ -109,7 +110,7 @@ def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
 
 def _judged(
     rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float], part: pd.DataFrame, paired: bool
-) -> tuple[Change | None, Verdict]:
+) -> tuple[Change | None, Conclusion]:
     if not base:
         return None, "only in NEW"
     if not new:
@@ -117,10 +118,10 @@ def _judged(
     if METRICS[rule.metric].aggregate == "total":
         return None, _counts(rule, base, new)
     found = change(base, new, relative=rule.tolerance.relative, paired=paired)
-    return found, "no ratio of such values" if found is None else verdict(found, rule)
+    return found, "no ratio of such values" if found is None else conclusion(found, rule)
 
 
-def _missing(metric: str, part: pd.DataFrame) -> Verdict:
+def _missing(metric: str, part: pd.DataFrame) -> Conclusion:
     """Why NEW, whose trials of the cell are `part`, has no value."""
     if part.empty:
         return "not run in NEW"
@@ -129,7 +130,7 @@ def _missing(metric: str, part: pd.DataFrame) -> Verdict:
     return "no error in NEW" if metric == "error_after_ms" else "not measured in NEW"
 
 
-def _counts(rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float]) -> Verdict:
+def _counts(rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float]) -> Conclusion:
     """Of counted things the totals are compared as they are, for equal numbers of trials: one wrong element is one too
     many."""
     expected = sum(base.values()) * len(new) / len(base)
@@ -139,7 +140,7 @@ def _counts(rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float])
     return "same" if worse == 0 else "better" if worse < 0 else "worse, not beyond the tolerance"
 
 
-def verdict(found: Change, rule: Rule) -> Verdict:
+def conclusion(found: Change, rule: Rule) -> Conclusion:
     """What the interval of a change says against the rule's tolerance."""
     if found.low != found.low:
         return "too few repeats"
@@ -165,7 +166,7 @@ def regressions(findings: Sequence[Finding]) -> list[Finding]:
 def is_open(findings: Sequence[Finding]) -> bool:
     """Whether nothing may be said: a part of BASE was not run or stayed inconclusive in NEW, or no measure had repeats
     enough. Counts, which need no repeats, say nothing of measures."""
-    if any(finding.verdict in UNKNOWN for finding in findings):
+    if any(finding.conclusion in UNKNOWN for finding in findings):
         return True
     measured = [finding for finding in findings if METRICS[finding.metric].aggregate != "total"]
-    return bool(measured) and all(finding.verdict == "too few repeats" for finding in measured)
+    return bool(measured) and all(finding.conclusion == "too few repeats" for finding in measured)

@@ -8,9 +8,9 @@ from reports.compare import Finding, is_open, regressions
 from reports.machines import Difference
 from reports.metrics import METRICS
 from reports.stats import Estimate
-from reports.wording import at_size, number, plain, sized
+from reports.wording import NOTHING, at_size, number, plain, sized
 
-HEADINGS = ("size", "system", "metric", "BASE", "NEW", "repeats", "change", "interval", "tolerated", "verdict")
+HEADINGS = ("size", "system", "metric", "BASE", "NEW", "repeats", "change", "interval", "tolerated", "conclusion")
 
 
 def cells(finding: Finding) -> tuple[str, ...]:
@@ -21,8 +21,18 @@ def cells(finding: Finding) -> tuple[str, ...]:
     return (
         sized(finding.size_bytes), plain(finding.system), metric,
         _side(finding.base, finding.told[0]), _side(finding.new, finding.told[1]), repeats,
-        *_change(finding), _tolerated(finding), finding.verdict,
+        *_change(finding), _tolerated(finding), finding.conclusion,
     )  # fmt: skip
+
+
+def as_words(finding: Finding) -> str:
+    """The same in one line: ``8MiB balance, after_gbs: 0.15 to 0.12 GB/s (...): regression``."""
+    size, system, _, base, new, repeats, change, interval, tolerated, conclusion = cells(finding)
+    where = system if size == NOTHING else f"{size} {system}"
+    unit = METRICS[finding.metric].unit
+    between = "" if interval == "-" else f" ({interval})"
+    told = f"{base} to {new}{' ' if unit else ''}{unit}, {change}{between}, {tolerated} tolerated, repeats {repeats}"
+    return f"{where}, {finding.metric}: {told}: {conclusion}"
 
 
 def _side(repeats: Estimate, told: float) -> str:
@@ -51,7 +61,7 @@ def _tolerated(finding: Finding) -> str:
 
 
 def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list[str]:
-    """The comparison in sentences, the verdict last."""
+    """The comparison in sentences, the conclusion last."""
     lines = [plain(f"BASE and NEW differ in {difference.told()}") for difference in differences]
     if any(difference.about == "machine" for difference in differences):
         lines.append("Numbers of different machines: what differs below may be the machines.")
@@ -70,12 +80,12 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
 
 def _untold(findings: Sequence[Finding]) -> Iterator[str]:
     """What cannot be said, by its reason."""
-    for verdict, one, several in (
+    for conclusion, one, several in (
         ("too few repeats", "has too few repeats to show one", "have too few repeats to show one"),
         ("not run in NEW", "was not run in NEW", "were not run in NEW"),
         ("inconclusive in NEW", "stayed inconclusive in NEW", "stayed inconclusive in NEW"),
     ):
-        count = sum(finding.verdict == verdict for finding in findings)
+        count = sum(finding.conclusion == conclusion for finding in findings)
         if count:
             yield f"{count} of them {one if count == 1 else several}"
 
@@ -83,7 +93,7 @@ def _untold(findings: Sequence[Finding]) -> Iterator[str]:
 def as_json(base: str, new: str, findings: Sequence[Finding], differences: Sequence[Difference]) -> str:
     """The comparison as one JSON object."""
     values = {
-        "schema": 1,
+        "schema": 2,
         "base": base,
         "new": new,
         "regressions": len(regressions(findings)),

@@ -80,6 +80,7 @@ def _about(view: View, run: str, several: bool) -> dict[str, Any]:
     return {
         "run": run,
         "trial_id": trial.trial_id,
+        "reason": trial.reason or "",
         "case": case_of(trial),
         "scenario": scenario_of(trial),
         "setup": setup_of(trial),

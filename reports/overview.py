@@ -36,8 +36,10 @@ class Row:
     slowdown: Cell
     lost: Cell
     wrong: Cell
-    bad: bool
-    """Whether an element was wrong, or a trial ended otherwise than expected."""
+    has_wrong: bool
+    """Whether an element was wrong."""
+    note: str
+    """That trials ended otherwise than expected, where some did."""
 
 
 def cells_of(lines: Sequence[Line]) -> list[Line]:
@@ -75,8 +77,13 @@ def _row(system: str, cells: Sequence[Line], own: Sequence[Line], lines: Sequenc
         _with_smaller(_slowdown(cells), own, "slowdown"),
         _with_smaller(_lost(cells), own, "lost_ms"),
         _wrong(own),
-        bad=any(line.bad for line in own),
+        has_wrong=any(line.wrong for line in own),
+        note=_unexpected(sum(int(count) for line in own if (count := line.told["unexpected"]) > 0)),  # NaN: not known
     )
+
+
+def _unexpected(count: int) -> str:
+    return f"{plural(count, 'trial')} not as expected" if count else ""
 
 
 def _spread(cells: Sequence[Line], metric: str) -> Cell:

@@ -43,7 +43,7 @@ class Difference(NamedTuple):
     low: float
     high: float
     n: int
-    verdict: Literal["more", "less", "no difference shown", "too few pairs"]
+    conclusion: Literal["more", "less", "no difference shown", "too few pairs"]
     spread: float = float("nan")
     """Standard deviation of the logarithms of the ratios."""
 
@@ -141,12 +141,12 @@ def paired(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> Differen
     spread = float(logs.std(ddof=1))
     half = student_t(n - 1) * spread / n**0.5
     ratio, low, high = (float(np.exp(middle + d)) for d in (0.0, -half, half))
-    verdict: Literal["more", "less", "no difference shown"] = "no difference shown"
+    conclusion: Literal["more", "less", "no difference shown"] = "no difference shown"
     if low > 1 and ratio > 1 + MIN_EFFECT:
-        verdict = "more"
+        conclusion = "more"
     elif high < 1 and ratio < 1 - MIN_EFFECT:
-        verdict = "less"
-    return Difference(ratio, low, high, n, verdict, spread)
+        conclusion = "less"
+    return Difference(ratio, low, high, n, conclusion, spread)
 
 
 def pairs_to_show(spread: float, effect: float) -> int | None:

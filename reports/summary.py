@@ -17,7 +17,7 @@ from reports.headline import Line, at_largest, headline, healthy_shares
 from reports.setting import Setting
 from reports.trained import training_sentences
 from reports.trial import Trial
-from reports.wording import at_size, number, percent, plural, sized
+from reports.wording import at_size, number, percent, plain, plural, sized
 
 MOST_COMPARISONS = 10
 """Of five systems two by two."""
@@ -40,7 +40,7 @@ def sentences(frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Tria
     `frame`.
     """
     lines = headline(frame)
-    told = [*scopes, _simulated(frame), _verdict(frame), _repeated(earlier), _healthy(lines)]
+    told = [*scopes, _simulated(frame), _conclusion(frame), _repeated(earlier), _healthy(lines)]
     for system in dict.fromkeys(line.system for line in lines):
         told.append(_system(frame[frame["system"] == system], [li for li in lines if li.system == system]))
     return [text for text in [*told, *_comparisons(frame), *training_sentences(frame), _elements(frame)] if text]
@@ -76,12 +76,15 @@ def _simulated(frame: pd.DataFrame) -> str:
     )
 
 
-def _verdict(frame: pd.DataFrame) -> str:
+def _conclusion(frame: pd.DataFrame) -> str:
     inconclusive = int((frame["status"] == "inconclusive").sum())
     odd = frame[~frame["expected"] & (frame["status"] != "inconclusive")]
     if odd.empty and not inconclusive:
         return "Every trial ended as the experiment expects."
-    told = [f"{len(odd)} trial(s) did not end as expected (first: {odd.iloc[0]['trial_id']})"] if len(odd) else []
+    told = []
+    if len(odd):
+        first = ": ".join(filter(None, (odd.iloc[0]["trial_id"], plain(odd.iloc[0]["reason"]))))
+        told = [f"{plural(len(odd), 'trial')} did not end as expected (first: {first})"]
     told += [f"{inconclusive} stayed inconclusive and are in no figure"] if inconclusive else []
     return "; ".join(told) + "."
 
@@ -130,8 +133,9 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
         why = "those on the old schedule, and the one that changes it, do not count: raise workload.iterations"
         return f"{name}: no trial has iterations both before and after the fault ({why})."
     largest = [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
-    left = _range([100 / line["slowdown"].median for line in largest], "{:.0f}")
-    models = dict.fromkeys(f"{line.model:.3g}" for line in largest if line.model is not None)
+    shares = (f"{-100 / median:.0f}" for median in _ends([-line["slowdown"].median for line in largest]))
+    left = " to ".join(dict.fromkeys(shares))
+    models = dict.fromkeys(number(line.model) for line in largest if line.model is not None)
     model = f"; the model says {', '.join(models)}" if models else ""
     kept = f"{name} went on at {left} % of its healthy speed (T/T0 {_per_size(known)}{model})"
     return f"{kept}{_lost(largest)}{_switch(faulted)}{lost}."
@@ -145,7 +149,7 @@ def _over_scenarios(lines: Sequence[Line]) -> str:
     if not largest:
         return f"met {len(faulted)} scenarios; no trial has iterations both before and after its fault"
     ordered = sorted(largest.values(), key=lambda line: line["slowdown"].median)
-    ends = [f"{line['slowdown'].median:.2f} ({line.scenario}{_comma_size(line)})" for line in ordered]
+    ends = [f"{number(line['slowdown'].median)} ({line.scenario}{_comma_size(line)})" for line in ordered]
     span = f"T/T0 from {ends[0]} to {ends[-1]}" if len(ends) > 1 else f"T/T0 {ends[0]}"
     rest = len(faulted) - len(largest)
     more = f"; {rest} more {'has' if rest == 1 else 'have'} no iterations after the fault" if rest else ""
@@ -197,11 +201,11 @@ def _per_size(lines: Sequence[Line]) -> str:
     by_size: dict[int, list[float]] = {}
     for line in sorted(lines, key=lambda line: line.size_bytes):
         by_size.setdefault(line.size_bytes, []).append(line["slowdown"].median)
-    return ", ".join(f"{_range(medians, '{:.2f}')}{at_size(size)}" for size, medians in list(by_size.items())[-4:])
+    return ", ".join(f"{_range(medians)}{at_size(size)}" for size, medians in list(by_size.items())[-4:])
 
 
-def _range(values: Sequence[float], form: str) -> str:
-    return " to ".join(dict.fromkeys(form.format(value) for value in _ends(values)))
+def _range(values: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys(map(number, _ends(values))))
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
@@ -218,7 +222,7 @@ def _comparisons(frame: pd.DataFrame) -> list[str]:
         at = at_size(int(part["size_bytes"].iloc[0])) + (f" ({name})" if several else "")
         for first, second in combinations(dict.fromkeys(part["system"]), 2):
             found = stats.paired(_by_repeat(part, first), _by_repeat(part, second))
-            if found.verdict == "too few pairs":
+            if found.conclusion == "too few pairs":
                 too_few += 1
             else:
                 told.append(_compared(found, first, second, at))
@@ -229,15 +233,16 @@ def _comparisons(frame: pd.DataFrame) -> list[str]:
 
 def _compared(found: stats.Difference, first: str, second: str, at: str) -> str:
     what = f"After the fault{at}, pairing trials of one repeat"
-    if found.verdict == "no difference shown":
+    if found.conclusion == "no difference shown":
         return f"{what}: no difference shown between {first} and {second} ({found.n} pairs; {_would_show(found)})."
     ratio, low, high = found.ratio, found.low, found.high
-    if found.verdict == "more":
+    if found.conclusion == "more":
         slow, fast = first, second
     else:
         slow, fast, ratio, low, high = second, first, 1 / ratio, 1 / high, 1 / low
     return (
-        f"{what}, {slow} took {ratio:.2f} times as long as {fast} (interval {low:.2f} to {high:.2f}, {found.n} pairs)."
+        f"{what}, {slow} took {number(ratio)} times as long as {fast} "
+        f"(interval {number(low)} to {number(high)}, {found.n} pairs)."
     )
 
 

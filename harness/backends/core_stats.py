@@ -6,8 +6,8 @@ from typing import Any
 _COUNTS = ("replayed_chunks", "duplicate_chunks")
 
 
-def together(stats: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The first one's words with the bytes, chunks and events of all."""
+def together(stats: Sequence[dict[str, Any]], left_out: Sequence[str] = ()) -> dict[str, Any]:
+    """The first one's words with the bytes, chunks and events of all; and NICs that this life was begun without."""
     first, *others = stats
     nics = [dict(nic) for nic in first["nics"]]
     for nic in nics:
@@ -15,6 +15,7 @@ def together(stats: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for key, value in nic.items():
             if key.endswith("_bytes"):
                 nic[key] = value + sum(n[key] for n in same)
+    nics += [{"name": name, "address": "", "tx_bytes": 0, "rx_bytes": 0, "state": "left out"} for name in left_out]
     counts = {key: sum(one[key] for one in stats) for key in _COUNTS}
     events = sorted((event for one in stats for event in one["events"]), key=lambda event: event["t_ns"])
     return {**first, "nics": nics, "events": events, **counts}

@@ -11,14 +11,19 @@ _RUNNING = 0x40
 _VARIABLE = "R2CC_SOCKET_IFNAME"
 
 
-def leave_out_lost(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Takes interfaces without a carrier out of ``R2CC_SOCKET_IFNAME``, if it has exact names and any is left."""
+def leave_out_lost(environ: MutableMapping[str, str] = os.environ) -> list[str]:
+    """Takes interfaces without a carrier out of ``R2CC_SOCKET_IFNAME``, if those are exact names and any is left.
+
+    Returns the names that it took out.
+    """
     chosen = environ.get(_VARIABLE, "")
     if chosen.startswith("="):
         names = chosen.removeprefix("=").split(",")
         left = [name for name in names if has_carrier(name)]
         if left:
             environ[_VARIABLE] = "=" + ",".join(left)
+            return [name for name in names if name not in left]
+    return []
 
 
 def has_carrier(name: str) -> bool:

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -40,11 +41,10 @@ def main() -> NoReturn:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     life = Life.of(os.environ)
-    if life.attempt:
-        leave_out_lost()
+    left_out = leave_out_lost() if life.attempt else []
     trainer: _Trainer | TorchftTrainer | None = None
     try:
-        trainer = TorchftTrainer(args) if args.library == "torchft" else _Trainer(args, life.attempt)
+        trainer = TorchftTrainer(args) if args.library == "torchft" else _Trainer(args, life.attempt, left_out)
         first = life.resume(trainer, -args.warmup)
         if life.attempt == 0:
             events.emit("ready")
@@ -72,7 +72,9 @@ def _iterate(trainer: "_Trainer | TorchftTrainer", life: Life, events: Events, s
     loss, forward_ns = trainer.step(step)
     life.ended(trainer, step)
     duration_ns = time.perf_counter_ns() - start_ns
-    measures = {"forward_ms": forward_ns / 1e6, **({} if loss is None else {"loss": loss})}
+    # The passes of a pipeline's stages alternate: there is no time of the forward one.
+    measures = {"forward_ms": forward_ns / 1e6} if forward_ns else {}
+    measures |= {} if loss is None else {"loss": loss}
     if begun.kind == "again":
         events.emit("again", begun.t_ns, iteration=step, duration_ns=duration_ns)
         return
@@ -84,14 +86,14 @@ def _iterate(trainer: "_Trainer | TorchftTrainer", life: Life, events: Events, s
 class _Trainer:
     """The model, its text and the group."""
 
-    def __init__(self, args: argparse.Namespace, attempt: int) -> None:
+    def __init__(self, args: argparse.Namespace, attempt: int, left_out: Sequence[str]) -> None:
         import torch
         import torch.distributed as dist
 
         from harness.backends.gpt import Gpt, Text
         from harness.backends.parallel import Degrees, Spread
 
-        self._dist, self._args = dist, args
+        self._dist, self._args, self._left_out = dist, args, left_out
         limit = timedelta(seconds=args.timeout_s)
         _meet(dist, args, attempt)
         torch.manual_seed(args.seed)
@@ -162,7 +164,11 @@ class _Trainer:
         from harness.backends.core_stats import together
 
         stats = [comm.stats() for comm in self._communicators()]
-        return together(stats) if stats else {"library": self._args.library, "mode": 0, "nics": [], "events": []}
+        return (
+            together(stats, self._left_out)
+            if stats
+            else {"library": self._args.library, "mode": 0, "nics": [], "events": []}
+        )
 
     def leave(self) -> None:
         """Leaves the groups, so that nobody takes this rank for lost."""

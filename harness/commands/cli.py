@@ -9,40 +9,22 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from harness.commands.cloudlab_cli import cloudlab_app
 from harness.commands.cluster_cli import HostsFile, Key, KnownHosts, Port, Python, Sudo, User, cluster_app
 from harness.commands.cluster_options import ClusterOptions, Lost, Rate, TopologyFile
 from harness.commands.export_cli import export_app
+from harness.commands.group import CONTEXT, Group
 from harness.commands.reported import printed, reported
 
-
-class _OurWords(TyperGroup):
-    """All commands. Typer reads arguments with pydantic and passes on what that says; here it becomes our own words."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            from pydantic import ValidationError
-
-            from r2ccl_core.validation import in_our_words
-
-            if isinstance(error.__cause__, ValidationError):
-                said = in_our_words(error.__cause__.errors(include_url=False)[0])
-                error.message = said.removesuffix(" without quotes")  # that is said of files
-            raise
-
-
 app = typer.Typer(
-    cls=_OurWords,
+    cls=Group,
     help="Collectives over NICs that really fail: clusters, faults, sweeps and reports.",
     no_args_is_help=True,
     add_completion=False,  # the command `completion` is explicit about the shell, and changes no file
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT,
 )
 
 COMPLETE = "_HARNESS_COMPLETE"
@@ -180,7 +162,7 @@ def report(
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve it on 127.0.0.1 and follow a running sweep, until Ctrl-C.")
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --serve; 0: any free one.")] = 0,
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Of --serve; 0: any free one.")] = 0,
 ) -> int:
     """Write rows and report of one run or several, from their trials."""
     from harness.commands.report import report_command

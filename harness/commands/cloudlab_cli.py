@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from harness.commands.group import Group
 from harness.commands.reported import reported
 
 SETUP_EPILOG = """
@@ -16,6 +17,7 @@ Exit status:
 """
 
 cloudlab_app = typer.Typer(
+    cls=Group,
     help="Hosts from CloudLab: from its manifest to hosts that sweeps can use.",
     no_args_is_help=True,
     rich_markup_mode=None,

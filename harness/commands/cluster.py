@@ -9,6 +9,7 @@ from harness.cluster.clean import living
 from harness.cluster.factory import make_cluster
 from harness.cluster.spec import LocalSpec, VmsSpec
 from harness.errors import ExitCode
+from harness.experiment.examples import found
 from harness.experiment.file import load
 from harness.hosts.base import Host
 from harness.sweep.interrupt import stoppable
@@ -16,7 +17,7 @@ from harness.sweep.interrupt import stoppable
 
 def up(file: Path, settings: Sequence[str]) -> ExitCode:
     """Brings up the cluster of an experiment and keeps it until Ctrl-C or SIGTERM."""
-    spec = load(file, settings).cluster
+    spec = load(found(file), settings).cluster
     if isinstance(spec, LocalSpec | VmsSpec):
         rights.acquire()
     try:
@@ -32,7 +33,7 @@ def up(file: Path, settings: Sequence[str]) -> ExitCode:
 
 def prepare(file: Path, settings: Sequence[str]) -> ExitCode:
     """Gets everything that the virtual machines of an experiment need. Raises `ClusterError`."""
-    spec = load(file, settings).cluster
+    spec = load(found(file), settings).cluster
     if not isinstance(spec, VmsSpec):
         print(f'cluster.kind = "{spec.kind}": nothing is fetched for it')
         return ExitCode.OK

@@ -18,6 +18,7 @@ from harness.cluster.factory import make_cluster
 from harness.cluster.inventory import Inventory
 from harness.cluster.spec import InventorySpec, LocalSpec, VmsSpec
 from harness.errors import ExitCode
+from harness.experiment.examples import found as found_experiment
 from harness.experiment.file import load
 from harness.experiment.model import Experiment
 from harness.sweep.interrupt import stoppable
@@ -39,7 +40,7 @@ _STYLES = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARNING: "yello
 
 def check(experiment: Path | None, settings: Sequence[str], inventory: Path | None, as_json: bool) -> ExitCode:
     """Checks the hosts of an inventory or of an experiment's cluster; status 1 where there is an error."""
-    asked = None if experiment is None else load(experiment, settings, inventory)
+    asked = None if experiment is None else load(found_experiment(experiment), settings, inventory)
     with _hosts(asked, inventory) as meant:
         seen = gather(meant, frozenset() if asked is None else _kinds(asked))
     found = judge(seen)

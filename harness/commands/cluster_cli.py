@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from harness.commands.group import Group
 from harness.commands.reported import reported
 from r2ccl_core.errors import UsageError
 
@@ -29,6 +30,7 @@ Python = Annotated[str | None, typer.Option(metavar="PATH", help="The Python of 
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one key.")]
 
 cluster_app = typer.Typer(
+    cls=Group,
     help="Clusters without a sweep: hosts found and checked, local clusters brought up.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -1,9 +1,10 @@
 """The cluster that a command's options describe: equal hosts or a file of SimAI's, without the NICs that are lost."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -11,6 +12,7 @@ from r2ccl_core.errors import UsageError
 from r2ccl_core.model.topology import Topology, parse_lost
 from r2ccl_core.units import parse_rate, parse_size
 
+T = TypeVar("T")
 MAX_HOSTS = 1024
 MAX_BYTES = 1 << 60
 
@@ -56,24 +58,36 @@ class ClusterOptions:
         for option, count in (("--nics", self.nics), ("--gpus", self.gpus)):
             if count < 1:
                 raise UsageError(f"{option} {count}: give 1 or more")
-        if (rate_bit_s := parse_rate(self.rate)) <= 0:
+        if (rate_bit_s := read_option("--rate", parse_rate, self.rate)) <= 0:
             raise UsageError(f"--rate {self.rate}: must be more than 0")
         return Topology.uniform(self.hosts, self.nics, rate_bit_s / 8, gpus=self.gpus)
 
     def _poorer(self, topology: Topology) -> Topology:
         named: set[tuple[int, int]] = set()
         for text in self.lost:
-            host, nic, remaining = parse_lost(text)
+            host, nic, _ = parse_lost(text)
             if (host, nic) in named:
                 raise UsageError(f"--lost {text}: NIC {nic} of host {host} is named already; name each NIC once")
             named.add((host, nic))
-            topology = topology.slowed(host, nic, remaining)
+            topology = read_option("--lost", partial(_slowed, topology), text)
         return topology
+
+
+def _slowed(topology: Topology, text: str) -> Topology:
+    return topology.slowed(*parse_lost(text))
+
+
+def read_option(option: str, read: Callable[[str], T], text: str) -> T:
+    """The value that `read` makes of an option's text. Its error begins with the option's name."""
+    try:
+        return read(text)
+    except UsageError as error:
+        raise UsageError(f"{option} {text}: {str(error).removeprefix(f'{text!r} ')}") from error
 
 
 def size_of(text: str) -> int:
     """The bytes of a vector that ``--size`` gives."""
-    size_bytes = parse_size(text)
+    size_bytes = read_option("--size", parse_size, text)
     if size_bytes < 1:
         raise UsageError(f"--size {text}: there is nothing to plan; give a byte or more")
     if size_bytes > MAX_BYTES:

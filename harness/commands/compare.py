@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from harness.errors import ExitCode
-from harness.terminal import console, say
+from harness.terminal import console, fits, say, width
 from r2ccl_core.errors import UsageError
 from reports.compare import Finding, compare, is_open, regressions
-from reports.compared import HEADINGS, as_json, cells, told
+from reports.compared import HEADINGS, as_json, as_words, cells, told
 from reports.load import LoadedRun, load_folder
 from reports.machines import differences
 from reports.measures import trial_frame
 from reports.rules import DEFAULT, Rules, load_rules
+from reports.trial import SIMULATED
 from reports.wording import plain
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _frame(run: LoadedRun, system: str | None, label: str | None) -> "pd.DataFra
     frame = trial_frame([run])
     if system is None:
         return frame
-    own = frame[frame["system"] == system]
+    own = frame[frame["system"].isin((system, f"{system}{SIMULATED}"))]
     if own.empty:
         raise UsageError(f"{run.folder}: has no system {system!r}; it has {', '.join(frame['system'].unique())}")
     return own.assign(system=label)
@@ -84,9 +85,25 @@ def _print(findings: Sequence[Finding], lines: Sequence[str]) -> None:
     for case in dict.fromkeys(finding.case for finding in findings):
         shown = Table(title=plain(case) if several else None)
         for heading in HEADINGS:
-            shown.add_column(heading, justify="left" if heading in ("system", "metric", "verdict") else "right")
-        for finding in (finding for finding in findings if finding.case == case):
-            shown.add_row(*cells(finding), style="bold red" if finding.regressed else None)
-        out.print(shown)
+            shown.add_column(heading, justify="left" if heading in ("system", "metric", "conclusion") else "right")
+        part = [finding for finding in findings if finding.case == case]
+        for finding in part:
+            shown.add_row(*cells(finding), style=_style(finding))
+        if width() is None or fits(shown, out):
+            out.print(shown)
+        else:
+            _list(part, plain(case) if several else "")
     for line in lines:
         say(line)
+
+
+def _list(findings: Sequence[Finding], title: str) -> None:
+    """Where a table does not fit: a paragraph for each finding."""
+    if title:
+        say(title)
+    for finding in findings:
+        say(as_words(finding), _style(finding), indent="  ")
+
+
+def _style(finding: Finding) -> str:
+    return "bold red" if finding.regressed else ""

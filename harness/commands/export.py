@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.commands.cluster_options import ClusterOptions, size_of
+from harness.commands.cluster_options import ClusterOptions, read_option, size_of
 from harness.errors import ExitCode
 from r2ccl_core.errors import UsageError
 from r2ccl_core.jobs import chakra
@@ -16,7 +16,7 @@ def export_chakra(
 ) -> int:
     """Writes one schedule as traces, and says what it is and where the files are."""
     size_bytes = size_of(size)
-    found = plan(cluster.topology(), collective, size_bytes, parse_duration(alpha))
+    found = plan(cluster.topology(), collective, size_bytes, read_option("--alpha", parse_duration, alpha))
     made = found.chosen if algorithm is None else _named(found, algorithm)
     schedule = made.build()
     paths = chakra.write(schedule, size_bytes, folder)

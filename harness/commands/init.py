@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -79,6 +80,8 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
         raise UsageError(f"{file}: is there already; name another file, or give --force")
     if ask and sys.stdin.isatty() and sys.stdout.isatty():
         answers = _asked(answers)
+    if answers.nccl_tests is not None and not answers.nccl_tests.is_dir():
+        raise UsageError(f"--nccl-tests {answers.nccl_tests}: is no folder; name the one with the built programs")
     for key in ("systems", "faults"):
         known = tuple(CATALOGUE) if key == "systems" else tuple(FAULTS)
         for name in getattr(answers, key):
@@ -92,9 +95,10 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
     trials = plan(experiment)
     say(f"{file}: {len(trials)} trials, {max(1, round(estimate_s(trials, 1) / 60))} min or so")
-    say(f"try it:  harness sweep {file} --dry-run", indent="         ")
-    say(f"         harness sweep {file} --set workload.backend=simulate", indent="         ")
-    say(f"         harness sweep {file}", indent="         ")
+    command = shlex.join(["harness", "sweep", str(file)])
+    say(f"try it:  {command} --dry-run", indent="         ")
+    say(f"         {command} --set workload.backend=simulate", indent="         ")
+    say(f"         {command}", indent="         ")
     return ExitCode.OK
 
 

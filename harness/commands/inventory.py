@@ -32,6 +32,12 @@ class LoginOptions:
     sudo: bool = False
     python: str | None = None
 
+    def __post_init__(self) -> None:
+        """Raises `UsageError` for a file that is not there."""
+        for name, path in (("--key", self.key), ("--known-hosts", self.known_hosts)):
+            if path is not None and not path.expanduser().is_file():
+                raise UsageError(f"{name} {path}: there is no such file")
+
     def fields(self) -> dict[str, Any]:
         """What is given, as keys of the inventory; paths stay right wherever the file goes."""
         paths = {name: getattr(self, name) for name in ("key", "known_hosts")}

@@ -2,7 +2,7 @@
 
 import json
 
-from harness.commands.cluster_options import ClusterOptions, size_of
+from harness.commands.cluster_options import ClusterOptions, read_option, size_of
 from harness.errors import ExitCode
 from harness.terminal import say
 from r2ccl_core.errors import UsageError
@@ -22,7 +22,8 @@ def plan_command(
     if operations is not None and operations < 0:
         raise UsageError(f"--operations {operations}: give 0 or more")
     size_bytes = size_of(size)
-    result = plan(cluster.topology(), collective, size_bytes, parse_duration(alpha), operations=operations)
+    alpha_s = read_option("--alpha", parse_duration, alpha)
+    result = plan(cluster.topology(), collective, size_bytes, alpha_s, operations=operations)
     if as_json:
         print(json.dumps(as_record(result), indent=2))
         return ExitCode.OK

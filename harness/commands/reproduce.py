@@ -12,7 +12,7 @@ from harness.errors import ExitCode
 from harness.experiment.examples import named
 from harness.sweep.command import Options, sweep_command
 from harness.sweep.provenance import SOURCES
-from harness.terminal import console, say
+from harness.terminal import console, fits, say, width
 from harness.workloads.collective import CollectiveWorkload
 from r2ccl_core import spread
 from r2ccl_core.errors import UsageError
@@ -23,7 +23,7 @@ from reports.reproduce import result
 from reports.reproduce.catalog import ENTRIES, find
 from reports.reproduce.entry import Entry, Line, Scale, Trials, lines, scaled_down
 from reports.setting import setting_of
-from reports.wording import plain
+from reports.wording import NOTHING, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,12 +142,25 @@ def _notes(entry: Entry, here: Scale | None, loaded: LoadedRun | None, found: Se
     return notes
 
 
+def _as_words(row: Sequence[str]) -> str:
+    """A line of the table where that does not fit: ``overhead (%): published 1.2, model 1.25``."""
+    what, unit, *values = row
+    told = [f"{name} {value}" for name, value in zip(result.HEADINGS[2:], values, strict=True) if value != NOTHING]
+    return f"{what}{f' ({unit})' if unit else ''}: {', '.join(told)}"
+
+
 def _print(entry: Entry, found: Sequence[Line], notes: Sequence[str]) -> None:
     shown = Table(title=f"{entry.name}: {entry.title}")
     for heading in result.HEADINGS:
         shown.add_column(heading, justify="left" if heading in ("quantity", "unit") else "right")
     for line in found:
         shown.add_row(*result.row(line))
-    console(WIDTH).print(shown)
+    out = console(WIDTH)
+    if width() is None or fits(shown, out):
+        out.print(shown)
+    else:
+        say(plain(f"{entry.name}: {entry.title}"))
+        for line in found:
+            say(_as_words(result.row(line)), indent="  ")
     for text in (f"published set-up: {entry.setup}", *notes, *result.reasons(found)):
         say(plain(f"- {text}"), indent="  ")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from harness.commands.cluster_options import ClusterOptions
+from harness.commands.cluster_options import ClusterOptions, read_option
 from harness.errors import ExitCode
 from harness.terminal import console
 from r2ccl_core.errors import UsageError
@@ -50,7 +50,7 @@ def simulate_command(
     """Prints a row for the healthy hosts, and one for each strategy on the hosts as they are."""
     given = _read(file)
     topology = _topology(given, cluster, file)
-    network = Network(topology, pxn=pxn, alpha_s=parse_duration(alpha))
+    network = Network(topology, pxn=pxn, alpha_s=read_option("--alpha", parse_duration, alpha))
     networks = [(HEALTHY, replace(network, topology=topology.healthy))]
     if topology != topology.healthy:
         named = ("this schedule",) if given.is_schedule else tuple(dict.fromkeys(strategies))

@@ -4,10 +4,9 @@ A Ctrl-C during the imports is not a bug and shows no traceback. A bug shows one
 has.
 """
 
-import sys
-import traceback
+from r2ccl_core import quiet_start  # isort: skip  # the first of all, as it says
 
-from r2ccl_core.output import robust
+import sys
 
 INTERRUPTED, CRASHED = 130, 70
 """`harness.errors.ExitCode`, which is not imported yet where these are needed."""
@@ -15,14 +14,19 @@ INTERRUPTED, CRASHED = 130, 70
 
 def main() -> None:
     """Runs the command line. All imports happen inside, so that an interrupt during them is caught."""
+    from r2ccl_core.output import robust
+
     robust()
     try:
         from harness.commands.cli import main as run
 
+        quiet_start.begun()
         run()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except Exception:
+        import traceback
+
         traceback.print_exc()
         sys.exit(CRASHED)

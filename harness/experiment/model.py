@@ -7,9 +7,9 @@ bytes, bit/s and seconds. `harness.experiment.file` reads a file and turns mista
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from harness.cluster.spec import ClusterSpec, NoopSpec
 from harness.experiment.bounds import BoundModel, bound_mistakes
@@ -34,6 +34,13 @@ TCP_SHARE = 0.956
 """Share of a NIC's rate that TCP at MTU 1500 carries as payload (1448 bytes of 1514)."""
 
 
+def _as_text(variables: object) -> object:
+    """Whole numbers are what an environment makes of them: text. Everything else stays as it is, to be judged."""
+    if not isinstance(variables, dict):
+        return variables
+    return {k: str(v) if isinstance(v, int) and not isinstance(v, bool) else v for k, v in variables.items()}
+
+
 class SystemModel(Model):
     """One system under test: an entry of the catalogue (`use`), or our core in one mode; with its environment."""
 
@@ -44,7 +51,7 @@ class SystemModel(Model):
     backend: BackendName | None = None
     """The backend, if it is not the workload's."""
     mode: Mode
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Annotated[dict[str, str], BeforeValidator(_as_text)] = Field(default_factory=dict)
     network: str | None = None
     """The network that NCCL's log must name, such as IB or Socket."""
     expect_on_fault: Expectation = "ok"

@@ -57,7 +57,7 @@ def _drift(before: Sequence[stored.Trial], after: Sequence[stored.Trial]) -> flo
 
     found = stats.paired(_by_repeat(after), _by_repeat(before))
     if found.n >= stats.MIN_PAIRS:
-        return found.ratio if found.verdict in ("more", "less") else None
+        return found.ratio if found.conclusion in ("more", "less") else None
     old, new = (stats.estimate(_speed(i) for r in side for i in _timed(r)) for side in (before, after))
     if not old.n or not new.n or not (new.low > old.high or new.high < old.low):
         return None

@@ -19,7 +19,7 @@ from harness.terminal import folded, width
 from reports import trial as stored
 from reports.metrics import METRICS
 from reports.metrics.metric import Metric
-from reports.wording import STOPPED, sized
+from reports.wording import STOPPED, number, sized
 
 REDRAWN_PER_S = 2
 """Low, because the cores belong to the systems being measured."""
@@ -157,8 +157,8 @@ def _summary(records: Sequence[stored.Trial], width: int) -> Table:
 
 
 def shown_value(metric: Metric, value: float) -> str:
-    """A value for the terminal: bandwidths and ratios with three decimals, times without, counts as they are."""
-    return f"{value:.0f}" if metric.unit not in ("GB/s", "") else f"{value:.3f}"
+    """The value with as many digits as in the report, so that a figure reads the same everywhere."""
+    return number(value, 15 if metric.aggregate == "total" else 3)
 
 
 def _duration(seconds: float) -> str:

@@ -170,6 +170,7 @@ def _close(folder: RunFolder, publish: Callable[[Path], object], progress: Sweep
     if not folder.records():
         folder.discard()
         return True
+    progress.note("writing the report")
     try:
         publish(folder.path)
     except (R2cclError, OSError) as error:

@@ -148,6 +148,9 @@ class TrainingWorkload(Workload):
         if self.gpus > 1:
             yield Mistake("workload.gpus", self.gpus, "training has one rank a host")
         yield from self.layout.mistakes(hosts, SHAPES[self.model], self.batch, self.micro_batches)
+        if self.forward_at_least_s and self.layout.pp > 1:
+            remedy = "the passes of a pipeline's stages alternate, so none can be made longer; leave it out"
+            yield Mistake("workload.forward_at_least", f"{self.forward_at_least_s:g} s", remedy)
         if "train_torchft" in backends and not (self.layout.alone and self.layout.data == "ddp"):
             yield Mistake("workload.layout", self.layout.told(hosts), "torchft is run with ddp alone; leave it out")
         if "simulate" in backends and not (self.layout.alone and self.layout.data == "ddp"):

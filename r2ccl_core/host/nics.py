@@ -11,7 +11,6 @@ of one interface stand for as many NICs: ``lo@127.0.1.1,lo@127.0.1.2`` is useful
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from r2ccl_core import native
 from r2ccl_core.errors import UsageError
@@ -20,8 +19,6 @@ Nic = tuple[str, str]
 """Interface name and IPv4 address."""
 
 LOOPBACK: Nic = ("lo", "127.0.0.1")
-_ROUTES = Path("/proc/net/route")
-_UP = 1
 _log = logging.getLogger(__name__)
 
 VARIABLES = ("R2CC_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -36,15 +33,17 @@ def find_nics(environ: Mapping[str, str] = os.environ) -> list[Nic]:
     chosen = environ[variable] if variable else ""
     if "@" in chosen:
         return [_named(entry, f"{variable}={chosen}") for entry in chosen.split(",")]
+    found: list[Nic]
+    left_out: list[str]
     try:
-        found: list[Nic] = list(native.load().discover_nics(chosen))
+        found, left_out = native.load().discover_nics(chosen)
     except UsageError as error:
         if variable:
             raise UsageError(f"{variable}={chosen}: {error}") from error
         return [LOOPBACK]
-    if not variable:
-        return without_default_route(found, _routes())
-    if unused := unmatched(chosen, [name for name, _ in found]):
+    for name in left_out:
+        _log.info("no data NIC: %s has the default route; R2CC_SOCKET_IFNAME can name it", name)
+    if chosen and (unused := unmatched(chosen, [name for name, _ in found])):
         _log.warning("%s=%s: no NIC that is up and has an IPv4 address matches %s", variable, chosen, ", ".join(unused))
     return found
 
@@ -56,25 +55,6 @@ def unmatched(chosen: str, names: Sequence[str]) -> list[str]:
     exact = chosen.startswith("=")
     entries = [entry.strip() for entry in chosen.removeprefix("=").split(",")]
     return [e for e in entries if e and not any(name == e if exact else name.startswith(e) for name in names)]
-
-
-def without_default_route(nics: list[Nic], routes: str) -> list[Nic]:
-    """`nics` without that of the default route, if others are left. `routes` is the kernel's table, in the form of
-    /proc/net/route; of several default routes the one with the lowest metric counts."""
-    lines = [line.split() for line in routes.splitlines()[1:]]
-    default = [(int(line[6]), line[0]) for line in lines if line[1] == line[7] == "00000000" and int(line[3], 16) & _UP]
-    used = {name for metric, name in default if metric == min(default)[0]}
-    left = [nic for nic in nics if nic[0] not in used]
-    if left and len(left) < len(nics):
-        _log.info("no data NIC: %s has the default route; R2CC_SOCKET_IFNAME can name it", ", ".join(sorted(used)))
-    return left or nics
-
-
-def _routes() -> str:
-    try:
-        return _ROUTES.read_text()
-    except OSError:
-        return ""
 
 
 def checked_nics(nics: Sequence[Nic]) -> Sequence[Nic]:

@@ -12,6 +12,7 @@ from types import FrameType
 
 from r2ccl_core import native
 
+_OURS = __name__.partition(".")[0]
 PREFIX = "R2CC_"
 DIRECTORY = "R2CCL_CORE_LIB"
 """Read by `native.plugin_path`."""
@@ -53,7 +54,7 @@ def warn_of_unknown(environ: Mapping[str, str]) -> None:
     """Issues a `RuntimeWarning` for each of them, at the line outside this package that led here."""
     frame: FrameType | None = sys._getframe(1)
     level = 2
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _OURS:
         frame, level = frame.f_back, level + 1
     for name, remedy in unknown(environ):
         warnings.warn(f"{name}: {remedy}", RuntimeWarning, stacklevel=level)

@@ -1,5 +1,5 @@
-"""``python -m r2ccl_core.perf``."""
+"""``python -m r2ccl_core.perf``: the program `r2ccl-perf`."""
 
-from r2ccl_core.perf.cli import main
+from r2ccl_core.perf.start import main
 
 main()

@@ -5,6 +5,7 @@ import re
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -47,6 +48,7 @@ def _main(argv: list[str]) -> int:
     except UsageError as error:
         print(error, file=sys.stderr)
         return USAGE
+    warnings.showwarning = _warn  # type: ignore[assignment]  # it reads the first of six
     if not flags.stream:
         robust()  # a table that nobody can read says nothing of the result
     if flags.stdin_watch:
@@ -76,6 +78,11 @@ def _number(names: tuple[str, ...], default: str) -> int:
     if re.fullmatch("[0-9]{1,9}", text) is None:
         raise UsageError(f"{name}={text}: give a whole number")
     return int(text)
+
+
+def _warn(message: Warning | str, *_: object) -> None:
+    """A warning without the line of our own source that gave it."""
+    print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
 def _end_with_stdin() -> None:

@@ -112,6 +112,6 @@ def average_busbw(results: Sequence[Result]) -> float:
 def summary(results: Sequence[Result]) -> str:
     """The closing lines: wrong elements and the mean bus bandwidth over all sizes and places."""
     wrong = sum(result.wrong or 0 for result in results)
-    verdict = "OK" if wrong == 0 else "FAILED"
+    conclusion = "OK" if wrong == 0 else "FAILED"
     average = average_busbw(results)
-    return f"# Out of bounds values : {wrong} {verdict}\n# Avg bus bandwidth    : {average:g}\n#"
+    return f"# Out of bounds values : {wrong} {conclusion}\n# Avg bus bandwidth    : {average:g}\n#"

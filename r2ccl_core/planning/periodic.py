@@ -52,16 +52,16 @@ COSTLY_TOLERANCE = 0.02
 TOLERANCE_ERROR = 0.002
 """Where messages cost time: means of 3 to 6 runs with that tolerance and of as many exact ones were 0.16 % apart where
 runs differ little (64 hosts, 16 trees), elsewhere not more than their intervals allow."""
-WHOLE_MESSAGES = 2_500_000
-"""So many in all runs of whole schedules: some 4 s of one processor for dense ones."""
+WHOLE_MESSAGES = 1_500_000
+"""The most in all runs of whole schedules: about 6 s of one processor for dense ones."""
 LEAST_RUNS, MOST_RUNS = 3, 32
 SINGLE_ERROR = 0.005
-"""What is told of one run of a dense schedule that is too long for two: they differed by 0.06 % on 256 hosts (16 trees,
-60 chunks), by 0.5 % on 128."""
+"""The error of one run of a dense schedule that is too long for two. Runs differed by 0.5 % on 128 hosts, 0.06 % on 256
+and 0.2 % on 1024 (16 trees, 57 to 73 chunks)."""
 LEAST_ROUNDS, ROUNDS_PER_HOP = 32, 6
 """Chunks of every tree in the first look at a longer schedule, at least, and for every hop of the highest tree: 2 trees
 on 2048 hosts reach their pace after 20 chunks, two for every hop."""
-FIRST_MESSAGES = 2_400_000
+FIRST_MESSAGES = 1_500_000
 """In the first look, where that is more."""
 
 SIMPLE_LANES = 2

@@ -27,11 +27,17 @@ def block(array: np.ndarray, rank: int, ranks: int) -> np.ndarray:
 
 def check_arrays(collective: str, send: object, recv: object) -> None:
     """Raises `UsageError` unless both are arrays; `recv` may be None."""
-    for name, given in (("send", send), ("recv", recv)):
-        if not isinstance(given, np.ndarray | np.generic) and not (name == "recv" and given is None):
-            raise UsageError(f"{collective} takes NumPy arrays; {name} is {type(given).__name__}: use numpy.asarray")
-        if isinstance(given, np.ma.MaskedArray):
-            raise UsageError(f"{collective}: {name} is a masked array, whose mask would be lost; give its filled()")
+    check_array(collective, "send", send)
+    if recv is not None:
+        check_array(collective, "recv", recv)
+
+
+def check_array(call: str, name: str, given: object) -> None:
+    """Raises `UsageError`, one line that speaks of `name`, unless `given` is an array."""
+    if not isinstance(given, np.ndarray | np.generic):
+        raise UsageError(f"{call} takes NumPy arrays; {name} is {type(given).__name__}: use numpy.asarray")
+    if isinstance(given, np.ma.MaskedArray):
+        raise UsageError(f"{call}: {name} is a masked array, whose mask would be lost; give its filled()")
 
 
 def result_like(collective: str, send: np.ndarray, ranks: int) -> np.ndarray:
@@ -101,12 +107,14 @@ def is_in_place(collective: str, send: np.ndarray, recv: np.ndarray, rank: int, 
 def _check_shapes(collective: str, send: np.ndarray, recv: np.ndarray, ranks: int) -> None:
     if collective in ("reduce_scatter", "alltoall") and send.size % ranks:
         raise UsageError(f"{collective} of {send.size} elements: {ranks} ranks need as many equal blocks")
-    fits = send.dtype == recv.dtype
+    if send.dtype != recv.dtype:
+        raise UsageError(f"{collective}: send is {send.dtype} and recv is {recv.dtype}; give both one data type")
     if collective == "all_gather":
-        fits = fits and recv.size == send.size * ranks
+        needs, fits = f"{send.size * ranks} elements", recv.size == send.size * ranks
     elif collective == "reduce_scatter":
-        fits = fits and send.size == recv.size * ranks
+        needs, fits = f"{send.size // ranks} elements", send.size == recv.size * ranks
     else:
-        fits = fits and send.shape == recv.shape
+        needs, fits = f"the shape {send.shape}", send.shape == recv.shape
     if not fits:
-        raise UsageError(f"send and recv differ in data type or shape, or do not fit {ranks} ranks, for {collective}")
+        has = f"{recv.size} elements" if "elements" in needs else f"the shape {recv.shape}"
+        raise UsageError(f"{collective} over {ranks} ranks: recv has {has}; give one of {needs}")

@@ -41,7 +41,7 @@ from r2ccl_core.model.health import Health
 from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.planning import calibration
 from r2ccl_core.planning.selection import Cost, Settings, read_settings, selection
-from r2ccl_core.runtime import buffers
+from r2ccl_core.runtime import arguments, buffers
 from r2ccl_core.runtime.connections import Connections
 from r2ccl_core.runtime.nets import Nets
 from r2ccl_core.runtime.nic_watch import NicWatch, OnNic
@@ -115,23 +115,27 @@ class Communicator:
         when a NIC of this rank is lost and when it is back; both are also logged. Raises `UsageError` for bad
         arguments, and `TransportError` if ranks are missing after `timeout_s` or were refused.
         """
-        self.rank, self.size, self._mode = rank, size, _read_mode(mode)
-        self._settings = settings or read_settings(self._mode)
-        if options and "R2CC_MODE" in options:
+        self.rank, self.size = arguments.whole("rank", rank), arguments.whole("size", size)
+        self._root, timeout_s = arguments.address(root), arguments.seconds("timeout_s", timeout_s)
+        self._mode, self._options = _read_mode(mode), arguments.parameters(options)
+        if "R2CC_MODE" in self._options:
             raise UsageError("options: R2CC_MODE: give mode= instead, which the schedules know, too")
+        arguments.function("on_nic", on_nic)
+        if settings is not None and not isinstance(settings, Settings):
+            raise UsageError(f"settings={settings!r}: give r2ccl_core.planning.selection.Settings, or leave it out")
+        self._settings = settings or read_settings(self._mode)
         self._closed = self._inherited = False
         self._release: weakref.finalize[..., Any] | None = None
         self._stop_following: weakref.finalize[..., Any] | None = None
         self._switching: Switching | None = None
         self._turn, self._line = Turn(), Line(f"r2ccl-rank{rank}")
-        self._options = dict(options or {})
         self._message_lines: dict[tuple[str, int, int], Line] = {}
         self._message_lock = threading.Lock()
         not_for_children(self)
         variables.warn_of_unknown(os.environ)
         chosen = find_nics() if nics is None else checked_nics(nics)
         # Mode 3 is a schedule over the transport of mode 2.
-        self._nets = Nets(min(self._mode, 2), chosen, options or {})
+        self._nets = Nets(min(self._mode, 2), chosen, self._options)
         notes: Notes = Notes()
         try:
             # The cause closes the connections, and with them ends whatever waits for bytes.
@@ -160,7 +164,7 @@ class Communicator:
         connections = Connections(self._nets, self._bootstrap)
         self._programs = Programs(rank, self._nets, connections, selection(self._settings))
         self._connections, self._health = connections, health
-        self._peers, self._nics, self._root = Peers(self._nets, self._bootstrap), chosen, root
+        self._peers, self._nics = Peers(self._nets, self._bootstrap), chosen
         self._calibrated = False
         self._scratch = np.empty(0, np.uint8)
         if self._settings.follows(health) and size > 1:
@@ -272,7 +276,7 @@ class Communicator:
 
     def isend(self, data: np.ndarray, to: int, tag: int = 0) -> Pending[None]:
         """Starts `send`. `data` must not change until it has ended."""
-        self._check_peer("send", to, data)
+        self._check_peer("send", to, tag, data)
         data = data if data.flags.c_contiguous and data.flags.writeable else data.copy(order="C")
 
         def call() -> None:
@@ -283,7 +287,7 @@ class Communicator:
 
     def irecv(self, into: np.ndarray, source: int, tag: int = 0) -> Pending[np.ndarray]:
         """Starts `recv`."""
-        self._check_peer("recv", source, into)
+        self._check_peer("recv", source, tag, into)
         if not (into.flags.c_contiguous and into.flags.writeable):
             raise UsageError(
                 "recv: the array is not contiguous or may not be written to; give another and copy from it"
@@ -303,6 +307,8 @@ class Communicator:
         call has ended.
         """
         self._check_open("start")
+        if not callable(call):
+            raise UsageError(f"start of {call!r}: give a method, as in comm.start(comm.all_reduce, array)")
         return self._line.begin(partial(call, *args, **kwargs))
 
     @_alone
@@ -311,6 +317,9 @@ class Communicator:
         returns None on a rank that gives None. Every rank calls it. Both communicators may be used side by side, and
         each is closed separately.
         """
+        if color is not None:
+            color = arguments.whole("color", color)
+        key, timeout_s = arguments.whole("key", key), arguments.seconds("timeout_s", timeout_s)
         told = (color, key, self._meeting_place() if color is not None else "")
         parts = [json.loads(part) for part in self._bootstrap_exchange(json.dumps(told).encode())]
         members = sorted((other[1], rank) for rank, other in enumerate(parts) if other[0] == color)
@@ -327,8 +336,7 @@ class Communicator:
     def schedule(self, collective: str, nbytes: int, root: int = 0) -> Schedule:
         """The schedule that `collective` runs under the present health; `nbytes` of a rank's larger array."""
         self._check_open(collective)
-        if not 0 <= root < self.size:
-            raise UsageError(f"root {root}: there is no such rank among {self.size}")
+        arguments.rank_of("root", root, self.size)
         return self._programs.schedule(Asked(collective, nbytes, root, 0), self._health)
 
     @_alone
@@ -476,10 +484,11 @@ class Communicator:
             return free_root(host if host not in ("", "0.0.0.0", "::") else "127.0.0.1")
         return free_root(address_towards(host, port))
 
-    def _check_peer(self, what: str, rank: int, data: np.ndarray) -> None:
+    def _check_peer(self, what: str, rank: int, tag: int, data: np.ndarray) -> None:
         self._check_open(what)
-        buffers.check_arrays(what, data, None)
-        if not 0 <= rank < self.size or rank == self.rank:
+        buffers.check_array(what, "data" if what == "send" else "into", data)
+        arguments.whole("tag", tag)
+        if not 0 <= arguments.whole(f"{what}: rank", rank) < self.size or rank == self.rank:
             raise UsageError(
                 f"{what} with rank {rank}: give another one of the {self.size} ranks than this, {self.rank}"
             )
@@ -492,8 +501,7 @@ class Communicator:
 
     def _root_and_others(self, what: str, part: np.ndarray, whole: np.ndarray | None, root: int) -> np.ndarray | None:
         """Distributes or collects the parts of the root's array, as single messages."""
-        if not 0 <= root < self.size:
-            raise UsageError(f"root {root}: there is no such rank among {self.size}")
+        arguments.rank_of("root", root, self.size)
         buffers.check_arrays(what, part, whole)
         self._enter(what, part, "sum", root)
         into = what == "gather"
@@ -533,10 +541,7 @@ class Communicator:
         """`send`, or a contiguous copy of it, and `recv`, or a new array in its place, if both are valid; else
         `UsageError`."""
         self._check_open(collective)
-        if not isinstance(root, int | np.integer):
-            raise UsageError(f"root {root!r}: give the number of a rank")
-        if not 0 <= root < self.size:
-            raise UsageError(f"root {root}: there is no such rank among {self.size}")
+        arguments.rank_of("root", root, self.size)
         buffers.check_arrays(collective, send, recv)
         if recv is None:
             recv = buffers.result_like(collective, send, self.size)

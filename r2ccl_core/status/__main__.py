@@ -1,5 +1,5 @@
-"""``python -m r2ccl_core.status``."""
+"""``python -m r2ccl_core.status``: the program `r2ccl-status`."""
 
-from r2ccl_core.status.cli import main
+from r2ccl_core.status.start import main
 
 main()

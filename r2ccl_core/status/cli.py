@@ -29,9 +29,9 @@ _Look = Callable[[], list[ProcessStatus]]
 
 
 def main() -> None:
-    """The entry point of ``python -m r2ccl_core.status``."""
+    """Reads the arguments, and ends with the exit status."""
     try:
-        app(prog_name="python -m r2ccl_core.status")
+        app(prog_name="r2ccl-status")
     except Exception:  # a bug, which has a status that no finding has
         traceback.print_exc()
         sys.exit(70)

@@ -123,7 +123,10 @@ class Line:
     @property
     def place(self) -> Place | None:
         """Where the measured value, or else the model's, lies in respect of the published range; None without one."""
-        value = self.measured.median if self.measured else self.model
+        return self.place_of(self.measured.median if self.measured else self.model)
+
+    def place_of(self, value: float | None) -> Place | None:
+        """Where `value` lies in respect of the published range; None without one or the other."""
         if self.fact.high is None or value is None:
             return None
         if value < self.fact.value:

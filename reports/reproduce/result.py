@@ -26,7 +26,7 @@ def row(line: Line) -> list[str]:
     """The texts of one line, as `HEADINGS`."""
     return [
         line.fact.what, line.fact.unit, published(line.fact), _digits(line.model), _digits(line.difference),
-        number(line.published_over_model),
+        line.place_of(line.model) or number(line.published_over_model),
         _estimate(line.measured), _digits(line.model_here if line.measured else None),
         number(line.measured_over_model), _over_published(line),
     ]  # fmt: skip
@@ -48,9 +48,8 @@ def _digits(value: float | None) -> str:
 
 
 def _over_published(line: Line) -> str:
-    if line.place is not None:
-        return line.place if line.measured else f"model {line.place}"
-    return number(line.measured_over_published)
+    measured = line.measured.median if line.measured else None
+    return line.place_of(measured) or number(line.measured_over_published)
 
 
 def _estimate(value: Estimate | None) -> str:

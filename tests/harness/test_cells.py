@@ -46,7 +46,7 @@ def test_every_cell_shows_what_is_done_and_what_it_measured() -> None:
     shown = text(board_with(1))
     assert f"{TRIALS[0].cell}" in shown
     (first,) = (line.split() for line in shown.splitlines() if line.startswith(TRIALS[0].cell) and "/18" not in line)
-    assert first == [TRIALS[0].cell, "1/2", "1", "ok", "0.180", "0.120"]
+    assert first == [TRIALS[0].cell, "1/2", "1", "ok", "0.18", "0.12"]
     assert "1/18, about 34 s left" in shown
     assert f"{TRIALS[0].trial_id}: watch" in shown
 

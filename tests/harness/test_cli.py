@@ -101,7 +101,7 @@ def test_an_interrupt_says_what_is_left_where_something_is(
             f"{ALLREDUCE}: cluster.python: /no/python: no such program; name a Python's path",
         ),
         (["report", "nowhere"], f"{ROOT / 'nowhere' / 'run.json'}: no such file"),
-        (["plan", "--size", "3XB"], "'3XB' has the unknown unit"),
+        (["plan", "--size", "3XB"], "--size 3XB: has the unknown unit"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(words: list[str], line: str) -> None:
@@ -195,7 +195,7 @@ def test_the_same_sweep_twice_at_once_is_refused_or_waits(tmp_path: Path) -> Non
         assert third.stdout is not None
         assert third.stdout.readline().startswith(f"waiting: {tmp_path}")
         first.send_signal(signal.SIGINT)
-        assert first.wait(30) == 130
+        assert first.wait(120) == 130  # it writes its report first
         assert third.stdout.readline().startswith(f"resuming {tmp_path}")
         third.send_signal(signal.SIGINT)
         third.stdout.read()
@@ -288,3 +288,28 @@ def wait_for_trials(runs: Path, count: int) -> None:
     while len(list(runs.glob("*/trials/*/trial.json"))) < count:
         assert time.monotonic() < deadline, "no trial ended in time"
         time.sleep(0.02)
+
+
+def test_the_help_says_in_full_what_each_command_does_and_honours_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for group in ((), ("cluster",), ("cloudlab",)):
+        shown = harness(*group, "--help").stdout
+        assert "..." not in shown.partition("Commands:")[2]
+        assert 80 < max(map(len, shown.splitlines())) <= 100
+
+
+def test_the_commands_of_clusters_take_an_experiment_by_its_name() -> None:
+    done = harness("cluster", "prepare", "smoke")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == 'cluster.kind = "local": nothing is fetched for it\n'
+
+
+def test_a_key_that_is_not_there_is_one_line() -> None:
+    done = harness("doctor", "192.0.2.1", "--key", "nowhere")
+    assert (done.returncode, done.stderr) == (2, "--key nowhere: there is no such file\n")
+
+
+def test_the_module_is_the_program() -> None:
+    code = [sys.executable, "-m", "harness", "--version"]
+    done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "harness")

@@ -40,7 +40,7 @@ def test_runs_alike_are_fine_and_a_slower_one_is_not(tmp_path: Path) -> None:
     assert "after_gbs (GB/s)" in text
     status, text = run(base, worse, "--json")
     assert status == 1
-    found = [f for f in json.loads(text)["findings"] if f["verdict"] == "regression"]
+    found = [f for f in json.loads(text)["findings"] if f["conclusion"] == "regression"]
     assert {(f["metric"], f["system"]) for f in found} >= {("after_gbs", "balance"), ("slowdown", "hot_repair")}
 
 
@@ -63,7 +63,7 @@ def test_a_system_that_no_longer_stops_is_no_regression(tmp_path: Path) -> None:
     base = make(tmp_path)
     status, text = run(f"{base}@failstop", f"{base}@balance", "--json")
     found = [f for f in json.loads(text)["findings"] if f["metric"] == "error_after_ms"]
-    assert [f["verdict"] for f in found] == ["no error in NEW"]
+    assert [f["conclusion"] for f in found] == ["no error in NEW"]
     assert status == 0
 
 
@@ -160,3 +160,23 @@ def test_sides_that_make_no_sense_are_one_line(tmp_path: Path, sides: tuple[str,
     assert status == 2
     assert told in text
     assert text.count("\n") == 1
+
+
+def test_a_table_that_does_not_fit_is_lines_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, worse = make(tmp_path / "a"), slower(make(tmp_path / "c", 3))
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(base, worse)[1].splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(line.strip() for line in lines)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text and "\N{BOX DRAWINGS LIGHT VERTICAL}" not in text
+    assert "1MiB balance, after_gbs: " in text and "GB/s" in text and "tolerated, repeats 4, 4: regression" in text
+
+
+def test_a_simulated_system_goes_by_its_own_name(tmp_path: Path) -> None:
+    folder = make(tmp_path / "a")
+    for path in folder.glob("trials/*/trial.json"):
+        trial = json.loads(path.read_text())
+        trial["evidence"]["simulated"] = {"bound_s": 0.1}
+        path.write_text(json.dumps(trial))
+    status, text = run(f"{folder}@balance", f"{folder}@hot_repair")
+    assert status in (0, 1) and "balance to hot_repair" in text

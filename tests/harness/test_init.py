@@ -92,3 +92,12 @@ def test_on_a_terminal_it_asks_and_asks_again(tmp_path: Path) -> None:
     made = load(tmp_path / "a.toml")
     assert len(made.cluster.host_names()) == 4
     assert [system.name for system in made.systems] == ["balance"] and made.sweep.repeats.max == 2
+
+
+def test_a_folder_that_is_not_there_is_one_line_and_a_name_with_a_space_is_quoted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match=r"^--nccl-tests nowhere: is no folder; name the one with the built programs"):
+        init(tmp_path / "one.toml", Answers(nccl_tests=Path("nowhere")), ask=False, force=False)
+    init(tmp_path / "my one.toml", Answers(), ask=False, force=False)
+    assert f"harness sweep '{tmp_path}/my one.toml'" in capsys.readouterr().out

@@ -51,7 +51,7 @@ def test_what_moves_nothing_is_one_line() -> None:
         ({"nics": 0}, "--nics 0: give 1 or more"),
         ({"gpus": 0}, "--gpus 0: give 1 or more"),
         ({"rate": "0 Gbit/s"}, "--rate 0 Gbit/s: must be more than 0"),
-        ({"size": "1e400MiB"}, "'1e400MiB' is too large for a size; write it like '64MiB'"),
+        ({"size": "1e400MiB"}, "--size 1e400MiB: is too large for a size; write it like '64MiB'"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(options: dict[str, Any], line: str) -> None:
@@ -66,3 +66,17 @@ def test_a_long_list_of_losses_is_cut(capsys: pytest.CaptureFixture[str]) -> Non
     told = capsys.readouterr().out.splitlines()[0]
     assert "100 Gbit/s each, 2 GPUs a host, NIC 0 of host 0 at 0.4%, NIC 0 of host 1 lost" in told
     assert "NIC 2 of host 1 lost, 2 more, 20 us a message" in told
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"size": ""}, "^--size : is not a size; write it like '64MiB'"),
+        ({"rate": "0"}, "^--rate 0: has no unit for a rate"),
+        ({"alpha": "-1us"}, "^--alpha -1us: is not a duration"),
+        ({"lost": ["9:9"]}, "^--lost 9:9: host 9 does not exist; the hosts are 0 to 2"),
+    ],
+)
+def test_what_cannot_be_read_begins_with_its_option(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        plan_command(**given)

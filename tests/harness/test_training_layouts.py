@@ -36,6 +36,10 @@ RANKS = 4
         ),
         (["cluster.hosts=2", "workload.layout={data='fsdp2', tp=2}"], "fsdp2 shards over dp, which is 1 here"),
         (["workload.layout=fdsp2"], "workload.layout"),
+        (
+            ["cluster.hosts=4", "workload.layout={pp=4}", "workload.forward_at_least=1 s"],
+            "workload.forward_at_least: 1 s: the passes of a pipeline's stages alternate",
+        ),
         (["workload.layout={ep=2}"], "workload.layout.ep: unknown key"),
         (
             ["cluster.hosts=4", "workload.layout={tp=2}", "system[0].backend=simulate"],

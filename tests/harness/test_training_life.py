@@ -94,11 +94,11 @@ def test_a_checkpoint_is_read_back_as_it_was(tmp_path: Path) -> None:
 
 def test_a_job_is_started_again_with_the_nics_that_are_left() -> None:
     environ = {"R2CC_SOCKET_IFNAME": "=lo,gone0"}
-    leave_out_lost(environ)
+    assert leave_out_lost(environ) == ["gone0"]
     assert environ == {"R2CC_SOCKET_IFNAME": "=lo"}
     for kept in ("=gone0", "eth", "lo@127.0.0.1"):
         environ = {"R2CC_SOCKET_IFNAME": kept}
-        leave_out_lost(environ)
+        assert not leave_out_lost(environ)
         assert environ == {"R2CC_SOCKET_IFNAME": kept}
 
 

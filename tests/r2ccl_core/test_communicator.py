@@ -1,5 +1,6 @@
 """Collectives on real sockets: every type, operation, size and group against NumPy."""
 
+import math
 import re
 import subprocess
 import sys
@@ -403,8 +404,54 @@ def test_what_cannot_be_reduced_is_refused_in_one_line() -> None:
             comm.broadcast(np.ones((4, 4), np.float32)[:, 0])
         with pytest.raises(UsageError, match=r"^root '0': give the number of a rank"):
             comm.broadcast(good, root="0")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"^send: rank='1': give a whole number; int\(\) makes one of text"):
+            comm.send(good, "1")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"^tag='x': give a whole number"):
+            comm.recv(good, 1, tag="x")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"^recv takes NumPy arrays; into is list"):
+            comm.recv([0.0], 1)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"^color='a': give a whole number"):
+            comm.split("a")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"^start of 'all_reduce': give a method"):
+            comm.start("all_reduce", good)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"^all_reduce: send is float32 and recv is float64; give"):
+            comm.all_reduce(good, good.astype(np.float64))
+        with pytest.raises(UsageError, match=r"^all_gather over 1 ranks: recv has 5 elements; give one of 4 elements"):
+            comm.all_gather(good, np.empty(5, np.float32))
     with pytest.raises(UsageError, match=r"^reduce_scatter of 7 elements: 3 ranks need as many equal blocks"):
         check("reduce_scatter", np.ones(7), np.ones(2), "sum", 0, 3)
+
+
+NOT_A_NUMBER = "give a whole number; int\\(\\) makes one of text"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"rank": "0"}, f"^rank='0': {NOT_A_NUMBER}"),
+        ({"rank": 0.0}, f"^rank=0.0: {NOT_A_NUMBER}"),
+        ({"rank": False}, f"^rank=False: {NOT_A_NUMBER}"),
+        ({"size": "1"}, f"^size='1': {NOT_A_NUMBER}"),
+        ({"size": None}, f"^size=None: {NOT_A_NUMBER}"),
+        ({"root": 7000}, "^root=7000: give text as host:port"),
+        ({"root": ("127.0.0.1", 7000)}, r"^root=\('127.0.0.1', 7000\): give text as host:port"),
+        ({"timeout_s": "30"}, "^timeout_s='30': give seconds as a number"),
+        ({"timeout_s": -1}, "^timeout_s=-1: give more than 0 seconds"),
+        ({"timeout_s": math.nan}, "^timeout_s=nan: give more than 0 seconds"),
+        ({"timeout_s": math.inf}, "^timeout_s=inf: give more than 0 seconds, and not for ever"),
+        ({"options": [1]}, r"^options=\[1\]: give a table"),
+        ({"on_nic": 3}, "^on_nic=3: give a function"),
+        ({"settings": {}}, "^settings={}: give r2ccl_core.planning.selection.Settings"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_refused_in_one_line(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        Communicator(**{"rank": 0, "size": 1} | given)
+
+
+def test_numpys_numbers_are_numbers() -> None:
+    with Communicator(np.int64(0), np.int32(1), timeout_s=np.float32(5)) as comm:  # type: ignore[arg-type]
+        assert (comm.rank, comm.size) == (0, 1)
 
 
 @pytest.mark.parametrize("mode", ["4", "x", " "])
@@ -433,8 +480,9 @@ def test_an_option_out_of_range_is_refused() -> None:
 
 def test_a_variable_that_nobody_reads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2CC_STRIPE", "2")
-    with pytest.warns(RuntimeWarning, match=r"R2CC_STRIPE: no such variable; did you mean R2CC_STRIPES\?"):
+    with pytest.warns(RuntimeWarning, match=r"R2CC_STRIPE: no such variable; did you mean R2CC_STRIPES\?") as told:
         Communicator(0, 1).close()
+    assert told[0].filename == __file__, "the line of the program, not one of ours"
 
 
 @pytest.mark.parametrize("nics", ["lo", ["lo"], [("lo",)], [("lo", 1)]])

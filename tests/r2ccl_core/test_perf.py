@@ -407,6 +407,11 @@ def test_bad_input_to_the_program_is_one_line_and_exit_2() -> None:
             assert len(err.strip().splitlines()) == 1 and "Traceback" not in err
 
 
+def test_a_misspelled_variable_is_told_in_one_line_without_source() -> None:
+    ((code, _, err),) = perf(1, "-b", "1K", "-n", "1", R2CC_STRIPE="2")
+    assert (code, err) == (0, "warning: R2CC_STRIPE: no such variable; did you mean R2CC_STRIPES?\n")
+
+
 def test_sizes_step_as_nccl_tests_steps() -> None:
     assert parse_flags(["all_reduce", "-b", "1M", "-e", "64M", "-f", "8"]).sizes == (1 << 20, 1 << 23, 1 << 26)
     assert parse_flags(["all_reduce", "-b", "1K", "-e", "4K", "-i", "1K"]).sizes == (1024, 2048, 3072, 4096)

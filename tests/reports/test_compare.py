@@ -56,12 +56,12 @@ def only(found: list[Finding]) -> Finding:
 def test_two_runs_of_the_same_show_no_regression(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     found = compare(*frames, DEFAULT)
     assert regressions(found) == []
-    assert {f.verdict for f in found} <= {"same", "no difference shown", "better", "worse, not beyond the tolerance"}
+    assert {f.conclusion for f in found} <= {"same", "no difference shown", "better", "worse, not beyond the tolerance"}
     assert told(found, []) == [f"No regression is shown in {len(found)} comparisons."]
 
 
 @pytest.mark.parametrize(
-    ("factor", "tolerance", "verdict"),
+    ("factor", "tolerance", "conclusion"),
     [
         (0.80, "5 %", "regression"),
         (0.80, "30 %", "worse, not beyond the tolerance"),
@@ -70,13 +70,13 @@ def test_two_runs_of_the_same_show_no_regression(frames: tuple[pd.DataFrame, pd.
     ],
 )
 def test_a_change_is_what_its_interval_says(
-    frames: tuple[pd.DataFrame, pd.DataFrame], factor: float, tolerance: str, verdict: str
+    frames: tuple[pd.DataFrame, pd.DataFrame], factor: float, tolerance: str, conclusion: str
 ) -> None:
     base, new = frames
     changed = new.assign(after_gbs=new["after_gbs"] * factor)
     rule = rules(metric="after_gbs", tolerance=tolerance, systems=["balance"])
     finding = only(compare(base, changed, rule))
-    assert finding.verdict == verdict
+    assert finding.conclusion == conclusion
     assert finding.change is not None
     assert finding.change.value == pytest.approx(factor, rel=0.02)
     assert finding.change.low < finding.change.value < finding.change.high
@@ -86,7 +86,7 @@ def test_none_wrong_where_nothing_was_compared_is_not_the_same(frames: tuple[pd.
     base, new = frames
     rule = rules(metric="wrong", tolerance=0, systems=["balance"])
     unchecked = {"wrong": float("nan"), "checked": 0}
-    assert only(compare(base, new.assign(**unchecked), rule)).verdict == "not measured in NEW"
+    assert only(compare(base, new.assign(**unchecked), rule)).conclusion == "not measured in NEW"
     assert compare(base.assign(**unchecked), new.assign(**unchecked), rule) == []
 
 
@@ -94,23 +94,23 @@ def test_noise_as_large_as_the_change_is_no_regression(frames: tuple[pd.DataFram
     base, new = frames
     noisy = new.assign(after_gbs=new["after_gbs"] * np.tile([0.5, 1.2], len(new) // 2))
     finding = only(compare(base, noisy, rules(metric="after_gbs", tolerance="5 %", systems=["balance"])))
-    assert finding.verdict == "no difference shown"
+    assert finding.conclusion == "no difference shown"
 
 
 def test_a_system_that_stops_now_is_a_regression(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     base, new = frames
     stopped = new.assign(after_gbs=new["after_gbs"].where(new["system"] != "balance"))
     rule = rules(metric="after_gbs", tolerance="5 %", systems=["balance"])
-    assert only(compare(base, stopped, rule)).verdict == "not measured in NEW"
-    assert only(compare(base, new[new["system"] != "balance"], rule)).verdict == "not run in NEW"
-    assert only(compare(stopped, new, rule)).verdict == "only in NEW"
+    assert only(compare(base, stopped, rule)).conclusion == "not measured in NEW"
+    assert only(compare(base, new[new["system"] != "balance"], rule)).conclusion == "not run in NEW"
+    assert only(compare(stopped, new, rule)).conclusion == "only in NEW"
     assert len(regressions(compare(base, stopped, rule))) == 1
 
 
 def test_wrong_elements_and_unexpected_ends_are_counted(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     base, new = frames
     worse = new.assign(wrong=[1, *[0] * (len(new) - 1)], unexpected=[1, *[0] * (len(new) - 1)])
-    found = {(f.metric, f.verdict) for f in compare(base, worse, DEFAULT) if f.system == new["system"].iloc[0]}
+    found = {(f.metric, f.conclusion) for f in compare(base, worse, DEFAULT) if f.system == new["system"].iloc[0]}
     assert {("wrong", "regression"), ("unexpected", "regression")} <= found
 
 
@@ -118,7 +118,7 @@ def test_a_single_repeat_says_nothing(frames: tuple[pd.DataFrame, pd.DataFrame])
     base, new = (frame[frame["repeat"] == 0] for frame in frames)
     worse = new.assign(after_gbs=new["after_gbs"] / 2)
     rule = rules(metric="after_gbs", tolerance="5 %", systems=["balance"])
-    assert only(compare(base, worse, rule)).verdict == "too few repeats"
+    assert only(compare(base, worse, rule)).conclusion == "too few repeats"
 
 
 def test_an_absolute_tolerance_is_in_the_metrics_unit(frames: tuple[pd.DataFrame, pd.DataFrame]) -> None:
@@ -126,12 +126,12 @@ def test_an_absolute_tolerance_is_in_the_metrics_unit(frames: tuple[pd.DataFrame
     later = new.assign(stall_ms=new["stall_ms"] + 70)
     rule = rules(metric="stall_ms", tolerance="30 ms", systems=["balance"])
     finding = only(compare(base, later, rule))
-    assert finding.verdict == "regression"
+    assert finding.conclusion == "regression"
     assert finding.change is not None
     assert finding.change.value == pytest.approx(70, abs=15)
     negative = base.assign(stall_ms=-base["stall_ms"])
     ratio = rules(metric="stall_ms", tolerance="5 %", systems=["balance"])
-    assert only(compare(negative, negative, ratio)).verdict == "no ratio of such values"
+    assert only(compare(negative, negative, ratio)).conclusion == "no ratio of such values"
 
 
 def test_the_intervals_are_those_of_the_textbook() -> None:

@@ -317,11 +317,11 @@ def test_what_stayed_inconclusive_in_the_new_run_is_no_regression() -> None:
     new = base.assign(status="inconclusive", expected=False, slowdown=math.nan, unexpected=math.nan)
     rules = Rules.model_validate({"rule": [{"metric": m, "tolerance": 0} for m in ("slowdown", "unexpected")]})
     findings = compare.compare(base, new, rules)
-    assert {finding.verdict for finding in findings} == {"inconclusive in NEW"}
+    assert {finding.conclusion for finding in findings} == {"inconclusive in NEW"}
     assert compare.regressions(findings) == []
     assert compare.is_open(findings)
-    counted, verdict = compared.told(findings, [])
-    assert counted.endswith("2 of them stayed inconclusive in NEW.") and "exit status 3" in verdict
+    counted, conclusion = compared.told(findings, [])
+    assert counted.endswith("2 of them stayed inconclusive in NEW.") and "exit status 3" in conclusion
 
 
 def counts_everything(metric: Metric, view: Any) -> float | None:

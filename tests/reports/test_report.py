@@ -338,7 +338,7 @@ ODD: dict[str, tuple[Callable[[Path], None], str]] = {
     "no experiment": (no_experiment, "not known"),
     "strange cluster": (strange_cluster, "3 trials of all_reduce over hosts"),
     "truncated": (truncated, "Left out of this report"),
-    "only failures": (only_failures, "3 trial(s) did not end as expected"),
+    "only failures": (only_failures, "3 trials did not end as expected"),
     "all inconclusive": (all_inconclusive, "3 stayed inconclusive"),
     "unchecked": (unchecked, "No element was checked."),
 }
@@ -359,6 +359,10 @@ def test_wrong_elements_are_told_loudly(tmp_path: Path) -> None:
     edit(path, status="wrong", expected=False, iterations=[i | {"wrong": 7} for i in items])
     text = write_report(folder).read_text(encoding="utf-8")
     assert re.search(r'<li class="bad">\d+ WRONG elements in', text)
+    first = text.partition('<table class="overview">')[2].partition("</table>")[0]
+    assert re.search(r'<td class="n bad" data-label="wrong elements"><strong>[1-9]', first)
+    assert first.count('<span class="ci bad">1 trial not as expected</span>') == 1
+    assert 'tr class="bad"' not in first, "the numbers of other trials are none of it"
 
 
 def test_a_run_without_faults_is_reported(tmp_path: Path) -> None:

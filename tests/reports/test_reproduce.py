@@ -17,6 +17,7 @@ from reports.reproduce import cloudlab, jobs, result, theory
 from reports.reproduce import overhead as model
 from reports.reproduce.catalog import ENTRIES, find
 from reports.reproduce.entry import Entry, Line, Scale, lines, scaled_down
+from reports.wording import NOTHING
 
 HERE = Scale(hosts=3, nics=3, ranks=3, nic_bit_s=500e6, size_bytes=64 << 20)
 
@@ -219,5 +220,7 @@ def test_a_range_is_held_against_what_is_known() -> None:
     slower = Line(found[0].fact, 87.5, stats.estimate([70.0, 71.0]), 87.5)
     assert slower.place == "below"
     assert result.row(slower)[-1] == "below"
+    at = result.HEADINGS.index("published / model")
+    assert (result.row(found[0])[at], result.row(found[0])[-1]) == ("within", NOTHING)
     assert isinstance(find("coll-all_reduce"), Entry)
     assert cloudlab.K_SWEEP[4] == 1.376

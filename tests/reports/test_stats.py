@@ -46,7 +46,7 @@ def test_a_bootstrap_interval_narrows_with_more_repeats() -> None:
 def test_how_many_pairs_would_show_a_difference() -> None:
     ratios = (1.02, 0.97, 1.03, 0.99, 1.01)
     found = stats.paired(dict(enumerate(ratios)), dict.fromkeys(range(5), 1.0))
-    assert found.verdict == "no difference shown"
+    assert found.conclusion == "no difference shown"
     needed = stats.pairs_to_show(found.spread, 0.02)
     assert needed is not None
     # With the spread that was seen, so many pairs have an interval just narrower than the difference; one less has not.
@@ -72,7 +72,7 @@ def ratios(*values: float) -> tuple[dict[Hashable, float], dict[Hashable, float]
 
 
 @pytest.mark.parametrize(
-    ("values", "verdict"),
+    ("values", "conclusion"),
     [
         ((1.3, 1.31, 1.32, 1.3, 1.33), "more"),
         ((0.7, 0.71, 0.72, 0.7, 0.73), "less"),
@@ -81,9 +81,9 @@ def ratios(*values: float) -> tuple[dict[Hashable, float], dict[Hashable, float]
         ((2.0, 2.0), "too few pairs"),
     ],
 )
-def test_a_difference_is_claimed_only_where_it_shows(values: tuple[float, ...], verdict: str) -> None:
+def test_a_difference_is_claimed_only_where_it_shows(values: tuple[float, ...], conclusion: str) -> None:
     found = stats.paired(*ratios(*values))
-    assert (found.verdict, found.n) == (verdict, len(values))
+    assert (found.conclusion, found.n) == (conclusion, len(values))
 
 
 def test_only_repeats_that_both_have_are_paired() -> None:
@@ -94,7 +94,7 @@ def test_only_repeats_that_both_have_are_paired() -> None:
 def test_a_ratio_and_its_inverse_say_the_same() -> None:
     there, back = ratios(1.3, 1.4, 1.5), tuple(reversed(ratios(1.3, 1.4, 1.5)))
     more, less = stats.paired(*there), stats.paired(*back)
-    assert (more.verdict, less.verdict) == ("more", "less")
+    assert (more.conclusion, less.conclusion) == ("more", "less")
     assert 1 / less.ratio == pytest.approx(more.ratio)
     assert (1 / less.high, 1 / less.low) == pytest.approx((more.low, more.high))
 
@@ -103,7 +103,7 @@ def test_equal_systems_are_seldom_told_apart() -> None:
     """Of 400 comparisons of equal systems, about 5 % may be wrong; a bootstrap over 5 pairs has twice that."""
     rng = np.random.default_rng(7)
     draws = np.exp(rng.normal(0, 0.05, (400, 5)))
-    told = sum(stats.paired(*ratios(*row)).verdict != "no difference shown" for row in draws)
+    told = sum(stats.paired(*ratios(*row)).conclusion != "no difference shown" for row in draws)
     assert told <= 0.07 * len(draws)
 
 

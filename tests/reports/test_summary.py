@@ -52,7 +52,9 @@ def test_one_failure_among_many_is_told(frame: pd.DataFrame) -> None:
     place = odd.index[odd["system"] == "balance"][0]
     odd.loc[place, "status"] = "failed"
     odd.loc[place, "expected"] = False
-    assert f"1 trial(s) did not end as expected (first: {odd.loc[place, 'trial_id']})" in told(odd)
+    odd.loc[place, "reason"] = "rank 0: out of memory"
+    first = f"{odd.loc[place, 'trial_id']}: rank 0: out of memory"
+    assert f"1 trial did not end as expected (first: {first})" in told(odd)
     assert "1 of its 10 faulted trials failed" in told(odd)
 
 

@@ -31,6 +31,8 @@ ROOT = sshd.Account("root", 0, 0, "/root")
 
 TUN = Path("/dev/net/tun")
 TAIL_LINES = 3
+PANIC = "Kernel panic"
+"""The line that says why, before some thirty others; the guest then boots again."""
 
 
 class VmsCluster(LocalCluster):
@@ -110,7 +112,7 @@ class VmsCluster(LocalCluster):
         for path in (directory / f"{host}.log", machine.console(directory, host)):
             if path.exists():
                 lines = path.read_text(errors="replace").replace("\r", "").strip().splitlines()
-                told += lines[-TAIL_LINES:]
+                told += [line for line in lines if PANIC in line][-1:] + lines[-TAIL_LINES:]
         return f"the guest does not come up; it said last: {' | '.join(told)}" if told else ""
 
 

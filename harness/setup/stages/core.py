@@ -43,7 +43,7 @@ def install(seen: Seen, core: Core, prefix: str, python: str) -> Once:
     pip = (inside, "-m", "pip", "--disable-pip-version-check", "--no-input")
     runs = [
         Run((python, "-m", "venv", prefix), f"an environment of its own, by {python}", VENV_S),
-        Run((*pip, "uninstall", "-q", "-y", "r2ccl"), "so that a changed package is installed again", 60.0),
+        Run((*pip, "uninstall", "-q", "-y", "r2ccl"), "so that a changed package is installed again", VENV_S),
     ]
     aside: tuple[str, ...] = ()
     if shared:

@@ -5,6 +5,7 @@
 #include <ifaddrs.h>
 #include <limits.h>
 #include <net/if.h>
+#include <net/route.h>
 
 #include <algorithm>
 #include <bit>
@@ -12,7 +13,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
+#include <set>
 #include <sstream>
+#include <utility>
 
 namespace r2ccl {
 namespace {
@@ -68,7 +72,32 @@ int Distance(const Nic& a, const Nic& b) {
   return bridges + (apart ? kOtherDomain : 0);
 }
 
-Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics) {
+std::vector<std::string> LeaveOutDefaultRoute(std::istream& routes, std::vector<Nic>* nics) {
+  std::map<long, std::set<std::string>> defaults;  // by metric
+  std::string line;
+  std::getline(routes, line);  // the headings
+  while (std::getline(routes, line)) {
+    std::istringstream columns(line);
+    std::string name, destination, gateway, mask;
+    unsigned flags = 0;
+    long references = 0, use = 0, metric = 0;
+    columns >> name >> destination >> gateway >> std::hex >> flags >> std::dec >> references >> use >> metric >> mask;
+    if (columns.fail() || destination != "00000000" || mask != "00000000" || (flags & RTF_UP) == 0) continue;
+    defaults[metric].insert(name);
+  }
+  if (defaults.empty()) return {};
+  const std::set<std::string>& used = defaults.begin()->second;
+  auto has_it = [&used](const Nic& nic) { return used.contains(nic.name); };
+  if (std::all_of(nics->begin(), nics->end(), has_it)) return {};
+  std::vector<std::string> left_out;
+  for (const Nic& nic : *nics) {
+    if (has_it(nic)) left_out.push_back(nic.name);
+  }
+  std::erase_if(*nics, has_it);
+  return left_out;
+}
+
+Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics, std::vector<std::string>* left_out) {
   NameFilter selected(filter);
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {Code::kSystem, std::string("getifaddrs: ") + std::strerror(errno)};
@@ -83,6 +112,11 @@ Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics) {
   }
   freeifaddrs(list);
   std::sort(nics->begin(), nics->end(), [](const Nic& a, const Nic& b) { return a.name < b.name; });
+  if (filter.empty()) {
+    std::ifstream routes("/proc/net/route");
+    std::vector<std::string> names = LeaveOutDefaultRoute(routes, nics);
+    if (left_out != nullptr) *left_out = std::move(names);
+  }
   for (Nic& nic : *nics) ReadPlace(&nic);
   if (nics->empty()) {
     return {Code::kInvalidArgument,

@@ -45,8 +45,14 @@ Status FindNic(const std::string& name, const std::string& address, Nic* nic);
 
 // The interfaces that `filter` selects, as NCCL_SOCKET_IFNAME does: a comma list of name prefixes, "^" in front
 // excludes them, "=" in front asks for exact names. Without a filter: all that have an IPv4 address and are
-// neither loopback nor a container bridge. An interface counts even when its link is down. Ordered by name.
-Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics);
+// neither loopback nor a container bridge, without that of the default route, which belongs to the management network,
+// where others are left. An interface counts even when its link is down. Ordered by name. `left_out` gets the names of
+// those that were left out because of a default route.
+Status DiscoverNics(const std::string& filter, std::vector<Nic>* nics, std::vector<std::string>* left_out = nullptr);
+
+// Takes the NICs of the default route from `nics`, unless none would be left, and returns their names. `routes` is the
+// kernel's table as /proc/net/route has it; of several default routes the one with the lowest metric is used.
+std::vector<std::string> LeaveOutDefaultRoute(std::istream& routes, std::vector<Nic>* nics);
 
 std::string ToString(in_addr address);
 

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "base/event_log.h"
 #include "base/params.h"
@@ -125,6 +127,35 @@ TEST(Nic, FoundByNameAndAddress) {
   EXPECT_EQ(FindNic("lo", "192.0.2.1", &nic).code(), Code::kInvalidArgument);
   EXPECT_EQ(FindNic("lo", "127.0.0", &nic).code(), Code::kInvalidArgument);
   EXPECT_EQ(FindNic("absent0", "127.0.0.1", &nic).code(), Code::kInvalidArgument);
+}
+
+// The names that are left of eno1, ens1 and ens2.
+std::string Left(const std::string& routes) {
+  std::vector<Nic> nics = {
+      {"eno1", 1, Ip("10.0.0.1"), 24}, {"ens1", 2, Ip("10.1.0.1"), 24}, {"ens2", 3, Ip("10.2.0.1"), 24}};
+  std::istringstream table("Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n" +
+                           routes);
+  LeaveOutDefaultRoute(table, &nics);
+  std::string names;
+  for (const Nic& nic : nics) names += nic.name + " ";
+  return names;
+}
+
+std::string Default(const std::string& name, int metric = 100, const std::string& flags = "0003") {
+  return name + "\t00000000\t0100000A\t" + flags + "\t0\t0\t" + std::to_string(metric) + "\t00000000\t0\t0\t0\n";
+}
+
+TEST(Nic, ThatOfTheDefaultRouteIsNoDataNicWhereThereAreOthers) {
+  EXPECT_EQ(Left(""), "eno1 ens1 ens2 ");
+  EXPECT_EQ(Left("eno1\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"), "eno1 ens1 ens2 ") << "a network";
+  EXPECT_EQ(Left(Default("eno1")), "ens1 ens2 ");
+  EXPECT_EQ(Left(Default("eno1", 100, "0002")), "eno1 ens1 ens2 ") << "it is down";
+  EXPECT_EQ(Left(Default("ens1", 200) + Default("eno1", 100) + Default("ens2", 300)), "ens1 ens2 ")
+      << "the least metric";
+  EXPECT_EQ(Left(Default("eno1", 0) + Default("ens1", 0)), "ens2 ");
+  EXPECT_EQ(Left(Default("eno1") + Default("ens1") + Default("ens2")), "eno1 ens1 ens2 ") << "none would be left";
+  EXPECT_EQ(Left(Default("wlan0")), "eno1 ens1 ens2 ") << "another's";
+  EXPECT_EQ(Left("garbage\nens1\n"), "eno1 ens1 ens2 ");
 }
 
 using Pairs = std::vector<std::pair<int, int>>;

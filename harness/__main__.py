@@ -1,0 +1,5 @@
+"""``python -m harness``: the program `harness`."""
+
+from harness.commands.start import main
+
+main()

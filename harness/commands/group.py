@@ -1,0 +1,36 @@
+"""A group of commands: its help says in full what each command does, and what is wrong is said in our own words."""
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+HELP_COLUMNS = 110
+"""Longer lines of prose are hard to read."""
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_COLUMNS}
+"""The settings of a program; its groups and commands inherit them."""
+
+
+class Group(TyperGroup):
+    """Typer cuts what a command does off at one line, and passes on what pydantic says of an argument."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Every command with the first sentence of its help."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, command.get_short_help_str(limit=1000)) for name, command in found if command is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            from r2ccl_core.validation import in_our_words
+
+            if isinstance(error.__cause__, ValidationError):
+                said = in_our_words(error.__cause__.errors(include_url=False)[0])
+                error.message = said.removesuffix(" without quotes")  # that is said of files
+            raise

@@ -1,0 +1,53 @@
+"""Checks of what a program gives to a `Communicator`: each mistake is one line with a remedy. Pure."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from r2ccl_core.errors import UsageError
+
+
+def whole(name: str, value: object) -> int:
+    """`value` as an int. Raises `UsageError` for text, fractions and truth values."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise UsageError(f"{name}={value!r}: give a whole number; int() makes one of text")
+    return int(value)
+
+
+def rank_of(name: str, value: object, size: int) -> int:
+    """`value` as one of `size` ranks."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise UsageError(f"{name} {value!r}: give the number of a rank")
+    if not 0 <= value < size:
+        raise UsageError(f"{name} {value}: there is no such rank among {size}")
+    return int(value)
+
+
+def seconds(name: str, value: object) -> float:
+    """`value` as a time to wait: more than nothing, less than for ever."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise UsageError(f"{name}={value!r}: give seconds as a number, such as 30.0")
+    if not 0 < value < math.inf:  # NaN is neither
+        raise UsageError(f"{name}={value:g}: give more than 0 seconds, and not for ever")
+    return float(value)
+
+
+def address(value: object) -> str | None:
+    """Where rank 0 listens, as text; `rendezvous.parse_root` reads it."""
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"root={value!r}: give text as host:port, such as '10.0.0.1:7000'")
+    return value
+
+
+def parameters(value: object) -> dict[str, str | int]:
+    """A table of the transport's parameters."""
+    if value is not None and not isinstance(value, Mapping):
+        raise UsageError(f"options={value!r}: give a table, such as {{'R2CC_CHUNK_BYTES': 262144}}")
+    return dict(value or {})
+
+
+def function(name: str, value: object) -> None:
+    """Raises `UsageError` unless `value` can be called, or is None."""
+    if value is not None and not callable(value):
+        raise UsageError(f"{name}={value!r}: give a function, or leave it out")

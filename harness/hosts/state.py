@@ -65,7 +65,7 @@ def _lines(values: Iterable[Mapping[str, Any]]) -> str:
 
 def _stable(value: Any) -> Any:
     if isinstance(value, Mapping) and value.get("kind") == "tbf":
-        # The kernel keeps burst and latency in ticks: they read back slightly differently for each program that sets them.
+        # The kernel keeps burst and latency in ticks: they read back slightly differently for each program.
         value = dict(value, options={"rate": value.get("options", {}).get("rate")})
     if isinstance(value, Mapping):
         return {key: _stable(inner) for key, inner in value.items() if key not in _VOLATILE and not _drawn(key, inner)}

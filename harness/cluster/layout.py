@@ -33,7 +33,7 @@ class Regular(Protocol):
 
 
 class Machines(Regular, Protocol):
-    """The layout of a cluster of virtual machines: that of a local cluster, plus the parts that only virtual machines
+    """The shape of a cluster of virtual machines: that of a local cluster, plus the parts that only virtual machines
     have."""
 
     @property

@@ -4,7 +4,7 @@
     eth<r>  (tbf) ------------- (tbf) h<h>r<r> on bridge rail<r>
     mgmt0   ------------------- h<h>mgmt on bridge mgmt -- up ----- r2m<tag>
 
-A host's own filter limits what its NIC sends, the switch port's filter what it receives.
+A host's own filter limits the traffic that its NIC sends, the switch port's filter the traffic that it receives.
 """
 
 import errno

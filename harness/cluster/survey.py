@@ -52,7 +52,7 @@ def said(argv: list[str], timeout_s: float = 200.0) -> tuple[int, str, str]:
 
 
 def rights() -> dict[str, Any]:
-    """The user, and whether it may change interfaces."""
+    """The user, its capabilities for the network and the system, and its limits."""
     status = text_of("/proc/self/status") or ""
     effective = int((re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.M) or ["", "0"])[1], 16)
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]

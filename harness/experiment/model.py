@@ -35,7 +35,8 @@ TCP_SHARE = 0.956
 
 
 def _as_text(variables: object) -> object:
-    """Whole numbers are what an environment makes of them: text. Everything else stays as it is, to be judged."""
+    """The variables with whole numbers as text, as an environment has them. All other values stay as they are, to be
+    checked."""
     if not isinstance(variables, dict):
         return variables
     return {k: str(v) if isinstance(v, int) and not isinstance(v, bool) else v for k, v in variables.items()}

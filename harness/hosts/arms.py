@@ -167,7 +167,7 @@ class Arm:
     def fire(self) -> tuple[int, int]:
         """Runs the inject commands in order; returns the clock right before the first and right after the last.
 
-        Without commands, the programs that run beside are the fault.
+        Without commands, the programs of `beside` are the fault.
         """
         with urgently():
             before = time.time_ns()
@@ -201,8 +201,8 @@ class Arm:
         return report
 
     def go_on(self) -> None:
-        """Makes the healer start the commands that repeat or run beside. If that fails, it heals at once and reports
-        why."""
+        """Makes the healer start the commands of `repeat` and the programs of `beside`. If that fails, it heals at once
+        and reports why."""
         self.tell(b"go\n")
         line = self.answer()
         if line != b"going\n":

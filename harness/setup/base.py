@@ -36,7 +36,7 @@ class Once:
     value: str
     runs: tuple[Run, ...]
     sends: Path | None = None
-    """A file of ours that exists on the host while the commands run, at `SENT`."""
+    """A file of this machine that exists on the host while the commands run, at `SENT`."""
 
     @property
     def limit_s(self) -> float:
@@ -98,7 +98,7 @@ State = Done | Unneeded | Refused | Stuck | ToDo
 
 @dataclass(frozen=True)
 class Options:
-    """The user's wishes beside the inventory."""
+    """The user's choices in addition to the inventory."""
 
     core: Core | None = None
     site_packages: str | None = None

@@ -181,7 +181,7 @@ def read_boot(host: Host) -> str:
 
 
 def orders_on(place: str, recipes: Sequence[Recipe]) -> Orders:
-    """What several recipes together do on one place."""
+    """The combined commands of several recipes on one place."""
     return Orders(
         inject=_argvs(place, [order for recipe in recipes for order in recipe.inject]),
         heal=_argvs(place, [order for recipe in recipes for order in recipe.heal]),

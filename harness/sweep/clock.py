@@ -121,7 +121,7 @@ def _between(before: Offset, after: Offset, ours_ns: int) -> Offset:
     widths = [(o, o.error_ns + _drift_ns(ours_ns - o.at_ns)) for o in (before, after)]
     low = max(o.offset_ns - width for o, width in widths)
     high = min(o.offset_ns + width for o, width in widths)
-    if low > high:  # more than drift: a clock was set between the two, and nobody knows when
+    if low > high:  # more than drift: a clock was set between the two, at an unknown time
         low, high = (
             edge(o.offset_ns + sign * o.error_ns for o in (before, after)) for edge, sign in ((min, -1), (max, 1))
         )

@@ -44,7 +44,7 @@ class CurrentCluster:
         self._testbed: HostTestbed | None = None
         self._described: dict[str, Any] = {}
         self.has_stood = False
-        """A cluster has come up: what breaks from now on broke in the middle."""
+        """A cluster has come up: later failures belong to the sweep, not to its start."""
 
     def testbed_for(self, trial: Trial) -> HostTestbed:
         """The testbed on the cluster that `trial` needs, set up for it."""

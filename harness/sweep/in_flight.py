@@ -35,7 +35,7 @@ def in_flight(ranks: Sequence[RankRecord], before_ns: int, after_ns: int) -> InF
         return None if one is None else InFlight(one, one, one)
     first = max((i for i in begun if all(r.begun[i] <= before_ns for r in ranks)), default=None)
     last = min((i for i in begun if all(_end_ns(r, i) >= after_ns for r in ranks)), default=None)
-    if last is None:  # ranks run apart: where one that stopped never ended an iteration, another may have
+    if last is None:  # ranks drift apart: one may have ended an iteration that a stopped rank never ended
         last = min((i for i in begun if any(i not in r.finished for r in ranks)), default=None)
     if first is None or last is None:
         return None

@@ -42,7 +42,7 @@ class Injected:
     kind: str
     host: str
     nic: str
-    """Empty where a whole host or a process was hit."""
+    """Empty if a whole host or a process was hit."""
     t_before_ns: int
     t_after_ns: int
     heal_ns: int | None

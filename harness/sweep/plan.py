@@ -33,7 +33,7 @@ class Trial:
 
     system: SystemModel
     size_bytes: int
-    """0 where the workload has no sizes."""
+    """0 if the workload has no sizes."""
     fault: FaultModel | None
     repeat: int
     iterations: int

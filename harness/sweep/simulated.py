@@ -148,7 +148,7 @@ class _Play:
 
     @property
     def came(self) -> list[Outage]:
-        """What broke before the end."""
+        """The outages before the end."""
         return [outage for outage in self.network.outages if outage.begin_s <= self.now_s]
 
     @cached_property

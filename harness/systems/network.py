@@ -124,8 +124,8 @@ def from_core(cores: Sequence[Mapping[str, Any] | None], nics: Sequence[Sequence
 
 
 def from_counters(sent_bytes: Mapping[str, int], nics: Sequence[str], least_bytes: float) -> Proof:
-    """The network by the NICs' counters. `sent_bytes`: by NIC, over all hosts; `least_bytes`: what the collectives need
-    over all NICs together."""
+    """The network by the NICs' counters. `sent_bytes`: by NIC, over all hosts; `least_bytes`: the bytes that the
+    collectives must send over all NICs together."""
     wanted = ", ".join(nics)
     detail = {"bytes_by_nic": dict(sent_bytes), "least_bytes": round(least_bytes)}
     if not sent_bytes:

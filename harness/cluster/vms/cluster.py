@@ -32,7 +32,7 @@ ROOT = sshd.Account("root", 0, 0, "/root")
 TUN = Path("/dev/net/tun")
 TAIL_LINES = 3
 PANIC = "Kernel panic"
-"""The line that says why, before some thirty others; the guest then boots again."""
+"""Marks the line with the cause, before some thirty others; the guest then boots again."""
 
 
 class VmsCluster(LocalCluster):
@@ -63,7 +63,7 @@ class VmsCluster(LocalCluster):
         self.accelerator = accelerator.choose(self.vms.accelerator, self._program, self._kernel)
 
     def made_of(self) -> str:
-        """The guests' accelerator, kernel and root, for people; once they are known."""
+        """The guests' accelerator and kernel, for people; once they are known."""
         assert self._kernel is not None
         return f"{machine.PROGRAM} with {self.accelerator}, Linux {self._kernel.release} in {self._kernel.folder}"
 
@@ -80,7 +80,7 @@ class VmsCluster(LocalCluster):
         return ROOT
 
     def describe(self) -> dict[str, object]:
-        """The description, including the guests' accelerator, kernel and root."""
+        """The description, with the guests' accelerator and kernel."""
         assert self._kernel is not None
         return super().describe() | {"accelerator": self.accelerator, "kernel": self._kernel.release}
 

@@ -80,7 +80,7 @@ def _entry(number: int, name: str, mode: int, data: bytes) -> bytes:
 
 
 def host_script(spec: VmsSpec, number: int, host: HostLayout, kernel: Kernel, folder: Path) -> str:
-    """The script that `boot.sh` runs last, for the host of that number."""
+    """The script of the host of that number, which `boot.sh` runs in the guest's root."""
     values = {
         "NAME": host.name,
         "FOLDER": str(folder),

@@ -1,6 +1,6 @@
-"""What a cluster is to the harness: hosts that come up, are described, and go down again.
+"""A cluster as the harness sees it: hosts that come up, are described, and go down again.
 
-`harness.cluster.local` makes one out of network namespaces, `harness.cluster.existing` takes hosts that are there,
+`harness.cluster.local` makes one from network namespaces, `harness.cluster.existing` uses existing hosts,
 `harness.cluster.noop` is this machine as it is.
 """
 
@@ -11,7 +11,7 @@ from harness.hosts.base import Host
 
 
 class Cluster(Protocol):
-    """A set of hosts with a life: `up`, use, `down`; as a context manager, both by itself."""
+    """A set of hosts with a lifecycle: `up`, use, `down`; a context manager calls both."""
 
     @property
     def hosts(self) -> Sequence[Host]:
@@ -20,11 +20,11 @@ class Cluster(Protocol):
 
     @property
     def switches(self) -> Sequence[Host]:
-        """Switches that run Linux and are reached like hosts, where faults on their ports run; no ranks."""
+        """Switches that run Linux and are reached like hosts. Faults on their ports run there; they have no ranks."""
         ...
 
     def up(self) -> None:
-        """Makes and connects every host. On an error everything made so far is removed again."""
+        """Makes and connects every host. After an error, everything made so far is removed again."""
         ...
 
     def down(self) -> None:
@@ -32,7 +32,7 @@ class Cluster(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What it is made of, as JSON values, for the provenance of a run."""
+        """The description of the cluster, as JSON values, for the provenance of a run."""
         ...
 
     def __enter__(self) -> Self: ...

@@ -1,7 +1,7 @@
-"""Removes what local clusters have made: one cluster by its tag, or every left-over of this user.
+"""Removes the remains of local clusters: one cluster by its tag, or every left-over of this user.
 
-A left-over is a cluster whose owner is gone, or something that is named like ours, has no record, and holds
-no process. Whatever does not carry a tag of ours is never touched. In a namespace of ours every process goes.
+A left-over is a cluster whose owner is gone, or an object that is named like ours, has no record, and holds no process.
+Objects without a tag of ours are never touched. In a namespace of ours every process is ended.
 """
 
 import os
@@ -14,14 +14,14 @@ from harness.cluster.layout import NAMESPACE_PREFIX, UPLINK_PREFIX, tag_of
 from harness.errors import ClusterError
 
 OWNER_LEAVE_S = 15.0
-"""How long a living owner may take to heal and leave before it is killed."""
+"""How long a living owner may take to heal and exit before it is killed."""
 
 
 def clean(*, all: bool = False) -> list[str]:  # noqa: A002  (as the command-line option is called)
-    """Removes every left-over, with `all` the living clusters too; one line for each, saying what it was.
+    """Removes every left-over, with `all` the living clusters too; returns one line for each, with its description.
 
-    Needs no rights of its own: what an ordinary user's cluster was made of goes with its last process.
-    Raises `ClusterError` at the end if something could not be removed.
+    Needs no rights of its own: an ordinary user's cluster disappears with its last process. Raises `ClusterError` at
+    the end if something could not be removed.
     """
     done, failed = [], []
     for tag in _all_tags():
@@ -32,7 +32,7 @@ def clean(*, all: bool = False) -> list[str]:  # noqa: A002  (as the command-lin
                 if not all or record.owner.pid == os.getpid():
                     continue
                 _end_owner(record.owner)
-            # Under the lock: without a record, it may be a cluster that another process is just making.
+            # Under the lock: without a record, it may be a cluster that another process is making right now.
             with state.lock():
                 if state.read(tag) is None and not all and _in_use(tag):
                     continue
@@ -53,7 +53,8 @@ def living() -> list[str]:
 
 
 def left_over() -> list[str]:
-    """The tags of this user's clusters whose owner is gone; without those that only another version can read."""
+    """The tags of this user's clusters whose owner is gone, without those whose record only another version can
+    read."""
     found = []
     for tag in state.tags():
         with suppress(ClusterError):
@@ -64,7 +65,7 @@ def left_over() -> list[str]:
 
 
 def remove(tag: str) -> None:
-    """Removes all that carries this tag: processes, uplink, namespaces, files. Harmless twice."""
+    """Removes everything that carries this tag: processes, uplink, namespaces, files. Harmless twice."""
     spaces = _namespaces_of(tag)
     try:
         processes.kill(_processes_of(tag))
@@ -82,7 +83,7 @@ def _namespaces_of(tag: str) -> list[str]:
 
 
 def _processes_of(tag: str) -> list[processes.ProcessId]:
-    """What runs in its namespaces, and what its record names; never a process outside of them."""
+    """The processes in its namespaces, and those that its record names; never a process outside of them."""
     inodes = set()
     for name in _namespaces_of(tag):
         with suppress(OSError):
@@ -92,24 +93,24 @@ def _processes_of(tag: str) -> list[processes.ProcessId]:
     if record is None:
         return found
     own = Path("/proc/self/ns/user").stat().st_ino
-    if record.user_namespace != own:  # an ordinary user's: all that is in it came with the cluster's command
+    if record.user_namespace != own:  # an ordinary user's: every process in it came with the cluster's command
         found += processes.in_namespaces("user", {record.user_namespace})
     return [*found, *(p for p in record.processes if processes.alive(p))]
 
 
 def _in_use(tag: str) -> bool:
-    """True for namespaces in which something runs; with no record here, they may be another's."""
+    """True for namespaces in which something runs; without a record here, they may be another user's."""
     return bool(_processes_of(tag))
 
 
 def _all_tags() -> list[str]:
-    """Of records and, where we could remove them, of namespaces and uplinks alike."""
+    """The tags of records and, if we could remove them, of namespaces and uplinks."""
     names = namespaces.names() + netlink.uplinks() if rights.have() else []
     return sorted({tag for tag in map(tag_of, names) if tag} | set(state.tags()))
 
 
 def _end_owner(owner: processes.ProcessId) -> None:
-    """Asks it to leave, so that it heals and keeps its rows; then insists."""
+    """Asks the owner to exit, so that it heals and keeps its rows; kills it if it does not."""
     try:
         processes.kill([owner], sig=signal.SIGTERM, wait_s=OWNER_LEAVE_S)
     except TimeoutError:

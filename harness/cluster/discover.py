@@ -1,6 +1,6 @@
-"""Completes an inventory from what its hosts show: data NICs by rail, their speeds, RDMA devices, GPUs.
+"""Completes an inventory with the facts of its hosts: data NICs by rail, their speeds, RDMA devices, GPUs.
 
-What the inventory says already stays: a NIC that it names keeps its rail, and only what is missing is filled in.
+The inventory's own values stay: a NIC that it names keeps its rail, and only missing values are filled in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from harness.hosts.links import Link
 
 @dataclass(frozen=True)
 class Discovered:
-    """The inventory with the hosts that could be used, and what to tell of the other hosts and NICs."""
+    """The inventory with the usable hosts, and remarks about the other hosts and NICs."""
 
     inventory: Inventory | None
     notes: tuple[str, ...]
@@ -24,9 +24,9 @@ class Discovered:
 
 
 def discover(place: Place) -> Discovered:
-    """Looks at every host that can be reached. `errors` names the others: they stay as they were.
+    """Surveys every host that can be reached. `errors` names the others, which stay as they were.
 
-    Those of which no NIC is known are of no use and are left out.
+    Hosts without any known NIC are of no use and are left out.
     """
     surveys = place.survey()
     found = [nic for name, survey in surveys.items() for nic in data_nics(name, survey.links)]
@@ -46,7 +46,7 @@ def discover(place: Place) -> Discovered:
 
 
 def completed(host: InventoryHost, survey: Surveyed, rails: Sequence[Sequence[DataNic]]) -> InventoryHost:
-    """The host with what its survey adds."""
+    """The host, completed from its survey."""
     gpus = survey.facts["gpus"].get("count") if host.gpus is None else host.gpus
     if host.nics:
         nics = tuple(_filled(nic, survey) for nic in host.nics)
@@ -95,7 +95,7 @@ def _silent_note(nic: DataNic) -> str:
 
 
 def _unused(name: str, survey: Surveyed) -> list[str]:
-    """Physical interfaces that are no data NICs for a reason that somebody may want to remove."""
+    """Physical interfaces that are no data NICs for a reason that the user may want to remove."""
     reserved, links = survey.links.reserved(), survey.links.by_name.values()
     notes = [
         f"{name}: {link.name} {reason}"

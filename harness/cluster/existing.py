@@ -1,7 +1,7 @@
-"""Hosts that exist, as a cluster: connected as an inventory says, used, left as they were. Nothing is made on them.
+"""A cluster of existing hosts: connected by an inventory, used, and left as they were. Nothing is made on them.
 
-`up` opens all sessions at once and finds every NIC of the inventory among the host's interfaces. One host that
-cannot be used keeps the cluster down, and then the error has a line for each such host.
+`up` opens all sessions at once and finds every NIC of the inventory among the host's interfaces. A single unusable host
+keeps the cluster down, and the error has a line for each such host.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class ExistingCluster:
         return list(self._switches)
 
     def up(self) -> None:
-        """Connects every host and finds its NICs. Raises `ClusterError` with a line for every host that is not fit."""
+        """Connects every host and finds its NICs. Raises `ClusterError` with a line for every unusable host."""
         try:
             switches = for_each(self._switches, _connected)
             ports = {name: links for name, links in switches.items() if isinstance(links, Links)}
@@ -56,7 +56,7 @@ class ExistingCluster:
         for_each([*self._hosts, *self._switches], lambda host: host.close())
 
     def describe(self) -> dict[str, Any]:
-        """What it is made of, as JSON values; not how to log in."""
+        """The description of the cluster, as JSON values, without its log-ins."""
         hosts = [{"name": h.name, "address": h.address, "nics": [asdict(n) for n in h.nics]} for h in self._hosts]
         switches = [{"name": switch.name, "address": switch.address} for switch in self._switches]
         return {"kind": "inventory", "inventory": self.spec.inventory, "hosts": hosts, "switches": switches}
@@ -97,7 +97,7 @@ def ssh_host(place: Login) -> SshHost:
 
 
 def management_address(entry: InventoryHost, links: Links) -> str:
-    """Where the other hosts reach it: as the inventory says, else the address at which its SSH session came in.
+    """The address at which the other hosts reach it: the inventory's, else the local address of its SSH session.
 
     A DNS name would not do: on the host itself it often means 127.0.1.1, where the others cannot reach rank 0.
     """
@@ -109,7 +109,7 @@ def management_address(entry: InventoryHost, links: Links) -> str:
 
 
 def management_nic(address: str, links: Links) -> str | None:
-    """The interface that has `address`; None where it is a name, or another machine's that forwards."""
+    """The interface that has `address`; None if it is a name, or belongs to another machine that forwards."""
     try:
         return next((link.name for link in links.by_name.values() if link.has_address(address)), None)
     except ValueError:

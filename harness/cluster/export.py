@@ -1,4 +1,4 @@
-"""A running local cluster as an inventory: its hosts for whoever reaches them by SSH alone. Pure."""
+"""A running local cluster as an inventory, for users who reach its hosts by SSH alone. Pure."""
 
 from typing import Any
 

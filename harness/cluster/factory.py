@@ -1,11 +1,11 @@
-"""The one place that makes a cluster from its spec."""
+"""Makes a cluster from its spec; no other module does."""
 
 from harness.cluster.base import Cluster
 from harness.cluster.spec import ClusterSpec, InventorySpec, NoopSpec, VmsSpec
 
 
 def make_cluster(spec: ClusterSpec) -> Cluster:
-    """A cluster of the spec's kind, still down. Imports only what that kind needs."""
+    """A cluster of the spec's kind, still down. Imports only the modules of that kind."""
     if isinstance(spec, NoopSpec):
         from harness.cluster.noop import NoopCluster
 

@@ -1,4 +1,4 @@
-"""From what an inventory says about a host's NICs to the interfaces that the host really has. Pure."""
+"""From an inventory's entries for a host's NICs to the interfaces that the host really has. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from harness.hosts.links import Link, Links
 
 
 def find_nics(host: InventoryHost, links: Links, switches: Mapping[str, Links]) -> tuple[Nic, ...]:
-    """Its data NICs by rail. Raises `HostError` with everything that is not as the inventory says.
+    """Its data NICs by rail. Raises `HostError` with every difference from the inventory.
 
     `switches` has the interfaces of those that could be reached.
     """
@@ -25,7 +25,7 @@ def find_nics(host: InventoryHost, links: Links, switches: Mapping[str, Links]) 
 
 
 def look_up(host: InventoryHost, links: Links) -> tuple[tuple[Nic, ...], list[str]]:
-    """Its data NICs by rail as far as they are what the inventory says, and a line for each that is not."""
+    """Its data NICs by rail as far as they match the inventory, and a line for each that does not."""
     if not host.nics:
         return (), ["has no NICs in the inventory; let `harness cluster discover` find them"]
     reserved = links.reserved()
@@ -45,7 +45,7 @@ def look_up(host: InventoryHost, links: Links) -> tuple[tuple[Nic, ...], list[st
 
 
 def port_mistakes(nics: Sequence[Nic], switches: Mapping[str, Links]) -> list[str]:
-    """A line for each NIC whose switch port is not there, or must not be touched because it carries SSH."""
+    """A line for each NIC whose switch port does not exist, or must not be changed because it carries SSH."""
     found = []
     for nic in nics:
         links = switches.get(nic.switch or "")
@@ -61,14 +61,14 @@ def port_mistakes(nics: Sequence[Nic], switches: Mapping[str, Links]) -> list[st
 
 
 def address_of(link: Link) -> str | None:
-    """The address that its traffic would use: the first IPv4 one, else the first IPv6 one that is routed."""
+    """The address that its traffic would use: the first IPv4 one, else the first routed IPv6 one."""
     known = [ip_interface(address) for address in link.addresses]
     usable = sorted((a for a in known if not a.ip.is_link_local), key=lambda a: a.version)
     return str(usable[0].ip) if usable else None
 
 
 def link_of(entry: InventoryNic, links: Links) -> Link | str:
-    """The interface that is meant, or why there is none."""
+    """The interface that the entry means, or why there is none."""
     if entry.name is not None:
         link = links.by_name.get(entry.name)
         if link is None:
@@ -85,7 +85,8 @@ def link_of(entry: InventoryNic, links: Links) -> Link | str:
 
 
 def _by_mac(entry: InventoryNic, links: Links) -> Link | str:
-    """VLANs and bonds share the MAC address of what is below: the one with the address is meant, then the lowest."""
+    """VLANs and bonds share the MAC address of the interface below: the one with the address is meant, then the
+    lowest."""
     having = [link for link in links.by_name.values() if entry.mac in (link.permanent_mac or link.mac, link.mac)]
     if not having:
         return f"no interface has the MAC address {entry.mac}; compare with `ip link`"

@@ -34,10 +34,10 @@ _ASKED = {
     "programs": sorted({program for fault in FAULTS.values() for program in fault.needs} | {"unshare"}),
     "features": {kind: fault.rehearsal for kind, fault in FAULTS.items() if fault.rehearsal},
 }
-"""What a survey looks for: all that any fault needs of programs and of the kernel."""
+"""The features that a survey tests: all programs and kernel features that any fault needs."""
 
 PROBE_S = 2.0
-"""How long silent NICs are tried; where all answer it is over sooner."""
+"""How long silent NICs are probed; if all answer it ends sooner."""
 
 SURVEY_S = 300.0
 """How long a survey may take: half a second on a host, minutes on a translated guest of a busy machine."""
@@ -46,20 +46,20 @@ START_S = 20.0
 """How long a Python may take to start on a busy host."""
 
 PROBES_AT_ONCE = 800
-"""Of one host; they go as one word of a command, which Linux limits to 128 KiB."""
+"""Probes of one host at a time; they go as one word of a command, which Linux limits to 128 KiB."""
 
 CLOCK_QUESTIONS = 5
 
 
 @dataclass(frozen=True)
 class Surveyed:
-    """What one host is like. `clock_error_s` is half the round trip: the offset is known no better."""
+    """The survey of one host. `clock_error_s` is half the round trip, which limits the precision of the offset."""
 
     facts: Mapping[str, Any]
-    """As `harness.cluster.survey` prints them."""
+    """The output of `harness.cluster.survey`."""
     links: Links
     address: str
-    """Where the others reach it on the management network."""
+    """The address at which the others reach it on the management network."""
     clock_offset_s: float
     """Its clock minus ours."""
     clock_error_s: float
@@ -67,10 +67,10 @@ class Surveyed:
 
 @dataclass(frozen=True)
 class Remains:
-    """What faults have left on a host or a switch."""
+    """The remains of faults on a host or a switch."""
 
     armed: bool
-    """A living healer holds a fault: a sweep is under way."""
+    """A living healer holds a fault: a sweep is in progress."""
     things: int
     """Qdiscs, filters and routes of ours."""
 
@@ -87,12 +87,12 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Probe:
-    """One thing to try: a packet from one NIC to another, small (`size` 0) or so large as it says, in bytes."""
+    """One packet to send from one NIC to another: small (`size` 0) or of the given size in bytes."""
 
     source: Endpoint
     target: Endpoint
     bound: bool = True
-    """It leaves by the source's NIC; otherwise as the routing table says."""
+    """It leaves through the source's NIC; otherwise by the routing table."""
     size: int = 0
 
 
@@ -106,7 +106,7 @@ class Reached:
 
 
 class Prober:
-    """One host's part in a round of probes: it listens from the start, and begins when it is told to finish."""
+    """One host's part in a round of probes: it listens from the start, and sends when it is told to finish."""
 
     def __init__(self, host: Host, probes: Sequence[Probe], token: str, port: int) -> None:
         self._host, self._probes = host, probes
@@ -143,7 +143,7 @@ class Prober:
 
 
 class Place:
-    """The hosts of an inventory, logged in to as far as that is possible."""
+    """The hosts of an inventory, with a session to each that can be reached."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
@@ -179,14 +179,14 @@ class Place:
         return {name: result for name, result in results.items() if isinstance(result, Links)}
 
     def remains(self) -> dict[str, Remains]:
-        """What faults have left on every host and switch that could be looked at."""
+        """The remains of faults on every host and switch that could be examined."""
         places = [*self.reached(), *(s for s in self.switches if s.name not in self.errors)]
         results = for_each(places, _remains)
         self._keep_errors(results)
         return {name: result for name, result in results.items() if isinstance(result, Remains)}
 
     def probe(self, probes: Sequence[Probe]) -> dict[Probe, Reached]:
-        """All probes at the same time; those of hosts that fail meanwhile are left out."""
+        """Sends all probes at the same time; those of hosts that fail meanwhile are left out."""
         own = {host.name: [probe for probe in probes if probe.source.host == host.name] for host in self.hosts}
         found: dict[Probe, Reached] = {}
         for first in range(0, max(map(len, own.values())), PROBES_AT_ONCE):
@@ -195,7 +195,7 @@ class Place:
         return found
 
     def _round(self, own: Mapping[str, Sequence[Probe]]) -> dict[Probe, Reached]:
-        """One round: first all listen, then all begin."""
+        """One round: first all hosts listen, then all send."""
         token, port = secrets.token_hex(8), randrange(20_000, 32_000)
         started = for_each(self.reached(), lambda host: Prober(host, own[host.name], token, port))
         self._keep_errors(started)
@@ -213,7 +213,7 @@ class Place:
 
 @contextmanager
 def looking_at(inventory: Inventory) -> Iterator[Place]:
-    """The hosts of an inventory, logged in to, and logged out of at the end."""
+    """The hosts of an inventory, with sessions that are closed at the end."""
     place = Place(inventory)
     try:
         place.connect()
@@ -223,7 +223,7 @@ def looking_at(inventory: Inventory) -> Iterator[Place]:
 
 
 def survey_here() -> tuple[dict[str, Any], Links]:
-    """The same of this machine, without SSH: its survey's facts, and its interfaces. Raises `HostError`."""
+    """The same for this machine, without SSH: its survey's facts, and its interfaces. Raises `HostError`."""
     told: list[Any] = []
     for words in (("-c", _script("survey.py"), json.dumps(_ASKED)), ("-c", source_of("interfaces"))):
         done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=False)

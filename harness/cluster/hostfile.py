@@ -15,14 +15,14 @@ _IPV6 = re.compile(r"\[(?P<address>[0-9A-Fa-f:.]+)\](?::(?P<count>\d+))?\Z")
 
 @dataclass(frozen=True)
 class Entry:
-    """One host of a file. A host that comes several times is one, as MPI counts its slots together."""
+    """One host of a file. Repeated lines of a host become one entry, as MPI adds up its slots."""
 
     address: str
     user: str | None = None
 
 
 def parse(text: str, file: str) -> list[Entry]:
-    """The hosts in the order of the file. Raises `MistakeError` for the first line that says something else."""
+    """The hosts in the order of the file. Raises `MistakeError` for the first line of any other form."""
     found: dict[str, Entry] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()

@@ -1,7 +1,7 @@
-"""The inventory as values: which hosts there are, how SSH reaches them, which NIC of each lies on which rail.
+"""The inventory as values: the hosts, how SSH reaches them, and the rail of each NIC.
 
-`harness.cluster.inventory_file` reads and writes it. A NIC is known by its interface name, its MAC address or its
-IP address, by one of them at least; the others are found on the host.
+`harness.cluster.inventory_file` reads and writes it. A NIC is identified by its interface name, its MAC address or its
+IP address, by at least one of them; the others are found on the host.
 """
 
 import re
@@ -34,7 +34,7 @@ def _matching(pattern: re.Pattern[str], remedy: str) -> AfterValidator:
 
 
 def _address(text: str) -> str:
-    """A colon is part of an IPv6 address and of nothing else: the SSH library would take what follows it as a port."""
+    """An address without a colon unless it is IPv6: the SSH library would take the part after a colon as a port."""
     if not _ADDRESS.match(text) or (":" in text and not _is_ipv6(text)):
         raise ValueError("is no address: write a DNS name or an IP address, the port apart")
     return text
@@ -88,7 +88,7 @@ Ipv6 = Annotated[IPv6Interface, BeforeValidator(_as_ipv6), PlainSerializer(str)]
 
 
 class InventoryNic(Model):
-    """One data NIC. `rate` is per direction; `switch_port` is the port of the switch it is plugged in."""
+    """One data NIC. `rate` is per direction; `switch_port` is the port of the switch it is plugged into."""
 
     rail: int = Field(ge=0, lt=MAX_RAILS)
     name: Interface | None = None
@@ -103,18 +103,18 @@ class InventoryNic(Model):
 
     @property
     def address(self) -> str | None:
-        """Its IP address without the prefix length; the IPv4 one where there are both."""
+        """Its IP address without the prefix length; the IPv4 one if it has both."""
         address = self.ipv4 or self.ipv6
         return None if address is None else str(address.ip)
 
     @property
     def known_by(self) -> str:
-        """What finds it on the host, for people."""
+        """The value that identifies it on the host, for people."""
         return self.name or self.mac or self.address or "nothing"
 
 
 class Login(Model):
-    """How SSH reaches a host or a switch. What is left out is left to the user's own SSH configuration."""
+    """How SSH reaches a host or a switch. Missing values come from the user's own SSH configuration."""
 
     name: Name
     address: Address
@@ -125,13 +125,13 @@ class Login(Model):
     known_hosts: str | None = Field(default=None, min_length=1)
     """The file of known host keys, by default the user's own."""
     sudo: Annotated[bool | tuple[str, ...], BeforeValidator(_root_words)] = False
-    """True: root by ``sudo -n``; or the words of another way to become root without a password."""
+    """True: root by ``sudo -n``; or the words of another command that gives root without a password."""
     python: str = Field(default="python3", min_length=1)
     """The Python (3.8 or later) there; it also runs the ranks, for which it needs this package."""
 
     @property
     def become_root(self) -> tuple[str, ...]:
-        """The words that go before a command; none where nothing has to be done."""
+        """The words to put before a command; none if nothing is needed."""
         if isinstance(self.sudo, tuple):
             return self.sudo
         return ("sudo", "-n", "--") if self.sudo else ()
@@ -141,14 +141,14 @@ class InventoryHost(Login):
     """One host, and its data NICs by rail."""
 
     management: Address | None = None
-    """Its address for the other hosts, where rank 0 is met; by default the one that its SSH session came in at."""
+    """Its address for the other hosts, on which rank 0 listens; by default the local address of its SSH session."""
     hardware: str | None = None
     gpus: int | None = Field(default=None, ge=0)
     nics: tuple[InventoryNic, ...] = ()
 
 
 class InventorySwitch(Login):
-    """A Linux switch: where faults on switch ports run. It has no ranks."""
+    """A Linux switch, on which faults on switch ports run. It has no ranks."""
 
 
 class Inventory(Model):
@@ -156,15 +156,15 @@ class Inventory(Model):
 
     schema_version: Literal[1] = Field(alias="schema")
     rails: tuple[str, ...] = ()
-    """What the rails are called, by number."""
+    """The names of the rails, by number."""
     provenance: dict[str, Any] = Field(default_factory=dict, exclude=True)
-    """Where the file comes from; no part of what runs."""
+    """The origin of the file; it does not affect runs."""
     hosts: tuple[InventoryHost, ...] = Field(alias="host", min_length=1)
     switches: tuple[InventorySwitch, ...] = Field(default=(), alias="switch")
 
     @field_serializer("hosts", "switches", when_used="json")
     def _without_logins(self, places: Sequence[Login]) -> list[dict[str, Any]]:
-        """JSON goes into run folders and reports, which are shown around: how to log in stays at home."""
+        """The log-ins are left out: JSON goes into run folders and reports, which are shared."""
         private = {"user", "key", "known_hosts"}
         return [place.model_dump(mode="json", by_alias=True, exclude=private, exclude_none=True) for place in places]
 
@@ -174,7 +174,7 @@ class Inventory(Model):
         return self.model_copy(update={"hosts": tuple(by_name[name] for name in names)})
 
     def relative_to(self, folder: PurePath) -> Self:
-        """With the paths of keys and known hosts taken from `folder`."""
+        """The inventory with the paths of keys and known hosts taken relative to `folder`."""
 
         def placed(place: Any) -> Any:
             paths = {name: getattr(place, name) for name in ("key", "known_hosts")}
@@ -191,7 +191,7 @@ def _placed(folder: PurePath, path: str) -> str:
 
 
 def mistakes(inventory: Inventory) -> Iterator[Mistake]:
-    """What is wrong between keys that are each right by themselves."""
+    """The mistakes between keys that are each valid by themselves."""
     for table, places in (("host", inventory.hosts), ("switch", inventory.switches)):
         for index, place in enumerate(places):
             if any(place.name == other.name for other in places[:index]):

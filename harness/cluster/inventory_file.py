@@ -18,12 +18,12 @@ _ABSENT = "make it with `harness cluster discover` or `harness cluster inventory
 
 
 def load(path: Path) -> Inventory:
-    """The inventory in `path`, its own paths taken from there. Raises `InventoryError`, `MistakeError`."""
+    """The inventory in `path`; paths in it are relative to its folder. Raises `InventoryError`, `MistakeError`."""
     return parse(read_toml(path, _ABSENT), str(path)).relative_to(path.absolute().parent)
 
 
 def parse(document: Mapping[str, Any], file: str) -> Inventory:
-    """The inventory that a parsed TOML file describes; raises `InventoryError`, one line a mistake."""
+    """The inventory that a parsed TOML file describes; raises `InventoryError`, one line per mistake."""
     try:
         inventory = Inventory.model_validate(document)
     except ValidationError as error:
@@ -35,7 +35,7 @@ def parse(document: Mapping[str, Any], file: str) -> Inventory:
 
 
 def to_toml(inventory: Inventory) -> str:
-    """The inventory as a TOML document that `parse` reads back; a NIC is a line."""
+    """The inventory as a TOML document that `parse` reads back; one line per NIC."""
     lines = [f"schema = {inventory.schema_version}"]
     if inventory.rails:
         lines.append(f"rails = {_value(list(inventory.rails))}")
@@ -48,12 +48,12 @@ def to_toml(inventory: Inventory) -> str:
 
 
 def save(inventory: Inventory, path: Path) -> None:
-    """Writes the whole file or nothing; only its owner may read it, because it says how to log in."""
+    """Writes the whole file or nothing; only its owner may read it, because it contains the log-ins."""
     replace_file(path, to_toml(inventory))
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Puts `text` at `path` at one stroke, readable by its owner alone. Raises `UsageError`."""
+    """Replaces `path` by `text` atomically, readable by its owner alone. Raises `UsageError`."""
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

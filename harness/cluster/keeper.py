@@ -1,10 +1,11 @@
-"""The keeper: the parent of a cluster's SSH servers and virtual machines. A stand-alone file: it starts at once.
+"""The keeper: the parent of a cluster's SSH servers and virtual machines. A stand-alone file, so that it starts at
+once.
 
-It reads one JSON line: a list of {"host", "namespace", "binds": [[from, to], ...], "argv", "log"}. For each it forks
-a process that enters the network namespace, gets a mount and a UTS namespace of its own (host name, an empty
-/run, a /sys that shows the host's NICs, the files in `binds`), and becomes the command, whose errors go to the file
-`log` if there is one. It writes one JSON line: {"pids": {host: pid}} or {"error": "..."}. When its standard input ends,
-it ends them and itself. So they do not outlive the harness, even if that is killed.
+It reads one JSON line: a list of {"host", "namespace", "binds": [[from, to], ...], "argv", "log"}. For each entry it
+forks a process that enters the network namespace, gets its own mount and UTS namespaces (host name, an empty /run, a
+/sys that shows the host's NICs, the files in `binds`), and becomes the command, whose stderr goes to the file `log` if
+there is one. It writes one JSON line: {"pids": {host: pid}} or {"error": "..."}. When its standard input ends, it ends
+the processes and itself. So they do not outlive the harness, even if that is killed.
 """
 
 import ctypes
@@ -62,8 +63,8 @@ def become(host: dict[str, Any]) -> None:
 
 
 def show_nics() -> None:
-    """Mounts a /sys of this network namespace. Where the kernel refuses (some containers), the old one stays,
-    which shows the caller's NICs: only programs that read rates from /sys notice.
+    """Mounts a /sys of this network namespace. If the kernel refuses (in some containers), the old one stays, which
+    shows the caller's NICs: only programs that read rates from /sys notice.
     """
     with suppress(OSError):
         mount("r2ccl", "/sys", "sysfs", MS_NOSUID_NODEV_NOEXEC)

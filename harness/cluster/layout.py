@@ -1,6 +1,6 @@
 """The layout of a local cluster as plain values: names, addresses and the numbers of its rate limits.
 
-Everything that is made carries the cluster's tag, so that what a crash leaves behind can be recognised.
+Every object that is made carries the cluster's tag, so that the remains of a crash can be recognised.
 """
 
 import re
@@ -16,11 +16,11 @@ UPLINK_PREFIX = "r2m"
 MANAGEMENT_NIC = "mgmt0"
 SWITCH = "switch"
 SUBNETS = tuple(f"198.{net}.{part}" for net in (18, 19) for part in range(256))
-"""Management networks (/24), out of the block for benchmarks (RFC 2544): it never appears in the Internet."""
+"""Management networks (/24), from the block for benchmarks (RFC 2544), which never appears in the Internet."""
 
 
 class Regular(Protocol):
-    """What is laid out: so many hosts with so many like NICs."""
+    """A shape to lay out: a number of hosts with equal NICs."""
 
     @property
     def hosts(self) -> int: ...
@@ -33,7 +33,8 @@ class Regular(Protocol):
 
 
 class Machines(Regular, Protocol):
-    """The layout of a cluster of virtual machines: that of a local cluster, with what virtual machines have besides."""
+    """The shape of a cluster of virtual machines: that of a local cluster, plus the parts that only virtual machines
+    have."""
 
     @property
     def rdma(self) -> str | None: ...
@@ -41,7 +42,7 @@ class Machines(Regular, Protocol):
 
 @dataclass(frozen=True)
 class HostLayout:
-    """One host: its namespace, its management address, its NICs and the switch ports they are plugged in."""
+    """One host: its namespace, its management address, its NICs and the switch ports they are plugged into."""
 
     name: str
     namespace: str
@@ -64,11 +65,11 @@ class Layout:
     rails: tuple[str, ...]
     hosts: tuple[HostLayout, ...]
     switch_host: HostLayout
-    """The switch as a place that is reached over SSH."""
+    """The switch as a host that SSH reaches."""
 
     @property
     def places(self) -> tuple[HostLayout, ...]:
-        """Everything that has an SSH server."""
+        """All hosts and the switch: everything that has an SSH server."""
         return (*self.hosts, self.switch_host)
 
 
@@ -100,7 +101,7 @@ def _lay_out_host(spec: Regular, tag: str, subnet: str, h: int) -> HostLayout:
 
 
 def lay_out_vms(spec: Machines, tag: str, subnet: str) -> Layout:
-    """The same of virtual machines: all of them run in the switch's namespace, and each NIC sits in a slot."""
+    """The same for virtual machines: all of them run in the switch's namespace, and each NIC sits in a slot."""
     plain = lay_out(spec, tag, subnet)
     hosts = []
     for h, host in enumerate(plain.hosts):
@@ -116,7 +117,8 @@ def _in_a_slot(nic: Nic, host: int, qmp: str, rdma: str | None) -> Nic:
 
 
 def mac_of(host: int, nic: int) -> str:
-    """Of a virtual machine's NIC; in QEMU's own range. The bridges of a cluster meet no other cluster's."""
+    """The MAC address of a virtual machine's NIC, in QEMU's own range. The bridges of different clusters are not
+    connected."""
     return f"52:54:00:cc:{host:02x}:{nic:02x}"
 
 

@@ -1,9 +1,9 @@
 """A local cluster: hosts as network namespaces of this machine, reached over SSH like any other host.
 
-Life: `up` chooses a tag and a management network, writes its record (owner first, so that a crash at any
-later moment is recognised), builds the network, starts the SSH servers and connects all hosts. `down` undoes
-it in reverse. Both leave nothing behind, whatever happens in between; after kill -9, `harness.cluster.clean`
-does the same from the record and the names.
+Lifecycle: `up` chooses a tag and a management network, writes its record (owner first, so that a crash at any later
+time is recognised), builds the network, starts the SSH servers and connects all hosts. `down` undoes these steps in
+reverse. Both leave nothing behind, whatever happens in between; after kill -9, `harness.cluster.clean` does the same
+from the record and the names.
 """
 
 import os
@@ -25,9 +25,9 @@ from harness.hosts.ssh import SshHost, SshLogin
 
 
 class LocalCluster:
-    """See the module. Not to be shared between processes; several may stand side by side.
+    """See the module. Not to be shared between processes; several may exist side by side.
 
-    What `harness.cluster.vms.cluster` does otherwise is in the methods without an underscore that `up` calls.
+    `harness.cluster.vms.cluster` overrides the methods without an underscore that `up` calls.
     """
 
     start_s = 15.0
@@ -55,7 +55,7 @@ class LocalCluster:
         return self.layout.tag if self.layout else ""
 
     def up(self) -> None:
-        """Makes and connects every host. Raises `RightsError` and `ClusterError`; then nothing is left."""
+        """Makes and connects every host. Raises `RightsError` and `ClusterError`, and then leaves nothing behind."""
         if self.layout is not None:
             return
         rights.require()
@@ -85,7 +85,7 @@ class LocalCluster:
         self.layout = None
 
     def describe(self) -> dict[str, Any]:
-        """What it is made of, as JSON values."""
+        """The description of the cluster, as JSON values."""
         hosts = [{"name": h.name, "address": h.address, "nics": [asdict(n) for n in h.nics]} for h in self.hosts]
         return {"kind": self.spec.kind, "tag": self.tag, "spec": self.spec.model_dump(), "hosts": hosts}
 
@@ -97,27 +97,27 @@ class LocalCluster:
         self.down()
 
     def prepare(self) -> None:
-        """What has to be there before anything of the cluster is made."""
+        """Provides the prerequisites, before anything of the cluster is made."""
 
     def lay_out(self, tag: str, subnet: str) -> Layout:
         """All names and addresses."""
         return lay_out(self.spec, tag, subnet)
 
     def make_network(self, layout: Layout) -> None:
-        """Everything that is not a process."""
+        """Makes everything except processes."""
         assert isinstance(self.spec, LocalSpec)
         netlink.build(self.spec, layout)
 
     def account(self) -> sshd.Account:
-        """Who logs in."""
+        """The account that logs in."""
         return sshd.Account.current()
 
     def tasks(self, layout: Layout, directory: Path) -> list[dict[str, object]]:
-        """What the keeper starts: one process a place."""
+        """The processes that the keeper starts: one per host or switch."""
         return [sshd.task(directory, place) for place in layout.places]
 
     def said(self, host: str) -> str:
-        """What the process behind a place said last."""
+        """The last output of the process behind a host or switch."""
         return sshd.said(state.directory(self.tag), host)
 
     def _build(self) -> state.Record:
@@ -152,7 +152,7 @@ class LocalCluster:
             raise ClusterError(f"the {self.spec.kind} cluster does not come up: {errors[0]}")
 
     def _connect_one(self, host: Host) -> None:
-        """Waits until the server listens, then connects; a server that ended says why in its log."""
+        """Waits until the server listens, then connects; if the server has ended, its log has the reason."""
         assert self._keeper is not None
         deadline = time.monotonic() + self.start_s
         while True:

@@ -1,7 +1,7 @@
-"""Named network namespaces, as `ip netns` shows them, and work done inside of one.
+"""Named network namespaces, as `ip netns` shows them, and work done inside one.
 
-A namespace belongs to a thread in Linux: whoever wants to work in one gets a fresh thread that enters it and
-ends there, so that no other thread of the harness ever moves.
+In Linux a namespace belongs to a thread: work in a namespace gets a new thread that enters it and ends there, so that
+no other thread of the harness ever changes its namespace.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def path_of(name: str) -> Path:
-    """Where the namespace of that name is mounted."""
+    """The path at which the namespace of that name is mounted."""
     return DIRECTORY / name
 
 
@@ -45,7 +45,7 @@ def create(name: str, prepare: Callable[[], None]) -> None:
 
 
 def remove(name: str) -> None:
-    """Unmounts and forgets a namespace; the kernel ends it with its last process. Harmless twice."""
+    """Unmounts and removes a namespace; the kernel ends it with its last process. Harmless twice."""
     path = path_of(name)
     _libc.umount2(os.fsencode(path), MNT_DETACH)
     path.unlink(missing_ok=True)

@@ -4,7 +4,7 @@
     eth<r>  (tbf) ------------- (tbf) h<h>r<r> on bridge rail<r>
     mgmt0   ------------------- h<h>mgmt on bridge mgmt -- up ----- r2m<tag>
 
-A host's own filter limits what its NIC sends, the switch port's filter what it receives.
+A host's own filter limits the traffic that its NIC sends, the switch port's filter the traffic that it receives.
 """
 
 import errno
@@ -33,12 +33,12 @@ REMEDIES = {
 
 ROOT = 0xFFFFFFFF
 NETEM_PACKETS = 100_000
-"""What a delay may hold; it must never be what drops a packet."""
+"""Packets that a delay may hold; this limit must never be the one that drops a packet."""
 
 
 def _route() -> Any:
-    """A socket to the kernel's network. Its library is imported by who makes a network: that takes 0.4 s of a
-    processor, as much as the rest of the command `sweep`."""
+    """A socket to the kernel's network configuration. Its library is imported only by callers that make a network: the
+    import takes 0.4 s of a processor, as much as the rest of the command `sweep`."""
     from pyroute2 import IPRoute
 
     return IPRoute()
@@ -70,7 +70,7 @@ def remove_uplink(name: str) -> None:
 
 
 def build(spec: LocalSpec, layout: Layout) -> None:
-    """Makes the whole network. Raises `ClusterError`; what was made until then is the caller's to remove."""
+    """Makes the whole network. Raises `ClusterError`; the caller removes everything made until then."""
     with _translated():
         namespaces.create(layout.switch, sysctls.settle)
         for host in layout.hosts:
@@ -82,7 +82,7 @@ def build(spec: LocalSpec, layout: Layout) -> None:
 
 
 def build_switch(spec: VmsSpec, layout: Layout) -> None:
-    """Makes the switch alone, with taps for ports: the other ends are what QEMU opens. As `build`."""
+    """Makes the switch alone, with taps as ports, whose other ends QEMU opens. Errors as for `build`."""
     with _translated():
         namespaces.create(layout.switch, sysctls.settle)
         _add_uplink(layout)
@@ -112,7 +112,7 @@ def _build_switch(spec: LocalSpec | VmsSpec, layout: Layout) -> None:
 
 
 def _add_bridge(ip: Any, name: str, mtu: int) -> int:
-    """No spanning tree (ports forward at once), no multicast snooping (no queries of its own)."""
+    """A bridge without spanning tree (ports forward at once) and without multicast snooping (no queries of its own)."""
     quiet = {"br_stp_state": 0, "br_forward_delay": 0, "br_mcast_snooping": 0}
     ip.link("add", ifname=name, kind="bridge", mtu=mtu, state="up", **quiet)
     return int(ip.link_lookup(ifname=name)[0])
@@ -149,12 +149,12 @@ def _build_host(spec: LocalSpec, host: HostLayout) -> None:
 
 
 def _shape(ip: Any, names: list[str], spec: LocalSpec | VmsSpec) -> None:
-    """The rate limit of each interface and, outside of it, the delay."""
+    """Sets the rate limit of each interface and, outside of it, the delay."""
     indexes = _indexes(ip)
     parent = ROOT
     for name in names:
         if spec.delay_s:
-            delay_us = round(spec.delay_s * 1e6 / 2)  # one half at each end of the NIC's link
+            delay_us = round(spec.delay_s * 1e6 / 2)  # half at each end of the NIC's link
             ip.tc("add", "netem", index=indexes[name], handle="1:", delay=delay_us, limit=NETEM_PACKETS)
             parent = 0x10001
         if spec.rate_bit_s is not None:
@@ -177,7 +177,7 @@ def _indexes(ip: Any) -> dict[str, int]:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """What the kernel refuses, as one line with a remedy."""
+    """Turns a refusal by the kernel into one line with a remedy."""
     from pyroute2.netlink.exceptions import NetlinkError
 
     try:

@@ -1,4 +1,4 @@
-"""This machine as it is, as a cluster: nothing is made, no SSH. For the machinery of trials without a network."""
+"""This machine as it is, as a cluster: nothing is made, no SSH. For trials without a network."""
 
 from typing import Any, Self
 

@@ -1,14 +1,14 @@
-"""Which NICs reach which, tried with small UDP datagrams. A stand-alone file that runs on all hosts at once.
+"""Tests which NICs reach which, with small UDP datagrams. A stand-alone file that runs on all hosts at once.
 
 It needs Python 3.8 and its standard library, and no rights on Linux 5.7 or later. Its one argument is JSON:
 
     {"port": 40000, "token": "...", "limit_s": 2.0,
      "targets": [{"nic": "eth0", "from": "10.0.0.1", "to": "10.0.0.2", "bound": true, "size": 0}]}
 
-A probe leaves by the NIC (`bound`) or as the routing table says, from the address `from`; `size` is that of the
-whole IP packet, which then may not be cut up. The other side answers with the interface at which the probe arrived.
-It prints "listening", and begins when its standard input ends, which is when all hosts listen. At the end it prints
-a list: for each target, in their order, {"on": "eth0", "rtt_us": 90} or {"error": "..."}.
+A probe leaves through the NIC (`bound`) or by the routing table, from the address `from`; `size` is that of the whole
+IP packet, which then must not be fragmented. The other side answers with the interface at which the probe arrived. It
+prints "listening", and begins when its standard input ends, which is when all hosts listen. At the end it prints a
+list: for each target, in their order, {"on": "eth0", "rtt_us": 90} or {"error": "..."}.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from typing import Any
 
 RESEND_S = 0.1
 AT_ONCE = 32
-"""So many probes go out before answers are taken, so that no queue runs over."""
+"""Probes that are sent before answers are read, so that no queue overflows."""
 
 LINGER_S = 0.5
-"""How long it still answers after its own probes are over."""
+"""How long it continues to answer after its own probes are done."""
 
 HEADERS = {socket.AF_INET: 28, socket.AF_INET6: 48}
 SO_BINDTODEVICE = 25
 PACKET_INFO = {socket.AF_INET: (socket.IPPROTO_IP, 8, 8), socket.AF_INET6: (socket.IPPROTO_IPV6, 49, 50)}
-"""Level, the option that asks for it, and the type of the message that carries it."""
+"""Level, the option that requests it, and the type of the message that carries it."""
 DO_NOT_CUT = {socket.AF_INET: (socket.IPPROTO_IP, 10, 3), socket.AF_INET6: (socket.IPPROTO_IPV6, 23, 3)}
 
 
@@ -58,7 +58,7 @@ class Prober:
                 self.selector.register(self.listener(family), selectors.EVENT_READ, self.answer)
 
     def listener(self, family: socket.AddressFamily) -> socket.socket:
-        """Takes probes at any address and says at which interface they came."""
+        """A socket that takes probes at any address and reports the interface at which each came in."""
         s = socket.socket(family, socket.SOCK_DGRAM)
         level, ask, _ = PACKET_INFO[family]
         if family == socket.AF_INET6:
@@ -85,7 +85,7 @@ class Prober:
         return self.senders[key]
 
     def answer(self, s: socket.socket) -> None:
-        """Says to whoever asked where the probe came in; the answer leaves there."""
+        """Tells the sender where the probe came in; the answer leaves through that interface."""
         data, messages, _, peer = s.recvmsg(1 << 16, 256)
         asked = self.read(data)
         if asked is None:
@@ -101,14 +101,14 @@ class Prober:
 
     @staticmethod
     def way_back(family: int, info: bytes) -> tuple[int, bytes]:
-        """The interface in a packet's information, and that which sends an answer out there."""
+        """The interface in a packet's information, and the information that sends an answer out there."""
         if family == socket.AF_INET6:
             return struct.unpack("=16sI", info[:20])[1], info[:20]
         index, _, address = struct.unpack("=I4s4s", info[:12])
         return index, struct.pack("=I4s4s", index, address, bytes(4))
 
     def take(self, s: socket.socket) -> None:
-        """An answer to one of our own probes."""
+        """Takes an answer to one of our own probes."""
         try:
             told = self.read(s.recv(1 << 16))
         except OSError:  # an ICMP error for an earlier probe
@@ -130,7 +130,7 @@ class Prober:
         return told if ours else None
 
     def send(self, indexes: list[int]) -> None:
-        """These probes, as far as they have no answer yet."""
+        """Sends those of these probes that have no answer yet."""
         for i in indexes:
             target = self.targets[i]
             text = json.dumps({"token": self.token, "i": i}).encode()
@@ -145,7 +145,7 @@ class Prober:
                     self.open.discard(i)
 
     def run(self, limit_s: float) -> list[dict[str, Any]]:
-        """Until all is answered and nobody asks any more, or the time is over."""
+        """Runs until every probe is answered and no other host probes any more, or the time is over."""
         began = time.monotonic()
         while time.monotonic() - began < limit_s:
             now = time.monotonic()

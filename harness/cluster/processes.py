@@ -13,7 +13,7 @@ POLL_S = 0.005
 
 
 class ProcessId(NamedTuple):
-    """`start` is in clock ticks after boot, as in /proc/<pid>/stat; `pidns` tells containers apart."""
+    """`start` is in clock ticks after boot, as in /proc/<pid>/stat; `pidns` distinguishes containers."""
 
     pid: int
     start: int
@@ -21,9 +21,9 @@ class ProcessId(NamedTuple):
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The process of that number now; None if there is none, or only its corpse."""
+    """The process with that number now; None if there is none, or only a zombie."""
     try:
-        # The name, in brackets, may hold blanks and brackets of its own.
+        # The name, in brackets, may itself contain blanks and brackets.
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
         pidns = (PROC / "self" / "ns" / "pid").stat().st_ino
     except OSError:
@@ -32,14 +32,14 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def alive(process: ProcessId) -> bool:
-    """True while exactly this process runs. One of another container cannot be judged: it counts as alive."""
+    """True while exactly this process runs. A process of another container cannot be checked: it counts as alive."""
     if process.pidns != (PROC / "self" / "ns" / "pid").stat().st_ino:
         return True
     return identify(process.pid) == process
 
 
 def in_namespaces(kind: str, inodes: set[int]) -> list[ProcessId]:
-    """Processes in one of the namespaces of that kind ('net', 'user'), as far as we may look."""
+    """Processes in one of the namespaces of that kind ('net', 'user'), as far as we may read them."""
     found = []
     for entry in PROC.iterdir():
         if entry.name.isdigit():
@@ -50,7 +50,7 @@ def in_namespaces(kind: str, inodes: set[int]) -> list[ProcessId]:
 
 
 def kill(processes: Iterable[ProcessId], *, sig: int = signal.SIGKILL, wait_s: float = 5.0) -> None:
-    """Signals each and waits until all are gone. Raises `TimeoutError` naming those that stay."""
+    """Signals each and waits until all are gone. Raises `TimeoutError` naming those that remain."""
     left = [process for process in processes if _signal(process, sig)]
     deadline = time.monotonic() + wait_s
     while left := [process for process in left if alive(process)]:
@@ -60,7 +60,7 @@ def kill(processes: Iterable[ProcessId], *, sig: int = signal.SIGKILL, wait_s: f
 
 
 def _signal(process: ProcessId, sig: int) -> bool:
-    """True if it was there to be signalled; the descriptor keeps its number from being reused meanwhile."""
+    """True if it existed and was signalled; the descriptor keeps its number from being reused meanwhile."""
     try:
         fd = os.pidfd_open(process.pid)
     except OSError:

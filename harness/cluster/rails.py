@@ -1,8 +1,8 @@
 """Which interfaces of hosts are data NICs, and which of them form a rail. Pure.
 
-A data NIC is a physical interface (or a veth, as local clusters and containers have) that is up and has an address,
-and that carries neither SSH nor the default route. NICs of one subnet form a rail; where a host has several in one
-subnet, the first of every host form one, the second another. What does not answer is on no rail.
+A data NIC is a physical interface (or a veth, as in local clusters and containers) that is up, has an address, and
+carries neither SSH nor the default route. NICs of one subnet form a rail; if a host has several in one subnet, the
+first of every host form one rail, the second another. NICs that do not answer are on no rail.
 """
 
 from collections import Counter, defaultdict
@@ -14,7 +14,7 @@ from harness.cluster.gather import Endpoint, Probe, Reached
 from harness.hosts.links import Link, Links
 
 _NEVER = ("docker", "virbr", "br-", "cni", "cali", "flannel", "lxc", "wl", "tun", "tap", "wg", "usb")
-"""Names of interfaces that are bridges of containers, tunnels or radios, whatever their kind says."""
+"""Names of interfaces that are container bridges, tunnels or radios, whatever their kind says."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def data_nics(host: str, links: Links) -> list[DataNic]:
 
 
 def why_not(link: Link) -> str | None:
-    """What keeps an interface from being a data NIC, whatever it carries; None if nothing does."""
+    """Why an interface is no data NIC, regardless of what it carries; None if it is one."""
     if link.loopback or link.name.startswith(_NEVER) or not (link.physical or link.kind == "veth"):
         return "is virtual"
     if link.master is not None:
@@ -53,7 +53,7 @@ def why_not(link: Link) -> str | None:
 
 
 def group(nics: Sequence[DataNic]) -> list[list[DataNic]]:
-    """NICs by rail, by address: one subnet a rail, or several rails where hosts have several NICs in one."""
+    """NICs by rail, by address: one rail per subnet, or several if hosts have several NICs in one."""
     by_place: dict[tuple[int, bytes, int], list[DataNic]] = defaultdict(list)
     counts: Counter[tuple[str, str]] = Counter()
     for nic in nics:
@@ -65,7 +65,7 @@ def group(nics: Sequence[DataNic]) -> list[list[DataNic]]:
 
 
 def _by_position(alone: Sequence[DataNic]) -> list[list[DataNic]]:
-    """Where every NIC has a subnet of its own (routed rails), the n-th of each host."""
+    """If every NIC has a subnet of its own (routed rails), the n-th NICs of all hosts form a rail."""
     places: dict[int, list[DataNic]] = defaultdict(list)
     counts: Counter[str] = Counter()
     for nic in alone:
@@ -75,7 +75,7 @@ def _by_position(alone: Sequence[DataNic]) -> list[list[DataNic]]:
 
 
 def pairs(rails: Sequence[Sequence[Endpoint]]) -> list[Probe]:
-    """Everybody to everybody of the same rail, by the rail's own NIC."""
+    """Probes between all NICs of the same rail, through the rail's own NICs."""
     return [Probe(a, b) for rail in rails for a in rail for b in rail if a.host != b.host]
 
 

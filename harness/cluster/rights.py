@@ -1,7 +1,7 @@
 """The right to make network namespaces: root has it, other users get it in a user namespace of their own.
 
-`acquire` re-executes the running command in such a namespace. It has to be the first thing a command does
-that needs a local cluster, since a process with threads cannot move.
+`acquire` re-executes the running command in such a namespace. It must be the first action of a command that needs a
+local cluster, since a process with threads cannot move.
 """
 
 import os
@@ -12,7 +12,7 @@ from harness.errors import RightsError
 
 CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21
 INSIDE = "R2CCL_USER_NAMESPACE"
-"""Set in the environment of the command inside, so that it never tries twice."""
+"""Set in the environment of the re-executed command, so that it never tries twice."""
 
 
 def have() -> bool:
@@ -33,7 +33,7 @@ def require() -> None:
 
 
 def acquire() -> None:
-    """Returns with the right, or re-executes this command where it has it. Raises `RightsError`."""
+    """Returns if the process has the right, or re-executes this command with it. Raises `RightsError`."""
     if have():
         return
     if INSIDE in os.environ:

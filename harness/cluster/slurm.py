@@ -25,7 +25,7 @@ def hosts(environ: Mapping[str, str]) -> list[str]:
 
 
 def by_scontrol(text: str, which: Callable[[str], str | None] = shutil.which) -> list[str]:
-    """What Slurm's own program makes of a host list; empty where there is no such program or it fails."""
+    """The hosts by Slurm's own program; empty if there is no such program or it fails."""
     program = which("scontrol")
     if program is None:
         return []
@@ -37,7 +37,7 @@ def by_scontrol(text: str, which: Callable[[str], str | None] = shutil.which) ->
 
 
 def expand(text: str) -> list[str]:
-    """``gpu[01-03,7],login`` as gpu01, gpu02, gpu03, gpu7, login. Raises `UsageError` for what is no host list."""
+    """``gpu[01-03,7],login`` as gpu01, gpu02, gpu03, gpu7, login. Raises `UsageError` for an invalid host list."""
     found: list[str] = []
     for part in _parts(text):
         pieces = list(_pieces(part, text))
@@ -48,12 +48,12 @@ def expand(text: str) -> list[str]:
 
 
 def _parts(text: str) -> list[str]:
-    """At the commas that are in no brackets."""
+    """The parts between commas outside of brackets."""
     return [part for part in re.split(r",(?![^\[]*\])", text.strip()) if part]
 
 
 def _pieces(part: str, text: str) -> Iterator[list[str]]:
-    """Plain words and ranges by turns, each as all it may be."""
+    """Plain words and ranges in turn, each as the list of its possible values."""
     at = 0
     while at < len(part):
         ranges = _RANGES.match(part, at)

@@ -1,11 +1,11 @@
-"""What a cluster is made from, one model per kind: the `[cluster]` table of an experiment.
+"""The specification of a cluster, one model per kind: the `[cluster]` table of an experiment.
 
-    local      hosts and NICs to make out of network namespaces
-    vms        the same out of virtual machines, which have kernels of their own
+    local      hosts and NICs to make from network namespaces
+    vms        the same from virtual machines, which have kernels of their own
     noop       this machine as it is; hosts, NICs and their rate only set the pace
-    inventory  hosts that exist, from an inventory file
+    inventory  existing hosts, from an inventory file
 
-An experiment sees what all kinds have in common (`Described`): names, and NICs by rail.
+An experiment uses only the parts that all kinds have in common (`Described`): names, and NICs by rail.
 """
 
 import re
@@ -29,20 +29,20 @@ MAX_NICS = 100
 """NICs per host of a local cluster: rail r is the network 10.<100+r>.0.0/24."""
 
 MAX_VMS, MAX_VM_NICS = 32, 24
-"""Virtual machines of a cluster; NICs of one: each has a root port of its own, of which the PCI bus holds 32."""
+"""The most virtual machines of a cluster, and NICs of each: a NIC has its own root port, of which the bus holds 32."""
 
 DEBIAN_PYTHON = "/usr/bin/python3"
-"""Of every release."""
+"""The path of Python in every Debian release."""
 
 MIN_RATE_BIT_S, MAX_RATE_BIT_S = 1e6, 30e9
-"""What a NIC's token bucket takes: its rate is a 32-bit number of bytes per second."""
+"""The limits of a NIC's token bucket, whose rate is a 32-bit number of bytes per second."""
 
 UNLIMITED_BIT_S = 10e9
-"""What a NIC without a rate is taken to carry where a duration must be estimated."""
+"""The rate assumed for a NIC without one when a duration must be estimated."""
 
 
 class Described(Model):
-    """What every kind of cluster says of itself before it is up."""
+    """The description that every kind of cluster gives before it is up."""
 
     python: str | None = None
     """The Python that runs the ranks; by default the one that runs the harness, or each host's own."""
@@ -61,7 +61,7 @@ class Described(Model):
 
     @property
     def start_factor(self) -> float:
-        """How much longer ranks may take to start than on hardware."""
+        """The factor by which ranks may take longer to start than on hardware."""
         return 1.0
 
     def management_nics(self) -> tuple[str, ...]:
@@ -73,11 +73,11 @@ class Described(Model):
         return list(self.data_nics())
 
     def python_on(self, host: str) -> str:
-        """What runs the ranks there, for people."""
+        """The Python that runs the ranks there, for people."""
         return self.python or "python"
 
     def bandwidth_bit_s(self) -> float:
-        """What the host with the least has over all its NICs, per direction."""
+        """Total bandwidth of all NICs of the host with the least, per direction."""
         hosts = [nics for nics in self.data_nics().values() if nics]
         return min((sum(nic.rate_bit_s or UNLIMITED_BIT_S for nic in nics) for nics in hosts), default=UNLIMITED_BIT_S)
 
@@ -90,16 +90,16 @@ class Described(Model):
 
 
 class _Regular(Described):
-    """So many hosts with so many like NICs. Rates and times are text with a unit."""
+    """A number of hosts with equal NICs. Rates and times are text with a unit."""
 
     name: str = Field(default="local", pattern=r"^[A-Za-z0-9_.-]{1,32}$")
     hosts: int = Field(default=3, ge=1, le=MAX_HOSTS)
     nics: int = Field(default=3, ge=1, le=MAX_NICS)
     rate: str | None = "500 Mbit/s"
-    """Of every NIC, per direction; None: as fast as the machine goes."""
+    """Rate of every NIC, per direction; None: as fast as the machine can."""
     mtu: int = Field(default=1500, ge=576, le=65535)
     delay: str | None = None
-    """Added one way on every NIC; needs the kernel's netem."""
+    """Delay added in each direction on every NIC; needs the kernel's netem."""
 
     @field_validator("rate", mode="before")
     @classmethod
@@ -143,7 +143,7 @@ class _Shape(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _like_hosts(shape: _Shape) -> dict[str, tuple[Nic, ...]]:
-    """Asked for again and again: thousands of variants of an experiment may have one cluster."""
+    """Cached, because thousands of variants of an experiment may share one cluster."""
     return {host.name: host.nics for host in lay_out(shape, "00000000", SUBNETS[0]).hosts}
 
 
@@ -153,7 +153,7 @@ class LocalSpec(_Regular):
     kind: Literal["local"] = "local"
 
     def management_nics(self) -> tuple[str, ...]:
-        """Of every host the same."""
+        """The same on every host."""
         return (MANAGEMENT_NIC,)
 
 
@@ -168,13 +168,14 @@ class VmsSpec(_Regular):
     kernel: str = "linux-image-amd64"
     """The Debian package of the kernel that the guests run."""
     memory_bytes: Size = Field(default=parse_size("768MiB"), alias="memory", ge=parse_size("256MiB"))
-    """Of every guest."""
+    """Memory of every guest."""
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
-    """``auto``: KVM where it boots a guest, else QEMU's own translation."""
+    """``auto``: KVM if it boots a guest, else QEMU's own translation."""
     rdma: Literal["rxe"] | None = None
     """``rxe``: every data NIC carries a Soft-RoCE device, ``rxe0`` on ``eth0`` and so on."""
     disk_bytes: Size | None = Field(default=None, alias="disk", ge=parse_size("16MiB"))
-    """Of every guest: what it writes then outlasts its restarts, until the cluster goes. None: it is in memory."""
+    """Disk of every guest: its writes then survive its restarts, until the cluster goes down. None: writes stay in
+    memory."""
     debian: str | None = Field(default=None, pattern=r"^[a-z]{3,16}$")
     """The release of Debian that the guests run, such as ``bullseye``. None: this machine's own files."""
 
@@ -187,12 +188,13 @@ class VmsSpec(_Regular):
 
     @property
     def host_python(self) -> str:
-        """A release of Debian brings its own; this machine's files include the one that runs the harness."""
+        """The release's own Python for a release of Debian; otherwise the Python that runs the harness, which is among
+        this machine's files."""
         return sys.executable if self.debian is None else DEBIAN_PYTHON
 
     @property
     def one_machine(self) -> bool:
-        """No: a boot, a kernel and an address space each, and no GPU."""
+        """False: each guest has a boot, a kernel and an address space of its own, and no GPU."""
         return False
 
     @property
@@ -201,33 +203,33 @@ class VmsSpec(_Regular):
         return 12.0
 
     def data_nics(self) -> dict[str, tuple[Nic, ...]]:
-        """As a local cluster's, and each in a slot."""
+        """As in a local cluster, and each in a slot."""
         return {host.name: host.nics for host in lay_out_vms(self, "00000000", SUBNETS[0]).hosts}
 
     def management_nics(self) -> tuple[str, ...]:
-        """Of every host the same."""
+        """The same on every host."""
         return (MANAGEMENT_NIC,)
 
 
 class NoopSpec(_Regular):
-    """The noop cluster; it takes what a local one takes, so that an experiment can be tried without a network."""
+    """The noop cluster; it takes the keys of a local one, so that an experiment can be tried without a network."""
 
     kind: Literal["noop"] = "noop"
 
 
 class InventorySpec(Described):
-    """Hosts that exist. Reading the experiment also reads the inventory, into `content`, with these hosts only."""
+    """Existing hosts. Reading the experiment also reads the inventory, into `content`, with these hosts only."""
 
     kind: Literal["inventory"] = "inventory"
     inventory: str
     """The file; relative to the experiment's folder."""
     hosts: int | tuple[str, ...] | None = None
-    """The first so many hosts, or those of these names, in this order; by default all."""
+    """The first N hosts, or the hosts of these names, in this order; by default all."""
     content: Inventory
 
     @property
     def one_machine(self) -> bool:
-        """No: a machine each."""
+        """False: each host is a machine of its own."""
         return False
 
     def data_nics(self) -> dict[str, tuple[Nic, ...]]:
@@ -235,7 +237,7 @@ class InventorySpec(Described):
         return {host.name: _planned(host) for host in self.content.hosts}
 
     def python_on(self, host: str) -> str:
-        """The experiment's, else the host's own."""
+        """The experiment's Python, else the host's own."""
         return self.python or next(entry.python for entry in self.content.hosts if entry.name == host)
 
 
@@ -257,4 +259,4 @@ ClusterSpec = Annotated[
     | Annotated[InventorySpec, Tag("inventory")],
     Discriminator(_kind),
 ]
-"""Any of them; the table's `kind` decides, and without it the cluster is a local one."""
+"""Any of these models; the table's `kind` selects it, and the default is a local cluster."""

@@ -1,8 +1,8 @@
 """The SSH servers of a local cluster: their keys, configurations and accounts, and the keeper that runs them.
 
-A host sees the machine's own files, except for its host name, /run, /sys, and three files bound over the
-machine's: /etc/hosts names all hosts, /etc/passwd gives the user a plain shell (so that no slow or chatty
-~/.bashrc runs, and an account without a log-in shell works), /etc/shadow says that it is not locked.
+A host sees the machine's own files, except for its host name, /run, /sys, and three files bound over the machine's:
+/etc/hosts names all hosts, /etc/passwd gives the user a plain shell (so that no slow or chatty ~/.bashrc runs, and an
+account without a log-in shell works), and /etc/shadow marks the account as not locked.
 """
 
 import json
@@ -25,7 +25,7 @@ from harness.errors import ClusterError
 
 PORT = 22
 CLIENT_CONFIGURATION = "ssh_config"
-"""In the cluster's directory."""
+"""A file in the cluster's directory."""
 SHELL = "/bin/sh"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LEAVE_S = 5.0
@@ -33,7 +33,7 @@ LEAVE_S = 5.0
 
 @dataclass(frozen=True)
 class Account:
-    """Who logs in: the user that runs the harness."""
+    """The account that logs in: the user that runs the harness."""
 
     name: str
     uid: int
@@ -42,7 +42,7 @@ class Account:
 
     @classmethod
     def current(cls) -> "Account":
-        """This user; a number without a name (in a container) is called r2ccl."""
+        """This user; a user number without a name (in a container) gets the name r2ccl."""
         home = os.environ.get("HOME", "/")
         try:
             return cls(pwd.getpwuid(os.getuid()).pw_name, os.getuid(), os.getgid(), home)
@@ -57,7 +57,7 @@ class Account:
 
 
 def find_server() -> str:
-    """The path of sshd, absolute as it wants it. Raises `ClusterError`."""
+    """The absolute path of sshd, which it requires. Raises `ClusterError`."""
     path = shutil.which("sshd", path=os.environ.get("PATH", "") + os.pathsep + PATH)
     if path is None:
         raise ClusterError("sshd is missing; install the package openssh-server")
@@ -75,7 +75,7 @@ def configuration(directory: Path, host: HostLayout, account: Account) -> str:
             "AuthenticationMethods publickey",
             "PermitRootLogin prohibit-password",
             "UsePAM no",
-            "StrictModes no",  # the directory itself is the user's alone, but lies in /tmp
+            "StrictModes no",  # the directory belongs to the user alone, but lies in /tmp
             "UseDNS no",
             "PidFile none",
             "PrintMotd no",
@@ -92,7 +92,7 @@ def configuration(directory: Path, host: HostLayout, account: Account) -> str:
 
 
 def client_configuration(directory: Path, account: Account) -> str:
-    """The ssh_config with which the hosts reach each other, as MPI's launchers do: nothing of the user's own."""
+    """The ssh_config with which the hosts reach each other, as MPI's launchers do: without the user's own settings."""
     return "\n".join(
         (
             "Host *",
@@ -111,7 +111,7 @@ def client_configuration(directory: Path, account: Account) -> str:
 
 
 def write_files(directory: Path, layout: Layout, account: Account) -> None:
-    """All keys and files of all hosts into the cluster's directory."""
+    """Writes all keys and files of all hosts into the cluster's directory."""
     _write_key(directory / "login", directory / "login.pub")
     known = []
     for host in layout.places:
@@ -127,7 +127,7 @@ def write_files(directory: Path, layout: Layout, account: Account) -> None:
 
 
 def _write_key(private: Path, public: Path | None) -> str:
-    """A new key pair; its public line."""
+    """Writes a new key pair; returns its public line."""
     key = Ed25519PrivateKey.generate()
     private.touch(mode=0o600)
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
@@ -145,7 +145,7 @@ class Keeper:
             [sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C in the terminal is the harness's to handle
+            start_new_session=True,  # the harness handles a Ctrl-C in the terminal
         )
         self.pid = self._popen.pid
         self.pids: dict[str, int] = {}
@@ -173,7 +173,7 @@ class Keeper:
 
 
 def said(directory: Path, host: str) -> str:
-    """The last line of a server's log; empty where there is none."""
+    """The last line of a server's log; empty if there is none."""
     with suppress(OSError):
         lines = (directory / f"{host}.log").read_text().strip().splitlines()
         return f"sshd: {lines[-1]}" if lines else ""

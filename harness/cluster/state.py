@@ -1,4 +1,4 @@
-"""What local clusters write down: one directory per cluster, named by its tag, with its keys and its owner.
+"""The records of local clusters: one directory per cluster, named by its tag, with its keys and its owner.
 
     /tmp/r2ccl-<uid>/<tag>/     cluster.json, keys, configurations and logs of the SSH servers
 
@@ -34,11 +34,11 @@ class Record:
     command: list[str]
     owner: ProcessId
     processes: list[ProcessId] = field(default_factory=list)
-    """What keeps its SSH servers running."""
+    """The processes that keep its SSH servers running."""
     user_namespace: int = 0
     """The inode of the owner's user namespace."""
     user: str = ""
-    """Who logs in."""
+    """The user that logs in."""
     python: str = ""
     """The Python of its hosts."""
     layout: dict[str, Any] = field(default_factory=dict)
@@ -49,16 +49,16 @@ class Record:
 
 
 def root() -> Path:
-    """This user's directory of clusters, there while there is a cluster."""
+    """This user's directory of clusters, which exists while there is a cluster."""
     # tempfile.gettempdir() would follow TMPDIR, and a later `clean` without it would not find the clusters.
     return Path("/tmp") / f"r2ccl-{os.getuid()}"
 
 
 @contextmanager
 def lock() -> Iterator[None]:
-    """One process of this user at a time; makes the directory if need be, and takes it away when empty.
+    """Admits one process of this user at a time; makes the directory if needed, and removes it when empty.
 
-    The lock is on the directory itself, which may go while we wait for it.
+    The lock is on the directory itself, which may disappear while we wait for it.
     """
     while True:
         fd = _open_root()
@@ -76,13 +76,13 @@ def lock() -> Iterator[None]:
 
 
 def _open_root() -> int:
-    """Raises `ClusterError` if the directory is another's, or open to others."""
+    """Opens the directory. Raises `ClusterError` if it belongs to another user, or is open to others."""
     path = root()
     path.mkdir(mode=0o700, exist_ok=True)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        return _open_root()  # another process's last cluster went in between
+        return _open_root()  # another process's last cluster was removed in between
     except OSError as e:
         raise ClusterError(f"{path}: {e.strerror}; it must be a directory of yours alone: remove it") from None
     status = os.fstat(fd)
@@ -105,12 +105,12 @@ def new_tag() -> str:
 
 
 def directory(tag: str) -> Path:
-    """Where the cluster of that tag keeps its files."""
+    """The folder with the files of the cluster of that tag."""
     return root() / tag
 
 
 def write(record: Record) -> None:
-    """Makes the directory if need be, and replaces `cluster.json` at one stroke."""
+    """Makes the directory if needed, and replaces `cluster.json` atomically."""
     path = directory(record.tag)
     path.mkdir(mode=0o700, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path, delete=False) as file:
@@ -119,7 +119,7 @@ def write(record: Record) -> None:
 
 
 def read(tag: str) -> Record | None:
-    """The cluster's record; None where there is none that can be read (a crash right at the start)."""
+    """The cluster's record; None if there is none that can be read (after a crash right at the start)."""
     try:
         data = json.loads((directory(tag) / "cluster.json").read_text())
         if data.pop("schema") != SCHEMA:

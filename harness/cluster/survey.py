@@ -1,8 +1,9 @@
-"""What one host is like, as one JSON object. A stand-alone file that runs on the host and changes nothing there.
+"""Collects the facts of one host, as one JSON object. A stand-alone file that runs on the host and changes nothing
+there.
 
-It needs Python 3.8 and its standard library; pynvml and pyverbs are used where this Python has them. Its one argument
-is JSON: programs to look for, and by name lists of commands that show what the kernel can do. Those are tried in a
-network namespace made for it, never on a NIC of the host. It judges nothing: `harness.cluster.checks` does.
+It needs Python 3.8 and its standard library; pynvml and pyverbs are used if this Python has them. Its one argument is
+JSON: programs to look for, and by name lists of commands that test features of the kernel. Those run in a network
+namespace made for them, never on a NIC of the host. It judges nothing: `harness.cluster.checks` does.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ RDMA_MODULES = ("ib_core", "ib_uverbs", "rdma_rxe")
 
 
 def text_of(path: Path | str) -> str | None:
-    """A file's text without white space around it; None where it cannot be read."""
+    """A file's text without surrounding white space; None if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -39,7 +40,7 @@ def text_of(path: Path | str) -> str | None:
 
 
 def said(argv: list[str], timeout_s: float = 200.0) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of a command; 127 where it cannot be started."""
+    """Exit status, stdout and stderr of a command; 127 if it cannot be started."""
     try:
         env = dict(os.environ, PATH=PATH)
         done = subprocess.run(
@@ -51,7 +52,7 @@ def said(argv: list[str], timeout_s: float = 200.0) -> tuple[int, str, str]:
 
 
 def rights() -> dict[str, Any]:
-    """Who we are, and whether we may change interfaces."""
+    """The user, its capabilities for the network and the system, and its limits."""
     status = text_of("/proc/self/status") or ""
     effective = int((re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.M) or ["", "0"])[1], 16)
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
@@ -65,7 +66,7 @@ def rights() -> dict[str, Any]:
 
 
 def memory() -> dict[str, int]:
-    """In bytes; what /dev/shm can still take beside it."""
+    """Memory in bytes, and the free space of /dev/shm."""
     lines = (text_of("/proc/meminfo") or "").splitlines()
     sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
     shared = os.statvfs("/dev/shm") if Path("/dev/shm").is_dir() else None
@@ -92,7 +93,7 @@ def nic(path: Path) -> dict[str, Any]:
 
 
 def sysctls() -> dict[str, dict[str, int]]:
-    """How each interface, and `all` of them, answers ARP and filters by source."""
+    """The settings of each interface, and of `all`, for ARP answers and source filtering."""
     found = {}
     for path in Path("/proc/sys/net/ipv4/conf").iterdir():
         values = {key: text_of(path / key) for key in ("arp_ignore", "arp_announce", "rp_filter")}
@@ -101,7 +102,7 @@ def sysctls() -> dict[str, dict[str, int]]:
 
 
 def features(wanted: dict[str, list[list[str]]]) -> dict[str, str | None]:
-    """Each feature with None where the kernel has it, else why that is not so or not known."""
+    """Each feature with None if the kernel has it, else why it does not, or why that is unknown."""
     unshare = shutil.which("unshare", path=PATH)
     if unshare is None:
         return dict.fromkeys(wanted, "not tried: no unshare")
@@ -121,12 +122,12 @@ def features(wanted: dict[str, list[list[str]]]) -> dict[str, str | None]:
 
 
 def script_of(commands: list[list[str]]) -> str:
-    """Commands of ours, one after another."""
+    """The commands as one shell script, one after another."""
     return " && ".join(shlex.join(argv) for argv in commands)
 
 
 def gpus() -> dict[str, Any]:
-    """By NVML, else by nvidia-smi; `missing` says what could not be asked."""
+    """The GPUs by NVML, else by nvidia-smi; `missing` names the facts that could not be read."""
     present = Path("/proc/driver/nvidia/version").exists()
     try:
         import pynvml  # type: ignore[import-untyped,unused-ignore]
@@ -151,7 +152,7 @@ def gpus() -> dict[str, Any]:
 
 
 def gpus_by_program() -> dict[str, Any]:
-    """As far as nvidia-smi tells."""
+    """The GPUs as nvidia-smi reports them."""
     ask = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     status, out, _ = said(ask)
     lines = [line.split(", ") for line in out.splitlines()] if status == 0 else []
@@ -164,7 +165,7 @@ def gpus_by_program() -> dict[str, Any]:
 
 
 def rdma() -> dict[str, Any]:
-    """Devices and their ports, by verbs, else from /sys; `missing` says what could not be asked."""
+    """Devices and their ports, by verbs, else from /sys; `missing` names the facts that could not be read."""
     ports = rdma_ports()
     told = {"source": "sysfs", "missing": None, "ports": ports, "lacks": rdma_lacks()}
     if not ports:
@@ -179,8 +180,8 @@ def rdma() -> dict[str, Any]:
 
 
 def verbs_ports() -> dict[tuple[str, int], dict[str, Any]]:
-    """What a program sees that opens every device. Raises ImportError without pyverbs."""
-    sys.path.append(DEBIAN_PACKAGES)  # where python3-pyverbs lies, which a virtual environment does not see
+    """The ports as a program sees them that opens every device. Raises ImportError without pyverbs."""
+    sys.path.append(DEBIAN_PACKAGES)  # the place of python3-pyverbs, which a virtual environment does not search
     try:
         from pyverbs.device import Context, get_device_list  # type: ignore[import-not-found,unused-ignore]
     finally:
@@ -203,7 +204,7 @@ def verbs_ports() -> dict[tuple[str, int], dict[str, Any]]:
 
 
 def rdma_ports() -> list[dict[str, Any]]:
-    """What /sys says of every port."""
+    """Every port by /sys."""
     found = []
     for path in sorted(glob.glob("/sys/class/infiniband/*/ports/*")):  # noqa: PTH207  (a pattern of directories)
         device = path.split("/")[4]
@@ -237,7 +238,8 @@ def rdma_gids(port: str) -> list[dict[str, Any]]:
 
 
 def netdev_of(device: str, port: str) -> str | None:
-    """The interface of a port whose table of GIDs is empty: Soft-RoCE names it, a card's has the port's number."""
+    """The interface of a port whose table of GIDs is empty: Soft-RoCE names it, a card's interface has the port's
+    number."""
     soft = text_of(f"/sys/class/infiniband/{device}/parent")
     if soft:
         return soft
@@ -248,7 +250,7 @@ def netdev_of(device: str, port: str) -> str | None:
 
 
 def rdma_lacks() -> list[str]:
-    """Modules that are neither loaded nor there to be loaded, of those that programs with verbs need."""
+    """The modules needed by programs with verbs that are neither loaded nor loadable."""
     folder = Path("/lib/modules") / platform.release()
     known = (text_of(folder / "modules.dep") or "") + (text_of(folder / "modules.builtin") or "")
     loaded = {path.name for path in Path("/sys/module").glob("*")}
@@ -256,7 +258,7 @@ def rdma_lacks() -> list[str]:
 
 
 def nccl() -> list[dict[str, str]]:
-    """Every libnccl.so that the loader or this Python would find, and the version that is written in it."""
+    """Every libnccl.so that the loader or this Python would find, and the version written in it."""
     folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), "/usr/lib", "/usr/lib64", "/usr/local/lib"]
     folders += [f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/local/cuda/lib64", "/usr/local/nccl/lib"]
     folders += [f"{entry}/nvidia/nccl/lib" for entry in sys.path if entry.endswith("-packages")]
@@ -294,7 +296,7 @@ def package() -> dict[str, Any]:
 
 
 def guarded(ask: Callable[[], Any]) -> Any:
-    """An answer, or why there is none: one strange corner must not hide the rest of a host."""
+    """An answer, or why there is none: one failing query must not hide the rest of a host."""
     try:
         return ask()
     except Exception as e:
@@ -302,7 +304,7 @@ def guarded(ask: Callable[[], Any]) -> Any:
 
 
 def survey(asked: dict[str, Any]) -> dict[str, Any]:
-    """All of it."""
+    """All facts."""
     interfaces = Path("/sys/class/net")
     return {
         "kernel": platform.release(),

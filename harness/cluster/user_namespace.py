@@ -1,9 +1,9 @@
 """Runs a command where an ordinary user may make namespaces. A stand-alone file: `user_namespace.py COMMAND...`
 
-It moves itself into new user, mount and network namespaces, keeps the user's own number there (so that sshd,
-which then is not root, needs no privilege separation), gets an empty /run (for /run/netns), takes all
-capabilities into the ambient set (so that they survive the exec of a user who is not root), and becomes
-COMMAND. The capabilities are over the new namespaces only. Exit code 2 and one line where the kernel refuses.
+It moves itself into new user, mount and network namespaces, keeps the user's own number there (so that sshd, which then
+is not root, needs no privilege separation), gets an empty /run (for /run/netns), adds all capabilities to the ambient
+set (so that they survive an exec by a user who is not root), and becomes COMMAND. The capabilities apply to the new
+namespaces only. Exit code 2 and one line if the kernel refuses.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ def check(result: int, what: str) -> None:
 
 
 def enter() -> None:
-    """Moves this process; it must have one thread only."""
+    """Moves this process, which must have only one thread."""
     uid, gid = os.getuid(), os.getgid()
     check(libc.unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET), "make a user namespace")
     Path("/proc/self/setgroups").write_text("deny")
@@ -47,7 +47,7 @@ def enter() -> None:
 
 
 def keep_capabilities() -> None:
-    """Makes what is permitted inheritable and ambient."""
+    """Makes the permitted capabilities inheritable and ambient."""
     header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
     data = ctypes.create_string_buffer(24)
     check(libc.capget(header, data), "read capabilities")
@@ -60,7 +60,7 @@ def keep_capabilities() -> None:
 
 
 def raise_loopback() -> None:
-    """Takes `lo` up in the new network namespace."""
+    """Brings `lo` up in the new network namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         fcntl.ioctl(s.fileno(), SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", IFF_UP))
 

@@ -1,1 +1,1 @@
-"""Experiment files: the models of their tables, reading them, and what is wrong in them, line by line."""
+"""Experiment files: the models of their tables, how they are read, and their mistakes, line by line."""

@@ -1,4 +1,4 @@
-"""What an experiment promises of its results: the model of `[[bound]]`. `reports.bounds` holds it against a run.
+"""The limits that an experiment sets for its metrics: the model of `[[bound]]`. `reports.bounds` checks a run.
 
 [[bound]]
 metric = "slowdown"          # T/T0; of the medians over repeats, in every cell that matches
@@ -20,7 +20,7 @@ Number = Annotated[float, BeforeValidator(read_share), Field(allow_inf_nan=False
 
 
 class BoundModel(Model):
-    """One promise: `metric` of every cell that the filters keep lies between `min` and `max`."""
+    """One bound: `metric` of every cell that the filters keep lies between `min` and `max`."""
 
     metric: str
     system: Slug | None = None
@@ -29,7 +29,7 @@ class BoundModel(Model):
     axes: Mapping[str, str] = {}
     """Only these points of the axes."""
     of: Literal["median", "worst"] = "median"
-    """What of a cell's repeats must lie there: their median, or every single one."""
+    """The values of a cell's repeats to check: their median, or every one of them."""
     min: Number | None = None
     max: Number | None = None
 
@@ -41,7 +41,7 @@ def bound_mistakes(
     faults: Sequence[str],
     axes: Mapping[str, Sequence[str]],
 ) -> Iterator[Mistake]:
-    """What is wrong with the bounds of an experiment that has these systems, sizes, faults, and values by axis."""
+    """The mistakes in the bounds of an experiment with these systems, sizes, faults, and values by axis."""
     for index, bound in enumerate(bounds):
         yield from (
             Mistake(f"bound[{index}]{mistake.key}", mistake.value, mistake.remedy)

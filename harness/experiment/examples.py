@@ -1,4 +1,5 @@
-"""The experiments that come with this program, by name: in a checkout its experiments/, in a wheel in the package."""
+"""The experiments that come with this program, by name: in experiments/ of a checkout, or inside the package of a
+wheel."""
 
 import json
 import tomllib
@@ -12,21 +13,21 @@ from harness.terminal import say
 
 _HERE = Path(__file__).resolve().parent.parent
 FOLDERS = (_HERE / "experiments", _HERE.parent / "experiments")
-"""Where they lie, the first that is there."""
+"""The folders that may hold them; the first that exists is used."""
 
 
 def folder() -> Path:
-    """The folder that has them."""
+    """The folder that holds them."""
     return next((place for place in FOLDERS if place.is_dir()), FOLDERS[-1])
 
 
 def named(name: str) -> Path:
-    """The file of one of them, whether it is there or not."""
+    """The file of one of them, whether it exists or not."""
     return folder() / f"{name}.toml"
 
 
 def found(file: Path) -> Path:
-    """`file`, or where nothing of that name is there the experiment that is called so: ``allreduce``."""
+    """`file`; if it does not exist, the example experiment of that name, such as ``allreduce``."""
     if file.exists() or len(file.parts) != 1:
         return file
     own = named(file.name.removesuffix(".toml"))
@@ -34,7 +35,7 @@ def found(file: Path) -> Path:
 
 
 def hint(file: Path) -> str:
-    """What to do where `file` is not there."""
+    """The remedy if `file` does not exist."""
     close = get_close_matches(file.stem, [path.stem for path in folder().glob("*.toml")], n=1)
     return f"did you mean {close[0]}?" if close else "`harness experiments` lists those that come with this program"
 

@@ -1,7 +1,7 @@
-"""Resolves where a fault strikes to the names of its cluster. Pure.
+"""Resolves the hosts that fault tables name to the hosts of the cluster. Pure.
 
-So that one experiment runs on any cluster, ``host<N>`` also means the N-th host; a host that really has such a name
-comes first. NICs are named by their rail for the same reason (`rail = 1`).
+So that one experiment runs on any cluster, ``host<N>`` also means the N-th host; a host that really has this name takes
+precedence. NICs can be named by their rail (`rail = 1`) for the same reason.
 """
 
 import re
@@ -15,7 +15,7 @@ P = TypeVar("P", bound=PlaceModel)
 
 
 def placed(experiment: Experiment) -> Experiment:
-    """With the hosts of all faults by their own names; what means nothing stays as it is."""
+    """The experiment with the real host names in all faults; an unknown name stays as it is."""
     hosts = experiment.cluster.host_names()
     faults = tuple(_fault_on(fault, hosts) for fault in experiment.faults)
     same = all(new is old for new, old in zip(faults, experiment.faults, strict=True))
@@ -23,7 +23,7 @@ def placed(experiment: Experiment) -> Experiment:
 
 
 def _fault_on(fault: FaultModel, hosts: Sequence[str]) -> FaultModel:
-    """Itself where no host has another name."""
+    """The fault with real host names; the same object if no name changes."""
     changes: dict[str, object] = {}
     for key in ("also", "events"):
         places: tuple[PlaceModel, ...] = getattr(fault, key)

@@ -1,4 +1,4 @@
-"""The fault tables of an experiment as values, and what is wrong with them that no single key can say."""
+"""The fault tables of an experiment as values, and their mistakes that concern several keys."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
@@ -13,7 +13,7 @@ from harness.hosts.base import Nic
 from r2ccl_core.units import format_size
 
 MIN_LASTS_S = 0.06
-"""No failure is shorter: fewer than several samples of the counters would prove nothing."""
+"""The shortest failure: with less, the counters have too few samples to prove anything."""
 
 MAX_DRAWN = 100_000
 """Failures by chance in the longest trial; they are drawn before it begins."""
@@ -26,32 +26,32 @@ def _read_rail(value: object) -> object:
 
 
 class PlaceModel(Model):
-    """Where something breaks: a NIC by name or by rail; ``random`` and ``busiest`` are drawn or looked up."""
+    """Where a failure happens: a NIC by name or by rail; ``random`` is drawn, ``busiest`` is looked up."""
 
     host: str | None = None
     nic: str | None = None
     rail: Annotated[int | Literal["random"] | None, BeforeValidator(_read_rail)] = None
     parameters: dict[str, Any] = Field(default_factory=dict)
     lasts_s: Duration | None = Field(default=None, alias="lasts")
-    """Healed so long after its effect; by default at the end of the trial."""
+    """Time from the effect to the heal; by default the heal comes at the end of the trial."""
 
 
 class AlsoModel(PlaceModel):
-    """A further failure, so long after the effect of the aimed one."""
+    """A further failure, this long after the effect of the aimed one."""
 
     kind: str
     after_s: Duration = Field(default=0.0, alias="after")
 
 
 class TraceEvent(PlaceModel):
-    """One failure of a trace, so long after the begin of the first timed iteration."""
+    """One failure of a trace, this long after the beginning of the first timed iteration."""
 
     kind: str
     at_s: Duration = Field(alias="at")
 
 
 class ChoiceModel(Model):
-    """One kind of failure that chance may choose."""
+    """One kind of failure that may be drawn."""
 
     kind: str
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -61,8 +61,8 @@ class ChoiceModel(Model):
 class FaultModel(PlaceModel):
     """One fault scenario: what breaks, where, and when. Every trial of the grid has exactly one.
 
-    One failure aimed into an iteration, with `times` and `also` for more of them; or failures by chance (`mtbf`,
-    `mttr`, from `choices`); or those of a trace.
+    It has one failure aimed into an iteration, with `times` and `also` for more; or failures by chance (`mtbf`, `mttr`,
+    from `choices`); or those of a trace.
     """
 
     name: Slug | None = None
@@ -71,7 +71,7 @@ class FaultModel(PlaceModel):
     at_time_s: Duration | None = Field(default=None, alias="at_time")
     """The first iteration that begins this long after the first timed one."""
     at_progress: float | None = Field(default=None, ge=0, lt=1)
-    """The iteration at this share of all of them."""
+    """The iteration at this share of all iterations."""
     into: float = Field(default=0.3, ge=0, lt=1)
     """Share of the expected duration of that iteration at which the fault takes effect."""
     after_bytes: float | None = Field(default=None, ge=0, lt=1)
@@ -85,9 +85,9 @@ class FaultModel(PlaceModel):
     """Mean time to repair."""
     choices: tuple[ChoiceModel, ...] = ()
     events: tuple[TraceEvent, ...] = ()
-    """What was in the file that the key ``trace`` of the experiment file names (`harness.experiment.trace`)."""
+    """The content of the file that the key ``trace`` names (`harness.experiment.trace`)."""
     expect: Literal["ok", "failed"] | None = None
-    """What the trial is to come to, where that is not what the system's table says."""
+    """The expected status of the trial, if it differs from that in the system's table."""
 
     @property
     def label(self) -> str:
@@ -96,28 +96,28 @@ class FaultModel(PlaceModel):
 
     @property
     def by_chance(self) -> bool:
-        """Whether its failures come by the clock, not aimed into an iteration."""
+        """Whether its failures come by the clock instead of being aimed into an iteration."""
         return self.mtbf_s is not None or bool(self.events)
 
 
 class Setting(NamedTuple):
-    """What fault tables are checked against."""
+    """The facts that fault tables are checked against."""
 
     nics: Mapping[str, Sequence[Nic]]
     """The data NICs of every host."""
     iterations: Mapping[int, int]
-    """Of every size in bytes."""
+    """Iterations by size in bytes."""
     has_nics: bool
     trial_s: float
-    """How long a trial may last."""
+    """The longest duration of a trial."""
 
     def of(self, host: str | None) -> list[Nic]:
-        """Those of one host; all there are where the host is not named, or not known."""
+        """The NICs of one host; those of all hosts if the host is not named, or not known."""
         return list(self.nics.get(host or "") or (nic for nics in self.nics.values() for nic in nics))
 
 
 def fault_mistakes(faults: Sequence[FaultModel], setting: Setting) -> Iterator[Mistake]:
-    """Everything that is wrong between keys that are each right by themselves."""
+    """All mistakes between keys that are each valid by themselves."""
     for index, fault in enumerate(faults):
         key = f"fault[{index}]"
         yield from _when_mistakes(fault, setting, key)
@@ -129,7 +129,7 @@ def fault_mistakes(faults: Sequence[FaultModel], setting: Setting) -> Iterator[M
 
 
 def _places(fault: FaultModel, key: str) -> Iterator[tuple[PlaceModel, str, str]]:
-    """Everything in a table that names a place, with its kind and its key."""
+    """Every part of a table that names a place, with its kind and its key."""
     if not fault.events and not fault.choices:
         yield fault, fault.kind, key
     for choice in fault.choices:
@@ -177,7 +177,7 @@ def _which_mistakes(fault: FaultModel, setting: Setting, key: str) -> Iterator[M
 
 
 def _idle_mistakes(fault: FaultModel, key: str) -> Iterator[Mistake]:
-    """Keys that would do nothing beside the others."""
+    """Keys that have no effect beside the others."""
     if fault.by_chance:
         instead = "mtbf, mttr and choices" if fault.mtbf_s is not None else "the trace"
         given = {"times": fault.times > 1, "every": fault.every_s, "also": fault.also, "lasts": fault.lasts_s}
@@ -190,7 +190,7 @@ def _idle_mistakes(fault: FaultModel, key: str) -> Iterator[Mistake]:
 
 
 def _length_mistakes(place: PlaceModel, kind: str, key: str, *, by_chance: bool) -> Iterator[Mistake]:
-    """What must last a while, or must not last for ever."""
+    """Failures that need a longer duration, or a limited one."""
     fault = FAULTS.get(kind)
     if fault is None:
         return
@@ -208,7 +208,7 @@ def _ms(seconds: float) -> str:
 
 
 def _place_mistakes(place: PlaceModel, kind: str, key: str, setting: Setting, *, optional: bool) -> Iterator[Mistake]:
-    """What is wrong with one place; with `optional`, chance draws what is not named."""
+    """The mistakes in one place; with `optional`, parts that are not named are drawn."""
     try:
         scope = create(kind, place.parameters).scope
     except FaultError as error:

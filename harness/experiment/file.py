@@ -34,10 +34,10 @@ def load(
     inventory: Path | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Experiment:
-    """The experiment in `path`, on the hosts of `inventory` if that is given, with `settings` (``key=value``) applied.
+    """The experiment in `path`, on the hosts of `inventory` if given, with `settings` (``key=value``) applied.
 
-    `tell` hears of a setting that changes more than it names. Raises `InvalidExperimentError` and `InventoryError`,
-    one line a mistake; nothing is touched.
+    `tell` is called with a line for each setting that changes more than it names. Raises `InvalidExperimentError` and
+    `InventoryError`, one line per mistake; nothing is changed.
     """
     file = str(path)
     document = read_toml(path, hint(path))
@@ -59,30 +59,30 @@ def load(
 def read(document: Mapping[str, Any], file: str) -> Experiment:
     """The experiment that `document`, a parsed TOML file, describes; raises `InvalidExperimentError`.
 
-    An inventory that it names is read, too, from beside `file`: raises `InventoryError`.
+    The inventory that it names, relative to `file`, is read as well: raises `InventoryError`.
     """
     try:
         experiment = _read(_with_inventory(document, file), file)
         if experiment.axes:
             variants(experiment, file)
-    except RecursionError:  # a document may just be read, and be too deep to be copied
+    except RecursionError:  # a document that could just be read may be too deep to be copied
         raise ExperimentError(file, "", None, TOO_DEEP) from None
     return experiment
 
 
 class Variant(NamedTuple):
-    """One point of an experiment's axes: what it is called by axis, the keys it sets, and what that makes."""
+    """One point of an experiment's axes: its label by axis, the keys it sets, and the resulting experiment."""
 
     axes: Mapping[str, str]
     settings: Mapping[str, Any]
     experiment: Experiment
-    """Without axes and bounds of its own."""
+    """The experiment at this point, without axes and bounds."""
 
 
 def variants(experiment: Experiment, file: str = "") -> tuple[Variant, ...]:
     """Every point of the axes, the last axis fastest; without axes the experiment itself.
 
-    Raises `InvalidExperimentError` where a point is no experiment.
+    Raises `InvalidExperimentError` if a point is no valid experiment.
     """
     if not experiment.axes:
         return (Variant({}, {}, experiment),)
@@ -92,7 +92,7 @@ def variants(experiment: Experiment, file: str = "") -> tuple[Variant, ...]:
     whole = experiment.model_copy(update={"axes": (), "bounds": ()})
     tables = without_none(whole.resolved())
     if isinstance(experiment.cluster, InventorySpec):
-        tables["cluster"]["content"] = experiment.cluster.content  # as stored, it does not say how to log in
+        tables["cluster"]["content"] = experiment.cluster.content  # the stored form lacks the log-in
     point_of = _Points(whole, tables, file)
     experiment._variants = made = tuple(point_of(dict(point)) for point in product(*map(_points, experiment.axes)))
     return made
@@ -103,8 +103,8 @@ def _points(axis: AxisModel) -> list[tuple[str, tuple[str, dict[str, Any]]]]:
 
 
 class _Points:
-    """Makes the points of an experiment's axes. A point reads and checks again the tables that it changes, and shares
-    the others: there may be thousands of points."""
+    """Makes the points of an experiment's axes. Each point reads and checks again the tables that it changes, and
+    shares the others, because there may be thousands of points."""
 
     def __init__(self, whole: Experiment, tables: Mapping[str, Any], file: str) -> None:
         self._whole, self._tables, self._file = whole, tables, file
@@ -112,7 +112,7 @@ class _Points:
         self._parts = {field.alias or name: getattr(whole, name) for name, field in fields}
 
     def __call__(self, point: Mapping[str, tuple[str, dict[str, Any]]]) -> Variant:
-        """One of them, by axis: its text, and the keys that it sets."""
+        """One point. By axis: its text, and the keys that it sets."""
         texts = {label: text for label, (text, _) in point.items()}
         settings = {key: value for _, keys in point.values() for key, value in keys.items()}
         changed = {str(steps(key)[0]) for key in settings}
@@ -130,7 +130,7 @@ class _Points:
 
 
 def _read(document: Mapping[str, Any], file: str, right: Experiment | None = None) -> Experiment:
-    """The experiment; what it shares with one that is `right` is not checked again."""
+    """The experiment; parts shared with the valid experiment `right` are not checked again."""
     try:
         experiment = placed(Experiment.model_validate(document))
     except ValidationError as error:
@@ -143,17 +143,17 @@ def _read(document: Mapping[str, Any], file: str, right: Experiment | None = Non
 
 
 def without_none(value: Any) -> Any:
-    """A resolved experiment as a file would have it: a key that is not set is not there."""
+    """A resolved experiment as a file would have it: keys without a value are absent."""
     if isinstance(value, dict):
         return {k: without_none(v) for k, v in value.items() if v is not None}
     return [without_none(v) for v in value] if isinstance(value, list) else value
 
 
 def apply(document: dict[str, Any], setting: str) -> list[str]:
-    """Set one key of `document` in place: ``sweep.repeats=2``, ``fault[0].nic=eth1``, ``system[balance].mode=2``.
+    """Sets one key of `document` in place: ``sweep.repeats=2``, ``fault[0].nic=eth1``, ``system[balance].mode=2``.
 
-    The value is TOML (``["1MiB"]``, ``3``, ``true``); what is no TOML is text. Returns the entries of a list that was
-    named without brackets, where those are several.
+    The value is TOML (``["1MiB"]``, ``3``, ``true``); anything else is text. If a list is named without brackets and
+    has several entries, returns their names.
     """
     key, separator, text = setting.partition("=")
     if not separator or not key.strip():
@@ -167,7 +167,7 @@ def apply(document: dict[str, Any], setting: str) -> list[str]:
 
 
 def _leave_out_other_sizes(document: dict[str, Any]) -> None:
-    """What the file says of sizes that somebody replaced by others; what is no size is left to be refused."""
+    """Removes the settings of sizes that the user replaced; a text that is no size stays, to be refused."""
     workload, bounds = document.get("workload"), document.get("bound")
     sizes = workload.get("sizes") if isinstance(workload, dict) else None
     if not isinstance(workload, dict) or not isinstance(sizes, list):
@@ -191,7 +191,7 @@ def _size(text: object) -> int | None:
 
 
 def _read_traces(document: dict[str, Any], path: Path) -> None:
-    """Puts the events of trace files, named relative to the experiment, where the files are named."""
+    """Replaces the names of trace files, which are relative to the experiment, by their events."""
     faults = document.get("fault")
     for index, fault in enumerate(faults if isinstance(faults, list) else ()):
         trace = fault.pop("trace", None) if isinstance(fault, dict) else None
@@ -203,8 +203,8 @@ def _read_traces(document: dict[str, Any], path: Path) -> None:
 
 
 def _place_requests(document: dict[str, Any], path: Path) -> None:
-    """Names the trace of a served model's requests, given relative to the experiment, so that it is found wherever a
-    sweep is resumed."""
+    """Makes the path of a served model's request trace, given relative to the experiment, independent of the folder in
+    which a sweep is resumed."""
     workload = document.get("workload")
     if isinstance(workload, dict) and isinstance(trace := workload.get("trace"), str):
         workload["trace"] = str((path.parent / Path(trace).expanduser()).absolute())
@@ -224,7 +224,7 @@ def _with_inventory(document: Mapping[str, Any], file: str) -> Mapping[str, Any]
 
 
 def _with_fewer_hosts(document: dict[str, Any], file: str) -> dict[str, Any]:
-    """Where an axis chooses among the hosts of an inventory: `document` with those alone in its content."""
+    """`document` with only the hosts that an axis chooses from the inventory."""
     table = document["cluster"]
     if table.get("kind") != "inventory":
         return document
@@ -233,7 +233,7 @@ def _with_fewer_hosts(document: dict[str, Any], file: str) -> dict[str, Any]:
 
 
 def _chosen(content: Inventory, hosts: object, file: str) -> list[str]:
-    """The names of the hosts that `cluster.hosts` keeps; the model refuses what is neither a number nor names."""
+    """The names of the hosts that `cluster.hosts` keeps; the model refuses any other value than a number or names."""
     known = [host.name for host in content.hosts]
     if isinstance(hosts, int) and not isinstance(hosts, bool):
         if not 1 <= hosts <= len(known):

@@ -1,8 +1,8 @@
-"""Keys of an experiment as people write them, and how one is set. Pure.
+"""Keys of an experiment in text form, and how one is set. Pure.
 
 Examples are ``sweep.seed``, ``fault[0].nic`` and ``system[balance].mode``. `--set` sets one key of the file, an axis
-sets one for each of its values. A number or a name in brackets chooses one of several tables; without brackets all are
-meant: ``system.env.R2CC_IO_THREADS`` is that of every system.
+sets one for each of its values. A number or a name in brackets chooses one of several tables. Without brackets, all
+tables are meant: ``system.env.R2CC_IO_THREADS`` is the variable of every system.
 """
 
 import re
@@ -15,11 +15,12 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\[([A-Za-z][\w-]*)\]")
 _INDEX = r"(\[(\d+|[A-Za-z][\w-]*)\])*"
 _KEY = re.compile(rf"[^.\[\]]+{_INDEX}(\.[^.\[\]]+{_INDEX})*\Z")
 _NAMED_BY = ("name", "use", "kind")
-"""What an entry of a list is called by, the first that it has: systems by name or use, faults by name or kind."""
+"""The keys that may name an entry of a list; the first one present counts: systems by name or use, faults by name or
+kind."""
 
 
 class KeyPathError(ValueError):
-    """A key that leads nowhere; the text is the remedy."""
+    """A key that does not exist; the text is the remedy."""
 
 
 class Named(NamedTuple):
@@ -39,9 +40,9 @@ def steps(key: str) -> list[Step]:
 
 
 def put(document: dict[str, Any], key: str, value: object) -> list[str]:
-    """Sets one key of `document` in place; tables on the way are made, and a list that is named without brackets
-    stands for each of its entries, at least one. Returns what those entries are called, where several were meant in
-    this way. Raises `KeyPathError`."""
+    """Sets one key of `document` in place. Missing tables on the way are made, and a list without brackets stands for
+    each of its entries, at least one. Returns the names of those entries if there are several. Raises `KeyPathError`.
+    """
     *path, last = steps(key)
     places: list[Any] = [document]
     all_of: list[str] = []
@@ -66,7 +67,7 @@ def _name(entry: Any) -> str:
 
 
 def _entries(places: list[Any], step: Step) -> list[Any]:
-    """`places` with every list replaced by its entries, where a word follows."""
+    """`places` with every list replaced by its entries, if the next step is a word."""
     if not isinstance(step, str):
         return places
     opened = [entry for place in places for entry in (place if isinstance(place, list) else [place])]

@@ -1,7 +1,7 @@
 """Mistakes in a TOML file that people write, one line each: file, key, value, remedy.
 
-Pydantic finds what is wrong with one key; this module says it in the terms of the file. Experiments and inventories
-share it. Only the reading of the file is not pure.
+Pydantic finds the mistakes in single keys; this module reports them in the terms of the file. Experiments and
+inventories share it. Everything except reading the file is pure.
 """
 
 import tomllib
@@ -18,15 +18,15 @@ from r2ccl_core.text_file import text_of
 from r2ccl_core.validation import in_our_words
 
 _EXAMPLES = {"sizes": '["8MiB", "64MiB"]', "values": '["float32", "float16"]', "hosts": '["node0", "node1"]'}
-"""Of lists, by their key."""
+"""Examples of lists, by key."""
 
 TOO_DEEP = "is nested too deeply; no key needs that"
 
 
 def read_toml(path: Path, absent: str) -> dict[str, Any]:
-    """The file as a document. Raises `MistakeError`; `absent` says what to do where there is no such file."""
+    """The file as a document. Raises `MistakeError`; `absent` is the remedy if there is no such file."""
     try:
-        return tomllib.loads(text_of(path, "utf-8-sig"))  # some editors begin a file with a mark
+        return tomllib.loads(text_of(path, "utf-8-sig"))  # some editors begin a file with a BOM
     except FileNotFoundError:
         raise MistakeError(str(path), "", None, f"there is no such file; {absent}") from None
     except IsADirectoryError:
@@ -42,12 +42,12 @@ def read_toml(path: Path, absent: str) -> dict[str, Any]:
 
 
 def translated(error: ValidationError, model: type[BaseModel]) -> list[Mistake]:
-    """Every mistake that pydantic found while it read a document as `model`, in the words of the file."""
+    """Every mistake that pydantic found while it read a document as `model`, in the terms of the file."""
     return [_translated(detail, model) for detail in _roots(error.errors(include_url=False))]
 
 
 def _roots(details: Sequence[ErrorDetails]) -> list[ErrorDetails]:
-    """Without what only follows: a list whose entries are wrong also counts as too short."""
+    """The mistakes without their consequences: a list with wrong entries also counts as too short."""
     places = [detail["loc"] for detail in details]
     return [d for d in details if not any(p[: len(d["loc"])] == d["loc"] and p != d["loc"] for p in places)]
 
@@ -81,17 +81,17 @@ def _key(location: Iterable[str | int]) -> str:
 
 
 def _short(value: object) -> object:
-    """A table or a list would drown the line; the key says where it is."""
+    """A short form of a value: a table or a list would fill the line, and the key says where it is."""
     return None if isinstance(value, Mapping | list | tuple) and len(str(value)) > 60 else value
 
 
 def _keys(model: Any) -> list[str]:
-    """The keys that a table of that model may have, as they are written in the file."""
+    """The keys that a table of that model may have, as written in the file."""
     return [field.alias or name for name, field in model.model_fields.items()] if model else []
 
 
 def _walk(model: Any, location: Sequence[str | int]) -> list[tuple[str | int, Any]]:
-    """The steps of `location` as the file has them, each with the model of what is there (None: a plain value).
+    """The steps of `location` as the file has them, each with the model of its value (None: a plain value).
 
     Pydantic also names the member of a union that it took; that is no step in the file.
     """
@@ -111,7 +111,7 @@ def _walk(model: Any, location: Sequence[str | int]) -> list[tuple[str | int, An
 
 
 _PLAIN_MEMBERS = frozenset({"int", "bool", "str", "float", "tuple[str, ...]"})
-"""How pydantic names the members of a union of plain values."""
+"""Pydantic's names of the members of a union of plain values."""
 
 
 def _tag(model: Any) -> object:

@@ -1,7 +1,7 @@
-"""An experiment as values: the models of the TOML file, and what they say that no single key can.
+"""An experiment as values: the models of the TOML file, and the checks that concern several keys.
 
-Keys are named as in the file (aliases); attributes carry the unit. Quantities are written with units and are
-held as bytes, bit/s and seconds. Reading a file and turning mistakes into lines is `harness.experiment.file`.
+Keys are named as in the file (aliases); attributes carry the unit. Quantities are written with units and are held as
+bytes, bit/s and seconds. `harness.experiment.file` reads a file and turns mistakes into lines.
 """
 
 import hashlib
@@ -35,7 +35,8 @@ TCP_SHARE = 0.956
 
 
 def _as_text(variables: object) -> object:
-    """Whole numbers are what an environment makes of them: text. Everything else stays as it is, to be judged."""
+    """The variables with whole numbers as text, as an environment has them. All other values stay as they are, to be
+    checked."""
     if not isinstance(variables, dict):
         return variables
     return {k: str(v) if isinstance(v, int) and not isinstance(v, bool) else v for k, v in variables.items()}
@@ -47,9 +48,9 @@ class SystemModel(Model):
     name: Slug
     use: str | None = None
     path: str | None = None
-    """Of the plugin or library, where the entry takes one."""
+    """Path of the plugin or library, if the entry takes one."""
     backend: BackendName | None = None
-    """Where it is not the workload's."""
+    """The backend, if it is not the workload's."""
     mode: Mode
     env: Annotated[dict[str, str], BeforeValidator(_as_text)] = Field(default_factory=dict)
     network: str | None = None
@@ -69,7 +70,7 @@ class Experiment(Model):
     name: Slug
     description: str = ""
     project_targets: bool = False
-    """Whether its report holds the results against the targets that the project has set its own core."""
+    """Whether its report checks the results against the project's targets for its own core."""
     cluster: ClusterSpec
     workload: AnyWorkload
     systems: tuple[SystemModel, ...] = Field(alias="system", min_length=1)
@@ -79,14 +80,15 @@ class Experiment(Model):
     bounds: tuple[BoundModel, ...] = Field(default=(), alias="bound")
 
     _variants: Any = PrivateAttr(None)
-    """Kept by `harness.experiment.file.variants`, of which it is the whole."""
+    """Cache of `harness.experiment.file.variants`, for the whole experiment."""
 
     def resolved(self) -> dict[str, Any]:
         """The whole experiment with every default filled in, under the file's own keys; plain JSON values."""
         return self.model_dump(mode="json", by_alias=True)
 
     def backend_of(self, system: SystemModel) -> BackendName:
-        """What runs `system`: its own word, else the workload's, else what its catalogue entry has for the workload."""
+        """The backend of `system`: its own setting, else the workload's, else its catalogue entry's for the
+        workload."""
         if system.backend is not None:
             return system.backend
         fits = CATALOGUE[system.use].backends if system.use else ()
@@ -96,7 +98,7 @@ class Experiment(Model):
 
     @property
     def nranks(self) -> int:
-        """Ranks of all hosts."""
+        """Number of ranks on all hosts."""
         return len(self.cluster.host_names()) * self.workload.gpus
 
     @property
@@ -105,7 +107,7 @@ class Experiment(Model):
         return self.sweep.limits.ready_s * self.cluster.start_factor
 
     def expected_duration_s(self, size_bytes: int) -> float:
-        """Lower estimate of one healthy iteration: busbw is what TCP carries over all NICs of the slowest host."""
+        """Lower estimate of one healthy iteration: busbw is the rate of TCP over all NICs of the slowest host."""
         payload_bytes_s = self.cluster.bandwidth_bit_s() / 8 * TCP_SHARE
         return self.workload.expected_s(size_bytes, self.nranks, payload_bytes_s)
 
@@ -115,8 +117,8 @@ class Experiment(Model):
 
 
 def mistakes(experiment: Experiment, right: Experiment | None = None) -> list[Mistake]:
-    """What is wrong between keys that are each right by themselves. What `experiment` shares with one that is `right`
-    is not looked at again."""
+    """The mistakes between keys that are each valid by themselves. Parts that `experiment` shares with the valid
+    experiment `right` are not checked again."""
     shared = {name for name in _TABLES if right is not None and _same(getattr(experiment, name), getattr(right, name))}
     found: list[Mistake] = []
     if not shared >= {"cluster", "workload", "systems"}:
@@ -129,7 +131,7 @@ def mistakes(experiment: Experiment, right: Experiment | None = None) -> list[Mi
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether both are one object, or made of the same ones."""
+    """Whether both are one object, or consist of the same objects."""
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
     return one is other
@@ -180,7 +182,8 @@ def _system_mistakes(experiment: Experiment) -> Iterator[Mistake]:
 
 
 def _core_mistakes(key: str, system: SystemModel) -> Iterator[Mistake]:
-    """What every rank would refuse at its start or not see: variables, the settings of schedules, and a second mode."""
+    """Mistakes that every rank would refuse at its start, or not notice: variables, schedule settings, a second
+    mode."""
     from r2ccl_core.host.variables import refused
     from r2ccl_core.planning.selection import read_settings
 

@@ -1,7 +1,7 @@
-"""How often, in which order and over what an experiment runs: the models of `[sweep]` and `[[axis]]`.
+"""How often, in which order and over which values an experiment runs: the models of `[sweep]` and `[[axis]]`.
 
-Every experiment is a grid of system x size x fault x repeat. An axis adds a dimension: one key of the file with
-several values, or several keys whose values go together.
+Every experiment is a grid of system x size x fault x repeat. An axis adds a dimension: one key of the file with several
+values, or several keys whose values go together.
 
     [[axis]]                                        [[axis]]
     key = "workload.dtype"                          name = "threads"
@@ -23,15 +23,15 @@ GRID = ("system", "size", "fault", "repeat")
 """The dimensions that every experiment has."""
 
 HEALTHY, HEALTHY_BEFORE, HEALTHY_AFTER = "healthy", "healthy_before", "healthy_after"
-"""What trials without a fault are called on the dimension of faults."""
+"""Names of trials without a fault on the dimension of faults."""
 
 MAX_REPEATS = 10_000
 
 MAX_TRIALS = 100_000
-"""A grid with more is taken for a mistake: at a second a trial it would last longer than a day."""
+"""A larger grid counts as a mistake: at one second per trial it would last longer than a day."""
 
 MAX_TEXT = 40
-"""Characters of a value's text; a longer one needs a label."""
+"""Characters of a value's text; a longer value needs a label."""
 
 _FIXED = {
     "schema": "is the version of the file",
@@ -59,7 +59,7 @@ def _repeats(value: object) -> object:
 
 
 class RepeatsModel(Model):
-    """How many repeats: at least `min`; then until every cell is known well enough, at most `max`."""
+    """The number of repeats: at least `min`; then until every cell is known precisely enough, at most `max`."""
 
     min: int = Field(default=3, ge=1, le=MAX_REPEATS)
     max: int = Field(ge=1, le=MAX_REPEATS)
@@ -74,7 +74,7 @@ def _as_written(repeats: RepeatsModel) -> object:
 
 
 class LimitsModel(Model):
-    """How long each wait of a trial may last before the trial counts as failed."""
+    """The longest duration of each wait in a trial, after which the trial counts as failed."""
 
     ready_s: Duration = Field(default=20.0, alias="ready", gt=0)
     iteration_s: Duration = Field(default=10.0, alias="iteration", gt=0)
@@ -82,7 +82,7 @@ class LimitsModel(Model):
 
 
 class SweepModel(Model):
-    """How often and in which order."""
+    """How often and in which order trials run."""
 
     repeats: Annotated[RepeatsModel, BeforeValidator(_repeats), PlainSerializer(_as_written)] = RepeatsModel(
         min=1, max=1
@@ -91,19 +91,19 @@ class SweepModel(Model):
     retries: int = Field(default=2, ge=0, le=100)
     order: Literal["shuffled", "listed"] = "shuffled"
     healthy: Literal["off", "ends", "blocks"] = "off"
-    """Trials without a fault, of every system and size: before and after the whole sweep, or every repeat."""
+    """Trials without a fault, for every system and size: before and after the whole sweep, or in every repeat."""
     limits: LimitsModel = LimitsModel()
 
 
 class AxisModel(Model):
-    """One dimension: the values that a key takes, or that several keys take together."""
+    """One dimension: the values of one key, or of several keys together."""
 
     name: str | None = Field(default=None, pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=40)
     key: str | None = None
     keys: tuple[str, ...] = ()
     values: tuple[Any, ...] = Field(min_length=1)
     labels: tuple[str, ...] = ()
-    """What the values are called in ids and tables, where they do not speak for themselves."""
+    """Names of the values in ids and tables, if the values do not speak for themselves."""
 
     @property
     def label(self) -> str:
@@ -116,17 +116,17 @@ class AxisModel(Model):
 
     @property
     def is_about_faults(self) -> bool:
-        """Nothing but faults changes along it, so that a healthy trial is the same everywhere on it."""
+        """Whether only faults change along it, so that a healthy trial is the same everywhere on it."""
         return all(steps(path)[0] == "fault" for path in self._paths)
 
     def points(self) -> list[tuple[str, dict[str, Any]]]:
-        """Every value: what it is called, and the keys it sets."""
+        """Every value: its label, and the keys it sets."""
         rows = [tuple(value) if self.keys else (value,) for value in self.values]
         texts = self.labels or ["+".join(map(_text, row)) for row in rows]
         return [(text, dict(zip(self._paths, row, strict=True))) for text, row in zip(texts, rows, strict=True)]
 
     def mistakes(self, at: str) -> Iterator[Mistake]:
-        """What is wrong with it; `at` is its place in the file."""
+        """Its mistakes; `at` is its place in the file."""
         if (self.key is None) == (not self.keys):
             yield Mistake(at, None, "give either key or keys")
             return
@@ -153,12 +153,13 @@ class AxisModel(Model):
 
 
 def fit(text: str) -> str:
-    """`text` fit for a part of a folder's name: no slash, no blank, and no dash, which parts a trial's id."""
+    """`text` made fit for a part of a folder's name: no slash, no blank, and no dash, which separates the parts of a
+    trial's id."""
     return re.sub(r"[^A-Za-z0-9._+]", "_", text)
 
 
 def axis_mistakes(axes: Sequence[AxisModel], trials_without: int) -> Iterator[Mistake]:
-    """What is wrong with the axes; `trials_without` counts the trials that there would be without them."""
+    """The mistakes in the axes; `trials_without` is the number of trials without them."""
     found = [mistake for i, axis in enumerate(axes) for mistake in axis.mistakes(f"axis[{i}]")]
     yield from found
     if found:
@@ -181,7 +182,7 @@ def axis_mistakes(axes: Sequence[AxisModel], trials_without: int) -> Iterator[Mi
 
 
 def repeats_mistakes(repeats: RepeatsModel) -> Iterator[Mistake]:
-    """What is wrong between the keys of `sweep.repeats`."""
+    """The mistakes between the keys of `sweep.repeats`."""
     if repeats.min > repeats.max:
         yield Mistake("sweep.repeats.min", repeats.min, f"must be at most max, which is {repeats.max}")
     elif repeats.until is None and repeats.min != repeats.max:
@@ -209,5 +210,5 @@ def _text(value: object) -> str:
         return "+".join(map(_text, value))
     if isinstance(value, dict):
         return "+".join(f"{key}:{_text(part)}" for key, part in value.items())
-    # No comma: it parts the selections of --only.
+    # No comma: it separates the selections of --only.
     return f"{value:.15g}" if isinstance(value, float) else str(value).replace(",", "+")

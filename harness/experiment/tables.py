@@ -1,4 +1,4 @@
-"""What the models of all tables of an experiment file are made of: quantities, names, mistakes.
+"""The building blocks of all tables of an experiment file: quantities, names, mistakes.
 
 Quantities are written with units and are held as bytes, bit/s and seconds.
 """
@@ -53,7 +53,7 @@ def _read(parse: Callable[[str], Q], value: object) -> Q:
 
 
 def _rate_text(rate_bit_s: float) -> str:
-    """Exact, in the largest unit in which it is a whole number."""
+    """The exact rate, in the largest unit in which it is a whole number."""
     for factor, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
         if rate_bit_s % factor == 0:
             return f"{rate_bit_s / factor:.0f} {unit}"
@@ -67,13 +67,13 @@ Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=40)]
 
 
 class Model(Strict):
-    """Frozen, and an unknown key is a mistake, as is true for a number."""
+    """Frozen; an unknown key is a mistake, and so is true instead of a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Mistake(NamedTuple):
-    """One thing that is wrong: the key in the file, its value, and what to do instead."""
+    """One mistake: the key in the file, its value, and the remedy."""
 
     key: str
     value: object
@@ -81,11 +81,11 @@ class Mistake(NamedTuple):
 
 
 MAX_SHOWN = 24
-"""Names up to which a remedy lists all that are known."""
+"""The most known names that a remedy lists in full."""
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """A remedy for a name that is not known: the nearest one, or what there is."""
+    """A remedy for an unknown name: the nearest known one, or the known names."""
     close = get_close_matches(name, known, n=1)
     if close:
         return f"did you mean {close[0]!r}?"

@@ -1,7 +1,7 @@
-"""Traces of failures: a CSV or JSON-lines file of what broke when, as the events of a fault table.
+"""Traces of failures: a CSV or JSON-lines file of failures with their times, as the events of a fault table.
 
-Columns or keys: at (a duration from the first timed iteration), kind, host, nic or rail, lasts; every further one is
-a parameter of the kind. Empty cells are left out. So a cluster's own log of failures can be played back.
+Columns or keys: at (a duration from the first timed iteration), kind, host, nic or rail, lasts; every other one is a
+parameter of the kind. Empty cells are left out. A cluster's own log of failures can be replayed in this way.
 """
 
 import csv
@@ -19,7 +19,7 @@ PLACES = ("at", "kind", "host", "nic", "rail", "lasts")
 def read_trace(path: Path, file: str, key: str) -> list[dict[str, Any]]:
     """The events of the trace that `key` of the experiment `file` names. Raises `ExperimentError`."""
     try:
-        text = text_of(path, "utf-8-sig")  # as tables are exported for Excel
+        text = text_of(path, "utf-8-sig")  # Excel exports tables with a BOM
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ExperimentError(file, key, str(path), f"cannot be read: {reason}") from None
@@ -75,7 +75,7 @@ def _value(cell: str) -> int | float | str:
 
 
 def _event(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Durations and names are text, as in an experiment file."""
+    """One event; durations and names are text, as in an experiment file."""
     event = {name: row[name] for name in PLACES if name in row}
     event |= {name: _seconds(event[name]) for name in ("at", "lasts") if name in event}
     parameters = {name: value for name, value in row.items() if name not in PLACES}
@@ -83,5 +83,5 @@ def _event(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _seconds(value: object) -> object:
-    """A plain number is seconds."""
+    """The value; a plain number is seconds."""
     return f"{value} s" if isinstance(value, int | float) and not isinstance(value, bool) else value

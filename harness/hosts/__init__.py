@@ -1,1 +1,1 @@
-"""Hosts: what the harness can do on a machine, through one agent over one SSH session."""
+"""Hosts: the harness's operations on a machine, through one agent over one SSH session."""

@@ -1,17 +1,17 @@
-"""The agent: the one file that runs on a host, shipped over SSH, and does there what the harness asks.
+"""The agent: the one file that runs on a host, sent over SSH, and carries out the harness's requests there.
 
-It needs Python 3.8 and its standard library, nothing installed. Requests come as JSON lines on standard
-input, replies and events leave as JSON lines on standard output:
+It needs Python 3.8 and its standard library, nothing installed. Requests arrive as JSON lines on standard input,
+replies and events leave as JSON lines on standard output:
 
     {"id": 7, "op": "run", ...}  ->  {"id": 7, "ok": {...}}  or  {"id": 7, "error": "...", "kind": "..."}
     {"proc": 8, "stream": "stdout", "lines": [...]}   and   {"proc": 8, "exit": 0}   (8: the id of its start)
 
 Promises:
 1. Every process it starts leads a process group, and no group outlives its leader or the agent.
-2. A fault is armed before it is injected: a detached healer, a process in a session of its own, heals when
-   told, when its time to live is over, or when the agent is gone in whatever way.
-3. When standard input ends (the harness died, the session was cut) the agent kills, heals and leaves.
-4. Counters are sampled by a thread of their own (`harness.hosts.sampler`).
+2. A fault is armed before it is injected: a detached healer, a process in a session of its own, heals on request, when
+   its time to live is over, or when the agent is gone for any reason.
+3. When standard input ends (the harness died, the session was cut) the agent kills, heals and exits.
+4. Counters are sampled by a separate thread (`harness.hosts.sampler`).
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from harness.hosts.arms import Arm, RefusedError, failed_command, heal_entry, is
 from harness.hosts.sampler import Sampler
 
 GRACE_S = 0.5
-"""Between SIGTERM and SIGKILL when a command ran past its time."""
+"""Time between SIGTERM and SIGKILL when a command exceeds its time limit."""
 
 CLAIM = "\0r2ccl-claim"
-"""An abstract socket: one holder in a network namespace, whoever it is, freed by the kernel when it ends."""
+"""An abstract socket: it has one holder per network namespace, of any user, and the kernel frees it when the holder
+ends."""
 
 CLAIM_ANSWER_S = 2.0
 
 
 def claim_holder() -> dict[str, Any] | None:
-    """Who has this host, in its own words; empty where it does not say, None where nobody has it."""
+    """The holder of this host, as it describes itself; empty if it does not, None if nobody holds the host."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(CLAIM_ANSWER_S)
         try:
@@ -55,7 +56,7 @@ def claim_holder() -> dict[str, Any] | None:
 
 
 class Child:
-    """One process this agent started, and what to do with its lines and its end."""
+    """One process this agent started, with the handling of its output and its end."""
 
     def __init__(self, request: dict[str, Any], stdin: int) -> None:
         self.request = request
@@ -81,7 +82,8 @@ class Child:
             os.set_blocking(pipe.fileno(), False)
 
     def signal(self, number: int) -> None:
-        """To the whole group. The leader is unreaped while it is ours, so its number cannot be another's."""
+        """Signals the whole group. The leader is not reaped until the agent is done with it, so its number cannot be
+        reused."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.popen.pid, number)
 
@@ -91,13 +93,13 @@ class Child:
         return os.waitid(os.P_PID, self.popen.pid, flags) is not None
 
     def reap(self) -> int:
-        """Kills what is left of the group, then collects the exit status."""
+        """Kills the rest of the group, then collects the exit status."""
         self.signal(signal.SIGKILL)
         return self.popen.wait()
 
 
 class Agent:
-    """The loop: requests, lines of children, ends of children, deadlines. One thread beside the sampler."""
+    """The loop: requests, output of children, ends of children, deadlines. One thread beside the sampler."""
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
@@ -125,7 +127,7 @@ class Agent:
         }
 
     def serve(self) -> None:
-        """Until standard input ends or a signal asks to leave."""
+        """Runs until standard input ends or a signal asks the agent to exit."""
         woken, waker = os.pipe()
         for fd in (woken, waker):
             os.set_blocking(fd, False)
@@ -160,7 +162,7 @@ class Agent:
         self.leaving = True
 
     def clean_up(self) -> None:
-        """Kills every group, heals every arm; a heal that fails must not keep the others from healing."""
+        """Kills every group, heals every arm; a failing heal must not keep the others from healing."""
         for child in self.children.values():
             child.reap()
         for arm in self.arms.values():
@@ -182,7 +184,7 @@ class Agent:
             result = self.operations[request["op"]](request)
         except RefusedError as e:
             self.send(dict(e.fields, id=request["id"]))
-        except Exception as e:  # the harness must learn of it: a host without an answer looks dead
+        except Exception as e:  # reported to the harness: a host without an answer looks dead
             self.send({"id": request["id"], "error": f"{type(e).__name__}: {e}", "kind": "host"})
         else:
             if result is not None or request["op"] != "run":
@@ -251,7 +253,7 @@ class Agent:
         return None if arm is None else arm.heal()
 
     def await_bytes(self, nic: str, begin_ns: int, period_ns: int, share: float, limit_s: float) -> None:
-        """Until the NIC has moved `share` of what it moved in the `period_ns` before `begin_ns`, since then."""
+        """Waits until the NIC has moved, since `begin_ns`, `share` of the bytes of the `period_ns` before it."""
         if self.sampler is None:
             raise RefusedError("host", "no counters are sampled")
         begin = self.sampler.moved_at(nic, begin_ns)
@@ -261,18 +263,18 @@ class Agent:
             time.sleep(0.0002)
 
     def op_moved(self, request: dict[str, Any]) -> dict[str, int]:
-        """Bytes that each NIC has moved, both ways, since the sampling began."""
+        """Bytes that each NIC has moved, in both directions, since sampling began."""
         if self.sampler is None:
             raise RefusedError("host", "no counters are sampled")
         sampler = self.sampler
         return {nic: int(sampler.moved_now(nic) - sampler.moved_at(nic, 0)) for nic in sampler.nics}
 
     def op_journal(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        """What is armed on this host, by whichever agent of this user, and whether its healer lives."""
+        """The armed faults of all agents of this user on this host, and whether the healer of each is alive."""
         return [{"name": path.stem, "alive": is_healer(entry)} for path, entry in journal()]
 
     def op_heal_journal(self, request: dict[str, Any]) -> list[str]:
-        """Heals what other agents have armed and left; with `all` also what has a living healer."""
+        """Heals faults that other agents left armed; with `all` also those with a living healer."""
         own = {arm.journal for arm in self.arms.values()}
         others = [(path, entry) for path, entry in journal() if path not in own]
         chosen = [(path, entry) for path, entry in others if request["all"] or not is_healer(entry)]
@@ -287,7 +289,8 @@ class Agent:
         return [path.stem for path, _ in chosen]
 
     def op_claim(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Has this host's network for one harness while the agent lives; None, or who has it. No holder: gives up."""
+        """Claims this host's network for one harness while the agent lives. Returns None, or the present holder.
+        Without a holder in the request: releases it."""
         if self.claim is not None:
             self.selector.unregister(self.claim)
             self.claim.close()
@@ -302,7 +305,7 @@ class Agent:
                 found = claim_holder()
                 if found is not None:
                     return found
-                continue  # it ended meanwhile
+                continue  # it has ended meanwhile
             claim.listen(8)
             self.claim = claim
             self.selector.register(claim, selectors.EVENT_READ, partial(self.tell_claim, claim, holder))
@@ -322,7 +325,7 @@ class Agent:
             self.selector.register(pipe, selectors.EVENT_READ, partial(self.drain, handle, child, stream))
 
     def drain(self, handle: int, child: Child, stream: str) -> bool:
-        """Takes what one pipe holds; False once there is nothing more for now, or ever."""
+        """Reads the content of one pipe; False once it has no more for now, or ever."""
         try:
             data = os.read(child.pipes[stream].fileno(), 1 << 16)
         except BlockingIOError:
@@ -343,12 +346,12 @@ class Agent:
             self.send({"proc": handle, "stream": stream, "lines": texts})
 
     def finish(self, handle: int, child: Child) -> None:
-        """The leader has exited: its group ends, everything it wrote is delivered, then its status."""
+        """The leader has exited: ends its group, delivers everything it wrote, then its status."""
         returncode = child.reap()
         for stream in list(child.pipes):
             while stream in child.pipes and self.drain(handle, child, stream):
                 pass
-        for pipe in child.pipes.values():  # a process that left the group may hold it open for ever
+        for pipe in child.pipes.values():  # a process that left the group may hold the pipe open forever
             self.selector.unregister(pipe)
             pipe.close()
         if child.popen.stdin is not None:
@@ -367,7 +370,7 @@ class Agent:
 
 
 def see_system_programs() -> None:
-    """The session of an ordinary user, or sudo, may have a PATH without the folders where ip and tc lie."""
+    """Completes PATH: the session of an ordinary user, or sudo, may lack the folders of ip and tc."""
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     system = ("/usr/local/sbin", "/usr/sbin", "/sbin")
     os.environ["PATH"] = os.pathsep.join([*path, *(folder for folder in system if folder not in path)])

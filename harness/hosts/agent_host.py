@@ -1,6 +1,6 @@
-"""A host behind an agent: `harness.hosts.base.Host` spelled out as the agent's requests.
+"""A host behind an agent: implements `harness.hosts.base.Host` by the agent's requests.
 
-How the agent is reached is left to the subclasses: over SSH, or on this machine.
+Subclasses decide how the agent is reached: over SSH, or on this machine.
 """
 
 import array
@@ -23,11 +23,11 @@ from harness.hosts.session import REPLY_TIMEOUT_S, AgentProcess, Channel, Sessio
 from harness.hosts.watch import Watch
 
 HEAL_S = 120.0
-"""How long a host may take to heal all that is left on it."""
+"""How long a host may take to heal everything that is armed or left on it."""
 
 
 class AgentHost(ABC):
-    """What all hosts have in common. `connect` opens one session, everything else goes through it."""
+    """The common part of all hosts. `connect` opens one session, and everything else uses it."""
 
     def __init__(self, name: str, address: str, nics: Sequence[Nic]) -> None:
         self.name, self.address, self.nics = name, address, tuple(nics)
@@ -44,7 +44,7 @@ class AgentHost(ABC):
     @property
     @abstractmethod
     def python(self) -> str:
-        """The Python there that runs the agent."""
+        """The host's Python that runs the agent."""
 
     def connect(self) -> None:
         """Opens the connection and starts the agent; harmless twice."""
@@ -55,7 +55,7 @@ class AgentHost(ABC):
                 self._session = session
 
     def close(self) -> None:
-        """Ends the agent, which kills what it started and heals what is armed; harmless twice."""
+        """Ends the agent, which kills its processes and heals all armed faults; harmless twice."""
         with self._connecting:
             session, self._session = self._session, None
         if session is not None:
@@ -82,39 +82,39 @@ class AgentHost(ABC):
         return self.session().start(argv, env, on_line)
 
     def sample_start(self, interval_s: float = 0.01) -> None:
-        """Begins to sample the counters of all NICs."""
+        """Starts to sample the counters of all NICs."""
         nics = [nic.name for nic in self.nics]
         self.session().call("sample_start", nics=nics, interval_s=interval_s)
 
     def sample_stop(self) -> list[Sample]:
-        """Ends the sampling; all samples since it began, by time."""
+        """Stops sampling; returns all samples since the start, by time."""
         told = self.session().call("sample_stop")
         return unpack_samples(told["nics"], told["rows"])
 
     def watch_start(self, pids: Mapping[str, int], interval_s: float = 0.1) -> None:
-        """Begins to watch the host and the processes `pids`; a running watch is ended."""
+        """Starts to watch the host and the processes `pids`; ends a running watch."""
         if self._watch is not None:
             with suppress(HostError):
                 self.watch_stop()
         self._watch = Watch(self.session(), [nic.name for nic in self.nics], pids, interval_s)
 
     def watch_stop(self) -> list[Reading]:
-        """Ends the watch; all readings since it began, by time. Empty if none was running."""
+        """Ends the watch; returns all readings since its start, by time. Empty if none was running."""
         watch, self._watch = self._watch, None
         return [] if watch is None else watch.stop()
 
     def prepare(self, arm_id: str, orders: Orders, ttl_s: float) -> None:
-        """Arms a detached healer that heals after `ttl_s`, and gets `fire` ready."""
+        """Arms a detached healer that heals after `ttl_s`, and prepares `fire`."""
         self.session().call("prepare", arm=arm_id, orders=asdict(orders), healer=source_of("healer"), ttl_s=ttl_s)
 
     def fire(self, arm_id: str, after: After | None = None) -> tuple[int, int]:
-        """Runs the prepared inject commands; the times right before the first and right after the last."""
+        """Runs the prepared inject commands; returns the times right before the first and right after the last."""
         waits, limit_s = (asdict(after), after.limit_s) if after else (None, 0.0)
         before_ns, after_ns = self.session().call("fire", timeout_s=limit_s + HEAL_S, arm=arm_id, after=waits)
         return before_ns, after_ns
 
     def moved(self) -> dict[str, int]:
-        """Bytes that each data NIC has moved since the sampling began."""
+        """Bytes that each data NIC has moved since sampling began."""
         moved: dict[str, int] = self.session().call("moved")
         return moved
 
@@ -123,17 +123,18 @@ class AgentHost(ABC):
         return any(entry["alive"] for entry in self.session().call("journal"))
 
     def heal_journal(self, *, all: bool) -> list[str]:  # noqa: A002  (as the command-line option is called)
-        """Heals what is armed and left; the names of what was healed."""
+        """Heals faults that were left armed; returns the names of the healed ones."""
         healed: list[str] = self.session().call("heal_journal", timeout_s=HEAL_S, all=all)
         return healed
 
     def heal(self, arm_id: str) -> int | None:
-        """Heals now; the time when that had ended, or None where nothing is armed under that name."""
+        """Heals now; returns the time at which this had ended, or None if nothing is armed under that name."""
         healed_ns: int | None = self.session().call("heal", timeout_s=HEAL_S, arm=arm_id)
         return healed_ns
 
     def claim(self, holder: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Has the host's network for `holder` until the session ends; None, or who has it. None: gives it up."""
+        """Claims the host's network for `holder` until the session ends; returns None, or the present holder. A
+        `holder` of None releases it."""
         found: Mapping[str, Any] | None = self.session().call("claim", holder=None if holder is None else dict(holder))
         return found
 
@@ -146,11 +147,11 @@ class AgentHost(ABC):
         return read_links(self.ask(source_of("interfaces")))
 
     def reserved(self) -> frozenset[str]:
-        """Its interfaces that no fault may touch."""
+        """The interfaces that no fault may change."""
         return self.links().reserved()
 
     def ask(self, script: str, *arguments: str, timeout_s: float = 60.0) -> Any:
-        """Runs a stand-alone Python file on the host; the JSON value that it prints. Raises `HostError`."""
+        """Runs a stand-alone Python file on the host; returns the JSON value that it prints. Raises `HostError`."""
         said = self.run([self.python, "-I", "-S", "-c", script, *arguments], timeout_s=timeout_s).stdout
         try:
             return json.loads(said)
@@ -161,7 +162,7 @@ class AgentHost(ABC):
 def unpack_samples(nics: Sequence[str], rows: str) -> list[Sample]:
     """The agent's rows (see its `Sampler`; compressed int64) as samples.
 
-    Readings of a NIC that was gone at the time are left out.
+    Readings of a NIC that did not exist at the time are left out.
     """
     if not nics:
         return []

@@ -1,7 +1,7 @@
-"""Faults on a host: armed with a detached healer first, then fired, then healed. Part of the agent, shipped with it.
+"""Faults on a host: armed with a detached healer first, then fired, then healed. Part of the agent, sent with it.
 
-The healer (`harness.hosts.healer`) outlives the agent, the SSH session and the harness. Should it be killed, too,
-its journal still says what is to be undone, and `harness clean --cluster` does it.
+The healer (`harness.hosts.healer`) outlives the agent, the SSH session and the harness. If it is killed, too, its
+journal still records the heal commands, and `harness clean --cluster` runs them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, Iterator  # noqa: UP035  (old hosts: Python 3.8)
 
 LEAVE_S = 30.0
-"""How long a healer that is told to heal may take."""
+"""How long a healer may take to heal on request."""
 
 COMMAND_S = 30.0
 """How long one command may take."""
 
 
 class RefusedError(Exception):
-    """A request that cannot be met; `fields` go into the reply."""
+    """A request that cannot be fulfilled; `fields` go into the reply."""
 
     def __init__(self, kind: str, message: str, **fields: Any) -> None:
         super().__init__(message)
@@ -35,15 +35,15 @@ class RefusedError(Exception):
 
 
 def failed_command(argv: list[str], returncode: int, stderr: str) -> RefusedError:
-    """The reply for a command that ended badly."""
+    """The reply for a failed command."""
     return RefusedError("command", "command failed", argv=argv, returncode=returncode, stderr=stderr)
 
 
 @contextmanager
 def urgently() -> Iterator[None]:
-    """Runs its body, and what is started there, before other processes, where that is allowed.
+    """Runs its body, and processes started there, at a higher priority than other processes, if that is permitted.
 
-    On a host whose cores are all busy with a collective, the moment of a fault would else be known badly.
+    Otherwise, on a host whose cores are all busy with a collective, the time of a fault would be known only roughly.
     """
     usual = os.getpriority(os.PRIO_PROCESS, 0)
     with suppress(PermissionError):
@@ -55,7 +55,7 @@ def urgently() -> Iterator[None]:
 
 
 def run_order(argv: list[str]) -> None:
-    """One command of a fault; one with a '-' before its first word may fail."""
+    """Runs one command of a fault; a command with a '-' before its first word may fail."""
     lenient, argv = argv[0].startswith("-"), [argv[0].lstrip("-"), *argv[1:]]
     null = subprocess.DEVNULL
     try:
@@ -68,10 +68,10 @@ def run_order(argv: list[str]) -> None:
 
 
 class Batch:
-    """Neighbouring commands of `ip` or `tc`, read by one process that is started early and waits for them.
+    """Consecutive commands of `ip` or `tc`, read by one process that is started early and waits for them.
 
-    So the fault comes at one moment, and neither a fork nor a program's start lies between that moment and the word
-    to fire. Without a word, as when the agent dies, the process ends and has done nothing.
+    So the commands take effect together, and neither a fork nor a program's start lies between the order to fire and
+    the fault. Without that order, as when the agent dies, the process ends without any effect.
     """
 
     def __init__(self, argvs: list[list[str]]) -> None:
@@ -80,7 +80,7 @@ class Batch:
         self.process = subprocess.Popen([argvs[0][0], "-batch", "-"], stdin=pipe, stdout=null, stderr=pipe)
 
     def run(self) -> None:
-        """The commands in order, until the first that fails."""
+        """Runs the commands in order, until the first that fails."""
         lines = "".join(shlex.join(argv[1:]) + "\n" for argv in self.argvs)
         try:
             said = self.process.communicate(lines.encode(), COMMAND_S)[1].decode("utf-8", "replace").strip()
@@ -108,11 +108,11 @@ class Single:
         run_order(self.argv)
 
     def close(self) -> None:
-        """Nothing was begun."""
+        """Does nothing: nothing was started."""
 
 
 def batches(argvs: list[list[str]]) -> Iterator[Batch | Single]:
-    """What is to be run one after the other."""
+    """The commands in groups that run one after the other."""
     for program, group in groupby(argvs, key=lambda argv: argv[0]):
         if program in ("ip", "tc"):
             yield Batch(list(group))
@@ -121,7 +121,8 @@ def batches(argvs: list[list[str]]) -> Iterator[Batch | Single]:
 
 
 class Arm:
-    """One prepared fault: its inject commands, and the detached healer that undoes it and does what repeats."""
+    """One prepared fault: its inject commands, and the detached healer, which undoes it and runs its repeating
+    commands."""
 
     def __init__(self, name: str, healer: str, orders: dict[str, Any], ttl_s: float) -> None:
         self.inject, self.heal_argvs = orders["inject"], orders["heal"]
@@ -152,7 +153,7 @@ class Arm:
             self.waiting = list(batches(self.inject))
 
     def tell(self, text: bytes) -> None:
-        """One line to the healer; one that is gone shows itself by its answer."""
+        """Writes one line to the healer; if the healer is gone, its missing answer shows it."""
         assert self.healer.stdin is not None
         with suppress(BrokenPipeError):
             self.healer.stdin.write(text)
@@ -164,9 +165,9 @@ class Arm:
         return line
 
     def fire(self) -> tuple[int, int]:
-        """Runs the inject commands in order; the clock right before the first and right after the last.
+        """Runs the inject commands in order; returns the clock right before the first and right after the last.
 
-        Where there are none, what runs beside is the fault.
+        Without commands, the programs of `beside` are the fault.
         """
         with urgently():
             before = time.time_ns()
@@ -184,14 +185,14 @@ class Arm:
             return before, after if self.inject else time.time_ns()
 
     def was_in_time(self) -> None:
-        """Heals and refuses a fault whose commands ended when its healer was healing, or had healed."""
+        """Heals and refuses a fault whose commands ended after the healer had begun or finished healing."""
         if time.monotonic() < self.end_s and self.healer.poll() is None:
             return
-        undo(self.journal, self.heal_argvs)  # the healer, too, or it did it before the last of the commands
+        undo(self.journal, self.heal_argvs)  # the healer heals, too, but perhaps before the last command
         raise RefusedError("host", "the healer ended before the fault began; it healed")
 
     def end_healer(self) -> bytes:
-        """Ends the healer's input, and so the healer, which heals; its last line."""
+        """Ends the healer's input, upon which it heals and exits; returns its last line."""
         assert self.healer.stdin is not None and self.healer.stdout is not None
         self.healer.stdin.close()
         report = self.answer()
@@ -200,7 +201,8 @@ class Arm:
         return report
 
     def go_on(self) -> None:
-        """Has the healer begin what repeats or runs beside. Where that fails, it heals at once and says why."""
+        """Makes the healer start the commands of `repeat` and the programs of `beside`. If that fails, it heals at once
+        and reports why."""
         self.tell(b"go\n")
         line = self.answer()
         if line != b"going\n":
@@ -209,7 +211,7 @@ class Arm:
             raise RefusedError("host", "the healer ended before the fault began; it healed")
 
     def heal(self) -> int:
-        """Has the healer heal now, or heals itself where the healer was killed; the clock afterwards."""
+        """Makes the healer heal now, or heals itself if the healer was killed; returns the clock afterwards."""
         for batch in self.waiting:
             batch.close()
         report = self.end_healer()
@@ -221,13 +223,13 @@ class Arm:
         return int(told["t_ns"])
 
     def tell_failures(self, told: dict[str, Any]) -> None:
-        """Raises the first command that failed, if one did."""
+        """Raises an error for the first failed command, if there is one."""
         for argv, returncode, stderr in told["failed"]:
             raise failed_command(argv, returncode, stderr)
 
 
 def undo(path: Path, heal: list[list[str]]) -> None:
-    """Heals what a journal names, then removes it. Runs every command; raises the first failure at the end."""
+    """Runs the heal commands of a journal, then removes it. Runs every command; raises the first failure at the end."""
     failures = []
     for argv in heal:
         try:
@@ -244,14 +246,14 @@ def undo(path: Path, heal: list[list[str]]) -> None:
 
 
 def journal_folders() -> Iterator[Path]:
-    """Where healers may write down what they will undo, the best place first: gone after a reboot, as faults are."""
+    """The folders that healers may use for journals, the best first: emptied by a reboot, which also ends faults."""
     yield Path("/run/r2ccl")
     yield Path(f"/run/user/{os.getuid()}/r2ccl")
     yield Path(f"/tmp/r2ccl-faults-{os.getuid()}")
 
 
 def journal_folder() -> Path:
-    """The first place that can be written and is this user's own."""
+    """The first folder that is writable and belongs to this user."""
     for path in journal_folders():
         with suppress(OSError):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -261,12 +263,12 @@ def journal_folder() -> Path:
 
 
 def is_own(path: Path) -> bool:
-    """Whether the folder is this user's: what another wrote into it would be run as ours."""
+    """Whether the folder belongs to this user: commands that another user wrote into it would run as ours."""
     return path.lstat().st_uid == os.getuid()
 
 
 def journal() -> Iterator[tuple[Path, dict[str, Any]]]:
-    """What is armed on this host, by whichever agent of this user. What cannot be read as an entry is passed over."""
+    """The armed faults of all agents of this user on this host. Unreadable entries are skipped."""
     for folder in journal_folders():
         with suppress(OSError):
             for path in sorted(folder.glob("*.json")) if is_own(folder) else ():
@@ -277,7 +279,7 @@ def journal() -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def is_healer(entry: dict[str, Any]) -> bool:
-    """Whether the healer that wrote this entry still lives; its number alone may be another's by now."""
+    """Whether the healer that wrote this entry still lives; its process number alone may have been reused."""
     with suppress(OSError):
         state, *fields = Path(f"/proc/{entry['pid']}/stat").read_text().rpartition(")")[2].split()
         return bool(state not in "ZX" and fields[18] == entry["ticks"])
@@ -285,7 +287,7 @@ def is_healer(entry: dict[str, Any]) -> bool:
 
 
 def heal_entry(path: Path, entry: dict[str, Any]) -> None:
-    """Has the entry's healer heal, or heals in its place where it is gone."""
+    """Makes the entry's healer heal, or heals in its place if it is gone."""
     if is_healer(entry):
         with suppress(ProcessLookupError):
             os.kill(entry["pid"], signal.SIGTERM)

@@ -1,8 +1,8 @@
-"""What a host is to the harness: a name, an address, NICs, and a handful of things that can be done on it.
+"""A host as the harness sees it: a name, an address, NICs, and a handful of operations.
 
-Backends, sweeps and faults see only these protocols. `harness.hosts.ssh` reaches a host over SSH,
-`harness.hosts.noop` is this machine without SSH; both drive the same agent (`harness.hosts.agent`).
-All times named `_ns` are the host's own CLOCK_REALTIME.
+Backends, sweeps and faults use only these protocols. `harness.hosts.ssh` reaches a host over SSH, `harness.hosts.noop`
+is this machine without SSH; both drive the same agent (`harness.hosts.agent`). All times named `_ns` are the host's own
+CLOCK_REALTIME.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,17 +13,17 @@ from typing import Any, NamedTuple, Protocol
 from faults.base import Slot
 
 Argv = Sequence[str]
-"""One command as the list of its words; no shell ever sees it."""
+"""One command as the list of its words; it never passes through a shell."""
 
 OnLine = Callable[[str, str], None]
-"""Called with ('stdout' | 'stderr', line), in order, on the host's reader thread: be quick."""
+"""Called with ('stdout' | 'stderr', line), in order, on the host's reader thread; it must return quickly."""
 
 
 @dataclass(frozen=True)
 class Nic:
     """One data NIC of a host. NICs of one rail reach each other; `rate_bit_s` is per direction.
 
-    `switch` is the name of the cluster's switch that it is plugged in, `switch_port` the port's name there.
+    `switch` is the name of the cluster's switch that it is plugged into, `switch_port` the port's name there.
     """
 
     name: str
@@ -31,12 +31,12 @@ class Nic:
     address: str
     rate_bit_s: float | None = None
     switch: str | None = None
-    """The switch that it is plugged in, if that is a place the cluster reaches; else None."""
+    """The switch that it is plugged into, if the cluster reaches it; else None."""
     switch_port: str | None = None
     slot: Slot | None = None
-    """Where it can be pulled, on a virtual machine."""
+    """The slot from which it can be unplugged, on a virtual machine."""
     rdma: str | None = None
-    """Its RDMA device, as far as the cluster says that there is one."""
+    """Its RDMA device, if the cluster names one."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Sample(NamedTuple):
 
     They were read at `t_ns` or after, but before the next sample's `t_ns`.
 
-    The kernel's own bytes do not hold what went by RDMA past the kernel; that is in the last two, which are None
-    where the NIC has no RDMA port or where the port does not count (as Soft-RoCE's, whose bytes the kernel sees).
+    The kernel's byte counters do not include RDMA traffic that bypasses the kernel. The last two fields count it; they
+    are None if the NIC has no RDMA port or if the port does not count (as Soft-RoCE's, whose bytes the kernel sees).
     """
 
     t_ns: int
@@ -68,17 +68,17 @@ class Sample(NamedTuple):
 
     @property
     def is_gone(self) -> bool:
-        """Whether there was no such interface."""
+        """Whether the interface did not exist."""
         return self.tx_bytes < 0
 
     @property
     def received(self) -> int:
-        """Bytes received, by the kernel's network and by RDMA together."""
+        """Bytes received, by the kernel's network stack and by RDMA together."""
         return self.rx_bytes + (self.rdma_rx_bytes or 0)
 
     @property
     def sent(self) -> int:
-        """Bytes sent, by the kernel's network and by RDMA together."""
+        """Bytes sent, by the kernel's network stack and by RDMA together."""
         return self.tx_bytes + (self.rdma_tx_bytes or 0)
 
 
@@ -93,7 +93,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Orders:
-    """What a fault does on one host; see `faults.base.Recipe`. A '-' before a first word: it may fail."""
+    """A fault's commands on one host; see `faults.base.Recipe`. A command with a '-' before its first word may fail."""
 
     inject: tuple[tuple[str, ...], ...] = ()
     heal: tuple[tuple[str, ...], ...] = ()
@@ -103,14 +103,14 @@ class Orders:
 
 @dataclass(frozen=True)
 class After:
-    """When `nic` has moved `share` of what it moved in the `period_ns` before `begin_ns`, counted from there."""
+    """The moment at which `nic` has moved, since `begin_ns`, `share` of the bytes of the `period_ns` before it."""
 
     nic: str
     begin_ns: int
     period_ns: int
     share: float
     limit_s: float
-    """No longer than this."""
+    """The longest wait."""
 
 
 class RemoteProcess(Protocol):
@@ -118,7 +118,7 @@ class RemoteProcess(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process id on the host, also that of its process group."""
+        """Its process id on the host, which is also that of its process group."""
         ...
 
     def wait(self, timeout_s: float | None = None) -> int:
@@ -148,17 +148,17 @@ class Host(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it is reached on the management network; rank 0 listens there for the rendezvous."""
+        """Its address on the management network; rank 0 listens there for the rendezvous."""
         ...
 
     @property
     def management(self) -> str | None:
-        """The interface there that has `address`; None where that is not known."""
+        """The interface that has `address`; None if unknown."""
         ...
 
     @property
     def ssh_config(self) -> str | None:
-        """The file with which its own ssh reaches the other hosts; None: the user's own."""
+        """The configuration file with which its own ssh reaches the other hosts; None: the user's own."""
         ...
 
     @property
@@ -167,12 +167,12 @@ class Host(Protocol):
         ...
 
     def reserved(self) -> frozenset[str]:
-        """The interfaces that carry its SSH session or a default route, with what lies above and below them."""
+        """The interfaces that carry its SSH session or a default route, with those above and below them."""
         ...
 
     @property
     def python(self) -> str:
-        """The Python there that runs the agent and, unless the experiment names another, the ranks."""
+        """The host's Python that runs the agent and, unless the experiment names another, the ranks."""
         ...
 
     def connect(self) -> None:
@@ -180,7 +180,7 @@ class Host(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends the agent, which kills what it started and heals what is armed; harmless twice."""
+        """Ends the agent, which kills its processes and heals all armed faults; harmless twice."""
         ...
 
     def run(self, argv: Argv, *, timeout_s: float = 60.0, check: bool = True) -> Completed:
@@ -192,37 +192,37 @@ class Host(Protocol):
         ...
 
     def sample_start(self, interval_s: float = 0.01) -> None:
-        """Begins to sample the counters of all NICs; a running sampling is restarted."""
+        """Starts to sample the counters of all NICs; restarts a running sampling."""
         ...
 
     def sample_stop(self) -> list[Sample]:
-        """Ends the sampling; all samples since it began, by time. Empty if none was running."""
+        """Stops sampling; returns all samples since the start, by time. Empty if none was running."""
         ...
 
     def watch_start(self, pids: Mapping[str, int], interval_s: float = 0.1) -> None:
-        """Begins to watch the host's state (`reports.series`) and the processes `pids`; a running watch is ended."""
+        """Starts to watch the host's state (`reports.series`) and the processes `pids`; ends a running watch."""
         ...
 
     def watch_stop(self) -> list[Reading]:
-        """Ends the watch; all readings since it began, by time. Raises `HostError` where it told nothing."""
+        """Ends the watch; returns all readings since its start, by time. Raises `HostError` if it reported nothing."""
         ...
 
     def prepare(self, arm_id: str, orders: Orders, ttl_s: float) -> None:
-        """Arms a detached healer that heals `ttl_s` seconds from now, and gets `fire` ready.
+        """Arms a detached healer that heals `ttl_s` seconds from now, and prepares `fire`.
 
-        The healer is a process of its own session: it outlives the agent, the SSH session and the harness.
+        The healer is a process in a session of its own: it outlives the agent, the SSH session and the harness.
         """
         ...
 
     def fire(self, arm_id: str, after: "After | None" = None) -> tuple[int, int]:
-        """Runs the prepared inject commands; the times right before the first and right after the last.
+        """Runs the prepared inject commands; returns the times right before the first and right after the last.
 
-        With `after`, once a NIC of this host has moved that many bytes.
+        With `after`, it waits until a NIC of this host has moved that many bytes.
         """
         ...
 
     def moved(self) -> dict[str, int]:
-        """Bytes that each data NIC has received and sent since the sampling began."""
+        """Bytes that each data NIC has received and sent since sampling began."""
         ...
 
     def is_armed(self) -> bool:
@@ -230,23 +230,25 @@ class Host(Protocol):
         ...
 
     def heal_journal(self, *, all: bool) -> list[str]:  # noqa: A002  (as the command-line option is called)
-        """Heals what agents that are gone have left armed, with `all` what living healers hold, too; their names."""
+        """Heals faults left armed by agents that are gone, and with `all` also those of living healers; returns their
+        names."""
         ...
 
     def heal(self, arm_id: str) -> int | None:
-        """Runs the heal commands, disarms the healer; the time when the last had ended. Idempotent.
+        """Runs the heal commands, disarms the healer; returns the time at which the last had ended. Idempotent.
 
-        None where nothing (any more) is armed under that name.
+        None if nothing is armed under that name, or no longer.
         """
         ...
 
     def claim(self, holder: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Has the host's network for `holder` until the session ends; None, or who has it (empty: not told).
+        """Claims the host's network for `holder` until the session ends; returns None, or the present holder (empty if
+        it does not describe itself).
 
-        A `holder` of None gives it up. The claim is the kernel's: it ends with the agent, however that ends.
+        A `holder` of None releases it. The kernel keeps the claim: it ends with the agent, for whatever reason.
         """
         ...
 
     def clock_ns(self) -> int:
-        """The host's clock now, for the measurement of its offset."""
+        """The host's clock now, for measuring its offset."""
         ...

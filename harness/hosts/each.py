@@ -1,4 +1,4 @@
-"""Runs one operation on many hosts at once: a result or an error for every host, not the first error only."""
+"""Runs one operation on many hosts at once: a result or an error for every host, not only the first error."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,13 +10,13 @@ from harness.hosts.base import Host
 T = TypeVar("T")
 
 MAX_THREADS = 64
-"""Hosts worked on at the same time; a thread mostly waits for its host."""
+"""Hosts handled at the same time; a thread mostly waits for its host."""
 
 
 def for_each(hosts: Iterable[Host], fn: Callable[[Host], T]) -> dict[str, T | HostError]:
     """`fn(host)` for all hosts in parallel; by name, in the hosts' order, its result or its `HostError`.
 
-    Any other exception is a bug, or a wish to stop, and is raised once all hosts are through.
+    Any other exception is a bug, or a request to stop, and is raised once all hosts have finished.
     """
     hosts = list(hosts)
     if not hosts:
@@ -27,7 +27,7 @@ def for_each(hosts: Iterable[Host], fn: Callable[[Host], T]) -> dict[str, T | Ho
 
 
 def all_results(results: Mapping[str, T | HostError]) -> dict[str, T]:
-    """The results where there is no error; otherwise raises the only error, or one that counts them all."""
+    """The results if there is no error; otherwise raises the only error, or one that counts them all."""
     errors = [r for r in results.values() if isinstance(r, HostError)]
     if len(errors) == 1:
         raise errors[0]

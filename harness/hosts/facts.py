@@ -1,4 +1,5 @@
-"""What is attached to an interface of a host: queueing disciplines, routes, hardware. Reading it is a thin layer."""
+"""Reads the queueing disciplines, routes and hardware of a host's interface. Parsing is pure; reading is a thin
+layer."""
 
 import json
 import re
@@ -13,23 +14,23 @@ from harness.hosts.base import Host
 from harness.hosts.iproute import ask
 
 DEFAULT_HANDLE = "0:"
-"""Of a queueing discipline that the kernel chose and nobody set."""
+"""Handle of a queueing discipline that the kernel chose and nobody set."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What lies below an interface; None where there is none."""
+    """The hardware below an interface; None for absent parts."""
 
     bus_address: str | None = None
     driver: str | None = None
     rdma: tuple[str, int] | None = None
     rdma_over_ethernet: bool = False
     soft_rdma: str | None = None
-    """A Soft-RoCE device: it hangs on the interface, not on a card."""
+    """A Soft-RoCE device, which is attached to the interface, not to a card."""
 
 
 def device_from(place: str, name: str, qdiscs: Sequence[Mapping[str, Any]], rate_bit_s: float | None) -> Device:
-    """The device that ``tc -j qdisc show`` describes. A rate limit is ours if it is just what the rate asks for."""
+    """The device that ``tc -j qdisc show`` describes. A rate limit is ours if it equals the one for that rate."""
     root = next((q for q in qdiscs if q.get("root")), {})
     hooked = any(q.get("kind") in ("clsact", "ingress") for q in qdiscs)
     if root.get("handle", DEFAULT_HANDLE) == DEFAULT_HANDLE:
@@ -42,14 +43,15 @@ def device_from(place: str, name: str, qdiscs: Sequence[Mapping[str, Any]], rate
 
 
 def addresses_from(links: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Those of ``ip -j addr show dev NAME`` that somebody set, each with its prefix; neither link-local nor leased."""
+    """The addresses of ``ip -j addr show dev NAME`` that somebody set, with their prefixes; neither link-local nor
+    leased."""
     found = [info for link in links for info in link.get("addr_info", ())]
     lasting = [info for info in found if info.get("scope") == "global" and not info.get("dynamic")]
     return tuple(f"{info['local']}/{info['prefixlen']}" for info in lasting)
 
 
 def routes_from(name: str, routes: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], ...]:
-    """Those of ``ip -j route show table all dev NAME`` that neither an address nor a router brings back by itself."""
+    """The routes of ``ip -j route show table all dev NAME`` that neither an address nor a router restores by itself."""
     ours = (r for r in routes if r.get("protocol") not in ("kernel", "ra") and r.get("type", "unicast") == "unicast")
     return tuple(_words(name, route) for route in ours)
 
@@ -61,13 +63,13 @@ def _words(name: str, route: Mapping[str, Any]) -> tuple[str, ...]:
     for key, word in keys.items():
         if key in route:
             words += [word, str(route[key])]
-    if "via" in route:  # a gateway of the other family
+    if "via" in route:  # a gateway of the other address family
         words += ["via", str(route["via"]["family"]), str(route["via"]["host"])]
     return (*words, "dev", name, *(("onlink",) if "onlink" in route.get("flags", ()) else ()))
 
 
 def hardware_from(device: str, driver: str, infiniband: str, port: str) -> Hardware:
-    """From the ends of sysfs' links, and the names below ``infiniband``; empty where there are none."""
+    """The hardware, from the targets of sysfs's links, and the names below ``infiniband``; empty if there are none."""
     bus = device.strip().rpartition("/")[2]
     is_pci = bus.count(":") == 2 and "." in bus
     rdma = infiniband.split()
@@ -80,9 +82,9 @@ def hardware_from(device: str, driver: str, infiniband: str, port: str) -> Hardw
 
 
 def ovs_port_from(name: str, bridge: str, ports: Sequence[str], interfaces: Mapping[str, Any]) -> OvsPort:
-    """From a bridge's ports and ``ovs-vsctl --format=json --columns=name,ofport list Interface``.
+    """The port, from a bridge's ports and ``ovs-vsctl --format=json --columns=name,ofport list Interface``.
 
-    The number of an interface that cannot be opened is -1, that of one which was not tried yet an empty set.
+    The number of an interface that cannot be opened is -1; the number of one that was not tried yet is an empty set.
     """
     told = {row[0]: row[1] for row in interfaces.get("data", ())}
     numbers = {port: number for port, number in told.items() if isinstance(number, int) and number > 0}
@@ -92,7 +94,7 @@ def ovs_port_from(name: str, bridge: str, ports: Sequence[str], interfaces: Mapp
 
 
 def read_ovs_port(host: Host, name: str) -> OvsPort | None:
-    """Asks the host's Open vSwitch; None where there is none, or where the interface is no port of it."""
+    """Asks the host's Open vSwitch; None if there is none, or if the interface is no port of it."""
     ask = ("ovs-vsctl", "--timeout=5")
     try:
         bridge = host.run((*ask, "port-to-br", name)).stdout.strip()
@@ -104,12 +106,12 @@ def read_ovs_port(host: Host, name: str) -> OvsPort | None:
 
 
 def read_device(host: Host, name: str, rate_bit_s: float | None) -> Device:
-    """Asks the host; where it has no ``tc``, nothing is known to hang there."""
+    """Asks the host for the device; without ``tc`` on the host, its queueing disciplines are unknown."""
     return device_from(host.name, name, ask(host, "tc", "-j", "qdisc", "show", "dev", name), rate_bit_s)
 
 
 def read_routes(host: Host, name: str) -> tuple[tuple[str, ...], ...]:
-    """Asks the host."""
+    """Asks the host for the routes."""
     return routes_from(name, ask(host, "ip", "-j", "route", "show", "table", "all", "dev", name))
 
 
@@ -120,17 +122,17 @@ def read_link(host: Host, name: str) -> tuple[tuple[str, ...], int | None]:
 
 
 def read_congestion_control(host: Host) -> str:
-    """Asks the host for TCP's congestion control, which its new connections get."""
+    """Asks the host for TCP's congestion control for new connections."""
     said = host.run(("cat", "/proc/sys/net/ipv4/tcp_congestion_control"), check=False).stdout.strip()
     return said or "not known"
 
 
 _RDMA_PORTS = "cd /sys/class/infiniband && grep -sH . */ports/*/gid_attrs/ndevs/0 */ports/*/link_layer; ls -d */device"
-"""Which interface each RDMA port sends over, what its link is, and which devices are hardware."""
+"""Shows which interface each RDMA port sends over, its link layer, and which devices are hardware."""
 
 
 def read_hardware(host: Host, name: str) -> Hardware:
-    """Asks the host."""
+    """Asks the host for the hardware."""
     folder = f"/sys/class/net/{name}/device"
     device = host.run(("readlink", "-f", folder), check=False).stdout
     said = [
@@ -146,14 +148,14 @@ def read_hardware(host: Host, name: str) -> Hardware:
 
 
 def pci_function(device: str) -> str:
-    """The folder in sysfs of the PCI function below an interface's device: itself, or the one that a virtio device
-    sits on."""
+    """The folder in sysfs of the PCI function below an interface's device: the device itself, or the parent of a virtio
+    device."""
     folder, _, last = device.strip().rpartition("/")
     return folder if re.fullmatch(r"virtio\d+", last) else device.strip()
 
 
 def with_ports(hardware: Hardware, name: str, told: str) -> Hardware:
-    """With what `_RDMA_PORTS` tells of the port that sends over the interface `name`."""
+    """The hardware, with the RDMA port that sends over the interface `name` by the output of `_RDMA_PORTS`."""
     lines = told.split("\n")
     port = next((line.split("/") for line in lines if line.endswith(f"/gid_attrs/ndevs/0:{name}")), None)
     if port is None:

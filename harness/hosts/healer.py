@@ -1,13 +1,14 @@
 """The healer: a detached process that undoes one fault. A stand-alone file, sent to a host and run there.
 
 Its first line of standard input is its task, JSON: {"ttl_s", "heal", "repeat", "beside", "journal"}. It writes the
-journal, which says what is to be undone, starts the programs of `beside`, and when each has written a line answers
-"armed" and when its time is over (CLOCK_MONOTONIC, in seconds). After "go" it passes that line on to them, answers
-"going" when each has written another, and runs the commands of `repeat`, each after its pause, over and over.
+journal, which records the heal commands, and starts the programs of `beside`. When each has written a line, it answers
+"armed" and the time at which its time to live ends (CLOCK_MONOTONIC, in seconds). After "go" it passes that line on to
+them, answers "going" when each has written another, and runs the commands of `repeat`, each after its pause, over and
+over.
 
-It heals when its input ends (the agent asks for it, or is gone in whatever way), when its time to live is over, on
-SIGTERM, and when anything else goes wrong; then it removes the journal and says when that was and what failed. The
-journal stays where a heal command failed. A command with a '-' before its first word may fail.
+It heals when its input ends (on the agent's request, or because the agent is gone for any reason), when its time to
+live is over, on SIGTERM, and when anything else goes wrong. Then it removes the journal and reports when it healed and
+which commands failed. The journal stays if a heal command failed. A command with a '-' before its first word may fail.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ GO = b"go\n"
 
 
 class Healer:
-    """One task. `failed` holds every command that ended badly: its words, its exit status, what it said."""
+    """One task. `failed` holds every failed command: its words, its exit status, its output."""
 
     def __init__(self, task: Any, woken: int) -> None:
         self.task, self.woken = task, woken
@@ -37,7 +38,7 @@ class Healer:
         self.failed: list[list[Any]] = []
 
     def write_journal(self) -> None:
-        """There whole or not at all; process number and start time tell this process from all others."""
+        """Writes the whole journal or none; process number and start time identify this process among all others."""
         path = Path(self.task["journal"])
         ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
         entry = {"pid": os.getpid(), "ticks": ticks, "heal": self.task["heal"], "since_s": time.time()}
@@ -46,7 +47,7 @@ class Healer:
         part.replace(path)
 
     def live(self) -> None:
-        """Until it is time to heal."""
+        """Runs until it is time to heal."""
         self.beside = [self.started(argv) for argv in self.task["beside"]]
         if not all(map(self.says, self.beside)):
             return
@@ -63,7 +64,7 @@ class Healer:
             self.go_on()
 
     def started(self, argv: list[str]) -> subprocess.Popen[bytes]:
-        """A program of `beside`."""
+        """Starts a program of `beside`."""
         pipe = subprocess.PIPE
         return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
 
@@ -78,7 +79,7 @@ class Healer:
         return False
 
     def go_on(self) -> None:
-        """Runs the repeating commands. One that fails is reported at the end, once, and tried again in its turn."""
+        """Runs the repeating commands. A failing one is reported at the end, once, and tried again in its turn."""
         while self.task["repeat"]:
             for pause_s, argv in self.task["repeat"]:
                 if self.asked(pause_s) or time.monotonic() >= self.end:
@@ -110,7 +111,7 @@ class Healer:
 
 
 def is_ready(fd: int) -> bool:
-    """Whether it can be read at once."""
+    """Whether it can be read without waiting."""
     return bool(select.select([fd], [], [], 0)[0])
 
 
@@ -126,7 +127,7 @@ def read_line() -> bytes:
 
 
 def run(argv: list[str]) -> list[list[Any]]:
-    """Runs one command; empty, or why it failed."""
+    """Runs one command; returns an empty list, or the reason of its failure."""
     lenient, argv = argv[0].startswith("-"), [argv[0].lstrip("-"), *argv[1:]]
     null = subprocess.DEVNULL
     try:
@@ -138,7 +139,7 @@ def run(argv: list[str]) -> list[list[Any]]:
 
 
 def main() -> None:
-    """From the task to the report. Nothing that goes wrong in between keeps it from healing."""
+    """From the task to the report. No error in between keeps it from healing."""
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
@@ -151,7 +152,7 @@ def main() -> None:
     except Exception as e:
         healer.failed.append([["healer"], 1, f"{type(e).__name__}: {e}"])
     healer.heal()
-    with suppress(OSError):  # nobody may be left to hear it
+    with suppress(OSError):  # the reader may be gone
         os.write(1, json.dumps({"t_ns": time.time_ns(), "failed": healer.failed}).encode() + b"\n")
 
 

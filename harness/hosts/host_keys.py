@@ -1,4 +1,4 @@
-"""The SSH host keys that hosts show now, for those whose keys nobody knows yet: trust on first use."""
+"""Fetches the SSH host keys of hosts whose keys are not known yet: trust on first use."""
 
 import base64
 import hashlib
@@ -30,13 +30,13 @@ class HostKey:
 
     @property
     def fingerprint(self) -> str:
-        """As `ssh-keygen -l` shows it."""
+        """The fingerprint as `ssh-keygen -l` shows it."""
         digest = hashlib.sha256(base64.b64decode(self.key)).digest()
         return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
 
 
 def fetch(name: str, address: str, port: int) -> HostKey:
-    """The key that the server at this address shows; nobody logs in. Raises `UnreachableError`."""
+    """The key of the server at this address, without a log-in. Raises `UnreachableError`."""
     try:
         with socket.create_connection((address, port), timeout=CONNECT_TIMEOUT_S) as connection:
             transport = paramiko.Transport(connection)

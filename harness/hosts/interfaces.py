@@ -1,4 +1,5 @@
-"""What a host's kernel says of its network interfaces, as one JSON object. A stand-alone file that runs on the host.
+"""Reports a host's network interfaces as its kernel sees them, as one JSON object. A stand-alone file that runs on the
+host.
 
 It needs Python 3.8 and its standard library, no program and no rights: it asks the kernel by netlink.
 
@@ -7,8 +8,8 @@ It needs Python 3.8 and its standard library, no program and no rights: it asks 
                 "parent", "physical", "addresses": ["10.0.0.1/24"]}],
      "default_routes": ["eno1"], "reply_route": "eno1" or null}
 
-`master` is the bond or bridge that an interface belongs to, `parent` the interface below (of a VLAN) or the other
-end (of a veth in the same namespace). The session is the SSH session that this file runs in.
+`master` is the bond or bridge that an interface belongs to, `parent` the interface below (of a VLAN) or the other end
+(of a veth in the same namespace). The session is the SSH session that this file runs in.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def text(data: bytes) -> str:
 
 
 def mac(data: bytes | None) -> str | None:
-    """A MAC address as people write it; None for what is none."""
+    """A MAC address in the usual notation; None if it is none."""
     return ":".join(f"{byte:02x}" for byte in data) if data and len(data) == 6 else None
 
 
@@ -102,7 +103,7 @@ def links() -> dict[int, dict[str, Any]]:
 
 
 def add_addresses(known: dict[int, dict[str, Any]]) -> None:
-    """Puts every address with its prefix length to its interface."""
+    """Adds every address, with its prefix length, to its interface."""
     for body in ask(GETADDR, struct.pack("=BBBBI", 0, 0, 0, 0, 0), DUMP):
         prefix_length, index = body[1], struct.unpack_from("=I", body, 4)[0]
         has = attributes(body[8:])
@@ -124,7 +125,7 @@ def outputs(body: bytes) -> Iterator[int]:
 
 
 def default_routes() -> set[int]:
-    """The interfaces of the main table's default routes; other tables are what policy routing gives data NICs."""
+    """The interfaces of the main table's default routes; policy routing uses other tables for data NICs."""
     found: set[int] = set()
     for family in (socket.AF_INET, socket.AF_INET6):
         for body in ask(GETROUTE, struct.pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0), DUMP):
@@ -136,7 +137,7 @@ def default_routes() -> set[int]:
 
 
 def route_to(peer: str) -> int | None:
-    """The interface by which packets to `peer` leave."""
+    """The interface through which packets to `peer` leave."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
     with suppress(OSError):
         address = socket.inet_pton(family, peer)
@@ -156,7 +157,7 @@ def session() -> dict[str, str] | None:
 
 
 def report() -> dict[str, Any]:
-    """All of it, with names instead of indexes."""
+    """The whole report, with names instead of indexes."""
     known, ssh = links(), session()
     add_addresses(known)
     names = {index: link["name"] for index, link in known.items()}

@@ -1,4 +1,4 @@
-"""What ``ip -j`` and ``tc -j`` say on a host, as values."""
+"""The output of ``ip -j`` and ``tc -j`` on a host, as values."""
 
 import json
 from typing import Any
@@ -8,9 +8,9 @@ from harness.hosts.base import Host
 
 
 def ask(host: Host, *argv: str) -> list[dict[str, Any]]:
-    """The objects of the list that a command prints; none where there is no such program, or one without JSON.
+    """The objects of the list that a command prints; none if there is no such program, or one without JSON.
 
-    Raises `HostError` where the host does not answer.
+    Raises `HostError` if the host does not answer.
     """
     try:
         values = json.loads(host.run(argv, check=False).stdout or "[]")

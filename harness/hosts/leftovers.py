@@ -1,7 +1,7 @@
-"""Finds and removes what faults have left on a host and no journal names any more, by its tag.
+"""Finds and removes, by their tag, the remains of faults on a host that are in no journal any more.
 
-Qdiscs are known by their handle, filters by their preference, routes by their protocol number (`faults.base`), rules of
-Open vSwitch by their cookie. Links that are down carry no tag: the journal alone heals them.
+Qdiscs are identified by their handle, filters by their preference, routes by their protocol number (`faults.base`),
+rules of Open vSwitch by their cookie. Links that are down carry no tag: the journal alone heals them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,14 +19,14 @@ Shown = Sequence[Mapping[str, Any]]
 
 
 def removals(qdiscs: Shown, filters: Mapping[str, Shown], routes: Shown) -> Iterator[Argv]:
-    """The commands that remove what is tagged. `filters` are those of the devices that have a clsact hook."""
+    """The commands that remove tagged objects. `filters` are those of the devices that have a clsact hook."""
     for qdisc in qdiscs:
         if qdisc.get("handle") == f"{TAG}:" and qdisc.get("root"):
             yield "tc", "qdisc", "del", "dev", str(qdisc["dev"]), "root"
     for device, shown in filters.items():
         tagged = [entry for entry in shown if str(entry.get("pref")) == PREFERENCE]
         if tagged and len(tagged) == len(shown):
-            yield "tc", "qdisc", "del", "dev", device, "clsact"  # nothing of anybody else hangs there
+            yield "tc", "qdisc", "del", "dev", device, "clsact"  # no one else's filter is attached there
         elif tagged:
             for hook in ("ingress", "egress"):
                 yield "-tc", "filter", "del", "dev", device, hook, "pref", PREFERENCE
@@ -36,7 +36,7 @@ def removals(qdiscs: Shown, filters: Mapping[str, Shown], routes: Shown) -> Iter
 
 
 def find_leftovers(host: Host) -> list[Argv]:
-    """The commands that would remove what is tagged on `host`; a '-' before the first word says that one may fail."""
+    """The commands that would remove tagged objects on `host`; a command with a '-' before its first word may fail."""
     qdiscs = ask(host, "tc", "-j", "qdisc", "show")
     hooked = [str(qdisc["dev"]) for qdisc in qdiscs if qdisc.get("kind") == "clsact"]
     filters = {dev: [f for hook in ("ingress", "egress") for f in _filters(host, dev, hook)] for dev in hooked}
@@ -45,7 +45,7 @@ def find_leftovers(host: Host) -> list[Argv]:
 
 
 def remove_leftovers(host: Host) -> list[str]:
-    """Removes what is tagged on `host`; one line for each thing. Raises `HostError`."""
+    """Removes tagged objects on `host`; returns one line for each. Raises `HostError`."""
     done = []
     for argv in find_leftovers(host):
         lenient = argv[0].startswith("-")
@@ -55,7 +55,7 @@ def remove_leftovers(host: Host) -> list[str]:
 
 
 def _of_open_vswitch(host: Host) -> Iterator[Argv]:
-    """For every bridge that has rules of ours; a host without Open vSwitch, or where it does not run, has none."""
+    """The commands for every bridge that has rules of ours; none if the host has no running Open vSwitch."""
     try:
         for bridge in host.run(("ovs-vsctl", "--timeout=5", "list-br")).stdout.split():
             if "actions=drop" in host.run(("ovs-ofctl", "dump-flows", bridge, ANY_OF_OURS)).stdout:

@@ -1,6 +1,6 @@
-"""A host's interfaces as values, and which of them must never be touched: those that keep it reachable. Pure.
+"""A host's interfaces as values, and which of them must never be changed: those that keep it reachable. Pure.
 
-`harness.hosts.interfaces` runs on the host and says what is read here.
+`harness.hosts.interfaces` runs on the host and prints the report that is read here.
 """
 
 from collections.abc import Mapping
@@ -38,12 +38,12 @@ class Links:
 
     by_name: Mapping[str, Link]
     session: tuple[str, str] | None
-    """Local and remote address of the SSH session; None where there is none."""
+    """Local and remote address of the SSH session; None without one."""
     default_routes: frozenset[str]
     reply_route: str | None
 
     def reserved(self) -> frozenset[str]:
-        """Loopback and what carries the SSH session or a default route, with all that is below or above it.
+        """Loopback and the interfaces of the SSH session or a default route, with all those below or above them.
 
         Below a bond, a bridge or a VLAN are its members and its parent; above a member is its master.
         """
@@ -73,7 +73,7 @@ class Links:
 
 
 def read_links(told: Mapping[str, Any]) -> Links:
-    """What `harness.hosts.interfaces` printed, as values."""
+    """The output of `harness.hosts.interfaces`, as values."""
     names = {field.name for field in fields(Link)} - {"addresses"}
     links = [Link(**{name: link[name] for name in names}, addresses=tuple(link["addresses"])) for link in told["links"]]
     session = told["session"]

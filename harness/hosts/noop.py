@@ -1,4 +1,4 @@
-"""This machine as a host, without SSH: the agent as a child process. For tests and for dry machinery."""
+"""This machine as a host, without SSH: the agent as a child process. For tests and for runs without a network."""
 
 import os
 import subprocess
@@ -11,11 +11,11 @@ from harness.hosts.base import Nic
 from harness.hosts.session import Channel, bootstrap
 
 LEAVE_S = 10.0
-"""How long an agent may take to kill, heal and leave."""
+"""How long an agent may take to kill, heal and exit."""
 
 
 class PipeChannel:
-    """The pipes of an agent that is our child."""
+    """The pipes of an agent that is a child process of the harness."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._popen = subprocess.Popen(
@@ -24,7 +24,7 @@ class PipeChannel:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            # A Ctrl-C in the terminal is the harness's to handle: it heals first, then the agent leaves.
+            # The harness handles a Ctrl-C in the terminal: it heals first, then the agent exits.
             start_new_session=True,
         )
         self._said = ""
@@ -52,7 +52,7 @@ class PipeChannel:
         return data
 
     def close(self) -> str:
-        """Ends the agent's input and waits for it; what it said on its stderr."""
+        """Ends the agent's input and waits for it; returns its stderr."""
         assert self._popen.stdin is not None
         self._popen.stdin.close()
         try:
@@ -68,7 +68,7 @@ class PipeChannel:
 
 
 class NoopHost(AgentHost):
-    """This machine; its NICs, if any, are named by the caller and are faulted for real."""
+    """This machine; its NICs, if any, are named by the caller and get real faults."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class NoopHost(AgentHost):
 
     @property
     def python(self) -> str:
-        """By default the one that runs the harness."""
+        """By default the Python that runs the harness."""
         return self._python
 
     def open_channel(self) -> Channel:

@@ -1,7 +1,7 @@
-"""The sampling of NIC counters, a part of the agent: what each NIC has moved, a hundred times a second.
+"""The sampling of NIC counters, a part of the agent: the bytes that each NIC has moved, a hundred times a second.
 
-From /proc/net/dev, SIOCGIFFLAGS and, where a NIC is an RDMA device's too, its port's counters in sysfs: some 20 us a
-sample of three NICs without RDMA.
+It reads /proc/net/dev, SIOCGIFFLAGS and, if a NIC also belongs to an RDMA device, its port's counters in sysfs: some 20
+us per sample of three NICs without RDMA.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from contextlib import contextmanager, suppress
 from typing import Iterator  # noqa: UP035  (old hosts: Python 3.8)
 
 HURRY_S = 0.001
-"""Between samples while a fault takes effect, and a while longer: how soon traffic is back is then known that well."""
+"""Interval between samples while a fault takes effect, and a while longer, so that the return of traffic is timed with
+that precision."""
 LINGER_S = 0.2
-"""That while. Longer, and the samples would take time from what is measured."""
+"""Length of that while. A longer one would take CPU time from the systems being measured."""
 
 PAUSES = 9
-"""A sample is followed by a pause of at least so many times what it took of the CPU, in a hurry by one such time. A
-translated guest needs 0.5 to 5 ms a sample, and the sampler, which comes first, left its ranks half of the CPU."""
+"""The pause after a sample is at least this many times the CPU time that the sample took; once that time in a hurry. A
+translated guest needs 0.5 to 5 ms per sample, and the sampler, which has priority, left its ranks half of the CPU."""
 
 SIOCGIFFLAGS = 0x8913
 IFF_UP_AND_RUNNING = 0x1 | 0x40
@@ -38,7 +39,7 @@ ROW = 5
 
 
 def rdma_port_of(nic: str, sysfs: str) -> str | None:
-    """The folder in sysfs of the RDMA port that sends over `nic`; None where there is none."""
+    """The folder in sysfs of the RDMA port that sends over `nic`; None without one."""
     for port in sorted(glob.glob(sysfs + "/class/infiniband/*/ports/*")):  # noqa: PTH207
         with suppress(OSError), open(port + "/gid_attrs/ndevs/0") as file:  # noqa: PTH123
             if file.read().strip() == nic:
@@ -56,7 +57,7 @@ class RdmaCounter:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self) -> int:
-        """-1 where the port does not tell."""
+        """The bytes so far; -1 if the port does not report them."""
         try:
             return 4 * int(os.pread(self.fd, 64, 0))
         except (OSError, ValueError):
@@ -66,8 +67,8 @@ class RdmaCounter:
 class Sampler(threading.Thread):
     """Reads the counters of some NICs at a fixed interval, into one flat array until it is stopped.
 
-    One row is: t_ns, then rx bytes, tx bytes, carrier, and RDMA rx and tx bytes of each NIC. A NIC that is gone reads
-    -1, -1, 0; one without an RDMA port, or whose port does not count, -1, -1 for the last two.
+    One row is: t_ns, then rx bytes, tx bytes, carrier, and RDMA rx and tx bytes of each NIC. A NIC that does not exist
+    reads -1, -1, 0; one without an RDMA port, or whose port does not count, -1, -1 for the last two.
     """
 
     def __init__(self, nics: list[str], interval_s: float, sysfs: str = "/sys") -> None:
@@ -84,14 +85,14 @@ class Sampler(threading.Thread):
 
     @staticmethod
     def rdma_counters(port: str | None) -> list[RdmaCounter]:
-        """Of received and of sent bytes; empty where there are none."""
+        """The counters of received and of sent bytes; empty if there are none."""
         try:
             return [RdmaCounter(f"{port}/counters/port_{way}_data") for way in ("rcv", "xmit")] if port else []
         except OSError:
             return []
 
     def run(self) -> None:
-        with suppress(PermissionError):  # a few microseconds, which must come in time on a host that is busy
+        with suppress(PermissionError):  # a few microseconds, which must be on time on a busy host
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -20)
         due = time.monotonic()
         while not self.stopping.is_set():
@@ -107,7 +108,7 @@ class Sampler(threading.Thread):
 
     @contextmanager
     def hurrying(self) -> Iterator[None]:
-        """Samples as often as HURRY_S says while the body runs, and LINGER_S longer."""
+        """Samples at the interval HURRY_S while the body runs, and LINGER_S longer."""
         self.hurried = True
         self.hurry.set()
         try:
@@ -120,7 +121,7 @@ class Sampler(threading.Thread):
     def read_once(self) -> None:
         """Appends one row.
 
-        The clock comes first: its counters are of some moment from there to the next row's clock, however long this
+        The clock is read first: the counters are of some moment between it and the next row's clock, however long this
         thread has to wait in between.
         """
         row = [time.time_ns()]
@@ -145,7 +146,7 @@ class Sampler(threading.Thread):
         return past_the_kernel
 
     def moved_at(self, nic: str, t_ns: int) -> float:
-        """The same at a moment of the past, between two samples on a straight line."""
+        """The same at a past time, interpolated linearly between two samples."""
         width, at = 1 + ROW * len(self.nics), 1 + ROW * self.nics.index(nic)
         rows = self.rows[: len(self.rows) // width * width]
         times = rows[0::width]
@@ -155,13 +156,13 @@ class Sampler(threading.Thread):
         low_ns, low = times[after - 1], self.moved(rows, (after - 1) * width + at)
         if after < len(times):
             high_ns, high = times[after], self.moved(rows, after * width + at)
-        else:  # the moment lies after the last sample
+        else:  # the time lies after the last sample
             high_ns, high = max(t_ns, time.time_ns()), self.moved_now(nic)
         return low + (t_ns - low_ns) / max(1, high_ns - low_ns) * (high - low)
 
     @staticmethod
     def moved(rows: array.array[int], at: int) -> int:
-        """Received and sent bytes of the NIC whose numbers begin there, by the kernel and past it."""
+        """Received and sent bytes of the NIC whose numbers begin at `at`, through the kernel and past it."""
         return rows[at] + rows[at + 1] + max(0, rows[at + 3]) + max(0, rows[at + 4])
 
     def carrier(self, question: bytes) -> int:
@@ -174,13 +175,13 @@ class Sampler(threading.Thread):
         return int(flags & IFF_UP_AND_RUNNING == IFF_UP_AND_RUNNING)
 
     def close(self) -> None:
-        """Closes what it reads from."""
+        """Closes its files and sockets."""
         self.socket.close()
         for fd in (self.dev, *(counter.fd for counters in self.rdma for counter in counters)):
             os.close(fd)
 
     def stop(self) -> str:
-        """Ends the sampling; the rows as base64 of zlib of little-endian 64-bit integers."""
+        """Stops sampling; returns the rows as base64 of zlib of little-endian 64-bit integers."""
         self.stopping.set()
         self.hurry.set()
         self.join()

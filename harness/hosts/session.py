@@ -1,7 +1,7 @@
-"""One agent's JSON lines as calls: replies find their requests, lines and ends find their processes.
+"""One agent's JSON lines as calls: replies are matched with their requests, lines and ends with their processes.
 
-The session owns one byte channel and one reader thread. When the channel ends, every call and every wait
-that is under way, and every later one, raises `UnreachableError`.
+The session owns one byte channel and one reader thread. When the channel ends, every pending call or wait, and every
+later one, raises `UnreachableError`.
 """
 
 import json
@@ -21,7 +21,7 @@ from harness.hosts.base import OnLine
 
 REPLY_TIMEOUT_S = 120.0
 """How long a request other than a command may take. The agent answers within milliseconds, but a translated guest on a
-busy machine has needed more than 30 s; a host that is gone is noticed by its connection, and sooner."""
+busy machine has needed more than 30 s. A host that is gone is noticed by its connection, and sooner."""
 
 
 class Channel(Protocol):
@@ -36,12 +36,12 @@ class Channel(Protocol):
         ...
 
     def close(self) -> str:
-        """Ends the agent's input, waits a few seconds for it to leave; what it said on its stderr."""
+        """Ends the agent's input, waits a few seconds for it to exit; returns its stderr."""
         ...
 
 
-# Unbuffered: what follows the source must stay in the pipe, where the agent reads it by its number.
-# The argument, where there is one, is the SSH_CONNECTION that sudo drops.
+# Unbuffered: the bytes after the source must stay in the pipe, where the agent reads them by descriptor number.
+# The argument, if there is one, is the SSH_CONNECTION that sudo drops.
 _LOADER = """\
 import json, os, sys, types
 if sys.argv[1:]: os.environ["SSH_CONNECTION"] = sys.argv[1]
@@ -54,11 +54,11 @@ for name, source in json.loads(s):
 """
 
 _PARTS = ("arms", "sampler")
-"""Modules beside the agent that it imports and that travel with it, in the order of their imports."""
+"""Modules beside the agent that it imports and that are sent with it, in the order of their imports."""
 
 
 def bootstrap(python: str) -> tuple[str, ...]:
-    """The command that starts the agent: it takes its own source from its standard input."""
+    """The command that starts the agent, which reads its own source from its standard input."""
     return (python, "-I", "-S", "-c", _LOADER)
 
 
@@ -76,7 +76,7 @@ def source_of(name: str) -> str:
 
 
 class Session:
-    """Requests to one agent, from any thread. `host` is the name that errors begin with."""
+    """Requests to one agent, from any thread. `host` is the name with which errors begin."""
 
     def __init__(self, host: str, channel: Channel) -> None:
         self.host = host
@@ -112,7 +112,7 @@ class Session:
         return said
 
     def call(self, op: str, *, timeout_s: float = REPLY_TIMEOUT_S, **fields: Any) -> Any:
-        """One request and its reply."""
+        """Sends one request and returns its reply."""
         number, reply = next(self._numbers), Future[Any]()
         self._send(number, reply, {"id": number, "op": op, **fields})
         try:
@@ -242,7 +242,7 @@ def _started(number: int, argv: Sequence[str], env: Mapping[str, str], python: b
 
 
 def _settle(reply: "Future[Any]", host: str, message: dict[str, Any]) -> None:
-    """Turns the agent's answer into a result, or into the error of our tree that it stands for."""
+    """Turns the agent's answer into a result, or into the corresponding error."""
     if "error" not in message:
         reply.set_result(message["ok"])
     elif message["kind"] == "command":

@@ -1,7 +1,7 @@
 """A host over SSH: one Fabric connection that carries the agent on its standard input and output.
 
-Host keys are checked: a key that is not in the known_hosts file given (or the user's own) is refused. Nothing
-is installed on the host, which needs an SSH server, a POSIX shell and Python 3.8.
+Host keys are checked: a key that is not in the given known_hosts file (or the user's own) is refused. Nothing is
+installed on the host, which needs an SSH server, a POSIX shell and Python 3.8.
 """
 
 import contextlib
@@ -22,23 +22,23 @@ from harness.hosts.agent_host import AgentHost
 from harness.hosts.base import Nic
 from harness.hosts.session import Channel, bootstrap
 
-# Its warnings would appear on stderr beside the error that says the same in our words.
+# Its warnings would appear on stderr beside our own error about the same failure.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 CONNECT_TIMEOUT_S = 10
 KEEPALIVE_S = 5
 LOST_AFTER_MS = 15_000
-"""Unacknowledged bytes for this long end the session, so that a dead host is noticed in seconds."""
+"""Bytes that stay unacknowledged for this long end the session, so that a dead host is noticed in seconds."""
 
 SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
 
 LEAVE_S = 10.0
-"""How long an agent may take to kill, heal and leave."""
+"""How long an agent may take to kill, heal and exit."""
 
 
 @dataclass(frozen=True)
 class SshLogin:
-    """How a host is logged in to. None: as OpenSSH would, from the user's own configuration and agent."""
+    """How to log in to a host. None: as OpenSSH would, from the user's own configuration and agent."""
 
     address: str
     port: int | None = None
@@ -47,7 +47,7 @@ class SshLogin:
     known_hosts: Path | None = None
     python: str = "python3"
     become_root: tuple[str, ...] = ()
-    """The words before a command that make the agent root, and so all that it runs; it must not ask anything."""
+    """The words before a command that run the agent, and its commands, as root; they must not prompt."""
 
 
 class SshChannel:
@@ -65,7 +65,7 @@ class SshChannel:
         return bytes(self._channel.recv(1 << 16))
 
     def close(self) -> str:
-        """Ends the agent's input, waits for it to leave, closes the connection."""
+        """Ends the agent's input, waits for it to exit, closes the connection."""
         said = b""
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self._channel.shutdown_write()
@@ -77,7 +77,7 @@ class SshChannel:
 
 
 class SshHost(AgentHost):
-    """A host that is reached as `login` says."""
+    """A host that is reached by `login`."""
 
     def __init__(self, name: str, login: SshLogin, nics: Sequence[Nic]) -> None:
         super().__init__(name, login.address, nics)
@@ -85,7 +85,7 @@ class SshHost(AgentHost):
 
     @property
     def python(self) -> str:
-        """As the log-in says."""
+        """The Python named by the log-in."""
         return self.login.python
 
     def connect(self) -> None:
@@ -112,11 +112,11 @@ class SshHost(AgentHost):
 
 
 _ASKS = ("a password is required", "a terminal is required", "authentication is required", "Authentication required")
-"""How sudo, sudo-rs and doas say that they would have to ask for a password."""
+"""Messages of sudo, sudo-rs and doas when they would have to ask for a password."""
 
 
 def _with_remedy(login: SshLogin, message: str) -> str:
-    """`message`, and what helps where the agent did not start for a reason that we know."""
+    """`message`, with a remedy if the agent did not start for a known reason."""
     if not message.startswith("the agent did not start"):
         return message
     user = login.user or "this user"
@@ -138,7 +138,7 @@ def open_connection(name: str, login: SshLogin) -> Connection:
         login.address,
         user=login.user,
         port=login.port,
-        # Where the log-in is complete, the user's own ~/.ssh/config must not add to it.
+        # If the log-in is complete, the user's own ~/.ssh/config must not add to it.
         config=Config(overrides={"load_ssh_configs": login.key_file is None}),
         connect_timeout=CONNECT_TIMEOUT_S,
         connect_kwargs=_connect_kwargs(login),
@@ -160,7 +160,7 @@ def open_connection(name: str, login: SshLogin) -> Connection:
 
 
 def explain(error: Exception) -> str:
-    """What to tell about a connection that failed, with a remedy where there is one."""
+    """The description of a failed connection, with a remedy if there is one."""
     match error:
         case paramiko.BadHostKeyException():
             return "its host key is not the known one; if that is right, correct known_hosts"

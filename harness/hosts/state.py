@@ -1,7 +1,7 @@
 """The network state of a host as values that can be compared: before a fault, and after it was healed.
 
-Links, addresses, routes, rules, queueing disciplines and filters of the given interfaces. What changes by itself
-(counters, lifetimes, handles that the kernel draws, what a router or a lease brings) is left out.
+Links, addresses, routes, rules, queueing disciplines and filters of the given interfaces. Values that change by
+themselves (counters, lifetimes, handles that the kernel draws, values from a router or a lease) are left out.
 """
 
 import json
@@ -13,7 +13,7 @@ from harness.hosts.base import Host
 from harness.hosts.iproute import ask
 
 State = Mapping[str, str]
-"""What there is, by name: ``eth1 link`` and the like."""
+"""The present objects by name, such as ``eth1 link``."""
 
 _VOLATILE = frozenset(
     {"valid_life_time", "preferred_life_time", "stats", "stats64", "expires", "refcnt", "used", "tentative", "nodad"}
@@ -22,7 +22,7 @@ _LINK_FLAGS = ("UP", "LOWER_UP", "NO-CARRIER")
 
 
 def read_state(host: Host, names: Collection[str]) -> State:
-    """The state of these interfaces on `host`. A host without ``ip`` or ``tc`` has no such part of it."""
+    """The state of these interfaces on `host`. On a host without ``ip`` or ``tc`` that part is absent."""
     links = {link.get("ifname"): link for link in ask(host, "ip", "-j", "addr", "show")}
     routes = ask(host, "ip", "-j", "route", "show", "table", "all")
     qdiscs = ask(host, "tc", "-j", "qdisc", "show")
@@ -43,7 +43,7 @@ def read_state(host: Host, names: Collection[str]) -> State:
 
 
 def differences(place: str, before: State, after: State) -> Iterator[str]:
-    """One line for everything that is not as it was."""
+    """One line for every difference."""
     for key in sorted({*before, *after}):
         was, now = before.get(key, ""), after.get(key, "")
         if was != now:
@@ -65,7 +65,7 @@ def _lines(values: Iterable[Mapping[str, Any]]) -> str:
 
 def _stable(value: Any) -> Any:
     if isinstance(value, Mapping) and value.get("kind") == "tbf":
-        # Burst and latency are kept in ticks: they read back a little differently for every program that writes them.
+        # The kernel keeps burst and latency in ticks: they read back slightly differently for each program.
         value = dict(value, options={"rate": value.get("options", {}).get("rate")})
     if isinstance(value, Mapping):
         return {key: _stable(inner) for key, inner in value.items() if key not in _VOLATILE and not _drawn(key, inner)}
@@ -73,5 +73,6 @@ def _stable(value: Any) -> Any:
 
 
 def _drawn(key: str, value: object) -> bool:
-    """Handles from 8000: on are the kernel's own numbers, which grow with every one it draws."""
+    """Whether the kernel drew the value: handles from 8000: on are its own numbers, which grow with every one it
+    draws."""
     return key == "handle" and re.fullmatch(r"[89a-f][0-9a-f]{3}:", str(value)) is not None and value != "ffff:"

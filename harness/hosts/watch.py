@@ -1,4 +1,4 @@
-"""The watch of one host as a value: how its program is started, and what it reports (`harness.hosts.watcher`)."""
+"""The watch of one host as a value: how its program is started, and its report (`harness.hosts.watcher`)."""
 
 import array
 import base64
@@ -14,11 +14,11 @@ from harness.hosts.base import Reading
 from harness.hosts.session import AgentProcess, Session, source_of
 
 STOP_S = 15.0
-"""How long a watch may take to tell what it saw, once asked to: translated guests on a busy machine took over 3."""
+"""How long a watch may take to report after it is asked to stop: translated guests on a busy machine took over 3 s."""
 
 
 class Watch:
-    """One watch under way. It ends with the agent at the latest."""
+    """One running watch. It ends with the agent at the latest."""
 
     def __init__(self, session: Session, nics: Sequence[str], pids: Mapping[str, int], interval_s: float) -> None:
         self._told: list[str] = []
@@ -29,7 +29,7 @@ class Watch:
         self._host = session.host
 
     def stop(self) -> list[Reading]:
-        """Ends it; all readings by time. Raises `HostError` where it told nothing."""
+        """Ends it; returns all readings by time. Raises `HostError` if it reported nothing."""
         self._process.close_stdin()
         try:
             self._process.wait(STOP_S)
@@ -46,7 +46,7 @@ class Watch:
 
 
 def unpack_readings(line: str) -> list[Reading]:
-    """The line that a watch ends with, as readings by time."""
+    """The final line of a watch, as readings by time."""
     told = json.loads(line)
     columns = [_unpacked(told[name], code) for name, code in (("t_ns", "q"), ("place", "i"), ("value", "d"))]
     names: list[tuple[str, str]] = [(device, metric) for device, metric in told["series"]]

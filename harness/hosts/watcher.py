@@ -1,8 +1,8 @@
-"""The watch: a program that runs on a host beside the agent and reads, ten times a second, what else tells its state.
+"""The watch: a program that runs on a host beside the agent and reads other parts of its state ten times a second.
 
 CPU, memory, TCP, NIC errors, RDMA ports, GPUs: `reports.series` lists the metrics. The agent starts it with its own
 Python, which needs nothing installed. It is a process and not a thread of the agent, because a driver in trouble may
-block or break who asks it, and the agent must fire, heal and sample at that very moment.
+block or crash its caller, and the agent must fire, heal and sample at that very moment.
 
     watcher.py {"interval_s": 0.1, "nics": [...], "pids": {"rank0": 123}, "sysfs": "/sys", "proc": "/proc"}
 
@@ -11,10 +11,10 @@ It reads until its standard input ends, then writes one JSON line:
     {"series": [[device, metric], ...], "t_ns": A, "place": A, "value": A}
 
 with A arrays of the same length (int64, int32, float64) as base64 of zlib, little-endian: at `t_ns` the series at
-`place` was `value`. A value that could not be read is NaN; a kind of device that is not there has a series `present`
+`place` was `value`. A value that could not be read is NaN; a kind of device that the host lacks has a series `present`
 of 0.
 
-Promises: a failing read costs its own values and nothing else; a sample never takes more than a fifth of one core, else
+Promises: a failing read loses its own values and no others; a sample never takes more than a fifth of one core, else
 the samples come further apart; memory is bounded, else every second sample is dropped and the interval doubles.
 """
 
@@ -34,19 +34,19 @@ from functools import partial
 from typing import Any, Callable, Dict, Optional, Tuple  # noqa: UP035  (old hosts: Python 3.8)
 
 VERBS_EVERY_S = 0.5
-"""How often RDMA devices are opened and asked: a reading in between is the one before."""
+"""Interval at which RDMA devices are opened and queried; readings in between repeat the last one."""
 GIDS = 16
-"""So many entries of a port's table are looked at: addresses come first, and a table may have a thousand."""
+"""Entries of a port's table that are read: addresses come first, and a table may have a thousand."""
 
 Key = Tuple[str, str]  # noqa: UP006
 Values = Dict[Key, Optional[float]]  # noqa: UP006, UP045
 
 NICE = 5
-"""The watch gives way to ranks and agent; its readings carry the time at which they were really taken."""
+"""The watch yields to ranks and agent; its readings carry the time at which they were really taken."""
 MAX_SHARE = 0.2
 MAX_VALUES = 2_000_000
 RESCAN_S = 1.0
-"""Processes that a rank starts are looked for this often."""
+"""Interval of the search for processes that a rank starts."""
 
 NAN = float("nan")
 TICKS_S = os.sysconf("SC_CLK_TCK")
@@ -79,20 +79,21 @@ NVML_FIELDS = {
     "NVML_FI_DEV_PCIE_COUNT_RX_BYTES": ("pcie_rx_bytes", 1.0),
     "NVML_FI_DEV_PCIE_REPLAY_COUNTER": ("pcie_replays", 1.0),
 }
-"""NVML's name, ours, and what one count is of ours. All of them only grow."""
+"""NVML's name, our name, and the factor from its unit to ours. All of them only grow."""
 
 WRAP = 2**32
-"""Where NVML's 32-bit counters begin again: PCIe's bytes do, so more than this between two samples is told too low."""
+"""The value at which NVML's 32-bit counters wrap. PCIe's bytes do, so more than this between two samples is reported
+too low."""
 
 
 def text_of(path: str) -> str:
-    """The content of a small file, as it is now."""
+    """The present content of a small file."""
     with open(path, encoding="ascii", errors="replace") as file:  # noqa: PTH123
         return file.read()
 
 
 class Cpu:
-    """Shares of all CPUs' time since the reading before: busy with anything, and with interrupts of the network."""
+    """Shares of all CPUs' time since the previous reading: busy in total, and busy with network interrupts."""
 
     def __init__(self, proc: str) -> None:
         self.path = proc + "/stat"
@@ -116,7 +117,7 @@ class Cpu:
 
 
 class Ranks:
-    """CPU time and memory of the processes that the agent started, with all that they started in turn."""
+    """CPU time and memory of the processes that the agent started, with all their descendants."""
 
     def __init__(self, proc: str, pids: dict[str, int]) -> None:
         self.proc, self.pids = proc, pids
@@ -145,7 +146,7 @@ class Ranks:
         return found
 
     def usage(self, pid: int) -> tuple[float, float] | None:
-        """CPU seconds of it and of its children that have ended, and resident bytes; None where it is gone."""
+        """CPU seconds of the process and of its ended children, and resident bytes; None if it is gone."""
         try:
             fields = text_of(f"{self.proc}/{pid}/stat").rpartition(")")[2].split()
         except OSError:
@@ -154,7 +155,7 @@ class Ranks:
 
 
 class Memory:
-    """What the kernel says programs could still get."""
+    """The memory that programs could still get, by the kernel's estimate."""
 
     def __init__(self, proc: str) -> None:
         self.path = proc + "/meminfo"
@@ -186,7 +187,7 @@ class Tcp:
 
 
 class Nics:
-    """What went wrong on each NIC, by the kernel's counters, and the packets."""
+    """Errors and packets of each NIC, by the kernel's counters."""
 
     def __init__(self, proc: str, sysfs: str, nics: list[str]) -> None:
         self.path, self.sysfs, self.nics = proc + "/net/dev", sysfs, nics
@@ -245,7 +246,7 @@ class Rdma:
 
     @staticmethod
     def number(path: str, until: str | None) -> float | None:
-        """The leading number of a file; None where it cannot be read, which some counters of some drivers cannot."""
+        """The leading number of a file; None if it cannot be read, as with some counters of some drivers."""
         try:
             return float(text_of(path).split(until)[0])
         except (OSError, ValueError, IndexError):
@@ -261,10 +262,10 @@ class Rdma:
 
 
 class Verbs:
-    """By pyverbs, where this Python has it: the MTU that a port really uses, and how many GIDs it has.
+    """By pyverbs, if this Python has it: the MTU that a port really uses, and how many GIDs it has.
 
-    A device is open only while it is asked: a kernel that takes a NIC from its driver waits for whoever has its RDMA
-    device open, and waited for the watch until the trial was over.
+    A device is open only while it is queried: a kernel that takes a NIC from its driver waits for every process that
+    has its RDMA device open, and it waited for the watch until the trial was over.
     """
 
     def __init__(self) -> None:
@@ -273,7 +274,7 @@ class Verbs:
         self.module = device
         self.due_s = 0.0
         self.known: set[Key] = set()
-        device.get_device_list()  # raises where there is no RDMA, so that nothing is asked of it again
+        device.get_device_list()  # raises without RDMA, so that this source is not queried again
 
     def read(self) -> Values:
         if time.monotonic() < self.due_s:
@@ -293,7 +294,7 @@ class Verbs:
 
 
 class Gpus:
-    """Every GPU through NVML. `nvml` is the module; one metric that a GPU has not, or that fails, is None."""
+    """Every GPU through NVML. `nvml` is the module; a metric that a GPU lacks, or that fails, is None."""
 
     def __init__(self, nvml: Any) -> None:
         self.nvml = nvml
@@ -314,7 +315,7 @@ class Gpus:
             for metric, value in self.of_one(number, gpu).items():
                 values[device, metric] = value
             values[device, "last_xid"] = self.last_xid[number]
-        # A field that no GPU here knows is told as missing once: asking for it costs as much as one that is there.
+        # A field that no GPU here has is reported missing once: querying it costs as much as an existing one.
         everywhere = range(len(self.gpus))
         self.fields = [f for f in self.fields if not all((number, f[1]) in self.unknown for number in everywhere)]
         return values
@@ -329,7 +330,7 @@ class Gpus:
         }
         values.update(self.field_values(number, gpu))
         if self.slow_pcie:
-            # Each takes 20 ms, over which it is the mean: only where the driver has no counters.
+            # Each query takes 20 ms and returns the mean over that time: used only if the driver has no counters.
             for metric, kind in (("pcie_tx_bytes_s", "TX"), ("pcie_rx_bytes_s", "RX")):
                 which = getattr(n, f"NVML_PCIE_UTIL_{kind}_BYTES")
                 values[metric] = self.attempt(partial(self.throughput, gpu, which))
@@ -353,7 +354,7 @@ class Gpus:
         return values
 
     def total(self, series: tuple[int, str], answer: Any) -> float:
-        """The counter without the jumps back of one of 32 bits."""
+        """The counter, without the jumps back of a 32-bit one."""
         now = self.number(answer)
         if answer.valueType != self.nvml.NVML_VALUE_TYPE_UNSIGNED_INT:
             return now
@@ -362,7 +363,7 @@ class Gpus:
         return self.counted[series][1]
 
     def number(self, answer: Any) -> float:
-        """The member of NVML's union that its type names."""
+        """The member of NVML's union that its type selects."""
         n = self.nvml
         members = {
             n.NVML_VALUE_TYPE_DOUBLE: "dVal",
@@ -377,7 +378,7 @@ class Gpus:
         return all(self.field_values(n, gpu).get("pcie_tx_bytes") is None for n, gpu in enumerate(self.gpus))
 
     def watch_xids(self) -> Any:
-        """An event set for the driver's critical errors; None where this user may not have one."""
+        """An event set for the driver's critical errors; None if this user may not have one."""
         with suppress(Exception):
             events = self.nvml.nvmlEventSetCreate()
             for gpu in self.gpus:
@@ -396,12 +397,12 @@ class Gpus:
     def attempt(read: Callable[[], float]) -> float | None:
         try:
             return float(read())
-        except Exception:  # NVML's errors are of a hundred classes, and none may end the watch
+        except Exception:  # NVML has a hundred error classes, and none may end the watch
             return None
 
 
 def installed_gpus() -> Gpus:
-    """The GPUs of this host; raises where there is no driver or no pynvml."""
+    """The GPUs of this host; raises an error without a driver or pynvml."""
     if not glob.glob("/dev/nvidia[0-9]*"):  # noqa: PTH207
         raise OSError("no GPU")
     import pynvml  # type: ignore[import-untyped, unused-ignore]
@@ -410,7 +411,7 @@ def installed_gpus() -> Gpus:
 
 
 def see_installed_packages() -> None:
-    """Adds what is installed for this Python, behind its own library: it was started without."""
+    """Adds this Python's installed packages to the path, after its standard library: it was started without them."""
     import site
 
     prefixes = [sys.prefix]
@@ -421,7 +422,7 @@ def see_installed_packages() -> None:
 
 
 class Watch(threading.Thread):
-    """Reads all sources at an interval and keeps what they said."""
+    """Reads all sources at an interval and keeps their values."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         super().__init__(name="watch", daemon=True)
@@ -449,7 +450,7 @@ class Watch(threading.Thread):
         for name, make in self.makers.items():
             try:
                 self.sources.append(make())
-            except Exception:  # not there, or not readable for this user
+            except Exception:  # absent, or not readable for this user
                 self.keep(time.time_ns(), {(name, "present"): 0.0})
         due = time.monotonic()
         while not self.stopping.is_set():
@@ -471,7 +472,7 @@ class Watch(threading.Thread):
             try:
                 values = source.read()
                 self.seen.setdefault(source, {}).update(values)
-            except Exception:  # what it used to say is missing this time
+            except Exception:  # its values are missing this time
                 values = dict.fromkeys(self.seen.get(source, {}))
             self.keep((before_ns + time.time_ns()) // 2, values)
 
@@ -483,7 +484,7 @@ class Watch(threading.Thread):
             self.value.append(NAN if value is None else value)
 
     def thin_out(self) -> None:
-        """Drops every second reading of every series and halves the rate, before there are too many readings."""
+        """Drops every second reading of every series and doubles the interval, before there are too many readings."""
         if len(self.value) < MAX_VALUES:
             return
         self.interval_s *= 2
@@ -498,7 +499,7 @@ class Watch(threading.Thread):
         self.place = array.array("i", (self.place[at] for at in kept))
 
     def told(self) -> str:
-        """All readings as one line of JSON; may be called while a source does not come back."""
+        """All readings as one line of JSON; may be called while a source is blocked."""
         size = min(len(self.t_ns), len(self.place), len(self.value))
         columns = {"t_ns": self.t_ns[:size], "place": self.place[:size], "value": self.value[:size]}
         told = {name: packed(column) for name, column in columns.items()}
@@ -525,7 +526,7 @@ def main() -> None:
     told = memoryview(watch.told().encode() + b"\n")
     while told:
         told = told[os.write(1, told) :]
-    os._exit(0)  # a thread that hangs in a driver holds nobody up
+    os._exit(0)  # does not wait for a thread that hangs in a driver
 
 
 if __name__ == "__main__":

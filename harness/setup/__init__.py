@@ -1,1 +1,1 @@
-"""Set-up: from hosts of an inventory with nothing on them to hosts that a sweep can use."""
+"""Set-up: turns the bare hosts of an inventory into hosts that a sweep can use."""

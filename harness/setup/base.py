@@ -1,7 +1,7 @@
-"""A stage of the set-up: decides from what one host shows whether the stage is done, and if not, what is to do. Pure.
+"""A stage of the set-up: decides from the facts of one host whether the stage is done, and if not, what to do. Pure.
 
-Nothing here runs anything, and nothing is remembered: each stage is judged by what its host shows. A set-up that was
-interrupted continues where it was, and a complete one changes nothing.
+Nothing here runs anything, and nothing is remembered: each stage is judged by the present state of its host. An
+interrupted set-up continues at the point of interruption, and a complete one changes nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,12 +16,12 @@ from harness.hosts.links import Link
 from harness.setup.core_source import Core
 
 SENT = "<sent>"
-"""In a command: the place of the file that was sent before it."""
+"""Placeholder in a command for the path of the file that was sent before it."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A command on the host, and why it is run."""
+    """A command on the host, and its purpose."""
 
     argv: tuple[str, ...]
     why: str
@@ -36,17 +36,17 @@ class Once:
     value: str
     runs: tuple[Run, ...]
     sends: Path | None = None
-    """A file of ours that is put on the host meanwhile, at `SENT`."""
+    """A file of this machine that exists on the host while the commands run, at `SENT`."""
 
     @property
     def limit_s(self) -> float:
-        """For all of them, on the last of a few hosts."""
+        """The time limit for all of them, on the last of a few hosts."""
         return sum(run.limit_s for run in self.runs)
 
 
 @dataclass(frozen=True)
 class Reboot:
-    """A restart of the host, awaited: the kernel must name another boot afterwards."""
+    """A restart of the host, which is awaited: afterwards the kernel must report another boot ID."""
 
     argv: tuple[str, ...]
     why: str
@@ -64,14 +64,14 @@ class Done:
 
 @dataclass(frozen=True)
 class Unneeded:
-    """There is nothing to be done on such a host."""
+    """Such a host does not need this stage."""
 
     what: str
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Not to be done on this host, because of what the host is; the rest of the set-up does not need it."""
+    """The stage must not be done on this host, because of the kind of host; the rest of the set-up does not need it."""
 
     what: str
     remedy: str
@@ -79,7 +79,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Stuck:
-    """It should be done and cannot be."""
+    """The stage is needed and cannot be done."""
 
     what: str
     remedy: str
@@ -87,7 +87,7 @@ class Stuck:
 
 @dataclass(frozen=True)
 class ToDo:
-    """What is not as it should be, and what makes it so."""
+    """The differences from the wanted state, and the steps that remove them."""
 
     what: str
     steps: tuple[Step, ...]
@@ -98,7 +98,7 @@ State = Done | Unneeded | Refused | Stuck | ToDo
 
 @dataclass(frozen=True)
 class Options:
-    """What the user wants beside what the inventory says."""
+    """The user's choices in addition to the inventory."""
 
     core: Core | None = None
     site_packages: str | None = None
@@ -108,38 +108,39 @@ class Options:
 
 @dataclass(frozen=True)
 class Port:
-    """One NIC of the inventory on its host: its interface and what hangs there."""
+    """One NIC of the inventory on its host: its interface and the devices attached to it."""
 
     entry: InventoryNic
     link: Link
     device: Device
     speed_bit_s: float | None = None
-    """Of the link itself, as far as its driver knows it."""
+    """Speed of the link itself, as far as its driver knows it."""
     arp_ignore: int = 0
     arp_announce: int = 0
-    """What is in effect: the larger one of the NIC's own value and that for all."""
+    """The value in effect: the larger of the NIC's own value and that for all interfaces."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """All that is known of one host."""
+    """All known facts of one host."""
 
     entry: InventoryHost
     options: Options
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """As `harness.setup.look` prints them."""
+    """The output of `harness.setup.look`."""
     ports: tuple[Port, ...] = ()
     missing: tuple[str, ...] = ()
-    """A line, with its remedy, for every NIC of the inventory that may not be touched, or is not there."""
+    """A line, with its remedy, for every NIC of the inventory that must not be changed, or does not exist."""
 
     @property
     def prefix(self) -> str | None:
-        """The folder of the environment that the inventory's Python is in; None where it names no such Python."""
+        """The folder of the environment that contains the inventory's Python; None if the inventory names no such
+        Python."""
         return prefix_of(self.entry.python)
 
 
 def prefix_of(python: str) -> str | None:
-    """``/opt/r2ccl`` of ``/opt/r2ccl/bin/python``; None for a Python that is found by its name."""
+    """``/opt/r2ccl`` for ``/opt/r2ccl/bin/python``; None for a Python that is found by its name."""
     path = Path(python)
     inside = path.is_absolute() and path.parent.name == "bin" and path.name.startswith("python")
     return str(path.parent.parent) if inside else None
@@ -151,18 +152,18 @@ class Stage:
 
     name: str
     about: str
-    """What it does, in a few words."""
+    """Its purpose, in a few words."""
     lasts: Literal["stays", "until a reboot"]
     judge: Callable[[Seen], State]
     needs: tuple[str, ...] = ()
     """Stages that must not have failed on the host."""
     hardware: bool = False
-    """Whether it is about the machine itself, which a namespace or a container is not."""
+    """Whether it concerns the machine itself; a namespace or a container is no machine."""
     software: bool = False
-    """Whether it asks which Pythons the host has, and what is in them, which takes a second."""
+    """Whether it needs the host's Pythons and their packages; listing them takes a second."""
 
     def look(self, seen: Seen) -> State:
-        """What this host is in need of."""
+        """The state of this host for the stage."""
         why = seen.facts.get("no_machine")
         if self.hardware and why:
             return Refused(f"{why}, so its hardware is not its own", "set up the machine that it is on")
@@ -170,5 +171,5 @@ class Stage:
 
 
 def words(argv: Argv, sent: str) -> list[str]:
-    """A command with the place of the sent file in it."""
+    """A command with the sent file's path in place of `SENT`."""
     return [word.replace(SENT, sent) for word in argv]

@@ -1,4 +1,5 @@
-"""What is installed on the hosts: this checkout as an archive that pip builds there, or a wheel that the user names."""
+"""The file to install on the hosts: this checkout as an archive that pip builds there, or a wheel that the user
+names."""
 
 import gzip
 import hashlib
@@ -19,19 +20,19 @@ UNNEEDED = ("tests/", "experiments/", ".ci/")
 
 @dataclass(frozen=True)
 class Core:
-    """A file that pip installs; `digest` names its content."""
+    """A file that pip installs; `digest` identifies its content."""
 
     path: Path
     digest: str
     built_there: bool
-    """True for source, which takes a compiler on the host."""
+    """True for source, which needs a compiler on the host."""
 
 
 @contextmanager
 def core_file(wheel: Path | None) -> Iterator[Core]:
-    """The user's wheel, or an archive of this checkout's tracked files that lasts as long as this does.
+    """The user's wheel, or an archive of this checkout's tracked files that exists as long as the context.
 
-    Raises `UsageError` where there is neither.
+    Raises `UsageError` if there is neither.
     """
     if wheel is not None:
         yield _of_wheel(wheel)
@@ -44,7 +45,8 @@ def core_file(wheel: Path | None) -> Iterator[Core]:
 
 
 def archive(root: Path) -> bytes:
-    """The tracked files of the checkout `root` as they are now, less what hosts do not need; always the same bytes."""
+    """The tracked files of the checkout `root` as they are now, without those that hosts do not need; always the same
+    bytes."""
     made = io.BytesIO()
     with gzip.GzipFile(fileobj=made, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         for name in _tracked(root):

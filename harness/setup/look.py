@@ -1,7 +1,8 @@
-"""What the set-up must know of one host, as one JSON object. A stand-alone file that runs there and changes nothing.
+"""Collects the facts of one host for the set-up, as one JSON object. A stand-alone file that runs there and changes
+nothing.
 
-It needs Python 3.8 and its standard library. Its one argument is JSON: the inventory's Python and the folder that it is
-in, the interfaces that matter, where nccl-tests are said to be, and whether Pythons are to be asked. It judges nothing:
+It needs Python 3.8 and its standard library. Its one argument is JSON: the inventory's Python and its folder, the
+interfaces to report, the path of nccl-tests, and whether to list the host's Pythons. It judges nothing:
 `harness.setup.stages` do.
 """
 
@@ -27,7 +28,7 @@ NCCL_TEST = "all_reduce_perf"
 
 
 def text_of(path: Path | str) -> str:
-    """A file's text without white space around it; empty where it cannot be read."""
+    """A file's text without surrounding white space; empty if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -35,7 +36,7 @@ def text_of(path: Path | str) -> str:
 
 
 def said(argv: list[str], timeout_s: float = 30.0) -> str | None:
-    """What a command prints; None where it fails or is not there."""
+    """The output of a command; None if it fails or does not exist."""
     env = dict(os.environ, PATH=PATH)
     try:
         done = subprocess.run(
@@ -54,7 +55,7 @@ def system() -> dict[str, str]:
 
 
 def no_machine() -> str | None:
-    """Why this is no machine of its own; None for one."""
+    """Why this is not a machine of its own; None if it is one."""
     for mark in ("/.dockerenv", "/run/.containerenv"):
         if Path(mark).exists():
             return "it is a container"
@@ -69,7 +70,7 @@ def no_machine() -> str | None:
 
 
 def pythons() -> dict[str, dict[str, Any]]:
-    """Every Python here, with what is needed to make an environment by it and to build for it."""
+    """Every Python here, with the parts needed to make an environment with it and to build for it."""
     ask = (
         "import json, os, sys, sysconfig\n"
         "try:\n import ensurepip, venv\n has = True\n"
@@ -87,7 +88,7 @@ def pythons() -> dict[str, dict[str, Any]]:
 
 
 def pci_devices() -> list[dict[str, Any]]:
-    """GPUs and NICs on PCI: what each is, and the bridges that it hangs below, from the top."""
+    """GPUs and NICs on PCI: the type of each, and the bridges above it, from the top."""
     found = []
     for path in sorted(PCI.iterdir()) if PCI.is_dir() else []:
         kind = text_of(path / "class")
@@ -104,13 +105,13 @@ def pci_devices() -> list[dict[str, Any]]:
 
 
 def pci_link(path: Path) -> dict[str, str]:
-    """One device, and its link as NCCL writes it."""
+    """One device, and its link in NCCL's notation."""
     speed, width = text_of(path / "max_link_speed"), text_of(path / "max_link_width")
     return {"bus": path.name, "class": text_of(path / "class"), "speed": speed, "width": width or "0"}
 
 
 def gpu_driver() -> dict[str, Any]:
-    """The version that runs, the one on disk, and how many GPUs the driver shows."""
+    """The running version, the version on disk, and the number of GPUs that the driver shows."""
     shown = said(["nvidia-smi", "-L"])
     return {
         "running": text_of("/sys/module/nvidia/version") or None,
@@ -121,7 +122,7 @@ def gpu_driver() -> dict[str, Any]:
 
 
 def redirecting() -> list[str]:
-    """The PCI bridges whose access control sends peer-to-peer traffic up to the root."""
+    """The PCI bridges whose access control redirects peer-to-peer traffic up to the root."""
     return [path.name for path in bridges() if (acs_control(path) or 0) & ACS_REDIRECTS]
 
 
@@ -133,7 +134,7 @@ def bridges() -> Iterator[Path]:
 
 
 def acs_control(path: Path) -> int | None:
-    """The control register of the access control capability; None without one, or without the right to see it."""
+    """The control register of the access control capability; None without one, or without the right to read it."""
     try:
         config = (path / "config").read_bytes()
     except OSError:
@@ -148,7 +149,7 @@ def acs_control(path: Path) -> int | None:
 
 
 def interfaces(names: list[str]) -> dict[str, dict[str, Any]]:
-    """Speed and ARP settings of each; `all` has no speed."""
+    """Speed and ARP settings of each interface; `all` has no speed."""
     found: dict[str, dict[str, Any]] = {}
     for name in [*names, "all"]:
         conf = Path("/proc/sys/net/ipv4/conf", name)
@@ -162,7 +163,7 @@ def interfaces(names: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def core(python: str, prefix: str | None) -> dict[str, Any]:
-    """This project on the host: what set-up has put there, and what the inventory's Python has."""
+    """This project on the host: the result of the set-up, and the content of the inventory's Python."""
     ask = (
         "from importlib.metadata import version\nimport r2ccl_core.perf.cli\n"
         "from r2ccl_core.native import load, plugin_path\nload(), plugin_path()\nprint(version('r2ccl'))"
@@ -175,7 +176,7 @@ def core(python: str, prefix: str | None) -> dict[str, Any]:
 
 
 def nccl_tests(where: str | None) -> str | None:
-    """The folder that has nccl-tests, of a path or of an installed package."""
+    """The folder that contains nccl-tests, at the given path or in an installed package."""
     if where is None:
         return None
     if where.startswith("/"):
@@ -188,7 +189,7 @@ def nccl_tests(where: str | None) -> str | None:
 
 
 def look(asked: dict[str, Any]) -> dict[str, Any]:
-    """All of it."""
+    """All facts."""
     prefix = asked["prefix"]
     return {
         "system": system(),

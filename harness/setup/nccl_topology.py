@@ -1,7 +1,7 @@
-"""NCCL's topology file for one host: where GPUs and NICs hang on PCI, and how fast each NIC really is. Pure.
+"""NCCL's topology file for one host: the places of GPUs and NICs on PCI, and the real rate of each NIC. Pure.
 
-NCCL fills in most of what such a file leaves out (seen with 2.28.9, which took the rates from it). It knows a NIC by
-its RDMA device or, with sockets, by its interface.
+NCCL fills in most of the attributes that such a file omits (seen with 2.28.9, which took the rates from it). It
+identifies a NIC by its RDMA device or, with sockets, by its interface.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from harness.setup.base import Port
 
 
 def topology(devices: Sequence[Mapping[str, Any]], ports: Sequence[Port]) -> str:
-    """The file for these PCI devices (as `harness.setup.look` tells them); NICs are those of the inventory."""
+    """The file for these PCI devices (as reported by `harness.setup.look`); NICs are those of the inventory."""
     system = ElementTree.Element("system", version="1")
     rates = {port.link.name: port.entry.rate_bit_s or port.speed_bit_s for port in ports}
     for device in devices:
@@ -31,9 +31,9 @@ def _cpu(system: ElementTree.Element, numa: str) -> ElementTree.Element:
 
 
 def _place(cpu: ElementTree.Element, device: Mapping[str, Any]) -> ElementTree.Element:
-    """The device's own node, below the switches that it is behind: of each NCCL names the upper port only.
+    """The device's own node, below the switches above it; NCCL names only the upper port of each switch.
 
-    NCCL takes the functions of a NIC for one device, under the first one's address.
+    NCCL treats the functions of a NIC as one device, under the first one's address.
     """
     above, place = device["above"], cpu
     for bridge in above[len(above) % 2 :: 2]:
@@ -42,7 +42,7 @@ def _place(cpu: ElementTree.Element, device: Mapping[str, Any]) -> ElementTree.E
 
 
 def _pci(parent: ElementTree.Element, bus: str, device: Mapping[str, Any]) -> ElementTree.Element:
-    """NCCL asks for the link of every device that a file names, and does not look it up where that is a NIC."""
+    """A PCI node with its link: NCCL needs the link of every device in the file, and does not look it up for a NIC."""
     found = parent.find(f"pci[@busid='{bus}']")
     if found is not None:
         return found

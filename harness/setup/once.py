@@ -1,7 +1,7 @@
 """Runs commands unless a marker says that they have run. A stand-alone file that runs on the host.
 
-Hosts may share the file system that the commands write to, so all of it happens under a lock beside the marker. The one
-argument is JSON: {"marker", "value", "runs": [{"argv": [...], "limit_s": 60}]}. Prints `made`, or `there`.
+Hosts may share the file system that the commands write to, so everything happens under a lock beside the marker. The
+one argument is JSON: {"marker", "value", "runs": [{"argv": [...], "limit_s": 60}]}. Prints `made`, or `there`.
 """
 
 import fcntl
@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 UNFINISHED = "unfinished"
-"""What the marker holds while the commands run, and after they have failed."""
+"""Content of the marker while the commands run, and after they have failed."""
 
 
 def main() -> int:
-    """The exit status: 0, or that of the first command that failed, whose last words go to stderr."""
+    """The exit status: 0, or that of the first failed command, whose last output goes to stderr."""
     asked = json.loads(sys.argv[1])
     marker = Path(asked["marker"])
     lock = marker.parent.with_name(marker.parent.name + ".lock")
@@ -25,7 +25,7 @@ def main() -> int:
         if marker.exists() and marker.read_text(encoding="utf-8").strip() == asked["value"]:
             print("there")
             return 0
-        # Whatever ends the commands, what they leave is known as ours, and the next time goes on from it.
+        # Whatever ends the commands, the marker identifies their files as ours, and the next run continues from there.
         marker.parent.mkdir(exist_ok=True)
         marker.write_text(UNFINISHED + "\n", encoding="utf-8")
         for run in asked["runs"]:

@@ -1,4 +1,5 @@
-"""From an inventory's NICs to the interfaces that the set-up may work on; what carries SSH is never among them."""
+"""From an inventory's NICs to the interfaces that the set-up may change, which never include the one that carries
+SSH."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from harness.hosts.links import Link, Links
 from harness.setup.base import Port
 
 VIRTUAL = "veth"
-"""Its driver names a speed that it has not."""
+"""The driver whose reported speed is not real."""
 
 
 def find(host: InventoryHost, links: Links) -> tuple[dict[str, InventoryNic], list[str]]:
@@ -36,7 +37,7 @@ def find(host: InventoryHost, links: Links) -> tuple[dict[str, InventoryNic], li
 def port(
     entry: InventoryNic, link: Link, facts: Mapping[str, Any], read: Callable[[str, float | None], Device]
 ) -> Port:
-    """One NIC with what hangs on it; `read` asks the host for that."""
+    """One NIC with the devices attached to it; `read` asks the host for them."""
     own, every = facts["interfaces"][link.name], facts["interfaces"]["all"]
     return Port(
         entry,
@@ -49,6 +50,6 @@ def port(
 
 
 def one_line(lines: Sequence[str]) -> tuple[str, str]:
-    """Several lines as what is wrong and what to do, which come apart at their semicolons."""
+    """Joins several lines as problem and remedy, which are split at their semicolons."""
     parts = [line.partition("; ") for line in lines]
     return "; ".join(what for what, _, _ in parts), "; ".join(dict.fromkeys(remedy for _, _, remedy in parts if remedy))

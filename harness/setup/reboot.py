@@ -1,4 +1,4 @@
-"""Restarts a host and waits for it: it goes away, comes back, and its kernel names another boot."""
+"""Restarts a host and waits for it: it goes away, comes back, and its kernel reports another boot ID."""
 
 import time
 from contextlib import suppress
@@ -9,12 +9,12 @@ from harness.hosts.base import Argv, Host
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 AWAKE_S = 1800.0
-"""A server with much memory and firmware on its cards takes ten minutes and more."""
+"""How long a host may take: a server with much memory and firmware on its cards takes ten minutes and more."""
 PAUSE_S = 1.0
 
 
 def boot_id(host: Host) -> str:
-    """What the running kernel calls this boot."""
+    """The boot ID of the running kernel."""
     return host.run(["cat", BOOT_ID]).stdout.strip()
 
 
@@ -23,11 +23,11 @@ def reboot(
 ) -> None:
     """Restarts a connected host by `argv` and returns when it is connected again after another boot.
 
-    Raises `HostTimeoutError` where that does not come about in time, `HostError` once `stopped` is set meanwhile.
+    Raises `HostTimeoutError` if this takes too long, `HostError` once `stopped` is set meanwhile.
     """
     stopped = stopped or Event()
     before = boot_id(host)
-    with suppress(HostError):  # it may go before it answers
+    with suppress(HostError):  # it may go down before it answers
         host.run(argv, timeout_s=30.0)
     deadline = time.monotonic() + limit_s
     last = "it has not gone down"

@@ -1,4 +1,4 @@
-"""Runs the stages on one host: looks, does what is to be done, looks again."""
+"""Runs the stages on one host: collects facts, does the missing steps, collects facts again."""
 
 import json
 import secrets
@@ -37,7 +37,7 @@ from harness.setup.reboot import reboot
 from harness.sweep.owner import Owner
 
 BOOTSTRAP = "python3"
-"""The host's own Python: that of the inventory may be what the set-up has yet to make."""
+"""The host's own Python: the inventory's Python may not exist before the set-up."""
 
 LOOK_S = 300.0
 
@@ -56,7 +56,7 @@ class Result:
 
     @property
     def bad(self) -> bool:
-        """Whether it went wrong."""
+        """Whether the stage failed."""
         return self.status in ("failed", "blocked")
 
 
@@ -75,7 +75,7 @@ Tell = Callable[[Result], None]
 
 
 class Worker:
-    """One host's way through the stages. It owns the host's session."""
+    """Runs the stages on one host. It owns the host's session."""
 
     def __init__(self, entry: InventoryHost, options: Options, stages: Sequence[Stage], *, change: bool) -> None:
         self.name = entry.name
@@ -84,9 +84,9 @@ class Worker:
         self._stopped = Event()
 
     def run(self, tell: Tell) -> list[Result]:
-        """A result for every stage; `tell` also hears when commands begin.
+        """A result for every stage; `tell` is also called when commands begin.
 
-        Raises `HostError` where the host cannot be looked at, or is held by a sweep.
+        Raises `HostError` if the host cannot be examined, or is held by a sweep.
         """
         results: list[Result] = []
         try:
@@ -103,7 +103,7 @@ class Worker:
         return results
 
     def stop(self) -> None:
-        """Ends the session, which ends the agent and what it runs; no further stage is begun."""
+        """Ends the session, which ends the agent and its commands; no further stage is begun."""
         self._stopped.set()
         self.host.close()
 
@@ -115,7 +115,7 @@ class Worker:
             raise HostError(self.name, f"is held by {owner or 'another sweep'}; wait for its end")
 
     def look(self) -> Seen:
-        """All that stages judge by."""
+        """The facts by which stages judge."""
         links = self.host.links()
         found, wrong = ports.find(self._entry, links)
         bare = Seen(self._entry, self._options)
@@ -148,7 +148,7 @@ class Worker:
             seen = self.look()
             now = stage.look(seen)
         except HostError as error:
-            if self._stopped.is_set():  # a wish to stop is no failure of this host
+            if self._stopped.is_set():  # a stop by the user is no failure of this host
                 raise
             return self._failed(stage, state, error.message, time.monotonic() - began_s), seen
         took_s = time.monotonic() - began_s
@@ -161,7 +161,7 @@ class Worker:
         return Result(self.name, stage.name, "failed", what, remedy, state.steps, took_s)
 
     def _do(self, step: Step) -> None:
-        """Raises `HostError`."""
+        """Does one step. Raises `HostError`."""
         if isinstance(step, Run):
             self.host.run(step.argv, timeout_s=step.limit_s)
         elif isinstance(step, Reboot):
@@ -184,9 +184,9 @@ class Worker:
                 self._remove(sent)
 
     def _send(self, path: Path) -> str:
-        """Puts a file on the host, under a name that nobody can foresee, and keeps its ending; where it is."""
+        """Copies a file to the host, under an unpredictable name with the same suffix; returns its path there."""
         ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
-        # pip knows a wheel by its whole name, so the folder has the random part.
+        # pip identifies a wheel by its whole name, so the random part is in the folder's name.
         folder = f"/tmp/r2ccl-{secrets.token_hex(8)}"
         place = f"{folder}/{path.name}" if ending == ".whl" else f"{folder}/r2ccl{ending}"
         connection = open_connection(self.name, self.host.login)
@@ -203,7 +203,7 @@ class Worker:
         return place
 
     def _remove(self, place: str) -> None:
-        """Removes what was sent, over a connection of its own: after a wish to stop the session is gone."""
+        """Removes the sent file, over a separate connection: after `stop` the session is gone."""
         with suppress(HostError, OSError):
             connection = open_connection(self.name, self.host.login)
             try:

@@ -1,1 +1,1 @@
-"""Sweeps: an experiment becomes trials, each is run and judged, and a run folder keeps what was found."""
+"""Sweeps: an experiment becomes trials, each trial is run and judged, and a run folder keeps the results."""

@@ -1,4 +1,4 @@
-"""One injection in progress: armed in every place that it needs, fired, checked, healed."""
+"""One injection in progress: armed in every place that it needs, injected, checked, healed."""
 
 import re
 import time
@@ -18,14 +18,14 @@ from harness.sweep.testbed import HostTestbed
 
 PROBE_S = 10.0
 GONE_S = 2.0
-"""How long what a fault made may stay visible after it was healed."""
+"""How long a fault's traces may stay visible after the heal."""
 SHOWN_S = 0.5
-"""How long it may take to show: on a busy machine a stopped rank first has to run once more, to stop."""
+"""How long a sign may take to show: on a busy machine a stopped rank must be scheduled once more before it stops."""
 
 
 @dataclass
 class Breakage:
-    """The life of one injection; times are the harness' clock."""
+    """The life of one injection; times are on the harness's clock."""
 
     testbed: HostTestbed
     injection: Injection
@@ -34,22 +34,22 @@ class Breakage:
     armed: bool = False
     effect_ns: tuple[int, int] | None = None
     fired_ns: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The same on each place, by its own clock."""
+    """The time of the commands on each place, on that place's own clock."""
     heal_from_ns: int | None = None
     heal_ns: int | None = None
     planned_ns: int | None = None
-    """When it was to injection, of one by the clock."""
+    """When the injection was due, if it came by the clock."""
     places: list[str] = field(default_factory=list)
-    """Where it is armed."""
+    """The places where it is armed."""
     unseen: list[str] = field(default_factory=list)
     """Signs that did not show during the fault."""
     left: list[str] = field(default_factory=list)
-    """Signs that were still there after it was healed."""
+    """Signs that were still there after the heal."""
     boot: str = ""
-    """The number of the boot that a restart ends."""
+    """The boot ID of the boot that a restart ends."""
 
     def arm(self, pids: Mapping[str, int], ttl_s: float) -> None:
-        """Looks up what the targets are, and arms a healer on every place before anything else happens."""
+        """Looks up the targets, and arms a healer on every place before anything else happens."""
         self.targets = asked(self.injection, self.testbed.data_nics, self.testbed.places, pids)
         fault = create(self.injection.kind, self.injection.parameters)
         recipes = [fault.recipe(target) for target in self.targets]
@@ -61,7 +61,7 @@ class Breakage:
         all_results(for_each(hosts, lambda h: h.prepare(self.arm_id, by_place.get(h.name, Orders()), ttl_s)))
 
     def fire(self, after: After | None = None) -> None:
-        """Everywhere at once; then looks for the signs that commands can show."""
+        """Injects on all places at once, then looks for the signs that commands can show."""
         hosts = [self.testbed.place(place) for place in self.places]
         self.fired_ns = all_results(for_each(hosts, lambda h: self._fire_on(h, after)))
         self.effect_ns = self._window_ns()
@@ -72,7 +72,7 @@ class Breakage:
         self.unseen = [f"{probe.order.place}: no {probe.while_faulted!r}" for probe in self._probes(during=True)]
 
     def heal(self) -> None:
-        """Heals every place, even after one failed; harmless when repeated. Raises the first `HostError` at the end."""
+        """Heals every place, even if one fails; harmless when repeated. Raises the first `HostError` at the end."""
         if not self.armed or self.heal_ns is not None:
             return
         self.heal_from_ns = time.time_ns()
@@ -86,7 +86,7 @@ class Breakage:
             self.left = [f"{probe.order.place}: still {probe.while_faulted!r}" for probe in self._probes(during=False)]
 
     def await_return(self) -> None:
-        """After a restart: waits for the host, and looks whether it did restart. Raises `HostError`."""
+        """After a restart: waits for the host, and checks that it did restart. Raises `HostError`."""
         if not self.boot or self.effect_ns is None:
             return
         host = self.testbed.reconnect(self.injection.host)
@@ -94,10 +94,10 @@ class Breakage:
             self.unseen.append(f"{host.name}: no restart")
 
     def injected(self) -> Injected | None:
-        """The injection as the judge sees it; None if it never came to it."""
+        """The injection as the judge sees it; None if it was never injected."""
         if self.effect_ns is None:
             return None
-        # The clocks are known better by now, if they were measured after the trial.
+        # The clocks are known better now, if they were measured after the trial.
         self.effect_ns = self._window_ns()
         fault = create(self.injection.kind, self.injection.parameters)
         return Injected(
@@ -121,7 +121,7 @@ class Breakage:
         )
 
     def plot(self) -> PlotHint | None:
-        """That of the first target, with the number of those that are called otherwise; None without NICs."""
+        """The plot hint of the first target, with the number of targets that have another name; None without NICs."""
         if not self.targets:
             return None
         fault = create(self.injection.kind, self.injection.parameters)
@@ -130,12 +130,12 @@ class Breakage:
         return replace(hint, label=f"{hint.label} and {more} more") if more else hint
 
     def signs(self) -> tuple[Sign, ...]:
-        """Of all targets."""
+        """The signs of all targets."""
         fault = create(self.injection.kind, self.injection.parameters)
         return tuple(sign for target in self.targets for sign in fault.signs(target))
 
     def _nics(self) -> tuple[tuple[str, str], ...]:
-        """Host and name of what it struck; a process stands for all NICs of its host."""
+        """Host and name of every NIC that was struck; a process stands for all NICs of its host."""
         if self.injection.scope == "process":
             return tuple((self.injection.host, nic.name) for nic in self.testbed.data_nics[self.injection.host])
         return tuple((target.host, target.nic) for target in self.targets)
@@ -150,7 +150,7 @@ class Breakage:
         return min(before for before, _ in ours), max(end for _, end in ours)
 
     def _clock_error_ns(self, at_ns: int) -> int:
-        """The largest error of the clocks that told when; the struck host's counters count, too."""
+        """The largest error of the clocks that gave the times, including that of the struck host's counters."""
         return max(self.testbed.clock(place).at(at_ns).error_ns for place in {*self.places, self.injection.host})
 
     def _heal_on(self, host: Host) -> int | None:
@@ -158,7 +158,7 @@ class Breakage:
         return None if healed_ns is None else healed_ns - self.testbed.offset_ns(host.name)
 
     def _probes(self, *, during: bool) -> list[Probe]:
-        """Those whose output is not what it should be, also a moment later."""
+        """The probes whose output is wrong, and still wrong a moment later."""
         odd = []
         for probe in (sign for sign in self.signs() if isinstance(sign, Probe)):
             deadline = time.monotonic() + (SHOWN_S if during else GONE_S)
@@ -176,12 +176,12 @@ class Breakage:
 
 
 def read_boot(host: Host) -> str:
-    """What is another number after every boot of its kernel."""
+    """The boot ID, which differs after every boot of the host's kernel."""
     return host.run(("cat", "/proc/sys/kernel/random/boot_id")).stdout.strip()
 
 
 def orders_on(place: str, recipes: Sequence[Recipe]) -> Orders:
-    """What several recipes together do on one place."""
+    """The combined commands of several recipes on one place."""
     return Orders(
         inject=_argvs(place, [order for recipe in recipes for order in recipe.inject]),
         heal=_argvs(place, [order for recipe in recipes for order in recipe.heal]),

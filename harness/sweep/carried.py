@@ -1,8 +1,8 @@
 """Proves by the struck NICs' own counters that a fault hit a collective. Pure.
 
-Ranks say that they were inside an iteration; only counters can say that a NIC was in use. Bytes are counted from the
-iteration's begin on the struck host. A NIC that went dark early in the iteration had little time to carry anything, so
-the iterations right before count too. Where ranks move no data, nothing is asked.
+Ranks report that they were inside an iteration; only counters can show that a NIC was in use. Bytes are counted from
+the beginning of the iteration on the struck host. A NIC that failed early in the iteration had little time to carry
+anything, so the iterations right before count too. If ranks move no data, nothing is checked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,32 +15,32 @@ from harness.hosts.base import Sample
 from harness.sweep.in_flight import InFlight, begin_ns
 
 LEAST_SHARE = 0.01
-"""Of what a NIC carries in a collective that is spread evenly: with less it was not in use. An idle NIC carries a few
-probes."""
+"""Share of the bytes that a NIC carries in an evenly spread collective; a NIC with less was not in use. An idle NIC
+carries a few probes."""
 LEAST_BYTES = 256
-"""More than a probe and its answer, or two of ARP."""
+"""More than a probe and its answer, or two ARP packets."""
 ENOUGH_SAMPLES = 5
-"""So many samples in the iterations before are looked for."""
+"""Number of samples to collect from the iterations before."""
 
 
 @dataclass(frozen=True)
 class Carried:
-    """Bytes of one NIC, sent and received; None where fewer than two samples fall into the time."""
+    """Bytes of one NIC, sent and received; None if fewer than two samples fall into the time."""
 
     host: str
     nic: str
     in_flight: int | None
-    """In the iteration, or the batch of them, that was in flight, until its end or the heal."""
+    """Bytes in the iteration (or batch of iterations) that was in flight, until its end or the heal."""
     before: int | None
-    """In one of the iterations right before it, on average."""
+    """Average bytes in one of the iterations right before it."""
     least: int
-    """With less the NIC was not in use."""
+    """A NIC with fewer bytes was not in use."""
     cut_short: bool
-    """Whether it was seen in the iteration only until the fault."""
+    """Whether the NIC was observed in the iteration only until the fault."""
 
     @property
     def in_use(self) -> bool:
-        """Whether the iteration in flight used it, as far as counters can tell."""
+        """Whether the iteration in flight used the NIC, as far as counters can tell."""
         if self.in_flight is not None and self.in_flight >= self.least:
             return True
         unsettled = self.cut_short or self.in_flight is None
@@ -77,10 +77,10 @@ def carried(
     least_bytes: float,
     cut_short: bool,
 ) -> Carried:
-    """What `nic` (host and name) carried around the iterations that were in flight, by its host's `record`.
+    """The bytes that `nic` (host and name) carried around the iterations in flight, by its host's `record`.
 
-    `span_ns`: since when nothing else was broken, and until when its counters tell about the ranks. `cut_short`: the
-    fault let it carry nothing more, or sent over it itself.
+    `span_ns`: the time since which nothing else was broken, and the time until which the NIC's counters reflect the
+    ranks' traffic. `cut_short`: the fault stopped all of the NIC's traffic, or itself sent over the NIC.
     """
     host, name = nic
     mine = [s for s in samples.get(host, ()) if s.nic == name]
@@ -100,7 +100,7 @@ def moved_bytes(samples: Sequence[Sample]) -> int:
 
 
 def grown(counts: Sequence[int]) -> int:
-    """By how much a counter grew; that of a NIC which is made again begins anew, and what it lost then is unknown."""
+    """The growth of a counter. The counter of a NIC that is made again restarts; its loss at that moment is unknown."""
     return sum(max(0, later - earlier) for earlier, later in pairwise(counts))
 
 
@@ -123,7 +123,7 @@ def _before(mine: Sequence[Sample], record: RankRecord, first: int, since_ns: in
 
 
 def _inside(mine: Sequence[Sample], begin_ns: int, end_ns: int | None) -> list[Sample]:
-    """The samples that were surely read between the two moments: each one before the next one's time."""
+    """The samples that were surely read between the two times: each one before the time of the next sample."""
     return [
         sample
         for sample, following in pairwise(mine)
@@ -132,7 +132,7 @@ def _inside(mine: Sequence[Sample], begin_ns: int, end_ns: int | None) -> list[S
 
 
 def _end_ns(record: RankRecord, iteration: int) -> int | None:
-    """When it ended there, if it did: by itself, or with the rank's error."""
+    """When the iteration ended on that rank, if it did: normally, or with the rank's error."""
     timed = record.finished.get(iteration)
     if timed is not None:
         return timed.end_ns

@@ -1,8 +1,8 @@
-"""Reservations about a sweep that stand beside its table: drift of the machine, cells known too imprecisely. Pure.
+"""Caveats about a sweep that are shown beside its table: drift of the machine, cells with too wide an interval. Pure.
 
-Drift is judged by healthy trials before and after the others. Where they ran around at least three blocks, pairs of
-them are compared (`reports.stats.paired`). Otherwise the intervals of their iterations must lie apart by more than one
-trial differs from the next anyway.
+Drift is judged by healthy trials before and after the others. If they ran around at least three blocks, pairs of them
+are compared (`reports.stats.paired`). Otherwise the intervals of their iterations must lie further apart than one trial
+usually differs from the next.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from reports import trial as stored
 from reports.wording import at_size
 
 MIN_DRIFT = 0.03
-"""A smaller relative difference between single trials is none: so much two trials of one minute differ."""
+"""Relative differences below this between single trials do not count: two trials of one minute differ by as much."""
 
 
 def precision_caveats(trials: Sequence[Trial], sweep: SweepModel, records: Mapping[str, stored.Trial]) -> Iterator[str]:
@@ -51,7 +51,7 @@ def drift_caveats(records: Mapping[str, stored.Trial]) -> Iterator[str]:
 
 
 def _drift(before: Sequence[stored.Trial], after: Sequence[stored.Trial]) -> float | None:
-    """After over before; None where no difference is shown."""
+    """Ratio of after to before; None if no difference is shown."""
     # Not at the top: NumPy takes a tenth of a second, and few sweeps have such trials.
     from reports import stats
 
@@ -71,7 +71,7 @@ def _by_repeat(records: Sequence[stored.Trial]) -> dict[Hashable, float]:
 
 
 def _speed(iteration: stored.Iteration) -> float:
-    """Bus bandwidth; of what has none, iterations a second."""
+    """Bus bandwidth; iterations per second if there is none."""
     return iteration.busbw_gbs if iteration.busbw_gbs is not None else 1e9 / iteration.duration_ns
 
 

@@ -12,14 +12,14 @@ from reports.metrics import METRICS
 
 @dataclass
 class Cell:
-    """A system at a size under a fault at one point of the axes: its repeats."""
+    """A system at a size under a fault at one point of the axes, with its repeats."""
 
     name: str
     planned: int = 0
     records: dict[str, stored.Trial] = field(default_factory=dict)
     """Last attempts by trial."""
     touched: int = 0
-    """When it last changed, as a count of events."""
+    """The event count at its last change."""
 
     @property
     def done(self) -> int:
@@ -38,7 +38,7 @@ class Cell:
 
 
 class CellTable:
-    """Fed with what a `SweepProgress` hears."""
+    """Fed with the events of a `SweepProgress`."""
 
     def __init__(self) -> None:
         self.cells: dict[str, Cell] = {}
@@ -50,7 +50,7 @@ class CellTable:
 
     @property
     def planned(self) -> int:
-        """Trials that there may be."""
+        """The most trials that the sweep may run."""
         return sum(cell.planned for cell in self.cells.values())
 
     @property
@@ -60,11 +60,11 @@ class CellTable:
 
     @property
     def left_s(self) -> float | None:
-        """What is left at the usual pace of this sweep; None before the first trial has ended."""
+        """The estimated time left at this sweep's pace; None before the first trial has ended."""
         return (self.planned - self.done) * median(self.seconds) if self.seconds else None
 
     def begin(self, trials: Sequence[Trial], records: Mapping[str, stored.Trial], retries: int) -> None:
-        """The plan, and what an earlier sweep has done of it."""
+        """Takes the plan, and the trials that an earlier sweep has run."""
         for trial in trials:
             cell = self.cells.setdefault(trial.cell, Cell(trial.cell))
             cell.planned += 1
@@ -78,7 +78,7 @@ class CellTable:
         self._touch(trial)
 
     def step(self, name: str) -> None:
-        """A step of it begins."""
+        """A step of the trial begins."""
         self.now = f"{self._trial}: {name}"
 
     def ended(self, trial: Trial, record: stored.Trial, seconds: float, final: bool) -> None:

@@ -1,11 +1,12 @@
 """Compares two clocks: how far a host's clock is from ours, and how large the error can be. Pure.
 
-A question asked at `asked_ns` and answered at `answered_ns` on our clock carries their time `theirs_ns` in the answer.
-They read their clock somewhere in between, so their clock minus ours lies between ``theirs - answered`` and ``theirs -
-asked``, however asymmetric the two ways are. Several exchanges narrow this down to the interval that all of them allow.
+A question asked at `asked_ns` and answered at `answered_ns` on our clock carries the host's time `theirs_ns` in the
+answer. The host read its clock somewhere in between, so its clock minus ours lies between ``theirs - answered`` and
+``theirs - asked``, however asymmetric the two directions are. Several exchanges narrow this down to the interval that
+all of them allow.
 
-Between two measurements the offset is interpolated. Drift is assumed to stay below `MAX_DRIFT` and nothing else, so the
-error is the largest that both measurements leave open: it grows with the distance to the nearest one.
+Between two measurements the offset is interpolated. The only assumption is that drift stays below `MAX_DRIFT`, so the
+error is the largest that both measurements allow: it grows with the distance to the nearest one.
 """
 
 from bisect import bisect_right
@@ -16,11 +17,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 MAX_DRIFT = 200e-6
-"""What two clocks may gain on each other: crystals do less than 100 millionths; a time service adds what it slews."""
+"""The largest drift between two clocks: crystals stay below 100 millionths, and a time service adds its slew."""
 
 
 class Exchange(NamedTuple):
-    """One question for the time and its answer."""
+    """One question for the time, and its answer."""
 
     asked_ns: int
     theirs_ns: int
@@ -28,7 +29,7 @@ class Exchange(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """Their clock minus ours at `at_ns` of ours: within `error_ns` of `offset_ns`."""
+    """A host's clock minus ours, at `at_ns` of ours: within `error_ns` of `offset_ns`."""
 
     at_ns: int
     offset_ns: int
@@ -36,14 +37,14 @@ class Offset(NamedTuple):
 
 
 def offset_of(exchanges: Sequence[Exchange]) -> Offset:
-    """What at least one exchange, made within a second or so, says.
+    """The offset by one or more exchanges made within a second or so.
 
-    The offset is 0 where that is possible: clocks that are one clock must not seem to differ.
+    The offset is 0 if the exchanges allow it: a clock must not seem to differ from itself.
     """
     began_ns, ended_ns = exchanges[0].asked_ns, exchanges[-1].answered_ns
     low = max(e.theirs_ns - e.answered_ns for e in exchanges)
     high = min(e.theirs_ns - e.asked_ns for e in exchanges)
-    if low > high:  # a clock was set meanwhile, or drifts; then only the last word counts, and the doubt is told
+    if low > high:  # a clock was set meanwhile, or drifts: only the last exchange counts, and the error says so
         last = exchanges[-1]
         low, high = last.theirs_ns - last.answered_ns - (low - high), last.theirs_ns - last.asked_ns + (low - high)
     offset_ns = 0 if low <= 0 <= high else (low + high) // 2
@@ -53,27 +54,27 @@ def offset_of(exchanges: Sequence[Exchange]) -> Offset:
 
 @dataclass(frozen=True)
 class Clock:
-    """A host's clock against ours, from measurements in the order of time. Without any, it is ours."""
+    """A host's clock against ours, from measurements in order of time. Without any, it is ours."""
 
     offsets: tuple[Offset, ...] = ()
 
     def measured(self, offset: Offset) -> "Clock":
-        """With one more measurement."""
+        """The clock with one more measurement."""
         return Clock((*self.offsets, offset))
 
     def stood_still(self, since_ns: int, until_ns: int, now: Offset) -> "Clock":
-        """With a measurement after it stood still between these times of ours: what was known of it holds until then,
-        and what is known now from then on."""
+        """The clock with a measurement after it stood still between these times of ours: earlier measurements hold
+        until then, and `now` holds from then on."""
         before = self.at(since_ns)
         return self.measured(before).measured(now._replace(at_ns=until_ns)).measured(now)
 
     def since(self, ours_ns: int) -> "Clock":
-        """Without the measurements that say nothing about any time from `ours_ns` on: a sweep has many."""
+        """The clock without the measurements that do not affect any time from `ours_ns` on: a sweep has many."""
         earlier = [o for o in self.offsets if o.at_ns <= ours_ns]
         return Clock((*earlier[-1:], *(o for o in self.offsets if o.at_ns > ours_ns)))
 
     def at(self, ours_ns: int) -> Offset:
-        """The offset at a time of our clock, with the largest error that the measurements leave open."""
+        """The offset at a time of our clock, with the largest error that the measurements allow."""
         if not self.offsets:
             return Offset(ours_ns, 0, 0)
         if ours_ns <= self.offsets[0].at_ns or ours_ns >= self.offsets[-1].at_ns:
@@ -83,7 +84,7 @@ class Clock:
         return _between(before, after, ours_ns)
 
     def ours_ns(self, theirs_ns: int) -> int:
-        """A time of their clock on ours."""
+        """Converts a time of the host's clock to ours."""
         theirs, offsets = self._knots, self.offsets
         if not theirs:
             return theirs_ns
@@ -96,7 +97,7 @@ class Clock:
 
     @cached_property
     def _knots(self) -> list[int]:
-        """Their clock at each measurement."""
+        """The host's clock at each measurement."""
         return [o.at_ns + o.offset_ns for o in self.offsets]
 
     @property
@@ -106,7 +107,8 @@ class Clock:
 
     @property
     def drift_ppm(self) -> float | None:
-        """What it gained on ours from the first measurement to the last, in millionths; None with fewer than two."""
+        """The host clock's gain on ours from the first measurement to the last, in millionths; None with fewer than
+        two."""
         if len(self.offsets) < 2:
             return None
         first, last = self.offsets[0], self.offsets[-1]
@@ -119,7 +121,7 @@ def _between(before: Offset, after: Offset, ours_ns: int) -> Offset:
     widths = [(o, o.error_ns + _drift_ns(ours_ns - o.at_ns)) for o in (before, after)]
     low = max(o.offset_ns - width for o, width in widths)
     high = min(o.offset_ns + width for o, width in widths)
-    if low > high:  # more than drift: a clock was set between the two, and nobody knows when
+    if low > high:  # more than drift: a clock was set between the two, at an unknown time
         low, high = (
             edge(o.offset_ns + sign * o.error_ns for o in (before, after)) for edge, sign in ((min, -1), (max, 1))
         )
@@ -131,10 +133,10 @@ def _drift_ns(distance_ns: int) -> int:
 
 
 def not_before(window_ns: tuple[int, int], counted: Sequence[tuple[int, int]], slack_bytes: int) -> int:
-    """The earliest moment in `window_ns` at which traffic can have ended that `counted` (when, bytes so far) shows.
+    """The earliest time in `window_ns` at which the traffic in `counted` (time, bytes so far) can have ended.
 
-    What grew by more than `slack_bytes` between two looks was not ended at the first. Traffic that pauses by itself
-    proves nothing, so the end of the window stays as it is.
+    Traffic that grew by more than `slack_bytes` between two readings had not ended at the first. Traffic that pauses by
+    itself proves nothing, so the end of the window stays as it is.
     """
     first, last = window_ns
     grew = [at_ns for (at_ns, was), (_, now) in pairwise(counted) if at_ns < last and now - was > slack_bytes]
@@ -143,17 +145,17 @@ def not_before(window_ns: tuple[int, int], counted: Sequence[tuple[int, int]], s
 
 @dataclass(frozen=True)
 class Moment:
-    """When something took effect: within `error_ns` of `t_ns`, all told."""
+    """When something took effect: within `error_ns` of `t_ns`, all errors included."""
 
     t_ns: int
     error_ns: int
 
 
 def narrowed(window_ns: tuple[int, int], carrier: Sequence[tuple[int, bool]]) -> tuple[int, int]:
-    """`window_ns`, less what the NIC's carrier tells: `carrier` is (when looked, whether up), by time.
+    """`window_ns`, narrowed by the NIC's carrier: `carrier` is (time of the reading, whether up), in order of time.
 
-    A look is over by the time of the next one. Where the carrier did not go, as with faults that leave it, nothing is
-    learnt.
+    A reading is over by the time of the next one. If the carrier stayed up, as with faults that leave it alone, the
+    window stays as it is.
     """
     first, last = window_ns
     for (before_ns, was_up), (_, is_up), (over_ns, _) in zip(carrier, carrier[1:], carrier[2:], strict=False):
@@ -163,7 +165,7 @@ def narrowed(window_ns: tuple[int, int], carrier: Sequence[tuple[int, bool]]) ->
 
 
 def moment_of(window_ns: tuple[int, int], clock_error_ns: int) -> Moment:
-    """What happened at some time in `window_ns`, which was read off a clock that is known to `clock_error_ns`."""
+    """The moment of an event at some time in `window_ns`, read from a clock whose error is `clock_error_ns`."""
     first, last = window_ns
     half = -(-(last - first) // 2)
     return Moment(first + half, half + clock_error_ns)

@@ -34,7 +34,7 @@ from reports.source import change_of
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line adds to the experiment file."""
+    """The options that the command line adds to the experiment file."""
 
     out: Path = Path("runs")
     fresh: bool = False
@@ -46,7 +46,7 @@ class Options:
 
 
 def sweep_command(file: Path, settings: Sequence[str], only: Sequence[str], options: Options) -> ExitCode:
-    """Loads, checks, runs and publishes the experiment in `file`; tells what happens."""
+    """Loads, checks, runs and publishes the experiment in `file`; reports progress."""
     progress = JsonProgress(sys.stdout) if options.json else ConsoleProgress(console())
     with _told(progress) if options.json else nullcontext():
         return _sweep(file, settings, only, options, progress)
@@ -88,7 +88,7 @@ def _sweep(
 
 
 def _left(opened: Sequence[RunFolder], fresh: bool) -> str:
-    """What an interrupted sweep leaves: one in which no trial had ended leaves nothing."""
+    """What an interrupted sweep leaves, in words; nothing if no trial had ended."""
     if not any(folder.is_there() for folder in opened):
         return "healed and closed; no trial had ended"
     return f"healed and closed; the same command{' without --fresh' if fresh else ''} goes on"
@@ -96,7 +96,7 @@ def _left(opened: Sequence[RunFolder], fresh: bool) -> str:
 
 @contextmanager
 def _told(progress: SweepProgress) -> Iterator[None]:
-    """A program that reads the events learns of every end, also of one that comes as an error."""
+    """Reports every end to a program that reads the events, also an end by an error."""
     try:
         yield
     except KeyboardInterrupt as stop:

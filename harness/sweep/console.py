@@ -1,4 +1,4 @@
-"""A sweep for people: a line a trial everywhere, and on a terminal a live table of all cells below the lines."""
+"""Shows a sweep to people: one line per trial, and on a terminal a live table of all cells below the lines."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,17 +22,17 @@ from reports.metrics.metric import Metric
 from reports.wording import STOPPED, number, sized
 
 REDRAWN_PER_S = 2
-"""Seldom: the cores belong to what is measured."""
+"""Low, because the cores belong to the systems being measured."""
 LIVE = ("before_gbs", "after_gbs")
 """The metrics of the live table."""
 LESS = ("hit_gbs", "repaired_gbs")
-"""The metrics that the table of a narrow terminal leaves to the report."""
+"""The metrics that the table omits on a narrow terminal; the report has them."""
 MARGIN = 8
-"""Lines of the terminal that the table leaves to the lines above it."""
+"""Lines of the terminal that the table leaves for the lines above it."""
 
 
 class ConsoleProgress:
-    """Lines on `console`; on a terminal also the live table."""
+    """Prints lines on `console`; on a terminal also the live table."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -41,7 +41,7 @@ class ConsoleProgress:
         self._live: Live | None = None
 
     def opened(self, folder: Path, resumed: bool) -> None:
-        """Where the run is written."""
+        """Prints the folder that the run is written to."""
         self._folder = folder
         self.note(f"{'resuming' if resumed else 'writing to'} {folder}")
 
@@ -58,7 +58,7 @@ class ConsoleProgress:
             self.note(f"{self._table.done} of {self._table.planned} trials are finished already")
 
     def note(self, text: str) -> None:
-        """One line, or several on a terminal, which end between words."""
+        """Prints one line; on a terminal it is wrapped between words."""
         self._line(text)
 
     def _line(self, text: str, style: str = "") -> None:
@@ -66,16 +66,16 @@ class ConsoleProgress:
         self._console.print(shown, style=style or None, markup=False, highlight=False, soft_wrap=True)
 
     def trial(self, trial: Trial, attempt: int) -> None:
-        """Shows what runs below the table."""
+        """Shows the running trial below the table."""
         self._table.trial(trial, attempt)
 
     def told(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Shows the step that the trial is in."""
+        """Shows the current step of the trial."""
         if event == "step":
             self._table.step(str(fields.get("step", "")))
 
     def ended(self, trial: Trial, record: stored.Trial, seconds: float, final: bool) -> None:
-        """The attempt's line."""
+        """Prints the attempt's line."""
         table = self._table
         table.ended(trial, record, seconds, final)
         place = f"[{table.done:>{len(str(table.planned))}}/{table.planned}]"
@@ -83,13 +83,13 @@ class ConsoleProgress:
         self._line(f"{place} {trial_line(record, seconds)}", style)
 
     def end(self) -> None:
-        """Takes the table away."""
+        """Removes the table."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def closed(self, status: ExitCode, remarks: Sequence[str]) -> None:
-        """The sweep on one screen."""
+        """Prints the summary of the sweep, on one screen."""
         if self._folder is None:
             return
         self._console.print(_summary(RunFolder(self._folder).records(), self._console.width))
@@ -103,7 +103,7 @@ class ConsoleProgress:
 
 
 def drawn(table: CellTable, rows: int) -> RenderableType:
-    """The live table: at most `rows` cells, then what runs now and how long the rest may take."""
+    """The live table: at most `rows` cells, then the running trial and an estimate of the time left."""
     shown = table.shown(rows)
     cells = Table(box=None, pad_edge=False)
     for heading in ("cell", "done", "ended as", *(METRICS[name].short for name in LIVE)):
@@ -133,7 +133,7 @@ def trial_line(record: stored.Trial, seconds: float) -> str:
 
 
 def _summary(records: Sequence[stored.Trial], width: int) -> Table:
-    """Every metric with a short name that any line knows, in its unit; on a narrow terminal without `LESS`."""
+    """Every metric with a short name that has a value in any line, in its unit; without `LESS` on a narrow terminal."""
     lines = table(records)
     points = any(line.points for line in lines)
     about = ["size", "system", *(["fault, axes"] if points else []), "trials"]
@@ -146,7 +146,7 @@ def _summary(records: Sequence[stored.Trial], width: int) -> Table:
     for heading in about:
         shown.add_column(heading, justify="right" if heading == "size" else "left", overflow="fold")
     for metric in metrics:
-        # A number is never cut: where a terminal is narrow, the words beside it take more lines.
+        # A number is never truncated: on a narrow terminal the text beside it takes more lines.
         texts = [shown_value(metric, line.values[metric.name]) for line in lines if metric.name in line.values]
         longest = max(map(len, (*texts, metric.short, metric.unit)))
         shown.add_column(f"{metric.short}\n{metric.unit}", justify="right", min_width=longest)
@@ -157,7 +157,7 @@ def _summary(records: Sequence[stored.Trial], width: int) -> Table:
 
 
 def shown_value(metric: Metric, value: float) -> str:
-    """In the digits of the report: the same figure reads alike everywhere."""
+    """The value with as many digits as in the report, so that a figure reads the same everywhere."""
     return number(value, 15 if metric.aggregate == "total" else 3)
 
 

@@ -1,7 +1,7 @@
 """The cluster that is up, and the testbed on it; both change when a trial needs another cluster.
 
-A new cluster is claimed on every host that has NICs, its memory is checked and its clocks are measured, so that the
-first trial finds it ready.
+A new cluster is claimed on every host that has NICs, its memory is checked and its clocks are measured before its first
+trial.
 """
 
 import sys
@@ -27,13 +27,13 @@ from harness.sweep.testbed import HostTestbed
 
 SWITCH_S = 0.0005
 AGAIN_S = 2.0
-"""Between two looks at hosts that another sweep has."""
+"""Pause between two attempts to claim hosts that another sweep holds."""
 
 MakeCluster = Callable[[ClusterSpec], Cluster]
 
 
 class CurrentCluster:
-    """Not before the first trial is anything made; as a context manager it takes down what stands at its end."""
+    """Makes nothing before the first trial; as a context manager, takes down the cluster that is up at the end."""
 
     def __init__(
         self, trials: Sequence[Trial], make: MakeCluster, folder: RunFolder, progress: SweepProgress, wait: bool
@@ -44,7 +44,7 @@ class CurrentCluster:
         self._testbed: HostTestbed | None = None
         self._described: dict[str, Any] = {}
         self.has_stood = False
-        """A cluster has come up: what breaks from now on broke in the middle."""
+        """A cluster has come up: later failures belong to the sweep, not to its start."""
 
     def testbed_for(self, trial: Trial) -> HostTestbed:
         """The testbed on the cluster that `trial` needs, set up for it."""
@@ -77,7 +77,7 @@ class CurrentCluster:
         return testbed
 
     def _rehearse(self, testbed: HostTestbed, key: str) -> None:
-        """Once for every set of faults that points of the axes make on this cluster."""
+        """Rehearses once for each set of faults that points of the axes make on this cluster."""
         trials = [t for t in self._trials if t.cluster_key == key and t.fault is not None]
         labels = {t.fault.label for t in trials if t.fault is not None}
         experiments = [t.variant.experiment for t in trials]
@@ -92,7 +92,7 @@ class CurrentCluster:
         self._lower(in_order=kind is None)
 
     def _lower(self, in_order: bool) -> None:
-        """Takes down what stands, and keeps what is known of its clocks."""
+        """Takes down the cluster that is up, and keeps the measurements of its clocks."""
         testbed, self._testbed = self._testbed, None
         with self._standing:
             if testbed is not None and in_order:
@@ -103,22 +103,22 @@ class CurrentCluster:
 
 
 def _in_words(of_hosts: Mapping[str, str]) -> str:
-    """What all hosts have, or what each has."""
+    """The value that all hosts share, or each host's own."""
     values = set(of_hosts.values())
     return values.pop() if len(values) == 1 else ", ".join(f"{name} {value}" for name, value in of_hosts.items())
 
 
 def _later(cluster: object, tcp: str) -> str:
-    """`tcp`, and before it what the run had on that `cluster` until it was interrupted, if something else."""
+    """`tcp`; if the interrupted run had another value on that `cluster`, preceded by it."""
     before = cluster.get("congestion_control") if isinstance(cluster, dict) else None
     return tcp if before is None or str(before).split(", later ")[-1] == tcp else f"{before}, later {tcp}"
 
 
 def claim(hosts: Sequence[Host], progress: SweepProgress | None) -> None:
-    """Claims all `hosts` for this sweep until their sessions end. Raises `BusyError` if another sweep has one.
+    """Claims all `hosts` for this sweep until their sessions end. Raises `BusyError` if another sweep holds one.
 
-    With `progress` it waits instead, and says so there; it gives up what it got each time, so that two that
-    wait for each other's hosts both come to their turn.
+    With `progress` it waits instead, and reports that there. After each failed attempt it releases the hosts that it
+    has claimed, so that two sweeps that wait for each other's hosts both get their turn.
     """
     told = False
     while (taken := _taken(hosts)) is not None:
@@ -134,7 +134,7 @@ def claim(hosts: Sequence[Host], progress: SweepProgress | None) -> None:
 
 
 def _taken(hosts: Sequence[Host]) -> tuple[str, Owner | None] | None:
-    """The first host that another sweep has, with that sweep; None once all are ours."""
+    """The first host that another sweep holds, with that sweep; None once all are ours."""
     ours = Owner.this()
     for name, found in all_results(for_each(hosts, lambda host: host.claim(ours.values()))).items():
         owner = Owner.read(found)

@@ -1,4 +1,4 @@
-"""A sweep without doing it: every command on every host, in the order of the trials, and totals. Pure."""
+"""A sweep without running it: every command on every host, in the order of the trials, and totals. Pure."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -22,15 +22,15 @@ from harness.systems.catalogue import sockets_carry_data
 from r2ccl_core.units import format_size
 
 TRIAL_S = 1.0
-"""What a trial lasts beside its iterations, as a rule: check, start of the ranks, heal, files."""
+"""Typical duration of a trial beside its iterations: check, start of the ranks, heal, files."""
 LEAST_S = 0.25
-"""Shorter trials of short collectives may be over before a fault comes, on a busy machine."""
+"""Shorter trials of short collectives may end before a fault comes, on a busy machine."""
 CLUSTER_S = 2.0
-"""What it takes to bring a cluster up and down."""
+"""Time to bring a cluster up and down."""
 
 
 def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
-    """What the sweep would run, for people: a trial a paragraph, a command a line, the totals last."""
+    """The commands of the sweep, for people: one paragraph per trial, one command per line, the totals last."""
     clusters = 0
     for _, group in groupby(trials, key=lambda trial: trial.cluster_key):
         clusters += 1
@@ -49,7 +49,7 @@ def lines(experiment: Experiment, trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def estimate_s(trials: Sequence[Trial], clusters: int) -> float:
-    """How long the trials should last, retries left out: their iterations at the NICs' rate, and what is around."""
+    """The expected duration of the trials, without retries: their iterations at the NICs' rate, plus overhead."""
     return sum(map(_trial_s, trials)) + CLUSTER_S * clusters
 
 
@@ -68,7 +68,7 @@ def _totals(experiment: Experiment, trials: Sequence[Trial], clusters: int) -> s
 
 
 def _too_short(trials: Sequence[Trial]) -> Iterator[str]:
-    """A warning where aimed faults may come when the collectives are over: to aim at one takes some milliseconds."""
+    """Warns if aimed faults may come after the end of the collectives: aiming takes some milliseconds."""
     faulted = [t for t in trials if t.fault is not None and not t.fault.by_chance]
     hosted = [t for t in faulted if t.variant.experiment.backend_of(t.system) != SIMULATE]
     short = [t for t in hosted if _collectives_s(t) < LEAST_S and _collectives_s(t) < t.iterations * SHORT_NS / 1e9]
@@ -125,7 +125,7 @@ def _ranks(experiment: Experiment, trial: Trial) -> Iterator[str]:
 
 
 def named_nics(experiment: Experiment) -> dict[str, tuple[Nic, ...]]:
-    """The data NICs of every host; one whose name only the host knows is called RAIL<N>."""
+    """The data NICs of every host; a NIC whose name only the host knows is called RAIL<N>."""
     known = experiment.cluster.data_nics()
     return {
         host: tuple(replace(nic, name=nic.name or f"RAIL{nic.rail}") for nic in nics) for host, nics in known.items()
@@ -133,7 +133,8 @@ def named_nics(experiment: Experiment) -> dict[str, tuple[Nic, ...]]:
 
 
 def _fault(experiment: Experiment, trial: Trial) -> Iterator[str]:
-    """Every command of every injection; for those by chance, the injections that this trial's seed draws."""
+    """Every command of every injection; for failures by chance, those of the injections that this trial's seed
+    draws."""
     fault = trial.fault
     if fault is None:
         return

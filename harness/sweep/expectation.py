@@ -1,4 +1,4 @@
-"""What a trial is to come to, given what broke: pure, the same for ranks that ran and ranks that were simulated."""
+"""The expected status of a trial, given the faults: pure, the same for real and for simulated ranks."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +12,7 @@ Came = Iterable[tuple[str, Sequence[Effect]]]
 
 
 def expected(trial: Trial, came: Came) -> Expectation:
-    """How a trial should end: a fault that only slows ends no system, a fault that kills a rank ends every system,
+    """How a trial should end. A fault that only slows ends no system, and a fault that kills a rank ends every system,
     whatever the system's table says.
     """
     if trial.fault is not None and trial.fault.expect is not None:

@@ -1,9 +1,9 @@
-"""When a fault fires so that it takes effect inside the collective: pure arithmetic on what ranks have reported.
+"""When a fault fires so that it takes effect inside the collective: pure arithmetic on the ranks' reports.
 
 A fault is prepared in advance. It fires once rank 0 has begun the chosen iteration and the share `into` of its expected
-duration has passed, minus the time that firing has lately taken to have its effect. Where the iteration is too short
-for that (its begin is also reported with a delay), the begin of an earlier iteration and the mean distance between
-begins predict when it will begin.
+duration has passed, minus the recent latency from firing to effect. If the iteration is too short for that (the report
+of its beginning is also delayed), its beginning is predicted from that of an earlier iteration and the mean interval
+between beginnings.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ from harness.experiment.fault_tables import FaultModel
 from harness.sweep.plan import Trial
 
 FIRST_LATENCY_NS = 3_000_000
-"""What is assumed for the first fault of a sweep: a command over an open session and one `ip`."""
+"""Latency assumed for the first fault of a sweep: a command over an open session and one `ip`."""
 
 NEWS_NS = 3_000_000
-"""What an event takes at most, as a rule, from a rank to the harness."""
+"""Usual upper limit of an event's delay from a rank to the harness."""
 
 
 def chosen_begin_ns(trial: Trial, fault: FaultModel, begun: Mapping[int, int], lead: int = 0) -> int | None:
-    """When rank 0 began, or with a `lead` will begin, the iteration to injection; None while that is not known.
+    """When rank 0 began, or with a `lead` will begin, the iteration to hit; None while that is not known.
 
-    With `at_time` that is the first iteration that begins so long after the first timed one. A `lead` of n
-    tells it from the n-th iteration before, if there is a rhythm by then.
+    With `at_time` it is the first iteration that begins that long after the first timed one. With a `lead` of n the
+    time is predicted from the n-th iteration before, if the interval between beginnings is known by then.
     """
     iteration = trial.fault_iteration()
     if iteration is None:
@@ -43,20 +43,21 @@ def chosen_begin_ns(trial: Trial, fault: FaultModel, begun: Mapping[int, int], l
 
 
 def lead_of(into: float, duration_ns: int, latency_ns: int) -> int:
-    """How many iterations ahead the fault must be decided on."""
+    """How many iterations ahead the fault must be decided."""
     missing_ns = latency_ns + NEWS_NS - into * duration_ns
     return max(0, ceil(missing_ns / duration_ns)) if duration_ns else 0
 
 
 def expected_ns(finished: Mapping[int, Timed], model_s: float) -> int:
-    """What one iteration should last: the median of the timed ones so far, or of all, or the model's word."""
+    """The expected duration of one iteration: the median of the timed ones so far, or of all, or the model's
+    estimate."""
     timed = [t.duration_ns for i, t in finished.items() if i >= 0]
     known = timed or [t.duration_ns for t in finished.values()]
     return int(median(known)) if known else int(model_s * 1e9)
 
 
 def fire_at_ns(begin_ns: int, into: float, duration_ns: int, latency_ns: int) -> int:
-    """The moment to fire; it may be over, then at once."""
+    """The time to fire; if it has passed, fire at once."""
     return begin_ns + int(into * duration_ns) - latency_ns
 
 

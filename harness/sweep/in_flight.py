@@ -1,9 +1,9 @@
 """Which iterations were in flight on every rank when a fault took effect. Pure.
 
-Of long iterations, one: it began on every rank before the effect, and ended on none before it. Collectives of less than
-some tens of milliseconds are over before any command has run, and an application issues them one after another. There a
-batch is in flight, from shortly before the effect until shortly after it. The fault may fall between two collectives of
-the batch, if one had ended right before and another followed.
+If iterations are long, one is in flight: it began on every rank before the effect, and ended on none before it.
+Collectives of less than some tens of milliseconds end before any command has run, and an application issues them one
+after another. Then a batch is in flight, from shortly before the effect until shortly after it. The fault may fall
+between two collectives of the batch, if one had ended right before and another followed.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from statistics import median
 from harness.events import RankRecord
 
 SHORT_NS = 30_000_000
-"""Iterations whose median is below it are judged in batches."""
+"""Iterations with a smaller median duration are judged in batches."""
 BATCH_NS = 50_000_000
-"""So much of a batch lies before the effect and after it; a longer pause before the effect is none of a batch."""
+"""Length of a batch before the effect, and after it; a longer pause before the effect belongs to no batch."""
 
 
 @dataclass(frozen=True)
 class InFlight:
-    """The iterations from `first` to `last`; `struck` is the one that paid: it was in flight, or came next."""
+    """The iterations from `first` to `last`; `struck` is the one that the fault hit: it was in flight, or came next."""
 
     first: int
     last: int
@@ -28,14 +28,14 @@ class InFlight:
 
 
 def in_flight(ranks: Sequence[RankRecord], before_ns: int, after_ns: int) -> InFlight | None:
-    """What was in flight on every rank when an effect came between the two moments; None where nothing was."""
+    """The iterations in flight on every rank when an effect came between the two times; None if there were none."""
     begun = set.intersection(*(set(r.begun) for r in ranks)) if ranks else set()
     one = next((i for i in sorted(begun) if all(_spans(r, i, before_ns, after_ns) for r in ranks)), None)
     if not are_short(ranks):
         return None if one is None else InFlight(one, one, one)
     first = max((i for i in begun if all(r.begun[i] <= before_ns for r in ranks)), default=None)
     last = min((i for i in begun if all(_end_ns(r, i) >= after_ns for r in ranks)), default=None)
-    if last is None:  # ranks run apart: where one that stopped never ended an iteration, another may have
+    if last is None:  # ranks drift apart: one may have ended an iteration that a stopped rank never ended
         last = min((i for i in begun if any(i not in r.finished for r in ranks)), default=None)
     if first is None or last is None:
         return None

@@ -12,11 +12,11 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
-    """An interrupt of a command that has something to say of what it leaves behind: the text. Its cause is the stop."""
+    """An interrupt of a command that leaves something behind, described by the text. Its cause is the stop."""
 
 
 def status_of(stop: KeyboardInterrupt) -> ExitCode:
-    """The exit status after an interrupt: 128 and the number of the signal that came."""
+    """The exit status after an interrupt: 128 plus the number of the signal."""
     first = stop.__cause__ if isinstance(stop, Interrupted) else stop
     name = str(first.args[0]) if isinstance(first, KeyboardInterrupt) and first.args else ""
     return ENDED_BY.get(name, ExitCode.INTERRUPTED)
@@ -24,7 +24,7 @@ def status_of(stop: KeyboardInterrupt) -> ExitCode:
 
 @contextmanager
 def told_of(left: Callable[[], str]) -> Iterator[None]:
-    """An interrupt while it lasts says what `left` says then."""
+    """An interrupt inside the context carries the text that `left` returns at that time."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -33,7 +33,7 @@ def told_of(left: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """While it lasts the first of `STOPS` raises `KeyboardInterrupt`; later ones let the healing finish."""
+    """Inside the context the first of `STOPS` raises `KeyboardInterrupt`; later ones let the healing finish."""
     stopping = False
 
     def stop(number: int, _frame: FrameType | None) -> None:

@@ -1,19 +1,19 @@
-"""A sweep for programs: one JSON object a line on standard output, and nothing else there.
+"""Reports a sweep to programs: one JSON object per line on standard output, and nothing else there.
 
 Every line has ``schema`` (the version of this form), ``event`` and ``t_ns`` (ns since the epoch). The events, in
 the order in which they come:
 
     sweep_begin   folder, resumed
-    plan          trials (that there may be), done (by an earlier sweep), cells (names)
-    note          text: something that is no trial
+    plan          trials (the most that may run), done (by an earlier sweep), cells (names)
+    note          text: a message that concerns no trial
     trial_begin   trial, cell, attempt, system, size_bytes, fault, axes, repeat
     step          trial, step: check, start, ready, watch, heal, collect, clean up
     fault         trial, kind, host, nic, at_ns: the fault has taken effect
     trial_end     trial, attempt, final, status, expected, reason, seconds, and the metrics of the terminal's table
-                  (`reports.metrics`), null where they are not known
+                  (`reports.metrics`), null if unknown
     sweep_end     exit_code, remarks, report
 
-Unknown events and unknown fields are to be left out by readers: they may grow without a new schema version.
+Readers must ignore unknown events and fields: new ones may be added without a new schema version.
 """
 
 import json

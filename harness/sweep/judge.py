@@ -1,19 +1,19 @@
-"""The judge: facts of one trial in, a verdict out. Pure.
+"""The judge: derives the verdict on one trial from its facts. Pure.
 
     ok            every planned iteration ended on every rank, every element is right, and, with a fault,
                   it struck inside the collective, the NIC was dead, and it healed
-    wrong         a checker of the workload finds something: any checked element is wrong on any rank, say
-    failed        an error, an early exit or a hang; expected only as an error that a rank reported itself
-                  after the fault: a crash or a hang is no clear end for anybody
-    inconclusive  nothing can be said: the fault missed the collective (it was not inside one iteration, or a
+    wrong         a checker of the workload finds an error, such as a wrong element on any rank
+    failed        an error, an early exit or a hang; expected only as an error that a rank itself reported
+                  after the fault, because a crash or a hang is no clear end for any user
+    inconclusive  the trial proves nothing: the fault missed the collective (it was not inside one iteration, or a
                   batch of short ones, that was in flight on every rank), the struck NIC carried nothing in it by
                   its own counters, a sign is missing (a NIC that should be dead still carried bytes), the
-                  counters do not cover it, it did not heal, the network is not as it was before, or a limit of
-                  the experiment ended the trial while ranks went on
+                  counters do not cover it, it did not heal, the network differs from its state before, or a limit
+                  of the experiment ended the trial while ranks continued
 
-An inconclusive trial is run again, so nothing that is a finding may hide behind it. Hence the order:
-wrong; then failed, unless this failure is the expected one and the fault's proof is incomplete; then
-inconclusive; then ok.
+An inconclusive trial is run again, so this status must not hide a finding. Hence the order: wrong; then
+failed, unless this failure is the expected one and the fault's proof is incomplete; then inconclusive;
+then ok.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,46 +32,46 @@ from r2ccl_core.errors import MismatchedCallError
 from reports.trial import Evidence, Status, TrialError
 
 TELLS_NS = 1_100_000_000
-"""How long Linux may take to show a lost carrier: it tells changes of one interface at most once a second."""
+"""How long Linux may take to show a lost carrier: it reports changes of one interface at most once a second."""
 
 
 @dataclass(frozen=True)
 class Injected:
-    """A fault as it was: the effect came between `t_before_ns` and `t_after_ns`; healed at `heal_ns`."""
+    """A fault as it was injected: the effect came between `t_before_ns` and `t_after_ns`; healed at `heal_ns`."""
 
     kind: str
     host: str
     nic: str
-    """Empty where a whole host or a process was hit."""
+    """Empty if a whole host or a process was hit."""
     t_before_ns: int
     t_after_ns: int
     heal_ns: int | None
     heal_from_ns: int | None = None
     """When healing began."""
     planned_ns: int | None = None
-    """When it was to come, if it came by the clock."""
+    """When it was due, if it came by the clock."""
     aimed: bool = True
-    """Whether it was to hit one chosen iteration."""
+    """Whether it was aimed at one chosen iteration."""
     signs: Sequence[Sign] = ()
     unseen: Sequence[str] = ()
     """Signs that a command did not show during the fault."""
     left: Sequence[str] = ()
-    """Signs that a command still showed after it was healed."""
+    """Signs that a command still showed after the heal."""
     clock_error_ns: int = 0
-    """How far off all these times may be, because the clocks of where it acted are known no better."""
+    """The largest error of all these times, from the clocks of the places where it acted."""
     plot: PlotHint | None = None
     """How reports draw it."""
     nics: Sequence[tuple[str, str]] = ()
-    """Host and name of every NIC that it struck; of a process, all those of its host."""
+    """Host and name of every NIC that it struck; for a process, all those of its host."""
     dark: bool = False
     """Whether these carry nothing more in some direction."""
     sends: bool = False
-    """Whether the fault itself sends over them, so that what they carry from then on is no sign."""
+    """Whether the fault itself sends over them, so that their traffic from then on is no sign."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All that the judge looks at. `injections` is empty if none was planned or none was injected."""
+    """All the judge's input. `injections` is empty if none was planned or none was injected."""
 
     ranks: Sequence[RankRecord]
     iterations: int
@@ -81,23 +81,23 @@ class Facts:
     hosts: Sequence[str] = ()
     """The host of every rank, or of every process with several."""
     gpus: int = 1
-    """Ranks of each process: what is told of one rank is told of all of them."""
+    """Ranks of each process; the report of one rank holds for all of them."""
     hang: str | None = None
     """Why waiting was given up, if it was."""
     cut_off: str | None = None
-    """The limit that ended the trial while its ranks went on, if one did: that is no failure of theirs."""
+    """The limit that ended the trial while its ranks continued, if one did; this is no failure of the ranks."""
     killed: frozenset[int] = frozenset()
-    """Ranks that a fault ended: that they ended is no finding."""
+    """Ranks that a fault ended; their end is no finding."""
     samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
     """Counters by host."""
     changed: Sequence[str] = ()
-    """What of the network's state is not as it was before the trial."""
+    """Parts of the network's state that differ from before the trial."""
     left_out: int = 0
-    """Failures by chance that were drawn but could not come in time."""
+    """Failures by chance that were drawn but were too late to be injected."""
     checkers: Sequence[Checker] = (elements,)
-    """What is right."""
+    """The checkers that decide whether results are right."""
     nic_bytes: Mapping[str, float] = field(default_factory=dict)
-    """By host, what each NIC carries in a collective that is spread evenly; empty where ranks move no data."""
+    """By host, bytes that each NIC carries in an evenly spread collective; empty if ranks move no data."""
 
     @property
     def fault(self) -> Injected | None:
@@ -107,7 +107,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judge's word. `expected`: the status is what the experiment expects of this system."""
+    """The judge's result. `expected`: the status is the one that the experiment expects of this system."""
 
     status: Status
     expected: bool
@@ -140,8 +140,8 @@ def judge(facts: Facts) -> Verdict:
 
 
 def with_watch(verdict: Verdict, readings: Mapping[str, Sequence[Reading]], unwatched: Mapping[str, str]) -> Verdict:
-    """The verdict with what the hosts' watches saw of time taken by a hypervisor, and why hosts had none; neither says
-    anything about the status."""
+    """The verdict, plus the watches' readings of time taken by a hypervisor, and why some hosts had no watch; neither
+    affects the status."""
     of_hosts = [
         [r.value for r in seen if r.metric == "steal_share" and r.value is not None] for seen in readings.values()
     ]
@@ -169,7 +169,7 @@ def first_error(facts: Facts) -> TrialError | None:
 
 
 def gather(facts: Facts) -> Evidence:
-    """What is known about the faults; empty without one."""
+    """The evidence about the faults; empty without one."""
     if facts.fault is None:
         return Evidence()
     struck = [struck_by(facts, injection) for injection in facts.injections]
@@ -186,12 +186,13 @@ def gather(facts: Facts) -> Evidence:
 
 
 def struck_by(facts: Facts, injection: Injected) -> InFlight | None:
-    """What was in flight on every rank from before the effect until after it."""
+    """The iterations in flight on every rank from before the effect until after it."""
     return in_flight(facts.ranks, injection.t_before_ns, injection.t_after_ns)
 
 
 def carried_by(facts: Facts, injection: Injected, batch: InFlight | None) -> list[Carried]:
-    """What each NIC that `injection` hit carried around `batch`; empty where that is not asked, or none was hit."""
+    """The bytes that each NIC hit by `injection` carried around `batch`; empty if this is not checked, or none was
+    hit."""
     if not facts.nic_bytes or batch is None:
         return []
     earlier = [s.t_after_ns for s in facts.injections if s.t_before_ns < injection.t_before_ns]
@@ -228,7 +229,7 @@ def _injection_evidence(facts: Facts, injection: Injected, batch: InFlight | Non
 
 
 def _counts(facts: Facts, hit: Sequence[bool]) -> bool:
-    """Whether every aimed injection did hit; of those by the clock, whether one did."""
+    """Whether every aimed injection hit; for those by the clock, whether at least one did."""
     aimed = [did for injection, did in zip(facts.injections, hit, strict=True) if injection.aimed]
     return all(aimed) if aimed else any(hit)
 
@@ -237,7 +238,7 @@ def _counts(facts: Facts, hit: Sequence[bool]) -> bool:
 
 
 def _sign_missing(facts: Facts, injection: Injected, sign: Sign) -> str | None:
-    """Why a sign that counters show is not there, or None; what commands show was looked at in time."""
+    """Why a sign that counters show is missing, or None; signs that commands show were checked in time."""
     if isinstance(sign, Probe):
         return None
     where = f"{sign.host} {sign.nic}"
@@ -252,7 +253,7 @@ def _sign_missing(facts: Facts, injection: Injected, sign: Sign) -> str | None:
 
 
 def _is_short(injection: Injected) -> bool:
-    """Whether a failure by the clock was over before the kernel had to tell: it may take a second to say so."""
+    """Whether a failure by the clock was over before the kernel had to report it: that may take a second."""
     return (
         not injection.aimed
         and injection.heal_from_ns is not None
@@ -261,7 +262,7 @@ def _is_short(injection: Injected) -> bool:
 
 
 def _during(facts: Facts, injection: Injected, host: str, nic: str) -> list[Sample]:
-    """The samples that were surely read after the effect and before the heal, whatever the clocks' error."""
+    """The samples that were surely read after the effect and before the heal, given the clocks' error."""
     ends = [t for t in (injection.heal_from_ns, injection.heal_ns) if t is not None]
     start_ns = injection.t_after_ns + injection.clock_error_ns
     mine = [s for s in facts.samples.get(host, ()) if s.nic == nic and start_ns <= s.t_ns]
@@ -272,7 +273,7 @@ def _during(facts: Facts, injection: Injected, host: str, nic: str) -> list[Samp
 
 
 def _was_down(during: Sequence[Sample], always: bool) -> bool:
-    """Down at some time, and, with `always`, for good from then on: the kernel may tell it a moment late."""
+    """Down at some time and, with `always`, from then on: the kernel may report it a moment late."""
     first = next((i for i, sample in enumerate(during) if not sample.up), None)
     return first is not None and (not always or not any(sample.up for sample in during[first:]))
 
@@ -283,7 +284,7 @@ def _carried(during: Sequence[Sample], sign: Quiet) -> int:
 
 
 def _of_first(facts: Facts, direction: str) -> int | None:
-    """What the first injection's NIC still carried, where it should carry nothing."""
+    """The bytes that the first injection's NIC still carried although it should carry nothing."""
     assert facts.fault is not None
     for sign in facts.fault.signs:
         if isinstance(sign, Quiet) and sign.direction == direction and not sign.rate_bytes_s:
@@ -293,7 +294,7 @@ def _of_first(facts: Facts, direction: str) -> int | None:
 
 
 def _not_healed(facts: Facts, injection: Injected) -> str | None:
-    """What is left of an injection, or None. The last sample after the heal shows the link up again."""
+    """The remaining traces of an injection, or None. The last sample after the heal must show the link up again."""
     if injection.heal_ns is None:
         return f"{injection.host} {injection.nic} did not heal"
     for sign in injection.signs:
@@ -329,7 +330,7 @@ def _doubt(facts: Facts, evidence: Evidence) -> str | None:
 
 
 def _idle(facts: Facts) -> str | None:
-    """Which struck NICs the collective did not use, or None where it used one, as far as that is asked."""
+    """The struck NICs if the collective used none of them; None if it used one, or if this is not checked."""
     if not facts.nic_bytes:
         return None
     found = [carried_by(facts, injection, struck_by(facts, injection)) for injection in facts.injections]
@@ -340,7 +341,7 @@ def _idle(facts: Facts) -> str | None:
 
 
 def _is_mismatch(facts: Facts) -> bool:
-    """Whether the ranks called different things, which no fault makes them do."""
+    """Whether the ranks called different collectives, which no fault causes."""
     return any(r.error is not None and r.error.kind == MismatchedCallError.__name__ for r in facts.ranks)
 
 
@@ -364,7 +365,7 @@ def _rank_text(rank: int, facts: Facts) -> str:
 
 
 def rank_numbers(process: int, gpus: int) -> str:
-    """The ranks of a process: ``2``, or ``4-5`` where it has two."""
+    """The ranks of a process: ``2``, or ``4-5`` if it has two."""
     return str(process) if gpus == 1 else f"{process * gpus}-{(process + 1) * gpus - 1}"
 
 
@@ -375,7 +376,7 @@ def _exit_text(record: RankRecord) -> str:
 
 
 def _incomplete(facts: Facts) -> TrialError | None:
-    """A rank that says it is done but did not do every iteration is an error, not a success."""
+    """An error for a rank that reports its end without having done every iteration."""
     for record in facts.ranks:
         finished = sum(1 for i in record.finished if i >= 0)
         if finished < facts.iterations and record.rank not in facts.killed:

@@ -1,4 +1,4 @@
-"""Whether the hosts have the memory that the largest trial needs, asked before any of them is touched."""
+"""Checks whether the hosts have the memory that the largest trial needs, before any of them is changed."""
 
 from collections.abc import Iterable, Sequence
 

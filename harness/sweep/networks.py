@@ -1,8 +1,8 @@
-"""Whether a trial used the network it was meant to use, and how that changes the verdict on it. Pure.
+"""Whether a trial used the intended network, and how that changes its verdict. Pure.
 
-A trial on another network failed, because its numbers belong to no system of the experiment. A trial that does not say
-which network it used is inconclusive, where it would have counted. Wrong elements remain wrong. The words of ranks or
-of NCCL's log are not enough: the NICs' counters must show the bytes as well.
+A trial that used another network failed, because its numbers belong to no system of the experiment. A trial that does
+not show which network it used is inconclusive, if it would otherwise have counted. Wrong elements remain wrong. The
+reports of ranks or NCCL's log are not enough: the NICs' counters must show the bytes as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from harness.systems.network import NOT_ASKED, Proof, confirmed, from_core, from
 def network_of(
     testbed: HostTestbed, trial: Trial, ranks: Sequence[RankRecord], samples: Mapping[str, Sequence[Sample]]
 ) -> Proof:
-    """Which network `trial` used, by the witness of its backend; hosts without NICs have none to prove."""
+    """Which network `trial` used, as its backend proves it; hosts without NICs have none to prove."""
     nics = testbed.nic_names
     witness = testbed.backend(trial).witness
     if witness == "none" or not nics:
@@ -38,7 +38,7 @@ def network_of(
 
 
 def nic_bytes(testbed: HostTestbed, trial: Trial) -> dict[str, float]:
-    """By host, what each of its NICs carries in one iteration of `trial` that is spread evenly over them.
+    """By host, the bytes that each of its NICs carries in one iteration of `trial` that is spread evenly over them.
 
     Empty for a backend that moves no data; hosts without NICs are left out.
     """
@@ -49,7 +49,7 @@ def nic_bytes(testbed: HostTestbed, trial: Trial) -> dict[str, float]:
 
 
 def with_network(verdict: Verdict, proof: Proof) -> Verdict:
-    """The verdict in the light of the network that was used, which becomes part of its evidence."""
+    """The verdict after checking the network, which becomes part of its evidence."""
     if proof is NOT_ASKED:
         return verdict
     evidence = verdict.evidence.model_copy(update={"network": proof.as_evidence()})
@@ -63,7 +63,7 @@ def with_network(verdict: Verdict, proof: Proof) -> Verdict:
 
 
 def sent_bytes(samples: Mapping[str, Sequence[Sample]]) -> dict[str, int]:
-    """By NIC, what it sent on all hosts together from the first sample to the last."""
+    """By NIC, the bytes sent on all hosts together from the first sample to the last."""
     sent: dict[str, int] = {}
     for taken in samples.values():
         for nic in dict.fromkeys(sample.nic for sample in taken):
@@ -72,6 +72,6 @@ def sent_bytes(samples: Mapping[str, Sequence[Sample]]) -> dict[str, int]:
 
 
 def _least_bytes(testbed: HostTestbed, trial: Trial, ranks: Sequence[RankRecord]) -> float:
-    """What all hosts together must have sent for the iterations that every rank finished."""
+    """The bytes that all hosts together must have sent for the iterations that every rank finished."""
     finished = min(len(record.finished) for record in ranks)
     return finished * testbed.experiment.workload.all_bytes(trial.size_bytes, len(ranks))

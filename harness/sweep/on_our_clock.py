@@ -12,7 +12,7 @@ Timed = TypeVar("Timed", Sample, Reading)
 
 
 def on_our_clock(taken: Mapping[str, Sequence[Timed]], clocks: Mapping[str, Clock]) -> dict[str, list[Timed]]:
-    """What was taken on each host, with our times."""
+    """The samples or readings of each host, with times on our clock."""
     return {
         name: [item._replace(t_ns=clocks[name].ours_ns(item.t_ns)) for item in items] for name, items in taken.items()
     }
@@ -21,7 +21,7 @@ def on_our_clock(taken: Mapping[str, Sequence[Timed]], clocks: Mapping[str, Cloc
 def event_rows(
     ranks: Sequence[RankRecord], hosts: Sequence[str], clocks: Mapping[str, Clock]
 ) -> Iterator[tuple[Any, ...]]:
-    """What NCCL and the cores logged, as rows of `reports.series.EVENTS`; rank r ran on ``hosts[r]``."""
+    """The events that NCCL and the cores logged, as rows of `reports.series.EVENTS`; rank r ran on ``hosts[r]``."""
     for record in ranks:
         host = hosts[record.rank]
         for t_ns, event in record.nccl:
@@ -35,6 +35,6 @@ def event_rows(
 
 
 def core_events(record: RankRecord) -> list[dict[str, Any]]:
-    """The core's events on the host's clock: those of the rank's last word, or else those that it told before."""
+    """The core's events on the host's clock: those of the rank's final report, or else those reported before."""
     told = record.core.get("events") if record.core is not None else record.core_events
     return [e for e in told or () if isinstance(e, dict) and isinstance(e.get("t_ns"), int) and "kind" in e]

@@ -1,4 +1,4 @@
-"""Who holds a run folder or a host: a process, since when, and the command it runs."""
+"""The holder of a run folder or a host: a process, its start of possession, and the command that it runs."""
 
 import getpass
 import json
@@ -15,7 +15,7 @@ from r2ccl_core.errors import UsageError
 
 
 class BusyError(UsageError):
-    """Another sweep has what this one needs; nothing was touched. The text names the owner."""
+    """Another sweep holds something that this one needs; nothing was changed. The text names the owner."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Owner:
 
     @classmethod
     def this(cls) -> "Owner":
-        """This process, from now on."""
+        """This process, as the owner from now on."""
         return cls(
             who=f"{_user()}@{socket.gethostname()}",
             pid=os.getpid(),
@@ -39,7 +39,7 @@ class Owner:
 
     @classmethod
     def read(cls, told: object) -> "Owner | None":
-        """What a lock says of its owner; None where that cannot be read."""
+        """The owner as a lock records it; None if the record cannot be read."""
         try:
             values: Any = json.loads(told) if isinstance(told, str | bytes) else told
             return cls(str(values["who"]), int(values["pid"]), str(values["since"]), str(values["command"]))
@@ -47,11 +47,11 @@ class Owner:
             return None
 
     def values(self) -> Mapping[str, Any]:
-        """As JSON values."""
+        """The owner as JSON values."""
         return asdict(self)
 
     def is_same_sweep(self, other: "Owner") -> bool:
-        """True for what one process holds, also under two names of one machine."""
+        """Whether both belong to one process, also under two names of one machine."""
         return (self.who, self.pid) == (other.who, other.pid)
 
     def __str__(self) -> str:

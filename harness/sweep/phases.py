@@ -2,9 +2,9 @@
 
 before     ended on every rank before the first fault could take effect
 hit        a fault took effect while some rank was in it
-after      a fault was present, but none took effect in it
+after      a fault was present, but no fault took effect in it
 repaired   began on every rank after all faults were healed
-warmup     negative numbers; not timed for the record
+warmup     negative numbers; not part of the timed record
 """
 
 from collections.abc import Collection, Sequence
@@ -23,7 +23,7 @@ def joined(ranks: Sequence[RankRecord]) -> dict[int, list[Timed]]:
 def phase_of(
     iteration: int, timed: Sequence[Timed], injections: Sequence[Injected], struck: Collection[int] = ()
 ) -> Phase:
-    """Where one joined iteration lies; `struck` are those that a fault hit, also in the pause before them."""
+    """The phase of one joined iteration; `struck` are those that a fault hit, also in the pause before them."""
     if iteration < 0:
         return "warmup"
     begin_ns, end_ns = min(t.t_ns for t in timed), max(t.end_ns for t in timed)

@@ -1,9 +1,9 @@
 """Which trials an experiment asks for, in which order: a pure function of the experiment.
 
-The grid is axes x system x size x fault x repeat. Repeats are blocks: every combination runs once before any
-runs again, and each block is shuffled by itself (seeded), so that drift of the machine favours no system.
-Trials that need another cluster (an axis changes it) stand together in their block, and every other block
-goes through the clusters backwards, so that each is made once a block.
+The grid is axes x system x size x fault x repeat. Repeats are blocks: every combination runs once before any runs
+again, and each block is shuffled separately (seeded), so that drift of the machine favours no system. Trials that need
+another cluster (because an axis changes it) stand together in their block, and every other block goes through the
+clusters backwards, so that each cluster is made once per block.
 """
 
 import random
@@ -33,40 +33,41 @@ class Trial:
 
     system: SystemModel
     size_bytes: int
-    """0 where the workload has no sizes."""
+    """0 if the workload has no sizes."""
     fault: FaultModel | None
     repeat: int
     iterations: int
     warmup: int
     variant: Variant
-    """The point of the axes, with the experiment that it makes."""
+    """The point of the axes, with the experiment at that point."""
     when: When = ""
-    """For a healthy trial beside the faulted ones: whether it runs before or after them."""
+    """For a healthy trial in a sweep with faults: whether it runs before or after the trials with faults."""
     closing: bool = False
-    """It runs once, after the last repeat, however many repeats there were."""
+    """Whether it runs once, after the last repeat, however many repeats there were."""
 
     @property
     def cell(self) -> str:
-        """What its repeats share: ``balance-64MiB-nic_down``, with axes ``balance-64MiB-nic_down-dtype=float16``."""
+        """The name that its repeats share: ``balance-64MiB-nic_down``, with axes
+        ``balance-64MiB-nic_down-dtype=float16``."""
         points = [f"{axis}={fit(text)}" for axis, text in self.variant.axes.items()]
         size = [format_size(self.size_bytes)] if self.size_bytes else []
         return "-".join([self.system.name, *size, self.scenario, *points])
 
     @property
     def scenario(self) -> str:
-        """The label of its fault; ``healthy``, or ``healthy_before`` and ``healthy_after`` beside faulted trials."""
+        """The label of its fault; ``healthy``, or ``healthy_before`` and ``healthy_after`` in a sweep with faults."""
         if self.fault is not None:
             return self.fault.label
         return {"": HEALTHY, "before": HEALTHY_BEFORE, "after": HEALTHY_AFTER}[self.when]
 
     @property
     def trial_id(self) -> str:
-        """Unique in its run and fit for a folder's name: ``balance-64MiB-nic_down-r0``."""
+        """Unique in its run and usable as a folder's name: ``balance-64MiB-nic_down-r0``."""
         return f"{self.cell}-r{self.repeat}"
 
     @property
     def seed(self) -> str:
-        """What chance is drawn from: every system and size meets the same failures."""
+        """The seed of random failures: every system and size meets the same ones."""
         label = self.fault.label if self.fault is not None else ""
         return f"{self.variant.experiment.sweep.seed}/{label}/{self.repeat}"
 
@@ -76,7 +77,7 @@ class Trial:
         return self.variant.experiment.cluster.model_dump_json(exclude_none=True)
 
     def value(self, axis: str) -> str | None:
-        """This trial's value on one dimension of the grid or one axis, as text; None where it has none there."""
+        """This trial's value on one dimension of the grid or one axis, as text; None if it has none."""
         return {
             "system": self.system.name,
             "size": format_size(self.size_bytes) if self.size_bytes else None,
@@ -86,7 +87,7 @@ class Trial:
         }.get(axis)
 
     def fault_iteration(self) -> int | None:
-        """The iteration that the fault shall hit; None without a fault or where a time decides."""
+        """The iteration that the fault is to hit; None without a fault or if a time decides."""
         if self.fault is None or self.fault.at_time_s is not None:
             return None
         if self.fault.at_iteration is not None:
@@ -95,7 +96,7 @@ class Trial:
 
 
 def plan(experiment: Experiment) -> tuple[Trial, ...]:
-    """Every trial of `experiment` in the order in which they run; of repeats the most that there may be."""
+    """Every trial of `experiment` in the order in which they run, with the largest number of repeats."""
     sweep, points = experiment.sweep, variants(experiment)
     trials: list[Trial] = []
     for repeat in range(sweep.repeats.max):
@@ -166,13 +167,13 @@ def _ordered(trials: list[Trial], experiment: Experiment, repeat: int) -> list[T
 
 
 def dimensions(experiment: Experiment) -> tuple[str, ...]:
-    """What trials can be selected by."""
+    """The dimensions by which trials can be selected."""
     return (*GRID, *(axis.label for axis in experiment.axes))
 
 
 def parse_only(texts: Sequence[str], known: Sequence[str] = GRID) -> dict[str, tuple[str, ...]]:
-    """``system=balance,size=64MiB,size=8MiB``, once or several times, as a selection by `known` dimensions; raises
-    `ExperimentError`, also where one selects nothing."""
+    """``system=balance,size=64MiB,size=8MiB``, once or several times, as a selection by `known` dimensions. Raises
+    `ExperimentError`, also for a text that selects nothing."""
     chosen: dict[str, tuple[str, ...]] = {}
     for text in texts:
         if not text.strip(", "):
@@ -193,7 +194,7 @@ def parse_only(texts: Sequence[str], known: Sequence[str] = GRID) -> dict[str, t
 def select(trials: Sequence[Trial], only: Only) -> tuple[Trial, ...]:
     """The trials that `only` keeps; raises `ExperimentError` for a value that no trial has.
 
-    A trial that has no value on an axis, as healthy ones have none along which only faults differ, is kept.
+    A trial without a value on an axis is kept; healthy trials have none on an axis along which only faults differ.
     """
     for axis, values in only.items():
         known = list(dict.fromkeys(value for trial in trials if (value := trial.value(axis)) is not None))

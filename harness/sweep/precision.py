@@ -1,4 +1,4 @@
-"""How well every cell is known: the width of the interval of its median speed over the repeats. Pure."""
+"""The precision of every cell: the width of the interval of its median speed over the repeats. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from reports.metrics.view import View
 class Width(NamedTuple):
     """One cell: half the width of the 95 % interval over the median, of its widest phase.
 
-    NaN where nothing can be said: too few repeats.
+    NaN if there are too few repeats.
     """
 
     cell: str
@@ -25,7 +25,7 @@ class Width(NamedTuple):
 
 
 def widths(trials: Iterable[Trial], records: Mapping[str, stored.Trial]) -> list[Width]:
-    """One for every cell of `trials` that has measured something; healthy trials beside faulted ones are left out."""
+    """One `Width` for every cell of `trials` with measurements, except healthy trials in a sweep with faults."""
     cells: dict[str, list[stored.Trial]] = {}
     for trial in trials:
         record = records.get(trial.trial_id)
@@ -36,7 +36,7 @@ def widths(trials: Iterable[Trial], records: Mapping[str, stored.Trial]) -> list
 
 
 def is_narrow(width: Width, until: float) -> bool:
-    """NaN is not."""
+    """Whether the interval is narrow enough; False for NaN."""
     return width.half_width <= until
 
 
@@ -44,7 +44,7 @@ def _width(cell: str, records: list[stored.Trial]) -> Width | None:
     halves, repeats = [], 0
     views = [View(record) for record in records]
     for phase in ("before", "after"):
-        names = f"{phase}_gbs", f"{phase}_ms"  # what is no collective has no bandwidth
+        names = f"{phase}_gbs", f"{phase}_ms"  # workloads other than collectives have no bandwidth
         found = (stats.known(METRICS[name].value(view) for view in views) for name in names)
         medians = next((values for values in found if values.size), np.empty(0))
         if medians.size:

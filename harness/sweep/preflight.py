@@ -1,4 +1,4 @@
-"""Checks what an experiment needs of this machine before anything is changed: one line for each lack."""
+"""Checks an experiment's requirements on this machine before anything is changed: one line for each that is missing."""
 
 import os
 import shutil
@@ -17,13 +17,14 @@ from harness.sweep.memory import check_machine
 from harness.sweep.rehearse import kinds
 
 SYSTEM_PATH = os.pathsep.join(("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"))
-"""Where the hosts of a local cluster look for programs, whatever this shell's PATH is."""
+"""The PATH on which the hosts of a local cluster look for programs, whatever this shell's PATH is."""
 
 
 def preflight(experiment: Experiment, file: str) -> None:
     """Raises `InvalidExperimentError` with a line for everything that is missing here, at any point of the axes.
 
-    Hosts of an inventory are other machines: `harness cluster check` looks at those. What is simulated breaks nothing.
+    Hosts of an inventory are other machines: `harness cluster check` checks those. A simulated trial injects no fault
+    here.
     """
     if isinstance(experiment.cluster, InventorySpec):
         return
@@ -57,7 +58,7 @@ def _python(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
 
 
 def _backend(experiment: Experiment, file: str) -> Iterator[ExperimentError]:
-    """What backends lack, and paths that lead nowhere."""
+    """Requirements of backends that are missing, and paths that do not exist."""
     python = experiment.cluster.python or sys.executable
     for backend in dict.fromkeys(map(experiment.backend_of, experiment.systems)):
         missing = BACKENDS[backend].missing(experiment.workload, python)

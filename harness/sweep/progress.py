@@ -13,18 +13,18 @@ from reports import trial as stored
 
 
 class SweepProgress(Protocol):
-    """What a sweep tells while it runs."""
+    """The events that a sweep reports while it runs."""
 
     def opened(self, folder: Path, resumed: bool) -> None:
-        """The run's folder; `resumed` if an interrupted run goes on in it."""
+        """The run's folder; `resumed` if an interrupted run continues in it."""
         ...
 
     def begin(self, trials: Sequence[Trial], records: Mapping[str, stored.Trial]) -> None:
-        """All trials that there may be, and the last attempts of those that an earlier sweep has run."""
+        """All trials that may run, and the last attempts of those that an earlier sweep has run."""
         ...
 
     def note(self, text: str) -> None:
-        """Something that is no trial: the cluster comes up, the report cannot be written."""
+        """A message that concerns no trial: the cluster comes up, the report cannot be written."""
         ...
 
     def trial(self, trial: Trial, attempt: int) -> None:
@@ -32,11 +32,11 @@ class SweepProgress(Protocol):
         ...
 
     def told(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Something inside the trial: ``step`` (its name), ``fault`` (it has taken effect: where and when)."""
+        """An event inside the trial: ``step`` (its name), ``fault`` (it has taken effect: where and when)."""
         ...
 
     def ended(self, trial: Trial, record: stored.Trial, seconds: float, final: bool) -> None:
-        """An attempt ended; `final` unless it is tried again."""
+        """An attempt ended; `final` unless the trial is tried again."""
         ...
 
     def end(self) -> None:
@@ -49,7 +49,7 @@ class SweepProgress(Protocol):
 
 
 class SilentProgress:
-    """Says nothing."""
+    """Reports nothing."""
 
     def opened(self, folder: Path, resumed: bool) -> None:
         """Nothing."""

@@ -1,4 +1,4 @@
-"""Where a run comes from: commit, source, versions, machine, and the command that repeats it."""
+"""The origin of a run: commit, source, versions, machine, and the command that repeats it."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ from typing import Any
 PACKAGES = ("r2ccl", "numpy", "fabric", "pyroute2", "pydantic", "pandas", "pyarrow")
 
 SOURCES = ("harness", "faults", "reports", "r2ccl_core")
-"""The packages whose files make trials and what is known of them."""
+"""The packages whose files determine trials and their records."""
 
 
 def collect(argv: Sequence[str]) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def collect(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def source_digest(root: Path) -> str:
-    """Of all Python files of the packages in `root`, and of the native core: equal for equal programs."""
+    """The digest of all Python files of the packages in `root`, and of the native core: equal for equal programs."""
     digest = hashlib.sha256()
     native = find_spec("r2ccl_core._native")
     files = {str(path.relative_to(root)): path for package in SOURCES for path in (root / package).rglob("*.py")}
@@ -49,7 +49,7 @@ def source_digest(root: Path) -> str:
 
 
 def _git(root: Path, *words: str) -> str | None:
-    """What git says about the source tree; None where there is no git or no repository."""
+    """The output of a git command in the source tree; None if there is no git or no repository."""
     try:
         done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):

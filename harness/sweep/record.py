@@ -1,4 +1,4 @@
-"""An outcome as what trial.json holds (`reports.trial.Trial`). Pure."""
+"""Converts an outcome to the content of trial.json (`reports.trial.Trial`). Pure."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def attempt_id(trial: Trial, attempt: int) -> str:
 
 
 def record_of(outcome: Outcome, workload: Workload) -> stored.Trial:
-    """Everything that is kept of `outcome` but counters and logs."""
+    """Everything of `outcome` that is stored, except counters and logs."""
     verdict, facts = outcome.verdict, outcome.facts
     lasted = {name: round(seconds, 4) for name, seconds in outcome.seconds.items()}
     more = {"step_seconds": lasted} | _clocks(outcome)
@@ -39,7 +39,7 @@ def record_of(outcome: Outcome, workload: Workload) -> stored.Trial:
 
 
 def lost_record(trial: Trial, attempt: int, workload: Workload, reason: str) -> stored.Trial:
-    """The record of an attempt that the harness could not carry through: a host was lost."""
+    """The record of an attempt that the harness could not finish because a host was lost."""
     return stored.Trial(**_head(trial, attempt, workload), status="inconclusive", expected=False, reason=reason)
 
 
@@ -58,14 +58,15 @@ def _head(trial: Trial, attempt: int, workload: Workload) -> dict[str, Any]:
 
 
 def _core(record: RankRecord) -> dict[str, Any] | None:
-    """The core's last word; of a rank that had none, the events it told before it ended."""
+    """The core's final report; if a rank has none, the events that it reported before it ended."""
     if record.core is None and record.core_events:
         return {"events": record.core_events, "cut_short": True}
     return record.core
 
 
 def _clocks(outcome: Outcome) -> dict[str, Any]:
-    """Each host's clock against ours at the fault, or else at the trial's end, and when the effect was, all told."""
+    """Each host's clock against ours at the fault, or else at the trial's end, and the time of the effect, all errors
+    included."""
     fault = outcome.facts.fault
     at_ns = fault.t_before_ns if fault else int(1e9 * (outcome.started_s + sum(outcome.seconds.values())))
     at = {name: clock.at(at_ns) for name, clock in outcome.clocks.items()}
@@ -77,7 +78,7 @@ def _clocks(outcome: Outcome) -> dict[str, Any]:
 
 
 def _effect(facts: Facts, injection: Injected) -> dict[str, int]:
-    """When an injection began to take effect, all told: by its commands, and by what the counters show of it."""
+    """When an injection began to take effect, all errors included: by its commands, and by the counters."""
     window_ns = narrowed((injection.t_before_ns, injection.t_after_ns), _carrier_seen(facts, injection))
     quiet = [sign for sign in injection.signs if isinstance(sign, Quiet) and not sign.rate_bytes_s]
     begins = [not_before(window_ns, _counted(facts, sign), sign.slack_bytes) for sign in quiet]
@@ -87,14 +88,14 @@ def _effect(facts: Facts, injection: Injected) -> dict[str, int]:
 
 
 def _carrier_seen(facts: Facts, injection: Injected) -> list[tuple[int, bool]]:
-    """When the counters of that NIC showed its carrier and when not; empty where it is not one NIC's."""
+    """When the NIC's counters showed its carrier up or down; empty if the injection does not concern one NIC."""
     downs = [sign for sign in injection.signs if isinstance(sign, LinkDown) and sign.always]
     samples = facts.samples.get(downs[0].host, ()) if len(downs) == 1 else ()
     return [(s.t_ns, s.up) for s in samples if s.nic == downs[0].nic]
 
 
 def _counted(facts: Facts, sign: Quiet) -> list[tuple[int, int]]:
-    """What the NIC had carried, the way in which it must fall silent, and when."""
+    """The bytes that the NIC had carried in the direction that must fall silent, and when."""
     samples = [s for s in facts.samples.get(sign.host, ()) if s.nic == sign.nic]
     return [(s.t_ns, s.sent if sign.direction == "tx" else s.received) for s in samples]
 

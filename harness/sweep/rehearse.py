@@ -20,7 +20,7 @@ from harness.sweep.testbed import HostTestbed
 
 
 def rehearse(testbed: HostTestbed, labels: Collection[str] | None = None) -> None:
-    """Raises `InvalidExperimentError` with a line for every fault, or of these, that a host cannot make."""
+    """Raises `InvalidExperimentError` with a line for every fault (of `labels`, if given) that a host cannot make."""
     name = testbed.experiment.name
     found = [
         ExperimentError(name, f"fault[{index}].kind", kind, why)
@@ -34,7 +34,7 @@ def rehearse(testbed: HostTestbed, labels: Collection[str] | None = None) -> Non
 
 
 def _impossible(testbed: HostTestbed, fault: FaultModel, kind: str) -> Iterator[str]:
-    """Why the first target of this kind cannot be hit, or what the places that do it lack."""
+    """Why the first target of this kind cannot be hit, or what is missing on the places that inject it."""
     try:
         names = _places(testbed, fault, kind)
         yield from _lacks([testbed.place(name) for name in names], FAULTS[kind])
@@ -45,7 +45,7 @@ def _impossible(testbed: HostTestbed, fault: FaultModel, kind: str) -> Iterator[
 
 
 def kinds(fault: FaultModel) -> list[str]:
-    """Every kind of fault that a table may inject, once."""
+    """Every kind of fault that a table may inject, each once."""
     named = [
         fault.kind,
         *(c.kind for c in fault.choices),
@@ -56,9 +56,9 @@ def kinds(fault: FaultModel) -> list[str]:
 
 
 def _places(testbed: HostTestbed, fault: FaultModel, kind: str) -> list[str]:
-    """All hosts that may be hit, and the switches on which the first of the first repeat's injections acts.
+    """All hosts that may be hit, and the switches on which the first injection of the first repeat acts.
 
-    Raises `FaultError` where that injection cannot, or must not, be made.
+    Raises `FaultError` if that injection cannot, or must not, be made.
     """
     seed = f"{testbed.experiment.sweep.seed}/{fault.label}/0"
     drawn = injections(fault, testbed.data_nics, seed, testbed.experiment.sweep.limits.trial_s)
@@ -72,20 +72,20 @@ def _places(testbed: HostTestbed, fault: FaultModel, kind: str) -> list[str]:
 
 
 def _lacks(places: Sequence[Host], fault: type[Fault]) -> Iterator[str]:
-    """The first place's complaint, with the number of places that say the like."""
+    """The first place's complaint, with the number of places that have a similar one."""
     tell = "".join(f"command -v {program} >/dev/null || echo {program}\n" for program in sorted(fault.needs))
     missing = _complaints(places, ("sh", "-c", tell), lambda done: " and ".join(done.stdout.split()))
     if missing:
         yield f"needs {missing[1]} on {missing[0]}; install it there"
         return
-    script = " && ".join(shlex.join(argv) for argv in fault.rehearsal)  # our own words, none of a user's
+    script = " && ".join(shlex.join(argv) for argv in fault.rehearsal)  # no word of these commands comes from a user
     refused = _complaints(places, ("unshare", "--net", "sh", "-c", script), _refusal) if script else None
     if refused:
         yield f"the kernel of {refused[0]} cannot make it ({refused[1]}); load the module, or leave this fault out"
 
 
 def _complaints(places: Sequence[Host], argv: Argv, complaint: Callable[[Completed], str]) -> tuple[str, str] | None:
-    """Who complains, in words, and what the first of them says."""
+    """The places that complain, in words, and the complaint of the first."""
     said = all_results(for_each(places, lambda place: complaint(place.run(argv, check=False))))
     odd = {name: text for name, text in said.items() if text}
     more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
@@ -93,5 +93,5 @@ def _complaints(places: Sequence[Host], argv: Argv, complaint: Callable[[Complet
 
 
 def _refusal(done: Completed) -> str:
-    """What a rehearsal that failed said first; empty for one that went well."""
+    """The first output of a rehearsal that failed; empty if it succeeded."""
     return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0] if done.returncode else ""

@@ -1,9 +1,10 @@
-"""A run's folder on disk: made, found again by a resuming sweep, filled trial by trial, each file whole.
+"""A run's folder on disk: created, found again by a resuming sweep, filled trial by trial with whole files.
 
     run.json  experiment.toml  trials/<attempt id>/{trial.json, {nics,watch,events}.parquet, rank<r>.log}
 
-Every file is written under another name and renamed, trial.json last: an attempt that has one is finished,
-whatever killed the harness. `.lock` is held while a sweep writes here, and says by whom; it dies with its process.
+Every file is written under another name and then renamed, trial.json last: an attempt with a trial.json is finished,
+even if the harness was killed. `.lock` is held while a sweep writes here, and names its owner; the kernel releases it
+when the owner's process ends.
 """
 
 import fcntl
@@ -55,7 +56,7 @@ class RunFolder:
         return next((folder for folder in found if folder._is_unfinished(identity)), None)
 
     def run(self) -> Run:
-        """What run.json says; raises `SchemaError`."""
+        """The content of run.json; raises `SchemaError`."""
         return load_run(self.path / "run.json")
 
     def write_run(self, run: Run) -> None:
@@ -63,17 +64,17 @@ class RunFolder:
         save(self.path / "run.json", run)
 
     def add_provenance(self, more: Mapping[str, Any]) -> None:
-        """Adds to the run's provenance what became known only now."""
+        """Adds facts to the run's provenance that became known later."""
         run = self.run()
         self.write_run(run.model_copy(update={"provenance": run.provenance | dict(more)}))
 
     def go_on(self, provenance: Mapping[str, Any]) -> None:
-        """Records in the run's provenance with which program an interrupted sweep continues."""
+        """Records in the run's provenance which program continues an interrupted sweep."""
         told = {key: provenance[key] for key in ("commit", "dirty", "source", "versions") if key in provenance}
         self.add_provenance({CONTINUED: [*continuations(self.run()), {"at": utc_now(), **told}]})
 
     def is_there(self) -> bool:
-        """Whether it still is the folder that `acquire` found: somebody may have removed it since."""
+        """Whether it is still the folder that `acquire` found: somebody may have removed it since."""
         try:
             lock = (self.path / ".lock").stat()
         except OSError:
@@ -82,7 +83,7 @@ class RunFolder:
         return same and (self.path / "run.json").exists()
 
     def discard(self) -> None:
-        """Removes the folder and all that it holds, as far as it is there and can be."""
+        """Removes the folder and its content, as far as it exists and can be removed."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def finish(self) -> None:
@@ -95,7 +96,7 @@ class RunFolder:
             self.write_run(self.run().model_copy(update={"finished": None}))
 
     def records(self) -> list[Trial]:
-        """The trial.json of every finished attempt, in the order of their ids; a broken one is none."""
+        """The trial.json of every finished attempt, in the order of their ids; broken ones are left out."""
         found = []
         for path in sorted(self.trials.glob("*/trial.json")):
             with suppress(SchemaError):
@@ -110,13 +111,13 @@ class RunFolder:
         readings: Mapping[str, Sequence[Reading]] = MappingProxyType({}),
         events: Iterable[Sequence[Any]] = (),
     ) -> None:
-        """Adds one finished attempt; what an interrupted one left under its name is replaced.
+        """Adds one finished attempt, and replaces the files of an interrupted one of the same name.
 
         `readings` are those of the hosts' watches, `events` rows of `reports.series.EVENTS`.
         """
         place = self.trials / record.trial_id
         shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()  # no more: a folder that was removed is not made again
+        place.mkdir()  # without parents: a run folder that was removed must not be made again
         for rank, lines in enumerate(logs):
             write_whole(place / f"rank{rank}.log", "".join(f"{line}\n" for line in lines))
         for table, rows in ((series.NICS, _rows(samples)), (series.WATCH, _rows(readings)), (series.EVENTS, events)):
@@ -131,7 +132,7 @@ class RunFolder:
         return run.finished is None and run.tags.get("identity") == identity
 
     def acquire(self) -> None:
-        """Holds the folder until `release` or the end of this process. Raises `BusyError` if another sweep has it."""
+        """Holds the folder until `release` or the end of this process. Raises `BusyError` if another sweep holds it."""
         if self._lock is not None:
             return
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -147,14 +148,14 @@ class RunFolder:
         self._lock = descriptor
 
     def release(self) -> None:
-        """Lets others have the folder; harmless twice."""
+        """Releases the folder; harmless twice."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the folder for one sweep, as `acquire`; it is free afterwards."""
+        """Holds the folder for one sweep, as `acquire` does, and releases it afterwards."""
         self.acquire()
         try:
             yield
@@ -164,7 +165,7 @@ class RunFolder:
 
 @contextmanager
 def opening(runs: Path) -> Iterator[None]:
-    """Lets one process at a time look for a run to resume, or make one. Makes `runs` if need be."""
+    """Lets one process at a time look for a run to resume, or make one. Makes `runs` if needed."""
     try:
         runs.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(runs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -178,19 +179,19 @@ def opening(runs: Path) -> Iterator[None]:
 
 
 def utc_now() -> str:
-    """Now, as run.json has it: ``2025-01-31T12:34:56Z``."""
+    """The current time as run.json has it: ``2025-01-31T12:34:56Z``."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes `path` so that it is there with all of `text` or not at all."""
+    """Writes `path` so that it exists with all of `text` or not at all."""
     part = path.with_name(f".{path.name}.part")
     part.write_text(text, encoding="utf-8")
     part.replace(path)
 
 
 def _rows(taken: Mapping[str, Sequence[tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
-    """What was taken on each host, with the host's name behind the time."""
+    """The rows of each host, with the host's name after the time."""
     return ((row[0], host, *row[1:]) for host, rows in taken.items() for row in rows)
 
 

@@ -1,6 +1,6 @@
 """From a fault table of an experiment to the injections of one trial: what breaks, where, when, and for how long. Pure.
 
-Chance is seeded by experiment, table and repeat, not by system or size: every system meets the same failures.
+Random choices are seeded by experiment, table and repeat, not by system or size: every system meets the same failures.
 """
 
 import random
@@ -19,7 +19,7 @@ Hosts = Mapping[str, Sequence[Nic]]
 RANDOM, BUSIEST = "random", "busiest"
 
 PAUSE_S = 0.05
-"""Between two random failures of one NIC."""
+"""Pause between two random failures of one NIC."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Injection:
     kind: str
     host: str
     nic: str
-    """``busiest`` is decided when it injections, by the counters."""
+    """``busiest`` is resolved by the counters when the injection is armed."""
     offset_s: float = 0.0
     lasts_s: float | None = None
-    """Until the end of the trial, if None."""
+    """None: until the end of the trial."""
     aimed: bool = False
     """Whether it waits for its moment inside an iteration."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def scope(self) -> Scope:
-        """What its target grows to."""
+        """How far its target extends: a NIC, a rail, a host or a process."""
         return FAULTS[self.kind].scope
 
 
@@ -76,7 +76,8 @@ def _traced(event: TraceEvent, hosts: Hosts, chance: random.Random) -> Injection
 
 
 def _poisson(fault: FaultModel, hosts: Hosts, chance: random.Random, horizon_s: float) -> Iterator[Injection]:
-    """Failures with exponential gaps and repairs, a pause between two of one NIC, one NIC of a host always whole."""
+    """Failures with exponential gaps and repairs, a pause between two of one NIC, and always one NIC of a host
+    intact."""
     assert fault.mtbf_s is not None
     until: dict[tuple[str, str], float] = {}
     now_s = 0.0
@@ -95,14 +96,14 @@ def _poisson(fault: FaultModel, hosts: Hosts, chance: random.Random, horizon_s: 
 
 
 def fits(touched: Sequence[tuple[str, str]], broken: Collection[tuple[str, str]], hosts: Hosts) -> bool:
-    """Whether nothing of `touched` is broken already, and every host keeps a NIC when it is, too."""
+    """Whether nothing of `touched` is broken already, and every host keeps a NIC if `touched` breaks, too."""
     lost = {(host, name) for host, name in (*broken, *touched) if name}
     whole = all(sum(of == host for of, _ in lost) < len(nics) for host, nics in hosts.items())
     return whole and not set(touched) & set(broken)
 
 
 def held(injection: Injection, hosts: Hosts) -> tuple[tuple[str, str], ...]:
-    """What else may not break as long as the injection lasts; a process takes no NIC, and has an empty name."""
+    """Everything else that may not break while the injection lasts; a process takes no NIC, and has an empty name."""
     return ((injection.host, ""),) if injection.scope == "process" else reach(injection, hosts)
 
 
@@ -119,7 +120,7 @@ def reach(injection: Injection, hosts: Hosts) -> tuple[tuple[str, str], ...]:
 def _choose(
     kind: str, host: str | None, nic: str | None, rail: int | str | None, hosts: Hosts, chance: random.Random
 ) -> tuple[str, str]:
-    """A host and a NIC for what the experiment names; every call draws the same numbers, whatever is random."""
+    """A host and a NIC for the names in the experiment; every call draws the same numbers, whatever is random."""
     draws = chance.random(), chance.random()
     names = list(hosts)
     scope = FAULTS[kind].scope

@@ -1,12 +1,12 @@
 """A trial without hosts: the schedules that the runtime would run, timed by the simulator, judged like any other.
 
-The simulated time begins at 0 with the first warm-up, and iterations follow each other without a gap. Before each of
-them the selection that the ranks would ask (`r2ccl_core.planning.selection`) names its schedule, for the health that
-holds by then; the simulator runs that very schedule while NICs are lost and come back, also in the middle of it. What
-comes out has the form of what ranks say, so the judge, the record and the reports are those of every trial.
+The simulated time begins at 0 with the first warm-up, and iterations follow each other without a gap. Before each
+iteration, the same selection that ranks use (`r2ccl_core.planning.selection`) names its schedule for the health at that
+time. The simulator runs that schedule while NICs are lost and come back, also in the middle of it. The results have the
+form of ranks' reports, so the judge, the record and the reports are the same as for every trial.
 
-What it leaves out: processors, how long a failure takes to be noticed, the cost of a change of schedule; and faults
-that take no bandwidth, which show nothing here: such a trial is inconclusive.
+Not simulated: processors, the time to notice a failure, the cost of a change of schedule, and faults that take no
+bandwidth. Such faults show nothing here, and the trial is inconclusive.
 """
 
 import time
@@ -40,12 +40,12 @@ from reports import trial as stored
 
 
 def is_simulated(trial: Trial) -> bool:
-    """Whether the simulator takes the place of hosts."""
+    """Whether the trial runs in the simulator instead of on hosts."""
     return trial.variant.experiment.backend_of(trial.system) == SIMULATE
 
 
 def simulated_record(trial: Trial, attempt: int) -> stored.Trial:
-    """What trial.json holds of it; `evidence.simulated` says that, and how, no byte was moved."""
+    """The content of trial.json; `evidence.simulated` records that, and how, no byte was moved."""
     play = _Play(trial)
     play.run()
     facts = play.facts()
@@ -56,20 +56,20 @@ def simulated_record(trial: Trial, attempt: int) -> stored.Trial:
 
 
 def simulated_once(trial: Trial) -> tuple[stored.Trial, float]:
-    """The record of its only attempt, and the seconds that took."""
+    """The record of its only attempt, and the seconds that it took."""
     began_s = time.monotonic()
     return simulated_record(trial, attempt=1), time.monotonic() - began_s
 
 
 @lru_cache(maxsize=32)
 def _selection(settings: Settings) -> Select:
-    """Kept from trial to trial, with the schedules that it has made."""
+    """Cached from trial to trial, with the schedules that it has made."""
     return selection(settings)
 
 
 @dataclass
 class _Play:
-    """One trial under way: a clock, a network, and what the ranks would have said until now."""
+    """One trial in progress: a clock, a network, and the ranks' reports so far."""
 
     trial: Trial
     now_s: float = 0.0
@@ -81,7 +81,7 @@ class _Play:
     _known: dict[tuple[int, int, Topology], tuple[Schedule, float]] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Every iteration, until all are done or one cannot be."""
+        """Runs every iteration, until all are done or one cannot be."""
         for number in range(-self.trial.warmup, self.trial.iterations):
             self.begun[number] = _ns(self.now_s)
             try:
@@ -98,7 +98,7 @@ class _Play:
             self.now_s += took_s
 
     def facts(self) -> Facts:
-        """What ranks would have said, for the judge."""
+        """The reports that ranks would have made, for the judge."""
         hosts, came = list(self.hosts), self.came
         killed = {hosts.index(o.injection.host) for o in came if FAULTS[o.injection.kind].kills}
         return Facts(
@@ -113,7 +113,7 @@ class _Play:
         )
 
     def about(self) -> dict[str, object]:
-        """What it was simulated with; the bound is that of the network which the last iteration began in."""
+        """The parameters of the simulation; the bound is that of the network at the beginning of the last iteration."""
         last_s = max(self.begun.values(), default=0) / 1e9
         left = replace(self.network, one_backup=False).at(last_s)
         return {
@@ -131,7 +131,7 @@ class _Play:
 
     @cached_property
     def cost(self) -> Cost:
-        """What a message costs, and what a NIC carries."""
+        """The cost of a message, and the bandwidth of a NIC."""
         return cost_of(self.trial.variant.experiment)
 
     @cached_property
@@ -148,23 +148,23 @@ class _Play:
 
     @property
     def came(self) -> list[Outage]:
-        """What broke before the end."""
+        """The outages before the end."""
         return [outage for outage in self.network.outages if outage.begin_s <= self.now_s]
 
     @cached_property
     def compute_s(self) -> float:
-        """Of an iteration."""
+        """Compute time of an iteration."""
         return compute_s_of(self.trial.variant.experiment)
 
     @cached_property
     def operations(self) -> Sequence[Operation]:
-        """Of an iteration."""
+        """Operations of an iteration."""
         experiment = self.trial.variant.experiment
         return experiment.workload.operations(self.trial.size_bytes, experiment.nranks, self.compute_s)
 
     def _iteration(self, begin_s: float) -> tuple[str, float]:
-        """Its schedules, and how long it takes from `begin_s` on: one operation after another, each from when it is
-        ready, and all of the computing."""
+        """Its schedules, and its duration from `begin_s` on: one operation after another, each from the time that it is
+        ready, plus all of the computing."""
         names, end_s = [], begin_s
         for operation in self.operations:
             at_s = max(end_s, begin_s + operation.ready_s)
@@ -174,7 +174,7 @@ class _Play:
         return ", ".join(dict.fromkeys(names)), max(end_s - begin_s, self.compute_s)
 
     def _health(self, at_s: float) -> Health:
-        """What the ranks know; where a host has no NIC left, no other schedule can help."""
+        """The health that the ranks know; if a host has no NIC left, no other schedule can help."""
         found = self.network.health(at_s)
         return found if found.usable else health_of(self.network.whole)
 
@@ -183,7 +183,7 @@ class _Play:
         return select(operation.collective, operation.moved_bytes, health, self.cost, operation.root)
 
     def _seconds(self, operation: Operation, schedule: Schedule, begin_s: float) -> float:
-        """How long it takes from `begin_s` on, with what changes in the middle of it."""
+        """The duration from `begin_s` on, including changes in the middle."""
         left = self.network.at(begin_s)
         undisturbed_s = self._undisturbed_s(operation, schedule, left) if min(left.rates_bytes_s) > 0 else FOREVER_S
         changes = self.network.changes(begin_s, begin_s + undisturbed_s)
@@ -212,7 +212,7 @@ class _Play:
         return outages_of(drawn, (trial.warmup + number + into) * healthy_s, self.hosts)
 
     def _stopped_s(self, end_s: float) -> float | None:
-        """When the job ended before `end_s`: at a loss that the system does not survive."""
+        """When the job ended before `end_s` because of a loss that the system does not survive; None if it did not."""
         fatal = [
             outage.begin_s
             for outage in self.network.outages
@@ -240,7 +240,7 @@ class _Play:
 
 
 def _with_doubt(verdict: Verdict, play: _Play) -> Verdict:
-    """The verdict, unless nothing that broke could show in a simulation."""
+    """The verdict; inconclusive if none of the faults can show in a simulation."""
     kinds = {outage.injection.kind for outage in play.came}
     blind = kinds and not any(e.rate_factor < 1 for outage in play.came for e in outage.effects)
     if verdict.status != "ok" or not blind or kinds == {"noop"}:

@@ -1,7 +1,7 @@
-"""The network of a simulated trial: a topology that failures make poorer for a while. Pure.
+"""The network of a simulated trial: a topology that failures degrade for a while. Pure.
 
-Every failure of the fault table lasts from one moment to another of the simulated time; in between its effects hold
-(`faults.simulated`). NICs reach NICs of their own rail only, as our transport pairs them.
+Every failure of the fault table has a beginning and an end in simulated time; in between its effects hold
+(`faults.simulated`). NICs reach NICs of their own rail only, as in our transport.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ FOREVER_S = float("inf")
 
 @dataclass(frozen=True)
 class Outage:
-    """One injection at its time, with what it does to NICs."""
+    """One injection at its time, with its effects on NICs."""
 
     injection: Injection
     begin_s: float
@@ -34,13 +34,13 @@ class Outage:
 
     @property
     def severs(self) -> bool:
-        """Whether a NIC is dead meanwhile."""
+        """Whether a NIC is dead during the outage."""
         return severs(self.effects)
 
 
 @dataclass(frozen=True)
 class Network:
-    """The whole topology, the numbers of its NICs by name, and what breaks when.
+    """The whole topology, the numbers of its NICs by name, and the outages.
 
     `one_backup`: the share of a lost NIC goes to one other NIC, as in mode 1.
     """
@@ -51,20 +51,20 @@ class Network:
     one_backup: bool = False
 
     def at(self, t_s: float) -> Topology:
-        """What is left at that time."""
+        """The topology that is left at that time."""
         effects = [e for o in self.outages if o.begin_s <= t_s < o.end_s for e in o.effects]
         left = degraded(self.whole, effects, self.numbers)
         return hot_repaired(left) if self.one_backup else left
 
     def changes(self, begin_s: float, end_s: float) -> list[Change]:
-        """What changes after `begin_s`, on a clock that begins there; at least all that comes before `end_s`."""
+        """The changes after `begin_s`, on a clock that begins there; at least all that come before `end_s`."""
         moments = sorted({t for o in self.outages for t in (o.begin_s, o.end_s) if begin_s < t < FOREVER_S})
         if not moments or moments[0] >= end_s:
             return []
         return [Change(t - begin_s, self.at(t)) for t in moments]
 
     def health(self, t_s: float) -> Health:
-        """What the ranks agree on by then: dead NICs, which count again a moment after they came back."""
+        """The health that the ranks agree on by then. Dead NICs count again a moment after they came back."""
         lost: list[set[int]] = [set() for _ in self.whole.hosts]
         for outage in self.outages:
             if outage.begin_s <= t_s < outage.end_s + RETURN_S:
@@ -92,7 +92,7 @@ def topology_of(hosts: Hosts, nic_bytes_s: Mapping[tuple[str, str], float], gpus
 
 def outages_of(injections: Sequence[Injection], anchor_s: float, hosts: Hosts) -> tuple[Outage, ...]:
     """The injections on the clock of the trial, whose anchor is at `anchor_s`; the busiest NIC is the first one, since
-    all carry alike."""
+    all carry the same load."""
     found = []
     for injection in injections:
         if injection.nic == BUSIEST:

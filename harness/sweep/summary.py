@@ -1,6 +1,6 @@
 """The result of a sweep: which trials are still to run, the exit status, and a short table. Pure.
 
-Of several attempts of one trial the last one counts.
+If a trial has several attempts, the last one counts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +24,10 @@ class Line(NamedTuple):
     size_bytes: int
     system: str
     points: str
-    """On the axes, and the healthy trials beside faulted ones: ``dtype=float16 healthy``."""
+    """Values on the axes, and the label of healthy trials in a sweep with faults: ``dtype=float16 healthy``."""
     statuses: str
     values: Mapping[str, float]
-    """The metrics that the terminal shows, each by its aggregate; what is not known is left out."""
+    """The metrics that the terminal shows, each by its aggregate; unknown ones are left out."""
 
 
 def last_attempts(records: Iterable[stored.Trial]) -> dict[str, stored.Trial]:
@@ -36,7 +36,7 @@ def last_attempts(records: Iterable[stored.Trial]) -> dict[str, stored.Trial]:
 
 
 def next_attempt(trial: Trial, records: Mapping[str, stored.Trial], retries: int) -> int | None:
-    """The number of the attempt that `trial` needs next; None if it is through. `records`: last attempts."""
+    """The number of the attempt that `trial` needs next; None if it is finished. `records`: last attempts."""
     record = records.get(trial.trial_id)
     if record is None:
         return 1
@@ -45,7 +45,7 @@ def next_attempt(trial: Trial, records: Mapping[str, stored.Trial], retries: int
 
 
 def exit_code(records: Iterable[stored.Trial]) -> ExitCode:
-    """The worst that the last attempts say: wrong or unexpected, then inconclusive, then all as expected."""
+    """The worst result of the last attempts: wrong or unexpected, then inconclusive, then all as expected."""
     last = last_attempts(records).values()
     if any(r.status != "inconclusive" and not r.expected for r in last):
         return ExitCode.WRONG
@@ -53,14 +53,14 @@ def exit_code(records: Iterable[stored.Trial]) -> ExitCode:
 
 
 def with_bounds(status: ExitCode, held: Sequence[bool | None]) -> ExitCode:
-    """`status` once the bounds have been looked at: a missed one is as wrong as a wrong result."""
+    """`status` after the bounds are checked: a missed one counts like a wrong result."""
     if status is ExitCode.WRONG or False in held:
         return ExitCode.WRONG
     return ExitCode.INCONCLUSIVE if None in held else status
 
 
 def table(records: Iterable[stored.Trial]) -> list[Line]:
-    """One line a size, system and point of the axes, sorted by them."""
+    """One line per size, system and point of the axes, sorted by them."""
     groups: dict[tuple[int, str, str], list[stored.Trial]] = {}
     last = list(last_attempts(records).values())
     several = len({_scenario(record) for record in last}) > 1
@@ -70,25 +70,25 @@ def table(records: Iterable[stored.Trial]) -> list[Line]:
 
 
 def _scenario(record: stored.Trial) -> str:
-    """Healthy trials before and after the others are one thing."""
+    """The label of the fault; healthy trials before and after the others have one label."""
     return "healthy" if record.scenario.startswith("healthy_") else record.scenario
 
 
 def _points(record: stored.Trial, several: bool) -> str:
-    """What tells a line from others of its size and system: its fault, where there are several, and its axes."""
+    """The label of a line among others of its size and system: its fault, if there are several, and its axes."""
     points = [f"{axis}={value}" for axis, value in record.axes.items()]
     return " ".join([*([_scenario(record)] if several else []), *points])
 
 
 def told(records: Iterable[stored.Trial], metrics: Iterable[Metric]) -> dict[str, float]:
-    """Each of `metrics` over `records`, as the report has it; what is not known is left out."""
+    """Each of `metrics` over `records`, as in the report; unknown ones are left out."""
     views = [View(record) for record in records]
     found = {metric.name: metric.together(metric.value(view) for view in views) for metric in metrics}
     return {name: value for name, value in found.items() if value == value}
 
 
 def shown_status(record: stored.Trial) -> str:
-    """Its status for people; what nobody expected ends in an exclamation mark."""
+    """Its status for people; an unexpected one ends in an exclamation mark."""
     if record.status == "failed" and record.expected:
         return STOPPED
     surprising = not record.expected and record.status != "inconclusive"

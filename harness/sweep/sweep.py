@@ -1,12 +1,12 @@
-"""A sweep from experiment to report: the cluster comes up once, every trial runs on it, each leaves a row.
+"""A sweep from experiment to report: the cluster comes up once, every trial runs on it, and each writes a row.
 
-open      the newest unfinished run of the same experiment, or a new folder; held until the end
-up        the cluster of the next trial; it stays up while trials can use it
-trials    run, judge, write; an inconclusive one is tried again, up to `retries` times; repeats are added
-          until every cell is known well enough, where the experiment asks for that
-down      the cluster, whatever happened
-publish   rows and report from all finished trials, after an interrupt too
-bounds    what the experiment promises of its results
+open      opens the newest unfinished run of the same experiment, or a new folder; held until the end
+up        brings up the cluster of the next trial; it stays up while trials can use it
+trials    runs, judges and writes; an inconclusive trial is tried again, up to `retries` times; repeats are added
+          until every cell is known precisely enough, if the experiment asks for that
+down      takes the cluster down, whatever happened
+publish   writes rows and report from all finished trials, also after an interrupt
+bounds    checks the limits that the experiment sets for its metrics
 """
 
 import errno
@@ -51,7 +51,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 @dataclass(frozen=True)
 class Request:
-    """What one sweep is to do. `trials` are those that `only` keeps of the experiment's plan."""
+    """One sweep to run. `trials` are those that `only` keeps of the experiment's plan."""
 
     experiment: Experiment
     toml: str
@@ -59,9 +59,9 @@ class Request:
     runs: Path
     only: Only = field(default_factory=dict)
     fresh: bool = False
-    """Begin a new folder even where an unfinished run could go on."""
+    """Begin a new folder even if an unfinished run could continue."""
     wait: bool = False
-    """Wait for a folder or for hosts that another sweep has, instead of refusing."""
+    """Wait for a folder or for hosts that another sweep holds, instead of refusing."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -118,11 +118,10 @@ def run_sweep(
     publish: Callable[[Path], object],
     progress: SweepProgress,
 ) -> ExitCode:
-    """Runs what is left to run in `folder`, then publishes all that it holds.
+    """Runs the remaining trials in `folder`, then publishes its content.
 
-    Raises what the cluster raises while it comes up, and `SweepError` for what breaks later. An interrupt
-    or an error takes the cluster down and publishes the trials finished so far; a new folder in which none
-    finished is removed.
+    Raises the cluster's own errors while it comes up, and `SweepError` for later ones. An interrupt or an error takes
+    the cluster down and publishes the trials finished so far; a new folder in which none finished is removed.
     """
     with folder.locked():
         try:
@@ -133,7 +132,7 @@ def run_sweep(
             finally:
                 progress.end()
                 published = _close(folder, publish, progress)
-        except KeyboardInterrupt:  # perhaps while it was published: then only that is left to do
+        except KeyboardInterrupt:  # perhaps during publication: then only that is left to do
             folder.reopen()
             raise
         status = _concluded(request, folder, progress)
@@ -142,7 +141,7 @@ def run_sweep(
 
 @contextmanager
 def _writing(folder: RunFolder) -> Iterator[None]:
-    """A disk that takes no more is the end of a sweep, not a bug of it; so is a folder that somebody takes away."""
+    """Turns a full disk, or a folder that somebody removed, into the end of the sweep, because neither is a bug."""
     try:
         yield
     except (OSError, SchemaError) as error:
@@ -165,7 +164,8 @@ def _is_in(file: object, folder: Path) -> bool:
 
 
 def _close(folder: RunFolder, publish: Callable[[Path], object], progress: SweepProgress) -> bool:
-    """Publishes what there is; whether it could. A report that cannot be made takes nothing away from the trials."""
+    """Publishes the finished trials and returns whether it could. A report that cannot be made does not affect the
+    trials."""
     _must_be_there(folder)
     if not folder.records():
         folder.discard()
@@ -201,8 +201,8 @@ def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluste
 def _simulate(
     folder: RunFolder, trials: Sequence[Trial], records: dict[str, stored.Trial], progress: SweepProgress
 ) -> None:
-    """Trials without hosts, several at once (`spread`), and before those with hosts, whom they would disturb. Each
-    comes to the same every time, so none is tried again."""
+    """Runs trials without hosts, several at once (`spread`), before those with hosts, which they would disturb. Each
+    has the same result every time, so none is tried again."""
     left = [trial for trial in trials if next_attempt(trial, records, retries=0) is not None]
     for index, (record, took_s) in spread.as_they_end(simulated_once, left):
         _must_be_there(folder)
@@ -215,7 +215,7 @@ def _simulate(
 def _run_to_a_verdict(
     testbed: HostTestbed, folder: RunFolder, trial: Trial, records: dict[str, stored.Trial], progress: SweepProgress
 ) -> None:
-    """Attempts `trial` until something can be said about it, or its retries are used up."""
+    """Attempts `trial` until its result is conclusive or its retries are used up."""
     retries = trial.variant.experiment.sweep.retries
     while (attempt := next_attempt(trial, records, retries)) is not None:
         began_s = time.monotonic()
@@ -233,7 +233,7 @@ def _attempt(testbed: HostTestbed, folder: RunFolder, trial: Trial, attempt: int
         outcome = run_trial(testbed, trial, attempt)
     except UnreachableError:
         raise
-    except (HostError, FaultError) as error:  # a target may have become impossible since the rehearsal
+    except (HostError, FaultError) as error:  # a target may have become unavailable since the rehearsal
         record = lost_record(trial, attempt, workload, str(error))
         folder.write_trial(record, {}, [])
         return record
@@ -245,7 +245,7 @@ def _attempt(testbed: HostTestbed, folder: RunFolder, trial: Trial, attempt: int
 
 
 def _concluded(request: Request, folder: RunFolder, progress: SweepProgress) -> ExitCode:
-    """The exit code, and what must be said about the sweep."""
+    """The exit code, after all remarks about the sweep are reported."""
     records, sweep = last_attempts(folder.records()), request.experiment.sweep
     trials = due(request.trials, sweep, records)
     bounds = _bounds(request, folder)
@@ -261,7 +261,7 @@ def _concluded(request: Request, folder: RunFolder, progress: SweepProgress) -> 
 def _bounds(request: Request, folder: RunFolder) -> "Sequence[Held]":
     if not request.experiment.bounds or not folder.records():
         return []
-    # Not at the top: it brings pandas, and most experiments state no bound.
+    # Not at the top: it imports pandas, and most experiments state no bound.
     from reports.bounds import held_in
 
     return held_in(folder.path)

@@ -1,4 +1,5 @@
-"""From an injection to its targets: the NICs or processes that it breaks, with what the hosts say of them."""
+"""From an injection to its targets: the NICs or processes that it breaks, with the facts that hosts report about
+them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,11 +13,11 @@ from harness.hosts.facts import Hardware, read_device, read_hardware, read_link,
 from harness.sweep.scenario import Hosts, Injection, reach
 
 HARDWARE_KINDS = frozenset({"nic_unbind", "nic_unplug", "ib_port_down", "gid_removed", "roce_drop"})
-"""Faults that ask what lies below an interface."""
+"""Faults that need the hardware below an interface."""
 
 
 def known(host: str, nic: Nic, hosts: Hosts) -> Target:
-    """A target with what the cluster's own description says; enough for a dry run."""
+    """A target with the facts of the cluster's own description; enough for a dry run."""
     peers = [n.address for h, nics in hosts.items() if h != host for n in nics if n.rail == nic.rail and n.address]
     switch = Device(nic.switch, nic.switch_port) if nic.switch and nic.switch_port else None
     return Target(
@@ -52,7 +53,7 @@ def asked(injection: Injection, hosts: Hosts, places: Mapping[str, Host], pids: 
 
 
 def _asked(fault: Fault, host: Host, target: Target) -> Target:
-    """With what its host says of the NIC, as far as the fault is concerned."""
+    """The target with its host's facts about the NIC, as far as the fault needs them."""
     device = read_device(host, target.nic, target.rate_bit_s) if "tc" in fault.needs else None
     hardware = read_hardware(host, target.nic) if fault.kind in HARDWARE_KINDS else Hardware()
     addresses, mtu = read_link(host, target.nic) if "ip" in fault.needs else ((), None)
@@ -71,7 +72,7 @@ def _asked(fault: Fault, host: Host, target: Target) -> Target:
 
 
 def _with_port(fault: Fault, target: Target, places: Mapping[str, Host]) -> Target:
-    """With what its switch says of the port, where the fault acts there and the switch is reached."""
+    """The target with its switch's facts about the port, if the fault acts there and the switch is reached."""
     port = target.switch
     if not fault.uses_port or port is None or port.place not in places:
         return target

@@ -1,5 +1,5 @@
-"""What stays up over a whole sweep: hosts with open sessions, the backend, clock offsets, and the time from a fault's
-trigger to its effect.
+"""The parts that stay up over a whole sweep: hosts with open sessions, the backend, clock offsets, and the time from a
+fault's trigger to its effect.
 
 A trial pays for none of it.
 """
@@ -25,9 +25,9 @@ from harness.sweep.plan import Trial
 from harness.systems.catalogue import sockets_carry_data
 
 EXCHANGES = 6
-"""Questions for a host's time that one measurement of its clock consists of."""
+"""Questions for a host's time in one measurement of its clock."""
 CLOCKS_EVERY_S = 2.0
-"""No trial begins with clocks measured longer ago than this; after a longer one they are measured again."""
+"""No trial begins with clocks measured longer ago than this; after a longer trial they are measured again."""
 
 RETURN_S = 300.0
 """How long a host may take from its restart to a log-in: a translated guest on a busy machine takes minutes."""
@@ -35,7 +35,7 @@ AGAIN_S = 0.5
 
 CHECK_INTERVAL_S = 0.004
 CHECK_S = 0.012
-"""A check samples the counters this often and this long: two samples of every NIC at least."""
+"""A check samples the counters at this interval and for this long: at least two samples of every NIC."""
 
 
 @dataclass
@@ -45,20 +45,20 @@ class HostTestbed:
     experiment: Experiment
     hosts: Sequence[Host]
     switches: Sequence[Host] = ()
-    """Where faults on switch ports run."""
+    """The places where faults on switch ports run."""
     clocks: dict[str, Clock] = field(default_factory=dict)
     """Per host or switch: its clock against ours, by all measurements so far."""
     fire_latency_ns: int = FIRST_LATENCY_NS
     trials_begun: int = 0
     tell: Callable[[str, Mapping[str, Any]], None] = lambda event, fields: None
-    """Called with what happens inside a trial, for who watches: ``step`` and ``fault``."""
+    """Called with events inside a trial, for the sweep's progress: ``step`` and ``fault``."""
 
     def set_up_for(self, trial: Trial) -> None:
-        """From now on the experiment is the one that the point of `trial` on the axes makes; the hosts stay."""
+        """Switches to the experiment at `trial`'s point of the axes; the hosts stay."""
         self.experiment = trial.variant.experiment
 
     def backend(self, trial: Trial) -> Backend:
-        """What runs the ranks of `trial`."""
+        """The backend that runs the ranks of `trial`."""
         return BACKENDS[self.experiment.backend_of(trial.system)]
 
     def host(self, name: str) -> Host:
@@ -91,11 +91,11 @@ class HostTestbed:
         return self.clock(host).at(time.time_ns()).offset_ns
 
     def clock(self, host: str) -> Clock:
-        """That host's or switch's clock; ours where it was never measured."""
+        """That host's or switch's clock; ours if it was never measured."""
         return self.clocks.get(host, Clock())
 
     def job(self, trial: Trial) -> Job:
-        """What the ranks of the next run of `trial` are to do; every call takes a new port."""
+        """The work of the ranks in the next run of `trial`; every call takes a new port."""
         self.trials_begun += 1
         experiment, root = self.experiment, self.hosts[0]
         return Job(
@@ -135,7 +135,7 @@ class HostTestbed:
             raise UnhealthyError("; ".join(found))
 
     def measure_clocks(self, older_than_s: float = 0.0) -> None:
-        """Measures every place's clock against ours, where the last time was longer ago than that."""
+        """Measures every place's clock against ours, if the last measurement is older than that."""
         newest_ns = min((c.offsets[-1].at_ns for c in self.clocks.values()), default=0)
         if time.time_ns() - newest_ns < older_than_s * 1e9:
             return
@@ -144,9 +144,9 @@ class HostTestbed:
             self.clocks[name] = self.clock(name).measured(offset)
 
     def reconnect(self, name: str) -> Host:
-        """Waits until a host that restarts can be logged in to, claims it again, and learns its clock anew.
+        """Waits until a restarted host accepts a log-in, claims it again, and measures its clock anew.
 
-        Raises the last `HostError` where it does not come back.
+        Raises the last `HostError` if it does not come back.
         """
         host, deadline = self.host(name), time.monotonic() + RETURN_S
         host.close()
@@ -163,7 +163,7 @@ class HostTestbed:
         return host
 
     def clock_stood_still(self, name: str, since_ns: int, until_ns: int) -> None:
-        """Learns the clock of a host anew that stood still between these times of ours."""
+        """Measures anew the clock of a host that stood still between these times of ours."""
         now = offset_of(_exchanges(self.host(name)))
         self.clocks[name] = self.clock(name).stood_still(since_ns, until_ns, now)
 
@@ -206,12 +206,12 @@ def _endpoint(address: str, port: int) -> str:
 
 
 def _port(pid: int, count: int) -> int:
-    """A port below the kernel's ephemeral range, another one for each trial and, mostly, each sweep."""
+    """A port below the kernel's ephemeral range, different for each trial and, mostly, for each sweep."""
     return 20_000 + (pid * 97 + count) % 12_000
 
 
 def _source_path() -> dict[str, str]:
-    """Where the hosts' Python finds these packages, if they run from a source tree and are not installed."""
+    """The path on which the hosts' Python finds these packages, if they run from a source tree."""
     try:
         distribution("r2ccl")
     except PackageNotFoundError:

@@ -1,17 +1,17 @@
 """Runs one trial on a testbed. The lifecycle, in order; every wait has a time-out:
 
     check     every host answers, every NIC is up, its counters can be read; if not: heal, check again
-    start     one process a host over the hosts' open sessions; counters are sampled from here on
-    prepare   the first fault: its healers are armed, where it acts, before anything else can happen
-    ready     until every rank is connected; they warm up by themselves
-    injection    once rank 0 has begun the chosen iteration, part of the way through it; further faults by the clock,
+    start     one process per host over the hosts' open sessions; counters are sampled from here on
+    prepare   arm the healers of the first fault, on the places where it acts, before anything else can happen
+    ready     wait until every rank is connected; ranks then warm up by themselves
+    inject    once rank 0 has begun the chosen iteration, part of the way through it; further faults by the clock,
               each armed before it fires and healed when its time is over
-    watch     until every rank has ended; after an error the others get a moment, a hang is cut short
-    heal      every fault that is left; the network's state is compared with the one before
+    watch     wait until every rank has ended; after an error the others get a moment, a hang is cut short
+    heal      undo every remaining fault; compare the network's state with the one before
     collect   counters, the hosts' state, logs, exit statuses; after a long trial the clocks are measured again
-    clean up  every process that is left, whatever happened above
+    clean up  end every remaining process, whatever happened above
 
-The judge then has the facts (`harness.sweep.judge`). An interrupt at any point heals and cleans up.
+The judge then gets the facts (`harness.sweep.judge`). An interrupt at any point heals and cleans up.
 """
 
 import threading
@@ -46,21 +46,21 @@ WATCH_S = 0.1
 GRACE_S = 2.0
 """How long the other ranks may take to end after the first error."""
 OBSERVE_S = 0.06
-"""How long a fault lasts at least, so that several samples show the dead NIC."""
+"""The least duration of a fault, so that several samples show the dead NIC."""
 KILL_S = 5.0
 SETTLE_S = 0.025
-"""From the heal to the last sample, so that a sample shows the NIC up again."""
+"""Time from the heal to the last sample, so that a sample shows the NIC up again."""
 ARM_NS = 150_000_000
 """How long arming may take on a busy machine."""
 LATE_NS = 100_000_000
-"""A failure by chance that cannot come within this time of its own is left out."""
+"""A failure by chance that would come later than its time by more than this is left out."""
 SAME_S = 15.0
-"""How long the network's state may take to be as it was before: the link of a fast NIC trains for seconds."""
+"""How long the network's state may take to return to its former value: the link of a fast NIC trains for seconds."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One finished attempt at a trial: the facts, the verdict, and what goes to disk beside them."""
+    """One finished attempt at a trial: the facts, the verdict, and the other data that go to disk."""
 
     trial: Trial
     attempt: int
@@ -68,17 +68,17 @@ class Outcome:
     verdict: Verdict
     samples: Mapping[str, Sequence[Sample]]
     readings: Mapping[str, Sequence[Reading]]
-    """What the hosts' watches saw."""
+    """The readings of the hosts' watches."""
     started_s: float
     seconds: Mapping[str, float]
     """How long each step of the lifecycle took."""
     clocks: Mapping[str, Clock]
-    """By which every time was brought to our clock."""
+    """The clocks by which every time was converted to ours."""
 
 
 @dataclass
 class _Run:
-    """What is under way in one attempt."""
+    """The state of one attempt in progress."""
 
     testbed: HostTestbed
     trial: Trial
@@ -96,13 +96,13 @@ class _Run:
     states: dict[str, State] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     left_out: int = 0
-    """Failures by chance for which it was too late."""
+    """Failures by chance that came too late."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     readings: dict[str, list[Reading]] = field(default_factory=dict)
     unwatched: dict[str, str] = field(default_factory=dict)
-    """By host, why its watch told nothing."""
+    """By host, why its watch reported nothing."""
     clocks: dict[str, Clock] = field(default_factory=dict)
-    """Before they are all known, those of hosts that restarted, as they were until then."""
+    """Before all clocks are known, those of restarted hosts, as they were until then."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     def is_over(self) -> bool:
@@ -111,7 +111,7 @@ class _Run:
 
     @property
     def given_up(self) -> bool:
-        """Whether nothing more is waited for."""
+        """Whether the trial waits for nothing more."""
         return self.hang is not None or self.cut_off is not None
 
     def pids(self) -> dict[str, int]:
@@ -132,8 +132,8 @@ class _Run:
 def run_trial(testbed: HostTestbed, trial: Trial, attempt: int) -> Outcome:
     """Runs `trial` once and judges it.
 
-    Raises `UnhealthyError` if the cluster is not fit for it and `HostError` if a host is lost on the way;
-    a trial that fails is an `Outcome`, not an error.
+    Raises `UnhealthyError` if the cluster is not fit for it and `HostError` if a host is lost on the way; a trial that
+    fails is an `Outcome`, not an error.
     """
     started_s = time.time()
     testbed.measure_clocks(CLOCKS_EVERY_S)
@@ -164,7 +164,7 @@ def run_trial(testbed: HostTestbed, trial: Trial, attempt: int) -> Outcome:
 
 
 def _make_healthy(run: _Run) -> None:
-    """Check; where that fails, heal what is left armed and check again."""
+    """Checks the cluster; if that fails, heals everything that is still armed and checks again."""
     try:
         run.testbed.check()
     except UnhealthyError:
@@ -193,7 +193,7 @@ def _start(run: _Run) -> None:
 
 
 def _await_end(log: EventLog, rank: int, process: RemoteProcess, limit_s: float) -> None:
-    """Tells the log when a process has ended; on a thread of its own. A lost host counts as an end."""
+    """Reports to the log when a process has ended; on a separate thread. A lost host counts as an end."""
     try:
         log.ended(rank, process.wait(limit_s))
     except HostError as error:
@@ -202,7 +202,7 @@ def _await_end(log: EventLog, rank: int, process: RemoteProcess, limit_s: float)
 
 
 def _prepare(run: _Run) -> None:
-    """Draws what will break. Of an aimed table, what is known by now is armed: arming later takes its time."""
+    """Draws the injections. Of an aimed table, the injections known by now are armed: arming later takes time."""
     fault = run.trial.fault
     if fault is None:
         return
@@ -214,13 +214,13 @@ def _prepare(run: _Run) -> None:
         things = set(held(injection, run.testbed.data_nics))
         if injection.nic == BUSIEST and injection.aimed:
             return
-        if injection.nic != BUSIEST and not things & taken:  # what breaks twice is armed the second time as it is then
+        if injection.nic != BUSIEST and not things & taken:  # a repeated target is armed later, in its state then
             run.ahead[number] = _arm(run, injection)
         taken |= things
 
 
 def _arm(run: _Run, injection: Injection) -> Breakage:
-    """Arms one injection; the busiest NIC is the one that has moved the most until now."""
+    """Arms one injection; the busiest NIC is the one that has moved the most bytes until now."""
     if injection.nic == BUSIEST:
         moved = run.testbed.host(injection.host).moved()
         injection = replace(injection, nic=max(moved, key=lambda nic: moved[nic]))
@@ -233,7 +233,7 @@ def _arm(run: _Run, injection: Injection) -> Breakage:
 
 
 def _fetch(run: _Run, breakage: Breakage) -> None:
-    """What a host has counted and seen so far, shortly before it restarts and loses it."""
+    """Saves the host's samples and readings so far, shortly before it restarts and loses them."""
     if FAULTS[breakage.injection.kind].restarts and breakage.injection.host not in run.samples:
         host = run.testbed.host(breakage.injection.host)
         run.samples[host.name] = host.sample_stop()
@@ -256,7 +256,7 @@ def _await_ready(run: _Run) -> None:
 
 
 def _inject(run: _Run) -> None:
-    """The aimed injection, then those by the clock; returns at once when there is nothing more to hit."""
+    """The aimed injection, then those by the clock; returns at once if there is nothing more to hit."""
     if not run.injections or run.given_up:
         return
     first = run.log.ranks[0]
@@ -272,11 +272,12 @@ def _inject(run: _Run) -> None:
 
 
 def _inject_aimed(run: _Run) -> int | None:
-    """Waits for the chosen iteration and fires; the time of the effect, None if that iteration does not come."""
+    """Waits for the chosen iteration and fires. Returns the time of the effect, None if that iteration does not
+    come."""
     fault, log, testbed = run.trial.fault, run.log, run.testbed
     assert fault is not None
     first = log.ranks[0]
-    if not run.breakages:  # the busiest NIC shows once something has run
+    if not run.breakages:  # the busiest NIC is known only after some traffic
         _wait(run, lambda: bool(first.finished) or run.is_over())
         if run.is_over():
             return None
@@ -313,7 +314,7 @@ def _inject_aimed(run: _Run) -> int | None:
 
 
 def _after(run: _Run, breakage: Breakage, begin_ns: int, lasts_ns: int) -> After:
-    """The condition that the host itself waits for: no news has to travel."""
+    """The condition that the host itself waits for, so that no event has to travel to the harness."""
     fault, injection = run.trial.fault, breakage.injection
     assert fault is not None and fault.after_bytes is not None
     offset_ns = run.testbed.offset_ns(injection.host)
@@ -354,7 +355,7 @@ def _inject_by_clock(run: _Run, anchor_ns: int, todo: Sequence[Injection]) -> No
 
 
 def _may_arm_ahead(run: _Run, injection: Injection, heal_due_ns: int | None) -> bool:
-    """Whether there is time for it before a heal is due, and nothing that is broken now is in its way."""
+    """Whether there is time to arm it before a heal is due, and nothing that is broken now prevents it."""
     if injection.nic == BUSIEST or (heal_due_ns is not None and heal_due_ns - time.time_ns() < ARM_NS):
         return False
     nics = run.testbed.data_nics
@@ -363,13 +364,13 @@ def _may_arm_ahead(run: _Run, injection: Injection, heal_due_ns: int | None) -> 
 
 
 def _is_overdue(run: _Run, anchor_ns: int, injection: Injection) -> bool:
-    """Whether it is too late for a failure by chance. Asked before it is armed: to arm what is overdue would make the
-    next one overdue, too, and a slow machine would never break anything again."""
+    """Whether it is too late for a failure by chance. Checked before it is armed: arming an overdue failure would make
+    the next one overdue, too, and a slow machine would never break anything again."""
     return _by_chance(run) and time.time_ns() - anchor_ns - int(injection.offset_s * 1e9) > LATE_NS
 
 
 def _is_in_the_way(run: _Run, injection: Injection) -> bool:
-    """Whether late heals leave no room for a failure by chance: failures would pile up into what nobody drew."""
+    """Whether late heals leave no room for a failure by chance: failures would add up to one that was not drawn."""
     nics = run.testbed.data_nics
     broken = [nic for b in run.breakages if b.armed and b.effect_ns is not None for nic in held(b.injection, nics)]
     return _by_chance(run) and not fits(held(injection, nics), broken, nics)
@@ -386,14 +387,14 @@ def _leave_out(run: _Run, number: int) -> None:
 
 
 def _heal_due_ns(breakage: Breakage) -> int | None:
-    """When an injection that lasts only so long is to be healed; None where the end of the trial heals it."""
+    """When an injection of limited duration is to be healed; None if the end of the trial heals it."""
     if breakage.effect_ns is None or not breakage.armed or breakage.injection.lasts_s is None:
         return None
     return breakage.effect_ns[1] + int(breakage.injection.lasts_s * 1e9)
 
 
 def _wait_until(run: _Run, t_ns: int) -> bool:
-    """Waits for a moment; True if the trial was over before."""
+    """Waits until a time; returns True if the trial ended before."""
     while (left_s := (t_ns - time.time_ns()) / 1e9) > 0:
         limit_s = run.deadline_s - time.monotonic()
         if run.log.wait_for(run.is_over, min(left_s, max(limit_s, 0.0))) or limit_s <= 0:
@@ -406,7 +407,7 @@ def _sleep_until(t_ns: int) -> None:
 
 
 def _watch(run: _Run) -> None:
-    """Until every rank has ended; the rest is cut short a moment after the first error, or on a hang."""
+    """Waits until every rank has ended; the rest is cut short a moment after the first error, or on a hang."""
     log = run.log
     if not run.given_up:
         _wait(run, lambda: log.all_ended() or log.any_failed())
@@ -416,7 +417,7 @@ def _watch(run: _Run) -> None:
 
 
 def _wait(run: _Run, condition: Callable[[], bool]) -> None:
-    """Waits for `condition`. Where ranks fall silent, `run.hang` says so; where they go on too long, `run.cut_off`."""
+    """Waits for `condition`. Sets `run.hang` if ranks fall silent, and `run.cut_off` if they run too long."""
     limits, log = run.testbed.experiment.sweep.limits, run.log
     while not log.wait_for(condition, min(limits.iteration_s - log.idle_s(), run.deadline_s - time.monotonic())):
         if log.idle_s() >= limits.iteration_s:
@@ -458,7 +459,7 @@ def _states(run: _Run) -> dict[str, State]:
 
 
 def _await_same(run: _Run) -> list[str]:
-    """What is still not as it was, a moment after everything was healed."""
+    """The differences from the former state that remain a moment after everything was healed."""
     deadline = time.monotonic() + SAME_S
     while True:
         now = _states(run)
@@ -476,7 +477,7 @@ def _collect(run: _Run) -> None:
     readings = run.readings | for_each(left, lambda host: host.watch_stop())
     testbed.measure_clocks(CLOCKS_EVERY_S)
     began_ns = min((s.t_ns for taken in samples.values() for s in taken), default=0)
-    # An hour earlier: the beginning is told by a clock that may be far from ours.
+    # An hour earlier: the beginning is a time of a clock that may be far from ours.
     clocks = {host.name: run.clocks.get(host.name, testbed.clock(host.name)) for host in testbed.hosts}
     run.clocks = {name: clock.since(began_ns - 3600 * 10**9) for name, clock in clocks.items()}
     run.samples = on_our_clock(samples, run.clocks)
@@ -484,7 +485,7 @@ def _collect(run: _Run) -> None:
 
 
 def _told(run: _Run, host: str, seen: list[Reading] | HostError) -> list[Reading]:
-    """What a watch saw; one that failed is told beside the trial, which is as good without it."""
+    """The readings of a watch. A failure of the watch is recorded beside the trial, which stays valid without it."""
     if isinstance(seen, HostError):
         run.unwatched[host] = seen.message
         run.log.feed([h.name for h in run.testbed.hosts].index(host), "harness", str(seen))
@@ -493,7 +494,7 @@ def _told(run: _Run, host: str, seen: list[Reading] | HostError) -> list[Reading
 
 
 def _clean_up(run: _Run) -> None:
-    """Heals what is still armed and ends what still runs; a host that is lost does both by itself."""
+    """Heals everything that is still armed and ends all running processes; a lost host does both by itself."""
     for breakage in run.breakages:
         with suppress(HostError):
             breakage.heal()
@@ -534,7 +535,7 @@ def _ranks_killed(run: _Run) -> Iterator[int]:
 
 
 def _expected(run: _Run) -> Expectation:
-    """What the trial is to come to, given what broke in it."""
+    """The expected status of the trial, given the faults in it."""
     came = [breakage for breakage in run.breakages if breakage.effect_ns is not None]
     return expected(run.trial, [(breakage.injection.kind, _effects(breakage)) for breakage in came])
 

@@ -1,4 +1,5 @@
-"""What a system under test is: environment and libraries, the backends that run it, and what its trial must show."""
+"""A system under test: its environment and libraries, the backends that run it, and the required evidence of its
+network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,27 +9,27 @@ Expectation = Literal["ok", "failed"]
 Mode = Literal[0, 1, 2, 3]
 
 PATH = "{path}"
-"""In an environment's values: where the experiment's `path` goes."""
+"""Placeholder in an environment's values for the experiment's `path`."""
 
 NCCL_LOG = {"NCCL_DEBUG": "INFO"}
-"""Without it, NCCL does not say which network it uses."""
+"""Without it, NCCL does not log which network it uses."""
 
 
 @dataclass(frozen=True)
 class System:
-    """One entry of the catalogue. `mode` is what R2CC_MODE means, also for a system that never heard of it."""
+    """One entry of the catalogue. `mode` is the meaning of R2CC_MODE, also for systems that do not read it."""
 
     name: str
     what: str
     """One line for people."""
     needs: str
-    """What hosts must have, for people."""
+    """The requirements on hosts, for people."""
     backends: tuple[str, ...]
-    """Those that can run it, the usual one first."""
+    """The backends that can run it, the usual one first."""
     mode: Mode
     expect_on_fault: Expectation
     env: Mapping[str, str] = field(default_factory=dict)
     network: str | None = None
-    """The name that the log must show as the network used; None: any that is one."""
+    """The name that the log must show as the network used; None: any network."""
     path: Literal["none", "plugin", "library"] = "none"
-    """What the experiment's `path` names, if it takes one."""
+    """The object that the experiment's `path` names, if the system takes one."""

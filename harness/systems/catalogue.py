@@ -1,7 +1,7 @@
 """The catalogue: every system that an experiment can name with ``use``, as data.
 
 NCCL's own variables are facts of its releases: a plugin by path since 2.20, IB port failover since 2.29.7 and port
-recovery since 2.30.3, both only within one virtual NIC that is made of several (NCCL_NET_MERGE_LEVEL).
+recovery since 2.30.3, both only within one virtual NIC that combines several (NCCL_NET_MERGE_LEVEL).
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ def _core(name: str, what: str, mode: Mode, expect: Expectation = "ok", **env: s
 
 
 def _scheduled() -> Iterator[System]:
-    """A system for every schedule that a loss calls for; mode 3 is R2CC-AllReduce by another name."""
+    """A system for every schedule that responds to a loss; mode 3 is R2CC-AllReduce by another name."""
     for alias, algorithm in for_losses().items():
         after = f"Balance and {algorithm.title} after a loss"
         if alias == read_settings(3, {}).algo:
@@ -37,7 +37,7 @@ def _scheduled() -> Iterator[System]:
 
 
 def _replica(name: str, what: str) -> System:
-    """Serving over our core as fail-stop, by what the engine above it does about a loss."""
+    """Serving over our core as fail-stop, by the reaction of the serving engine above it to a loss."""
     told = f"serving without failover, which stops at the first loss; then {what}"
     return System(name, told, _CORE_NEEDS, ("serve_r2ccl",), 0, "ok", {"SERVE_ON_FAILURE": name})
 
@@ -142,17 +142,17 @@ CATALOGUE = {entry.name: entry for entry in ENTRIES}
 
 
 def sockets_carry_data(use: str | None, network: str | None) -> bool:
-    """Whether NCCL's own sockets carry the collectives of a system, and not only let its ranks meet: not with a net
-    plugin, nor where it is to use another network. `use` and `network` are those of its table."""
+    """Whether NCCL's own sockets carry the collectives of a system, and not only the ranks' rendezvous: not with a net
+    plugin, nor if it is to use another network. `use` and `network` are those of its table."""
     if use is not None and CATALOGUE[use].path == "plugin":
         return False
     return network is None or network.lower() == "socket"
 
 
 def fill(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A ``[[system]]`` table with what the entry named by its ``use`` says; what the table says itself wins.
+    """A ``[[system]]`` table completed from the entry named by its ``use``; the table's own values take precedence.
 
-    Raises `ValueError`, one line, for an entry that is not there or a path that is missing or too many.
+    Raises `ValueError`, one line, for an unknown entry or a path that is missing or superfluous.
     """
     entry = CATALOGUE.get(str(values["use"]))
     if entry is None:
@@ -169,7 +169,7 @@ def fill(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _path(entry: System, given: object) -> str | None:
-    """The path that the entry's environment names."""
+    """The path that the entry's environment needs."""
     if entry.path == "none":
         if given is not None:
             raise ValueError(f"path: the system {entry.name} takes none")

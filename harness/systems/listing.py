@@ -36,7 +36,7 @@ def described(entry: System) -> dict[str, Any]:
 
 
 def lines() -> Iterator[str]:
-    """A paragraph an entry, and how an experiment names one."""
+    """One paragraph per entry, and how an experiment names one."""
     yield 'In an experiment: [[system]] with use = "NAME"; keys beside it win over what the catalogue says.'
     for entry in ENTRIES:
         yield ""
@@ -53,7 +53,7 @@ def _facts(entry: System) -> Iterator[tuple[str, str]]:
 
 
 def _network(entry: System) -> str:
-    """What a trial must show, or it counts as failed."""
+    """The network that a trial must show; otherwise it counts as failed."""
     if entry.backends[0] == "perf":
         return "every byte on the hosts' NICs, as the core tells"
     if entry.network == "gloo":

@@ -1,9 +1,9 @@
-"""Which network was really used, from what a trial left behind. Pure.
+"""Which network a trial really used, from its logs and counters. Pure.
 
-NCCL falls back silently: a plugin that cannot be loaded is one INFO line, and the numbers that follow are those of its
-own sockets. So its log must name the network ("Using network X") and show connections over it ("via NET/X/0"), not
-P2P or shared memory alone. Our core tells the NICs that carried bytes. Both are only words: the NICs' own counters must
-show the bytes, too.
+NCCL falls back silently: a plugin that cannot be loaded is one INFO line, and the numbers that follow are those of
+NCCL's own sockets. So its log must name the network ("Using network X") and show connections over it ("via NET/X/0"),
+not P2P or shared memory alone. Our core reports the NICs that carried bytes. Neither is proof by itself: the NICs' own
+counters must show the bytes, too.
 """
 
 import re
@@ -17,20 +17,20 @@ from harness.backends.nccl_log import NcclEvent
 Finding = Literal["proven", "another", "unknown", "not_asked"]
 
 INTERNAL = ("IB", "Socket")
-"""Names of the networks that NCCL has inside; any other comes from a plugin."""
+"""Names of NCCL's built-in networks; any other comes from a plugin."""
 
 LEAST_SHARE = 0.5
 """Share of the bytes a collective must move that the NICs' counters must show."""
 
 _SOCKET_NIC = re.compile(r"\[\d+\](\S+?):")
 _TELLING = ("version", "network", "plugin_loaded", "plugin_failed", "net_devices")
-"""Kinds of NCCL's events that are kept as evidence, in NCCL's words."""
+"""Kinds of NCCL's events that are kept as evidence, under NCCL's names."""
 _MOST_LINES = 12
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What was found. `intended` and `used` are names of networks or of NICs."""
+    """The result of the check. `intended` and `used` are names of networks or of NICs."""
 
     finding: Finding
     reason: str = ""
@@ -53,8 +53,8 @@ NOT_ASKED = Proof("not_asked")
 
 
 def from_nccl_log(events: Iterable[NcclEvent], intended: str | None, plugin: bool, nics: Sequence[str]) -> Proof:
-    """What the log of all ranks says. `intended` is a network's name (None: any, or with `plugin` any that NCCL has
-    not inside); where NCCL used its sockets, they must be on `nics`."""
+    """The network by the log of all ranks. `intended` is a network's name (None: any, or with `plugin` any that is not
+    built into NCCL); if NCCL used its sockets, they must be on `nics`."""
     told = list(events)
     wanted = intended or ("a plugin's network" if plugin else "any network")
     used = tuple(sorted({str(event.fields["name"]) for event in told if event.kind == "network"}))
@@ -76,7 +76,7 @@ def _elsewhere(
     plugin: bool,
     nics: Sequence[str],
 ) -> str:
-    """Why the network is not the intended one; empty where it is."""
+    """Why the network is not the intended one; empty if it is."""
     others = [name for name in used if not _is_wanted(name, intended, plugin)]
     if others:
         wanted = intended or "a plugin's network"
@@ -97,10 +97,11 @@ def _way(via: str) -> str:
 
 
 def from_core(cores: Sequence[Mapping[str, Any] | None], nics: Sequence[Sequence[str]]) -> Proof:
-    """What our core's ranks say of their NICs, beside those of their hosts; None for a rank that did not live to tell.
+    """The NICs that our core's ranks report, beside those of their hosts; None for a rank that ended before it could
+    report.
 
-    A rank tells every NIC that it opened, also one that was lost since. What each carried is no sign: a short message
-    needs but one of them.
+    A rank reports every NIC that it opened, including those lost since. The bytes of a single NIC are no sign: a short
+    message needs only one NIC.
     """
     heard = [(core, meant) for core, meant in zip(cores, nics, strict=True) if core is not None and core.get("nics")]
     told, known = [core for core, _ in heard], dict.fromkeys(nic for of_host in nics for nic in of_host)
@@ -123,7 +124,8 @@ def from_core(cores: Sequence[Mapping[str, Any] | None], nics: Sequence[Sequence
 
 
 def from_counters(sent_bytes: Mapping[str, int], nics: Sequence[str], least_bytes: float) -> Proof:
-    """What the NICs' counters say: by NIC, bytes sent over all hosts; `least_bytes` had to pass them together."""
+    """The network by the NICs' counters. `sent_bytes`: by NIC, over all hosts; `least_bytes`: the bytes that the
+    collectives must send over all NICs together."""
     wanted = ", ".join(nics)
     detail = {"bytes_by_nic": dict(sent_bytes), "least_bytes": round(least_bytes)}
     if not sent_bytes:
@@ -137,7 +139,7 @@ def from_counters(sent_bytes: Mapping[str, int], nics: Sequence[str], least_byte
 
 
 def confirmed(told: Proof, counted: Proof) -> Proof:
-    """What ranks or a log tell, as far as the counters bear it out: without the bytes it is no proof."""
+    """The network that ranks or a log report, if the counters confirm it: without the bytes it is no proof."""
     detail = {**counted.detail, **told.detail}
     if told.finding == "proven" and counted.finding != "proven":
         return Proof("unknown", f"{counted.reason}; what the ranks tell is no proof", told.intended, (), detail)

@@ -65,7 +65,11 @@ def dial(way: Way, port: int) -> socket.socket:
 def outcome(stream: socket.socket) -> int:
     """The result of a dial: 0 connected, else the error's number."""
     failure = stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    if failure == 0 and stream.getsockname() == stream.getpeername():
-        # With nobody listening, TCP can connect a port of the ephemeral range to itself.
-        return errno.ECONNREFUSED
-    return failure
+    if failure != 0:
+        return failure
+    try:
+        peer = stream.getpeername()
+    except OSError as error:  # the peer has reset the connection since
+        return error.errno or errno.ENOTCONN
+    # With nobody listening, TCP can connect a port of the ephemeral range to itself.
+    return errno.ECONNREFUSED if stream.getsockname() == peer else 0

@@ -72,19 +72,21 @@ node3.lab username=grace
 """
 
 
-def test_host_files_of_mpi(tmp_path: Path) -> None:
+def test_host_files_of_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = [Entry("node1.lab"), Entry("node2.lab", "ada"), Entry("node3.lab", "grace"), Entry("10.0.0.7")]
     assert parse(OPEN_MPI, "f") == hosts
     assert parse("node1:8\n[fd00::7]:4\n", "f") == [Entry("node1"), Entry("fd00::7")]
     path = tmp_path / "hosts"
     path.write_text(OPEN_MPI)
-    made = of_hostfile(path, LoginOptions(user="root", port=2222, key=Path("keys/lab")))
+    (tmp_path / "lab").write_text("a key")
+    monkeypatch.chdir(tmp_path)
+    made = of_hostfile(path, LoginOptions(user="root", port=2222, key=Path("lab")))
     assert [(h.name, h.user, h.port) for h in made.hosts][1:] == [
         ("node2", "ada", 2222),
         ("node3", "grace", 2222),
         ("10.0.0.7", "root", 2222),
     ]
-    assert made.hosts[0].key == str(Path("keys/lab").absolute())
+    assert made.hosts[0].key == str(tmp_path / "lab")
 
 
 @pytest.mark.parametrize(

@@ -78,5 +78,6 @@ def test_a_long_list_of_losses_is_cut(capsys: pytest.CaptureFixture[str]) -> Non
     ],
 )
 def test_what_cannot_be_read_begins_with_its_option(given: dict[str, Any], told: str) -> None:
+    cluster = ClusterOptions(**{key: given[key] for key in ("rate", "lost") if key in given})
     with pytest.raises(UsageError, match=told):
-        plan_command(**given)
+        plan_command(cluster, **{key: given[key] for key in ("size", "alpha") if key in given})

@@ -161,7 +161,7 @@ def test_arrays_that_do_not_fit_the_ranks_are_one_line() -> None:
     three = np.ones(3, np.float32)
     comm = group.comms[0]
     for call, words in [
-        (lambda: comm.all_gather(three, three), "fit 2 ranks"),
+        (lambda: comm.all_gather(three, three), "over 2 ranks: recv has 3 elements; give one of 6 elements"),
         (lambda: comm.reduce_scatter(three, three), "2 ranks need as many equal blocks"),
         (lambda: comm.all_to_all(three), "equal blocks"),
         (lambda: comm.send_recv(three, three), "use two arrays"),

@@ -1,1 +1,1 @@
-"""Checks: what is found out about a set of hosts (evidence), and what that means (findings), a topic a file."""
+"""Checks of a set of hosts: facts about them (evidence), and conclusions from these (findings), one topic per file."""

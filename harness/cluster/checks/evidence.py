@@ -1,4 +1,4 @@
-"""Gathers everything that the checks look at, in a few passes over all hosts at once; changes nothing there."""
+"""Gathers all evidence for the checks, in a few passes over all hosts at once; changes nothing there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,26 +13,26 @@ from harness.hosts.base import Nic
 from harness.hosts.links import Links
 
 FULL_SIZE_PEERS = 4
-"""So many others of its rail each NIC sends full-size packets to; one that passes shows that all do."""
+"""Number of NICs of its rail to which each NIC sends full-size packets; one success shows that all would arrive."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen, by host. A host is in `surveys` or in `errors`."""
+    """The evidence by host. A host is in `surveys` or in `errors`."""
 
     inventory: Inventory
     surveys: Mapping[str, Surveyed] = field(default_factory=dict)
     errors: Mapping[str, HostError] = field(default_factory=dict)
     nics: Mapping[str, tuple[Nic, ...]] = field(default_factory=dict)
-    """Those that are as the inventory says."""
+    """The NICs that match the inventory."""
     wrong_nics: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """A line for each that is not."""
+    """A line for each NIC that does not."""
     answers: Mapping[Probe, Reached] = field(default_factory=dict)
     switches: Mapping[str, Links] = field(default_factory=dict)
     remains: Mapping[str, Remains] = field(default_factory=dict)
-    """What faults have left, by host and switch."""
+    """Remains of faults, by host and switch."""
     faults: frozenset[str] = frozenset()
-    """The kinds of faults that are to be made; a lack of what they need is an error."""
+    """The kinds of faults that are planned; if a host lacks what they need, that is an error."""
 
     def endpoint(self, host: str, nic: Nic) -> Endpoint:
         """That NIC as one end of a probe."""
@@ -47,12 +47,13 @@ class Evidence:
         return dict(sorted(found.items()))
 
     def rail_name(self, rail: int) -> str:
-        """As the inventory calls it."""
+        """The rail's name in the inventory."""
         return self.inventory.rails[rail] if rail < len(self.inventory.rails) else f"rail{rail}"
 
 
 def gather(inventory: Inventory, faults: frozenset[str] = frozenset()) -> Evidence:
-    """Logs in, surveys, then tries all pairs of every rail, each rail from each other, and the way to rank 0."""
+    """Logs in, surveys, then tests all pairs of every rail, paths from each rail to each other, and the path to rank
+    0."""
     with looking_at(inventory) as place:
         surveys, switches, remains = place.survey(), place.links(), place.remains()
         looked = {name: look_up(place.entries[name], survey.links) for name, survey in surveys.items()}
@@ -63,14 +64,14 @@ def gather(inventory: Inventory, faults: frozenset[str] = frozenset()) -> Eviden
 
 
 def probes(seen: Evidence) -> list[Probe]:
-    """What is tried. Across rails, one host asks the next, which is enough to know a network's shape."""
+    """The probes to send. Across rails, one host probes the next, which is enough to know a network's shape."""
     rails = list(seen.rails().values())
     small = pairs(rails)
     return [*small, *_full_size(rails), *_across(seen), *to_root(seen)]
 
 
 def _full_size(rails: Sequence[Sequence[Endpoint]]) -> list[Probe]:
-    """From each NIC to the next ones around its rail."""
+    """Full-size probes from each NIC to the next ones around its rail."""
     found = []
     for rail in rails:
         for i, source in enumerate(rail):
@@ -90,7 +91,7 @@ def _across(seen: Evidence) -> list[Probe]:
 
 
 def to_root(seen: Evidence) -> list[Probe]:
-    """From every host to the first, by management addresses and the routing table, as ranks find each other."""
+    """Probes from every host to the first, by management addresses and the routing table, as ranks find each other."""
     hosts = [host.name for host in seen.inventory.hosts if host.name in seen.surveys]
     root = _management(hosts[0], seen.surveys[hosts[0]]) if hosts[:1] == [seen.inventory.hosts[0].name] else None
     if root is None:
@@ -100,7 +101,8 @@ def to_root(seen: Evidence) -> list[Probe]:
 
 
 def _management(name: str, survey: Surveyed) -> Endpoint | None:
-    """None where the address is none of the host's own: it is behind an address translation, or a DNS name."""
+    """The host's management endpoint; None if the address is not the host's own: it is behind an address translation,
+    or a DNS name."""
     try:
         link = next((link for link in survey.links.by_name.values() if link.has_address(survey.address)), None)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A finding: how bad, about what, on which host, what it is, and what to do. Pure."""
+"""A finding: severity, topic, host, description and remedy. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad. Only an error keeps a sweep from running right."""
+    """How severe a finding is. Only an error keeps a sweep from running correctly."""
 
     OK = "ok"
     NOTE = "note"
@@ -16,7 +16,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a check says. `host` is empty for what concerns all of them."""
+    """One statement of a check. `host` is empty if it concerns all of them."""
 
     severity: Severity
     topic: str
@@ -41,18 +41,18 @@ def warning(topic: str, host: str, what: str, remedy: str) -> Finding:
 
 
 def error(topic: str, host: str, what: str, remedy: str) -> Finding:
-    """Experiments on these hosts fail, or mislead."""
+    """Experiments on these hosts fail, or give misleading results."""
     return Finding(Severity.ERROR, topic, host, what, remedy)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """By severity; otherwise as they came."""
+    """By severity; otherwise in the given order."""
     order = list(Severity)
     return sorted(findings, key=lambda finding: -order.index(finding.severity))
 
 
 def merged(findings: Sequence[Finding]) -> list[tuple[Finding, list[str]]]:
-    """Each different finding once, with all hosts that it is about."""
+    """Each different finding once, with all hosts that it concerns."""
     hosts: dict[tuple[Severity, str, str, str], list[str]] = {}
     for finding in findings:
         key = (finding.severity, finding.topic, finding.what, finding.remedy)
@@ -61,6 +61,6 @@ def merged(findings: Sequence[Finding]) -> list[tuple[Finding, list[str]]]:
 
 
 def split_remedy(message: str) -> tuple[str, str]:
-    """An error's line as what it says and what it advises, which come apart at its last semicolon."""
+    """An error's line as description and remedy, split at its last semicolon."""
     what, separator, remedy = message.rpartition("; ")
     return (what, remedy) if separator else (message, "")

@@ -12,7 +12,7 @@ from r2ccl_core.units import format_size
 CLOCK_NOTE_S, CLOCK_WARNING_S = 1e-3, 50e-3
 MEMORY_ERROR_BYTES, MEMORY_WARNING_BYTES = 512 << 20, 2 << 30
 SHARED_BYTES = 512 << 20
-"""What NCCL wants of /dev/shm with eight ranks a host, with some room."""
+"""The space that NCCL needs in /dev/shm with eight ranks per host, with some reserve."""
 
 KERNEL_REMEDY = (
     "load the module (modprobe sch_netem sch_tbf sch_ingress cls_bpf; Debian, Ubuntu: linux-modules-extra), "
@@ -28,11 +28,11 @@ PACKAGES = {
     "ibportstate": "infiniband-diags",
 }
 ON_CARDS = frozenset({"ovs-ofctl", "ovs-vsctl"})
-"""What a switch needs and no host: Open vSwitch runs on the card."""
+"""Programs that a switch needs and no host: Open vSwitch runs on the card."""
 
 
 def findings(seen: Evidence) -> Iterator[Finding]:
-    """About every host of the inventory, and its switches."""
+    """Findings about every host of the inventory, and its switches."""
     if len(seen.inventory.hosts) < 2:
         yield error("hosts", "", "there is one host", "a collective needs at least 2")
     for name, failure in seen.errors.items():
@@ -132,7 +132,8 @@ def _kernel(seen: Evidence, name: str, features: Mapping[str, str | None]) -> It
 
 
 def tcp(name: str, congestion_control: str | None) -> Iterator[Finding]:
-    """BBR takes each stream down to four packets for 0.2 s every ten seconds, and its streams share a NIC unequally."""
+    """Findings about TCP: BBR reduces each stream to four packets for 0.2 s every ten seconds, and its streams share a
+    NIC unequally."""
     if congestion_control == "bbr":
         what = "TCP's congestion control is bbr, under which single operations take up to a quarter longer"
         yield warning("tcp", name, what, TCP_REMEDY)

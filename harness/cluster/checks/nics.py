@@ -17,7 +17,7 @@ FILTER_REMEDY = "sysctl -w net.ipv4.conf.all.rp_filter=0 and that of the NIC (2 
 
 
 def findings(seen: Evidence) -> Iterator[Finding]:
-    """About every NIC that the inventory names, on every host that was reached."""
+    """Findings about every NIC that the inventory names, on every host that was reached."""
     for name, nics in seen.nics.items():
         survey = seen.surveys[name]
         wrong = [error("nics", name, *split_remedy(line)) for line in seen.wrong_nics.get(name, ())]
@@ -58,7 +58,8 @@ def _speed(name: str, nic: Nic, link: Link, survey: Surveyed) -> Iterator[Findin
 
 
 def arp(name: str, nics: tuple[Nic, ...], survey: Surveyed) -> Iterator[Finding]:
-    """A Linux host answers ARP for all its addresses on every NIC, unless it is told otherwise."""
+    """Findings about ARP: a Linux host answers ARP for all its addresses on every NIC, unless it is configured
+    otherwise."""
     addressed = {link.name: _networks(link) for link in survey.links.by_name.values() if not link.loopback}
     homes = [link for link, networks in addressed.items() if networks]
     if len(homes) < 2:
@@ -87,7 +88,7 @@ def _networks(link: Link) -> list[IPv4Interface]:
 
 
 def _effective(sysctls: Mapping[str, Mapping[str, int]], nic: str, key: str) -> int:
-    """The kernel takes the larger of the two."""
+    """The larger of the two settings, which is the one that the kernel uses."""
     return max(sysctls.get("all", {}).get(key, 0), sysctls.get(nic, {}).get(key, 0))
 
 

@@ -1,4 +1,5 @@
-"""Findings about the networks between hosts: who reaches whom on each rail, whole packets, ways between rails. Pure."""
+"""Findings about the networks between hosts: reachability on each rail, full-size packets, paths between rails.
+Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ SILENT_REMEDY = "look at cable, switch port, VLAN and address, and at firewalls 
 
 
 def findings(seen: Evidence) -> Iterator[Finding]:
-    """About every rail, then about the ways between rails and to rank 0."""
+    """Findings about every rail, then about the paths between rails and to rank 0."""
     for rail, ends in seen.rails().items():
         wrong = list(_rail(seen, seen.rail_name(rail), ends))
         yield from wrong or [ok("rails", "", f"{seen.rail_name(rail)}: all {len(ends)} NICs reach each other")]
@@ -44,7 +45,7 @@ def _rail(seen: Evidence, name: str, ends: Sequence[Endpoint]) -> Iterator[Findi
 def _silent(
     seen: Evidence, name: str, silent: dict[Endpoint, list[tuple[Endpoint, Reached]]], others: int
 ) -> Iterator[Finding]:
-    """One finding for a NIC that reaches nobody, which then is the fault; otherwise one for each pair."""
+    """One finding for a NIC that reaches no other NIC, which is then at fault; otherwise one for each pair."""
     cut = {source for source, failed in silent.items() if len(failed) == others}
     for source, failed in silent.items():
         if source in cut:
@@ -77,9 +78,9 @@ def _sizes(seen: Evidence, name: str, ends: Sequence[Endpoint]) -> Iterator[Find
 
 
 def _across(seen: Evidence) -> Iterator[Finding]:
-    """Rails that reach each other are no fault, but a lost NIC's traffic may then go another way.
+    """Findings about rails that reach each other: no fault, but a lost NIC's traffic may then take another path.
 
-    A packet to another rail's address that comes in at the sender's rail shows that its host answered ARP there.
+    A packet to another rail's address that arrives on the sender's rail shows that its host answered ARP there.
     """
     rail_of = {end: rail for rail, ends in seen.rails().items() for end in ends}
     across = [

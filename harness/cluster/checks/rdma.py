@@ -1,6 +1,6 @@
-"""Findings about RDMA: devices, ports, link layers, MTUs, RoCE's GIDs, and what a kernel lacks for them. Pure.
+"""Findings about RDMA: devices, ports, link layers, MTUs, RoCE's GIDs, and missing kernel modules. Pure.
 
-Judged are the ports of the inventory's RDMA devices, and those that send over one of its NICs.
+The checks cover the ports of the inventory's RDMA devices, and those that send over one of its NICs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,8 @@ from harness.hosts.base import Nic
 
 ROCE_V2 = "RoCE v2"
 HEADERS = 104
-"""Bytes that an interface's MTU has to hold beside the port's: at most 100 of RoCE's, to a multiple of 8."""
+"""Bytes by which an interface's MTU must exceed the port's: RoCE's headers, at most 100, rounded up to a multiple of
+8."""
 PORT_REMEDY = "look at cable and switch port, and whether its interface is up"
 LOAD_REMEDY = "load its driver, or correct the inventory"
 SOFT_REMEDY = "modprobe rdma_rxe; rdma link add {device} type rxe netdev {netdev}"
@@ -37,17 +38,17 @@ class Port:
 
     @property
     def ethernet(self) -> bool:
-        """Whether it does RoCE."""
+        """Whether it uses RoCE."""
         return self.told.get("link_layer") == "Ethernet"
 
     @property
     def active(self) -> bool:
-        """As programs see it, where one could look."""
+        """Whether it is active as programs see it, if that could be read."""
         return bool((self.told.get("verbs") or self.told["state"]) == "ACTIVE")
 
     @property
     def gid_index(self) -> int | None:
-        """The entry of its table that RoCE v2 takes for the NIC's address; None where there is none."""
+        """The entry of its table that RoCE v2 uses for the NIC's address; None without one."""
         entries = (entry for entry in self.told.get("gids", ()) if entry["type"] == ROCE_V2)
         return next((entry["index"] for entry in entries if self._is_its(entry["gid"])), None)
 
@@ -59,13 +60,13 @@ class Port:
 
 
 def address_of(gid: str) -> IPv4Address | IPv6Address:
-    """The IP address that a GID of RoCE stands for. Raises ValueError."""
+    """The IP address that a RoCE GID stands for. Raises ValueError."""
     address = IPv6Address(gid)
     return address.ipv4_mapped or address
 
 
 def findings(seen: Evidence) -> Iterator[Finding]:
-    """About every host that was reached, and where the ports of a rail differ."""
+    """Findings about every host that was reached, and about differences between the ports of a rail."""
     judged = []
     for name, survey in seen.surveys.items():
         facts = survey.facts["rdma"]
@@ -81,7 +82,7 @@ def findings(seen: Evidence) -> Iterator[Finding]:
 
 
 def _ports(host: str, nics: Sequence[Nic], ports: Sequence[Mapping[str, Any]]) -> list[Port]:
-    """Those that are the inventory's, in the order of its NICs."""
+    """The ports that belong to the inventory's NICs, in the order of these NICs."""
     return [Port(host, nic, port) for nic in nics for port in ports if _belongs(nic, port)]
 
 

@@ -1,4 +1,4 @@
-"""Findings about what is installed and must be alike on all hosts: this package, NCCL, drivers, GPUs. Pure."""
+"""Findings about software and hardware that must be alike on all hosts: this package, NCCL, drivers, GPUs. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ DRIVER_REMEDY = "install the same driver on all hosts"
 
 
 def findings(seen: Evidence) -> Iterator[Finding]:
-    """About every host that was reached, and where they differ."""
+    """Findings about every host that was reached, and about differences between hosts."""
     for name, survey in seen.surveys.items():
         yield from _package(name, survey.facts["package"])
         yield from _nccl(name, survey.facts["nccl"])
@@ -94,7 +94,7 @@ def _differing(
     remedy: str,
     told: Callable[[str, str, str, str], Finding],
 ) -> Iterator[Finding]:
-    """One finding where hosts that have it have not all the same."""
+    """One finding if the hosts that have a value do not all have the same."""
     by_host = {name: value(survey.facts) for name, survey in seen.surveys.items()}
     values = {shown for shown in by_host.values() if shown is not None}
     if len(values) > 1:

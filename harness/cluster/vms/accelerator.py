@@ -1,7 +1,7 @@
-"""Which accelerator runs the guests: KVM where it boots one, else QEMU's own translation (TCG).
+"""Chooses the accelerator that runs the guests: KVM if it boots one, else QEMU's own translation (TCG).
 
-Whether KVM works is tried, not read off: /dev/kvm is there on machines whose KVM stops in the middle of a boot. What
-came of it is kept until the machine restarts.
+KVM is tested by booting a guest, because /dev/kvm also exists on machines whose KVM stops in the middle of a boot. The
+result is kept until the machine restarts.
 """
 
 import json
@@ -15,13 +15,13 @@ from harness.cluster.vms.kernel import Kernel, cache
 from harness.errors import ClusterError
 
 TRY_S = 15.0
-"""How long KVM may take from power on to the first program of a guest and off again; one that works takes a second."""
+"""How long KVM may take from power on to a guest's first program and off again; a working one takes a second."""
 TRY_BYTES = 256 << 20
 WORD = b"r2ccl: booted"
 
 
 def choose(wanted: str, program: str, kernel: Kernel) -> str:
-    """``kvm`` or ``tcg``. Raises `ClusterError` where KVM is asked for by name and does not work."""
+    """``kvm`` or ``tcg``. Raises `ClusterError` if KVM is requested by name and does not work."""
     if wanted == "tcg":
         return "tcg"
     why = _without_kvm(program, kernel)
@@ -33,7 +33,7 @@ def choose(wanted: str, program: str, kernel: Kernel) -> str:
 
 
 def _without_kvm(program: str, kernel: Kernel) -> str | None:
-    """Why KVM cannot be used; None where it can."""
+    """Why KVM cannot be used; None if it can."""
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "/dev/kvm is missing, or not this user's to open"
     kept, boot = cache() / "kvm.json", Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -51,7 +51,7 @@ def _without_kvm(program: str, kernel: Kernel) -> str | None:
 
 
 def _tried(program: str, kernel: Kernel) -> str | None:
-    """Boots a guest that says a word and switches itself off."""
+    """Boots a guest that prints a word and switches itself off."""
     with tempfile.TemporaryDirectory() as folder:
         initial = Path(folder) / "initial"
         initial.write_bytes(guest.initial_files(kernel))

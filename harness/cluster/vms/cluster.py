@@ -2,13 +2,13 @@
 
 It is a local cluster (`harness.cluster.local`) whose hosts are guests of QEMU instead of namespaces: the same switch,
 addresses, names, keys, owner and record. A tap takes the place of the veth on the switch's side of every NIC, so that
-what acts on switch ports acts here, too. QEMU runs in the switch's namespace, a child of the keeper: it ends when the
-harness does, however that ends, and `harness clean` finds it by its namespace.
+faults on switch ports also work here. QEMU runs in the switch's namespace as a child of the keeper: it ends when the
+harness does, for whatever reason, and `harness clean` finds it by its namespace.
 
 A guest's root is this machine's own root, read-only under a file system in memory. So the Python, the package and the
-commit in it are those that run the harness, without any image to make. Where a release of Debian is asked for, its root
-is that release's (`harness.cluster.vms.debian`); where a disk is, what the guest writes goes there and outlasts its
-restarts. Its kernel is a Debian package's, kept beside (`harness.cluster.vms.kernel`).
+commit in it are those that run the harness, and no image has to be made. If a release of Debian is requested, the root
+is that release's (`harness.cluster.vms.debian`); if a disk is requested, the guest's writes go there and survive its
+restarts. Its kernel comes from a Debian package, kept separately (`harness.cluster.vms.kernel`).
 """
 
 import os
@@ -27,17 +27,19 @@ from harness.errors import ClusterError
 from r2ccl_core.host.memory import available_bytes, shown
 
 ROOT = sshd.Account("root", 0, 0, "/root")
-"""Who logs in: in its guests every user is root."""
+"""The account that logs in: in its guests every user is root."""
 
 TUN = Path("/dev/net/tun")
 TAIL_LINES = 3
+PANIC = "Kernel panic"
+"""Marks the line with the cause, before some thirty others; the guest then boots again."""
 
 
 class VmsCluster(LocalCluster):
     """See the module."""
 
     start_s = 240.0
-    """Six translated guests on two cores that others keep busy, too."""
+    """Enough for six translated guests on two cores that other work keeps busy, too."""
 
     def __init__(self, spec: VmsSpec, tell: Callable[[str], None] | None = None) -> None:
         super().__init__(spec)
@@ -50,7 +52,7 @@ class VmsCluster(LocalCluster):
         """``kvm`` or ``tcg``, once it is known."""
 
     def prepare(self) -> None:
-        """QEMU, taps, memory, the kernel, the accelerator. Raises `ClusterError`."""
+        """Checks QEMU, taps and memory, prepares the kernel, chooses the accelerator. Raises `ClusterError`."""
         self._program = find_program()
         check_taps()
         _check_memory(self.vms)
@@ -61,7 +63,7 @@ class VmsCluster(LocalCluster):
         self.accelerator = accelerator.choose(self.vms.accelerator, self._program, self._kernel)
 
     def made_of(self) -> str:
-        """What runs the guests, and what they run, for people; once it is known."""
+        """The guests' accelerator and kernel, for people; once they are known."""
         assert self._kernel is not None
         return f"{machine.PROGRAM} with {self.accelerator}, Linux {self._kernel.release} in {self._kernel.folder}"
 
@@ -78,7 +80,7 @@ class VmsCluster(LocalCluster):
         return ROOT
 
     def describe(self) -> dict[str, object]:
-        """Also what runs the guests, and what they run."""
+        """The description, with the guests' accelerator and kernel."""
         assert self._kernel is not None
         return super().describe() | {"accelerator": self.accelerator, "kernel": self._kernel.release}
 
@@ -110,7 +112,7 @@ class VmsCluster(LocalCluster):
         for path in (directory / f"{host}.log", machine.console(directory, host)):
             if path.exists():
                 lines = path.read_text(errors="replace").replace("\r", "").strip().splitlines()
-                told += lines[-TAIL_LINES:]
+                told += [line for line in lines if PANIC in line][-1:] + lines[-TAIL_LINES:]
         return f"the guest does not come up; it said last: {' | '.join(told)}" if told else ""
 
 
@@ -123,7 +125,7 @@ def find_program() -> str:
 
 
 def check_taps(device: Path = TUN) -> None:
-    """Raises `ClusterError` where no taps can be made."""
+    """Raises `ClusterError` if no taps can be made."""
     try:
         os.close(os.open(device, os.O_RDWR))
     except FileNotFoundError:
@@ -133,7 +135,7 @@ def check_taps(device: Path = TUN) -> None:
 
 
 def check_kernel(found: kernel.Kernel, spec: VmsSpec) -> None:
-    """Raises `ClusterError` where no guest can run it as `spec` asks."""
+    """Raises `ClusterError` if no guest can run it as `spec` asks."""
     soft = ("rdma_rxe",) if spec.rdma == "rxe" else ()
     disk = () if spec.disk_bytes is None else ("virtio_blk", "ext4")
     lacks = found.lacks("virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", *soft, *disk)
@@ -143,7 +145,7 @@ def check_kernel(found: kernel.Kernel, spec: VmsSpec) -> None:
 
 
 def check_disk(spec: VmsSpec) -> None:
-    """Raises `ClusterError` where the guests' disks could not be filled."""
+    """Raises `ClusterError` if there is not enough room for the guests' disks to be filled."""
     if spec.disk_bytes is None:
         return
     needed, free = spec.hosts * spec.disk_bytes, shutil.disk_usage(state.root().parent).free
@@ -164,7 +166,7 @@ def _check_memory(spec: VmsSpec) -> None:
 
 
 def make_disk(path: Path, size_bytes: int) -> None:
-    """An empty file system that takes room as it is filled. Raises `ClusterError`."""
+    """Makes an empty file system whose file grows as it is filled. Raises `ClusterError`."""
     program = shutil.which("mke2fs", path=os.environ.get("PATH", "") + os.pathsep + sshd.PATH)
     if program is None:
         raise ClusterError("mke2fs is missing, for cluster.disk; install the package e2fsprogs")

@@ -2,8 +2,8 @@
 
     ~/.cache/r2ccl/vms/debian-<release>/     read-only to the guests
 
-It has what every host must have, by the release's own packages: Python, an SSH server, iproute2. What else a guest
-needs, it takes from this machine (`binds`): the cluster's files, its kernel's modules, and this package, so that ranks
+It has the requirements of every host from the release's own packages: Python, an SSH server, iproute2. A guest takes
+everything else from this machine (`binds`): the cluster's files, its kernel's modules, and this package, so that ranks
 can run that need nothing but Python.
 """
 
@@ -22,14 +22,14 @@ from r2ccl_core.host.memory import shown
 PACKAGES = ("python3", "openssh-server", "iproute2", "procps")
 MAKE_S = 1800.0
 APART = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-"""Before a command: it ends with this process, however that ends, and with it what it has mounted in the root."""
+"""Prefix of a command: the command ends with this process, for whatever reason, and so do its mounts in the root."""
 ROOM_BYTES = 500 << 20
-"""What a root takes while it is made: 180 MB of Debian 11 and, until then, its packages and lists."""
+"""Space that a root takes while it is made: 180 MB of Debian 11 and, until then, its packages and lists."""
 PACKAGES_OF_PYTHON = "/usr/lib/python3/dist-packages"
 
 
 def prepared(release: str, tell: Callable[[str], None]) -> Path:
-    """The folder of its root; made if it is not there. Raises `ClusterError`."""
+    """The folder of its root; made if it does not exist. Raises `ClusterError`."""
     folder = cache() / f"debian-{release}"
     with locked():
         if not folder.exists():
@@ -38,12 +38,12 @@ def prepared(release: str, tell: Callable[[str], None]) -> Path:
 
 
 def is_prepared(release: str) -> bool:
-    """Whether nothing has to be made."""
+    """Whether the root already exists."""
     return (cache() / f"debian-{release}").exists()
 
 
 def binds(directory: Path, modules: Path) -> dict[Path, str]:
-    """Folders of this machine, and where a guest has them."""
+    """Folders of this machine, and their paths in a guest."""
     package = Path(harness.__file__).parent
     return {
         directory: str(directory),
@@ -53,7 +53,7 @@ def binds(directory: Path, modules: Path) -> dict[Path, str]:
 
 
 def _make(release: str, folder: Path, tell: Callable[[str], None]) -> None:
-    """There whole or not at all."""
+    """Makes the whole root or nothing."""
     program = shutil.which("mmdebstrap")
     if program is None:
         raise ClusterError("mmdebstrap is missing, for cluster.debian; install the package mmdebstrap")
@@ -73,7 +73,7 @@ def _make(release: str, folder: Path, tell: Callable[[str], None]) -> None:
 
 
 def arguments(release: str, folder: Path) -> list[str]:
-    """Of mmdebstrap, which takes packages from the mirror that it knows for the release."""
+    """Arguments of mmdebstrap, which takes packages from the mirror that it knows for the release."""
     return ["--quiet", "--mode=root", "--variant=apt", f"--include={','.join(PACKAGES)}", release, str(folder)]
 
 

@@ -1,4 +1,5 @@
-"""What a guest boots with: its initial file system, and the script that makes it the host it is to be. Pure."""
+"""The files that a guest boots with: its initial file system, and the script that turns it into the intended host.
+Pure."""
 
 import shlex
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ MODULES = (
     "fs/9p/9p",
     "fs/overlayfs/overlay",
 )
-"""What the root needs, in the order of loading; a kernel that has one of them built in, or not at all, has no file."""
+"""Modules for the root, in the order of loading; a kernel with one built in, or without it, has no file for it."""
 
 DISK_MODULES = (
     "drivers/block/virtio_blk",
@@ -37,19 +38,20 @@ DISK_MODULES = (
     "fs/jbd2/jbd2",
     "fs/ext4/ext4",
 )
-"""What a disk needs, as `MODULES`."""
+"""Modules for a disk, as `MODULES`."""
 
 FILES = ("hosts", "passwd", "shadow")
-"""Those of the cluster's folder that replace this machine's own in /etc."""
+"""Files of the cluster's folder that replace this machine's own in /etc."""
 DEBIAN_FILES = ("hosts",)
-"""A release of Debian has accounts of its own."""
+"""The same for a release of Debian, which has accounts of its own."""
 
 MANAGEMENT_NUMBER = 0xFF
-"""Of the management NIC in MAC addresses."""
+"""The number of the management NIC in MAC addresses."""
 
 
 def initial_files(kernel: Kernel, binds: Mapping[Path, str] | None = None, *, disk: bool = False) -> bytes:
-    """The initial file system as an archive in the kernel's format; `binds` names places by folders of this machine."""
+    """The initial file system as an archive in the kernel's format; `binds` names paths in the guest by folders of this
+    machine."""
     names = (*MODULES, *DISK_MODULES) if disk else MODULES
     found = [path for name in names for path in sorted(kernel.modules.glob(f"kernel/{name}.ko*"))]
     modules = {f"modules/{path.name}": path.read_bytes() for path in found}
@@ -61,7 +63,7 @@ def initial_files(kernel: Kernel, binds: Mapping[Path, str] | None = None, *, di
 
 
 def archive(contents: Mapping[str, bytes]) -> bytes:
-    """A cpio archive ("newc") of these files, all of them executable, and of the folders that they lie in."""
+    """A cpio archive ("newc") of these files, all of them executable, and of their folders."""
     folders = sorted({str(parent) for name in contents for parent in Path(name).parents} - {"."})
     entries = [(name, 0o040755, b"") for name in folders]
     entries += [(name, 0o100755, data) for name, data in contents.items()]
@@ -78,7 +80,7 @@ def _entry(number: int, name: str, mode: int, data: bytes) -> bytes:
 
 
 def host_script(spec: VmsSpec, number: int, host: HostLayout, kernel: Kernel, folder: Path) -> str:
-    """What `boot.sh` hands over to, for the host of that number."""
+    """The script of the host of that number, which `boot.sh` runs in the guest's root."""
     values = {
         "NAME": host.name,
         "FOLDER": str(folder),
@@ -101,12 +103,12 @@ def _nics(spec: VmsSpec, number: int, host: HostLayout) -> list[list[str]]:
 
 
 def management_mac(number: int) -> str:
-    """Of the management NIC of the host of that number."""
+    """The MAC address of the management NIC of the host of that number."""
     return mac_of(number, MANAGEMENT_NUMBER)
 
 
 def _sysctls() -> list[str]:
-    """As a local cluster's namespaces have them; a key that this kernel lacks is passed over."""
+    """The settings of a local cluster's namespaces; a key that this kernel lacks is skipped."""
     settings = {**sysctls.HOST_SYSCTLS, sysctls.CONGESTION_CONTROL: sysctls.CONGESTION_CONTROLS[0]}
     lines = [f"    echo {value} >/proc/sys/{key}" for key, value in settings.items()]
     return ["sysctls() {", *(f"{line} 2>/dev/null" for line in lines), "}"]

@@ -2,8 +2,8 @@
 
     ~/.cache/r2ccl/vms/<package>/    vmlinux, busybox, release, lib/modules/<release>/
 
-Nothing is installed on this machine. The kernel is kept uncompressed: QEMU enters it directly, and a guest that is
-translated need not decompress it (4.5 s of CPU from power on to the SSH server instead of 8.1).
+Nothing is installed on this machine. The kernel is kept uncompressed: QEMU enters it directly, and a translated guest
+need not decompress it (4.5 s of CPU from power on to the SSH server instead of 8.1).
 """
 
 import fcntl
@@ -22,13 +22,14 @@ from harness.errors import ClusterError
 from r2ccl_core.host.memory import shown
 
 SHELL_PACKAGE = "busybox-static"
-"""What the guests boot with until they have a root file system."""
+"""The package of the guests' programs until they have a root file system."""
 
 KEPT = ("arch", "crypto", "drivers/block", "drivers/infiniband", "drivers/net", "drivers/virtio", "fs", "lib", "net")
 """Folders of modules that a guest may need; the rest of 400 MB is removed."""
 
 ROOM_BYTES = 900 << 20
-"""What a kernel's package takes while it is unpacked: 70 MB fetched, 460 MB unpacked, and what is kept of it."""
+"""Space that a kernel's package takes while it is unpacked: 70 MB fetched, 460 MB unpacked, and the part of it that is
+kept."""
 
 DOWNLOAD_S, UNPACK_S = 600.0, 120.0
 XZ = b"\xfd7zXZ\x00"
@@ -37,13 +38,13 @@ ELF = b"\x7fELF"
 
 @dataclass(frozen=True)
 class Kernel:
-    """One that is there."""
+    """An unpacked kernel."""
 
     folder: Path
 
     @property
     def image(self) -> Path:
-        """What QEMU boots."""
+        """The file that QEMU boots."""
         return self.folder / "vmlinux"
 
     @property
@@ -53,7 +54,7 @@ class Kernel:
 
     @property
     def release(self) -> str:
-        """As ``uname -r`` says it."""
+        """The output of ``uname -r``."""
         return (self.folder / "release").read_text().strip()
 
     @property
@@ -62,7 +63,7 @@ class Kernel:
         return self.folder / "lib" / "modules" / self.release
 
     def lacks(self, *modules: str) -> list[str]:
-        """Which of these it has neither built in nor as a file."""
+        """Those of these modules that it has neither built in nor as a file."""
         builtin = (self.modules / "modules.builtin").read_text()
         return [name for name in modules if f"/{name}.ko" not in builtin and not self._has(name)]
 
@@ -71,13 +72,13 @@ class Kernel:
 
 
 def cache() -> Path:
-    """Where kernels are kept."""
+    """The folder in which kernels are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "r2ccl" / "vms"
 
 
 def prepared(package: str, tell: Callable[[str], None]) -> Kernel:
-    """The kernel of that Debian package; fetched and unpacked if it is not there. Raises `ClusterError`."""
+    """The kernel of that Debian package; fetched and unpacked if it does not exist. Raises `ClusterError`."""
     with locked():
         kernel = Kernel(cache() / package)
         if not (kernel.folder / "release").exists():
@@ -90,7 +91,7 @@ def prepared(package: str, tell: Callable[[str], None]) -> Kernel:
 
 
 def is_prepared(package: str) -> bool:
-    """Whether nothing has to be fetched."""
+    """Whether the kernel already exists."""
     return (cache() / package / "release").exists()
 
 
@@ -103,7 +104,7 @@ def _check_room() -> None:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """One process of this user at a time."""
+    """Admits one process of this user at a time."""
     try:
         cache().mkdir(parents=True, exist_ok=True)
         fd = os.open(cache(), os.O_RDONLY | os.O_CLOEXEC)
@@ -118,7 +119,7 @@ def locked() -> Iterator[None]:
 
 
 def clean() -> list[str]:
-    """Removes what preparations that were killed have left, unless one is under way; a line for each."""
+    """Removes the remains of killed preparations, unless one is in progress; returns a line for each."""
     try:
         fd = os.open(cache(), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -140,7 +141,7 @@ def _remove_parts() -> list[str]:
 
 
 def _make(package: str, folder: Path, tell: Callable[[str], None]) -> None:
-    """There whole or not at all."""
+    """Makes the whole folder or nothing."""
     part = Path(tempfile.mkdtemp(prefix=f"{package}-", suffix=".part", dir=cache()))
     try:
         name = concrete(package, _said(["apt-cache", "depends", "--important", package], package, DOWNLOAD_S))
@@ -161,13 +162,14 @@ def _make(package: str, folder: Path, tell: Callable[[str], None]) -> None:
 
 
 def concrete(package: str, depends: str) -> str:
-    """The package that has the kernel: what ``apt-cache depends`` says that a meta-package stands for, or itself."""
+    """The package that has the kernel: the dependency of a meta-package by ``apt-cache depends``, or the package
+    itself."""
     found = re.findall(r"Depends: (linux-image-\S+)", depends)
     return found[0] if found else package
 
 
 def _arrange(unpacked: Path, folder: Path) -> None:
-    """From the packages' files to those of a `Kernel`; `release` comes last."""
+    """Moves the packages' files to those of a `Kernel`; `release` comes last."""
     modules = next((unpacked / "lib" / "modules").iterdir())
     release = modules.name
     uncompress(unpacked / "boot" / f"vmlinuz-{release}", folder / "vmlinux")
@@ -188,7 +190,7 @@ def _prune(source: Path, target: Path) -> None:
 
 
 def uncompress(image: Path, target: Path) -> None:
-    """The ELF file in a Debian kernel; where it cannot be taken out, the image as it is, which QEMU boots as well."""
+    """The ELF file in a Debian kernel; if it cannot be extracted, the image as it is, which QEMU boots as well."""
     data = image.read_bytes()
     try:
         found = lzma.LZMADecompressor().decompress(data[data.index(XZ) :])
@@ -198,7 +200,7 @@ def uncompress(image: Path, target: Path) -> None:
 
 
 def _said(argv: Sequence[str], package: str, limit_s: float, folder: Path | None = None) -> str:
-    """What a command prints. Raises `ClusterError` with its last word where it fails."""
+    """The output of a command. Raises `ClusterError` with its last line if it fails."""
     try:
         done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:

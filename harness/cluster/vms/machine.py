@@ -16,11 +16,12 @@ ACCELERATORS = {
 }
 
 KERNEL_WORDS = ("console=ttyS0", "quiet", "mitigations=off", "nokaslr", "panic=-1")
-"""A guest runs code of this machine's own user: what protects it from other tenants only costs it time."""
+"""Kernel parameters. A guest runs code of this machine's own user, so protection from other tenants would only cost it
+time."""
 
 
 def bare(program: str, accelerator: str, memory_bytes: int, kernel: Kernel, initial: Path, words: str) -> list[str]:
-    """A machine without any device but its console, which goes to standard output unless more is said."""
+    """A machine without any device but its console, which goes to standard output unless redirected."""
     return [
         program,
         "-nodefaults",
@@ -51,7 +52,8 @@ def command(
     folder: Path,
     debian: Path | None = None,
 ) -> list[str]:
-    """The guest that is the host of that number; the cluster's `folder` holds its files, and gets its sockets.
+    """The guest that is the host of that number; the cluster's `folder` holds its files, and its sockets are made
+    there.
 
     `debian` is the root of the release that it runs, if it is not to run this machine's own.
     """
@@ -76,12 +78,12 @@ def command(
 
 
 def console(folder: Path, host: str) -> Path:
-    """What the guest has written on its console."""
+    """The file with the guest's console output."""
     return folder / f"{host}.console"
 
 
 def disk(folder: Path, host: str) -> Path:
-    """What a guest writes, where it has a disk for it."""
+    """The file of a guest's disk, for its writes, if it has one."""
     return folder / f"{host}.disk"
 
 

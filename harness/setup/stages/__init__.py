@@ -1,1 +1,1 @@
-"""Stages of the set-up, one a file; `harness.setup.stages.catalogue` lists them in their order."""
+"""Stages of the set-up, one per file; `harness.setup.stages.catalogue` lists them in their order."""

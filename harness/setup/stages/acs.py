@@ -4,7 +4,7 @@ from harness.setup.base import Done, Run, Seen, Stage, State, Stuck, ToDo, Unnee
 
 
 def judge(seen: Seen) -> State:
-    """It matters between a GPU and another device only; a reboot switches it on again."""
+    """Access control matters only between a GPU and another device; a reboot switches it on again."""
     if not any(device["gpu"] for device in seen.facts["pci"]):
         return Unneeded("has no GPU")
     bridges = seen.facts["redirecting"]

@@ -1,11 +1,11 @@
-"""Every data NIC is up and has the address that the inventory says."""
+"""Every data NIC is up and has the inventory's address."""
 
 from harness.setup.base import Done, Port, Run, Seen, Stage, State, Stuck, ToDo
 from harness.setup.ports import one_line
 
 
 def judge(seen: Seen) -> State:
-    """NICs that are missing or carry SSH are reported first; nothing is done about them."""
+    """NICs that are missing or carry SSH are reported first, and are not changed."""
     if seen.missing:
         return Stuck(*one_line(seen.missing))
     lacking = [port for port in seen.ports if _steps(port)]

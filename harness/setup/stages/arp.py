@@ -15,7 +15,7 @@ def judge(seen: Seen) -> State:
 
 
 def _run(port: Port) -> Run:
-    # With slashes a name such as eth0.100 stays one word.
+    # With slashes a name such as eth0.100 stays one part of the key.
     conf = f"net/ipv4/conf/{port.link.name}"
     keys = (f"{conf}/arp_ignore={IGNORE}", f"{conf}/arp_announce={ANNOUNCE}")
     return Run(("sysctl", "-qw", *keys), "it answered for other NICs of the host")

@@ -1,4 +1,4 @@
-"""All stages in the order in which they are gone through, and the choice of some of them."""
+"""All stages in the order in which they run, and the selection of some of them."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,8 @@ STAGES: tuple[Stage, ...] = tuple(
 
 
 def chosen(only: Sequence[str], skip: Sequence[str]) -> tuple[Stage, ...]:
-    """Those of `only`, or all, without `skip`. Raises `MistakeError` for a name that is none, or if none is left."""
+    """The stages in `only`, or all, without those in `skip`. Raises `MistakeError` for an unknown name, or if none is
+    left."""
     known = [stage.name for stage in STAGES]
     for option, names in (("--only", only), ("--skip", skip)):
         for name in names:

@@ -1,4 +1,4 @@
-"""This package with the NCCL plugin, in an environment of its own at the place of the inventory's Python."""
+"""This package with the NCCL plugin, in an environment of its own at the path of the inventory's Python."""
 
 from harness.setup.base import SENT, Done, Once, Run, Seen, Stage, State, Stuck, ToDo
 from harness.setup.core_source import Core
@@ -12,7 +12,7 @@ _POINT = (
 
 
 def judge(seen: Seen) -> State:
-    """Whether the inventory's Python has what we would install."""
+    """Whether the inventory's Python has the package that the set-up would install."""
     core, there = seen.options.core, seen.facts["core"]
     ours = there["digest"] is not None
     if there["version"] and (core is None or not ours or there["digest"] == core.digest):
@@ -32,13 +32,13 @@ def judge(seen: Seen) -> State:
         return Stuck("has no Python 3.11 or later that can make an environment", "run the stage packages")
     what = f"{seen.entry.python} has {'another' if there['version'] else 'no'} r2ccl"
     once = install(seen, core, prefix, python[1])
-    if there["digest"] == core.digest:  # it was made, and does not work any more
+    if there["digest"] == core.digest:  # it was installed, and no longer works
         return ToDo(what, (Run(("rm", "-f", once.marker), "so that it is made again"), once))
     return ToDo(what, (once,))
 
 
 def install(seen: Seen, core: Core, prefix: str, python: str) -> Once:
-    """An environment, and the package in it; without the Internet where its packages are somewhere else."""
+    """Makes an environment and installs the package in it; without the Internet if `site_packages` has the rest."""
     inside, shared = f"{prefix}/bin/python", seen.options.site_packages
     pip = (inside, "-m", "pip", "--disable-pip-version-check", "--no-input")
     runs = [

@@ -1,19 +1,19 @@
-"""NVIDIA's driver and CUDA, where there are GPUs."""
+"""NVIDIA's driver and CUDA, on hosts with GPUs."""
 
 from harness.setup.base import Done, Seen, Stage, State, Stuck, ToDo, Unneeded
 from harness.setup.stages.packages import install
 
 PACKAGES = ["nvidia-headless-535-server", "nvidia-utils-535-server", "nvidia-cuda-toolkit"]
-"""As Ubuntu 22.04 and 24.04 have them; 535 runs every GPU from Maxwell on."""
+"""As named in Ubuntu 22.04 and 24.04; 535 runs every GPU from Maxwell on."""
 
 
 def gpus(seen: Seen) -> int:
-    """How many are on PCI, whether a driver runs them or not."""
+    """The number of GPUs on PCI, whether a driver runs them or not."""
     return sum(bool(device["gpu"]) for device in seen.facts["pci"])
 
 
 def judge(seen: Seen) -> State:
-    """Whether the driver shows every GPU. One that is on disk and does not run is the reboot's matter."""
+    """Whether the driver shows every GPU. A driver that is on disk and does not run is left to the reboot stage."""
     count, driver = gpus(seen), seen.facts["gpu_driver"]
     if not count:
         return Unneeded("has no GPU")

@@ -1,10 +1,10 @@
-"""The MTU of every data NIC, where the user asks for one."""
+"""The MTU of every data NIC, if the user asks for one."""
 
 from harness.setup.base import Done, Run, Seen, Stage, State, ToDo, Unneeded
 
 
 def judge(seen: Seen) -> State:
-    """The switch must pass such packets, too; `harness cluster check` tries that."""
+    """The switch must pass such packets, too; `harness cluster check` tests that."""
     wanted = seen.options.mtu
     if wanted is None:
         return Unneeded("not asked for; --mtu 9000 sets it")

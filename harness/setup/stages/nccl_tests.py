@@ -1,10 +1,10 @@
-"""Provides nccl-tests where the user wants them: in a folder on the hosts, or from an installed package."""
+"""Provides nccl-tests if the user asks for them: in a folder on the hosts, or from an installed package."""
 
 from harness.setup.base import Done, Seen, Stage, State, Stuck, Unneeded
 
 
 def judge(seen: Seen) -> State:
-    """They are looked for, never built: which NCCL and which MPI they go with is the user's choice."""
+    """They are looked for, never built: the NCCL and the MPI that they are built for are the user's choice."""
     wanted, found = seen.options.nccl_tests, seen.facts["nccl_tests"]
     if wanted is None:
         return Unneeded("not asked for; --nccl-tests names a folder on the hosts, or a package")

@@ -5,11 +5,11 @@ from harness.setup.stages import pythons
 
 INSTALL_S = 1800.0
 LOCK = "DPkg::Lock::Timeout=600"
-"""A host that has just booted often updates itself."""
+"""Waits for apt's lock, because a host that has just booted often updates itself."""
 
 
 def missing(seen: Seen) -> list[str]:
-    """By the names of Debian and Ubuntu. What is there counts, however it came."""
+    """The missing packages, by their names in Debian and Ubuntu. A present tool counts, however it was installed."""
     programs = seen.facts["programs"]
     found = [] if programs["ip"] and programs["tc"] else ["iproute2"]
     found += [] if programs["sysctl"] else ["procps"]
@@ -34,7 +34,7 @@ def install(packages: list[str], why: str) -> tuple[Run, ...]:
 
 
 def judge(seen: Seen) -> State:
-    """Whether all of them are there."""
+    """Whether all of them are installed."""
     lacking = missing(seen)
     if not lacking:
         return Done("all that the other stages need is there")

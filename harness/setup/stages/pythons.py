@@ -1,4 +1,4 @@
-"""Which Python of a host makes the environment that the ranks run in. Pure."""
+"""The choice of a host's Python for the environment that ranks run in. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,11 +7,11 @@ OLDEST = (3, 11)
 """The oldest Python that runs this package."""
 
 PACKAGED = "python3.11"
-"""What is installed where a host has only older ones (Ubuntu 22.04: 3.10)."""
+"""The Python to install on a host that has only older ones (Ubuntu 22.04: 3.10)."""
 
 
 def best(pythons: Mapping[str, Mapping[str, Any]], headers: bool) -> tuple[str, str] | None:
-    """Name and path of the newest Python that lacks nothing; the system's own comes before others of its version."""
+    """Name and path of the newest complete Python; the system's own comes before others of its version."""
     fit = [
         (tuple(facts["version"]), name, str(facts["path"]))
         for name, facts in pythons.items()

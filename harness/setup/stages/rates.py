@@ -1,7 +1,7 @@
-"""The rate limit of every data NIC whose port is faster than the inventory's rate: what it sends, by a token bucket.
+"""Limits the sending rate of every data NIC whose port is faster than the inventory's rate, by a token bucket.
 
-It is the same bucket under the same handle as a local cluster's, so faults that change a NIC's rate know it as the
-NIC's own, and bring it back.
+The bucket and its handle are those of a local cluster, so faults that change a NIC's rate recognise it as the NIC's
+own, and restore it.
 """
 
 from faults.token_bucket import HANDLE, TokenBucket
@@ -10,7 +10,7 @@ from r2ccl_core.units import format_rate
 
 
 def judge(seen: Seen) -> State:
-    """What a port cannot exceed anyway is not limited."""
+    """A port that cannot exceed the rate is not limited."""
     wanted = [port for port in seen.ports if _limit(port)]
     if not wanted:
         return Unneeded("no NIC is to be slower than its port; rate in the inventory says how fast each is")

@@ -1,11 +1,11 @@
-"""A restart where a new GPU driver waits for one; the set-up waits for the host and goes on."""
+"""Restarts the host if a new GPU driver needs it; the set-up waits for the host and continues."""
 
 from harness.setup.base import Done, Reboot, Seen, Stage, State, Stuck, ToDo
 from harness.setup.stages.driver import gpus
 
 
 def judge(seen: Seen) -> State:
-    """Whether what runs is what is installed."""
+    """Whether the running driver is the installed one."""
     driver = seen.facts["gpu_driver"]
     if not gpus(seen) or not driver["on_disk"] or driver["running"] == driver["on_disk"]:
         return Done("nothing waits for a reboot")

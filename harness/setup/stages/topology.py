@@ -1,4 +1,4 @@
-"""Writes a topology file for NCCL with the rate of each NIC, since NCCL would believe the speed of its port."""
+"""Writes a topology file for NCCL with the rate of each NIC, because NCCL would otherwise use the speed of its port."""
 
 from harness.setup.base import Done, Run, Seen, Stage, State, ToDo, Unneeded
 from harness.setup.nccl_topology import topology
@@ -7,7 +7,7 @@ _WRITE = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])
 
 
 def judge(seen: Seen) -> State:
-    """Beside the package; ``NCCL_TOPO_FILE`` in a system's environment makes NCCL read it."""
+    """The file lies beside the package; ``NCCL_TOPO_FILE`` in a system's environment makes NCCL read it."""
     if not any(device["gpu"] for device in seen.facts["pci"]):
         return Unneeded("has no GPU")
     if seen.prefix is None:

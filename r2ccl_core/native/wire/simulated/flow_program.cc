@@ -406,8 +406,10 @@ void FlowProgram::EndSender() {
   EndSends();
 }
 
+// A group of NCCL's ends with the first of its stripes; the requests of the others end with their next tick.
 void FlowProgram::EndSends() {
   for (const Pending& send : sends_) {
+    if (send.request->state.load() == Request::kPending) continue;
     CheckLet(*from_, *send.data, "a send");
     Unregister(from_, flow_.registers_sends, *send.data);
   }
@@ -415,7 +417,10 @@ void FlowProgram::EndSends() {
 
 void FlowProgram::EndReceiver() {
   receive_ended_ = true;
-  for (const Pending& receive : receives_) Unregister(to_, flow_.registers_receives, *receive.data);
+  for (const Pending& receive : receives_) {
+    if (receive.request->state.load() == Request::kPending) continue;
+    Unregister(to_, flow_.registers_receives, *receive.data);
+  }
 }
 
 }  // namespace r2ccl::simulated

@@ -221,9 +221,10 @@ void RingProgram::AddHealth(std::vector<NicHealth>* health) const {
   }
 }
 
+// A process that is dead closes nothing.
 void RingProgram::Close() {
   for (Rank& rank : ranks_) {
-    if (!rank.failed) Fail(rank, "");
+    if (!rank.failed && rank.process->is_alive()) Fail(rank, "");
   }
 }
 

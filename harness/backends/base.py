@@ -101,6 +101,18 @@ def nccl_sockets(job: Job) -> dict[str, str]:
     return {"NCCL_SOCKET_IFNAME": "^=" + ",".join(("lo", "docker0", *(job.every_nic or job.nics)))}
 
 
+TORCH_NCCL = {**NCCL_BETWEEN_HOSTS, "TORCH_NCCL_BLOCKING_WAIT": "1"}
+"""A collective that is given up is an error in the program, where torch would otherwise end the process."""
+
+
+def torch_network(library: str, job: Job, rank: int) -> dict[str, str]:
+    """The interfaces of the sockets of one of torch.distributed's back ends; and for NCCL, that every rank is a host,
+    also where hosts are namespaces."""
+    if library == "nccl":
+        return {**TORCH_NCCL, "NCCL_HOSTID": f"host{rank}"} | nccl_sockets(job)
+    return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if library in ("gloo", "torchft") and job.nics else {}
+
+
 def rendezvous(job: Job, rank: int) -> dict[str, str]:
     """The environment by which ranks find each other and their NICs; the system's own wins."""
     return {

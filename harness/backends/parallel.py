@@ -39,7 +39,8 @@ class Spread:
     def __init__(self, model: Gpt, degrees: Degrees, bucket_bytes: int) -> None:
         self._degrees = degrees
         self.part = model
-        mesh = init_device_mesh("cpu", (degrees.pp, degrees.dp, degrees.tp), mesh_dim_names=("pp", "dp", "tp"))
+        device = next(model.parameters()).device
+        mesh = init_device_mesh(device.type, (degrees.pp, degrees.dp, degrees.tp), mesh_dim_names=("pp", "dp", "tp"))
         self.stage, self.replica, self._share = mesh.get_coordinate()
         self._last = self.stage == degrees.pp - 1
         if degrees.tp > 1:
@@ -52,7 +53,7 @@ class Spread:
         piped = degrees.pp > 1 and degrees.dp > 1 and not degrees.sharded
         self._replicas, self._bucket_bytes = (mesh["dp"].get_group() if piped else None), bucket_bytes
         self._runs = model if piped else _over_data(model, degrees, mesh["dp"], bucket_bytes)
-        self._schedule = self._pipeline(mesh["pp"].get_group()) if degrees.pp > 1 else None
+        self._schedule = self._pipeline(mesh["pp"].get_group(), device) if degrees.pp > 1 else None
 
     @property
     def place(self) -> tuple[int, ...]:
@@ -84,10 +85,10 @@ class Spread:
             dist.all_reduce(local(self.part.bytes.weight.grad), group=self._tied)
         return float(torch.stack(losses).mean().item()) if self._last else None
 
-    def _pipeline(self, group: Any) -> Any:
+    def _pipeline(self, group: Any, device: torch.device) -> Any:
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-        stage = PipelineStage(self._runs, self.stage, self._degrees.pp, torch.device("cpu"), group=group)
+        stage = PipelineStage(self._runs, self.stage, self._degrees.pp, device, group=group)
         return Schedule1F1B(stage, self._degrees.micro_batches, loss_fn=cross_entropy)
 
 

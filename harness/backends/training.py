@@ -1,9 +1,10 @@
-"""The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, or over gloo by torchft."""
+"""The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, over gloo by torchft, or on
+GPUs over NCCL."""
 
 import subprocess
 from functools import lru_cache
 
-from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
+from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous, torch_network
 from harness.workloads.base import Workload
 from harness.workloads.registry import training
 from harness.workloads.training import SHAPES, TrainingWorkload
@@ -24,7 +25,8 @@ class TrainingBackend:
     def __init__(self, library: str) -> None:
         self._library = library
         self._apart = library == "torchft"
-        self.witness: Witness = "core" if library == "r2ccl" else "counters"
+        witnesses: dict[str, Witness] = {"nccl": "nccl_log", "r2ccl": "core"}
+        self.witness: Witness = witnesses.get(library, "counters")
 
     def command(self, job: Job, rank: int) -> Command:
         """A rank that gives up before the harness would."""
@@ -38,7 +40,7 @@ class TrainingBackend:
         argv += ["--forward-at-least-s", str(work.forward_at_least_s)]
         argv += ["--timeout-s", f"{give_up_s(_SLOW * job.expected_s):.3f}"]
         # Each host computes on one thread, and those of one machine share its processors.
-        env = {"OMP_NUM_THREADS": "1"} | self._network(job) | rendezvous(job, rank)
+        env = {"OMP_NUM_THREADS": "1"} | torch_network(self._library, job, rank) | rendezvous(job, rank)
         return Command(tuple(argv), env)
 
     def missing(self, workload: Workload, python: str) -> str | None:
@@ -54,10 +56,6 @@ class TrainingBackend:
         if code or (not self._apart and self._library not in words.split()):
             return f'PyTorch of {python} does not know {self._library}; run: {python} -m pip install "r2ccl[torch]"'
         return None
-
-    def _network(self, job: Job) -> dict[str, str]:
-        """The interfaces of gloo's sockets."""
-        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library != "r2ccl" and job.nics else {}
 
 
 @lru_cache(maxsize=16)

@@ -23,6 +23,7 @@ BackendName = Literal[
     "torch_r2ccl",
     "train_r2ccl",
     "train_gloo",
+    "train_nccl",
     "train_torchft",
     "serve_r2ccl",
 ]

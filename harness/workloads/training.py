@@ -76,7 +76,13 @@ class TrainingWorkload(Workload):
 
     counts: ClassVar[str] = "steps"
     checkers: ClassVar[Sequence[Checker]] = (same_result("weights"),)
-    backends: ClassVar[Sequence[BackendName]] = ("train_r2ccl", "train_gloo", "train_torchft", "simulate")
+    backends: ClassVar[Sequence[BackendName]] = (
+        "train_r2ccl",
+        "train_gloo",
+        "train_nccl",
+        "train_torchft",
+        "simulate",
+    )
 
     @property
     def parameters(self) -> int:

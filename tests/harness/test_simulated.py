@@ -181,7 +181,7 @@ def test_a_run_tells_how_long_hosts_compute(tmp_path: Path) -> None:
     assert ms(step(simulation={"calibration": str(run)}), "before") == pytest.approx(
         ms(step(simulation={"compute": "60 ms"}), "before")
     )
-    with pytest.raises(UsageError, match=r"no trial of it told its forward pass; name a run of kind = .training"):
+    with pytest.raises(UsageError, match=r"none of its trials reported a forward pass; name a run of kind = .training"):
         step(simulation={"calibration": str(stored_run(tmp_path / "other", trial))})
 
 

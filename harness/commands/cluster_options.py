@@ -1,4 +1,4 @@
-"""The cluster that a command's options describe: equal hosts or a SimAI topology file, without the lost NICs."""
+"""The cluster that a command's options describe: equal hosts or a file of SimAI's, without the NICs that are lost."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

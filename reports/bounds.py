@@ -127,7 +127,7 @@ def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> 
 
 
 def _excess(value: float, low: float | None, high: float | None) -> float:
-    """How far `value` lies outside its limits; negative inside, where less is safer."""
+    """How far `value` lies outside its limits; negative inside, and the more negative the safer."""
     return max(value - high if high is not None else -float("inf"), low - value if low is not None else -float("inf"))
 
 

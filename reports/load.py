@@ -174,7 +174,7 @@ def damaged_tables(loaded: LoadedRun) -> list[str]:
             lines = [series.fault_of(path, table, _within(loaded.folder, str(path))) for path in paths]
             known = [line for line in lines if line is not None]
             more = len(known) - MAX_DAMAGED
-            found += known[:MAX_DAMAGED] + ([f"{loaded.name}: {table.file}: {more} more likewise"] if more > 0 else [])
+            found += known[:MAX_DAMAGED] + ([f"{loaded.name}: {table.file}: {more} more"] if more > 0 else [])
     return found
 
 

@@ -87,7 +87,7 @@ def _speed(part: pd.DataFrame) -> str:
         ("repaired_tokens_s", "after the repair"),
     )
     told = [f"{number(stats.median(part[column]))} {when}" for column, when in names if part[column].notna().any()]
-    return f", tokens a second: {', '.join(told)}" if told else ""
+    return f", tokens per second: {', '.join(told)}" if told else ""
 
 
 def _bits(part: pd.DataFrame) -> str:

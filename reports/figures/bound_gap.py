@@ -48,6 +48,6 @@ def caption(frame: pd.DataFrame) -> str:
     source = " and ".join(dict.fromkeys(map(str, frame["source"]))) if "source" in frame else "simulated"
     return (
         "AllReduce with one slow host that keeps the share x of its bandwidth: time of each algorithm's schedule above "
-        f"the lower bound for any schedule, in percent ({source}; fair-shared ports; deterministic, so one run "
-        "a cell suffices). 0 is optimal."
+        f"the lower bound for any schedule, in percent ({source}; fair-shared ports; deterministic, so one run per "
+        "cell suffices). 0 is optimal."
     )

@@ -60,8 +60,8 @@ def _color(name: str) -> str:
 
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure."""
-    alpha = f", {frame['alpha_s'].iloc[0] * 1e6:g} µs a message" if "alpha_s" in frame else ""
-    rate = f" at {frame['rate_bytes_s'].iloc[0] / 1e9:g} GB/s a host" if "rate_bytes_s" in frame else ""
+    alpha = f", {frame['alpha_s'].iloc[0] * 1e6:g} µs per message" if "alpha_s" in frame else ""
+    rate = f" at {frame['rate_bytes_s'].iloc[0] / 1e9:g} GB/s per host" if "rate_bytes_s" in frame else ""
     return (
         "The planner's choice for an AllReduce with one slow host that keeps the share x of its bandwidth, by size and "
         f"number of hosts{rate}{alpha}. Each cell compares the models of all algorithms; the ring stays unless another "

@@ -31,7 +31,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             ax.set_xlabel("GPUs")
             ax.set_title(style.plain(name, 24))
             ax.tick_params(axis="x", labelsize=7)
-        axes[0].set_ylabel("GPU hours lost a year")
+        axes[0].set_ylabel("GPU hours lost per year")
         style.legend(figure, systems, systems)
     return figure
 
@@ -44,8 +44,8 @@ def systems_of(frame: pd.DataFrame) -> list[str]:
 def caption(frame: pd.DataFrame) -> str:
     """Describes the figure."""
     return (
-        "GPU hours a year that failures of NICs, links and switches take from a training job, by what the job does "
-        f"about them: means over {int(frame['trials'].max())} simulated histories a point. Panels are failure rates "
-        "by their source; each system is held against itself without a failure, and points that lost nothing are left "
+        "GPU hours per year that failures of NICs, links and switches cost a training job, by what the job does "
+        f"about them: means over {int(frame['trials'].max())} simulated histories per point. Panels are failure rates "
+        "by their source; each system is compared with itself without a failure, and points that lost nothing are left "
         "out. Simulated, not measured."
     )

@@ -52,6 +52,6 @@ def caption(frame: pd.DataFrame) -> str:
     return (
         "Overhead of an iteration (training) or a request (inference) over the number of NICs that failed at random, "
         "against the same cluster without a failure: means of the model over "
-        f"{draws} random draws a point, bands from the 5th to the 95th percentile. Large marks without a line are "
+        f"{draws} random draws per point, bands from the 5th to the 95th percentile. Large marks without a line are "
         "published figures."
     )

@@ -48,7 +48,7 @@ def caption(frame: pd.DataFrame) -> str:
     """Describes the figure."""
     names = ", ".join(f"{one.letter} {one.title}" for one in ALGORITHMS.values() if one.alias and one.name != "ring")
     return (
-        "How many AllReduces of a size must come until leaving the ring has paid for itself, with one slow host of "
+        "The number of AllReduces after which leaving the ring has paid off, with one slow host of "
         f"{int(frame['hosts'].iloc[0])} that keeps the share x of its bandwidth; the letter is the schedule's "
         f"({names}). Empty: the ring is the fastest. "
         "Computed from the planner's models, not measured."

@@ -182,7 +182,7 @@ ENTRIES = (
         ),
         MONTE_CARLO,
         jobs.monte_carlo_ends,
-        missing="512 GPUs are not at hand",
+        missing="512 GPUs are not available",
         draw="overhead",
         figure=jobs.monte_carlo,
     ),
@@ -203,6 +203,6 @@ ENTRIES = (
         ),
         MONTE_CARLO._replace(hosts=128, ranks=1024),
         jobs.lost_by_adapcc,
-        missing="1024 GPUs are not at hand",
+        missing="1024 GPUs are not available",
     ),
 )

@@ -159,7 +159,7 @@ def scaled_down(entry: Entry, here: Scale | None) -> list[str]:
         return []
     pairs: list[tuple[str, object, object]] = [
         ("hosts", there.hosts, here.hosts),
-        ("NICs a host", there.nics, here.nics),
+        ("NICs per host", there.nics, here.nics),
         ("ranks", there.ranks, here.ranks),
         ("rate of a NIC", format_rate(there.nic_bit_s), format_rate(here.nic_bit_s)),
     ]

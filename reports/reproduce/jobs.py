@@ -180,8 +180,8 @@ _LLAMA = "derived from Llama 3's rates and a recovery of 68 minutes"
 ENTRIES = (
     Entry(
         "goodput",
-        "GPU hours lost a year to failures of the network, over cluster size and failure rate, by system",
-        f"GPT-3 6.7B, data-parallel, {DAYS} days, {TRIALS} histories a point; checkpoints are not counted",
+        "GPU hours lost per year to network failures, over cluster size and failure rate, by system",
+        f"GPT-3 6.7B, data-parallel, {DAYS} days, {TRIALS} histories per point; checkpoints are not counted",
         (
             Fact(
                 "fail_stop",
@@ -197,13 +197,13 @@ ENTRIES = (
         ),
         Scale(128, 8, 1024, 400e9, 256 << 20),
         _network_time,
-        missing="weeks on a thousand GPUs are not at hand",
+        missing="weeks on a thousand GPUs are not available",
         draw="goodput",
         figure=goodput,
     ),
     Entry(
         "when-to-switch",
-        "From which message size and loss on leaving the ring pays, and after how many operations",
+        "The message size and loss from which leaving the ring pays off, and after how many operations",
         f"{SWITCH_HOSTS} hosts, one slow; a switch costs a job {SWITCH_S * 1e3:g} ms",
         (
             Fact(
@@ -220,7 +220,7 @@ ENTRIES = (
         ),
         Scale(SWITCH_HOSTS, 1, SWITCH_HOSTS, 400e9, 1 << 30),
         _least_sizes,
-        missing="a prediction is no measurement",
+        missing="a prediction is not a measurement",
         draw="when_to_switch",
         figure=when_to_switch,
     ),

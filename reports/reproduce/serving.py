@@ -72,8 +72,8 @@ def _fact(key: str, what: str) -> Fact:
 ENTRY = Entry(
     "infer",
     "Serving, a NIC lost: overhead of the time to the first token and of the time for each one after it",
-    "8 NICs a host; X = 1/8. Published: vLLM, a limit. Simulated: a replica of Llama-2-70B on 8 H100 a host, prefill "
-    "and decode on two hosts, requests as in Azure's conversations, 4 a second",
+    "8 NICs per host; X = 1/8. Published: vLLM, a limit. Simulated: a replica of Llama-2-70B on 8 H100 per host, "
+    "prefill and decode on two hosts, requests as in Azure's conversations, 4 per second",
     (
         _fact("ttft_p50", "time to first token, median"),
         _fact("ttft_p99", "time to first token, 99 of 100"),

@@ -242,7 +242,7 @@ def test_a_message_costs_what_is_said_or_what_was_measured(tmp_path: Path) -> No
     assert (cost.alpha_s, cost.nic_bytes_s) == (2e-4, 500e6 / 8 * 0.956)  # 500 Mbit/s is a local cluster's default
     stored.save(run / "trials" / free.trial_id / "trial.json", free)
     calibrated.cache_clear()
-    with pytest.raises(UsageError, match=r"calibration.*no trial of it measured"):
+    with pytest.raises(UsageError, match=r"calibration.*none of its trials measured"):
         cost_of(read({**DOCUMENT, "workload": workload}, "small.toml"))
 
 

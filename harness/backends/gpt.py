@@ -1,5 +1,5 @@
-"""A small GPT on bytes in PyTorch, and the text that it learns, which is generated from a seed. The model has pre-norm
-blocks of causal attention and a GELU network four times as wide; the head is tied to the embedding (Radford 2019).
+"""A small GPT on bytes, in PyTorch: pre-norm blocks of causal attention and a GELU network four times as wide, with the
+head tied to the embedding (Radford 2019). And its text, which is made from a seed.
 
 A rank holds the whole model, one stage of it (`Gpt.cut`), or a share of the heads and columns of each block
 (`harness.backends.parallel`).
@@ -14,7 +14,7 @@ _WORDS = 200
 
 
 class Block(nn.Module):  # type: ignore[misc]  # torch is not typed here
-    """Maps (batch, context, width) to the same shape."""
+    """(batch, context, width) in and out."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -24,10 +24,9 @@ class Block(nn.Module):  # type: ignore[misc]  # torch is not typed here
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Each position attends to itself and the positions before it."""
+        """Each position sees those before it."""
         batch, context, _ = x.shape
-        # Query, key and value of a head are adjacent, so that a subset of the heads is a subset of the rows of one
-        # matrix.
+        # Query, key and value of a head lie together, so that some of the heads are some of the rows of one matrix.
         split = self.query_key_value(self.before_attention(x)).view(batch, context, -1, 3, self.head_width)
         query, key, value = split.permute(3, 0, 2, 1, 4)
         seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -36,7 +35,7 @@ class Block(nn.Module):  # type: ignore[misc]  # torch is not typed here
 
 
 class Gpt(nn.Module):  # type: ignore[misc]  # torch is not typed here
-    """Maps bytes (batch, context) to the scores of the next bytes, (batch, context, 256)."""
+    """Bytes (batch, context) to the scores of the next ones, (batch, context, 256)."""
 
     def __init__(self, layers: int, width: int, heads: int, context: int) -> None:
         super().__init__()
@@ -46,13 +45,13 @@ class Gpt(nn.Module):  # type: ignore[misc]  # torch is not typed here
         self.begins = self.ends = True
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
-                # The more blocks there are, the less a block adds to its input.
+                # What a block adds to its input is smaller the more blocks there are.
                 depth = (2 * layers) ** -0.5 if "attended" in name or "narrow" in name else 1.0
                 nn.init.normal_(parameter, std=0.02 * depth)
 
     def cut(self, stage: int, stages: int) -> None:
-        """Keeps one of `stages` equal runs of blocks. The first stage also embeds, the last also scores, and both hold
-        the embedding."""
+        """Keeps one of `stages` equal runs of blocks: the first also embeds, the last also scores, and both have the
+        embedding."""
         first, last = (len(self.blocks) * s // stages for s in (stage, stage + 1))
         self.blocks = self.blocks[first:last]
         self.begins, self.ends = stage == 0, stage == stages - 1
@@ -64,7 +63,7 @@ class Gpt(nn.Module):  # type: ignore[misc]  # torch is not typed here
             del self.bytes
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The input and output of a middle stage have the shape of a block's."""
+        """A stage in the middle takes and gives what a block does."""
         if self.begins:
             x = self.bytes(x) + self.places(torch.arange(x.shape[1]))
         for block in self.blocks:
@@ -73,12 +72,12 @@ class Gpt(nn.Module):  # type: ignore[misc]  # torch is not typed here
 
 
 def cross_entropy(scores: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
-    """The mean cross-entropy over all bytes, in nats."""
+    """The mean over all bytes, in nats."""
     return functional.cross_entropy(scores.view(-1, VOCABULARY), following.reshape(-1))
 
 
 class Text:
-    """Random words, some of them frequent: enough structure to learn from, and the same on every host."""
+    """Words of letters in a random order, some of them often: enough to learn from, and the same everywhere."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -88,7 +87,7 @@ class Text:
         self._weights = 1.0 / torch.arange(1, _WORDS + 1)
 
     def batch(self, step: int, replica: int, sequences: int, context: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The bytes of a replica's step, and the bytes that follow each of them: (sequences, context) each."""
+        """The bytes of a replica's step, and those that follow them: (sequences, context) each."""
         draw = torch.Generator().manual_seed((self._seed * 1_000_003 + step) * 1_009 + replica)
         needed = sequences * (context + 1)
         chosen = torch.multinomial(self._weights, needed, replacement=True, generator=draw)

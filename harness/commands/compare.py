@@ -40,7 +40,7 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
         between = tuple(rule.between((base_system, new_system), label) for rule in chosen.rules)
         chosen = chosen.model_copy(update={"rules": between})
     before, after = (_frame(run, system, label) for run, system in zip(runs, (base_system, new_system), strict=True))
-    # Repeats of one run are blocks in which every system ran once, so they pair. Those of two runs do not.
+    # Repeats of one run are blocks in which every system ran once: they pair. Those of two runs do not.
     paired = base_folder.resolve() == new_folder.resolve()
     findings = compare(before, after, chosen, paired=paired)
     if not any(finding.base.n and finding.new.n for finding in findings):

@@ -62,9 +62,9 @@ class TrainingWorkload(Workload):
     micro_batches: int = Field(default=4, ge=1, le=4096)
     """Parts of a batch that the stages of a pipeline work on at the same time."""
     context: int = Field(default=64, ge=2, le=4096)
-    """Bytes per sequence."""
+    """Bytes of a sequence."""
     bucket_bytes: Size = Field(default=1 << 20, alias="bucket")
-    """The size from which DDP passes gradients to an AllReduce."""
+    """The size from which on DDP hands gradients to an AllReduce."""
     checkpoint_every: int = Field(default=10, ge=1, le=100_000)
     """Steps between checkpoints, for systems that restart from one."""
     forward_at_least_s: Duration = Field(default=0.0, alias="forward_at_least")

@@ -29,7 +29,7 @@ TopologyFile = Annotated[
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """What was given; ``file`` stands in place of hosts, NICs, rate and GPUs."""
+    """The given options; ``file`` replaces hosts, NICs, rate and GPUs."""
 
     hosts: int = 3
     nics: int = 3
@@ -39,7 +39,7 @@ class ClusterOptions:
     file: Path | None = None
 
     def topology(self) -> Topology:
-        """The hosts as they are now; `UsageError` names the option that is wrong."""
+        """The hosts with their losses; `UsageError` names the option that is wrong."""
         return self._poorer(self._whole())
 
     def _whole(self) -> Topology:
@@ -78,7 +78,7 @@ def _slowed(topology: Topology, text: str) -> Topology:
 
 
 def read_option(option: str, read: Callable[[str], T], text: str) -> T:
-    """The value that `read` makes of an option's text. Its error begins with the option's name."""
+    """Parses an option's text with `read`. The error starts with the option's name."""
     try:
         return read(text)
     except UsageError as error:
@@ -86,7 +86,7 @@ def read_option(option: str, read: Callable[[str], T], text: str) -> T:
 
 
 def size_of(text: str) -> int:
-    """The bytes of a vector that ``--size`` gives."""
+    """The bytes of the vector, from ``--size``."""
     size_bytes = read_option("--size", parse_size, text)
     if size_bytes < 1:
         raise UsageError(f"--size {text}: there is nothing to plan; give a byte or more")

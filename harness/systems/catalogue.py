@@ -158,7 +158,7 @@ def fill(values: Mapping[str, Any]) -> dict[str, Any]:
     if entry is None:
         close = get_close_matches(str(values["use"]), CATALOGUE, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(CATALOGUE)}"
-        raise ValueError(f"use: {values['use']!r} is no system of the catalogue; {hint}")
+        raise ValueError(f"use: {values['use']!r} is not a system of the catalogue; {hint}")
     filled = {"name": entry.name, "mode": entry.mode, "expect_on_fault": entry.expect_on_fault} | dict(values)
     path = _path(entry, filled.get("path"))
     env = {name: value.replace(PATH, path or "") for name, value in entry.env.items()}

@@ -181,7 +181,7 @@ def test_a_run_tells_how_long_hosts_compute(tmp_path: Path) -> None:
     assert ms(step(simulation={"calibration": str(run)}), "before") == pytest.approx(
         ms(step(simulation={"compute": "60 ms"}), "before")
     )
-    with pytest.raises(UsageError, match=r"no trial of it told its forward pass; name a run of kind = .training"):
+    with pytest.raises(UsageError, match=r"none of its trials reported a forward pass; name a run of kind = .training"):
         step(simulation={"calibration": str(stored_run(tmp_path / "other", trial))})
 
 
@@ -242,7 +242,7 @@ def test_a_message_costs_what_is_said_or_what_was_measured(tmp_path: Path) -> No
     assert (cost.alpha_s, cost.nic_bytes_s) == (2e-4, 500e6 / 8 * 0.956)  # 500 Mbit/s is a local cluster's default
     stored.save(run / "trials" / free.trial_id / "trial.json", free)
     calibrated.cache_clear()
-    with pytest.raises(UsageError, match=r"calibration.*no trial of it measured"):
+    with pytest.raises(UsageError, match=r"calibration.*none of its trials measured"):
         cost_of(read({**DOCUMENT, "workload": workload}, "small.toml"))
 
 

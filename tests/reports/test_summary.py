@@ -120,4 +120,4 @@ def test_processors_that_were_taken_are_told() -> None:
 def test_pairs_of_systems_with_too_few_repeats_are_one_sentence(tmp_path: Path) -> None:
     few = " ".join(sentences(trial_frame([load_folder(make_run(tmp_path, repeats=2, sizes={1 << 20: 4}))]), []))
     assert few.count("Too few repeats") == 1
-    assert "to say of 1 pair of systems which is faster after the fault" in few
+    assert "to say which system is faster after the fault, for 1 pair of systems" in few

@@ -74,7 +74,21 @@ class View:
     def comes_and_goes(self) -> bool:
         """Whether the struck part worked again in between: such a trial is judged as a whole, not by its first loss."""
         faults = self.trial.faults
-        return len(faults) > 1 or any(fault.kind in COMES_AND_GOES for fault in faults)
+        several = len(faults) > 1 and not self._stand_together
+        return several or any(fault.kind in COMES_AND_GOES for fault in faults)
+
+    @property
+    def _stand_together(self) -> bool:
+        """Whether every iteration after the fault ran with all failures."""
+        first = next((at for at, i in enumerate(self.trial.iterations) if i.phase == "after"), None)
+        if first is None:
+            return False
+        rest = self.trial.iterations[first:]
+        last = max(i.t_ns + i.duration_ns for i in rest if i.phase == "after")
+        return all(i.phase != "hit" for i in rest) and all(
+            fault.t_after_ns <= rest[0].t_ns and (fault.heal_ns is None or fault.heal_ns >= last)
+            for fault in self.trial.faults
+        )
 
     @cached_property
     def since(self) -> Sequence[Iteration]:

@@ -1,4 +1,5 @@
-"""The cluster that a command's options describe: equal hosts or a file of SimAI's, without the NICs that are lost."""
+"""The options that describe a cluster and a collective, and the cluster: equal hosts or a file of SimAI's, without the
+NICs that are lost."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,13 @@ Lost = Annotated[
     list[str] | None,
     typer.Option(metavar="HOST:NIC[:REMAINING]", help="A lost NIC, or a slowed one; may be repeated."),
 ]
+Hosts = Annotated[int, typer.Option(help="Number of hosts.")]
+Nics = Annotated[int, typer.Option(help="NICs per host.")]
+Gpus = Annotated[int, typer.Option(help="GPUs per host.")]
 Rate = Annotated[str, typer.Option(help="Rate of a NIC.")]
+Size = Annotated[str, typer.Option(help="Bytes of the vector.")]
+Alpha = Annotated[str, typer.Option(help="Fixed cost of a message.")]
+Collective = Annotated[str, typer.Option(help="The collective.")]
 TopologyFile = Annotated[
     Path | None,
     typer.Option("--topology", metavar="FILE", help="SimAI's file of a cluster, instead of hosts, NICs and rate."),

@@ -14,7 +14,8 @@ from r2ccl_core.model.topology import Topology, parse_lost
 from r2ccl_core.units import parse_rate, parse_size
 
 T = TypeVar("T")
-MAX_HOSTS = 1024
+MAX_HOSTS = 16_384
+"""The largest cluster whose schedules were simulated (`r2ccl_core.perf.scale`)."""
 MAX_BYTES = 1 << 60
 
 Lost = Annotated[
@@ -57,7 +58,7 @@ class ClusterOptions:
 
             return read_topology(self.file)
         if self.hosts > MAX_HOSTS:
-            raise UsageError(f"--hosts {self.hosts}: at most {MAX_HOSTS}, the size up to which the models were checked")
+            raise UsageError(f"{self.hosts} hosts: at most {MAX_HOSTS}, the size up to which the models were checked")
         if self.hosts < 2:
             raise UsageError(f"--hosts {self.hosts}: a plan is about the network; give 2 or more")
         if self.nics > MAX_NICS:

@@ -12,7 +12,18 @@ import typer
 
 from harness.commands.cloudlab_cli import cloudlab_app
 from harness.commands.cluster_cli import HostsFile, Key, KnownHosts, Port, Python, Sudo, User, cluster_app
-from harness.commands.cluster_options import ClusterOptions, Lost, Rate, TopologyFile
+from harness.commands.cluster_options import (
+    Alpha,
+    ClusterOptions,
+    Collective,
+    Gpus,
+    Hosts,
+    Lost,
+    Nics,
+    Rate,
+    Size,
+    TopologyFile,
+)
 from harness.commands.export_cli import export_app
 from harness.commands.group import CONTEXT, Group
 from harness.commands.reported import printed, reported
@@ -327,14 +338,14 @@ app.add_typer(export_app, name="export")
 @app.command()
 @printed
 def plan(
-    hosts: Annotated[int, typer.Option(help="Number of hosts.")] = 3,
-    nics: Annotated[int, typer.Option(help="NICs per host.")] = 3,
+    hosts: Hosts = 3,
+    nics: Nics = 3,
     lost: Lost = None,
-    size: Annotated[str, typer.Option(help="Bytes of the vector.")] = "1GiB",
+    size: Size = "1GiB",
     rate: Rate = "100Gbit/s",
-    alpha: Annotated[str, typer.Option(help="Fixed cost of a message.")] = "20us",
-    gpus: Annotated[int, typer.Option(help="GPUs per host.")] = 1,
-    collective: Annotated[str, typer.Option(help="The collective.")] = "all_reduce",
+    alpha: Alpha = "20us",
+    gpus: Gpus = 1,
+    collective: Collective = "all_reduce",
     operations: Annotated[
         int | None,
         typer.Option(
@@ -360,7 +371,7 @@ def simulate(
     ],
     topology_file: TopologyFile = None,
     gpus: Annotated[int, typer.Option(help="GPUs per host; there are as many hosts as the file's ranks need.")] = 8,
-    nics: Annotated[int, typer.Option(help="NICs per host.")] = 8,
+    nics: Nics = 8,
     rate: Rate = "400Gbit/s",
     lost: Lost = None,
     strategy: Annotated[

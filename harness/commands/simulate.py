@@ -97,12 +97,15 @@ def _topology(given: _Read, cluster: ClusterOptions, file: Path) -> Topology:
     if cluster.file is None:
         if cluster.gpus < 1 or given.ranks % cluster.gpus or given.ranks < 2 * cluster.gpus:
             raise UsageError(
-                f"--gpus {cluster.gpus}: the {given.ranks} ranks of {file} are not two or more hosts of so many GPUs"
+                f"--gpus {cluster.gpus}: the {given.ranks} ranks of {file} are not two or more hosts of so many GPUs; "
+                f"give a divisor of {given.ranks} that is less than it"
             )
         cluster = replace(cluster, hosts=given.ranks // cluster.gpus)
     topology = cluster.topology()
     if topology.nranks != given.ranks:
-        raise UsageError(f"{file}: is of {given.ranks} ranks; the hosts have {topology.nranks} GPUs")
+        raise UsageError(
+            f"{file}: is of {given.ranks} ranks; the hosts of --topology {cluster.file} have {topology.nranks} GPUs"
+        )
     return topology
 
 

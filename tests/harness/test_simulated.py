@@ -19,7 +19,10 @@ from harness.sweep.simulated import is_simulated, simulated_record
 from harness.sweep.sweep import Request, open_folder, run_sweep
 from harness.workloads.training import SHAPES, TrainingWorkload
 from r2ccl_core.errors import UsageError
+from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.planning.bound import bound_s, fault_free_ring_s
+from r2ccl_core.planning.simulate import Timing, simulate
+from r2ccl_core.schedules import ring
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
 from reports import trial as stored
 from reports.load import load_folder
@@ -159,6 +162,18 @@ def test_a_wrong_topology_or_a_dropped_bucket_is_outside_what_agrees(monkeypatch
     buckets = step_buckets()
     monkeypatch.setattr(TrainingWorkload, "buckets", lambda self: buckets[1:])
     assert ms(step(), "before")[0] / right < 0.9
+
+
+def test_a_wrong_topology_or_a_dropped_hop_is_outside_what_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control of experiments/simulator_agrees.toml, which allows a tenth."""
+    right = ms(record(), "before")[0]
+    assert ms(record(cluster={"nics": 2}), "before")[0] / right > 1.3
+
+    def shorter(schedule: Schedule, *given: Any, **more: Any) -> Timing:
+        return simulate(ring.all_reduce(3, slices=schedule.nchunks // 3, hops=3), *given, **more)
+
+    monkeypatch.setattr("harness.sweep.simulated.simulate", shorter)
+    assert ms(record(), "before")[0] / right < 0.9
 
 
 def test_buckets_are_those_of_pytorch() -> None:

@@ -43,6 +43,7 @@ for name, folder in (
     ("served_run", "reports"),
     ("chromium_page", "reports"),
     ("workers", ""),
+    ("guests", ""),
 ):
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / folder / f"{name}.py")

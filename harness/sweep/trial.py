@@ -32,7 +32,7 @@ from harness.hosts.state import State, differences, read_state
 from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
 from harness.sweep.expectation import expected
-from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
+from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, lead_of
 from harness.sweep.judge import Facts, Verdict, judge, rank_numbers, with_watch
 from harness.sweep.networks import network_of, nic_bytes, with_network
 from harness.sweep.on_our_clock import on_our_clock
@@ -290,7 +290,8 @@ def _inject_aimed(run: _Run) -> int | None:
         _fetch(run, breakage)
     model_s = testbed.experiment.expected_duration_s(run.trial.size_bytes)
     by_bytes = fault.after_bytes is not None
-    lead = 0 if by_bytes else lead_of(fault.into, int(model_s * 1e9), testbed.fire_latency_ns)
+    latency_ns = testbed.latencies.expected_ns(breakage.injection.kind)
+    lead = 0 if by_bytes else lead_of(fault.into, int(model_s * 1e9), latency_ns)
     begin_ns: int | None = None
 
     def known_or_over() -> bool:
@@ -305,11 +306,11 @@ def _inject_aimed(run: _Run) -> int | None:
     if by_bytes:
         breakage.fire(_after(run, breakage, begin_ns, lasts_ns))
     else:
-        _sleep_until(fire_at_ns(begin_ns, fault.into, lasts_ns, testbed.fire_latency_ns))
+        _sleep_until(fire_at_ns(begin_ns, fault.into, lasts_ns, latency_ns))
         fired_ns = time.time_ns()
         breakage.fire()
         assert breakage.effect_ns is not None
-        testbed.fire_latency_ns = smoothed_ns(testbed.fire_latency_ns, sum(breakage.effect_ns) // 2 - fired_ns)
+        testbed.latencies.measured(breakage.injection.kind, sum(breakage.effect_ns) // 2 - fired_ns)
     return breakage.effect_ns[1] if breakage.effect_ns else None
 
 

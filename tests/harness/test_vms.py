@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import guests
 import pytest
 from pydantic import ValidationError
 
-from harness.cluster import namespaces, netlink, processes, rights, state
+from harness.cluster import namespaces, netlink, processes, state
 from harness.cluster.clean import clean
 from harness.cluster.layout import SUBNETS, lay_out_vms
 from harness.cluster.spec import VmsSpec
@@ -264,12 +265,7 @@ def test_a_kvm_that_hangs_or_fails_counts_as_none(
 @pytest.fixture(scope="module")
 def _real() -> None:
     """Skips where guests cannot run."""
-    if not rights.have():
-        pytest.skip("needs the right to make network namespaces")
-    try:
-        find_program()
-    except ClusterError as error:
-        pytest.skip(str(error))
+    guests.needed()
 
 
 @pytest.fixture(scope="module")

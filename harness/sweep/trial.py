@@ -320,7 +320,7 @@ def _after(run: _Run, breakage: Breakage, begin_ns: int, lasts_ns: int) -> After
     assert fault is not None and fault.after_bytes is not None
     offset_ns = run.testbed.offset_ns(injection.host)
     nic = injection.nic or run.testbed.host(injection.host).nics[0].name
-    limit_s = run.testbed.experiment.sweep.limits.iteration_s
+    limit_s = run.testbed.experiment.silence_s
     return After(nic, begin_ns + offset_ns, lasts_ns, fault.after_bytes, limit_s)
 
 
@@ -419,13 +419,14 @@ def _watch(run: _Run) -> None:
 
 def _wait(run: _Run, condition: Callable[[], bool]) -> None:
     """Waits for `condition`. Sets `run.hang` if ranks fall silent, and `run.cut_off` if they run too long."""
-    limits, log = run.testbed.experiment.sweep.limits, run.log
-    while not log.wait_for(condition, min(limits.iteration_s - log.idle_s(), run.deadline_s - time.monotonic())):
-        if log.idle_s() >= limits.iteration_s:
-            run.hang = f"hang: no rank said anything for {limits.iteration_s:g} s (sweep.limits.iteration)"
+    experiment, log = run.testbed.experiment, run.log
+    silence_s, trial_s = experiment.silence_s, experiment.sweep.limits.trial_s
+    while not log.wait_for(condition, min(silence_s - log.idle_s(), run.deadline_s - time.monotonic())):
+        if log.idle_s() >= silence_s:
+            run.hang = f"hang: no rank said anything for {silence_s:g} s (sweep.limits.iteration)"
             return
         if time.monotonic() >= run.deadline_s:
-            run.cut_off = f"not over after {limits.trial_s:g} s, though ranks went on: raise sweep.limits.trial"
+            run.cut_off = f"not over after {trial_s:g} s, though ranks went on: raise sweep.limits.trial"
             return
 
 

@@ -93,6 +93,7 @@ def test_a_sweep_strikes_and_heals_under_the_old_python(cluster: VmsCluster, tmp
     folder, _ = open_folder(request, SilentProgress())
     assert run_sweep(request, folder, VmsCluster, lambda _: None, SilentProgress()) is ExitCode.OK
     struck = [record for record in last_attempts(folder.records()).values() if record.fault]
-    assert {record.fault.kind: record.status for record in struck if record.fault} == dict.fromkeys(FAULTS, "ok")
+    ended = {record.fault.kind: (record.status, record.reason) for record in struck if record.fault}
+    assert ended == dict.fromkeys(FAULTS, ("ok", "")), ended
     assert all(record.evidence.in_flight and record.evidence.healed for record in struck)
     assert len(list((folder.path / "trials").glob("*/watch.parquet"))) >= len(FAULTS), "the watch ran"

@@ -58,7 +58,7 @@ class Running:
         self.testbed, self.pool = testbed, ThreadPoolExecutor(2)
         number = next(NUMBERS)
         self.folder = f"/tmp/running-{number}"
-        root = f"{testbed.host('host0').nics[0].address}:{29500 + number}"
+        root = f"{testbed.host('host0').address}:{29500 + number}"
         env = {
             **PATIENCE, "R2CC_SIZE": "2", "R2CC_ROOT": root, "R2CC_SOCKET_IFNAME": "=eth0,eth1",
             "R2CC_STATUS_DIR": self.folder, **settings,
@@ -122,9 +122,9 @@ class Running:
         self.pool.shutdown()
 
 
-def collectives(testbed: HostTestbed, transport: str, zero_copy: bool) -> Running:
+def collectives(testbed: HostTestbed, transport: str, zero_copy: bool, **settings: str) -> Running:
     """Every collective of the Communicator, again and again."""
-    return Running(testbed, EVERY, {"R2CC_TRANSPORT": transport, **(ZERO_COPY if zero_copy else {})})
+    return Running(testbed, EVERY, {"R2CC_TRANSPORT": transport, **(ZERO_COPY if zero_copy else {}), **settings})
 
 
 def packets(testbed: HostTestbed, host: str) -> int:
@@ -217,9 +217,27 @@ def test_kill_9_is_an_error_at_the_other_end_and_gives_everything_back(testbed: 
         killed_s = time.monotonic()
         first, second = running.end()
         print(f"an error after {time.monotonic() - killed_s:.1f} s: {first}")
-    assert "exit 0" not in first, first
+    assert "PeerLostError" in first, first
     assert "exit 137" in second, second
     assert time.monotonic() - killed_s < float(PATIENCE["R2CC_FAILOVER_GIVE_UP_MS"]) / 1000
+    assert [resources(testbed, host) for host in ("host0", "host1")] == before
+
+
+def test_the_loss_of_all_rails_is_an_error_within_the_limit(testbed: HostTestbed) -> None:
+    before = [resources(testbed, host) for host in ("host0", "host1")]
+    limit_s = 20
+    with collectives(testbed, "verbs", True, R2CC_FAILOVER_GIVE_UP_MS=f"{1000 * limit_s}") as running:
+        running.under_way()
+        with (
+            guests.struck(testbed, "ib_port_down", "host1", "eth0"),
+            guests.struck(testbed, "ib_port_down", "host1", "eth1"),
+        ):
+            lost_s = time.monotonic()
+            said = running.end()
+            took_s = time.monotonic() - lost_s
+    print(f"errors after {took_s:.1f} s: {said}")
+    assert all("PeerLostError" in one for one in said), said
+    assert took_s < limit_s + 20, "the end of the programs included"
     assert [resources(testbed, host) for host in ("host0", "host1")] == before
 
 

@@ -21,6 +21,10 @@ class Setting:
     rate_bit_s: float | None = None
     gpus: int = 1
     """Ranks per host."""
+    virtual: bool = False
+    """The hosts are virtual machines."""
+    soft_rdma: bool = False
+    """Their RDMA devices are Soft-RoCE."""
 
     @property
     def ranks(self) -> int | None:
@@ -47,7 +51,9 @@ def setting_of(run: Run, settings: Mapping[str, Any] | None = None) -> Setting:
     gpus = _count(_table(run, "workload", settings or {}).get("gpus")) or 1
     if table.get("kind") == "inventory":
         return replace(_of_inventory(table.get("content")), gpus=gpus)
-    return Setting(_count(table.get("hosts")), _count(table.get("nics")), _rate(table.get("rate")), gpus)
+    virtual, soft_rdma = table.get("kind") == "vms", table.get("rdma") == "rxe"
+    counts = _count(table.get("hosts")), _count(table.get("nics"))
+    return Setting(*counts, _rate(table.get("rate")), gpus, virtual, soft_rdma)
 
 
 def _table(run: Run, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def scope(frame: pd.DataFrame, setting: Setting) -> str:
         return "No trial."
     collectives = (frame["workload"] == "collective").all()
     what = ", ".join(map(str, frame["collective" if collectives else "operation"].unique()))
-    where = f"{setting.hosts} hosts" if setting.hosts else "hosts"
+    hosts = "virtual machines" if setting.virtual else "hosts"
+    where = f"{setting.hosts} {hosts}" if setting.hosts else hosts
     if setting.nics:
         rate = f" of {format_rate(setting.rate_bit_s)}" if setting.rate_bit_s else ""
         ranks = f"{setting.gpus} ranks and " if setting.gpus > 1 else ""
@@ -62,7 +63,8 @@ def scope(frame: pd.DataFrame, setting: Setting) -> str:
     faulted = int(frame["faulted"].sum())
     inside = "mid-collective" if collectives else "mid-step"
     how = f"{faulted} of them with a fault in {inside}" if faulted else "none of them with a fault"
-    return f"{len(frame)} trials of {what} over {where}{sizes}; {how}."
+    soft = " Their RDMA is Soft-RoCE (rxe): nothing here is the speed of RDMA hardware." if setting.soft_rdma else ""
+    return f"{len(frame)} trials of {what} over {where}{sizes}; {how}.{soft}"
 
 
 def _simulated(frame: pd.DataFrame) -> str:

@@ -46,5 +46,6 @@ for name, folder in (
     ("served_run", "reports"),
     ("chromium_page", "reports"),
     ("workers", ""),
+    ("guests", ""),
 ):
     importable(Path(__file__).parent / folder / f"{name}.py")

@@ -30,6 +30,8 @@ EVENT_MARKS = {
     "migrated": ("D", "chunks moved"),
     "switched": ("s", "new schedule"),
     "path_returned": ("^", "path back"),
+    "rdma_off": ("<", "RDMA off"),
+    "rdma_on": (">", "RDMA on"),
     "failed": ("X", "gave up"),
     "refused": ("P", "refused"),
     "nccl": ("*", "NCCL's log: trouble"),

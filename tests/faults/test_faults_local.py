@@ -1,5 +1,6 @@
 """Every fault for real on a local cluster: what still passes, by datagrams of the test's own; then healed twice."""
 
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -103,6 +104,21 @@ def heal_again(testbed: HostTestbed, kind: str, parameters: Mapping[str, Any], t
     for place, argv in create(kind, parameters).recipe(target).heal:
         lenient = argv[0].startswith("-")
         testbed.place(place).run((argv[0].lstrip("-"), *argv[1:]), check=not lenient)
+
+
+SEND = """
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    sender.setsockopt(socket.IPPROTO_IP, 11, 1)  # IP_RECVERR: tell what became of it
+    sender.sendto(b"x", (sys.argv[1], 9))
+"""
+
+
+def test_who_sends_into_a_black_hole_is_not_told(testbed: HostTestbed, wire: Wire) -> None:
+    """As in a network: Soft-RoCE would send at once again what it is told is dropped, and hang its host's kernel."""
+    address = testbed.host("host0").nics[1].address
+    with broken(testbed, "blackhole", {"direction": "tx"}):
+        testbed.host("host1").run([sys.executable, "-c", SEND, address])
 
 
 DEAD = [

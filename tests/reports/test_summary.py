@@ -41,6 +41,13 @@ def test_the_headline_holds_medians_over_repeats(frame: pd.DataFrame) -> None:
         assert line.as_expected
 
 
+def test_what_was_run_names_virtual_machines_and_soft_rdma(frame: pd.DataFrame) -> None:
+    assert "Soft-RoCE" not in told(frame)
+    said = scope(frame, Setting(3, 2, 200e6, virtual=True, soft_rdma=True))
+    assert "over 3 virtual machines with 2 NICs of 200 Mbit/s each" in said
+    assert said.endswith("Their RDMA is Soft-RoCE (rxe): nothing here is the speed of RDMA hardware.")
+
+
 def test_a_difference_is_told_only_where_it_shows(frame: pd.DataFrame) -> None:
     assert "hot_repair took 1.3" in told(frame)
     same = frame.assign(after_ms=frame["after_ms"].where(frame["mode"] == 0, [100 + n % 3 for n in range(len(frame))]))

@@ -1,9 +1,7 @@
 """The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, or over gloo by torchft."""
 
-import subprocess
-from functools import lru_cache
-
 from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
+from harness.backends.torch_probe import ask
 from harness.workloads.base import Workload
 from harness.workloads.registry import training
 from harness.workloads.training import SHAPES, TrainingWorkload
@@ -12,8 +10,8 @@ ON_FAILURE, RESTART = "TRAIN_ON_FAILURE", "restart"
 """The variable of a system that says what is done about a rank that has failed."""
 RESTARTS = 3
 
-_PROBE_S = 180.0
-"""Importing PyTorch takes a minute on a machine whose processors are twenty times overbooked."""
+_KNOWN = "import torch.distributed as d; print(*d.Backend.backend_list, 'gloo')"
+"""Prints the back ends that PyTorch knows."""
 _SLOW = 20.0
 """How many times the least time of a step it may take: the processors' part of that is a guess."""
 
@@ -35,6 +33,7 @@ class TrainingBackend:
         argv += ["--context", str(work.context), "--batch", str(work.batch), "--bucket-bytes", str(work.bucket_bytes)]
         argv += ["--steps", str(job.iterations), "--warmup", str(job.warmup), "--seed", str(work.seed)]
         argv += ["--learning-rate", str(work.learning_rate), *_spread(work, job.ranks)]
+        argv += ["--text", work.text] if work.text else []
         argv += ["--forward-at-least-s", str(work.forward_at_least_s)]
         argv += ["--timeout-s", f"{give_up_s(_SLOW * job.expected_s):.3f}"]
         # Each host computes on one thread, and those of one machine share its processors.
@@ -43,29 +42,20 @@ class TrainingBackend:
 
     def missing(self, workload: Workload, python: str) -> str | None:
         """PyTorch in the Python of the hosts, with the library."""
-        try:
-            code, words, errors = _asked(python, self._apart)
-        except (OSError, subprocess.TimeoutExpired):
+        answer = ask(python, _KNOWN + "; import torchft" * self._apart)
+        if answer is None:
             return f"{python} cannot be asked for PyTorch; name the hosts' Python in cluster.python"
-        if "No module named 'torchft'" in errors:
+        if "No module named 'torchft'" in answer.errors:
             return f"{python} has no torchft; run: {python} -m pip install torchft"
-        if "ModuleNotFoundError" in errors:
+        if "ModuleNotFoundError" in answer.errors:
             return f'{python} has no PyTorch; run: {python} -m pip install "r2ccl[torch]"'
-        if code or (not self._apart and self._library not in words.split()):
+        if answer.status or (not self._apart and self._library not in answer.words):
             return f'PyTorch of {python} does not know {self._library}; run: {python} -m pip install "r2ccl[torch]"'
         return None
 
     def _network(self, job: Job) -> dict[str, str]:
         """The interfaces of gloo's sockets."""
         return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library != "r2ccl" and job.nics else {}
-
-
-@lru_cache(maxsize=16)
-def _asked(python: str, torchft: bool) -> tuple[int, str, str]:
-    """The exit status, the names of back ends and the errors of a Python that imports PyTorch, and torchft with it."""
-    code = "import torch.distributed as d; print(*d.Backend.backend_list, 'gloo')" + ("; import torchft" * torchft)
-    probe = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=_PROBE_S)
-    return probe.returncode, probe.stdout, probe.stderr
 
 
 def _program(job: Job) -> list[str]:

@@ -24,6 +24,7 @@ from harness.backends.nccl_tests_text import Report, TextParser
 from harness.backends.said import telling
 from harness.errors import LogError
 from r2ccl_core.control.rendezvous import parse_root
+from r2ccl_core.perf.stdin import end_with_stdin
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 _MEET_S = 20.0
@@ -40,7 +41,7 @@ def main() -> NoReturn:
     rank, hosts = int(os.environ["R2CC_RANK"]), int(os.environ["R2CC_SIZE"])
     host, port = parse_root(os.environ["R2CC_ROOT"])
     if rank > 0:
-        threading.Thread(target=_end_with_stdin, daemon=True).start()
+        end_with_stdin()
         sys.exit(_follow(rank, host, port))
     try:
         listeners = _meet(host, port, hosts - 1)
@@ -100,7 +101,7 @@ class _Leader:
         except OSError as error:
             self._errors.append(f"{argv[0]} cannot be run: {error.strerror}")
             return LOST
-        threading.Thread(target=_end_with_stdin, args=(process,), daemon=True).start()
+        end_with_stdin(lambda: _end(process))
         reader = threading.Thread(target=self._read_errors, args=(process,), daemon=True)
         reader.start()
         assert process.stdout is not None
@@ -238,15 +239,6 @@ def _end(process: "subprocess.Popen[str]") -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(_LEAVE_S)
     process.kill()
-
-
-def _end_with_stdin(process: "subprocess.Popen[str] | None" = None) -> None:
-    # Not sys.stdin: a daemon thread that holds its lock aborts the interpreter's end.
-    while os.read(0, 4096):
-        pass
-    if process is not None:
-        _end(process)
-    os._exit(LOST)
 
 
 def _arguments() -> argparse.Namespace:

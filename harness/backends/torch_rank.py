@@ -7,7 +7,6 @@ of the result; for ``--place out`` the input is copied there before the clock st
 import argparse
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +23,7 @@ from r2ccl_core.native import load
 from r2ccl_core.perf import pattern
 from r2ccl_core.perf.data import Data, Task
 from r2ccl_core.perf.events import Events, own_stream
+from r2ccl_core.perf.stdin import end_with_stdin
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 _JOIN_S = 20.0
@@ -33,7 +33,7 @@ _ONLY_IN_PLACE = ("all_reduce", "broadcast", "reduce")
 def main() -> NoReturn:
     """Measures and exits with 0 ok, 1 wrong elements, 2 usage, 3 a peer or the transport was lost."""
     args = _arguments()
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    end_with_stdin()
     rank, ranks = int(os.environ["R2CC_RANK"]), int(os.environ["R2CC_SIZE"])
     events = Events(rank, True, own_stream())
     try:
@@ -200,13 +200,6 @@ def _leave(events: Events, message: str, iteration: int | None, code: int) -> No
     print(message, file=sys.stderr, flush=True)
     events.emit("error", message=message, iteration=iteration)
     os._exit(code)
-
-
-def _end_with_stdin() -> None:
-    # Not sys.stdin: a daemon thread that holds its lock aborts the interpreter's end.
-    while os.read(0, 4096):
-        pass
-    os._exit(LOST)
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,10 +1,8 @@
 """The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, over gloo by torchft, or on
 GPUs over NCCL."""
 
-import subprocess
-from functools import lru_cache
-
 from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous, torch_network
+from harness.backends.torch_probe import ask
 from harness.workloads.base import Workload
 from harness.workloads.registry import training
 from harness.workloads.training import SHAPES, TrainingWorkload
@@ -13,8 +11,8 @@ ON_FAILURE, RESTART = "TRAIN_ON_FAILURE", "restart"
 """The variable of a system that says what is done about a rank that has failed."""
 RESTARTS = 3
 
-_PROBE_S = 180.0
-"""Importing PyTorch takes a minute on a machine whose processors are twenty times overbooked."""
+_KNOWN = "import torch, torch.distributed as d; print(*d.Backend.backend_list, 'gloo', torch.cuda.is_available())"
+"""Prints the back ends that PyTorch knows, and whether it can use a GPU."""
 _SLOW = 20.0
 """How many times the least time of a step it may take: the processors' part of that is a guess."""
 
@@ -37,6 +35,7 @@ class TrainingBackend:
         argv += ["--context", str(work.context), "--batch", str(work.batch), "--bucket-bytes", str(work.bucket_bytes)]
         argv += ["--steps", str(job.iterations), "--warmup", str(job.warmup), "--seed", str(work.seed)]
         argv += ["--learning-rate", str(work.learning_rate), *_spread(work, job.ranks)]
+        argv += ["--text", work.text] if work.text else []
         argv += ["--forward-at-least-s", str(work.forward_at_least_s)]
         argv += ["--timeout-s", f"{give_up_s(_SLOW * job.expected_s):.3f}"]
         # Each host computes on one thread, and those of one machine share its processors.
@@ -45,25 +44,18 @@ class TrainingBackend:
 
     def missing(self, workload: Workload, python: str) -> str | None:
         """PyTorch in the Python of the hosts, with the library."""
-        try:
-            code, words, errors = _asked(python, self._apart)
-        except (OSError, subprocess.TimeoutExpired):
+        answer = ask(python, _KNOWN + "; import torchft" * self._apart)
+        if answer is None:
             return f"{python} cannot be asked for PyTorch; name the hosts' Python in cluster.python"
-        if "No module named 'torchft'" in errors:
+        if "No module named 'torchft'" in answer.errors:
             return f"{python} has no torchft; run: {python} -m pip install torchft"
-        if "ModuleNotFoundError" in errors:
+        if "ModuleNotFoundError" in answer.errors:
             return f'{python} has no PyTorch; run: {python} -m pip install "r2ccl[torch]"'
-        if code or (not self._apart and self._library not in words.split()):
+        if answer.status or (not self._apart and self._library not in answer.words):
             return f'PyTorch of {python} does not know {self._library}; run: {python} -m pip install "r2ccl[torch]"'
+        if self._library == "nccl" and "True" not in answer.words:
+            return "there is no GPU here that PyTorch can use; train_r2ccl and train_gloo need none"
         return None
-
-
-@lru_cache(maxsize=16)
-def _asked(python: str, torchft: bool) -> tuple[int, str, str]:
-    """The exit status, the names of back ends and the errors of a Python that imports PyTorch, and torchft with it."""
-    code = "import torch.distributed as d; print(*d.Backend.backend_list, 'gloo')" + ("; import torchft" * torchft)
-    probe = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=_PROBE_S)
-    return probe.returncode, probe.stdout, probe.stderr
 
 
 def _program(job: Job) -> list[str]:

@@ -9,7 +9,6 @@ import argparse
 import hashlib
 import os
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -23,6 +22,7 @@ from harness.backends.training_life import Life
 from harness.backends.training_torchft import TorchftTrainer
 from r2ccl_core.perf.events import Events, own_stream
 from r2ccl_core.perf.live_log import LiveLog
+from r2ccl_core.perf.stdin import end_with_stdin
 
 OK, USAGE, LOST = 0, 2, 3
 _JOIN_S = 60.0
@@ -31,7 +31,7 @@ _JOIN_S = 60.0
 def main() -> NoReturn:
     """Trains and exits with 0 ok, 2 usage, 3 a peer or the transport was lost."""
     args = _arguments()
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    end_with_stdin()
     events = Events(int(os.environ["R2CC_RANK"]), True, own_stream())
     try:
         import torch
@@ -92,8 +92,9 @@ class _Trainer:
         import torch
         import torch.distributed as dist
 
-        from harness.backends.gpt import Gpt, Text
+        from harness.backends.gpt import Gpt
         from harness.backends.parallel import Degrees, Spread
+        from harness.backends.text import source
 
         self._dist, self._args, self._left_out = dist, args, left_out
         limit = timedelta(seconds=args.timeout_s)
@@ -102,7 +103,7 @@ class _Trainer:
         torch.manual_seed(args.seed)
         model = Gpt(args.layers, args.width, args.heads, args.context).to(self._device)
         degrees = Degrees(args.dp, args.tp, args.pp, args.sharded, args.micro_batches)
-        self._text = Text(args.seed)
+        self._text = source(args.text, args.seed)
         self._spread = Spread(model, degrees, args.bucket_bytes)
         self.optimizer = torch.optim.AdamW(self._spread.part.parameters(), lr=args.learning_rate)
         dist.barrier()
@@ -224,13 +225,6 @@ def _leave(events: Events, message: str, step: int | None, code: int, core: Any 
     os._exit(code)
 
 
-def _end_with_stdin() -> None:
-    # Not sys.stdin: a daemon thread that holds its lock aborts the interpreter's end.
-    while os.read(0, 4096):
-        pass
-    os._exit(LOST)
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="training_rank", description=__doc__)
     parser.add_argument("--library", choices=("r2ccl", "gloo", "nccl", "torchft"), required=True)
@@ -242,6 +236,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--agent", action="store_true")
     parser.add_argument("--warmup", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--text", default="")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--forward-at-least-s", type=float, default=0.0)
     parser.add_argument("--timeout-s", type=float, default=60.0)

@@ -63,6 +63,8 @@ class TrainingWorkload(Workload):
     """Parts of a batch that the stages of a pipeline work on at the same time."""
     context: int = Field(default=64, ge=2, le=4096)
     """Bytes of a sequence."""
+    text: str = ""
+    """A file on every host whose bytes are learned from; by default words that are made from the seed."""
     bucket_bytes: Size = Field(default=1 << 20, alias="bucket")
     """The size from which on DDP hands gradients to an AllReduce."""
     checkpoint_every: int = Field(default=10, ge=1, le=100_000)
@@ -154,6 +156,8 @@ class TrainingWorkload(Workload):
             yield Mistake("cluster.hosts", hosts, "training over one host uses no NIC; give at least 2")
         if self.gpus > 1:
             yield Mistake("workload.gpus", self.gpus, "training has one rank per host")
+        if self.text and not self.text.startswith("/"):
+            yield Mistake("workload.text", self.text, "give an absolute path, which is read on every host")
         yield from self.layout.mistakes(hosts, SHAPES[self.model], self.batch, self.micro_batches)
         if self.forward_at_least_s and self.layout.pp > 1:
             remedy = "the passes of a pipeline's stages alternate, so none can be made longer; leave it out"

@@ -36,7 +36,7 @@ Exit status:
   0    every trial ended as the experiment expects
   1    a result is wrong, a trial ended otherwise than expected, or a bound is missed
   2    nothing ran: the input is wrong, no cluster can be made, or another sweep has it
-  3    inconclusive: trials without a verdict, bounds unmeasured, or the sweep broke off
+  3    inconclusive: inconclusive trials, bounds unmeasured, or the sweep broke off
   70   a bug of this program, with a traceback; results are kept, and nothing is said of them
   129  the terminal went away (SIGHUP); as after an interrupt
   130  interrupted (Ctrl-C): finished trials are kept, and the same command resumes

@@ -228,7 +228,10 @@ def _comparisons(frame: pd.DataFrame) -> list[str]:
             else:
                 told.append(_compared(found, first, second, at))
     pairs = plural(too_few, "pair")
-    unsaid = f"Too few repeats in one run to say of {pairs} of systems which is faster after the fault."
+    unsaid = (
+        f"Too few repeats in one run to say of {pairs} of systems which is faster after the fault; "
+        f"{stats.MIN_PAIRS} are the least."
+    )
     return [*told[:MOST_COMPARISONS], *([unsaid] if too_few else [])]
 
 

@@ -278,7 +278,8 @@ def test_what_cannot_be_meant_is_one_line_and_nothing_runs(
 @pytest.mark.parametrize(("stop", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_cluster_that_is_up_ends_with_the_status_of_its_signal(stop: str, status: int) -> None:
     """Ctrl-C is its usual end."""
-    words = ["cluster", "up", "smoke", "--set", 'cluster={kind="noop", hosts=2, nics=2}']
+    noop = ('cluster={kind="noop", hosts=2, nics=2}', "fault=[]", "workload.backend=noop")
+    words = ["cluster", "up", "smoke", *(word for change in noop for word in ("--set", change))]
     with subprocess.Popen([sys.executable, "-c", START, *words], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert any(line.startswith("up; ") for line in running.stdout)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from r2ccl_core.errors import UsageError
 from reports.errors import ReportError
-from reports.load import load_folders
+from reports.load import load_folders, real
 from reports.page import Content, Live, html
 from reports.trial import Run, load_run
 
@@ -37,7 +37,7 @@ class LiveReport:
     """The current page of a run. Thread-safe. Raises `ReportError` for a folder that is no run."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder.resolve()
+        self._folder = real(folder)
         load_run(self._folder / "run.json")
         self._made: _Made | None = None
         self._making = threading.Lock()

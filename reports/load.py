@@ -5,6 +5,7 @@ no trial can be read                no report: `ReportError`
 some trials cannot be read          a report of the others, which contains the lines
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,9 +60,14 @@ class LoadedRun:
         return self.folder / "trials" / trial.trial_id
 
 
+def real(path: Path) -> Path:
+    """`path` without symbolic links; a loop of links stays, and whoever opens it says so."""
+    return Path(os.path.realpath(path))
+
+
 def load_folder(folder: Path) -> LoadedRun:
     """Reads one run folder. Raises `SchemaError` or `ReportError`, one line each."""
-    folder = folder.resolve()
+    folder = real(folder)
     run = load_run(folder / "run.json")
     trials, problems = [], []
     for path in sorted((folder / "trials").glob("*/trial.json")):
@@ -85,7 +91,7 @@ def load_folders(folders: Sequence[Path]) -> list[LoadedRun]:
     if not folders:
         raise ReportError("no run folder was given; name one, as runs/<name>-<time>")
     runs: list[LoadedRun] = []
-    for folder in dict.fromkeys(f.resolve() for f in folders):
+    for folder in dict.fromkeys(map(real, folders)):
         run, taken = load_folder(folder), {other.name for other in runs}
         labels = (f"{folder.name} ({number})" for number in range(2, len(folders) + 1))
         free = folder.name if folder.name not in taken else next(label for label in labels if label not in taken)

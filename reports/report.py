@@ -34,6 +34,7 @@ from reports.load import (
     load_folders,
     log_events,
     nccl_trouble,
+    real,
     watched,
     write_rows,
 )
@@ -108,7 +109,7 @@ def _place(runs: Sequence[LoadedRun], out: Path | None) -> Path:
         if len(runs) > 1:
             raise ReportError(f"{len(runs)} runs in one report need a folder of their own for it: add -o DIR")
         return runs[0].folder
-    out = out.resolve()
+    out = real(out)
     if len(runs) > 1 and out in [run.folder for run in runs]:
         raise ReportError(
             f"{out}: is one of the runs, whose own report would be overwritten; give another folder with -o DIR"

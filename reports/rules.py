@@ -76,7 +76,9 @@ class Rule(BaseModel):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in METRICS:
-            raise ValueError(f"unknown metric {name!r}; {_nearest(name, list(METRICS))}")
+            close = get_close_matches(name, METRICS, n=1)
+            remedy = f"did you mean {close[0]!r}?" if close else "`harness metrics` lists them"
+            raise ValueError(f"unknown metric {name!r}; {remedy}")
         return name
 
     @model_validator(mode="after")
@@ -147,7 +149,9 @@ def load_rules(path: Path) -> Rules:
         values: dict[str, Any] = tomllib.loads(text_of(path, "utf-8-sig"))
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise ReportError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ReportError(f"{path}: is not valid TOML: {error}") from None
     try:
         return Rules.model_validate(values)
@@ -158,7 +162,7 @@ def load_rules(path: Path) -> Rules:
 def _told(error: ValidationError) -> str:
     # An unknown key is reported first: a misspelt key is why another one is missing.
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    place = ".".join(str(part) for part in first["loc"])
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         model = Rules if len(first["loc"]) == 1 else Rule
@@ -170,4 +174,4 @@ def _told(error: ValidationError) -> str:
 
 def _nearest(name: str, known: list[str]) -> str:
     close = get_close_matches(name, known, n=1)
-    return f"nearest is {close[0]!r}" if close else f"known: {', '.join(known)}"
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"

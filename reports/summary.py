@@ -125,7 +125,8 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
     if len(stopped) == len(faulted):
         worst = stats.percentile(faulted["error_after_ms"], 100)
         when = f", at the latest {worst:.0f} ms after the fault" if worst == worst else ""
-        return f"{name} stopped: each of its {len(faulted)} faulted trials ended with an error{when}."
+        all_of_them = f"each of its {len(faulted)} faulted trials" if len(faulted) > 1 else "its faulted trial"
+        return f"{name} stopped: {all_of_them} ended with an error{when}."
     right = ", as expected" if stopped["expected"].all() else ""
     lost = f". {len(stopped)} of its {len(faulted)} faulted trials failed{right}" if len(stopped) else ""
     if faulted["scenario"].nunique() > 1:
@@ -229,7 +230,10 @@ def _comparisons(frame: pd.DataFrame) -> list[str]:
             else:
                 told.append(_compared(found, first, second, at))
     pairs = plural(too_few, "pair")
-    unsaid = f"Too few repeats in one run to say which system is faster after the fault, for {pairs} of systems."
+    unsaid = (
+        f"Too few repeats in one run to say which system is faster after the fault, for {pairs} of systems; "
+        f"it takes at least {stats.MIN_PAIRS}."
+    )
     return [*told[:MOST_COMPARISONS], *([unsaid] if too_few else [])]
 
 

@@ -112,13 +112,13 @@ def _errors(lines: Sequence[Line]) -> Iterator[Target]:
     known = [line for line in lines if line["error_after_ms"].n]
     for system in dict.fromkeys(line.system for line in known):
         own = [line for line in known if line.system == system]
-        latest_s = max(line.worst["error_after_ms"] for line in own) / 1e3
+        latest_ms = max(line.worst["error_after_ms"] for line in own)
         trials = plural(sum(line["error_after_ms"].n for line in own), "trial")
         yield Target(
             f"{system}: from the fault to its error, latest trial",
             f"within {ERROR_S:g} s",
-            f"{number(latest_s)} s",
-            latest_s <= ERROR_S,
+            f"{number(latest_ms)} ms" if latest_ms < 1e3 else f"{number(latest_ms / 1e3)} s",
+            latest_ms <= ERROR_S * 1e3,
             f"{trials} ended with an error",
         )
 

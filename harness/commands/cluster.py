@@ -12,23 +12,26 @@ from harness.errors import ExitCode
 from harness.experiment.examples import found
 from harness.experiment.file import load
 from harness.hosts.base import Host
-from harness.sweep.interrupt import stoppable
+from harness.sweep.interrupt import status_of, stoppable
 
 
 def up(file: Path, settings: Sequence[str]) -> ExitCode:
-    """Brings up the cluster of an experiment and keeps it until Ctrl-C or SIGTERM."""
+    """Brings up the cluster of an experiment and keeps it until Ctrl-C, which is its usual end, or another signal."""
     spec = load(found(file), settings).cluster
     if isinstance(spec, LocalSpec | VmsSpec):
         rights.acquire()
+    is_up = False
     try:
         with stoppable(), make_cluster(spec) as cluster:
             for host in cluster.hosts:
                 print(host_line(host), flush=True)
             print("up; Ctrl-C takes it down", flush=True)
+            is_up = True
             while True:
                 signal.pause()
-    except KeyboardInterrupt:
-        return ExitCode.OK
+    except KeyboardInterrupt as stop:
+        status = status_of(stop)
+        return ExitCode.OK if is_up and status == ExitCode.INTERRUPTED else status
 
 
 def prepare(file: Path, settings: Sequence[str]) -> ExitCode:

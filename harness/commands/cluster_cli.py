@@ -98,6 +98,7 @@ def cluster_inventory(
     if hostfile is not None:
         return command.write(command.of_hostfile(hostfile, login), out, look)
     if local is not None:
+        login.refuse("a local cluster says how to log in")
         return command.write(command.of_local(local), out, look)
     return command.write(command.of_slurm(login), out, look)
 
@@ -126,9 +127,10 @@ def cluster_discover(
 
     if bool(hosts) == (inventory is not None):
         raise UsageError("name hosts, or an inventory to complete with --inventory FILE")
-    if inventory is not None:
-        return command.write(inventory_file.load(inventory), out or inventory)
     login = command.LoginOptions(user, port, key, known_hosts, sudo, python)
+    if inventory is not None:
+        login.refuse("an inventory says how to log in")
+        return command.write(inventory_file.load(inventory), out or inventory)
     return command.write(command.of_addresses(hosts or [], login), out or Path("hosts.toml"))
 
 

@@ -13,7 +13,7 @@ from harness.terminal import console, fits, say, width
 from r2ccl_core.errors import UsageError
 from reports.compare import Finding, compare, is_open, regressions
 from reports.compared import HEADINGS, as_json, as_words, cells, told
-from reports.load import LoadedRun, load_folder
+from reports.load import LoadedRun, load_folder, real
 from reports.machines import differences
 from reports.measures import trial_frame
 from reports.rules import DEFAULT, Rules, load_rules
@@ -29,7 +29,7 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
     (base_folder, base_system), (new_folder, new_system) = parse_side(base), parse_side(new)
     if (base_system is None) != (new_system is None):
         raise UsageError(f"{base} and {new}: name a system on both sides (RUN@SYSTEM) or on neither")
-    if (base_folder.resolve(), base_system) == (new_folder.resolve(), new_system):
+    if (real(base_folder), base_system) == (real(new_folder), new_system):
         raise UsageError(f"{base} and {new} are the same; give two runs, or two systems of one as RUN@SYSTEM")
     chosen = load_rules(rules) if rules else DEFAULT
     runs = [replace(load_folder(folder), label=label) for folder, label in ((base_folder, "BASE"), (new_folder, "NEW"))]
@@ -41,7 +41,7 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
         chosen = chosen.model_copy(update={"rules": between})
     before, after = (_frame(run, system, label) for run, system in zip(runs, (base_system, new_system), strict=True))
     # Repeats of one run are blocks in which every system ran once: they pair. Those of two runs do not.
-    paired = base_folder.resolve() == new_folder.resolve()
+    paired = real(base_folder) == real(new_folder)
     findings = compare(before, after, chosen, paired=paired)
     if not any(finding.base.n and finding.new.n for finding in findings):
         raise UsageError(f"{base} and {new} have nothing in common that a rule names; compare runs of one experiment")

@@ -25,6 +25,8 @@ def doctor(hosts: Sequence[str], inventory: Path | None, login: command.LoginOpt
     """Examines the named hosts, those of an inventory, or this machine; changes nothing there."""
     if hosts and inventory is not None:
         raise UsageError("name hosts, or an inventory, not both")
+    if not hosts:
+        login.refuse("an inventory says how to log in" if inventory is not None else "nobody logs in to this machine")
     if inventory is not None:
         seen = _look_at(inventory_file.load(inventory))
     else:

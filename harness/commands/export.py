@@ -8,6 +8,7 @@ from r2ccl_core.errors import UsageError
 from r2ccl_core.jobs import chakra
 from r2ccl_core.jobs.simai import write_topology
 from r2ccl_core.planning.planner import Candidate, Plan, plan
+from r2ccl_core.text_file import write_text
 from r2ccl_core.units import format_size, parse_duration
 
 
@@ -38,7 +39,7 @@ def export_simai(file: Path, cluster: ClusterOptions) -> int:
     topology = cluster.topology()
     text = write_topology(topology)
     try:
-        file.write_text(text)
+        write_text(file, text)
     except OSError as error:
         raise UsageError(f"{file}: cannot be written ({error.strerror}); give another file") from error
     print(f"{file}: {topology.in_words()}")

@@ -1,5 +1,6 @@
 """A group of commands whose help states each command's purpose in full, and whose errors use our own words."""
 
+import sys
 from typing import Any
 
 import typer
@@ -8,7 +9,7 @@ from typer.core import TyperGroup
 HELP_COLUMNS = 110
 """Longer lines of prose are hard to read."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_COLUMNS}
-"""Context settings of the program; its groups and commands inherit them."""
+"""Typer's options for a program; its groups and commands inherit them."""
 
 
 class Group(TyperGroup):
@@ -20,6 +21,16 @@ class Group(TyperGroup):
         rows = [(name, command.get_short_help_str(limit=1000)) for name, command in found if command is not None]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuses an empty argument, as an unset variable of a shell script leaves it; a path of it would be the
+        folder where the program runs."""
+        if "" in args:
+            at = args.index("")
+            named = f"{args[at - 1]} ''" if at and args[at - 1].startswith("-") else f"argument {at + 1}"
+            print(f"{named}: is empty; give a value, or leave it out", file=sys.stderr)
+            raise typer.Exit(2)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command."""

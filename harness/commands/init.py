@@ -7,10 +7,11 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from faults.registry import FAULTS
-from harness.errors import ExitCode, MistakeError
+from harness.errors import ExitCode
 from harness.experiment.file import read
 from harness.experiment.tables import nearest
 from harness.sweep.dry_run import estimate_s
@@ -19,6 +20,7 @@ from harness.systems.catalogue import CATALOGUE
 from harness.terminal import say
 from r2ccl_core.errors import UsageError
 from r2ccl_core.model.collective import COLLECTIVES
+from r2ccl_core.text_file import write_text
 
 ITERATIONS = 12
 RATE = "500 Mbit/s"
@@ -87,11 +89,12 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
         known = tuple(CATALOGUE) if key == "systems" else tuple(FAULTS)
         for name in getattr(answers, key):
             if name not in known:
-                raise MistakeError(f"--{key.removesuffix('s')}", "", name, nearest(name, known))
+                remedy = nearest(name, known) if get_close_matches(name, known, 1) else f"`harness {key}` lists them"
+                raise UsageError(f"--{key.removesuffix('s')} {name}: is unknown; {remedy}")
     text = "\n".join(lines(answers, file)) + "\n"
     experiment = read(tomllib.loads(text), str(file))
     try:
-        file.write_text(text, encoding="utf-8")
+        write_text(file, text)
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
     trials = plan(experiment)

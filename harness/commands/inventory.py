@@ -37,7 +37,13 @@ class LoginOptions:
         """Raises `UsageError` for a file that does not exist."""
         for name, path in (("--key", self.key), ("--known-hosts", self.known_hosts)):
             if path is not None and not path.expanduser().is_file():
-                raise UsageError(f"{name} {path}: there is no such file")
+                what = "is no regular file" if path.expanduser().exists() else "there is no such file"
+                raise UsageError(f"{name} {path}: {what}")
+
+    def refuse(self, why: str) -> None:
+        """Raises `UsageError` if anything is given, for hosts whose log-ins are known otherwise."""
+        if given := self.fields():
+            raise UsageError(f"--{next(iter(given)).replace('_', '-')}: {why}; leave it out")
 
     def fields(self) -> dict[str, Any]:
         """The given options, as keys of the inventory; paths become absolute, so the file can be moved."""

@@ -1,6 +1,7 @@
 """``harness simulate``: the time of an iteration of a SimAI workload, or of a Chakra trace, on hosts with lost NICs."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -69,8 +70,8 @@ def _read(file: Path) -> _Read:
     """A SimAI workload if the file exists, otherwise a Chakra trace of that name."""
     if file.suffix != ".et" and file.is_file():
         return _workload(file)
-    stem = file.with_name(".".join(file.name.split(".")[:-2])) if file.suffix == ".et" else file
-    if not stem.with_name(f"{stem.name}.0.et").exists():
+    stem = file.with_name(rank[1]) if (rank := re.fullmatch(r"(.+)\.[0-9]+\.et", file.name)) else file
+    if not stem.name or not stem.with_name(f"{stem.name}.0.et").exists():
         raise UsageError(f"{file}: is neither a SimAI workload nor a Chakra trace; there is no {stem.name}.0.et")
     traces = chakra.read(stem)
 

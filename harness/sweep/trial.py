@@ -32,8 +32,8 @@ from harness.hosts.state import State, differences, read_state
 from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
 from harness.sweep.expectation import expected
-from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, lead_of
-from harness.sweep.judge import Facts, Verdict, judge, rank_numbers, with_watch
+from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
+from harness.sweep.judge import Facts, Judgement, judge, rank_numbers, with_watch
 from harness.sweep.networks import network_of, nic_bytes, with_network
 from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
@@ -60,12 +60,12 @@ SAME_S = 15.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """One finished attempt at a trial: the facts, the verdict, and the other data that go to disk."""
+    """One finished attempt at a trial: the facts, the judgement, and the other data that go to disk."""
 
     trial: Trial
     attempt: int
     facts: Facts
-    verdict: Verdict
+    judgement: Judgement
     samples: Mapping[str, Sequence[Sample]]
     readings: Mapping[str, Sequence[Reading]]
     """The readings of the hosts' watches."""
@@ -157,10 +157,10 @@ def run_trial(testbed: HostTestbed, trial: Trial, attempt: int) -> Outcome:
         with run.step("clean up"):
             _clean_up(run)
     facts = _facts(run)
-    verdict = with_network(judge(facts), network_of(testbed, trial, facts.ranks, run.samples))
-    verdict = with_watch(verdict, run.readings, run.unwatched)
+    judgement = with_network(judge(facts), network_of(testbed, trial, facts.ranks, run.samples))
+    judgement = with_watch(judgement, run.readings, run.unwatched)
     seen = run.samples, run.readings, started_s, run.seconds, run.clocks
-    return Outcome(trial, attempt, facts, verdict, *seen)
+    return Outcome(trial, attempt, facts, judgement, *seen)
 
 
 def _make_healthy(run: _Run) -> None:

@@ -39,7 +39,7 @@ from r2ccl_core.model.topology import Topology
 from r2ccl_core.planning.algorithms import ALGORITHMS
 from r2ccl_core.planning.simulate import Floats, simulate
 from r2ccl_core.schedules import forest, r2cc_all_reduce, ring
-from r2ccl_core.schedules.algorithm import Settings
+from r2ccl_core.schedules.algorithm import Parameters
 from r2ccl_core.student import student_t
 
 MOST_ERROR = 0.01
@@ -114,19 +114,19 @@ class Estimate:
     """The most that were simulated at once."""
 
 
-def of_candidate(name: str, settings: Settings, topology: Topology, size_bytes: int) -> Periodic:
+def of_candidate(name: str, parameters: Parameters, topology: Topology, size_bytes: int) -> Periodic:
     """The planner's schedule of that name (`planner.Candidate`), by whatever repeats in it."""
     algorithm = ALGORITHMS[name]
     if name == "ring":
-        return of_ring(topology, size_bytes, **settings)
+        return of_ring(topology, size_bytes, **parameters)
     if name == "forest":
-        return of_forest(topology, size_bytes, **settings)
+        return of_forest(topology, size_bytes, **parameters)
     if name == "tree":
-        return Periodic(name, 1, lambda _: Part(algorithm.build(topology.shares, settings), topology, size_bytes), 1)
+        return Periodic(name, 1, lambda _: Part(algorithm.build(topology.shares, parameters), topology, size_bytes), 1)
 
     if name == "r2cc_all_reduce":
-        return of_r2cc(topology, size_bytes, **settings)
-    return of_hosts(name, topology, size_bytes, lambda smaller: algorithm.build(smaller.shares, settings))
+        return of_r2cc(topology, size_bytes, **parameters)
+    return of_hosts(name, topology, size_bytes, lambda smaller: algorithm.build(smaller.shares, parameters))
 
 
 def of_ring(topology: Topology, size_bytes: int, *, slices: int = 1, ahead: int = 0) -> Periodic:

@@ -55,8 +55,8 @@ def test_hosts_that_exist_are_taken_from_their_inventory(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
-        (Answers(systems=("balnce",)), "--system: balnce: did you mean 'balance'"),
-        (Answers(faults=("fire",)), "--fault: fire"),
+        (Answers(systems=("balnce",)), "--system balnce: is unknown; did you mean 'balance'?"),
+        (Answers(faults=("fire",)), "--fault fire: is unknown; `harness faults` lists them"),
         (Answers(hosts=1), "cluster.hosts: 1: a collective needs at least 2"),
         (Answers(sizes=("banana",)), "banana: is not a size; write it like '64MiB'"),
         (Answers(systems=("nccl",)), "workload.nccl_tests: name the folder"),

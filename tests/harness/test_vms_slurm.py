@@ -207,7 +207,7 @@ def test_srun_reaches_every_guest(allocation: Allocation) -> None:
     assert sorted(done.stdout.split()) == ["host0", "host1", "host2"]
 
 
-def test_a_sweep_inside_an_allocation_reaches_its_verdict(allocation: Allocation) -> None:
+def test_a_sweep_inside_an_allocation_runs_to_its_end(allocation: Allocation) -> None:
     folder = allocation.folder
     (folder / "allocated.toml").write_text(EXPERIMENT)
     key = state.directory(allocation.cluster.tag) / "login"

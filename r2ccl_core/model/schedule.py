@@ -23,8 +23,8 @@ Lanes of one group in ``abreast`` are planned to advance together: they share ev
 are not shared fairly should hold back the lanes that get ahead.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -60,6 +60,9 @@ class Schedule:
     root: int = 0
     abreast: tuple[int, ...] = ()
     """The group of each lane; empty: each lane by itself."""
+    nic_shares: Mapping[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
+    """For pairs of ranks, sender first: the part of the bytes between them that each NIC of the sender's host is to
+    carry. The transport decides for all other pairs."""
 
     def __post_init__(self) -> None:
         if len(self.programs) != self.nranks:
@@ -98,22 +101,36 @@ def copied(name: str, collective: str) -> Schedule:
 
 
 def relabelled(schedule: Schedule, order: Sequence[int]) -> Schedule:
-    """The same schedule with rank ``order[i]`` in the place of rank ``i``.
+    """The same schedule with rank ``order[i]`` in the place of rank ``i``, and so with its block in an all_gather or a
+    reduce_scatter.
 
-    Meant for all_reduce, broadcast and reduce; where blocks belong to ranks the meaning would change.
+    In sendrecv and alltoall every message has its ranks, so their order is no choice.
     """
     if sorted(order) != list(range(schedule.nranks)):
         raise ScheduleError(f"{schedule.name}: {list(order)} is no order of {schedule.nranks} ranks")
+    if schedule.collective in ("sendrecv", "alltoall"):
+        raise ScheduleError(f"{schedule.name}: the order of the ranks is part of what a {schedule.collective} does")
     names = np.array([*order, NOBODY], dtype=np.int32)  # NOBODY is -1, the last entry
+    blocks = names[:-1] if schedule.collective in ("all_gather", "reduce_scatter") else None
     programs: list[Program] = [()] * schedule.nranks
     for place, program in enumerate(schedule.programs):
-        programs[order[place]] = tuple(_renamed(steps, names) for steps in program)
-    return replace(schedule, programs=tuple(programs), root=order[schedule.root])
+        programs[order[place]] = tuple(_renamed(schedule, steps, names, blocks) for steps in program)
+    root = order[schedule.root] if schedule.collective in ("broadcast", "reduce") else schedule.root
+    return replace(schedule, programs=tuple(programs), root=root, nic_shares={})
 
 
-def _renamed(steps: Lane, names: np.ndarray) -> Lane:
+def _renamed(schedule: Schedule, steps: Lane, names: np.ndarray, blocks: np.ndarray | None) -> Lane:
     steps = steps.copy()
     steps["recv"], steps["send"] = names[steps["recv"]], names[steps["send"]]
+    if blocks is None or not len(steps):
+        return steps
+    size, rest = divmod(schedule.nchunks, schedule.nranks)
+    block = steps["begin"] // max(1, size)
+    if rest or (block != (steps["end"] - 1) // max(1, size)).any():
+        raise ScheduleError(f"{schedule.name}: a step or a chunk belongs to several ranks' blocks")
+    moved = (blocks[block] - block) * size
+    steps["begin"] += moved
+    steps["end"] += moved
     return steps
 
 

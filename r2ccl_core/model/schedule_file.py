@@ -87,11 +87,11 @@ def from_text(text: str) -> Schedule:
                 programs[-1].append(found)
             else:
                 found.append(_step_read(words))
-        sizes = {field: int(header[field]) for field in ("nranks", "nchunks", "root")}
+        nranks, nchunks, root = (int(header[field]) for field in ("nranks", "nchunks", "root"))
         made = tuple(tuple(lane(steps) for steps in program) for program in programs)
         groups = header.get("abreast")
         abreast = tuple(int(group) for group in groups.split(",")) if groups is not None else ()
-        return Schedule(header["name"], header["collective"], programs=made, abreast=abreast, **sizes)
+        return Schedule(header["name"], header["collective"], nranks, nchunks, made, root, abreast)
     except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise ScheduleError(f"line {number} of a schedule's text cannot be read ({error})") from error
 

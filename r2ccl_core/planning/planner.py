@@ -8,7 +8,7 @@ for small messages.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil, log2
+from math import ceil, inf, log2
 
 from r2ccl_core.errors import UsageError
 from r2ccl_core.model.schedule import Schedule
@@ -114,10 +114,13 @@ def _all_reduce(topology: Topology, size_bytes: int, alpha_s: float, chunks: int
     found: list[Found] = []
     for algorithm in ALGORITHMS.values():
         asked, build = _on_rails(algorithm, problem, pairs, order)
-        if (prediction := algorithm.predict(asked)) is None:
+        cut = algorithm.build_on_rails is None and asked.slowest_edge <= 0
+        if (prediction := algorithm.predict(replace(asked, pairs=None) if cut else asked)) is None:
             continue
         seconds, parameters = prediction
-        if not (algorithm.build_on_rails or algorithm.name == ring.ALGORITHM.name):
+        if cut:  # in any order, two neighbours share no rail
+            seconds = inf
+        elif not (algorithm.build_on_rails or algorithm.name == ring.ALGORITHM.name):
             seconds *= asked.slowest / asked.slowest_edge  # as much as its ring loses; a rough guess
         made = _builder(topology, partial(build, parameters))
         found.append((algorithm.name, seconds + inner_s, algorithm.idea, parameters, made))

@@ -24,8 +24,9 @@ from typing import NamedTuple, Protocol
 from r2ccl_core.errors import UnitError, UsageError
 from r2ccl_core.model.collective import COLLECTIVES
 from r2ccl_core.model.health import Health
-from r2ccl_core.model.schedule import Schedule, copied
+from r2ccl_core.model.schedule import Schedule, copied, relabelled
 from r2ccl_core.planning.algorithms import ALGORITHMS, AUTO, by_alias
+from r2ccl_core.planning.nic_shares import with_nic_shares
 from r2ccl_core.planning.planner import Candidate, plan
 from r2ccl_core.schedules import all_to_all, broadcast, rerank, ring, send_recv
 from r2ccl_core.schedules.algorithm import AHEAD, OnCpu, Pairs, Shares
@@ -50,6 +51,8 @@ class Select(Protocol):
 
 LEAST_MODE_RERANKED = 2
 """The lowest R2CC_MODE in which a ring is re-ranked: Balance. In mode 1 a back-up NIC carries the lost one's load."""
+_ORDERED = ("all_gather", "reduce_scatter", "broadcast", "reduce")
+"""Collectives besides AllReduce whose ring or chain may have any order."""
 _MIN_SLICE_BYTES = 64 * 1024
 _MOST_PIPELINE = 16
 
@@ -65,7 +68,7 @@ class Settings:
     operations: int | None = None
     """Still to come, as far as is known."""
     reranks: bool = False
-    """Whether the ring's order follows losses, so that neighbouring hosts share more rails."""
+    """Whether the order of rings and chains follows losses, so that neighbouring hosts share more rails."""
 
     @property
     def plans(self) -> bool:
@@ -91,7 +94,7 @@ def read_settings(mode: int = 2, environ: Mapping[str, str] = os.environ) -> Set
         _size(environ, "R2CC_AR_STAGE2_CHUNKS", Settings.pipeline),
         _size(environ, "R2CC_AR_MIN_BYTES", Settings.min_bytes, least=0),
         _count(environ, "R2CC_OPERATIONS"),
-        reranks=algo == ring.ALGORITHM.alias and mode >= LEAST_MODE_RERANKED,
+        reranks=mode >= LEAST_MODE_RERANKED,
     )
     if mode == 0 and settings.plans:
         raise UsageError(f"R2CC_ALGO={algo} needs a transport that survives a loss; R2CC_MODE is 0 (fail-stop)")
@@ -119,10 +122,9 @@ def selection(settings: Settings) -> Select:
 
     @lru_cache(maxsize=256)
     def reranked(nbytes: int, health: Health) -> Schedule:
-        order = _order(health)
-        if order == tuple(range(len(order))):
+        if not _is_moved(health):
             return plain(nbytes, health.nranks)
-        return rerank.in_order(order, health.shares, lambda _: plain(nbytes, health.nranks))
+        return rerank.in_order(_order(health), health.shares, lambda _: plain(nbytes, health.nranks))
 
     @lru_cache(maxsize=256)
     def planned(nbytes: int, health: Health, cost: Cost) -> Schedule:
@@ -140,13 +142,32 @@ def selection(settings: Settings) -> Select:
         )
 
     only = cache(_only)
+
+    @lru_cache(maxsize=256)
+    def moved(collective: str, nbytes: int, health: Health, root: int) -> Schedule:
+        nranks = health.nranks
+        slices = _slices(collective, nbytes, nranks, settings.slice_bytes)
+        ranks = rerank.rank_order(_order(health), nranks)
+        return relabelled(_only(collective, nranks, ranks.index(root), slices), ranks)
+
     own = by_alias().get(settings.algo)
 
+    @lru_cache(maxsize=256)
+    def divided(collective: str, nbytes: int, health: Health, cost: Cost, root: int) -> Schedule:
+        return with_nic_shares(choose(collective, nbytes, health, cost, root), health.topology(1.0))
+
     def select(collective: str, nbytes: int, health: Health, cost: Cost, root: int = 0) -> Schedule:
+        if _pairs(health) is None:
+            return choose(collective, nbytes, health, cost, root)
+        return divided(collective, nbytes, health, cost, root)
+
+    def choose(collective: str, nbytes: int, health: Health, cost: Cost, root: int) -> Schedule:
         nranks = health.nranks
         if collective != "all_reduce":
+            if collective in _ORDERED and not health.is_whole and settings.follows(health) and _is_moved(health):
+                return moved(collective, nbytes, health, root)
             return only(collective, nranks, root, _slices(collective, nbytes, nranks, settings.slice_bytes))
-        if settings.algo == "ring" or nranks == 1:
+        if settings.algo == ring.ALGORITHM.alias or nranks == 1:
             follows = not health.is_whole and settings.follows(health)
             return reranked(nbytes, health) if follows else plain(nbytes, nranks)
         if own is not None and not own.follows_health and own.on_cpu is not None:
@@ -170,6 +191,10 @@ def _pairs(health: Health) -> Pairs | None:
 @lru_cache(maxsize=64)
 def _order(health: Health) -> tuple[int, ...]:
     return rerank.ring_order(health.topology(1.0))
+
+
+def _is_moved(health: Health) -> bool:
+    return _order(health) != tuple(range(len(health.nics)))
 
 
 def _only(collective: str, nranks: int, root: int, slices: int) -> Schedule:

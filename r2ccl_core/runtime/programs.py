@@ -116,4 +116,7 @@ class Programs:
         destinations = [destination for _, destination, _ in sends]
         sources = [source for source, _, _ in receives]
         abreast = list(schedule.abreast)
-        return self._native.Executor(self._nets.outer, lanes, abreast, senders, receivers, destinations, sources)
+        shares = [schedule.nic_shares.get((self._rank, destination), ()) for destination in destinations]
+        return self._native.Executor(
+            self._nets.outer, lanes, abreast, senders, receivers, destinations, sources, shares if any(shares) else []
+        )

@@ -48,8 +48,13 @@ def in_order(order: Sequence[int], shares: Shares, build: Callable[[Shares], Sch
     """The schedule that `build` makes from the hosts' shares, with host ``order[i]`` and its ranks in the place of host
     i."""
     schedule = build(tuple(shares[host] for host in order))
-    gpus = schedule.nranks // len(order)
-    return relabelled(schedule, [host * gpus + rank for host in order for rank in range(gpus)])
+    return relabelled(schedule, rank_order(order, schedule.nranks))
+
+
+def rank_order(order: Sequence[int], nranks: int) -> list[int]:
+    """The ranks of hosts in this order."""
+    gpus = nranks // len(order)
+    return [host * gpus + rank for host in order for rank in range(gpus)]
 
 
 def ring_rate_bytes_s(topology: Topology, order: tuple[int, ...]) -> float:

@@ -55,6 +55,13 @@ class Mutant:
 
 MUTANTS = [
     Mutant(
+        "shares_never_due",
+        "a path that has had its share never gets more",
+        "failover/split.h",
+        "turns_[i] <= first + kLeadBytes",
+        "turns_[i] < kLeadBytes / 64",
+    ),
+    Mutant(
         "acks_of_any_epoch",
         "counts of earlier streams are taken for those of the present one",
         "failover/protocol.h",

@@ -150,6 +150,18 @@ class Rails:
         """`ip` in the namespace of a host."""
         return sh("ip", "-n", self.place(host), *argv)
 
+    def route(self) -> None:
+        """From now on the switch routes between rails, and hosts send from each address by its own NIC."""
+        sh("ip", "netns", "exec", self.switch, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        for rail in range(self.nics):
+            sh("ip", "-n", self.switch, "addr", "add", f"10.{77 + rail}.0.254/24", "dev", f"rail{rail}")
+        for host, nic in itertools.product(range(self.hosts), range(self.nics)):
+            gateway, table = f"10.{77 + nic}.0.254", 100 + nic
+            self.ip(host, "rule", "add", "from", self.address(host, nic), "table", table)
+            self.ip(host, "rule", "add", "oif", f"eth{nic}", "table", table)
+            self.ip(host, "route", "add", f"10.{77 + nic}.0.0/24", "dev", f"eth{nic}", "table", table)
+            self.ip(host, "route", "add", "default", "via", gateway, "dev", f"eth{nic}", "table", table)
+
     def mac(self, host: int, nic: int) -> str:
         (link,) = json.loads(self.ip(host, "-j", "link", "show", f"eth{nic}"))
         return str(link["address"])

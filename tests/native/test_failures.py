@@ -217,6 +217,29 @@ def test_all_nics_of_a_host_gone_for_a_while(two: Rails, tmp_path: Path, how: st
         running.moves()
 
 
+@pytest.mark.parametrize("how", ["silent", "carrier"])
+def test_hosts_that_share_no_rail_talk_where_the_network_routes_between_rails(tmp_path: Path, how: str) -> None:
+    with rails(2, 2) as network:
+        network.route()
+        with job(network, tmp_path) as running:
+            for host in range(2):
+                network.drop(host, host) if how == "silent" else network.port(host, host, "down")
+            until(lambda: all(running.events(rank, "path_detour") for rank in range(2)), running.output)
+            running.moves()
+            for host in range(2):
+                network.heal(host, host) if how == "silent" else network.port(host, host, "up")
+            await_all_up(running)
+            running.moves()
+            until(lambda: any("own rail" in str(e["detail"]) for e in running.events(0, "path_down")), running.output)
+            before = [[running.moved(rank, nic) for nic in range(2)] for rank in range(2)]
+            until(
+                lambda: all(
+                    running.moved(rank, nic) > before[rank][nic] + (1 << 20) for rank in range(2) for nic in range(2)
+                ),
+                running.output,
+            )
+
+
 def test_a_nic_that_flaps_is_held_back_and_taken_back_later(two: Rails, tmp_path: Path) -> None:
     with job(two, tmp_path, R2CC_FLAP_HALF_LIFE_MS="4000") as running:
         # Each rank sends over one connection and receives over another; the sending end holds back.

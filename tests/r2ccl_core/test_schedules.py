@@ -1,5 +1,6 @@
 """Every schedule of every algorithm is proved, and one with a step removed is refused."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r2ccl_core.errors import ScheduleError, UsageError
-from r2ccl_core.model.schedule import Schedule, relabelled
+from r2ccl_core.model.schedule import SLOTS, Schedule, relabelled
 from r2ccl_core.model.topology import Topology
 from r2ccl_core.planning.verify import least_slots, verify
 from r2ccl_core.schedules import (
@@ -154,6 +155,16 @@ def test_a_new_order_keeps_the_proof() -> None:
     verify(relabelled(ring.all_reduce(5), [2, 0, 4, 1, 3]))
     with pytest.raises(ScheduleError, match="is no order"):
         relabelled(ring.all_reduce(3), [0, 0, 1])
+    with pytest.raises(ScheduleError, match="order of the ranks is part of"):
+        relabelled(all_to_all.all_to_all(3), [0, 2, 1])
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("build", [ring.all_gather, ring.reduce_scatter])
+def test_blocks_move_with_their_ranks(build: Callable[..., Schedule], lanes: int) -> None:
+    moved = relabelled(build(5, slices=3, lanes=lanes, ahead=1), [2, 0, 4, 1, 3])
+    verify(moved, slots=SLOTS)
+    assert {(a, b) for a, b, _ in moved.connections()} == {(2, 0), (0, 4), (4, 1), (1, 3), (3, 2)}
 
 
 def test_reranking_puts_a_whole_host_between_different_losses() -> None:

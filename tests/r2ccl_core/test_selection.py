@@ -182,6 +182,44 @@ def test_a_ring_is_reranked_only_where_that_helps_and_from_mode_two_on() -> None
         assert not read_settings(1, {}).follows(health)
 
 
+@pytest.mark.parametrize("hosts", [3, 4])
+@pytest.mark.parametrize("algo", ["auto", "forest"])
+def test_hosts_that_share_no_rail_exchange_nothing(hosts: int, algo: str) -> None:
+    """A ring of three hosts cannot avoid that."""
+    apart = Health.whole((2,) * hosts).with_lost(1, (0,)).with_lost(2, (1,))
+    schedule = chosen({"R2CC_ALGO": algo}, LARGE, apart)
+    verify(schedule, slots=SLOTS)
+    assert (1, 2) not in pairs_of(schedule, 1)
+    for other in ALGOS:
+        verify(chosen({"R2CC_ALGO": other}, LARGE, apart), slots=SLOTS)
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("algo", ["", "auto", "forest"])
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter", "broadcast", "reduce"])
+def test_rings_and_chains_of_other_collectives_go_around_hosts_that_share_few_rails(
+    collective: str, algo: str, gpus: int
+) -> None:
+    health = Health(DIFFERENT.nics, DIFFERENT.lost, gpus)
+    select = selection(read_settings(2, {"R2CC_ALGO": algo}))
+    for root in range(health.nranks) if collective in ("broadcast", "reduce") else (0,):
+        schedule = select(collective, LARGE, health, Cost(), root)
+        verify(schedule, slots=SLOTS)
+        assert schedule.root == root
+        assert (1, 2) not in pairs_of(schedule, gpus)
+        assert schedule is select(collective, LARGE, health, Cost(), root)
+    whole = select(collective, LARGE, Health.whole(DIFFERENT.nics, gpus), Cost())
+    assert (1, 2) in pairs_of(whole, gpus)
+
+
+@pytest.mark.parametrize("collective", ["sendrecv", "alltoall"])
+def test_messages_between_given_ranks_stay_as_they_are(collective: str) -> None:
+    select = selection(read_settings(2, {}))
+    schedule = select(collective, LARGE, DIFFERENT, Cost())
+    verify(schedule, slots=SLOTS)
+    assert (1, 2) in pairs_of(schedule, 1)
+
+
 def test_auto_is_near_the_bound_where_rails_are_apart() -> None:
     rate, nbytes = 125e6, 96 << 20
     topology = DIFFERENT.topology(rate)

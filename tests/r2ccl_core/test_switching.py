@@ -127,6 +127,31 @@ def test_a_ring_goes_round_hosts_that_lost_different_rails_by_those_that_have_th
         group.close()
 
 
+def test_nics_carry_what_the_schedule_plans_for_hosts_that_lost_different_rails() -> None:
+    group = Group([read_settings(2, {"R2CC_ALGO": "forest"})] * 4)
+
+    def sent() -> np.ndarray:
+        return np.array([[nic["tx_bytes"] for nic in comm.stats()["nics"]] for comm in group.comms])
+
+    try:
+        group.until("ring")
+        group.seen[1].lost, group.seen[2].lost = {1}, {2}
+        deadline_s = time.monotonic() + 120
+        while not group.comms[0].schedule("all_reduce", 8 * COUNT).nic_shares:
+            group.until("forest")
+            assert time.monotonic() < deadline_s, "nothing is planned"
+        group.until("forest")
+        before = sent()
+        for _ in range(3):
+            group.until("forest")
+        parts = sent() - before
+    finally:
+        group.close()
+    parts = parts / parts.sum(axis=1, keepdims=True)
+    # The two NICs work, but the plan is for hosts without them.
+    assert parts == pytest.approx(np.array([[1, 1, 1], [1.5, 0, 1.5], [1.5, 1.5, 0], [1, 1, 1]]) / 3, abs=0.1)
+
+
 @pytest.mark.parametrize("group", ["forest"], indirect=True)
 def test_the_operation_that_switches_finds_everything_made(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[str, str]] = []

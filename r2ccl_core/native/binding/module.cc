@@ -249,7 +249,7 @@ nb::dict Stats(Net& net) {
 struct PyExecutor {
   PyExecutor(std::shared_ptr<Net> owner, const std::vector<StepArray>& lanes, const std::vector<int64_t>& abreast,
              const nb::list& senders, const nb::list& receivers, std::vector<int64_t> destinations,
-             std::vector<int64_t> sources)
+             std::vector<int64_t> sources, const std::vector<std::vector<double>>& shares)
       : net(std::move(owner)), owners(nb::make_tuple(senders, receivers)) {
     std::vector<std::vector<Step>> native_lanes;
     for (const StepArray& rows : lanes) {
@@ -269,9 +269,16 @@ struct PyExecutor {
     if (destinations.size() != send_comms.size() || sources.size() != recv_comms.size()) {
       Check({Code::kInvalidArgument, "every sender has a destination, and every receiver a source"});
     }
-    executor =
-        std::make_unique<Executor>(std::move(native_lanes), abreast, std::move(send_comms), std::move(recv_comms),
-                                   std::move(destinations), std::move(sources), net->environment().notifier.get(), net);
+    if (!shares.empty() && shares.size() != send_comms.size()) {
+      Check({Code::kInvalidArgument, "shares has those of every sender, or is empty"});
+    }
+    std::vector<NicShares> of_senders;
+    for (const std::vector<double>& one : shares) {
+      of_senders.push_back(one.empty() ? nullptr : std::make_shared<const std::vector<double>>(one));
+    }
+    executor = std::make_unique<Executor>(std::move(native_lanes), abreast, std::move(send_comms),
+                                          std::move(recv_comms), std::move(destinations), std::move(sources),
+                                          net->environment().notifier.get(), net, std::move(of_senders));
   }
 
   void Run(Buffer input, Buffer output, const std::string& dtype, const std::string& op, const std::string& collective,
@@ -412,8 +419,12 @@ NB_MODULE(_native, module) {
 
   nb::class_<PyExecutor>(module, "Executor", "Runs one rank's program of a schedule.")
       .def(nb::init<std::shared_ptr<Net>, const std::vector<StepArray>&, const std::vector<int64_t>&, const nb::list&,
-                    const nb::list&, std::vector<int64_t>, std::vector<int64_t>>(),
-           "net"_a, "lanes"_a, "abreast"_a, "senders"_a, "receivers"_a, "destinations"_a, "sources"_a)
+                    const nb::list&, std::vector<int64_t>, std::vector<int64_t>,
+                    const std::vector<std::vector<double>>&>(),
+           "net"_a, "lanes"_a, "abreast"_a, "senders"_a, "receivers"_a, "destinations"_a, "sources"_a,
+           "shares"_a = std::vector<std::vector<double>>(),
+           "`shares` has, for every sender, the part of its bytes that each NIC is to carry (empty: as the NICs' loads "
+           "decide).")
       .def("run", &PyExecutor::Run, "input"_a, "output"_a, "dtype"_a, "op"_a, "collective"_a, "root"_a, "call"_a,
            "waits_long"_a, "`waits_long` is called once when the run has lasted for two seconds.");
 

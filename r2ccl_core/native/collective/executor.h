@@ -21,9 +21,9 @@ class Executor {
   Executor(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
            std::vector<std::shared_ptr<SendComm>> senders, std::vector<std::shared_ptr<RecvComm>> receivers,
            std::vector<int64_t> destinations, std::vector<int64_t> sources, Notifier* notifier,
-           std::shared_ptr<MemoryRegistry> registry = nullptr)
+           std::shared_ptr<MemoryRegistry> registry = nullptr, std::vector<NicShares> shares = {})
       : machine_(std::move(lanes), abreast, std::move(senders), std::move(receivers), std::move(destinations),
-                 std::move(sources), std::move(registry)),
+                 std::move(sources), std::move(registry), std::move(shares)),
         notifier_(notifier) {}
 
   Status Validate(int64_t elements) const { return machine_.Validate(elements); }

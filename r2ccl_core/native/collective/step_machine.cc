@@ -28,12 +28,14 @@ Status Naming(int64_t rank, const Status& status) {
 StepMachine::StepMachine(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
                          std::vector<std::shared_ptr<SendComm>> senders,
                          std::vector<std::shared_ptr<RecvComm>> receivers, std::vector<int64_t> destinations,
-                         std::vector<int64_t> sources, std::shared_ptr<MemoryRegistry> registry)
+                         std::vector<int64_t> sources, std::shared_ptr<MemoryRegistry> registry,
+                         std::vector<NicShares> shares)
     : senders_(std::move(senders)),
       receivers_(std::move(receivers)),
       destinations_(std::move(destinations)),
       sources_(std::move(sources)),
-      registry_(std::move(registry)) {
+      registry_(std::move(registry)),
+      shares_(std::move(shares)) {
   for (auto& steps : lanes) {
     Lane lane;
     if (!abreast.empty()) lane.group = abreast[lanes_.size()];
@@ -226,9 +228,10 @@ Status StepMachine::RunSteps(Lane& lane, bool* progress) {
     if (step.send >= 0) {
       const char* base = (step.flags & Step::kSendFromInput) != 0 ? input_ : output_;
       Request* request = nullptr;
-      Status status = senders_[static_cast<size_t>(step.send)]->Isend(
-          base + step.begin * element_bytes_, static_cast<uint64_t>((step.end - step.begin) * element_bytes_), &request,
-          false, tag_);
+      auto sender = static_cast<size_t>(step.send);
+      Status status = senders_[sender]->Isend(base + step.begin * element_bytes_,
+                                              static_cast<uint64_t>((step.end - step.begin) * element_bytes_), &request,
+                                              false, tag_, shares_.empty() ? nullptr : shares_[sender]);
       if (!status.ok()) return Naming(destinations_[static_cast<size_t>(step.send)], status);
       lane.sends.push_back({lane.done, step.send, request});
     }

@@ -59,11 +59,11 @@ class StepMachine {
 
   // `abreast` has the number of each lane's group, or is empty: every lane by itself. `destinations` has the rank at
   // the other end of each sender, `sources` that of each receiver. `registry` is told of bounce buffers, unless it is
-  // nullptr.
+  // nullptr. `shares` has those of each sender (see SendComm::Isend), or is empty.
   StepMachine(std::vector<std::vector<Step>> lanes, const std::vector<int64_t>& abreast,
               std::vector<std::shared_ptr<SendComm>> senders, std::vector<std::shared_ptr<RecvComm>> receivers,
               std::vector<int64_t> destinations, std::vector<int64_t> sources,
-              std::shared_ptr<MemoryRegistry> registry = nullptr);
+              std::shared_ptr<MemoryRegistry> registry = nullptr, std::vector<NicShares> shares = {});
 
   // Refuses steps that name connections or ranges that do not exist, and a connection used by two lanes.
   Status Validate(int64_t elements) const;
@@ -151,6 +151,7 @@ class StepMachine {
   const std::vector<int64_t> destinations_;
   const std::vector<int64_t> sources_;
   const std::shared_ptr<MemoryRegistry> registry_;
+  const std::vector<NicShares> shares_;
   bool broken_ = false;
   bool held_back_ = false;          // something that a rank which waits longer would do
   bool abreast_ = false;            // lanes that are ahead wait

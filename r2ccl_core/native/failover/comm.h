@@ -29,6 +29,7 @@
 #include "failover/damping.h"
 #include "failover/fate.h"
 #include "failover/locator.h"
+#include "failover/nic_shares.h"
 #include "failover/nic_state.h"
 #include "failover/path_state.h"
 #include "failover/stall.h"
@@ -314,6 +315,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
     bool watched = false;  // see RecvComm::Irecv
     bool marked = false;   // see SendComm::Isend, as for the tag
     uint32_t tag = 0;
+    NicShares shares = nullptr;  // see SendComm::Isend
   };
   // Takes an order of the user and gives it a request. Does not need mutex_.
   Status Submit(Order order, Request** request);

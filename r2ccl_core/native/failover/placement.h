@@ -35,6 +35,9 @@ struct PathLoad {
   double path_bytes = 0;  // of them, this connection's
   double peak = 0;        // highest recent drain rate of its NIC over some 10 ms, busy or not
   int distance = 0;       // of its NIC from the home
+  // For planned schedules (split.h):
+  double rate = 0;   // bytes per ns of this connection's while busy, 0: unknown
+  double share = 0;  // what the schedule gives it of the connection's bytes
 };
 
 // The data that waits for a path.

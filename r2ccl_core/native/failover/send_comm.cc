@@ -16,6 +16,7 @@ constexpr int64_t kChunkTargetNs = kMillisecond / 2;
 constexpr int64_t kSharedQueueNs = 24 * kMillisecond;  // what a NIC's connections may have on the way together
 constexpr int64_t kRateSampleNs = 2 * kMillisecond;
 constexpr int64_t kRedialNs = 150 * kMillisecond;
+constexpr int64_t kDetourNs = 10'000 * kMillisecond;
 constexpr int64_t kRefugeNs = 20 * kMillisecond;
 constexpr int64_t kSettledNs = kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
@@ -24,6 +25,7 @@ constexpr uint64_t kChunkAlignment = 64;
 constexpr uint64_t kEarlyMessages = 32;
 constexpr uint64_t kReadEvery = 16;
 constexpr int kIdleTicks = 100;  // half a second
+constexpr char kOwnRail[] = "the NIC's own rail is tried again";
 
 }  // namespace
 
@@ -37,8 +39,8 @@ SendComm::SendComm(Environment* environment, Wire* wire, const Handle& handle, i
   for (size_t i = 0; i < pairs.size(); ++i) {
     paths_[i].index = static_cast<int>(i);
     paths_[i].nic = pairs[i].first;
-    paths_[i].remote = handle.addresses[static_cast<size_t>(pairs[i].second)];
-    KnowWay(paths_[i]);
+    outgoing_[i].partner = static_cast<size_t>(pairs[i].second);
+    Aim(paths_[i], 0);
     if (pairs[i].first == home) home_ = &paths_[i];
   }
   for (const Path& path : paths_) from_home_.push_back(home_ == nullptr ? 0 : DistanceBetween(*home_, path));
@@ -86,18 +88,61 @@ void SendComm::OnPeerLinkBack(Path& path) {
   path.dial_ns = 0;
 }
 
+// Where the path's next dial goes: in even turns to the partner of its NIC, which may come back at any time, in odd
+// ones to the peer's other NICs, one after another.
+void SendComm::Aim(Path& path, size_t turn) {
+  size_t nics = handle_.addresses.size();
+  size_t away = turn % 2 == 0 || nics == 1 ? 0 : 1 + turn / 2 % (nics - 1);
+  path.remote = handle_.addresses[(outgoing(path).partner + away) % nics];
+  KnowWay(path);
+}
+
+bool SendComm::IsDetour(const Path& path) const {
+  return path.remote.s_addr != handle_.addresses[outgoing(path).partner].s_addr;
+}
+
+bool SendComm::AnyDirect() const {
+  for (const Path& path : paths_) {
+    if (IsOpen(path.state) && !IsDetour(path)) return true;
+  }
+  return false;
+}
+
+// A detour makes way for the partner once another path is up to one, and one of several detours does now and then, to
+// find out whether the partner is back.
+void SendComm::EndDetours(int64_t now_ns) {
+  auto up = std::count_if(paths_.begin(), paths_.end(), CarriesData);
+  bool direct = AnyDirect();
+  for (Path& path : paths_) {
+    bool old = up > 1 && now_ns - path.up_since_ns > kDetourNs;
+    if (!CarriesData(path) || !IsDetour(path) || !(direct || old)) continue;
+    path.told_up = false;  // it is no loss
+    Log("path_down", path, kOwnRail);
+    Retire(path, kOwnRail, true);
+    if (!failure_.ok()) return;
+    --up;
+    outgoing(path).turn = 0;
+    path.dial_ns = now_ns;
+  }
+}
+
+// If no path is up to the partner of its NIC, as where the two hosts have lost different rails, other NICs of the peer
+// are tried, too: the network may route between rails. A peer whose host refuses has ended, wherever it is asked.
 void SendComm::Dial(Path& path, int64_t now_ns) {
+  bool others = environment_->params.mode != 0 && path.outlook != Outlook::kRefused && !AnyDirect();
+  if (!others) outgoing(path).turn = 0;
+  Aim(path, outgoing(path).turn++);
   Advance(path, PathEvent::kDial);
   ++path.epoch;
   path.deadline_ns = now_ns + DialPatienceNs(path);
   Status status =
       wire_->Dial(shared_from_this(), path.index, nic(path), &counters(path), path.remote, handle_.port, &path.stream);
-  if (status.ok()) {
-    path.obstacle.clear();
-  } else {
-    path.outlook = Outlook::kSilent;
-    if (path.obstacle != status.message()) Log("cannot_dial", path, status.message());
+  if (!IsDetour(path)) {  // that there is no way from rail to rail is no obstacle
+    if (!status.ok() && path.obstacle != status.message()) Log("cannot_dial", path, status.message());
     path.obstacle = status.message();
+  }
+  if (!status.ok()) {
+    path.outlook = Outlook::kSilent;
     Retire(path, status.message(), false);
   }
 }
@@ -112,13 +157,15 @@ void SendComm::OnConnected(int index) {
   path.owes_word = IsOnProbation(path);
 }
 
-Status SendComm::Isend(const void* data, uint64_t size, Request** request, bool marked, uint32_t tag) {
+Status SendComm::Isend(const void* data, uint64_t size, Request** request, bool marked, uint32_t tag,
+                       NicShares shares) {
   uint64_t before = pending_bytes_.fetch_add(size, std::memory_order_relaxed);
   auto most = static_cast<uint64_t>(environment_->params.inline_bytes);
   bool inlined = inline_.load(std::memory_order_relaxed);
   inline_.store(before + size <= (inlined ? most : most / 4), std::memory_order_relaxed);
   auto* bytes = static_cast<char*>(const_cast<void*>(data));  // Take only reads it
-  Status status = Submit({.data = bytes, .size = size, .marked = marked, .tag = tag}, request);
+  Status status =
+      Submit({.data = bytes, .size = size, .marked = marked, .tag = tag, .shares = std::move(shares)}, request);
   if (!status.ok()) pending_bytes_ -= size;
   return status;
 }
@@ -140,8 +187,8 @@ void SendComm::Take(const Order& order) {
   uint32_t chunk = ChunkBytes(order.size);
   auto chunks = static_cast<uint32_t>(order.size <= chunk ? 1 : (order.size + chunk - 1) / chunk);
   order.request->size = order.size;
-  messages_.push_back(
-      {next_message_++, order.data, order.size, chunk, chunks, 0, order.request, order.marked, order.tag, nullptr});
+  messages_.push_back({next_message_++, order.data, order.size, chunk, chunks, 0, order.request, order.marked,
+                       order.tag, nullptr, order.shares});
 }
 
 // The program need not ask about sends that are done at once: what the peer says of them is read in passing.
@@ -325,10 +372,17 @@ const std::vector<PathLoad>& SendComm::Look() {
                       .nic_bytes = static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)),
                       .path_bytes = static_cast<double>(outgoing(path).in_flight_bytes),
                       .peak = nic.peak_bytes_per_ns.load(std::memory_order_relaxed),
-                      .distance = from_home_[loads_.size()]});
+                      .distance = from_home_[loads_.size()],
+                      .rate = outgoing(path).bytes_per_ns,
+                      .share = ShareOf(path)});
   }
   TellFromSlow(&loads_);
   return loads_;
+}
+
+double SendComm::ShareOf(const Path& path) const {
+  auto index = static_cast<size_t>(path.nic);
+  return shares_ != nullptr && index < shares_->size() ? (*shares_)[index] : 0;
 }
 
 // Whether it does not reach all NICs of this host: the peer has fewer, or a path is down.
@@ -344,13 +398,28 @@ void SendComm::Pump() {
     int64_t now_ns = Now();
     int index = home();
     if (!IsSettled(now_ns)) {
-      bool balances = environment_->params.mode == 2;
-      index = balances ? Place(Look(), home(), FirstWaiting(), IsConfined()) : Soonest(Look(), {}, false);
+      index = NextPath();
       if (index == kNoPath) return;
       settled_ns_ = index == home() ? now_ns : 0;
     }
     SendOne(paths_[static_cast<size_t>(index)], now_ns);
   }
+}
+
+// For the next chunk; kNoPath while it is better to wait.
+int SendComm::NextPath() {
+  if (environment_->params.mode != 2) return Soonest(Look(), {}, false);
+  FollowShares(message(lanes_[0].front().message).shares);
+  const std::vector<PathLoad>& paths = Look();
+  int index = kNoPath;
+  if (shares_ != nullptr && split_.Place(paths, &index)) return index;
+  return Place(paths, home(), FirstWaiting(), IsConfined());
+}
+
+void SendComm::FollowShares(const NicShares& shares) {
+  if (shares == shares_) return;
+  shares_ = shares;
+  split_ = {};
 }
 
 // Whether the next chunk goes to the home without another look: it is a copy, which loads no NIC, and the last look is
@@ -377,6 +446,7 @@ void SendComm::SendOne(Path& path, int64_t now_ns) {
   chunk.sent_ns = now_ns;
   chunk.end = path.stream->end() + kHeaderBytes + chunk.length;
   chunk.held_ns = path.held_ns;
+  if (shares_ != nullptr) split_.Take(path.index, chunk.length);
   bool takes_refuge = home_ == nullptr ? IsConfined() : &path != home_ && !HomeIsWell(loads_, home());
   if (takes_refuge) nic_state(path).refuge_ns.store(chunk.sent_ns);
   if (out.in_flight_bytes == 0) {
@@ -438,6 +508,8 @@ Status SendComm::OnBody(Path& path, const std::vector<uint8_t>& control) {
       early_ = {std::min(frame.a, static_cast<uint64_t>(environment_->params.eager_bytes)),
                 std::min(frame.b, static_cast<uint64_t>(environment_->params.eager_messages))};
       MarkUp(path, HoldsBack(path));
+      outgoing(path).turn = 0;
+      if (IsDetour(path)) Log("path_detour", path, "no NIC reaches its own rail there; the network routes");
       environment_->notifier->Notify();
       return {};
     case FrameType::kAck: {
@@ -636,6 +708,7 @@ void SendComm::OnWritable() {
 void SendComm::OnLost(Path& path) {
   Outgoing& out = outgoing(path);
   out.tried = true;
+  Aim(path, 0);  // as others know the path
   environment_->notifier->Notify();
   if (environment_->params.mode == 0) {
     Fail({Code::kPeerLost, "NIC " + nic(path).name + " cannot connect to " + r2ccl::ToString(path.remote) +
@@ -694,6 +767,8 @@ void SendComm::Release(Path& path, const char* why) {
 
 void SendComm::OnTick(int64_t now_ns) {
   ReleaseHeld(now_ns);
+  EndDetours(now_ns);
+  if (!failure_.ok()) return;
   if (!messages_.empty()) {
     idle_ticks_ = 0;
   } else if (counts_ && ++idle_ticks_ == kIdleTicks) {
@@ -708,7 +783,7 @@ void SendComm::OnTick(int64_t now_ns) {
     if (!failure_.ok()) return;
     if (path.state == PathState::kDown && !path.link_down && now_ns >= path.dial_ns) Dial(path, now_ns);
   }
-  TellAbsent(now_ns, started_ns_);
+  if (AnyDirect()) TellAbsent(now_ns, started_ns_);
   OnWritable();
 }
 

@@ -21,6 +21,7 @@
 #include "failover/comm.h"
 #include "failover/placement.h"
 #include "failover/protocol.h"
+#include "failover/split.h"
 #include "net/handle.h"
 
 namespace r2ccl {
@@ -42,8 +43,10 @@ class SendComm final : public Comm {
   Status Ready(bool* ready);
 
   // Sends `size` bytes at `data`, which stay untouched until Test reports completion. The receiving end tells of the
-  // first message that is `marked`, and its Test of every one's `tag`, at most kMostTag.
-  Status Isend(const void* data, uint64_t size, Request** request, bool marked = false, uint32_t tag = 0);
+  // first message that is `marked`, and its Test of every one's `tag`, at most kMostTag. `shares`: how a planned
+  // schedule divides the connection over the NICs; nullptr: the NICs' loads decide.
+  Status Isend(const void* data, uint64_t size, Request** request, bool marked = false, uint32_t tag = 0,
+               NicShares shares = nullptr);
 
   // Whether the home NIC has lately drained what makes a fast one (R2CC_FAST_MBIT_S).
   bool home_is_fast() const {
@@ -82,6 +85,7 @@ class SendComm final : public Comm {
     bool marked;
     uint32_t tag;
     std::unique_ptr<char[]> copy;
+    NicShares shares = nullptr;
   };
   // The sending state of paths_[i].
   struct Outgoing {
@@ -89,6 +93,8 @@ class SendComm final : public Comm {
     uint64_t in_flight_bytes = 0;
     uint64_t acknowledged_chunks = 0;  // in this epoch
     bool tried = false;
+    size_t partner = 0;  // the peer's NIC that its own NIC is paired with, an index into Handle::addresses
+    size_t turn = 0;     // dials since a path to a partner was up
     // Drain rate, measured while the path is busy.
     double bytes_per_ns = 0;
     int64_t min_round_trip_ns = 0;
@@ -124,6 +130,10 @@ class SendComm final : public Comm {
   void Release(Path& path, const char* why);
   int64_t DialPatienceNs(const Path& path) const;
   void Dial(Path& path, int64_t now_ns) REQUIRES(mutex_);
+  void Aim(Path& path, size_t turn) REQUIRES(mutex_);
+  bool IsDetour(const Path& path) const REQUIRES(mutex_);
+  bool AnyDirect() const REQUIRES(mutex_);
+  void EndDetours(int64_t now_ns) REQUIRES(mutex_);
   uint32_t ChunkBytes(uint64_t size) REQUIRES(mutex_);
   uint64_t LargestChunk() const REQUIRES(mutex_);
   uint64_t FittingChunk(const Path& path) const;
@@ -142,6 +152,9 @@ class SendComm final : public Comm {
   bool CanTake(const Path& path) REQUIRES(mutex_);
   bool IsSettled(int64_t now_ns) REQUIRES(mutex_);
   const std::vector<PathLoad>& Look() REQUIRES(mutex_);  // into loads_
+  int NextPath() REQUIRES(mutex_);
+  double ShareOf(const Path& path) const REQUIRES(mutex_);
+  void FollowShares(const NicShares& shares) REQUIRES(mutex_);
   Waiting FirstWaiting() const REQUIRES(mutex_);
   bool IsConfined() const REQUIRES(mutex_);
   int home() const { return home_ == nullptr ? kNoPath : home_->index; }
@@ -168,6 +181,8 @@ class SendComm final : public Comm {
   std::vector<int> from_home_;  // each path's NIC
   std::vector<Outgoing> outgoing_ GUARDED_BY(mutex_);
   std::vector<PathLoad> loads_ GUARDED_BY(mutex_);  // as they were when the last chunk was placed
+  NicShares shares_ GUARDED_BY(mutex_);             // of the message whose chunk was placed last
+  Split split_ GUARDED_BY(mutex_);                  // of them
   int64_t settled_ns_ GUARDED_BY(mutex_) = 0;       // when its home was last found to be the best path; 0: it was not
   std::vector<std::deque<Chunk>> lanes_ GUARDED_BY(mutex_);  // one shared lane in Balance, one per path otherwise
   uint64_t waiting_chunks_ GUARDED_BY(mutex_) = 0;           // in all lanes

@@ -162,6 +162,40 @@ TEST(Explore, ALostRailIsReplacedByTheOther) {
   }
 }
 
+// Each lost another one of two rails, which then are no way from one to the other, unless the network routes.
+TEST(Explore, HostsWithoutACommonRailTalkIfTheNetworkRoutesBetweenRails) {
+  for (bool routes : {false, true}) {
+    for (int64_t at_ns : {0, 2'000'000}) {  // before the connections are there, and while they are in use
+      Scenario scenario = TwoHosts();
+      scenario.routes = routes;
+      scenario.params.give_up_ms = 3000;
+      scenario.troubles = {Lasting(Trouble::kLinkDown, 0), Lasting(Trouble::kBlackHole, 1)};
+      scenario.troubles[1].host = 1;
+      for (TroubleEvent& event : scenario.troubles) event.at_ns = at_ns;
+      Outcome outcome = RunScenario(scenario, true);
+      bool arrived = outcome.wrong.empty() && outcome.messages == 24;
+      EXPECT_EQ(arrived, routes) << outcome.wrong << "\n" << outcome.log;
+    }
+  }
+}
+
+// One of the rails comes back: then NICs go back to their own rails, and every NIC carries its part.
+TEST(Explore, ADetourEndsWhenARailIsCommonAgain) {
+  Scenario scenario = TwoHosts();
+  scenario.seed = 8;  // of which the NICs are checked
+  scenario.routes = true;
+  scenario.params.give_up_ms = 3000;
+  for (Flow& flow : scenario.flows) flow.pause_ns = 300'000'000;
+  for (int host : {0, 1}) {
+    scenario.troubles.push_back({Trouble::kLinkDown, host, host, 2'000'000, 700'000'000, 0});
+  }
+  Outcome outcome = RunScenario(scenario, true);
+  EXPECT_EQ(outcome.wrong, "") << outcome.log;
+  EXPECT_EQ(outcome.messages, 24u);
+  EXPECT_NE(outcome.log.find("path_detour"), std::string::npos);
+  EXPECT_NE(outcome.log.find("own rail is tried again"), std::string::npos) << outcome.log;
+}
+
 TEST(Explore, BytesThatAreChangedOnTheirWayAreSeen) {
   Scenario scenario = TwoHosts();
   scenario.troubles = {Lasting(Trouble::kCorruption, 0, 0.2), Lasting(Trouble::kCorruption, 1, 0.2)};

@@ -432,6 +432,23 @@ TEST_F(Scene, WhatTheTableIsNotForIsToldInOneLine) {
   EXPECT_EQ(refusal({4, 4}), "ranks share a GPU without the Multi-Process Service; start nvidia-cuda-mps-control -d");
 }
 
+TEST(Agreement, RanksThatHaveDifferentTablesOrNoneUseNone) {
+  Table table;
+  table.hosts = 3;
+  table.gpus = 1;
+  table.nics = 4;
+  std::vector<Word> words;
+  for (uint64_t host = 1; host <= 3; ++host) words.push_back({7, host, host, 4, 4});
+  std::string why;
+  EXPECT_TRUE(Agrees(words, table, &why)) << why;
+  words[2].digest = 8;
+  EXPECT_FALSE(Agrees(words, table, &why));
+  EXPECT_EQ(why, "ranks have different tables of rounds or settings");
+  for (Word& word : words) word.digest = 0;
+  EXPECT_FALSE(Agrees(words, table, &why));
+  EXPECT_EQ(why, "a rank has no table of rounds that it can read");
+}
+
 TEST_F(Scene, ATableThatCannotBeReadIsNotUsed) {
   Use("R2CCLG02 and nothing", 3);
   EXPECT_EQ(Run(3, 64, AllLeft)[0], (Names{"nccl", "nccl", "nccl"}));

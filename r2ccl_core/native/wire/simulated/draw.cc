@@ -224,6 +224,16 @@ void DrawPrograms(Scenario* scenario) {
   }
 }
 
+// In one history in eight planned schedules divide what flows send over the NICs; some NICs get nothing.
+void DrawShares(Scenario* scenario) {
+  Dice dice(scenario->seed ^ 0x5348'4152);
+  if (!dice.OneIn(8)) return;
+  for (Flow& flow : scenario->flows) {
+    if (flow.by_nccl || dice.OneIn(4)) continue;
+    for (int rail = 0; rail < scenario->rails; ++rail) flow.shares.push_back(dice.Of({0.0, 0.1, 0.3, 0.5, 1.0}));
+  }
+}
+
 }  // namespace
 
 const char* ToString(Trouble trouble) {
@@ -239,6 +249,8 @@ Scenario Draw(uint64_t seed, int hosts, int rails) {
   Scenario scenario = DrawFlows(seed, hosts, rails);
   DrawRdma(&scenario);
   DrawPrograms(&scenario);
+  DrawShares(&scenario);
+  scenario.routes = Dice(scenario.seed ^ 0x524f'5554).OneIn(3);
   return scenario;
 }
 
@@ -258,11 +270,11 @@ std::string Describe(const Scenario& scenario) {
   text << "seed " << scenario.seed << ": " << scenario.hosts << " hosts x " << scenario.rails << " rails of "
        << scenario.bytes_per_ns * 8 << " Gbit/s, packets of " << scenario.segment_bytes << ", answers of "
        << scenario.answer_bytes << ", by " << params.transport << ", mode " << params.mode << ", "
-       << (scenario.program_polls ? "polling" : "waiting") << ", chunk " << params.chunk_bytes << "/"
-       << params.min_chunk_bytes << ", window " << params.window_bytes << ", eager " << params.eager_bytes << " x "
-       << params.eager_messages << ", buffered " << params.buffered_bytes << ", inline " << params.inline_bytes
-       << ", checksum " << params.checksum << ", zero copy from " << params.zero_copy_bytes << ", held at most "
-       << params.flap_max_ms << " ms\n";
+       << (scenario.program_polls ? "polling" : "waiting") << (scenario.routes ? ", routes between rails" : "")
+       << ", chunk " << params.chunk_bytes << "/" << params.min_chunk_bytes << ", window " << params.window_bytes
+       << ", eager " << params.eager_bytes << " x " << params.eager_messages << ", buffered " << params.buffered_bytes
+       << ", inline " << params.inline_bytes << ", checksum " << params.checksum << ", zero copy from "
+       << params.zero_copy_bytes << ", held at most " << params.flap_max_ms << " ms\n";
   for (const Flow& flow : scenario.flows) {
     text << "  host" << flow.from << " > host" << flow.to << ": " << flow.sizes.size() << " messages, " << flow.ahead
          << " ahead, pause " << static_cast<double>(flow.pause_ns) / kMillisecond << " ms"
@@ -270,7 +282,9 @@ std::string Describe(const Scenario& scenario) {
          << (flow.late_receives ? ", late receives" : "") << (flow.closes_early ? ", closes early" : "")
          << (flow.registers_sends ? ", registers sends" : "") << (flow.registers_receives ? ", registers receives" : "")
          << (flow.leaves_after > 0 ? ", the receiver leaves after " + std::to_string(flow.leaves_after) : "")
-         << "; bytes";
+         << (flow.shares.empty() ? "" : ", shares of NICs");
+    for (double share : flow.shares) text << " " << share;
+    text << "; bytes";
     for (uint64_t size : flow.sizes) text << " " << size;
     text << "\n";
   }

@@ -62,10 +62,11 @@ struct Flow {
   int64_t pause_ns = 0;  // between two messages of the program
   uint64_t ahead = 1;    // sends, and receives, under way at once
   bool late_receives = false;
-  bool closes_early = false;  // the sender, as soon as its sends are done
-  uint64_t leaves_after = 0;  // so many messages the receiver closes, whatever follows; 0: it stays
-  bool by_nccl = false;       // over a connection of NCCL's, with its stripes
-  int home = -1;              // of that, the NIC
+  bool closes_early = false;        // the sender, as soon as its sends are done
+  uint64_t leaves_after = 0;        // so many messages the receiver closes, whatever follows; 0: it stays
+  bool by_nccl = false;             // over a connection of NCCL's, with its stripes
+  int home = -1;                    // of that, the NIC
+  std::vector<double> shares = {};  // by NIC, as a planned schedule divides it; empty: none does
   // Whether the memory of what it sends, and receives, is registered as long as the request is under way.
   bool registers_sends = false;
   bool registers_receives = false;
@@ -97,6 +98,7 @@ struct Scenario {
   size_t segment_bytes = 4096;
   size_t answer_bytes = 256 * 1024;  // see World
   bool program_polls = false;
+  bool routes = false;  // between rails
   Params params;
   std::vector<Flow> flows;
   RingRun ring;

@@ -47,10 +47,12 @@ size_t FirstWrong(uint64_t key, const std::vector<char>& data, size_t size) {
 
 class DirectSend final : public SendEnd {
  public:
-  explicit DirectSend(std::shared_ptr<SendComm> comm) : comm_(std::move(comm)) {}
+  DirectSend(std::shared_ptr<SendComm> comm, const std::vector<double>& shares) : comm_(std::move(comm)) {
+    if (!shares.empty()) shares_ = std::make_shared<const std::vector<double>>(shares);
+  }
   Status Ready(bool* ready) override { return comm_->Ready(ready); }
   Status Isend(const void* data, uint64_t size, Request** request) override {
-    return comm_->Isend(data, size, request);
+    return comm_->Isend(data, size, request, false, 0, shares_);
   }
   Status failure() const override { return comm_->failure(); }
   void Close() override { comm_->Close(); }
@@ -58,6 +60,7 @@ class DirectSend final : public SendEnd {
 
  private:
   const std::shared_ptr<SendComm> comm_;
+  NicShares shares_;
 };
 
 class DirectRecv final : public RecvEnd {
@@ -171,7 +174,7 @@ FlowProgram::FlowProgram(const Scenario& scenario, size_t number, World* world, 
     return;
   }
   uint64_t connection = 0x1000 * (number + 1);
-  sender_ = std::make_unique<DirectSend>(from->Connect(connection, to->handle()));
+  sender_ = std::make_unique<DirectSend>(from->Connect(connection, to->handle()), flow_.shares);
   receiver_ = std::make_unique<DirectRecv>(connection);
 }
 
@@ -312,7 +315,7 @@ bool FlowProgram::Extend() {
   constexpr int64_t kPieces = 8;  // at least, so that each NIC can get one
   uint64_t bytes = std::max(kBytes, static_cast<uint64_t>(kPieces * params_.min_chunk_bytes));
   bool open = all_sent() && all_received() && !send_ended_ && !receive_ended_ && flow_.leaves_after == 0;
-  if (!open || flow_.by_nccl) return false;  // who has a home need not use other NICs
+  if (!open || flow_.by_nccl || !flow_.shares.empty()) return false;  // who has a home or shares need not use all NICs
   flow_.sizes.insert(flow_.sizes.end(), kMessages, bytes);
   flow_.ahead = kMessages;
   flow_.pause_ns = next_send_ns_ = next_receive_ns_ = 0;

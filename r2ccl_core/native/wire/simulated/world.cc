@@ -190,14 +190,15 @@ void World::LetCompetitorsCome(Port& into, int rail) {
 
 void World::Carry(int host, int rail, const std::shared_ptr<const Packet>& packet, int64_t extra_ns) {
   int to = HostOf(packet->to);
-  if (RailOf(packet->to) != rail || to < 0 || to >= hosts()) return;  // no way from rail to rail
-  const Sickness& in = port(to, rail).in;
+  int there = RailOf(packet->to);
+  if ((there != rail && !routes) || to < 0 || to >= hosts() || there >= rails()) return;
+  const Sickness& in = port(to, there).in;
   int64_t there_ns = port(host, rail).out_free_ns + kLatencyNs + extra_ns + in.delay_ns;
   if (in.jitter_ns > 0) there_ns += static_cast<int64_t>(Draw(static_cast<uint64_t>(in.jitter_ns)));
-  At(there_ns, [this, to, rail, packet] {
-    int64_t waits_ns = Queue(to, rail, static_cast<double>(packet->size()));
-    if (waits_ns == 0) Arrive(to, rail, *packet);
-    if (waits_ns > 0) After(waits_ns, [this, to, rail, packet] { Arrive(to, rail, *packet); });
+  At(there_ns, [this, to, there, packet] {
+    int64_t waits_ns = Queue(to, there, static_cast<double>(packet->size()));
+    if (waits_ns == 0) Arrive(to, there, *packet);
+    if (waits_ns > 0) After(waits_ns, [this, to, there, packet] { Arrive(to, there, *packet); });
   });
 }
 

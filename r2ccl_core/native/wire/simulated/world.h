@@ -1,8 +1,8 @@
 // World: hosts, their NICs and the network between them, in virtual time. One seed makes one history.
 //
-// NIC r of every host is on rail r, a separate network. A packet waits in its NIC's queue, which drops whatever does
-// not fit, is in flight for a while, and waits again at the receiving NIC. A NIC's possible faults, for each direction,
-// are its Sickness, which may change at any time.
+// NIC r of every host is on rail r, a separate network unless the network routes between rails. A packet waits in its
+// NIC's queue, which drops whatever does not fit, is in flight for a while, and waits again at the receiving NIC. A
+// NIC's possible faults, for each direction, are its Sickness, which may change at any time.
 #ifndef R2CCL_WIRE_SIMULATED_WORLD_H_
 #define R2CCL_WIRE_SIMULATED_WORLD_H_
 
@@ -145,6 +145,8 @@ class World final : public Clock {
   uint64_t Draw(uint64_t below) { return std::uniform_int_distribution<uint64_t>(0, below - 1)(random_); }
   bool Chance(double share) { return share > 0 && std::uniform_real_distribution<double>(0, 1)(random_) < share; }
 
+  // Whether a packet to an address on another rail gets there.
+  bool routes = false;
   // The most that a packet carries.
   size_t segment_bytes = 4096;
   // The most that a kernel keeps of what its program wrote to a stream that came in.

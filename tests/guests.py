@@ -46,7 +46,7 @@ def made(cluster: str) -> Iterator[HostTestbed]:
 @contextmanager
 def struck(testbed: HostTestbed, kind: str, host: str, nic: str, **parameters: Any) -> Iterator[Breakage]:
     """While that failure lasts: it showed every sign, and it is healed at the end, whatever happens."""
-    breakage = Breakage(testbed, Injection(kind, host, nic, parameters=parameters), "test")
+    breakage = Breakage(testbed, Injection(kind, host, nic, parameters=parameters), f"test-{host}-{nic}")
     breakage.arm({}, HEALED_S)
     try:
         breakage.fire()

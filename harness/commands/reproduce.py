@@ -136,6 +136,7 @@ def _notes(entry: Entry, here: Scale | None, loaded: LoadedRun | None, found: Se
     notes = []
     if here is not None and loaded is not None:
         notes.append(f"measured on {here.told()}: {loaded.folder.name}")
+        notes += [f"what ran: {text}" for text in sorted({t.operation for t in loaded.final_trials if t.operation})]
         notes += [f"scaled down: {text}" for text in scaled_down(entry, here)]
         silent = [line.fact.what for line in found if line.measured is None and line.model_here is not None]
         notes += [f"not measured by this run: {', '.join(silent)}"] if silent and len(silent) < len(found) else []

@@ -11,6 +11,7 @@ Only AllReduce has schedules to choose from: the other collectives have one that
     R2CC_OPERATIONS         how many AllReduces are still to come: auto leaves the ring for a little where that pays
     R2CC_AR_STAGE2_CHUNKS   its K, 1 to 16 (4)
     R2CC_AR_MIN_BYTES       smaller vectors stay with the ring (16 MiB)
+    R2CC_TREE_BYTES         vectors up to this size take a tree where others take the ring (8 KiB; 0: none do)
     R2CC_SLICE_BYTES        the slices of what is pipelined (256 KiB)
 """
 
@@ -28,7 +29,7 @@ from r2ccl_core.model.schedule import Schedule, copied, relabelled
 from r2ccl_core.planning.algorithms import ALGORITHMS, AUTO, by_alias
 from r2ccl_core.planning.nic_shares import with_nic_shares
 from r2ccl_core.planning.planner import Candidate, plan
-from r2ccl_core.schedules import all_to_all, broadcast, rerank, ring, send_recv
+from r2ccl_core.schedules import all_to_all, broadcast, rerank, ring, send_recv, tree
 from r2ccl_core.schedules.algorithm import AHEAD, OnCpu, Pairs, Shares
 from r2ccl_core.units import parse_size
 
@@ -65,6 +66,7 @@ class Settings:
     slice_bytes: int = 256 * 1024
     pipeline: int = 4
     min_bytes: int = 16 << 20
+    tree_bytes: int = 8 << 10
     operations: int | None = None
     """Still to come, as far as is known."""
     reranks: bool = False
@@ -93,6 +95,7 @@ def read_settings(mode: int = 2, environ: Mapping[str, str] = os.environ) -> Set
         _size(environ, "R2CC_SLICE_BYTES", Settings.slice_bytes),
         _size(environ, "R2CC_AR_STAGE2_CHUNKS", Settings.pipeline),
         _size(environ, "R2CC_AR_MIN_BYTES", Settings.min_bytes, least=0),
+        _size(environ, "R2CC_TREE_BYTES", Settings.tree_bytes, least=0),
         _count(environ, "R2CC_OPERATIONS"),
         reranks=mode >= LEAST_MODE_RERANKED,
     )
@@ -141,8 +144,6 @@ def selection(settings: Settings) -> Select:
             _order(health), health.shares, lambda shares: on_cpu(asked(nbytes, health, shares), parameters)
         )
 
-    only = cache(_only)
-
     @lru_cache(maxsize=256)
     def moved(collective: str, nbytes: int, health: Health, root: int) -> Schedule:
         nranks = health.nranks
@@ -150,7 +151,16 @@ def selection(settings: Settings) -> Select:
         ranks = rerank.rank_order(_order(health), nranks)
         return relabelled(_only(collective, nranks, ranks.index(root), slices), ranks)
 
+    @lru_cache(maxsize=256)
+    def of_small(health: Health) -> Schedule | None:
+        """The tree, whatever is lost, unless two of its hosts have no rail in common."""
+        small, pairs = trees(health.nranks), _pairs(health)
+        hosts = [(source // health.gpus, target // health.gpus) for source, target, _ in small.connections()]
+        return small if pairs is None or all(a == b or pairs[a][b] > 0 for a, b in hosts) else None
+
+    only, trees = cache(_only), cache(tree.all_reduce)
     own = by_alias().get(settings.algo)
+    takes_ring = own is None or own.follows_health or own is ring.ALGORITHM
 
     @lru_cache(maxsize=256)
     def divided(collective: str, nbytes: int, health: Health, cost: Cost, root: int) -> Schedule:
@@ -167,16 +177,18 @@ def selection(settings: Settings) -> Select:
             if collective in _ORDERED and not health.is_whole and settings.follows(health) and _is_moved(health):
                 return moved(collective, nbytes, health, root)
             return only(collective, nranks, root, _slices(collective, nbytes, nranks, settings.slice_bytes))
+        if takes_ring and nranks > 1 and nbytes <= settings.tree_bytes and (small := of_small(health)) is not None:
+            return small
         if settings.algo == ring.ALGORITHM.alias or nranks == 1:
             follows = not health.is_whole and settings.follows(health)
             return reranked(nbytes, health) if follows else plain(nbytes, nranks)
         if own is not None and not own.follows_health and own.on_cpu is not None:
             return own.on_cpu(asked(nbytes, health, health.shares), {})
         waits = health.is_whole and own is not None
-        small = own is not None and own.keeps_small_on_ring and nbytes < settings.min_bytes
+        stays = own is not None and own.keeps_small_on_ring and nbytes < settings.min_bytes
         if len(health.nics) < 2 or waits:
             return plain(nbytes, nranks)
-        if small:
+        if stays:
             return reranked(nbytes, health)
         return planned(nbytes, health, cost)
 

@@ -7,6 +7,9 @@ For bool, max is the logical or, min and prod are the logical and; there is no s
 of ranks, for floating-point types only; the sum is formed first and can overflow like any sum.
 """
 
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 
 from r2ccl_core.errors import UsageError
@@ -17,6 +20,12 @@ OPS = ("sum", "min", "max", "prod", "avg")
 FLOATING = ("float32", "float64", "float16", "bfloat16")
 APART = ("sendrecv", "alltoall")
 """Collectives that need two separate arrays."""
+
+
+@lru_cache(maxsize=64)
+def name_of(dtype: np.dtype[Any]) -> str:
+    """A data type's name, which NumPy composes anew each time."""
+    return dtype.name
 
 
 def block(array: np.ndarray, rank: int, ranks: int) -> np.ndarray:
@@ -51,12 +60,12 @@ def result_like(collective: str, send: np.ndarray, ranks: int) -> np.ndarray:
 
 def check(collective: str, send: np.ndarray, recv: np.ndarray, op: str, rank: int, ranks: int) -> None:
     """Raises a one-line `UsageError` unless `rank` may run `collective` from `send` into `recv`."""
-    if send.dtype.name not in DTYPES or not send.dtype.isnative:
+    if name_of(send.dtype) not in DTYPES or not send.dtype.isnative:
         raise UsageError(f"data type {send.dtype!r} is not supported; use one of {', '.join(DTYPES)}")
     if op not in OPS:
         raise UsageError(f"operation {op!r} is not supported; use one of {', '.join(OPS)}")
     if reduces(collective):
-        _check_operation(send.dtype.name, op)
+        _check_operation(name_of(send.dtype), op)
     check_result(collective, recv)
     _check_shapes(collective, send, recv, ranks)
     if np.may_share_memory(send, recv) and not is_in_place(collective, send, recv, rank, ranks):

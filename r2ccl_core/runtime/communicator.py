@@ -590,13 +590,13 @@ class Communicator:
             source = source.copy()  # the core takes what it may write to
         with self._together():
             executor = self._programs.executor(schedule, source.size)
-            what = source.dtype.name, op, schedule.collective, schedule.root, self._bootstrap.calls
+            what = buffers.name_of(source.dtype), op, schedule.collective, schedule.root, self._bootstrap.calls
             executor.run(_bytes(source), _bytes(result), *what, self._bootstrap.wait_long)
         return result
 
     def _enter(self, collective: str, source: np.ndarray, op: str, root: int = 0) -> None:
         where = f" with root {root}" if root else ""
-        self._begin(f"{collective} of {source.size} {source.dtype.name} ({op}){where}")
+        self._begin(f"{collective} of {source.size} {buffers.name_of(source.dtype)} ({op}){where}")
 
     def _scratch_like(self, array: np.ndarray) -> np.ndarray:
         """A reusable array of the same size: fresh memory costs as much as a fast network."""
@@ -620,7 +620,7 @@ class Communicator:
 
     def _calibrate(self) -> None:
         """Measures the cost of messages and bytes, by all ranks over their rings."""
-        rings = selection(Settings())
+        rings = selection(Settings(tree_bytes=0))
 
         def run(data: np.ndarray) -> np.ndarray:
             return self.run(rings("all_reduce", data.nbytes, self._health, Cost()), data, data)

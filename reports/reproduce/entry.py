@@ -37,7 +37,8 @@ class Scale(NamedTuple):
         """The scale in words."""
         ranks = f", {self.ranks} ranks" if self.ranks != self.hosts else ""
         nics = f"{self.nics} NIC{'s' * (self.nics > 1)} of {format_rate(self.nic_bit_s)}"
-        return f"{self.hosts} hosts with {nics} each{ranks}, {format_size(self.size_bytes)}"
+        size = f", {format_size(self.size_bytes)}" if self.size_bytes else ""  # training has no vector
+        return f"{self.hosts} hosts with {nics} each{ranks}{size}"
 
 
 @dataclass(frozen=True)

@@ -56,4 +56,6 @@ PERPLEXITY = Trials(
     "training",
     perplexities_measured,
     ("system=balance", "system=r2cc", "fault=dies", "fault=healthy_before"),
+    ("system[3].env={R2CC_AR_MIN_BYTES='1 MiB'}",),
 )
+"""`r2cc` with buckets that it reduces: by itself it leaves those below 16 MiB to Balance."""

@@ -58,6 +58,21 @@ def test_a_little_is_worth_a_switch_where_operations_pay_it_back() -> None:
         read_settings(2, {"R2CC_OPERATIONS": "many"})
 
 
+@pytest.mark.parametrize("algo", [word for word in ALGOS if word != "tree"])
+@pytest.mark.parametrize("health", [WHOLE, LOST, Health((3, 3, 3), ((), (), ()), gpus=2)])
+def test_small_vectors_take_a_tree_whatever_is_lost(algo: str, health: Health) -> None:
+    schedule = chosen({"R2CC_ALGO": algo}, 1024, health)
+    assert schedule.name == "tree"
+    assert chosen({"R2CC_ALGO": algo, "R2CC_TREE_BYTES": "1023"}, 1024, WHOLE).name != "tree"
+    verify(schedule, slots=SLOTS)
+
+
+def test_a_tree_does_not_join_hosts_that_have_no_rail_in_common() -> None:
+    apart = Health.whole((2, 2, 2, 2)).with_lost(1, (0,)).with_lost(0, (1,))
+    assert (0, 1) in pairs_of(chosen({}, 1024, Health.whole((2, 2, 2, 2))), 1)
+    assert (0, 1) not in pairs_of(chosen({}, 1024, apart), 1)
+
+
 def test_an_algorithm_without_a_form_for_the_health_leaves_it_to_the_ring() -> None:
     two = LOST.with_lost(0, (0,)).with_lost(2, (0,))
     assert chosen({"R2CC_ALGO": "optcc"}, LARGE, two).name == "ring"

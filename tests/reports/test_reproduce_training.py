@@ -5,9 +5,13 @@ from math import exp
 import pandas as pd
 import pytest
 
+from harness.experiment.examples import named
+from harness.experiment.file import load
+from harness.workloads.training import TrainingWorkload
+from r2ccl_core.units import parse_size
 from reports.reproduce.catalog import find
 from reports.reproduce.entry import Scale, lines
-from reports.reproduce.training import SHARE, overheads_here, overheads_measured, perplexities_measured
+from reports.reproduce.training import PERPLEXITY, SHARE, overheads_here, overheads_measured, perplexities_measured
 
 HERE = Scale(hosts=3, nics=8, ranks=3, nic_bit_s=50e6, size_bytes=0)
 
@@ -47,3 +51,16 @@ def test_perplexity_is_compared_with_the_healthy_trial_of_the_same_system() -> N
     found = perplexities_measured(frame)
     assert found["balance"].median == 0.0
     assert found["r2cc"].median == pytest.approx(100 * (exp(0.01) - 1))
+
+
+def test_a_scale_without_a_vector_tells_no_size() -> None:
+    assert HERE.told() == "3 hosts with 8 NICs of 50 Mbit/s each"
+    assert HERE._replace(size_bytes=1 << 20).told() == "3 hosts with 8 NICs of 50 Mbit/s each, 1MiB"
+
+
+def test_r2cc_reduces_the_buckets_whose_perplexity_is_compared() -> None:
+    experiment = load(named(PERPLEXITY.experiment), list(PERPLEXITY.settings))
+    (least,) = (system.env["R2CC_AR_MIN_BYTES"] for system in experiment.systems if system.name == "r2cc")
+    work = experiment.workload
+    assert isinstance(work, TrainingWorkload)
+    assert sum(size >= parse_size(least) for size in work.buckets()) >= len(work.buckets()) - 1

@@ -95,6 +95,9 @@ namespace r2ccl {
   X("R2CC_AR_MIN_BYTES", "both",                                                                                     \
     "smaller vectors stay with the ring: the CPU runtime's (16 MiB), or NCCL's with the preloaded library (4 MiB; "  \
     "there it must be a number of bytes)")                                                                           \
+  X("R2CC_TREE_BYTES", "the CPU runtime",                                                                            \
+    "vectors up to this size take a tree, which has fewer messages in a row, where others take the ring (8 KiB; 0: " \
+    "none do)")                                                                                                      \
   X("R2CC_OPERATIONS", "the CPU runtime",                                                                            \
     "about how many AllReduces are still to come, the same on every rank; with `R2CC_ALGO=auto` a schedule that is " \
     "slightly better than the ring is used if that repays the switch")                                               \

@@ -176,7 +176,7 @@ Exit status:
   0    no regression is shown, by one measure with repeats enough at least
   1    at least one measure is worse than its rule tolerates
   2    the input is wrong, or the runs have nothing in common
-  3    nobody can tell: too few repeats (2 at least), or NEW lacks a part of BASE
+  3    nobody can tell: too few repeats (2 at least, of systems in one run 3), or NEW lacks a part of BASE
   70   a bug of this program, with a traceback; it says nothing of the runs
 """
 

@@ -19,7 +19,7 @@ def regular(path: Path, most_bytes: int | None = None) -> Path:
     if stat.S_ISDIR(about.st_mode):
         return path
     if not stat.S_ISREG(about.st_mode):
-        raise OSError(errno.EINVAL, "is no regular file")
+        raise OSError(errno.EINVAL, "is not a regular file")
     if most_bytes is not None and about.st_size > most_bytes:
         raise OSError(errno.EFBIG, f"is larger than {most_bytes >> 20} MiB")
     return path

@@ -1,5 +1,5 @@
 """A small GPT on bytes, in PyTorch: pre-norm blocks of causal attention and a GELU network four times as wide, with the
-head tied to the embedding (Radford 2019). And its text, which is made from a seed.
+head tied to the embedding (Radford 2019).
 
 A rank holds the whole model, one stage of it (`Gpt.cut`), or a share of the heads and columns of each block
 (`harness.backends.parallel`).
@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn import functional
 
 VOCABULARY = 256
-_WORDS = 200
 
 
 class Block(nn.Module):  # type: ignore[misc]  # torch is not typed here
@@ -65,7 +64,7 @@ class Gpt(nn.Module):  # type: ignore[misc]  # torch is not typed here
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """A stage in the middle takes and gives what a block does."""
         if self.begins:
-            x = self.bytes(x) + self.places(torch.arange(x.shape[1]))
+            x = self.bytes(x) + self.places(torch.arange(x.shape[1], device=x.device))
         for block in self.blocks:
             x = block(x)
         return functional.linear(self.norm(x), self.bytes.weight) if self.ends else x
@@ -74,23 +73,3 @@ class Gpt(nn.Module):  # type: ignore[misc]  # torch is not typed here
 def cross_entropy(scores: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
     """The mean over all bytes, in nats."""
     return functional.cross_entropy(scores.view(-1, VOCABULARY), following.reshape(-1))
-
-
-class Text:
-    """Words of letters in a random order, some of them often: enough to learn from, and the same everywhere."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        draw = torch.Generator().manual_seed(seed)
-        lengths = torch.randint(2, 9, (_WORDS,), generator=draw).tolist()
-        self._words = [torch.randint(97, 123, (n,), generator=draw).tolist() for n in lengths]
-        self._weights = 1.0 / torch.arange(1, _WORDS + 1)
-
-    def batch(self, step: int, replica: int, sequences: int, context: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The bytes of a replica's step, and those that follow them: (sequences, context) each."""
-        draw = torch.Generator().manual_seed((self._seed * 1_000_003 + step) * 1_009 + replica)
-        needed = sequences * (context + 1)
-        chosen = torch.multinomial(self._weights, needed, replacement=True, generator=draw)
-        text = [letter for number in chosen.tolist() for letter in (*self._words[number], 32)][:needed]
-        rows = torch.tensor(text).view(sequences, context + 1)
-        return rows[:, :-1], rows[:, 1:]

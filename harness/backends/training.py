@@ -1,9 +1,8 @@
-"""The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, or over gloo by torchft."""
+"""The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, over gloo by torchft, or on
+GPUs over NCCL."""
 
-import subprocess
-from functools import lru_cache
-
-from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
+from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous, torch_network
+from harness.backends.torch_probe import ask
 from harness.workloads.base import Workload
 from harness.workloads.registry import training
 from harness.workloads.training import SHAPES, TrainingWorkload
@@ -12,8 +11,8 @@ ON_FAILURE, RESTART = "TRAIN_ON_FAILURE", "restart"
 """The variable of a system that says what is done about a rank that has failed."""
 RESTARTS = 3
 
-_PROBE_S = 180.0
-"""Importing PyTorch takes a minute on a machine whose processors are twenty times overbooked."""
+_KNOWN = "import torch, torch.distributed as d; print(*d.Backend.backend_list, 'gloo', torch.cuda.is_available())"
+"""Prints the back ends that PyTorch knows, and whether it can use a GPU."""
 _SLOW = 20.0
 """How many times the least time of a step it may take: the processors' part of that is a guess."""
 
@@ -24,7 +23,8 @@ class TrainingBackend:
     def __init__(self, library: str) -> None:
         self._library = library
         self._apart = library == "torchft"
-        self.witness: Witness = "core" if library == "r2ccl" else "counters"
+        witnesses: dict[str, Witness] = {"nccl": "nccl_log", "r2ccl": "core"}
+        self.witness: Witness = witnesses.get(library, "counters")
 
     def command(self, job: Job, rank: int) -> Command:
         """A rank that gives up before the harness would."""
@@ -35,37 +35,27 @@ class TrainingBackend:
         argv += ["--context", str(work.context), "--batch", str(work.batch), "--bucket-bytes", str(work.bucket_bytes)]
         argv += ["--steps", str(job.iterations), "--warmup", str(job.warmup), "--seed", str(work.seed)]
         argv += ["--learning-rate", str(work.learning_rate), *_spread(work, job.ranks)]
+        argv += ["--text", work.text] if work.text else []
         argv += ["--forward-at-least-s", str(work.forward_at_least_s)]
         argv += ["--timeout-s", f"{give_up_s(_SLOW * job.expected_s):.3f}"]
         # Each host computes on one thread, and those of one machine share its processors.
-        env = {"OMP_NUM_THREADS": "1"} | self._network(job) | rendezvous(job, rank)
+        env = {"OMP_NUM_THREADS": "1"} | torch_network(self._library, job, rank) | rendezvous(job, rank)
         return Command(tuple(argv), env)
 
     def missing(self, workload: Workload, python: str) -> str | None:
         """PyTorch in the Python of the hosts, with the library."""
-        try:
-            code, words, errors = _asked(python, self._apart)
-        except (OSError, subprocess.TimeoutExpired):
+        answer = ask(python, _KNOWN + "; import torchft" * self._apart)
+        if answer is None:
             return f"{python} cannot be asked for PyTorch; name the hosts' Python in cluster.python"
-        if "No module named 'torchft'" in errors:
+        if "No module named 'torchft'" in answer.errors:
             return f"{python} has no torchft; run: {python} -m pip install torchft"
-        if "ModuleNotFoundError" in errors:
+        if "ModuleNotFoundError" in answer.errors:
             return f'{python} has no PyTorch; run: {python} -m pip install "r2ccl[torch]"'
-        if code or (not self._apart and self._library not in words.split()):
+        if answer.status or (not self._apart and self._library not in answer.words):
             return f'PyTorch of {python} does not know {self._library}; run: {python} -m pip install "r2ccl[torch]"'
+        if self._library == "nccl" and "True" not in answer.words:
+            return "there is no GPU here that PyTorch can use; train_r2ccl and train_gloo need none"
         return None
-
-    def _network(self, job: Job) -> dict[str, str]:
-        """The interfaces of gloo's sockets."""
-        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library != "r2ccl" and job.nics else {}
-
-
-@lru_cache(maxsize=16)
-def _asked(python: str, torchft: bool) -> tuple[int, str, str]:
-    """The exit status, the names of back ends and the errors of a Python that imports PyTorch, and torchft with it."""
-    code = "import torch.distributed as d; print(*d.Backend.backend_list, 'gloo')" + ("; import torchft" * torchft)
-    probe = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=_PROBE_S)
-    return probe.returncode, probe.stdout, probe.stderr
 
 
 def _program(job: Job) -> list[str]:

@@ -10,8 +10,9 @@ import argparse
 import os
 import sys
 import tempfile
-import threading
 from typing import NoReturn
+
+from r2ccl_core.perf.stdin import end_with_stdin
 
 OK, LOST = 0, 3
 _LOOK_S = 0.1
@@ -29,7 +30,7 @@ def main() -> NoReturn:
     parser.add_argument("--every", type=int, required=True)
     parser.add_argument("--restarts", type=int, required=True)
     args, rest = parser.parse_known_args()
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    end_with_stdin()
     files = [tempfile.TemporaryFile() for _ in range(3)]  # noqa: SIM115  # open as long as this process lives
     paths = ":".join(f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in files)
     os.environ.update({STATE: paths, EVERY: str(args.every), LIVES: str(args.restarts + 1)})
@@ -52,12 +53,6 @@ def main() -> NoReturn:
     except ChildFailedError:
         code = LOST
     os._exit(code)
-
-
-def _end_with_stdin() -> None:
-    while os.read(0, 4096):
-        pass
-    os._exit(LOST)
 
 
 if __name__ == "__main__":

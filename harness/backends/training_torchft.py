@@ -31,7 +31,8 @@ class TorchftTrainer:
         from torchft.coordination import LighthouseServer
         from torchft.ddp import DistributedDataParallel
 
-        from harness.backends.gpt import Gpt, Text
+        from harness.backends.gpt import Gpt
+        from harness.backends.text import source
 
         self._args, self._rank, size = args, int(os.environ["R2CC_RANK"]), int(os.environ["R2CC_SIZE"])
         host, port = parse_root(os.environ["R2CC_ROOT"])
@@ -43,7 +44,7 @@ class TorchftTrainer:
             self._meeting.set("lighthouse", self._lighthouse.address().rpartition(":")[2])
         torch.manual_seed(args.seed)
         self.model = Gpt(args.layers, args.width, args.heads, args.context)
-        self._text, self._store = Text(args.seed), TCPStore(own, 0, None, True, wait_for_workers=False)
+        self._text, self._store = source(args.text, args.seed), TCPStore(own, 0, None, True, wait_for_workers=False)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=args.learning_rate)
         self._manager = Manager(
             pg=ProcessGroupGloo(timeout=limit),

@@ -1,4 +1,4 @@
-"""A cluster by itself, without a sweep: to prepare, to look around in, and to see and remove what stands."""
+"""Clusters without a sweep: brings one up, fetches what it needs, and lists those in use."""
 
 import signal
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def up(file: Path, settings: Sequence[str]) -> ExitCode:
 
 
 def prepare(file: Path, settings: Sequence[str]) -> ExitCode:
-    """Gets everything that the virtual machines of an experiment need. Raises `ClusterError`."""
+    """Fetches everything that the virtual machines of an experiment need. Raises `ClusterError`."""
     spec = load(found(file), settings).cluster
     if not isinstance(spec, VmsSpec):
         print(f'cluster.kind = "{spec.kind}": nothing is fetched for it')
@@ -50,7 +50,7 @@ def prepare(file: Path, settings: Sequence[str]) -> ExitCode:
 
 
 def host_line(host: Host) -> str:
-    """One host for people: its name, management address, and NICs."""
+    """One host as a line for people: its name, management address, and NICs."""
     nics = ", ".join(f"{nic.name} {nic.address}" for nic in host.nics)
     return f"{host.name}  {host.address}  {nics or 'no NICs'}"
 

@@ -15,7 +15,7 @@ from r2ccl_core.units import format_size, parse_duration
 def export_chakra(
     folder: Path, cluster: ClusterOptions, size: str, alpha: str, collective: str, algorithm: str | None
 ) -> int:
-    """Writes one schedule as traces, and says what it is and where the files are."""
+    """Writes one schedule as traces, and prints what it is and where the files are."""
     size_bytes = size_of(size)
     found = plan(cluster.topology(), collective, size_bytes, read_option("--alpha", parse_duration, alpha))
     made = found.chosen if algorithm is None else _named(found, algorithm)
@@ -35,7 +35,7 @@ def _named(found: Plan, name: str) -> Candidate:
 
 
 def export_simai(file: Path, cluster: ClusterOptions) -> int:
-    """Writes the topology, and says what it is."""
+    """Writes the topology, and prints what it is."""
     topology = cluster.topology()
     text = write_topology(topology)
     try:

@@ -1,4 +1,4 @@
-"""``harness report``: writes the report of runs, shows it, or serves it while a sweep runs."""
+"""``harness report``: writes the report of runs, opens it, or serves it while a sweep runs."""
 
 import os
 import webbrowser
@@ -28,7 +28,7 @@ def report_command(runs: Sequence[Path], out: Path | None, opened: bool, serve: 
 def _serve(run: Path, port: int, opened: bool) -> ExitCode:
     from reports.live import LiveReport, server
 
-    # A sweep on this machine keeps the processors.
+    # Leaves the processors to a sweep on this machine.
     os.nice(10)
     serving = server(LiveReport(run), port)
     url = f"http://127.0.0.1:{serving.server_port}/"

@@ -104,7 +104,13 @@ class Experiment(Model):
     @property
     def ready_s(self) -> float:
         """How long ranks may take until all are connected."""
-        return self.sweep.limits.ready_s * self.cluster.start_factor
+        return self.sweep.limits.ready_s * self.cluster.slowness
+
+    @property
+    def silence_s(self) -> float:
+        """How long all ranks may say nothing; if they are slow, at most half a trial, so that a hang is told as one."""
+        limits = self.sweep.limits
+        return max(limits.iteration_s, min(limits.iteration_s * self.cluster.slowness, limits.trial_s / 2))
 
     def expected_duration_s(self, size_bytes: int) -> float:
         """Lower estimate of one healthy iteration: busbw is the rate of TCP over all NICs of the slowest host."""

@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from r2ccl_core.perf.events import Events
 from r2ccl_core.perf.flags import Flags, parse_flags
 from r2ccl_core.perf.joined import JoinedEvents, merged
 from r2ccl_core.perf.ranks import Failure, Rank, run_all
+from r2ccl_core.perf.stdin import end_with_stdin
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 CRASHED = 70
@@ -52,7 +52,7 @@ def _main(argv: list[str]) -> int:
     if not flags.stream:
         robust()  # a table that nobody can read says nothing of the result
     if flags.stdin_watch:
-        threading.Thread(target=_end_with_stdin, daemon=True).start()
+        end_with_stdin()
     first, root = process * flags.gpus, os.environ.get("R2CC_ROOT")
     if processes == 1 and size > 1 and not root:
         root = free_root()
@@ -83,13 +83,6 @@ def _number(names: tuple[str, ...], default: str) -> int:
 def _warn(message: Warning | str, *_: object) -> None:
     """A warning without the line of our own source that gave it."""
     print(f"warning: {message}", file=sys.stderr, flush=True)
-
-
-def _end_with_stdin() -> None:
-    # Not sys.stdin: a daemon thread that holds its lock aborts the interpreter's end.
-    while os.read(0, 4096):
-        pass
-    os._exit(LOST)
 
 
 def _end(flags: Flags, argv: list[str], size: int, rank: Rank) -> int:

@@ -9,8 +9,9 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from harness.backends.gpt import Gpt, Text, cross_entropy
+from harness.backends.gpt import Gpt, cross_entropy
 from harness.backends.parallel import Degrees, Spread, local
+from harness.backends.text import Words
 
 SHAPE, CONTEXT, BATCH, STEPS = (2, 32, 4), 12, 4, 3
 LAYOUTS = (
@@ -27,7 +28,7 @@ LAYOUTS = (
 
 def alone(model: Gpt, replicas: int) -> tuple[list[float], Gpt]:
     """Mean losses and final model of one process that sees the batches of all replicas."""
-    optimizer, text, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), Text(0), []
+    optimizer, text, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), Words(0), []
     for step in range(STEPS):
         optimizer.zero_grad()
         parts = [text.batch(step, replica, BATCH, CONTEXT) for replica in range(replicas)]
@@ -40,7 +41,7 @@ def alone(model: Gpt, replicas: int) -> tuple[list[float], Gpt]:
 
 def spread(model: Gpt, degrees: Degrees) -> tuple[list[float], Spread]:
     """The same of this rank and its part."""
-    part, text, losses = Spread(model, degrees, 4096), Text(0), []
+    part, text, losses = Spread(model, degrees, 4096), Words(0), []
     optimizer = torch.optim.AdamW(part.part.parameters(), lr=1e-2)
     for step in range(STEPS):
         optimizer.zero_grad()

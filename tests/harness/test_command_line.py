@@ -156,12 +156,12 @@ def test_a_pipe_in_a_run_folder_is_not_waited_for(tmp_path: Path, name: str) -> 
     place.unlink(missing_ok=True)
     os.mkfifo(place)
     if name == "run.json":
-        with pytest.raises(SchemaError, match=r"run\.json: cannot be read: is no regular file"):
+        with pytest.raises(SchemaError, match=r"run\.json: cannot be read: is not a regular file"):
             load_folder(folder)
         return
     run = load_folder(folder)
     if name == "trial.json":
-        assert [problem for problem in run.problems if "is no regular file" in problem]
+        assert [problem for problem in run.problems if "is not a regular file" in problem]
     else:
         [own] = [one for one in run.trials if run.trial_folder(one) == trial]
         assert "broken or cut short" in str(counters(run, own))
@@ -173,8 +173,8 @@ def test_pipes_devices_and_huge_files_are_not_read(tmp_path: Path) -> None:
     with huge.open("wb") as file:
         file.truncate(1 << 40)
     for path, remedy in (
-        (pipe, "is no regular file"),
-        (Path("/dev/zero"), "is no regular file"),
+        (pipe, "is not a regular file"),
+        (Path("/dev/zero"), "is not a regular file"),
         (huge, "larger than"),
     ):
         with pytest.raises(MistakeError, match=remedy):
@@ -216,8 +216,8 @@ def test_five_thousand_values_of_an_axis_are_planned_quickly() -> None:
 
 
 def test_what_looks_like_an_emoji_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    complain("host 192.0.2.1:x: is no address [red]")
-    assert capsys.readouterr().err == "host 192.0.2.1:x: is no address [red]\n"
+    complain("host 192.0.2.1:x: is not an address [red]")
+    assert capsys.readouterr().err == "host 192.0.2.1:x: is not an address [red]\n"
 
 
 @pytest.mark.parametrize(
@@ -226,10 +226,10 @@ def test_what_looks_like_an_emoji_stays_as_it_is(capsys: pytest.CaptureFixture[s
         (["plan", "--hosts", "x"], "Invalid value for '--hosts': must be a whole number"),
         (["report", ".", "--port", "70000"], "Invalid value for '--port': must be at most 65535"),
         (["completion", "tcsh"], "Invalid value for 'shell': 'tcsh' is not one of 'bash', 'zsh', 'fish'."),
-        (["doctor", "192.0.2.1:x"], "host[0].address: 192.0.2.1:x: is no address"),
-        (["doctor", "192.0.2.1:22"], "host[0].address: 192.0.2.1:22: is no address"),
-        (["sweep", ALLREDUCE, "--dry-run", "--dask", "nowhere"], "--dask nowhere: is no address of a scheduler"),
-        (["plan", "--topology", "/dev/zero"], "/dev/zero: cannot be read (is no regular file)"),
+        (["doctor", "192.0.2.1:x"], "host[0].address: 192.0.2.1:x: is not an address"),
+        (["doctor", "192.0.2.1:22"], "host[0].address: 192.0.2.1:22: is not an address"),
+        (["sweep", ALLREDUCE, "--dry-run", "--dask", "nowhere"], "--dask nowhere: is not the address of a scheduler"),
+        (["plan", "--topology", "/dev/zero"], "/dev/zero: cannot be read (is not a regular file)"),
     ],
 )
 def test_a_wrong_argument_is_one_line_in_our_words(words: list[str], line: str) -> None:

@@ -115,10 +115,10 @@ def test_a_watch_that_could_not_start_is_told_with_the_trial_and_in_the_end(
     (record,) = testbed.judgements()
     reason = "the watch told nothing: TypeError: unsupported operand"
     assert record.evidence.unwatched == {"host0": reason, "host1": reason}
-    told = f"No watch of hosts in 1 trial, so their state is not shown: host0: {reason}; host1: {reason}."
+    told = f"Some hosts were not watched in 1 trial, so their state is not shown: host0: {reason}; host1: {reason}."
     assert told in heard
     write_report([testbed.published[0]], tmp_path / "report")
-    assert "No watch of hosts in 1 trial" in (tmp_path / "report" / "report.html").read_text()
+    assert "Some hosts were not watched in 1 trial" in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_systems_of_one_experiment_have_backends_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("system", "line"),
     [
-        ({"use": "balence"}, "system[0]: use: 'balence' is no system of the catalogue; did you mean 'balance'?"),
+        ({"use": "balence"}, "system[0]: use: 'balence' is not a system of the catalogue; did you mean 'balance'?"),
         ({"use": "nccl_plugin"}, "path: the system nccl_plugin needs the path of its plugin"),
         ({"use": "balance", "path": "/x"}, "path: the system balance takes none"),
         ({"use": "gloo", "backend": "perf"}, "system[0].backend: perf: gloo runs with torch_gloo"),

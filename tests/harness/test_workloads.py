@@ -52,7 +52,7 @@ def test_a_rank_s_measures_and_result_are_kept() -> None:
     ("settings", "line"),
     [
         (["cluster.hosts=1", "fault=[]"], "cluster.hosts: 1: training over one host uses no NIC"),
-        (["workload.gpus=2"], "workload.gpus: 2: training has one rank a host"),
+        (["workload.gpus=2"], "workload.gpus: 2: training has one rank per host"),
         (["workload.sizes=['1MiB']"], "workload.sizes: unknown key"),
         (["workload.model=2M"], "workload.model"),
         (["workload.kind=trainin"], "workload.kind: trainin: must be"),
@@ -96,14 +96,15 @@ def test_preflight_names_the_extra(tmp_path: Path) -> None:
 
 def test_the_count_of_parameters_is_the_model_s_own() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
-    from harness.backends.gpt import Gpt, Text
+    from harness.backends.gpt import Gpt
+    from harness.backends.text import Words
 
     model: Any = Gpt(*SHAPES["1M"], 64)
     assert sum(p.numel() for p in model.parameters()) == SHAPES["1M"].parameters(64)
-    given, following = Text(3).batch(0, 1, 2, 16)
+    given, following = Words(3).batch(0, 1, 2, 16)
     assert torch.equal(given[:, 1:], following[:, :-1])
-    assert torch.equal(Text(3).batch(0, 1, 2, 16)[0], given)
-    assert not torch.equal(Text(3).batch(0, 2, 2, 16)[0], given)
+    assert torch.equal(Words(3).batch(0, 1, 2, 16)[0], given)
+    assert not torch.equal(Words(3).batch(0, 2, 2, 16)[0], given)
 
 
 @pytest.mark.slow

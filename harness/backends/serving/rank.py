@@ -1,11 +1,11 @@
-"""One host of the serving engine (``python -m harness.backends.serving.rank``), told in `r2ccl_core.perf`'s events.
+"""One host of the serving engine (``python -m harness.backends.serving.rank``), reporting by `r2ccl_core.perf`'s
+events.
 
-An iteration is a request. Rank 0 computes prompts and tells what was measured; the others decode.
+An iteration is a request. Rank 0 computes prompts and reports the measurements; the others decode.
 """
 
 import os
 import sys
-import threading
 from typing import NoReturn
 
 from harness.backends.said import first_line
@@ -14,6 +14,7 @@ from harness.backends.serving.front import Front
 from harness.backends.serving.seat import read_seat
 from r2ccl_core.errors import TransportError
 from r2ccl_core.perf.live_log import LiveLog
+from r2ccl_core.perf.stdin import end_with_stdin
 
 OK, LOST = 0, 3
 
@@ -21,7 +22,7 @@ OK, LOST = 0, 3
 def main() -> NoReturn:
     """Serves and exits with 0 ok, 2 usage, 3 the transport was lost."""
     seat = read_seat()
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    end_with_stdin()
     process: Front | Decoder = Decoder(seat) if seat.rank else Front(seat)
     try:
         with LiveLog(lambda: list(process.stats()["events"]), seat.events):
@@ -34,13 +35,6 @@ def main() -> NoReturn:
     seat.events.emit("done", core=process.stats(), result=result or {})
     process.close()
     os._exit(OK)
-
-
-def _end_with_stdin() -> None:
-    # Not sys.stdin: a daemon thread that holds its lock aborts the interpreter's end.
-    while os.read(0, 4096):
-        pass
-    os._exit(LOST)
 
 
 if __name__ == "__main__":

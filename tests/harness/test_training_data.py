@@ -1,0 +1,106 @@
+"""The text of a training: read as it is, and a rank that cannot read its text ends the job with one line."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import InvalidExperimentError
+from harness.experiment.file import load
+from r2ccl_core.control.rendezvous import free_root
+
+TRAINING = Path(__file__).parents[2] / "experiments" / "training.toml"
+LETTERS = bytes(range(256)) * 8
+RANKS = 3
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason='PyTorch is not installed ("r2ccl[torch]")')
+
+
+@needs_torch
+def test_a_file_is_read_at_places_that_are_the_same_everywhere(tmp_path: Path) -> None:
+    from harness.backends.text import source
+
+    path = tmp_path / "text"
+    path.write_bytes(LETTERS)
+    given, following = source(str(path), 3).batch(5, 1, 4, 16)
+    assert given.shape == following.shape == (4, 16)
+    assert bool(((given + 1) % 256 == following).all())
+    again, other = (source(str(path), 3).batch(5, replica, 4, 16)[0] for replica in (1, 2))
+    assert bool((again == given).all()) and not bool((other == given).all())
+
+
+@needs_torch
+def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
+    from harness.backends.text import source
+
+    path = tmp_path / "text"
+    with pytest.raises(OSError, match=r"text cannot be read: No such file or directory; it must be on every host$"):
+        source(str(path), 0)
+    path.write_bytes(b"short")
+    with pytest.raises(OSError, match=r"has 5 bytes, and a sequence needs 17$"):
+        source(str(path), 0).batch(0, 0, 1, 16)
+    with pytest.raises(InvalidExperimentError, match=r"workload.text: my.txt: give an absolute path"):
+        load(TRAINING, ["workload.text=my.txt"])
+
+
+def trained(rank: int, root: str, text: Path) -> "subprocess.Popen[str]":
+    """A rank that would train for a very long time, in a session of its own."""
+    argv = [sys.executable, "-m", "harness.backends.training_rank", "--library", "r2ccl", "--layers", "1"]
+    argv += ["--width", "16", "--heads", "2", "--context", "16", "--batch", "2", "--bucket-bytes", "4096"]
+    argv += ["--steps", "1000000", "--dp", str(RANKS), "--text", str(text)]
+    env = {"R2CC_RANK": str(rank), "R2CC_SIZE": str(RANKS), "R2CC_ROOT": root, "OMP_NUM_THREADS": "1"}
+    env |= {"R2CC_SOCKET_IFNAME": f"lo@127.{rank + 1}.0.1,lo@127.{rank + 1}.0.2"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        argv, env=os.environ | env, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not any(found.name == "r2ccl" for found in entry_points(group="torch.backends")),
+    reason="this checkout was installed before it had the entry point (pip install -e .)",
+)
+def test_a_rank_that_dies_in_data_loading_ends_the_job_with_one_line(tmp_path: Path) -> None:
+    texts = [tmp_path / f"text{rank}" for rank in range(RANKS)]
+    for path in texts:
+        path.write_bytes(LETTERS)
+    root = free_root()
+    started = [trained(rank, root, path) for rank, path in enumerate(texts)]
+    try:
+        said = [_until_trained(process) for process in started]
+        texts[1].write_bytes(LETTERS[:20])
+        for process, events in zip(started, said, strict=True):
+            assert process.stdout is not None and process.stderr is not None
+            # A rank also ends with its standard input, so that is closed only after its end.
+            events += [json.loads(line) for line in process.stdout]
+            err = process.stderr.read()
+            assert process.wait(60) == 3, err
+            assert len([line for line in err.splitlines() if "Warning" not in line]) == 1, err
+            with pytest.raises(ProcessLookupError):
+                os.killpg(process.pid, 0)
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+    last = [events[-1] for events in said]
+    assert [event["event"] for event in last] == ["error"] * RANKS
+    assert f"the text {texts[1]} has become shorter: byte " in last[1]["message"]
+    assert all("rank 1" in event["message"] for event in (last[0], last[2])), last
+
+
+def _until_trained(process: "subprocess.Popen[str]") -> list[dict[str, Any]]:
+    """What a rank has said until its first step was done."""
+    assert process.stdout is not None
+    events: list[dict[str, Any]] = []
+    while not events or events[-1]["event"] != "iteration":
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        events.append(json.loads(line))
+    return events

@@ -16,6 +16,7 @@ _WORDS = {
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
     "mapping_type": "must be a table",
+    "union_tag_not_found": "must be a table",
     "tuple_type": "must be a list in brackets",
     "list_type": "must be a list in brackets",
     "dict_type": "must be a table",

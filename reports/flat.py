@@ -11,8 +11,8 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
             yield from flat(inner, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list | tuple) and any(isinstance(one, Mapping | list | tuple) for one in value):
         for place, inner in enumerate(value):
-            named = inner.get("name", place) if isinstance(inner, Mapping) else place
-            yield from flat(inner, f"{key}[{named}]")
+            name = inner.get("name") if isinstance(inner, Mapping) else None
+            yield from flat(inner, f"{key}[{place if name is None else name}]")
     elif value not in (None, "", [], ()):
         yield key, text(value)
 

@@ -227,7 +227,8 @@ def _pictures(frame: pd.DataFrame, figures: Path) -> Iterator[Picture]:
             if part[needed].notna().sum() >= LEAST.get(name, 1):
                 told = module.caption(part)
                 uri = save(module.draw(part), figures, f"{name}{suffix}", told)
-                yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told, _says(part, needed))
+                says = host_bytes.result(part) if module is host_bytes else _says(part, needed)
+                yield Picture(f"{title}: {case}" if len(cases) > 1 else title, uri, told, says)
 
 
 def _first(frame: pd.DataFrame, lines: Sequence[Line], figures: Path) -> Picture | None:

@@ -106,7 +106,7 @@ class Reached:
 
 
 class Prober:
-    """One host's part in a round of probes: it listens from the start, and sends when it is told to finish."""
+    """One host's part in an exchange of probes: it listens from the start, and sends when it is told to finish."""
 
     def __init__(self, host: Host, probes: Sequence[Probe], token: str, port: int) -> None:
         self._host, self._probes = host, probes
@@ -191,11 +191,11 @@ class Place:
         found: dict[Probe, Reached] = {}
         for first in range(0, max(map(len, own.values())), PROBES_AT_ONCE):
             part = slice(first, first + PROBES_AT_ONCE)
-            found |= self._round({name: mine[part] for name, mine in own.items()})
+            found |= self._exchange({name: mine[part] for name, mine in own.items()})
         return found
 
-    def _round(self, own: Mapping[str, Sequence[Probe]]) -> dict[Probe, Reached]:
-        """One round: first all hosts listen, then all send."""
+    def _exchange(self, own: Mapping[str, Sequence[Probe]]) -> dict[Probe, Reached]:
+        """One exchange: first all hosts listen, then all send."""
         token, port = secrets.token_hex(8), randrange(20_000, 32_000)
         started = for_each(self.reached(), lambda host: Prober(host, own[host.name], token, port))
         self._keep_errors(started)
@@ -251,13 +251,13 @@ def _survey(entries: Mapping[str, InventoryHost], host: Host) -> Surveyed:
 
 def _clock(host: AgentHost) -> tuple[float, float]:
     """Offset and its error in seconds, by the fastest of a few questions."""
-    rounds = []
+    trips = []
     for _ in range(CLOCK_QUESTIONS):
         before_ns = time.time_ns()
         theirs_ns = host.clock_ns()
         after_ns = time.time_ns()
-        rounds.append((after_ns - before_ns, theirs_ns - (before_ns + after_ns) // 2))
-    round_trip_ns, offset_ns = min(rounds)
+        trips.append((after_ns - before_ns, theirs_ns - (before_ns + after_ns) // 2))
+    round_trip_ns, offset_ns = min(trips)
     return offset_ns / 1e9, round_trip_ns / 2e9
 
 

@@ -121,7 +121,7 @@ class Prober:
         self.results[told["i"]] = {"on": told["on"], "rtt_us": rtt_us}
 
     def read(self, data: bytes) -> dict[str, Any] | None:
-        """A datagram of this round; None for anything else."""
+        """A datagram of this exchange; None for anything else."""
         try:
             told = json.loads(data)
         except ValueError:

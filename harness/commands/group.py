@@ -25,7 +25,7 @@ class Group(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuses an empty argument, as an unset variable of a shell script leaves it; a path of it would be the
         folder where the program runs."""
-        if "" in args:
+        if "" in args and not ctx.resilient_parsing:
             at = args.index("")
             named = f"{args[at - 1]} ''" if at and args[at - 1].startswith("-") else f"argument {at + 1}"
             print(f"{named}: is empty; give a value, or leave it out", file=sys.stderr)

@@ -115,7 +115,7 @@ class _Play:
     def about(self) -> dict[str, object]:
         """The parameters of the simulation; the bound is that of the network at the beginning of the last iteration."""
         last_s = max(self.begun.values(), default=0) / 1e9
-        left = replace(self.network, one_backup=False).at(last_s)
+        left = replace(self.network, hot_repair=False).at(last_s)
         return {
             "alpha_s": self.cost.alpha_s,
             "nic_bytes_s": self.cost.nic_bytes_s,
@@ -144,7 +144,7 @@ class _Play:
     def network(self) -> Network:
         """The cluster over time."""
         topology, numbers = self.whole
-        return Network(topology, numbers, self._outages(), one_backup=self.trial.system.mode == 1)
+        return Network(topology, numbers, self._outages(), hot_repair=self.trial.system.mode == 1)
 
     @property
     def came(self) -> list[Outage]:

@@ -42,19 +42,19 @@ class Outage:
 class Network:
     """The whole topology, the numbers of its NICs by name, and the outages.
 
-    `one_backup`: the share of a lost NIC goes to one other NIC, as in mode 1.
+    `hot_repair`: the share of a lost NIC goes to one other NIC (mode 1).
     """
 
     whole: Topology
     numbers: Nics
     outages: tuple[Outage, ...] = ()
-    one_backup: bool = False
+    hot_repair: bool = False
 
     def at(self, t_s: float) -> Topology:
         """The topology that is left at that time."""
         effects = [e for o in self.outages if o.begin_s <= t_s < o.end_s for e in o.effects]
         left = degraded(self.whole, effects, self.numbers)
-        return hot_repaired(left) if self.one_backup else left
+        return hot_repaired(left) if self.hot_repair else left
 
     def changes(self, begin_s: float, end_s: float) -> list[Change]:
         """The changes after `begin_s`, on a clock that begins there; at least all that come before `end_s`."""

@@ -66,8 +66,8 @@ class Bootstrap:
         self._patience_s = patience_s
         self._on_abort, self._on_note = on_abort, on_note
         self._changed = threading.Condition()  # guards what follows
-        self._round = 0
-        self._given: dict[int, bytes] = {}  # rank 0: parts of the round that is being gathered
+        self._gathering = 0
+        self._given: dict[int, bytes] = {}  # rank 0: parts of the gathering under way
         self._results: dict[int, list[bytes]] = {}
         self._left: set[int] = set()
         self._told: dict[tuple[int, bytes], bytes] = {}  # by who told it, and its name
@@ -249,15 +249,15 @@ class Bootstrap:
     def _give(self, data: bytes, what: str) -> int:
         """Gives this rank's part of the next agreement; returns its number."""
         assert self._star is not None
-        self._round += 1
+        self._gathering += 1
         # Who is about to leave may have been elsewhere; the others must have made the same calls.
         history, where = (0, what) if what == _CLOSE else (self._history, self._call[1] or what)
         part = _pack((what.encode(), where.encode(), history.to_bytes(4), data))
         if self.rank == 0:
-            self._take_part(0, self._round, part)
+            self._take_part(0, self._gathering, part)
         else:
-            self._star.send(0, _GIVE, self._round, part)
-        return self._round
+            self._star.send(0, _GIVE, self._gathering, part)
+        return self._gathering
 
     def _over(self, number: int) -> bool:
         return number in self._results or self._cause is not None or 0 in self._left
@@ -288,11 +288,11 @@ class Bootstrap:
             if parts:
                 self._given.clear()
         if parts:
-            self._finish_round(number, parts)
+            self._finish_gathering(number, parts)
         else:
             self._miss_leavers()
 
-    def _finish_round(self, number: int, parts: list[bytes]) -> None:
+    def _finish_gathering(self, number: int, parts: list[bytes]) -> None:
         told = [tuple(_unpack(part)) for part in parts]
         for rank, other in enumerate(told):
             if why := _out_of_step(told[0][:-1], other[:-1], rank):

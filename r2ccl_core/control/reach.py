@@ -20,7 +20,7 @@ WAITING_S = 0.5
 """If data is not acknowledged for this long, another way is looked for."""
 IDLE_S = 2.5
 """The same if nothing is in flight but a probe every second."""
-ROUND_S = 0.25
+RETRY_S = 0.25
 AT_ONCE = 2
 """Number of data NICs that are tried at a time, besides the management network."""
 RETURN_S = 1.0
@@ -49,7 +49,7 @@ class Reach:
     _refusal_holds: bool = False
     _works: set[int] = field(default_factory=set)  # ways by which the peer's listener was reached
     _answered: bool = False  # since there was trouble
-    _round_s: float | None = None
+    _tried_s: float | None = None
     _next: int = 1
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class Reach:
         self.way, self._alive_s = way, now_s
         self._used = self._suspicious = self._answered = self._refusal_holds = False
         self._waiting_s = self._ended_s = self._refused_s = None
-        self._round_s = now_s
+        self._tried_s = now_s
 
     def heard(self) -> None:
         """Bytes of the peer arrived on the stream."""
@@ -85,7 +85,7 @@ class Reach:
 
     def ended(self, now_s: float, by_peer: bool) -> None:
         """The stream is gone: the other end closed or reset it, or the kernel gave it up."""
-        self.way, self._waiting_s, self._suspicious, self._round_s = None, None, False, None
+        self.way, self._waiting_s, self._suspicious, self._tried_s = None, None, False, None
         if by_peer and self._used:
             self._ended_s = now_s
 
@@ -108,11 +108,11 @@ class Reach:
         if not self.troubled:
             if self.way == 0 or not self.goes_back or not self._is_due(now_s, RETURN_S):
                 return []
-            self._round_s = now_s
+            self._tried_s = now_s
             return [0]
-        if not self._is_due(now_s, ROUND_S):
+        if not self._is_due(now_s, RETRY_S):
             return []
-        self._round_s = now_s
+        self._tried_s = now_s
         others = self.ways - 1
         first, self._next = self._next, self._next + min(AT_ONCE, others)
         return [0, *((first - 1 + i) % others + 1 for i in range(min(AT_ONCE, others)))]
@@ -131,7 +131,7 @@ class Reach:
         return None
 
     def _is_due(self, now_s: float, pause_s: float) -> bool:
-        return self._round_s is None or now_s - self._round_s >= pause_s
+        return self._tried_s is None or now_s - self._tried_s >= pause_s
 
     def _forgive(self, now_s: float) -> None:
         """Does not count the time for which this process was suspended itself."""

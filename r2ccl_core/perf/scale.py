@@ -25,7 +25,7 @@ T = TypeVar("T")
 SIZE_BYTES = 1 << 30
 NICS = 8
 NIC_BYTES_S = 50e9
-ROUNDS = 2048
+CHUNKS_OF_A_TREE = 2048
 CHUNKS = 4096
 MOST_HOSTS = 1024
 """Above this, only what is required of 16,384 hosts."""
@@ -97,11 +97,11 @@ def _limit_s(hosts: int, name: str) -> float | None:
 def _schedules(topology: Topology, alpha_s: float) -> Iterator[Periodic]:
     """Ring and forests for any number of hosts, the others up to `MOST_HOSTS`."""
     yield of_ring(topology, SIZE_BYTES, slices=max(1, min(8, CHUNKS // topology.nhosts)))
-    yield of_forest(topology, SIZE_BYTES, trees=2, rounds=ROUNDS)
+    yield of_forest(topology, SIZE_BYTES, trees=2, chunks=CHUNKS_OF_A_TREE)
     if topology.nhosts > MOST_HOSTS:
         return
     for trees in DENSE:
-        dense = of_forest(topology, SIZE_BYTES, trees=trees, rounds=CHUNKS // trees, fan=16)
+        dense = of_forest(topology, SIZE_BYTES, trees=trees, chunks=CHUNKS // trees, fan=16)
         yield replace(dense, name=f"forest, {trees} trees")
     for one in plan(topology, "all_reduce", SIZE_BYTES, alpha_s).candidates:
         if one.name in ("hot_repair", "ring") or (one.name == "forest" and not alpha_s):

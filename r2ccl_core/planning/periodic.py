@@ -139,21 +139,21 @@ def of_ring(topology: Topology, size_bytes: int, *, slices: int = 1, ahead: int 
     return Periodic("ring", max(1, 2 * (hosts - 1)), part, first=4)
 
 
-def of_forest(topology: Topology, size_bytes: int, *, trees: int = 2, rounds: int = 64, fan: int = 2) -> Periodic:
+def of_forest(topology: Topology, size_bytes: int, *, trees: int = 2, chunks: int = 64, fan: int = 2) -> Periodic:
     """The forest by chunks of every tree."""
     shares = topology.shares
     height = max(map(forest.height_of, forest.degrees_of(shares, trees, fan)))
 
     def part(k: int) -> Part:
-        return Part(forest.all_reduce(shares, trees=trees, rounds=k, fan=fan), topology, size_bytes * k // rounds)
+        return Part(forest.all_reduce(shares, trees=trees, chunks=k, fan=fan), topology, size_bytes * k // chunks)
 
     answers = 2 if trees <= SIMPLE_LANES else DENSE_ANSWERS
     messages = 2 * trees * (topology.nhosts - 1)
-    sparse = Periodic("forest", rounds, part, first=height + 1, answers=answers, messages=messages)
+    sparse = Periodic("forest", chunks, part, first=height + 1, answers=answers, messages=messages)
     if trees < DENSE_LANES:
         return sparse
     loads = zip(forest.integer_degrees(shares, trees), topology.rates_bytes_s, strict=True)
-    least_s = max(degree / rate for degree, rate in loads) * size_bytes / (trees * rounds)
+    least_s = max(degree / rate for degree, rate in loads) * size_bytes / (trees * chunks)
     return replace(sparse, least_s=least_s, dense=True)
 
 
@@ -263,9 +263,9 @@ def _error(runs_s: list[float]) -> float:
     return float(interval_s / np.mean(runs_s)) + TOLERANCE_ERROR
 
 
-def _chunks(schedule: Periodic, rounds: int, alpha_s: float) -> tuple[float, Floats]:
-    """Seconds of a forest of so many rounds, and the mean time at which hosts were done with each round's chunks."""
-    part = schedule.part(rounds)
+def _chunks(schedule: Periodic, chunks: int, alpha_s: float) -> tuple[float, Floats]:
+    """Seconds of a forest of so many chunks, and the mean time at which hosts were done with each of them."""
+    part = schedule.part(chunks)
     timing = simulate(
         part.schedule,
         part.topology,
@@ -276,8 +276,8 @@ def _chunks(schedule: Periodic, rounds: int, alpha_s: float) -> tuple[float, Flo
         seed=0 if schedule.dense else None,
     )
     ends = np.concatenate([lane for lanes in timing.step_end_s or () for lane in lanes])
-    of_round = np.concatenate([lane["begin"] for lanes in part.schedule.programs for lane in lanes]) % rounds
-    return timing.seconds, np.bincount(of_round, weights=ends) / np.bincount(of_round)
+    of_chunk = np.concatenate([lane["begin"] for lanes in part.schedule.programs for lane in lanes]) % chunks
+    return timing.seconds, np.bincount(of_chunk, weights=ends) / np.bincount(of_chunk)
 
 
 def _pace(done_s: Floats) -> float:

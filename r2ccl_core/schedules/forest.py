@@ -25,7 +25,7 @@ from r2ccl_core.schedules.algorithm import Pairs
 from r2ccl_core.schedules.timed import Messages, compile_schedule
 from r2ccl_core.schedules.tree import Tree, down, up
 
-ABREAST_ROUNDS = 10
+ABREAST_CHUNKS = 10
 """From this number of chunks on the trees advance together, because the last one to finish ends the forest. Fewer
 chunks are over before streams drift apart, and with one to three of them the ranks could wait for each other in a
 circle."""
@@ -211,18 +211,18 @@ def tree_of_degrees(degrees: Sequence[int], shares: Sequence[float]) -> Tree:
 
 
 def all_reduce(
-    shares: Sequence[float], *, trees: int = 2, rounds: int = 64, fan: int = 2, pairs: Pairs | None = None
+    shares: Sequence[float], *, trees: int = 2, chunks: int = 64, fan: int = 2, pairs: Pairs | None = None
 ) -> Schedule:
-    """A forest for hosts of relative bandwidths ``shares``: a lane per tree, ``rounds`` chunks through each.
+    """A forest for hosts of relative bandwidths ``shares``: a lane per tree, ``chunks`` chunks through each.
 
     A lane holds both directions, up and down, interleaved so that a host at depth d sends chunk k + 2d up before it
     passes chunk k down: the order in which the chunks arrive if every message takes one unit.
     """
     p = len(shares)
-    if p < 2 or min(shares) <= 0 or trees < 1 or rounds < 1:
-        raise UsageError("a forest needs two hosts or more, all with some bandwidth, a tree and a round")
+    if p < 2 or min(shares) <= 0 or trees < 1 or chunks < 1:
+        raise UsageError("a forest needs two hosts or more, all with some bandwidth, a tree and a chunk")
     parts = []
     for lane, tree in enumerate(trees_of(shares, trees, fan, pairs)):
-        parts += [up(tree, lane, lane * rounds, rounds), down(tree, lane, lane * rounds, rounds)]
-    every, abreast = Messages.join(parts), (0,) * trees if rounds >= ABREAST_ROUNDS else ()
-    return compile_schedule("forest", "all_reduce", p, trees * rounds, trees, every, abreast=abreast)
+        parts += [up(tree, lane, lane * chunks, chunks), down(tree, lane, lane * chunks, chunks)]
+    every, abreast = Messages.join(parts), (0,) * trees if chunks >= ABREAST_CHUNKS else ()
+    return compile_schedule("forest", "all_reduce", p, trees * chunks, trees, every, abreast=abreast)

@@ -36,7 +36,7 @@ TREES_ON_CPU = 6
 MiB on 3 hosts with one NIC of 9 lost took 1.40 of the healthy time with 2 trees, 1.17 with 6; with 10 trees on 6 hosts
 filling cost more than that gained."""
 
-MOST_ROUNDS = 64
+CHUNKS_PER_HOP = 64
 """Chunks through each of those trees, per hop of filling: more chunks cost more in messages than they save."""
 
 
@@ -49,11 +49,11 @@ class Shape:
     fluid: float
     height: int
 
-    def seconds(self, unit_s: float, rounds: int, alpha_s: float) -> float:
+    def seconds(self, unit_s: float, chunks: int, alpha_s: float) -> float:
         """The guaranteed time, for ``unit_s`` = n/B."""
-        return (rounds + 2 * self.height - 1) * (self.fluid * unit_s / rounds + alpha_s)
+        return (chunks + 2 * self.height - 1) * (self.fluid * unit_s / chunks + alpha_s)
 
-    def best_rounds(self, unit_s: float, alpha_s: float, most_chunks: int) -> int:
+    def best_chunks(self, unit_s: float, alpha_s: float, most_chunks: int) -> int:
         """K between one and ``most_chunks`` chunks in total."""
         most = max(1, most_chunks // self.trees)
         if alpha_s <= 0:
@@ -85,25 +85,25 @@ def best(
 ) -> tuple[Shape, int]:
     """The shape and number of chunks with the least guaranteed time."""
     found = shapes(tuple(shares), pairs if len(shares) <= MOST_SHAPED else None)
-    candidates = [(shape, shape.best_rounds(unit_s, alpha_s, most_chunks)) for shape in found]
+    candidates = [(shape, shape.best_chunks(unit_s, alpha_s, most_chunks)) for shape in found]
     return min(candidates, key=lambda pair: pair[0].seconds(unit_s, pair[1], alpha_s))
 
 
 def _predict(problem: Problem) -> Prediction | None:
     if problem.hosts < 3:
         return None
-    shape, rounds = best(problem.shares, problem.unit_s, problem.alpha_s, problem.most_chunks, problem.pairs)
-    seconds = shape.seconds(problem.unit_s, rounds, problem.alpha_s)
-    return seconds, {"trees": shape.trees, "fan": shape.fan, "rounds": rounds}
+    shape, chunks = best(problem.shares, problem.unit_s, problem.alpha_s, problem.most_chunks, problem.pairs)
+    seconds = shape.seconds(problem.unit_s, chunks, problem.alpha_s)
+    return seconds, {"trees": shape.trees, "fan": shape.fan, "chunks": chunks}
 
 
 def _build(shares: Shares, parameters: Parameters) -> Schedule:
-    return forest.all_reduce(shares, trees=parameters["trees"], rounds=parameters["rounds"], fan=parameters["fan"])
+    return forest.all_reduce(shares, trees=parameters["trees"], chunks=parameters["chunks"], fan=parameters["fan"])
 
 
 def _build_on_rails(shares: Shares, pairs: Pairs, parameters: Parameters) -> Schedule:
     return forest.all_reduce(
-        shares, trees=parameters["trees"], rounds=parameters["rounds"], fan=parameters["fan"], pairs=pairs
+        shares, trees=parameters["trees"], chunks=parameters["chunks"], fan=parameters["fan"], pairs=pairs
     )
 
 
@@ -112,14 +112,14 @@ def _on_cpu(asked: OnCpu, parameters: Parameters) -> Schedule:
     trees = parameters["trees"] * max(1, round(TREES_ON_CPU / asked.gpus / parameters["trees"]))
     height = max(tree.height for tree in forest.trees_of(asked.shares, trees, parameters["fan"], asked.pairs))
     lanes = trees * asked.gpus
-    most = min(MOST_ROUNDS * (2 * height - 1), MOST_CHUNKS // lanes, asked.nbytes // LEAST_MESSAGE_BYTES // lanes)
-    hosts = forest.all_reduce(asked.shares, trees=trees, rounds=max(1, most), fan=parameters["fan"], pairs=asked.pairs)
+    most = min(CHUNKS_PER_HOP * (2 * height - 1), MOST_CHUNKS // lanes, asked.nbytes // LEAST_MESSAGE_BYTES // lanes)
+    hosts = forest.all_reduce(asked.shares, trees=trees, chunks=max(1, most), fan=parameters["fan"], pairs=asked.pairs)
     return hierarchical.of_ranks(hosts, asked.gpus)
 
 
 def _on_gpu(problem: Problem, pipes: int) -> Schedule:
-    shape, rounds = best(problem.shares, problem.unit_s, problem.alpha_s, problem.most_chunks)
-    return forest.all_reduce(problem.shares, trees=shape.trees, rounds=rounds, fan=shape.fan)
+    shape, chunks = best(problem.shares, problem.unit_s, problem.alpha_s, problem.most_chunks)
+    return forest.all_reduce(problem.shares, trees=shape.trees, chunks=chunks, fan=shape.fan)
 
 
 ALGORITHM = Algorithm(

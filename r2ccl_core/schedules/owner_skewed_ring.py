@@ -44,12 +44,12 @@ def load(shares: Sequence[float], skew: float) -> float:
     return max((plain + skew) / min(shares), (plain + 2.0 * skew) / others)
 
 
-def _chain(p: int, slow: int, rounds: int, index: int, lanes: int) -> Messages:
+def _chain(p: int, slow: int, chunks: int, index: int, lanes: int) -> Messages:
     """Chunk c leaves the rank after the straggler at time c and goes round twice."""
-    turn, hop = (axis.ravel() for axis in np.indices((rounds, 2 * p - 2)))
+    turn, hop = (axis.ravel() for axis in np.indices((chunks, 2 * p - 2)))
     first = slow + 1 + hop + (hop >= p - 1) * 0
     leave = 2 * turn + 2 * hop
-    section, piece = np.divmod(turn, rounds // p)
+    section, piece = np.divmod(turn, chunks // p)
     return Messages.join(
         [
             messages(
@@ -58,7 +58,7 @@ def _chain(p: int, slow: int, rounds: int, index: int, lanes: int) -> Messages:
                 lane=index,
                 source=first[way] % p,
                 destination=(first[way] + 1) % p,
-                chunk=((section * lanes + index) * (rounds // p) + piece)[way],
+                chunk=((section * lanes + index) * (chunks // p) + piece)[way],
                 reduce=reduce,
                 tie=turn[way],
             )

@@ -60,17 +60,17 @@ def all_reduce(nranks: int, *, slices: int = 1) -> Schedule:
     return compile_schedule("tree", "all_reduce", nranks, slices, 1, messages)
 
 
-def up(tree: Tree, lane: int, first: int, rounds: int) -> Messages:
+def up(tree: Tree, lane: int, first: int, chunks: int) -> Messages:
     """Chunks ``first ...`` reduced to the root: chunk k leaves depth d at time k + height - d."""
-    turn, child, parent, depth = _edges(tree, rounds)
+    turn, child, parent, depth = _edges(tree, chunks)
     leave = turn + tree.height - depth
     order = turn * (4 * tree.height + 4) + tree.height - depth
     return _messages(leave, order, lane, child, parent, first + turn, 1)
 
 
-def down(tree: Tree, lane: int, first: int, rounds: int) -> Messages:
+def down(tree: Tree, lane: int, first: int, chunks: int) -> Messages:
     """Chunks ``first ...`` from the root to everybody: chunk k reaches depth d at k + height + d."""
-    turn, child, parent, depth = _edges(tree, rounds)
+    turn, child, parent, depth = _edges(tree, chunks)
     leave = turn + tree.height + depth - 1
     order = turn * (4 * tree.height + 4) + 2 * tree.height + depth
     return _messages(leave, order, lane, parent, child, first + turn, 0)
@@ -79,12 +79,12 @@ def down(tree: Tree, lane: int, first: int, rounds: int) -> Messages:
 Ints = np.ndarray
 
 
-def _edges(tree: Tree, rounds: int) -> tuple[Ints, Ints, Ints, Ints]:
+def _edges(tree: Tree, chunks: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Every edge in every turn, as columns turn, child, parent and the child's depth."""
     child = np.array([rank for rank, parent in enumerate(tree.parent) if parent >= 0], dtype=np.int64)
-    turn = np.repeat(np.arange(rounds), len(child))
+    turn = np.repeat(np.arange(chunks), len(child))
     parent, depth = np.array(tree.parent)[child], np.array(tree.depth)[child]
-    return turn, np.tile(child, rounds), np.tile(parent, rounds), np.tile(depth, rounds)
+    return turn, np.tile(child, chunks), np.tile(parent, chunks), np.tile(depth, chunks)
 
 
 def _messages(

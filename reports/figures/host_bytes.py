@@ -73,3 +73,18 @@ def caption(frame: pd.DataFrame) -> str:
         "Compared: hosts with each other, counters with schedule, and operations before the fault with those after it."
         f"{told}"
     )
+
+
+def result(frame: pd.DataFrame) -> str:
+    """The bars in words: for each system and phase, what its hosts received."""
+    long = counts(frame)
+    bars = (
+        long[(long["source"] == "counters") & long["phase"].isin(PHASES)]
+        .groupby(["system", "phase", "host"], sort=False)["share"]
+        .median()
+    )
+    told = []
+    for (system, phase), own in bars.groupby(["system", "phase"], sort=False):
+        ends = " to ".join(dict.fromkeys(f"{value:.3g}" for value in (own.min(), own.max())))
+        told.append(f"{system} {PHASES[phase]}: {ends}")
+    return f"received per operation and host, in vector sizes: {'; '.join(told)}"

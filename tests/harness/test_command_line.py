@@ -268,7 +268,7 @@ def test_what_cannot_be_meant_is_one_line_and_nothing_runs(
     os.mkfifo(places["pipe"])
     Path(places["file"]).touch()
     if "{run}" in words:
-        make_run(Path(places["run"]), sizes={1 << 20: 4}, repeats=1)
+        places["run"] = str(make_run(tmp_path, sizes={1 << 20: 4}, repeats=1))
     told = CliRunner().invoke(app, [word.format(**places) for word in shlex.split(words)])
     assert told.exit_code == ExitCode.USAGE, told.output
     assert told.stdout == "" and told.stderr.count("\n") == 1, told.output

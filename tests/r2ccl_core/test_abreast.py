@@ -61,17 +61,17 @@ def test_no_forest_waits_in_a_circle(hosts: int) -> None:
     lead = constant("kLead")
     for shares in ([1.0] * hosts, [0.5, *[1.0] * (hosts - 1)], [0.67, 0.75, *[1.0] * (hosts - 2)]):
         for fan in (2, 4, 16):
-            for rounds in (forest.ABREAST_ROUNDS, 20):
-                schedule = forest.all_reduce(shares, trees=6, rounds=rounds, fan=fan)
-                assert unfinished(schedule, schedule.abreast, lead) == 0, f"{shares[:3]}, fan {fan}, {rounds} rounds"
+            for chunks in (forest.ABREAST_CHUNKS, 20):
+                schedule = forest.all_reduce(shares, trees=6, chunks=chunks, fan=fan)
+                assert unfinished(schedule, schedule.abreast, lead) == 0, f"{shares[:3]}, fan {fan}, {chunks} chunks"
                 if hosts < 8:
                     ranks = hierarchical.all_reduce(schedule, 2)
                     assert unfinished(ranks, ranks.abreast, lead) == 0, (
-                        f"{shares[:3]}, fan {fan}, {rounds} rounds, twice"
+                        f"{shares[:3]}, fan {fan}, {chunks} chunks, twice"
                     )
 
 
 def test_a_few_chunks_would() -> None:
-    few = forest.all_reduce([1.0] * 6, trees=6, rounds=1, fan=4)
+    few = forest.all_reduce([1.0] * 6, trees=6, chunks=1, fan=4)
     assert few.abreast == ()
     assert unfinished(few, (0,) * 6, constant("kLead")) > 0

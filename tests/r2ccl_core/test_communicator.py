@@ -321,7 +321,7 @@ def test_any_shape_goes(group: Group) -> None:
 @pytest.mark.parametrize(
     "schedule",
     [
-        forest.all_reduce([1.0, 1.0, 0.5], rounds=8),
+        forest.all_reduce([1.0, 1.0, 0.5], chunks=8),
         r2cc_all_reduce.all_reduce([1.0, 1.0, 0.67], pipeline=4, chunks=60),
         optcc.all_reduce([1.0, 1.0, 0.5], segments=8),
         tree.all_reduce(3, slices=4),

@@ -28,7 +28,7 @@ SCHEDULES = {
     "ring of five": ring.all_reduce(5),
     "tree": tree.all_reduce(5, slices=3),
     "r2cc": r2cc_all_reduce.all_reduce([1.0, 1.0, 0.67], pipeline=4, chunks=60),
-    "forest": forest.all_reduce([1.0, 1.0, 1.0, 0.5], rounds=8),
+    "forest": forest.all_reduce([1.0, 1.0, 1.0, 0.5], chunks=8),
     "optcc": optcc.all_reduce([1.0, 1.0, 1.0, 0.5], segments=8),
     "owner-skewed ring": owner_skewed_ring.all_reduce([1.0, 1.0, 0.5], lanes=2, slices=4),
     "broadcast": broadcast.broadcast(4, 2, slices=3),

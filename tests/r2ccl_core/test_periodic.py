@@ -39,7 +39,7 @@ def test_a_few_periods_tell_the_time_of_all(
     topology = Topology.of_shares(shares, 50e9)
     made = [
         periodic.of_ring(topology, GIB, slices=4, ahead=3),
-        periodic.of_forest(topology, GIB, trees=2, rounds=1024),
+        periodic.of_forest(topology, GIB, trees=2, chunks=1024),
     ]
     for one in made:
         error, found = true_error(one, alpha_s)
@@ -80,7 +80,7 @@ def test_hosts_that_differ_stay_in_the_small_cluster() -> None:
 def test_dense_forests_are_estimated_with_a_tolerance() -> None:
     """At 8 and 16 chunks a tree the answers agree to 0.6 %, and are 2 % off."""
     shares = [0.875, 0.5, *[1.0] * 14]
-    one = periodic.of_forest(Topology.of_shares(shares), GIB, trees=10, rounds=300, fan=4)
+    one = periodic.of_forest(Topology.of_shares(shares), GIB, trees=10, chunks=300, fan=4)
     assert one.part(1).schedule.nlanes >= periodic.DENSE_LANES
     error, found = true_error(one)
     assert error <= 0.01
@@ -88,7 +88,7 @@ def test_dense_forests_are_estimated_with_a_tolerance() -> None:
 
 
 def test_the_least_period_of_a_dense_forest_tells_its_time_early() -> None:
-    one = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 31], 400e9), GIB, trees=8, rounds=256, fan=16)
+    one = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 31], 400e9), GIB, trees=8, chunks=256, fan=16)
     error, found = true_error(one)
     assert found.periods <= 16 < one.periods
     assert error <= found.error + 0.002
@@ -96,7 +96,7 @@ def test_the_least_period_of_a_dense_forest_tells_its_time_early() -> None:
 
 def test_a_least_period_that_is_not_near_is_no_witness() -> None:
     """With a cost per message periods are longer; half of the least one would follow from half of the load."""
-    dense = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 15], 400e9), GIB, trees=8, rounds=128, fan=16)
+    dense = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 15], 400e9), GIB, trees=8, chunks=128, fan=16)
     assert dense.least_s is not None
     for one, alpha_s in ((dense, 1e-6), (replace(dense, least_s=dense.least_s / 2), 0.0)):
         error, found = true_error(one, alpha_s)
@@ -114,33 +114,33 @@ def seconds_on_uneven_ports(one: periodic.Periodic, alpha_s: float, runs: int) -
 
 
 @pytest.mark.parametrize(
-    ("hosts", "trees", "rounds", "fan", "alpha_s"),
+    ("hosts", "trees", "chunks", "fan", "alpha_s"),
     [(16, 8, 64, 8, 5e-6), (32, 8, 96, 8, 5e-6), (32, 16, 60, 16, 20e-6)],
 )
 def test_a_dense_forest_whose_messages_cost_time_is_told_by_its_mean(
-    hosts: int, trees: int, rounds: int, fan: int, alpha_s: float
+    hosts: int, trees: int, chunks: int, fan: int, alpha_s: float
 ) -> None:
     one = periodic.of_forest(
-        Topology.of_shares([0.875, *[1.0] * (hosts - 1)], 400e9), GIB, trees=trees, rounds=rounds, fan=fan
+        Topology.of_shares([0.875, *[1.0] * (hosts - 1)], 400e9), GIB, trees=trees, chunks=chunks, fan=fan
     )
     found = periodic.estimate(one, alpha_s=alpha_s)
     exact_s = seconds_on_uneven_ports(one, alpha_s, 6)
     half_s = student_t(5) * np.std(exact_s, ddof=1) / 6**0.5
-    assert found.periods == rounds
+    assert found.periods == chunks
     assert 0 < found.error <= periodic.MOST_ERROR
     assert abs(found.seconds - np.mean(exact_s)) <= found.error * found.seconds + half_s
 
 
 def test_ports_that_are_quite_alike_keep_in_step() -> None:
     """Negative control: without chance the time is another, and no error that is told would hold it."""
-    one = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 31], 400e9), GIB, trees=16, rounds=100, fan=16)
+    one = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 31], 400e9), GIB, trees=16, chunks=100, fan=16)
     found = periodic.estimate(one, alpha_s=20e-6)
     assert true_s(one, 20e-6) < found.seconds * (1 - 2 * found.error)
 
 
 def test_one_run_of_a_dense_forest_has_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(periodic, "WHOLE_MESSAGES", 0)
-    one = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 15], 400e9), GIB, trees=8, rounds=40, fan=8)
+    one = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 15], 400e9), GIB, trees=8, chunks=40, fan=8)
     found = periodic.estimate(one, alpha_s=5e-6)
     assert (found.error, found.periods) == (periodic.SINGLE_ERROR, 40)
     assert found.seconds == pytest.approx(np.mean(seconds_on_uneven_ports(one, 5e-6, 4)), rel=0.02)
@@ -149,7 +149,7 @@ def test_one_run_of_a_dense_forest_has_an_error(monkeypatch: pytest.MonkeyPatch)
 def test_the_pace_of_a_dense_forest_tells_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(periodic, "WHOLE_MESSAGES", 0)
     monkeypatch.setattr(periodic, "FIRST_MESSAGES", 0)
-    one = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 31], 400e9), GIB, trees=8, rounds=256, fan=8)
+    one = periodic.of_forest(Topology.of_shares([0.875, *[1.0] * 31], 400e9), GIB, trees=8, chunks=256, fan=8)
     found = periodic.estimate(one, alpha_s=1e-6)
     assert found.periods < one.periods
     assert found.error <= periodic.MOST_ERROR
@@ -158,7 +158,7 @@ def test_the_pace_of_a_dense_forest_tells_its_time(monkeypatch: pytest.MonkeyPat
 
 def test_a_short_schedule_is_simulated_in_full() -> None:
     topology = Topology.of_shares([0.75, *[1.0] * 7])
-    error, found = true_error(periodic.of_forest(topology, GIB, trees=3, rounds=9))
+    error, found = true_error(periodic.of_forest(topology, GIB, trees=3, chunks=9))
     assert error == 0 == found.error
     assert found.periods == 9
 

@@ -18,8 +18,8 @@ SCHEDULES = {
     "ring": ring.all_reduce(3, slices=2, lanes=3),
     "tree": tree.all_reduce(5, slices=3),
     "r2cc": r2cc_all_reduce.all_reduce([1.0, 1.0, 0.67], pipeline=4, chunks=60),
-    "forest": forest.all_reduce([1.0, 1.0, 1.0, 0.75], trees=10, rounds=4),
-    "deep forest": forest.all_reduce([1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 0.25], trees=5, rounds=6),
+    "forest": forest.all_reduce([1.0, 1.0, 1.0, 0.75], trees=10, chunks=4),
+    "deep forest": forest.all_reduce([1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 0.25], trees=5, chunks=6),
     "optcc": optcc.all_reduce([1.0, 1.0, 1.0, 0.5], segments=6),
     "leaf-ring": leaf_ring.all_reduce([1.0, 1.0, 1.0, 0.5], segments=6),
     "owner-skewed ring": owner_skewed_ring.all_reduce([1.0, 1.0, 0.5], lanes=4, slices=4),
@@ -130,7 +130,7 @@ def test_forests(
     shares: list[float], trees: int, chunks: int, fan: int, npipes: int, missing: int, in_place: bool, seed: int
 ) -> None:
     """Also where there are fewer elements than chunks: an empty range is a message of no bytes at both its ends."""
-    schedule = forest.all_reduce(shares, trees=trees, rounds=chunks, fan=fan)
+    schedule = forest.all_reduce(shares, trees=trees, chunks=chunks, fan=fan)
     check(schedule, npipes, max(1, schedule.nchunks - missing), in_place, seed)
 
 
@@ -149,7 +149,7 @@ def test_what_is_out_of_step_is_found() -> None:
 
 def test_a_pipelined_forest_takes_as_many_rounds_as_chunks_pass_each_tree() -> None:
     """One more for the way down: sums of several children are taken in one round."""
-    rounds = in_rounds(forest.all_reduce([1.0, 1.0, 1.0, 0.75], trees=10, rounds=16), 2)
+    rounds = in_rounds(forest.all_reduce([1.0, 1.0, 1.0, 0.75], trees=10, chunks=16), 2)
     assert rounds.nrounds == 17
     assert predicted_s(rounds, (1.0, 1.0, 1.0, 0.75), 4 << 20, 1e6, 0.0) < 1.15 * 1.5 * (4 << 20) / 1e6
 

@@ -27,8 +27,8 @@ def test_both_forms_come_back(shares: list[float], kind: int) -> None:
         lambda: ring.all_reduce(p, slices=2, lanes=2),
         lambda: broadcast.broadcast(p, 1),
         lambda: optcc.all_reduce(shares, segments=4),
-        lambda: forest.all_reduce(shares, trees=3, rounds=12),
-        lambda: hierarchical.all_reduce(forest.all_reduce(shares, trees=2, rounds=10), 2),
+        lambda: forest.all_reduce(shares, trees=3, chunks=12),
+        lambda: hierarchical.all_reduce(forest.all_reduce(shares, trees=2, chunks=10), 2),
     ][kind]()
     assert same(from_bytes(to_bytes(schedule)), schedule)
     assert same(from_text(to_text(schedule)), schedule)
@@ -58,7 +58,7 @@ def test_damage_is_refused() -> None:
         from_bytes(b"something else")
     with pytest.raises(ScheduleError, match="damaged"):
         from_bytes(to_bytes(ring.all_reduce(3))[:-9])
-    groups = to_bytes(forest.all_reduce([1.0, 1.0, 1.0], trees=2, rounds=forest.ABREAST_ROUNDS))
+    groups = to_bytes(forest.all_reduce([1.0, 1.0, 1.0], trees=2, chunks=forest.ABREAST_CHUNKS))
     for wrong, words in ((b'"abreast":7', "damaged"), (b'"abreast":"ab"', "not numbers")):
         damaged = groups.replace(b'"abreast":[0,0]', wrong.ljust(15))
         assert len(damaged) == len(groups) and damaged != groups

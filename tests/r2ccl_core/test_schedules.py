@@ -51,8 +51,8 @@ def unequal_hosts(shares: list[float]) -> list[Schedule]:
         optcc.all_reduce(shares, segments=5, slices=1),
         owner_skewed_ring.all_reduce(shares, lanes=3, slices=2),
         r2cc_all_reduce.all_reduce(shares, pipeline=3, chunks=20),
-        forest.all_reduce(shares, trees=3, rounds=4),
-        forest.all_reduce(shares, trees=8, rounds=2, fan=8),
+        forest.all_reduce(shares, trees=3, chunks=4),
+        forest.all_reduce(shares, trees=8, chunks=2, fan=8),
     ]
     if sum(share == max(shares) for share in shares) >= 2:
         made.append(leaf_ring.all_reduce(shares, segments=3, lanes=2))
@@ -117,7 +117,7 @@ def test_hierarchical_is_proved(gpus: int) -> None:
 
 
 def test_trees_are_abreast_where_they_share_nics() -> None:
-    hosts = forest.all_reduce([0.5, 1.0, 1.0], trees=3, rounds=10)
+    hosts = forest.all_reduce([0.5, 1.0, 1.0], trees=3, chunks=10)
     assert hosts.abreast == (0, 0, 0)
     ranks = hierarchical.all_reduce(hosts, 2)
     # The lanes of one shard: another one goes over the NICs from another rank.
@@ -128,7 +128,7 @@ def test_trees_are_abreast_where_they_share_nics() -> None:
 
 
 def test_the_forest_needs_one_buffer() -> None:
-    assert least_slots(forest.all_reduce([0.5, 1.0, 1.0, 0.75, 1.0], trees=4, rounds=6)) == 1
+    assert least_slots(forest.all_reduce([0.5, 1.0, 1.0, 0.75, 1.0], trees=4, chunks=6)) == 1
 
 
 @settings(max_examples=60, deadline=None)

@@ -71,7 +71,7 @@ def test_no_schedule_beats_the_bound(shares: list[float], size: int) -> None:
         broadcast.reduce(p, 1, slices=4),
         all_to_all.all_to_all(p),
         send_recv.send_recv(p),
-        forest.all_reduce(shares, trees=3, rounds=8),
+        forest.all_reduce(shares, trees=3, chunks=8),
         optcc.all_reduce(shares, segments=8),
         owner_skewed_ring.all_reduce(shares, slices=2),
         r2cc_all_reduce.all_reduce(shares, chunks=40),
@@ -93,7 +93,7 @@ def test_fewer_nics_are_never_faster(shares: list[float], host: int) -> None:
     assert seconds(plain, poorer) >= seconds(plain, shares) * (1 - 1e-9)
     # Where flows share ports, slowing one may let another through earlier (Graham's anomaly): under 1 %
     # in thousands of draws.
-    trees = forest.all_reduce(shares, trees=2, rounds=16)
+    trees = forest.all_reduce(shares, trees=2, chunks=16)
     assert seconds(trees, poorer) >= seconds(trees, shares) * 0.98
 
 
@@ -151,10 +151,10 @@ def test_optcc_at_half_bandwidth(p: int) -> None:
 
 
 def forest_over_bound(shares: list[float], most_chunks: int) -> float:
-    shape, rounds = forest_shape.best(shares, GIB, 0.0, most_chunks)
-    schedule = forest.all_reduce(shares, trees=shape.trees, rounds=rounds, fan=shape.fan)
+    shape, chunks = forest_shape.best(shares, GIB, 0.0, most_chunks)
+    schedule = forest.all_reduce(shares, trees=shape.trees, chunks=chunks, fan=shape.fan)
     taken = seconds(schedule, shares)
-    assert taken <= shape.seconds(GIB, rounds, 0.0) * (1 + 1e-6)  # the proved guarantee
+    assert taken <= shape.seconds(GIB, chunks, 0.0) * (1 + 1e-6)  # the proved guarantee
     return taken / bound_s("all_reduce", shares, GIB)
 
 

@@ -205,6 +205,7 @@ def test_bytes_per_host_are_medians_with_a_line_of_the_schedule(frame: pd.DataFr
         lines = [path.vertices[0][1] for c in ax.collections for path in c.get_paths()]
         assert lines == pytest.approx([4 / 3] * len(expected), rel=1e-5)
     assert "5 repeats per point" in host_bytes.caption(frame)
+    assert re.search(r"balance before the fault: 1\.3\d*", host_bytes.result(frame)), host_bytes.result(frame)
 
 
 def test_recovery_times_are_steps_one_a_trial(frame: pd.DataFrame) -> None:

@@ -12,6 +12,7 @@ import pytest
 from synthetic_run import make_run
 
 from reports.errors import ReportError
+from reports.flat import flat
 from reports.headline import headline
 from reports.load import load_folders
 from reports.measures import trial_frame
@@ -123,6 +124,11 @@ def test_the_first_screen_is_one_figure_and_one_table(written: tuple[Path, str])
     )
     (alt,) = [img["alt"] for img in page.of("img")]
     assert "balance, nic_down: 0." in str(alt) and "ms lost" in str(alt)
+
+
+def test_a_fault_without_a_name_goes_by_its_number() -> None:
+    told = dict(flat({"fault": [{"name": None, "kind": "flap"}, {"name": "late", "kind": "nic_down"}]}))
+    assert told == {"fault[0].kind": "flap", "fault[late].name": "late", "fault[late].kind": "nic_down"}
 
 
 def test_pictures_say_their_result_to_who_cannot_see_them(written: tuple[Path, str]) -> None:

@@ -19,7 +19,7 @@ SCHEDULES = (
     ring.all_gather(3),
     optcc.all_reduce(SHARES, segments=4),
     r2cc_all_reduce.all_reduce(SHARES, chunks=30),
-    forest.all_reduce(SHARES, trees=3, rounds=12),
+    forest.all_reduce(SHARES, trees=3, chunks=12),
     hierarchical.all_reduce(ring.all_reduce(2), 2),
     all_to_all.all_to_all(4),
     broadcast.broadcast(4, 2, slices=3),

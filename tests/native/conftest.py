@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-for name in ("plugin_build", "rails", "nixl_hosts"):
+for name in ("plugin_build", "rails", "nixl_hosts", "mutants", "constants"):
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
         assert spec is not None

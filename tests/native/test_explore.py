@@ -71,6 +71,29 @@ def test_the_bench_tells_every_scenario() -> None:
     assert took["healthy_large"] < took["link_lost"] < 3 * took["healthy_large"]
 
 
+@pytest.mark.slow
+def test_a_black_hole_costs_a_call_no_time_out() -> None:
+    """In virtual time, by a few seeds; docs/decisions/40 has the figures of many."""
+    done = explore("--failures", "8")
+    line = r"^(\w+) +median +([\d.]+) ms, 99th percentile +[\d.]+, worst +([\d.]+) \(seed \d+\)$"
+    costs = {name: (float(median), float(worst)) for name, median, worst in re.findall(line, done.stdout, re.MULTILINE)}
+    assert len(costs) == len(done.stdout.splitlines()) == 5
+    assert costs.pop("link_down")[1] < 2
+    assert all(median <= 20 and worst <= 60 for median, worst in costs.values()), done.stdout
+
+
+@pytest.mark.slow
+def test_a_sick_nic_costs_no_more_than_a_dead_one() -> None:
+    """In virtual time, by a few seeds."""
+    done = explore("--sick", "3")
+    line = r"^(\w+) +[\d.]+ calls/s, +([\d.]+) of dead, at least +[\d.]+$"
+    left = {name: float(share) for name, share in re.findall(line, done.stdout, re.MULTILINE)}
+    assert len(left) == len(done.stdout.splitlines()) == 16
+    assert left["dead"] == 1 and left["at_a_half"] > 1.1
+    # A delay is measured against answers on the only other NIC, which is full.
+    assert all(share >= 0.98 for name, share in left.items() if name not in ("delayed_60_ms", "reordered_10_ms")), left
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -255,6 +255,10 @@ void Comm::TakePathDown(const Frame& frame) {
     return;
   }
   if (frame.a == static_cast<uint64_t>(Cause::kNeverUp)) return TakeAbsent(path, frame);
+  if (frame.a == static_cast<uint64_t>(Cause::kLate)) {
+    if (path.nic >= 0 && IsOpen(path.state) && path.epoch == frame.epoch) DoubtNic(path, Now());
+    return;
+  }
   bool link_down = frame.a == static_cast<uint64_t>(Cause::kOwnLink);
   if (IsOpen(path.state)) {
     if (path.epoch != frame.epoch) return;

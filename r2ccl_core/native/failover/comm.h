@@ -195,6 +195,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
       uint32_t resent = 0;
       int64_t sent_ns = 0;
       bool missed = false;
+      uint32_t trial_bytes = 0;  // of the chunk, if it is a trial; 0: test packets
     } test;
     int64_t asked_ns = 0;  // last PING into that silence
     bool heard = false;    // something was read since the last tick
@@ -280,6 +281,10 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
     return environment_->params.mode == 2 && path.nic >= 0 &&
            nic_state(path).doubt_ns.load(std::memory_order_relaxed) > path.proven_ns;
   }
+  // From now on, unless it is doubted already.
+  void DoubtNic(const Path& path, int64_t now_ns) {
+    if (!NicIsDoubted(path)) nic_state(path).doubt_ns.store(now_ns, std::memory_order_relaxed);
+  }
   // Or its way is on probation, here or at the peer.
   bool IsDoubted(const Path& path) const {
     return NicIsDoubted(path) || (path.way != nullptr && (path.late || path.tested || path.way->on_probation()));
@@ -288,12 +293,20 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // the next tick may know. Its machine takes its time to tell what it has for a program that does not look, up to
   // 40 ms (a delayed acknowledgement): that is no fault of the way. True where there is no other path to ask by.
   bool PeerSpoke(const Path& about, int64_t since_ns, int64_t now_ns) REQUIRES(mutex_);
-  void AnswerPing(Path& path);
+  // Asks it by all paths but `about`, unless it was just asked. False where there is no other.
+  bool AskPeer(const Path& about, int64_t now_ns) REQUIRES(mutex_);
+  void TakePing(Path& path) REQUIRES(mutex_);
   // Puts its way on probation, unless there is no other that carries data in its place. False then.
   bool BeginProbation(Path& path, int64_t now_ns, const std::string& why) REQUIRES(mutex_);
   bool WayWorks(const Path& path, int64_t now_ns) const;
+  // What the best of the own NICs drains; 0: unknown. What is known of a sick one may be what it drains since it is.
+  double BestNicDrain() const;
+  // The same, by what they carried lately where that is all that is known.
+  double BestNicRate() const;
   // The ways to the same peer over other NICs.
   Elsewhere LookElsewhere(const Path& path) const REQUIRES(mutex_);
+  // Within which answers would come there without what this process itself has on the way.
+  int64_t IdleElsewhereNs(const Path& path) const REQUIRES(mutex_);
   void KnowWay(Path& path);
   // Whether its way is on probation as users see it: not for what is over after a first clean test.
   bool IsOnProbation(const Path& path) const {
@@ -342,6 +355,10 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   int64_t absent_ns_ GUARDED_BY(mutex_) = 0;         // for how long, all in all, ticks came late
   int64_t word_ns_ GUARDED_BY(mutex_) = 0;           // when the peer's program last said something
   int64_t asked_word_ns_ GUARDED_BY(mutex_) = 0;     // when it was last asked to
+  uint64_t question_ GUARDED_BY(mutex_) = 0;         // its number
+  int asked_about_ GUARDED_BY(mutex_) = -1;          // not by this path
+  int64_t answered_ns_ GUARDED_BY(mutex_) = 0;       // when it answered last
+  int64_t answer_took_ns_ GUARDED_BY(mutex_) = 0;    // by the path that was first
 
  private:
   void Poll() REQUIRES(mutex_);
@@ -362,6 +379,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   void WatchWay(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
   void Test(Path& path, const Progress& progress, int64_t now_ns);
   void JudgeTest(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);
+  int64_t TestLimitNs(const Path& path, const Progress& progress, const Elsewhere& elsewhere) const REQUIRES(mutex_);
   void TellProbation(Path& path, const std::string& why);
   void TellUp(Path& path);
   void AskSuspect(Path& path, const Progress& progress, int64_t now_ns) REQUIRES(mutex_);

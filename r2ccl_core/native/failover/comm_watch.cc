@@ -65,7 +65,7 @@ void Comm::CheckStall(Path& path, int64_t now_ns, int64_t since_tick_ns) {
     return;
   }
   // The other paths of its NIC are doubted from then on. Not sooner: a full queue alone is silent for 20 ms.
-  if (!NicIsDoubted(path) && silence.any_ns > limit_ns / 2) nic_state(path).doubt_ns = now_ns;
+  if (silence.any_ns > limit_ns / 2) DoubtNic(path, now_ns);
   AskSuspect(path, progress, now_ns);
 }
 

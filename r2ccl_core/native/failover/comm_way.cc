@@ -33,13 +33,24 @@ void Comm::TellProbation(Path& path, const std::string& why) {
           std::to_string(needed_ns / kMillisecond) + " ms");
 }
 
-// By the best of the own NICs: what is known of this one may be what it drains since it is sick.
-bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
+double Comm::BestNicDrain() const {
   double best = 0;
   for (size_t i = 0; i < environment_->nics.size(); ++i) {
     best = std::max(best, environment_->nic_states[i].drain_bytes_per_ns.load(std::memory_order_relaxed));
   }
-  return path.way != nullptr && path.way->Works(best, now_ns);
+  return best;
+}
+
+double Comm::BestNicRate() const {
+  double best = BestNicDrain();
+  for (size_t i = 0; i < environment_->nics.size(); ++i) {
+    best = std::max(best, environment_->nic_states[i].peak_bytes_per_ns.load(std::memory_order_relaxed) / 2);
+  }
+  return best;
+}
+
+bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
+  return path.way != nullptr && path.way->Works(BestNicDrain(), now_ns);
 }
 
 Elsewhere Comm::LookElsewhere(const Path& path) const {
@@ -49,6 +60,17 @@ Elsewhere Comm::LookElsewhere(const Path& path) const {
     elsewhere.Add(other.usual_ns, other.loss.lossy());
   }
   return elsewhere;
+}
+
+int64_t Comm::IdleElsewhereNs(const Path& path) const {
+  int64_t least_ns = INT64_MAX;
+  for (const Path& other : paths_) {
+    if (&other == &path || other.state != PathState::kUp || other.usual_ns == 0) continue;
+    double drain = nic_state(other).drain_bytes_per_ns.load(std::memory_order_relaxed);
+    auto queued = static_cast<double>(nic_state(other).in_flight_bytes.load(std::memory_order_relaxed));
+    least_ns = std::min(least_ns, other.usual_ns - (drain > 0 ? static_cast<int64_t>(queued / drain) : 0));
+  }
+  return least_ns == INT64_MAX ? 0 : std::max<int64_t>(0, least_ns);
 }
 
 void Comm::WatchWay(Path& path, const Progress& progress, int64_t now_ns) {
@@ -73,21 +95,31 @@ void Comm::WatchWay(Path& path, const Progress& progress, int64_t now_ns) {
 // Each packet by a call of its own, so that the kernel does not join what is to be lost or not one by one.
 void Comm::Test(Path& path, const Progress& progress, int64_t now_ns) {
   path.owes_word = true;
-  path.test = {0, progress.resent, now_ns, false};
+  path.test = {0, progress.resent, now_ns, false, 0};
   std::string ping = EncodeTestPing(progress.packet_bytes);
   for (int i = 0; i < kTestPackets; ++i) path.stream->Say(ping);
   path.test.end = path.stream->end();
 }
 
-void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
+// The time in which the test under way has to arrive.
+int64_t Comm::TestLimitNs(const Path& path, const Progress& progress, const Elsewhere& elsewhere) const {
   int64_t rtt_ns = path.shortest_rtt_ns;
   for (const Path& other : paths_) {
     if (IsOpen(other.state) && other.shortest_rtt_ns > 0) rtt_ns = std::min(rtt_ns, other.shortest_rtt_ns);
   }
+  double best = BestNicRate();
+  if (path.test.trial_bytes > 0 && best > 0) {
+    auto bytes_ns = static_cast<int64_t>(path.test.trial_bytes / best);
+    return TrialLimitNs(bytes_ns + std::max(rtt_ns, IdleElsewhereNs(path)));
+  }
   double bytes = static_cast<double>(kTestPackets) * progress.packet_bytes;
+  return std::max(LateAfterNs(rtt_ns, bytes, nic_state(path).drain_bytes_per_ns.load()),
+                  LateAfterNs(elsewhere.usual_ns));
+}
+
+void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
   Elsewhere elsewhere = LookElsewhere(path);
-  int64_t limit_ns =
-      std::max(LateAfterNs(rtt_ns, bytes, nic_state(path).drain_bytes_per_ns.load()), LateAfterNs(elsewhere.usual_ns));
+  int64_t limit_ns = TestLimitNs(path, progress, elsewhere);
   bool came = progress.bytes_acked >= path.test.end;
   // It may have come long before anybody looked.
   int64_t took_ns = now_ns - path.test.sent_ns - (came ? progress.since_ack_ns : 0);
@@ -109,25 +141,38 @@ void Comm::JudgeTest(Path& path, const Progress& progress, int64_t now_ns) {
   path.test.end = 0;
   if (path.test.missed) return;
   int64_t sent_ns = path.test.sent_ns;
-  if (path.way->With([=](Probation& probation) { return probation.Pass(sent_ns, now_ns); })) AfterRead(path);
+  bool trial = path.test.trial_bytes > 0;
+  bool over = path.way->With(
+      [=](Probation& probation) { return trial ? probation.Prove(now_ns) : probation.Pass(sent_ns, now_ns); });
+  if (over) AfterRead(path);
 }
 
 bool Comm::PeerSpoke(const Path& about, int64_t since_ns, int64_t now_ns) {
-  if (word_ns_ >= since_ns) return true;
+  return word_ns_ >= since_ns || !AskPeer(about, now_ns);
+}
+
+bool Comm::AskPeer(const Path& about, int64_t now_ns) {
   bool asks = now_ns - asked_word_ns_ >= kAskAheadNs;
   bool others = false;
+  if (asks) ++question_;
   for (Path& other : paths_) {
     if (&other == &about || !IsOpen(other.state)) continue;
     others = true;
     if (!asks || other.stream->unsaid_bytes() > 0) continue;
-    other.stream->Say(EncodeControl(FrameType::kPing, 0, 0, kAsks));
+    other.stream->Say(EncodeControl(FrameType::kPing, 0, 0, kAsks + (question_ << kQuestionAt)));
     asked_word_ns_ = now_ns;
+    asked_about_ = about.index;
   }
-  return !others;
+  return others;
 }
 
-void Comm::AnswerPing(Path& path) {
-  if (path.frame.a == kAsks) path.stream->Say(EncodeControl(FrameType::kPing, 0, 0, kAnswers));
+void Comm::TakePing(Path& path) {
+  uint64_t question = path.frame.a >> kQuestionAt;
+  uint64_t kind = path.frame.a - (question << kQuestionAt);
+  if (kind == kAsks) path.stream->Say(EncodeControl(FrameType::kPing, 0, 0, kAnswers + (question << kQuestionAt)));
+  if (kind != kAnswers || question != question_ || answered_ns_ >= asked_word_ns_) return;
+  answered_ns_ = Now();
+  answer_took_ns_ = answered_ns_ - asked_word_ns_;
 }
 
 void Comm::TellUp(Path& path) {

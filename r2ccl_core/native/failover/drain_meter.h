@@ -8,16 +8,18 @@
 #include <vector>
 
 #include "failover/comm.h"
+#include "failover/placement.h"
 
 namespace r2ccl {
 
 // Used by one thread. A NIC shows its drain rate only while it has work all the time: such a sample gradually replaces
 // the known rate. Any other sample is a lower limit: it says nothing about a NIC whose rate is unknown, and a known
-// rate grows slowly from it, so that a NIC that was slow once gets more work until it shows its rate again. The known
-// rate grows no further than to the best of the other NICs, even if that is only what they drained recently without
-// being full: beside NICs that grew through idle minutes, one that has just come back and been measured would look slow
-// for ever. A NIC of which nothing is acknowledged at all is silent, which this meter ignores: it will drain at its old
-// rate when it is back.
+// rate grows slowly from it, so that a NIC that was slow once gets more work until it shows its rate again. In Balance
+// that is so only while the NIC takes its share. The rate of a much slower one is what trials show (SendComm::TryWays):
+// if it grew, the NIC would get work that it delays, again and again. The known rate grows no further than to the best
+// of the other NICs, even if that is only what they drained recently without being full: beside NICs that grew through
+// idle minutes, one that has just come back and been measured would look slow for ever. A NIC of which nothing is
+// acknowledged at all is silent, which this meter ignores: it will drain at its old rate when it is back.
 class DrainMeter {
  public:
   explicit DrainMeter(Environment* environment) : environment_(environment), nics_(environment->nics.size()) {}
@@ -46,7 +48,8 @@ class DrainMeter {
         if (moved < kEnoughBytes && now_ns - seen.since_ns < kLongestNs) continue;
         if (moved > 0) nic.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
       } else if (known > 0) {
-        nic.drain_bytes_per_ns.store(std::max(std::min(known * kGrowth, best), rate));
+        bool by_trials = environment_->params.mode == 2 && known * kMuchFaster < best;
+        nic.drain_bytes_per_ns.store(std::max(by_trials ? known : std::min(known * kGrowth, best), rate));
       }
       seen = {acknowledged, acknowledged, idle_times, now_ns, queued};
     }

@@ -19,6 +19,7 @@ struct NicState {
   // What the NIC drains while it is busy; 0 while unknown. Kept by DrainMeter.
   std::atomic<double> drain_bytes_per_ns{0};
   std::atomic<double> peak_bytes_per_ns{0};  // the most that it drained lately, busy or not
+  std::atomic<int64_t> tried_ns{0};          // when a copy of a chunk last went over it to see what it drains
   // When a connection whose home is not well, or that does not reach all NICs, last put something on this one.
   std::atomic<int64_t> refuge_ns{0};
 

@@ -15,6 +15,7 @@ constexpr int64_t kQueueTargetNs = 8 * kMillisecond;  // how long a path's unack
 constexpr int64_t kChunkTargetNs = kMillisecond / 2;
 constexpr int64_t kSharedQueueNs = 24 * kMillisecond;  // what a NIC's connections may have on the way together
 constexpr int64_t kRateSampleNs = 2 * kMillisecond;
+constexpr int64_t kTrialPauseNs = 250 * kMillisecond;
 constexpr int64_t kRedialNs = 150 * kMillisecond;
 constexpr int64_t kDetourNs = 10'000 * kMillisecond;
 constexpr int64_t kRefugeNs = 20 * kMillisecond;
@@ -243,7 +244,7 @@ void SendComm::CutMessages() {
       auto length = static_cast<uint32_t>(std::min<uint64_t>(next.chunk_bytes, next.size - offset));
       auto lane = static_cast<uint32_t>((home_ != nullptr ? static_cast<uint64_t>(home_->index) : next_lane_++) %
                                         lanes_.size());
-      lanes_[lane].push_back({next.number, offset, length, lane, buffered, 0, 0, 0, 0, nullptr});
+      lanes_[lane].push_back({next.number, offset, length, lane, buffered, 0, 0, 0, 0, false, nullptr});
       ++waiting_chunks_;
       waiting_bytes_ += length;
     }
@@ -402,7 +403,44 @@ void SendComm::Pump() {
       if (index == kNoPath) return;
       settled_ns_ = index == home() ? now_ns : 0;
     }
-    SendOne(paths_[static_cast<size_t>(index)], now_ns);
+    Path& path = paths_[static_cast<size_t>(index)];
+    if (SendOne(path, now_ns) && environment_->params.mode == 2) TryWays(path, now_ns);
+  }
+}
+
+// Whether a copy should go over the path now: its way's probation ends with that, or its NIC is much slower than
+// others, as far as is known.
+bool SendComm::TakeTrial(const Path& path, int64_t now_ns) {
+  if (path.way->on_probation()) {
+    return path.way->wants_trial() &&
+           path.way->With([now_ns](Probation& probation) { return probation.TakeTrial(now_ns); });
+  }
+  NicState& nic = nic_state(path);
+  double drain = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
+  if (drain == 0 || drain * kMuchFaster >= BestNicRate() || nic.in_flight_bytes.load() > 0) return false;
+  int64_t tried_ns = nic.tried_ns.load();
+  return now_ns - tried_ns >= kTrialPauseNs && nic.tried_ns.compare_exchange_strong(tried_ns, now_ns);
+}
+
+// What was just put on `carrier` goes over paths that have to show what they drain as well. Nobody waits for that.
+void SendComm::TryWays(const Path& carrier, int64_t now_ns) {
+  // A stream that writes straight from memory which is about to be the user's again is lost by it.
+  if (environment_->params.zero_copy_bytes > 0) return;
+  for (Path& path : paths_) {
+    auto& in_flight = outgoing(carrier).in_flight;
+    if (in_flight.empty() || in_flight.back().copies != nullptr || in_flight.back().buffered) return;
+    if (&path == &carrier || path.state != PathState::kUp || path.test.end != 0) continue;
+    Progress progress;
+    if (!path.stream->has_room() || path.stream->unsaid_bytes() > 0 || !path.stream->ReadProgress(&progress)) continue;
+    if (!TakeTrial(path, now_ns)) continue;
+    in_flight.back().copies = std::make_shared<Copies>();
+    Chunk copy = in_flight.back();
+    copy.trial = true;
+    if (path.way->on_probation()) {
+      path.test = {path.stream->end() + kHeaderBytes + copy.length, progress.resent, now_ns, false, copy.length};
+    }
+    PutOn(path, std::move(copy), now_ns);
+    ++environment_->replayed_chunks;
   }
 }
 
@@ -434,20 +472,25 @@ Waiting SendComm::FirstWaiting() const {
   return {static_cast<double>(lanes_[0].front().length), static_cast<double>(waiting_bytes_)};
 }
 
-void SendComm::SendOne(Path& path, int64_t now_ns) {
-  if (!path.stream->Flush()) return;
-  Outgoing& out = outgoing(path);
+bool SendComm::SendOne(Path& path, int64_t now_ns) {
+  if (!path.stream->Flush()) return false;
   std::deque<Chunk>* lane = LaneFor(path);
   Chunk chunk = std::move(lane->front());
   lane->pop_front();
   --waiting_chunks_;
   waiting_bytes_ -= chunk.length;
+  PutOn(path, std::move(chunk), now_ns);
+  return true;
+}
+
+void SendComm::PutOn(Path& path, Chunk chunk, int64_t now_ns) {
+  Outgoing& out = outgoing(path);
   const Message& owner = message(chunk.message);
   chunk.sent_ns = now_ns;
   chunk.end = path.stream->end() + kHeaderBytes + chunk.length;
   chunk.held_ns = path.held_ns;
-  if (shares_ != nullptr) split_.Take(path.index, chunk.length);
-  bool takes_refuge = home_ == nullptr ? IsConfined() : &path != home_ && !HomeIsWell(loads_, home());
+  if (shares_ != nullptr && !chunk.trial) split_.Take(path.index, chunk.length);
+  bool takes_refuge = !chunk.trial && (home_ == nullptr ? IsConfined() : &path != home_ && !HomeIsWell(loads_, home()));
   if (takes_refuge) nic_state(path).refuge_ns.store(chunk.sent_ns);
   if (out.in_flight_bytes == 0) {
     out.sample_start_ns = chunk.sent_ns;
@@ -460,6 +503,7 @@ void SendComm::SendOne(Path& path, int64_t now_ns) {
   Frame frame;
   frame.type = FrameType::kData;
   frame.flags = owner.tag << kTagAt;
+  if (chunk.trial) frame.flags |= kTrialFlag;
   frame.path = static_cast<uint16_t>(path.index);
   frame.epoch = path.epoch;
   frame.body_bytes = chunk.length;
@@ -528,7 +572,7 @@ Status SendComm::OnBody(Path& path, const std::vector<uint8_t>& control) {
     }
     case FrameType::kPing:
       path.tested = frame.body_bytes > 0;
-      AnswerPing(path);
+      TakePing(path);
       return {};
     case FrameType::kPathDown:
     case FrameType::kProbe:
@@ -575,7 +619,9 @@ void SendComm::ApplyAck(Path& path, uint64_t chunks) {
     out.in_flight.pop_front();
     bytes += chunk.weight();
     counters(path).acknowledged_bytes += chunk.length;
+    path.way->NotePassed(chunk.sent_ns);
     int64_t round_trip_ns = now_ns - chunk.sent_ns;
+    if (chunk.trial) NoteTrial(nic_state(path), static_cast<double>(chunk.length) / static_cast<double>(round_trip_ns));
     if (!chunk.buffered && (out.min_round_trip_ns == 0 || round_trip_ns < out.min_round_trip_ns)) {
       out.min_round_trip_ns = round_trip_ns;
     }
@@ -588,6 +634,12 @@ void SendComm::ApplyAck(Path& path, uint64_t chunks) {
   if (nic_state(path).in_flight_bytes.fetch_sub(acknowledged) == acknowledged) ++nic_state(path).idle_times;
   nic_state(path).drained_bytes += bytes;
   MeasureRate(out, bytes, now_ns);
+}
+
+// What it drains at least.
+void SendComm::NoteTrial(NicState& nic, double bytes_per_ns) {
+  double known = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
+  if (known > 0 && bytes_per_ns > known) nic.drain_bytes_per_ns.store(bytes_per_ns);
 }
 
 void SendComm::MeasureRate(Outgoing& out, uint64_t bytes, int64_t now_ns) {
@@ -612,28 +664,54 @@ int64_t SendComm::LateAfter(const Path& path) const {
   return LateAfterNs(rtt_ns, static_cast<double>(nic.in_flight_bytes.load(std::memory_order_relaxed)), drain, peak);
 }
 
+// By how much the chunk is later than it should be; 0: it is not late, or nobody knows.
+int64_t SendComm::OverdueNs(Path& path, const Chunk& chunk, int64_t now_ns) {
+  int64_t passed_ns = path.way->passed_ns();
+  int64_t excused_ns = HeldNs(path) - chunk.held_ns - SoonerNs(chunk.sent_ns, passed_ns, path.usual_ns);
+  int64_t asked_ns = chunk.due_ns + excused_ns - kAskAheadNs;
+  if (now_ns <= asked_ns || !PeerSpoke(path, asked_ns, now_ns)) return 0;
+  // What is usual may be the memory of streams that had nothing to do since. If this way is silent, the peer is asked
+  // over the others, and how long it takes to answer counts, twice for chance.
+  int64_t elsewhere_ns = LookElsewhere(path).usual_ns;
+  if (elsewhere_ns > kAskAheadNs && IsSilent(chunk.sent_ns, passed_ns)) {
+    if (answered_ns_ < asked_ns) AskPeer(path, now_ns);
+    bool knows = answered_ns_ >= asked_ns && asked_about_ == path.index;
+    if (knows) elsewhere_ns = std::min(elsewhere_ns, 2 * answer_took_ns_);
+  }
+  int64_t due_ns = std::max(chunk.due_ns, chunk.sent_ns + LateAfterNs(elsewhere_ns)) + excused_ns;
+  return std::max<int64_t>(0, now_ns - due_ns);
+}
+
 // What the peer's kernel should have had by now, and what is behind it in the same stream, goes over another path as
 // well. A peer whose program leaves no room for more, or does not look, is not late.
 void SendComm::OnProgress(Path& path, const Progress& progress, int64_t now_ns) {
   if (environment_->params.mode != 2) return;
-  const Outgoing& out = outgoing(path);
   bool alone = false;
   int64_t overdue_ns = 0;
   path.late = false;
   if (WayWorks(path, now_ns)) return;
-  int64_t elsewhere_ns = LateAfterNs(LookElsewhere(path).usual_ns);
-  for (const Chunk& chunk : out.in_flight) {
-    if (chunk.end <= progress.bytes_acked) continue;
-    int64_t due_ns = std::max(chunk.due_ns, chunk.sent_ns + elsewhere_ns) + HeldNs(path) - chunk.held_ns;
-    if (now_ns <= due_ns - kAskAheadNs || !PeerSpoke(path, due_ns - kAskAheadNs, now_ns)) continue;
-    if (now_ns <= due_ns) continue;
+  for (const Chunk& chunk : outgoing(path).in_flight) {
+    if (chunk.end <= progress.bytes_acked) {
+      path.way->NotePassed(chunk.sent_ns);
+      continue;
+    }
+    int64_t chunk_ns = OverdueNs(path, chunk, now_ns);
+    if (chunk_ns == 0) continue;
     path.late = true;
-    overdue_ns = std::max(overdue_ns, now_ns - due_ns);
+    overdue_ns = std::max(overdue_ns, chunk_ns);
     alone = alone || GoesAlone(chunk);
   }
   if (!alone) return;
   std::string why = "late by " + std::to_string(overdue_ns / kMillisecond) + " ms";
-  if (BeginProbation(path, now_ns, why)) SendAgain(path, progress.bytes_acked);
+  bool first = !path.way->on_probation();
+  if (!BeginProbation(path, now_ns, why)) return;
+  // Either NIC may be dead to all its peers. Each of them would find out by a message that comes late, one after
+  // another where one waits for the other.
+  if (first) {
+    DoubtNic(path, now_ns);
+    TellPeer(path, path.epoch, Cause::kLate);
+  }
+  SendAgain(path, progress.bytes_acked);
 }
 
 // Whether no other path has, or had, the chunk as well.
@@ -648,6 +726,7 @@ void SendComm::SendAgain(Path& path, uint64_t acked_bytes) {
     if (chunk->end <= acked_bytes || !GoesAlone(*chunk)) continue;
     chunk->copies = std::make_shared<Copies>();
     lanes_[chunk->lane].push_front(*chunk);
+    lanes_[chunk->lane].front().trial = false;
     ++waiting_chunks_;
     waiting_bytes_ += chunk->length;
     ++count;
@@ -720,6 +799,7 @@ void SendComm::OnLost(Path& path) {
     Chunk chunk = std::move(out.in_flight.back());
     out.in_flight.pop_back();
     if (!IsTheLast(chunk)) continue;
+    chunk.trial = false;
     ++moved;
     lanes_[chunk.lane].push_front(chunk);
     ++waiting_chunks_;

@@ -3,8 +3,9 @@
 //
 // Invariants (with mutex_ held):
 //   1. A chunk of an unfinished message is in exactly one place: a lane's queue, one path's in-flight list, or
-//      acknowledged. A late chunk is in two of them, or three, until the first of its copies is acknowledged: then none
-//      is left in a lane, and the rest of a frame that is being written is sent from a copy.
+//      acknowledged. A late chunk, or one that is a trial as well, is in two of them, or three, until the first of its
+//      copies is acknowledged: then none is left in a lane, and the rest of a frame that is being written is sent from
+//      a copy.
 //   2. A path's in-flight list is in the order of its stream, so an acknowledged count identifies its front.
 //   3. A message's request completes when its last chunk is acknowledged, and not before: until then the user's buffer
 //      is needed for a replay. A small message that may be sent at once is copied, and its request completes then.
@@ -55,7 +56,7 @@ class SendComm final : public Comm {
   }
 
  private:
-  // Of a chunk that went over another path as well, since its own was late.
+  // Of a chunk that went over another path as well, since its own was late or the other one is on trial.
   struct Copies {
     int alive = 2;  // in lanes and in flight
     bool acknowledged = false;
@@ -71,6 +72,7 @@ class SendComm final : public Comm {
     uint64_t end = 0;
     int64_t due_ns = 0;
     int64_t held_ns = 0;
+    bool trial = false;              // goes over this path to see what that drains, and over another one as well
     std::shared_ptr<Copies> copies;  // shared by all of it, nullptr unless there were several
     uint64_t weight() const { return buffered ? 0 : length; }
   };
@@ -145,7 +147,10 @@ class SendComm final : public Comm {
   bool IsEarly(const Message& message) const REQUIRES(mutex_);
   bool IsPatient(const Chunk& chunk, const Path& path) REQUIRES(mutex_);
   void Pump() REQUIRES(mutex_);
-  void SendOne(Path& path, int64_t now_ns) REQUIRES(mutex_);
+  bool SendOne(Path& path, int64_t now_ns) REQUIRES(mutex_);
+  void PutOn(Path& path, Chunk chunk, int64_t now_ns) REQUIRES(mutex_);
+  void TryWays(const Path& carrier, int64_t now_ns) REQUIRES(mutex_);
+  bool TakeTrial(const Path& path, int64_t now_ns);
   std::deque<Chunk>* LaneFor(const Path& path) REQUIRES(mutex_);
   bool Serves(const Path& path, uint32_t lane) const REQUIRES(mutex_);
   int DistanceBetween(const Path& one, const Path& other) const;
@@ -161,6 +166,7 @@ class SendComm final : public Comm {
   uint64_t LeastWindow(const Path& path) const;
   uint64_t WindowBytes(const Path& path) const REQUIRES(mutex_);
   int64_t LateAfter(const Path& path) const REQUIRES(mutex_);
+  int64_t OverdueNs(Path& path, const Chunk& chunk, int64_t now_ns) REQUIRES(mutex_);
   void SendAgain(Path& path, uint64_t acked_bytes) REQUIRES(mutex_);
   void DropCopies(const Chunk& chunk) REQUIRES(mutex_);
   bool IsTheLast(Chunk& chunk);
@@ -168,6 +174,7 @@ class SendComm final : public Comm {
   void ApplyAck(Path& path, uint64_t chunks) REQUIRES(mutex_);
   void Acknowledge(const Chunk& chunk) REQUIRES(mutex_);
   Status PeerClosed(uint64_t messages) REQUIRES(mutex_);
+  static void NoteTrial(NicState& nic, double bytes_per_ns);
   void MeasureRate(Outgoing& out, uint64_t bytes, int64_t now_ns);
   Message& message(uint64_t number) REQUIRES(mutex_) { return messages_[number - messages_.front().number]; }
   Outgoing& outgoing(const Path& path) REQUIRES(mutex_) { return outgoing_[static_cast<size_t>(path.index)]; }

@@ -6,6 +6,10 @@
 // without loss. How long they have to do so depends on the pair's record. The first time one clean test is enough, so
 // that a false alarm costs a few milliseconds. A pair that is late again soon after a probation has to be clean for
 // longer each time, but never for so long that its recovery would go unnoticed.
+//
+// Test packets are few and say nothing of the rate. So a repeated probation ends with a trial: the pair carries a copy
+// of a chunk that another pair carries as well, and has to be at least half as fast as the best NIC. Nobody waits for
+// the copy, so a slow pair costs nothing. If there is no chunk to try it with, the probation ends without a trial.
 #ifndef R2CCL_FAILOVER_WAY_H_
 #define R2CCL_FAILOVER_WAY_H_
 
@@ -37,6 +41,7 @@ class Probation {
   // Something was late. For a pair that is already on probation, that changes nothing.
   void Begin(int64_t now_ns) {
     if (std::exchange(on_, true)) return;
+    trial_ = Trial::kNone;
     int64_t halves = ended_ns_ == 0 ? kForgottenHalves : (now_ns - ended_ns_) / kHalfLifeNs;
     int64_t record_ns = halves >= kForgottenHalves ? 0 : std::max(needed_ns_, kLeastNs) >> halves;
     needed_ns_ = record_ns < kLeastNs ? 0 : std::min(kMostNs, kGrowth * record_ns);
@@ -53,6 +58,22 @@ class Probation {
     return true;
   }
 
+  // Whether a copy of a chunk should go over it.
+  bool wants_trial() const { return on_ && trial_ == Trial::kWanted; }
+  // The caller then sends one, and reports what became of it with Prove or Miss, if its connection lives.
+  bool TakeTrial(int64_t now_ns) {
+    if (!wants_trial()) return false;
+    trial_ = Trial::kTaken;
+    trial_ns_ = now_ns;
+    return true;
+  }
+  // The copy was fast enough. Returns true if that ends the probation.
+  bool Prove(int64_t now_ns) {
+    if (!on_ || trial_ != Trial::kTaken) return false;
+    End(now_ns);
+    return true;
+  }
+
   // A test that was sent at `sent_ns` came back clean and in time. Returns true if that ends the probation.
   bool Pass(int64_t sent_ns, int64_t now_ns) {
     if (!on_) return false;
@@ -60,15 +81,16 @@ class Probation {
     pause_ns_ = kPauseNs;
     next_test_ns_ = std::min(next_test_ns_, sent_ns + pause_ns_);
     if (now_ns - clean_since_ns_ < needed_ns_) return false;
-    on_ = false;
-    ended_ns_ = now_ns;
+    if (needed_ns_ > 0 && AwaitsTrial(now_ns)) return false;
+    End(now_ns);
     return true;
   }
 
-  // Packets of a test were lost, or it took too long.
+  // Packets of a test were lost, or it, or the trial, took too long.
   void Miss() {
     clean_since_ns_ = 0;
     missed_ = true;
+    if (std::exchange(trial_, Trial::kNone) == Trial::kTaken) needed_ns_ = std::min(kMostNs, kGrowth * needed_ns_);
     pause_ns_ = std::min(2 * pause_ns_, kLongestPauseNs);
   }
 
@@ -80,10 +102,29 @@ class Probation {
   static constexpr int64_t kForgottenHalves = 8;
   static constexpr int64_t kPauseNs = 25 * kMillisecond;
   static constexpr int64_t kLongestPauseNs = 100 * kMillisecond;
+  static constexpr int64_t kTrialNs = 50 * kMillisecond;  // in which there is a chunk, if anything is sent at all
+
+  enum class Trial : uint8_t { kNone, kWanted, kTaken };
+
+  void End(int64_t now_ns) {
+    on_ = false;
+    trial_ = Trial::kNone;
+    ended_ns_ = now_ns;
+  }
+  // Its connection may have ended with what it took.
+  bool AwaitsTrial(int64_t now_ns) {
+    if (trial_ == Trial::kNone) {
+      trial_ = Trial::kWanted;
+      trial_ns_ = now_ns;
+    }
+    return now_ns - trial_ns_ < (trial_ == Trial::kWanted ? kTrialNs : kMostNs);
+  }
 
   bool on_ = false;
   bool missed_ = false;
   bool told_ = false;
+  Trial trial_ = Trial::kNone;
+  int64_t trial_ns_ = 0;        // when it was wanted, or taken
   int64_t needed_ns_ = 0;       // how long tests have to come back clean
   int64_t clean_since_ns_ = 0;  // start of the present series of clean tests; 0: none
   int64_t ended_ns_ = 0;        // of the last probation; 0: there was none
@@ -94,10 +135,24 @@ class Probation {
 // A test is this many packets of full size: a loss of one in eight shows in two tests out of three.
 constexpr int kTestPackets = 8;
 
-// The time after the usual duration from which on something counts as late.
-constexpr int64_t LateAfterNs(int64_t usual_ns) {
-  constexpr int64_t kLateNs = 20 * kMillisecond;
-  return kLateNs + 2 * usual_ns;
+// The time after the usual duration from which on something counts as late: as long as others may need to fill a NIC's
+// queue, which is then silent.
+constexpr int64_t kLateNs = 20 * kMillisecond;
+constexpr int64_t LateAfterNs(int64_t usual_ns) { return kLateNs + 2 * usual_ns; }
+
+// Whether a NIC pair is silent since something was sent at `sent_ns`, if the last that arrived was sent at `passed_ns`;
+// 0: nothing arrived.
+constexpr bool IsSilent(int64_t sent_ns, int64_t passed_ns) { return passed_ns != 0 && passed_ns <= sent_ns; }
+
+// How much sooner something is late that was sent at `sent_ns`, if the last that arrived of what was sent over the same
+// NIC pair was sent at `passed_ns` (0: nothing was), and answers took `usual_ns` there. In the time between the two a
+// queue grows by no more than what so many NICs send into it. That leaves the time in which a busy machine or a lost
+// packet's probe answers.
+constexpr int64_t SoonerNs(int64_t sent_ns, int64_t passed_ns, int64_t usual_ns) {
+  constexpr int64_t kFillingNics = 8;
+  constexpr int64_t kLeastLateNs = 10 * kMillisecond;
+  if (!IsSilent(sent_ns, passed_ns)) return 0;
+  return std::max<int64_t>(0, kLateNs - kLeastLateNs - kFillingNics * (sent_ns - passed_ns) - usual_ns);
 }
 
 // The other NIC pairs to the same peer, as they are now: a pair is faulty only in comparison with healthy ones. If
@@ -125,9 +180,16 @@ constexpr int64_t LateAfterNs(int64_t rtt_ns, double bytes, double bytes_per_ns,
   return LateAfterNs(rtt_ns + (short_queue ? static_cast<int64_t>(bytes / least_per_ns) : kUnknownNs));
 }
 
+// The time in which a trial's chunk has to arrive, if the best NIC needs `best_ns` for it: NICs share the work as
+// equals that differ by less than two (placement.h), and the time is read at ticks.
+constexpr int64_t TrialLimitNs(int64_t best_ns) {
+  constexpr int64_t kReadNs = 5 * kMillisecond;
+  return kReadNs + 2 * best_ns;
+}
+
 // How long before something counts as late the peer's program is asked whether it runs: its answer takes a round trip,
 // and is read at a tick.
-constexpr int64_t kAskAheadNs = 10 * kMillisecond;
+constexpr int64_t kAskAheadNs = 5 * kMillisecond;
 
 // The bytes that all streams of a NIC pair have carried in the last tens of milliseconds. Pure: time is an argument.
 class Carried {
@@ -178,14 +240,22 @@ class Way {
     MutexLock lock(mutex_);
     return carried_.Works(bytes_per_ns, now_ns);
   }
+  // What was sent at that time has arrived.
+  void NotePassed(int64_t sent_ns) {
+    if (sent_ns > passed_ns_.load(std::memory_order_relaxed)) passed_ns_.store(sent_ns, std::memory_order_relaxed);
+  }
+  // When the last of what has arrived was sent, give or take what several threads note at once; 0: nothing has.
+  int64_t passed_ns() const { return passed_ns_.load(std::memory_order_relaxed); }
   bool on_probation() const { return on_.load(std::memory_order_relaxed); }
   bool grave() const { return grave_.load(std::memory_order_relaxed); }
+  bool wants_trial() const { return wants_trial_.load(std::memory_order_relaxed); }
   template <typename Change>
   auto With(Change change) {
     MutexLock lock(mutex_);
     auto result = change(probation_);
     on_.store(probation_.on(), std::memory_order_relaxed);
     grave_.store(probation_.grave(), std::memory_order_relaxed);
+    wants_trial_.store(probation_.wants_trial(), std::memory_order_relaxed);
     return result;
   }
 
@@ -193,8 +263,10 @@ class Way {
   Mutex mutex_;  // a leaf lock: guards the members below
   Probation probation_ GUARDED_BY(mutex_);
   Carried carried_ GUARDED_BY(mutex_);
+  std::atomic<int64_t> passed_ns_{0};
   std::atomic<bool> on_{false};
   std::atomic<bool> grave_{false};
+  std::atomic<bool> wants_trial_{false};
 };
 
 // Thread-safe. There are as many ways as NICs times peers' NICs, and they are kept for good.

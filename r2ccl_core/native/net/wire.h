@@ -1,4 +1,4 @@
-// Wire format, version 8: what travels on a path. Little-endian, one fixed header, then the body.
+// Wire format, version 9: what travels on a path. Little-endian, one fixed header, then the body.
 //
 //   offset size field      HELLO            HELLO_ACK       DATA             ACK             PATH_DOWN    CLOSE PING
 //        0    4 magic      "R2CC"           =               =                =               =            =     =
@@ -74,7 +74,7 @@
 namespace r2ccl {
 
 constexpr uint32_t kWireMagic = 0x43433252;  // "R2CC" in memory
-constexpr uint8_t kWireVersion = 8;
+constexpr uint8_t kWireVersion = 9;
 constexpr size_t kHeaderBytes = 56;
 constexpr size_t kAckEntryBytes = 16;
 constexpr size_t kTargetBytes = 8;
@@ -93,6 +93,7 @@ constexpr uint32_t kBulkFlag = 4;
 constexpr uint32_t kPatientFlag = 8;
 constexpr uint32_t kMarkFlag = 16;
 constexpr uint32_t kEarlyFlag = 32;
+constexpr uint32_t kTrialFlag = 64;
 constexpr uint32_t kTagAt = 8;
 constexpr uint32_t kMostTag = (1u << (32 - kTagAt)) - 1;
 
@@ -101,6 +102,7 @@ using Secret = std::array<uint8_t, kSecretBytes>;
 // Of a PING.
 constexpr uint64_t kAsks = 1;
 constexpr uint64_t kAnswers = 2;
+constexpr uint64_t kQuestionAt = 2;  // of the same number, the bit at which the question's own begins
 
 enum class FrameType : uint8_t {
   kHello = 1,
@@ -120,8 +122,9 @@ enum class FrameType : uint8_t {
 // What two streams say to each other on their way from TCP to RDMA (wire/verbs/verbs_stream.h).
 enum class RdmaStep : uint64_t { kOffer = 1, kAnswer, kRefuse, kSwitch, kWithdraw };
 
-// Why an end gave a path up, as far as the other end can use it; or that the reason is over; or that it was never up.
-enum class Cause : uint8_t { kUnknown, kOwnLink, kLinkIsBack, kNeverUp };
+// Why an end gave a path up, as far as the other end can use it; or that the reason is over; or that it was never up;
+// or that it is open, and what was sent over it is late.
+enum class Cause : uint8_t { kUnknown, kOwnLink, kLinkIsBack, kNeverUp, kLate };
 
 struct Frame {
   FrameType type = FrameType::kClose;

@@ -48,7 +48,17 @@ TEST_F(DrainMeterTest, ANicThatIsMeasuredLateIsWorthAsMuchAsTheOthers) {
   EXPECT_GT(2 * drain(1), drain(0));
 }
 
-TEST_F(DrainMeterTest, ANicThatWasSlowIsTriedAgain) {
+TEST_F(DrainMeterTest, AMuchSlowerNicIsWorthWhatItShows) {
+  Samples(20, 0.5, 0.05);
+  Samples(200, 0.5, 0);
+  EXPECT_LT(drain(1), 0.1) << "nothing went over it";
+  environment_.nic_states[1].drain_bytes_per_ns = 0.3;  // as a trial shows
+  Samples(200, 0.5, 0);
+  EXPECT_GT(drain(1), 0.4);
+}
+
+TEST_F(DrainMeterTest, ANicThatWasSlowIsTriedAgainWhereThereAreNoTrials) {
+  environment_.params.mode = 1;
   Samples(20, 0.5, 0.05);
   EXPECT_LT(drain(1), 0.1);
   Samples(200, 0, 0);
@@ -57,6 +67,7 @@ TEST_F(DrainMeterTest, ANicThatWasSlowIsTriedAgain) {
 
 // Nothing says what those drain, but they drained more than this one lately.
 TEST_F(DrainMeterTest, ANicThatWasSlowIsTriedAgainBesideNicsThatAreNeverFull) {
+  environment_.params.mode = 1;
   auto samples = [this](int times, double slow) {
     for (int i = 0; i < times; ++i) {
       environment_.nic_states[0].drained_bytes += static_cast<uint64_t>(0.5 * kStepNs);

@@ -2,6 +2,7 @@
 #include "failover/way.h"
 
 #include <random>
+#include <utility>
 
 #include "gtest/gtest.h"
 
@@ -10,9 +11,10 @@ namespace {
 
 constexpr int64_t kTickNs = 5 * kMillisecond;
 
-// One connection's ticks: a test that is due is made and, a tick later, judged.
+// One connection's ticks: a test that is due is made and, a tick later, judged. So is a trial, if it has `chunks`.
 class Simulated {
  public:
+  explicit Simulated(bool chunks = false, bool fast = true) : chunks_(chunks), fast_(fast) {}
   void Late() { probation_.Begin(now_ns_); }
   // `clean`: whether a test comes back clean. Returns how many were made.
   template <typename Clean>
@@ -21,6 +23,11 @@ class Simulated {
     for (int64_t end_ns = now_ns_ + duration_ns; now_ns_ < end_ns; now_ns_ += kTickNs) {
       if (sent_ns_ != 0) clean() ? void(probation_.Pass(sent_ns_, now_ns_)) : probation_.Miss();
       sent_ns_ = 0;
+      if (std::exchange(tried_, false)) fast_ ? void(probation_.Prove(now_ns_)) : probation_.Miss();
+      if (chunks_ && probation_.TakeTrial(now_ns_)) {
+        tried_ = true;
+        ++trials_;
+      }
       if (!probation_.TakeTest(now_ns_)) continue;
       sent_ns_ = now_ns_;
       ++tests;
@@ -34,9 +41,14 @@ class Simulated {
     return now_ns_ - begin_ns;
   }
   bool on() const { return probation_.on(); }
+  int trials() const { return trials_; }
   Probation& probation() { return probation_; }
 
  private:
+  const bool chunks_;
+  const bool fast_;
+  bool tried_ = false;
+  int trials_ = 0;
   Probation probation_;
   int64_t now_ns_ = 1'000'000'000'000;
   int64_t sent_ns_ = 0;
@@ -91,7 +103,7 @@ TEST(Probation, WhoIsLateAgainAndAgainHasToBeCleanForLongerButNotForEver) {
     way.Late();
     int64_t took_ns = way.UntilTrusted();
     EXPECT_GE(took_ns, last_ns) << i;
-    EXPECT_LE(took_ns, 650 * kMillisecond) << i;
+    EXPECT_LE(took_ns, 700 * kMillisecond) << i;
     last_ns = took_ns;
     way.Run(30 * kMillisecond, kClean);
   }
@@ -110,6 +122,40 @@ TEST(Probation, AfterItIsWellItIsTrustedWithinASecond) {
     EXPECT_TRUE(way.on());
     EXPECT_LE(way.UntilTrusted(), 800 * kMillisecond) << sick_ms;
   }
+}
+
+TEST(Probation, ASlowWayThatPassesAllTestsStaysAsItFailsEachTrial) {
+  Simulated way(true, false);
+  way.Late();
+  way.UntilTrusted();
+  EXPECT_EQ(way.trials(), 0) << "the first time a clean test is enough";
+  way.Late();
+  way.Run(10'000 * kMillisecond, kClean);
+  EXPECT_TRUE(way.on());
+  EXPECT_GE(way.trials(), 10) << "or its recovery would go unnoticed";
+}
+
+TEST(Probation, ATrialEndsARepeatedOneAndWithoutAChunkItEndsAllTheSame) {
+  for (bool chunks : {true, false}) {
+    Simulated way(chunks);
+    way.Late();
+    way.UntilTrusted();
+    way.Late();
+    EXPECT_LE(way.UntilTrusted(), 200 * kMillisecond);
+    EXPECT_EQ(way.trials(), chunks ? 1 : 0);
+  }
+}
+
+// The connection that took it ends.
+TEST(Probation, ATrialThatNobodyReportsIsNotAwaitedForEver) {
+  Simulated way;
+  way.Late();
+  way.UntilTrusted();
+  way.Late();
+  while (!way.probation().wants_trial()) way.Run(kTickNs, kClean);
+  EXPECT_TRUE(way.probation().TakeTrial(1'000'000'000'000));
+  EXPECT_FALSE(way.probation().TakeTrial(1'000'000'000'000)) << "one at a time";
+  EXPECT_LE(way.UntilTrusted(), 700 * kMillisecond);
 }
 
 TEST(Probation, AWayThatStaysSickCarriesNothingAndIsTestedTenTimesASecond) {
@@ -185,6 +231,23 @@ TEST(Way, WhatIsUsualIsNotLate) {
   EXPECT_GE(LateAfterNs(0, 0, 0), 60 * kMillisecond) << "nothing is known of the NIC";
   EXPECT_EQ(LateAfterNs(0, 1e6, 0, 1e-3), 60 * kMillisecond) << "it drained little lately, as it had little to do";
   EXPECT_EQ(LateAfterNs(0, 1e6, 0, 0.1), 40 * kMillisecond) << "it drains that at least";
+}
+
+TEST(Way, WhatIsSilentIsLateSoonerIfSomethingPassedJustBefore) {
+  int64_t sent_ns = 1'000'000'000'000;
+  EXPECT_EQ(SoonerNs(sent_ns, sent_ns, 0), 10 * kMillisecond);
+  EXPECT_EQ(SoonerNs(sent_ns, sent_ns - kMillisecond / 2, 0), 6 * kMillisecond);
+  EXPECT_EQ(SoonerNs(sent_ns, sent_ns - 2 * kMillisecond, 0), 0) << "a queue may have filled meanwhile";
+  EXPECT_EQ(SoonerNs(sent_ns, sent_ns, 12 * kMillisecond), 0) << "the queue was long already";
+  EXPECT_EQ(SoonerNs(sent_ns, 0, 0), 0) << "nothing ever passed";
+  EXPECT_EQ(SoonerNs(sent_ns, sent_ns + 1, 0), 0) << "what was sent later has arrived: it is not silent";
+}
+
+TEST(Way, ATrialIsForNicsThatAreHalfAsFastAsTheBest) {
+  for (int64_t best_ns : {int64_t{100'000}, 5 * kMillisecond, 50 * kMillisecond}) {
+    EXPECT_LE(2 * best_ns, TrialLimitNs(best_ns));
+  }
+  EXPECT_LT(TrialLimitNs(5 * kMillisecond), 10 * 5 * kMillisecond) << "a tenth of the rate is too slow";
 }
 
 TEST(Way, OneThatHasJustComeUpSaysNothingOfHowFastTheOthersAre) {

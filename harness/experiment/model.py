@@ -108,7 +108,7 @@ class Experiment(Model):
 
     @property
     def silence_s(self) -> float:
-        """How long all ranks may say nothing. Where they are slow, at most half a trial: a hang is to be told as one."""
+        """How long all ranks may say nothing. Where they are slow: at most half a trial, to tell a hang as one."""
         limits = self.sweep.limits
         return max(limits.iteration_s, min(limits.iteration_s * self.cluster.slowness, limits.trial_s / 2))
 

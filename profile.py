@@ -86,7 +86,7 @@ def mistakes(params: Any) -> list[tuple[str, list[str]]]:
     else:
         found += _type_mistakes(params, NODE_TYPES[params.node_type])
     if not _IMAGE.match(params.image):
-        found.append((f"The image is no URN of a disk image, such as {IMAGE}.", ["image"]))
+        found.append((f"The image is not a URN of a disk image, such as {IMAGE}.", ["image"]))
     return found + list(_dataset_mistakes(params))
 
 
@@ -101,7 +101,7 @@ def _other_type_mistakes(params: Any) -> Iterator[tuple[str, list[str]]]:
     if not params.other_type:
         yield "Name the node type, because you chose 'other'.", ["other_type"]
     elif not _TYPE_NAME.match(params.other_type):
-        yield "This is no name of a node type: use letters, digits, '-' and '_'.", ["other_type"]
+        yield "This is not the name of a node type: use letters, digits, '-' and '_'.", ["other_type"]
     elif params.other_type in NODE_TYPES:
         yield f"{params.other_type} is in the list: choose it there.", ["node_type", "other_type"]
 
@@ -126,7 +126,7 @@ def _type_mistakes(params: Any, node_type: NodeType) -> Iterator[tuple[str, list
 def _dataset_mistakes(params: Any) -> Iterator[tuple[str, list[str]]]:
     kind = _DATASET.match(params.dataset)
     if params.dataset and not kind:
-        yield "This is no URN of a data set, such as urn:publicid:IDN+SITE:PROJECT+imdataset+NAME.", ["dataset"]
+        yield "This is not the URN of a data set, such as urn:publicid:IDN+SITE:PROJECT+imdataset+NAME.", ["dataset"]
     elif kind and kind.group(1) != "imdataset":
         reason = "This data set is reached over the experiment network and would share a rail's port. "
         yield reason + "Use an image-backed one (imdataset), which is copied to the disk.", ["dataset"]

@@ -1,1 +1,1 @@
-"""CloudLab: from a manifest to an inventory, and the profile that makes the testbed."""
+"""CloudLab: turns a manifest into an inventory, and holds the profile that creates the testbed."""

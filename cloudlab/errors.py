@@ -1,9 +1,9 @@
-"""Every error that cloudlab raises on purpose: a manifest that cannot become an inventory.
+"""Every error that cloudlab raises deliberately: a manifest that cannot become an inventory.
 
     UsageError                (r2ccl_core.errors) exit code 2
-    └── ManifestError         one line a finding: file, place, what is wrong, remedy
+    └── ManifestError         one line per finding: file, place, what is wrong, remedy
 
-Anything else that surfaces is a bug and keeps its traceback.
+Any other exception is a bug and keeps its traceback.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from r2ccl_core.errors import UsageError
 
 
 class ManifestError(UsageError):
-    """A manifest cannot be used; the text has one line for each of `findings`, which start with the file."""
+    """A manifest cannot be used; the text has one line for each of `findings`, each starting with the file."""
 
     def __init__(self, source: str, findings: Sequence[str]) -> None:
         self.findings = tuple(findings)
@@ -20,5 +20,5 @@ class ManifestError(UsageError):
 
 
 def _one_line(text: str) -> str:
-    """`text` without what would break a line or a terminal: a manifest may hold anything."""
+    """`text` without characters that would break a line or a terminal: a manifest may contain anything."""
     return "".join(char if char.isprintable() else "?" for char in text)

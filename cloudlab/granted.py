@@ -1,4 +1,4 @@
-"""A manifest as CloudLab would have given it, for hosts that stand elsewhere: so the way from it can be rehearsed."""
+"""Writes a manifest as CloudLab would, for hosts that are elsewhere, so that the steps after it can be rehearsed."""
 
 from xml.etree import ElementTree
 

@@ -1,7 +1,8 @@
-"""What a manifest is to a harness: which hosts there are, how SSH reaches them, which NIC of each lies on which rail.
+"""Extracts from a manifest what a harness needs: the hosts, how SSH reaches them, and which NIC of each is on which
+rail.
 
-Computers become hosts, each LAN becomes a rail. What a harness could not use safely is refused with all its reasons
-at once. Other people's logins stay behind. The file that holds such an inventory is the harness' own.
+Nodes become hosts, and each LAN becomes a rail. What a harness could not use safely is refused, with all reasons at
+once. Other people's logins are left out. The file that stores such an inventory belongs to the harness.
 """
 
 import re
@@ -18,7 +19,8 @@ _STORAGE = ("emulab-blockstore", "blockstore")
 
 @dataclass(frozen=True)
 class InventoryNic:
-    """One data NIC: its rail, counted from 0, the MAC address that finds it on the host, its IPv4 address and mask."""
+    """One data NIC: its rail, counted from 0, the MAC address that identifies it on the host, its IPv4 address and
+    mask."""
 
     rail: int
     mac: str
@@ -27,7 +29,7 @@ class InventoryNic:
 
 @dataclass(frozen=True)
 class InventoryHost:
-    """One host. `address` and `port` are for SSH; a `user` of None is left to OpenSSH's own configuration."""
+    """One host. `address` and `port` are for SSH; if `user` is None, OpenSSH's own configuration decides."""
 
     name: str
     address: str
@@ -48,7 +50,7 @@ class Inventory:
 def make(manifest: Manifest, source: str, user: str | None = None) -> Inventory:
     """The inventory of a manifest, for SSH as `user`.
 
-    Without `user`, a login that is the only one in the whole manifest is taken. Raises `ManifestError` with every
+    Without `user`, a login that is the only one in the whole manifest is used. Raises `ManifestError` with every
     finding; `source` is the name of the file in it.
     """
     if manifest.kind != "manifest":
@@ -63,7 +65,7 @@ def make(manifest: Manifest, source: str, user: str | None = None) -> Inventory:
 
 
 def _rails(manifest: Manifest) -> list[Link]:
-    """The LANs by name, numbers counted as numbers; those that lead to storage are no rails."""
+    """The LANs by name, with numbers compared as numbers; those that lead to storage are no rails."""
     storage = (node for node in manifest.nodes if node.sliver_type in _STORAGE)
     stored = {interface.name for node in storage for interface in node.interfaces}
     return sorted((link for link in manifest.links if stored.isdisjoint(link.interfaces)), key=_natural)

@@ -1,9 +1,9 @@
-"""Reads an RSpec, the XML in which CloudLab describes an experiment, into values; it judges nothing.
+"""Parses an RSpec, the XML in which CloudLab describes an experiment, into values, without judging them.
 
-Requests (what was asked for) and manifests (what was given) of any version are read: elements and attributes are
-known by their local names, because namespaces differ between versions and sites. The XML may come from anybody, so a
-document type, which could define entities, is refused before anything is expanded, and so is what is too large or
-too deep.
+Requests (what was asked for) and manifests (what was granted) of any version are read. Elements and attributes are
+matched by their local names, because namespaces differ between versions and sites. The XML may come from anybody, so
+three things are refused before anything is expanded: a document type, which could define entities, a file that is too
+large, and one that is nested too deeply.
 """
 
 import re
@@ -20,10 +20,10 @@ MAX_BYTES = 8 * 2**20
 """A manifest of a hundred nodes has about half a megabyte."""
 
 MAX_ELEMENTS = 50_000
-"""A manifest of a hundred nodes with eight NICs each has a tenth of that."""
+"""A manifest of a hundred nodes with eight NICs each has a tenth of this."""
 
 MAX_DEPTH = 64
-"""Real ones have eight levels."""
+"""Real manifests have eight levels."""
 
 REMEDY = "get it again with `geni-get manifest` on a node, or from the portal's Manifest tab"
 
@@ -32,7 +32,7 @@ _MAC = re.compile(r"[0-9a-f]{12}\Z")
 
 @dataclass(frozen=True)
 class Login:
-    """One account on a node, as the manifest lists it for every member of the project."""
+    """One account on a node; a manifest lists one for every member of the project."""
 
     user: str
     hostname: str
@@ -41,10 +41,10 @@ class Login:
 
 @dataclass(frozen=True)
 class Interface:
-    """One port of a node that is part of a link; what the file does not say is empty.
+    """One port of a node that is part of a link; values that the file does not contain are empty.
 
-    `mac` is lower case with colons where it is a MAC address; `card_port` names the physical port; addresses are
-    IPv4 as they stand in the file.
+    `mac` is lower case with colons if it is a MAC address; `card_port` names the physical port; addresses are IPv4 as
+    written in the file.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Node:
-    """One computer, or a thing that CloudLab describes like one (`sliver_type` tells)."""
+    """One computer, or a thing that CloudLab describes like one (see `sliver_type`)."""
 
     name: str
     sliver_type: str
@@ -69,7 +69,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Link:
-    """One network between interfaces, which it names. Tagged or multiplexed links may share a port with others."""
+    """One network between the interfaces that it names. Tagged or multiplexed links may share a port with others."""
 
     name: str
     interfaces: tuple[str, ...]
@@ -79,7 +79,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Manifest:
-    """An RSpec; `kind` is 'request' or 'manifest', nodes and links are in the order of the file."""
+    """An RSpec; `kind` is 'request' or 'manifest'; nodes and links are in the order of the file."""
 
     kind: str
     nodes: tuple[Node, ...]
@@ -87,7 +87,7 @@ class Manifest:
 
 
 def load(path: Path) -> Manifest:
-    """The RSpec in the file `path`. Raises `ManifestError`, also where the file cannot be read."""
+    """The RSpec in the file `path`. Raises `ManifestError`, also if the file cannot be read."""
     try:
         with regular(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -99,7 +99,7 @@ def load(path: Path) -> Manifest:
 def parse(data: bytes, source: str) -> Manifest:
     """The RSpec in `data`; `source` names it in errors. Raises `ManifestError`."""
     if len(data) > MAX_BYTES:
-        raise ManifestError(source, [f"is larger than {MAX_BYTES >> 20} MiB, so it is no manifest; {REMEDY}"])
+        raise ManifestError(source, [f"is larger than {MAX_BYTES >> 20} MiB, so it is not a manifest; {REMEDY}"])
     try:
         _refuse_traps(data, source)
         root = ElementTree.fromstring(data)
@@ -120,7 +120,7 @@ def _malformed(error: expat.ExpatError) -> str:
 
 
 def _refuse_traps(data: bytes, source: str) -> None:
-    """Walks through the file without building anything. Entities need a document type, and its begin ends the walk."""
+    """Scans the file without building anything. Entities need a document type, whose start ends the scan."""
     depth = elements = 0
 
     def on_doctype(*_: object) -> None:
@@ -130,9 +130,11 @@ def _refuse_traps(data: bytes, source: str) -> None:
         nonlocal depth, elements
         depth, elements = depth + 1, elements + 1
         if elements > MAX_ELEMENTS:
-            raise ManifestError(source, [f"has more than {MAX_ELEMENTS} elements, so it is no manifest; {REMEDY}"])
+            raise ManifestError(source, [f"has more than {MAX_ELEMENTS} elements, so it is not a manifest; {REMEDY}"])
         if depth > MAX_DEPTH:
-            raise ManifestError(source, [f"is nested deeper than {MAX_DEPTH} elements, so it is no manifest; {REMEDY}"])
+            raise ManifestError(
+                source, [f"is nested deeper than {MAX_DEPTH} elements, so it is not a manifest; {REMEDY}"]
+            )
 
     def on_end(_: str) -> None:
         nonlocal depth
@@ -188,7 +190,7 @@ def _enabled(element: ElementTree.Element, name: str) -> bool:
 
 
 def _mac(text: str) -> str:
-    """``0c42a1dd5a40`` and ``0C:42:A1:DD:5A:40`` alike as ``0c:42:a1:dd:5a:40``; anything else as it is."""
+    """Normalises ``0c42a1dd5a40`` and ``0C:42:A1:DD:5A:40`` to ``0c:42:a1:dd:5a:40``; anything else is unchanged."""
     digits = re.sub(r"[:.-]", "", text).lower()
     return ":".join(re.findall("..", digits)) if _MAC.match(digits) else text
 
@@ -202,7 +204,7 @@ def _child(element: ElementTree.Element | None, name: str) -> ElementTree.Elemen
 
 
 def _attribute(element: ElementTree.Element | None, name: str) -> str:
-    """The attribute of that local name; empty where there is none."""
+    """The attribute with that local name; empty if there is none."""
     items = () if element is None else element.attrib.items()
     return next((value.strip() for key, value in items if _local(key) == name), "")
 

@@ -11,7 +11,7 @@ SSH_PORT = 22
 
 MAX_RAILS = 64
 MAX_FINDINGS = 20
-"""Enough to see what is wrong; a hostile file could break a rule for each pair of its elements."""
+"""Limit of findings, enough to see what is wrong; a hostile file could break a rule for each pair of its elements."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 _DNS = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*\Z")
@@ -20,7 +20,8 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}\Z")
 
 
 def findings(nodes: list[Node], links: list[Link], user: str | None) -> list[str]:
-    """What keeps these hosts and LANs from being an inventory, at most 20; SSH goes as `user`, or the only login."""
+    """What prevents these hosts and LANs from being an inventory, at most 20 lines; SSH logs in as `user` or the only
+    login."""
     shape = chain(_node_findings(nodes), _login_findings(nodes, user), _link_findings(links, nodes))
     ports = chain(_port_findings(links, nodes), _network_findings(links, nodes))
     return list(islice(shape, MAX_FINDINGS)) or list(islice(ports, MAX_FINDINGS))
@@ -33,7 +34,7 @@ def _node_findings(nodes: list[Node]) -> Iterator[str]:
         yield f"two hosts are named {name[:60]!r}; {REMEDY}"
     for node in nodes:
         if not _NAME.match(node.name):
-            yield f"{node.name[:60]!r} is no name for a host: use letters, digits, '-' and '_' in the profile"
+            yield f"{node.name[:60]!r} is not a valid name for a host: use letters, digits, '-' and '_' in the profile"
         elif isinstance(ssh_address(node), str):
             yield f"host {node.name!r} {ssh_address(node)}; {REMEDY}"
 
@@ -43,7 +44,7 @@ def _login_findings(nodes: list[Node], user: str | None) -> Iterator[str]:
     if user is None and len(logins) > 1:
         yield f"lists the logins of {len(logins)} people; say which is yours with --user NAME"
     elif not _USER.match(user or next(iter(logins), "nobody")):
-        yield f"{(user or next(iter(logins)))[:40]!r} is no login; give yours with --user NAME"
+        yield f"{(user or next(iter(logins)))[:40]!r} is not a login; give yours with --user NAME"
 
 
 def _link_findings(links: list[Link], nodes: list[Node]) -> Iterator[str]:
@@ -60,7 +61,7 @@ def _link_findings(links: list[Link], nodes: list[Node]) -> Iterator[str]:
         if not known.issuperset(link.interfaces):
             yield f"LAN {name} names a port that no host has; {REMEDY}"
         if not _NAME.match(link.name):
-            yield f"{name} is no name for a LAN: use letters, digits, '-' and '_' in the profile"
+            yield f"{name} is not a valid name for a LAN: use letters, digits, '-' and '_' in the profile"
         if link.tagged or link.multiplexed:
             what = "VLAN-tagged" if link.tagged else "multiplexed"
             yield f"LAN {name} is {what}, so one port may carry several and one fault hit them all; use one port each"
@@ -108,7 +109,7 @@ def _network_findings(links: list[Link], nodes: list[Node]) -> Iterator[str]:
 def ssh_address(node: Node) -> tuple[str, int] | str:
     """Where SSH reaches the control network of a host, or what is wrong with it.
 
-    A virtual machine has a port on its physical host, which only its logins name; anything else its own address.
+    A virtual machine has a port on its physical host, which only its logins name; other hosts have their own address.
     """
     ports = {(login.hostname, login.port) for login in node.logins if login.port not in ("", str(SSH_PORT))}
     if len(ports) > 1:
@@ -119,9 +120,9 @@ def ssh_address(node: Node) -> tuple[str, int] | str:
     if not known:
         return "has no control address: it is not up yet"
     if not _DNS.match(known[0]):
-        return f"has the control address {known[0][:60]!r}, which is none"
+        return f"has the control address {known[0][:60]!r}, which is not valid"
     if not (port.isascii() and port.isdigit() and 0 < int(port[:9]) < 65536):
-        return f"has the SSH port {port[:20]!r}, which is none"
+        return f"has the SSH port {port[:20]!r}, which is not valid"
     return known[0], int(port)
 
 

@@ -1,5 +1,5 @@
-"""What a fault is: a pure function from one target to a recipe, signs that prove it, a poorer topology, and a plot
-hint.
+"""The interface of a fault: a pure function from one target to a recipe, signs that prove it, a poorer topology, and a
+plot hint.
 
 Nothing here runs anything. The harness arms a recipe's heal commands in detached healers, runs its inject commands and
 looks for the signs; the simulator applies the effects to its topology; the report draws the hint. A new fault is one
@@ -251,13 +251,15 @@ class Target:
     def machine(self, kind: str) -> Slot:
         """Its slot; raises `NotPossibleError` if the host is not a virtual machine of ours."""
         if self.slot is None:
-            raise NotPossibleError(f'{kind} needs a virtual machine, and {self.host} is none; use cluster.kind = "vms"')
+            raise NotPossibleError(
+                f'{kind} needs a virtual machine, and {self.host} is not one; use cluster.kind = "vms"'
+            )
         return self.slot
 
 
 def _check_name(name: str) -> None:
     if not _INTERFACE.match(name):
-        raise FaultError(f"{name!r} is no interface name; name a NIC such as 'eth0'")
+        raise FaultError(f"{name!r} is not an interface name; name a NIC such as 'eth0'")
 
 
 @dataclass(frozen=True)
@@ -304,7 +306,7 @@ class Fault(Strict):
     """Whether a rank cannot survive it, whatever system runs."""
 
     must_end: ClassVar[bool] = False
-    """Whether a rank waits for ever if it is not healed."""
+    """Whether a rank waits forever if it is not healed."""
 
     restarts: ClassVar[bool] = False
     """Whether its host reboots, and so loses everything that ran there."""

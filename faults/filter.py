@@ -13,8 +13,14 @@ from faults.base import TAG, Argv, Device, Direction, Probe, Recipe
 PREFERENCE = str(int(TAG, 16))
 """Identifies our filters."""
 
-DROP_ALL = "1,6 0 0 2"
-"""ret TC_ACT_SHOT"""
+DROP = "6 0 0 4"
+"""ret TC_ACT_STOLEN: the sender is told that the packet has left, as with one that is lost in the network. TC_ACT_SHOT
+says that it was dropped here: TCP does not count it as sent then, and Soft-RoCE sends it again at once, without end if
+all are dropped, so that its host's kernel hangs (Linux 6.1)."""
+PASS = f"6 0 0 {2**32 - 1}"
+"""ret TC_ACT_UNSPEC"""
+
+DROP_ALL = f"1,{DROP}"
 
 # The device's name is an argument: the shell sees our own words only.
 _UNHOOK = f"""\
@@ -33,13 +39,13 @@ REHEARSAL: tuple[Argv, ...] = (
 
 
 def drop_share(share: float) -> str:
-    """A program that drops each packet with probability `share`: ld rand; jge K; ret UNSPEC; ret SHOT."""
+    """A program that drops each packet with probability `share`: ld rand; jge K, pass; drop; pass."""
     if share >= 1.0:
         return DROP_ALL
-    rand, unspec = 2**32 - 4096 + 56, 2**32 - 1
+    rand = 2**32 - 4096 + 56
     # Jumps over the drop when the random word is at or above the threshold.
-    threshold = min(max(1, round(share * 2**32)), unspec)
-    return f"4,32 0 0 {rand},53 1 0 {threshold},6 0 0 2,6 0 0 {unspec}"
+    threshold = min(max(1, round(share * 2**32)), 2**32 - 1)
+    return f"4,32 0 0 {rand},53 1 0 {threshold},{DROP},{PASS}"
 
 
 def recipe(device: Device, direction: Direction, program: str, kind: str) -> Recipe:

@@ -8,8 +8,8 @@ from faults.errors import NotPossibleError
 
 
 class GidRemoved(Fault):
-    """Takes the NIC's IPv4 addresses off it, and puts them back with their routes. TCP loses the NIC, too: its
-    connections there have an address that the host does not have. No parameters."""
+    """Removes the NIC's IPv4 addresses, and restores them with their routes. TCP loses the NIC too, since its
+    connections use an address that the host no longer has. No parameters."""
 
     kind: ClassVar[str] = "gid_removed"
 

@@ -58,7 +58,8 @@ def new_again(target: Target) -> tuple[Order, ...]:
 
 
 def _at_once(address: str) -> tuple[str, ...]:
-    """The address existed before, so nobody else has it, and it need not be probed for a second."""
+    """The host had the address before, so no other host has it; duplicate address detection, which takes a second, is
+    skipped."""
     return ("nodad",) if ":" in address else ()
 
 

@@ -11,9 +11,9 @@ from faults.errors import NotPossibleError
 from faults.quantities import BitRate, ShareOrRate
 from r2ccl_core.units import format_rate
 
-# Datagrams of 60 KiB, paced by the clock. The flow says when it is ready, begins with a line of its standard input,
-# says so, and ends with that input, so that it outlives nobody. It is bound to the NIC: where that goes down it must
-# not go over another. It keeps no backlog: what could not be sent in time is not made up for.
+# Datagrams of 60 KiB, paced by the clock. The flow reports when it is ready, starts at a line on its standard input,
+# reports that it is sending, and ends with that input, so that it does not outlive the healer. It is bound to the NIC:
+# if the NIC goes down, it must not use another. It keeps no backlog: what could not be sent in time is skipped.
 FLOW = """\
 import select, socket, sys, time
 nic, own, peer, rate = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
@@ -64,7 +64,7 @@ class NicSharedCongestion(ShareOrRate, Fault):
         return (Probe(target.here("cat", table), rf" {own}:[0-9A-F]{{4}} {peer}:0009 "),)
 
     def effects(self, target: Target) -> tuple[Effect, ...]:
-        """The flow's bandwidth is missing for the others."""
+        """The flow's bandwidth is not available to others."""
         taken = self._offered(target) / target.rate_bit_s if target.rate_bit_s else self.share
         return (Effect(target.host, target.nic, rate_factor=max(0.05, 1 - taken), direction="tx"),)
 

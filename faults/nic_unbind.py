@@ -42,7 +42,7 @@ class NicUnbind(Fault):
     def _driver(self, target: Target) -> tuple[str, str]:
         if target.bus_address is None or target.driver is None:
             raise NotPossibleError(
-                f"{self.kind}: {target.host} {target.nic} is no PCI device that has a driver of its own; "
+                f"{self.kind}: {target.host} {target.nic} is not a PCI device that has a driver of its own; "
                 "choose a physical NIC, or nic_down"
             )
         return f"/sys/bus/pci/drivers/{target.driver}", target.bus_address

@@ -1,5 +1,5 @@
-"""Numbers in the models of files that people write: true is not a number, although Python's and pydantic's bool would
-pass."""
+"""Numbers in the models of files that people write: true is not a number, although Python and pydantic would accept
+it."""
 
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ValidationInfo, field_validator
 
 
 class Strict(BaseModel):
-    """A model whose number fields refuse true and false; fields with their own reader are left to that."""
+    """A model whose number fields refuse true and false, except fields with their own parser."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -23,7 +23,7 @@ class Strict(BaseModel):
 
 
 def _is_truth_for_number(annotation: Any, value: Any) -> bool:
-    """Whether true or false stands where `annotation` has a number, also within a list or a table."""
+    """Whether true or false is given where `annotation` has a number, including inside a list or a table."""
     if isinstance(value, bool):
         kinds = set(_kinds(annotation))
         return bool(kinds & {int, float}) and bool not in kinds
@@ -36,7 +36,7 @@ def _is_truth_for_number(annotation: Any, value: Any) -> bool:
 
 
 def _kinds(annotation: Any) -> list[Any]:
-    """Plain types that a value may have, through unions and choices; none where a reader of its own stands before."""
+    """Plain types that a value may have, through unions and choices; none if the field has its own parser."""
     if isinstance(annotation, type):
         return [annotation]
     origin, inner = get_origin(annotation), get_args(annotation)

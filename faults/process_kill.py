@@ -1,4 +1,4 @@
-"""A rank dies: the others must report it and end, and must not wait for ever."""
+"""A rank dies: the others must report it and end, and must not wait forever."""
 
 from typing import ClassVar
 

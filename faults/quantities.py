@@ -33,7 +33,7 @@ class ShareOrRate(BaseModel):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
-        # A share that is the usual one stands beside the rate in whatever was stored with all parameters.
+        # Values stored with all parameters contain the default share beside the rate.
         given = {name: getattr(self, name) for name in ("share", "rate")}
         if all(value != type(self).model_fields[name].default for name, value in given.items()):
             raise ValueError("give share or rate, not both")

@@ -8,9 +8,9 @@ from faults import filter as drop
 from faults.base import Argv, Direction, Effect, Fault, Recipe, Sign, Target
 from faults.errors import NotPossibleError
 
-DROP_ROCE = "9,40 0 0 12,21 0 6 2048,48 0 0 23,21 0 4 17,177 0 0 14,72 0 0 16,21 0 1 4791,6 0 0 2,6 0 0 4294967295"
-"""ldh [12]; jne 0x800, pass; ldb [23]; jne UDP, pass; ldxb 4*([14]&0xf); ldh [x+16]; jne PORT, pass; ret SHOT; pass:
-ret UNSPEC. From the Ethernet header on; InfiniBand has none."""
+DROP_ROCE = f"9,40 0 0 12,21 0 6 2048,48 0 0 23,21 0 4 17,177 0 0 14,72 0 0 16,21 0 1 4791,{drop.DROP},{drop.PASS}"
+"""ldh [12]; jne 0x800, pass; ldb [23]; jne UDP, pass; ldxb 4*([14]&0xf); ldh [x+16]; jne PORT, pass; drop; pass.
+From the Ethernet header on; InfiniBand has none."""
 
 
 class RoceDrop(Fault):

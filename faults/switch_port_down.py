@@ -20,7 +20,7 @@ class SwitchPortDown(Fault):
         """Down, and up again, on the switch."""
         port = target.port(self.kind)
         words = ("ip", "link", "set", "dev", port.name)
-        # A virtual machine does not see what becomes of its tap: QEMU takes the carrier.
+        # A virtual machine does not notice when its tap goes down, so QEMU removes the carrier.
         lost, back = ((qmp.set_link(target.slot, up=up),) if target.slot else () for up in (False, True))
         return Recipe((port.run(*words, "down"), *lost), (port.run(*words, "up"), *back))
 

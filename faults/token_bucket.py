@@ -26,11 +26,11 @@ class TokenBucket:
 
     @classmethod
     def for_rate(cls, rate_bit_s: float) -> "TokenBucket":
-        """For one direction of one NIC.
+        """The bucket for one direction of one NIC.
 
-        The kernel would cut up a packet larger than the burst, and drop one larger than the queue; so both hold whole
+        The kernel would segment a packet larger than the burst and drop one larger than the queue, so both hold whole
         GSO packets even if the rate alone would need less. The kernel stores a burst as a time in ticks: it reads back
-        up to a microsecond's bytes smaller, depending on the program that wrote it.
+        smaller by up to a microsecond's bytes, depending on the program that wrote it.
         """
         rate = int(rate_bit_s / 8)
         return cls(rate, max(2 * GSO_BYTES, ceil(rate * BURST_S)), max(4 * GSO_BYTES, int(rate * QUEUE_S)))

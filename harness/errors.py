@@ -46,7 +46,7 @@ class ExitCode(IntEnum):
     OK = 0, "everything is as it should be"
     WRONG = 1, "a result is wrong, unexpected or worse, a bound is missed, or something is wrong on a host"
     USAGE = 2, "the input is wrong; nothing was touched"
-    INCONCLUSIVE = 3, "nobody can tell: trials without a verdict, bounds unmeasured, too few repeats"
+    INCONCLUSIVE = 3, "unknown: trials without a result, unmeasured bounds, too few repeats"
     CRASHED = 70, "a bug of this program, with a traceback; it says nothing about any result"
     UNWRITTEN = 74, "what a command that only prints has to say could not be written"
     HUNG_UP = 129, "the terminal went away (SIGHUP), like every program that a signal ends 128 more than it"

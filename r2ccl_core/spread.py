@@ -52,7 +52,7 @@ class Place:
         if self.processes is not None and self.processes < 1:
             raise UsageError(f"{self.processes} processes: give 1 or more")
         if self.dask is not None and not _ADDRESS.fullmatch(self.dask):
-            raise UsageError(f"--dask {self.dask}: is no address of a scheduler; write it like tcp://HOST:8786")
+            raise UsageError(f"--dask {self.dask}: is not the address of a scheduler; write it like tcp://HOST:8786")
 
 
 HERE = Place(processes=1)

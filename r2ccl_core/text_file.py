@@ -1,6 +1,8 @@
-"""Reads files that people name, and refuses those that may never end (pipes, devices) or are far too large."""
+"""Reads and writes files that people name: what may never end (pipes, devices), is far too large, or is a pipe that
+nobody reads is refused."""
 
 import errno
+import os
 import stat
 from pathlib import Path
 
@@ -17,7 +19,7 @@ def regular(path: Path, most_bytes: int | None = None) -> Path:
     if stat.S_ISDIR(about.st_mode):
         return path
     if not stat.S_ISREG(about.st_mode):
-        raise OSError(errno.EINVAL, "is no regular file")
+        raise OSError(errno.EINVAL, "is not a regular file")
     if most_bytes is not None and about.st_size > most_bytes:
         raise OSError(errno.EFBIG, f"is larger than {most_bytes >> 20} MiB")
     return path
@@ -26,3 +28,12 @@ def regular(path: Path, most_bytes: int | None = None) -> Path:
 def text_of(path: Path, encoding: str = "utf-8", most_bytes: int = WRITTEN_BYTES) -> str:
     """The text of a file. Raises `OSError` if it cannot be read, and `UnicodeDecodeError` if it is not text."""
     return regular(path, most_bytes).read_text(encoding=encoding)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes `text` as the file's new content. Raises `OSError` if it cannot be written, also for a pipe that nobody
+    reads, where opening would block for ever."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    os.set_blocking(handle, True)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)

@@ -16,6 +16,8 @@ _WORDS = {
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
     "mapping_type": "must be a table",
+    "tuple_type": "must be a list in brackets",
+    "list_type": "must be a list in brackets",
     "dict_type": "must be a table",
     "model_type": "must be a table",
     "model_attributes_type": "must be a table",

@@ -1,1 +1,1 @@
-"""Rows, statistics, figures and pages: everything that is known after the hosts are gone."""
+"""Rows, statistics, figures and pages: the evaluation of a run, which needs no hosts."""

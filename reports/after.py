@@ -1,13 +1,15 @@
-"""What the iterations after the fault are: on the old schedule, the first on a new one, or steady. Pure.
+"""Divides the iterations after a fault into those on the old schedule, the one that switches, and the steady rest.
+Pure.
 
-Where the ranks switch their schedule after a loss (the core's `switched` event), the operation that switches pays for
-it, and those before it still run the old schedule: neither says how fast the new one is. So
+Where the ranks switch schedules after a loss (the core's `switched` event), the operation that switches bears the cost
+of switching, and operations before it still run the old schedule. Neither shows the speed of the new schedule. The
+parts are:
 
-    old       after the hit iteration, before the switch; empty where nothing switched
+    old       after the hit iteration and before the switch; empty without a switch
     switch    the operation that switched, one or none
-    steady    what follows; all of them where nothing switched
+    steady    the rest; all iterations without a switch
 
-Only a switch between fault and heal counts: the one back after a repair is another matter.
+Only a switch between fault and heal counts, not the switch back after a repair.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,12 +29,12 @@ class After:
 
 
 def after(trial: Trial, events: Iterable[Mapping[str, Any]]) -> After:
-    """The parts of `trial`; `events` are its core's (`reports.core_log.core_events`)."""
+    """Divides the iterations of `trial`; `events` are the events of its core (`reports.core_log.core_events`)."""
     items = tuple(i for i in trial.iterations if i.phase == "after")
     switch_ns = switched_ns(trial, events)
     if switch_ns is None:
         return After(steady=items)
-    # Clocks of hosts differ a little, so the event may seem to come just before its operation.
+    # The hosts' clocks differ slightly, so the event may appear to precede its operation.
     later = [i for i in items if i.t_ns + i.duration_ns > switch_ns]
     if not later:
         return After(steady=items)

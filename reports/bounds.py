@@ -1,10 +1,10 @@
-"""The bounds of an experiment held against a run: which results it promised, and what they came to. Pure but `held_in`.
+"""Compares a run with the bounds of its experiment. Pure, except for `held_in`.
 
-A bound speaks of cells: a system at a size under one fault at one point of the axes. It holds where every
-cell that it names lies within it, by the metric's aggregate over repeats (`reports.metrics`) or by the worst of them.
-A cell that should have been measured and was not, as all its trials stayed inconclusive say, proves nothing: such a
-bound is not measured, unless another cell misses it already. What a cell need not have (the T/T0 of a system that is
-to stop) is nobody's hole.
+A bound applies to cells: one system, one size, one fault, one point of the axes. It holds if every cell that it selects
+is within it, either by the metric's aggregate over repeats (`reports.metrics`) or by its worst repeat. If all trials of
+a cell stayed inconclusive, the cell was not measured; the bound is then "not measured", unless another cell already
+misses it. A value that a cell need not have, such as the T/T0 of a system that is supposed to stop, does not count as
+missing.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from reports.wording import at_size, number, plural
 
 @dataclass(frozen=True)
 class Held:
-    """One bound and what it came to. `met` is None where not all was measured that it speaks of, and nothing misses."""
+    """One bound and its result. `met` is None if some cells were not measured and no measured cell misses the bound."""
 
     what: str
     wanted: str
@@ -39,26 +39,26 @@ class Held:
 
     @property
     def line(self) -> str:
-        """For people: ``bound missed: ...``."""
+        """One line for people: ``bound missed: ...``."""
         word = {True: "held", False: "missed", None: "not measured"}[self.met]
         return f"bound {word}: {self.what}: {self.wanted}; {self.source} {self.measured} ({self.detail})"
 
     def target(self) -> Target:
-        """As a line of the headline table."""
+        """The bound as a line of the headline table."""
         came_to = self.measured if self.source == "measured" else f"{self.measured} ({self.source})"
         return Target(self.what, self.wanted, came_to, self.met, self.detail)
 
 
 def held_in(folder: Path) -> list[Held]:
-    """Every bound of the run in `folder`. Raises `ReportError` where it cannot be read."""
+    """Every bound of the run in `folder`. Raises `ReportError` if the folder cannot be read."""
     loaded = load_folder(folder)
     return held(trial_frame([loaded]), loaded.run.experiment)
 
 
 def held(frame: pd.DataFrame, experiment: Mapping[str, Any]) -> list[Held]:
-    """Every bound of `experiment` (as run.json has it) held against the trials (`reports.measures.trial_frame`).
+    """Compares every bound of `experiment` (as stored in run.json) with the trials (`reports.measures.trial_frame`).
 
-    A bound that speaks of trials which this run did not select is left out.
+    A bound on trials that this run did not select is left out.
     """
     bounds = experiment.get("bound")
     found = (_held(frame, bound) for bound in (bounds if isinstance(bounds, list) else ()) if _is_bound(bound))
@@ -87,7 +87,7 @@ def _held(frame: pd.DataFrame, bound: Mapping[str, Any]) -> Held | None:
 
 
 def _told(value: float, low: float | None, high: float | None) -> str:
-    """With as many digits as it takes to see on which side of its limits it lies."""
+    """Formats `value` with as many digits as it takes to see on which side of its limits it lies."""
     met = _excess(value, low, high) <= 0
     digits = next((n for n in range(4, 9) if (_excess(float(f"{value:.{n}g}"), low, high) <= 0) == met), 9)
     return number(value, digits)
@@ -96,7 +96,7 @@ def _told(value: float, low: float | None, high: float | None) -> str:
 def _cells(
     frame: pd.DataFrame, chosen: pd.DataFrame, bound: Mapping[str, Any]
 ) -> tuple[list[tuple[str, float]], list[str]]:
-    """Every cell that has measured the metric with the value that counts, and those that should have."""
+    """Every cell that measured the metric, with its value, and the cells that should have measured it but did not."""
     metric = METRICS[str(bound["metric"])]
     low, high = _limit(bound.get("min")), _limit(bound.get("max"))
     cells, holes = [], []
@@ -113,7 +113,7 @@ def _cells(
 
 
 def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> bool:
-    """Whether a trial without a value leaves a hole; of an inconclusive one its system's other trials tell."""
+    """Whether a trial without a value is a gap; for an inconclusive trial, its system's other trials decide."""
     if row["repaired_ms"] == row["repaired_ms"]:  # healed before an iteration began: none lies after the fault
         return False
     if row["status"] == "inconclusive":
@@ -127,7 +127,7 @@ def _should_have(metric: Metric, frame: pd.DataFrame, row: "pd.Series[Any]") -> 
 
 
 def _excess(value: float, low: float | None, high: float | None) -> float:
-    """How far `value` lies outside; negative inside, the more the safer."""
+    """How far `value` lies outside its limits; negative inside, and the more negative the safer."""
     return max(value - high if high is not None else -float("inf"), low - value if low is not None else -float("inf"))
 
 

@@ -1,8 +1,8 @@
-"""How much a measure changed between two groups of repeats, with its interval. Pure.
+"""The change of a measure between two groups of repeats, with its interval. Pure.
 
-Relative changes are ratios, taken over logarithms so that a change and its reverse say the same; absolute ones are
-differences in the measure's own unit. Repeats of one run pair by their number; those of two runs have nothing in
-common, so their means are compared by Welch's interval, which does not take their spreads to be equal.
+Relative changes are ratios. They are computed on logarithms, so that a change and its reverse are symmetric. Absolute
+changes are differences in the measure's own unit. Repeats of one run are paired by their number. Repeats of two runs
+are independent, so their means are compared by Welch's interval, which does not assume equal variances.
 """
 
 from collections.abc import Hashable, Mapping
@@ -16,11 +16,12 @@ from reports.stats import Floats
 
 MIN_PAIRS = stats.MIN_PAIRS
 MIN_REPEATS = 2
-"""Of each side, where they do not pair."""
+"""Least number of repeats on each side, if they are not paired."""
 
 
 class Change(NamedTuple):
-    """From base to new: a ratio or a difference with its 95 % interval (NaN: too few repeats), and the repeats."""
+    """The change from base to new: a ratio or a difference with its 95 % interval (NaN: too few repeats), and the
+    number of repeats."""
 
     value: float
     low: float
@@ -33,7 +34,7 @@ class Change(NamedTuple):
 def change(
     base: Mapping[Hashable, float], new: Mapping[Hashable, float], *, relative: bool, paired: bool
 ) -> Change | None:
-    """The change of a measure that is known by repeat; None where a ratio is asked of values that are not positive."""
+    """The change of a measure given by repeat; None if a ratio is requested of values that are not positive."""
     if paired:
         keys = [key for key in base if key in new]
         base, new = {k: base[k] for k in keys}, {k: new[k] for k in keys}
@@ -49,7 +50,7 @@ def change(
 
 
 def _paired(base: Floats, new: Floats) -> tuple[float, float]:
-    """Mean difference and half its interval."""
+    """The mean difference and half the width of its interval."""
     steps = new - base
     n = int(steps.size)
     middle = float(steps.mean()) if n else float("nan")
@@ -59,7 +60,8 @@ def _paired(base: Floats, new: Floats) -> tuple[float, float]:
 
 
 def _welch(base: Floats, new: Floats) -> tuple[float, float]:
-    """Difference of the means and half its interval, the degrees of freedom by Welch and Satterthwaite."""
+    """The difference of the means and half the width of its interval, with degrees of freedom by Welch and
+    Satterthwaite."""
     if not base.size or not new.size:
         return float("nan"), float("nan")
     middle = float(new.mean() - base.mean())

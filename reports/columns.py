@@ -1,4 +1,4 @@
-"""The columns of the tables by size and system, from the metrics' records: which there are, and how they read. Pure."""
+"""The columns of the tables by size and system, derived from the metrics' records. Pure."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from reports.metrics.metric import Metric
 
 
 def about(lines: Sequence[Line]) -> list[tuple[str, Callable[[Line], str]]]:
-    """What tells the lines apart beside size and system, each a column: collective, fault, and every axis."""
+    """The columns that distinguish the lines besides size and system: collective, fault, and every axis."""
     axes = dict.fromkeys(axis for line in lines for axis in line.points)
     found: list[tuple[str, Callable[[Line], str]]] = [
         ("collective", lambda line: line.operation),
@@ -34,13 +34,13 @@ def systems(lines: Sequence[Line]) -> list[str]:
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:
-    """By what names sort so that numbers in them count as numbers: k2 before k16."""
+    """A sort key that compares numbers within names as numbers: k2 comes before k16."""
     parts = re.findall(r"[0-9]{1,15}|[^0-9]+|[0-9]+", name)
     return [(not p.isascii() or not p.isdigit(), int(p) if p.isascii() and p.isdigit() else 0, p) for p in parts]
 
 
 def shown(lines: Sequence[Line]) -> list[Metric]:
-    """The metrics that have a column: those with a heading that any of `lines` knows."""
+    """The metrics that have a column: those with a heading and a value in any of `lines`."""
     return [m for m in METRICS.values() if m.heading and any(known(line, m) for line in lines)]
 
 
@@ -50,5 +50,5 @@ def known(line: Line, metric: Metric) -> bool:
 
 
 def heading(metric: Metric) -> str:
-    """``healthy (GB/s)``."""
+    """The heading with its unit: ``healthy (GB/s)``."""
     return f"{metric.heading} ({metric.shown_unit})" if metric.shown_unit else metric.heading

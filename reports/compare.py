@@ -1,9 +1,9 @@
-"""Whether NEW is worse than BASE by the rules, cell by cell. Pure.
+"""Decides by the rules whether NEW is worse than BASE, cell by cell. Pure.
 
-A regression is one only where the whole 95 % interval of the change lies beyond the tolerance: what repeats do not
-show is called that, not a pass and not a failure. A measure that BASE has and NEW, though it ran the same trials,
-does not (a system that now stops) is a regression; one whose trials all stayed inconclusive says nothing. Where a
-metric is a total (`reports.metrics`), totals are shown and judged, for as many trials as NEW has.
+A change is a regression only if its whole 95 % interval lies beyond the tolerance. If the repeats do not show this, the
+conclusion says so; it is neither a pass nor a failure. A measure that BASE has and NEW lacks, although NEW ran the same
+trials (a system that now stops), is a regression; if all those trials stayed inconclusive, nothing is concluded. For a
+metric that is a total (`reports.metrics`), totals are shown and judged, scaled to the number of trials of NEW.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -23,14 +23,14 @@ Conclusion = Literal[
     "no ratio of such values",
 ]  # fmt: skip
 UNKNOWN = ("not run in NEW", "inconclusive in NEW")
-"""After which nothing may be said of NEW as a whole."""
+"""Conclusions after which nothing can be said of NEW as a whole."""
 
 CELL = ("case", "size_bytes", "system")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One rule in one cell: the values of both sides, the change and what may be said of it."""
+    """One rule in one cell: the values of both sides, the change, and the conclusion."""
 
     case: str
     size_bytes: int
@@ -42,25 +42,26 @@ class Finding:
     base: Estimate
     new: Estimate
     totals: tuple[float, float]
-    """Over the repeats of either side; they mean something where the metric is counted."""
+    """Totals over the repeats of each side; meaningful only if the metric is counted."""
     change: Change | None
     conclusion: Conclusion
 
     @property
     def regressed(self) -> bool:
-        """Whether it fails the comparison."""
+        """Whether this finding fails the comparison."""
         missing = self.conclusion == "not measured in NEW" and METRICS[self.metric].of != "some trials"
         return self.conclusion == "regression" or missing
 
     @property
     def told(self) -> tuple[float, float]:
-        """What stands for the repeats of either side, and is judged where it is a total: of BASE, of NEW."""
+        """The values shown for BASE and NEW: medians, or totals, which are then also judged."""
         total = METRICS[self.metric].aggregate == "total"
         return self.totals if total else (self.base.median, self.new.median)
 
 
 def compare(base: pd.DataFrame, new: pd.DataFrame, rules: Rules, *, paired: bool = False) -> list[Finding]:
-    """Every rule in every cell (case, size, system) of either frame (`reports.measures.trial_frame` of one run)."""
+    """Applies every rule to every cell (case, size, system) of either frame (`reports.measures.trial_frame` of one
+    run)."""
     cells = dict.fromkeys([*_cells(base), *_cells(new)])
     return [
         finding
@@ -88,7 +89,7 @@ def _about(base: pd.DataFrame, new: pd.DataFrame, cell: tuple[str, int, str]) ->
 def _finding(
     rule: Rule, cell: tuple[str, int, str], base: pd.DataFrame, new: pd.DataFrame, paired: bool
 ) -> Iterator[Finding]:
-    """None where neither side has the measure: it does not belong to such trials."""
+    """Yields nothing if neither side has the measure: it does not apply to such trials."""
     ours, theirs = _values(new, rule.metric), _values(base, rule.metric)
     if not ours and not theirs:
         return
@@ -102,7 +103,8 @@ def _finding(
 
 
 def _values(part: pd.DataFrame, metric: str) -> dict[Hashable, float]:
-    """By repeat (of healthy trials there are several, told apart by their scenario); what is not known is left out."""
+    """The measure by repeat (healthy trials have several, distinguished by their scenario); unknown values are left
+    out."""
     known = part[part[metric].notna()]
     keys = zip(known["scenario"], known["repeat"], strict=True)
     return {key: float(value) for key, value in zip(keys, known[metric], strict=True)}
@@ -131,7 +133,7 @@ def _missing(metric: str, part: pd.DataFrame) -> Conclusion:
 
 
 def _counts(rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float]) -> Conclusion:
-    """Of counted things the totals are compared as they are, for equal numbers of trials: one wrong element is one too
+    """For counted things, totals are compared directly, for equal numbers of trials: one wrong element is one too
     many."""
     expected = sum(base.values()) * len(new) / len(base)
     worse = (sum(new.values()) - expected) * (1 if rule.better == "lower" else -1)
@@ -141,7 +143,7 @@ def _counts(rule: Rule, base: dict[Hashable, float], new: dict[Hashable, float])
 
 
 def conclusion(found: Change, rule: Rule) -> Conclusion:
-    """What the interval of a change says against the rule's tolerance."""
+    """What the interval of a change shows against the rule's tolerance."""
     if found.low != found.low:
         return "too few repeats"
     neutral = 1.0 if rule.tolerance.relative else 0.0
@@ -159,13 +161,13 @@ def conclusion(found: Change, rule: Rule) -> Conclusion:
 
 
 def regressions(findings: Sequence[Finding]) -> list[Finding]:
-    """Those that fail the comparison."""
+    """The findings that fail the comparison."""
     return [finding for finding in findings if finding.regressed]
 
 
 def is_open(findings: Sequence[Finding]) -> bool:
-    """Whether nothing may be said: a part of BASE was not run or stayed inconclusive in NEW, or no measure had repeats
-    enough. Counts, which need no repeats, say nothing of measures."""
+    """Whether nothing can be concluded: a part of BASE was not run or stayed inconclusive in NEW, or no measure had
+    enough repeats. Counts need no repeats and do not change this."""
     if any(finding.conclusion in UNKNOWN for finding in findings):
         return True
     measured = [finding for finding in findings if METRICS[finding.metric].aggregate != "total"]

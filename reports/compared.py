@@ -1,4 +1,4 @@
-"""A comparison as people and programs read it: one line a finding, Markdown, JSON. Pure."""
+"""A comparison as people and programs read it: one line per finding, Markdown, JSON. Pure."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ HEADINGS = ("size", "system", "metric", "BASE", "NEW", "repeats", "change", "int
 
 
 def cells(finding: Finding) -> tuple[str, ...]:
-    """The texts of one finding, as `HEADINGS`."""
+    """The texts of one finding, in the order of `HEADINGS`."""
     unit = METRICS[finding.metric].unit
     repeats = f"{finding.base.n}, {finding.new.n}"
     metric = f"{finding.metric} ({unit})" if unit else finding.metric
@@ -26,7 +26,7 @@ def cells(finding: Finding) -> tuple[str, ...]:
 
 
 def as_words(finding: Finding) -> str:
-    """The same in one line: ``8MiB balance, after_gbs: 0.15 to 0.12 GB/s (...): regression``."""
+    """The finding as one line: ``8MiB balance, after_gbs: 0.15 to 0.12 GB/s (...): regression``."""
     size, system, _, base, new, repeats, change, interval, tolerated, conclusion = cells(finding)
     where = system if size == NOTHING else f"{size} {system}"
     unit = METRICS[finding.metric].unit
@@ -64,7 +64,7 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
     """The comparison in sentences, the conclusion last."""
     lines = [plain(f"BASE and NEW differ in {difference.told()}") for difference in differences]
     if any(difference.about == "machine" for difference in differences):
-        lines.append("Numbers of different machines: what differs below may be the machines.")
+        lines.append("The numbers come from different machines; the differences below may be due to the machines.")
     failed = regressions(findings)
     if failed:
         first = failed[0]
@@ -74,12 +74,12 @@ def told(findings: Sequence[Finding], differences: Sequence[Difference]) -> list
         shown = f"No regression is shown in {len(findings)} comparison{'s' * (len(findings) != 1)}"
         lines.append(shown + "".join(f"; {words}" for words in _untold(findings)) + ".")
         if is_open(findings):
-            lines.append("Nobody can tell whether NEW is worse (exit status 3): run what is left, or more repeats.")
+            lines.append("Whether NEW is worse is unknown (exit status 3): run the missing trials, or more repeats.")
     return lines
 
 
 def _untold(findings: Sequence[Finding]) -> Iterator[str]:
-    """What cannot be said, by its reason."""
+    """What cannot be concluded, by reason."""
     for conclusion, one, several in (
         ("too few repeats", "has too few repeats to show one", "have too few repeats to show one"),
         ("not run in NEW", "was not run in NEW", "were not run in NEW"),

@@ -1,4 +1,4 @@
-"""The cores' event logs of one trial as one list, on the harness' clock. Pure."""
+"""Merges the event logs of a trial's cores into one list, on the harness's clock. Pure."""
 
 from typing import Any
 
@@ -6,9 +6,10 @@ from reports.trial import Trial
 
 
 def core_events(trial: Trial) -> list[dict[str, Any]]:
-    """The core events of all ranks by time, each with its `rank`, on the harness' clock; strange ones left out."""
+    """The core events of all ranks by time, each with its `rank`, on the harness's clock; malformed ones are left
+    out."""
     offsets = (trial.evidence.model_extra or {}).get("clock_offsets_ns")
-    # One process a host, in the order of the hosts.
+    # One process per host, in the order of the hosts.
     by_rank = [v if _is_time(v) else 0 for v in offsets.values()] if isinstance(offsets, dict) else []
     events = []
     for rank, core in trial.core.items():

@@ -1,6 +1,6 @@
-"""A figure as files, and as something a page can hold without fetching anything. An edge.
+"""A figure as files, and as a data URI that a page can hold without fetching anything. Does I/O.
 
-Equal data make equal files: no date is written into them. The caption travels in each.
+Equal data make equal files: no date is written into them. Each file carries the caption.
 """
 
 import base64
@@ -14,24 +14,25 @@ from matplotlib.figure import Figure
 from reports.figures import style
 
 MAX_SVG_BYTES = 400_000
-"""Above this a figure goes into the page as PNG: many marks make an SVG larger than its picture."""
+"""Above this size a figure goes into the page as PNG: with many marks, an SVG is larger than the bitmap."""
 PNG_DPI = 150
 TYPES = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 
 
 def save(figure: Figure, folder: Path, name: str, caption: str, types: Sequence[str] = ("svg", "pdf", "png")) -> str:
-    """Writes `figure` as `name` of each of `types` into `folder`; returns it as a data URI for an <img>."""
+    """Writes `figure` as `name` in each of `types` into `folder`; returns it as a data URI for an <img>."""
     folder.mkdir(exist_ok=True)
     made: dict[str, bytes] = {}
     with style.applied(), warnings.catch_warnings():
-        # A name from a file may hold letters that the font lacks; a box in a label is no reason to fail.
+        # A name from a file may contain letters that the font lacks; a box in a label is no reason to fail.
         warnings.filterwarnings("ignore", message=".*Glyph .* missing")
         for kind in types:
             buffer = BytesIO()
             figure.savefig(buffer, format=kind, dpi=PNG_DPI, metadata=_metadata(kind, caption))
             made[kind] = buffer.getvalue()
             (folder / f"{name}.{kind}").write_bytes(made[kind])
-            # The layout is found once. An engine, even one that does nothing, has every other type drawn twice.
+            # The layout is computed once. With any layout engine set, even one that does nothing, every other file type
+            # would be drawn twice.
             figure.set_layout_engine(None)
     kind = "svg" if "svg" in made and len(made["svg"]) <= MAX_SVG_BYTES else "png"
     return f"data:{TYPES[kind]};base64,{base64.b64encode(made[kind]).decode('ascii')}"

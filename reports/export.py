@@ -1,4 +1,4 @@
-"""Files beside the page: tables for people's other tools, and the run for programs. An edge."""
+"""Files beside the page: tables for other tools, and the run for programs. Does I/O."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from reports.targets import Target
 
 
 def write_exports(runs: Sequence[LoadedRun], lines: Sequence[Line], held: Sequence[Target], out: Path) -> list[Path]:
-    """Writes table.{md,csv,tex}, summary.json, junit.xml and metrics.prom into `out`; their paths."""
+    """Writes table.{md,csv,tex}, summary.json, junit.xml and metrics.prom into `out`; returns their paths."""
     texts = {
         "table.md": tables.markdown(lines),
         "table.csv": tables.comma_separated(lines),

@@ -1,11 +1,11 @@
-"""Stored tables within tables as lines for people: ``sweep.repeats.min`` and its value. Pure."""
+"""Flattens nested tables to lines for people: ``sweep.repeats.min`` and its value. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Each value with the path that leads to it, as an experiment file would be asked for it; empty ones left out."""
+    """Each value with its dotted path, as an experiment file spells it; empty values are left out."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from flat(inner, f"{key}.{name}" if key else str(name))
@@ -18,7 +18,7 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def text(value: Any) -> str:
-    """A plain value, or a list of them, as people write it."""
+    """A plain value, or a list of them, as text for people."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return ", ".join(map(text, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,7 +1,7 @@
-"""The headline table: a line for each system at a size under a fault, over all its repeats. Pure.
+"""The headline table: one line per system, size and fault, over all repeats. Pure.
 
-Input is `reports.measures.trial_frame`. A line holds every metric (`reports.metrics`) with its estimate over repeats,
-its worst trial and its aggregate, so that whatever shows one shows the same number.
+The input is `reports.measures.trial_frame`. A line holds every metric (`reports.metrics`) with its estimate over
+repeats, its worst trial and its aggregate, so every place that shows a metric shows the same number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,44 +22,44 @@ class Line:
 
     case: str
     setup: str
-    """The case without what breaks."""
+    """The case without the fault."""
     operation: str
-    """What runs: collective, type, reduction, place."""
+    """What runs: collective, type, reduction, in or out of place."""
     scenario: str
     points: Mapping[str, str]
-    """On the axes."""
+    """The value on each axis."""
     size_bytes: int
     system: str
     mode: int
     loses_nic: bool
-    """Whether what breaks is one NIC of one host, for good."""
+    """Whether the fault is the permanent loss of one NIC of one host."""
     comes_and_goes: bool
     faulted: bool
     statuses: str
     as_expected: bool
     conclusive: int
-    """Trials of which something can be said."""
+    """Trials that are not inconclusive."""
     stopped: int
-    """Those that ended with an error."""
+    """Trials that ended with an error."""
     checked: int
     """Iterations that were compared in full."""
     model: float | None
     source: str
-    """``simulated`` where no byte was moved."""
+    """``simulated`` if no byte was moved."""
     estimates: Mapping[str, Estimate]
     """Median and interval over repeats, by metric."""
     worst: Mapping[str, float]
-    """Of the single trials, by metric."""
+    """The worst single trial, by metric."""
     told: Mapping[str, float]
     """The aggregate of each metric: its median or its total."""
 
     def __getitem__(self, metric: str) -> Estimate:
-        """The estimate of a metric; `n` is 0 where nothing was measured."""
+        """The estimate of a metric; `n` is 0 if it was not measured."""
         return self.estimates[metric]
 
     @property
     def bad(self) -> bool:
-        """Whether an element was wrong, or a trial ended otherwise than expected; an inconclusive one is neither."""
+        """Whether an element was wrong or a trial ended unexpectedly; an inconclusive trial is neither."""
         return self.wrong > 0 or self.told["unexpected"] > 0
 
     @property
@@ -69,13 +69,13 @@ class Line:
 
 
 def headline(frame: pd.DataFrame) -> list[Line]:
-    """The table, by case, size, then mode."""
+    """The table, ordered by case, size, then mode."""
     keys = ["case", "size_bytes", "mode", "system"]
     return [_line(part) for _, part in frame.groupby(keys, sort=False)]
 
 
 def at_largest(lines: Sequence[Line]) -> list[Line]:
-    """The lines of the largest size of their setup: where bandwidth, not latency, decides."""
+    """The lines with the largest size of their setup, where bandwidth, not latency, decides."""
     largest: dict[str, int] = {}
     for line in lines:
         largest[line.setup] = max(line.size_bytes, largest.get(line.setup, 0))
@@ -83,9 +83,9 @@ def at_largest(lines: Sequence[Line]) -> list[Line]:
 
 
 def healthy_shares(lines: Sequence[Line]) -> dict[str, dict[str, float]]:
-    """By setup and system: the healthy bandwidth over what the NICs carry, of measured lines at the largest size.
+    """By setup and system: healthy bandwidth over the NICs' limit, from measured lines at the largest size.
 
-    What breaks later changes nothing before it, so a system has one number, the median of its scenarios'.
+    A later fault does not affect the healthy part, so a system has one number: the median over its scenarios.
     """
     found: dict[str, dict[str, list[float]]] = {}
     for line in at_largest([line for line in lines if line.source == "measured"]):
@@ -123,6 +123,6 @@ def _line(part: pd.DataFrame) -> Line:
 
 
 def _statuses(part: pd.DataFrame) -> str:
-    """``4 ok, 1 inconclusive``; a failure that was expected says so."""
+    """``4 ok, 1 inconclusive``; an expected failure is marked as such."""
     words = part["status"].where(~((part["status"] == "failed") & part["expected"]), STOPPED)
     return ", ".join(f"{count} {word}" for word, count in words.value_counts().sort_index().items())

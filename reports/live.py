@@ -1,7 +1,7 @@
-"""The report of one run as a page on this machine's own address, which follows a sweep while trials land.
+"""Serves the report of one run as a page on the loopback address; the page follows a sweep as trials finish.
 
-Nothing is written into the run's folder. While the sweep goes on the page has no figures: drawing them would take
-the processors from what is being measured. They come when the run is finished.
+Nothing is written into the run's folder. During the sweep the page has no figures, since drawing them would take
+processor time from the measurement. They appear when the run is finished.
 """
 
 import json
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from r2ccl_core.errors import UsageError
 from reports.errors import ReportError
-from reports.load import load_folders
+from reports.load import load_folders, real
 from reports.page import Content, Live, html
 from reports.trial import Run, load_run
 
 ADDRESS = "127.0.0.1"
 PATIENCE = 4.0
-"""A page is made anew at the earliest after so many times what the last one took: at most a fifth of a processor."""
+"""The page is rebuilt no sooner than this many times the duration of the last build: at most a fifth of a processor."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,21 @@ class _Made:
 
 
 class LiveReport:
-    """A run's page as of now. Safe to use from several threads. Raises `ReportError` for a folder that is no run."""
+    """The current page of a run. Thread-safe. Raises `ReportError` for a folder that is no run."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder.resolve()
+        self._folder = real(folder)
         load_run(self._folder / "run.json")
         self._made: _Made | None = None
         self._making = threading.Lock()
 
     def state(self) -> dict[str, object]:
-        """For the page's script: how far the sweep is, and the version of the page that `page` would give."""
+        """For the page's script: the progress of the sweep, and the version of the page that `page` would return."""
         live = self._live()
         return {"version": live.version, "done": live.done, "planned": live.planned, "finished": live.finished}
 
     def page(self) -> bytes:
-        """The page, made anew where trials have landed since."""
+        """The page, rebuilt if trials have finished since the last call."""
         with self._making:
             live = self._live()
             if self._made is None or self._made.version != live.version:
@@ -60,7 +60,7 @@ class LiveReport:
 
     def _live(self) -> Live:
         run = load_run(self._folder / "run.json")
-        # Attempts that are run again are trials that are not done: counted by their folders' names.
+        # Attempts that will run again are not finished trials; trials are counted by the names of their folders.
         names = {path.parent.name for path in (self._folder / "trials").glob("*/trial.json")}
         done = sum(1 for name in names if not _is_later_attempt(name, names))
         made, version = self._made, f"{len(names)}-{run.finished}"
@@ -68,7 +68,8 @@ class LiveReport:
         return Live(made.version if waits and made else version, done, _planned(run), run.finished is not None)
 
     def _content(self, live: Live) -> Content:
-        # Not at the top: pandas and Matplotlib take more than a second, which an answer to --help need not wait.
+        # Not at the top of the file: pandas and Matplotlib take more than a second to import, and --help should not
+        # wait for them.
         from reports.headline import headline
         from reports.measures import trial_frame
         from reports.report import content
@@ -76,7 +77,7 @@ class LiveReport:
         try:
             runs = load_folders([self._folder])
         except ReportError as error:
-            # An unfinished run without trials is no mistake.
+            # An unfinished run without trials is not an error.
             if live.done or live.finished:
                 raise
             return Content(self._folder.name, [], [str(error)], [], [], [], [], [])
@@ -91,15 +92,15 @@ def _is_later_attempt(name: str, names: set[str]) -> bool:
 
 
 def _planned(run: Run) -> int | None:
-    """How many trials the sweep wants, where it wrote that down."""
+    """How many trials the sweep plans, if it recorded that."""
     planned = run.tags.get("trials")
     return planned if isinstance(planned, int) and not isinstance(planned, bool) and planned > 0 else None
 
 
 def server(live: LiveReport, port: int = 0) -> ThreadingHTTPServer:
-    """Serves `live` at ``http://127.0.0.1:<server_port>/`` once `serve_forever` is called; port 0 is any free one.
+    """Serves `live` at ``http://127.0.0.1:<server_port>/`` once `serve_forever` is called; port 0 picks any free port.
 
-    Raises `UsageError` for a port that is taken.
+    Raises `UsageError` if the port is taken.
     """
 
     class Handler(_Handler):
@@ -121,8 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
     report: LiveReport
 
     def do_GET(self) -> None:
-        """The page at ``/``, its state at ``/state.json``; nothing else is there."""
-        # A page from elsewhere that has its name point here must not read what runs on this machine.
+        """The page at ``/`` and its state at ``/state.json``; nothing else exists."""
+        # Protects against DNS rebinding: a foreign page whose name resolves to this machine must not read the report.
         port = self.connection.getsockname()[1]
         if self.headers.get("Host") not in (f"{ADDRESS}:{port}", f"localhost:{port}"):
             self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"this server answers to its own name only\n")
@@ -144,8 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
-        with suppress(ConnectionError):  # a browser may leave in the middle of a page
+        with suppress(ConnectionError):  # a browser may disconnect at any time
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-        """Nothing: the terminal belongs to whoever started this."""
+        """Logs nothing: the terminal belongs to the user who started the server."""

@@ -1,10 +1,11 @@
-"""Run folders from disk: what is good is loaded, what is broken becomes one line each. The edge of reports.
+"""Loads run folders from disk; each broken part becomes one line of text. Does I/O.
 
 run.json is broken or missing       no report: `SchemaError`
 no trial can be read                no report: `ReportError`
-some trials cannot be read          a report of the others; the lines stand in it
+some trials cannot be read          a report of the others, which contains the lines
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,23 +20,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_DAMAGED = 5
-"""Tables of one kind that are named one by one."""
+"""At most this many damaged tables of one kind are named one by one."""
 
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """One run folder: its trials in the order in which they ran, and a line for each one that is unreadable."""
+    """One run folder: its trials in the order in which they ran, and a line for each unreadable one."""
 
     folder: Path
     run: Run
     trials: tuple[Trial, ...]
     problems: tuple[str, ...] = ()
     label: str = ""
-    """Its name among several runs, where its folder's name is not enough."""
+    """The name that distinguishes it from another run whose folder has the same name."""
 
     @property
     def name(self) -> str:
-        """The folder's name, or what tells it from another of the same name."""
+        """The folder's name, or the name that distinguishes it from another run of the same name."""
         return self.label or self.folder.name
 
     @property
@@ -47,7 +48,7 @@ class LoadedRun:
         return tuple(t for t in self.trials if last[t.cell_id] is t)
 
     def earlier_attempts(self) -> dict[str, tuple[Trial, ...]]:
-        """By `cell_id` the attempts before the last one, where there are any: each was inconclusive."""
+        """By `cell_id`, the attempts before the last one, if any: all of them inconclusive."""
         final, earlier = set(map(id, self.final_trials)), dict[str, tuple[Trial, ...]]()
         for trial in sorted(self.trials, key=lambda t: t.attempt):
             if id(trial) not in final:
@@ -55,13 +56,18 @@ class LoadedRun:
         return earlier
 
     def trial_folder(self, trial: Trial) -> Path:
-        """Where the trial's counters and logs lie."""
+        """The folder of the trial's counters and logs."""
         return self.folder / "trials" / trial.trial_id
+
+
+def real(path: Path) -> Path:
+    """`path` without symbolic links; a loop of links stays, and whoever opens it says so."""
+    return Path(os.path.realpath(path))
 
 
 def load_folder(folder: Path) -> LoadedRun:
     """Reads one run folder. Raises `SchemaError` or `ReportError`, one line each."""
-    folder = folder.resolve()
+    folder = real(folder)
     run = load_run(folder / "run.json")
     trials, problems = [], []
     for path in sorted((folder / "trials").glob("*/trial.json")):
@@ -81,11 +87,11 @@ def load_folder(folder: Path) -> LoadedRun:
 
 
 def load_folders(folders: Sequence[Path]) -> list[LoadedRun]:
-    """Reads several run folders, each with a name of its own; the same folder counts once."""
+    """Reads several run folders and gives each a distinct name; the same folder counts once."""
     if not folders:
         raise ReportError("no run folder was given; name one, as runs/<name>-<time>")
     runs: list[LoadedRun] = []
-    for folder in dict.fromkeys(f.resolve() for f in folders):
+    for folder in dict.fromkeys(map(real, folders)):
         run, taken = load_folder(folder), {other.name for other in runs}
         labels = (f"{folder.name} ({number})" for number in range(2, len(folders) + 1))
         free = folder.name if folder.name not in taken else next(label for label in labels if label not in taken)
@@ -105,9 +111,10 @@ def frame(folders: Sequence[Path]) -> "pd.DataFrame":
 
 
 def write_rows(runs: Sequence[LoadedRun], trials: "pd.DataFrame", out: Path) -> tuple[Path, Path]:
-    """The rows of runs that are loaded already, one below the other, as files in `out`; `trials` is their
+    """Writes the rows of loaded runs, concatenated, as files into `out`; `trials` is their
     `reports.measures.trial_frame`."""
-    # Not at the top: it takes a tenth of a second, which who only reads folders need not wait.
+    # Not at the top of the file: the import takes a tenth of a second, which callers that only read folders should not
+    # wait for.
     import pyarrow as pa
 
     from reports import rows
@@ -126,10 +133,10 @@ def _tables(runs: Sequence[LoadedRun], trials: "pd.DataFrame") -> "list[pa.Table
 
 
 def counters(loaded: LoadedRun, trial: Trial, apart_ns: int = series.APART_NS) -> "pd.DataFrame | str":
-    """The NIC counters of a trial (t_ns, host, nic, rx_bytes, tx_bytes, up), or a line on why there are none.
+    """The NIC counters of a trial (t_ns, host, nic, rx_bytes, tx_bytes, up), or a line that says why there are none.
 
-    The bytes are all that the NIC carried: by the kernel and, where its RDMA port counts, past it. Samples that follow
-    another more closely than `apart_ns`, as they do right after a fault, are left out; 0 keeps all.
+    The bytes include everything that the NIC carried: through the kernel and, if its RDMA port has counters, past the
+    kernel. Samples that follow another more closely than `apart_ns`, as right after a fault, are left out; 0 keeps all.
     """
     samples = _series(loaded, trial, series.NICS)
     if isinstance(samples, str):
@@ -142,17 +149,18 @@ def counters(loaded: LoadedRun, trial: Trial, apart_ns: int = series.APART_NS) -
 
 
 def watched(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
-    """The hosts' state over a trial (`reports.series.WATCH`, `METRICS`), or a line on why it is not known."""
+    """The hosts' state over a trial (`reports.series.WATCH`, `METRICS`), or a line that says why it is not known."""
     return _series(loaded, trial, series.WATCH)
 
 
 def log_events(loaded: LoadedRun, trial: Trial) -> "pd.DataFrame | str":
-    """What NCCL's log and the cores' event logs said (`reports.series.EVENTS`), or a line on why that is not known."""
+    """The events of NCCL's log and of the cores' event logs (`reports.series.EVENTS`), or a line that says why there
+    are none."""
     return _series(loaded, trial, series.EVENTS)
 
 
 def nccl_trouble(told: "pd.DataFrame | str") -> list[dict[str, Any]]:
-    """When NCCL's log told of a failure, as events of kind ``nccl``; none where `log_events` found no such table."""
+    """When NCCL's log reported a failure, as events of kind ``nccl``; none if `log_events` found no such table."""
     if isinstance(told, str) or "trouble" not in told:
         return []
     chosen = told[(told["source"] == "nccl") & told["trouble"].eq(True)]
@@ -161,9 +169,9 @@ def nccl_trouble(told: "pd.DataFrame | str") -> list[dict[str, Any]]:
 
 
 def damaged_tables(loaded: LoadedRun) -> list[str]:
-    """A line for each table that is broken, or that its trial lacks though others of the run have theirs.
+    """A line for each table that is broken, or that its trial lacks although other trials of the run have it.
 
-    One that no trial has is that of an older program: nothing to tell.
+    A table that no trial has was not yet written by the older program that made the run; that is not reported.
     """
     found: list[str] = []
     for table in (series.NICS, series.WATCH, series.EVENTS):
@@ -172,7 +180,7 @@ def damaged_tables(loaded: LoadedRun) -> list[str]:
             lines = [series.fault_of(path, table, _within(loaded.folder, str(path))) for path in paths]
             known = [line for line in lines if line is not None]
             more = len(known) - MAX_DAMAGED
-            found += known[:MAX_DAMAGED] + ([f"{loaded.name}: {table.file}: {more} more likewise"] if more > 0 else [])
+            found += known[:MAX_DAMAGED] + ([f"{loaded.name}: {table.file}: {more} more"] if more > 0 else [])
     return found
 
 
@@ -189,10 +197,11 @@ def _trial(path: Path) -> Trial:
 
 
 def _within(folder: Path, line: str) -> str:
-    """`line` with paths told from the run's folder on: a report travels, absolute paths do not."""
+    """Makes the paths in `line` relative to the run's folder: a report is copied to other machines, where absolute
+    paths mean nothing."""
     return line.replace(f"{folder}/", f"{folder.name}/")
 
 
 def all_problems(runs: Iterable[LoadedRun]) -> list[str]:
-    """The lines of all runs."""
+    """The lines on unreadable trials of all runs."""
     return [line for run in runs for line in run.problems]

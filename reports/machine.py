@@ -1,7 +1,7 @@
 """A run for other programs: a JSON summary, JUnit XML for CI, Prometheus text for a node's textfile collector.
 
-Pure: each takes what is loaded and returns text. Names come from files, so every format's own escaping is
-applied; what XML cannot hold is replaced.
+Pure: each function takes loaded data and returns text. Names come from files, so they are escaped for each format, and
+characters that XML cannot hold are replaced.
 """
 
 import json
@@ -24,11 +24,11 @@ from reports.trial import SCHEMA, Trial
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _UNITS = {"GB/s": "gigabytes_per_second", "ms": "milliseconds", "": "ratio"}
-"""As Prometheus spells units."""
+"""Units as Prometheus spells them."""
 
 
 def gauge(metric: Metric) -> str:
-    """Its name for Prometheus: ``r2ccl_after_gigabytes_per_second``."""
+    """The metric's name in Prometheus: ``r2ccl_after_gigabytes_per_second``."""
     stem, unit = metric.name.removesuffix("_gbs").removesuffix("_ms"), _UNITS.get(metric.unit, metric.unit)
     return f"r2ccl_{stem}" if stem.endswith(unit) else f"r2ccl_{stem}_{unit}"
 
@@ -71,7 +71,8 @@ def _about(run: LoadedRun) -> dict[str, Any]:
 
 
 def junit(runs: Sequence[LoadedRun]) -> str:
-    """A suite a run, a test case a trial: unexpected ends are failures, inconclusive ones skipped, unread errors."""
+    """One suite per run, one test case per trial: unexpected ends are failures, inconclusive trials are skipped,
+    unreadable ones are errors."""
     suites = ET.Element("testsuites")
     suites.extend(_suite(run) for run in runs)
     ET.indent(suites)
@@ -99,7 +100,7 @@ def _suite(loaded: LoadedRun) -> ET.Element:
 
 
 def prometheus(runs: Sequence[LoadedRun], lines: Sequence[Line]) -> str:
-    """The text exposition format, one sample a line of the table and gauge."""
+    """The text exposition format, one sample per line of the table and gauge."""
     name = " and ".join(dict.fromkeys(experiment_name(run.run) for run in runs))
     return "".join(f"{text}\n" for text in _exposition(name, lines))
 
@@ -131,7 +132,7 @@ def _count(trials: Iterable[Trial], inconclusive: bool) -> int:
 
 
 def plain(value: Any) -> Any:
-    """JSON has no NaN: what is not known is null."""
+    """JSON has no NaN: unknown values become null."""
     if isinstance(value, Estimate):
         return {name: plain(part) for name, part in value._asdict().items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

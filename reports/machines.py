@@ -1,4 +1,4 @@
-"""In what the machines, programs and clusters of several runs differ: unlike machines compare badly. Pure."""
+"""How the machines, programs and clusters of several runs differ: runs on different machines compare badly. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ MACHINE = ("cpu", "cpu_count", "machine", "kernel", "platform")
 LONGEST = 120
 UNKNOWN = "not known"
 CONGESTION_CONTROL = ("cluster", "congestion control")
-"""Older runs, and simulated ones, say nothing of it: that is no difference."""
+"""Facts that older and simulated runs do not record; their absence is no difference."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is not the same in all runs: `about` is machine, program or cluster."""
+    """One thing that is not the same in all runs; `about` is machine, program or cluster."""
 
     about: str
     what: str
     values: Mapping[str, str]
-    """By the run's name."""
+    """The value by run name."""
 
     def told(self) -> str:
         """One line: ``machine: cpu: A (run1), B (run2, run3)``."""

@@ -1,7 +1,7 @@
-"""One row per trial: every metric of each (`reports.metrics`), beside what the trial was.
+"""One row per trial: what the trial was, and every metric (`reports.metrics`).
 
-This frame is what every table and figure is made from. Only the last attempt of a trial is in it; an
-inconclusive one has its status but no metric, since nothing can be said about it.
+Every table and figure is made from this frame. It holds only the last attempt of a trial. An inconclusive trial has its
+status but no metrics, since nothing can be concluded from it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,8 @@ from reports.setting import env_of, setting_of, systems_of
 from reports.trial import Trial
 
 MAX_COUNTERS = 600
-"""Trials whose counters are read; a file takes a few milliseconds, so of more trials an even sample is taken."""
+"""At most so many trials have their counters read, since a file takes a few milliseconds; of more trials, an even
+sample."""
 
 
 def trial_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
@@ -115,28 +116,29 @@ def _about(view: View, run: str, several: bool) -> dict[str, Any]:
 
 
 def case_of(trial: Trial) -> str:
-    """What trials must share to stand in one table or figure: all that differs but system, size and repeat."""
+    """What trials must share to stand in one table or figure: everything except system, size and repeat."""
     return f"{_operation(trial)}, {scenario_of(trial)}{_points(trial)}"
 
 
 def setup_of(trial: Trial) -> str:
-    """The same without what breaks: of what healthy trials, or iterations before a fault, are one kind."""
+    """The case without the fault: trials of one setup are alike while healthy."""
     return f"{_operation(trial)}{_points(trial)}"
 
 
 def scenario_of(trial: Trial) -> str:
-    """Healthy trials before and after the others are one thing: together they show the healthy machine."""
+    """The scenario; healthy trials before and after the others count as one, since together they show the healthy
+    machine."""
     return "healthy" if trial.scenario.startswith("healthy_") else trial.scenario
 
 
 def _points(trial: Trial) -> str:
-    """The axes, without those whose value the operation tells already."""
+    """The values on the axes, without those that the operation already states."""
     told = {"collective": trial.collective, "dtype": trial.dtype}
     return "".join(f", {axis} {value}" for axis, value in trial.axes.items() if told.get(axis) != value)
 
 
 def _operation(trial: Trial) -> str:
-    """The collective, and what differs from a sum of float32 out of place: ``broadcast of int8 (max, in place)``."""
+    """The collective, and how it differs from an out-of-place sum of float32: ``broadcast of int8 (max, in place)``."""
     if trial.operation:
         return trial.operation
     dtype = f" of {trial.dtype}" if trial.dtype not in ("", "float32") else ""

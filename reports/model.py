@@ -1,9 +1,9 @@
-"""What theory says of T/T0 after one of a host's NICs is lost: the lines beside the measured points.
+"""The theoretical T/T0 after the loss of one of a host's NICs: the lines beside the measured points.
 
-X is the lost share of the host's bandwidth. Balance (mode 2) spreads the load over what is left:
-T/T0 = 1/(1-X). Hot repair (mode 1) lets one back-up NIC carry the lost one's load beside its own: 2, however
-many NICs there are. A schedule is what its record says (`r2ccl_core.planning.algorithms`). `floor` is the least that
-any schedule can reach (`r2ccl_core.planning.bound`).
+X is the lost share of the host's bandwidth. Balance (mode 2) spreads the load over the remaining NICs: T/T0 = 1/(1-X).
+Hot repair (mode 1) lets one back-up NIC carry the lost NIC's load beside its own: T/T0 = 2 for any number of NICs. The
+record of a schedule gives its model (`r2ccl_core.planning.algorithms`). `floor` is the lower bound over all schedules
+(`r2ccl_core.planning.bound`).
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def balance(lost_share: float) -> float:
 
 
 def of_system(trial: Trial, setting: Setting, env: Mapping[str, str]) -> float | None:
-    """T/T0 that the model gives the trial's system with one NIC of one host lost; None where there is no model."""
+    """The model's T/T0 for the trial's system with one NIC of one host lost; None without a model."""
     settings = _settings(trial, env)
     hosts, nics = setting.hosts or 0, setting.nics or 0
     if nics < 2 or settings is None:
@@ -38,14 +38,14 @@ def of_system(trial: Trial, setting: Setting, env: Mapping[str, str]) -> float |
 
 
 def of_mode(mode: int, nics: int) -> float | None:
-    """The same for the ring of a mode; None: it does not go on."""
+    """The model's T/T0 for the ring of a mode; None if the mode does not continue."""
     if nics < 2 or mode not in (1, 2):
         return None
     return HOT_REPAIR if mode == 1 else balance(1 / nics)
 
 
 def pipeline(trial: Trial, env: Mapping[str, str]) -> int | None:
-    """K, where the trial's system runs a schedule after a loss whose published model depends on it."""
+    """K, if after a loss the trial's system runs a schedule whose published model depends on it."""
     settings = _settings(trial, env)
     own = by_alias().get(settings.algo) if settings else None
     if settings is None or own is None or own.slowdown is None or not _runs(own, trial, settings):
@@ -54,7 +54,7 @@ def pipeline(trial: Trial, env: Mapping[str, str]) -> int | None:
 
 
 def _runs(own: Algorithm, trial: Trial, settings: Settings) -> bool:
-    """Whether the trial's collective takes the schedule that its system asks for."""
+    """Whether the trial's collective uses the schedule that its system requests."""
     small = own.keeps_small_on_ring and trial.size_bytes < settings.min_bytes
     return trial.collective == "all_reduce" and not small
 
@@ -67,9 +67,9 @@ def _settings(trial: Trial, env: Mapping[str, str]) -> Settings | None:
 
 
 def floor(collective: str, setting: Setting) -> float | None:
-    """The least T/T0 of any schedule; known for all_reduce, whose healthy form is the ring of all ranks.
+    """The least T/T0 of any schedule; known only for all_reduce, whose healthy form is the ring of all ranks.
 
-    Below 1 it may be where hosts have several ranks: that ring moves more than hosts have to.
+    It can be below 1 if hosts have several ranks, because that ring moves more bytes than the hosts need to exchange.
     """
     hosts, nics = setting.hosts or 0, setting.nics or 0
     if collective != "all_reduce" or hosts < 2 or nics < 2:

@@ -1,8 +1,8 @@
 """The first table of a report: each system's healthy speed, speed after the fault, time lost and wrong elements. Pure.
 
-A system has one row. Over several faults or points of the axes it tells the range of their cells, and which was the
-worst. Speeds are those of the largest size, where bandwidth and not latency decides; what a fault costs is told of the
-smaller sizes too, in small print. Wrong elements are of all trials.
+A system has one row. Over several faults or points of the axes it states the range over the cells, and which was the
+worst. Speeds are those of the largest size, where bandwidth and not latency decides. The cost of a fault is also stated
+for the smaller sizes, in small print. Wrong elements are counted over all trials.
 """
 
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ from reports.metrics import METRICS
 from reports.wording import NOTHING, number, percent, plural, sized
 
 MOST_SIZES = 2
-"""Smaller sizes that are told one by one; of more the range."""
+"""Up to this many smaller sizes are listed one by one; of more, their range."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number for people, and small print below it."""
+    """One number for people, with small print below it."""
 
     text: str
     detail: str = ""
-    """Lines."""
+    """The small print, as lines."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One system."""
+    """The row of one system."""
 
     system: str
     healthy: Cell
@@ -39,28 +39,28 @@ class Row:
     has_wrong: bool
     """Whether an element was wrong."""
     note: str
-    """That trials ended otherwise than expected, where some did."""
+    """A note on trials that ended unexpectedly, if any did."""
 
 
 def cells_of(lines: Sequence[Line]) -> list[Line]:
-    """The cells that the first table and figure speak of: at the largest size, with a fault wherever any has one."""
+    """The cells that the first table and figure show: the largest size, with a fault if any cell has one."""
     top = at_largest(lines)
     return [line for line in top if line.faulted] or top
 
 
 def speed(lines: Sequence[Line]) -> str:
-    """What stands for speed: bus bandwidth (``gbs``) of collectives, ``tokens_s`` of training, or an iteration's time
-    (``ms``)."""
+    """The metric that stands for speed: bus bandwidth (``gbs``) of collectives, ``tokens_s`` of training, or an
+    iteration's time (``ms``)."""
     return next((kind for kind in ("gbs", "tokens_s") if any(line[f"before_{kind}"].n for line in lines)), "ms")
 
 
 def unit(lines: Sequence[Line]) -> str:
-    """Of the speeds."""
+    """The unit of the speeds."""
     return METRICS[f"before_{speed(lines)}"].unit
 
 
 def overview(lines: Sequence[Line]) -> list[Row]:
-    """A row a system, in the order of the headline table."""
+    """One row per system, in the order of the headline table."""
     shown = cells_of(lines)
     return [
         _row(system, [li for li in shown if li.system == system], [li for li in lines if li.system == system], lines)
@@ -101,7 +101,7 @@ def _spread(cells: Sequence[Line], metric: str) -> Cell:
 
 
 def _with_smaller(cell: Cell, own: Sequence[Line], metric: str) -> Cell:
-    """`cell`, whose small print becomes what the smaller sizes came to, where there are any."""
+    """Returns `cell` with the results of the smaller sizes as its small print, if there are any."""
     top = {id(line) for line in at_largest(own)}
     medians: dict[int, list[float]] = {}
     for line in sorted(own, key=lambda line: line.size_bytes):
@@ -122,7 +122,7 @@ def _where(line: Line) -> str:
 
 
 def _healthy(cells: Sequence[Line], metric: str, shares: Sequence[float]) -> Cell:
-    """What breaks later changes nothing before it: of one setup it is one number, whatever the faults."""
+    """A later fault does not affect the healthy part, so one setup has one healthy number, whatever the faults."""
     setups: dict[str, list[float]] = {}
     for line in cells:
         if line[metric].n:
@@ -143,7 +143,7 @@ def _after(cells: Sequence[Line], metric: str) -> Cell:
 
 
 def _all_stopped(cells: Sequence[Line]) -> bool:
-    """Whether no trial went on."""
+    """Whether every trial stopped."""
     faulted = [line for line in cells if line.faulted and line.conclusive]
     return bool(faulted) and all(line.stopped == line.conclusive for line in faulted)
 
@@ -174,7 +174,7 @@ def _wrong(own: Sequence[Line]) -> Cell:
 
 
 def scope_note(lines: Sequence[Line]) -> str:
-    """Of which size the speeds are, and how many repeats stand behind a number."""
+    """Which size the speeds are for, and how many repeats a number is based on."""
     cells = cells_of(lines)
     if not cells:
         return ""

@@ -1,6 +1,6 @@
-"""The page: everything known about a run put into one HTML file that fetches nothing. Pure.
+"""The page: everything known about a run in one HTML file that fetches nothing. Pure.
 
-Every value is escaped by the template, whoever wrote it; figures come in as data URIs.
+The template escapes every value, whatever its origin; figures are embedded as data URIs.
 """
 
 import base64
@@ -30,30 +30,30 @@ MAX_TRIAL_ROWS = 2000
 MAX_DETAILS = 200
 MAX_ITERATIONS = 60
 LONG = ("cluster", "continued")
-"""Of the provenance what is folded away."""
+"""Entries of the provenance that are collapsed."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure in the page; `uri` holds it whole."""
+    """A figure in the page; `uri` holds all of it."""
 
     title: str
     uri: str
     caption: str
     says: str = ""
-    """Its result in words, for those who do not see it."""
+    """Its result in words, for readers who cannot see it."""
     narrow: str = ""
-    """The same for narrow screens, where it has another form."""
+    """The same figure for narrow screens, if it has another form there."""
 
     @property
     def alt(self) -> str:
-        """What stands for the picture."""
+        """The alternative text of the picture."""
         return f"{self.title}: {self.says or self.caption}"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where one run comes from."""
+    """The origin of one run."""
 
     run: str
     description: str
@@ -66,7 +66,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Entry:
-    """One trial of the page: its last attempt, the run where there are several, and the attempts before it."""
+    """One trial of the page: its last attempt, the run if there are several, and the earlier attempts."""
 
     trial: Trial
     run: str = ""
@@ -76,7 +76,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Content:
-    """All that the page shows."""
+    """Everything that the page shows."""
 
     title: str
     origins: Sequence[Origin]
@@ -87,16 +87,16 @@ class Content:
     entries: Sequence[Entry]
     problems: Sequence[str]
     unread: Sequence[str] = ()
-    """Those of `problems` that are about a table beside a trial."""
+    """Those of `problems` that concern a table beside a trial."""
     project_targets: bool = False
-    """Whether `targets` begin with the project's own."""
+    """Whether `targets` begin with the project's own targets."""
     first: Picture | None = None
     """The figure of the first screen."""
 
 
 @dataclass(frozen=True)
 class Live:
-    """How far the sweep of a served page is; the page loads itself again when `version` changes."""
+    """The progress of the sweep behind a served page; the page reloads itself when `version` changes."""
 
     version: str
     done: int
@@ -105,7 +105,7 @@ class Live:
 
 
 def html(content: Content, live: Live | None = None) -> str:
-    """The whole page. With `live`, as it is served: it asks its own server for the progress, and nobody else."""
+    """The whole page. With `live`, the served form, which asks only its own server for the progress."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -155,7 +155,7 @@ def html(content: Content, live: Live | None = None) -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """The page's content security policy: no network, and of styles and scripts only the page's own two."""
+    """The page's content security policy: no network, and only the page's own style and script."""
     style_hash, script_hash = (
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii") for text in (style, script)
     )
@@ -163,14 +163,14 @@ def policy(style: str, script: str) -> str:
 
 
 def shown_in_detail(entries: Sequence[Entry]) -> list[Entry]:
-    """The fault trials with a section: those with a timeline, then unexpected ones, then the others."""
+    """The fault trials that have a section: those with a timeline, then unexpected ones, then the others."""
     told = [e for e in entries if e.trial.fault is not None or not e.trial.expected]
     drawn = sorted((e for e in told if e.timeline), key=lambda e: (e.run, -e.trial.size_bytes))
     return (drawn + sorted((e for e in told if not e.timeline), key=lambda e: e.trial.expected))[:MAX_DETAILS]
 
 
 def _largest_with_timeline(entries: Sequence[Entry]) -> set[tuple[str, str]]:
-    """The trials whose section is open from the start: one a system, of the largest size."""
+    """The trials whose section is open initially: one per system, of the largest size."""
     drawn = [e for e in entries if e.timeline]
     largest = max((e.trial.size_bytes for e in drawn), default=0)
     first = {e.trial.system: e for e in reversed(drawn) if e.trial.size_bytes == largest}
@@ -178,7 +178,7 @@ def _largest_with_timeline(entries: Sequence[Entry]) -> set[tuple[str, str]]:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Significant digits without an exponent; a dash where there is nothing."""
+    """Significant digits without an exponent; a dash for a missing value."""
     if value is None or not math.isfinite(value):
         return "\N{EN DASH}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
@@ -211,12 +211,12 @@ def told(line: Line, metric: Metric) -> Markup:
 
 
 def measures(told: Mapping[str, float]) -> str:
-    """What an iteration measured besides, on one line."""
+    """Further measurements of an iteration, on one line."""
     return ", ".join(f"{name} {number(value, 5)}" for name, value in told.items())
 
 
 def sort_key(line: Line, metric: Metric) -> str:
-    """What a column sorts by; what is missing comes last."""
+    """The value by which a column sorts; missing values come last."""
     value = line.told[metric.name]
     return repr(float(value)) if math.isfinite(value) else ""
 
@@ -231,7 +231,7 @@ def network_text(found: object) -> str:
 
 
 def plain(value: object) -> str:
-    """A stored value for people."""
+    """A stored value as text for people."""
     if value is None:
         return "not known"
     return "; ".join(f"{key} {told}".strip() for key, told in flat(value)) if not isinstance(value, str) else value

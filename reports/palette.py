@@ -1,16 +1,16 @@
 """The colours of systems, the same in every figure and table. Pure.
 
-They differ in lightness, not only in hue, so that they survive print in grey and colour-blind eyes.
+They differ in lightness, not only in hue, so they remain distinct in greyscale print and for colour-blind readers.
 """
 
 COLORS = ("#333333", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#56B4E9", "#8C510A", "#999999")
-"""By system, in the order of their modes: L* is 21, 71 and 46 for the first three."""
+"""The colours of systems in the order of their modes; the first three have L* 21, 71 and 46."""
 DARK = {"#333333": "#D0D0D0", "#0072B2": "#4DA6DD", "#8C510A": "#C98A3D"}
-"""What stands for those too dark to be seen on a dark page."""
+"""Replacements for colours that are too dark to be seen on a dark page."""
 
 
 def css() -> str:
-    """A class for the mark of each colour: ``s0``, ``s1``, ..."""
+    """A CSS class for the mark of each colour: ``s0``, ``s1``, ..."""
     light = "".join(f".s{place}{{color:{color}}}" for place, color in enumerate(COLORS))
     dark = "".join(f".s{place}{{color:{DARK[color]}}}" for place, color in enumerate(COLORS) if color in DARK)
     return f"{light}\n@media screen and (prefers-color-scheme: dark){{{dark}}}\n"

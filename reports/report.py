@@ -1,4 +1,5 @@
-"""Writes the report of one run folder or several: report.html, figures/, tables and rows. The edge where all meets."""
+"""Writes the report of one or several run folders: report.html, figures/, tables and rows. Does I/O; joins all the
+parts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from reports.load import (
     load_folders,
     log_events,
     nccl_trouble,
+    real,
     watched,
     write_rows,
 )
@@ -54,9 +56,9 @@ from reports.wording import at_size, number
 
 MAX_TIMELINES = 24
 MAX_STATES = 8
-"""Timelines with the hosts' state below them; the panels take as long to draw as the rest."""
+"""At most so many timelines have the hosts' state below them; its panels take as long to draw as the rest."""
 Pictures = dict[tuple[str, str], Picture]
-"""By run and trial."""
+"""Pictures by run and trial."""
 
 FIGURES = (
     ("bandwidth", "Bus bandwidth", bandwidth, "before_gbs"),
@@ -67,20 +69,21 @@ FIGURES = (
     ("recovery", "How long traffic was down", recovery, "recover_ms"),
     ("host_bytes", "Bytes per host", host_bytes, "received_bytes"),
 )
-"""Name, title, module, and the measure without which it would be empty."""
+"""Name, title, module, and the measure without which the figure would be empty."""
 LEAST = {"recovery": 3}
-"""Trials that a figure needs to say more than the table; of most one is enough."""
+"""The number of trials from which a figure says more than the table; for most figures one is enough."""
 LEAST_CLUSTERS = 4
-"""Clusters, by hosts and what is left of the slowest, from which on simulations are shown as a map of them."""
+"""From this many clusters on (by hosts and by the slowest host's remaining bandwidth), simulations are shown as a
+map."""
 
 
 def write_report(
     folders: Path | Sequence[Path], out: Path | None = None, tell: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """Writes rows, figures, tables and report.html of one run or several into `out`; returns the page.
+    """Writes rows, figures, tables and report.html of one run or several into `out`; returns the path of the page.
 
-    Without `out` they stand in the run's own folder; several runs need one. `tell` hears of every trial, and of
-    every table beside one, that cannot be read. Raises `ReportError`.
+    Without `out`, the report goes into the run's own folder; several runs need `out`. `tell` is called with a line for
+    every trial, and every table beside one, that cannot be read. Raises `ReportError`.
     """
     runs = load_folders([folders] if isinstance(folders, Path) else folders)
     place = _place(runs, out)
@@ -106,29 +109,32 @@ def _place(runs: Sequence[LoadedRun], out: Path | None) -> Path:
         if len(runs) > 1:
             raise ReportError(f"{len(runs)} runs in one report need a folder of their own for it: add -o DIR")
         return runs[0].folder
-    out = out.resolve()
+    out = real(out)
     if len(runs) > 1 and out in [run.folder for run in runs]:
-        raise ReportError(f"{out}: is one of the runs, whose own report would be lost; give another folder with -o DIR")
+        raise ReportError(
+            f"{out}: is one of the runs, whose own report would be overwritten; give another folder with -o DIR"
+        )
     if out.exists() and not out.is_dir():
-        raise ReportError(f"{out}: is no folder; give one with -o DIR")
+        raise ReportError(f"{out}: not a folder; give one with -o DIR")
     out.mkdir(parents=True, exist_ok=True)
     return out
 
 
 def has_project_targets(runs: Sequence[LoadedRun]) -> bool:
-    """Whether all of `runs` are of the project's own experiments."""
+    """Whether all `runs` are of the project's own experiments."""
     return all(run.run.experiment.get("project_targets") is True for run in runs)
 
 
 def promises(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Line]) -> list[Target]:
-    """The bounds that the experiments state, each held against its own trials; before them the project's own targets,
-    where all are experiments of the project."""
+    """The bounds of the experiments, each compared with its own trials; before them the project's own targets, if all
+    experiments are the project's."""
     found = []
     if has_project_targets(runs):
         found += targets(lines)
     for run in runs:
         own = frame[frame["run"] == run.name]
-        # Bounds name systems as their own experiment does, without the run that stands behind where there are several.
+        # Bounds name systems as their own experiment does, without the run's name, which is appended if there are
+        # several runs.
         own = own.assign(system=own["system"].str.removesuffix(f" ({run.name})"))
         found += [bound.target() for bound in held(own, run.run.experiment)]
     return found
@@ -137,7 +143,7 @@ def promises(runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Lin
 def content(
     runs: Sequence[LoadedRun], frame: pd.DataFrame, lines: Sequence[Line], figures: Path | None = None
 ) -> Content:
-    """All that the page shows; the figures are drawn, and saved into `figures`, on the way. None: without any."""
+    """Everything that the page shows. Figures are drawn and saved into `figures`; None: no figures."""
     with style.palette(columns.systems(lines)):
         return _content(runs, frame, lines, figures)
 
@@ -188,7 +194,7 @@ def _scope(run: LoadedRun, frame: pd.DataFrame, several: bool) -> str:
 
 
 def _common_setting(run: LoadedRun) -> Setting:
-    """The cluster of all trials; not known where an axis changes it."""
+    """The cluster of all trials; unknown if an axis changes it."""
     found = {setting_of(run.run, trial.settings) for trial in run.final_trials}
     return found.pop() if len(found) == 1 else Setting()
 
@@ -209,7 +215,8 @@ def _entries(runs: Sequence[LoadedRun], timelines: Pictures) -> list[Entry]:
 
 
 def _pictures(frame: pd.DataFrame, figures: Path) -> Iterator[Picture]:
-    """Every figure of every case that has something to show; simulations over many clusters have one of them all."""
+    """Every figure of every case that has data for it; simulations over many clusters have one figure of all of
+    them."""
     gaps = bound_gap.cells_of(frame)
     if _are_a_map(gaps):
         frame = frame.drop(gaps.index)
@@ -224,7 +231,8 @@ def _pictures(frame: pd.DataFrame, figures: Path) -> Iterator[Picture]:
 
 
 def _first(frame: pd.DataFrame, lines: Sequence[Line], figures: Path) -> Picture | None:
-    """The figure of the first screen: for simulations over many clusters their map, else what systems lost."""
+    """The figure of the first screen: for simulations over many clusters their map, otherwise the time that systems
+    lost."""
     gaps = bound_gap.cells_of(frame)
     if _are_a_map(gaps):
         told = bound_gap.caption(gaps)
@@ -250,8 +258,8 @@ def _says(part: pd.DataFrame, metric: str) -> str:
 
 
 def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list[str], list[str]]:
-    """By run and trial: one for the representative of every case, size and system; a line for each that has too few
-    samples, and one for each table that cannot be read."""
+    """Timelines by run and trial: one for the representative of every case, size and system; a line for each that has
+    too few samples, and one for each table that cannot be read."""
     drawn: Pictures = {}
     sparse: list[str] = []
     unread: list[str] = []
@@ -272,7 +280,7 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
         marks = [*core_events(trial), *nccl_trouble(logged)]
         state = _state(run, trial, unread) if len(drawn) < MAX_STATES else None
         figure = timeline.draw(trial, rates, marks, setting_of(run.run, trial.settings), state)
-        # Numbered: an id is a host's or a file's text, which has no say in the names of files.
+        # Numbered, because an id contains text from hosts or files, which must not determine file names.
         told = timeline.caption(trial, rates, state)
         uri = save(figure, figures, f"timeline-{len(drawn) + 1:02d}", told)
         drawn[run.name, trial.trial_id] = Picture(f"Timeline of {trial.trial_id}", uri, told, _story(trial))
@@ -280,8 +288,8 @@ def _timelines(runs: Sequence[LoadedRun], figures: Path) -> tuple[Pictures, list
 
 
 def _state(run: LoadedRun, trial: Trial, unread: list[str]) -> pd.DataFrame | None:
-    """What the hosts were doing; `unread` hears of a table that is there and cannot be read. Runs from before there was
-    a watch have none, and that is nothing to tell."""
+    """The hosts' state. A table that exists but cannot be read is added to `unread`. Runs that predate the watch have
+    no such table, which is not reported."""
     if not (run.trial_folder(trial) / WATCH.file).exists():
         return None
     seen = watched(run, trial)
@@ -293,7 +301,7 @@ def _state(run: LoadedRun, trial: Trial, unread: list[str]) -> pd.DataFrame | No
 
 
 def _story(trial: Trial) -> str:
-    """A timeline in words: what broke, and what it cost."""
+    """A timeline in words: the fault, and its cost."""
     view, told = View(trial), []
     if trial.fault:
         told.append(f"{trial.fault.kind} on {trial.fault.host} {trial.fault.nic}")
@@ -305,7 +313,7 @@ def _story(trial: Trial) -> str:
 
 
 def representatives(trials: Sequence[Trial]) -> list[Trial]:
-    """Of every (scenario, axes, size, system) the trial whose hit iteration is the median; the largest sizes first."""
+    """Of every (scenario, axes, size, system), the trial whose hit iteration is the median; the largest sizes first."""
     groups: dict[tuple[str, tuple[tuple[str, str], ...], int, str], list[Trial]] = {}
     for trial in trials:
         if trial.fault is not None and trial.status != "inconclusive":

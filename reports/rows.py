@@ -1,8 +1,8 @@
-"""The flat row: one per iteration of a trial, the form in which a run leaves for other tools; with every metric.
+"""The flat row: one per iteration of a trial, with every metric; the form in which other tools read a run.
 
-Times are ns since the epoch on the harness' clock, durations ns, bandwidths GB/s (1e9 bytes/s, as
-nccl-tests). A trial without any iteration still has one row, its iteration columns empty: a failed trial is
-a row with a status, not a hole. The documentation of each column travels in the Parquet file itself.
+Times are ns since the epoch on the harness's clock, durations ns, bandwidths GB/s (1e9 bytes/s, as in nccl-tests). A
+trial without any iteration still has one row, whose iteration columns are empty: a failed trial is a row with a status,
+not a gap. The Parquet file itself documents each column.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _INT, _FLOAT, _TEXT, _BOOL = pa.int64(), pa.float64(), pa.string(), pa.bool_()
 
 
 class Column(NamedTuple):
-    """One column: its type, its meaning, and how to read it off a trial."""
+    """One column: its type, its meaning, and how to read it from a trial."""
 
     type: pa.DataType
     meaning: str
@@ -138,17 +138,17 @@ def rows_table(
 
 
 def axis_column(axis: str) -> str:
-    """The name of an axis' column."""
+    """The name of an axis's column."""
     return f"axis_{axis}"
 
 
 def metric_column(metric: str) -> str:
-    """The name of a metric's column, which is the same in all rows of a trial."""
+    """The name of a metric's column, whose value is the same in all rows of a trial."""
     return f"trial_{metric}"
 
 
 def arrow_schema(axes: Sequence[str] = ()) -> pa.Schema:
-    """The table's Arrow schema, with a column for each axis: each field carries its meaning, the whole its version."""
+    """The table's Arrow schema, with a column for each axis. Each field carries its meaning, the schema its version."""
     columns = {key: (c.type, c.meaning) for key, c in TRIAL_COLUMNS.items()}
     columns |= {metric_column(name): (_FLOAT, f"of the trial: {metric.told}") for name, metric in METRICS.items()}
     columns |= {key: (c.type, c.meaning) for key, c in ITERATION_COLUMNS.items()}
@@ -160,7 +160,7 @@ def arrow_schema(axes: Sequence[str] = ()) -> pa.Schema:
 
 
 def write(table: pa.Table, folder: Path) -> tuple[Path, Path]:
-    """Writes rows.parquet and rows.csv into `folder`, each whole or not at all."""
+    """Writes rows.parquet and rows.csv into `folder`, each atomically."""
     parquet, csv = folder / "rows.parquet", folder / "rows.csv"
     for path, writer in ((parquet, pq.write_table), (csv, pyarrow.csv.write_csv)):
         part = path.with_name(f".{path.name}.part")
@@ -170,7 +170,7 @@ def write(table: pa.Table, folder: Path) -> tuple[Path, Path]:
 
 
 def read(path: Path) -> pa.Table:
-    """Reads a rows.parquet; raises `SchemaError` for anything but this version's rows."""
+    """Reads a rows.parquet; raises `SchemaError` for anything but rows of this version."""
     try:
         table = pq.read_table(regular(path))
     except FileNotFoundError:

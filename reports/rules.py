@@ -1,10 +1,10 @@
-"""The rules of a comparison: which measures matter, which way is better, and how much worse is too much.
+"""The rules of a comparison: which measures matter, which direction is better, and how much worse is too much.
 
 schema = 1
 
 [[rule]]
 metric = "after_gbs"          # any of reports.metrics
-direction = "higher"          # which way is better; each metric has its own, so this may be left out
+direction = "higher"          # which way is better; optional, since each metric has its own
 tolerance = "5 %"             # of the base, or an amount in the metric's unit: "20 ms", 0
 systems = ["balance"]         # optional: only these systems, sizes, collectives, scenarios; of RUN@A RUN@B, either
 sizes = ["64MiB"]
@@ -29,14 +29,15 @@ Direction = Literal["higher", "lower"]
 
 
 class Tolerance(NamedTuple):
-    """How much worse is still fine: a share of the base, or an amount in the metric's unit."""
+    """How much worse is still acceptable: a share of the base, or an amount in the metric's unit."""
 
     amount: float
     relative: bool
 
 
 def _tolerance(value: object) -> object:
-    """``"5 %"`` is relative; a number with or without a unit is not. The unit is checked by the rule."""
+    """Parses a tolerance: ``"5 %"`` is relative, a number with or without a unit is absolute. The rule checks the
+    unit."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError('write a share as "5 %" or an amount as "20 ms"')
     number, _, unit = str(value).strip().partition(" ")
@@ -45,9 +46,9 @@ def _tolerance(value: object) -> object:
     try:
         amount = float(number)
     except ValueError:
-        raise ValueError(f'{value!r} is no tolerance; write a share as "5 %" or an amount as "20 ms"') from None
+        raise ValueError(f'{value!r} is not a tolerance; write a share as "5 %" or an amount as "20 ms"') from None
     if not 0 <= amount < 1e12:
-        raise ValueError(f"{value!r} is no tolerance; it must be 0 or more")
+        raise ValueError(f"{value!r} is not a tolerance; it must be 0 or more")
     return amount, unit.strip()
 
 
@@ -59,7 +60,7 @@ def _size(value: object) -> int:
 
 
 class Rule(BaseModel):
-    """One measure to hold NEW against BASE by."""
+    """One measure by which NEW is compared with BASE."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -75,7 +76,9 @@ class Rule(BaseModel):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in METRICS:
-            raise ValueError(f"unknown metric {name!r}; {_nearest(name, list(METRICS))}")
+            close = get_close_matches(name, METRICS, n=1)
+            remedy = f"did you mean {close[0]!r}?" if close else "`harness metrics` lists them"
+            raise ValueError(f"unknown metric {name!r}; {remedy}")
         return name
 
     @model_validator(mode="after")
@@ -90,23 +93,24 @@ class Rule(BaseModel):
         return self
 
     def between(self, systems: Collection[str], label: str) -> "Rule":
-        """The same where `label` stands for a comparison of two systems: what speaks of either speaks of it."""
+        """The rule for a comparison of two systems named `label`: a rule for either system applies to their
+        comparison."""
         spoken_of = any(system in self.systems for system in systems)
         return self.model_copy(update={"systems": (*self.systems, label)}) if spoken_of else self
 
     @property
     def tolerance(self) -> Tolerance:
-        """What is allowed."""
+        """The tolerance, in the metric's unit."""
         amount, unit = self.written
         return Tolerance(amount / 100, True) if unit == "%" else Tolerance(amount, False)
 
     @property
     def better(self) -> Direction:
-        """Which way is better."""
+        """The direction that is better."""
         return self.direction or METRICS[self.metric].better or "lower"
 
     def applies(self, system: str, size_bytes: int, collective: str, scenario: str) -> bool:
-        """Whether a cell passes its filters."""
+        """Whether a cell passes the rule's filters."""
         filters = (
             (self.systems, system), (self.sizes, size_bytes), (self.collectives, collective), (self.scenarios, scenario)
         )  # fmt: skip
@@ -136,7 +140,7 @@ DEFAULT = Rules.model_validate(
         ]
     }
 )
-"""What is compared without a rules file."""
+"""The rules that apply without a rules file."""
 
 
 def load_rules(path: Path) -> Rules:
@@ -145,8 +149,10 @@ def load_rules(path: Path) -> Rules:
         values: dict[str, Any] = tomllib.loads(text_of(path, "utf-8-sig"))
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ReportError(f"{path}: is no TOML: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ReportError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ReportError(f"{path}: is not valid TOML: {error}") from None
     try:
         return Rules.model_validate(values)
     except ValidationError as error:
@@ -154,9 +160,9 @@ def load_rules(path: Path) -> Rules:
 
 
 def _told(error: ValidationError) -> str:
-    # A misspelt key is why another is missing.
+    # An unknown key is reported first: a misspelt key is why another one is missing.
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    place = ".".join(str(part) for part in first["loc"])
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         model = Rules if len(first["loc"]) == 1 else Rule
@@ -168,4 +174,4 @@ def _told(error: ValidationError) -> str:
 
 def _nearest(name: str, known: list[str]) -> str:
     close = get_close_matches(name, known, n=1)
-    return f"nearest is {close[0]!r}" if close else f"known: {', '.join(known)}"
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"

@@ -1,11 +1,12 @@
-"""The tables beside a trial's trial.json: columns, versions, what their metrics mean; written and read here alone.
+"""The tables beside a trial's trial.json: columns, versions, meaning of their metrics. Only this file reads and writes
+them.
 
     nics.parquet     counters of the NICs, every 10 ms; of the struck host every millisecond right after the fault
-    watch.parquet    the hosts' state, every 100 ms: one row a reading, so that new metrics need no new columns
-    events.parquet   what NCCL's log and the core's event log said
+    watch.parquet    the hosts' state, every 100 ms: one row per reading, so new metrics need no new columns
+    events.parquet   the events of NCCL's log and of the core's event log
 
-All times are ns since the epoch on the harness' clock. A table of a newer version is refused; columns may be added
-without a new one. METRICS lists what watch.parquet holds.
+All times are ns since the epoch on the harness's clock. A table of a newer version is refused; columns may be added
+without a new version. METRICS lists the contents of watch.parquet.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,11 +36,11 @@ class Table:
 
     @property
     def file(self) -> str:
-        """Its file in the trial's folder."""
+        """The table's file name in the trial's folder."""
         return f"{self.name}.parquet"
 
     def schema(self) -> "pa.Schema":
-        """Its columns as Arrow has them."""
+        """The table's columns as an Arrow schema."""
         import pyarrow as pa
 
         return pa.schema(self.columns.items())
@@ -61,10 +62,10 @@ NICS = Table(
     ("t_ns", "host", "nic", "rx_bytes", "tx_bytes", "up"),
     ("rdma_rx_bytes", "rdma_tx_bytes"),
 )
-"""Bytes so far by the kernel's counters, and by the RDMA port's where the NIC has one that counts."""
+"""Cumulative bytes by the kernel's counters, and by the RDMA port's if the NIC has a port that counts."""
 
 APART_NS = 8_000_000
-"""Between samples that tell a rate: throughput between two that are closer tells the size of a burst."""
+"""Least time between samples for a rate: between two closer samples, throughput shows the size of a burst."""
 
 WATCH = Table(
     "watch",
@@ -72,7 +73,7 @@ WATCH = Table(
     {"t_ns": "int64", "host": "string", "device": "string", "metric": "string", "value": "float64"},
     ("t_ns", "host", "device", "metric"),
 )
-"""A null `value` could not be read at that moment."""
+"""A null `value` could not be read at that time."""
 
 EVENTS = Table(
     "events",
@@ -93,13 +94,13 @@ EVENTS = Table(
 )
 """`source` is ``nccl`` (t_ns: when the line reached the harness) or ``core`` (when it happened); `fields` is JSON.
 
-`trouble` says that a line of NCCL's tells of a failure, by whatever level; of the core's events it is null.
+`trouble` says whether a line of NCCL's log reports a failure, at any log level; it is null for the core's events.
 """
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What one metric of watch.parquet is. A counter only grows: its rate is its difference over time."""
+    """The meaning of one metric of watch.parquet. A counter only grows: its rate is its difference over time."""
 
     unit: str
     counter: bool
@@ -181,15 +182,15 @@ METRICS: dict[str, Metric] = {
     ),
     **_of("us", False, sample_us="watch: what its own sample took", sample_cpu_us="watch: CPU time of that"),
 }
-"""By name. An RDMA port has every other counter of its driver besides, under the name of its file in sysfs."""
+"""Metrics by name. An RDMA port also has every other counter of its driver, under the name of its file in sysfs."""
 
 
 NAMES = ("host", "nic", "device", "metric")
-"""The columns that say what a row is about."""
+"""The columns that identify the subject of a row."""
 
 
 def write(path: Path, table: Table, rows: Iterable[Sequence[Any]]) -> None:
-    """Writes `rows`, each in the order of the columns, so that the file is there whole or not at all."""
+    """Writes `rows`, each in the order of the columns, atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -202,14 +203,14 @@ def write(path: Path, table: Table, rows: Iterable[Sequence[Any]]) -> None:
 
 
 def read(path: Path, table: Table, where: str) -> "pd.DataFrame | str":
-    """The rows of `path`, or a line on why there are none that begins with `where`."""
+    """The rows of `path`, or a line that begins with `where` and says why there are none."""
     return _tried(lambda: _rows(_opened(path, table, where), table), where)
 
 
 def thinned(samples: "pd.DataFrame", apart_ns: int) -> "pd.DataFrame":
-    """Rows of NICS without those that follow another of their NIC more closely than `apart_ns`.
+    """The rows of NICS without those that follow another row of their NIC by less than `apart_ns`.
 
-    The last of each NIC stays, and the one before it goes where they are too close: what a trial moved in all is
+    The last row of each NIC stays, and the one before it is dropped if they are too close: the total of a trial is
     counted to its end.
     """
     kept: list[int] = []
@@ -227,13 +228,13 @@ def thinned(samples: "pd.DataFrame", apart_ns: int) -> "pd.DataFrame":
 
 
 def fault_of(path: Path, table: Table, where: str) -> str | None:
-    """The same line for a file that shows at a glance that it cannot be read; None for any other."""
+    """The same line for a file that is quickly seen to be unreadable; None for any other file."""
     told = _tried(lambda: _opened(path, table, where), where)
     return told if isinstance(told, str) else None
 
 
 class _NewerError(Exception):
-    """Written by a newer program; the text is the line."""
+    """The file was written by a newer program; the text is the line to report."""
 
 
 def _tried(work: Callable[[], T], where: str) -> T | str:
@@ -266,9 +267,9 @@ def _rows(file: "pq.ParquetFile", table: Table) -> "pd.DataFrame":
     there = [name for name in table.columns if name not in table.added or name in file.schema_arrow.names]
     wanted = pa.schema([field for field in table.schema() if field.name in there])
     rows = file.read(there).select(there).cast(wanted)
-    for name in table.required:  # before pandas, which would make numbers of a column with a gap inexact
+    for name in table.required:  # before pandas, which would convert the values to numbers
         if rows[name].null_count:
             rows = rows.filter(rows[name].is_valid())
-    # Names as categories: they repeat in every row, and are grouped and compared many times.
+    # Names become categories: they repeat in every row, and are grouped and compared many times.
     frame: pd.DataFrame = rows.to_pandas(categories=[name for name in NAMES if name in there])
     return frame

@@ -1,4 +1,4 @@
-"""What a run ran on, as far as a report needs it: hosts, NICs and their rate, read from the stored experiment."""
+"""The cluster of a run as far as a report needs it (hosts, NICs and their rate), read from the stored experiment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,56 +9,62 @@ from r2ccl_core.units import parse_rate
 from reports.trial import Run
 
 MAX_COUNT = 100_000
-"""Hosts or NICs of a host; a larger number is a damaged file, not a cluster."""
+"""Largest plausible number of hosts, or of NICs per host; a larger number means a damaged file."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The cluster of a run. None: not known, or not limited."""
+    """The cluster of a run. None: unknown, or not limited."""
 
     hosts: int | None = None
     nics: int | None = None
     rate_bit_s: float | None = None
     gpus: int = 1
-    """Ranks of each host."""
+    """Ranks per host."""
+    virtual: bool = False
+    """The hosts are virtual machines."""
+    soft_rdma: bool = False
+    """Their RDMA devices are Soft-RoCE."""
 
     @property
     def ranks(self) -> int | None:
-        """Of all hosts."""
+        """The number of ranks on all hosts."""
         return self.hosts * self.gpus if self.hosts else None
 
     @property
     def limit_gbs(self) -> float | None:
-        """The bus bandwidth at which all NICs of a host send and receive at their full rate, GB/s."""
+        """The bus bandwidth at which all NICs of a host send and receive at their full rate, in GB/s."""
         return self.nics * self.rate_bit_s / 8e9 if self.nics and self.rate_bit_s else None
 
     @property
     def limit_after_gbs(self) -> float | None:
-        """The same with one NIC lost."""
+        """The same limit with one NIC lost."""
         return self.limit_gbs * (self.nics - 1) / self.nics if self.limit_gbs and self.nics else None
 
 
 def setting_of(run: Run, settings: Mapping[str, Any] | None = None) -> Setting:
-    """Reads the run's `cluster` table, and `workload.gpus`; what is missing or strange there is not known.
+    """Reads the run's `cluster` table and `workload.gpus`; missing or malformed values become unknown.
 
-    `settings` are those of a trial, where an axis changes the cluster.
+    `settings` are those of a trial, if an axis changes the cluster.
     """
     table = _table(run, "cluster", settings or {})
     gpus = _count(_table(run, "workload", settings or {}).get("gpus")) or 1
     if table.get("kind") == "inventory":
         return replace(_of_inventory(table.get("content")), gpus=gpus)
-    return Setting(_count(table.get("hosts")), _count(table.get("nics")), _rate(table.get("rate")), gpus)
+    virtual, soft_rdma = table.get("kind") == "vms", table.get("rdma") == "rxe"
+    counts = _count(table.get("hosts")), _count(table.get("nics"))
+    return Setting(*counts, _rate(table.get("rate")), gpus, virtual, soft_rdma)
 
 
 def _table(run: Run, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """One table of the experiment, with what `settings` change in it."""
+    """One table of the experiment, with the changes by `settings`."""
     stored = run.experiment.get(name)
     changed = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
     return (dict(stored) if isinstance(stored, dict) else {}) | changed
 
 
 def _of_inventory(content: object) -> Setting:
-    """Hosts that exist: of NICs and rates only what all of them share is known."""
+    """Existing hosts: only NIC counts and rates that all of them share are known."""
     hosts = content.get("host") if isinstance(content, dict) else None
     if not isinstance(hosts, list):
         return Setting()
@@ -73,7 +79,7 @@ def _of_inventory(content: object) -> Setting:
 
 
 def systems_of(run: Run) -> dict[str, Mapping[str, Any]]:
-    """The run's systems by name, as its experiment has them."""
+    """The run's systems by name, as in its experiment."""
     systems = run.experiment.get("system")
     tables = [s for s in systems if isinstance(s, dict)] if isinstance(systems, list) else []
     return {str(table.get("name")): table for table in tables}
@@ -86,7 +92,7 @@ def env_of(system: Mapping[str, Any]) -> dict[str, str]:
 
 
 def experiment_name(run: Run) -> str:
-    """The name in the experiment file."""
+    """The experiment's name, from its file."""
     return str(run.experiment.get("name", "experiment"))
 
 

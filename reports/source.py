@@ -1,4 +1,4 @@
-"""Which program a run came from: it began with one commit, and went on with others where it was interrupted. Pure."""
+"""The versions of the program that made a run: an interrupted run may have been continued with another commit. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -6,20 +6,20 @@ from typing import Any, NamedTuple
 from reports.trial import Run
 
 CONTINUED = "continued"
-"""In a run's provenance: a list of what each continuation ran on, with the time at which it began (`at`)."""
+"""Key of a run's provenance: a list of the source of each continuation, with the time at which it began (`at`)."""
 
 
 class Source(NamedTuple):
-    """One state of the program; None: not known."""
+    """One version of the program; None: unknown."""
 
     commit: str | None
     dirty: bool | None
     digest: str | None
-    """Of the source files themselves: tells changes apart that no commit has."""
+    """Digest of the source files, which distinguishes uncommitted changes."""
 
 
 def source_of(provenance: Mapping[str, Any]) -> Source:
-    """As a provenance, or an entry of its continuations, tells it; what is strange there is not known."""
+    """The source that a provenance, or an entry of its continuations, states; malformed values become unknown."""
     commit, dirty, digest = (provenance.get(key) for key in ("commit", "dirty", "source"))
     return Source(
         None if commit is None else str(commit),
@@ -29,13 +29,13 @@ def source_of(provenance: Mapping[str, Any]) -> Source:
 
 
 def continuations(run: Run) -> list[Mapping[str, Any]]:
-    """What the run went on with, in the order of time."""
+    """The continuations of the run, in the order of time."""
     told = run.provenance.get(CONTINUED)
     return [entry for entry in told if isinstance(entry, dict)] if isinstance(told, list) else []
 
 
 def sources(run: Run) -> list[Source]:
-    """Every state of the program that made trials of `run`, each once, in the order of time."""
+    """Every version of the program that made trials of `run`, each once, in the order of time."""
     found: list[Source] = []
     for source in map(source_of, (run.provenance, *continuations(run))):
         if not any(_same(source, known) for known in found):
@@ -44,7 +44,7 @@ def sources(run: Run) -> list[Source]:
 
 
 def commit_of(run: Run) -> str | None:
-    """``abc``, or ``abc, later def`` of a run that went on after a commit."""
+    """``abc``, or ``abc, later def`` for a run that was continued after a commit."""
     commits = dict.fromkeys(source.commit or "not known" for source in sources(run))
     return ", later ".join(commits) if any(source.commit for source in sources(run)) else None
 
@@ -56,7 +56,7 @@ def dirty_of(run: Run) -> bool | None:
 
 
 def change_of(run: Run) -> str | None:
-    """A line on a source that changed while `run` was interrupted; None where it did not."""
+    """A line about a source that changed while `run` was interrupted; None if it did not."""
     if len(found := sources(run)) < 2:
         return None
     states = ", later ".join(dict.fromkeys(map(_text, found)))
@@ -64,7 +64,7 @@ def change_of(run: Run) -> str | None:
 
 
 def _same(one: Source, other: Source) -> bool:
-    """Older runs do not tell the digest: that is no difference."""
+    """Older runs do not record the digest; a missing digest is no difference."""
     digests = {one.digest, other.digest} - {None}
     return one[:2] == other[:2] and len(digests) < 2
 

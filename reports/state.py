@@ -1,4 +1,4 @@
-"""What the hosts were doing around a fault, from their watches: one long frame that the figure draws. Pure."""
+"""The hosts' state around a fault, from their watches: one long frame that the figure draws. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,25 +10,25 @@ from reports.series import METRICS
 from reports.trial import Trial
 
 UNCERTAIN_NS = 5_000_000
-"""A moment of effect that is known worse than this is told as such."""
+"""A larger uncertainty of the time of effect is pointed out."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One thing that is shown: the sum, or the largest, over a host's devices of some metrics, times a factor."""
+    """One panel of the figure: the sum, or the largest, of some metrics over a host's devices, times a factor."""
 
     label: str
     devices: str
-    """What the devices' names match."""
+    """Pattern for the devices' names."""
     metrics: tuple[str, ...]
     factor: float = 1.0
     largest: bool = False
     always: bool = False
-    """Shown even where it was 0 all the time."""
+    """Shown even if it was 0 all the time."""
     usual: float | None = None
-    """Shown is how many devices have another value than this."""
+    """If set, the panel shows how many devices have another value."""
     if_changed: bool = False
-    """Not shown where it stayed the same on every host."""
+    """Hidden if it stayed the same on every host."""
 
 
 PANELS = (
@@ -48,9 +48,10 @@ PANELS = (
 
 
 def state_frame(watched: pd.DataFrame, trial: Trial) -> pd.DataFrame:
-    """`watched` (`reports.series.WATCH`) as rows of panel, host, seconds (since the fault or the beginning), value.
+    """Converts `watched` (`reports.series.WATCH`) to rows of panel, host, seconds (since the fault or the beginning),
+    value.
 
-    Panels of which nothing is known are left out, and those in which nothing happened unless they are always shown.
+    Panels without data are left out, and so are panels in which nothing happened, unless they are always shown.
     """
     zero_ns = trial.fault.t_before_ns if trial.fault else min((i.t_ns for i in trial.iterations), default=None)
     if zero_ns is None:
@@ -64,14 +65,14 @@ def state_frame(watched: pd.DataFrame, trial: Trial) -> pd.DataFrame:
 
 def _of_panel(watched: pd.DataFrame, panel: Panel) -> pd.DataFrame | None:
     own = watched[watched["metric"].isin(panel.metrics) & watched["device"].str.fullmatch(panel.devices)]
-    if panel.usual is not None:  # what cannot be read has gone
+    if panel.usual is not None:  # an unreadable device is gone
         own = own.assign(value=(own["value"] != panel.usual).astype(float))
     own = own.dropna(subset=["value"]).sort_values("t_ns", kind="stable")
     if METRICS[panel.metrics[0]].counter:
         own = _rates(own)
     if own.empty:
         return None
-    # All devices of a host are read within a moment of each other: a tick is what the watch does at once.
+    # All devices of a host are read almost at once; a tick is one such round of readings.
     groups = own.groupby(["host", own["t_ns"] // 20_000_000])
     value = (groups["value"].max() if panel.largest else groups["value"].sum()) * panel.factor
     if not panel.always and not value.any():
@@ -85,15 +86,15 @@ def _of_panel(watched: pd.DataFrame, panel: Panel) -> pd.DataFrame | None:
 def _rates(counted: pd.DataFrame) -> pd.DataFrame:
     groups = counted.groupby(["host", "device", "metric"], sort=False)
     lasted, grown = groups["t_ns"].diff(), groups["value"].diff()
-    # A counter that goes back (a process that ended, a NIC made anew) says nothing about that interval.
+    # A counter that decreases (a process that ended, a NIC that was recreated) gives no rate for that interval.
     known = (lasted > 0) & (grown >= 0)
     return counted.assign(value=1e9 * grown / lasted)[known]
 
 
 def effect_text(trial: Trial, number: int = 0) -> str | None:
-    """When a fault took effect, as people read it: ``effect at 1.234 s ± 2.1 ms`` since the first timed iteration.
+    """When a fault took effect, as text: ``effect at 1.234 s ± 2.1 ms`` since the first timed iteration.
 
-    `number` 0 is the first fault of the trial, 1 the one after.
+    `number` 0 is the first fault of the trial, 1 the next.
     """
     effects = (trial.evidence.model_extra or {}).get("effects")
     effect = effects[number] if isinstance(effects, list) and number < len(effects) else None

@@ -1,7 +1,7 @@
 """Statistics of repeats, as pure functions of numbers: medians, intervals, slowdowns, paired differences.
 
-Everything is seeded: the same numbers give the same interval on every machine. Missing values are NaN or
-None and are left out; where nothing is left, the answer is NaN.
+Everything is seeded: the same numbers give the same interval on every machine. Missing values (NaN or None) are left
+out; without any values the result is NaN.
 """
 
 import math
@@ -16,19 +16,19 @@ from r2ccl_core.student import student_t
 LEVEL = 0.95
 RESAMPLES = 2000
 MIN_BOOTSTRAP = 5
-"""Below this many repeats a bootstrap only pretends; their range is given instead."""
+"""Fewer repeats than this are too few for a bootstrap; their range is given instead."""
 MIN_PAIRS = 3
-"""Below this many pairs nothing is said about a difference."""
+"""With fewer pairs than this, no difference is stated."""
 MOST_PAIRS = 1000
-"""More repeats than these nobody makes."""
+"""More repeats than this are impractical."""
 MIN_EFFECT = 0.01
-"""A smaller relative difference is not told as one, however steady it is: nobody would act on it."""
+"""A smaller relative difference is not reported, however steady it is: nobody would act on it."""
 
 Floats = NDArray[np.float64]
 
 
 class Estimate(NamedTuple):
-    """A median over `n` repeats with its interval; NaN where there is none."""
+    """A median over `n` repeats with its interval; NaN if there is none."""
 
     median: float
     low: float
@@ -37,7 +37,7 @@ class Estimate(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How many times `a` is `b`: the mean ratio over `n` pairs, its interval, and what may be said."""
+    """The mean ratio of `a` to `b` over `n` pairs, its interval, and the conclusion."""
 
     ratio: float
     low: float
@@ -49,7 +49,7 @@ class Difference(NamedTuple):
 
 
 def known(values: Iterable[float | None]) -> Floats:
-    """The values that are there, as an array."""
+    """The values that are present, as an array."""
     array = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
     return array[np.isfinite(array)]
 
@@ -85,7 +85,7 @@ def percentile(values: Iterable[float | None], q: float) -> float:
 def interval(values: Iterable[float | None], seed: int = 0) -> tuple[float, float]:
     """The 95 % percentile-bootstrap interval of the median; the range of fewer than `MIN_BOOTSTRAP` values.
 
-    One value has no interval: NaN.
+    A single value has no interval: NaN.
     """
     there = known(values)
     if there.size < 2:
@@ -111,27 +111,27 @@ def slowdown(before_ns: Sequence[float], after_ns: Sequence[float]) -> float:
 
 
 def hit_cost_ns(hit_ns: Sequence[float], after_ns: Sequence[float]) -> float:
-    """What the hit iteration cost beyond the ones after it; several hit ones (a slow fault) add up."""
+    """How much longer the hit iteration took than those after it; several hit iterations (a slow fault) add up."""
     usual = median(after_ns)
     return float(sum(duration - usual for duration in hit_ns)) if hit_ns else float("nan")
 
 
 def stall_ns(lasted_ns: float, until_fault_ns: float, before_ns: float, after_ns: float) -> float:
-    """The time the hit iteration lost to the failure itself, beyond what the smaller bandwidth explains.
+    """The time that the hit iteration lost to the failure itself, beyond the effect of the lower bandwidth.
 
-    Until the fault it ran at the old speed (`before_ns` an iteration), the rest would take its share of
-    `after_ns`; what it lasted longer is the stall. Negative values are noise.
+    Until the fault the iteration ran at the old speed (`before_ns` per iteration); its rest would take the same share
+    of `after_ns`. The stall is the time beyond that. Negative values are noise.
     """
     done = min(1.0, max(0.0, until_fault_ns / before_ns)) if before_ns > 0 else float("nan")
     return lasted_ns - done * before_ns - (1 - done) * after_ns
 
 
 def paired(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> Difference:
-    """The ratio a/b over the keys (repeats of one run) that both have: geometric mean, 95 % t interval.
+    """The ratio a/b over the keys (repeats of one run) that both have: geometric mean with a 95 % t interval.
 
-    Of logarithms, so that a/b and b/a say the same; Student's t, since over five pairs a bootstrap is too
-    narrow. `more` or `less` only where the whole interval lies on one side of 1 and the ratio is at least
-    `MIN_EFFECT` away from it.
+    The interval is computed on logarithms, so that a/b and b/a agree, and by Student's t, because a bootstrap over five
+    pairs is too narrow. The conclusion is `more` or `less` only if the whole interval lies on one side of 1 and the
+    ratio differs from 1 by at least `MIN_EFFECT`.
     """
     ratios = known(a[k] / b[k] for k in a if k in b and a[k] > 0 and b[k] > 0)
     n, logs = int(ratios.size), np.log(ratios)
@@ -150,9 +150,9 @@ def paired(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> Differen
 
 
 def pairs_to_show(spread: float, effect: float) -> int | None:
-    """How many pairs it takes until a relative difference of `effect` shows, by Student's t; None above `MOST_PAIRS`.
+    """How many pairs it takes to show a relative difference of `effect`, by Student's t; None above `MOST_PAIRS`.
 
-    `spread` is that of the logarithms of the ratios (`Difference.spread`).
+    `spread` is the standard deviation of the logarithms of the ratios (`Difference.spread`).
     """
     wanted = math.log1p(effect)
     enough = (n for n in range(MIN_PAIRS, MOST_PAIRS + 1) if student_t(n - 1) * spread / n**0.5 < wanted)

@@ -1,8 +1,8 @@
-"""What a run came to in plain sentences. Pure.
+"""The results of a run in plain sentences. Pure.
 
-Input is `reports.measures.trial_frame`. Sentences say only what the headline table holds: medians over repeats, the
-worst single trial where a promise is about every trial, and a difference between systems only where the
-pairs of one run show one.
+The input is `reports.measures.trial_frame`. The sentences state only what the headline table holds: medians over
+repeats, the worst single trial if a promise covers every trial, and a difference between systems only if the pairs of
+one run show it.
 """
 
 from collections import Counter
@@ -20,10 +20,10 @@ from reports.trial import Trial
 from reports.wording import at_size, number, percent, plain, plural, sized
 
 MOST_COMPARISONS = 10
-"""Of five systems two by two."""
+"""At most this many comparisons: all pairs of five systems."""
 
 SOUGHT = 0.05
-"""The difference between systems that repeats are asked to show."""
+"""The relative difference between systems that the repeats should be able to show."""
 
 MODES = {
     0: "fail-stop, as NCCL is",
@@ -34,7 +34,7 @@ MODES = {
 
 
 def sentences(frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Trial] = ()) -> list[str]:
-    """The runs in plain words, the most important first; nothing in it is markup.
+    """The runs in plain words, the most important first; the sentences contain no markup.
 
     `scopes` say what was run (`scope`); `earlier` are the inconclusive attempts that were run again and are not in
     `frame`.
@@ -47,12 +47,13 @@ def sentences(frame: pd.DataFrame, scopes: Sequence[str], earlier: Sequence[Tria
 
 
 def scope(frame: pd.DataFrame, setting: Setting) -> str:
-    """What one run ran, in a sentence."""
+    """What one run ran, in one sentence."""
     if frame.empty:
         return "No trial."
     collectives = (frame["workload"] == "collective").all()
     what = ", ".join(map(str, frame["collective" if collectives else "operation"].unique()))
-    where = f"{setting.hosts} hosts" if setting.hosts else "hosts"
+    hosts = "virtual machines" if setting.virtual else "hosts"
+    where = f"{setting.hosts} {hosts}" if setting.hosts else hosts
     if setting.nics:
         rate = f" of {format_rate(setting.rate_bit_s)}" if setting.rate_bit_s else ""
         ranks = f"{setting.gpus} ranks and " if setting.gpus > 1 else ""
@@ -62,17 +63,18 @@ def scope(frame: pd.DataFrame, setting: Setting) -> str:
     faulted = int(frame["faulted"].sum())
     inside = "mid-collective" if collectives else "mid-step"
     how = f"{faulted} of them with a fault in {inside}" if faulted else "none of them with a fault"
-    return f"{len(frame)} trials of {what} over {where}{sizes}; {how}."
+    soft = " Their RDMA is Soft-RoCE (rxe): nothing here is the speed of RDMA hardware." if setting.soft_rdma else ""
+    return f"{len(frame)} trials of {what} over {where}{sizes}; {how}.{soft}"
 
 
 def _simulated(frame: pd.DataFrame) -> str:
     count = int((frame["source"] == "simulated").sum())
     if not count:
         return ""
-    which = "All of them were" if count == len(frame) else f"{count} of them, marked so, were"
+    which = "All of them were" if count == len(frame) else f"{count} of them, which are marked, were"
     return (
-        f"{which} SIMULATED, not measured: no byte was moved. Processors, the time to notice a failure and the change "
-        "of the schedule cost nothing there."
+        f"{which} SIMULATED, not measured: no byte was moved. Processors, the time to notice a failure and the switch "
+        "of schedules cost nothing there."
     )
 
 
@@ -93,11 +95,11 @@ def _repeated(earlier: Sequence[Trial]) -> str:
     if not earlier:
         return ""
     were = "attempt was" if len(earlier) == 1 else "attempts were"
-    reasons = Counter(trial.reason or "no reason is known" for trial in earlier)
+    reasons = Counter(trial.reason or "reason unknown" for trial in earlier)
     told = "; ".join(f"{reason} ({count} times)" if count > 1 else reason for reason, count in reasons.most_common(3))
     more = f"; and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
     return (
-        f"{len(earlier)} earlier {were} inconclusive and run again; rows.csv has them, no figure does. "
+        f"{len(earlier)} earlier {were} inconclusive and run again; they are in rows.csv, but in no figure. "
         f"{'Reason' if len(reasons) == 1 else 'Reasons'}: {told}{more}."
     )
 
@@ -123,14 +125,15 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
     if len(stopped) == len(faulted):
         worst = stats.percentile(faulted["error_after_ms"], 100)
         when = f", at the latest {worst:.0f} ms after the fault" if worst == worst else ""
-        return f"{name} stopped: each of its {len(faulted)} faulted trials ended with an error{when}."
+        all_of_them = f"each of its {len(faulted)} faulted trials" if len(faulted) > 1 else "its faulted trial"
+        return f"{name} stopped: {all_of_them} ended with an error{when}."
     right = ", as expected" if stopped["expected"].all() else ""
     lost = f". {len(stopped)} of its {len(faulted)} faulted trials failed{right}" if len(stopped) else ""
     if faulted["scenario"].nunique() > 1:
         return f"{name} {_over_scenarios(lines)}{lost}."
     known = [line for line in lines if line["slowdown"].n]
     if not known:
-        why = "those on the old schedule, and the one that changes it, do not count: raise workload.iterations"
+        why = "those on the old schedule, and the one that switches it, do not count: raise workload.iterations"
         return f"{name}: no trial has iterations both before and after the fault ({why})."
     largest = [line for line in known if line.size_bytes == max(each.size_bytes for each in known)]
     shares = (f"{-100 / median:.0f}" for median in _ends([-line["slowdown"].median for line in largest]))
@@ -142,7 +145,7 @@ def _system(trials: pd.DataFrame, lines: Sequence[Line]) -> str:
 
 
 def _over_scenarios(lines: Sequence[Line]) -> str:
-    """Several scenarios have no common median: the mildest and the worst, each at its largest size."""
+    """Several scenarios have no common median: states the mildest and the worst, each at its largest size."""
     known = [line for line in lines if line["slowdown"].n]
     largest = {line.scenario: line for line in sorted(known, key=lambda line: line.size_bytes)}
     faulted = dict.fromkeys(line.scenario for line in lines if line.scenario != "healthy")
@@ -161,7 +164,7 @@ def _comma_size(line: Line) -> str:
 
 
 def _kind(trial: "pd.Series") -> str:
-    """What a system is: its mode, or the schedule that it names, which says more."""
+    """The kind of a system: its mode, or the schedule that it names, which says more."""
     algo = trial["algo"]
     if algo == "auto":
         return "the planner's schedules"
@@ -171,7 +174,7 @@ def _kind(trial: "pd.Series") -> str:
 
 
 def _lost(lines: Sequence[Line]) -> str:
-    """Against healthy iterations, over the whole trial: of the cells of one size."""
+    """Time lost against healthy iterations over the whole trial, for the cells of one size."""
     known = [line for line in lines if line["lost_ms"].n]
     if not known:
         return ""
@@ -191,13 +194,13 @@ def _switch(faulted: pd.DataFrame) -> str:
     longer = f"{middle:.0f} ms longer" if round(middle) > 0 else "no longer"
     at_most = f"; at most {worst:.0f} ms" if round(worst) > 0 else ""
     return (
-        f"; its change of the schedule made one operation {longer} than those after it "
+        f"; its switch of schedules made one operation {longer} than those after it "
         f"(median of {plural(len(known), 'trial')}{at_most})"
     )
 
 
 def _per_size(lines: Sequence[Line]) -> str:
-    """T/T0 of the four largest sizes; of several collectives or points of the axes their range."""
+    """T/T0 of the four largest sizes; for several collectives or points of the axes, their range."""
     by_size: dict[int, list[float]] = {}
     for line in sorted(lines, key=lambda line: line.size_bytes):
         by_size.setdefault(line.size_bytes, []).append(line["slowdown"].median)
@@ -213,7 +216,7 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _comparisons(frame: pd.DataFrame) -> list[str]:
-    """Systems that went on, two by two, at the largest size: time after the fault in the same run and repeat."""
+    """Systems that went on, in pairs, at the largest size: time after the fault in the same run and repeat."""
     going = frame[frame["after_ms"].notna() & frame["faulted"]]
     told, too_few = [], 0
     several = going["case"].nunique() > 1
@@ -227,7 +230,10 @@ def _comparisons(frame: pd.DataFrame) -> list[str]:
             else:
                 told.append(_compared(found, first, second, at))
     pairs = plural(too_few, "pair")
-    unsaid = f"Too few repeats in one run to say of {pairs} of systems which is faster after the fault."
+    unsaid = (
+        f"Too few repeats in one run to say which system is faster after the fault, for {pairs} of systems; "
+        f"it takes at least {stats.MIN_PAIRS}."
+    )
     return [*told[:MOST_COMPARISONS], *([unsaid] if too_few else [])]
 
 
@@ -247,7 +253,7 @@ def _compared(found: stats.Difference, first: str, second: str, at: str) -> str:
 
 
 def _would_show(found: stats.Difference) -> str:
-    """How many repeats it would take: what `no difference shown` is worth."""
+    """How many repeats would show a difference, which qualifies `no difference shown`."""
     needed = stats.pairs_to_show(found.spread, SOUGHT)
     if needed is None:
         return f"they differ too much from each other for any number of repeats to show one of {percent(SOUGHT)}"

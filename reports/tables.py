@@ -12,11 +12,11 @@ from reports.stats import Estimate
 from reports.wording import NOTHING, number, sized
 
 ABOUT = ("case", "size_bytes", "system", "mode", "statuses", "model", "checked")
-"""The CSV's first columns, named as in `Line`; after them stands every metric."""
+"""The first columns of the CSV, named as in `Line`; every metric follows."""
 
 
 def texts(lines: Sequence[Line]) -> list[list[str]]:
-    """The headings, then a row of texts a line; what no line measured has no column."""
+    """The headings, then the texts of each line; what no line measured has no column."""
     metrics = columns.shown(lines)
     modelled = any(line.model is not None for line in lines)
     head = ["case", "size", "system", "trials", *(["T/T0 by the model"] if modelled else [])]
@@ -29,21 +29,21 @@ def texts(lines: Sequence[Line]) -> list[list[str]]:
 
 
 def cell_of(line: Line, metric: Metric) -> str:
-    """What a line has measured, as text."""
+    """A line's value of a metric, as text."""
     if metric.aggregate == "total":
         return number(line.told[metric.name], 15) if line[metric.name].n else "unchecked"
     return _estimate(line[metric.name], 100 if metric.percent else 1)
 
 
 def markdown(lines: Sequence[Line]) -> str:
-    """A Markdown table; bars, brackets and line breaks in names are made harmless."""
+    """A Markdown table; bars, brackets and line breaks in names are escaped."""
     head, *rows = texts(lines)
     rows = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(map(cell, row))} |\n" for row in rows)
 
 
 def comma_separated(lines: Sequence[Line]) -> str:
-    """A CSV file with plain numbers: median, low and high of every measure in columns of their own."""
+    """A CSV file with plain numbers: median, low and high of every measure in separate columns."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     rows = [[*((name, getattr(line, name)) for name in ABOUT), *_numbers(line)] for line in lines]

@@ -1,7 +1,7 @@
-"""The headline: what a run should reach, what it reached, and whether that is enough. Pure.
+"""The headline: what a run should achieve, what it achieved, and whether that is enough. Pure.
 
-The targets are the project's own: healthy bandwidth near the NICs' limit, T/T0 near the model's, a short
-stop, a prompt error where stopping is right, and no wrong element. What a run did not measure has no line.
+The targets are the project's own: healthy bandwidth near the NICs' limit, T/T0 near the model's, a short stop, a prompt
+error where stopping is right, and no wrong element. What a run did not measure has no line.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,9 +11,9 @@ from reports.headline import Line, at_largest, healthy_shares
 from reports.wording import at_size, number, percent, plural
 
 HEALTHY_SHARE = 0.90
-"""Of the sum of the NICs' rates; TCP at MTU 1500 can carry 95.6 %."""
+"""Share of the sum of the NICs' rates; TCP at MTU 1500 can carry 95.6 %."""
 MODEL_MARGIN = {1: 1.10, 2: 1.55 / 1.5}
-"""By mode: how far above its model T/T0 may lie. Balance: 1.55 where the model says 1.5."""
+"""By mode: how far T/T0 may lie above its model. Balance: 1.55 where the model gives 1.5."""
 HIT_COST_MS = 100.0
 ERROR_S = 5.0
 
@@ -26,15 +26,15 @@ class Target:
     wanted: str
     measured: str
     met: bool | None
-    """None: not, or not all, measured."""
+    """None: not measured, or not completely."""
     detail: str = ""
 
 
 def targets(lines: Sequence[Line]) -> list[Target]:
-    """Every target that the table of a run (`reports.headline`) can be held against. They are about what was
-    measured: a simulated line has none."""
+    """Every target that applies to the table of a run (`reports.headline`). Targets are for measurements: simulated
+    lines have none."""
     lines = [line for line in lines if line.source == "measured"]
-    # Where a run has one setup or scenario only, it needs no naming.
+    # If a run has only one setup or scenario, it is not named.
     healthy = healthy_shares(lines)
     found = [_healthy(setup if len(healthy) > 1 else "", lines, setup, shares) for setup, shares in healthy.items()]
     top = at_largest(lines)
@@ -74,46 +74,51 @@ def _slowdown(line: Line) -> Target | None:
 
 
 def _hit_cost(lines: Sequence[Line]) -> Target | None:
-    known = [line for line in lines if line.loses_nic and line.worst["hit_cost_ms"] == line.worst["hit_cost_ms"]]
-    if not known:
+    worst = _worst_loss(lines, "hit_cost_ms")
+    if worst is None:
         return None
-    worst = max(known, key=lambda line: line.worst["hit_cost_ms"])
-    return Target(
+    return _within_hit_cost(
         "What the hit iteration costs beyond one after it, worst trial",
-        f"at most {HIT_COST_MS:g} ms",
-        f"{number(worst.worst['hit_cost_ms'])} ms",
-        worst.worst["hit_cost_ms"] <= HIT_COST_MS,
+        worst.worst["hit_cost_ms"],
         f"{worst.system}{at_size(worst.size_bytes)}; its median is {number(worst['hit_cost_ms'].median)} ms",
     )
 
 
 def _stall(lines: Sequence[Line]) -> Target | None:
-    """What the plain difference can hide: a large hit iteration ran at full speed before the fault."""
-    known = [line for line in lines if line.loses_nic and line.worst["stall_ms"] == line.worst["stall_ms"]]
-    if not known:
+    """Complements the plain difference, which hides that a large hit iteration ran at full speed before the fault."""
+    worst = _worst_loss(lines, "stall_ms")
+    if worst is None:
         return None
-    worst = max(known, key=lambda line: line.worst["stall_ms"])
-    return Target(
+    return _within_hit_cost(
         "Stall of the hit iteration that lost bandwidth does not explain, worst trial",
-        f"at most {HIT_COST_MS:g} ms",
-        f"{number(worst.worst['stall_ms'])} ms",
-        worst.worst["stall_ms"] <= HIT_COST_MS,
+        worst.worst["stall_ms"],
         f"{worst.system}{at_size(worst.size_bytes)}",
     )
 
 
+def _worst_loss(lines: Sequence[Line], metric: str) -> Line | None:
+    """The line with the worst single trial by `metric`, among those that lose a NIC and know it."""
+    known = [line for line in lines if line.loses_nic and line.worst[metric] == line.worst[metric]]
+    return max(known, key=lambda line: line.worst[metric], default=None)
+
+
+def _within_hit_cost(what: str, worst_ms: float, detail: str) -> Target:
+    limit = f"at most {HIT_COST_MS:g} ms"
+    return Target(what, limit, f"{number(worst_ms)} ms", worst_ms <= HIT_COST_MS, detail)
+
+
 def _errors(lines: Sequence[Line]) -> Iterator[Target]:
-    """One line a system that stopped: how late its latest error came."""
+    """One line per system that stopped: how late its latest error came."""
     known = [line for line in lines if line["error_after_ms"].n]
     for system in dict.fromkeys(line.system for line in known):
         own = [line for line in known if line.system == system]
-        latest_s = max(line.worst["error_after_ms"] for line in own) / 1e3
+        latest_ms = max(line.worst["error_after_ms"] for line in own)
         trials = plural(sum(line["error_after_ms"].n for line in own), "trial")
         yield Target(
             f"{system}: from the fault to its error, latest trial",
             f"within {ERROR_S:g} s",
-            f"{number(latest_s)} s",
-            latest_s <= ERROR_S,
+            f"{number(latest_ms)} ms" if latest_ms < 1e3 else f"{number(latest_ms / 1e3)} s",
+            latest_ms <= ERROR_S * 1e3,
             f"{trials} ended with an error",
         )
 

@@ -1,8 +1,8 @@
-"""Bytes that each host receives per operation: counted by its NICs, and as the schedules say. Pure.
+"""Bytes that each host receives per operation, as counted by its NICs and as the schedules give them. Pure.
 
-A NIC counts bytes of whole frames, acknowledgements among them; a schedule has no headers. So those of TCP are taken
-away where the host's watch counted frames, too. A counter is read up to a sampling interval off the first operation's
-begin and the last one's end; between two samples bytes are taken to have come evenly.
+A NIC counts whole frames, including acknowledgements; a schedule has no headers. TCP's headers are therefore subtracted
+if the host's watch also counted frames. A counter is read up to one sampling interval away from the start of the first
+operation and the end of the last; between two samples, bytes are assumed to arrive evenly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,32 +22,33 @@ from reports.stats import Floats
 from reports.trial import Iteration, Trial
 
 MIN_SAMPLES = 5
-"""Operations shorter than this many samples together are too short to count their bytes."""
+"""Operations that together span fewer samples than this are too short for counting their bytes."""
 EXACT_SAMPLES = 100
-"""With so many, what is counted is off by a percent at most."""
+"""With this many samples, the count is within one percent."""
 HEADERS_BYTES = 66
-"""Of a frame, or of what the kernel moves as one: Ethernet (14), IPv4 (20), TCP with time stamps (32)."""
+"""Header bytes of a frame, or of an aggregate that the kernel moves as one: Ethernet (14), IPv4 (20), TCP with time
+stamps (32)."""
 MAX_RANKS = 64
 
 Source = Literal["counters", "schedule"]
 
 
 class HostBytes(NamedTuple):
-    """What one host receives in one operation of a phase, in bytes."""
+    """The bytes that one host receives in one operation of a phase."""
 
     host: str
     phase: str
     source: Source
     received_bytes: float
     exact: bool = True
-    """False where headers are counted as well, or the operations were short."""
+    """False if headers are counted as well, or if the operations were short."""
 
 
 def counted(samples: pd.DataFrame, watched: pd.DataFrame | None, trial: Trial, rest: After) -> list[HostBytes]:
-    """By the NICs' counters, in the operations before the fault and in the steady ones.
+    """Bytes by the NICs' counters, in the operations before the fault and in the steady ones.
 
-    `samples` are bytes (`reports.load.counters`), `watched` has the frames (`reports.load.watched`); where that knows
-    nothing, the headers of TCP are counted, too.
+    `samples` are bytes (`reports.load.counters`), `watched` has the frames (`reports.load.watched`); without the
+    frames, TCP's headers are counted too.
     """
     phases = {"before": [i for i in trial.iterations if i.phase == "before"], "after": rest.steady}
     frames = {} if watched is None else _by_nic(watched[watched["metric"] == "rx_packets"], "device", "value")
@@ -61,7 +62,7 @@ def counted(samples: pd.DataFrame, watched: pd.DataFrame | None, trial: Trial, r
 
 
 Counter = tuple[Floats, Floats]
-"""When it was read, and what it said."""
+"""Times of the readings, and their values."""
 
 
 def _by_nic(table: pd.DataFrame, nic: str, count: str) -> dict[tuple[str, str], Counter]:
@@ -84,7 +85,7 @@ def _of_nic(
 
 
 def _together(nics: Sequence[HostBytes | None]) -> HostBytes | None:
-    """Of all NICs of a host; one that cannot be read makes the sum unknown."""
+    """The sum over all NICs of a host; one unreadable NIC makes the sum unknown."""
     known = [one for one in nics if one is not None]
     if len(known) < len(nics):
         return None
@@ -92,10 +93,10 @@ def _together(nics: Sequence[HostBytes | None]) -> HostBytes | None:
 
 
 def _received(counter: Counter, items: Sequence[Iteration]) -> tuple[float, int] | None:
-    """Mean count in one of `items`, and how many samples lie in them; None where the counter cannot say.
+    """The mean count per operation of `items`, and the number of samples in them; None if the counter cannot tell.
 
-    From the first one's begin to the last one's end: next to nothing moves between two of them, while a sample that
-    spans the edge of one spreads its bytes over both sides.
+    It is counted from the start of the first operation to the end of the last: almost nothing moves between two
+    operations, whereas a sample that spans the edge of one spreads its bytes over both sides.
     """
     times, counts = counter
     if not items or len(times) < 2 or np.any(np.diff(counts) < 0):
@@ -108,9 +109,9 @@ def _received(counter: Counter, items: Sequence[Iteration]) -> tuple[float, int]
 
 
 def over_schedule(received: Sequence[HostBytes]) -> float | None:
-    """Bytes counted over bytes scheduled, of the host and phase where that is farthest from 1.
+    """Bytes counted over bytes scheduled, for the host and phase where the ratio is farthest from 1.
 
-    None where nothing is known exactly.
+    None if nothing is known exactly.
     """
     planned = {(item.host, item.phase): item.received_bytes for item in received if item.source == "schedule"}
     exact = [item for item in received if item.source == "counters" and item.exact]
@@ -119,10 +120,10 @@ def over_schedule(received: Sequence[HostBytes]) -> float | None:
 
 
 def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_host: str | None) -> list[HostBytes]:
-    """As the schedules of the trial's system say, whole and after one NIC of `lost_host` is lost.
+    """Bytes by the schedules of the trial's system, on healthy hosts and after the loss of one NIC of `lost_host`.
 
-    Empty where the report cannot know the schedule: another collective, a program that is not our Communicator, a
-    choice that depends on costs of which the trial does not tell.
+    Empty if the report cannot know the schedule: another collective, a program other than our Communicator, or a choice
+    that depends on costs that the trial does not record.
     """
     hosts, nics = setting.hosts or 0, setting.nics or 0
     cores = [core for core in trial.core.values() if isinstance(core, dict) and "algo" in core]
@@ -143,7 +144,8 @@ def scheduled(trial: Trial, setting: Setting, system: Mapping[str, Any], lost_ho
 
 
 def _agreed_cost(core: Mapping[str, Any]) -> Cost | None:
-    """By which all ranks chose: the usual one where they measured none. None where it is not told."""
+    """The costs by which all ranks chose: the default ones if the ranks measured none. None if they are not
+    recorded."""
     if "cost" not in core:
         return None
     told = core["cost"]
@@ -155,7 +157,7 @@ def _agreed_cost(core: Mapping[str, Any]) -> Cost | None:
 
 
 def host_names(trial: Trial, hosts: int) -> list[str]:
-    """In the order of their ranks: as the clocks were measured, or else ``host0``, ``host1``, ..."""
+    """The hosts in the order of their ranks: as in the clock measurements, otherwise ``host0``, ``host1``, ..."""
     offsets = (trial.evidence.model_extra or {}).get("clock_offsets_ns")
     measured = list(map(str, offsets)) if isinstance(offsets, dict) else []
     return measured if len(measured) == hosts else [f"host{host}" for host in range(hosts)]
@@ -178,7 +180,8 @@ def _by_schedule(
 
 
 def received_bytes(schedule: Schedule, size_bytes: int, gpus: int = 1) -> tuple[int, ...]:
-    """What each host of `gpus` ranks receives from others when `schedule` runs once on a vector of `size_bytes`."""
+    """The bytes that each host of `gpus` ranks receives from other hosts when `schedule` runs once on a vector of
+    `size_bytes`."""
     offsets = chunk_offsets(schedule.nchunks, size_bytes)
     received = [0] * (schedule.nranks // gpus)
     for rank, program in enumerate(schedule.programs):

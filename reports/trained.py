@@ -1,6 +1,7 @@
-"""What training came to in plain sentences, by system and failure, and whether it is bit for bit the undisturbed one.
+"""The results of training in plain sentences, by system and failure, and whether they are bit for bit the undisturbed
+ones.
 
-Input is `reports.measures.trial_frame`. Pure.
+The input is `reports.measures.trial_frame`. Pure.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from reports.wording import number, plural
 
 
 def training_sentences(frame: pd.DataFrame) -> list[str]:
-    """A sentence on every system under every failure; none where nothing was trained."""
+    """A sentence on every system under every failure; none if nothing was trained."""
     trained = frame[(frame["workload"] == "training") & (frame["status"] != "inconclusive")]
     if trained.empty:
         return []
@@ -26,7 +27,7 @@ def training_sentences(frame: pd.DataFrame) -> list[str]:
 
 
 def _repeatable(known: pd.DataFrame) -> Iterator[str]:
-    """Whether healthy runs of a system agree with each other, without which nothing else could be compared."""
+    """Whether healthy runs of a system agree with each other, without which no other run could be compared."""
     healthy = known[(known["scenario"] == "healthy") & known["weights"].notna()]
     for (_, system), part in healthy.groupby(["setup", "system"], sort=False):
         if len(part) < 2:
@@ -49,7 +50,7 @@ def _outcome(part: pd.DataFrame) -> str:
 
 
 def _again(part: pd.DataFrame) -> str:
-    """What a restart from a checkpoint was made of."""
+    """The parts of a restart from a checkpoint."""
     if part["restart_ms"].isna().all():
         return ""
     names = (("noticed_ms", "to notice"), ("restart_ms", "to start again"), ("reload_ms", "to read the checkpoint"))
@@ -74,7 +75,7 @@ def _time(part: pd.DataFrame) -> str:
     lost = part["lost_ms"]
     if lost.isna().all():
         return "time lost not known"
-    # What is below the scatter of steps can be negative.
+    # Less than the scatter of the steps; it can be negative.
     return f"{number(stats.median(lost) / 1e3)} s lost (worst {number(float(lost.max()) / 1e3)} s)"
 
 
@@ -86,7 +87,7 @@ def _speed(part: pd.DataFrame) -> str:
         ("repaired_tokens_s", "after the repair"),
     )
     told = [f"{number(stats.median(part[column]))} {when}" for column, when in names if part[column].notna().any()]
-    return f", tokens a second: {', '.join(told)}" if told else ""
+    return f", tokens per second: {', '.join(told)}" if told else ""
 
 
 def _bits(part: pd.DataFrame) -> str:

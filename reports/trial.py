@@ -1,10 +1,9 @@
-"""The stored form of a run: what run.json and trial.json hold, and the one place that reads and writes them.
+"""The stored form of a run: the contents of run.json and trial.json. Only this file reads and writes them.
 
-The sweep writes these models and reports read them; nothing here needs pandas or matplotlib. All times are
-ns since the epoch on the harness' clock, durations are ns, bandwidths GB/s (1e9 bytes/s, as nccl-tests).
-Unknown keys are refused by name; `provenance`, `tags`, `evidence` and `core` are open: they may grow
-without a new schema version. Files of older versions are brought up to date as they are read
-(`reports.upgrade`); SCHEMA.md says what each version changed.
+The sweep writes these models and reports read them; nothing here needs pandas or Matplotlib. All times are ns since the
+epoch on the harness's clock, durations are ns, bandwidths GB/s (1e9 bytes/s, as in nccl-tests). Unknown keys are
+refused by name; `provenance`, `tags`, `evidence` and `core` are open: they may grow without a new schema version. Files
+of older versions are upgraded as they are read (`reports.upgrade`); SCHEMA.md lists the changes of each version.
 """
 
 import difflib
@@ -21,24 +20,24 @@ from reports.upgrade import OLDEST, Kind, upgraded
 from reports.upgrade import SCHEMA as SCHEMA
 
 SIMULATED = " (simulated)"
-"""Behind the name of a system whose numbers come from the simulator."""
+"""Suffix of the name of a system whose numbers come from the simulator."""
 
 Phase = Literal["warmup", "before", "hit", "after", "repaired"]
 Status = Literal["ok", "wrong", "failed", "inconclusive"]
 
 
 class Stored(BaseModel):
-    """Frozen, and an unknown key is a mistake."""
+    """Base of the stored models: frozen, and unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
 
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""What a column of rows.parquet can hold."""
+"""The types that a column of rows.parquet can have."""
 
 
 class Iteration(Stored):
-    """One iteration that ended on every rank. `t_ns` is its earliest start, `duration_ns` the longest rank's."""
+    """One iteration that ended on every rank. `t_ns` is the earliest start, `duration_ns` that of the slowest rank."""
 
     iteration: Int64
     """Counted from 0; warm-ups are negative."""
@@ -46,16 +45,16 @@ class Iteration(Stored):
     t_ns: Int64
     duration_ns: Annotated[Int64, Field(ge=0)]
     wrong: Int64 | None = None
-    """Wrong elements over all ranks; None where nothing was checked."""
+    """Wrong elements over all ranks; None if nothing was checked."""
     algbw_gbs: FiniteFloat | None = None
     busbw_gbs: FiniteFloat | None = None
-    """Of collectives only."""
+    """Only for collectives."""
     measures: dict[str, FiniteFloat] = {}
-    """What the workload measured in it besides: ``loss``, ``tokens``."""
+    """Further measurements of the workload: ``loss``, ``tokens``."""
 
 
 class Fault(Stored):
-    """The fault as it was: its effect came between `t_before_ns` and `t_after_ns`."""
+    """The fault as it happened: it took effect between `t_before_ns` and `t_after_ns`."""
 
     kind: str
     host: str
@@ -66,7 +65,7 @@ class Fault(Stored):
 
 
 class TrialError(Stored):
-    """The first trouble of any rank; `after_fault_ns` is counted from the fault. With several ranks a host, `rank` is
+    """The first error of any rank; `after_fault_ns` is counted from the fault. With several ranks per host, `rank` is
     the number of the host."""
 
     rank: int | None = None
@@ -76,7 +75,7 @@ class TrialError(Stored):
 
 
 class Evidence(BaseModel):
-    """What proves that the fault was one; None: not known or not asked for. More keys may stand beside."""
+    """The evidence for the fault; None: unknown or not requested. Further keys are allowed."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -86,13 +85,14 @@ class Evidence(BaseModel):
     dead_nic_rx_after: Int64 | None = None
     healed: bool | None = None
     strikes_left_out: int | None = None
-    """Failures by chance that were drawn but could not come in time."""
+    """Random failures that were drawn but could not be injected in time."""
     stolen_share: float | None = None
-    """The processor time that a hypervisor took away while the trial ran, of the host that lost most."""
+    """The processor time that a hypervisor took during the trial, for the host that lost most."""
     unwatched: dict[str, str] = {}
-    """By host, why its watch told nothing: of its processors, memory and errors there is nothing for this trial."""
+    """By host, why its watch reported nothing; the trial then has no record of the host's processors, memory and
+    errors."""
     strikes: tuple[dict[str, Any], ...] = ()
-    """The same for every failure of the trial, in the order in which they came."""
+    """The same for every failure of the trial, in order."""
 
 
 class Trial(Stored):
@@ -100,57 +100,57 @@ class Trial(Stored):
 
     schema_version: int = Field(default=SCHEMA, alias="schema")
     trial_id: str
-    """The name of its folder; from the second attempt on it ends in ``-a<attempt>``."""
+    """The name of its folder; it ends in ``-a<attempt>`` from the second attempt on."""
     system: str
     mode: Int64
     workload: str = "collective"
-    """The kind of what ran."""
+    """The kind of workload."""
     operation: str = ""
-    """What ran, in words, where it is no collective."""
+    """The workload in words, if it is no collective."""
     counts: str = "iterations"
     """What its iterations are called."""
     collective: str = ""
-    """This and the next four are of collectives only; the size of other workloads is 0."""
+    """This and the next four apply only to collectives; the size of other workloads is 0."""
     size_bytes: Annotated[Int64, Field(ge=0)] = 0
     dtype: str = ""
     op: str = ""
     place: str = ""
     scenario: str
-    """The label of its fault scenario; ``healthy`` without one.
+    """The label of its fault scenario; ``healthy`` without a fault.
 
-    ``healthy_before`` and ``healthy_after`` stand beside faulted trials, to show whether the machine drifts.
+    ``healthy_before`` and ``healthy_after`` accompany faulted trials, to show whether the machine drifts.
     """
     axes: dict[str, str] = {}
-    """The point of the experiment's axes: what each one's value is called."""
+    """The name of the trial's value on each axis of the experiment."""
     settings: dict[str, Any] = {}
-    """The keys of the experiment that the axes set for this trial, as in the file."""
+    """The keys of the experiment that the axes set for this trial, spelt as in the file."""
     repeat: Int64
     attempt: Annotated[Int64, Field(ge=1)]
     status: Status
     expected: bool
-    """Whether `status` is what the experiment expects of this system."""
+    """Whether the experiment expects this `status` of the system."""
     reason: str = ""
     fault: Fault | None = None
     """The first failure."""
     further_faults: tuple[Fault, ...] = ()
-    """Those after it, in the order in which they came."""
+    """Those after the first, in order."""
     iterations: tuple[Iteration, ...] = ()
     evidence: Evidence = Evidence()
     core: dict[str, Any] = {}
-    """`Communicator.stats()` by rank, where the rank lived to tell; with several ranks a host, of all of them
-    together, by the number of the host."""
+    """`Communicator.stats()` by rank, for ranks that reported them; with several ranks per host, combined by the number
+    of the host."""
     error: TrialError | None = None
     result: dict[str, str] = {}
-    """What the ranks ended with, where the workload tells: ``weights``, a digest of them."""
+    """The ranks' final results, if the workload reports any: ``weights``, a digest of them."""
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Every failure, in the order in which they came."""
+        """Every failure, in order."""
         return (self.fault, *self.further_faults) if self.fault is not None else ()
 
     @property
     def simulated(self) -> dict[str, Any] | None:
-        """With what it was simulated, where no byte was moved; None for a trial that was measured."""
+        """The parameters of the simulation, in which no byte was moved; None for a measured trial."""
         about = (self.evidence.model_extra or {}).get("simulated")
         return about if isinstance(about, dict) else None
 
@@ -161,12 +161,12 @@ class Trial(Stored):
 
     @property
     def shown_system(self) -> str:
-        """The system's name wherever its numbers are shown: those of the simulator must not pass for measured ones."""
+        """The system's name for display: simulated numbers must not be mistaken for measured ones."""
         return self.system if self.simulated is None else self.system + SIMULATED
 
     @property
     def cell_id(self) -> str:
-        """The trial that this is an attempt at."""
+        """The id of the trial, without the attempt."""
         return self.trial_id.removesuffix(f"-a{self.attempt}") if self.attempt > 1 else self.trial_id
 
 
@@ -185,7 +185,7 @@ S = TypeVar("S", bound=Stored)
 
 
 def load_trial(path: Path) -> Trial:
-    """Reads a trial.json; raises `SchemaError`, one line with the file and what to do."""
+    """Reads a trial.json; raises `SchemaError`, one line with the file and the remedy."""
     return _load(Trial, "trial", path)
 
 
@@ -200,7 +200,7 @@ def to_json(stored: Stored) -> dict[str, Any]:
 
 
 def save(path: Path, stored: Stored) -> None:
-    """Writes `path` so that it is there whole or not at all, whatever kills this process."""
+    """Writes `path` atomically, even if this process is killed."""
     part = path.with_name(f".{path.name}.part")
     part.write_text(json.dumps(to_json(stored), indent=1) + "\n", encoding="utf-8")
     part.replace(path)
@@ -210,7 +210,9 @@ def check_version(values: Mapping[str, Any], where: str) -> int:
     """The schema version of `values`; raises `SchemaError` unless this program knows it."""
     found = values.get("schema")
     if type(found) is not int or found < OLDEST:
-        raise SchemaError(f"{where}: schema: {found!r} is no schema version that is read; was this written by a sweep?")
+        raise SchemaError(
+            f"{where}: schema: {found!r} is not a schema version that this program reads; was this written by a sweep?"
+        )
     if found > SCHEMA:
         raise SchemaError(
             f"{where}: schema {found} is newer than this program's {SCHEMA}; "
@@ -226,7 +228,7 @@ def _load(model: type[S], kind: Kind, path: Path) -> S:
     if found < SCHEMA:
         text = json.dumps(upgraded(kind, values, found))
     try:
-        # From the text, not from the values: this parser refuses half characters, which no file can hold.
+        # Parsed from the text, not from the values: this parser refuses lone surrogates, which no file can hold.
         return model.model_validate_json(text)
     except ValidationError as error:
         raise SchemaError(f"{path}: {_first_mistake(model, error)}") from None

@@ -1,4 +1,4 @@
-"""Hosts whose watch told nothing: what their processors, memory and errors did is missing, which must not go unsaid."""
+"""Hosts whose watch reported nothing: the report must say that their processors, memory and errors are unknown."""
 
 from collections.abc import Iterable
 
@@ -7,10 +7,10 @@ from reports.wording import plural
 
 
 def unwatched_hosts(trials: Iterable[Trial]) -> str:
-    """One sentence about the `trials` with such hosts, with the last reason of each; empty where there are none."""
+    """One sentence about the `trials` with such hosts, with the last reason of each host; empty if there are none."""
     missing = [trial.evidence.unwatched for trial in trials if trial.evidence.unwatched]
     if not missing:
         return ""
     reasons = {host: reason for found in missing for host, reason in found.items()}
     told = "; ".join(f"{host}: {reason}" for host, reason in sorted(reasons.items()))
-    return f"No watch of hosts in {plural(len(missing), 'trial')}, so their state is not shown: {told}."
+    return f"Some hosts were not watched in {plural(len(missing), 'trial')}, so their state is not shown: {told}."

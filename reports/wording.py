@@ -1,14 +1,14 @@
-"""Numbers as people read them: three digits, no exponent, an honest sign, a dash for what is not known."""
+"""Numbers as people read them: three digits, no exponent, the correct sign, a dash for an unknown value."""
 
 from r2ccl_core.units import format_size
 
 NOTHING = "\N{EN DASH}"
 STOPPED = "stopped (expected)"
-"""A trial that failed as it was to."""
+"""The status of a trial that was expected to fail and did."""
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """`value` with `digits` significant digits, but never fewer than its whole part: ``1.51``, ``1234``."""
+    """`value` with `digits` significant digits, but at least its whole part: ``1.51``, ``1234``."""
     if value is None or value != value:
         return NOTHING
     if value in (float("inf"), float("-inf")):
@@ -22,12 +22,12 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def plain(text: str, longest: int = 300) -> str:
-    """`text` fit for a label or a terminal: printable, on one line, not too long."""
+    """`text` as a label or a line in a terminal: printable, on one line, shortened to `longest` characters."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:longest])
 
 
 def percent(share: float) -> str:
-    """A share as whole percent: ``66 %``."""
+    """A share in whole percent: ``66 %``."""
     return NOTHING if share != share else f"{100 * share:.0f} %"
 
 
@@ -42,5 +42,5 @@ def sized(size_bytes: int) -> str:
 
 
 def at_size(size_bytes: int) -> str:
-    """`` at 64MiB`` behind a name; nothing for a workload without a size."""
+    """`` at 64MiB`` to follow a name; empty for a workload without a size."""
     return f" at {format_size(size_bytes)}" if size_bytes else ""

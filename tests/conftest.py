@@ -1,53 +1,51 @@
-"""Makes the modules beside the tests importable: test folders are no packages and on no path. Keeps workers apart."""
+"""Makes the modules beside the tests importable, as test folders are no packages and on no path; isolates workers."""
 
-import importlib.util
 import os
 import signal
 import sys
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than processors, as tests wait for timers and networks, too; none where guests' kernels may have to be
-    downloaded, since a worker has no way to the Internet."""
+    """One more than there are processors, since tests also wait for timers and networks. None for tests of virtual
+    machines: guests' kernels may have to be downloaded, and a worker has no access to the Internet."""
     return 0 if "vms" in (config.option.markexpr or "") else min(12, 1 + len(os.sched_getaffinity(0)))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before anything is made in /tmp or listens."""
+    """Registers the worker plugin before any test writes to /tmp or listens."""
     config.pluginmanager.register(sys.modules["workers"], "workers")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that boot virtual machines run where they are asked for; elsewhere they say how."""
+    """Skips tests that boot virtual machines unless they are requested, and says how to request them."""
     if "vms" not in (config.option.markexpr or ""):
         for item in items:
             if item.get_closest_marker("vms"):
                 item.add_marker(pytest.mark.skip("boots virtual machines; ask for it: pytest -m vms"))
 
 
-# A background job of a shell ignores SIGINT, and so would all that the tests start and interrupt.
+# A shell's background job ignores SIGINT, and so would every program that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Readline, which pytest loads, tells C's environment how wide the terminal is, and so every program that tests start.
+# Readline, which pytest loads, sets the terminal's width in C's environment, and programs that tests start inherit it.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
     os.unsetenv(name)
 
+importable = run_path(str(Path(__file__).with_name("scripts.py")))["importable"]
 for name, folder in (
+    ("scripts", ""),
+    ("conditions", ""),
     ("synthetic_run", "reports"),
     ("served_run", "reports"),
     ("chromium_page", "reports"),
     ("workers", ""),
+    ("guests", ""),
 ):
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
+    importable(Path(__file__).parent / folder / f"{name}.py")

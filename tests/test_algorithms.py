@@ -28,7 +28,7 @@ def told() -> tuple[dict[str, Any], dict[str, Any]]:
 def test_the_planner_chooses_it(told: tuple[dict[str, Any], dict[str, Any]]) -> None:
     plan, _ = told
     own = next(one for one in plan["candidates"] if one["name"] == "turned_ring")
-    assert own["settings"] == {"slices": 3} and own["seconds"] == plan["bound_s"]
+    assert own["parameters"] == {"slices": 3} and own["seconds"] == plan["bound_s"]
     assert plan["chosen"] == "turned_ring"
 
 

@@ -1,6 +1,5 @@
 """The documents stay true: the file map is what the files say of themselves, the site builds, no link is broken."""
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -9,16 +8,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import load
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def load_file_map() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("file_map", Path(__file__).parent / "file_map.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(Path(__file__).with_name("file_map.py"))
 
 
 def test_every_source_file_says_what_it_is_for() -> None:

@@ -1,23 +1,19 @@
 """PARAMETERS.md stays true: its tables are made from params.h, and no variable that the code names is missing."""
 
-import importlib.util
 import re
 import subprocess
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import load
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("parameters", ROOT / "tests" / "parameters.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(ROOT / "tests" / "parameters.py")
 
 
 def test_every_entry_of_the_header_is_read(script: ModuleType) -> None:

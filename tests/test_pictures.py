@@ -1,11 +1,11 @@
 """docs/pictures.py: what it leaves out of a sweep's output, and that README shows the pictures it makes."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
+from scripts import load
 
 ROOT = Path(__file__).resolve().parent.parent
 TRIALS = "".join(f"[{n:>2}/12] balance 64MiB ok\n    T/T0 1.4{n}\n" for n in range(1, 13))
@@ -14,11 +14,7 @@ OUTPUT = f"writing to runs/x\n{TRIALS}  size  system\n 64MiB  balance\nreport: r
 
 @pytest.fixture
 def pictures() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pictures", ROOT / "docs" / "pictures.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(ROOT / "docs" / "pictures.py")
 
 
 def test_the_first_trials_stay_and_the_others_are_counted(pictures: ModuleType) -> None:

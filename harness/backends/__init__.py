@@ -1,1 +1,1 @@
-"""Backends: what program a rank is, as a command line and an environment, one backend a file."""
+"""Backends, one per file: each gives the command line and the environment of a rank."""

@@ -1,7 +1,7 @@
-"""What a backend is to the sweep: a job of one rank in, a command in. Pure.
+"""The interface of a backend to the sweep: it turns a job and a rank into a command. Pure.
 
-The program it names writes the event lines of `r2ccl_core.perf` on stdout, ends with 0 (ok), 1 (wrong
-elements), 2 (usage) or 3 (transport error), and ends by itself when its stdin ends.
+The program it names writes the event lines of `r2ccl_core.perf` on stdout, exits with 0 (ok), 1 (wrong elements), 2
+(usage) or 3 (transport error), and exits by itself when its stdin ends.
 """
 
 from collections.abc import Mapping
@@ -22,37 +22,38 @@ class Job:
     warmup: int
     mode: int
     ranks: int
-    """Processes, one a host; each has `workload.gpus` ranks."""
+    """Number of processes, one per host; each has `workload.gpus` ranks."""
     root: str
     nics: tuple[str, ...]
     expected_s: float
     """Expected duration of a healthy iteration."""
     env: Mapping[str, str] = field(default_factory=dict)
     addresses: tuple[str, ...] = ()
-    """Of the hosts on the management network, by rank."""
+    """Addresses of the hosts on the management network, by rank."""
     every_nic: tuple[str, ...] = ()
-    """The names of all hosts' data NICs, for what one command starts on all of them."""
+    """The names of all hosts' data NICs, for a command that starts programs on all of them."""
     management: tuple[str, ...] = ()
-    """The name of this host's interface beside its data NICs, as far as it is known."""
+    """The name of this host's management interface, if known."""
     every_management: tuple[str, ...] = ()
-    """The same of all hosts."""
+    """The names of all hosts' management interfaces."""
     ssh_config: str | None = None
-    """The file with which the hosts' own ssh reaches the others; None: the user's own."""
+    """The ssh configuration file with which the hosts' own ssh reaches the others; None: the user's own."""
     one_machine: bool = False
-    """Whether all hosts are one machine, and share its GPUs out: a host has as many as it has ranks."""
+    """Whether all hosts are on one machine and share its GPUs; a host has as many as it has ranks."""
     ready_s: float = 0.0
-    """How long the harness waits until all ranks have met."""
+    """How long the harness waits for all ranks to meet."""
     sockets_carry_data: bool = True
-    """Whether NCCL's own sockets carry the collectives; else they only let its ranks meet."""
+    """Whether NCCL's own sockets carry the collectives; otherwise they only let its ranks meet."""
 
 
 Witness = Literal["core", "counters", "nccl_log", "none"]
-"""What says which network a backend's trial used: the ranks' core, the NICs' counters, NCCL's log, nothing."""
+"""The source of evidence for the network that a backend's trial used: the ranks' core, the NICs' counters, NCCL's log,
+or none."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """What is started on a host."""
+    """The command started on a host."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -63,8 +64,8 @@ _HEALTHY_TIMES = 10
 
 
 def give_up_s(expected_s: float) -> float:
-    """After how long a collective that should take `expected_s` is given up by libraries which would wait for ever,
-    or for minutes: so that they end with an error of their own."""
+    """The time-out, in seconds, for a collective that should take `expected_s`. Libraries that would otherwise wait
+    forever, or for minutes, get it so that they end with an error of their own."""
     return max(_LEAST_GIVE_UP_S, _HEALTHY_TIMES * expected_s)
 
 
@@ -73,7 +74,7 @@ class Backend(Protocol):
 
     @property
     def witness(self) -> Witness:
-        """What says which network was used."""
+        """The source of evidence for the network that was used."""
         ...
 
     def command(self, job: Job, rank: int) -> Command:
@@ -81,17 +82,17 @@ class Backend(Protocol):
         ...
 
     def missing(self, workload: Workload, python: str) -> str | None:
-        """What this machine lacks to be all hosts, with the remedy in the same line; None if nothing."""
+        """What this machine lacks to act as all hosts, with the remedy in the same line; None if nothing."""
         ...
 
 
 NCCL_BETWEEN_HOSTS = {"NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
-"""Between hosts there is a network to be tested, even where NVLink would reach."""
+"""Makes NCCL use the network between hosts, which is under test, even where NVLink would reach."""
 
 
 def nccl_sockets(job: Job) -> dict[str, str]:
-    """Where NCCL's own sockets are: on the data NICs where they carry the data; else beside them, where no failure of
-    a data NIC breaks what a plugin or verbs cannot protect."""
+    """The interfaces of NCCL's own sockets. If they carry the data, they use the data NICs; otherwise they use the
+    others, where the failure of a data NIC cannot break what neither a plugin nor verbs can protect."""
     if not job.nics:
         return {}
     if job.sockets_carry_data:
@@ -101,13 +102,25 @@ def nccl_sockets(job: Job) -> dict[str, str]:
     return {"NCCL_SOCKET_IFNAME": "^=" + ",".join(("lo", "docker0", *(job.every_nic or job.nics)))}
 
 
+TORCH_NCCL = {**NCCL_BETWEEN_HOSTS, "TORCH_NCCL_BLOCKING_WAIT": "1"}
+"""A collective that is given up is an error in the program, where torch would otherwise end the process."""
+
+
+def torch_network(library: str, job: Job, rank: int) -> dict[str, str]:
+    """The interfaces of the sockets of one of torch.distributed's back ends; and for NCCL, that every rank is a host,
+    also where hosts are namespaces."""
+    if library == "nccl":
+        return {**TORCH_NCCL, "NCCL_HOSTID": f"host{rank}"} | nccl_sockets(job)
+    return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if library in ("gloo", "torchft") and job.nics else {}
+
+
 def rendezvous(job: Job, rank: int) -> dict[str, str]:
-    """The environment by which ranks find each other and their NICs; the system's own wins."""
+    """The environment by which ranks find each other and their NICs; variables of the system take precedence."""
     return {
         "R2CC_RANK": str(rank),
         "R2CC_SIZE": str(job.ranks),
         "R2CC_ROOT": job.root,
-        # Exact names: as a prefix, eth1 would be eth10, too, which may be the NIC that carries SSH.
+        # Exact names: as a prefix, eth1 would also match eth10, which may be the NIC that carries SSH.
         "R2CC_SOCKET_IFNAME": "=" + ",".join(job.nics) if job.nics else "",
         "R2CC_MODE": str(job.mode),
         **job.env,

@@ -1,4 +1,4 @@
-"""The stats of a rank's several communicators as those of one: a layout has a group for each dimension. Pure."""
+"""Combines the stats of a rank's several communicators into one: a layout has a group for each dimension. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,8 @@ _COUNTS = ("replayed_chunks", "duplicate_chunks")
 
 
 def together(stats: Sequence[dict[str, Any]], left_out: Sequence[str] = ()) -> dict[str, Any]:
-    """The first one's words with the bytes, chunks and events of all; and NICs that this life was begun without."""
+    """The first communicator's fields with the bytes, chunks and events of all; and the NICs that this life started
+    without."""
     first, *others = stats
     nics = [dict(nic) for nic in first["nics"]]
     for nic in nics:

@@ -64,7 +64,7 @@ class Gpt(nn.Module):  # type: ignore[misc]  # torch is not typed here
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """A stage in the middle takes and gives what a block does."""
         if self.begins:
-            x = self.bytes(x) + self.places(torch.arange(x.shape[1]))
+            x = self.bytes(x) + self.places(torch.arange(x.shape[1], device=x.device))
         for block in self.blocks:
             x = block(x)
         return functional.linear(self.norm(x), self.bytes.weight) if self.ends else x

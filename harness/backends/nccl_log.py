@@ -1,12 +1,12 @@
-"""NCCL's own log as events: one line of NCCL_DEBUG=INFO or WARN in, what it says out. Pure.
+"""Parses NCCL's own log: one line of NCCL_DEBUG=INFO or WARN becomes an event. Pure.
 
-The forms are those of NCCL 2.18 to 2.30. Only lines that tell what happened to the network or to a communicator are
-events; every other INFO line is None, and every WARN that no rule knows is a `warning`, so that none is lost.
+The forms are those of NCCL 2.18 to 2.30. Only lines about the network or a communicator are events. Every other INFO
+line gives None, and every WARN that no rule knows is a `warning`, so that none is lost.
 
     version            version
-    network            name                                  "Using network": what the communicator really uses
-    plugin_loaded      name, api                             a net plugin's table was found
-    plugin_failed      reason                                and NCCL goes on without it, silently
+    network            name                                  "Using network": the network that the communicator uses
+    plugin_loaded      name, api                             the table of a net plugin was found
+    plugin_failed      reason                                NCCL continues without it, silently
     plugin_state       state                                 a net plugin was opened, initialised, assigned, closed
     net_devices        transport, devices                    the NICs that a transport will use
     ring               channel, ranks | before, rank, after
@@ -35,7 +35,7 @@ Value = int | str | bool | tuple[int, ...]
 
 @dataclass(frozen=True)
 class NcclEvent:
-    """One line that told something. `text` is NCCL's own sentence, without the prefix of the line."""
+    """The event of one line. `text` is NCCL's own sentence, without the prefix of the line."""
 
     kind: str
     level: Level
@@ -43,17 +43,17 @@ class NcclEvent:
     host: str = ""
     pid: int | None = None
     fields: Mapping[str, Value] = field(default_factory=dict)
-    """What the sentence says, by the names in this module's table; numbers are ints."""
+    """The values in the sentence, under the names of this module's table; numbers are ints."""
 
     @property
     def is_trouble(self) -> bool:
-        """It says that something failed or was given up, also where NCCL calls that INFO."""
+        """Whether something failed or was given up, including failures that NCCL logs as INFO."""
         phase = self.fields.get("phase")
         return self.kind in TROUBLE or (self.kind == "comm_abort" and phase == "START")
 
 
 MAX_CHARACTERS = 4000
-"""What is looked at of a line: NCCL writes no longer ones, and a number of more digits than this is none."""
+"""Length that is parsed: NCCL writes no longer lines, and a number with more digits than this is not a number."""
 
 TROUBLE = frozenset(
     {"connection_error", "timeout", "ib_async_event", "ib_completion_error", "ib_fatal", "ib_failover", "error_trace"}
@@ -123,7 +123,7 @@ _NUMBERS = frozenset(
 
 
 def parse(line: str) -> NcclEvent | None:
-    """The event in one line of a rank's output; None where it is not NCCL's or tells nothing of the above."""
+    """The event in one line of a rank's output; None if the line is not NCCL's or is none of the above."""
     if "NCCL " not in line:
         return None
     line = line[:MAX_CHARACTERS].rstrip()
@@ -148,7 +148,7 @@ def network_of(events: Mapping[int, list[NcclEvent]]) -> dict[int, str]:
 def _classified(text: str, level: Level) -> tuple[str | None, dict[str, Value]]:
     for kind, pattern in _COMPILED:
         found = pattern.fullmatch(text)
-        # NCCL tells settings that hold the word "timeout" as INFO; only a WARN of it is an event.
+        # NCCL also logs parameters whose names contain "timeout" as INFO; only a WARN is an event.
         if found and not (kind == "timeout" and level == "INFO" and "RAS" not in text):
             return kind, _fields(kind, found.groupdict())
     return ("warning" if level == "WARN" else None), {}

@@ -1,9 +1,9 @@
-"""The backend that runs the user's build of nccl-tests, launched by MPI, by Slurm, or as one process. Pure but for
-the GPUs that this machine has, and `missing`.
+"""The backend that runs the user's build of nccl-tests, launched by MPI, by Slurm, or as one process. Pure, except for
+counting this machine's GPUs and `missing`.
 
-Without MPI, nccl-tests is one process with several GPUs; several hosts need a build with MPI. So one program is
-started, on the first host, and `harness.backends.nccl_tests_rank` runs it there and tells every host's record what it
-says.
+Without MPI, nccl-tests is one process with several GPUs; several hosts need a build with MPI. Only one program is
+therefore started, on the first host. `harness.backends.nccl_tests_rank` runs it there and forwards its output to every
+host's record.
 """
 
 import shutil
@@ -34,25 +34,26 @@ PROGRAMS = {
     "alltoall": "alltoall_perf",
 }
 SUFFIXES = ("", "_mpi")
-"""After a program's name: what builds with MPI are often made with."""
+"""A suffix of the program's name that builds with MPI often have."""
 
 DTYPES = {"float32": "float", "float64": "double", "float16": "half"}
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-"""Faults need root on the hosts, and Open MPI refuses to run as root unless it is told twice."""
+"""Faults need root on the hosts, and Open MPI refuses to run as root without both variables."""
 UNBOUND = {"OMPI_MCA_hwloc_base_binding_policy": "none", "PRTE_MCA_hwloc_default_binding_policy": "none"}
-"""Open MPI 4 and 5 bind a rank to one core where there are two ranks, with all its GPUs and the threads that move its
-bytes, and ranks of one machine whose hosts have names of their own to the same one: half of the bandwidth was left."""
+"""If there are two ranks, Open MPI 4 and 5 bind each to one core, with all its GPUs and the threads that move its
+bytes. Ranks on one machine whose hosts have different names are even bound to the same core, which halved the
+bandwidth."""
 
 _OURS = ("R2CC_RANK", "R2CC_SIZE", "R2CC_ROOT", "PYTHONPATH")
 _LAUNCHERS = ("OMPI_", "PRTE_", "HYDRA_", "SLURM_")
-"""What variables of launchers begin with; they pass on themselves what ranks need of them."""
+"""Prefixes of launchers' variables; the launchers themselves pass on what ranks need of them."""
 
 _OWN_GPUS = (
     "r=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}; "
     'export NCCL_HOSTID=host$r NCCL_TESTS_DEVICE=$((r %% %d * %d)); exec "$0" "$@"'
 )
-"""Ranks of one machine whose hosts have names of their own: nccl-tests would give each of them its first GPU. They
-share the machine's GPUs out; NCCL takes two ranks of one GPU only where they name different hosts."""
+"""Ranks on one machine whose hosts have different names: nccl-tests would give each of them its first GPU. This wrapper
+divides the machine's GPUs among them; NCCL accepts two ranks on one GPU only if they name different hosts."""
 
 
 class NcclTestsBackend:
@@ -73,16 +74,16 @@ class NcclTestsBackend:
         return Command((*head, "--", *words), env)
 
     def missing(self, workload: Workload, python: str) -> str | None:
-        """The build, its program for the collective, the launcher, or GPUs for one host."""
+        """Checks the build, its program for the collective, the launcher, and the GPUs of one host."""
         work = collective(workload)
         build, name = Path(work.nccl_tests or ""), PROGRAMS[work.collective]
         if not build.is_dir():
-            return f"{build} is no folder; name in workload.nccl_tests the one that holds {name}"
+            return f"{build} is not a folder; give workload.nccl_tests the folder that contains {name}"
         if find_program(build, work.collective) is None:
-            return f"{build} has no {name}; name in workload.nccl_tests the folder of a whole build (make MPI=1)"
+            return f"{build} has no {name}; give workload.nccl_tests the folder of a complete build (make MPI=1)"
         if work.launcher != "ssh" and shutil.which(work.launcher) is None:
             return f"{work.launcher} is not installed; install it or choose another workload.launcher"
-        if Path("/dev/dxg").exists():  # Windows' own, which are not counted
+        if Path("/dev/dxg").exists():  # GPUs under WSL, which are not counted
             return None
         count = gpu_count()
         if not count:
@@ -93,7 +94,7 @@ class NcclTestsBackend:
 
 
 def gpu_count() -> int:
-    """NVIDIA's GPUs of this machine."""
+    """The number of this machine's NVIDIA GPUs."""
     return sum(path.name.removeprefix("nvidia").isdigit() for path in Path("/dev").glob("nvidia*"))
 
 
@@ -104,7 +105,8 @@ def find_program(build: Path, collective: str) -> Path | None:
 
 
 def program(job: Job) -> list[str]:
-    """nccl-tests with one iteration a cycle, a cycle for each of ours, and the time of the slowest rank."""
+    """nccl-tests with one iteration per cycle, one cycle for each of our iterations, and the time of the slowest
+    rank."""
     work, size = collective(job.workload), str(job.size_bytes)
     build = Path(work.nccl_tests or "")
     path = find_program(build, work.collective) or build / PROGRAMS[work.collective]
@@ -119,7 +121,8 @@ def program(job: Job) -> list[str]:
 
 
 def launcher(job: Job, env: dict[str, str]) -> list[str]:
-    """What starts the program on every host: one process each, with `env`, which Slurm passes on by itself."""
+    """The launcher's command line, which starts the program on every host: one process each, with `env`, which Slurm
+    passes on by itself."""
     kind, count, hosts = collective(job.workload).launcher, str(job.ranks), job.addresses
     more, names = (
         collective(job.workload).launch_args,
@@ -139,9 +142,9 @@ def launcher(job: Job, env: dict[str, str]) -> list[str]:
 
 
 def launcher_env(job: Job) -> dict[str, str]:
-    """How the launcher logs in to the hosts, and what keeps it and MPI itself off the data NICs, where a failure would
-    end them. As variables, so that words of `workload.launch_args` win. Tried with Open MPI 4.1 and MPICH 4.0; srun was
-    not."""
+    """How the launcher logs in to the hosts, and what keeps it and MPI itself off the data NICs, whose failure would
+    otherwise end them. These are variables, so that words of `workload.launch_args` take precedence. Tried with Open
+    MPI 4.1 and MPICH 4.0, not with srun."""
     kind, login = collective(job.workload).launcher, f"-F {job.ssh_config}" if job.ssh_config else ""
     if kind == "mpirun":
         return AS_ROOT | UNBOUND | _open_mpi(job) | ({"OMPI_MCA_plm_rsh_args": login} if login else {})
@@ -151,7 +154,7 @@ def launcher_env(job: Job) -> dict[str, str]:
 
 
 def _open_mpi(job: Job) -> dict[str, str]:
-    """TCP alone, since UCX and verbs would choose a data NIC, and beside those."""
+    """Only TCP, and only beside the data NICs: UCX and verbs would choose a data NIC."""
     if not job.nics:
         return {}
     which, names = "exclude", ("lo", *job.nics)
@@ -162,7 +165,7 @@ def _open_mpi(job: Job) -> dict[str, str]:
 
 
 def _mpich(job: Job) -> dict[str, str]:
-    """For the two libraries below it, of which a build has one."""
+    """For both libraries below MPICH, of which a build has one."""
     if len(job.every_management) != 1:
         return {}
     return {"UCX_NET_DEVICES": job.every_management[0], "FI_TCP_IFACE": job.every_management[0]}

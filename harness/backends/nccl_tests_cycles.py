@@ -1,9 +1,10 @@
-"""From nccl-tests' rows, as they come, to our events. Pure.
+"""Converts nccl-tests' rows, as they arrive, to our events. Pure.
 
-nccl-tests runs cycles (``-N``) of one iteration each, so a row comes after every cycle. A cycle is more than its timed
-collective: one before it, one for the check, and the same again in place. So an iteration is in flight from one row to
-the next, and `duration_ns` says that; `measured_ns` is the time in the row. Where a cycle took much longer than cycles
-do, something happened in it, be it in the timed collective or beside: what it took longer is added to its time.
+nccl-tests runs cycles (``-N``) of one iteration each and prints a row after every cycle. A cycle contains more than its
+timed collective: one collective before it, one for the check, and the same again in place. An iteration is therefore in
+flight from one row to the next, which is its `duration_ns`; `measured_ns` is the time in the row. If a cycle took much
+longer than usual, something happened in it, either within the timed collective or beside it: the excess is added to its
+time.
 """
 
 from statistics import median
@@ -12,7 +13,7 @@ from typing import Any
 from harness.backends.nccl_tests_text import Place, Row
 
 MUCH_LONGER = 1.5
-"""Times the usual."""
+"""A cycle that takes this many times the usual time is too long."""
 
 
 class Cycles:
@@ -21,27 +22,27 @@ class Cycles:
     def __init__(self, size_bytes: int, warmup: int, iterations: int, place: str) -> None:
         self._size_bytes, self._iterations, self._place = size_bytes, iterations, place
         self._iteration, self._begun_ns = -warmup, 0
-        self._beside_ns: list[int] = []  # of the cycles so far: what they took beside the time in their row
+        self._beside_ns: list[int] = []  # excess over the timed collective, by cycle so far
         self._lasted_ns: list[int] = []
         self.wrong = 0
 
     @property
     def left(self) -> int:
-        """Iterations that did not end yet."""
+        """The number of iterations that have not ended."""
         return self._iterations - self._iteration
 
     @property
     def iteration(self) -> int | None:
-        """The one under way."""
+        """The iteration in progress."""
         return self._iteration if self._begun_ns and self.left > 0 else None
 
     def begin(self, t_ns: int) -> list[dict[str, Any]]:
-        """Everything is connected: the first begins."""
+        """Everything is connected: the first iteration begins."""
         self._begun_ns = t_ns
         return [{"event": "ready", "t_ns": t_ns}, self._begin()]
 
     def row(self, row: Row, t_ns: int) -> list[dict[str, Any]]:
-        """A cycle has ended at `t_ns`, and the next begins."""
+        """A cycle ended at `t_ns`, and the next begins."""
         place = row.in_place if self._place == "in" else row.out
         if place is None or self.left <= 0:
             return []

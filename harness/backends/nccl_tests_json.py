@@ -1,6 +1,6 @@
-"""The JSON document that nccl-tests 2.17 and later writes with ``-J``, as the rows of its text. Pure.
+"""Reads the JSON document that nccl-tests 2.17 and later writes with ``-J`` as rows like those of its text. Pure.
 
-The document holds the whole environment of the process, secrets and all: nothing of that leaves this file.
+The document holds the complete environment of the process, including secrets; this module passes on nothing of that.
 """
 
 import json
@@ -17,7 +17,8 @@ NEWEST = 3
 
 @dataclass(frozen=True)
 class Document:
-    """What it says. `times_us` are single iterations by row and place (``out``, ``in``), where -I was given."""
+    """The contents of the document. `times_us` are single iterations by row and place (``out``, ``in``), if -I was
+    given."""
 
     version: int
     nccl_version: int | None
@@ -40,7 +41,7 @@ class Document:
 
 
 def parse_document(text: str) -> Document:
-    """The document in `text`. Raises `LogError`, one line: cut short (its program was killed), or something else."""
+    """The document in `text`. Raises `LogError`, one line, if it is cut short (its program was killed) or malformed."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -104,5 +105,5 @@ def _place(place: Mapping[str, Any] | None, single: Mapping[str, Any] | None) ->
 
 
 def _number(value: Any) -> float:
-    """Numbers, and the text that stands for no number."""
+    """Numbers, and text that stands for a missing number."""
     return float(value)

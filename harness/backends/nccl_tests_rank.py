@@ -1,7 +1,7 @@
 """The rank program of the nccl_tests backend: on the first host it runs nccl-tests and turns its rows into events; on
-the others it says what the first one says.
+the others it repeats what the first host reports.
 
-The hosts meet at R2CC_ROOT. Times that cross hosts travel as ages, so that the hosts' clocks need not agree.
+The hosts meet at R2CC_ROOT. Times that cross hosts are sent as ages, so that the hosts' clocks need not agree.
 """
 
 import argparse
@@ -30,13 +30,13 @@ OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 _MEET_S = 20.0
 _PROBE_S = 20.0
 _KEPT_LINES = 500
-"""Of what the launcher and the ranks say on stderr."""
+"""Number of stderr lines of the launcher and the ranks that are kept."""
 _LEAVE_S = 1.0
 """How long a launcher may take to end its ranks before it is killed."""
 
 
 def main() -> NoReturn:
-    """Ends with 0 ok, 1 wrong elements, 2 usage, 3 nccl-tests failed or the first host was lost."""
+    """Exits with 0 ok, 1 wrong elements, 2 usage, 3 nccl-tests failed or the first host was lost."""
     args = _arguments()
     rank, hosts = int(os.environ["R2CC_RANK"]), int(os.environ["R2CC_SIZE"])
     host, port = parse_root(os.environ["R2CC_ROOT"])
@@ -46,7 +46,7 @@ def main() -> NoReturn:
     try:
         listeners = _meet(host, port, hosts - 1)
     except OSError as error:
-        _say(rank, {"event": "error", "message": f"the other hosts did not come: {error}", "iteration": None})
+        _say(rank, {"event": "error", "message": f"the other hosts did not connect: {error}", "iteration": None})
         sys.exit(LOST)
     sys.exit(_Leader(args, listeners).run())
 
@@ -62,7 +62,7 @@ class _Leader:
         self._odd = ""
 
     def run(self) -> int:
-        """From the probe of the build to the last event."""
+        """Everything from the probe of the build to the last event."""
         with tempfile.TemporaryDirectory(prefix="nccl-tests-") as folder:
             argv, problem = self._prepared(Path(folder) / "out.json")
             if problem:
@@ -71,7 +71,7 @@ class _Leader:
             return self._finish(status, Path(folder) / "out.json")
 
     def _prepared(self, document: Path) -> tuple[list[str], str]:
-        """The whole command, and what is wrong with the build."""
+        """The complete command, and what is wrong with the build."""
         argv = list(self._args.command)
         path = argv[_program_at(argv)]
         try:
@@ -88,7 +88,7 @@ class _Leader:
         return argv, ""
 
     def _measure(self, argv: list[str]) -> int:
-        """Runs nccl-tests to its end, and tells every row as it comes."""
+        """Runs nccl-tests to its end and reports every row as it arrives."""
         try:
             process = subprocess.Popen(
                 argv,
@@ -156,7 +156,7 @@ class _Leader:
         return code
 
     def _tell(self, events: list[dict[str, Any]]) -> None:
-        """Says events here and on the other hosts, where nothing was checked."""
+        """Reports events here and on the other hosts, where nothing was checked."""
         for event in events:
             _say(0, event)
             kept = {key: value for key, value in event.items() if key not in ("t_ns", "core")}
@@ -169,7 +169,7 @@ class _Leader:
 
 
 def _problem(report: Report, ranks: int, left: int, status: int) -> str | None:
-    """What the text says went wrong."""
+    """What went wrong, according to the text."""
     if report.headers > 1:
         return f"{report.headers} processes ran side by side: this build of nccl-tests has no MPI; build it with MPI=1"
     if report.errors:
@@ -185,7 +185,7 @@ def _problem(report: Report, ranks: int, left: int, status: int) -> str | None:
 
 
 def _follow(rank: int, host: str, port: int) -> int:
-    """Another host's part: says what comes, on its own clock."""
+    """Another host's part: reports what the first host sends, on its own clock."""
     try:
         stream = _dial(host, port).makefile("rb")
         for line in stream:
@@ -229,12 +229,12 @@ def _say(rank: int, event: dict[str, Any]) -> None:
 
 
 def _program_at(argv: list[str]) -> int:
-    """Where nccl-tests itself stands in the command: the last word that is one of its programs."""
+    """The position of nccl-tests itself in the command: the last word that is one of its programs."""
     return max((at for at, word in enumerate(argv) if "_perf" in Path(word).name), default=len(argv) - 1)
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """Lets the launcher end its ranks, also those of other hosts."""
+    """Lets the launcher end its ranks, including those on other hosts."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_LEAVE_S)

@@ -1,9 +1,9 @@
-"""The text that nccl-tests prints, of any version since 2.0, as rows and findings. Pure.
+"""Parses the text that nccl-tests prints, of any version since 2.0, into rows and findings. Pure.
 
-Columns differ between versions: redop and root are there or not, the last column of a place is an error (the largest
-difference) or a count of wrong elements, ``-I`` adds four columns to a place and ``-S`` a timestamp. What a row has is
-read from the row itself. Launchers put labels in front of lines, and NCCL's own lines come between them, also in the
-middle of a row, which nccl-tests prints in several parts.
+Columns differ between versions: redop and root may be absent, the last column of a place is an error (the largest
+difference) or a count of wrong elements, ``-I`` adds four columns to a place and ``-S`` a timestamp. The form of a row
+is inferred from the row itself. Launchers put labels in front of lines, and NCCL's own lines are interleaved, even in
+the middle of a row, which nccl-tests prints in several parts.
 """
 
 import re
@@ -31,28 +31,28 @@ _ERRORS = (
     re.compile(r"^invalid (?:option|size).*"),
     re.compile(r"^Incompatible NCCL versions.*"),
 )
-"""Not "Test failure", which only says from where such an error was passed on."""
+"""Does not match "Test failure", which only says from where such an error was passed on."""
 _PLACE, _PLACE_WITH_ITERATIONS = 4, 8
-"""Columns of a place without and with -I."""
+"""Number of columns of a place without and with -I."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One side of a row. `wrong` is None where nothing was checked or an old version tells an error instead."""
+    """One side of a row. `wrong` is None if nothing was checked or an old version reports an error instead."""
 
     time_us: float
     algbw_gbs: float
     busbw_gbs: float
     wrong: int | None
     error: float | None = None
-    """The largest difference, of versions that tell that."""
+    """The largest difference, from versions that report it."""
     iteration_us: tuple[float, float, float] | None = None
     """Shortest, longest and 99th percentile of single iterations, with -I."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One size. `out` and `in_place` are None where that place was not measured."""
+    """One size. `out` and `in_place` are None if that place was not measured."""
 
     size_bytes: int
     count: int
@@ -66,38 +66,38 @@ class Row:
 
 @dataclass
 class Report:
-    """What a text came to, so far."""
+    """The contents of a text so far."""
 
     version: str | None = None
     nccl_version: int | None = None
     ranks: int = 0
     headers: int = 0
-    """More than one: processes that know nothing of each other, because the build has no MPI."""
+    """More than one: processes that do not know of each other, because the build has no MPI."""
     rows: list[Row] = field(default_factory=list)
     out_of_bounds: int | None = None
     average_busbw_gbs: float | None = None
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    """NCCL's own."""
+    """Version of NCCL."""
 
     @property
     def finished(self) -> bool:
-        """It came to its end: the summary is there."""
+        """Whether the text is complete: the summary is present."""
         return self.average_busbw_gbs is not None
 
 
 class TextParser:
-    """Takes line after line, as they come."""
+    """Parses line by line, as the lines arrive."""
 
     def __init__(self) -> None:
         self.report = Report()
-        self._begun = ""  # of a row into which another line came
+        self._begun = ""  # start of a row that another line interrupted
         self._tells_error = False
 
     def feed(self, line: str, whole: bool = True) -> Row | None:
-        """One line without its end; the row that it finishes, if it does.
+        """Takes one line without its line end; returns the row that it completes, if any.
 
-        `whole`: False for the last line of a program that was killed, of whose last number digits may be missing.
+        `whole`: False for the last line of a killed program, whose last number may lack digits.
         """
         line = _LABEL.sub("", line.rstrip("\r\n"))
         if found := _NCCL.search(line):
@@ -115,7 +115,7 @@ class TextParser:
         return self._row(begun + line) or (self._row(line) if begun else None)
 
     def is_header(self, line: str) -> bool:
-        """Whether `line` is the last of the table's head: everything is connected, and measuring begins."""
+        """Whether `line` is the last of the table's header: everything is connected, and measuring begins."""
         return "(B)" in line and "(elements)" in line and "#" in line
 
     def _row(self, line: str) -> Row | None:
@@ -147,7 +147,7 @@ class TextParser:
 
 
 def parse_text(text: str) -> Report:
-    """The whole of a log."""
+    """Parses a complete log."""
     parser = TextParser()
     for line in text.splitlines(keepends=True):
         parser.feed(line, whole=line.endswith("\n"))
@@ -155,7 +155,7 @@ def parse_text(text: str) -> Report:
 
 
 def parse_row(line: str, tells_error: bool = False) -> Row | None:
-    """The row in `line`, None if it is none or not all of one; `tells_error`: its last columns are errors."""
+    """The row in `line`, or None if there is no complete row; `tells_error`: its last columns are errors."""
     stamp = _TIMESTAMP.search(line)
     words = (line[: stamp.start()] if stamp else line).split()
     if len(words) < 3 + _PLACE or not (words[0].isdigit() and words[1].isdigit() and _WORD.match(words[2])):
@@ -181,7 +181,7 @@ def parse_row(line: str, tells_error: bool = False) -> Row | None:
 
 
 def _places(numbers: list[str], tells_error: bool) -> Iterator[Place]:
-    """Two places, or one (in place alone); none where the number of columns fits neither."""
+    """Two places, or one (only in place); none if the number of columns fits neither."""
     width = _PLACE_WITH_ITERATIONS if len(numbers) == 2 * _PLACE_WITH_ITERATIONS else _PLACE
     if len(numbers) not in (_PLACE, 2 * _PLACE, 2 * _PLACE_WITH_ITERATIONS):
         return

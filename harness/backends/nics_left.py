@@ -1,4 +1,4 @@
-"""The NICs that a job is started again with: those of its list that have a carrier, as an operator would name them."""
+"""The NICs for a restarted job: those of its list that have a carrier, as an operator would choose them."""
 
 import fcntl
 import os
@@ -12,9 +12,10 @@ _VARIABLE = "R2CC_SOCKET_IFNAME"
 
 
 def leave_out_lost(environ: MutableMapping[str, str] = os.environ) -> list[str]:
-    """Takes interfaces without a carrier out of ``R2CC_SOCKET_IFNAME``, if those are exact names and any is left.
+    """Removes interfaces without a carrier from ``R2CC_SOCKET_IFNAME``, if the list has exact names and at least one is
+    left.
 
-    Returns the names that it took out.
+    Returns the names that it removed.
     """
     chosen = environ.get(_VARIABLE, "")
     if chosen.startswith("="):
@@ -27,7 +28,7 @@ def leave_out_lost(environ: MutableMapping[str, str] = os.environ) -> list[str]:
 
 
 def has_carrier(name: str) -> bool:
-    """Whether the kernel says that the interface is running."""
+    """Whether the kernel reports that the interface is running."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
             told = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16sH14x", name.encode()[:15], 0))

@@ -1,4 +1,4 @@
-"""The backend that moves no data: ranks that keep step and keep time, to run a sweep's whole life."""
+"""The backend that moves no data: ranks that only synchronise and keep time, to run the whole life of a sweep."""
 
 from harness.backends.base import Command, Job, Witness, rendezvous
 from harness.workloads.base import Workload
@@ -17,5 +17,5 @@ class NoopBackend:
         return Command(tuple(argv), rendezvous(job, rank))
 
     def missing(self, workload: Workload, python: str) -> str | None:
-        """Nothing: it needs the standard library only."""
+        """Nothing: it needs only the standard library."""
         return None

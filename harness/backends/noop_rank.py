@@ -1,8 +1,8 @@
-"""One rank of the noop backend: real processes that keep step over the management network, and no data.
+"""One rank of the noop backend: real processes that synchronise over the management network, without data.
 
-An iteration lasts as long as it is told, and longer by the share of NICs that are down. In mode 0 the rank
-whose NIC is lost says so and ends, and its end ends the others, as fail-stop does. Standard library only:
-it starts in a few hundredths of a second, under every Python that hosts may have.
+An iteration lasts as long as requested, and longer in proportion to the share of NICs that are down. In mode 0, the
+rank whose NIC is lost reports it and exits, and its exit ends the others, as in fail-stop. Only the standard library is
+used: the program starts in a few hundredths of a second, under every Python that hosts may have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLL_S = 0.001
 
 
 class LostError(Exception):
-    """This rank cannot go on; the text says why."""
+    """This rank cannot continue; the text says why."""
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _iterate(args: argparse.Namespace, rank: int, peers: list[socket.socket], nics: list[str], iteration: int) -> None:
-    """One iteration: keep step, wait as long as the bytes would take, keep step again."""
+    """One iteration: synchronise, wait as long as the bytes would take, synchronise again."""
     place = {"size_bytes": args.size_bytes, "iteration": iteration, "place": "out"}
     _barrier(rank, peers)
     start_ns = time.time_ns()
@@ -80,7 +80,7 @@ def _is_up(nic: str) -> bool | None:
 
 
 def _gather(root: str, rank: int, ranks: int) -> list[socket.socket]:
-    """Rank 0: a connection to every other rank; another rank: its connection to rank 0."""
+    """On rank 0: a connection to every other rank; on another rank: its connection to rank 0."""
     host, _, port = root.rpartition(":")
     if rank > 0:
         return [_dial(host.strip("[]"), int(port))]
@@ -103,7 +103,7 @@ def _dial(host: str, port: int) -> socket.socket:
 
 
 def _barrier(rank: int, peers: list[socket.socket]) -> None:
-    """Rank 0 hears everybody, then answers everybody."""
+    """Rank 0 hears from every rank, then answers every rank."""
     if rank > 0:
         peers[0].sendall(b"x")
     for peer in peers:
@@ -119,7 +119,7 @@ def _say(event: str, rank: int, **fields: object) -> None:
 
 
 def _end_with_stdin() -> None:
-    # Not sys.stdin: a daemon thread that holds its lock aborts the interpreter's end.
+    # Not sys.stdin: a daemon thread that holds its lock would abort the interpreter at exit.
     while os.read(0, 4096):
         pass
     os._exit(3)

@@ -1,7 +1,7 @@
-"""A GPT spread over ranks: replicas (DDP) or shards (FSDP2) of the data, shares of each block (tensor parallel, Shoeybi
-2019), and stages of blocks (pipeline parallel, by `torch.distributed.pipelining`). The layouts multiply.
+"""A GPT distributed over ranks: replicas (DDP) or shards (FSDP2) of the data, shares of each block (tensor parallelism,
+Shoeybi 2019), and stages of blocks (pipeline parallelism, by `torch.distributed.pipelining`). The layouts combine.
 
-Every rank makes the whole model from the seed and keeps its part, so all layouts begin with the same weights.
+Every rank creates the whole model from the seed and keeps its part, so all layouts start with the same weights.
 """
 
 from collections.abc import Callable
@@ -18,19 +18,19 @@ from harness.backends.gpt import Block, Gpt, cross_entropy
 
 
 class Degrees(NamedTuple):
-    """How many ways what is split; their product is the number of ranks."""
+    """The degree of each kind of parallelism; their product is the number of ranks."""
 
     dp: int = 1
     tp: int = 1
     pp: int = 1
     sharded: bool = False
-    """Whether the replicas of the data shard the weights (FSDP2) instead of copying them (DDP)."""
+    """Whether the replicas shard the weights (FSDP2) instead of copying them (DDP)."""
     micro_batches: int = 1
-    """Parts of a batch that stages work on at the same time."""
+    """Parts of a batch that the stages work on at the same time."""
 
 
 Report = Callable[[], None]
-"""Called when the forward pass of a step has ended, where that can be told."""
+"""Called at the end of a step's forward pass, if that time is defined."""
 
 
 class Spread:
@@ -39,7 +39,8 @@ class Spread:
     def __init__(self, model: Gpt, degrees: Degrees, bucket_bytes: int) -> None:
         self._degrees = degrees
         self.part = model
-        mesh = init_device_mesh("cpu", (degrees.pp, degrees.dp, degrees.tp), mesh_dim_names=("pp", "dp", "tp"))
+        device = next(model.parameters()).device
+        mesh = init_device_mesh(device.type, (degrees.pp, degrees.dp, degrees.tp), mesh_dim_names=("pp", "dp", "tp"))
         self.stage, self.replica, self._share = mesh.get_coordinate()
         self._last = self.stage == degrees.pp - 1
         if degrees.tp > 1:
@@ -48,11 +49,11 @@ class Spread:
         if degrees.pp > 1:
             model.cut(self.stage, degrees.pp)
         self._tied = _tied_group(mesh.mesh, self.stage) if degrees.pp > 1 else None
-        # The buckets of DDP do not go together with micro-batches: the replicas of a pipeline average at its end.
+        # DDP's buckets do not work with micro-batches, so the replicas of a pipeline average at its end.
         piped = degrees.pp > 1 and degrees.dp > 1 and not degrees.sharded
         self._replicas, self._bucket_bytes = (mesh["dp"].get_group() if piped else None), bucket_bytes
         self._runs = model if piped else _over_data(model, degrees, mesh["dp"], bucket_bytes)
-        self._schedule = self._pipeline(mesh["pp"].get_group()) if degrees.pp > 1 else None
+        self._schedule = self._pipeline(mesh["pp"].get_group(), device) if degrees.pp > 1 else None
 
     @property
     def place(self) -> tuple[int, ...]:
@@ -61,11 +62,11 @@ class Spread:
 
     @property
     def same_weights(self) -> int:
-        """Ranks with the same value end with the weights that, all together, are one whole model."""
+        """Ranks with the same value end with weights that together form one complete model."""
         return 0 if self._degrees.sharded else self.replica
 
     def step(self, given: torch.Tensor, following: torch.Tensor, forward_ended: Report) -> float | None:
-        """Forward and backward; the loss of this rank's replica, where this rank is of its last stage."""
+        """Forward and backward pass; returns the loss of this rank's replica if this rank is in its last stage."""
         if self._schedule is None:
             loss = cross_entropy(self._runs(given), following)
             forward_ended()
@@ -84,15 +85,15 @@ class Spread:
             dist.all_reduce(local(self.part.bytes.weight.grad), group=self._tied)
         return float(torch.stack(losses).mean().item()) if self._last else None
 
-    def _pipeline(self, group: Any) -> Any:
+    def _pipeline(self, group: Any, device: torch.device) -> Any:
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-        stage = PipelineStage(self._runs, self.stage, self._degrees.pp, torch.device("cpu"), group=group)
+        stage = PipelineStage(self._runs, self.stage, self._degrees.pp, device, group=group)
         return Schedule1F1B(stage, self._degrees.micro_batches, loss_fn=cross_entropy)
 
 
 def local(tensor: Any) -> torch.Tensor:
-    """What of `tensor` is in this rank's memory."""
+    """The part of `tensor` in this rank's memory."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
@@ -110,7 +111,7 @@ def _over_data(model: Gpt, degrees: Degrees, mesh: Any, bucket_bytes: int) -> nn
 
 
 def _average(model: nn.Module, group: Any, bucket_bytes: int) -> None:
-    """The mean of all gradients over the replicas, in buckets of the last parameters first."""
+    """Averages all gradients over the replicas, in buckets that start with the last parameters."""
     gradients = [p.grad for p in reversed(list(model.parameters())) if p.grad is not None]
     while gradients:
         bucket = [gradients.pop(0)]
@@ -124,8 +125,8 @@ def _average(model: nn.Module, group: Any, bucket_bytes: int) -> None:
 
 
 def _tied_group(ranks: torch.Tensor, stage: int) -> Any:
-    """The group of the first and the last stage that hold the same embedding; None on stages between them. Every rank
-    makes all groups, in one order."""
+    """The group of the first and the last stage, which hold the same embedding; None on stages between them. Every rank
+    creates all groups, in the same order."""
     found = None
     for ends in zip(ranks[0].flatten().tolist(), ranks[-1].flatten().tolist(), strict=True):
         group = dist.new_group(list(ends))
@@ -135,7 +136,7 @@ def _tied_group(ranks: torch.Tensor, stage: int) -> Any:
 
 
 def _share(block: Block, number: int, of: int, group: Any) -> None:
-    """Leaves this rank's heads and columns of a block."""
+    """Keeps only this rank's heads and columns of a block."""
     block.query_key_value = _Columns(block.query_key_value, number, of, group)
     block.attended = _Rows(block.attended, number, of, group)
     block.wide = _Columns(block.wide, number, of, group)
@@ -143,7 +144,7 @@ def _share(block: Block, number: int, of: int, group: Any) -> None:
 
 
 class _Columns(nn.Module):  # type: ignore[misc]  # torch is not typed here
-    """Some of a linear layer's outputs."""
+    """A share of a linear layer's outputs."""
 
     def __init__(self, whole: nn.Linear, number: int, of: int, group: Any) -> None:
         super().__init__()
@@ -152,12 +153,12 @@ class _Columns(nn.Module):  # type: ignore[misc]  # torch is not typed here
         self.bias = nn.Parameter(whole.bias.detach().chunk(of)[number].clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Their gradients towards the input add up."""
+        """The ranks' gradients with respect to the input are summed."""
         return functional.linear(_SumBackward.apply(x, self._group), self.weight, self.bias)
 
 
 class _Rows(nn.Module):  # type: ignore[misc]  # torch is not typed here
-    """A linear layer of some of the inputs, whose results add up."""
+    """A linear layer for a share of the inputs; the ranks' results are summed."""
 
     def __init__(self, whole: nn.Linear, number: int, of: int, group: Any) -> None:
         super().__init__()
@@ -171,7 +172,7 @@ class _Rows(nn.Module):  # type: ignore[misc]  # torch is not typed here
 
 
 class _SumForward(torch.autograd.Function):  # type: ignore[misc]  # torch is not typed here
-    """The sum over a group; gradients pass."""
+    """Sums over a group in the forward pass; gradients pass unchanged."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
@@ -185,7 +186,7 @@ class _SumForward(torch.autograd.Function):  # type: ignore[misc]  # torch is no
 
 
 class _SumBackward(torch.autograd.Function):  # type: ignore[misc]  # torch is not typed here
-    """Values pass; the sum of their gradients over a group."""
+    """Passes values unchanged; sums their gradients over a group."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:

@@ -9,12 +9,13 @@ from harness.workloads.registry import collective
 
 
 class PerfBackend:
-    """``python -m r2ccl_core.perf``, one size a process, which has all ranks of its host."""
+    """``python -m r2ccl_core.perf``, one size per process; a process has all ranks of its host."""
 
     witness: Witness = "core"
 
     def command(self, job: Job, rank: int) -> Command:
-        """The measuring program in stream mode; it ends when the harness does. To it `rank` is that of a process."""
+        """The measuring program in stream mode; it ends when the harness does. Its `rank` is the number of a
+        process."""
         work, size = collective(job.workload), str(job.size_bytes)
         argv = [job.python, "-m", "r2ccl_core.perf", work.collective, "-b", size, "-e", size]
         argv += ["-n", str(job.iterations), "-w", str(job.warmup), "-c", str(int(work.check))]
@@ -37,7 +38,7 @@ class PerfBackend:
         return Command(tuple(argv), rendezvous(job, rank))
 
     def missing(self, workload: Workload, python: str) -> str | None:
-        """The native core, where it was not built."""
+        """The native core, if it was not built."""
         if find_spec("r2ccl_core._native") is not None:
             return None
         return "the native core is not built; run: pip install -e ."

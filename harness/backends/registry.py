@@ -20,6 +20,7 @@ BACKENDS: dict[BackendName, Backend] = {
     "torch_r2ccl": TorchBackend("r2ccl"),
     "train_r2ccl": TrainingBackend("r2ccl"),
     "train_gloo": TrainingBackend("gloo"),
+    "train_nccl": TrainingBackend("nccl"),
     "train_torchft": TrainingBackend("torchft"),
     "serve_r2ccl": ServingBackend(),
 }

@@ -1,4 +1,5 @@
-"""The informative lines at the end of a failed program's output: launchers add dashes and advice to them. Pure."""
+"""Finds the informative lines at the end of a failed program's output, to which launchers add dashes and advice.
+Pure."""
 
 import re
 from collections.abc import Sequence
@@ -21,10 +22,10 @@ _ADVICE = re.compile(
 
 
 def telling(lines: Sequence[str]) -> str:
-    """What tells best why a program failed; empty where no line says anything.
+    """The line that best explains why a program failed; empty if no line says anything.
 
-    Of the program's own lines the first that tells of a failure, being the cause of the others, else the last; and of
-    what a launcher puts between rows of dashes the first sentence that does.
+    Among the program's own lines, this is the first that reports a failure, since it causes the others, or otherwise
+    the last. If there are none, it is the first such sentence in a launcher's box of dashes.
     """
     own, boxes = _parted(lines)
     found = [_first_telling(own) or (own[-1] if own else ""), _first_telling(boxes)]
@@ -32,7 +33,7 @@ def telling(lines: Sequence[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """An error of PyTorch on one line: without the place in its own sources, and what follows the first line."""
+    """An error of PyTorch on one line: without its source location and without what follows the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return _SOURCE.sub("", _CALLBACK.sub("", lines[0]))[:MOST_CHARACTERS] if lines else type(error).__name__
 
@@ -56,7 +57,7 @@ def _parted(lines: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _sentence(text: str) -> str:
-    """The first; what ends in a colon needs the one behind it."""
+    """The first sentence; one that ends in a colon is joined with the next."""
     found = _SENTENCE.match(text)
     if found is None:
         return text

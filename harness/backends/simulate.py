@@ -1,4 +1,4 @@
-"""The backend that moves nothing and starts nothing: trials are timed by the simulator (`harness.sweep.simulated`)."""
+"""The backend that starts nothing and moves no data: the simulator times the trials (`harness.sweep.simulated`)."""
 
 from functools import lru_cache
 from importlib.util import find_spec
@@ -16,29 +16,29 @@ from r2ccl_core.planning.selection import Cost
 from reports.load import load_folder
 
 SIMULATE = "simulate"
-"""Its name in experiments."""
+"""The backend's name in experiments."""
 
 
 class SimulateBackend:
-    """No rank, no host, no root: what a sweep has of it is the native simulator."""
+    """Without ranks, hosts or a root: the sweep only needs the native simulator."""
 
     witness: Witness = "none"
 
     def command(self, job: Job, rank: int) -> Command:
-        """There is none."""
+        """Raises an error: there is no command."""
         raise HarnessError(f"rank {rank} is simulated: nothing is started for it")
 
     def missing(self, workload: Workload, python: str) -> str | None:
-        """The native core, where it was not built."""
+        """The native core, if it was not built."""
         if find_spec("r2ccl_core._native") is not None:
             return None
         return "the simulator is not built; run: pip install -e ."
 
 
 def cost_of(experiment: Experiment) -> Cost:
-    """What a message costs and what a NIC carries: the experiment's own words, else a calibration's.
+    """The cost of a message and the rate of a NIC: as the experiment states them, otherwise from a calibration.
 
-    A NIC carries what TCP makes of its rate. Raises `UsageError` where a calibration is named that is none.
+    A NIC carries what TCP leaves of its rate. Raises `UsageError` if a calibration is named that has no costs.
     """
     wanted = experiment.workload.simulation
     told = wanted.calibration is not None and not isinstance(experiment.workload, TrainingWorkload)
@@ -54,9 +54,9 @@ def cost_of(experiment: Experiment) -> Cost:
 
 
 def compute_s_of(experiment: Experiment) -> float:
-    """How long a host computes in an iteration: the experiment's own words, else a calibration's, else nothing.
+    """How long a host computes in an iteration: as the experiment states it, otherwise from a calibration, otherwise 0.
 
-    Raises `UsageError` where a calibration is named that never trained.
+    Raises `UsageError` if a calibration is named that never trained.
     """
     workload = experiment.workload
     if not isinstance(workload, TrainingWorkload):
@@ -71,27 +71,29 @@ def compute_s_of(experiment: Experiment) -> float:
 def forward_s_of(run: Path) -> float:
     """The median forward pass over the steps of a run, without those that a failure hit.
 
-    Raises `UsageError` where no trial has one.
+    Raises `UsageError` if no trial has one.
     """
     steps = [i for trial in load_folder(run).final_trials for i in trial.iterations if i.phase != "hit"]
     told = [step.measures["forward_ms"] for step in steps if "forward_ms" in step.measures]
     if not told:
         remedy = 'name a run of kind = "training", or say workload.simulation.compute'
-        raise UsageError(f"workload.simulation.calibration: {run}: no trial of it told its forward pass; {remedy}")
+        raise UsageError(
+            f"workload.simulation.calibration: {run}: none of its trials reported a forward pass; {remedy}"
+        )
     return median(told) / 1e3
 
 
 @lru_cache(maxsize=8)
 def calibrated(run: Path) -> Cost:
-    """What the ranks of a run measured before they chose schedules: the medians over its trials.
+    """The costs that the ranks of a run measured before they chose schedules: the medians over its trials.
 
-    Raises `UsageError` where no trial has it.
+    Raises `UsageError` if no trial has them.
     """
     told = [core.get("cost") for trial in load_folder(run).final_trials for core in trial.core.values()]
     costs = [cost for cost in told if isinstance(cost, dict)]
     if not costs:
         raise UsageError(
-            f"workload.simulation.calibration: {run}: no trial of it measured what messages cost; "
+            f"workload.simulation.calibration: {run}: none of its trials measured the cost of messages; "
             'name a run in which a system has R2CC_ALGO = "auto" or another schedule that follows losses'
         )
     return Cost(median(c["alpha_s"] for c in costs), median(c["nic_bytes_s"] for c in costs))

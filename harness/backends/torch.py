@@ -1,12 +1,9 @@
 """The backends that run PyTorch's collectives: torch.distributed with gloo in host memory, or with NCCL on GPUs."""
 
-from harness.backends.base import NCCL_BETWEEN_HOSTS, Command, Job, Witness, give_up_s, nccl_sockets, rendezvous
+from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous, torch_network
 from harness.backends.torch_probe import ask
 from harness.workloads.base import Workload
 from harness.workloads.registry import collective
-
-NCCL_ENV = {**NCCL_BETWEEN_HOSTS, "TORCH_NCCL_BLOCKING_WAIT": "1"}
-"""A collective that is given up is an error in the program, where torch would otherwise end the process."""
 
 
 class TorchBackend:
@@ -25,7 +22,7 @@ class TorchBackend:
         argv += ["--warmup", str(job.warmup), "--check", str(int(work.check)), "--dtype", work.dtype]
         argv += ["--op", work.op, "--root", str(work.root), "--place", work.place]
         argv += ["--timeout-s", f"{give_up_s(job.expected_s):.3f}"]
-        return Command(tuple(argv), self._network(job, rank) | rendezvous(job, rank))
+        return Command(tuple(argv), torch_network(self._library, job, rank) | rendezvous(job, rank))
 
     def missing(self, workload: Workload, python: str) -> str | None:
         """PyTorch in the Python of the hosts, built with the library; for NCCL a GPU."""
@@ -43,9 +40,3 @@ class TorchBackend:
         if answer.words != ("True", "True"):
             return "there is no GPU here that PyTorch can use; torch_gloo and perf need none"
         return None
-
-    def _network(self, job: Job, rank: int) -> dict[str, str]:
-        """The interfaces of its sockets; and for NCCL, that every rank is a host, also where hosts are namespaces."""
-        if self._library == "nccl":
-            return {**NCCL_ENV, "NCCL_HOSTID": f"host{rank}"} | nccl_sockets(job)
-        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library == "gloo" and job.nics else {}

@@ -6,17 +6,16 @@ of the result; for ``--place out`` the input is copied there before the clock st
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
+from harness.backends.gpu import finds_a_gpu
 from harness.backends.said import first_line
 from r2ccl_core.errors import TransportError
 from r2ccl_core.model.bandwidth import ITEM_BYTES, part_count
@@ -28,7 +27,6 @@ from r2ccl_core.perf.stdin import end_with_stdin
 
 OK, WRONG, USAGE, LOST = 0, 1, 2, 3
 _JOIN_S = 20.0
-_MPS_S = 20.0
 _ONLY_IN_PLACE = ("all_reduce", "broadcast", "reduce")
 
 
@@ -43,7 +41,7 @@ def main() -> NoReturn:
     except ImportError as error:
         message = f"PyTorch cannot be loaded in {sys.executable} ({error}); run: {sys.executable} -m pip install torch"
         _leave(events, message, None, USAGE)
-    if args.library == "nccl" and not _finds_a_gpu(torch):
+    if args.library == "nccl" and not finds_a_gpu(torch):
         _leave(events, "there is no GPU that PyTorch can use; torch_gloo needs none", None, USAGE)
     task = Task(
         args.collective,
@@ -67,20 +65,6 @@ def main() -> NoReturn:
     events.emit("done", core=group.describe())
     # An orderly end waits for threads of the library, which may wait for a NIC.
     os._exit(WRONG if wrong else OK)
-
-
-def _finds_a_gpu(torch: Any) -> bool:
-    """Whether PyTorch can use one. The Multi-Process Service starts again after a client of it was killed, and refuses
-    others meanwhile (error 807); a process that was refused once is refused for good, so others find out."""
-    look = [sys.executable, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"]
-    if not Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")).exists():
-        return bool(torch.cuda.is_available())
-    end = time.monotonic() + _MPS_S
-    while subprocess.run(look, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode:
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.5)
-    return bool(torch.cuda.is_available())
 
 
 def _iterate(args: argparse.Namespace, group: "_Group", events: Events, iteration: int) -> int:

@@ -1,6 +1,7 @@
-"""The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, or over gloo by torchft."""
+"""The backends that train: a small GPT in PyTorch, its gradients over our core, over gloo, over gloo by torchft, or on
+GPUs over NCCL."""
 
-from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous
+from harness.backends.base import Command, Job, Witness, give_up_s, rendezvous, torch_network
 from harness.backends.torch_probe import ask
 from harness.workloads.base import Workload
 from harness.workloads.registry import training
@@ -10,8 +11,8 @@ ON_FAILURE, RESTART = "TRAIN_ON_FAILURE", "restart"
 """The variable of a system that says what is done about a rank that has failed."""
 RESTARTS = 3
 
-_KNOWN = "import torch.distributed as d; print(*d.Backend.backend_list, 'gloo')"
-"""Prints the back ends that PyTorch knows."""
+_KNOWN = "import torch, torch.distributed as d; print(*d.Backend.backend_list, 'gloo', torch.cuda.is_available())"
+"""Prints the back ends that PyTorch knows, and whether it can use a GPU."""
 _SLOW = 20.0
 """How many times the least time of a step it may take: the processors' part of that is a guess."""
 
@@ -22,7 +23,8 @@ class TrainingBackend:
     def __init__(self, library: str) -> None:
         self._library = library
         self._apart = library == "torchft"
-        self.witness: Witness = "core" if library == "r2ccl" else "counters"
+        witnesses: dict[str, Witness] = {"nccl": "nccl_log", "r2ccl": "core"}
+        self.witness: Witness = witnesses.get(library, "counters")
 
     def command(self, job: Job, rank: int) -> Command:
         """A rank that gives up before the harness would."""
@@ -37,7 +39,7 @@ class TrainingBackend:
         argv += ["--forward-at-least-s", str(work.forward_at_least_s)]
         argv += ["--timeout-s", f"{give_up_s(_SLOW * job.expected_s):.3f}"]
         # Each host computes on one thread, and those of one machine share its processors.
-        env = {"OMP_NUM_THREADS": "1"} | self._network(job) | rendezvous(job, rank)
+        env = {"OMP_NUM_THREADS": "1"} | torch_network(self._library, job, rank) | rendezvous(job, rank)
         return Command(tuple(argv), env)
 
     def missing(self, workload: Workload, python: str) -> str | None:
@@ -51,11 +53,9 @@ class TrainingBackend:
             return f'{python} has no PyTorch; run: {python} -m pip install "r2ccl[torch]"'
         if answer.status or (not self._apart and self._library not in answer.words):
             return f'PyTorch of {python} does not know {self._library}; run: {python} -m pip install "r2ccl[torch]"'
+        if self._library == "nccl" and "True" not in answer.words:
+            return "there is no GPU here that PyTorch can use; train_r2ccl and train_gloo need none"
         return None
-
-    def _network(self, job: Job) -> dict[str, str]:
-        """The interfaces of gloo's sockets."""
-        return {"GLOO_SOCKET_IFNAME": ",".join(job.nics)} if self._library != "r2ccl" and job.nics else {}
 
 
 def _program(job: Job) -> list[str]:

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
 
+from harness.backends.gpu import finds_a_gpu
 from harness.backends.nics_left import leave_out_lost
 from harness.backends.said import first_line
 from harness.backends.training_life import Life
@@ -40,6 +41,7 @@ def main() -> NoReturn:
     # One thread: sums in one order, whatever else the machine does.
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which cuBLAS has no order of its own
     life = Life.of(os.environ)
     left_out = leave_out_lost() if life.attempt else []
     trainer: _Trainer | TorchftTrainer | None = None
@@ -96,9 +98,10 @@ class _Trainer:
 
         self._dist, self._args, self._left_out = dist, args, left_out
         limit = timedelta(seconds=args.timeout_s)
+        self._device = _device(torch, args.library)
         _meet(dist, args, attempt)
         torch.manual_seed(args.seed)
-        model = Gpt(args.layers, args.width, args.heads, args.context)
+        model = Gpt(args.layers, args.width, args.heads, args.context).to(self._device)
         degrees = Degrees(args.dp, args.tp, args.pp, args.sharded, args.micro_batches)
         self._text = source(args.text, args.seed)
         self._spread = Spread(model, degrees, args.bucket_bytes)
@@ -123,21 +126,31 @@ class _Trainer:
 
         def forward_ended() -> None:
             nonlocal forward_ns
+            self._wait()
             time.sleep(max(0.0, self._args.forward_at_least_s - (time.perf_counter_ns() - start_ns) / 1e9))
             forward_ns = time.perf_counter_ns() - start_ns
 
         args = self._args
-        given, following = self._text.batch(step + args.warmup, self._spread.replica, args.batch, args.context)
+        batch = self._text.batch(step + args.warmup, self._spread.replica, args.batch, args.context)
+        given, following = (part.to(self._device) for part in batch)
         self.optimizer.zero_grad()
         loss = self._spread.step(given, following, forward_ended)
         self.optimizer.step()
+        self._wait()
         return loss, forward_ns
+
+    def _wait(self) -> None:
+        """Until the GPU, if there is one, has done what it was given."""
+        if self._device.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
 
     def agree(self, step: int) -> int:
         """The least `step` of all ranks."""
         import torch
 
-        least = torch.tensor([step])
+        least = torch.tensor([step], device=self._device)
         self._dist.all_reduce(least, self._dist.ReduceOp.MIN)
         return int(least.item())
 
@@ -147,7 +160,7 @@ class _Trainer:
 
         found = hashlib.sha256()
         for parameter in self._spread.part.parameters():
-            found.update(local(parameter.detach()).contiguous().numpy().tobytes())
+            found.update(local(parameter.detach()).contiguous().cpu().numpy().tobytes())
         told: list[Any] = [None] * self._dist.get_world_size()
         self._dist.all_gather_object(told, (self._spread.same_weights, found.hexdigest()))
         parts = [part for whole, part in told if whole == self._spread.same_weights]
@@ -184,6 +197,16 @@ class _Trainer:
         return [group.communicator for group in self._groups() if hasattr(group, "communicator")]
 
 
+def _device(torch: Any, library: str) -> Any:
+    """A GPU for NCCL, the processor else. One rank a host; ranks that share a machine share its GPUs out."""
+    if library != "nccl":
+        return torch.device("cpu")
+    if not finds_a_gpu(torch):
+        raise RuntimeError("there is no GPU that PyTorch can use; train_r2ccl and train_gloo need none")
+    torch.cuda.set_device(int(os.environ["R2CC_RANK"]) % torch.cuda.device_count())
+    return torch.device("cuda", torch.cuda.current_device())
+
+
 def _meet(dist: Any, args: argparse.Namespace, attempt: int) -> None:
     """All ranks in one group. An agent has a store of its own at the root, which outlives its ranks."""
     rank, size = int(os.environ["R2CC_RANK"]), int(os.environ["R2CC_SIZE"])
@@ -204,7 +227,7 @@ def _leave(events: Events, message: str, step: int | None, code: int, core: Any 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="training_rank", description=__doc__)
-    parser.add_argument("--library", choices=("r2ccl", "gloo", "torchft"), required=True)
+    parser.add_argument("--library", choices=("r2ccl", "gloo", "nccl", "torchft"), required=True)
     for name in ("layers", "width", "heads", "context", "batch", "bucket-bytes", "steps"):
         parser.add_argument(f"--{name}", type=int, required=True)
     for name in ("dp", "tp", "pp", "micro-batches"):

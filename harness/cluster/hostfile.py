@@ -37,7 +37,7 @@ def parse(text: str, file: str) -> list[Entry]:
 def _entry(words: list[str], file: str, place: str) -> Entry:
     match = _HOST.match(words[0]) or _IPV6.match(words[0])
     if match is None:
-        raise MistakeError(file, place, words[0], "is no host; write it like 'node1 slots=8' or 'node1:8'")
+        raise MistakeError(file, place, words[0], "is not a host; write it like 'node1 slots=8' or 'node1:8'")
     user = match.groupdict().get("user")
     for setting in words[1:]:
         key, separator, value = setting.partition("=")

@@ -36,7 +36,7 @@ def _matching(pattern: re.Pattern[str], remedy: str) -> AfterValidator:
 def _address(text: str) -> str:
     """An address without a colon unless it is IPv6: the SSH library would take the part after a colon as a port."""
     if not _ADDRESS.match(text) or (":" in text and not _is_ipv6(text)):
-        raise ValueError("is no address: write a DNS name or an IP address, the port apart")
+        raise ValueError("is not an address: write a DNS name or an IP address, the port apart")
     return text
 
 
@@ -54,9 +54,11 @@ def _lower(value: object) -> object:
 
 Name = Annotated[str, _matching(_NAME, "use letters, digits, '-', '_' and '.'")]
 Address = Annotated[str, AfterValidator(_address)]
-User = Annotated[str, _matching(_USER, "is no login")]
-Interface = Annotated[str, _matching(_INTERFACE, "is no interface name; name a NIC such as 'ens5f0'")]
-Mac = Annotated[str, BeforeValidator(_lower), _matching(_MAC, "is no MAC address; write it like '0c:42:a1:dd:00:2a'")]
+User = Annotated[str, _matching(_USER, "is not a login")]
+Interface = Annotated[str, _matching(_INTERFACE, "is not an interface name; name a NIC such as 'ens5f0'")]
+Mac = Annotated[
+    str, BeforeValidator(_lower), _matching(_MAC, "is not a MAC address; write it like '0c:42:a1:dd:00:2a'")
+]
 
 
 def _root_words(value: object) -> object:
@@ -79,7 +81,7 @@ def _network_address(kind: Any, value: object, example: str) -> object:
         try:
             return kind(value)
         except ValueError:
-            raise ValueError(f"is no address with its prefix length; write it like {example!r}") from None
+            raise ValueError(f"is not an address with its prefix length; write it like {example!r}") from None
     return value
 
 

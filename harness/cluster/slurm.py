@@ -79,4 +79,4 @@ def _numbers(entry: str, text: str) -> list[str]:
 
 
 def _unread(text: str) -> UsageError:
-    return UsageError(f"SLURM_JOB_NODELIST: {text[:80]!r} is no host list; write it like 'gpu[01-03,7]'")
+    return UsageError(f"SLURM_JOB_NODELIST: {text[:80]!r} is not a host list; write it like 'gpu[01-03,7]'")

@@ -60,8 +60,8 @@ class Described(Model):
         return True
 
     @property
-    def start_factor(self) -> float:
-        """The factor by which ranks may take longer to start than on hardware."""
+    def slowness(self) -> float:
+        """The factor by which ranks may take longer than on hardware to start, and between two lines."""
         return 1.0
 
     def management_nics(self) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ class VmsSpec(_Regular):
         return False
 
     @property
-    def start_factor(self) -> float:
+    def slowness(self) -> float:
         """A translated guest needs 5 s of CPU to start a rank; this machine itself 0.4 s."""
         return 12.0
 

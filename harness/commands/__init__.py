@@ -1,1 +1,1 @@
-"""The commands of `harness`, a file each; every one is a function that the command line calls."""
+"""The commands of `harness`, one per file; each is a function that the command line calls."""

@@ -1,4 +1,4 @@
-"""``harness clean``: what crashed sweeps left behind, on this machine or on the hosts of an inventory."""
+"""``harness clean``: removes what crashed sweeps left behind, on this machine or on the hosts of an inventory."""
 
 import sys
 from pathlib import Path
@@ -14,14 +14,14 @@ from harness.hosts.leftovers import remove_leftovers
 
 
 def clean_here(everything: bool) -> ExitCode:
-    """Removes left-over local clusters, with `everything` this user's living ones too, and images half made."""
+    """Removes left-over local clusters and incomplete images; with `everything` also this user's clusters in use."""
     return _told([f"removed {what}" for what in (*clean(all=everything), *kernel.clean())])
 
 
 def clean_hosts(inventory: Path, everything: bool) -> ExitCode:
-    """Heals what is left on every host and switch of an inventory; a line or an error for each, never the first only.
+    """Heals left-over faults on every host and switch of an inventory; prints a line or an error for each of them.
 
-    What a living sweep has armed stays, unless `everything`.
+    Faults armed by a running sweep stay, unless `everything`.
     """
     content = load(inventory)
     places = [ssh_host(entry) for entry in (*content.hosts, *content.switches)]
@@ -33,7 +33,7 @@ def clean_hosts(inventory: Path, everything: bool) -> ExitCode:
     for error in errors:
         print(error, file=sys.stderr)
     done = [f"{name}: {line}" for name, lines in results.items() if not isinstance(lines, HostError) for line in lines]
-    unseen = [f"{name}: not looked at" for name, lines in results.items() if isinstance(lines, HostError)]
+    unseen = [f"{name}: not examined" for name, lines in results.items() if isinstance(lines, HostError)]
     _told([*done, *unseen])
     return ExitCode.USAGE if errors else ExitCode.OK
 
@@ -42,7 +42,7 @@ def _clean_host(place: Host, everything: bool) -> list[str]:
     place.connect()
     healed = [f"healed {name}" for name in place.heal_journal(all=everything)]
     if place.is_armed():
-        return [*healed, "a sweep that is under way has armed faults here; left alone (--all heals them, too)"]
+        return [*healed, "a running sweep has armed faults here; left alone (--all heals them too)"]
     return healed + [f"removed: {line}" for line in remove_leftovers(place)]
 
 

@@ -1,6 +1,6 @@
-"""The command line: reads arguments, calls one function, ends with its exit status.
+"""The command line: parses arguments, calls one function, exits with its status.
 
-Nothing heavy is imported here: each command imports what it needs when it runs, so that ``--help`` is quick.
+Nothing heavy is imported here: each command imports what it needs when it runs, so that ``--help`` is fast.
 """
 
 import os
@@ -12,7 +12,18 @@ import typer
 
 from harness.commands.cloudlab_cli import cloudlab_app
 from harness.commands.cluster_cli import HostsFile, Key, KnownHosts, Port, Python, Sudo, User, cluster_app
-from harness.commands.cluster_options import ClusterOptions, Lost, Rate, TopologyFile
+from harness.commands.cluster_options import (
+    Alpha,
+    ClusterOptions,
+    Collective,
+    Gpus,
+    Hosts,
+    Lost,
+    Nics,
+    Rate,
+    Size,
+    TopologyFile,
+)
 from harness.commands.export_cli import export_app
 from harness.commands.group import CONTEXT, Group
 from harness.commands.reported import printed, reported
@@ -28,24 +39,24 @@ app = typer.Typer(
 )
 
 COMPLETE = "_HARNESS_COMPLETE"
-"""The variable by which the scripts of `harness completion` ask."""
+"""The variable through which the scripts of `harness completion` call this program."""
 
 SWEEP_EPILOG = """
 \b
 Exit status:
   0    every trial ended as the experiment expects
-  1    a result is wrong, a trial ended otherwise than expected, or a bound is missed
-  2    nothing ran: the input is wrong, no cluster can be made, or another sweep has it
-  3    inconclusive: trials without a verdict, bounds unmeasured, or the sweep broke off
-  70   a bug of this program, with a traceback; results are kept, and nothing is said of them
-  129  the terminal went away (SIGHUP); as after an interrupt
+  1    a result is wrong, a trial ended unexpectedly, or a bound is missed
+  2    nothing ran: the input is wrong, no cluster can be made, or another sweep uses it
+  3    inconclusive: trials without a result, unmeasured bounds, or an aborted sweep
+  70   a bug of this program, with a traceback; results are kept, but not judged
+  129  the terminal was closed (SIGHUP); like an interrupt
   130  interrupted (Ctrl-C): finished trials are kept, and the same command resumes
-  143  ended by SIGTERM; as after an interrupt
+  143  ended by SIGTERM; like an interrupt
 """
 
 
 def main() -> None:
-    """All commands; `harness.commands.start` begins here."""
+    """Runs the command line; `harness.commands.start` calls this."""
     if COMPLETE in os.environ:  # a shell asks what may come next
         from typer.completion import completion_init  # type: ignore[attr-defined]  # it has no __all__
 
@@ -76,10 +87,10 @@ def sweep(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="The experiment, a TOML file, or the name of one that comes with this program."
+            metavar="FILE", help="The experiment: a TOML file, or the name of one that comes with this program."
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where run folders are made.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for run folders.")] = Path("runs"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run can go on.")] = False,
     settings: Annotated[
         list[str] | None,
@@ -91,22 +102,22 @@ def sweep(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="AXIS=VALUE,...", help="Keep some trials, by system, size, fault, repeat or an axis."),
+        typer.Option(metavar="AXIS=VALUE,...", help="Run only some trials, by system, size, fault, repeat or an axis."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print every command on every host.")] = False,
     inventory: Annotated[
         Path | None, typer.Option(metavar="HOSTS.toml", help="Run on these hosts instead of the experiment's cluster.")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait where another sweep has the run or a host.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait if another sweep uses the run or a host.")] = False,
     dask: Annotated[
         str | None,
         typer.Option(metavar="tcp://HOST:PORT", help="Simulate on the workers of this Dask scheduler, not here."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Tell what happens as one JSON event a line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what happens as JSON, one event per line.")] = False,
 ) -> int:
     """Run every trial of an experiment, then write rows and a report.
 
-    An interrupted sweep goes on where it was when the same command is given again.
+    The same command continues an interrupted sweep.
     """
     from harness.sweep.command import Options, sweep_command
 
@@ -138,7 +149,7 @@ def init(
 ) -> int:
     """Write an experiment of your own, with a comment on every key.
 
-    On a terminal and without options it asks a few questions.
+    Asks a few questions if run on a terminal without options.
     """
     from harness.commands.init import Answers
     from harness.commands.init import init as write
@@ -156,15 +167,15 @@ def init(
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="A run's folder, or several for one report.")],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Where the report goes; several runs need one.")
+        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Folder of the report; required for several runs.")
     ] = None,
     opened: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve it on 127.0.0.1 and follow a running sweep, until Ctrl-C.")
     ] = False,
-    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Of --serve; 0: any free one.")] = 0,
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port of --serve; 0: any free one.")] = 0,
 ) -> int:
-    """Write rows and report of one run or several, from their trials."""
+    """Write rows and the report of one or several runs from their trials."""
     from harness.commands.report import report_command
 
     return report_command(runs, out, opened, serve, port)
@@ -173,11 +184,11 @@ def report(
 COMPARE_EPILOG = """
 \b
 Exit status:
-  0    no regression is shown, by one measure with repeats enough at least
+  0    no regression is shown, and at least one measure has enough repeats
   1    at least one measure is worse than its rule tolerates
   2    the input is wrong, or the runs have nothing in common
-  3    nobody can tell: too few repeats (2 at least), or NEW lacks a part of BASE
-  70   a bug of this program, with a traceback; it says nothing of the runs
+  3    unknown: too few repeats (2 are needed), or NEW lacks a part of BASE
+  70   a bug of this program, with a traceback; it says nothing about the runs
 """
 
 
@@ -185,13 +196,13 @@ Exit status:
 @reported
 def compare(
     base: Annotated[str, typer.Argument(metavar="BASE", help="A run's folder, or one of its systems: RUN@SYSTEM.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The same of what is to be judged.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The run or system to be judged, named likewise.")],
     rules: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML: metric, direction, tolerance and filters of each rule.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Say whether NEW is worse than BASE, measure by measure, and how sure that is."""
+    """Say whether NEW is worse than BASE, measure by measure, and with what certainty."""
     from harness.commands.compare import compare_command
 
     return compare_command(base, new, rules, json)
@@ -200,10 +211,12 @@ def compare(
 @app.command()
 @reported
 def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A published experiment; without: all.")] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where the result is made.")] = Path("runs"),
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A published experiment; by default, all are listed.")
+    ] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder of the result.")] = Path("runs"),
     run: Annotated[Path | None, typer.Option(metavar="RUN", help="Read this run instead of sweeping.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As of a sweep.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for a sweep.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, even if a run can go on.")] = False,
     model_only: Annotated[bool, typer.Option("--model-only", help="Measure nothing.")] = False,
     dask: Annotated[
@@ -211,7 +224,7 @@ def reproduce(
         typer.Option(metavar="tcp://HOST:PORT", help="Simulate on the workers of this Dask scheduler, not here."),
     ] = None,
 ) -> int:
-    """List published experiments, or put one of them beside models and measurements of this program."""
+    """List published experiments, or compare one with models and with measurements by this program."""
     from harness.commands.reproduce import list_entries, reproduce_command
 
     if name is None:
@@ -233,14 +246,14 @@ def faults(
 @app.command()
 @reported
 def clean(
-    everything: Annotated[bool, typer.Option("--all", help="What is in use, too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also what is in use.")] = False,
     cluster: Annotated[
         Path | None, typer.Option(metavar="HOSTS.toml", help="On the hosts of an inventory instead of here.")
     ] = None,
 ) -> int:
     """Remove what crashed sweeps left behind, and nothing else.
 
-    Local clusters of this machine; with --cluster, faults on the hosts and switches of an inventory.
+    By default local clusters of this machine; with --cluster, faults on the hosts and switches of an inventory.
     """
     from harness.commands.clean import clean_here, clean_hosts
 
@@ -274,7 +287,7 @@ def experiments(
 def metrics(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> int:
-    """List what is measured of a trial: names, units, which way is better, what each means."""
+    """List what is measured in a trial: names, units, which direction is better, and meanings."""
     from harness.commands.metrics import list_metrics
 
     return list_metrics(as_json)
@@ -283,10 +296,10 @@ def metrics(
 DOCTOR_EPILOG = """
 \b
 Exit status:
-  0    yes: it would be survived
-  1    no, because of what is said first
+  0    yes, it would be survived
+  1    no, for the reason that is printed first
   2    the input is wrong
-  3    nobody can tell: a host cannot be reached
+  3    unknown: a host cannot be reached
   70   a bug of this program, with a traceback
 """
 
@@ -295,7 +308,7 @@ Exit status:
 @reported
 def doctor(
     hosts: Annotated[
-        list[str] | None, typer.Argument(metavar="HOST", help="Addresses, or user@address; without: this machine.")
+        list[str] | None, typer.Argument(metavar="HOST", help="Addresses, or user@address; by default this machine.")
     ] = None,
     inventory: HostsFile = None,
     user: User = None,
@@ -306,9 +319,10 @@ def doctor(
     python: Python = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> int:
-    """Say whether the loss of a NIC would be survived here, yes or no, and because of what. Nothing is changed.
+    """Say whether the loss of a NIC would be survived here, yes or no, and why. Nothing is changed.
 
-    Data NICs, the rails between hosts, ARP settings, limits, NCCL and its plugin, RDMA, TCP's congestion control.
+    Checks data NICs, the rails between hosts, ARP settings, limits, NCCL and its plugin, RDMA, TCP's congestion
+    control.
     """
     from harness.commands.doctor import doctor as look
     from harness.commands.inventory import LoginOptions
@@ -324,22 +338,24 @@ app.add_typer(export_app, name="export")
 @app.command()
 @printed
 def plan(
-    hosts: Annotated[int, typer.Option(help="Number of hosts.")] = 3,
-    nics: Annotated[int, typer.Option(help="NICs per host.")] = 3,
+    hosts: Hosts = 3,
+    nics: Nics = 3,
     lost: Lost = None,
-    size: Annotated[str, typer.Option(help="Bytes of the vector.")] = "1GiB",
+    size: Size = "1GiB",
     rate: Rate = "100Gbit/s",
-    alpha: Annotated[str, typer.Option(help="Fixed cost of a message.")] = "20us",
-    gpus: Annotated[int, typer.Option(help="GPUs per host.")] = 1,
-    collective: Annotated[str, typer.Option(help="The collective.")] = "all_reduce",
+    alpha: Alpha = "20us",
+    gpus: Gpus = 1,
+    collective: Collective = "all_reduce",
     operations: Annotated[
         int | None,
-        typer.Option(help="Collectives still to come: a schedule that pays back its switch is taken, however little."),
+        typer.Option(
+            help="Collectives still to come: a schedule that repays its switch is chosen, however small the gain."
+        ),
     ] = None,
     topology_file: TopologyFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Predict every algorithm's time beside the lower bound, and choose one."""
+    """Predict every algorithm's time, compare it with the lower bound, and choose an algorithm."""
     from harness.commands.plan import plan_command
 
     cluster = ClusterOptions(hosts, nics, gpus, rate, lost or (), topology_file)
@@ -355,18 +371,16 @@ def simulate(
     ],
     topology_file: TopologyFile = None,
     gpus: Annotated[int, typer.Option(help="GPUs per host; there are as many hosts as the file's ranks need.")] = 8,
-    nics: Annotated[int, typer.Option(help="NICs per host.")] = 8,
+    nics: Nics = 8,
     rate: Rate = "400Gbit/s",
     lost: Lost = None,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="What is done about a loss; may be repeated (hot_repair, balance, r2cc, auto)."
-        ),
+        typer.Option(metavar="NAME", help="How a loss is handled; may be repeated (hot_repair, balance, r2cc, auto)."),
     ] = None,
     alpha: Annotated[str, typer.Option(help="Fixed cost of a message between hosts.")] = "5us",
     pxn: Annotated[
-        bool, typer.Option("--pxn/--no-pxn", help="GPUs use each other's NICs; without, a NUMA domain its own only.")
+        bool, typer.Option("--pxn/--no-pxn", help="GPUs use each other's NICs; without, only their NUMA domain's.")
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
@@ -378,7 +392,7 @@ def simulate(
 
 
 class Shell(StrEnum):
-    """Those that `harness completion` knows."""
+    """The shells that `harness completion` supports."""
 
     BASH = "bash"
     ZSH = "zsh"

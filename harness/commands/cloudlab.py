@@ -1,4 +1,4 @@
-"""`harness cloudlab inventory` and `manifest`: a manifest in, an inventory file out; and back, for rehearsals."""
+"""`harness cloudlab inventory` and `manifest`: turns a manifest into an inventory file, and back for rehearsals."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,26 +22,27 @@ from r2ccl_core.errors import UsageError
 from r2ccl_core.units import parse_rate
 
 PYTHON = "/opt/r2ccl/bin/python"
-"""Where `harness cloudlab setup` puts this package, unless the inventory says otherwise."""
+"""Where `harness cloudlab setup` installs this package, unless the inventory says otherwise."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a manifest does not say."""
+    """The values that a manifest does not contain."""
 
     user: str | None = None
     key: Path | None = None
     known_hosts: Path | None = None
     accept_host_keys: bool = False
     sudo: bool | None = None
-    """None: unless the login is root."""
+    """None: yes, unless the login is root."""
     python: str = PYTHON
     rate: str | None = None
-    """Of every NIC; one that its port exceeds is a limit that the set-up makes."""
+    """The rate of every NIC; if its port is faster, the set-up limits it."""
 
 
 def write_inventory(source: Path, out: Path, wanted: Wanted) -> ExitCode:
-    """Writes the inventory of the manifest `source` to `out` and prints its hosts; a mistake leaves `out` as it was."""
+    """Writes the inventory of the manifest `source` to `out` and prints its hosts; after an error, `out` is
+    unchanged."""
     if wanted.rate is not None and not parse_rate(wanted.rate):
         raise MistakeError("--rate", wanted.rate, None, "must be more than 0")
     granted_hosts = inventory.make(manifest.load(source), str(source), wanted.user)
@@ -57,13 +58,13 @@ def write_inventory(source: Path, out: Path, wanted: Wanted) -> ExitCode:
 
 
 def of_cloudlab(given: inventory.Inventory, wanted: Wanted, out: Path) -> Inventory:
-    """The hosts of a manifest as an inventory of ours. Raises `InventoryError`."""
+    """Converts the hosts of a manifest to an inventory of the harness. Raises `InventoryError`."""
     hosts = [_host(host, wanted, out) for host in given.hosts]
     return inventory_file.parse({"schema": 1, "rails": list(given.rails), "host": hosts}, str(out))
 
 
 def write_manifest(local: str, out: Path) -> ExitCode:
-    """Writes the manifest of a local cluster that is up to `out`, and prints the command that goes on from it."""
+    """Writes the manifest of a running local cluster to `out`, and prints the command that continues from it."""
     with looking_at(of_local(local)) as place:
         found = discover(place)
     if found.errors or found.inventory is None:
@@ -77,7 +78,7 @@ def write_manifest(local: str, out: Path) -> ExitCode:
 
 
 def to_cloudlab(made: Inventory) -> inventory.Inventory:
-    """An inventory whose NICs have MAC and IPv4 addresses, as the values that a manifest holds."""
+    """Converts an inventory whose NICs have MAC and IPv4 addresses to the values of a manifest."""
     hosts = []
     for host in made.hosts:
         nics = [
@@ -104,7 +105,7 @@ def _host(host: inventory.InventoryHost, wanted: Wanted, out: Path) -> dict[str,
 
 
 def _kept(path: Path | None) -> str | None:
-    """A path that stays right wherever the inventory goes."""
+    """An absolute path, which stays valid wherever the inventory is moved."""
     return None if path is None else str(path) if str(path).startswith("~") else str(path.absolute())
 
 
@@ -113,7 +114,7 @@ def _known_hosts_of(out: Path) -> Path:
 
 
 def _write_host_keys(made: Inventory, path: Path) -> None:
-    """Raises `UsageError` with a line for every host that shows no key."""
+    """Raises `UsageError` with a line for every host that presents no key."""
 
     def fetched(host: Any) -> host_keys.HostKey:
         assert isinstance(host, SshHost)

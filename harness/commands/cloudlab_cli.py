@@ -11,8 +11,8 @@ from harness.commands.reported import reported
 SETUP_EPILOG = """
 \b
 Exit status:
-  0    every host is as it should be; what its kind of host cannot have is refused by name
-  1    something has failed, a host cannot be reached, or (--check) something is to do
+  0    every host is as it should be; features that its kind of host lacks are refused by name
+  1    something has failed, a host cannot be reached, or (--check) something remains to be done
   2    the input is wrong
 """
 
@@ -34,19 +34,19 @@ def cloudlab_inventory(
         "hosts.toml"
     ),
     user: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Your login; needed where the manifest lists several.")
+        str | None, typer.Option(metavar="NAME", help="Your login; required if the manifest lists several.")
     ] = None,
     key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Your private key, where SSH does not find it by itself.")
+        Path | None, typer.Option(metavar="FILE", help="Your private key, if SSH does not find it by itself.")
     ] = None,
     known_hosts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Known host keys, if not in your own file.")
     ] = None,
     accept_host_keys: Annotated[
-        bool, typer.Option("--accept-host-keys", help="Trust the keys that the hosts show now, and no others later.")
+        bool, typer.Option("--accept-host-keys", help="Trust the keys that the hosts present now, and no others later.")
     ] = False,
     rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="What each NIC shall send at most, such as '10 Gbit/s'.")
+        str | None, typer.Option(metavar="RATE", help="The most that each NIC may send, such as '10 Gbit/s'.")
     ] = None,
     python: Annotated[
         str | None, typer.Option(metavar="PATH", help="The Python for the ranks, by default /opt/r2ccl/bin/python.")
@@ -70,7 +70,7 @@ def cloudlab_manifest(
         "manifest.xml"
     ),
 ) -> int:
-    """Write the manifest that CloudLab would have given for a local cluster that is up: to rehearse what follows."""
+    """Write the manifest that CloudLab would give for a running local cluster, to rehearse the next steps."""
     from harness.commands.cloudlab import write_manifest
 
     return write_manifest(local, out)
@@ -80,13 +80,13 @@ def cloudlab_manifest(
 @reported
 def cloudlab_setup(
     inventory: Annotated[Path, typer.Argument(metavar="HOSTS.toml", help="The inventory.")],
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; say what is to do.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; print what would be done.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print every command, and why.")] = False,
-    only: Annotated[list[str] | None, typer.Option(metavar="STAGE,...", help="These stages alone.")] = None,
-    skip: Annotated[list[str] | None, typer.Option(metavar="STAGE,...", help="All stages but these.")] = None,
-    mtu: Annotated[int | None, typer.Option(min=576, max=65535, help="Of every data NIC, in bytes.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="STAGE,...", help="Only these stages.")] = None,
+    skip: Annotated[list[str] | None, typer.Option(metavar="STAGE,...", help="All stages except these.")] = None,
+    mtu: Annotated[int | None, typer.Option(min=576, max=65535, help="MTU of every data NIC, in bytes.")] = None,
     nccl_tests: Annotated[
-        str | None, typer.Option(metavar="WHERE", help="A folder on the hosts that has them, or a package.")
+        str | None, typer.Option(metavar="WHERE", help="A folder on the hosts that contains them, or a package.")
     ] = None,
     core: Annotated[
         Path | None, typer.Option(metavar="FILE.whl", help="This package as a wheel, instead of this checkout.")
@@ -95,9 +95,9 @@ def cloudlab_setup(
         str | None,
         typer.Option(metavar="DIR", help="A folder of Python packages on the hosts, instead of the Internet."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Tell what happens as one JSON event a line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what happens as JSON, one event per line.")] = False,
 ) -> int:
-    """Set up the hosts of an inventory by SSH; the same command goes on, or finds that nothing is to do.
+    """Set up the hosts of an inventory over SSH; the same command continues, or finds nothing left to do.
 
     Stages: packages, driver, reboot, core, nccl_tests, addresses, mtu, arp, rates, acs, topology.
     """

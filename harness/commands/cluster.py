@@ -1,4 +1,4 @@
-"""A cluster by itself, without a sweep: to prepare, to look around in, and to see and remove what stands."""
+"""Clusters without a sweep: brings one up, fetches what it needs, and lists those in use."""
 
 import signal
 from collections.abc import Sequence
@@ -12,27 +12,30 @@ from harness.errors import ExitCode
 from harness.experiment.examples import found
 from harness.experiment.file import load
 from harness.hosts.base import Host
-from harness.sweep.interrupt import stoppable
+from harness.sweep.interrupt import status_of, stoppable
 
 
 def up(file: Path, settings: Sequence[str]) -> ExitCode:
-    """Brings up the cluster of an experiment and keeps it until Ctrl-C or SIGTERM."""
+    """Brings up the cluster of an experiment and keeps it until Ctrl-C, which is its usual end, or another signal."""
     spec = load(found(file), settings).cluster
     if isinstance(spec, LocalSpec | VmsSpec):
         rights.acquire()
+    is_up = False
     try:
         with stoppable(), make_cluster(spec) as cluster:
             for host in cluster.hosts:
                 print(host_line(host), flush=True)
             print("up; Ctrl-C takes it down", flush=True)
+            is_up = True
             while True:
                 signal.pause()
-    except KeyboardInterrupt:
-        return ExitCode.OK
+    except KeyboardInterrupt as stop:
+        status = status_of(stop)
+        return ExitCode.OK if is_up and status == ExitCode.INTERRUPTED else status
 
 
 def prepare(file: Path, settings: Sequence[str]) -> ExitCode:
-    """Gets everything that the virtual machines of an experiment need. Raises `ClusterError`."""
+    """Fetches everything that the virtual machines of an experiment need. Raises `ClusterError`."""
     spec = load(found(file), settings).cluster
     if not isinstance(spec, VmsSpec):
         print(f'cluster.kind = "{spec.kind}": nothing is fetched for it')
@@ -47,7 +50,7 @@ def prepare(file: Path, settings: Sequence[str]) -> ExitCode:
 
 
 def host_line(host: Host) -> str:
-    """One host for people: its name, management address, and NICs."""
+    """One host as a line for people: its name, management address, and NICs."""
     nics = ", ".join(f"{nic.name} {nic.address}" for nic in host.nics)
     return f"{host.name}  {host.address}  {nics or 'no NICs'}"
 

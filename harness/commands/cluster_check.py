@@ -1,4 +1,4 @@
-"""`harness cluster check`: looks at all hosts, says what is wrong and what to do, as a table or as JSON."""
+"""`harness cluster check`: examines all hosts and prints what is wrong with its remedy, as a table or as JSON."""
 
 import json
 from collections import Counter
@@ -27,19 +27,19 @@ from harness.terminal import console
 from r2ccl_core.errors import UsageError
 
 SCHEMA = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 MAX_NAMES = 4
-"""So many hosts are named in a line of the table."""
+"""At most this many hosts are named in a line of the table."""
 
 WIDTH = 140
-"""Of the table where it goes into a file."""
+"""Width of the table if it is written to a file."""
 
 _STYLES = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 
 
 def check(experiment: Path | None, settings: Sequence[str], inventory: Path | None, as_json: bool) -> ExitCode:
-    """Checks the hosts of an inventory or of an experiment's cluster; status 1 where there is an error."""
+    """Checks the hosts of an inventory or of an experiment's cluster; status 1 if there is an error."""
     asked = None if experiment is None else load(found_experiment(experiment), settings, inventory)
     with _hosts(asked, inventory) as meant:
         seen = gather(meant, frozenset() if asked is None else _kinds(asked))
@@ -57,7 +57,7 @@ def judge(seen: Evidence) -> list[Finding]:
 
 
 def document(seen: Evidence, found: Sequence[Finding]) -> dict[str, Any]:
-    """The check for machines: findings, and which NIC reached which."""
+    """The check as JSON values: findings, and which NIC reached which."""
     counts = Counter(finding.severity for finding in found)
     return {
         "schema": SCHEMA,
@@ -86,7 +86,7 @@ def document(seen: Evidence, found: Sequence[Finding]) -> dict[str, Any]:
 
 @contextmanager
 def _hosts(experiment: Experiment | None, inventory: Path | None) -> Iterator[Inventory]:
-    """The hosts that are meant, while they are up: a local cluster comes up for the check and goes again."""
+    """The selected hosts, while they are up: a local cluster is brought up for the check and taken down afterwards."""
     if experiment is None:
         if inventory is None:
             raise UsageError("say which hosts: an experiment file, or --inventory HOSTS.toml")
@@ -105,12 +105,12 @@ def _hosts(experiment: Experiment | None, inventory: Path | None) -> Iterator[In
 
 
 def _kinds(experiment: Experiment) -> frozenset[str]:
-    """Every kind of fault that it may make."""
+    """Every kind of fault that the experiment may inject."""
     return frozenset(kind for fault in experiment.faults for kind in kinds(fault))
 
 
 def print_findings(found: Sequence[Finding], count: int) -> None:
-    """What was found on so many hosts as a table, the worst first, and how many of each there are."""
+    """Prints the findings on `count` hosts as a table, the worst first, and the number of each severity."""
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for _ in range(3):
         table.add_column(no_wrap=True)

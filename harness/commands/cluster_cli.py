@@ -18,11 +18,11 @@ Exit status:
 """
 
 HostsFile = Annotated[
-    Path | None, typer.Option("--inventory", metavar="HOSTS.toml", help="The inventory whose hosts are meant.")
+    Path | None, typer.Option("--inventory", metavar="HOSTS.toml", help="The inventory of the hosts.")
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where the inventory goes.")]
-User = Annotated[str | None, typer.Option(metavar="NAME", help="Who logs in, where SSH does not know it by itself.")]
-Port = Annotated[int | None, typer.Option(metavar="PORT", help="Where the SSH servers listen, if not at 22.")]
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="File of the inventory.")]
+User = Annotated[str | None, typer.Option(metavar="NAME", help="The login name, if SSH does not know it by itself.")]
+Port = Annotated[int | None, typer.Option(metavar="PORT", help="The port of the SSH servers, if not 22.")]
 Key = Annotated[Path | None, typer.Option(metavar="FILE", help="Your private key, if SSH does not find it by itself.")]
 KnownHosts = Annotated[Path | None, typer.Option(metavar="FILE", help="Known host keys, if not in your own file.")]
 Sudo = Annotated[bool, typer.Option("--sudo", help="Become root by `sudo -n`.")]
@@ -52,10 +52,10 @@ def cluster_up(
 @cluster_app.command("prepare")
 @reported
 def cluster_prepare(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment whose virtual machines are meant.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment with the virtual machines.")],
     settings: Settings = None,
 ) -> int:
-    """Fetch the kernel of an experiment's virtual machines, and try KVM, as its first sweep would."""
+    """Fetch the kernel of an experiment's virtual machines and try KVM, as its first sweep would."""
     from harness.commands.cluster import prepare
 
     return prepare(file, settings or [])
@@ -89,7 +89,7 @@ def cluster_inventory(
     sudo: Sudo = False,
     python: Python = None,
 ) -> int:
-    """Write an inventory of hosts that are listed elsewhere, completed by a look at them."""
+    """Write an inventory of hosts that are listed elsewhere, completed by examining them."""
     from harness.commands import inventory as command
 
     login = command.LoginOptions(user, port, key, known_hosts, sudo, python)
@@ -98,6 +98,7 @@ def cluster_inventory(
     if hostfile is not None:
         return command.write(command.of_hostfile(hostfile, login), out, look)
     if local is not None:
+        login.refuse("a local cluster says how to log in")
         return command.write(command.of_local(local), out, look)
     return command.write(command.of_slurm(login), out, look)
 
@@ -109,7 +110,9 @@ def cluster_discover(
     inventory: HostsFile = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Where it goes: hosts.toml, or the inventory itself."),
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="File of the inventory; by default hosts.toml, or the given inventory."
+        ),
     ] = None,
     user: User = None,
     port: Port = None,
@@ -118,15 +121,16 @@ def cluster_discover(
     sudo: Sudo = False,
     python: Python = None,
 ) -> int:
-    """Log in to hosts, find their data NICs, try which reach each other, and write an inventory of it."""
+    """Log in to hosts, find their data NICs, try which reach each other, and write the result as an inventory."""
     from harness.cluster import inventory_file
     from harness.commands import inventory as command
 
     if bool(hosts) == (inventory is not None):
         raise UsageError("name hosts, or an inventory to complete with --inventory FILE")
-    if inventory is not None:
-        return command.write(inventory_file.load(inventory), out or inventory)
     login = command.LoginOptions(user, port, key, known_hosts, sudo, python)
+    if inventory is not None:
+        login.refuse("an inventory says how to log in")
+        return command.write(inventory_file.load(inventory), out or inventory)
     return command.write(command.of_addresses(hosts or [], login), out or Path("hosts.toml"))
 
 
@@ -134,13 +138,13 @@ def cluster_discover(
 @reported
 def cluster_check(
     experiment: Annotated[
-        Path | None, typer.Argument(metavar="EXPERIMENT", help="The experiment whose hosts are meant.")
+        Path | None, typer.Argument(metavar="EXPERIMENT", help="The experiment with the hosts.")
     ] = None,
     inventory: HostsFile = None,
     settings: Settings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
 ) -> int:
-    """Look at all hosts and their networks: what would go wrong, and the remedy. Nothing is changed."""
+    """Examine all hosts and their networks: what would fail, and the remedy. Nothing is changed."""
     from harness.commands.cluster_check import check
 
     return check(experiment, settings or [], inventory, as_json)

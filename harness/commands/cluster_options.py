@@ -1,4 +1,5 @@
-"""The cluster that a command's options describe: equal hosts or a file of SimAI's, without the NICs that are lost."""
+"""The options that describe a cluster and a collective, and the cluster: equal hosts or a file of SimAI's, without the
+NICs that are lost."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,14 +14,21 @@ from r2ccl_core.model.topology import Topology, parse_lost
 from r2ccl_core.units import parse_rate, parse_size
 
 T = TypeVar("T")
-MAX_HOSTS = 1024
+MAX_HOSTS = 16_384
+"""The largest cluster whose schedules were simulated (`r2ccl_core.perf.scale`)."""
 MAX_BYTES = 1 << 60
 
 Lost = Annotated[
     list[str] | None,
     typer.Option(metavar="HOST:NIC[:REMAINING]", help="A lost NIC, or a slowed one; may be repeated."),
 ]
+Hosts = Annotated[int, typer.Option(help="Number of hosts.")]
+Nics = Annotated[int, typer.Option(help="NICs per host.")]
+Gpus = Annotated[int, typer.Option(help="GPUs per host.")]
 Rate = Annotated[str, typer.Option(help="Rate of a NIC.")]
+Size = Annotated[str, typer.Option(help="Bytes of the vector.")]
+Alpha = Annotated[str, typer.Option(help="Fixed cost of a message.")]
+Collective = Annotated[str, typer.Option(help="The collective.")]
 TopologyFile = Annotated[
     Path | None,
     typer.Option("--topology", metavar="FILE", help="SimAI's file of a cluster, instead of hosts, NICs and rate."),
@@ -29,7 +37,7 @@ TopologyFile = Annotated[
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """What was given; ``file`` stands in place of hosts, NICs, rate and GPUs."""
+    """The given options; ``file`` replaces hosts, NICs, rate and GPUs."""
 
     hosts: int = 3
     nics: int = 3
@@ -39,7 +47,7 @@ class ClusterOptions:
     file: Path | None = None
 
     def topology(self) -> Topology:
-        """The hosts as they are now; `UsageError` names the option that is wrong."""
+        """The hosts with their losses; `UsageError` names the option that is wrong."""
         return self._poorer(self._whole())
 
     def _whole(self) -> Topology:
@@ -50,7 +58,7 @@ class ClusterOptions:
 
             return read_topology(self.file)
         if self.hosts > MAX_HOSTS:
-            raise UsageError(f"--hosts {self.hosts}: at most {MAX_HOSTS}, the size up to which the models were checked")
+            raise UsageError(f"{self.hosts} hosts: at most {MAX_HOSTS}, the size up to which the models were checked")
         if self.hosts < 2:
             raise UsageError(f"--hosts {self.hosts}: a plan is about the network; give 2 or more")
         if self.nics > MAX_NICS:
@@ -78,7 +86,7 @@ def _slowed(topology: Topology, text: str) -> Topology:
 
 
 def read_option(option: str, read: Callable[[str], T], text: str) -> T:
-    """The value that `read` makes of an option's text. Its error begins with the option's name."""
+    """Parses an option's text with `read`. The error starts with the option's name."""
     try:
         return read(text)
     except UsageError as error:
@@ -86,7 +94,7 @@ def read_option(option: str, read: Callable[[str], T], text: str) -> T:
 
 
 def size_of(text: str) -> int:
-    """The bytes of a vector that ``--size`` gives."""
+    """The bytes of the vector, from ``--size``."""
     size_bytes = read_option("--size", parse_size, text)
     if size_bytes < 1:
         raise UsageError(f"--size {text}: there is nothing to plan; give a byte or more")

@@ -1,4 +1,4 @@
-"""``harness compare BASE NEW``: is NEW worse than BASE by the rules?"""
+"""``harness compare BASE NEW``: whether NEW is worse than BASE by the rules."""
 
 import sys
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from harness.terminal import console, fits, say, width
 from r2ccl_core.errors import UsageError
 from reports.compare import Finding, compare, is_open, regressions
 from reports.compared import HEADINGS, as_json, as_words, cells, told
-from reports.load import LoadedRun, load_folder
+from reports.load import LoadedRun, load_folder, real
 from reports.machines import differences
 from reports.measures import trial_frame
 from reports.rules import DEFAULT, Rules, load_rules
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 def compare_command(base: str, new: str, rules: Path | None, json: bool) -> ExitCode:
-    """Prints the comparison; 1 if anything regressed, 3 if nobody can tell. A side is a run or ``FOLDER@SYSTEM``."""
+    """Prints the comparison; 1 if anything regressed, 3 if it is unknown. A side is a run or ``FOLDER@SYSTEM``."""
     (base_folder, base_system), (new_folder, new_system) = parse_side(base), parse_side(new)
     if (base_system is None) != (new_system is None):
         raise UsageError(f"{base} and {new}: name a system on both sides (RUN@SYSTEM) or on neither")
-    if (base_folder.resolve(), base_system) == (new_folder.resolve(), new_system):
+    if (real(base_folder), base_system) == (real(new_folder), new_system):
         raise UsageError(f"{base} and {new} are the same; give two runs, or two systems of one as RUN@SYSTEM")
     chosen = load_rules(rules) if rules else DEFAULT
     runs = [replace(load_folder(folder), label=label) for folder, label in ((base_folder, "BASE"), (new_folder, "NEW"))]
@@ -41,7 +41,7 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
         chosen = chosen.model_copy(update={"rules": between})
     before, after = (_frame(run, system, label) for run, system in zip(runs, (base_system, new_system), strict=True))
     # Repeats of one run are blocks in which every system ran once: they pair. Those of two runs do not.
-    paired = base_folder.resolve() == new_folder.resolve()
+    paired = real(base_folder) == real(new_folder)
     findings = compare(before, after, chosen, paired=paired)
     if not any(finding.base.n and finding.new.n for finding in findings):
         raise UsageError(f"{base} and {new} have nothing in common that a rule names; compare runs of one experiment")
@@ -57,14 +57,15 @@ def compare_command(base: str, new: str, rules: Path | None, json: bool) -> Exit
 
 
 def _tell_unknown(rules: Rules, runs: Sequence[LoadedRun]) -> None:
-    """Systems that rules name and no run has: a slip, or a file for several experiments."""
+    """Reports systems that rules name and no run has: either a typing mistake, or a rules file for several
+    experiments."""
     known = {name for run in runs for trial in run.trials for name in (trial.system, trial.shown_system)}
     for name in dict.fromkeys(name for rule in rules.rules for name in rule.systems if name not in known):
         print(plain(f"rules: no run has the system {name!r}, which a rule names"), file=sys.stderr)
 
 
 def parse_side(text: str) -> tuple[Path, str | None]:
-    """``FOLDER`` or ``FOLDER@SYSTEM``; a folder that is there with such a name is itself."""
+    """Parses ``FOLDER`` or ``FOLDER@SYSTEM``; an existing folder of that whole name takes precedence."""
     folder, mark, system = text.rpartition("@")
     return (Path(text), None) if not mark or Path(text).exists() else (Path(folder), system)
 
@@ -98,7 +99,7 @@ def _print(findings: Sequence[Finding], lines: Sequence[str]) -> None:
 
 
 def _list(findings: Sequence[Finding], title: str) -> None:
-    """Where a table does not fit: a paragraph for each finding."""
+    """A paragraph for each finding, used if a table does not fit."""
     if title:
         say(title)
     for finding in findings:

@@ -1,4 +1,4 @@
-"""``harness doctor``: would the loss of a NIC be survived here, yes or no, because."""
+"""``harness doctor``: whether the loss of a NIC would be survived here, and why."""
 
 import json
 import os
@@ -18,13 +18,15 @@ from harness.errors import ExitCode
 from harness.terminal import say
 from r2ccl_core.errors import UsageError
 
-STYLES = {True: ("yes", "bold green"), False: ("no", "bold red"), None: ("nobody can tell", "bold yellow")}
+STYLES = {True: ("yes", "bold green"), False: ("no", "bold red"), None: ("unknown", "bold yellow")}
 
 
 def doctor(hosts: Sequence[str], inventory: Path | None, login: command.LoginOptions, as_json: bool) -> ExitCode:
-    """Looks at the named hosts, at those of an inventory, or at this machine; changes nothing there."""
+    """Examines the named hosts, those of an inventory, or this machine; changes nothing there."""
     if hosts and inventory is not None:
         raise UsageError("name hosts, or an inventory, not both")
+    if not hosts:
+        login.refuse("an inventory says how to log in" if inventory is not None else "nobody logs in to this machine")
     if inventory is not None:
         seen = _look_at(inventory_file.load(inventory))
     else:

@@ -8,13 +8,14 @@ from r2ccl_core.errors import UsageError
 from r2ccl_core.jobs import chakra
 from r2ccl_core.jobs.simai import write_topology
 from r2ccl_core.planning.planner import Candidate, Plan, plan
+from r2ccl_core.text_file import write_text
 from r2ccl_core.units import format_size, parse_duration
 
 
 def export_chakra(
     folder: Path, cluster: ClusterOptions, size: str, alpha: str, collective: str, algorithm: str | None
 ) -> int:
-    """Writes one schedule as traces, and says what it is and where the files are."""
+    """Writes one schedule as traces, and prints what it is and where the files are."""
     size_bytes = size_of(size)
     found = plan(cluster.topology(), collective, size_bytes, read_option("--alpha", parse_duration, alpha))
     made = found.chosen if algorithm is None else _named(found, algorithm)
@@ -34,11 +35,11 @@ def _named(found: Plan, name: str) -> Candidate:
 
 
 def export_simai(file: Path, cluster: ClusterOptions) -> int:
-    """Writes the topology, and says what it is."""
+    """Writes the topology, and prints what it is."""
     topology = cluster.topology()
     text = write_topology(topology)
     try:
-        file.write_text(text)
+        write_text(file, text)
     except OSError as error:
         raise UsageError(f"{file}: cannot be written ({error.strerror}); give another file") from error
     print(f"{file}: {topology.in_words()}")

@@ -5,7 +5,18 @@ from typing import Annotated
 
 import typer
 
-from harness.commands.cluster_options import ClusterOptions, Lost, Rate, TopologyFile
+from harness.commands.cluster_options import (
+    Alpha,
+    ClusterOptions,
+    Collective,
+    Gpus,
+    Hosts,
+    Lost,
+    Nics,
+    Rate,
+    Size,
+    TopologyFile,
+)
 from harness.commands.reported import reported
 
 export_app = typer.Typer(
@@ -19,18 +30,18 @@ export_app = typer.Typer(
 @reported
 def chakra(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the traces go; it is made.")],
-    hosts: Annotated[int, typer.Option(help="Number of hosts.")] = 3,
-    nics: Annotated[int, typer.Option(help="NICs per host.")] = 3,
+    hosts: Hosts = 3,
+    nics: Nics = 3,
     lost: Lost = None,
     rate: Rate = "100Gbit/s",
-    gpus: Annotated[int, typer.Option(help="GPUs per host.")] = 1,
+    gpus: Gpus = 1,
     topology_file: TopologyFile = None,
-    size: Annotated[str, typer.Option(help="Bytes of the vector.")] = "1GiB",
-    collective: Annotated[str, typer.Option(help="The collective.")] = "all_reduce",
+    size: Size = "1GiB",
+    collective: Collective = "all_reduce",
     algorithm: Annotated[
         str | None, typer.Option(metavar="NAME", help="One that `harness plan` lists; by default what it chooses.")
     ] = None,
-    alpha: Annotated[str, typer.Option(help="Fixed cost of a message.")] = "20us",
+    alpha: Alpha = "20us",
 ) -> int:
     """Write a schedule as Chakra traces, NAME.RANK.et for every rank, as ASTRA-sim runs them.
 
@@ -46,7 +57,7 @@ def chakra(
 @reported
 def simai(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What is written.")],
-    hosts: Annotated[int, typer.Option(help="Number of hosts.")] = 3,
+    hosts: Hosts = 3,
     gpus: Annotated[int, typer.Option(help="GPUs per host, each with a NIC.")] = 8,
     lost: Lost = None,
     rate: Rate = "400Gbit/s",

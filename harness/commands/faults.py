@@ -1,4 +1,4 @@
-"""``harness faults``: every kind of fault, what it does, its parameters, and what it needs."""
+"""``harness faults``: every kind of fault, its action, its parameters, and its requirements."""
 
 import inspect
 import json

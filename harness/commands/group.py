@@ -1,5 +1,6 @@
-"""A group of commands: its help says in full what each command does, and what is wrong is said in our own words."""
+"""A group of commands whose help states each command's purpose in full, and whose errors use our own words."""
 
+import sys
 from typing import Any
 
 import typer
@@ -8,18 +9,28 @@ from typer.core import TyperGroup
 HELP_COLUMNS = 110
 """Longer lines of prose are hard to read."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_COLUMNS}
-"""The settings of a program; its groups and commands inherit them."""
+"""Typer's options for a program; its groups and commands inherit them."""
 
 
 class Group(TyperGroup):
-    """Typer cuts what a command does off at one line, and passes on what pydantic says of an argument."""
+    """Replaces Typer's one-line summaries of commands, which are cut off, and pydantic's messages about arguments."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Every command with the first sentence of its help."""
+        """Lists every command with the first sentence of its help."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [(name, command.get_short_help_str(limit=1000)) for name, command in found if command is not None]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuses an empty argument, as an unset variable of a shell script leaves it; a path of it would be the
+        folder where the program runs."""
+        if "" in args:
+            at = args.index("")
+            named = f"{args[at - 1]} ''" if at and args[at - 1].startswith("-") else f"argument {at + 1}"
+            print(f"{named}: is empty; give a value, or leave it out", file=sys.stderr)
+            raise typer.Exit(2)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command."""
@@ -32,5 +43,5 @@ class Group(TyperGroup):
 
             if isinstance(error.__cause__, ValidationError):
                 said = in_our_words(error.__cause__.errors(include_url=False)[0])
-                error.message = said.removesuffix(" without quotes")  # that is said of files
+                error.message = said.removesuffix(" without quotes")  # our message already says so
             raise

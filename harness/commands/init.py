@@ -1,4 +1,4 @@
-"""``harness init``: an experiment of one's own from a few answers, commented, right, and ready to run."""
+"""``harness init``: writes a commented, valid experiment, ready to run, from a few answers."""
 
 import json
 import re
@@ -7,10 +7,11 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from faults.registry import FAULTS
-from harness.errors import ExitCode, MistakeError
+from harness.errors import ExitCode
 from harness.experiment.file import read
 from harness.experiment.tables import nearest
 from harness.sweep.dry_run import estimate_s
@@ -19,6 +20,7 @@ from harness.systems.catalogue import CATALOGUE
 from harness.terminal import say
 from r2ccl_core.errors import UsageError
 from r2ccl_core.model.collective import COLLECTIVES
+from r2ccl_core.text_file import write_text
 
 ITERATIONS = 12
 RATE = "500 Mbit/s"
@@ -32,7 +34,7 @@ class Answers:
     nics: int = 3
     rate: str = RATE
     inventory: Path | None = None
-    """Hosts that exist, instead of a local cluster of `hosts` and `nics`."""
+    """Existing hosts, instead of a local cluster of `hosts` and `nics`."""
     collective: str = "all_reduce"
     sizes: Sequence[str] = ("8MiB",)
     systems: Sequence[str] = ("failstop", "balance")
@@ -43,7 +45,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Question:
-    """One thing that is asked: which answer it fills, and how its text becomes one."""
+    """One question: the answer that it fills, and how its text is parsed."""
 
     key: str
     text: str
@@ -62,39 +64,41 @@ def _count(text: str) -> int:
 
 
 QUESTIONS = (
-    Question("hosts", "How many hosts shall the local cluster have", _count),
+    Question("hosts", "How many hosts in the local cluster", _count),
     Question("nics", "How many NICs each", _count),
     Question("collective", "Which collective", str, COLLECTIVES),
     Question("sizes", "Of which sizes", _words),
     Question("systems", "Which systems (harness systems lists them)", _words, tuple(CATALOGUE)),
-    Question("faults", "What shall break (harness faults lists it)", _words, tuple(FAULTS)),
+    Question("faults", "Which faults (harness faults lists them)", _words, tuple(FAULTS)),
     Question("repeats", "How many repeats of each trial", _count),
 )
 
 
 def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
-    """Writes the experiment `file`, after asking for what it is to be about where `ask` is set and a terminal answers.
+    """Writes the experiment `file`, after asking questions if `ask` is set and standard input is a terminal.
 
-    Raises `UsageError` where it is there already (unless `force`), and for answers that make no experiment."""
+    Raises `UsageError` if the file exists (unless `force`), and for answers that make no valid experiment.
+    """
     if file.exists() and not force:
-        raise UsageError(f"{file}: is there already; name another file, or give --force")
+        raise UsageError(f"{file}: exists already; name another file, or give --force")
     if ask and sys.stdin.isatty() and sys.stdout.isatty():
         answers = _asked(answers)
     if answers.nccl_tests is not None and not answers.nccl_tests.is_dir():
-        raise UsageError(f"--nccl-tests {answers.nccl_tests}: is no folder; name the one with the built programs")
+        raise UsageError(f"--nccl-tests {answers.nccl_tests}: not a folder; name the one with the built programs")
     for key in ("systems", "faults"):
         known = tuple(CATALOGUE) if key == "systems" else tuple(FAULTS)
         for name in getattr(answers, key):
             if name not in known:
-                raise MistakeError(f"--{key.removesuffix('s')}", "", name, nearest(name, known))
+                remedy = nearest(name, known) if get_close_matches(name, known, 1) else f"`harness {key}` lists them"
+                raise UsageError(f"--{key.removesuffix('s')} {name}: is unknown; {remedy}")
     text = "\n".join(lines(answers, file)) + "\n"
     experiment = read(tomllib.loads(text), str(file))
     try:
-        file.write_text(text, encoding="utf-8")
+        write_text(file, text)
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
     trials = plan(experiment)
-    say(f"{file}: {len(trials)} trials, {max(1, round(estimate_s(trials, 1) / 60))} min or so")
+    say(f"{file}: {len(trials)} trials, {max(1, round(estimate_s(trials, 1) / 60))} min, roughly")
     command = shlex.join(["harness", "sweep", str(file)])
     say(f"try it:  {command} --dry-run", indent="         ")
     say(f"         {command} --set workload.backend=simulate", indent="         ")
@@ -103,7 +107,7 @@ def init(file: Path, answers: Answers, *, ask: bool, force: bool) -> ExitCode:
 
 
 def _asked(answers: Answers) -> Answers:
-    """The user's answers; an empty line takes what is in brackets, and what cannot be read is asked again."""
+    """The user's answers; an empty line accepts the value in brackets, and an invalid answer is asked again."""
     for question in QUESTIONS:
         usual = getattr(answers, question.key)
         shown = " ".join(usual) if isinstance(usual, tuple | list) else str(usual)
@@ -134,15 +138,15 @@ def lines(answers: Answers, file: Path) -> Iterator[str]:
     yield f"#     harness sweep {file}"
     yield "schema = 1"
     yield f"name = {_text(name)}"
-    yield _said('description = ""', "stands on the report")
+    yield _said('description = ""', "shown in the report")
     yield ""
     yield from _cluster(answers)
     yield ""
     yield "[workload]"
     yield f"collective = {_text(answers.collective)}"
     yield f"sizes = [{', '.join(map(_text, answers.sizes))}]"
-    yield _said(f"iterations = {ITERATIONS}", "of every trial; the fault comes into one of them")
-    yield _said('min_duration = "1 s"', "more of them where they are short, so that the fault finds one")
+    yield _said(f"iterations = {ITERATIONS}", "of every trial; the fault is injected into one of them")
+    yield _said('min_duration = "1 s"', "more iterations if they are short, so that the fault hits one")
     yield "warmup = 1"
     yield _said("check = true", "every element of every result is compared")
     if answers.nccl_tests is not None:
@@ -156,20 +160,20 @@ def lines(answers: Answers, file: Path) -> Iterator[str]:
         yield from _fault(kind, answers)
     yield ""
     yield "[sweep]"
-    yield _said(f"repeats = {answers.repeats}", "an interval needs 2, a small difference often 5")
-    yield _said("seed = 1", "of the order of trials")
+    yield _said(f"repeats = {answers.repeats}", "an interval needs 2, showing a small difference often 5")
+    yield _said("seed = 1", "for the order of trials")
     yield ""
-    yield "# What else there is: more dimensions ([[axis]]), bounds that decide the exit status ([[bound]]), failures"
-    yield "# by chance (mtbf, mttr) or from a trace. `harness experiments` lists examples."
+    yield "# Further options: more dimensions ([[axis]]), bounds that determine the exit status ([[bound]]), failures"
+    yield "# at random times (mtbf, mttr) or from a trace. `harness experiments` lists examples."
 
 
 def _cluster(answers: Answers) -> Iterator[str]:
     yield "[cluster]"
     if answers.inventory is not None:
-        yield _said('kind = "inventory"', "hosts that exist; `harness cluster check` looks at them first")
+        yield _said('kind = "inventory"', "existing hosts; check them first with `harness cluster check`")
         yield f"inventory = {_text(str(answers.inventory.absolute()))}"
         return
-    yield _said('kind = "local"', "network namespaces of this machine; no GPU is needed")
+    yield _said('kind = "local"', "network namespaces on this machine; no GPU is needed")
     yield f"hosts = {answers.hosts}"
     yield _said(f"nics = {answers.nics}", "data NICs of each host, one on each rail")
     yield _said(f"rate = {_text(answers.rate)}", "of each NIC; slow enough for two cores")
@@ -180,18 +184,18 @@ def _fault(kind: str, answers: Answers) -> Iterator[str]:
     yield "[[fault]]"
     yield f"kind = {_text(kind)}"
     if fault.scope != "rail":
-        yield _said('host = "host1"', 'the second one, whatever it is called; or "random"')
+        yield _said('host = "host1"', 'the second host, whatever its name; or "random"')
     if fault.scope in ("nic", "rail"):
         rail = 1 if answers.nics > 1 and answers.inventory is None else 0
         yield _said(f"rail = {rail}", "its NIC on that rail" if fault.scope == "nic" else "all of its NICs")
-    yield _said("at_progress = 0.4", "into the iteration after this share of them ...")
-    yield _said("into = 0.5", "... so far into it")
+    yield _said("at_progress = 0.4", "in the iteration after this share of all iterations ...")
+    yield _said("into = 0.5", "... after this share of its time")
     if fault.must_end:
-        yield _said('lasts = "300 ms"', "then it goes on")
+        yield _said('lasts = "300 ms"', "then it continues")
     else:
-        yield _said('# lasts = "300 ms"', "healed then; without it at the end of the trial")
+        yield _said('# lasts = "300 ms"', "healed after this time; by default at the end of the trial")
     if fault.model_fields:
-        yield "# Parameters, with what they are unless you change them:"
+        yield "# Parameters with their defaults:"
         yield "[fault.parameters]"
         for name, about in fault.model_fields.items():
             usual = "..." if about.default is None else _text(about.default)
@@ -204,5 +208,5 @@ def _said(line: str, comment: str) -> str:
 
 
 def _text(value: object) -> str:
-    """A TOML value; JSON's strings are TOML's as well."""
+    """A TOML value; JSON strings are valid TOML."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,5 @@
-"""`harness cluster inventory` and `harness cluster discover`: hosts from elsewhere become an inventory file."""
+"""`harness cluster inventory` and `harness cluster discover`: write inventory files for hosts that are listed
+elsewhere."""
 
 import os
 import sys
@@ -33,13 +34,19 @@ class LoginOptions:
     python: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises `UsageError` for a file that is not there."""
+        """Raises `UsageError` for a file that does not exist."""
         for name, path in (("--key", self.key), ("--known-hosts", self.known_hosts)):
             if path is not None and not path.expanduser().is_file():
-                raise UsageError(f"{name} {path}: there is no such file")
+                what = "is no regular file" if path.expanduser().exists() else "there is no such file"
+                raise UsageError(f"{name} {path}: {what}")
+
+    def refuse(self, why: str) -> None:
+        """Raises `UsageError` if anything is given, for hosts whose log-ins are known otherwise."""
+        if given := self.fields():
+            raise UsageError(f"--{next(iter(given)).replace('_', '-')}: {why}; leave it out")
 
     def fields(self) -> dict[str, Any]:
-        """What is given, as keys of the inventory; paths stay right wherever the file goes."""
+        """The given options, as keys of the inventory; paths become absolute, so the file can be moved."""
         paths = {name: getattr(self, name) for name in ("key", "known_hosts")}
         given = {"user": self.user, "port": self.port, "sudo": self.sudo or None, "python": self.python}
         given |= {name: None if path is None else str(path.expanduser().absolute()) for name, path in paths.items()}
@@ -47,7 +54,7 @@ class LoginOptions:
 
 
 def of_slurm(login: LoginOptions, environ: Mapping[str, str] = os.environ) -> Inventory:
-    """The hosts of the allocation that this runs in."""
+    """The hosts of the Slurm allocation in which this process runs."""
     return _of_hosts([hostfile.Entry(host) for host in slurm.hosts(environ)], login, "SLURM_JOB_NODELIST")
 
 
@@ -58,18 +65,18 @@ def of_hostfile(path: Path, login: LoginOptions) -> Inventory:
     except OSError as error:
         raise MistakeError(str(path), "", None, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise MistakeError(str(path), "", None, "is no text; give a host file of Open MPI or MPICH") from None
+        raise MistakeError(str(path), "", None, "is not text; give a host file of Open MPI or MPICH") from None
     return _of_hosts(hostfile.parse(text, str(path)), login, str(path))
 
 
 def of_addresses(hosts: Sequence[str], login: LoginOptions) -> Inventory:
-    """The hosts that are named on the command line, ``user@address`` or ``address``."""
+    """The hosts named on the command line, ``user@address`` or ``address``."""
     entries = [hostfile.Entry(host.rpartition("@")[2], host.rpartition("@")[0] or None) for host in hosts]
     return _of_hosts(entries, login, "HOST")
 
 
 def of_local(tag: str) -> Inventory:
-    """A local cluster that is up, by its tag or its name."""
+    """A running local cluster, by its tag or its name."""
     records = [record for record in map(state.read, living()) if record is not None]
     chosen = [record for record in records if tag in (record.tag, record.name)]
     if len(chosen) != 1:
@@ -81,9 +88,9 @@ def of_local(tag: str) -> Inventory:
 
 
 def write(inventory: Inventory, out: Path, look: bool = True) -> ExitCode:
-    """Completes the inventory by a look at its hosts, writes it, and says what is in it.
+    """Completes the inventory by examining its hosts, writes it, and prints its contents.
 
-    Status 1 where a host could not be looked at: each has a line. Without any host no file is written.
+    Status 1 if a host could not be examined; each such host has a line. If none could be, no file is written.
     """
     errors: Sequence[str] = ()
     made: Inventory | None = inventory
@@ -105,11 +112,11 @@ def write(inventory: Inventory, out: Path, look: bool = True) -> ExitCode:
 
 
 def save_beside_old(made: Inventory, out: Path) -> None:
-    """Writes an inventory; one that was there, to which somebody may have added something, is kept."""
+    """Writes an inventory; an existing one, which may have been edited, is kept beside it."""
     if out.is_file():
         kept = out.with_name(f"{out.name}.bak")
         out.replace(kept)
-        print(f"{out}: was there; kept as {kept}")
+        print(f"{out}: existed already; kept as {kept}")
     inventory_file.save(made, out)
 
 
@@ -129,7 +136,7 @@ def _of_hosts(entries: Sequence[hostfile.Entry], login: LoginOptions, source: st
 
 
 def _names(addresses: Sequence[str]) -> list[str]:
-    """The first label of a DNS name, where that tells hosts apart; an IP address as it is."""
+    """The first label of each DNS name, or the whole name if the label is not unique; an IP address is unchanged."""
     labels = [a if a.replace(".", "").isdigit() or ":" in a else a.partition(".")[0] for a in addresses]
     counts = Counter(labels)
     chosen = [label if counts[label] == 1 else address for label, address in zip(labels, addresses, strict=True)]

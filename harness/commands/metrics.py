@@ -9,11 +9,11 @@ from reports.metrics import METRICS
 from reports.metrics.metric import Metric
 
 TOGETHER = {"median": "their median", "total": "their sum", "worst": "the worst of them"}
-"""What stands for the repeats of a cell."""
+"""How the repeats of a cell are combined."""
 
 
 def list_metrics(as_json: bool) -> ExitCode:
-    """Prints all of them, for people or as JSON."""
+    """Prints all metrics, for people or as JSON."""
     found = [described(metric) for metric in METRICS.values()]
     if as_json:
         print(json.dumps(found, indent=1))

@@ -1,4 +1,4 @@
-"""``harness plan``: what every algorithm would take on a cluster with lost NICs, and which one to use."""
+"""``harness plan``: the predicted time of every algorithm on a cluster with lost NICs, and which one to use."""
 
 import json
 
@@ -18,7 +18,7 @@ def plan_command(
     operations: int | None = None,
     as_json: bool = False,
 ) -> int:
-    """Predict every algorithm's time beside the lower bound, and choose one; `harness plan --help` tells the rest."""
+    """Predicts every algorithm's time, compares it with the lower bound, and chooses one; see `harness plan --help`."""
     if operations is not None and operations < 0:
         raise UsageError(f"--operations {operations}: give 0 or more")
     size_bytes = size_of(size)
@@ -28,7 +28,7 @@ def plan_command(
         print(json.dumps(as_record(result), indent=2))
         return ExitCode.OK
     for line in explain(result).splitlines():
-        # A table: what does not fit goes on in the column of its last words.
+        # A table: text that does not fit continues in the column of its last words.
         chosen = line.startswith(("*", "chosen:"))
         say(line, style="bold green" if chosen else "", indent=" " * 8)
     return ExitCode.OK

@@ -1,4 +1,4 @@
-"""``harness report``: writes the report of runs, shows it, or serves it while a sweep runs."""
+"""``harness report``: writes the report of runs, opens it, or serves it while a sweep runs."""
 
 import os
 import webbrowser
@@ -16,9 +16,11 @@ def report_command(runs: Sequence[Path], out: Path | None, opened: bool, serve: 
         if len(runs) > 1 or out is not None:
             raise UsageError("--serve follows one run in its own folder: give one RUN and no -o")
         return _serve(runs[0], port, opened)
+    if port:
+        raise UsageError(f"--port {port}: is where --serve listens; add --serve, or leave it out")
     page = publish(runs, out)
     print(page)
-    if opened and not webbrowser.open(page.resolve().as_uri()):
+    if opened and not webbrowser.open(page.absolute().as_uri()):
         raise UsageError(f"no browser was found; open {page} yourself, or set BROWSER to one")
     return ExitCode.OK
 
@@ -26,7 +28,7 @@ def report_command(runs: Sequence[Path], out: Path | None, opened: bool, serve: 
 def _serve(run: Path, port: int, opened: bool) -> ExitCode:
     from reports.live import LiveReport, server
 
-    # A sweep on this machine keeps the processors.
+    # Leaves the processors to a sweep on this machine.
     os.nice(10)
     serving = server(LiveReport(run), port)
     url = f"http://127.0.0.1:{serving.server_port}/"

@@ -1,4 +1,4 @@
-"""How a command ends: a result becomes the exit status, an error one line on stderr, a bug a status of its own."""
+"""How a command ends: a result becomes the exit status, an error one line on stderr, a bug a separate status."""
 
 import sys
 import traceback
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 
 
 def reported(command: Callable[P, int]) -> Callable[P, None]:
-    """A command whose result is the exit status and whose errors become one line on stderr."""
+    """Wraps a command whose result is the exit status and whose errors become one line on stderr."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -39,7 +39,7 @@ def reported(command: Callable[P, int]) -> Callable[P, None]:
 
 
 def printed(command: Callable[P, int]) -> Callable[P, None]:
-    """The same of a command that does nothing but print: where its output cannot be written, it has failed."""
+    """Wraps a command that only prints: if its output cannot be written, it has failed."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:

@@ -1,4 +1,4 @@
-"""``harness reproduce``: lists published experiments, or runs or simulates one and puts everything side by side."""
+"""``harness reproduce``: lists published experiments, or runs or simulates one and compares the results."""
 
 import shutil
 import typing
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 WIDTH = 170
 PIECES = "pieces"
-"""The folder of a Monte Carlo's finished trials, within that of its result."""
+"""The folder of a Monte Carlo simulation's finished trials, within its result's folder."""
 
 
 def list_entries() -> ExitCode:
-    """Every published experiment, and what can be done about it here."""
+    """Prints every published experiment, and what can be done about it here."""
     shown = Table(box=None, pad_edge=False)
     for heading in ("name", "what", "here"):
         shown.add_column(heading, overflow="fold")
@@ -54,7 +54,8 @@ def reproduce_command(
     model_only: bool,
     dask: str | None = None,
 ) -> ExitCode:
-    """Measures (a sweep of the local cluster, or the given `run`) or simulates, prints the table, writes the result."""
+    """Measures (by a sweep of the local cluster, or from the given `run`) or simulates, prints the table, writes the
+    result."""
     entry = find(name)
     folder = out / f"reproduce-{entry.name}"
     loaded, notes = None, []
@@ -110,7 +111,7 @@ def _unbuilt(trials: Trials) -> str:
 
 
 def _swept(trials: Trials, folder: Path, settings: Sequence[str], fresh: bool, dask: str | None) -> LoadedRun:
-    """Sweeps on the local cluster, or goes on where an interrupted sweep was; the run."""
+    """Sweeps on the local cluster, or continues an interrupted sweep; returns the run."""
     file = named(trials.experiment)
     sweep_command(file, [*trials.settings, *settings], list(trials.only), Options(folder, fresh, dask=dask))
     runs = sorted((path.parent for path in folder.glob("*/run.json")), key=lambda path: path.stat().st_mtime)
@@ -120,7 +121,7 @@ def _swept(trials: Trials, folder: Path, settings: Sequence[str], fresh: bool, d
 
 
 def _scale(loaded: LoadedRun, frame: "pd.DataFrame") -> Scale:
-    """Of the run as it was; the lines are about one size."""
+    """The scale of the run; the lines are for one size."""
     setting = setting_of(loaded.run)
     if not setting.hosts or not setting.nics or not setting.rate_bit_s:
         raise UsageError(
@@ -144,7 +145,7 @@ def _notes(entry: Entry, here: Scale | None, loaded: LoadedRun | None, found: Se
 
 
 def _as_words(row: Sequence[str]) -> str:
-    """A line of the table where that does not fit: ``overhead (%): published 1.2, model 1.25``."""
+    """A line of the table as text, if the table does not fit: ``overhead (%): published 1.2, model 1.25``."""
     what, unit, *values = row
     told = [f"{name} {value}" for name, value in zip(result.HEADINGS[2:], values, strict=True) if value != NOTHING]
     return f"{what}{f' ({unit})' if unit else ''}: {', '.join(told)}"

@@ -1,4 +1,4 @@
-"""`harness cloudlab setup`: what happens is told as it happens, what was so already at the end."""
+"""`harness cloudlab setup`: reports actions as they happen, and at the end what needed no action."""
 
 import json
 import shlex
@@ -23,7 +23,7 @@ from harness.setup.stages.catalogue import STAGES, chosen
 from harness.sweep.interrupt import stoppable, told_of
 
 _AT_ONCE = frozenset({"begun", "made", "to do", "failed", "blocked"})
-"""What is told as it happens; the rest is told at the end, once for all hosts that are alike."""
+"""Statuses that are reported at once; the others are reported at the end, once for all hosts with the same result."""
 
 _STYLES = {"made": "green", "refused": "yellow", "to do": "cyan", "failed": "bold red", "blocked": "red"}
 ALL = "all hosts"
@@ -32,7 +32,7 @@ _STATUS_WIDTH = max(map(len, STATUSES))
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says."""
+    """The options of the command line."""
 
     inventory: Path
     check: bool = False
@@ -47,12 +47,12 @@ class Asked:
 
 
 def setup(asked: Asked) -> ExitCode:
-    """Sets up the hosts of an inventory; status 1 where a host is not as it should be in the end."""
+    """Sets up the hosts of an inventory; status 1 if a host is not as it should be at the end."""
     if asked.only and not _split(asked.only):  # an empty variable in a script: never all stages
         raise MistakeError("--only", "", None, "names no stage; leave it out for all of them")
     stages = chosen(_split(asked.only), _split(asked.skip))
     if asked.check and asked.dry_run:
-        raise MistakeError("--check", "--dry-run", None, "say one of them: both change nothing")
+        raise MistakeError("--check", "--dry-run", None, "give only one of them: both change nothing")
     if asked.site_packages is not None and not asked.site_packages.startswith("/"):
         raise MistakeError("--site-packages", asked.site_packages, None, "must be an absolute path on the hosts")
     inventory = inventory_file.load(asked.inventory)
@@ -65,7 +65,7 @@ def setup(asked: Asked) -> ExitCode:
 
 
 def go_through(workers: Mapping[str, Worker], tell: Tell) -> dict[str, list[Result] | HostError]:
-    """All hosts at once. A wish to stop ends every session, and the agents then end what they run."""
+    """Sets up all hosts at once. A request to stop ends every session, and the agents then end what they run."""
 
     def run(worker: Worker) -> list[Result] | HostError:
         try:
@@ -85,7 +85,7 @@ def go_through(workers: Mapping[str, Worker], tell: Tell) -> dict[str, list[Resu
 
 
 class Teller:
-    """What is printed: lines for people, or a JSON event for every stage of every host; then what it came to."""
+    """Prints the progress: lines for people, or a JSON event for every stage of every host; then the total."""
 
     def __init__(self, asked: Asked, inventory: Inventory, stages: Sequence[Stage]) -> None:
         self.changes = not (asked.check or asked.dry_run)
@@ -97,7 +97,7 @@ class Teller:
         self._printing = threading.Lock()
 
     def tell(self, result: Result) -> None:
-        """One stage of one host has ended. Called by several threads."""
+        """Reports the end of one stage of one host. Thread-safe."""
         with self._printing:
             if self._asked.json:
                 print(json.dumps(event(result)), flush=True)
@@ -105,7 +105,7 @@ class Teller:
                 self._print(result.host, result)
 
     def end(self, found: Mapping[str, list[Result] | HostError]) -> ExitCode:
-        """Tells the total."""
+        """Reports the total."""
         errors = [error for error in found.values() if isinstance(error, HostError)]
         results = [result for told in found.values() if not isinstance(told, HostError) for result in told]
         counts = Counter(result.status for result in results)
@@ -121,7 +121,7 @@ class Teller:
             print(error, file=sys.stderr)
         shown = ", ".join(f"{counts[name]} {name}" for name in STATUSES if counts[name])
         unreached_text = f", {len(errors)} host{'s' * (len(errors) > 1)} not set up" if errors else ""
-        print(f"{len(found)} hosts: {shown or 'nothing looked at'}{unreached_text}")
+        print(f"{len(found)} hosts: {shown or 'nothing examined'}{unreached_text}")
         lost = [name for name in ("addresses", "mtu", "arp", "rates", "acs") if name in self._stages]
         if self.changes and counts["made"] and lost:
             print(f"A reboot undoes {', '.join(lost)}; the same command makes them again.")
@@ -141,7 +141,7 @@ class Teller:
 
 
 def _alike(results: Sequence[Result]) -> list[tuple[Result, list[str]]]:
-    """Each different result once, in the order of stages, with all hosts that it is of."""
+    """Each distinct result once, in the order of stages, with all its hosts."""
     hosts: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
         hosts.setdefault((result.stage, result.status, result.what), []).append(result)
@@ -151,7 +151,7 @@ def _alike(results: Sequence[Result]) -> list[tuple[Result, list[str]]]:
 
 
 def event(result: Result) -> dict[str, object]:
-    """One stage of one host for programs."""
+    """One stage of one host as values for programs."""
     runs = [run for step in result.steps for run in commands(step)]
     return {
         "event": "stage",

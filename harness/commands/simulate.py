@@ -1,6 +1,7 @@
-"""``harness simulate``: what an iteration of a SimAI workload, or a Chakra trace, takes on hosts with lost NICs."""
+"""``harness simulate``: the time of an iteration of a SimAI workload, or of a Chakra trace, on hosts with lost NICs."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ HEALTHY = "no failure"
 
 @dataclass(frozen=True)
 class Row:
-    """One strategy's time on the hosts as they are; ``parts`` are seconds by what they go to."""
+    """One strategy's time on the hosts with their losses; ``parts`` are seconds by category."""
 
     strategy: str
     seconds: float
@@ -32,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True)
 class _Read:
-    """A file: its ranks, and what it takes on a network. A schedule is one whatever the strategy."""
+    """A file: its ranks, and a function for its time on a network. A schedule is the same for every strategy."""
 
     ranks: int
     is_schedule: bool
@@ -47,7 +48,7 @@ def simulate_command(
     pxn: bool = True,
     as_json: bool = False,
 ) -> int:
-    """Prints a row for the healthy hosts, and one for each strategy on the hosts as they are."""
+    """Prints a row for the healthy hosts, and one for each strategy on the hosts with their losses."""
     given = _read(file)
     topology = _topology(given, cluster, file)
     network = Network(topology, pxn=pxn, alpha_s=read_option("--alpha", parse_duration, alpha))
@@ -66,11 +67,11 @@ def simulate_command(
 
 
 def _read(file: Path) -> _Read:
-    """A SimAI workload where there is such a file, else a Chakra trace of that name."""
+    """A SimAI workload if the file exists, otherwise a Chakra trace of that name."""
     if file.suffix != ".et" and file.is_file():
         return _workload(file)
-    stem = file.with_name(".".join(file.name.split(".")[:-2])) if file.suffix == ".et" else file
-    if not stem.with_name(f"{stem.name}.0.et").exists():
+    stem = file.with_name(rank[1]) if (rank := re.fullmatch(r"(.+)\.[0-9]+\.et", file.name)) else file
+    if not stem.name or not stem.with_name(f"{stem.name}.0.et").exists():
         raise UsageError(f"{file}: is neither a SimAI workload nor a Chakra trace; there is no {stem.name}.0.et")
     traces = chakra.read(stem)
 
@@ -93,16 +94,19 @@ def _workload(file: Path) -> _Read:
 
 
 def _topology(given: _Read, cluster: ClusterOptions, file: Path) -> Topology:
-    """The hosts that are described; without a file as many as the ranks need."""
+    """The described hosts; without a topology file, as many as the ranks need."""
     if cluster.file is None:
         if cluster.gpus < 1 or given.ranks % cluster.gpus or given.ranks < 2 * cluster.gpus:
             raise UsageError(
-                f"--gpus {cluster.gpus}: the {given.ranks} ranks of {file} are not two or more hosts of so many GPUs"
+                f"--gpus {cluster.gpus}: the {given.ranks} ranks of {file} are not two or more hosts of so many GPUs; "
+                f"give a divisor of {given.ranks} that is less than it"
             )
         cluster = replace(cluster, hosts=given.ranks // cluster.gpus)
     topology = cluster.topology()
     if topology.nranks != given.ranks:
-        raise UsageError(f"{file}: is of {given.ranks} ranks; the hosts have {topology.nranks} GPUs")
+        raise UsageError(
+            f"{file}: is of {given.ranks} ranks; the hosts of --topology {cluster.file} have {topology.nranks} GPUs"
+        )
     return topology
 
 

@@ -1,6 +1,6 @@
-"""The entry point of the program `harness`: every ending has an exit status of its own.
+"""The entry point of the program `harness`: every kind of end has a separate exit status.
 
-A Ctrl-C during the imports is not a bug and shows no traceback. A bug shows one, and ends with a status that no result
+A Ctrl-C during the imports is not a bug and shows no traceback. A bug shows one, and exits with a status that no result
 has.
 """
 
@@ -9,7 +9,7 @@ from r2ccl_core import quiet_start  # isort: skip  # the first of all, as it say
 import sys
 
 INTERRUPTED, CRASHED = 130, 70
-"""`harness.errors.ExitCode`, which is not imported yet where these are needed."""
+"""`harness.errors.ExitCode`, which is not yet imported where these are needed."""
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Would the loss of a NIC be survived here? What was seen of hosts, judged. Pure.
+"""Judges from what was seen of hosts whether the loss of a NIC would be survived. Pure.
 
-Two programs are judged: ours (`Communicator`, r2ccl-perf), and NCCL where one is installed. Both need a second NIC of
-the same host that reaches the same peers; NCCL needs our plugin besides.
+Two programs are judged: ours (`Communicator`, r2ccl-perf), and NCCL if it is installed. Both need a second NIC on the
+same host that reaches the same peers; NCCL also needs our plugin.
 """
 
 import re
@@ -20,16 +20,16 @@ from harness.hosts.base import Nic
 from r2ccl_core.units import format_size
 
 SCHEMA = 1
-"""Of the JSON document."""
+"""Version of the JSON document."""
 
 OPEN_FILES = 1024
-"""A rank has a stream per NIC and connection, and NCCL tens of connections a peer: with fewer descriptors a group of
-some hosts does not start."""
+"""Least limit of open files. A rank has a stream per NIC and connection, and NCCL has tens of connections per peer:
+with fewer descriptors, a group of several hosts does not start."""
 
 NCCL_TOPICS = frozenset({"nccl", "plugin"})
-"""What only NCCL needs."""
+"""Topics that only concern NCCL."""
 FIRST_NCCL = (2, 20)
-"""It has version 8 of the plugin's table, and takes a plugin by its path."""
+"""The first NCCL with version 8 of the plugin's table that accepts a plugin by its path."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class Seen:
 
     surveys: Mapping[str, Surveyed]
     nics: Mapping[str, Sequence[DataNic]]
-    """The data NICs of every host that was looked at."""
+    """The data NICs of every examined host."""
     rails: Sequence[Sequence[DataNic]] = ()
-    """Those that reach each other, as tried; of one host nothing can be tried."""
+    """Those that reach each other, as tried; with one host, nothing can be tried."""
     errors: Mapping[str, HostError] = field(default_factory=dict)
     environ: Mapping[str, str] | None = None
-    """Of this machine, where jobs would be started; None: not known."""
+    """Environment of this machine, where jobs would be started; None: unknown."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether a program would survive: true, false, or None where nobody can tell; and why."""
+    """Whether a program would survive (None: unknown), and why."""
 
     program: str
     survives: bool | None
@@ -56,12 +56,12 @@ class Answer:
 
 
 def findings(seen: Seen) -> list[Finding]:
-    """Everything that was looked at, the worst first."""
+    """Every finding, the worst first."""
     return worst_first(_findings(seen))
 
 
 def answers(seen: Seen, found: Sequence[Finding]) -> list[Answer]:
-    """The answer for our own programs, and for NCCL where there is one."""
+    """The answer for our own programs, and for NCCL if it is installed."""
     ours = [finding for finding in found if finding.topic not in NCCL_TOPICS]
     told = [_answer("Communicator, r2ccl-perf", seen, ours)]
     if any(survey.facts["nccl"] for survey in seen.surveys.values()):
@@ -70,7 +70,7 @@ def answers(seen: Seen, found: Sequence[Finding]) -> list[Answer]:
 
 
 def document(seen: Seen) -> dict[str, Any]:
-    """For programs."""
+    """The result as JSON values."""
     found = findings(seen)
     return {
         "schema": SCHEMA,
@@ -90,10 +90,10 @@ def _answer(program: str, seen: Seen, found: Sequence[Finding]) -> Answer:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         return Answer(program, False, f"{first.host + ' ' if first.host else ''}{first.what}{more}")
     if seen.errors:
-        return Answer(program, None, f"{', '.join(seen.errors)} could not be looked at")
+        return Answer(program, None, f"{', '.join(seen.errors)} could not be examined")
     least = min((len(nics) for nics in seen.nics.values()), default=0)
     where = "every host has" if len(seen.nics) > 1 else "there are"
-    return Answer(program, True, f"{where} {least} data NICs, and what is needed to use what is left")
+    return Answer(program, True, f"{where} {least} data NICs, and everything needed to use the remaining ones")
 
 
 def _findings(seen: Seen) -> Iterator[Finding]:
@@ -122,8 +122,8 @@ def _nics(name: str, nics: Sequence[DataNic], survey: Surveyed) -> Finding:
     if nics:
         return error("nics", name, f"has one data NIC, {shown}: nothing is left when it is lost", remedy)
     carrying = ", ".join(sorted(survey.links.reserved() - {"lo"})) or "nothing"
-    what = f"has no data NIC; {carrying} carries SSH or the default route, which no data goes over unless it is named"
-    return error("nics", name, what, f"{remedy}; R2CC_SOCKET_IFNAME names NICs that shall be used all the same")
+    what = f"has no data NIC; {carrying} carries SSH or the default route, which data uses only if it is named"
+    return error("nics", name, what, f"{remedy}; R2CC_SOCKET_IFNAME names NICs that are to be used nevertheless")
 
 
 def _limits(name: str, survey: Surveyed) -> Iterator[Finding]:
@@ -180,7 +180,7 @@ def _chosen(name: str, plugin: str, given: str) -> Finding:
 
 
 def _rdma(name: str, nics: Sequence[DataNic], survey: Surveyed) -> Iterator[Finding]:
-    """The transport is TCP: of an RDMA port it uses the interface, if that has an address."""
+    """The transport is TCP: it uses the interface of an RDMA port, if that has an address."""
     used = {nic.endpoint.nic for nic in nics}
     ports = survey.facts["rdma"].get("ports", [])
     idle = [f"{port['device']}/{port['port']}" for port in ports if port.get("netdev") not in used]
@@ -197,14 +197,14 @@ def _environment(environ: Mapping[str, str]) -> Iterator[Finding]:
     chosen = environ.get("R2CC_SOCKET_IFNAME") or environ.get("NCCL_SOCKET_IFNAME")
     if chosen:
         name = "R2CC_SOCKET_IFNAME" if environ.get("R2CC_SOCKET_IFNAME") else "NCCL_SOCKET_IFNAME"
-        yield note("environment", "", f"{name}={chosen} chooses the NICs", "see that it names two or more")
+        yield note("environment", "", f"{name}={chosen} chooses the NICs", "make sure that it names two or more")
 
 
 def _rails(seen: Seen) -> Iterator[Finding]:
-    """Two hosts outlive a NIC's loss where they reach each other over two rails."""
+    """Two hosts survive the loss of a NIC if they reach each other over two rails."""
     hosts = list(seen.surveys)
     if len(hosts) < 2:
-        yield note("rails", "", "other hosts were not asked", "name several hosts to have the ways between them tried")
+        yield note("rails", "", "other hosts were not asked", "name several hosts to try the rails between them")
         return
     on = [{nic.endpoint.host for nic in rail} for rail in seen.rails]
     shared = {pair: sum(members >= set(pair) for members in on) for pair in combinations(hosts, 2)}

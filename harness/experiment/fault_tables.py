@@ -100,7 +100,7 @@ class FaultModel(PlaceModel):
         return self.mtbf_s is not None or bool(self.events)
 
 
-class Setting(NamedTuple):
+class FaultContext(NamedTuple):
     """The facts that fault tables are checked against."""
 
     nics: Mapping[str, Sequence[Nic]]
@@ -116,15 +116,15 @@ class Setting(NamedTuple):
         return list(self.nics.get(host or "") or (nic for nics in self.nics.values() for nic in nics))
 
 
-def fault_mistakes(faults: Sequence[FaultModel], setting: Setting) -> Iterator[Mistake]:
+def fault_mistakes(faults: Sequence[FaultModel], context: FaultContext) -> Iterator[Mistake]:
     """All mistakes between keys that are each valid by themselves."""
     for index, fault in enumerate(faults):
         key = f"fault[{index}]"
-        yield from _when_mistakes(fault, setting, key)
-        yield from _which_mistakes(fault, setting, key)
+        yield from _when_mistakes(fault, context, key)
+        yield from _which_mistakes(fault, context, key)
         yield from _idle_mistakes(fault, key)
         for place, kind, where in _places(fault, key):
-            yield from _place_mistakes(place, kind, where, setting, optional=fault.mtbf_s is not None)
+            yield from _place_mistakes(place, kind, where, context, optional=fault.mtbf_s is not None)
             yield from _length_mistakes(place, kind, where, by_chance=fault.mtbf_s is not None)
 
 
@@ -141,14 +141,14 @@ def _places(fault: FaultModel, key: str) -> Iterator[tuple[PlaceModel, str, str]
         yield event, event.kind, f"{key}.trace[{number}]"
 
 
-def _when_mistakes(fault: FaultModel, setting: Setting, key: str) -> Iterator[Mistake]:
+def _when_mistakes(fault: FaultModel, context: FaultContext, key: str) -> Iterator[Mistake]:
     given = [name for name in ("at_iteration", "at_time_s", "at_progress") if getattr(fault, name) is not None]
     written = ", ".join(name.removesuffix("_s") for name in given) or None
     if fault.by_chance and given:
         yield Mistake(key, written, "mtbf or a trace says when; leave out at_iteration, at_time and at_progress")
     if not fault.by_chance and len(given) != 1:
         yield Mistake(key, written, "give exactly one of at_iteration, at_time, at_progress")
-    for size, count in setting.iterations.items():
+    for size, count in context.iterations.items():
         if fault.at_iteration is not None and fault.at_iteration >= count:
             whose, more = (format_size(size), "iterations") if size else ("the workload", "steps")
             remedy = f"{whose} has only the iterations 0 to {count - 1}; raise workload.{more}"
@@ -156,7 +156,7 @@ def _when_mistakes(fault: FaultModel, setting: Setting, key: str) -> Iterator[Mi
             return
 
 
-def _which_mistakes(fault: FaultModel, setting: Setting, key: str) -> Iterator[Mistake]:
+def _which_mistakes(fault: FaultModel, context: FaultContext, key: str) -> Iterator[Mistake]:
     if not fault.kind and not fault.choices and not fault.events:
         yield Mistake(f"{key}.kind", None, "is missing; add it")
     elif not fault.label:
@@ -165,8 +165,8 @@ def _which_mistakes(fault: FaultModel, setting: Setting, key: str) -> Iterator[M
         yield Mistake(f"{key}.choices", None, "chance chooses only with mtbf; add it, or use kind")
     if fault.mtbf_s is not None and fault.events:
         yield Mistake(f"{key}.mtbf", fault.mtbf_s, "goes with no trace; choose one")
-    if fault.mtbf_s is not None and (drawn := setting.trial_s / fault.mtbf_s) > MAX_DRAWN:
-        remedy = f"makes {drawn:.3g} failures in the {setting.trial_s:g} s of sweep.limits.trial; at most {MAX_DRAWN}"
+    if fault.mtbf_s is not None and (drawn := context.trial_s / fault.mtbf_s) > MAX_DRAWN:
+        remedy = f"makes {drawn:.3g} failures in the {context.trial_s:g} s of sweep.limits.trial; at most {MAX_DRAWN}"
         yield Mistake(f"{key}.mtbf", f"{fault.mtbf_s:g} s", remedy)
     if fault.times > 1 and (fault.every_s is None or fault.lasts_s is None):
         yield Mistake(f"{key}.times", fault.times, "needs every and lasts")
@@ -207,7 +207,9 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:g} ms"
 
 
-def _place_mistakes(place: PlaceModel, kind: str, key: str, setting: Setting, *, optional: bool) -> Iterator[Mistake]:
+def _place_mistakes(
+    place: PlaceModel, kind: str, key: str, context: FaultContext, *, optional: bool
+) -> Iterator[Mistake]:
     """The mistakes in one place; with `optional`, parts that are not named are drawn."""
     try:
         scope = create(kind, place.parameters).scope
@@ -215,13 +217,13 @@ def _place_mistakes(place: PlaceModel, kind: str, key: str, setting: Setting, *,
         if kind:
             yield Mistake(f"{key}.kind", kind, str(error))
         return
-    if not setting.has_nics and kind != "noop":
+    if not context.has_nics and kind != "noop":
         yield Mistake(f"{key}.kind", kind, 'a noop cluster has no NICs; use cluster.kind = "local"')
     if place.host is None and scope != "rail" and not optional:
         yield Mistake(f"{key}.host", None, "is missing; name a host, or 'random'")
-    elif place.host not in (None, "random", *setting.nics):
-        yield Mistake(f"{key}.host", place.host, f"no such host; {nearest(str(place.host), list(setting.nics))}")
-    yield from _nic_mistakes(place, key, setting)
+    elif place.host not in (None, "random", *context.nics):
+        yield Mistake(f"{key}.host", place.host, f"no such host; {nearest(str(place.host), list(context.nics))}")
+    yield from _nic_mistakes(place, key, context)
     if scope in ("host", "process") and place.rail is not None and not optional:
         yield Mistake(f"{key}.rail", place.rail, f"{kind} is about a host, whichever NICs it has; leave it out")
     unnamed = place.nic is None and place.rail is None
@@ -229,10 +231,10 @@ def _place_mistakes(place: PlaceModel, kind: str, key: str, setting: Setting, *,
         yield Mistake(f"{key}.nic", None, "is missing; name a NIC or a rail, or 'random' or 'busiest'")
 
 
-def _nic_mistakes(place: PlaceModel, key: str, setting: Setting) -> Iterator[Mistake]:
+def _nic_mistakes(place: PlaceModel, key: str, context: FaultContext) -> Iterator[Mistake]:
     if place.nic is not None and place.rail is not None:
         yield Mistake(f"{key}.rail", place.rail, "give nic or rail, not both")
-    rails = sorted({nic.rail for nic in setting.of(place.host)})
+    rails = sorted({nic.rail for nic in context.of(place.host)})
     if isinstance(place.rail, int) and place.rail not in rails:
         yield Mistake(f"{key}.rail", place.rail, f"no such rail; there are {', '.join(map(str, rails)) or 'none'}")
     if place.nic in (None, "random", "busiest"):
@@ -242,7 +244,7 @@ def _nic_mistakes(place: PlaceModel, key: str, setting: Setting) -> Iterator[Mis
     except FaultError as error:
         yield Mistake(f"{key}.nic", place.nic, str(error))
         return
-    names = list(dict.fromkeys(nic.name for nic in setting.of(place.host) if nic.name))
+    names = list(dict.fromkeys(nic.name for nic in context.of(place.host) if nic.name))
     if place.nic not in names:
         remedy = nearest(place.nic, names) if names else "the host alone knows its NICs' names; give rail = 0"
         yield Mistake(f"{key}.nic", place.nic, f"no such NIC; {remedy}")

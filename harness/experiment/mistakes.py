@@ -34,9 +34,9 @@ def read_toml(path: Path, absent: str) -> dict[str, Any]:
     except OSError as error:
         raise MistakeError(str(path), "", None, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise MistakeError(str(path), "", None, f"is no UTF-8 at byte {error.start}; save it as UTF-8") from None
+        raise MistakeError(str(path), "", None, f"is not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise MistakeError(str(path), "", None, f"is no TOML: {error}") from None
+        raise MistakeError(str(path), "", None, f"is not valid TOML: {error}") from None
     except RecursionError:
         raise MistakeError(str(path), "", None, TOO_DEEP) from None
 

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from harness.cluster.spec import ClusterSpec, NoopSpec
 from harness.experiment.bounds import BoundModel, bound_mistakes
-from harness.experiment.fault_tables import FaultModel, Setting, fault_mistakes
+from harness.experiment.fault_tables import FaultContext, FaultModel, fault_mistakes
 from harness.experiment.sweep import (
     HEALTHY,
     HEALTHY_AFTER,
@@ -104,7 +104,13 @@ class Experiment(Model):
     @property
     def ready_s(self) -> float:
         """How long ranks may take until all are connected."""
-        return self.sweep.limits.ready_s * self.cluster.start_factor
+        return self.sweep.limits.ready_s * self.cluster.slowness
+
+    @property
+    def silence_s(self) -> float:
+        """How long all ranks may say nothing; if they are slow, at most half a trial, so that a hang is told as one."""
+        limits = self.sweep.limits
+        return max(limits.iteration_s, min(limits.iteration_s * self.cluster.slowness, limits.trial_s / 2))
 
     def expected_duration_s(self, size_bytes: int) -> float:
         """Lower estimate of one healthy iteration: busbw is the rate of TCP over all NICs of the slowest host."""
@@ -127,7 +133,7 @@ def mistakes(experiment: Experiment, right: Experiment | None = None) -> list[Mi
     if not shared >= {"systems", "faults"}:
         found += _name_mistakes(experiment)
     found += _sweep_mistakes(experiment)
-    return found or list(fault_mistakes(experiment.faults, _setting(experiment)))
+    return found or list(fault_mistakes(experiment.faults, _fault_context(experiment)))
 
 
 def _same(one: object, other: object) -> bool:
@@ -140,10 +146,12 @@ def _same(one: object, other: object) -> bool:
 _TABLES = ("cluster", "workload", "systems", "faults")
 
 
-def _setting(experiment: Experiment) -> Setting:
+def _fault_context(experiment: Experiment) -> FaultContext:
     cluster = experiment.cluster
     iterations = {size: experiment.iterations_of(size) for size in experiment.workload.grid_sizes()}
-    return Setting(cluster.data_nics(), iterations, not isinstance(cluster, NoopSpec), experiment.sweep.limits.trial_s)
+    return FaultContext(
+        cluster.data_nics(), iterations, not isinstance(cluster, NoopSpec), experiment.sweep.limits.trial_s
+    )
 
 
 def _sweep_mistakes(experiment: Experiment) -> Iterator[Mistake]:

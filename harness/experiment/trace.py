@@ -57,11 +57,11 @@ def _json_rows(text: str) -> Iterator[Mapping[str, Any]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"line {number}: is no JSON: {error}") from None
+            raise ValueError(f"line {number}: is not JSON: {error}") from None
         except RecursionError:
             raise ValueError(f"line {number}: is nested too deeply") from None
         if not isinstance(row, dict):
-            raise ValueError(f"line {number}: is no JSON object")
+            raise ValueError(f"line {number}: is not a JSON object")
         yield row
 
 

@@ -65,13 +65,13 @@ def _tracked(root: Path) -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         done = None
     if done is None or done.returncode or "pyproject.toml" not in done.stdout.split("\0"):
-        raise UsageError(f"{root} is no checkout of r2ccl that could be sent to the hosts; name a wheel with --core")
+        raise UsageError(f"{root} is not a checkout of r2ccl that could be sent to the hosts; name a wheel with --core")
     return sorted(filter(None, done.stdout.split("\0")))
 
 
 def _of_wheel(path: Path) -> Core:
     if path.suffix != ".whl":
-        raise UsageError(f"--core: {path}: is no wheel; make one with `pip wheel --no-deps .`, or leave it out")
+        raise UsageError(f"--core: {path}: is not a wheel; make one with `pip wheel --no-deps .`, or leave it out")
     try:
         return Core(path, _digest(path.read_bytes()), built_there=False)
     except OSError as error:

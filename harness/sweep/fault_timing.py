@@ -1,12 +1,13 @@
 """When a fault fires so that it takes effect inside the collective: pure arithmetic on the ranks' reports.
 
 A fault is prepared in advance. It fires once rank 0 has begun the chosen iteration and the share `into` of its expected
-duration has passed, minus the recent latency from firing to effect. If the iteration is too short for that (the report
-of its beginning is also delayed), its beginning is predicted from that of an earlier iteration and the mean interval
-between beginnings.
+duration has passed, minus the recent latency of that kind of fault from firing to effect. If the iteration is too short
+for that (the report of its beginning is also delayed), its beginning is predicted from that of an earlier iteration and
+the mean interval between beginnings.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil
 from statistics import median
@@ -61,6 +62,20 @@ def fire_at_ns(begin_ns: int, into: float, duration_ns: int, latency_ns: int) ->
     return begin_ns + int(into * duration_ns) - latency_ns
 
 
-def smoothed_ns(old_ns: int, measured_ns: int) -> int:
-    """The latency to expect next: half the old, half the new."""
-    return (old_ns + measured_ns) // 2
+@dataclass
+class Latencies:
+    """From firing to effect, by kind of fault: to unplug a NIC takes ten times as long as to take it down.
+
+    A kind that has not fired yet is expected to take as long as the quickest. A fault that takes effect late is still
+    inside its collective; one that was fired too early is not.
+    """
+
+    known_ns: dict[str, int] = field(default_factory=dict)
+
+    def expected_ns(self, kind: str) -> int:
+        """How long the next fault of that kind should take."""
+        return self.known_ns.get(kind, min(self.known_ns.values(), default=FIRST_LATENCY_NS))
+
+    def measured(self, kind: str, latency_ns: int) -> None:
+        """How long one took. The next one is expected to take the mean of that and of what was expected."""
+        self.known_ns[kind] = (self.known_ns.get(kind, latency_ns) + latency_ns) // 2

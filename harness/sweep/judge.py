@@ -1,4 +1,4 @@
-"""The judge: derives the verdict on one trial from its facts. Pure.
+"""The judge: derives the judgement on one trial from its facts. Pure.
 
     ok            every planned iteration ended on every rank, every element is right, and, with a fault,
                   it struck inside the collective, the NIC was dead, and it healed
@@ -106,7 +106,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """The judge's result. `expected`: the status is the one that the experiment expects of this system."""
 
     status: Status
@@ -116,39 +116,41 @@ class Verdict:
     error: TrialError | None
 
 
-def judge(facts: Facts) -> Verdict:
-    """The verdict on one trial."""
+def judge(facts: Facts) -> Judgement:
+    """The judgement on one trial."""
     evidence = gather(facts)
     error = first_error(facts)
     wrong = first_of(facts.checkers, facts.ranks)
     doubt = _doubt(facts, evidence)
     expects_failure = facts.fault is not None and facts.expect_on_fault == "failed"
     if wrong:
-        return Verdict("wrong", False, wrong, evidence, error)
+        return Judgement("wrong", False, wrong, evidence, error)
     if facts.cut_off and (error is None or error.t_ns is None):
-        return Verdict("inconclusive", False, facts.cut_off, evidence, None)
+        return Judgement("inconclusive", False, facts.cut_off, evidence, None)
     if error is not None:
         expected = expects_failure and not _is_mismatch(facts)
         caused = expected and error.after_fault_ns is not None and error.after_fault_ns >= 0
         if caused and doubt:
-            return Verdict("inconclusive", False, doubt, evidence, error)
-        return Verdict("failed", caused, _told(error, facts), evidence, error)
+            return Judgement("inconclusive", False, doubt, evidence, error)
+        return Judgement("failed", caused, _told(error, facts), evidence, error)
     if doubt:
-        return Verdict("inconclusive", False, doubt, evidence, None)
+        return Judgement("inconclusive", False, doubt, evidence, None)
     reason = "went on although it should have failed" if expects_failure else ""
-    return Verdict("ok", not expects_failure, reason, evidence, None)
+    return Judgement("ok", not expects_failure, reason, evidence, None)
 
 
-def with_watch(verdict: Verdict, readings: Mapping[str, Sequence[Reading]], unwatched: Mapping[str, str]) -> Verdict:
-    """The verdict, plus the watches' readings of time taken by a hypervisor, and why some hosts had no watch; neither
+def with_watch(
+    judgement: Judgement, readings: Mapping[str, Sequence[Reading]], unwatched: Mapping[str, str]
+) -> Judgement:
+    """The judgement, plus the watches' readings of time taken by a hypervisor, and why some hosts had no watch; neither
     affects the status."""
     of_hosts = [
         [r.value for r in seen if r.metric == "steal_share" and r.value is not None] for seen in readings.values()
     ]
     shares = [fmean(values) for values in of_hosts if values]
     seen = {"stolen_share": max(shares, default=None), "unwatched": dict(unwatched)}
-    evidence = verdict.evidence.model_copy(update=seen)
-    return replace(verdict, evidence=evidence)
+    evidence = judgement.evidence.model_copy(update=seen)
+    return replace(judgement, evidence=evidence)
 
 
 def first_error(facts: Facts) -> TrialError | None:
@@ -355,7 +357,7 @@ def _told(error: TrialError, facts: Facts) -> str:
         when = f" ({error.after_fault_ns / 1e6:.0f} ms after the fault)"
     else:
         when = ""
-    return f"{where}{error.message}{when}"
+    return f"{where}{error.message.removeprefix(f'rank {error.rank}: ')}{when}"
 
 
 def _rank_text(rank: int, facts: Facts) -> str:

@@ -1,4 +1,4 @@
-"""Whether a trial used the intended network, and how that changes its verdict. Pure.
+"""Whether a trial used the intended network, and how that changes its judgement. Pure.
 
 A trial that used another network failed, because its numbers belong to no system of the experiment. A trial that does
 not show which network it used is inconclusive, if it would otherwise have counted. Wrong elements remain wrong. The
@@ -11,7 +11,7 @@ from dataclasses import replace
 from harness.events import RankRecord
 from harness.hosts.base import Sample
 from harness.sweep.carried import grown
-from harness.sweep.judge import Verdict
+from harness.sweep.judge import Judgement
 from harness.sweep.plan import Trial
 from harness.sweep.testbed import HostTestbed
 from harness.systems.catalogue import CATALOGUE
@@ -48,18 +48,18 @@ def nic_bytes(testbed: HostTestbed, trial: Trial) -> dict[str, float]:
     return {host.name: of_host / len(host.nics) for host in testbed.hosts if host.nics}
 
 
-def with_network(verdict: Verdict, proof: Proof) -> Verdict:
-    """The verdict after checking the network, which becomes part of its evidence."""
+def with_network(judgement: Judgement, proof: Proof) -> Judgement:
+    """The judgement after checking the network, which becomes part of its evidence."""
     if proof is NOT_ASKED:
-        return verdict
-    evidence = verdict.evidence.model_copy(update={"network": proof.as_evidence()})
-    verdict = replace(verdict, evidence=evidence)
-    if proof.finding == "another" and verdict.status != "wrong":
-        return replace(verdict, status="failed", expected=False, reason=proof.reason)
-    counts = verdict.status == "ok" or (verdict.status == "failed" and verdict.expected)
+        return judgement
+    evidence = judgement.evidence.model_copy(update={"network": proof.as_evidence()})
+    judgement = replace(judgement, evidence=evidence)
+    if proof.finding == "another" and judgement.status != "wrong":
+        return replace(judgement, status="failed", expected=False, reason=proof.reason)
+    counts = judgement.status == "ok" or (judgement.status == "failed" and judgement.expected)
     if proof.finding == "unknown" and counts:
-        return replace(verdict, status="inconclusive", expected=False, reason=proof.reason)
-    return verdict
+        return replace(judgement, status="inconclusive", expected=False, reason=proof.reason)
+    return judgement
 
 
 def sent_bytes(samples: Mapping[str, Sequence[Sample]]) -> dict[str, int]:

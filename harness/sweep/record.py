@@ -20,20 +20,20 @@ def attempt_id(trial: Trial, attempt: int) -> str:
 
 def record_of(outcome: Outcome, workload: Workload) -> stored.Trial:
     """Everything of `outcome` that is stored, except counters and logs."""
-    verdict, facts = outcome.verdict, outcome.facts
+    judgement, facts = outcome.judgement, outcome.facts
     lasted = {name: round(seconds, 4) for name, seconds in outcome.seconds.items()}
     more = {"step_seconds": lasted} | _clocks(outcome)
     return stored.Trial(
         **_head(outcome.trial, outcome.attempt, workload),
-        status=verdict.status,
-        expected=verdict.expected,
-        reason=verdict.reason,
+        status=judgement.status,
+        expected=judgement.expected,
+        reason=judgement.reason,
         fault=_fault(facts.fault),
         further_faults=tuple(filter(None, map(_fault, facts.injections[1:]))),
         iterations=_iterations(outcome, workload),
-        evidence=verdict.evidence.model_copy(update=more),
+        evidence=judgement.evidence.model_copy(update=more),
         core={str(r.rank): core for r in facts.ranks if (core := _core(r)) is not None},
-        error=verdict.error,
+        error=judgement.error,
         **workload.results(facts.ranks),
     )
 

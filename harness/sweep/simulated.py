@@ -22,7 +22,7 @@ from harness.events import RankError, RankRecord, Timed
 from harness.hosts.base import Nic
 from harness.sweep.dry_run import named_nics
 from harness.sweep.expectation import expected
-from harness.sweep.judge import Facts, Injected, Verdict, judge
+from harness.sweep.judge import Facts, Injected, Judgement, judge
 from harness.sweep.plan import Trial
 from harness.sweep.record import record_of
 from harness.sweep.scenario import injections
@@ -239,14 +239,14 @@ class _Play:
         return Injected(injection.kind, injection.host, nic, at_ns, at_ns, healed_ns, aimed=injection.aimed)
 
 
-def _with_doubt(verdict: Verdict, play: _Play) -> Verdict:
-    """The verdict; inconclusive if none of the faults can show in a simulation."""
+def _with_doubt(judgement: Judgement, play: _Play) -> Judgement:
+    """The judgement; inconclusive if none of the faults can show in a simulation."""
     kinds = {outage.injection.kind for outage in play.came}
     blind = kinds and not any(e.rate_factor < 1 for outage in play.came for e in outage.effects)
-    if verdict.status != "ok" or not blind or kinds == {"noop"}:
-        return verdict
+    if judgement.status != "ok" or not blind or kinds == {"noop"}:
+        return judgement
     reason = f"the simulator knows bandwidths only: {', '.join(sorted(kinds))} takes none"
-    return replace(verdict, status="inconclusive", expected=False, reason=reason)
+    return replace(judgement, status="inconclusive", expected=False, reason=reason)
 
 
 def _runs(names: dict[int, str]) -> Iterator[tuple[int, str]]:

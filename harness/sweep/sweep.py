@@ -191,7 +191,7 @@ def _run_remaining(request: Request, folder: RunFolder, make_cluster: MakeCluste
                     continue
                 _must_be_there(folder)
                 try:
-                    _run_to_a_verdict(current.testbed_for(trial), folder, trial, records, progress)
+                    _run_until_conclusive(current.testbed_for(trial), folder, trial, records, progress)
                 except HarnessError as error:
                     if not current.has_stood:
                         raise
@@ -212,7 +212,7 @@ def _simulate(
         progress.ended(left[index], record, took_s, final=True)
 
 
-def _run_to_a_verdict(
+def _run_until_conclusive(
     testbed: HostTestbed, folder: RunFolder, trial: Trial, records: dict[str, stored.Trial], progress: SweepProgress
 ) -> None:
     """Attempts `trial` until its result is conclusive or its retries are used up."""

@@ -19,7 +19,7 @@ from harness.experiment.model import Experiment
 from harness.hosts.base import Host, Nic, Sample
 from harness.hosts.each import all_results, for_each
 from harness.sweep.clock import Clock, Exchange, offset_of
-from harness.sweep.fault_timing import FIRST_LATENCY_NS
+from harness.sweep.fault_timing import Latencies
 from harness.sweep.owner import Owner
 from harness.sweep.plan import Trial
 from harness.systems.catalogue import sockets_carry_data
@@ -48,7 +48,7 @@ class HostTestbed:
     """The places where faults on switch ports run."""
     clocks: dict[str, Clock] = field(default_factory=dict)
     """Per host or switch: its clock against ours, by all measurements so far."""
-    fire_latency_ns: int = FIRST_LATENCY_NS
+    latencies: Latencies = field(default_factory=Latencies)
     trials_begun: int = 0
     tell: Callable[[str, Mapping[str, Any]], None] = lambda event, fields: None
     """Called with events inside a trial, for the sweep's progress: ``step`` and ``fault``."""

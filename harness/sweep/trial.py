@@ -32,8 +32,8 @@ from harness.hosts.state import State, differences, read_state
 from harness.sweep.breakage import Breakage
 from harness.sweep.clock import Clock
 from harness.sweep.expectation import expected
-from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
-from harness.sweep.judge import Facts, Verdict, judge, rank_numbers, with_watch
+from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, lead_of
+from harness.sweep.judge import Facts, Judgement, judge, rank_numbers, with_watch
 from harness.sweep.networks import network_of, nic_bytes, with_network
 from harness.sweep.on_our_clock import on_our_clock
 from harness.sweep.plan import Trial
@@ -60,12 +60,12 @@ SAME_S = 15.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """One finished attempt at a trial: the facts, the verdict, and the other data that go to disk."""
+    """One finished attempt at a trial: the facts, the judgement, and the other data that go to disk."""
 
     trial: Trial
     attempt: int
     facts: Facts
-    verdict: Verdict
+    judgement: Judgement
     samples: Mapping[str, Sequence[Sample]]
     readings: Mapping[str, Sequence[Reading]]
     """The readings of the hosts' watches."""
@@ -157,10 +157,10 @@ def run_trial(testbed: HostTestbed, trial: Trial, attempt: int) -> Outcome:
         with run.step("clean up"):
             _clean_up(run)
     facts = _facts(run)
-    verdict = with_network(judge(facts), network_of(testbed, trial, facts.ranks, run.samples))
-    verdict = with_watch(verdict, run.readings, run.unwatched)
+    judgement = with_network(judge(facts), network_of(testbed, trial, facts.ranks, run.samples))
+    judgement = with_watch(judgement, run.readings, run.unwatched)
     seen = run.samples, run.readings, started_s, run.seconds, run.clocks
-    return Outcome(trial, attempt, facts, verdict, *seen)
+    return Outcome(trial, attempt, facts, judgement, *seen)
 
 
 def _make_healthy(run: _Run) -> None:
@@ -290,7 +290,8 @@ def _inject_aimed(run: _Run) -> int | None:
         _fetch(run, breakage)
     model_s = testbed.experiment.expected_duration_s(run.trial.size_bytes)
     by_bytes = fault.after_bytes is not None
-    lead = 0 if by_bytes else lead_of(fault.into, int(model_s * 1e9), testbed.fire_latency_ns)
+    latency_ns = testbed.latencies.expected_ns(breakage.injection.kind)
+    lead = 0 if by_bytes else lead_of(fault.into, int(model_s * 1e9), latency_ns)
     begin_ns: int | None = None
 
     def known_or_over() -> bool:
@@ -305,11 +306,11 @@ def _inject_aimed(run: _Run) -> int | None:
     if by_bytes:
         breakage.fire(_after(run, breakage, begin_ns, lasts_ns))
     else:
-        _sleep_until(fire_at_ns(begin_ns, fault.into, lasts_ns, testbed.fire_latency_ns))
+        _sleep_until(fire_at_ns(begin_ns, fault.into, lasts_ns, latency_ns))
         fired_ns = time.time_ns()
         breakage.fire()
         assert breakage.effect_ns is not None
-        testbed.fire_latency_ns = smoothed_ns(testbed.fire_latency_ns, sum(breakage.effect_ns) // 2 - fired_ns)
+        testbed.latencies.measured(breakage.injection.kind, sum(breakage.effect_ns) // 2 - fired_ns)
     return breakage.effect_ns[1] if breakage.effect_ns else None
 
 
@@ -319,7 +320,7 @@ def _after(run: _Run, breakage: Breakage, begin_ns: int, lasts_ns: int) -> After
     assert fault is not None and fault.after_bytes is not None
     offset_ns = run.testbed.offset_ns(injection.host)
     nic = injection.nic or run.testbed.host(injection.host).nics[0].name
-    limit_s = run.testbed.experiment.sweep.limits.iteration_s
+    limit_s = run.testbed.experiment.silence_s
     return After(nic, begin_ns + offset_ns, lasts_ns, fault.after_bytes, limit_s)
 
 
@@ -418,13 +419,14 @@ def _watch(run: _Run) -> None:
 
 def _wait(run: _Run, condition: Callable[[], bool]) -> None:
     """Waits for `condition`. Sets `run.hang` if ranks fall silent, and `run.cut_off` if they run too long."""
-    limits, log = run.testbed.experiment.sweep.limits, run.log
-    while not log.wait_for(condition, min(limits.iteration_s - log.idle_s(), run.deadline_s - time.monotonic())):
-        if log.idle_s() >= limits.iteration_s:
-            run.hang = f"hang: no rank said anything for {limits.iteration_s:g} s (sweep.limits.iteration)"
+    experiment, log = run.testbed.experiment, run.log
+    silence_s, trial_s = experiment.silence_s, experiment.sweep.limits.trial_s
+    while not log.wait_for(condition, min(silence_s - log.idle_s(), run.deadline_s - time.monotonic())):
+        if log.idle_s() >= silence_s:
+            run.hang = f"hang: no rank said anything for {silence_s:g} s (sweep.limits.iteration)"
             return
         if time.monotonic() >= run.deadline_s:
-            run.cut_off = f"not over after {limits.trial_s:g} s, though ranks went on: raise sweep.limits.trial"
+            run.cut_off = f"not over after {trial_s:g} s, though ranks went on: raise sweep.limits.trial"
             return
 
 

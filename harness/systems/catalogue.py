@@ -15,7 +15,7 @@ from r2ccl_core.planning.algorithms import AUTO, for_losses
 from r2ccl_core.planning.selection import read_settings
 
 CORE = ("perf", "simulate", "noop", "torch_r2ccl", "train_r2ccl", "serve_r2ccl")
-NCCL = ("nccl_tests", "torch_nccl")
+NCCL = ("nccl_tests", "torch_nccl", "train_nccl")
 
 _CORE_NEEDS = "this project, installed"
 _NCCL_NEEDS = "a GPU, NCCL"
@@ -158,7 +158,7 @@ def fill(values: Mapping[str, Any]) -> dict[str, Any]:
     if entry is None:
         close = get_close_matches(str(values["use"]), CATALOGUE, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(CATALOGUE)}"
-        raise ValueError(f"use: {values['use']!r} is no system of the catalogue; {hint}")
+        raise ValueError(f"use: {values['use']!r} is not a system of the catalogue; {hint}")
     filled = {"name": entry.name, "mode": entry.mode, "expect_on_fault": entry.expect_on_fault} | dict(values)
     path = _path(entry, filled.get("path"))
     env = {name: value.replace(PATH, path or "") for name, value in entry.env.items()}

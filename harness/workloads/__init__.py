@@ -1,1 +1,1 @@
-"""Workloads: what a trial runs, one kind a file. Collectives, training and serving are of equal standing."""
+"""Workloads: what a trial runs, one kind per file. Collectives, training and serving have equal standing."""

@@ -1,7 +1,7 @@
 """The interface between a sweep and a workload: what a trial runs, counts, checks and measures. Pure.
 
-A workload is the ``[workload]`` table of its `kind`. A new one is a file beside this one and a line in `registry`; a
-metric of its own is a record in `reports.metrics` that names it.
+A workload is the ``[workload]`` table of its `kind`. A new workload is a file beside this one and a line in `registry`;
+its own metrics are records in `reports.metrics` that name it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +23,7 @@ BackendName = Literal[
     "torch_r2ccl",
     "train_r2ccl",
     "train_gloo",
+    "train_nccl",
     "train_torchft",
     "serve_r2ccl",
 ]
@@ -32,8 +33,8 @@ NO_SIZE = 0
 
 
 class Operation(NamedTuple):
-    """A collective of one iteration, for the simulator: the bytes that it is told to move, those of the vector that its
-    schedule cuts up, and when in the iteration it may begin, in s. It begins after the one before."""
+    """A collective of one iteration, for the simulator: its size in bytes, the bytes of the vector that its schedule
+    divides, and its earliest start within the iteration, in s. It starts after the previous operation."""
 
     collective: str
     moved_bytes: int
@@ -43,33 +44,33 @@ class Operation(NamedTuple):
 
 
 class SimulationModel(Model):
-    """What the backend ``simulate`` assumes beside the cluster's own rates."""
+    """What the backend ``simulate`` assumes besides the cluster's own rates."""
 
     alpha_s: Duration | None = Field(default=None, alias="alpha")
-    """Fixed cost of a message on its connection; by default the calibration's, else none."""
+    """Fixed cost of a message on its connection; by default the calibration's, otherwise none."""
     calibration: str | None = None
-    """A run folder whose ranks measured what messages cost on their network."""
+    """A run folder whose ranks measured the cost of messages on their network."""
 
 
 class Workload(Model):
-    """What every kind has. `size_bytes` is one of `grid_sizes`, `ranks` counts those of all hosts."""
+    """The common part of every kind. `size_bytes` is one of `grid_sizes`, `ranks` counts those of all hosts."""
 
     kind: str
     backend: BackendName
     gpus: int = Field(default=1, ge=1, le=16)
-    """Ranks of each host, in one process."""
+    """Ranks per host, in one process."""
     warmup: int = Field(default=1, ge=0, le=1000)
     simulation: SimulationModel = SimulationModel()
 
     counts: ClassVar[str] = "iterations"
     """What an iteration is called, in the plural."""
     checkers: ClassVar[Sequence[Checker]] = ()
-    """What "correct" means; a trial is wrong by the first that says why."""
+    """The definition of "correct"; a trial is wrong by the first checker that gives a reason."""
     backends: ClassVar[Sequence[BackendName]] = ()
-    """Those that run it, the usual one first."""
+    """The backends that can run it, the default first."""
 
     def grid_sizes(self) -> tuple[int, ...]:
-        """The sizes that trials differ in, in bytes."""
+        """The sizes over which trials vary, in bytes."""
         return (NO_SIZE,)
 
     def iterations_of(self, size_bytes: int, expected_s: float) -> int:
@@ -77,41 +78,41 @@ class Workload(Model):
         raise NotImplementedError
 
     def expected_s(self, size_bytes: int, ranks: int, host_bytes_s: float) -> float:
-        """Lower estimate of one healthy iteration, where a host's NICs carry `host_bytes_s`."""
+        """Lower estimate of one healthy iteration, in s, if a host's NICs carry `host_bytes_s` bytes per second."""
         raise NotImplementedError
 
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
-        """What each host sends at least in one iteration."""
+        """The least bytes that each host sends in one iteration."""
         raise NotImplementedError
 
     def operations(self, size_bytes: int, ranks: int, compute_s: float) -> Sequence[Operation]:
-        """What an iteration that computes for `compute_s` moves, in order."""
+        """The operations of an iteration that computes for `compute_s`, in order."""
         raise NotImplementedError
 
     def all_bytes(self, size_bytes: int, hosts: int) -> float:
-        """What all hosts together send at least in one iteration."""
+        """The least bytes that all hosts together send in one iteration."""
         return hosts * self.host_bytes(size_bytes, hosts)
 
     def memory_bytes(self, size_bytes: int, ranks: int) -> int:
-        """What a rank holds in its host's memory."""
+        """The bytes that a rank holds in its host's memory."""
         raise NotImplementedError
 
     def fills_memory(self, backends: Sequence[str]) -> bool:
-        """Whether that is in the hosts' memory with one of `backends`."""
+        """Whether these bytes are in the hosts' memory with one of `backends`."""
         return True
 
     def about(self, size_bytes: int) -> dict[str, Any]:
-        """What trial.json says of what ran."""
+        """The description of what ran, for trial.json."""
         raise NotImplementedError
 
     def measures(self, size_bytes: int, ranks: int, timed: Sequence[Timed], duration_s: float) -> Mapping[str, Any]:
-        """What trial.json says of one iteration beside its time; `timed` is what every rank said of it."""
+        """The measures of one iteration besides its time, for trial.json; `timed` is every rank's report of it."""
         return {}
 
     def results(self, ranks: Sequence[RankRecord]) -> Mapping[str, Any]:
-        """What trial.json says of a whole trial that came to its end."""
+        """The results of a completed trial, for trial.json."""
         return {}
 
     def mistakes(self, hosts: int, backends: Sequence[str]) -> Iterator[Mistake]:
-        """What is wrong between keys that are each right by themselves, on so many hosts."""
+        """Mistakes in combinations of keys that are each valid, on this number of hosts."""
         return iter(())

@@ -1,7 +1,7 @@
-"""What "correct" can mean, as functions of the ranks' records; a workload names those that apply to it. Pure.
+"""Definitions of "correct" as functions of the ranks' records; a workload names those that apply to it. Pure.
 
-A checker returns in one line why a trial is wrong, or an empty text. What a failed rank could not report any more is
-not held against it.
+A checker returns in one line why a trial is wrong, or an empty text. What a failed rank could no longer report does not
+count against it.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,12 +12,12 @@ Checker = Callable[[Sequence[RankRecord]], str]
 
 
 def first_of(checkers: Sequence[Checker], ranks: Sequence[RankRecord]) -> str:
-    """What the first of `checkers` with a finding says."""
+    """The reason of the first of `checkers` that has one."""
     return next((why for checker in checkers if (why := checker(ranks))), "")
 
 
 def count_wrong(ranks: Sequence[RankRecord]) -> int:
-    """Wrong elements over all ranks and iterations, warm-up too."""
+    """Wrong elements over all ranks and iterations, including warm-up."""
     return sum(timed.wrong or 0 for record in ranks for timed in record.finished.values())
 
 
@@ -28,7 +28,7 @@ def elements(ranks: Sequence[RankRecord]) -> str:
 
 
 def same_result(name: str) -> Checker:
-    """Every rank that came to its end must have ended with the same `name`."""
+    """Every rank that completed must have ended with the same `name`."""
 
     def check(ranks: Sequence[RankRecord]) -> str:
         said = {r.rank: r.result[name] for r in ranks if name in r.result}

@@ -1,4 +1,4 @@
-"""One collective over all hosts, again and again, on test data whose every element is compared."""
+"""One collective over all hosts, repeated, on test data whose every element is compared."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,17 +16,17 @@ from r2ccl_core.runtime.buffers import APART
 from r2ccl_core.units import format_size, parse_size
 
 MAX_SIMULATED_BYTES = 1 << 42
-"""Of all ranks' vectors together: the simulator holds every message of a schedule, here some 5 GB of them."""
+"""Limit for all ranks' vectors together: the simulator holds every message of a schedule, some 5 GB at this size."""
 
 SEVERAL_BLOCKS = ("sendrecv", "alltoall")
-"""Collectives whose schedules are about the blocks of all ranks, of which each has its own."""
+"""Collectives whose schedules work on the blocks of all ranks, of which each rank has one."""
 
 SEVERAL_RANKS = frozenset({"perf", "simulate", "nccl_tests"})
-"""Backends that run several ranks on a host."""
+"""Backends that run several ranks per host."""
 
 
 class CollectiveWorkload(Workload):
-    """``kind = "collective"``, which is the default: `gpus` ranks on each host."""
+    """``kind = "collective"``, the default: `gpus` ranks on each host."""
 
     kind: Literal["collective"] = "collective"
     backend: BackendName = "perf"
@@ -38,7 +38,7 @@ class CollectiveWorkload(Workload):
     op: Literal["sum", "min", "max", "prod"] = "sum"
     place: Literal["out", "in"] = "out"
     root: int = Field(default=0, ge=0)
-    """The rank that broadcast begins at and reduce ends at."""
+    """The rank at which broadcast starts and reduce ends."""
     iterations: int = Field(default=10, ge=1, le=100_000)
     iterations_by_size: dict[str, int] = Field(default_factory=dict)
     """Iterations for single sizes, by the size as written: ``{"64MiB" = 7}``."""
@@ -48,8 +48,8 @@ class CollectiveWorkload(Workload):
     nccl_tests: str | None = None
     """The folder of a build of nccl-tests, the same on every host."""
     launcher: Literal["mpirun", "mpiexec", "srun", "ssh"] = "mpirun"
-    """What starts nccl-tests' processes, one a host: Open MPI, MPICH and its like, Slurm; ``ssh``: the harness itself,
-    one process on one host."""
+    """The launcher of nccl-tests' processes, one per host: Open MPI, MPICH and similar, Slurm; ``ssh``: the harness
+    itself starts one process on one host."""
     launch_args: tuple[str, ...] = ()
     """More words for the launcher, before the program."""
 
@@ -65,20 +65,20 @@ class CollectiveWorkload(Workload):
     )
 
     def grid_sizes(self) -> tuple[int, ...]:
-        """Those of a rank's larger array."""
+        """The sizes of a rank's larger array, in bytes."""
         return self.sizes_bytes
 
     def iterations_of(self, size_bytes: int, expected_s: float) -> int:
-        """As many as are asked for, and as many as `min_duration` takes."""
+        """As many as requested, and at least as many as `min_duration` takes."""
         named = {parse_size(size): n for size, n in self.iterations_by_size.items()}
         return max(named.get(size_bytes, self.iterations), math.ceil(self.min_duration_s / expected_s))
 
     def expected_s(self, size_bytes: int, ranks: int, host_bytes_s: float) -> float:
-        """Bus bandwidth is what a host's NICs carry."""
+        """From the bus bandwidth, which is the rate of a host's NICs."""
         return size_bytes * bus_factor(self.collective, ranks) / host_bytes_s
 
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
-        """What bus bandwidth counts."""
+        """The bytes that bus bandwidth counts."""
         return moved_bytes(self.collective, size_bytes, self.dtype, hosts) * bus_factor(self.collective, hosts)
 
     def operations(self, size_bytes: int, ranks: int, compute_s: float) -> Sequence[Operation]:
@@ -88,7 +88,7 @@ class CollectiveWorkload(Workload):
         return (Operation(self.collective, moved, vector, self.root),)
 
     def all_bytes(self, size_bytes: int, hosts: int) -> float:
-        """Of a chain the last host sends nothing."""
+        """The last host of a chain sends nothing."""
         senders = hosts - 1 if self.collective in ("broadcast", "reduce") else hosts
         return senders * self.host_bytes(size_bytes, hosts)
 
@@ -98,7 +98,7 @@ class CollectiveWorkload(Workload):
         return size_bytes + (size_bytes // parts if self.place == "out" else 0)
 
     def fills_memory(self, backends: Sequence[str]) -> bool:
-        """Our own measuring program keeps its vectors there; others may have them on GPUs."""
+        """Our own measuring program keeps its vectors there; others may keep them on GPUs."""
         return "perf" in backends
 
     def about(self, size_bytes: int) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class CollectiveWorkload(Workload):
         return {"algbw_gbs": algbw, "busbw_gbs": busbw}
 
     def mistakes(self, hosts: int, backends: Sequence[str]) -> Iterator[Mistake]:
-        """Of roots, sizes, iterations by size, ranks of a host, and what nccl-tests needs."""
+        """Mistakes in roots, sizes, iterations by size, ranks per host, and the needs of nccl-tests."""
         ranks = hosts * self.gpus
         if ranks < 2:
             yield Mistake("cluster.hosts", 1, "a collective needs at least 2")
@@ -146,7 +146,7 @@ class CollectiveWorkload(Workload):
                 remedy = f"too small for {self.collective} of {self.dtype}; give at least {format_size(least)}"
                 yield Mistake("workload.sizes", format_size(size), remedy)
             if self.sizes_bytes.count(size) > 1:
-                yield Mistake("workload.sizes", format_size(size), "is there more than once; name each size once")
+                yield Mistake("workload.sizes", format_size(size), "is given more than once; name each size once")
                 return
 
     def _iteration_mistakes(self) -> Iterator[Mistake]:
@@ -165,7 +165,7 @@ class CollectiveWorkload(Workload):
 
     def _backend_mistakes(self, hosts: int, backends: Sequence[str]) -> Iterator[Mistake]:
         for backend in sorted(set(backends) - SEVERAL_RANKS if self.gpus > 1 else ()):
-            yield Mistake("workload.gpus", self.gpus, f"{backend} runs one rank a host")
+            yield Mistake("workload.gpus", self.gpus, f"{backend} runs one rank per host")
         if hosts < 2 <= self.gpus and {"perf", "simulate"} & set(backends):
             yield Mistake("cluster.hosts", hosts, "ranks of one host use no NIC; give at least 2")
         if "nccl_tests" not in backends:

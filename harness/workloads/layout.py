@@ -1,7 +1,7 @@
-"""How a model in training is spread over ranks: ``layout = { data = "fsdp2", dp = 2, tp = 2, pp = 1 }``. Pure.
+"""How a model in training is distributed over ranks: ``layout = { data = "fsdp2", dp = 2, tp = 2, pp = 1 }``. Pure.
 
-`dp` replicas see different data, `tp` ranks share each block, `pp` stages share the blocks; their product is the number
-of ranks. ``layout = "ddp"`` and ``"fsdp2"`` are data-parallel over all ranks.
+`dp` replicas see different data, `tp` ranks share each block, `pp` stages divide the blocks; their product is the
+number of ranks. ``layout = "ddp"`` and ``"fsdp2"`` are data-parallel over all ranks.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ FLOATS = 4
 
 
 class Shape(NamedTuple):
-    """Of a GPT."""
+    """The shape of a GPT."""
 
     layers: int
     width: int
@@ -29,18 +29,19 @@ class Shape(NamedTuple):
         return 12 * self.width**2 + 13 * self.width
 
     def parameters(self, context: int) -> int:
-        """Of the whole: blocks, embeddings of bytes and places, the last norm; the head is tied to the embedding."""
+        """Of the whole model: blocks, embeddings of bytes and positions, the last norm; the head is tied to the
+        embedding."""
         return self.layers * self.block + (VOCABULARY + context + 2) * self.width
 
     def tensors(self, context: int) -> list[int]:
-        """Numbers in each parameter, in the order in which the model has them: those of `parameters`."""
+        """Numbers in each parameter, in the model's order; their sum is `parameters`."""
         w = self.width
         block = [w, w, w, w, 3 * w * w, 3 * w, w * w, w, 4 * w * w, 4 * w, 4 * w * w, w]
         return [VOCABULARY * w, context * w, *block * self.layers, w, w]
 
 
 class Degrees(NamedTuple):
-    """The layout on a number of ranks."""
+    """The layout on a given number of ranks."""
 
     dp: int
     tp: int
@@ -51,9 +52,9 @@ class LayoutModel(Model):
     """The table ``workload.layout``."""
 
     data: Literal["ddp", "fsdp2"] = "ddp"
-    """What replicas do with the weights: copy them, or shard them."""
+    """How replicas hold the weights: as copies or as shards."""
     dp: int | None = Field(default=None, ge=1)
-    """By default the ranks that `tp` and `pp` leave."""
+    """By default, the number of ranks that `tp` and `pp` leave."""
     tp: int = Field(default=1, ge=1)
     pp: int = Field(default=1, ge=1)
 
@@ -64,15 +65,15 @@ class LayoutModel(Model):
 
     @property
     def alone(self) -> bool:
-        """Whether it is data-parallel alone."""
+        """Whether it is only data-parallel."""
         return self.tp == self.pp == 1
 
     def on(self, ranks: int) -> Degrees:
-        """On so many ranks, of which it must be a divisor."""
+        """The degrees on `ranks` ranks, which the layout must divide."""
         return Degrees(self.dp or max(1, ranks // (self.tp * self.pp)), self.tp, self.pp)
 
     def told(self, ranks: int | None = None) -> str:
-        """In a few characters: ``ddp 2 x tp 2``; without a number of ranks ``tp 2, the rest ddp``."""
+        """A short text: ``ddp 2 x tp 2``; without a number of ranks ``tp 2, the rest ddp``."""
         split = [f"{name} {degree}" for name, degree in (("tp", self.tp), ("pp", self.pp)) if degree > 1]
         dp = self.dp if ranks is None else self.on(ranks).dp
         if dp is None:
@@ -80,7 +81,8 @@ class LayoutModel(Model):
         return " x ".join([*([f"{self.data} {dp}"] if dp > 1 else []), *split]) or "alone"
 
     def least_host_bytes(self, ranks: int, shape: Shape, context: int, batch: int) -> float:
-        """What a rank sends at least in a step: its gradients or shards, its shares of activations, its boundary."""
+        """The least bytes that a rank sends in a step: its gradients or shards, its shares of activations, its stage
+        boundary."""
         dp, tp, pp = self.on(ranks)
         times = 3 if self.data == "fsdp2" else 2  # gathered forward and backward, and reduced; or reduced and gathered
         data = times * (dp - 1) / dp * FLOATS * shape.parameters(context) / (tp * pp)
@@ -89,16 +91,16 @@ class LayoutModel(Model):
         return data + shares + (activation if pp > 1 else 0)
 
     def memory_share(self, ranks: int) -> float:
-        """The part of the model that a rank holds."""
+        """The share of the model that a rank holds."""
         dp, tp, pp = self.on(ranks)
         return 1 / (tp * pp * (dp if self.data == "fsdp2" else 1))
 
     def mistakes(self, ranks: int, shape: Shape, batch: int, micro_batches: int) -> Iterator[Mistake]:
-        """What does not divide."""
+        """Degrees and sizes that do not divide."""
         dp, tp, pp = self.on(ranks)
         key, said = "workload.layout", self.told(ranks)
         if dp * tp * pp != ranks:
-            remedy = f"{dp} x {tp} x {pp} are {dp * tp * pp} ranks, and the cluster has {ranks}, one a host"
+            remedy = f"{dp} x {tp} x {pp} are {dp * tp * pp} ranks, and the cluster has {ranks}, one per host"
             yield Mistake(key, said, f"{remedy}; dp x tp x pp must be the number of hosts")
         elif self.data == "fsdp2" and dp == 1:
             yield Mistake(key, said, "fsdp2 shards over dp, which is 1 here; leave data out, or give more hosts")

@@ -12,7 +12,7 @@ from harness.workloads.training import TrainingWorkload
 
 
 def _kind(values: Any) -> object:
-    """Without a kind it is a collective."""
+    """The kind of a table; without one it is a collective."""
     if isinstance(values, Mapping):
         return values.get("kind", "collective")
     return getattr(values, "kind", None)
@@ -27,8 +27,8 @@ AnyWorkload = Annotated[
 
 
 def collective(workload: Workload) -> CollectiveWorkload:
-    """`workload`, which a backend for collectives was given. Raises `TypeError` for another kind, a mistake of ours:
-    experiments are checked before."""
+    """Narrows `workload` for a backend that runs collectives. Raises `TypeError` for another kind, which is a bug of
+    ours: experiments are checked before."""
     if not isinstance(workload, CollectiveWorkload):
         raise TypeError(f"this backend runs collectives, not {workload.kind}")
     return workload

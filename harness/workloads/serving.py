@@ -1,8 +1,8 @@
 """Serving: requests to a small GPT whose prompts are computed on host 0 and whose answers on all other hosts together.
 
-An iteration is a request, from the moment at which its prompt begins to be computed. Its keys and values go from host 0
-to every decode host; the decode hosts sum their parts of each layer. The first token comes from a decode host, so the
-time to it includes the whole transfer.
+An iteration is a request, starting when the computation of its prompt starts. Its keys and values go from host 0 to
+every decode host; the decode hosts sum their parts of each layer. The first token comes from a decode host, so the time
+to it includes the whole transfer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,16 +20,16 @@ from harness.workloads.layout import FLOATS, Shape
 from harness.workloads.training import SHAPES
 
 MOST_FLOPS = 2e11
-"""More than one thread computes in a second: a request is expected to take at least that long."""
+"""Operations per second, more than one thread achieves: a request is expected to take at least the resulting time."""
 TOKEN_S = 1e-3
-"""And a token of it this long: with two sums over the network a layer."""
+"""Least expected time of each token, with two sums over the network per layer."""
 MOST_TOGETHER = 8
 
 
 def no_wrong_tokens(ranks: Sequence[RankRecord]) -> str:
-    """Every token must be the one that a host alone computes."""
+    """Every token must equal the one that a single host computes."""
     wrong = next((r.result["wrong_tokens"] for r in ranks if r.result.get("wrong_tokens", "0") != "0"), "")
-    return f"{wrong} tokens are not those that one host alone computes" if wrong else ""
+    return f"{wrong} tokens differ from those that one host computes alone" if wrong else ""
 
 
 class ServingWorkload(Workload):
@@ -40,22 +40,22 @@ class ServingWorkload(Workload):
     model: Literal["1M", "10M"] = "1M"
     requests: int = Field(default=20, ge=1, le=2000)
     arrivals_a_second: float = Field(default=2.0, gt=0, le=1e4, allow_inf_nan=False)
-    """Of the Poisson process."""
+    """Rate of the Poisson process."""
     prompt: int = Field(default=256, ge=2, le=1000)
     """Tokens, which are bytes."""
     generated: int = Field(default=32, ge=1, le=1000)
     trace: str | None = None
-    """Instead of the process and the sizes: a file in the columns of Azure's traces."""
+    """A file with the columns of Azure's traces, instead of the process and the sizes."""
     speed: float = Field(default=1.0, gt=0, le=1e6, allow_inf_nan=False)
-    """How much faster than it was recorded a trace is played."""
+    """How many times faster than recorded a trace is replayed."""
     context: int = Field(default=512, ge=4, le=1024)
     """The most tokens of a prompt with its answer."""
     seed: int = Field(default=0, ge=0, lt=1 << 31)
-    """Of weights, prompts and arrivals."""
+    """Seed of weights, prompts and arrivals."""
     check: bool = True
-    """Whether host 0 computes every answer again at the end, by itself."""
+    """Whether host 0 computes every answer again at the end, alone."""
     corrupt: int | None = Field(default=None, ge=0)
-    """A control: one page of this request is changed on its way, which must be found."""
+    """A negative control: one page of this request is changed in transit, which must be detected."""
 
     counts: ClassVar[str] = "requests"
     checkers: ClassVar[Sequence[Checker]] = (elements, no_wrong_tokens)
@@ -65,11 +65,11 @@ class ServingWorkload(Workload):
 
     @property
     def shape(self) -> Shape:
-        """Of the model."""
+        """The shape of the model."""
         return SHAPES[self.model]
 
     def arrivals(self) -> tuple[Arrival, ...]:
-        """The requests. Raises `ValueError` and `OSError` for a trace that cannot be used."""
+        """The requests. Raises `ValueError` and `OSError` for an unusable trace."""
         if self.trace is None:
             return poisson(self.requests, self.arrivals_a_second, self.prompt, self.generated, self.seed)
         if self._trace is None:
@@ -77,11 +77,11 @@ class ServingWorkload(Workload):
         return self._trace  # type: ignore[no-any-return]
 
     def cache_bytes(self, tokens: float) -> float:
-        """Keys and values of so many tokens."""
+        """Bytes of the keys and values of `tokens` tokens."""
         return 2 * self.shape.layers * self.shape.width * FLOATS * tokens
 
     def _mean(self) -> tuple[float, float]:
-        """Tokens of a prompt and of an answer."""
+        """Mean tokens of a prompt and of an answer."""
         if self.trace is None:
             return self.prompt, self.generated
         all_of_them = self.arrivals()
@@ -99,11 +99,11 @@ class ServingWorkload(Workload):
         return compute_s + self.cache_bytes(prompt) / host_bytes_s + generated * TOKEN_S
 
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
-        """What each decode host receives of a cache."""
+        """The bytes of a cache that each decode host receives."""
         return self.all_bytes(size_bytes, hosts) / max(1, hosts - 1)
 
     def all_bytes(self, size_bytes: int, hosts: int) -> float:
-        """A cache, of which each decode host has its heads."""
+        """A cache, of which each decode host receives its heads."""
         return self.cache_bytes(self._mean()[0] - 1)
 
     def memory_bytes(self, size_bytes: int, ranks: int) -> int:
@@ -112,9 +112,9 @@ class ServingWorkload(Workload):
         return int(FLOATS * self.shape.parameters(self.context) + MOST_TOGETHER * pages)
 
     def about(self, size_bytes: int) -> dict[str, Any]:
-        """The kind, and what ran in words."""
+        """The kind, and a description in words."""
         prompt, generated = self._mean()
-        source = Path(self.trace).name if self.trace else f"{self.arrivals_a_second:g} a second"
+        source = Path(self.trace).name if self.trace else f"{self.arrivals_a_second:g} per second"
         told = (
             f"serving of a GPT with {self.shape.parameters(self.context) / 1e6:.3g} M parameters ({source}, "
             f"{prompt:.4g} tokens in, {generated:.4g} out)"
@@ -122,7 +122,7 @@ class ServingWorkload(Workload):
         return {"workload": self.kind, "operation": told, "counts": self.counts}
 
     def measures(self, size_bytes: int, ranks: int, timed: Sequence[Timed], duration_s: float) -> Mapping[str, Any]:
-        """What host 0 measured of a request."""
+        """Host 0's measurements of a request."""
         return {"measures": dict(next((t.said for t in timed if t.said), {}))}
 
     def results(self, ranks: Sequence[RankRecord]) -> Mapping[str, Any]:
@@ -130,7 +130,7 @@ class ServingWorkload(Workload):
         return {"result": dict(ranks[0].result)} if ranks else {}
 
     def mistakes(self, hosts: int, backends: Sequence[str]) -> Iterator[Mistake]:
-        """Of hosts, parts of the model, sizes and traces."""
+        """Mistakes in hosts, parts of the model, sizes and traces."""
         if hosts < 2:
             yield Mistake("cluster.hosts", hosts, "one host computes prompts, others decode; give at least 2")
         elif self.shape.heads % (hosts - 1):
@@ -138,7 +138,7 @@ class ServingWorkload(Workload):
             remedy = f"{hosts - 1} decode hosts cannot share the {heads} heads of a {self.model} evenly"
             yield Mistake("cluster.hosts", hosts, f"{remedy}; give one more than a divisor of {heads}")
         if self.gpus > 1:
-            yield Mistake("workload.gpus", self.gpus, "serving has one rank a host")
+            yield Mistake("workload.gpus", self.gpus, "serving has one rank per host")
         if self.corrupt is not None and self.corrupt >= self.requests:
             yield Mistake("workload.corrupt", self.corrupt, f"requests go from 0 to {self.requests - 1}")
         yield from self._size_mistakes()

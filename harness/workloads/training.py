@@ -1,9 +1,9 @@
-"""Training: steps of a small GPT on bytes, one rank a host, each replica and step on a batch of its own.
+"""Training: steps of a small GPT on bytes, one rank per host, each replica and step on its own batch.
 
-The simulator takes a data-parallel step as DDP does it: a third of its computing forward, two thirds backward, where
-the gradients of each bucket are reduced once they are there and the bucket before is done.
+The simulator models a data-parallel step as DDP runs it: a third of its computation is the forward pass, two thirds the
+backward pass, in which the gradients of a bucket are reduced when they are ready and the previous bucket is done.
 
-The same seed gives the same weights, data and losses, so a run with a failure can be held bit for bit against one
+The same seed gives the same weights, data and losses, so a run with a failure can be compared bit for bit with one
 without (`reports.metrics.training`).
 """
 
@@ -21,11 +21,11 @@ from harness.workloads.checkers import Checker, same_result
 from harness.workloads.layout import FLOATS, LayoutModel, Shape
 
 COPIES = 5
-"""Of every parameter in memory: weights, gradients, DDP's buckets, and Adam's two moments."""
+"""Copies of every parameter in memory: weights, gradients, DDP's buckets, and Adam's two moments."""
 FORWARD = 1 / 3
-"""The part of a step's computing that is the forward pass: backward takes twice as long (Narayanan 2021)."""
+"""The forward pass's share of a step's computation: the backward pass takes twice as long (Narayanan 2021)."""
 MOST_FLOPS = 1e12
-"""More than the processors of a host compute in a second: a step is expected to take at least this long."""
+"""Operations per second, more than the processors of a host achieve: a step is expected to take at least that long."""
 
 
 SHAPES: Mapping[str, Shape] = {
@@ -34,19 +34,19 @@ SHAPES: Mapping[str, Shape] = {
     "30M": Shape(9, 528, 8),
     "120M": Shape(16, 784, 16),
 }
-"""By the size that they are about."""
+"""Shapes by the approximate number of parameters."""
 
 
 RESTART = ("failed_after_ms", "restart_ms", "reload_ms", "redo_ms", "steps_again")
-"""What a rank that was started again says of the step in which it failed: when it noticed, how long until all ranks had
-met again, how long the checkpoint took to read, and how long the steps that were done again took."""
+"""What a restarted rank reports on the step in which it failed: when it noticed, how long until all ranks had met
+again, how long reading the checkpoint took, and how long the repeated steps took."""
 
 
 class TrainingSimulation(SimulationModel):
-    """And how long a host computes, which is all that a calibration, a run of the same training, tells here."""
+    """Adds how long a host computes, the only value taken from a calibration, which is a run of the same training."""
 
     compute_s: Duration | None = Field(default=None, alias="compute")
-    """Of a step, forward and backward; by default the calibration's, else nothing."""
+    """Time of a step's forward and backward pass; by default the calibration's, otherwise none."""
 
 
 class TrainingWorkload(Workload):
@@ -58,7 +58,7 @@ class TrainingWorkload(Workload):
     layout: LayoutModel = LayoutModel()
     steps: int = Field(default=20, ge=1, le=100_000)
     batch: int = Field(default=4, ge=1, le=4096)
-    """Sequences of each replica in a step."""
+    """Sequences per replica and step."""
     micro_batches: int = Field(default=4, ge=1, le=4096)
     """Parts of a batch that the stages of a pipeline work on at the same time."""
     context: int = Field(default=64, ge=2, le=4096)
@@ -68,21 +68,27 @@ class TrainingWorkload(Workload):
     bucket_bytes: Size = Field(default=1 << 20, alias="bucket")
     """The size from which on DDP hands gradients to an AllReduce."""
     checkpoint_every: int = Field(default=10, ge=1, le=100_000)
-    """Steps between checkpoints, for systems that start again from one."""
+    """Steps between checkpoints, for systems that restart from one."""
     forward_at_least_s: Duration = Field(default=0.0, alias="forward_at_least")
     """A rank whose forward pass is faster waits, as a host waits for its accelerator."""
     learning_rate: float = Field(default=1e-3, gt=0, lt=1, allow_inf_nan=False)
     seed: int = Field(default=0, ge=0, lt=1 << 31)
-    """Of weights and data."""
+    """Seed of weights and data."""
     simulation: TrainingSimulation = TrainingSimulation()
 
     counts: ClassVar[str] = "steps"
     checkers: ClassVar[Sequence[Checker]] = (same_result("weights"),)
-    backends: ClassVar[Sequence[BackendName]] = ("train_r2ccl", "train_gloo", "train_torchft", "simulate")
+    backends: ClassVar[Sequence[BackendName]] = (
+        "train_r2ccl",
+        "train_gloo",
+        "train_nccl",
+        "train_torchft",
+        "simulate",
+    )
 
     @property
     def parameters(self) -> int:
-        """Of the model."""
+        """The number of parameters of the model."""
         return SHAPES[self.model].parameters(self.context)
 
     def iterations_of(self, size_bytes: int, expected_s: float) -> int:
@@ -95,12 +101,12 @@ class TrainingWorkload(Workload):
         return max(compute_s, self.forward_at_least_s) + self.host_bytes(size_bytes, ranks) / host_bytes_s
 
     def host_bytes(self, size_bytes: int, hosts: int) -> float:
-        """A ring's part of the gradients, and what else the layout sends."""
+        """A ring's share of the gradients, and the layout's other traffic."""
         return self.layout.least_host_bytes(hosts, SHAPES[self.model], self.context, self.batch)
 
     def buckets(self) -> list[int]:
-        """Bytes of each bucket in the order of their reduction: parameters from the last to the first, and a bucket is
-        full once it has `bucket_bytes`."""
+        """Bytes of each bucket in the order of reduction: parameters are added from the last to the first, and a bucket
+        is full at `bucket_bytes`."""
         full, filling = [], 0
         for numbers in reversed(SHAPES[self.model].tensors(self.context)):
             filling += FLOATS * numbers
@@ -110,27 +116,28 @@ class TrainingWorkload(Workload):
         return [*full, filling] if filling else full
 
     def operations(self, size_bytes: int, ranks: int, compute_s: float) -> Sequence[Operation]:
-        """An AllReduce of each bucket; its gradients are there after their part of backward."""
+        """An AllReduce of each bucket; its gradients are ready after their part of the backward pass."""
         buckets = self.buckets()
         forward_s, backward_s = max(self.forward_at_least_s, compute_s * FORWARD), compute_s * (1 - FORWARD)
         ready = (forward_s + backward_s * done / sum(buckets) for done in accumulate(buckets))
         return [Operation("all_reduce", size, size, ready_s=at_s) for size, at_s in zip(buckets, ready, strict=True)]
 
     def memory_bytes(self, size_bytes: int, ranks: int) -> int:
-        """Without what a layer keeps for its backward, which is small beside it."""
+        """Excludes the activations that a layer keeps for its backward pass, which are small in comparison."""
         return int(COPIES * FLOATS * self.parameters * self.layout.memory_share(ranks))
 
     def about(self, size_bytes: int) -> dict[str, Any]:
-        """The kind, and what ran in words."""
+        """The kind, and a description in words."""
         shape = SHAPES[self.model]
         told = (
             f"training of a GPT with {self.parameters / 1e6:.3g} M parameters ({shape.layers} layers of {shape.width}, "
-            f"{self.layout.told()}, {self.batch} x {self.context} bytes a replica)"
+            f"{self.layout.told()}, {self.batch} x {self.context} bytes per replica)"
         )
         return {"workload": self.kind, "operation": told, "counts": self.counts}
 
     def measures(self, size_bytes: int, ranks: int, timed: Sequence[Timed], duration_s: float) -> Mapping[str, Any]:
-        """The loss over the batches of all ranks, the longest forward, and the bytes that the batches were."""
+        """The mean loss over the batches of all ranks, the longest forward pass, and the number of bytes in the
+        batches."""
         losses = [t.said["loss"] for t in timed if "loss" in t.said]
         forwards = [t.said["forward_ms"] for t in timed if "forward_ms" in t.said]
         told = {"loss": fmean(losses)} if losses else {}
@@ -140,15 +147,15 @@ class TrainingWorkload(Workload):
         return {"measures": {**told, "tokens": float(self.layout.on(ranks).dp * self.batch * self.context)}}
 
     def results(self, ranks: Sequence[RankRecord]) -> Mapping[str, Any]:
-        """The weights' digest, which all ranks must share."""
+        """The digest of the weights, which all ranks must share."""
         return {"result": {k: v for k, v in ranks[0].result.items() if k == "weights"}} if ranks else {}
 
     def mistakes(self, hosts: int, backends: Sequence[str]) -> Iterator[Mistake]:
-        """Of hosts and layouts."""
+        """Mistakes in hosts and layouts."""
         if hosts < 2:
             yield Mistake("cluster.hosts", hosts, "training over one host uses no NIC; give at least 2")
         if self.gpus > 1:
-            yield Mistake("workload.gpus", self.gpus, "training has one rank a host")
+            yield Mistake("workload.gpus", self.gpus, "training has one rank per host")
         if self.text and not self.text.startswith("/"):
             yield Mistake("workload.text", self.text, "give an absolute path, which is read on every host")
         yield from self.layout.mistakes(hosts, SHAPES[self.model], self.batch, self.micro_batches)
@@ -156,9 +163,11 @@ class TrainingWorkload(Workload):
             remedy = "the passes of a pipeline's stages alternate, so none can be made longer; leave it out"
             yield Mistake("workload.forward_at_least", f"{self.forward_at_least_s:g} s", remedy)
         if "train_torchft" in backends and not (self.layout.alone and self.layout.data == "ddp"):
-            yield Mistake("workload.layout", self.layout.told(hosts), "torchft is run with ddp alone; leave it out")
+            yield Mistake("workload.layout", self.layout.told(hosts), "torchft supports only ddp; leave it out")
         if "simulate" in backends and not (self.layout.alone and self.layout.data == "ddp"):
-            yield Mistake("workload.layout", self.layout.told(hosts), "simulate knows ddp alone; leave its systems out")
+            yield Mistake(
+                "workload.layout", self.layout.told(hosts), "simulate supports only ddp; leave its systems out"
+            )
 
 
 def _all_said(timed: Sequence[Timed]) -> set[str]:

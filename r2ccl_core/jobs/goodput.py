@@ -1,5 +1,6 @@
 """The cost of failures to a job: its slowdown under given losses, and the time it loses over weeks, by cause. Pure."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -45,7 +46,8 @@ class Job:
         def host(gone: tuple[int, ...]) -> Host:
             return Host(tuple(replace(nic, remaining=float(nic.rail not in gone)) for nic in whole), self.nics)
 
-        return Topology(tuple(host(_nics(one)) for one in lost), self.isolated_rails)
+        kinds = {one: host(_nics(one)) for one in set(lost)}  # most hosts are alike
+        return Topology(tuple(kinds[one] for one in lost), self.isolated_rails)
 
 
 def _nics(loss: Loss) -> tuple[int, ...]:
@@ -58,20 +60,21 @@ def slowdown(job: Job, system: System, lost: Sequence[Loss]) -> float:
     Infinite if the job cannot continue. Leaving out GPUs removes whole data-parallel replicas, with all their tensor
     and pipeline ranks.
     """
-    counts = [len(_nics(one)) for one in lost]
-    known = all(0 <= nic < job.nics for one in lost for nic in _nics(one))
-    if len(lost) != job.hosts or not known or any(isinstance(one, int) and one < 0 for one in lost):
+    count_of = {one: len(_nics(one)) for one in set(lost)}  # most hosts are alike
+    known = all(0 <= nic < job.nics for one in count_of for nic in _nics(one))
+    if len(lost) != job.hosts or not known or any(isinstance(one, int) and one < 0 for one in count_of):
         raise UsageError(f"losses of {len(lost)} hosts: the job has {job.hosts} with {job.nics} NICs each")
-    if not any(counts) or system.restarts:
+    if not any(count_of.values()) or system.restarts:
         return 1.0
     if system.drops_gpus:
         kept = job.layout.data - _replicas_hit(job, lost)
         return job.layout.data / kept if kept else float("inf")
-    if max(counts) == job.nics:
+    if max(count_of.values()) == job.nics:
         return float("inf")
     strategy = system.strategy or "balance"
     if job.isolated_rails:
         return _slowdown(job, strategy, tuple(map(_nics, lost)))
+    counts = [count_of[one] for one in lost]
     if job.layout.pipeline == 1 and job.layout.tensor <= job.nics:  # one stage: which host does not matter
         counts.sort()
     return _slowdown(job, strategy, tuple(counts))
@@ -150,7 +153,10 @@ def lost_hours(job: Job, system: System, events: Iterable[Event], days: int) -> 
 
 
 def _losses(job: Job, ends: Iterable[tuple[float, tuple[int, int]]]) -> tuple[Loss, ...]:
-    gone: list[set[int]] = [set() for _ in range(job.hosts)]
+    gone: defaultdict[int, set[int]] = defaultdict(set)
     for _, (host, nic) in ends:
         gone[host].add(nic)
-    return tuple(tuple(sorted(one)) for one in gone)
+    lost: list[Loss] = [()] * job.hosts
+    for host, nics in gone.items():
+        lost[host] = tuple(sorted(nics))
+    return tuple(lost)

@@ -112,16 +112,19 @@ def read_topology(path: Path) -> Topology:
     ranks = nodes - inner - outer
     if gpus < 1 or inner < 1 or ranks != inner * gpus:
         raise UsageError(f"{path}:1: {nodes} nodes are not {inner} hosts of {gpus} GPUs with {inner + outer} switches")
-    links = list(_links(path, lines[2:], nodes))
+    numbered = list(_links(path, lines[2:], nodes))
+    links = [link for _, link in numbered]
     if len(links) != count:
         raise UsageError(f"{path}:1: {count} links are announced, {len(links)} follow")
+    first_line = {a // gpus: number for number, (a, _, _) in reversed(numbered)}
     rails = {a: (b - ranks - inner, rate) for a, b, rate in links if a < ranks and b >= ranks + inner}
     inner_rate = {a // gpus: rate for a, b, rate in links if a < ranks <= b < ranks + inner}
     for host in range(inner):
+        where = f"{path}:{first_line.get(host, 1)}"
         if not any(rank in rails for rank in range(host * gpus, (host + 1) * gpus)):
-            raise UsageError(f"{path}: host {host} has no link to a switch, so no path to the others")
+            raise UsageError(f"{where}: host {host} has no link to a switch, so no path to the others")
         if host not in inner_rate:
-            raise UsageError(f"{path}: the GPUs of host {host} have no link to each other")
+            raise UsageError(f"{where}: the GPUs of host {host} have no link to each other")
     full = max(rate for _, rate in rails.values())
     hosts = []
     for host in range(inner):
@@ -192,7 +195,8 @@ def _count(where: str, text: str) -> int:
     return int(text)
 
 
-def _links(path: Path, lines: Sequence[str], nodes: int) -> Iterator[tuple[int, int, float]]:
+def _links(path: Path, lines: Sequence[str], nodes: int) -> Iterator[tuple[int, tuple[int, int, float]]]:
+    """Every link, the lower node first, with the number of its line."""
     for number, line in enumerate(lines, start=3):
         fields = line.split()
         if not fields:
@@ -204,6 +208,6 @@ def _links(path: Path, lines: Sequence[str], nodes: int) -> Iterator[tuple[int, 
         if ends[1] >= nodes:
             raise UsageError(f"{where}: node {ends[1]} does not exist; there are {nodes}")
         try:
-            yield ends[0], ends[1], parse_rate(fields[2]) / 8
+            yield number, (ends[0], ends[1], parse_rate(fields[2]) / 8)
         except UnitError as error:
             raise UsageError(f"{where}: {error}") from None

@@ -13,6 +13,7 @@ from typing import Any
 
 from r2ccl_core.perf.flags import Flags
 from r2ccl_core.perf.table import Result, average_busbw
+from r2ccl_core.text_file import write_text
 
 SCHEMA = 1
 
@@ -32,7 +33,7 @@ def write(path: Path, flags: Flags, argv: Sequence[str], mode: int, ranks: int, 
         "wrong": sum(result.wrong or 0 for result in results),
         "average_busbw_gbs": average_busbw(results),
     }
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    write_text(path, json.dumps(document, indent=1) + "\n")
 
 
 def _row(result: Result) -> dict[str, Any]:

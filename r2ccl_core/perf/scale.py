@@ -106,7 +106,7 @@ def _schedules(topology: Topology, alpha_s: float) -> Iterator[Periodic]:
     for one in plan(topology, "all_reduce", SIZE_BYTES, alpha_s).candidates:
         if one.name in ("hot_repair", "ring") or (one.name == "forest" and not alpha_s):
             continue  # as above; hot repair is a ring
-        made = of_candidate(one.name, one.settings, topology, SIZE_BYTES)
+        made = of_candidate(one.name, one.parameters, topology, SIZE_BYTES)
         yield replace(made, name="forest, as planned") if one.name == "forest" else made
 
 

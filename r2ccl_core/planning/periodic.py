@@ -14,8 +14,9 @@ Where messages cost time, a forest's first periods are unlike the others, and on
 that differ by a millionth make up to 5 % of its time, and every change of such a kind another (0.2 to 5 % between runs;
 the larger, the less). So what is told of those is the mean over ports that differ by chance (`simulate.UNEVEN`), with
 the 95 % interval of that mean as the error. Schedules that are too long for that are simulated for some of their
-chunks, once: the mean time at which the hosts are done with a chunk tells the period, between the first quarter of the
-run (filling) and the last (ports get free), and half of what the two halves of that window lie apart is the error.
+chunks, once: the mean time at which the hosts are done with a chunk tells the period, between the first half of the
+run (filling) and the last quarter (ports get free), and half of what the two halves of that window lie apart is the
+error.
 
 What repeats:
 
@@ -38,7 +39,7 @@ from r2ccl_core.model.topology import Topology
 from r2ccl_core.planning.algorithms import ALGORITHMS
 from r2ccl_core.planning.simulate import Floats, simulate
 from r2ccl_core.schedules import forest, r2cc_all_reduce, ring
-from r2ccl_core.schedules.algorithm import Settings
+from r2ccl_core.schedules.algorithm import Parameters
 from r2ccl_core.student import student_t
 
 MOST_ERROR = 0.01
@@ -58,9 +59,10 @@ LEAST_RUNS, MOST_RUNS = 3, 32
 SINGLE_ERROR = 0.005
 """The error of one run of a dense schedule that is too long for two. Runs differed by 0.5 % on 128 hosts, 0.06 % on 256
 and 0.2 % on 1024 (16 trees, 57 to 73 chunks)."""
-LEAST_ROUNDS, ROUNDS_PER_HOP = 32, 6
+LEAST_ROUNDS, ROUNDS_PER_HOP = 40, 6
 """Chunks of every tree in the first look at a longer schedule, at least, and for every hop of the highest tree: 2 trees
-on 2048 hosts reach their pace after 20 chunks, two for every hop."""
+on 2048 hosts reach their pace after 20 chunks, two for every hop; so do 24 trees on 1024 hosts, which are up to 2.5 %
+slower before."""
 FIRST_MESSAGES = 1_500_000
 """In the first look, where that is more."""
 
@@ -112,19 +114,19 @@ class Estimate:
     """The most that were simulated at once."""
 
 
-def of_candidate(name: str, settings: Settings, topology: Topology, size_bytes: int) -> Periodic:
+def of_candidate(name: str, parameters: Parameters, topology: Topology, size_bytes: int) -> Periodic:
     """The planner's schedule of that name (`planner.Candidate`), by whatever repeats in it."""
     algorithm = ALGORITHMS[name]
     if name == "ring":
-        return of_ring(topology, size_bytes, **settings)
+        return of_ring(topology, size_bytes, **parameters)
     if name == "forest":
-        return of_forest(topology, size_bytes, **settings)
+        return of_forest(topology, size_bytes, **parameters)
     if name == "tree":
-        return Periodic(name, 1, lambda _: Part(algorithm.build(topology.shares, settings), topology, size_bytes), 1)
+        return Periodic(name, 1, lambda _: Part(algorithm.build(topology.shares, parameters), topology, size_bytes), 1)
 
     if name == "r2cc_all_reduce":
-        return of_r2cc(topology, size_bytes, **settings)
-    return of_hosts(name, topology, size_bytes, lambda smaller: algorithm.build(smaller.shares, settings))
+        return of_r2cc(topology, size_bytes, **parameters)
+    return of_hosts(name, topology, size_bytes, lambda smaller: algorithm.build(smaller.shares, parameters))
 
 
 def of_ring(topology: Topology, size_bytes: int, *, slices: int = 1, ahead: int = 0) -> Periodic:
@@ -220,7 +222,8 @@ def _of_costly(schedule: Periodic, alpha_s: float, most_error: float) -> Estimat
     k = max(LEAST_ROUNDS, ROUNDS_PER_HOP * (schedule.first - 1), FIRST_MESSAGES // schedule.messages)
     while 3 * k <= 2 * periods:
         run_s, done_s = _chunks(schedule, k, alpha_s)
-        first, middle, last = k // 4, k // 2, k - k // 4
+        first, last = k // 2, k - k // 4
+        middle = (first + last) // 2
         found_s = run_s + (periods - k) * _pace(done_s[first:last])
         half_s = (periods - k) * abs(_pace(done_s[first:middle]) - _pace(done_s[middle:last])) / 2
         if half_s / found_s + single <= most_error:

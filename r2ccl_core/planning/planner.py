@@ -16,7 +16,7 @@ from r2ccl_core.model.topology import Topology, hot_repaired
 from r2ccl_core.planning.algorithms import ALGORITHMS
 from r2ccl_core.planning.bound import bound_s
 from r2ccl_core.schedules import all_to_all, broadcast, hierarchical, rerank, ring, send_recv
-from r2ccl_core.schedules.algorithm import LEAST_MESSAGE_BYTES, MOST_CHUNKS, Algorithm, Pairs, Problem, Settings
+from r2ccl_core.schedules.algorithm import LEAST_MESSAGE_BYTES, MOST_CHUNKS, Algorithm, Pairs, Parameters, Problem
 from r2ccl_core.units import format_size
 
 MARGIN = 0.03
@@ -34,7 +34,7 @@ class Candidate:
     seconds: float
     ratio: float
     idea: str
-    settings: Settings
+    parameters: Parameters
     build: Callable[[], Schedule]
     guaranteed: bool = False
     """The prediction is an upper bound, not a fit: no margin is needed."""
@@ -90,17 +90,17 @@ def plan(
         found = _others(topology, collective, size_bytes, alpha_s, chunks, root)
     limit = bound_s(collective, rates, size_bytes)
     # A formula that leaves something out may promise more than any schedule can keep: hence the maximum.
-    possible = [(name, max(s, limit), idea, settings, build) for name, s, idea, settings, build in found]
+    possible = [(name, max(s, limit), idea, parameters, build) for name, s, idea, parameters, build in found]
     sure = {algorithm.name for algorithm in ALGORITHMS.values() if algorithm.guaranteed}
     candidates = tuple(
-        Candidate(name, seconds, seconds / fault_free if fault_free else 1.0, idea, settings, build, name in sure)
-        for name, seconds, idea, settings, build in sorted(possible, key=lambda one: one[1])
+        Candidate(name, seconds, seconds / fault_free if fault_free else 1.0, idea, parameters, build, name in sure)
+        for name, seconds, idea, parameters, build in sorted(possible, key=lambda one: one[1])
     )
     chosen, reason = _choose(candidates, operations, switch_s)
     return Plan(topology, alpha_s, collective, size_bytes, limit, fault_free, candidates, chosen, reason)
 
 
-Found = tuple[str, float, str, Settings, Callable[[], Schedule]]
+Found = tuple[str, float, str, Parameters, Callable[[], Schedule]]
 
 
 def _all_reduce(topology: Topology, size_bytes: int, alpha_s: float, chunks: int) -> list[Found]:
@@ -116,17 +116,17 @@ def _all_reduce(topology: Topology, size_bytes: int, alpha_s: float, chunks: int
         asked, build = _on_rails(algorithm, problem, pairs, order)
         if (prediction := algorithm.predict(asked)) is None:
             continue
-        seconds, settings = prediction
+        seconds, parameters = prediction
         if not (algorithm.build_on_rails or algorithm.name == ring.ALGORITHM.name):
             seconds *= asked.slowest / asked.slowest_edge  # as much as its ring loses; a rough guess
-        made = _builder(topology, partial(build, settings))
-        found.append((algorithm.name, seconds + inner_s, algorithm.idea, settings, made))
+        made = _builder(topology, partial(build, parameters))
+        found.append((algorithm.name, seconds + inner_s, algorithm.idea, parameters, made))
     return found
 
 
 def _on_rails(
     algorithm: Algorithm, problem: Problem, pairs: Pairs | None, order: tuple[int, ...]
-) -> tuple[Problem, Callable[[Settings], Schedule]]:
+) -> tuple[Problem, Callable[[Parameters], Schedule]]:
     """The problem and the schedule of hosts that lost different rails: of the hosts as they are if the algorithm knows
     pairs of hosts, else of the hosts in another order."""
     if pairs is None:
@@ -140,8 +140,8 @@ def _on_rails(
         pairs=tuple(tuple(pairs[a][b] for b in order) for a in order),
     )
 
-    def build(settings: Settings) -> Schedule:
-        return rerank.in_order(order, problem.shares, lambda shares: algorithm.build(shares, settings))
+    def build(parameters: Parameters) -> Schedule:
+        return rerank.in_order(order, problem.shares, lambda shares: algorithm.build(shares, parameters))
 
     return moved, build
 
@@ -190,7 +190,7 @@ def _others(
 
 
 def _rooted(
-    topology: Topology, collective: str, size_bytes: int, alpha_s: float, whole: Settings, root: int
+    topology: Topology, collective: str, size_bytes: int, alpha_s: float, whole: Parameters, root: int
 ) -> list[Found]:
     """Broadcast and Reduce: a chain for long vectors, a binomial tree for short ones."""
     p, slices = topology.nranks, whole["slices"]
@@ -231,10 +231,10 @@ def explain(result: Plan) -> str:
     for one in result.candidates:
         mark = "*" if one is result.chosen else " "
         over = f"{one.seconds / result.bound_s:7.3f}" if result.bound_s else f"{'-':>7}"
-        settings = " ".join(f"{key}={value}" for key, value in one.settings.items())
+        parameters = " ".join(f"{key}={value}" for key, value in one.parameters.items())
         lines.append(
             f"{mark} {one.name:{width}}  {one.seconds * 1e3:7.3f} ms  {one.ratio:11.3f}  {over}  {one.idea}"
-            + (f" ({settings})" if settings else "")
+            + (f" ({parameters})" if parameters else "")
         )
     ratio = result.bound_s / result.fault_free_s if result.fault_free_s else 1.0
     lines.append(f"  {'bound':{width}}  {result.bound_s * 1e3:7.3f} ms  {ratio:11.3f}")
@@ -245,7 +245,7 @@ def explain(result: Plan) -> str:
 def as_record(result: Plan) -> dict[str, object]:
     """The plan as JSON values."""
     return {
-        "schema": 1,
+        "schema": 2,
         "hosts": result.topology.nhosts,
         "ranks": result.topology.nranks,
         "shares": result.topology.shares,
@@ -257,7 +257,7 @@ def as_record(result: Plan) -> dict[str, object]:
         "chosen": result.chosen.name,
         "reason": result.reason,
         "candidates": [
-            {"name": one.name, "seconds": one.seconds, "ratio": one.ratio, "settings": one.settings}
+            {"name": one.name, "seconds": one.seconds, "ratio": one.ratio, "parameters": one.parameters}
             for one in result.candidates
         ],
     }

@@ -132,14 +132,14 @@ def selection(settings: Settings) -> Select:
         candidate = _candidate(settings, nbytes, health, cost)
         if candidate is None:
             return reranked(nbytes, health)
-        algorithm, settings_of_it = ALGORITHMS[candidate.name], candidate.settings
+        algorithm, parameters = ALGORITHMS[candidate.name], candidate.parameters
         on_cpu = algorithm.on_cpu
         if on_cpu is None:
             return candidate.build()
         if algorithm.build_on_rails is not None or _pairs(health) is None:
-            return on_cpu(asked(nbytes, health, health.shares), settings_of_it)
+            return on_cpu(asked(nbytes, health, health.shares), parameters)
         return rerank.in_order(
-            _order(health), health.shares, lambda shares: on_cpu(asked(nbytes, health, shares), settings_of_it)
+            _order(health), health.shares, lambda shares: on_cpu(asked(nbytes, health, shares), parameters)
         )
 
     @lru_cache(maxsize=256)

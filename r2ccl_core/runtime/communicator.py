@@ -649,7 +649,7 @@ def _release(watch: NicWatch, nets: Nets, bootstrap: Bootstrap) -> None:
 def _read_mode(mode: int | None) -> int:
     text = (os.environ.get("R2CC_MODE") or "2") if mode is None else str(mode)
     if text not in ("0", "1", "2", "3"):
-        modes = "0 (fail-stop), 1 (one back-up NIC), 2 (Balance) or 3 (Balance and R2CC-AllReduce)"
+        modes = "0 (fail-stop), 1 (hot repair), 2 (Balance) or 3 (Balance and R2CC-AllReduce)"
         raise UsageError(f"R2CC_MODE={text}: use {modes}")
     return int(text)
 

@@ -12,8 +12,8 @@ from math import sqrt
 from r2ccl_core.model.schedule import Schedule
 
 Shares = tuple[float, ...]
-Settings = dict[str, int]
-Prediction = tuple[float, Settings]
+Parameters = dict[str, int]
+Prediction = tuple[float, Parameters]
 Pairs = tuple[tuple[float, ...], ...]
 """``pairs[a][b]``: what hosts a and b can carry between them, in the unit of the shares, over the rails that both still
 have."""
@@ -106,18 +106,18 @@ class Algorithm:
     """Its area in figures, as ``#RRGGBB``; the letter stands in it."""
     predict: Callable[[Problem], Prediction | None]
     """The time in seconds, and the arguments of `build` that achieve it; None: not for this problem."""
-    build: Callable[[Shares, Settings], Schedule]
+    build: Callable[[Shares, Parameters], Schedule]
     """The schedule, with one rank per host."""
     guaranteed: bool = False
     """Whether the model is a proved upper bound if ports are shared fairly, for any losses."""
-    build_on_rails: Callable[[Shares, Pairs, Settings], Schedule] | None = None
+    build_on_rails: Callable[[Shares, Pairs, Parameters], Schedule] | None = None
     """`build` for hosts that lost different rails; None: `build` for hosts in the order of `rerank`."""
     follows_health: bool = True
     """Whether it is for lost NICs and waits for the first loss; otherwise it runs from the start, and needs
     `on_cpu`."""
     keeps_small_on_ring: bool = False
     """Whether, if selected by name, it leaves vectors below R2CC_AR_MIN_BYTES to the ring."""
-    on_cpu: Callable[[OnCpu, Settings], Schedule] | None = None
+    on_cpu: Callable[[OnCpu, Parameters], Schedule] | None = None
     """The schedule as the CPU runtime runs it, for all ranks; None: `build`, made hierarchical."""
     on_gpu: Callable[[Problem, int], Schedule | None] | None = None
     """The schedule in the form that runs as rounds over NCCL, for this number of pipes; None if it has none, in general

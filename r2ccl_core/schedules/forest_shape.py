@@ -17,9 +17,9 @@ from r2ccl_core.schedules.algorithm import (
     Algorithm,
     OnCpu,
     Pairs,
+    Parameters,
     Prediction,
     Problem,
-    Settings,
     Shares,
 )
 from r2ccl_core.schedules.forest import degrees_of, height_of, integer_degrees
@@ -97,23 +97,23 @@ def _predict(problem: Problem) -> Prediction | None:
     return seconds, {"trees": shape.trees, "fan": shape.fan, "rounds": rounds}
 
 
-def _build(shares: Shares, settings: Settings) -> Schedule:
-    return forest.all_reduce(shares, trees=settings["trees"], rounds=settings["rounds"], fan=settings["fan"])
+def _build(shares: Shares, parameters: Parameters) -> Schedule:
+    return forest.all_reduce(shares, trees=parameters["trees"], rounds=parameters["rounds"], fan=parameters["fan"])
 
 
-def _build_on_rails(shares: Shares, pairs: Pairs, settings: Settings) -> Schedule:
+def _build_on_rails(shares: Shares, pairs: Pairs, parameters: Parameters) -> Schedule:
     return forest.all_reduce(
-        shares, trees=settings["trees"], rounds=settings["rounds"], fan=settings["fan"], pairs=pairs
+        shares, trees=parameters["trees"], rounds=parameters["rounds"], fan=parameters["fan"], pairs=pairs
     )
 
 
-def _on_cpu(asked: OnCpu, settings: Settings) -> Schedule:
+def _on_cpu(asked: OnCpu, parameters: Parameters) -> Schedule:
     """The planner's forest with each of its trees several times: the same loads on more lanes."""
-    trees = settings["trees"] * max(1, round(TREES_ON_CPU / asked.gpus / settings["trees"]))
-    height = max(tree.height for tree in forest.trees_of(asked.shares, trees, settings["fan"], asked.pairs))
+    trees = parameters["trees"] * max(1, round(TREES_ON_CPU / asked.gpus / parameters["trees"]))
+    height = max(tree.height for tree in forest.trees_of(asked.shares, trees, parameters["fan"], asked.pairs))
     lanes = trees * asked.gpus
     most = min(MOST_ROUNDS * (2 * height - 1), MOST_CHUNKS // lanes, asked.nbytes // LEAST_MESSAGE_BYTES // lanes)
-    hosts = forest.all_reduce(asked.shares, trees=trees, rounds=max(1, most), fan=settings["fan"], pairs=asked.pairs)
+    hosts = forest.all_reduce(asked.shares, trees=trees, rounds=max(1, most), fan=parameters["fan"], pairs=asked.pairs)
     return hierarchical.of_ranks(hosts, asked.gpus)
 
 

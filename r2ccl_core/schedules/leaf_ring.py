@@ -13,7 +13,7 @@ import numpy as np
 
 from r2ccl_core.errors import UsageError
 from r2ccl_core.model.schedule import Schedule
-from r2ccl_core.schedules.algorithm import Algorithm, Prediction, Problem, Settings, Shares, segmented
+from r2ccl_core.schedules.algorithm import Algorithm, Parameters, Prediction, Problem, Shares, segmented
 from r2ccl_core.schedules.timed import Ints, Messages, compile_schedule, messages
 
 
@@ -109,8 +109,8 @@ def _predict(problem: Problem) -> Prediction | None:
     return segmented(problem, members, fluid * (loss if problem.stragglers == 1 else 1.3))
 
 
-def _build(shares: Shares, settings: Settings) -> Schedule:
-    return all_reduce(shares, **settings)
+def _build(shares: Shares, parameters: Parameters) -> Schedule:
+    return all_reduce(shares, **parameters)
 
 
 def _on_gpu(problem: Problem, pipes: int) -> Schedule | None:

@@ -33,7 +33,7 @@ import numpy as np
 
 from r2ccl_core.errors import UsageError
 from r2ccl_core.model.schedule import Schedule
-from r2ccl_core.schedules.algorithm import Algorithm, Prediction, Problem, Settings, Shares, segmented
+from r2ccl_core.schedules.algorithm import Algorithm, Parameters, Prediction, Problem, Shares, segmented
 from r2ccl_core.schedules.timed import Ints, Messages, compile_schedule, messages
 
 
@@ -164,13 +164,13 @@ def _predict(problem: Problem) -> Prediction | None:
     if p < 3 or problem.stragglers != 1:
         return None
     fluid = max(1 / problem.slowest, (2 * p - 3) / (p - 1))
-    seconds, settings = segmented(problem, p - 1, fluid * (1.1 if problem.slowest > 0.5 else 1.05))
-    count = settings["segments"]
+    seconds, parameters = segmented(problem, p - 1, fluid * (1.1 if problem.slowest > 0.5 else 1.05))
+    count = parameters["segments"]
     return seconds, {"segments": count - count % 4 if count >= 4 else count}  # whole composites of four patterns
 
 
-def _build(shares: Shares, settings: Settings) -> Schedule:
-    return all_reduce(shares, slices=1, **settings)
+def _build(shares: Shares, parameters: Parameters) -> Schedule:
+    return all_reduce(shares, slices=1, **parameters)
 
 
 def _on_gpu(problem: Problem, pipes: int) -> Schedule | None:

@@ -98,6 +98,6 @@ ALGORITHM = Algorithm(
     letter="S",
     color="#0B3C5D",
     predict=_predict,
-    build=lambda shares, settings: all_reduce(shares, **settings),
+    build=lambda shares, parameters: all_reduce(shares, **parameters),
     on_gpu=_on_gpu,
 )

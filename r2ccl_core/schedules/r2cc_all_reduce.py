@@ -35,9 +35,9 @@ from r2ccl_core.schedules.algorithm import (
     MOST_CHUNKS,
     Algorithm,
     OnCpu,
+    Parameters,
     Prediction,
     Problem,
-    Settings,
 )
 from r2ccl_core.schedules.timed import Ints, Messages, compile_schedule, messages
 
@@ -208,7 +208,7 @@ def _predict(problem: Problem) -> Prediction | None:
     return seconds((pipeline, slices)), {"pipeline": pipeline, "chunks": chunks}
 
 
-def _on_cpu(asked: OnCpu, settings: Settings) -> Schedule:
+def _on_cpu(asked: OnCpu, parameters: Parameters) -> Schedule:
     """As fine as possible: here messages overlap, which the planner's model does not know."""
     chunks = max(asked.nranks, min(MOST_CHUNKS, asked.nbytes // LEAST_MESSAGE_BYTES))
     return all_reduce(asked.shares, gpus=asked.gpus, pipeline=asked.pipeline, chunks=chunks, ahead=AHEAD)
@@ -228,7 +228,7 @@ ALGORITHM = Algorithm(
     letter="2",
     color="#F0E442",
     predict=_predict,
-    build=lambda shares, settings: all_reduce(shares, **settings),
+    build=lambda shares, parameters: all_reduce(shares, **parameters),
     keeps_small_on_ring=True,
     on_cpu=_on_cpu,
     on_gpu=_on_gpu,

@@ -15,7 +15,7 @@ import numpy as np
 
 from r2ccl_core.model.schedule import NOBODY, Lane, Schedule, copied, lane
 from r2ccl_core.schedules import hierarchical
-from r2ccl_core.schedules.algorithm import Algorithm, OnCpu, Prediction, Problem, Settings, Shares
+from r2ccl_core.schedules.algorithm import Algorithm, OnCpu, Parameters, Prediction, Problem, Shares
 from r2ccl_core.schedules.timed import Ints, Messages, compile_schedule
 
 
@@ -120,11 +120,11 @@ def _predict_repaired(problem: Problem) -> Prediction | None:
     return None if problem.repaired is None else _predict(replace(problem, shares=problem.repaired))
 
 
-def _build(shares: Shares, settings: Settings) -> Schedule:
-    return all_reduce(len(shares), **settings)
+def _build(shares: Shares, parameters: Parameters) -> Schedule:
+    return all_reduce(len(shares), **parameters)
 
 
-def _on_cpu(asked: OnCpu, settings: Settings) -> Schedule:
+def _on_cpu(asked: OnCpu, parameters: Parameters) -> Schedule:
     """Also what runs while nothing is lost; its slices are the user's."""
     hosts = asked.ring(asked.nbytes // asked.gpus, len(asked.shares))
     return hierarchical.of_ranks(hosts, asked.gpus)

@@ -11,7 +11,7 @@ from math import ceil, log2
 import numpy as np
 
 from r2ccl_core.model.schedule import Schedule, copied
-from r2ccl_core.schedules.algorithm import Algorithm, OnCpu, Prediction, Problem, Settings
+from r2ccl_core.schedules.algorithm import Algorithm, OnCpu, Parameters, Prediction, Problem
 from r2ccl_core.schedules.timed import Messages, compile_schedule
 
 
@@ -107,7 +107,7 @@ def _for_ranks(nranks: int) -> Schedule:
     return all_reduce(nranks)
 
 
-def _on_cpu(asked: OnCpu, settings: Settings) -> Schedule:
+def _on_cpu(asked: OnCpu, parameters: Parameters) -> Schedule:
     """The same object for every size: connections are kept by schedule."""
     return _for_ranks(asked.nranks)
 
@@ -120,7 +120,7 @@ ALGORITHM = Algorithm(
     letter="T",
     color="#4F9CCB",
     predict=_predict,
-    build=lambda shares, settings: all_reduce(len(shares), **settings),
+    build=lambda shares, parameters: all_reduce(len(shares), **parameters),
     follows_health=False,
     on_cpu=_on_cpu,
 )

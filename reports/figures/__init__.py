@@ -1,4 +1,4 @@
-"""Figures: one module each, `draw(frame)` makes a matplotlib Figure, `caption(frame)` says what it shows.
+"""Figures, one module each: `draw(frame)` makes a Matplotlib Figure, `caption(frame)` describes it.
 
-Importing one takes seconds (matplotlib, seaborn, pandas), so only the report step does.
+Importing one takes seconds (Matplotlib, seaborn, pandas), so only the report step does.
 """

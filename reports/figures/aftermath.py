@@ -1,4 +1,4 @@
-"""What happened when after the fault: seen, moved to other NICs, traffic back, or stopped with an error."""
+"""The sequence of events after the fault: noticed, moved to other NICs, traffic back, or stopped with an error."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def _medians(ax: Axes, long: pd.DataFrame, systems: Sequence[str]) -> None:
-    """A bar for each stage and system, where the strip of its dots lies."""
+    """A bar for each stage and system, at the position of its strip of dots."""
     stages, width = list(STAGES.values()), 0.8 / len(systems)
     for (stage, system), group in long.groupby(["stage", "system"]):
         middle = stages.index(str(stage)) - 0.4 + width * (systems.index(str(system)) + 0.5)
@@ -57,16 +57,17 @@ def _medians(ax: Axes, long: pd.DataFrame, systems: Sequence[str]) -> None:
 
 
 def times(frame: pd.DataFrame) -> pd.DataFrame:
-    """What is drawn: one row a trial and stage; a time of 0 stands at the clock's 0.01 ms."""
+    """The data of the figure: one row per trial and stage; a time of 0 is drawn at the clock's resolution of 0.01
+    ms."""
     long = frame.melt(id_vars=["system", "size_bytes"], value_vars=list(STAGES), var_name="stage", value_name="ms")
     long = long.dropna(subset=["ms"])
     return long.assign(stage=long["stage"].map(STAGES), ms=long["ms"].clip(lower=0.01))
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the figure shows, with the number of trials."""
+    """Describes the figure, with the number of trials."""
     return (
-        f"Times from the fault to each sign of it, by system, over all sizes, {int(frame['faulted'].sum())} trials; "
+        f"Times from the fault to each of its signs, by system, over all sizes, {int(frame['faulted'].sum())} trials; "
         "every dot is one trial, "
         "the bars are medians. Counters of the struck host are read every millisecond right after the fault (in runs "
         "before November 2026 every 10 ms), which is the resolution of the third line."

@@ -1,4 +1,4 @@
-"""Bus bandwidth by message size and system: before the fault, in the iteration that is hit, and after it."""
+"""Bus bandwidth by message size and system: before the fault, in the hit iteration, and after it."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -30,16 +30,17 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the figure shows, with the number of repeats."""
+    """Describes the figure, with the number of repeats."""
     return (
         f"Bus bandwidth by message size and system: {style.INTERVAL_NOTE}; dots are single trials; "
         f"{style.repeats_text(frame)}. Compared: systems at equal size, each before and after the fault. "
-        "The dashed line is what the NICs' rate allows, all of them before the fault and those that are left after it."
+        "The dashed line is the limit by the NICs' rate: of all NICs before the fault, of the remaining NICs after it."
     )
 
 
 def _limit(ax: Axes, frame: pd.DataFrame, phase: str) -> None:
-    """The dashed line of the NICs' rate; the hit iteration has a bit of both, so it has none."""
+    """The dashed line of the NICs' rate; the hit iteration runs partly before and partly after the fault, so it has
+    none."""
     column = {"before": "limit_gbs", "after": "limit_after_gbs"}.get(phase)
     for value in sorted(frame[column].dropna().unique()) if column else ():
         ax.axhline(value, color=style.LINE, linestyle=(0, (5, 3)), linewidth=1)
@@ -50,7 +51,7 @@ def _limit(ax: Axes, frame: pd.DataFrame, phase: str) -> None:
 
 
 def _stopped(ax: Axes, frame: pd.DataFrame, column: str) -> None:
-    """A cross on the zero line for every system and size of which no trial got this far."""
+    """A cross on the zero line for every system and size without a trial that reached this phase."""
     systems, sizes = style.systems_of(frame), style.sizes_of(frame)
     told = False
     for (system, size), trials in frame.groupby(["system", "size_bytes"], observed=True):

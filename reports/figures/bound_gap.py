@@ -30,23 +30,24 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def cells_of(trials: pd.DataFrame) -> pd.DataFrame:
-    """What is to be drawn of `trials` (`reports.measures.trial_frame`): the simulated ones, a system an algorithm."""
+    """The data of the figure, from `trials` (`reports.measures.trial_frame`): the simulated ones, one system per
+    algorithm."""
     own = trials[trials["gap"].notna() & trials["remaining"].notna() & trials["hosts"].notna()]
     named = own["system"].str.replace(SIMULATED, "", regex=False)
     return own[["hosts", "remaining", "gap", "source"]].astype({"hosts": int}).assign(algorithm=named)
 
 
 def cells(frame: pd.DataFrame, algorithm: str) -> pd.DataFrame:
-    """What is drawn of an algorithm: percent above the bound, p down and x across."""
+    """The values of one algorithm: percent above the bound, p down and x across."""
     own = frame[frame["algorithm"] == algorithm]
     return 100 * own.pivot_table(index="hosts", columns="remaining", values="gap")
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the figure shows."""
+    """Describes the figure."""
     source = " and ".join(dict.fromkeys(map(str, frame["source"]))) if "source" in frame else "simulated"
     return (
         "AllReduce with one slow host that keeps the share x of its bandwidth: time of each algorithm's schedule above "
-        f"the lower bound for any schedule, in percent ({source}; fair-shared ports; nothing is random, so one run "
-        "a cell tells all). 0 is as fast as anything can be."
+        f"the lower bound for any schedule, in percent ({source}; fair-shared ports; deterministic, so one run per "
+        "cell suffices). 0 is optimal."
     )

@@ -1,4 +1,4 @@
-"""Which algorithm the planner chooses, over the message size and what is left of the slow host's bandwidth."""
+"""The algorithm that the planner chooses, over the message size and the slow host's remaining bandwidth."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from r2ccl_core.units import format_size
 from reports.figures import style
 
 UNKNOWN = "#B0B0B0"
-"""Of an algorithm that this version does not have."""
+"""The mark of an algorithm that this version does not have."""
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -28,7 +28,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             colors = ListedColormap([_color(name) for name in algorithms])
             ax.imshow(codes, cmap=colors, vmin=-0.5, vmax=len(algorithms) - 0.5, aspect="auto", origin="lower")
             for (y, x), code in np.ndenumerate(codes):
-                # A letter in every cell: in grey print the colours alone would not do.
+                # A letter in every cell, because colours alone cannot be told apart in greyscale print.
                 ink = "white" if sum(to_rgb(_color(algorithms[code]))) < 1.3 else "#111111"
                 ax.text(x, y, letter(algorithms[code]), ha="center", va="center", fontsize=7, color=ink)
             shown = range(0, table.shape[1], max(1, table.shape[1] // 5))
@@ -44,13 +44,13 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def cells(frame: pd.DataFrame, hosts: int) -> pd.DataFrame:
-    """What is drawn for a number of hosts: the chosen algorithm, x down and size across."""
+    """The chosen algorithm for one number of hosts, x down and size across."""
     own = frame[frame["hosts"] == hosts]
     return own.pivot(index="remaining", columns="size_bytes", values="algorithm")
 
 
 def letter(name: str) -> str:
-    """The mark of an algorithm, its record's where it has one."""
+    """The mark of an algorithm, from its record if it has one."""
     return ALGORITHMS[name].letter if name in ALGORITHMS else name[:1].upper()
 
 
@@ -59,11 +59,11 @@ def _color(name: str) -> str:
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the figure shows."""
-    alpha = f", {frame['alpha_s'].iloc[0] * 1e6:g} µs a message" if "alpha_s" in frame else ""
-    rate = f" at {frame['rate_bytes_s'].iloc[0] / 1e9:g} GB/s a host" if "rate_bytes_s" in frame else ""
+    """Describes the figure."""
+    alpha = f", {frame['alpha_s'].iloc[0] * 1e6:g} µs per message" if "alpha_s" in frame else ""
+    rate = f" at {frame['rate_bytes_s'].iloc[0] / 1e9:g} GB/s per host" if "rate_bytes_s" in frame else ""
     return (
         "The planner's choice for an AllReduce with one slow host that keeps the share x of its bandwidth, by size and "
         f"number of hosts{rate}{alpha}. Each cell compares the models of all algorithms; the ring stays unless another "
-        "promises more than 3 %. Computed, not measured: one plan a cell."
+        "promises more than 3 %. Computed, not measured: one plan per cell."
     )

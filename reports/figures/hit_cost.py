@@ -1,4 +1,4 @@
-"""What the hit iteration cost: beyond one after it, and beyond what the smaller bandwidth explains."""
+"""The cost of the hit iteration: against one after it, and beyond the effect of the lower bandwidth."""
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -24,7 +24,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the figure shows, with the number of repeats."""
+    """Describes the figure, with the number of repeats."""
     shown = frame[frame["hit_cost_ms"].notna()]
     return (
         f"Cost of the iteration that is hit: {style.INTERVAL_NOTE}; dots are single trials; "

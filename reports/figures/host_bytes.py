@@ -12,7 +12,7 @@ MAX_HOSTS = 8
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """`frame`: `reports.measures.trial_frame`, one case. Of the largest size that was counted; bars are medians."""
+    """`frame`: `reports.measures.trial_frame`, one case. Shows the largest size with counts; bars are medians."""
     long = counts(frame)
     systems, hosts = style.systems_of(frame), list(dict.fromkeys(long["host"]))
     shown = [s for s in systems if (long["system"] == s).any()]
@@ -48,7 +48,7 @@ def _panel(ax: Axes, long: pd.DataFrame, hosts: list[str], systems: list[str], s
 
 
 def counts(frame: pd.DataFrame) -> pd.DataFrame:
-    """What is drawn: one row a trial, host, phase and source; `share` is bytes over the vector's size."""
+    """The data of the figure: one row per trial, host, phase and source; `share` is bytes over the vector's size."""
     known = frame[frame["received_bytes"].notna()]
     known = known[known["size_bytes"] == known["size_bytes"].max()]
     rows = [
@@ -61,7 +61,7 @@ def counts(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the figure shows, with the number of repeats."""
+    """Describes the figure, with the number of repeats."""
     known = frame[frame["received_bytes"].notna()]
     largest = known[known["size_bytes"] == known["size_bytes"].max()]
     farthest = max((abs(ratio - 1) for ratio in largest["over_schedule"].dropna()), default=None)

@@ -1,4 +1,4 @@
-"""T/T0 of R2CC-AllReduce over K, its number of pipeline chunks, against the published formula."""
+"""T/T0 of R2CC-AllReduce over K, its number of pipeline chunks, compared with the published formula."""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ SOURCES = {
 
 def draw(frame: pd.DataFrame) -> Figure:
     """`frame`: rows with pipeline, slowdown, ranks, nics (`reports.measures.trial_frame`, one case), and `source`
-    (measured, simulated, published) where they are not all measured. One line of the formula for each cluster."""
+    (measured, simulated, published) if not all are measured. The formula has one line for each cluster."""
     points = known(frame)
     with style.applied():
         figure = style.sheet(5.6, 3.2)
@@ -52,13 +52,13 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def known(frame: pd.DataFrame) -> pd.DataFrame:
-    """What is drawn: the rows that have a K and a T/T0, each with its source."""
+    """The data of the figure: the rows that have a K and a T/T0, each with its source."""
     points = frame if "source" in frame else frame.assign(source="measured")
     return points[points["pipeline"].notna() & points["slowdown"].notna()]
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the figure shows, with the number of repeats."""
+    """Describes the figure, with the number of repeats."""
     points = known(frame)
     measured = points[points["source"] == "measured"]
     counts = measured.groupby("pipeline").size()

@@ -1,4 +1,4 @@
-"""Overhead of training and inference over the number of failed NICs, by what the network does about them."""
+"""Overhead of training and inference over the number of failed NICs, by the network's strategy."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,8 +9,8 @@ from reports.figures import style
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """`frame`: rows with workload, strategy, failures, overhead (share of an iteration or request), low and high of
-    the draws, and source (model or published). One panel a workload."""
+    """`frame`: rows with workload, strategy, failures, overhead (share of an iteration or request), low and high of the
+    draws, and source (model or published). One panel per workload."""
     workloads = list(dict.fromkeys(frame["workload"]))
     strategies = strategies_of(frame)
     with style.applied():
@@ -42,16 +42,16 @@ def _panel(ax: Axes, frame: pd.DataFrame, strategies: list[str]) -> None:
 
 
 def strategies_of(frame: pd.DataFrame) -> list[str]:
-    """What is drawn, in the order of the frame."""
+    """The strategies in the figure, in the order of the frame."""
     return list(dict.fromkeys(map(str, frame["strategy"])))
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the figure shows, with the number of draws."""
+    """Describes the figure, with the number of draws."""
     draws = int(frame["draws"].max()) if "draws" in frame else 1
     return (
         "Overhead of an iteration (training) or a request (inference) over the number of NICs that failed at random, "
         "against the same cluster without a failure: means of the model over "
-        f"{draws} random draws a point, bands from the 5th to the 95th percentile. Large marks without a line are "
+        f"{draws} random draws per point, bands from the 5th to the 95th percentile. Large marks without a line are "
         "published figures."
     )

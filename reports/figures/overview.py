@@ -1,4 +1,4 @@
-"""The first figure of a report: what each system's speed was and became, and the time that it lost."""
+"""The first figure of a report: each system's speed before and after the fault, and the time that it lost."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,14 @@ from reports.wording import number, plain, sized
 
 MOST_ROWS = 24
 FEW_ROWS = 6
-"""More stand closer together, so that the table below stays on the first screen."""
+"""More rows stand closer together, so that the table below stays on the first screen."""
 
 
 def draw(lines: Sequence[Line], narrow: bool = False) -> Figure:
-    """A row for each system and fault: a hollow mark healthy, a full one after it; beside it the time lost.
+    """A row for each system and fault: a hollow mark for the healthy speed, a full one for the speed after the fault;
+    beside them the time lost.
 
-    `narrow` puts one panel above the other, for telephones.
+    `narrow` puts one panel above the other, for phones.
     """
     rows = shown(lines)
     height = (0.3 if len(rows) <= FEW_ROWS else 0.22) * len(rows) + 0.9
@@ -49,7 +50,7 @@ def draw(lines: Sequence[Line], narrow: bool = False) -> Figure:
 
 
 def shown(lines: Sequence[Line]) -> list[Line]:
-    """The rows, those that lost most first to stay where there are too many."""
+    """The rows of the figure; if there are too many, those that lost most."""
     cells = cells_of(lines)
     if len(cells) <= MOST_ROWS:
         return cells
@@ -67,7 +68,7 @@ def _rows(ax: Axes, rows: Sequence[Line]) -> None:
 
 
 def names(rows: Sequence[Line]) -> list[str]:
-    """What tells the rows apart: system, fault and axes, as far as there are several."""
+    """The parts that distinguish the rows: system, fault and axes, each only if there are several."""
     parts = [(line.system, line.operation, line.scenario, *line.points.values()) for line in rows]
     told = [i for i in range(max(map(len, parts), default=0)) if len({part[i : i + 1] for part in parts}) > 1] or [0]
     return [plain(", ".join(dict.fromkeys(part[i] for i in told if i < len(part))), 44) for part in parts]
@@ -100,7 +101,7 @@ def _lost(ax: Axes, y: int, line: Line, look: tuple[str, str]) -> None:
 
 
 def caption(lines: Sequence[Line]) -> str:
-    """What the figure shows."""
+    """Describes the figure."""
     rows = shown(lines)
     sizes = ", ".join(dict.fromkeys(sized(line.size_bytes) for line in rows if line.size_bytes))
     left_out = len(cells_of(lines)) - len(rows)
@@ -111,7 +112,7 @@ def caption(lines: Sequence[Line]) -> str:
 
 
 def result(lines: Sequence[Line]) -> str:
-    """The same in words, for those who do not see it."""
+    """The result in words, for readers who cannot see the figure."""
     kind, told = speed(lines), []
     rows = shown(lines)
     for line, name in zip(rows, names(rows), strict=True):

@@ -1,6 +1,6 @@
-"""Medians with intervals by size and system: the mark that most figures share.
+"""Medians with intervals by size and system, the mark that most figures share.
 
-Beside the median stand the single trials, so that nobody has to trust an interval over five repeats.
+Single trials are drawn beside the median, so that readers can judge an interval over five repeats themselves.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from reports.figures import style
 
 DODGE = 0.5
 MAX_DOTS = 2000
-"""Single trials drawn; beyond it they would be a smear, and megabytes of SVG."""
+"""At most this many single trials are drawn; more would be a smear, and megabytes of SVG."""
 
 
 def draw_points(

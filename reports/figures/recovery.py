@@ -1,4 +1,4 @@
-"""How recovery times are distributed: the share of trials in which traffic was back by then."""
+"""The distribution of recovery times: the share of trials whose traffic had recovered by a given time."""
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ STYLES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """`frame`: `reports.measures.trial_frame`, one case; one step a trial, over all sizes."""
+    """`frame`: `reports.measures.trial_frame`, one case; one step per trial, over all sizes."""
     systems = style.systems_of(frame)
     with style.applied():
         figure = style.sheet(5.6, 3.0)
@@ -21,7 +21,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             times, shares = steps(frame, system)
             if times.size:
                 line = STYLES[style.place_of(system, systems) % len(STYLES)]
-                # From the first one's foot on, so that one trial is a step, too.
+                # The curve starts at the foot of its first step, so that a single trial is a visible step too.
                 ax.step([times[0], *times], [0, *shares], where="post", color=color, linestyle=line, linewidth=1.5)
                 ax.plot(
                     times, shares, marker, color=color, markersize=4.5, markeredgecolor="white", markeredgewidth=0.4
@@ -41,13 +41,13 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def steps(frame: pd.DataFrame, system: str) -> tuple[Floats, Floats]:
-    """What is drawn of a system: its sorted times (ms), and the share of trials (%) that were back by each."""
+    """A system's sorted times (ms), and the share of trials (%) that had recovered by each."""
     times = np.sort(frame[frame["system"] == system]["recover_ms"].dropna().to_numpy(np.float64)).clip(min=0.01)
     return times, 100 * np.arange(1, times.size + 1) / max(1, times.size)
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the figure shows, with the number of trials."""
+    """Describes the figure, with the number of trials."""
     counts = frame.groupby("system", sort=False)["recover_ms"].count()
     told = ", ".join(f"{system} {count}" for system, count in counts.items() if count)
     return (

@@ -1,4 +1,4 @@
-"""Published, model and measured values of one experiment side by side, each over the model at its own scale."""
+"""Published, model and measured values of one experiment side by side, each divided by the model at its own scale."""
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -10,7 +10,8 @@ SERIES = {"published": ("#333333", "X"), "measured": ("#0072B2", "o")}
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """`frame`: rows with what, published and measured (each over its model), low and high of measured; NaN: none."""
+    """`frame`: rows with what, published and measured (each over its model), low and high of measured; NaN: no
+    value."""
     with style.applied():
         figure = style.sheet(6.4, 0.34 * len(frame) + 1.3)
         ax = figure.subplots()
@@ -41,12 +42,12 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the figure shows, with the number of repeats."""
+    """Describes the figure, with the number of repeats."""
     known = frame[frame["measured"].notna()]
     repeats = (
         f"; {style.count_text(known['n'], 'repeat')} per measured point" if len(known) else "; nothing is measured"
     )
     return (
-        "Published and measured values, each divided by what the model says at the scale where it was taken, so that a "
+        "Published and measured values, each divided by the model's value at the scale where it was taken, so that a "
         f"small cluster and a large one compare: 1 is the model. {style.INTERVAL_NOTE.capitalize()}{repeats}."
     )

@@ -1,4 +1,4 @@
-"""T/T0, the duration after the fault over the duration before it, against what the models say."""
+"""T/T0, the duration after the fault over the duration before it, compared with the models."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ from reports.figures import style
 from reports.figures.points import draw_points
 
 MOST_LINES = 2
-"""Models of one mode that are drawn."""
+"""At most this many models of one mode are drawn."""
 LABEL_HEIGHT = 0.05
-"""Of the axis."""
+"""Label of the axis."""
 MODEL_NAMES = {1: "hot repair", 2: "Balance 1/(1\N{MINUS SIGN}X)", 3: "R2CC-AllReduce"}
 
 
@@ -35,7 +35,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the figure shows, with the number of repeats."""
+    """Describes the figure, with the number of repeats."""
     shown = frame[frame["slowdown"].notna()]
     left_out = [s for s in style.systems_of(frame) if not (shown["system"] == s).any()]
     stopped = [s for s in left_out if (frame.loc[frame["system"] == s, "status"] == "failed").all()]
@@ -51,10 +51,10 @@ def caption(frame: pd.DataFrame) -> str:
 
 
 def model_lines(frame: pd.DataFrame) -> list[tuple[str, float]]:
-    """The horizontal lines: what each mode's model gives, and the floor under every schedule."""
+    """The horizontal lines: each mode's model, and the lower bound over all schedules."""
     named: dict[str, list[str]] = {}
     known = frame.dropna(subset=["model"])
-    # Of many values (a sweep over K) the lines would lie on each other; such a sweep has a figure of its own.
+    # Lines of many values (a sweep over K) would overlap; such a sweep has its own figure.
     known = known[known.groupby("mode")["model"].transform("nunique") <= MOST_LINES]
     for (mode, value), _ in known.groupby(["mode", "model"]):
         name = MODEL_NAMES.get(int(str(mode)), f"mode {mode}")
@@ -66,7 +66,7 @@ def model_lines(frame: pd.DataFrame) -> list[tuple[str, float]]:
 
 
 def _lines(ax: Axes, lines: Sequence[tuple[str, float]]) -> None:
-    """Each with its text at its end; texts of lines that lie close together stand one above the other."""
+    """Each line with its text at its end; texts of neighbouring lines are stacked."""
     low, high = ax.get_ylim()
     free = low
     for text, value in lines:

@@ -1,4 +1,4 @@
-"""What the hosts were doing around the fault, as panels below a timeline: CPU, retransmissions, RDMA ports, GPUs."""
+"""The hosts' state around the fault, as panels below a timeline: CPU, retransmissions, RDMA ports, GPUs."""
 
 from collections.abc import Sequence
 
@@ -19,15 +19,15 @@ def draw_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
         for place, host in enumerate(hosts):
             own = part[part["host"] == host].sort_values("seconds")
             color, line = style.HOST_COLORS[place % len(style.HOST_COLORS)], style.HOST_LINES[place % 4]
-            # Steps: a value is that of the interval before it.
+            # Steps, because a value applies to the interval before it.
             ax.step(own["seconds"], own["value"], where="pre", color=color, linestyle=line, linewidth=1.1)
-        # One line of a panel's height is too short for a name with its unit.
+        # The label is wrapped: one line along a panel's height is too short for a name with its unit.
         ax.set_ylabel(label if "\n" in label else label.replace(" (", "\n("), fontsize=7.5)
         ax.set_ylim(bottom=0)
 
 
 def handles(frame: pd.DataFrame) -> list[Line2D]:
-    """Its hosts for a legend."""
+    """The legend entries of the hosts."""
     return [
         Line2D(
             [], [], color=style.HOST_COLORS[place % len(style.HOST_COLORS)], linestyle=style.HOST_LINES[place % 4],
@@ -38,12 +38,12 @@ def handles(frame: pd.DataFrame) -> list[Line2D]:
 
 
 def shown_hosts(frame: pd.DataFrame) -> list[str]:
-    """The first hosts: more lines than these cannot be told apart."""
+    """The first hosts; more lines could not be told apart."""
     return [str(host) for host in dict.fromkeys(frame["host"])][:MAX_HOSTS]
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the panels show."""
+    """Describes the panels."""
     hosts, shown = frame["host"].nunique(), len(shown_hosts(frame))
     more = f"; {hosts - shown} more hosts are not shown" if hosts > shown else ""
     return f"Below: the state of every host, read every 100 ms or so; rates are those of the interval before{more}."

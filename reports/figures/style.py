@@ -1,4 +1,4 @@
-"""How every figure looks: fonts, sizes, and a colour (`reports.palette`) and a marker of its own for every system."""
+"""The common style of figures: fonts, sizes, and a distinct colour (`reports.palette`) and marker for every system."""
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,17 +23,17 @@ MARKERS = ("X", "s", "o", "D", "^", "v", "P", "*")
 RAIL_COLORS = ("#08306B", "#4292C6", "#9ECAE1", "#FDAE6B", "#E6550D", "#A63603", "#74C476", "#31A354")
 """By NIC of a host; neighbours in a stack differ in lightness."""
 HOST_COLORS = ("#1B1F24", "#7A4FA3", "#2F8F83", "#B8860B")
-"""By host, with a line style besides; none is a system's."""
+"""By host, with a line style besides; none of them is a system's colour."""
 HOST_LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1.2)), (0, (5, 1.5, 1, 1.5)))
 ACCENT = "#B2182B"
-"""What went wrong: the fault, the hit iteration."""
+"""The colour of failures: the fault, the hit iteration."""
 LINE = "#666666"
 WIDTH_IN = 8.6
-"""Of every figure, so that letters are of one size in all of them."""
+"""The width of every figure, so that letters have the same size in all of them."""
 LETTER_IN = 0.072
-"""About as wide is a letter of a legend."""
+"""The approximate width of a letter in a legend."""
 HATCHES = ("", "////", "", "xxxx", "\\\\\\\\", "....", "", "----")
-"""Of bars, by system: with the colours' lightness they tell bars apart in grey."""
+"""Hatches of bars, by system: with the colours' lightness they distinguish bars in greyscale."""
 
 _RC: dict[str, Any] = {
     "font.size": 9.0,
@@ -58,31 +58,31 @@ _RC: dict[str, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 180,
     "svg.hashsalt": "r2ccl",
-    # Names come from files: a dollar sign in one is a dollar sign, not mathematics.
+    # Names come from files: a dollar sign in a name must not start mathematics.
     "text.parse_math": False,
 }
 
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """The style, for the time of drawing or saving; nothing of it leaks to the caller's own figures."""
+    """The style, while drawing or saving; the caller's own figures are not affected."""
     with mpl.rc_context(), sns.axes_style("ticks", _RC):
         mpl.rcParams.update(_RC)  # type: ignore[arg-type]
         yield
 
 
 def sheet(width_in: float, height_in: float) -> Figure:
-    """An empty figure that no global state knows about, as wide as a page at least."""
+    """An empty figure outside pyplot's global state, at least as wide as a page."""
     return Figure(figsize=(max(width_in, WIDTH_IN), height_in), layout="constrained")
 
 
 def narrow_sheet(height_in: float) -> Figure:
-    """The same for a telephone."""
+    """The same for a phone."""
     return Figure(figsize=(4.2, height_in), layout="constrained")
 
 
 def fixed_sheet(width_in: float, height_in: float, margins_in: tuple[float, float, float, float]) -> Figure:
-    """As `sheet` with fixed margins (left, bottom, right, top): quick, for figures that a report has many of."""
+    """As `sheet` with fixed margins (left, bottom, right, top): fast, for figures that occur many times in a report."""
     figure = Figure(figsize=(width_in, height_in))
     left, bottom, right, top = margins_in
     figure.subplots_adjust(left / width_in, bottom / height_in, 1 - right / width_in, 1 - top / height_in, hspace=0.16)
@@ -94,7 +94,8 @@ _PLACES: ContextVar[Mapping[str, int]] = ContextVar("places", default=types.Mapp
 
 @contextmanager
 def palette(systems: Sequence[str]) -> Iterator[None]:
-    """While it lasts each of `systems` has the same colour and marker in every figure, whoever stands beside it."""
+    """Within this context each of `systems` has the same colour and marker in every figure, whatever other systems it
+    shows."""
     token = _PLACES.set({system: place for place, system in enumerate(systems)})
     try:
         yield
@@ -103,7 +104,7 @@ def palette(systems: Sequence[str]) -> Iterator[None]:
 
 
 def place_of(system: str, systems: Sequence[str]) -> int:
-    """The number of a system's colour: in the whole report, or else among `systems`."""
+    """The index of a system's colour: within the whole report if one is being made, otherwise within `systems`."""
     return _PLACES.get().get(system, systems.index(system))
 
 
@@ -125,14 +126,14 @@ def sizes_of(frame: pd.DataFrame) -> list[int]:
 
 
 def size_axis(ax: Axes, sizes: Sequence[int]) -> None:
-    """Sizes as categories 0, 1, ... on the x axis."""
+    """Labels the x axis with sizes as categories 0, 1, ..."""
     ax.set_xticks(range(len(sizes)), [sized(size) for size in sizes])
     ax.set_xlim(-0.5, len(sizes) - 0.5)
     ax.set_xlabel("message size")
 
 
 def position(index: int, count: int, width: float = 0.5) -> float:
-    """Where system number `index` of `count` stands beside the middle of its category."""
+    """The offset of system number `index` of `count` from the middle of its category."""
     return 0.0 if count < 2 else width * (index / (count - 1) - 0.5)
 
 
@@ -154,28 +155,28 @@ def system_handles(systems: Sequence[str], shown: Sequence[str], bars: bool = Fa
 
 
 def legend(figure: Figure, systems: Sequence[str], shown: Sequence[str]) -> None:
-    """The systems that are `shown`, in rows above all panels."""
+    """A legend of the systems that are `shown`, in rows above all panels."""
     legend_of(figure, system_handles(systems, shown))
 
 
 def legend_of(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:
-    """A legend above all panels, in as many columns as the figure is wide for."""
+    """A legend above all panels, in as many columns as fit the figure's width."""
     longest = max((len(str(handle.get_label())) for handle in handles), default=0)
     fitting = int(figure.get_figwidth() / (0.55 + LETTER_IN * longest))
     columns = max(1, min(4, fitting, len(handles)))
-    # The panels keep their height under a legend of many rows.
+    # The figure grows with the legend's rows, so that the panels keep their height.
     rows = -(-len(handles) // columns)
     figure.set_figheight(figure.get_figheight() + 0.18 * max(0, rows - 2))
     figure.legend(handles=list(handles), loc="outside upper left", ncols=columns)
 
 
 def with_values(frame: pd.DataFrame, column: str) -> list[str]:
-    """The systems of which any trial has `column`."""
+    """The systems with a value of `column` in any trial."""
     return systems_of(frame[frame[column].notna()])
 
 
 def repeats_text(frame: pd.DataFrame) -> str:
-    """How many repeats stand behind a point, for the caption."""
+    """The number of repeats per point, for the caption."""
     return f"{count_text(frame.groupby(['case', 'system', 'size_bytes'], observed=True).size(), 'repeat')} per point"
 
 

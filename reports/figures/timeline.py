@@ -1,7 +1,7 @@
-"""Recovery timeline of one trial: what every NIC sent, host by host, with the iterations above.
+"""Recovery timeline of one trial: the throughput of every NIC, host by host, with the iterations above.
 
-Each host's NICs are stacked, so that the height is what the host sends in all and a lost NIC is a missing
-band. The shaded window lasts from the fault to its heal.
+Each host's NICs are stacked, so the height is the host's total and a lost NIC is a missing band. The shaded window
+lasts from the fault to its heal.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,14 @@ GRID_S = 0.01
 MAX_BINS = 450
 MAX_HOSTS = 8
 MAX_LABELS = 3
-"""Of different faults in the legend."""
+"""Maximum number of different faults in the legend."""
 EVENT_MARKS = {
     "path_down": ("v", "path lost"),
     "migrated": ("D", "chunks moved"),
     "switched": ("s", "new schedule"),
     "path_returned": ("^", "path back"),
+    "rdma_off": ("<", "RDMA off"),
+    "rdma_on": (">", "RDMA on"),
     "failed": ("X", "gave up"),
     "refused": ("P", "refused"),
     "nccl": ("*", "NCCL's log: trouble"),
@@ -43,8 +45,8 @@ def draw(
     setting: Setting,
     watched: pd.DataFrame | None = None,
 ) -> Figure:
-    """`rates`: `reports.recovery.throughput` of its counters; `events`: its core events, times in `t_ns`; `watched`:
-    `reports.state.state_frame`, whose panels stand below on the same axis of time."""
+    """`rates`: `reports.recovery.throughput` of the trial's counters; `events`: its core events, times in `t_ns`;
+    `watched`: `reports.state.state_frame`, whose panels are drawn below on the same time axis."""
     zero_ns = trial.fault.t_before_ns if trial.fault else _first_ns(trial, rates)
     hosts = shown_hosts(trial, rates)
     with style.applied():
@@ -71,20 +73,20 @@ def draw(
 
 
 def caption(trial: Trial, rates: pd.DataFrame, watched: pd.DataFrame | None = None) -> str:
-    """What the figure shows."""
+    """Describes the figure."""
     left_out = rates["host"].nunique() - len(shown_hosts(trial, rates))
     more = f"; {left_out} more hosts are not shown" if left_out else ""
     return (
         f"{trial.trial_id}: throughput sent by every NIC, stacked by host (one trial, counters every 10 ms){more}. "
-        "Top: iterations by turns dark and light, the hit one in red "
+        "Top: iterations alternate dark and light, the hit one in red "
         "(hatched where it never ended); marks are events in the cores' logs and NCCL's. "
-        "Shaded: from the fault to its heal. Compared: every host with what its NICs carry at most (dashed)."
+        "Shaded: from the fault to its heal. Compared: every host with the limit of its NICs (dashed)."
         + (f" {state.caption(watched)}" if watched is not None else "")
     )
 
 
 def shown_hosts(trial: Trial, rates: pd.DataFrame) -> list[str]:
-    """The hosts with a panel: the struck one is always among them."""
+    """The hosts with a panel, always including the struck one."""
     hosts = list(dict.fromkeys(rates["host"]))
     if len(hosts) <= MAX_HOSTS:
         return hosts
@@ -94,7 +96,7 @@ def shown_hosts(trial: Trial, rates: pd.DataFrame) -> list[str]:
 
 
 def stack(rates: pd.DataFrame) -> tuple[Floats, dict[str, Floats]]:
-    """Throughput of one host's NICs (Mbit/s) on a common grid of times (ns): what the bands are."""
+    """Throughput of one host's NICs (Mbit/s) on a common grid of times (ns): the bands of the figure."""
     first, last = float(rates["start_ns"].min()), float(rates["end_ns"].max())
     bins = int(min(MAX_BINS, max(2, (last - first) / (GRID_S * 1e9))))
     grid = np.linspace(first, last, bins)
@@ -109,7 +111,7 @@ def _host(ax: Axes, rates: pd.DataFrame, host: str, zero_ns: int, setting: Setti
     if not rates.empty:
         grid, bands = stack(rates)
         colors = [style.RAIL_COLORS[i % len(style.RAIL_COLORS)] for i in range(len(bands))]
-        # Steps, not slopes: between two samples only the mean is known.
+        # Steps, not slopes: only the mean between two samples is known.
         ax.stackplot((grid - zero_ns) / 1e9, *bands.values(), colors=colors, step="pre", linewidth=0)
     if setting.rate_bit_s and setting.nics:
         limit = setting.rate_bit_s * setting.nics / 1e6
@@ -122,7 +124,7 @@ def _host(ax: Axes, rates: pd.DataFrame, host: str, zero_ns: int, setting: Setti
 
 
 def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
-    """A strip of bars, one an iteration, and a cross where the trial stopped."""
+    """A strip of bars, one per iteration, and a cross where the trial stopped."""
     spans = [((item.t_ns - zero_ns) / 1e9, item.duration_ns / 1e9) for item in trial.iterations]
     ax.broken_barh(spans, (0, 1), facecolors=[_color(item) for item in trial.iterations], linewidth=0)
     if (cut := unfinished(trial)) is not None:
@@ -132,7 +134,7 @@ def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
         )
     for item, (start, _) in zip(trial.iterations, spans, strict=True):
         if item.phase == "hit":
-            # Above the bar: of small messages the bar is narrower than its text.
+            # Above the bar, because for small messages the bar is narrower than its text.
             ax.annotate(
                 f"hit: {item.duration_ns / 1e6:.0f} ms", (max(start, 0), 1.08), xytext=(3, 0),
                 textcoords="offset points", va="bottom", fontsize=7.5, color=style.ACCENT,
@@ -140,7 +142,7 @@ def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
     if trial.error and trial.error.t_ns:
         at = (trial.error.t_ns - zero_ns) / 1e9
         ax.plot(at, 0.5, "X", color=style.ACCENT, markersize=8, markeredgecolor="white", clip_on=False, zorder=5)
-        # Left of the fault's line, which would cross it.
+        # Left of the fault's line, which would otherwise cross it.
         ax.annotate(
             "stopped", (min(at, 0) if trial.fault else at, 1.08), xytext=(-3, 0), textcoords="offset points",
             ha="right", va="bottom", fontsize=7.5, color=style.ACCENT,
@@ -153,9 +155,9 @@ def _iterations(ax: Axes, trial: Trial, zero_ns: int) -> None:
 
 
 def unfinished(trial: Trial) -> tuple[int, int] | None:
-    """From when to when (ns) the iteration lasted that the fault hit and that never ended; None if there is none.
+    """Start and end (ns) of the iteration that the fault hit and that never completed; None if there is none.
 
-    It began when the one before it ended, or with the fault if that was the first; the error ended it.
+    It began at the end of the previous iteration, or at the fault if it was the first; the error ended it.
     """
     hit = any(i.phase in ("hit", "after") for i in trial.iterations)
     if trial.fault is None or trial.error is None or trial.error.t_ns is None or hit:
@@ -182,17 +184,17 @@ def _events(ax: Axes, events: Sequence[dict[str, Any]], zero_ns: int) -> None:
 
 
 class Window(NamedTuple):
-    """From a fault's effect to its heal, as the fault itself says that it is to be drawn (`faults.base.PlotHint`)."""
+    """From a fault's effect to its heal, in the form that the fault itself specifies (`faults.base.PlotHint`)."""
 
     begin_ns: int
     end_ns: int
     label: str
     colour: str | None
-    """None: no shade."""
+    """None: not shaded."""
 
 
 def windows(trial: Trial) -> list[Window]:
-    """One for each failure; in old files faults do not say how they are drawn."""
+    """One window for each failure; in old files faults do not specify how they are drawn."""
     told = [*trial.evidence.strikes, *({} for _ in trial.faults)]
     found = []
     for fault, strike in zip(trial.faults, told, strict=False):
@@ -234,7 +236,7 @@ def _legend(figure: Figure, rates: pd.DataFrame, trial: Trial, strip: Axes, host
 
 
 def _span(trial: Trial, rates: pd.DataFrame, zero_ns: int) -> tuple[float, float]:
-    """From the first iteration to the end of the samples, with a little air."""
+    """From the first iteration to the end of the samples, with a small margin."""
     first = _first_ns(trial, rates)
     last = max([int(rates["end_ns"].max())] + [i.t_ns + i.duration_ns for i in trial.iterations])
     air = 0.01 * (last - first)

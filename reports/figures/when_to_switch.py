@@ -1,4 +1,5 @@
-"""After how many operations leaving the ring pays, over the message size and what is left of the slow host."""
+"""After how many operations leaving the ring pays off, over the message size and the slow host's remaining
+bandwidth."""
 
 import numpy as np
 import pandas as pd
@@ -34,7 +35,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def texts(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
-    """What stands in the cells: the schedule's letter and the operations, nothing where the ring stays."""
+    """The texts of the cells: the schedule's letter and the number of operations; empty if the ring stays."""
     shown = table.copy().astype(object)
     for row in table.index:
         for column in table.columns:
@@ -44,10 +45,10 @@ def texts(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(frame: pd.DataFrame) -> str:
-    """What the figure shows."""
+    """Describes the figure."""
     names = ", ".join(f"{one.letter} {one.title}" for one in ALGORITHMS.values() if one.alias and one.name != "ring")
     return (
-        "How many AllReduces of a size must come until leaving the ring has paid for itself, with one slow host of "
+        "The number of AllReduces after which leaving the ring has paid off, with one slow host of "
         f"{int(frame['hosts'].iloc[0])} that keeps the share x of its bandwidth; the letter is the schedule's "
         f"({names}). Empty: the ring is the fastest. "
         "Computed from the planner's models, not measured."

@@ -1,4 +1,4 @@
-"""Every metric of a trial, in the order in which tables show them: the one list from which all that is told derives.
+"""Every metric of a trial, in the order of the tables: the one list from which all outputs derive.
 
 Terminal, report, bounds, comparisons, targets, exports and documents take a metric's name, unit, direction, meaning,
 value and aggregate from here. A new metric is a record in a file beside this one, and a line below.
@@ -21,4 +21,4 @@ METRICS: dict[str, Metric] = {
         *correctness.METRICS,
     )
 }
-"""By name, which is the column of `reports.measures.trial_frame` as well."""
+"""Metrics by name, which is also the column of `reports.measures.trial_frame`."""

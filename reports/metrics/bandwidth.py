@@ -1,4 +1,4 @@
-"""Bus bandwidth of a collective by phase, as nccl-tests counts it."""
+"""Bus bandwidth of a collective by phase, as defined by nccl-tests."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Whether results are right, and trials ended as expected: things that are counted, of which one is one too many."""
+"""Whether results are right and trials ended as expected: counted things, of which one is already too many."""
 
 from reports.metrics.metric import Metric
 from reports.metrics.view import View
@@ -10,7 +10,7 @@ def checked(view: View) -> int:
 
 
 def _wrong(view: View) -> float | None:
-    """Unknown where nothing was compared."""
+    """Wrong elements; None if nothing was compared."""
     return float(sum(i.wrong or 0 for i in view.trial.iterations)) if checked(view) else None
 
 
@@ -20,7 +20,7 @@ METRICS = (
         aggregate="total", heading="wrong",
     ),
     Metric(
-        "unexpected", "trials", "lower", "trials that ended otherwise than the experiment expects",
+        "unexpected", "trials", "lower", "trials that did not end as the experiment expects",
         lambda view: float(not view.trial.expected), aggregate="total",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a failure costs: the time that a trial loses, and what its first iteration after the fault has of that."""
+"""The cost of a failure: the time that a trial loses, and the part of it due to its first iteration after the fault."""
 
 from reports import stats
 from reports.metrics.metric import Metric
@@ -6,7 +6,7 @@ from reports.metrics.view import View
 
 
 def _lost(view: View) -> float | None:
-    """How much longer everything since the first failure took than as many healthy iterations."""
+    """How much longer everything since the first failure took than the same number of healthy iterations."""
     if view.trial.fault is None or not view.since:
         return None
     return (sum(i.duration_ns for i in view.since) - len(view.since) * view.healthy_ns) / 1e6
@@ -18,7 +18,7 @@ def _lost_share(view: View) -> float | None:
 
 
 def _same_schedule_ns(view: View) -> list[float]:
-    """Iterations like the one that was hit: where the ranks changed their schedule, those before the change."""
+    """Iterations comparable to the hit one: if the ranks switched schedules, those before the switch."""
     return view.durations_ns("after") if view.rest.switch is None else [float(i.duration_ns) for i in view.rest.old]
 
 
@@ -30,7 +30,7 @@ def _hit_cost(view: View) -> float | None:
 
 def _stall(view: View) -> float | None:
     hit, fault = view.in_phase("hit"), view.trial.fault
-    if fault is None or view.comes_and_goes or len(hit) != 1:
+    if fault is None or view.trial.further_faults or view.comes_and_goes or len(hit) != 1:
         return None
     usual_ns = view.healthy_ns, stats.median(_same_schedule_ns(view))
     return stats.stall_ns(float(hit[0].duration_ns), fault.t_before_ns - hit[0].t_ns, *usual_ns) / 1e6

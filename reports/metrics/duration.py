@@ -1,4 +1,4 @@
-"""How long an iteration takes, by phase and against the healthy one."""
+"""The duration of an iteration, by phase and relative to the healthy one."""
 
 from collections.abc import Callable
 

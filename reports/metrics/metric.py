@@ -1,7 +1,7 @@
-"""What a metric is: one record that says its name, unit, direction and meaning, its value for a trial, its aggregate.
+"""A metric is one record of its name, unit, direction and meaning, its value for a trial, and its aggregate.
 
-Nothing here or beside it needs pandas: the terminal computes the same values while a sweep runs. A trial that stayed
-inconclusive has no value of any metric, since nothing can be said about it; `value` is the one place that knows.
+Nothing in this package needs pandas, since the terminal computes the same values while a sweep runs. A trial that
+stayed inconclusive has no value of any metric, because nothing can be concluded from it; only `value` implements this.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,33 +24,34 @@ class Metric:
     """One measure of a trial."""
 
     name: str
-    """As experiments, rules and files name it: ``after_gbs``."""
+    """The name in experiments, rules and files: ``after_gbs``."""
     unit: str
     """``GB/s``, ``ms``, ``elements``; empty for a ratio."""
     better: Better | None
-    """Which way is better; None: the nearer to 1."""
+    """Which way is better; None: the closer to 1."""
     meaning: str
     """What is measured, without the unit."""
     of_trial: Callable[[View], float | None]
-    """Its value for one trial that can be judged; None where that trial does not tell."""
+    """Its value for one conclusive trial; None if the trial does not have it."""
     of: Of = "every trial"
-    """The trials that must have a value. A cell of such trials without any is a hole, of ``some trials`` it is none."""
+    """The trials that must have a value. A cell of such trials without a value is a gap; with ``some trials`` it is
+    not."""
     aggregate: Aggregate = "median"
-    """What stands for the repeats of a cell."""
+    """How the repeats of a cell are combined."""
     heading: str = ""
-    """Of its column in the report's tables, with a line for the unit; empty: no column."""
+    """The heading of its column in the report's tables, with a line for the unit; empty: no column."""
     short: str = ""
-    """Of its column on the terminal; empty: no column."""
+    """The heading of its column on the terminal; empty: no column."""
     percent: bool = False
-    """A share that is shown as percent."""
+    """Whether it is a share, shown as percent."""
     workloads: tuple[str, ...] = ()
-    """The kinds of workloads that it is of; empty: of all."""
+    """The kinds of workloads that have it; empty: all."""
     among: "Callable[[pd.DataFrame], pd.Series] | None" = None
-    """For a value that depends on other trials: of all trials at once (`reports.measures.trial_frame`)."""
+    """For a value that depends on other trials: computes it for all trials at once (`reports.measures.trial_frame`)."""
 
     @property
     def shown_unit(self) -> str:
-        """The unit in which people read it."""
+        """The unit shown to people."""
         return "%" if self.percent else self.unit
 
     @property
@@ -59,7 +60,7 @@ class Metric:
         return f"{self.meaning}, {self.unit}" if self.unit else self.meaning
 
     def value(self, view: View) -> float | None:
-        """The metric of one trial; None where nothing can be said."""
+        """The metric's value for one trial; None if there is none."""
         status = view.trial.status
         if status == "inconclusive" or not self.is_of(view.trial.workload):
             return None
@@ -72,7 +73,7 @@ class Metric:
         return not self.workloads or workload in self.workloads
 
     def together(self, values: Iterable[float | None], aggregate: Aggregate | None = None) -> float:
-        """The aggregate of the values that are known; NaN where there are none."""
+        """The aggregate of the known values; NaN if there are none."""
         known = stats.known(values)
         if not known.size:
             return float("nan")
@@ -86,7 +87,7 @@ class Metric:
         return float(known.min() if self.better == "higher" else known.max())
 
     def belongs_to(self, *, faulted: bool, failed: bool) -> bool:
-        """Whether a trial that ended like this must have a value; what need not have one is never missing."""
+        """Whether a trial with this outcome must have a value; only a required value can be missing."""
         asked = {
             "every trial": True,
             "faulted trials": faulted,

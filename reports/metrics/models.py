@@ -1,4 +1,4 @@
-"""What is measured beside what bounds, schedules and the simulator say."""
+"""Measurements compared with bounds, schedules and the simulator."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def _bound_share(view: View) -> float | None:
-    """Of the least time of any schedule with the NIC lost (`reports.model.floor`) over the time measured after it."""
+    """The lower bound over all schedules with the NIC lost (`reports.model.floor`), divided by the time measured after
+    it."""
     if not view.loses_a_nic or not view.setting.limit_gbs:
         return None
     from reports.model import floor
@@ -42,7 +43,7 @@ def _over_schedule(view: View) -> float | None:
 
 
 def _over_simulated(frame: "pd.DataFrame") -> "pd.Series":
-    """Of measured trials whose experiment has the same system simulated as well."""
+    """Measured over simulated time, for measured trials whose experiment also simulates the same system."""
     keys, columns = ["alike", "case", "size_bytes"], ["before_ms", "after_ms"]
     simulated = frame[frame["source"] == "simulated"].groupby(keys)[columns].median()
     beside = frame.join(simulated.add_suffix("_simulated"), on=keys)

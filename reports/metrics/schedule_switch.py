@@ -1,4 +1,4 @@
-"""What a change of the schedule costs, where the ranks make one after a loss (`reports.after`)."""
+"""The cost of a schedule switch, if the ranks make one after a loss (`reports.after`)."""
 
 from reports import stats
 from reports.metrics.metric import Metric

@@ -1,8 +1,8 @@
-"""Serving: the time to requests' first token and per token after it, by phase, and which requests were hurt.
+"""Serving: time to first token and time per later token, by phase, and the requests that the failure affected.
 
-*Before* are requests that had ended when the failure came, *during* those that were under way, *after* those that began
-later. The run without failures is the healthy trials of the same system and experiment: every answer must be the same,
-token by token.
+*Before* are requests that had ended when the failure came, *during* those in progress, *after* those that began later.
+The healthy trials of the same system and experiment are the run without failures: every answer must be the same, token
+by token.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +23,7 @@ TIMES = {"ttft": "time from a request's arrival to its first token", "tpot": "ti
 
 
 class Request(NamedTuple):
-    """One of a trial."""
+    """One request of a trial."""
 
     phase: Phase
     measures: Mapping[str, float]
@@ -43,7 +43,7 @@ def _percentile(name: str, phase: str, q: int, view: View) -> float | None:
 
 
 def _throughput(view: View) -> float | None:
-    """Of all timed requests, from the first one's begin to the last one's end."""
+    """Tokens of all timed requests, from the start of the first to the end of the last."""
     timed = [i for i in view.trial.iterations if i.phase != "warmup" and "tokens" in i.measures]
     if len(timed) < 2:
         return None
@@ -52,12 +52,13 @@ def _throughput(view: View) -> float | None:
 
 
 def _again(view: View) -> float | None:
-    """Without those of the warm-up, which end before any failure."""
+    """How many requests had work repeated. Warm-up requests never count, since they end before any failure."""
     return float(sum(again > 0 for again in _told(view.trial.iterations, "again")))
 
 
 def _hurt(view: View) -> float | None:
-    """Slower to the first token, or a token, than every request that had ended before."""
+    """How many requests were slower, to the first token or per token, than every request that had ended before the
+    failure."""
     before = _requests(view, PHASES["before"])
     worst = {name: max(_told(before, name), default=None) for name in ("ttft_ms", "tpot_ms")}
     if view.trial.fault is None or any(value is None for value in worst.values()):
@@ -67,8 +68,8 @@ def _hurt(view: View) -> float | None:
 
 
 def _within(first: str, last: str | None, lost: str, view: View) -> float | None:
-    """Whether the failure came between two moments of the request that it struck, or of another one under way. Where
-    the transport gave up, these were done again, and `lost` says it."""
+    """Whether the failure came between two events of the request that it struck, or of another request in progress. If
+    the transport gave up, both events happened again, and the measure `lost` says whether it struck between them."""
     fault = view.trial.fault
     hit = [i for i in _requests(view, PHASES["during"]) if {"sent_until_ms", lost} & set(i.measures)]
     if fault is None or not hit:
@@ -85,7 +86,7 @@ def _within(first: str, last: str | None, lost: str, view: View) -> float | None
 
 
 def requests(trial: Trial) -> dict[int, Request]:
-    """The timed ones of a trial by their numbers; empty of what serves none."""
+    """The timed requests of a trial by number; empty if the trial serves none."""
     timed = [i for i in trial.iterations if i.phase != "warmup" and "answer" in i.measures]
     return {i.iteration: Request(i.phase, i.measures) for i in timed}
 
@@ -94,7 +95,8 @@ Others = dict[int, Request]
 
 
 def _beside_healthy(of: Callable[[Others, Others], float], frame: "pd.DataFrame") -> "pd.Series":
-    """`of` the requests of each trial and those of the first healthy trial of its system; NaN without one."""
+    """Applies `of` to the requests of each trial and those of the first healthy trial of its system; NaN without
+    one."""
     import pandas as pd
 
     keys = ["run", "setup", "system"]
@@ -116,7 +118,7 @@ def _differing(own: Others, healthy: Others) -> float:
 
 
 def _over(name: str, own: Others, healthy: Others) -> float:
-    """Requests come in bursts, so each is held against itself."""
+    """Requests come in bursts, so each is compared with itself in the healthy trial."""
     ratios = [
         one.measures[name] / healthy[number].measures[name] - 1
         for number, one in own.items()

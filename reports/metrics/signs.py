@@ -1,4 +1,4 @@
-"""When each sign of a failure came: noticed, moved to other NICs, traffic back, stopped, in use again."""
+"""When each sign of a failure appeared: noticed, moved to other NICs, traffic back, stopped, in use again."""
 
 from reports import stats
 from reports.metrics.metric import Metric
@@ -26,10 +26,10 @@ def _returned(view: View) -> float | None:
 
 
 def _recovered(view: View) -> float | None:
-    """By the counters: from the fault until the struck host sends at its later speed again."""
+    """By the counters: from the fault until the struck host again sends at its later speed."""
     trial, hit = view.trial, view.in_phase("hit")
     later = [i for i in trial.iterations if i.phase == "after"]
-    # With several failures there are several dips, of which only the first is the first one's.
+    # Several failures cause several dips; only the first dip belongs to the first failure.
     if trial.fault is None or trial.further_faults or not hit or not later or view.fine_samples is None:
         return None
     from reports.recovery import recovery_ns, throughput

@@ -1,7 +1,7 @@
-"""Training: how much is trained a second, and whether losses and weights are those of the run without failures.
+"""Training: throughput, and whether losses and weights equal those of the run without failures.
 
 The run without failures is the healthy trials of the same system and experiment: with one seed and a fixed order of
-reduction they must agree to the last bit.
+reduction, they must agree to the last bit.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ ONLY = ("training",)
 
 
 def _rate(phase: Phase) -> Callable[[View], float | None]:
-    """Of all tokens over all their time, where what broke comes and goes; else of the usual step."""
+    """Tokens per second: over all steps if the fault comes and goes, otherwise of the median step."""
 
     def rate(view: View) -> float | None:
         items = [i for i in view.in_phase(phase) if "tokens" in i.measures]
@@ -35,7 +35,7 @@ def _last_loss(view: View) -> float | None:
 
 
 def references(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """By trial of training: `losses_healthy` and `weights_healthy` of the first healthy trial of its system."""
+    """By training trial: `losses_healthy` and `weights_healthy` of the first healthy trial of its system."""
     keys = ["run", "setup", "system"]
     healthy = frame[(frame["scenario"] == "healthy") & (frame["status"] == "ok") & frame["weights"].notna()]
     first = healthy.groupby(keys)[["losses", "weights"]].first()
@@ -49,7 +49,7 @@ def _differing(row: "pd.Series") -> float:
 
 
 def _of_those_told(frame: "pd.DataFrame", of: "Callable[[pd.Series], float]") -> "pd.Series":
-    """`of` every trial of training that can be judged and has a run without failures beside it."""
+    """Applies `of` to every conclusive training trial that has a run without failures to compare with."""
     import pandas as pd
 
     beside = references(frame)
@@ -71,7 +71,7 @@ def _weights_differ(frame: "pd.DataFrame") -> "pd.Series":
 
 
 def _in_backward(view: View) -> float | None:
-    """After the longest forward of the step that was hit."""
+    """Whether the fault came after the longest forward pass of the hit step."""
     hit, fault = [i for i in view.trial.iterations if i.phase == "hit"], view.trial.fault
     if fault is None or not hit or "forward_ms" not in hit[0].measures:
         return None
@@ -80,32 +80,32 @@ def _in_backward(view: View) -> float | None:
 
 
 def _of_hit(name: str) -> Callable[[View], float | None]:
-    """What the step that was hit says of itself."""
+    """A value that the hit step itself reported."""
     return lambda view: next((i.measures[name] for i in view.in_phase("hit") if name in i.measures), None)
 
 
 def _noticed(view: View) -> float | None:
-    """The ranks tell when they failed from the begin of their step on."""
+    """The ranks report their failure relative to the start of their step."""
     hit, fault, failed = view.in_phase("hit"), view.trial.fault, _of_hit("failed_after_ms")(view)
     return None if fault is None or failed is None else failed + (hit[0].t_ns - fault.t_before_ns) / 1e6
 
 
 METRICS = (
     Metric(
-        "before_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second, healthy", _rate("before"),
+        "before_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second, healthy", _rate("before"),
         heading="healthy", short="tokens/s", workloads=ONLY,
     ),
     Metric(
-        "during_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second in the step that the fault hits",
+        "during_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second in the step that the fault hits",
         _rate("hit"), of="trials that went on", heading="hit", workloads=ONLY,
     ),
     Metric(
-        "after_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second after the fault; of one that comes "
+        "after_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second after the fault; of one that comes "
         "and goes, over all steps since", _rate("after"),
         of="trials that went on", heading="after", short="after", workloads=ONLY,
     ),
     Metric(
-        "repaired_tokens_s", "tokens/s", "higher", "tokens (bytes) trained a second once everything is healed",
+        "repaired_tokens_s", "tokens/s", "higher", "tokens (bytes) trained per second once everything is healed",
         _rate("repaired"), of="some trials", heading="repaired", workloads=ONLY,
     ),
     Metric(
@@ -130,23 +130,23 @@ METRICS = (
         workloads=ONLY,
     ),
     Metric(
-        "noticed_ms", "ms", "lower", "from the fault until the ranks that are started again had failed", _noticed,
+        "noticed_ms", "ms", "lower", "from the fault until the ranks to be restarted have failed", _noticed,
         of="some trials", workloads=ONLY,
     ),
     Metric(
-        "restart_ms", "ms", "lower", "from the ranks' failure until all of them had met again", _of_hit("restart_ms"),
+        "restart_ms", "ms", "lower", "from the ranks' failure until all of them have met again", _of_hit("restart_ms"),
         of="some trials", heading="restart", workloads=ONLY,
     ),
     Metric(
-        "reload_ms", "ms", "lower", "for reading the checkpoint", _of_hit("reload_ms"), of="some trials",
+        "reload_ms", "ms", "lower", "time to read the checkpoint", _of_hit("reload_ms"), of="some trials",
         workloads=ONLY,
     ),
     Metric(
-        "redo_ms", "ms", "lower", "for the steps since the checkpoint, which are done again", _of_hit("redo_ms"),
+        "redo_ms", "ms", "lower", "time to repeat the steps since the checkpoint", _of_hit("redo_ms"),
         of="some trials", workloads=ONLY,
     ),
     Metric(
-        "steps_again", "steps", "lower", "steps that are done again", _of_hit("steps_again"), of="some trials",
+        "steps_again", "steps", "lower", "steps that are repeated", _of_hit("steps_again"), of="some trials",
         heading="done again", workloads=ONLY,
     ),
 )  # fmt: skip

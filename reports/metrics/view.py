@@ -1,4 +1,4 @@
-"""One trial as metrics look at it: its iterations by phase, its core's events, its counters where they are read."""
+"""One trial as metrics see it: its iterations by phase, its core's events, and its counters if they are read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,26 +23,26 @@ LOSES_A_NIC = (
 """Kinds of faults after which their NIC carries nothing until the heal."""
 
 COMES_AND_GOES = ("flap",)
-"""Kinds of faults that do so between their effect and their heal."""
+"""Kinds of faults whose NIC works at times before the heal."""
 
 NO_TABLE: "Callable[[], pd.DataFrame | None]" = lambda: None  # noqa: E731 - a value, as its type says
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A trial and what stands beside it; what is derived is derived once."""
+    """A trial and the data beside it; derived values are computed once."""
 
     trial: Trial
     setting: Setting = field(default_factory=Setting)
     """The cluster that the trial ran on."""
     system: Mapping[str, Any] = field(default_factory=dict)
-    """Its system as the experiment has it."""
+    """Its system as the experiment defines it."""
     counters: "Callable[[], pd.DataFrame | None]" = NO_TABLE
-    """Reads the NICs' counters; None: there are none, or nobody asks for them."""
+    """Reads the NICs' counters; None: there are none, or they are not requested."""
     fine_counters: "Callable[[], pd.DataFrame | None]" = NO_TABLE
-    """The same with every sample that was taken."""
+    """The counters with every sample that was taken."""
     watched: "Callable[[], pd.DataFrame | None]" = NO_TABLE
-    """The same of the hosts' state."""
+    """The hosts' state."""
 
     @cached_property
     def events(self) -> Sequence[dict[str, Any]]:
@@ -51,7 +51,7 @@ class View:
 
     @cached_property
     def rest(self) -> After:
-        """What came after the failure, apart from a change of the schedule."""
+        """The iterations after the failure, with a schedule switch separated."""
         return after(self.trial, self.events)
 
     @cached_property
@@ -61,29 +61,43 @@ class View:
 
     @cached_property
     def fine_samples(self) -> "pd.DataFrame | None":
-        """The same with those that follow each other closely right after a fault."""
+        """The counters including the closely spaced samples right after a fault."""
         return self.fine_counters() if self.trial.iterations else None
 
     @cached_property
     def loses_a_nic(self) -> bool:
-        """Whether the failure is what models are about: one NIC of one host, gone until the heal."""
+        """Whether the failure is the one that models describe: one NIC of one host, gone until the heal."""
         faults = self.trial.faults
         return len(faults) == 1 and faults[0].kind in LOSES_A_NIC and bool(faults[0].nic)
 
     @cached_property
     def comes_and_goes(self) -> bool:
-        """Whether what broke worked again in between: such a trial is judged as a whole, not by its first loss."""
+        """Whether the struck part worked again in between: such a trial is judged as a whole, not by its first loss."""
         faults = self.trial.faults
-        return len(faults) > 1 or any(fault.kind in COMES_AND_GOES for fault in faults)
+        several = len(faults) > 1 and not self._stand_together
+        return several or any(fault.kind in COMES_AND_GOES for fault in faults)
+
+    @property
+    def _stand_together(self) -> bool:
+        """Whether every iteration after the fault ran with all failures."""
+        first = next((at for at, i in enumerate(self.trial.iterations) if i.phase == "after"), None)
+        if first is None:
+            return False
+        rest = self.trial.iterations[first:]
+        last = max(i.t_ns + i.duration_ns for i in rest if i.phase == "after")
+        return all(i.phase != "hit" for i in rest) and all(
+            fault.t_after_ns <= rest[0].t_ns and (fault.heal_ns is None or fault.heal_ns >= last)
+            for fault in self.trial.faults
+        )
 
     @cached_property
     def since(self) -> Sequence[Iteration]:
-        """Every iteration from the first that a failure hit to the end of the trial."""
+        """Every iteration from the first hit one to the end of the trial."""
         return [i for i in self.trial.iterations if i.phase in ("hit", "after", "repaired")]
 
     @cached_property
     def received(self) -> "Sequence[HostBytes]":
-        """What hosts received per collective, counted and by the schedule; empty where nobody counted."""
+        """The bytes that hosts received per collective, counted and by the schedule; empty if they were not counted."""
         if self.samples is None or self.samples.empty or self.trial.workload != "collective":
             return ()
         from reports import traffic
@@ -97,24 +111,24 @@ class View:
         return (*found, *(item for item in planned if item.phase in phases))
 
     def in_phase(self, phase: Phase) -> Sequence[Iteration]:
-        """The iterations that count as `phase`: of those after a failure the ones that follow a change of schedule.
+        """The iterations that count as `phase`; after a failure, those that follow the schedule switch.
 
-        Where what broke comes and goes, all since the first failure: fast and slow ones are both what is left.
+        If the fault comes and goes, all iterations since the first failure count, fast and slow ones.
         """
         if phase == "after":
             return self.since if self.comes_and_goes else self.rest.steady
         return [i for i in self.trial.iterations if i.phase == phase]
 
     def durations_ns(self, phase: Phase) -> list[float]:
-        """Their durations."""
+        """The durations of the iterations of `phase`."""
         return [float(i.duration_ns) for i in self.in_phase(phase)]
 
     def usual_ns(self, phase: Phase) -> float:
-        """What an iteration of `phase` takes: the median, or the mean where what broke comes and goes; NaN: none."""
+        """The typical duration in `phase`: the median, or the mean if the fault comes and goes; NaN: no iteration."""
         durations = self.durations_ns(phase)
         return stats.mean(durations) if phase == "after" and self.comes_and_goes else stats.median(durations)
 
     @property
     def healthy_ns(self) -> float:
-        """What an iteration takes before the first failure."""
+        """The typical duration before the first failure."""
         return self.usual_ns("before")

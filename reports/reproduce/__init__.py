@@ -1,1 +1,1 @@
-"""Published experiments: what they reported, what models say, and what was measured here, side by side."""
+"""Published experiments: published values, model values and our measurements side by side."""

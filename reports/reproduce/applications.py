@@ -1,6 +1,6 @@
 """Training and inference under failed NICs, as R2CCL reports them (arXiv 2512.25059), and our model of them.
 
-Measured here are a small GPT on CPUs, one rank a host, and a small engine that serves one.
+Our own measurements are of a small GPT on CPUs, one rank per host, and of a small engine that serves one.
 """
 
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ README = "R2CCL's README"
 THIRD = "a third party's summary of R2CCL"
 
 DP_NONE, DP_REPAIR, DP_BALANCE, DP_R2CC, DP_TWO, DP_ADAPCC = 314618, 300151, 310516, 312394, 310756, 289565
-"""Tokens per second of GPT-3 2.7B, DP = 16: without a failure, and with one NIC lost by what is done about it."""
+"""Tokens per second of GPT-3 2.7B, DP = 16: without a failure, and with one NIC lost, by system."""
 PP_NONE, PP_REPAIR, PP_BALANCE, PP_TWO = 8340, 8233, 8309, 8257
 SHARE_DP = overhead.share_of(DP_NONE / DP_REPAIR - 1, HOT_REPAIR)
 SHARE_PP = overhead.share_of(PP_NONE / PP_REPAIR - 1, HOT_REPAIR)
 SHARE_INFER = overhead.share_of(0.03, balance(1 / 8))
-"""At most: the share with which one failure under Balance costs the 3 % that are the published limit."""
+"""Upper limit: the share of communication at which one failure under Balance costs the published limit of 3 %."""
 
 TESTBED = Scale(hosts=2, nics=8, ranks=16, nic_bit_s=400e9, size_bytes=256 << 20)
 MONTE_CARLO = Scale(hosts=64, nics=8, ranks=512, nic_bit_s=400e9, size_bytes=256 << 20)
 
 
 def _cost(tokens: float, none: float) -> float:
-    """Percent more time a token than without a failure."""
+    """Percent more time per token than without a failure."""
     return 100 * (none / tokens - 1)
 
 
@@ -48,8 +48,8 @@ def _fact(key: str, what: str, value: float, source: str = README, high: float |
 
 
 def _tensor_and_pipeline(scale: Scale) -> Mapping[str, float]:
-    """By the share of communication that hot repair's line gives, and simulated with the degrees that the title says:
-    tensor 8 inside a host, two pipeline stages between hosts."""
+    """By the share of communication that hot repair's line implies, and simulated with the degrees of the title: tensor
+    parallelism 8 inside a host, two pipeline stages between hosts."""
     if scale != TESTBED:
         return {}  # how much of our own step in stages is exposed communication is not known beforehand
     simulated = jobs.training("train-tppp-13b")
@@ -57,12 +57,12 @@ def _tensor_and_pipeline(scale: Scale) -> Mapping[str, float]:
 
 
 def _by_job(name: str, published: Scale) -> Model:
-    """The simulated job at the published scale; at ours the formulas, with the share that our step is made of."""
+    """The simulated job at the published scale; at our scale the formulas, with our step's share of communication."""
     return lambda scale: jobs.training(name) if scale == published else training.overheads_here(scale)
 
 
 def _one_loss(share: float, scale: Scale) -> Mapping[str, float]:
-    """Overheads in percent with one NIC lost, and with two of different hosts for Balance."""
+    """Overheads in percent with one NIC lost, and for Balance also with two NICs of different hosts."""
     ratios = {
         "repair": HOT_REPAIR,
         "balance": balance(scale.lost),
@@ -73,7 +73,7 @@ def _one_loss(share: float, scale: Scale) -> Mapping[str, float]:
 
 
 def training_and_inference() -> pd.DataFrame:
-    """The testbed of 4 hosts with 8 NICs each: training by its published share, inference by the most it can be."""
+    """The testbed of 4 hosts with 8 NICs each: training by its published share, inference by its upper limit."""
     training = overhead.table("training, 4 hosts", SHARE_DP, 4, 8, range(7))
     inference = overhead.table("inference, 4 hosts (at most)", SHARE_INFER, 4, 8, range(7))
     told = [
@@ -182,7 +182,7 @@ ENTRIES = (
         ),
         MONTE_CARLO,
         jobs.monte_carlo_ends,
-        missing="512 GPUs are not at hand",
+        missing="512 GPUs are not available",
         draw="overhead",
         figure=jobs.monte_carlo,
     ),
@@ -203,6 +203,6 @@ ENTRIES = (
         ),
         MONTE_CARLO._replace(hosts=128, ranks=1024),
         jobs.lost_by_adapcc,
-        missing="1024 GPUs are not at hand",
+        missing="1024 GPUs are not available",
     ),
 )

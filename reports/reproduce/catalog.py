@@ -1,4 +1,4 @@
-"""Every published experiment by its name."""
+"""Every published experiment by name."""
 
 from difflib import get_close_matches
 
@@ -7,11 +7,11 @@ from reports.reproduce import applications, cloudlab, collectives, jobs, theory
 from reports.reproduce.entry import Entry
 
 ENTRIES = (*cloudlab.ENTRIES, *collectives.ENTRIES, *applications.ENTRIES, *jobs.ENTRIES, *theory.ENTRIES)
-"""In the order in which they are listed."""
+"""In the order of the listing."""
 
 
 def find(name: str) -> Entry:
-    """The entry of that name; raises `ReportError` with the nearest one."""
+    """The entry of that name; raises `ReportError` with the nearest name."""
     for entry in ENTRIES:
         if entry.name == name:
             return entry

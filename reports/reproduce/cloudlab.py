@@ -1,6 +1,6 @@
-"""The authors' CloudLab tests: three servers with three NICs of 10 Gbit/s each, two GPUs a server, one NIC lost.
+"""The authors' CloudLab tests: three servers with three 10 Gbit/s NICs and two GPUs each, one NIC lost.
 
-Numbers are from the public logs that come with R2CCL (arXiv 2512.25059), as the tests there are numbered.
+Numbers are from the public logs that come with R2CCL (arXiv 2512.25059); tests are numbered as there.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def of(frame: pd.DataFrame, system: str, column: str, factor: float = 1.0) -> Es
 
 
 def ring_s(scale: Scale) -> float:
-    """The healthy ring AllReduce: 2 (n-1)/n of the vector through the NICs of each host."""
+    """Time of the healthy ring AllReduce: 2 (n-1)/n of the vector through the NICs of each host."""
     return 2 * (scale.ranks - 1) / scale.ranks * scale.size_bytes / scale.host_bytes_s
 
 
@@ -63,7 +63,8 @@ def _r2cc_model(scale: Scale) -> Mapping[str, float]:
 
 
 def _bytes_model(scale: Scale) -> Mapping[str, float]:
-    """In vector sizes a host receives; R2CC: both rings, and the degraded hosts' values in and out of the helper."""
+    """Bytes that a host receives, in vector sizes; R2CC: both rings, and the degraded hosts' values to and from the
+    helper."""
     n, healthy, lost = scale.ranks, scale.ranks - scale.ranks // scale.hosts, scale.lost
     ring = 2 * (n - 1) / n
     degraded = ring * (1 - lost) + lost
@@ -76,7 +77,7 @@ def _bytes_model(scale: Scale) -> Mapping[str, float]:
 
 
 def _bytes_measured(frame: pd.DataFrame) -> Mapping[str, Estimate]:
-    """By the NICs' counters."""
+    """The same by the NICs' counters."""
 
     def received(system: str, phase: str, degraded: bool | None) -> Estimate:
         own = frame[(frame["system"] == system) & frame["received_bytes"].notna()]
@@ -97,7 +98,7 @@ def _bytes_measured(frame: pd.DataFrame) -> Mapping[str, Estimate]:
 
 
 DEGRADED = "host1"
-"""Whose NIC the experiment file takes down."""
+"""The host whose NIC the experiment file takes down."""
 
 
 def _bandwidth_model(scale: Scale) -> Mapping[str, float]:

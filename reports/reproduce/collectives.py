@@ -71,7 +71,7 @@ ENTRIES = (
         (
             Fact(
                 "stall",
-                "what the AllReduce that is hit lasts longer",
+                "how much longer the hit AllReduce takes",
                 "ms",
                 900.0,
                 "R2CCL's CloudLab logs",

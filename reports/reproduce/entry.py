@@ -1,7 +1,7 @@
-"""What a published experiment is to this program: facts, a model, and how a run of ours answers for each fact.
+"""A published experiment as data: facts, a model, and how one of our runs answers each fact.
 
-An absolute time at another scale says little, so every value stands beside the model at its own scale: published
-over model there, measured over model here. What is free of scale (a ratio, a share) is compared directly as well.
+An absolute time at another scale says little, so every value is compared with the model at its own scale: published
+over model there, measured over model here. Scale-free values (a ratio, a share) are also compared directly.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,16 +25,16 @@ class Scale(NamedTuple):
 
     @property
     def host_bytes_s(self) -> float:
-        """What the NICs of one host carry in one direction."""
+        """The rate of all NICs of one host in one direction."""
         return self.nics * self.nic_bit_s / 8
 
     @property
     def lost(self) -> float:
-        """X, the share of a host's bandwidth that one NIC is."""
+        """X, the share of a host's bandwidth that one NIC has."""
         return 1 / self.nics
 
     def told(self) -> str:
-        """In words."""
+        """The scale in words."""
         ranks = f", {self.ranks} ranks" if self.ranks != self.hosts else ""
         nics = f"{self.nics} NIC{'s' * (self.nics > 1)} of {format_rate(self.nic_bit_s)}"
         size = f", {format_size(self.size_bytes)}" if self.size_bytes else ""  # training has no vector
@@ -43,8 +43,8 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class Fact:
-    """One published number with its source. `high` makes it a range from `value`; `free`: it has no scale, not even
-    that of the number of ranks; `reason`: why the model says something else, as far as is known."""
+    """One published number with its source. `high` makes it a range from `value`; `free`: it is independent of the
+    scale, even of the number of ranks; `reason`: why the model differs, as far as is known."""
 
     key: str
     what: str
@@ -63,7 +63,7 @@ Measured = Callable[[pd.DataFrame], Mapping[str, Estimate]]
 
 @dataclass(frozen=True)
 class Trials:
-    """What to sweep: an experiment of experiments/, its changed keys, the trials that are kept, and how to read it."""
+    """What to sweep: an experiment of experiments/, its changed keys, the trials to keep, and how to read them."""
 
     experiment: str
     measured: Measured
@@ -74,7 +74,7 @@ class Trials:
 
 @dataclass(frozen=True)
 class Entry:
-    """A published experiment. Without `trials` it is modelled or simulated only, and `missing` says why."""
+    """A published experiment. Without `trials` it is only modelled or simulated, and `missing` says why."""
 
     name: str
     title: str
@@ -87,12 +87,12 @@ class Entry:
     draw: str = "side_by_side"
     """The figure: a module of `reports.figures`."""
     figure: Callable[[], pd.DataFrame] | None = field(default=None, compare=False)
-    """Its data, where they are not the lines themselves."""
+    """The figure's data, if they are not the lines themselves."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One fact beside what models and measurements say of it."""
+    """One fact with the model's and the measured values."""
 
     fact: Fact
     model: float | None
@@ -101,33 +101,34 @@ class Line:
 
     @property
     def difference(self) -> float | None:
-        """Of the published number from the model's, in their unit; None for ranges and where there is no model."""
+        """Published minus model value, in their unit; None for ranges and without a model."""
         return None if self.fact.high is not None or self.model is None else self.fact.value - self.model
 
     @property
     def published_over_model(self) -> float | None:
-        """None for ranges and where there is no model."""
+        """Published over model value; None for ranges and without a model."""
         return None if self.fact.high is not None else _over(self.fact.value, self.model)
 
     @property
     def measured_over_model(self) -> float | None:
-        """Against the model at the scale of the measurement."""
+        """Measured value over the model at the scale of the measurement."""
         return _over(self.measured.median, self.model_here) if self.measured else None
 
     @property
     def measured_over_published(self) -> float | None:
-        """Only of what is free of scale."""
+        """Measured over published value, only if they are scale-free."""
         if not self.fact.free or self.measured is None or self.fact.high is not None:
             return None
         return _over(self.measured.median, self.fact.value)
 
     @property
     def place(self) -> Place | None:
-        """Where the measured value, or else the model's, lies in respect of the published range; None without one."""
+        """Where the measured value, or otherwise the model's, lies relative to the published range; None without a
+        range."""
         return self.place_of(self.measured.median if self.measured else self.model)
 
     def place_of(self, value: float | None) -> Place | None:
-        """Where `value` lies in respect of the published range; None without one or the other."""
+        """Where `value` lies relative to the published range; None if either is missing."""
         if self.fact.high is None or value is None:
             return None
         if value < self.fact.value:
@@ -136,7 +137,8 @@ class Line:
 
 
 def lines(entry: Entry, here: Scale | None = None, frame: pd.DataFrame | None = None) -> list[Line]:
-    """The facts of `entry` with model and, where `frame` (the trials of a run at scale `here`) is given, measured."""
+    """The facts of `entry` with model and, if `frame` (the trials of a run at scale `here`) is given, measured
+    values."""
     model = entry.model(entry.scale) if entry.model and entry.scale else {}
     model_here = entry.model(here) if entry.model and here else {}
     measured = entry.trials.measured(frame) if entry.trials and frame is not None else {}
@@ -152,13 +154,13 @@ def lines(entry: Entry, here: Scale | None = None, frame: pd.DataFrame | None = 
 
 
 def scaled_down(entry: Entry, here: Scale | None) -> list[str]:
-    """What differs between the published set-up and the one measured here."""
+    """The differences between the published set-up and the one measured here."""
     there = entry.scale
     if there is None or here is None:
         return []
     pairs: list[tuple[str, object, object]] = [
         ("hosts", there.hosts, here.hosts),
-        ("NICs a host", there.nics, here.nics),
+        ("NICs per host", there.nics, here.nics),
         ("ranks", there.ranks, here.ranks),
         ("rate of a NIC", format_rate(there.nic_bit_s), format_rate(here.nic_bit_s)),
     ]

@@ -1,7 +1,7 @@
-"""Jobs that are simulated (`r2ccl_core.jobs`) beside what was published of them, and two questions of our own.
+"""Simulated jobs (`r2ccl_core.jobs`) compared with published results, and two questions of our own.
 
-Training rows are calibrated on the healthy row and on hot repair's, the Monte Carlo on its first line, so these they
-cannot confirm; all the others they can, and where they do not the table shows it.
+Training rows are calibrated on the healthy row and on hot repair's, the Monte Carlo simulation on its first line, so
+those rows cannot confirm the model. All other rows can; where they do not, the table shows it.
 """
 
 from collections.abc import Mapping
@@ -29,26 +29,27 @@ NAMES = {
     **{alias: one.title for alias, one in for_losses().items()},
     AUTO: "planner's choice",
 }
-"""Systems of `r2ccl_core.jobs` as the papers' figures call them; others keep their names."""
+"""Systems of `r2ccl_core.jobs` under the names of the papers' figures; others keep their names."""
 
 FOR_ANY_LOSS = ("adapcc", "hot_repair", "balance", "r2cc", AUTO)
-"""Systems of the Monte Carlo, beside the schedules that are guaranteed: others are rings where many hosts are slow."""
+"""Systems of the Monte Carlo simulation besides the schedules with guarantees; with many slow hosts, the others are
+rings."""
 
 FIRST_LINE = 0.015
-"""mc-512: one failure costs so much under Balance."""
+"""mc-512: the published cost of one failure under Balance."""
 PATTERNS = 1000
 
 DAYS = 54
 TRIALS = 20
 SIZES = (64, 512, 1024, 4096)
-"""GPUs of the goodput figure."""
+"""Cluster sizes, in GPUs, of the goodput figure."""
 
 SWITCH_HOSTS = 8
 SWITCH_RATE_BYTES_S, SWITCH_ALPHA_S = 50e9, 5e-6
 
 
 def training(name: str) -> Mapping[str, float]:
-    """Overheads in percent of a published training experiment, with one NIC lost, and two of different hosts."""
+    """Overheads in percent of a published training experiment, with one NIC lost, and with two of different hosts."""
     row = next(row for row in calibration.ROWS if row.name == name)
     first = calibration.ROWS[0]
     wanted = None if "hot_repair" in row.one else first.healthy / first.one["hot_repair"] - 1
@@ -62,7 +63,8 @@ def training(name: str) -> Mapping[str, float]:
 
 @lru_cache(maxsize=1)
 def job_512() -> Job:
-    """GPT-3 2.7B (its model is not published), data-parallel over 64 hosts; as much overlap as makes the first line."""
+    """GPT-3 2.7B (the published model is not stated), data-parallel over 64 hosts; overlap is fitted to the first
+    line."""
     job = Job(model_named("gpt3-2.7b"), Layout(data=512, micro_batch=4), hosts=64)
     lost = [1] + [0] * 63
     healthy_s, degraded_s = (
@@ -75,7 +77,7 @@ def job_512() -> Job:
 
 @lru_cache(maxsize=4)
 def monte_carlo(failures: tuple[int, ...] = tuple(range(1, 11)), patterns: int = PATTERNS) -> pd.DataFrame:
-    """Training on 512 GPUs by number of failures: every system that goes on, and the two published ends."""
+    """Training on 512 GPUs by number of failures: every system that continues, and the two published end points."""
     sure = [alias for alias, one in for_losses().items() if one.guaranteed]
     systems = [one for one in SYSTEMS if one.name in (*FOR_ANY_LOSS, *sure)]
     rows = [
@@ -97,13 +99,14 @@ def monte_carlo_ends(scale: Scale) -> Mapping[str, float]:
 
 
 def job_1024() -> Job:
-    """175B on 128 hosts: tensor 8, pipeline 8 in 4 interleaved stages, data 16, ZeRO-1; degrees are not published."""
+    """175B on 128 hosts: tensor 8, pipeline 8 in 4 interleaved stages, data 16, ZeRO-1; the degrees are not
+    published."""
     cut = Layout(data=16, tensor=8, pipeline=8, interleave=4, micro_batches=96, zero=1)
     return Job(model_named("gpt3-175b"), cut, hosts=128)
 
 
 def lost_by_adapcc(scale: Scale) -> Mapping[str, float]:
-    """What AdapCC loses with one NIC gone, a whole replica of 64 GPUs, over what Balance does."""
+    """AdapCC's loss with one NIC gone (a whole replica of 64 GPUs), over Balance's loss."""
     del scale
     job, lost = job_1024(), [1] + [0] * 127
     adapcc, balance = (slowdown(job, system_named(name), lost) - 1 for name in ("adapcc", "balance"))
@@ -112,13 +115,13 @@ def lost_by_adapcc(scale: Scale) -> Mapping[str, float]:
 
 @lru_cache(maxsize=4)
 def goodput(sizes: tuple[int, ...] = SIZES, names: tuple[str, ...] = tuple(PRESETS)) -> pd.DataFrame:
-    """GPU hours lost a year to failures of the network, over cluster size and failure rate, by system."""
+    """GPU hours lost per year to network failures, over cluster size and failure rate, by system."""
     rows = [row for gpus in sizes for name in names for row in _goodput_rows(_job_of(gpus), PRESETS[name])]
     return pd.DataFrame(rows, columns=["gpus", "rates", "system", "gpu_hours", "goodput", "low", "high", "trials"])
 
 
 def _job_of(gpus: int) -> Job:
-    """GPT-3 6.7B, data-parallel; checkpoints cost nothing here, since they are made whatever the network does."""
+    """GPT-3 6.7B, data-parallel; checkpoints cost nothing here, since they are made regardless of the network."""
     layout = Layout(data=gpus, micro_batch=4, overlap=0.8)
     return Job(model_named("gpt3-6.7b"), layout, gpus // 8, restart=Restart(checkpoint_s=0.0))
 
@@ -133,13 +136,15 @@ def _goodput_rows(job: Job, rates: Rates) -> list[tuple[object, ...]]:
 
 
 def _network_time(scale: Scale) -> Mapping[str, float]:
-    """What fail-stop loses to the network at Llama 3's rates beside the planner's choice, percent of the time."""
+    """Percent of time that fail-stop loses to the network at Llama 3's failure rates, and the planner's choice
+    likewise."""
     own = goodput((scale.ranks,), ("llama3",)).set_index("system")["goodput"]
     return {"fail_stop": 100 * (1 - float(own["fail-stop"])), "auto": 100 * (1 - float(own["planner's choice"]))}
 
 
 def when_to_switch() -> pd.DataFrame:
-    """The planner's best beside the ring, over message size and loss; how many operations pay a switch back."""
+    """The planner's best schedule against the ring, over message size and loss, and how many operations repay a
+    switch."""
     rows = []
     for x in (0.25, 0.5, 0.6, 0.75, 0.875, 0.95):
         topology = Topology.of_shares([x] + [1.0] * (SWITCH_HOSTS - 1), SWITCH_RATE_BYTES_S)
@@ -153,7 +158,8 @@ def when_to_switch() -> pd.DataFrame:
 
 
 def _least_sizes(scale: Scale) -> Mapping[str, float]:
-    """The size in MiB from which on a schedule for slow hosts saves 3 %; trees are for few bytes."""
+    """The size in MiB from which a schedule for slow hosts saves 3 %. Trees do not count: they are for small
+    messages."""
     del scale
     frame = when_to_switch()
     return {key: _from_on(frame[frame["remaining"] == x]) for key, x in (("half", 0.5), ("eighth", 0.875))}
@@ -174,8 +180,8 @@ _LLAMA = "derived from Llama 3's rates and a recovery of 68 minutes"
 ENTRIES = (
     Entry(
         "goodput",
-        "GPU hours lost a year to failures of the network, over cluster size and failure rate, by system",
-        f"GPT-3 6.7B, data-parallel, {DAYS} days, {TRIALS} histories a point; checkpoints are not counted",
+        "GPU hours lost per year to network failures, over cluster size and failure rate, by system",
+        f"GPT-3 6.7B, data-parallel, {DAYS} days, {TRIALS} histories per point; checkpoints are not counted",
         (
             Fact(
                 "fail_stop",
@@ -191,13 +197,13 @@ ENTRIES = (
         ),
         Scale(128, 8, 1024, 400e9, 256 << 20),
         _network_time,
-        missing="weeks on a thousand GPUs are not at hand",
+        missing="weeks on a thousand GPUs are not available",
         draw="goodput",
         figure=goodput,
     ),
     Entry(
         "when-to-switch",
-        "From which message size and loss on leaving the ring pays, and after how many operations",
+        "The message size and loss from which leaving the ring pays off, and after how many operations",
         f"{SWITCH_HOSTS} hosts, one slow; a switch costs a job {SWITCH_S * 1e3:g} ms",
         (
             Fact(
@@ -214,7 +220,7 @@ ENTRIES = (
         ),
         Scale(SWITCH_HOSTS, 1, SWITCH_HOSTS, 400e9, 1 << 30),
         _least_sizes,
-        missing="a prediction is no measurement",
+        missing="a prediction is not a measurement",
         draw="when_to_switch",
         figure=when_to_switch,
     ),

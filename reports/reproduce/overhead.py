@@ -1,12 +1,12 @@
-"""What failed NICs cost training and inference: how much of an iteration waits for the network, times how much slower
-the network is. Pure; failures are drawn with a seed.
+"""The cost of failed NICs for training and inference: the share of an iteration that waits for the network, times the
+slowdown of the network. Pure; failures are drawn with a seed.
 
     overhead = share * (T/T0 - 1)
 
-`share` is the part of a healthy iteration that waits for communication (what computation does not hide). T/T0 is that
-of the collective with the failures at hand: hot repair and Balance by their models (arXiv 2512.25059), the choice by
-this program's planner, whose schedules the simulator times. The published figures do not say the share: it is taken
-from one of them, which that one then cannot confirm; the others can.
+`share` is the part of a healthy iteration that waits for communication (not hidden by computation). T/T0 is that of the
+collective with the given failures: hot repair and Balance by their models (arXiv 2512.25059), the choice by this
+program's planner, whose schedules the simulator times. The published figures do not state the share: it is derived from
+one of them, which therefore confirms nothing; the others can.
 """
 
 import random
@@ -23,23 +23,23 @@ from reports import stats
 
 STRATEGIES = ("hot repair", "Balance", "planner's choice")
 MAX_SIMULATED_HOSTS = 16
-"""Above it the planner's own prediction is taken, which is checked against the simulator elsewhere."""
+"""Above this size the planner's own prediction is used, which other tests compare with the simulator."""
 SIZE_BYTES = 256 << 20
 CHUNKS = 1024
 
 
 def share_of(overhead: float, ratio: float) -> float:
-    """The share of an iteration that waits for the network if a slowdown of `ratio` cost `overhead`."""
+    """The share of an iteration that waits for the network if a slowdown of `ratio` costs `overhead`."""
     return overhead / (ratio - 1)
 
 
 def overhead(share: float, ratio: float) -> float:
-    """What a slowdown of the collectives to `ratio` costs an iteration, as a share of it."""
+    """The cost for an iteration, as a share of it, of slowing its collectives down by `ratio`."""
     return share * (ratio - 1)
 
 
 def ratio(topology: Topology, strategy: str) -> float:
-    """T/T0 of an AllReduce on `topology`, with what `strategy` does about its losses."""
+    """T/T0 of an AllReduce on `topology` under `strategy`."""
     healthy = topology.healthy.rates_bytes_s[0]
     if strategy == "hot repair":
         return healthy / min(hot_repaired(topology).rates_bytes_s)
@@ -51,7 +51,7 @@ def ratio(topology: Topology, strategy: str) -> float:
 
 @lru_cache(maxsize=1024)
 def _chosen(lost: tuple[int, ...], nics: int) -> float:
-    """Of equal hosts only how many lost how much decides, not which."""
+    """Among equal hosts, only the number of lost NICs per host matters, not which hosts lost them."""
     topology = cluster(len(lost), nics, lost)
     result = plan(topology, "all_reduce", SIZE_BYTES, most_chunks=CHUNKS)
     if len(lost) > MAX_SIMULATED_HOSTS:
@@ -67,7 +67,7 @@ def cluster(hosts: int, nics: int, lost: Sequence[int]) -> Topology:
 
 
 def draws(hosts: int, nics: int, failures: int, count: int, seed: int = 0) -> Iterator[Topology]:
-    """`count` clusters in which `failures` random NICs are lost; every host keeps one."""
+    """`count` clusters with `failures` randomly lost NICs; every host keeps at least one."""
     chance = random.Random(f"{seed}/{hosts}/{nics}/{failures}")
     drawn = 0
     while drawn < count:

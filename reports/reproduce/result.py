@@ -1,4 +1,4 @@
-"""The outcome of a reproduction as people and programs read it: Markdown, CSV, JSON and the figure. An edge."""
+"""The result of a reproduction for people and programs: Markdown, CSV, JSON and the figure. Does I/O."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ HEADINGS = (
 
 
 def row(line: Line) -> list[str]:
-    """The texts of one line, as `HEADINGS`."""
+    """The texts of one line, in the order of `HEADINGS`."""
     return [
         line.fact.what, line.fact.unit, published(line.fact), _digits(line.model), _digits(line.difference),
         line.place_of(line.model) or number(line.published_over_model),
@@ -33,7 +33,7 @@ def row(line: Line) -> list[str]:
 
 
 def reasons(lines: Sequence[Line]) -> list[str]:
-    """Why published numbers differ from the model, where that is known."""
+    """Why published numbers differ from the model, if known."""
     return [f"{line.fact.what}: {line.fact.reason}" for line in lines if line.fact.reason]
 
 
@@ -43,7 +43,7 @@ def published(fact: Fact) -> str:
 
 
 def _digits(value: float | None) -> str:
-    """Ratios differ in the third digit after the point."""
+    """Four significant digits, because ratios differ in the third decimal."""
     return number(value, 4)
 
 
@@ -60,7 +60,7 @@ def _estimate(value: Estimate | None) -> str:
 
 
 def markdown(entry: Entry, lines: Sequence[Line], notes: Sequence[str]) -> str:
-    """The table with its title, set-up, what was scaled down, and the sources."""
+    """The table with its title, set-up, differences in scale, and sources."""
     rows = [HEADINGS, ["---"] * len(HEADINGS), *map(row, lines)]
     table = "".join(f"| {' | '.join(map(cell, one))} |\n" for one in rows)
     told = "".join(f"- {cell(note)}\n" for note in [*notes, *reasons(lines)])
@@ -71,7 +71,7 @@ def markdown(entry: Entry, lines: Sequence[Line], notes: Sequence[str]) -> str:
 
 
 def comma_separated(lines: Sequence[Line]) -> str:
-    """Plain numbers, one row a quantity."""
+    """Plain numbers, one row per quantity."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     names = ("measured_median", "measured_low", "measured_high", "measured_n")
@@ -114,7 +114,7 @@ def _record(line: Line) -> dict[str, object]:
 
 
 def ratios(lines: Sequence[Line]) -> pd.DataFrame:
-    """For the figure: published and measured, each over the model at its own scale."""
+    """For the figure: published and measured values, each over the model at its own scale."""
     rows = []
     for line in lines:
         shown, by = line.measured, line.model_here
@@ -130,7 +130,7 @@ def ratios(lines: Sequence[Line]) -> pd.DataFrame:
 
 
 def figure_frame(entry: Entry, lines: Sequence[Line], trials: pd.DataFrame | None) -> pd.DataFrame:
-    """What the entry's figure is drawn from."""
+    """The data of the entry's figure."""
     if entry.figure is None:
         return ratios(lines)
     frame = entry.figure()
@@ -148,7 +148,7 @@ def write(
     trials: pd.DataFrame | None,
     run: str | None,
 ) -> list[Path]:
-    """Writes table.md, table.csv, result.json and the figure (where it has something to show); their paths."""
+    """Writes table.md, table.csv, result.json and the figure (if it has data); returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
         "table.md": markdown(entry, lines, notes),

@@ -1,8 +1,8 @@
-"""Serving with a NIC lost: what is published, a simulated replica of a 70B model, and our own small engine beside it.
+"""Serving with a NIC lost: published values, a simulated replica of a 70B model, and our own small engine.
 
-At the published scale a cache takes about a millisecond of 400 GB/s, where its prompt takes a hundred to compute. On a
-local cluster with slow links it is a good part of the time to the first token, so the same loss costs more there; the
-model of that scale has our own pace of computing.
+At the published scale, a cache takes about a millisecond at 400 GB/s, and computing its prompt takes a hundred. On a
+local cluster with slow links the transfer is a large part of the time to the first token, so the same loss costs more
+there. The model of that scale uses our own pace of computation.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ from reports.stats import Estimate
 LIMIT = "R2CCL (arXiv 2512.25059): less than 3 %"
 THIRD = "R2CCL (arXiv 2512.25059)"
 CHAT = (1155, 211)
-"""Mean tokens of a prompt and of an answer in Azure's conversations of 2023."""
+"""Mean tokens of a prompt and of an answer in Azure's conversation traces of 2023."""
 OWN = Engine("gpt-1m", 0.0, 0.17, 3.5, 1.5, 4608, shortest=1, longest=1024)
-"""Our small engine, fitted to healthy trials on one thread a host of a machine with two busy processors."""
+"""Our small engine, fitted to healthy trials with one thread per host on a machine with two busy processors."""
 TESTBED = Scale(hosts=2, nics=8, ranks=16, nic_bit_s=400e9, size_bytes=256 << 20)
 SLOW_BIT_S = 1e9
-"""Below it a cluster is one of ours."""
+"""A cluster with slower NICs is one of ours."""
 REQUESTS = 2000
 
 
@@ -43,13 +43,13 @@ def _replica(scale: Scale, lost: str, habit: str = "balance") -> list[Served]:
 
 
 def _mean_s(served: list[Served]) -> float:
-    """From arrival to the last token."""
+    """Mean time from arrival to the last token."""
     return stats.mean(one.last_s - one.asked.at_s for one in served)
 
 
 @lru_cache(maxsize=8)
 def overheads(scale: Scale) -> Mapping[str, float]:
-    """Percent more with a NIC lost, at the median and for one in a hundred; and DejaVu's cost over ours."""
+    """Percent more time with a NIC lost, at the median and at the 99th percentile; and DejaVu's cost over ours."""
     before, after = _replica(scale, "never"), _replica(scale, "from_the_start")
     found = {}
     for name in ("ttft", "tpot"):
@@ -72,8 +72,8 @@ def _fact(key: str, what: str) -> Fact:
 ENTRY = Entry(
     "infer",
     "Serving, a NIC lost: overhead of the time to the first token and of the time for each one after it",
-    "8 NICs a host; X = 1/8. Published: vLLM, a limit. Simulated: a replica of Llama-2-70B on 8 H100 a host, prefill "
-    "and decode on two hosts, requests as in Azure's conversations, 4 a second",
+    "8 NICs per host; X = 1/8. Published: vLLM, a limit. Simulated: a replica of Llama-2-70B on 8 H100 per host, "
+    "prefill and decode on two hosts, requests as in Azure's conversations, 4 per second",
     (
         _fact("ttft_p50", "time to first token, median"),
         _fact("ttft_p99", "time to first token, 99 of 100"),

@@ -1,7 +1,7 @@
-"""OptCC, the lower bound (arXiv 2606.01680), the forest and the planner: what others computed, and what ours computes.
+"""OptCC, the lower bound (arXiv 2606.01680), the forest and the planner: reference values compared with ours.
 
-The paper's own tables were not at hand; the reference points are those of a simulation that was written without
-this program's code, times over the fault-free ring, at no cost a message and fair-shared ports.
+The paper's own tables were not available. The reference points come from a simulation that was written without this
+program's code: times over the fault-free ring, at no cost per message, with fair-shared ports.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ OPTCC = {
     (8, 0.875): (1.016, 1.116, 1.082), (16, 0.5): (1.067, 1.081, 1.533), (32, 0.5): (1.032, 1.043, 1.516),
     (32, 0.875): (1.004, 1.030, 1.074), (64, 0.5): (1.016, 1.026, 1.508),
 }  # fmt: skip
-"""By hosts and x: the bound, OptCC in 64 segments, R2CC-AllReduce with K unbounded."""
+"""By hosts and x: the bound, OptCC in 64 segments, R2CC-AllReduce with unbounded K."""
 FOREST = {
     (4, 0.5): 1.337, (4, 0.75): 1.074, (4, 0.875): 1.043, (8, 0.5): 1.150, (8, 0.75): 1.047, (8, 0.875): 1.019,
     (16, 0.5): 1.077, (16, 0.875): 1.022, (32, 0.5): 1.046, (32, 0.875): 1.038, (64, 0.5): 1.034,
@@ -40,7 +40,7 @@ PLANNER_MS = {
     (0.875, 16 << 20): {"ring": 0.741, "forest": 0.801},
     (0.875, 1 << 30): {"forest": 39.8, "r2cc_all_reduce": 41.2, "ring": 43.0},
 }
-"""At 8 hosts of 50 GB/s and 5 us a message, by x and size."""
+"""At 8 hosts of 50 GB/s and 5 us per message, by x and size."""
 PLANNER = Scale(hosts=8, nics=1, ranks=8, nic_bit_s=400e9, size_bytes=1 << 30)
 PLANNER_ALPHA_S = 5e-6
 
@@ -57,7 +57,7 @@ def _plan(hosts: int, x: float) -> tuple[Topology, Plan]:
 
 @lru_cache(maxsize=512)
 def simulated(algorithm: str, hosts: int, x: float) -> float | None:
-    """The time of an algorithm's schedule over the fault-free ring, one host at x; None where it has none."""
+    """The time of an algorithm's schedule over the fault-free ring, one host at x; None if it has no schedule."""
     topology, result = _plan(hosts, x)
     candidate = next((one for one in result.candidates if one.name == algorithm), None)
     if candidate is None:
@@ -66,7 +66,7 @@ def simulated(algorithm: str, hosts: int, x: float) -> float | None:
 
 
 def bound(hosts: int, x: float) -> float:
-    """The least time of any schedule over the fault-free ring, one host at x."""
+    """The lower bound over all schedules, over the fault-free ring, one host at x."""
     return bound_s("all_reduce", [x] + [1.0] * (hosts - 1), 1.0) / fault_free_ring_s(hosts, 1.0, 1.0)
 
 
@@ -160,7 +160,7 @@ def _measured(system: str, key: str) -> Callable[[pd.DataFrame], Mapping[str, Es
 
 
 def _forest_here(scale: Scale) -> Mapping[str, float]:
-    """At p = 3 and x = 2/3 there is no reference point: ours alone, so that the measured one has a model."""
+    """At p = 3 and x = 2/3 there is no reference point: only our value, so that the measured one has a model."""
     ratio = simulated("forest", scale.hosts, 1 - scale.lost) if scale.nics > 1 else None
     return {**_forest_model(scale), **({} if ratio is None else {"local": ratio})}
 
@@ -173,7 +173,7 @@ ENTRIES = (
         _optcc_facts(),
         Scale(8, 1, 8, 8e9, SIZE_BYTES),
         _optcc_model,
-        missing="up to 64 hosts are not at hand (optcc-overhead measures three)",
+        missing="up to 64 hosts are not available (optcc-overhead measures three)",
         draw="bound_gap",
         figure=gaps,
     ),
@@ -202,12 +202,12 @@ ENTRIES = (
     ),
     Entry(
         "planner",
-        "The planner's predictions for eight hosts of 50 GB/s and 5 us a message",
+        "The planner's predictions for eight hosts of 50 GB/s and 5 us per message",
         "one slow host; the ring on the other hosts' rate where nothing is lost",
         _planner_facts(),
         PLANNER,
         _planner_model,
-        missing="a prediction is no measurement; optcc-overhead, forest and cloudlab-* measure the schedules",
+        missing="a prediction is not a measurement; optcc-overhead, forest and cloudlab-* measure the schedules",
         draw="choice_map",
         figure=choices,
     ),

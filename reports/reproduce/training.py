@@ -1,6 +1,5 @@
-"""Training under a lost NIC at our own scale, beside what was published: how runs of ``training_overhead`` and
-``training`` answer for the published lines. Pure.
-"""
+"""Training under a lost NIC at our own scale: how runs of ``training_overhead`` and ``training`` answer the published
+values. Pure."""
 
 from collections.abc import Mapping
 from math import exp
@@ -16,21 +15,22 @@ from reports.reproduce.entry import Scale, Trials
 from reports.stats import Estimate
 
 SHARE = 0.05
-"""Of a step of ``training_overhead`` that is communication, none of it hidden: what its rates and sizes make."""
+"""The share of communication in a step of ``training_overhead``, none of it hidden; it follows from its rates and
+sizes."""
 K = 4
 
 SYSTEMS = {"repair": "hot_repair", "balance": "balance", "r2cc": "r2cc"}
 
 
 def overheads_here(scale: Scale) -> Mapping[str, float]:
-    """What a lost NIC costs a step of ours in percent, by the same formulas."""
+    """The cost of a lost NIC for one of our steps in percent, by the same formulas."""
     lost, ranks = scale.lost, scale.ranks
     ratios = {"repair": HOT_REPAIR, "balance": balance(lost), "r2cc": predicted_ratio(ranks, lost, K)}
     return {key: 100 * overhead.overhead(SHARE, ratio) for key, ratio in ratios.items()}
 
 
 def overheads_measured(frame: pd.DataFrame) -> Mapping[str, Estimate]:
-    """A step after the loss over one before it, in percent more."""
+    """A step after the loss compared with one before it, in percent more."""
     measured = frame[frame["source"] == "measured"]
     return {
         key: stats.estimate(100 * (pd.to_numeric(measured[measured["system"] == system]["slowdown"]) - 1))
@@ -39,7 +39,7 @@ def overheads_measured(frame: pd.DataFrame) -> Mapping[str, Estimate]:
 
 
 def perplexities_measured(frame: pd.DataFrame) -> Mapping[str, Estimate]:
-    """Of the last step under a failure, against the healthy trials of the same system, in percent more."""
+    """Perplexity of the last step under a failure, in percent more than in the healthy trials of the same system."""
     known = references(frame[frame["workload"] == "training"])
     known = known[known["faulted"] & (known["status"] == "ok")]
     found = {}

@@ -52,13 +52,13 @@ MISTAKES = [
     ({"site": "utah"}, ["site", "node_type"], "Nodes of type r7525 are at clemson."),
     ({"node_type": "c4130", "nics": 1, "site": "utah"}, ["site", "node_type"], "are at wisconsin and clemson."),
     ({"node_type": "other"}, ["other_type"], "Name the node type"),
-    ({"node_type": "other", "other_type": "a b"}, ["other_type"], "This is no name of a node type"),
-    ({"node_type": "other", "other_type": "xl170\n"}, ["other_type"], "This is no name of a node type"),
+    ({"node_type": "other", "other_type": "a b"}, ["other_type"], "This is not the name of a node type"),
+    ({"node_type": "other", "other_type": "xl170\n"}, ["other_type"], "This is not the name of a node type"),
     ({"node_type": "other", "other_type": "xl170"}, ["node_type", "other_type"], "xl170 is in the list"),
     ({"other_type": "r650"}, ["other_type"], "Leave this empty"),
-    ({"image": "UBUNTU22-64-STD"}, ["image"], "The image is no URN of a disk image"),
-    ({"image": profile.IMAGE + "<script>"}, ["image"], "The image is no URN of a disk image"),
-    ({"dataset": "models"}, ["dataset"], "This is no URN of a data set"),
+    ({"image": "UBUNTU22-64-STD"}, ["image"], "The image is not a URN of a disk image"),
+    ({"image": profile.IMAGE + "<script>"}, ["image"], "The image is not a URN of a disk image"),
+    ({"dataset": "models"}, ["dataset"], "This is not the URN of a data set"),
     ({"dataset": IMDATASET.replace("imdataset", "ltdataset")}, ["dataset"], "would share a rail's port"),
 ]
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.schedules import ring
-from r2ccl_core.schedules.algorithm import Algorithm, Prediction, Problem, Settings, Shares
+from r2ccl_core.schedules.algorithm import Algorithm, Parameters, Prediction, Problem, Shares
 
 
-def all_reduce(shares: Shares, settings: Settings) -> Schedule:
-    return replace(ring.all_reduce(len(shares), **settings), name="turned_ring")
+def all_reduce(shares: Shares, parameters: Parameters) -> Schedule:
+    return replace(ring.all_reduce(len(shares), **parameters), name="turned_ring")
 
 
 def _predict(problem: Problem) -> Prediction:

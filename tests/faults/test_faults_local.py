@@ -1,13 +1,15 @@
 """Every fault for real on a local cluster: what still passes, by datagrams of the test's own; then healed twice."""
 
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conditions import LIMIT_S, until
 from wire import Wire
 
 from faults.base import Target
@@ -28,7 +30,6 @@ from harness.sweep.testbed import HostTestbed
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 RATE_BIT_S = 200e6
 SETTINGS = ("cluster.hosts=3", "cluster.nics=2", "cluster.rate=200 Mbit/s")
-LIMIT_S = 120.0
 
 pytestmark = [
     pytest.mark.netns,
@@ -63,13 +64,6 @@ def wire(wires: Wire) -> Wire:
     """With addresses that are resolved, whatever the test before has broken."""
     assert wires.passes("host0", "host1", 1) and wires.passes("host1", "host0", 1)
     return wires
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.01)
 
 
 def states(testbed: HostTestbed) -> dict[str, Mapping[str, str]]:
@@ -110,6 +104,21 @@ def heal_again(testbed: HostTestbed, kind: str, parameters: Mapping[str, Any], t
     for place, argv in create(kind, parameters).recipe(target).heal:
         lenient = argv[0].startswith("-")
         testbed.place(place).run((argv[0].lstrip("-"), *argv[1:]), check=not lenient)
+
+
+SEND = """
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    sender.setsockopt(socket.IPPROTO_IP, 11, 1)  # IP_RECVERR: tell what became of it
+    sender.sendto(b"x", (sys.argv[1], 9))
+"""
+
+
+def test_who_sends_into_a_black_hole_is_not_told(testbed: HostTestbed, wire: Wire) -> None:
+    """As in a network: Soft-RoCE would send at once again what it is told is dropped, and hang its host's kernel."""
+    address = testbed.host("host0").nics[1].address
+    with broken(testbed, "blackhole", {"direction": "tx"}):
+        testbed.host("host1").run([sys.executable, "-c", SEND, address])
 
 
 DEAD = [
@@ -345,7 +354,7 @@ def test_what_the_emulator_does_to_datagrams(testbed: HostTestbed, wire: Wire, k
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("nic_unbind", "host1 eth1 is no PCI device that has a driver of its own"),
+        ("nic_unbind", "host1 eth1 is not a PCI device that has a driver of its own"),
         ("ib_port_down", "host1 eth1 has no RDMA device"),
         ("roce_drop", "host1 eth1 has no Soft-RoCE device"),
         ("gid_removed", "host1 eth1 has no RoCE device, or no IPv4 address for a GID"),

@@ -8,15 +8,12 @@ What still passes is asked by pings, what RDMA sees by the port's state; then al
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+import guests
 import pytest
 
 from faults.registry import create
-from harness.cluster import rights
-from harness.cluster.vms.cluster import VmsCluster, find_program
-from harness.errors import ClusterError
 from harness.experiment.file import load
 from harness.hosts.base import Completed
 from harness.hosts.each import all_results, for_each
@@ -26,8 +23,6 @@ from harness.sweep.rehearse import rehearse
 from harness.sweep.scenario import Injection
 from harness.sweep.testbed import HostTestbed
 
-SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
-SETTINGS = ('cluster={kind="vms", hosts=2, nics=2, rdma="rxe", rate="200 Mbit/s"}',)
 LIMIT_S = 60.0
 PORT_STATE = ("cat", "/sys/class/infiniband/rxe1/ports/1/state")
 
@@ -36,17 +31,8 @@ pytestmark = [pytest.mark.vms, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def testbed() -> Iterator[HostTestbed]:
-    if not rights.have():
-        pytest.skip("needs the right to make network namespaces")
-    try:
-        find_program()
-    except ClusterError as error:
-        pytest.skip(str(error))
-    experiment = load(SMOKE, [*SETTINGS, "fault=[]"])
-    with VmsCluster(experiment.cluster) as cluster:
-        testbed = HostTestbed(experiment, cluster.hosts, cluster.switches)
-        testbed.measure_clocks()
-        yield testbed
+    with guests.made('hosts=2, nics=2, rdma="rxe", rate="200 Mbit/s"') as made:
+        yield made
 
 
 def ping(testbed: HostTestbed, *words: str) -> Completed:
@@ -111,10 +97,7 @@ def changes(testbed: HostTestbed, before: Mapping[str, State]) -> list[str]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.1)
+    guests.until(condition, LIMIT_S)
 
 
 @pytest.mark.parametrize(("kind", "parameters", "broken"), CASES, ids=[case[0] for case in CASES])
@@ -123,15 +106,8 @@ def test_it_takes_effect_and_leaves_nothing(
 ) -> None:
     until(lambda: passes(testbed))
     before = states(testbed)
-    breakage = Breakage(testbed, Injection(kind, "host1", "eth1", parameters=parameters), "test")
-    breakage.arm({}, 300)
-    try:
-        breakage.fire()
-        assert breakage.unseen == []
+    with guests.struck(testbed, kind, "host1", "eth1", **parameters) as breakage:
         until(lambda: broken(testbed))
-    finally:
-        breakage.heal()
-    assert breakage.left == []
     until(lambda: changes(testbed, before) == [])
     for order in create(kind, parameters).recipe(breakage.targets[0]).heal:
         argv = (order.argv[0].lstrip("-"), *order.argv[1:])
@@ -160,16 +136,13 @@ def test_a_host_that_restarts_comes_back_as_it_was(testbed: HostTestbed, kind: s
 def test_a_pause_stops_the_clock_by_as_long_as_it_lasts(testbed: HostTestbed) -> None:
     testbed.measure_clocks()
     before_ns = testbed.offset_ns("host1")
-    breakage = Breakage(testbed, Injection("host_pause", "host1", "eth1"), "test")
-    breakage.arm({}, 300)
-    breakage.fire()
-    time.sleep(1)
-    breakage.heal()
+    with guests.struck(testbed, "host_pause", "host1", "eth1") as breakage:
+        time.sleep(1)
     assert breakage.effect_ns is not None
     assert testbed.offset_ns("host1") - before_ns < -0.5e9
     assert abs(testbed.clock("host1").at(breakage.effect_ns[0]).offset_ns - before_ns) < 0.2e9
 
 
 def test_the_guests_can_make_every_fault_of_the_experiment(testbed: HostTestbed) -> None:
-    kernels = load(SMOKE.with_name("kernels.toml"), ["cluster.hosts=2"])
+    kernels = load(guests.EXPERIMENTS / "kernels.toml", ["cluster.hosts=2"])
     rehearse(HostTestbed(kernels, testbed.hosts, testbed.switches))

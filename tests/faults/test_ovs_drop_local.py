@@ -2,11 +2,11 @@
 
 import shutil
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conditions import until
 from wire import Wire
 
 from faults.errors import FaultError
@@ -22,7 +22,6 @@ from harness.sweep.testbed import HostTestbed
 SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 SO_NO_CHECK = 11
-LIMIT_S = 120.0
 
 pytestmark = [
     pytest.mark.netns,
@@ -32,13 +31,6 @@ pytestmark = [
         reason="Open vSwitch is missing: apt-get install openvswitch-switch",
     ),
 ]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -514,8 +514,32 @@ class Campaign:
         if wrong:
             raise GroupError(f"{wrong} wrong elements")
 
+    def killed(self) -> None:
+        """A rank is killed in the middle of AllReduces: how long until every other rank has an error, and which."""
+        for system in ("plugin:killed",) if self.args.stand_in else ("plugin:killed", "socket:killed"):
+            for nbytes, number in itertools.product((1024, MIB), range(self.args.kills)):
+                self._killed(system, nbytes, number)
+
+    def _killed(self, system: str, nbytes: int, number: int) -> None:
+        if self.left_s() < 20:
+            raise GroupError("out of time")
+        [group] = self.start(system, program="killed_rank.py")
+        group.tell({"do": "loop", "nbytes": nbytes})
+        time.sleep(0.7 + 0.013 * number)
+        victim = 1 + number % (self.net.ranks - 1)
+        begin = group.kill(victim)
+        answers = group.answers(20)
+        self.stop(system)
+        heard_ms = [round((answer["failed_ns"] - begin) / 1e6, 1) for answer in answers]
+        failures = sorted({answer["failure"] for answer in answers})
+        succeeded = min(answer["succeeded"] for answer in answers)
+        values = {"bytes": nbytes, "victim": victim, "heard_ms": heard_ms, "failures": failures}
+        self.results.add("killed", system=system, **values, succeeded=succeeded)
+        if min(heard_ms) < 0:
+            raise GroupError(f"a rank had failed before another was killed: {failures}")
+
     def latency(self) -> None:
-        """Small messages, the systems by turns: ABBA, so that a machine that drifts favours neither."""
+        """Messages of all sizes, the systems by turns: ABBA, so that a machine that drifts favours neither."""
         systems = tuple(self.args.pair.split(","))
         if not self.crowded:
             self.start(*systems)
@@ -534,14 +558,24 @@ class Campaign:
 
     def _latency_round(self, number: int, systems: tuple[str, ...]) -> None:
         sizes = [int(size) for size in self.args.latency_bytes.split(",")]
-        n = 5 if self.args.stand_in else 50
+        most = 5 if self.args.stand_in else 50
         # Half a second: a group that has just begun was 14 us slower in its first 25 ms.
-        request = {"do": "measure", "collective": "all_reduce", "nbytes": 4096, "iterations": 5 * n, "batch": 20}
+        request = {"do": "measure", "collective": "all_reduce", "nbytes": 4096, "iterations": 5 * most, "batch": 20}
         for system in systems:
             self.start(system)[0].ask(request, 60)
             for collective in self.args.collectives.split(","):
                 for nbytes in dict.fromkeys(self.whole(collective, size) for size in sizes):
-                    self.measure("latency", system, collective, nbytes, n=n, warm=n, round=number)
+                    # 64 MiB of iterations are enough of a large message.
+                    n = max(3, min(most, 64 * MIB // nbytes))
+                    self.measure(
+                        "latency",
+                        system,
+                        collective,
+                        nbytes,
+                        n=n,
+                        warm=min(n, 5 if nbytes >= MIB else most),
+                        round=number,
+                    )
 
     def _try(self, work: Callable[[], float]) -> None:
         """A part of a section whose failure is told and does not end the section."""
@@ -705,7 +739,8 @@ SECTIONS: Mapping[str, float] = {
     "refusals": 120,
     "contract": 60,
     "lives": 120,
-    "latency": 150,
+    "killed": 120,
+    "latency": 330,
 }
 """In the order of their worth, with the most seconds that each may take."""
 
@@ -800,6 +835,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sizes", help="MiB of the messages, such as 0.0625,1,256, instead of the usual ones")
     parser.add_argument("--rounds", type=int, default=4, help="of latency, each with both systems (4)")
     parser.add_argument("--lives", type=int, default=50, help="communicators that come and go in a process (50)")
+    parser.add_argument("--kills", type=int, default=3, help="of each size and system (3)")
     parser.add_argument("--latency-bytes", default="8,256,1024,4096", help="of its messages (8,256,1024,4096)")
     parser.add_argument("--grid", default=GRID, help=f"schedules beside the usual ones ({GRID})")
     parser.add_argument("--libraries", type=Path, help="where the libraries lie, instead of building them")

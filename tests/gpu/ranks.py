@@ -43,6 +43,7 @@ class Group:
         self._pending: list[list[dict[str, Any]]] = [[] for _ in places]
         self.logs = [folder / f"{name}-{rank}.log" for rank in range(self.size)]
         self._selector = selectors.DefaultSelector()
+        self._dead: set[int] = set()
         for rank, place in enumerate(places):
             variables = {**os.environ, **env, "PYTHONPATH": path_of(ROOT), "PYTHONUNBUFFERED": "1"}
             variables["NCCL_DEBUG_FILE"] = str(folder / f"{name}-{rank}.nccl")
@@ -87,19 +88,30 @@ class Group:
                 raise GroupError(f"{self.name}: a rank has ended; {self.last_words()}") from error
 
     def answers(self, timeout_s: float) -> list[dict[str, Any]]:
-        """One answer of every rank, in their order. `GroupError` when one fails, ends, or takes too long."""
+        """One answer of every rank that was not killed, in their order. `GroupError` when one fails, ends, or takes
+        too long."""
         deadline = time.monotonic() + timeout_s
-        while not all(self._pending):
+        living = [rank for rank in range(self.size) if rank not in self._dead]
+        while silent := [rank for rank in living if not self._pending[rank]]:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                silent = [rank for rank in range(self.size) if not self._pending[rank]]
                 raise GroupError(f"{self.name}: no answer of rank {silent} in {timeout_s:.0f} s; {self.last_words()}")
             self._read(min(left_s, 0.5))
-        answers = [pending.pop(0) for pending in self._pending]
-        for rank, answer in enumerate(answers):
+        answers = [self._pending[rank].pop(0) for rank in living]
+        for rank, answer in zip(living, answers, strict=True):
             if "error" in answer:
                 raise GroupError(f"{self.name}: rank {rank}: {answer['error']}")
         return answers
+
+    def kill(self, rank: int) -> int:
+        """Ends a rank as kill -9 does; when that was, in nanoseconds of the monotonic clock."""
+        process = self.processes[rank]
+        assert process.stdout is not None
+        self._selector.unregister(process.stdout)
+        self._dead.add(rank)
+        begin = time.monotonic_ns()
+        os.killpg(process.pid, signal.SIGKILL)
+        return begin
 
     def answered(self) -> bool:
         """Whether every rank has answered; does not wait."""

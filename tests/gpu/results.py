@@ -137,6 +137,7 @@ def tables(records: Iterable[Record]) -> str:
         line += f" grown by {r['grown']['descriptors']} descriptors and {r['grown']['threads']} threads at worst, by"
         line += f" {r['grown']['bytes_a_life'] / 1024:.0f} KiB for each."
         parts += ["## Communicators that come and go", "", line, ""]
+    parts += _killed([r for r in found if r["section"] == "killed" and "heard_ms" in r])
     parts += _latency(found)
     errors = [r for r in found if "error" in r]
     if errors:
@@ -247,7 +248,17 @@ def _latency(records: list[Record]) -> list[str]:
         for r in ratios
     ]
     cells = [r for r in records if r["section"] == "latency" and "median_s" in r]
-    return ["## Small messages, in rounds that alternate", "", *_table(head, rows), _wrong(cells), ""]
+    return ["## Messages, in rounds that alternate", "", *_table(head, rows), _wrong(cells), ""]
+
+
+def _killed(records: list[Record]) -> list[str]:
+    if not records:
+        return []
+    rows = [
+        [r["system"], r["bytes"], r["victim"], ", ".join(map(str, r["heard_ms"])), "; ".join(r["failures"])[:300]]
+        for r in records
+    ]
+    return ["## A rank is killed", "", *_table(["system", "bytes", "victim", "others hear, ms", "their error"], rows)]
 
 
 def _training(records: list[Record]) -> list[str]:

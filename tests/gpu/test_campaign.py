@@ -112,6 +112,17 @@ def test_a_stand_in_has_communicators_that_come_and_go(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.netns
+def test_a_stand_in_hears_of_a_killed_rank(tmp_path: Path) -> None:
+    sizes = ("--hosts", 3, "--rails", 2, "--rate", 2, "--largest", 1)
+    records = campaign(tmp_path / "out", "--stand-in", *sizes, "--only", "killed", "--kills", 1)
+    deaths = [record for record in records if record["section"] == "killed"]
+    cells = [(death["bytes"], death["victim"], len(death["heard_ms"])) for death in deaths]
+    assert cells == [(1024, 1, 2), (1 << 20, 1, 2)]
+    assert all(min(death["heard_ms"]) > 0 and death["succeeded"] > 0 for death in deaths)
+    assert all("rank 1" in failure for death in deaths for failure in death["failures"])
+
+
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.skipif(not GPUS, reason="no GPU: NCCL is not measured here")

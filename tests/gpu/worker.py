@@ -24,6 +24,7 @@ CLONE_NEWNET = 0x40000000
 FLOAT32, SUM = 7, 0
 MODULUS = 61
 NO_COLOR = -1
+SUCCESS, IN_PROGRESS = 0, 7
 STAND_IN = os.environ.get("CAMPAIGN_STAND_IN") == "1"
 RANK, SIZE = int(os.environ["CAMPAIGN_RANK"]), int(os.environ["CAMPAIGN_SIZE"])
 
@@ -187,6 +188,17 @@ class NcclRank:
         event.record(stream or self.stream)
         event.synchronize()
 
+    def run(self, issue: Callable[[], None]) -> str:
+        """One operation to its end; the failure of the communicator, if it has one before."""
+        state, last_error = ctypes.c_int(), self.nccl.ncclGetLastError
+        last_error.restype = ctypes.c_char_p
+        issue()
+        while not self.stream.query():
+            self._check("ncclCommGetAsyncError", self.comm, ctypes.byref(state))
+            if state.value not in (SUCCESS, IN_PROGRESS):
+                return f"{state.value}: {last_error(self.comm).decode(errors='replace')}"
+        return ""
+
     def choice(self) -> str:
         """What the preloaded library ran last."""
         function = self.nccl.r2cclChoice
@@ -306,6 +318,15 @@ class CoreRank:
     def wait(self, stream: Stream | None = None) -> None:
         if stream is not None:
             stream.wait()
+
+    def run(self, issue: Callable[[], None]) -> str:
+        from r2ccl_core.errors import R2cclError
+
+        try:
+            issue()
+        except R2cclError as error:
+            return str(error)
+        return ""
 
     def choice(self) -> str:
         return "stand-in"

@@ -2,20 +2,17 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conditions import LIMIT_S, until
 
 from harness.cluster.processes import identify
 from harness.errors import CommandError, HostError, HostTimeoutError, UnreachableError
 from harness.hosts.agent_host import unpack_samples
-from harness.hosts.base import Nic, Orders
+from harness.hosts.base import Orders
 from harness.hosts.noop import NoopHost, PipeChannel
-
-LIMIT_S = 120.0
 
 
 def inject(host: Any, name: str, inject: list[list[str]], heal: list[list[str]], ttl_s: float) -> tuple[int, int]:
@@ -24,21 +21,6 @@ def inject(host: Any, name: str, inject: list[list[str]], heal: list[list[str]],
     host.prepare(name, orders, ttl_s)
     fired: tuple[int, int] = host.fire(name)
     return fired
-
-
-@pytest.fixture
-def host(host_python: str) -> Iterator[NoopHost]:
-    host = NoopHost("host7", nics=[Nic("lo", 0, "127.0.0.1"), Nic("absent0", 1, "192.0.2.1")], python=host_python)
-    host.connect()
-    yield host
-    host.close()
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.005)
 
 
 def agent_pid(host: NoopHost) -> int:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from link_facts import links
 
 from harness.cluster.checks.evidence import Evidence, probes
 from harness.cluster.checks.finding import Finding, Severity, merged
@@ -14,7 +15,7 @@ from harness.cluster.gather import Probe, Reached, Remains, Surveyed
 from harness.cluster.inventory import Inventory
 from harness.commands.cluster_check import document, judge
 from harness.errors import HostError
-from harness.hosts.links import Links, read_links
+from harness.hosts.links import Links
 
 CAREFUL = {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 0}
 HEALTHY: dict[str, Any] = {
@@ -68,15 +69,13 @@ def gids_of(number: int, first: int = 0, kind: str = "RoCE v2") -> list[dict[str
 
 
 def links_of(number: int) -> Links:
-    usual = {"permanent_mac": None, "up": True, "carrier": True, "loopback": False, "mtu": 9000, "kind": None}
-    usual |= {"master": None, "parent": None, "physical": True}
     named = {"eno1": f"192.0.2.{number}/24", "eth0": f"10.0.0.{number}/24", "eth1": f"10.0.1.{number}/24"}
-    listed = [
-        usual | {"name": name, "index": i, "mac": f"0c:42:a1:00:0{number}:0{i}", "addresses": [address]}
+    listed = {
+        name: {"mtu": 9000, "mac": f"0c:42:a1:00:0{number}:0{i}", "addresses": [address]}
         for i, (name, address) in enumerate(named.items())
-    ]
+    }
     session = {"local": f"192.0.2.{number}", "peer": "192.0.2.99"}
-    return read_links({"session": session, "links": listed, "default_routes": ["eno1"], "reply_route": "eno1"})
+    return links(listed, session=session, default_routes=["eno1"], reply_route="eno1")
 
 
 def healthy() -> Evidence:
@@ -181,7 +180,7 @@ def hosts_of(probe: Probe) -> set[str]:
             ["error kernel n2: its kernel cannot make delay (unknown)"],
         ),
         (with_facts("features", loss="not tried: no x"), ["note kernel n2: faults of loss: not tried: no x"]),
-        (with_facts("features", failed="OSError: x"), ["warning features n2: could not be looked at: OSError: x"]),
+        (with_facts("features", failed="OSError: x"), ["warning features n2: could not be examined: OSError: x"]),
         (with_facts("gpus", count=1, names=["H"]), ["error gpus n2: shows 1 GPUs, the inventory says 2"]),
         (with_facts("gpus", count=0, names=[], why="x"), ["error gpus n2: has an NVIDIA driver and shows no GPU: x"]),
         (with_facts("gpus", driver="535"), ["warning gpus : hosts differ in NVIDIA driver: n1 550; n2 535; n3 550"]),

@@ -5,12 +5,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from conditions import until
 
 from harness.cluster import namespaces, netlink, processes, rights, sshd, state
 from harness.cluster.clean import clean, living
@@ -52,13 +52,6 @@ def owner(_needs: None) -> Iterator[subprocess.Popen[str]]:
     ) as popen:
         yield popen
         popen.kill()
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.01)
 
 
 def announced(owner: subprocess.Popen[str]) -> tuple[str, int]:

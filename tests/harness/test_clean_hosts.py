@@ -81,7 +81,7 @@ def test_ours_goes_unless_a_living_sweep_holds_it_and_theirs_stays(inventory: In
     for pref in ("21196", "7"):
         host.run(("tc", "filter", "add", "dev", "eth1", "egress", "pref", pref, *drop))
     status, out, _ = clean(file)
-    assert status == 0 and "under way" in out
+    assert status == 0 and "running sweep" in out
     assert "NO-CARRIER" in shown(host, "ip", "link", "show", "eth0") or "DOWN" in shown(host, "ip", "link", "show")
     status, out, _ = clean(file, "--all")
     assert status == 0
@@ -106,6 +106,6 @@ def test_a_host_that_does_not_answer_keeps_none_of_the_others_from_it(inventory:
     assert errors.startswith("host0: ") and len(errors.splitlines()) == 1
     assert out.splitlines() == [
         "host1: removed: ip route del 10.101.0.77 dev eth1 proto 204",
-        "host0: not looked at",
+        "host0: not examined",
     ]
     host.close()

@@ -4,6 +4,8 @@ files that never end."""
 import json
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -154,12 +156,12 @@ def test_a_pipe_in_a_run_folder_is_not_waited_for(tmp_path: Path, name: str) -> 
     place.unlink(missing_ok=True)
     os.mkfifo(place)
     if name == "run.json":
-        with pytest.raises(SchemaError, match=r"run\.json: cannot be read: is no regular file"):
+        with pytest.raises(SchemaError, match=r"run\.json: cannot be read: is not a regular file"):
             load_folder(folder)
         return
     run = load_folder(folder)
     if name == "trial.json":
-        assert [problem for problem in run.problems if "is no regular file" in problem]
+        assert [problem for problem in run.problems if "is not a regular file" in problem]
     else:
         [own] = [one for one in run.trials if run.trial_folder(one) == trial]
         assert "broken or cut short" in str(counters(run, own))
@@ -171,8 +173,8 @@ def test_pipes_devices_and_huge_files_are_not_read(tmp_path: Path) -> None:
     with huge.open("wb") as file:
         file.truncate(1 << 40)
     for path, remedy in (
-        (pipe, "is no regular file"),
-        (Path("/dev/zero"), "is no regular file"),
+        (pipe, "is not a regular file"),
+        (Path("/dev/zero"), "is not a regular file"),
         (huge, "larger than"),
     ):
         with pytest.raises(MistakeError, match=remedy):
@@ -214,8 +216,8 @@ def test_five_thousand_values_of_an_axis_are_planned_quickly() -> None:
 
 
 def test_what_looks_like_an_emoji_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    complain("host 192.0.2.1:x: is no address [red]")
-    assert capsys.readouterr().err == "host 192.0.2.1:x: is no address [red]\n"
+    complain("host 192.0.2.1:x: is not an address [red]")
+    assert capsys.readouterr().err == "host 192.0.2.1:x: is not an address [red]\n"
 
 
 @pytest.mark.parametrize(
@@ -224,10 +226,10 @@ def test_what_looks_like_an_emoji_stays_as_it_is(capsys: pytest.CaptureFixture[s
         (["plan", "--hosts", "x"], "Invalid value for '--hosts': must be a whole number"),
         (["report", ".", "--port", "70000"], "Invalid value for '--port': must be at most 65535"),
         (["completion", "tcsh"], "Invalid value for 'shell': 'tcsh' is not one of 'bash', 'zsh', 'fish'."),
-        (["doctor", "192.0.2.1:x"], "host[0].address: 192.0.2.1:x: is no address"),
-        (["doctor", "192.0.2.1:22"], "host[0].address: 192.0.2.1:22: is no address"),
-        (["sweep", ALLREDUCE, "--dry-run", "--dask", "nowhere"], "--dask nowhere: is no address of a scheduler"),
-        (["plan", "--topology", "/dev/zero"], "/dev/zero: cannot be read (is no regular file)"),
+        (["doctor", "192.0.2.1:x"], "host[0].address: 192.0.2.1:x: is not an address"),
+        (["doctor", "192.0.2.1:22"], "host[0].address: 192.0.2.1:22: is not an address"),
+        (["sweep", ALLREDUCE, "--dry-run", "--dask", "nowhere"], "--dask nowhere: is not the address of a scheduler"),
+        (["plan", "--topology", "/dev/zero"], "/dev/zero: cannot be read (is not a regular file)"),
     ],
 )
 def test_a_wrong_argument_is_one_line_in_our_words(words: list[str], line: str) -> None:
@@ -235,3 +237,51 @@ def test_a_wrong_argument_is_one_line_in_our_words(words: list[str], line: str) 
     assert refused.exit_code == 2
     assert line in refused.output
     assert "Traceback" not in refused.output and "Value error" not in refused.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("sweep smoke --out '' --dry-run", "--out '': is empty; give a value, or leave it out"),
+        ("reproduce ''", "argument 2: is empty; give a value, or leave it out"),
+        ("report {loop}", "{loop}/run.json: cannot be read: Too many levels of symbolic links"),
+        ("compare {loop} {run}", "{loop}/run.json: cannot be read: Too many levels of symbolic links"),
+        ("report {run} -o {loop}", "{loop}: the report cannot be written"),
+        ("report {run} --port 8080", "--port 8080: is where --serve listens; add --serve"),
+        ("doctor --port 22", "--port: nobody logs in to this machine; leave it out"),
+        ("doctor --inventory x --user me", "--user: an inventory says how to log in; leave it out"),
+        ("doctor 192.0.2.1 --key {pipe}", "--key {pipe}: is no regular file"),
+        ("cluster discover --inventory x --known-hosts {file}", "--known-hosts: an inventory says how to log in"),
+        ("cluster inventory --local x --sudo", "--sudo: a local cluster says how to log in"),
+        ("simulate trace.et", "trace.et: is neither a SimAI workload nor a Chakra trace; there is no trace.et.0.et"),
+        ("simulate /", "/: is neither a SimAI workload nor a Chakra trace"),
+        ("export simai {pipe}", "{pipe}: cannot be written (No such device or address); give another file"),
+        ("init {pipe} --force", "{pipe}: cannot be written: No such device or address"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line_and_nothing_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = {name: str(tmp_path / name) for name in ("loop", "pipe", "file", "run")}
+    Path(places["loop"]).symlink_to("loop")
+    os.mkfifo(places["pipe"])
+    Path(places["file"]).touch()
+    if "{run}" in words:
+        make_run(Path(places["run"]), sizes={1 << 20: 4}, repeats=1)
+    told = CliRunner().invoke(app, [word.format(**places) for word in shlex.split(words)])
+    assert told.exit_code == ExitCode.USAGE, told.output
+    assert told.stdout == "" and told.stderr.count("\n") == 1, told.output
+    assert told.stderr.startswith(said.format(**places)), told.stderr
+
+
+@pytest.mark.parametrize(("stop", "status"), [("SIGINT", 0), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_cluster_that_is_up_ends_with_the_status_of_its_signal(stop: str, status: int) -> None:
+    """Ctrl-C is its usual end."""
+    noop = ('cluster={kind="noop", hosts=2, nics=2}', "fault=[]", "workload.backend=noop")
+    words = ["cluster", "up", "smoke", *(word for change in noop for word in ("--set", change))]
+    with subprocess.Popen([sys.executable, "-c", START, *words], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert any(line.startswith("up; ") for line in running.stdout)
+        running.send_signal(getattr(signal, stop))
+        assert running.wait(60) == status

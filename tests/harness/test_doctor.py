@@ -1,4 +1,4 @@
-"""`harness doctor`: yes, no or nobody can tell, by what made-up hosts show."""
+"""`harness doctor`: yes, no or unknown, for made-up hosts."""
 
 import json
 import os
@@ -10,12 +10,13 @@ from ipaddress import IPv4Interface
 from typing import Any
 
 import pytest
+from link_facts import links
 
 from harness.cluster.gather import Endpoint, Surveyed
 from harness.cluster.rails import DataNic
 from harness.commands.survival import Seen, answers, document, findings
 from harness.errors import HostError
-from harness.hosts.links import Links, read_links
+from harness.hosts.links import Links
 
 PLUGIN = "/opt/r2ccl/libnccl-net-r2ccl.so"
 FACTS: dict[str, Any] = {
@@ -31,14 +32,8 @@ SET = {"NCCL_NET_PLUGIN": PLUGIN}
 Host = tuple[Surveyed, list[DataNic]]
 
 
-def links(nics: int) -> Links:
-    shape = {"mac": None, "permanent_mac": None, "up": True, "carrier": True, "mtu": 1500, "kind": None}
-    shape |= {"master": None, "parent": None, "physical": True, "loopback": False}
-    told = [
-        {**shape, "name": f"eth{number}", "index": number + 2, "addresses": [f"198.51.{100 + number}.1/24"]}
-        for number in range(nics)
-    ]
-    return read_links({"links": told, "session": None, "default_routes": [], "reply_route": None})
+def links_of(nics: int) -> Links:
+    return links({f"eth{number}": {"addresses": [f"198.51.{100 + number}.1/24"]} for number in range(nics)})
 
 
 def host(name: str, nics: int = 2, **changes: Any) -> Host:
@@ -47,7 +42,7 @@ def host(name: str, nics: int = 2, **changes: Any) -> Host:
         facts[key] = {**facts[key], **value} if isinstance(value, dict) else value
     networks = [IPv4Interface(f"198.51.{100 + number}.1/24") for number in range(nics)]
     found = [DataNic(Endpoint(name, f"eth{n}", str(network.ip)), network) for n, network in enumerate(networks)]
-    return Surveyed(facts, links(nics), "192.0.2.1", 0.0, 0.0), found
+    return Surveyed(facts, links_of(nics), "192.0.2.1", 0.0, 0.0), found
 
 
 def seen(environ: Mapping[str, str] = SET, **hosts: Host) -> Seen:
@@ -102,7 +97,7 @@ def test_hosts_that_share_one_rail_do_not_survive() -> None:
 def test_of_a_host_that_is_not_reached_nobody_can_tell() -> None:
     one = seen(a=host("a"))
     what = Seen(one.surveys, one.nics, one.rails, {"b": HostError("b", "no route; try again")}, SET)
-    assert told(what)[0] == (None, "b could not be looked at")
+    assert told(what)[0] == (None, "b could not be examined")
 
 
 def test_warnings_decide_nothing_and_the_document_has_all() -> None:

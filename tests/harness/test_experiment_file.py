@@ -57,7 +57,7 @@ def test_a_file_that_is_not_there() -> None:
 def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
     path = tmp_path / "broken.toml"
     path.write_text("[cluster\n")
-    with pytest.raises(MistakeError, match=r"broken\.toml: is no TOML: .*line 1"):
+    with pytest.raises(MistakeError, match=r"broken\.toml: is not valid TOML: .*line 1"):
         load(path)
 
 
@@ -105,7 +105,7 @@ def test_what_no_reader_takes_is_one_line(tmp_path: Path, more: str, set_too: li
 def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for endless in (tmp_path / "pipe", Path("/dev/zero"), Path("/dev/null")):
-        with pytest.raises(MistakeError, match=r": cannot be read: is no regular file$"):
+        with pytest.raises(MistakeError, match=r": cannot be read: is not a regular file$"):
             load(endless)
     with (tmp_path / "huge").open("wb") as huge:
         huge.truncate(WRITTEN_BYTES + 1)

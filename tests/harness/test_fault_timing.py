@@ -7,7 +7,7 @@ import pytest
 from harness.events import Timed
 from harness.experiment.file import load
 from harness.sweep.dry_run import lines
-from harness.sweep.fault_timing import chosen_begin_ns, expected_ns, fire_at_ns, lead_of, smoothed_ns
+from harness.sweep.fault_timing import FIRST_LATENCY_NS, Latencies, chosen_begin_ns, expected_ns, fire_at_ns, lead_of
 from harness.sweep.plan import Trial, plan
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -72,8 +72,15 @@ def test_without_a_rhythm_there_is_no_lead() -> None:
     assert chosen_begin_ns(made, made.fault, {0: 1, 1: 2, 2: 3}, lead=1) == 3
 
 
-def test_the_latency_follows_what_is_measured() -> None:
-    assert smoothed_ns(4, 8) == 6
+def test_the_latency_of_a_kind_follows_what_is_measured_of_it() -> None:
+    latencies = Latencies()
+    assert latencies.expected_ns("nic_down") == FIRST_LATENCY_NS
+    latencies.measured("nic_unplug", 340 * MS)
+    assert latencies.expected_ns("nic_unplug") == 340 * MS
+    latencies.measured("nic_down", 40 * MS)
+    latencies.measured("nic_down", 60 * MS)
+    assert latencies.expected_ns("nic_down") == 50 * MS, "what others take says nothing of it"
+    assert latencies.expected_ns("delay") == 50 * MS, "rather late than too early"
 
 
 def test_a_dry_run_warns_of_collectives_that_are_over_before_a_fault_comes() -> None:

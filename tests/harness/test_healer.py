@@ -4,12 +4,13 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conditions import until
 
 from harness.cluster.processes import identify
 from harness.errors import CommandError, HostError
@@ -19,7 +20,6 @@ from harness.hosts.base import Orders
 from harness.hosts.noop import NoopHost, PipeChannel
 from harness.hosts.session import source_of
 
-LIMIT_S = 120.0
 FAULT = f"test-{os.getpid()}"
 
 
@@ -47,13 +47,6 @@ def orders(mark: Path, **more: Any) -> Orders:
 def inject(host: NoopHost, made: Orders, ttl_s: float = 60) -> None:
     host.prepare(FAULT, made, ttl_s)
     host.fire(FAULT)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.002)
 
 
 def agent_pid(host: NoopHost) -> int:

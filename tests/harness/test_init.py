@@ -55,8 +55,8 @@ def test_hosts_that_exist_are_taken_from_their_inventory(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
-        (Answers(systems=("balnce",)), "--system: balnce: did you mean 'balance'"),
-        (Answers(faults=("fire",)), "--fault: fire"),
+        (Answers(systems=("balnce",)), "--system balnce: is unknown; did you mean 'balance'?"),
+        (Answers(faults=("fire",)), "--fault fire: is unknown; `harness faults` lists them"),
         (Answers(hosts=1), "cluster.hosts: 1: a collective needs at least 2"),
         (Answers(sizes=("banana",)), "banana: is not a size; write it like '64MiB'"),
         (Answers(systems=("nccl",)), "workload.nccl_tests: name the folder"),
@@ -71,7 +71,7 @@ def test_a_mistake_writes_nothing(tmp_path: Path, answers: Answers, words: str) 
 def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
     file.write_text("mine")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         init(file, Answers(), ask=False, force=False)
     assert file.read_text() == "mine"
 
@@ -97,7 +97,7 @@ def test_on_a_terminal_it_asks_and_asks_again(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_one_line_and_a_name_with_a_space_is_quoted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UsageError, match=r"^--nccl-tests nowhere: is no folder; name the one with the built programs"):
+    with pytest.raises(UsageError, match=r"^--nccl-tests nowhere: not a folder; name the one with the built programs"):
         init(tmp_path / "one.toml", Answers(nccl_tests=Path("nowhere")), ask=False, force=False)
     init(tmp_path / "my one.toml", Answers(), ask=False, force=False)
     assert f"harness sweep '{tmp_path}/my one.toml'" in capsys.readouterr().out

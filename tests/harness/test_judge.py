@@ -8,7 +8,7 @@ import pytest
 from faults.base import LinkDown, Quiet
 from harness.events import RankError, RankRecord, Timed
 from harness.hosts.base import Reading, Sample
-from harness.sweep.judge import Facts, Injected, Verdict, judge, with_watch
+from harness.sweep.judge import Facts, Injected, Judgement, judge, with_watch
 from harness.sweep.phases import joined, phase_of
 
 MS = 1_000_000
@@ -64,23 +64,23 @@ def died(error_ns: int = BEFORE + MS, **changes: Any) -> Facts:
     return replace(facts, **changes)
 
 
-def word(verdict: Verdict) -> tuple[str, bool]:
-    return verdict.status, verdict.expected
+def word(judgement: Judgement) -> tuple[str, bool]:
+    return judgement.status, judgement.expected
 
 
 def test_a_survivor_is_ok_with_its_evidence() -> None:
-    verdict = judge(survived())
-    assert word(verdict) == ("ok", True)
-    assert verdict.reason == ""
-    assert verdict.evidence.struck_iteration == STRUCK
-    assert verdict.evidence.dead_nic_tx_after == 0
-    assert verdict.evidence.healed is True
+    judgement = judge(survived())
+    assert word(judgement) == ("ok", True)
+    assert judgement.reason == ""
+    assert judgement.evidence.struck_iteration == STRUCK
+    assert judgement.evidence.dead_nic_tx_after == 0
+    assert judgement.evidence.healed is True
 
 
 def test_a_healthy_trial_needs_no_evidence() -> None:
-    verdict = judge(survived(fault_planned=False, injections=()))
-    assert word(verdict) == ("ok", True)
-    assert verdict.evidence.in_flight is None
+    judgement = judge(survived(fault_planned=False, injections=()))
+    assert word(judgement) == ("ok", True)
+    assert judgement.evidence.in_flight is None
 
 
 def test_one_wrong_element_on_one_rank_is_wrong_even_when_the_rest_is_in_doubt() -> None:
@@ -103,18 +103,21 @@ def test_exit_status_1_without_a_wrong_element_is_a_failure() -> None:
 
 
 def test_fail_stop_fails_as_expected_and_the_first_error_is_timed() -> None:
-    verdict = judge(died())
-    assert word(verdict) == ("failed", True)
-    assert verdict.error is not None
-    assert (verdict.error.rank, verdict.error.after_fault_ns) == (0, MS)
-    assert verdict.reason == "rank 0: connection lost (1 ms after the fault)"
+    judgement = judge(died())
+    assert word(judgement) == ("failed", True)
+    assert judgement.error is not None
+    assert (judgement.error.rank, judgement.error.after_fault_ns) == (0, MS)
+    assert judgement.reason == "rank 0: connection lost (1 ms after the fault)"
+    told = died(hosts=("host0", "host1", "host2"))
+    told.ranks[0].error = RankError("rank 0: connection lost", BEFORE + MS, STRUCK)
+    assert judge(told).reason == "rank 0 (host0): connection lost (1 ms after the fault)", "the rank is named once"
     two_a_host = judge(died(hosts=("host0", "host1", "host2"), gpus=2))
     assert two_a_host.reason == "ranks 0-1 (host0): connection lost (1 ms after the fault)"
 
 
 def test_a_survivor_where_failure_is_expected_is_unexpected() -> None:
-    verdict = judge(survived(expect_on_fault="failed"))
-    assert word(verdict) == ("ok", False)
+    judgement = judge(survived(expect_on_fault="failed"))
+    assert word(judgement) == ("ok", False)
 
 
 def test_a_failure_of_a_system_that_should_survive_is_unexpected() -> None:
@@ -141,9 +144,9 @@ def test_an_expected_failure_without_proof_is_inconclusive() -> None:
 
 
 def test_an_error_before_the_fault_is_unexpected() -> None:
-    verdict = judge(died(error_ns=BEFORE - 50 * MS))
-    assert word(verdict) == ("failed", False)
-    assert verdict.reason.endswith("(before the fault)")
+    judgement = judge(died(error_ns=BEFORE - 50 * MS))
+    assert word(judgement) == ("failed", False)
+    assert judgement.reason.endswith("(before the fault)")
 
 
 def test_an_error_with_the_fault_never_injected_is_unexpected() -> None:
@@ -154,9 +157,9 @@ def test_a_hang_is_a_failure_that_nobody_expects() -> None:
     facts = died(hang="no rank said anything for 8 s")
     for record in facts.ranks:
         record.error, record.returncode = None, None
-    verdict = judge(facts)
-    assert word(verdict) == ("failed", False)
-    assert verdict.reason == "no rank said anything for 8 s"
+    judgement = judge(facts)
+    assert word(judgement) == ("failed", False)
+    assert judgement.reason == "no rank said anything for 8 s"
 
 
 def test_a_limit_that_ended_ranks_which_went_on_is_no_failure_of_theirs() -> None:
@@ -165,8 +168,8 @@ def test_a_limit_that_ended_ranks_which_went_on_is_no_failure_of_theirs() -> Non
     for record in ranks:
         record.done, record.returncode = False, None
     facts = survived(ranks=ranks, cut_off=limit)
-    verdict = judge(facts)
-    assert (word(verdict), verdict.reason) == (("inconclusive", False), limit)
+    judgement = judge(facts)
+    assert (word(judgement), judgement.reason) == (("inconclusive", False), limit)
     ranks[1].finished[2] = Timed(2 * PERIOD, LENGTH, 4)
     assert judge(facts).status == "wrong"
     ranks[1].finished[2] = Timed(2 * PERIOD, LENGTH, 0)
@@ -180,17 +183,17 @@ def test_a_crash_is_a_failure_that_nobody_expects_and_shows_its_last_words() -> 
         record.error = None
     facts.ranks[0].returncode = -11
     facts.ranks[0].log = ["[stderr] Segmentation fault"]
-    verdict = judge(facts)
-    assert word(verdict) == ("failed", False)
-    assert verdict.reason == "rank 0: ended early with exit status -11: Segmentation fault"
+    judgement = judge(facts)
+    assert word(judgement) == ("failed", False)
+    assert judgement.reason == "rank 0: ended early with exit status -11: Segmentation fault"
     hosts = ["node7", "node8", "node9"]
     assert judge(replace(facts, hosts=hosts)).reason.startswith("rank 0 (node7): ended early")
 
 
 def test_too_few_iterations_are_a_failure() -> None:
-    verdict = judge(survived(ranks=[rank_of(0), rank_of(1, 4), rank_of(2)]))
-    assert word(verdict) == ("failed", False)
-    assert verdict.reason == "rank 1: ended after 4 of 5 iterations"
+    judgement = judge(survived(ranks=[rank_of(0), rank_of(1, 4), rank_of(2)]))
+    assert word(judgement) == ("failed", False)
+    assert judgement.reason == "rank 1: ended after 4 of 5 iterations"
 
 
 @pytest.mark.parametrize("clock_error_ns", [0, 12 * MS])
@@ -227,9 +230,9 @@ def test_samples_that_may_lie_outside_the_fault_do_not_count(clock_error_ns: int
     ],
 )
 def test_doubts(changes: dict[str, Any], reason: str) -> None:
-    verdict = judge(survived(**changes))
-    assert word(verdict) == ("inconclusive", False)
-    assert verdict.reason.startswith(reason)
+    judgement = judge(survived(**changes))
+    assert word(judgement) == ("inconclusive", False)
+    assert judgement.reason.startswith(reason)
 
 
 def test_a_few_late_frames_are_no_doubt() -> None:
@@ -301,14 +304,14 @@ def test_time_that_a_hypervisor_took_is_told_and_changes_nothing() -> None:
         others = [Reading(0, "cpu", "busy_share", 1.0)]
         return others + [Reading(t, "cpu", "steal_share", value) for t, value in enumerate(values)]
 
-    verdict = judge(survived())
+    judgement = judge(survived())
     told = with_watch(
-        verdict, {"host0": stolen(0.0, 0.1), "host1": stolen(0.2, None, 0.6), "host2": []}, {"host2": "no"}
+        judgement, {"host0": stolen(0.0, 0.1), "host1": stolen(0.2, None, 0.6), "host2": []}, {"host2": "no"}
     )
     assert told.evidence.unwatched == {"host2": "no"}
     assert told.evidence.stolen_share == pytest.approx(0.4)
-    assert replace(told, evidence=verdict.evidence) == verdict
-    assert with_watch(verdict, {"host0": stolen(None)}, {}).evidence.stolen_share is None
+    assert replace(told, evidence=judgement.evidence) == judgement
+    assert with_watch(judgement, {"host0": stolen(None)}, {}).evidence.stolen_share is None
 
 
 # What the struck NIC carried ----------------------------------------------------------------------------------
@@ -341,9 +344,9 @@ SLOWED = replace(FAULT, kind="delay", signs=())
 
 
 def test_a_nic_that_carried_the_collective_was_hit() -> None:
-    verdict = judge(moving())
-    assert word(verdict) == ("ok", True)
-    (found,) = verdict.evidence.strikes[0]["carried"]
+    judgement = judge(moving())
+    assert word(judgement) == ("ok", True)
+    (found,) = judgement.evidence.strikes[0]["carried"]
     assert (found["host"], found["nic"], found["least_bytes"]) == ("host1", "eth1", 200_000)
     assert found["in_flight_bytes"] == 6_000_000, (
         "from 220 ms to 252 ms: three steps between samples that are surely inside"
@@ -354,9 +357,9 @@ def test_a_nic_that_carried_the_collective_was_hit() -> None:
 @pytest.mark.parametrize("fault", [FAULT, SLOWED])
 def test_a_nic_that_carried_nothing_was_not_hit_whatever_ranks_say(fault: Injected) -> None:
     idle = counted(each=0, up=not fault.signs)
-    verdict = judge(moving(fault, idle))
-    assert word(verdict) == ("inconclusive", False)
-    assert verdict.reason == (
+    judgement = judge(moving(fault, idle))
+    assert word(judgement) == ("inconclusive", False)
+    assert judgement.reason == (
         "the fault hit an idle NIC: host1 eth1 carried 0 bytes in the collective that was in flight and 0 bytes in one "
         "before it"
     )
@@ -379,9 +382,9 @@ def test_a_nic_that_went_dark_at_once_is_judged_by_what_it_carried_before() -> N
     begin = STRUCK * PERIOD
     early = replace(FAULT, t_before_ns=begin + MS, t_after_ns=begin + 2 * MS)
     dark = [s._replace(up=not begin <= s.t_ns < HEAL) for s in counted(until_ns=begin)]
-    verdict = judge(moving(early, dark))
-    assert word(verdict) == ("ok", True)
-    assert verdict.evidence.strikes[0]["carried"][0]["in_flight_bytes"] == 0
+    judgement = judge(moving(early, dark))
+    assert word(judgement) == ("ok", True)
+    assert judgement.evidence.strikes[0]["carried"][0]["in_flight_bytes"] == 0
 
 
 def test_a_nic_that_could_go_on_must_carry_in_the_very_collective() -> None:
@@ -403,11 +406,11 @@ def test_what_the_fault_itself_sends_is_no_sign() -> None:
 
 
 def test_counters_that_do_not_cover_the_collective_prove_nothing() -> None:
-    verdict = judge(moving(SLOWED, []))
-    assert verdict.status == "inconclusive"
+    judgement = judge(moving(SLOWED, []))
+    assert judgement.status == "inconclusive"
     assert (
         "the counters of host1 eth1 do not cover the collective that was in flight, nor those before it"
-        in verdict.reason
+        in judgement.reason
     )
 
 
@@ -418,9 +421,9 @@ def test_of_several_nics_one_must_have_carried_and_all_are_told() -> None:
     facts = replace(
         facts, injections=(replace(facts.injections[0], nics=both),), samples={"host1": [*counted(), *idle]}
     )
-    verdict = judge(facts)
-    assert verdict.status == "ok"
-    assert [c["in_flight_bytes"] for c in verdict.evidence.strikes[0]["carried"]] == [0, 6_000_000]
+    judgement = judge(facts)
+    assert judgement.status == "ok"
+    assert [c["in_flight_bytes"] for c in judgement.evidence.strikes[0]["carried"]] == [0, 6_000_000]
     silent = [*counted(each=0), *idle]
     assert "host1 eth0 carried 0" in judge(replace(facts, samples={"host1": silent})).reason
 

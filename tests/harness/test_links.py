@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import link_facts
 import pytest
 
 from harness.hosts import interfaces
@@ -14,23 +15,8 @@ from harness.hosts.noop import NoopHost
 
 
 def host(links: dict[str, dict[str, Any]], **told: Any) -> Links:
-    """Links by name, each with only what matters."""
-    usual = {
-        "mac": None,
-        "permanent_mac": None,
-        "up": True,
-        "carrier": True,
-        "loopback": False,
-        "mtu": 1500,
-        "kind": None,
-        "master": None,
-        "parent": None,
-        "physical": True,
-        "addresses": [],
-    }
-    listed = [usual | {"name": name, "index": i} | link for i, (name, link) in enumerate(links.items())]
-    session = {"local": "192.0.2.1", "peer": "192.0.2.9"}
-    return read_links({"session": session, "links": listed, "default_routes": [], "reply_route": None} | told)
+    """The links of a host that is reached over SSH."""
+    return link_facts.links(links, **{"session": {"local": "192.0.2.1", "peer": "192.0.2.9"}} | told)
 
 
 LO: dict[str, Any] = {"loopback": True, "addresses": ["127.0.0.1/8"]}

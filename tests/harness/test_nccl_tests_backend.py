@@ -134,7 +134,7 @@ def test_what_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def missing(**workload: Any) -> str:
         return NcclTestsBackend().missing(job(**workload).workload, sys.executable) or ""
 
-    assert "is no folder" in missing(nccl_tests=str(tmp_path / "nowhere"))
+    assert "is not a folder" in missing(nccl_tests=str(tmp_path / "nowhere"))
     assert "has no alltoall_perf" in missing(nccl_tests=str(tmp_path), collective="alltoall")
     (tmp_path / "all_reduce_perf_mpi").touch()
     assert find_program(tmp_path, "all_reduce") == tmp_path / "all_reduce_perf_mpi"

@@ -75,7 +75,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("how", OUTPUTS)
-def test_a_comparison_ends_with_its_verdict_whatever_becomes_of_its_words(how: str, runs: tuple[str, str]) -> None:
+def test_a_comparison_ends_with_its_exit_status_whatever_becomes_of_its_words(how: str, runs: tuple[str, str]) -> None:
     base, worse = runs
     ended = run(how, "compare", base, worse)
     told = "output cannot be written (No space left on device); the command goes on without it\n"

@@ -1,32 +1,10 @@
 """Which interfaces become data NICs, and which of them a rail."""
 
-from typing import Any
-
 import pytest
+from link_facts import links
 
 from harness.cluster.gather import Endpoint, Probe, Reached
 from harness.cluster.rails import DataNic, connected, data_nics, group, pairs
-from harness.hosts.links import Links, read_links
-
-
-def links(known: dict[str, dict[str, Any]], **told: Any) -> Links:
-    usual = {
-        "mac": None,
-        "permanent_mac": None,
-        "up": True,
-        "carrier": True,
-        "loopback": False,
-        "mtu": 9000,
-        "kind": None,
-        "master": None,
-        "parent": None,
-        "physical": True,
-    }
-    listed = [
-        usual | {"name": name, "index": i, "addresses": [link.pop("at")] if "at" in link else []} | link
-        for i, (name, link) in enumerate(known.items())
-    ]
-    return read_links({"session": None, "links": listed, "default_routes": [], "reply_route": None} | told)
 
 
 def nics(*places: str) -> list[DataNic]:
@@ -34,7 +12,7 @@ def nics(*places: str) -> list[DataNic]:
     found = []
     for place in places:
         host, nic, address = place.split(" ")
-        found += data_nics(host, links({nic: {"at": address}}))
+        found += data_nics(host, links({nic: {"addresses": [address], "mtu": 9000}}))
     return found
 
 
@@ -45,18 +23,18 @@ def names(rails: list[list[DataNic]]) -> list[list[str]]:
 def test_only_physical_interfaces_that_are_up_free_and_addressed_are_data_nics() -> None:
     known = links(
         {
-            "lo": {"loopback": True, "physical": False, "at": "127.0.0.1/8"},
-            "eno1": {"at": "192.0.2.1/24"},
-            "ens1": {"at": "10.0.0.1/24"},
-            "ens2": {"at": "fe80::1/64"},
-            "ens3": {"at": "10.0.3.1/24", "carrier": False},
-            "ens4": {"at": "10.0.4.1/24", "master": "bond0"},
-            "bond0": {"at": "10.0.5.1/24", "physical": False, "kind": "bond"},
-            "docker0": {"at": "172.17.0.1/16", "physical": False, "kind": "bridge"},
-            "wg0": {"at": "10.9.0.1/24", "physical": False, "kind": "wireguard"},
-            "veth7": {"at": "10.0.6.1/24", "physical": False, "kind": "veth"},
-            "ib0": {"at": "10.0.7.1/24", "kind": "ipoib"},
-            "ens9": {"at": "fd00::1/64"},
+            "lo": {"loopback": True, "physical": False, "addresses": ["127.0.0.1/8"]},
+            "eno1": {"addresses": ["192.0.2.1/24"]},
+            "ens1": {"addresses": ["10.0.0.1/24"]},
+            "ens2": {"addresses": ["fe80::1/64"]},
+            "ens3": {"addresses": ["10.0.3.1/24"], "carrier": False},
+            "ens4": {"addresses": ["10.0.4.1/24"], "master": "bond0"},
+            "bond0": {"addresses": ["10.0.5.1/24"], "physical": False, "kind": "bond"},
+            "docker0": {"addresses": ["172.17.0.1/16"], "physical": False, "kind": "bridge"},
+            "wg0": {"addresses": ["10.9.0.1/24"], "physical": False, "kind": "wireguard"},
+            "veth7": {"addresses": ["10.0.6.1/24"], "physical": False, "kind": "veth"},
+            "ib0": {"addresses": ["10.0.7.1/24"], "kind": "ipoib"},
+            "ens9": {"addresses": ["fd00::1/64"]},
         },
         default_routes=["eno1"],
     )

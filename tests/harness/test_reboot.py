@@ -2,13 +2,13 @@
 
 import subprocess
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from conditions import LIMIT_S, until
 
 from harness.cluster import rights, sshd
 from harness.cluster.layout import lay_out
@@ -23,7 +23,6 @@ pytestmark = [
 ]
 
 ADDRESS = "127.52.204.1"
-LIMIT_S = 120.0
 BOOT = """\
 set -e
 mount -t tmpfs tmpfs /run
@@ -97,13 +96,6 @@ def connected(host: SshHost) -> bool:
         host.connect()
         return True
     return False
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.02)
 
 
 def test_a_host_goes_and_comes_back_after_another_boot(machine: Machine, host: SshHost) -> None:

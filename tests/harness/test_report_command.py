@@ -79,7 +79,7 @@ def test_a_report_goes_where_it_is_told(tmp_path: Path) -> None:
         (("{run}", "nowhere", "-o", "x"), "give the folder of a run"),
         (("{run}", "{cut}", "-o", "x"), "none of its 3 trials can be read"),
         (("{run}", "{newer}", "-o", "x"), "newer than this program"),
-        (("{run}", "-o", "{file}"), "is no folder"),
+        (("{run}", "-o", "{file}"), "not a folder"),
         (("{run}", "-o", "{file}/x"), "cannot be written"),
     ],
 )
@@ -126,7 +126,7 @@ def test_serve_serves_until_ctrl_c(tmp_path: Path) -> None:
     assert served.stdout is not None
     (url,) = re.findall(r"^http://127\.0\.0\.1:\d+/", served.stdout.readline())
     with urllib.request.urlopen(url, timeout=240) as answer:
-        assert "In words" in answer.read().decode()
+        assert "Summary" in answer.read().decode()
     assert asked.read_text() == url
     served.send_signal(signal.SIGINT)
     rest, _ = served.communicate(timeout=120)

@@ -24,7 +24,7 @@ SERVING = Path(__file__).parents[2] / "experiments" / "serving.toml"
     [
         (["cluster.hosts=1", "fault=[]"], "cluster.hosts: 1: one host computes prompts, others decode"),
         (["cluster.hosts=4"], "cluster.hosts: 4: 3 decode hosts cannot share the 4 heads of a 1M evenly"),
-        (["workload.gpus=2"], "workload.gpus: 2: serving has one rank a host"),
+        (["workload.gpus=2"], "workload.gpus: 2: serving has one rank per host"),
         (["workload.prompt=500"], "workload.prompt: 500: with workload.generated more than workload.context, 512"),
         (["workload.trace=no.csv"], f"workload.trace: {SERVING.with_name('no.csv')}: cannot be read: No such file"),
         (["workload.corrupt=14"], "workload.corrupt: 14: requests go from 0 to 13"),
@@ -69,7 +69,7 @@ def test_tokens_that_are_not_right_are_a_finding() -> None:
     ranks[0].take({"event": "done", "t_ns": 1, "result": {"answers": "a", "wrong_tokens": "0"}})
     assert no_wrong_tokens(ranks) == ""
     ranks[0].take({"event": "done", "t_ns": 1, "result": {"answers": "a", "wrong_tokens": "3"}})
-    assert no_wrong_tokens(ranks) == "3 tokens are not those that one host alone computes"
+    assert no_wrong_tokens(ranks) == "3 tokens differ from those that one host computes alone"
 
 
 @pytest.mark.slow

@@ -136,9 +136,9 @@ def test_a_trace_in_azure_s_columns_is_played_faster_and_cut_to_the_context(tmp_
     ("text", "line"),
     [
         ("TIMESTAMP,ContextTokens\n", "has no column 'GeneratedTokens'"),
-        (HEAD + "yesterday,1,1\n", "line 2: is no time and two numbers"),
+        (HEAD + "yesterday,1,1\n", "line 2: not a time and two numbers"),
         (HEAD + "2023-11-16 18:15:46,0,1\n", "line 2: a request has at least one token"),
-        (HEAD + "2023-11-16 18:15:46,5,1\n2023-11-16 18:15:45,5,1\n", "line 3: comes before the line above it"),
+        (HEAD + "2023-11-16 18:15:46,5,1\n2023-11-16 18:15:45,5,1\n", "line 3: earlier than the line above it"),
         (HEAD + "2023-11-16 18:15:46,5,1\n", "holds 1 requests; lower workload.requests, which are 2"),
     ],
 )

@@ -5,14 +5,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
+from conditions import until
 
 from faults.registry import create
 from harness.cluster import export, inventory_file, rights, state
@@ -179,7 +179,7 @@ def test_a_stage_that_fails_is_told_and_what_needs_it_is_blocked(hosts: Inventor
     told = set_up(hosts.model_copy(update={"hosts": (entry,)}), refused)["host0"]
     assert told["addresses"].what == "rail 0: no interface has the MAC address 02:00:00:00:00:01"
     assert told["addresses"].remedy == "compare with `ip link`"
-    assert told["nccl_tests"].status == "failed" and "/nowhere/nccl-tests is no folder" in told["nccl_tests"].what
+    assert told["nccl_tests"].status == "failed" and "/nowhere/nccl-tests is not a folder" in told["nccl_tests"].what
     assert told["mtu"].status == "blocked" and told["mtu"].what == "addresses failed"
 
 
@@ -211,13 +211,6 @@ def test_a_wish_to_stop_ends_what_the_hosts_run(hosts: Inventory) -> None:
         until(lambda: f"sleep {mark}" not in host.run(shown, check=False).stdout)
     finally:
         host.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -301,10 +294,13 @@ def test_the_command_ends_with_a_status_for_scripts(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"only": ["arb"]}, "--only: arb: is no stage; did you mean 'arp'?"),
+        ({"only": ["arb"]}, "--only: arb: is not a stage; did you mean 'arp'?"),
         ({"only": [""]}, "--only: names no stage; leave it out for all of them"),
-        ({"check": True, "dry_run": True}, "--check: --dry-run: say one of them: both change nothing"),
-        ({"core": Path("x.tar")}, "--core: x.tar: is no wheel; make one with `pip wheel --no-deps .`, or leave it out"),
+        ({"check": True, "dry_run": True}, "--check: --dry-run: give only one of them: both change nothing"),
+        (
+            {"core": Path("x.tar")},
+            "--core: x.tar: is not a wheel; make one with `pip wheel --no-deps .`, or leave it out",
+        ),
         ({"core": Path("absent.whl")}, "--core: absent.whl: cannot be read: No such file or directory"),
         ({"site_packages": "lib"}, "--site-packages: lib: must be an absolute path on the hosts"),
         ({"skip": [",".join(stage.name for stage in STAGES)]}, "leaves no stage to be done"),

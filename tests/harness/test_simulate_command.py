@@ -98,7 +98,7 @@ def test_a_wrong_workload_is_one_line(
 def test_hosts_that_do_not_fit_the_ranks_are_one_line(tmp_path: Path) -> None:
     harness("export", "simai", tmp_path / "cluster", "--hosts", 3)
     status, told = harness("simulate", workload(tmp_path), "--topology", tmp_path / "cluster")
-    assert status == 2 and "is of 32 ranks; the hosts have 24 GPUs" in told
+    assert status == 2 and f"is of 32 ranks; the hosts of --topology {tmp_path / 'cluster'} have 24 GPUs" in told
 
 
 def test_a_schedule_of_ours_there_and_back(tmp_path: Path) -> None:

@@ -19,7 +19,10 @@ from harness.sweep.simulated import is_simulated, simulated_record
 from harness.sweep.sweep import Request, open_folder, run_sweep
 from harness.workloads.training import SHAPES, TrainingWorkload
 from r2ccl_core.errors import UsageError
+from r2ccl_core.model.schedule import Schedule
 from r2ccl_core.planning.bound import bound_s, fault_free_ring_s
+from r2ccl_core.planning.simulate import Timing, simulate
+from r2ccl_core.schedules import ring
 from r2ccl_core.schedules.r2cc_all_reduce import predicted_ratio
 from reports import trial as stored
 from reports.load import load_folder
@@ -161,6 +164,18 @@ def test_a_wrong_topology_or_a_dropped_bucket_is_outside_what_agrees(monkeypatch
     assert ms(step(), "before")[0] / right < 0.9
 
 
+def test_a_wrong_topology_or_a_dropped_hop_is_outside_what_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control of experiments/simulator_agrees.toml, which allows a tenth."""
+    right = ms(record(), "before")[0]
+    assert ms(record(cluster={"nics": 2}), "before")[0] / right > 1.3
+
+    def shorter(schedule: Schedule, *given: Any, **more: Any) -> Timing:
+        return simulate(ring.all_reduce(3, slices=schedule.nchunks // 3, hops=3), *given, **more)
+
+    monkeypatch.setattr("harness.sweep.simulated.simulate", shorter)
+    assert ms(record(), "before")[0] / right < 0.9
+
+
 def test_buckets_are_those_of_pytorch() -> None:
     torch = pytest.importorskip("torch")
     from harness.backends.gpt import Gpt
@@ -181,7 +196,7 @@ def test_a_run_tells_how_long_hosts_compute(tmp_path: Path) -> None:
     assert ms(step(simulation={"calibration": str(run)}), "before") == pytest.approx(
         ms(step(simulation={"compute": "60 ms"}), "before")
     )
-    with pytest.raises(UsageError, match=r"no trial of it told its forward pass; name a run of kind = .training"):
+    with pytest.raises(UsageError, match=r"none of its trials reported a forward pass; name a run of kind = .training"):
         step(simulation={"calibration": str(stored_run(tmp_path / "other", trial))})
 
 
@@ -242,7 +257,7 @@ def test_a_message_costs_what_is_said_or_what_was_measured(tmp_path: Path) -> No
     assert (cost.alpha_s, cost.nic_bytes_s) == (2e-4, 500e6 / 8 * 0.956)  # 500 Mbit/s is a local cluster's default
     stored.save(run / "trials" / free.trial_id / "trial.json", free)
     calibrated.cache_clear()
-    with pytest.raises(UsageError, match=r"calibration.*no trial of it measured"):
+    with pytest.raises(UsageError, match=r"calibration.*none of its trials measured"):
         cost_of(read({**DOCUMENT, "workload": workload}, "small.toml"))
 
 

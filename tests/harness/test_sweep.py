@@ -73,7 +73,7 @@ class HostTestbed:
         assert self.folder is not None
         return self.folder.records()
 
-    def verdicts(self) -> list[stored.Trial]:
+    def judgements(self) -> list[stored.Trial]:
         """The last attempt of each trial: on a busy machine a fault may miss once."""
         return list(last_attempts(self.records()).values())
 
@@ -81,10 +81,10 @@ class HostTestbed:
 def test_a_sweep_runs_every_trial_and_publishes(tmp_path: Path) -> None:
     testbed = HostTestbed(tmp_path)
     assert testbed.sweep(Recording()) is ExitCode.OK
-    assert [r.status for r in testbed.verdicts()] == ["ok", "ok"]
+    assert [r.status for r in testbed.judgements()] == ["ok", "ok"]
     assert testbed.folder is not None
     assert testbed.published == [testbed.folder.path]
-    first = testbed.verdicts()[0]
+    first = testbed.judgements()[0]
     struck = first.evidence.struck_iteration
     assert struck is not None and struck >= 1, "on a busy machine the next one may be hit"
     phases = {i.iteration: i.phase for i in first.iterations if i.phase != "warmup"}
@@ -112,13 +112,13 @@ def test_a_watch_that_could_not_start_is_told_with_the_trial_and_in_the_end(
 
     testbed = HostTestbed(tmp_path, only="system=a")
     assert testbed.sweep(Heard()) is ExitCode.OK
-    (record,) = testbed.verdicts()
+    (record,) = testbed.judgements()
     reason = "the watch told nothing: TypeError: unsupported operand"
     assert record.evidence.unwatched == {"host0": reason, "host1": reason}
-    told = f"No watch of hosts in 1 trial, so their state is not shown: host0: {reason}; host1: {reason}."
+    told = f"Some hosts were not watched in 1 trial, so their state is not shown: host0: {reason}; host1: {reason}."
     assert told in heard
     write_report([testbed.published[0]], tmp_path / "report")
-    assert "No watch of hosts in 1 trial" in (tmp_path / "report" / "report.html").read_text()
+    assert "Some hosts were not watched in 1 trial" in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_an_interrupted_sweep_keeps_its_trials_and_goes_on(tmp_path: Path) -> No
     assert set(again.ran) == {"b-8MiB-noop-r0"}
     assert testbed.folder is not None
     assert testbed.folder.path == first.path
-    assert len(testbed.verdicts()) == 2
+    assert len(testbed.judgements()) == 2
     assert first.run().provenance["cluster"]["congestion_control"] == f"vegas, later {own}"
 
 
@@ -161,10 +161,10 @@ def test_a_finished_run_or_another_selection_starts_anew(tmp_path: Path) -> None
     for testbed in (whole, part, whole):
         assert testbed.sweep(Recording()) is ExitCode.OK
     assert len(list(tmp_path.iterdir())) == 3
-    assert [r.system for r in part.verdicts()] == ["a"]
+    assert [r.system for r in part.judgements()] == ["a"]
 
 
-def test_an_interrupt_before_the_first_verdict_leaves_no_folder(tmp_path: Path) -> None:
+def test_an_interrupt_before_the_first_judgement_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         HostTestbed(tmp_path).sweep(Recording(stop_at="a-8MiB-noop-r0"))
     assert list(tmp_path.iterdir()) == []

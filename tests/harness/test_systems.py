@@ -14,7 +14,7 @@ from harness.errors import InvalidExperimentError
 from harness.experiment.file import read
 from harness.experiment.model import Experiment, SystemModel
 from harness.hosts.base import Sample
-from harness.sweep.judge import Verdict
+from harness.sweep.judge import Judgement
 from harness.sweep.networks import sent_bytes, with_network
 from harness.systems.base import PATH
 from harness.systems.catalogue import CATALOGUE, ENTRIES
@@ -68,7 +68,7 @@ def test_systems_of_one_experiment_have_backends_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("system", "line"),
     [
-        ({"use": "balence"}, "system[0]: use: 'balence' is no system of the catalogue; did you mean 'balance'?"),
+        ({"use": "balence"}, "system[0]: use: 'balence' is not a system of the catalogue; did you mean 'balance'?"),
         ({"use": "nccl_plugin"}, "path: the system nccl_plugin needs the path of its plugin"),
         ({"use": "balance", "path": "/x"}, "path: the system balance takes none"),
         ({"use": "gloo", "backend": "perf"}, "system[0].backend: perf: gloo runs with torch_gloo"),
@@ -148,8 +148,8 @@ ANOTHER, UNKNOWN, PROVEN = (Proof(finding, "why") for finding in ("another", "un
 def test_another_network_is_a_failed_trial_and_an_unknown_one_is_none(
     status: Any, expected: bool, proof: Proof, after: tuple[str, bool]
 ) -> None:
-    verdict = with_network(Verdict(status, expected, "", Evidence(), None), proof)
-    assert (verdict.status, verdict.expected) == after
-    assert (verdict.reason == "why") is (after != (status, expected) or (status, proof) == ("failed", ANOTHER))
-    told = verdict.evidence.model_dump().get("network")
+    judgement = with_network(Judgement(status, expected, "", Evidence(), None), proof)
+    assert (judgement.status, judgement.expected) == after
+    assert (judgement.reason == "why") is (after != (status, expected) or (status, proof) == ("failed", ANOTHER))
+    told = judgement.evidence.model_dump().get("network")
     assert told is None if proof is NOT_ASKED else told["finding"] == proof.finding

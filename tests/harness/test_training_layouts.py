@@ -22,7 +22,7 @@ RANKS = 4
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        (["workload.layout={tp=2}"], "2 ranks, and the cluster has 3, one a host; dp x tp x pp must be the number"),
+        (["workload.layout={tp=2}"], "2 ranks, and the cluster has 3, one per host; dp x tp x pp must be the number"),
         (["workload.layout={dp=2, tp=2}"], "4 ranks, and the cluster has 3"),
         (["workload.layout={tp=3}"], "tp = 3 does not divide the 4 heads of the model"),
         (["workload.layout={pp=3}"], "pp = 3 does not divide the 4 layers of the model"),
@@ -43,7 +43,7 @@ RANKS = 4
         (["workload.layout={ep=2}"], "workload.layout.ep: unknown key"),
         (
             ["cluster.hosts=4", "workload.layout={tp=2}", "system[0].backend=simulate"],
-            "simulate knows ddp alone; leave its systems out",
+            "simulate supports only ddp; leave its systems out",
         ),
     ],
 )

@@ -11,17 +11,18 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import guests
 import pytest
 
-from harness.cluster import export, rights, state
+from harness.cluster import export, state
 from harness.cluster.checks.evidence import gather
 from harness.cluster.checks.finding import Severity
 from harness.cluster.inventory import Inventory
 from harness.cluster.spec import DEBIAN_PYTHON, VmsSpec
 from harness.cluster.vms import debian
-from harness.cluster.vms.cluster import VmsCluster, find_program
+from harness.cluster.vms.cluster import VmsCluster
 from harness.commands.cluster_check import judge
-from harness.errors import ClusterError, ExitCode
+from harness.errors import ExitCode
 from harness.experiment.file import load
 from harness.setup.base import Options
 from harness.setup.core_source import core_file
@@ -42,14 +43,9 @@ pytestmark = [pytest.mark.vms, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[VmsCluster]:
-    if not rights.have():
-        pytest.skip("needs the right to make network namespaces")
+    guests.needed()
     if not debian.is_prepared(RELEASE) and shutil.which("mmdebstrap") is None:
         pytest.skip("mmdebstrap is missing (on Debian: apt install mmdebstrap)")
-    try:
-        find_program()
-    except ClusterError as error:
-        pytest.skip(str(error))
     spec = load(SMOKE, [SPEC, "fault=[]"]).cluster
     assert isinstance(spec, VmsSpec)
     with VmsCluster(spec) as made:
@@ -97,6 +93,7 @@ def test_a_sweep_strikes_and_heals_under_the_old_python(cluster: VmsCluster, tmp
     folder, _ = open_folder(request, SilentProgress())
     assert run_sweep(request, folder, VmsCluster, lambda _: None, SilentProgress()) is ExitCode.OK
     struck = [record for record in last_attempts(folder.records()).values() if record.fault]
-    assert {record.fault.kind: record.status for record in struck if record.fault} == dict.fromkeys(FAULTS, "ok")
+    ended = {record.fault.kind: (record.status, record.reason) for record in struck if record.fault}
+    assert ended == dict.fromkeys(FAULTS, ("ok", "")), ended
     assert all(record.evidence.in_flight and record.evidence.healed for record in struck)
     assert len(list((folder.path / "trials").glob("*/watch.parquet"))) >= len(FAULTS), "the watch ran"

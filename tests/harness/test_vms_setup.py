@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import guests
 import numpy
 import pytest
 
-from harness.cluster import rights
 from harness.cluster.spec import VmsSpec
-from harness.cluster.vms.cluster import VmsCluster, find_program
-from harness.errors import ClusterError
+from harness.cluster.vms.cluster import VmsCluster
 from harness.hosts.each import all_results, for_each
 from harness.setup.reboot import boot_id
 
@@ -60,12 +59,7 @@ pytestmark = [pytest.mark.vms, pytest.mark.timeout(7200)]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[VmsCluster]:
-    if not rights.have():
-        pytest.skip("needs the right to make network namespaces")
-    try:
-        find_program()
-    except ClusterError as error:
-        pytest.skip(str(error))
+    guests.needed()
     with VmsCluster(VmsSpec(name="granted", hosts=3, nics=2, rate=None, disk="1GiB")) as made:
         yield made
 

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import guests
 import pytest
 
-from harness.cluster import rights, state
+from harness.cluster import state
 from harness.cluster.spec import VmsSpec
-from harness.cluster.vms.cluster import VmsCluster, find_program
-from harness.errors import ClusterError
+from harness.cluster.vms.cluster import VmsCluster
 from harness.hosts.base import Host
 from harness.hosts.each import all_results, for_each
 
@@ -129,12 +129,9 @@ def allocation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Allocation]
     missing = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     if missing:
         pytest.skip(f"{', '.join(missing)} missing (on Debian: apt install slurm-wlm munge)")
-    if not rights.have() or os.getuid() != 0:
+    if os.getuid() != 0:
         pytest.skip("needs root, for munged and slurmctld")
-    try:
-        find_program()
-    except ClusterError as error:
-        pytest.skip(str(error))
+    guests.needed()
     folder = Path("/tmp") / f"r2ccl-slurm-{os.getpid()}"
     with VmsCluster(VmsSpec(name="slurm", hosts=3, nics=2, rate="20 Mbit/s")) as cluster:
         shutil.rmtree(folder, ignore_errors=True)
@@ -210,7 +207,7 @@ def test_srun_reaches_every_guest(allocation: Allocation) -> None:
     assert sorted(done.stdout.split()) == ["host0", "host1", "host2"]
 
 
-def test_a_sweep_inside_an_allocation_reaches_its_verdict(allocation: Allocation) -> None:
+def test_a_sweep_inside_an_allocation_runs_to_its_end(allocation: Allocation) -> None:
     folder = allocation.folder
     (folder / "allocated.toml").write_text(EXPERIMENT)
     key = state.directory(allocation.cluster.tag) / "login"

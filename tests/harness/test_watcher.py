@@ -7,7 +7,7 @@ arithmetic on its answers is tested, with a module that answers like it.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 
 from harness.errors import HostError
 from harness.hosts import watcher
-from harness.hosts.base import Nic, Reading
+from harness.hosts.base import Reading
 from harness.hosts.noop import NoopHost
 from harness.hosts.sampler import Sampler
 from harness.hosts.watch import unpack_readings
@@ -24,14 +24,6 @@ from reports.series import METRICS
 
 LIMIT_S = 120.0
 BUSY = ["sh", "-c", "while :; do :; done"]
-
-
-@pytest.fixture
-def host(host_python: str) -> Iterator[NoopHost]:
-    host = NoopHost("host3", nics=[Nic("lo", 0, "127.0.0.1"), Nic("absent0", 1, "192.0.2.1")], python=host_python)
-    host.connect()
-    yield host
-    host.close()
 
 
 def ignore(stream: str, line: str) -> None:
@@ -107,7 +99,7 @@ def test_a_watch_that_was_killed_says_so(host: NoopHost) -> None:
     watch = host._watch
     assert watch is not None
     os.kill(watch._process.pid, 9)
-    with pytest.raises(HostError, match=r"^host3: the watch told nothing: exit status -9$"):
+    with pytest.raises(HostError, match=r"^host7: the watch told nothing: exit status -9$"):
         host.watch_stop()
     assert host.watch_stop() == []
 

@@ -52,7 +52,7 @@ def test_a_rank_s_measures_and_result_are_kept() -> None:
     ("settings", "line"),
     [
         (["cluster.hosts=1", "fault=[]"], "cluster.hosts: 1: training over one host uses no NIC"),
-        (["workload.gpus=2"], "workload.gpus: 2: training has one rank a host"),
+        (["workload.gpus=2"], "workload.gpus: 2: training has one rank per host"),
         (["workload.sizes=['1MiB']"], "workload.sizes: unknown key"),
         (["workload.model=2M"], "workload.model"),
         (["workload.kind=trainin"], "workload.kind: trainin: must be"),

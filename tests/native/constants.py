@@ -2,10 +2,14 @@
 
 python tests/native/constants.py [--only NAME] [--factor 4] [--repeats 3] [--jobs N] [--write] [--table FILE]
 
-Every numeric constant of failover/ is divided and multiplied by the factor, one at a time, in the code that ships; what
-includes the file is compiled again, and ``r2ccl-explore --bench`` tells how long its scenarios take. With ``--write``
-the table goes to r2ccl_core/native/wire/simulated/CONSTANTS.md, with ``--table`` to another file. About 15 minutes on
-16 cores; needs what mutants.py needs.
+Every numeric constant of failover/ is divided and multiplied by the factor, one at a time, in the code that ships.
+Where neither changes anything, it is also all but zero and all but without limit, which tells whether its rule is worth
+anything at all. The code is compiled once, with each constant replaced by a variable that ``R2CCL_CONSTANT`` sets when
+r2ccl-explore starts; what ships knows nothing of that. With the values as they are, that program has to take exactly
+as long as the one that ships, or the table is not made.
+
+With ``--write`` the table goes to r2ccl_core/native/wire/simulated/CONSTANTS.md, with ``--table`` to another file.
+Needs what mutants.py needs. Exit status: 1 a constant could not be tried out, 2 an option is wrong.
 """
 
 import argparse
@@ -15,96 +19,176 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutants import NATIVE, Unit, as_it_is, link
+from mutants import NATIVE, ROOT, run
 
 TABLE = NATIVE / "wire" / "simulated" / "CONSTANTS.md"
+FOLDER = "failover"
 DEFINITION = re.compile(
-    r"^\s*(?:static )?(?:inline )?constexpr (?P<type>u?int\d*(?:_t)?|size_t|double) (?P<name>k\w+) = (?P<value>[^;]+);",
+    r"^(?P<scope> *(?:static )?(?:inline )?)constexpr (?P<type>u?int\d*(?:_t)?|size_t|double) (?P<name>k\w+) ="
+    r"(?P<value>[^;]+);",
     re.MULTILINE,
 )
+FUNCTION = re.compile(r"^( *)constexpr (?=[\w:<>*& ]+\()", re.MULTILINE)
 # What a peer or a file is told, or what has to be in any case.
-NO_CHOICE = {"kNoMessage", "kNoHome", "kNoPath"}
+NO_CHOICE = {"kNoMessage", "kNoHome", "kNoPath", "kSecondNs"}
 LEAST_CHANGE = 1.0  # percent
+ALL_BUT_ZERO, ALL_BUT_ENDLESS = 1e-6, 1e6
+TUNED = """\
+// A constant of failover/ that R2CCL_CONSTANT="FILE:NAME FACTOR" multiplies: in the copy that constants.py compiles.
+#ifndef R2CCL_FAILOVER_TUNED_H_
+#define R2CCL_FAILOVER_TUNED_H_
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <string>
+
+namespace r2ccl {
+
+template <typename T>
+T Tuned(const char* name, T value) {
+  const char* text = std::getenv("R2CCL_CONSTANT");
+  std::string wanted = text == nullptr ? "" : text;
+  size_t space = wanted.find(' ');
+  if (space == std::string::npos || wanted.compare(0, space, name) != 0) return value;
+  double changed = static_cast<double>(value) * std::strtod(wanted.c_str() + space, nullptr);
+  // Times are added to others.
+  double most = sizeof(T) < 8 ? static_cast<double>(std::numeric_limits<T>::max() / 4) : 1e16;
+  return static_cast<T>(std::min(changed, most));
+}
+
+}  // namespace r2ccl
+
+#endif  // R2CCL_FAILOVER_TUNED_H_
+"""
 
 
 @dataclass(frozen=True)
 class Constant:
-    """Defined once, in ``file``; ``definition`` is the whole statement."""
+    """Defined once, in ``file`` of failover/."""
 
     name: str
-    file: Path
-    definition: str
+    file: str
     value: str
 
-    def times(self, factor: str) -> str:
-        """The statement with the value so changed, such as ``* 4``."""
-        kind = self.definition[: self.definition.index(self.name)].split()[-1]
-        return self.definition.replace(
-            f"{self.name} = {self.value};", f"{self.name} = static_cast<{kind}>(({self.value}) {factor});"
-        )
+    @property
+    def key(self) -> str:
+        """As R2CCL_CONSTANT has it."""
+        return f"{self.file}:{self.name}"
 
 
 def constants() -> list[Constant]:
     """All of failover/, by file."""
     found = []
-    for file in sorted((NATIVE / "failover").glob("*.*")):
+    for file in sorted((NATIVE / FOLDER).glob("*.*")):
         for match in DEFINITION.finditer(file.read_text()):
             if match["name"] not in NO_CHOICE:
-                found.append(Constant(match["name"], file, match.group(0), match["value"]))
+                found.append(Constant(match["name"], file.name, " ".join(match["value"].split())))
     return found
 
 
-def bench(program: Path, repeats: int) -> dict[str, float]:
+def adjustable(text: str, file: str) -> str:
+    """The file with a variable in place of each of its constants."""
+
+    def variable(match: re.Match[str]) -> str:
+        if match["name"] in NO_CHOICE:
+            return match.group(0)
+        words = match["scope"].split()
+        local = match["scope"].startswith(" ") and "static" not in words
+        kind = "static" if local else ("static inline" if "static" in words else "inline")
+        indent = match["scope"][: len(match["scope"]) - len(match["scope"].lstrip(" "))]
+        made = f'r2ccl::Tuned<{match["type"]}>("{file}:{match["name"]}", {match["value"].strip()})'
+        return f"{indent}{kind} const {match['type']} {match['name']} = {made};"
+
+    changed = FUNCTION.sub(r"\1inline ", DEFINITION.sub(variable, text))
+    if changed == text:
+        return text
+    at = changed.index("#include")
+    return changed[:at] + '#include "failover/tuned.h"\n' + changed[at:]
+
+
+def build(native: Path, into: Path, jobs: int) -> Path:
+    """R2ccl-explore of that tree."""
+    words = ["-DR2CCL_PYTHON=OFF", "-DR2CCL_CUDA=OFF", "-DCMAKE_BUILD_TYPE=Release"]
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    failed = run(["cmake", *generator, "-S", str(native), "-B", str(into), *words])
+    failed = failed or run(["cmake", "--build", str(into), "--target", "r2ccl_explore", "-j", str(jobs)])
+    if failed:
+        sys.exit(f"{native} does not compile:\n{failed}")
+    return into / "r2ccl-explore"
+
+
+def build_adjustable(folder: Path, jobs: int) -> Path:
+    """The same of the code with variables for constants."""
+    tree = folder / "r2ccl_core" / "native"
+    shutil.copytree(NATIVE, tree)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for file in sorted((tree / FOLDER).glob("*.*")):
+        file.write_text(adjustable(file.read_text(), file.name))
+    (tree / FOLDER / "tuned.h").write_text(TUNED)
+    return build(tree, folder / "adjustable", jobs)
+
+
+def bench(program: Path, repeats: int, constant: str = "") -> dict[str, float]:
     """Milliseconds of virtual time by scenario; nothing where it did not end."""
+    command = [str(program), "--bench", str(repeats)]
+    environment = {**os.environ, "R2CCL_CONSTANT": constant}
     try:
-        done = subprocess.run(
-            [program, "--bench", str(repeats)], capture_output=True, text=True, check=False, timeout=600
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800, env=environment)
     except subprocess.TimeoutExpired:
         return {}
     return {name: float(ms) for name, ms in re.findall(r"^(\w+)\s+([\d.]+) ms", done.stdout, re.MULTILINE)}
 
 
-def try_out(constant: Constant, factor: str, base: list[Unit], folder: Path, repeats: int) -> dict[str, float] | str:
-    """The bench with the constant changed; why not, where it could not be run."""
-    text = constant.file.read_text()
-    if text.count(constant.definition) != 1:
-        return "is defined twice in its file"
-    own = Path(tempfile.mkdtemp(dir=folder))
-    changed = own / "tree" / constant.file.relative_to(NATIVE)
-    changed.parent.mkdir(parents=True)
-    changed.write_text(text.replace(constant.definition, constant.times(factor)))
-    objects = []
-    for unit in base:
-        if not unit.includes(constant.file):
-            objects.append(unit.made)
-            continue
-        objects.append(own / unit.made.name)
-        failed = unit.compile(objects[-1], own / "tree")
-        if failed:
-            return "does not compile: " + next((line for line in failed.splitlines() if "error" in line), failed)
-    failed = link(objects, own / "r2ccl-explore")
-    took = failed or bench(own / "r2ccl-explore", repeats)
-    shutil.rmtree(own)
-    return took or "the bench did not end"
-
-
-def told(normal: dict[str, float], took: dict[str, float] | str) -> str:
-    """The scenarios that take longer or less long by more than noise, the most changed first."""
-    if isinstance(took, str):
-        return took
-    changes = []
+def changes(normal: dict[str, float], took: dict[str, float]) -> list[tuple[float, str]]:
+    """By how many percent scenarios take longer or less long, the most changed first; but for noise."""
+    found = []
     for name, ms in normal.items():
-        if name not in took:
-            changes.append((1e9, f"{name} **did not end**"))
-            continue
-        percent = 100 * (took[name] / ms - 1)
+        percent = 100 * (took[name] / ms - 1) if name in took else float("inf")
         if abs(percent) >= LEAST_CHANGE:
-            changes.append((abs(percent), f"{name} {percent:+.0f} %"))
-    return ", ".join(text for _, text in sorted(changes, reverse=True)[:6]) or "nothing"
+            found.append((percent, name))
+    return sorted(found, key=lambda change: (-abs(change[0]), change[1]))
+
+
+def told(found: list[tuple[float, str]], rows: int = 4) -> str:
+    """For a cell of the table."""
+    texts = [f"{name} {percent:+.0f} %" if percent < 1e9 else f"{name} **did not end**" for percent, name in found]
+    more = [f"{len(texts) - rows} more"] if len(texts) > rows else []
+    return ", ".join(texts[:rows] + more) or "nothing"
+
+
+def rows(
+    program: Path, chosen: list[Constant], normal: dict[str, float], factor: int, repeats: int, jobs: int
+) -> list[str]:
+    """For each constant its changes by factor, as a row of the table."""
+
+    def tried(constant: Constant, times: float) -> list[tuple[float, str]]:
+        return changes(normal, bench(program, repeats, f"{constant.key} {times!r}"))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        usual = {
+            (constant, times): pool.submit(tried, constant, times)
+            for constant in chosen
+            for times in (1 / factor, factor)
+        }
+        extreme = {}
+        for constant in chosen:
+            if not any(usual[constant, times].result() for times in (1 / factor, factor)):
+                for times in (ALL_BUT_ZERO, ALL_BUT_ENDLESS):
+                    extreme[constant, times] = pool.submit(tried, constant, times)
+        found = []
+        for constant in chosen:
+            cells = [told(usual[constant, times].result()) for times in (1 / factor, factor)]
+            if (constant, ALL_BUT_ZERO) in extreme:
+                none, endless = (extreme[constant, times].result() for times in (ALL_BUT_ZERO, ALL_BUT_ENDLESS))
+                cells = [f"nothing; all but zero: {told(none)}", f"nothing; all but endless: {told(endless)}"]
+            found.append(f"| `{constant.name}` | {constant.value} | {constant.file} | {cells[0]} | {cells[1]} |")
+            print(found[-1], flush=True)
+    return found
 
 
 def main() -> int:
@@ -122,30 +206,25 @@ def main() -> int:
     if unknown:
         parser.error(f"no such constant: {', '.join(sorted(unknown))}")
     chosen = [constant for constant in every if not options.only or constant.name in options.only]
-    rows = []
-    with as_it_is(options.jobs) as (pool, folder, base, whole):
-        normal = bench(whole, options.repeats)
-        factors = [f"/ {options.factor}", f"* {options.factor}"]
-        futures = {
-            (constant, factor): pool.submit(try_out, constant, factor, base, folder, options.repeats)
-            for constant in chosen
-            for factor in factors
-        }
-        for constant in chosen:
-            cells = [told(normal, futures[constant, factor].result()) for factor in factors]
-            where = constant.file.relative_to(NATIVE)
-            rows.append(f"| `{constant.name}` | {constant.value} | {where} | {cells[0]} | {cells[1]} |")
-            print(rows[-1], flush=True)
+    with tempfile.TemporaryDirectory(prefix="r2ccl-constants-") as temporary:
+        folder = Path(temporary)
+        program = build_adjustable(folder, options.jobs)
+        shipped = build(NATIVE, folder / "shipped", options.jobs)
+        if bench(program, 1) != bench(shipped, 1):
+            sys.exit("with the values as they are, the bench differs from that of the code that ships")
+        normal = bench(program, options.repeats)
+        found = rows(program, chosen, normal, options.factor, options.repeats, options.jobs)
     table = (
         "# What the transport's constants are worth\n\n"
-        "Made by `python tests/native/constants.py --write`: each constant in turn has another value, and the\n"
-        "scenarios of `r2ccl-explore --bench` take so much longer (+) or less long (-); changes below "
-        f"{LEAST_CHANGE:.0f} % are nothing. Virtual\ntime in ms with the values as they are, median of "
-        f"{options.repeats} seeds:\n\n| scenario | ms |\n|---|---|\n"
+        f"Made by `python tests/native/constants.py --repeats {options.repeats} --write`: each constant in turn has"
+        " another value, and the\nscenarios of `r2ccl-explore --bench` take so much longer (+) or less long (-);"
+        f" changes below {LEAST_CHANGE:.0f} % are nothing. A value\nthat may be a quarter and four times as much is"
+        " also tried all but zero and all but endless. Virtual time in ms\nwith the values as they are, median of"
+        f" {options.repeats} seeds:\n\n| scenario | ms |\n|---|---|\n"
         + "\n".join(f"| {name} | {ms:.1f} |" for name, ms in normal.items())
-        + f"\n\n| constant | value | file | a {options.factor}th of it | {options.factor} times as much |\n"
+        + f"\n\n| constant | value | file of failover/ | divided by {options.factor} | times {options.factor} |\n"
         + "|---|---|---|---|---|\n"
-        + "\n".join(rows)
+        + "\n".join(found)
         + "\n"
     )
     for file in ([TABLE] if options.write else []) + ([options.table] if options.table else []):

@@ -3,10 +3,11 @@
 python tests/native/mutants.py [--only NAME] [--seconds 60] [--jobs N] [--write] [--table FILE]
 
 Each mutant is one change of one file. What includes that file is compiled again and linked with the rest, then the
-explorer looks at fresh seeds on one core until a rule is broken. Needs cmake (with make or ninja) and g++; as many
-mutants at a time as there are jobs, all processors by default: about six minutes on 16 cores. With ``--write`` the
-table goes to r2ccl_core/native/wire/simulated/MUTANTS.md, with ``--table`` to another file. Exit status 1: a mutant
-survived, or one does not apply to the code any more.
+explorer looks at fresh seeds on one core until a rule is broken. Needs cmake (with make or ninja) and g++, and no
+network; as many mutants at a time as there are jobs, all processors by default: about six minutes on 16 cores. With
+``--write`` the rows go to r2ccl_core/native/wire/simulated/MUTANTS.md, with ``--table`` to another file, each as soon
+as it is known; rows of mutants that were not tried stay as they are. Exit status 1: a mutant survived, or one does not
+apply to the code any more.
 """
 
 import argparse
@@ -19,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -550,6 +551,9 @@ def run(command: list[str]) -> str:
 
 def units(folder: Path) -> list[Unit]:
     """What r2ccl-explore is made of, as the project's own build compiles it."""
+    missing = [tool for tool in ("cmake", "g++") if shutil.which(tool) is None]
+    if missing or not (shutil.which("make") or shutil.which("ninja")):
+        sys.exit(f"{', '.join(missing) or 'make or ninja'}: not found; install it, or add its folder to PATH")
     generator = [] if shutil.which("make") else ["-G", "Ninja"]
     words = [
         "-DR2CCL_PYTHON=OFF",
@@ -669,15 +673,36 @@ def try_out(mutant: Mutant, base: list[Unit], folder: Path, seconds: float) -> F
     return Finding(mutant, what, runs, elapsed)
 
 
-def table(findings: list[Finding]) -> str:
-    """As Markdown."""
+def known_rows(file: Path) -> dict[str, str]:
+    """What a table says already, by mutant."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {found.group(1): line for line in lines if (found := re.match(r"\| `(\w+)` \|", line))}
+
+
+def table(rows: dict[str, str]) -> str:
+    """As Markdown, in the order of MUTANTS."""
     return (
         "# Mistakes planted in the transport, and what found them\n\n"
         "Made by `python tests/native/mutants.py --write`: one change at a time in the code that ships, then fresh "
         "seeds of\n`r2ccl-explore` on one core until a rule was broken.\n\n"
         "| mutant | what it does wrong | file | what was found | runs until then | seconds |\n"
-        "|---|---|---|---|---|---|\n" + "\n".join(finding.row() for finding in findings) + "\n"
+        "|---|---|---|---|---|---|\n" + "".join(rows[one.name] + "\n" for one in MUTANTS if one.name in rows)
     )
+
+
+def try_all(
+    mutants: list[Mutant], files: list[Path], pool: ThreadPoolExecutor, try_it: Callable[[Mutant], Finding]
+) -> list[Finding]:
+    """Tells and writes each finding as soon as it is known: who ends this halfway has what was found until then."""
+    rows = {file: known_rows(file) for file in files}
+    findings = []
+    for future in as_completed([pool.submit(try_it, mutant) for mutant in mutants]):
+        findings.append(finding := future.result())
+        print(f"{len(findings)} of {len(mutants)}: {finding.line()}", flush=True)
+        for file in files:
+            rows[file][finding.mutant.name] = finding.row()
+            file.write_text(table(rows[file]))
+    return findings
 
 
 def main() -> int:
@@ -697,12 +722,8 @@ def main() -> int:
         broken = explore(whole, 5)[0]
         if broken:
             sys.exit(f"the code as it is breaks a rule: {broken}")
-        findings = []
-        for finding in pool.map(lambda mutant: try_out(mutant, base, folder, options.seconds), mutants):
-            print(finding.line(), flush=True)
-            findings.append(finding)
-    for file in ([TABLE] if options.write else []) + ([options.table] if options.table else []):
-        file.write_text(table(findings))
+        files = ([TABLE] if options.write else []) + ([options.table] if options.table else [])
+        findings = try_all(mutants, files, pool, lambda mutant: try_out(mutant, base, folder, options.seconds))
     return 1 if any(finding.failed or not finding.what for finding in findings) else 0
 
 

@@ -210,7 +210,7 @@ def failures(network: Rails, folder: Path, size: int) -> None:
         print(row.line(healthy), flush=True)
 
 
-def compare_throughput(folder: Path, rounds: int, chosen: list[str]) -> None:
+def compare_throughput(folder: Path, rounds: int, chosen: list[str], largest: int) -> None:
     print("| rails | hosts | op | a transfer | block | R2CCL GB/s | UCX GB/s | speed | processor time a byte |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in chosen:
@@ -218,7 +218,7 @@ def compare_throughput(folder: Path, rounds: int, chosen: list[str]) -> None:
             with rails(hosts, 2, _SHAPED) as network:
                 if name == "free":
                     unshape(network)
-                for case in (case for case in CASES if case.hosts == hosts):
+                for case in (case for case in CASES if case.hosts == hosts and case.each <= largest):
                     found = throughput(network, folder, case, rounds)
                     speeds = [[one.gigabytes_s for one in found[backend]] for backend in ("R2CCL", "UCX")]
                     costs = [[one.cpu_s_per_gigabyte for one in found[backend]] for backend in ("R2CCL", "UCX")]
@@ -238,7 +238,7 @@ def main() -> None:
     parser.add_argument("what", choices=("throughput", "failures"))
     parser.add_argument("--rounds", type=int, default=7, help="of throughput, after one that is not counted")
     parser.add_argument("--rails", choices=("1gbit", "free"), help="of throughput; default: both")
-    parser.add_argument("--mib", type=int, default=128, help="a transfer of failures")
+    parser.add_argument("--mib", type=int, default=128, help="a transfer of failures, the largest of throughput (128)")
     options = parser.parse_args()
     if options.rounds < 1 or options.mib < 1:
         parser.error("--rounds and --mib are at least 1")
@@ -246,7 +246,8 @@ def main() -> None:
         parser.error("no Python has nixl-cu12; R2CCL_NIXL_PYTHON names one that does")
     with tempfile.TemporaryDirectory() as folder:
         if options.what == "throughput":
-            compare_throughput(Path(folder), options.rounds, [options.rails] if options.rails else [_SHAPED, "free"])
+            chosen = [options.rails] if options.rails else [_SHAPED, "free"]
+            compare_throughput(Path(folder), options.rounds, chosen, options.mib << 20)
         else:
             compare_failures(Path(folder), options.mib << 20)
 

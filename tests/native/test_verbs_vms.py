@@ -1,10 +1,11 @@
-"""RDMA for real: AllReduces between virtual machines with Soft-RoCE, every element checked, while RDMA is lost.
+"""RDMA for real: collectives between virtual machines with Soft-RoCE, every element checked, while RDMA is lost.
 
     pytest -m vms tests/native/test_verbs_vms.py
 
 Guests may be translated and starved: limits are wide, and what is awaited is a condition, never a time.
 """
 
+import itertools
 import json
 import re
 import sys
@@ -12,21 +13,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import guests
 import pytest
 from plugin_build import BUILDS, SOURCE, build_plugin, build_program, must
 
-from harness.cluster import rights
-from harness.cluster.vms.cluster import VmsCluster, find_program
-from harness.errors import ClusterError
-from harness.experiment.file import load
-from harness.sweep.breakage import Breakage
-from harness.sweep.scenario import Injection
 from harness.sweep.testbed import HostTestbed
 
-SMOKE = Path(__file__).parents[2] / "experiments" / "smoke.toml"
-SETTINGS = ('cluster={kind="vms", hosts=2, nics=2, rdma="rxe", mtu=4200, rate="200 Mbit/s"}', "fault=[]")
 LIMIT_S = 300
 PATIENCE = {
     "NCCL_IB_TIMEOUT": "16",
@@ -35,8 +29,9 @@ PATIENCE = {
     "R2CC_FAILOVER_GIVE_UP_MS": "60000",
 }
 ZERO_COPY = {"R2CC_ZERO_COPY_BYTES": "16384"}
-STATUS = "/tmp/verbs-status"
 GHOST = Path(__file__).with_name("ghost.py")
+EVERY = Path(__file__).with_name("every_collective.py")
+NUMBERS = itertools.count()
 LATE_S = 12
 """How late packets are in the ghost test: later than the time in which starved guests give a path up."""
 
@@ -45,51 +40,46 @@ pytestmark = [pytest.mark.vms, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def testbed() -> Iterator[HostTestbed]:
-    if not rights.have():
-        pytest.skip("needs the right to make network namespaces")
-    try:
-        find_program()
-    except ClusterError as error:
-        pytest.skip(str(error))
-    experiment = load(SMOKE, list(SETTINGS))
-    with VmsCluster(experiment.cluster) as cluster:
-        testbed = HostTestbed(experiment, cluster.hosts, cluster.switches)
-        testbed.measure_clocks()
-        yield testbed
+    with guests.made('hosts=2, nics=2, rdma="rxe", mtu=4200, rate="200 Mbit/s"') as made:
+        yield made
 
 
 class Running:
-    """A program of two ranks, one in each guest; `more` is in the environment of rank 1 alone."""
+    """A program of two ranks, one in each guest, until `stop`; `more` is in the environment of rank 1 alone."""
 
     def __init__(
         self,
         testbed: HostTestbed,
-        program: str,
-        port: int,
+        program: Path,
         settings: Mapping[str, str],
         more: Mapping[str, str] | None = None,
+        words: str = "",
     ) -> None:
-        self.testbed = testbed
-        self.pool = ThreadPoolExecutor(2)
+        self.testbed, self.pool = testbed, ThreadPoolExecutor(2)
+        number = next(NUMBERS)
+        self.folder = f"/tmp/running-{number}"
+        root = f"{testbed.host('host0').address}:{29500 + number}"
+        env = {
+            **PATIENCE, "R2CC_SIZE": "2", "R2CC_ROOT": root, "R2CC_SOCKET_IFNAME": "=eth0,eth1",
+            "R2CC_STATUS_DIR": self.folder, **settings,
+        }  # fmt: skip
+        command = f"{sys.executable} {program} {self.folder}/stop {words}"
         self.ranks: list[Future[str]] = [
-            self.pool.submit(self._rank, rank, program, port, {**settings, **((more or {}) if rank else {})})
+            self.pool.submit(
+                self._rank, rank, command, {**env, "R2CC_RANK": str(rank), **((more or {}) if rank else {})}
+            )
             for rank in range(2)
         ]
 
-    def _rank(self, rank: int, program: str, port: int, settings: Mapping[str, str]) -> str:
-        root = self.testbed.host("host0").nics[0].address
-        env = {
-            **PATIENCE, "R2CC_RANK": str(rank), "R2CC_SIZE": "2", "R2CC_ROOT": f"{root}:{port}",
-            "R2CC_SOCKET_IFNAME": "=eth0,eth1", "R2CC_STATUS_DIR": STATUS, **settings,
-        }  # fmt: skip
-        words = " ".join(f"{name}={value}" for name, value in env.items())
-        line = f"mkdir -p {STATUS}; {words} {sys.executable} {program}; echo exit $?"
+    def _rank(self, rank: int, command: str, env: Mapping[str, str]) -> str:
+        variables = " ".join(f"{name}={value}" for name, value in env.items())
+        line = f"mkdir -p {self.folder}; {variables} {command}; echo exit $?"
         done = self.testbed.host(f"host{rank}").run(["sh", "-c", line], timeout_s=LIMIT_S, check=False)
         return done.stdout + done.stderr
 
     def nics(self, rank: int) -> list[dict[str, Any]]:
         """What the rank's process says of its NICs; nothing while it does not run."""
-        text = self.testbed.host(f"host{rank}").run(["sh", "-c", f"cat {STATUS}/*.json"], check=False).stdout
+        text = self.testbed.host(f"host{rank}").run(["sh", "-c", f"cat {self.folder}/*.json"], check=False).stdout
         try:
             return list(json.loads(text)["nics"])
         except ValueError:
@@ -107,24 +97,34 @@ class Running:
         """Until both NICs have sent by RDMA."""
         self.until(lambda nics: all(nic[how] > 1 << 18 for nic in nics))
 
+    def stop(self) -> None:
+        for host in self.testbed.hosts:
+            host.run(["sh", "-c", f"mkdir -p {self.folder} && touch {self.folder}/stop"])
+
     def end(self) -> list[str]:
         """What the ranks said."""
-        said = [rank.result() for rank in self.ranks]
-        self.pool.shutdown()
-        return said
+        return [rank.result() for rank in self.ranks]
 
     def right(self) -> None:
-        """Ends well, every element right."""
-        first, second = self.end()
-        assert "exit 0" in first, first
-        assert "exit 0" in second, second
-        assert "# Out of bounds values : 0 OK" in first, first
+        """Stops every_collective.py: all went well, and every element was right."""
+        self.stop()
+        for said in self.end():
+            print(said)
+            assert "exit 0" in said, said
+            assert re.search(r"calls [1-9]\d* wrong 0 ", said), said
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leaves no rank behind, whatever has failed."""
+        self.stop()
+        self.pool.shutdown()
 
 
-def all_reduce(testbed: HostTestbed, transport: str, iterations: int, port: int, zero_copy: bool = False) -> Running:
-    """An AllReduce of 1 MiB between the two guests, again and again."""
-    perf = f"-m r2ccl_core.perf all_reduce -b 1M -e 1M -n {iterations} -w 1 -c 1 --meet 200 -T 200"
-    return Running(testbed, perf, port, {"R2CC_TRANSPORT": transport, **(ZERO_COPY if zero_copy else {})})
+def collectives(testbed: HostTestbed, transport: str, zero_copy: bool, **settings: str) -> Running:
+    """Every collective of the Communicator, again and again."""
+    return Running(testbed, EVERY, {"R2CC_TRANSPORT": transport, **(ZERO_COPY if zero_copy else {}), **settings})
 
 
 def packets(testbed: HostTestbed, host: str) -> int:
@@ -139,22 +139,16 @@ def resources(testbed: HostTestbed, host: str) -> str:
     return " ".join(word for word in said.split() if not word.startswith("rxe"))
 
 
-def test_an_allreduce_goes_by_rdma_alone_and_leaves_nothing(testbed: HostTestbed) -> None:
+@pytest.mark.parametrize("zero_copy", [False, True])
+def test_every_collective_goes_by_rdma_alone_and_leaves_nothing(testbed: HostTestbed, zero_copy: bool) -> None:
     before = {host: (packets(testbed, host), resources(testbed, host)) for host in ("host0", "host1")}
-    running = all_reduce(testbed, "verbs", 6, 29500)
-    running.right()
+    with collectives(testbed, "verbs", zero_copy) as running:
+        running.under_way("rdma_written_bytes" if zero_copy else "rdma_sent_bytes")
+        running.right()
     for host, (sent, held) in before.items():
-        # Eight AllReduces, twice, send 1 MiB each; a packet carries 4096 bytes.
-        assert packets(testbed, host) - sent > 12 * 256
+        # Each of ten collectives sends half a MiB or more; a packet carries 4096 bytes.
+        assert packets(testbed, host) - sent > 10 * 128
         assert resources(testbed, host) == held
-
-
-def test_large_pieces_are_written_without_a_copy(testbed: HostTestbed) -> None:
-    held = [resources(testbed, host) for host in ("host0", "host1")]
-    running = all_reduce(testbed, "verbs", 12, 29504, zero_copy=True)
-    running.under_way("rdma_written_bytes")
-    running.right()
-    assert [resources(testbed, host) for host in ("host0", "host1")] == held
 
 
 @pytest.mark.parametrize("fence", [True, False])
@@ -164,20 +158,13 @@ def test_no_late_write_reaches_a_buffer_that_the_program_has_back(testbed: HostT
     """
     # Its own requests, whose answers are late, too, must not end the receiving queue pair before anything comes.
     more = {"NCCL_IB_TIMEOUT": "20"} | ({} if fence else without_fence())
-    stop = f"/tmp/ghost-stop-{fence}"
     settings = {"R2CC_TRANSPORT": "verbs", **ZERO_COPY}
-    running = Running(testbed, f"{GHOST} {stop} {3 * LATE_S}", 29505 + fence, settings, more)
-    running.under_way("rdma_written_bytes")
-    injection = Injection("delay", "host0", "eth0", parameters={"delay": f"{LATE_S} s"})
-    breakage = Breakage(testbed, injection, "test")
-    breakage.arm({}, 600)
-    try:
-        breakage.fire()
-        running.until(lambda nics: nics[0]["state"] == "down")
-        testbed.host("host1").run(["touch", stop])
-        sender, receiver = running.end()
-    finally:
-        breakage.heal()
+    with Running(testbed, GHOST, settings, more, str(3 * LATE_S)) as running:
+        running.under_way("rdma_written_bytes")
+        with guests.struck(testbed, "delay", "host0", "eth0", delay=f"{LATE_S} s"):
+            running.until(lambda nics: nics[0]["state"] == "down")
+            running.stop()
+            sender, receiver = running.end()
     assert "exit 0" in sender, sender
     assert "exit 0" in receiver, receiver
     said = re.search(r"rounds (\d+) wrong (\d+) destroyed (\d+)", receiver)
@@ -199,47 +186,58 @@ def without_fence() -> dict[str, str]:
 
 @pytest.mark.parametrize("zero_copy", [False, True])
 def test_rdma_that_is_dropped_leaves_the_nic_to_tcp_and_comes_back(testbed: HostTestbed, zero_copy: bool) -> None:
-    running = all_reduce(testbed, "auto", 60, 29501, zero_copy)
-    running.under_way()
-    breakage = Breakage(testbed, Injection("roce_drop", "host1", "eth1", parameters={}), "test")
-    breakage.arm({}, 600)
-    try:
-        breakage.fire()
-        assert breakage.unseen == []
-        running.until(lambda nics: nics[1]["rdma_paths"] == 0)
-        by_tcp = [nic["sent_bytes"] - nic["rdma_sent_bytes"] for nic in running.nics(0)]
-        running.until(lambda nics: nics[1]["sent_bytes"] - nics[1]["rdma_sent_bytes"] > by_tcp[1] + (1 << 20))
-    finally:
-        breakage.heal()
-    running.until(lambda nics: nics[1]["rdma_paths"] > 0)
-    running.right()
+    with collectives(testbed, "auto", zero_copy) as running:
+        running.under_way()
+        with guests.struck(testbed, "roce_drop", "host1", "eth1"):
+            running.until(lambda nics: nics[1]["rdma_paths"] == 0)
+            by_tcp = [nic["sent_bytes"] - nic["rdma_sent_bytes"] for nic in running.nics(0)]
+            running.until(lambda nics: nics[1]["sent_bytes"] - nics[1]["rdma_sent_bytes"] > by_tcp[1] + (1 << 20))
+        running.until(lambda nics: nics[1]["rdma_paths"] > 0)
+        running.right()
 
 
-@pytest.mark.parametrize("zero_copy", [False, True])
-def test_a_port_that_goes_down_is_survived_by_rdma_alone(testbed: HostTestbed, zero_copy: bool) -> None:
-    running = all_reduce(testbed, "verbs", 60, 29502, zero_copy)
-    running.under_way()
-    breakage = Breakage(testbed, Injection("ib_port_down", "host1", "eth1", parameters={}), "test")
-    breakage.arm({}, 600)
-    try:
-        breakage.fire()
-        assert breakage.unseen == []
-        running.until(lambda nics: nics[1]["state"] == "down")
-    finally:
-        breakage.heal()
-    running.until(lambda nics: nics[1]["state"] != "down" and nics[1]["rdma_paths"] > 0)
-    running.right()
+@pytest.mark.parametrize(
+    ("kind", "zero_copy"), [("ib_port_down", False), ("ib_port_down", True), ("gid_removed", True)]
+)
+def test_a_nic_that_is_lost_is_survived_by_rdma_alone(testbed: HostTestbed, kind: str, zero_copy: bool) -> None:
+    with collectives(testbed, "verbs", zero_copy) as running:
+        running.under_way()
+        with guests.struck(testbed, kind, "host1", "eth1"):
+            running.until(lambda nics: nics[1]["state"] == "down")
+        running.until(lambda nics: nics[1]["state"] != "down" and nics[1]["rdma_paths"] > 0)
+        running.right()
 
 
 @pytest.mark.parametrize("zero_copy", [False, True])
 def test_kill_9_is_an_error_at_the_other_end_and_gives_everything_back(testbed: HostTestbed, zero_copy: bool) -> None:
     before = [resources(testbed, host) for host in ("host0", "host1")]
-    running = all_reduce(testbed, "verbs", 2000, 29503, zero_copy)
-    running.under_way()
-    testbed.host("host1").run(["sh", "-c", "kill -9 $(pgrep -f r2ccl_core.per[f] | tail -n 1)"])
-    first, second = running.end()
-    assert "exit 0" not in first, first
-    assert "exit 0" not in second, second
+    with collectives(testbed, "verbs", zero_copy) as running:
+        running.under_way()
+        testbed.host("host1").run(["sh", "-c", "kill -9 $(pgrep -f every_collectiv[e] | tail -n 1)"])
+        killed_s = time.monotonic()
+        first, second = running.end()
+        print(f"an error after {time.monotonic() - killed_s:.1f} s: {first}")
+    assert "PeerLostError" in first, first
+    assert "exit 137" in second, second
+    assert time.monotonic() - killed_s < float(PATIENCE["R2CC_FAILOVER_GIVE_UP_MS"]) / 1000
+    assert [resources(testbed, host) for host in ("host0", "host1")] == before
+
+
+def test_the_loss_of_all_rails_is_an_error_within_the_limit(testbed: HostTestbed) -> None:
+    before = [resources(testbed, host) for host in ("host0", "host1")]
+    limit_s = 20
+    with collectives(testbed, "verbs", True, R2CC_FAILOVER_GIVE_UP_MS=f"{1000 * limit_s}") as running:
+        running.under_way()
+        with (
+            guests.struck(testbed, "ib_port_down", "host1", "eth0"),
+            guests.struck(testbed, "ib_port_down", "host1", "eth1"),
+        ):
+            lost_s = time.monotonic()
+            said = running.end()
+            took_s = time.monotonic() - lost_s
+    print(f"errors after {took_s:.1f} s: {said}")
+    assert all("PeerLostError" in one for one in said), said
+    assert took_s < limit_s + 20, "the end of the programs included"
     assert [resources(testbed, host) for host in ("host0", "host1")] == before
 
 

@@ -49,7 +49,7 @@ def test_a_few_periods_tell_the_time_of_all(
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "hosts", "alpha_s"),
+    ("name", "parameters", "hosts", "alpha_s"),
     [
         ("optcc", {"segments": 4}, 264, 0.0),
         ("optcc", {"segments": 4}, 265, 5e-6),
@@ -58,9 +58,9 @@ def test_a_few_periods_tell_the_time_of_all(
     ],
 )
 def test_a_small_cluster_tells_the_time_of_a_large_one(
-    name: str, settings: dict[str, int], hosts: int, alpha_s: float
+    name: str, parameters: dict[str, int], hosts: int, alpha_s: float
 ) -> None:
-    one = periodic.of_candidate(name, settings, Topology.uniform(hosts, 8, 50e9).lost(0, 0), GIB)
+    one = periodic.of_candidate(name, parameters, Topology.uniform(hosts, 8, 50e9).lost(0, 0), GIB)
     error, found = true_error(one, alpha_s)
     assert found.periods < one.periods
     assert error <= 0.01

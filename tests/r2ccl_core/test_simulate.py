@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from r2ccl_core import native
@@ -59,6 +59,7 @@ def test_alpha_counts_once_per_message_in_a_row() -> None:
 
 
 @settings(max_examples=50, deadline=None)
+@example(shares=[*[1.0] * 6, 0.875], size=12345)
 @given(shares=SHARES, size=st.sampled_from([0, 1, 3, 7, 1000, 12345, GIB]))
 def test_no_schedule_beats_the_bound(shares: list[float], size: int) -> None:
     p = len(shares)
@@ -77,9 +78,9 @@ def test_no_schedule_beats_the_bound(shares: list[float], size: int) -> None:
     ]
     for schedule in made:
         limit = bound_s(schedule.collective, shares, size)
-        whole = size >= schedule.nchunks * 1000 or schedule.collective == "all_reduce"
-        if whole:  # else equal blocks differ by whole bytes, and the bound's equal shards do not exist
-            assert seconds(schedule, shares, size) >= limit * (1 - 1e-6), schedule.name
+        blocks = schedule.collective != "all_reduce"  # of whole bytes, where the bound's are equal shards
+        if not blocks or size >= schedule.nchunks * 1000:
+            assert seconds(schedule, shares, size) >= limit * (1 - (1e-3 if blocks else 1e-6)), schedule.name
 
 
 @settings(max_examples=40, deadline=None)

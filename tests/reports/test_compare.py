@@ -161,16 +161,16 @@ def test_json_reads_back_and_knows_no_nan(frames: tuple[pd.DataFrame, pd.DataFra
 
 
 BAD = {
-    "no toml": ("rule = [", "is no TOML"),
+    "no toml": ("rule = [", "not valid TOML"),
     "no rule": ("schema = 1", "rule: is missing; add it"),
-    "unknown metric": ('[[rule]]\nmetric = "after_gb"\ntolerance = "5 %"', "rule.0.metric: unknown metric 'after_gb'"),
-    "nearest": ('[[rule]]\nmetric = "after_gb"\ntolerance = "5 %"', "nearest is 'after_gbs'"),
-    "unknown key": ('[[rule]]\nmetric = "wrong"\ntolerence = 0', "nearest is 'tolerance'"),
+    "unknown metric": ('[[rule]]\nmetric = "after_gb"\ntolerance = "5 %"', "rule[0].metric: unknown metric 'after_gb'"),
+    "nearest": ('[[rule]]\nmetric = "after_gb"\ntolerance = "5 %"', "did you mean 'after_gbs'?"),
+    "unknown key": ('[[rule]]\nmetric = "wrong"\ntolerence = 0', "did you mean 'tolerance'?"),
     "wrong unit": ('[[rule]]\nmetric = "after_gbs"\ntolerance = "5 ms"', "is in GB/s or in %"),
     "share of a count": ('[[rule]]\nmetric = "wrong"\ntolerance = "5 %"', "wrong is counted"),
     "negative": ('[[rule]]\nmetric = "wrong"\ntolerance = -1', "must be 0 or more"),
-    "not a number": ('[[rule]]\nmetric = "wrong"\ntolerance = "few"', "is no tolerance"),
-    "direction": ('[[rule]]\nmetric = "wrong"\ntolerance = 0\ndirection = "up"', "rule.0.direction"),
+    "not a number": ('[[rule]]\nmetric = "wrong"\ntolerance = "few"', "is not a tolerance"),
+    "direction": ('[[rule]]\nmetric = "wrong"\ntolerance = 0\ndirection = "up"', "rule[0].direction"),
     "size": ('[[rule]]\nmetric = "wrong"\ntolerance = 0\nsizes = ["big"]', "'big' is not a size"),
     "newer": ('schema = 2\n[[rule]]\nmetric = "wrong"\ntolerance = 0', "schema"),
 }

@@ -70,7 +70,7 @@ def test_after_a_switch_of_the_schedule_only_what_follows_it_counts(folder: Path
     assert row["switch_cost_ms"] == pytest.approx((items[1].duration_ns - usual) / 1e6)
     hit = next(i for i in trial.iterations if i.phase == "hit")
     assert row["hit_cost_ms"] == pytest.approx((hit.duration_ns - items[0].duration_ns) / 1e6)
-    assert "its change of the schedule made one operation" in " ".join(sentences(trial_frame([run]), []))
+    assert "its switch of schedules made one operation" in " ".join(sentences(trial_frame([run]), []))
     # Where the first operation after the hit one switches, none is like the one that was hit.
     at_once = replace(loaded, trials=(switching(trial, items[0].t_ns + 1000),))
     (row,) = trial_frame([at_once]).to_dict("records")

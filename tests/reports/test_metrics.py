@@ -79,8 +79,21 @@ def test_a_value_is_what_the_iterations_say(name: str, of: Trial, expected: floa
 def test_several_failures_come_and_go_and_a_repair_ends_the_loss() -> None:
     several = trial(("before", 10), ("hit", 40), ("after", 20), ("hit", 60), ("repaired", 10), further=1)
     assert value("slowdown", several) == pytest.approx(130 / 4 / 10)
+    parted = trial(("before", 10), ("hit", 40), ("after", 20), ("after", 30), further=1)
+    (first,) = parted.further_faults
+    healed = first.model_copy(update={"heal_ns": 60 * MS})
+    assert value("slowdown", parted.model_copy(update={"further_faults": (healed,)})) == pytest.approx(90 / 3 / 10)
+    late = first.model_copy(update={"t_after_ns": 75 * MS})
+    assert value("slowdown", parted.model_copy(update={"further_faults": (late,)})) == pytest.approx(90 / 3 / 10)
     once = trial(("before", 10), ("hit", 40), ("after", 20), ("repaired", 10))
     assert (value("slowdown", once), value("lost_ms", once)) == (2.0, 40)
+
+
+def test_failures_that_stay_together_are_judged_by_what_follows_all_of_them() -> None:
+    both = trial(("before", 10), ("hit", 40), ("after", 15), ("after", 15), further=1)
+    assert value("slowdown", both) == 1.5
+    assert value("hit_cost_ms", both) == 25
+    assert value("stall_ms", both) is None
 
 
 @pytest.mark.parametrize("name", METRICS)

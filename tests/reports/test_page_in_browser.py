@@ -86,6 +86,11 @@ def test_the_page_is_no_wider_than_a_small_screen(page: ChromiumPage, width: int
     assert page.evaluate("getComputedStyle(document.querySelector('.wide')).overflowX") == "auto"
 
 
+def test_on_a_usual_screen_the_table_of_all_numbers_is_whole(page: ChromiumPage) -> None:
+    page.send("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+    assert page.evaluate("(t => t.scrollWidth <= t.clientWidth)(document.querySelector('#table .wide'))")
+
+
 def test_on_a_telephone_the_first_table_fits_and_the_figure_has_its_own_form(page: ChromiumPage) -> None:
     picture = "document.querySelector('#first img')"
     page.send("Emulation.setDeviceMetricsOverride", width=1280, height=800, deviceScaleFactor=1, mobile=False)

@@ -96,7 +96,7 @@ def test_a_run_answers_for_its_lines_at_its_own_scale(frame: pd.DataFrame) -> No
     told = scaled_down(find("cloudlab-01"), HERE)
     assert "ranks: 3 here, 6 published" in told
     assert "rate of a NIC: 500 Mbit/s here, 10 Gbit/s published" in told
-    assert not any("NICs a host" in text for text in told)
+    assert not any("NICs per host" in text for text in told)
     assert any("vector" in text for text in told)
     served = scaled_down(find("infer"), HERE._replace(size_bytes=0))
     assert "hosts: 3 here, 2 published" in served
@@ -211,7 +211,7 @@ def test_overheads_are_drawn_as_they_are() -> None:
     looks = dict(zip(overhead.strategies_of(table), ax.lines[::2], strict=True))
     own = table[(table["strategy"] == "Balance") & (table["source"] == "model")]
     assert list(looks["Balance"].get_ydata()) == pytest.approx(list(100 * own["overhead"]))
-    assert "3 random draws a point" in overhead.caption(table)
+    assert "3 random draws per point" in overhead.caption(table)
 
 
 def test_a_range_is_held_against_what_is_known() -> None:

@@ -55,7 +55,7 @@ def test_switches_pay_where_the_ring_is_slow() -> None:
     figure = when_to_switch.draw(frame)
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert 0 < len(texts) == int((table < float("inf")).sum().sum()) < table.size
-    assert "paid for itself" in when_to_switch.caption(frame)
+    assert "has paid off" in when_to_switch.caption(frame)
     sizes = told("when-to-switch")
     assert sizes["half"][1] == pytest.approx(4.0, rel=4.0)  # about 1 MiB, on a grid of powers of four
     assert 100 <= (sizes["eighth"][1] or 0) <= 1024

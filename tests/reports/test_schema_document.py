@@ -1,7 +1,8 @@
 """The documented schema is the schema."""
 
-import importlib.util
 from pathlib import Path
+
+from scripts import load
 
 from reports.upgrade import SCHEMA, STEPS
 
@@ -9,11 +10,7 @@ _PATH = Path(__file__).parents[1] / "schema_document.py"
 
 
 def test_every_stored_key_and_column_is_documented() -> None:
-    spec = importlib.util.spec_from_file_location("schema_document", _PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    document = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(document)
+    document = load(_PATH)
     assert document.written() == document.tables(), "run: python tests/schema_document.py --write"
 
 

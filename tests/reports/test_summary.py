@@ -41,6 +41,13 @@ def test_the_headline_holds_medians_over_repeats(frame: pd.DataFrame) -> None:
         assert line.as_expected
 
 
+def test_what_was_run_names_virtual_machines_and_soft_rdma(frame: pd.DataFrame) -> None:
+    assert "Soft-RoCE" not in told(frame)
+    said = scope(frame, Setting(3, 2, 200e6, virtual=True, soft_rdma=True))
+    assert "over 3 virtual machines with 2 NICs of 200 Mbit/s each" in said
+    assert said.endswith("Their RDMA is Soft-RoCE (rxe): nothing here is the speed of RDMA hardware.")
+
+
 def test_a_difference_is_told_only_where_it_shows(frame: pd.DataFrame) -> None:
     assert "hot_repair took 1.3" in told(frame)
     same = frame.assign(after_ms=frame["after_ms"].where(frame["mode"] == 0, [100 + n % 3 for n in range(len(frame))]))
@@ -120,4 +127,4 @@ def test_processors_that_were_taken_are_told() -> None:
 def test_pairs_of_systems_with_too_few_repeats_are_one_sentence(tmp_path: Path) -> None:
     few = " ".join(sentences(trial_frame([load_folder(make_run(tmp_path, repeats=2, sizes={1 << 20: 4}))]), []))
     assert few.count("Too few repeats") == 1
-    assert "to say of 1 pair of systems which is faster after the fault" in few
+    assert "to say which system is faster after the fault, for 1 pair of systems" in few

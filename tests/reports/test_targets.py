@@ -56,6 +56,10 @@ def test_each_target_is_missed_for_its_own_reason(
     assert [t.what.startswith(start) for t in missed] == [True]
 
 
+def test_a_quick_error_is_told_in_milliseconds(lines: list[Line]) -> None:
+    assert named(targets(lines), "failstop: from the fault").measured.endswith(" ms")
+
+
 def test_a_late_error_misses(lines: list[Line]) -> None:
     late = [
         changed(line, {"worst": {"error_after_ms": 5001.0}}) if line["error_after_ms"].n else line for line in lines

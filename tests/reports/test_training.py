@@ -75,7 +75,7 @@ def test_the_same_bits_are_said_to_be_so(tmp_path: Path) -> None:
     assert "balance under dies: struck in mid-backward in 1 of 1 trial; no step lost, 0.15 s lost" in text
     assert "every loss and the final weights are bit for bit those of the run without failures" in text
     assert frame.loc["dies", "during_tokens_s"] == pytest.approx(1000 / 0.15)
-    assert "tokens a second: 10000 before, 6667 in the step that was hit" in text
+    assert "tokens per second: 10000 before, 6667 in the step that was hit" in text
     assert "element" not in text
 
 

@@ -97,9 +97,9 @@ def test_evidence_may_grow_and_keeps_what_it_does_not_know(folder: Path, tmp_pat
 
 CASES = {
     "newer": ({"schema": SCHEMA + 1}, "newer than this program's"),
-    "not a number": ({"schema": "1"}, "no schema version"),
-    "true": ({"schema": True}, "no schema version"),
-    "zero": ({"schema": 0}, "no schema version"),
+    "not a number": ({"schema": "1"}, "not a schema version"),
+    "true": ({"schema": True}, "not a schema version"),
+    "zero": ({"schema": 0}, "not a schema version"),
     "unknown key": ({"sise_bytes": 1}, "unknown key; nearest is 'size_bytes'"),
     "wrong status": ({"status": "fine"}, "status"),
     "negative size": ({"size_bytes": -1}, "size_bytes"),

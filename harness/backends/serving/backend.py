@@ -1,4 +1,4 @@
-"""The backend that serves: a small engine of this project's own, its caches and tensor parallelism over our core."""
+"""The backend that serves: a small engine of this project, with its caches and tensor parallelism over our core."""
 
 from importlib.util import find_spec
 
@@ -8,9 +8,9 @@ from harness.workloads.base import Workload
 from harness.workloads.registry import serving
 
 _SLOW = 20.0
-"""How many times the least time of a request it may take: the processors' part of that is a guess."""
+"""Allowance over the least time of a request: the processors' part of that time is an estimate."""
 _PATIENCE_S = 20.0
-"""No less: what the transport finds out by itself it tells sooner."""
+"""Minimum time-out; the transport reports what it detects itself sooner."""
 
 
 class ServingBackend:
@@ -28,12 +28,12 @@ class ServingBackend:
         argv += ["--warmup", str(job.warmup), "--check", str(int(work.check))]
         argv += ["--corrupt", str(work.corrupt)] if work.corrupt is not None else []
         argv += ["--timeout-s", f"{max(_PATIENCE_S, give_up_s(_SLOW * job.expected_s)):.3f}"]
-        # Each host computes on one thread, and those of one machine share its processors.
+        # Each host computes on one thread, and the hosts of one machine share its processors.
         env = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | rendezvous(job, rank)
         return Command(tuple(argv), env)
 
     def missing(self, workload: Workload, python: str) -> str | None:
-        """The native core, where it was not built."""
+        """The native core, if it was not built."""
         if find_spec("r2ccl_core._native") is not None:
             return None
         return "the native core is not built; run: pip install -e ."

@@ -8,7 +8,7 @@ import numpy as np
 from harness.backends.serving.model import Shape
 
 PAGE = 16
-"""Tokens of a page."""
+"""Tokens per page."""
 
 
 class Pages:
@@ -19,18 +19,18 @@ class Pages:
 
     @property
     def page_bytes(self) -> int:
-        """Of one page, whose bytes lie together."""
+        """Bytes of one page, which are contiguous."""
         return int(self.memory[0].nbytes)
 
     def put(self, pages: Sequence[int], made: np.ndarray) -> None:
-        """Keys and values of a sequence from its first token on, as `Model.prefill` makes them."""
+        """Stores the keys and values of a sequence from its first token on, as `Model.prefill` returns them."""
         for number, page in enumerate(pages):
             part = made[number * PAGE : (number + 1) * PAGE]
             self.memory[page, :, :, : len(part)] = part.transpose(1, 2, 0, 3, 4)
             self.memory[page, :, :, len(part) :] = 0
 
     def add(self, pages: Sequence[int], place: int, layer: int, key: np.ndarray, value: np.ndarray) -> None:
-        """Those of the token at `place`: (heads, depth) each."""
+        """Stores those of the token at `place`: (heads, depth) each."""
         page, row = pages[place // PAGE], place % PAGE
         self.memory[page, layer, 0, row], self.memory[page, layer, 1, row] = key, value
 
@@ -46,13 +46,13 @@ class Pages:
 
 
 class FreePages:
-    """Which of `count` pages nobody has."""
+    """The free pages among `count`."""
 
     def __init__(self, count: int) -> None:
         self._free = list(range(count))
 
     def take(self, count: int) -> list[int]:
-        """So many, or none at all where there are not as many."""
+        """Takes `count` pages, or none at all if fewer are free."""
         taken, left = self._free[:count], self._free[count:]
         if len(taken) < count:
             return []
@@ -60,10 +60,10 @@ class FreePages:
         return taken
 
     def give(self, pages: Sequence[int]) -> None:
-        """Takes them back."""
+        """Returns pages."""
         self._free += pages
 
 
 def pages_for(tokens: int) -> int:
-    """Pages of so many tokens."""
+    """The number of pages for `tokens` tokens."""
     return -(-tokens // PAGE)

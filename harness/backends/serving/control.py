@@ -1,4 +1,4 @@
-"""How host 0 and the decode hosts speak: lines of JSON over TCP on the management network, as serving systems do."""
+"""Control messages between host 0 and the decode hosts: lines of JSON over TCP on the management network."""
 
 import json
 import socket
@@ -13,7 +13,7 @@ _AGAIN_S = 0.05
 
 
 class Line:
-    """One connection. `send` may be called by any thread; what arrives goes to the `hear` of `listen`."""
+    """One connection. `send` may be called by any thread; arriving messages go to the `hear` of `listen`."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -22,12 +22,12 @@ class Line:
         self._in = connection.makefile("r", encoding="utf-8")
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Raises `OSError` when the other end is gone."""
+        """Sends one message. Raises `OSError` when the other end is gone."""
         with self._lock:
             self._socket.sendall((json.dumps({"kind": kind, **fields}) + "\n").encode())
 
     def read(self) -> Message:
-        """The next message; ``gone`` when there is none any more."""
+        """The next message; ``gone`` when there are no more."""
         try:
             text = self._in.readline()
         except OSError:
@@ -35,12 +35,12 @@ class Line:
         return json.loads(text) if text else {"kind": "gone"}
 
     def keep(self) -> int:
-        """The descriptor, which a program that takes this process's place has, too."""
+        """The descriptor, made inheritable for the program that replaces this process."""
         self._socket.set_inheritable(True)
         return self._socket.fileno()
 
     def listen(self, hear: Callable[[Message], None]) -> None:
-        """Hands every message to `hear` on a thread of its own; ``gone`` is the last."""
+        """Passes every message to `hear` on a separate thread; ``gone`` is the last."""
 
         def follow() -> None:
             while True:
@@ -53,7 +53,7 @@ class Line:
 
 
 def gather(root: tuple[str, int], ranks: int) -> dict[int, Line]:
-    """On rank 0: a line to every other rank, which says its number first."""
+    """On rank 0: a line to every other rank, which first sends its number."""
     family = socket.AF_INET6 if ":" in root[0] else socket.AF_INET
     lines: dict[int, Line] = {}
     with socket.create_server(root, family=family) as server:

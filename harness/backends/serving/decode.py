@@ -1,7 +1,7 @@
 """A decode host: its part of the model over pages that prefill writes into its memory, in step with the other parts.
 
-The first decode host leads: before each step it tells the others which sequences are in it. Partial sums are reduced by
-the communicator, twice a layer.
+The first decode host leads: before each step it sends the others the sequences of the step. The communicator reduces
+partial sums, twice per layer.
 """
 
 import json
@@ -27,14 +27,15 @@ from r2ccl_core.runtime.communicator import Communicator
 from r2ccl_core.transfer import TransferEngine
 
 RESTARTED = "SERVE_RESTARTED"
-"""What a process that starts again leaves to itself: the connection with host 0, and the requests it knows."""
+"""The variable in which a restarting process passes on the connection with host 0 and the requests that it knows."""
 _STOP = -1
 _MEET_S = 20.0
 
 
 @dataclass
 class Sequence:
-    """One request here: its pages, how many tokens its prompt has, and the tokens from the prompt's last one on."""
+    """One request on this host: its pages, the length of its prompt in tokens, and the tokens from the prompt's last
+    one on."""
 
     pages: list[int]
     prompt: int
@@ -44,12 +45,12 @@ class Sequence:
 
     @property
     def place(self) -> int:
-        """Of the last token that is known, whose keys and values are the next to be computed."""
+        """The position of the last known token, whose keys and values are computed next."""
         return self.prompt + len(self.tokens) - 2
 
 
 class RecoverError(Exception):
-    """Host 0 wants this replica to recover."""
+    """Host 0 requests that this replica recover."""
 
     def __init__(self, message: Message) -> None:
         super().__init__(message["policy"])
@@ -61,7 +62,7 @@ class GoneError(Exception):
 
 
 class StopError(Exception):
-    """All is over, while this host has no part in it any more."""
+    """Serving has ended, while this host no longer takes part in it."""
 
 
 @dataclass
@@ -74,13 +75,13 @@ class Decoder:
     sequences: dict[int, Sequence] = field(default_factory=dict)
     wrong: dict[int, int] = field(default_factory=dict)
     past: list[dict[str, Any]] = field(default_factory=list)
-    """What users of the NICs that were given up had to tell."""
+    """Statistics from users of the NICs that were given up."""
     epoch: int = 0
     comm: Communicator | None = None
     engine: TransferEngine | None = None
 
     def run(self) -> None:
-        """Until host 0 says that all is over."""
+        """Runs until host 0 reports the end."""
         seat = self.seat
         self.doors = Doors(seat.nics)
         again = os.environ.pop(RESTARTED, "")
@@ -101,7 +102,7 @@ class Decoder:
                 self.line.send("lost", why=str(error), epoch=self.epoch)
                 try:
                     order = self._recover_order()
-                except StopError:  # it was the last one's end that was lost
+                except StopError:  # the loss was of a host that had already ended
                     break
             except RecoverError as found:
                 order = found
@@ -112,15 +113,16 @@ class Decoder:
         self.line.send("left")
 
     def stats(self) -> dict[str, Any]:
-        """The communicator's, with the bytes of transfers and what happened to them."""
+        """The communicator's statistics, with the bytes and events of transfers."""
         none = {"rank": self.seat.rank, "mode": self.seat.mode, "nics": [], "events": []}
         now = [user.stats() for user in (self.comm, self.engine) if user is not None]
         return joined(none, *self.past, *now)
 
-    # What host 0 says --------------------------------------------------------------------------------------
+    # Messages from host 0 ------------------------------------------------------------------------------------
 
     def _hear(self, message: Message) -> None:
-        """On the thread of the line. What begins is told at once, as this host may wait for the leader."""
+        """Called on the line's thread. The start of a request is reported at once, since the main thread may be waiting
+        for the leader."""
         if message["kind"] == "take" and message["request"] not in self.begun:
             self.begun[message["request"]] = began_ns = time.time_ns()
             self.seat.events.emit("begin", began_ns, iteration=message["request"])
@@ -129,7 +131,7 @@ class Decoder:
             self.comm.abort("the replica recovers" if message["kind"] == "recover" else "host 0 is gone")
 
     def _next(self, *, wait: bool = True) -> Message | None:
-        """The next message, after what holds for any of them."""
+        """The next message, after the handling that applies to every message."""
         try:
             message = self.inbox.get(wait)
         except queue.Empty:
@@ -156,7 +158,7 @@ class Decoder:
                 raise StopError
 
     def _recover_order(self) -> RecoverError:
-        """After this host has told its loss: what it is to do."""
+        """After this host has reported its loss: the order that it receives."""
         while True:
             try:
                 message = self._next()
@@ -171,7 +173,7 @@ class Decoder:
         self.sequences[number] = sequence
 
     def _start(self, message: Message) -> None:
-        """Its pages are in memory; the checksums came behind them."""
+        """Its pages are in memory; the checksums followed them."""
         number, sums = message["request"], message["sums"]
         sequence = self.sequences[number]
         found = sum(self.pages.checksum(page) != right for page, right in zip(sequence.pages, sums, strict=False))
@@ -179,7 +181,7 @@ class Decoder:
         sequence.started = True
 
     def _over(self, number: int) -> None:
-        """Tells the end, once."""
+        """Reports the end, once."""
         self.sequences.pop(number, None)
         if number not in self.begun:
             return
@@ -216,7 +218,7 @@ class Decoder:
         return sorted(number for number, sequence in self.sequences.items() if sequence.started)[:MOST_TOGETHER]
 
     def _tell(self, numbers: list[int]) -> list[int]:
-        """The leader's to all decode hosts."""
+        """Broadcasts from the leader to all decode hosts."""
         assert self.comm is not None
         told = np.zeros(1 + MOST_TOGETHER, np.int32)
         told[: len(numbers)] = numbers
@@ -246,7 +248,7 @@ class Decoder:
     # The network -------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """The engine for pages and the group of decode hosts, over the rails that host 0 names."""
+        """Opens the engine for pages and the group of decode hosts, over the rails that host 0 names."""
         rails = self._await("open")["rails"]
         self.engine = self.seat.engine(rails)
         region = self.engine.register(self.pages.memory)
@@ -259,7 +261,7 @@ class Decoder:
         self.line.send("up")
 
     def _recover(self, policy: str) -> None:
-        """Gives up what is broken, as the policy says. Returns where the network is to be opened again."""
+        """Gives up what is broken, as the policy says. Returns if the network is to be opened again."""
         self.close()
         self.sequences.clear()
         if policy == "restart":
@@ -267,7 +269,7 @@ class Decoder:
         self.line.send("rails", doors=self.doors.addresses)
 
     def close(self) -> None:
-        """Leaves the group and forgets the engine."""
+        """Leaves the group and closes the engine."""
         for user in (self.comm, self.engine):
             if user is not None:
                 self.past.append(user.stats())
@@ -276,7 +278,7 @@ class Decoder:
         self.comm = self.engine = None
 
     def _restart(self) -> NoReturn:
-        """This process from its beginning: the interpreter, the weights, the network."""
+        """Restarts this process: the interpreter, the weights, the network."""
         left = {"line": self.line.keep(), "begun": self.begun, "epoch": self.epoch, "past": self.past}
         os.environ[RESTARTED] = json.dumps(left)
         self.seat.keep_events()

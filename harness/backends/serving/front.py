@@ -1,12 +1,12 @@
-"""Host 0: takes requests, computes their prompts, writes the pages into the decode hosts' memory, gathers tokens.
+"""Host 0: accepts requests, computes their prompts, writes the pages into the decode hosts' memory, collects tokens.
 
-One thread decides everything; others compute prompts, wait for transfers, and listen, and put what they find into its
-inbox. A failure that the transport survives is not seen here. One that it does not survive is met by a policy:
+One thread makes all decisions. Others compute prompts, wait for transfers, and listen; they put their results into its
+inbox. A failure that the transport survives is not visible here. For one that it does not survive, there is a policy:
 
-    transfer_again   the network is opened again over the rails that work; pages that were on their way are sent again
-    recompute        likewise, and every prompt whose answer is not complete is computed again
-    restart          all processes of the replica start again, and such requests from their beginning
-    reroute          host 0 alone, a replica by itself, answers such requests and all that follow, one after another
+    transfer_again   the network is reopened over the working rails; pages in transit are sent again
+    recompute        likewise, and every prompt whose answer is incomplete is computed again
+    restart          all processes of the replica restart, and such requests start from their beginning
+    reroute          host 0 alone, as its own replica, answers such requests and all later ones, one at a time
 """
 
 import queue
@@ -31,14 +31,14 @@ from r2ccl_core.errors import TransportError
 from r2ccl_core.transfer import Peer, Region, RemoteMemory, Span, Transfer, TransferEngine
 
 _REBUILT_S = 60.0
-"""How long a replica may take to be there again."""
+"""How long a replica may take to recover."""
 _TRIES = 5
-"""How often it is made again where the network goes on breaking."""
+"""How often it is rebuilt if the network keeps failing."""
 
 
 @dataclass
 class Request:
-    """One request as host 0 knows it; times are CLOCK_REALTIME in ns, 0 before they came."""
+    """One request as host 0 knows it; times are CLOCK_REALTIME in ns, 0 until they are known."""
 
     number: int
     prompt: np.ndarray
@@ -46,13 +46,13 @@ class Request:
     came_ns: int = 0
     pages: list[int] = field(default_factory=list)
     sums: list[list[int]] = field(default_factory=list)
-    """By decode host, of the pages that were sent."""
+    """Checksums of the sent pages, by decode host."""
     tokens: list[int] = field(default_factory=list)
     turn: int = 0
-    """How often it was begun again: what belongs to an earlier turn is void."""
+    """How often it was restarted: messages of an earlier turn are ignored."""
     state: str = "waits"
     lost_in: str = ""
-    """What its state was when the transport gave up."""
+    """Its state when the transport gave up."""
     began_ns: int = 0
     sent_from_ns: int = 0
     sent_until_ns: int = 0
@@ -91,19 +91,19 @@ class Front:
         self.ended: list[Request] = []
         self.engine: TransferEngine | None = None
         self.told: dict[int, Message] = {}
-        """The last of what decode hosts said of themselves, by rank."""
+        """The decode hosts' latest reports on themselves, by rank."""
         self.past: list[dict[str, Any]] = []
-        """What engines that were given up had to tell."""
+        """Statistics of engines that were given up."""
         self.alone = False
         self.epoch = 0
         """How often the replica has recovered."""
         self.recovering = False
         self.later: list[tuple[Request, int, np.ndarray]] = []
-        """Prompts that were computed meanwhile."""
+        """Prompts that were computed during a recovery."""
         self.rails: list[int] = list(range(len(seat.nics)))
 
     def run(self) -> dict[str, str]:
-        """Until every request is answered; what the trial ended with."""
+        """Runs until every request is answered; returns the trial's results."""
         seat = self.seat
         self.model = Model(seat.shape, seat.seed)
         lines = gather(seat.root, seat.ranks)
@@ -128,7 +128,7 @@ class Front:
         self.inbox.put(("heard", (target, message)))
 
     def stats(self) -> dict[str, Any]:
-        """The engine's."""
+        """The engine's statistics."""
         return joined(
             {"rank": 0, "mode": self.seat.mode, "nics": [], "events": []},
             *self.past,
@@ -143,7 +143,7 @@ class Front:
     # Requests ----------------------------------------------------------------------------------------------
 
     def _requests(self) -> list[Request]:
-        """The warm-up's first; those have the sizes of the first requests."""
+        """The warm-up requests, which have the sizes of the first requests, then the requests."""
         sizes = [
             (i - self.seat.warmup, self.seat.arrivals[i % len(self.seat.arrivals)]) for i in range(self.seat.warmup)
         ]
@@ -168,7 +168,7 @@ class Front:
         self._begin_some()
 
     def _begin_some(self) -> None:
-        """Those for which there are pages, in their order."""
+        """Starts the requests for which there are pages, in order."""
         while self.waiting:
             request = self.waiting[0]
             request.pages = self.free.take(pages_for(len(request.prompt) + request.wanted))
@@ -192,7 +192,8 @@ class Front:
         self.work.put(("alone" if self.alone else "prefill", request, request.turn))
 
     def _compute(self) -> None:
-        """On a thread of its own: one prompt after another, and, where host 0 is alone, the whole answer."""
+        """Runs on a separate thread: computes one prompt after another, and, if host 0 is alone, the complete
+        answers."""
         while True:
             what, request, turn = self.work.get()
             if what == "prefill":
@@ -202,10 +203,10 @@ class Front:
                 self._token(request, token)
             self.inbox.put(("answered", request))
 
-    # What comes in -----------------------------------------------------------------------------------------
+    # Incoming messages ---------------------------------------------------------------------------------------
 
     def _handle(self, limit_s: float, silent: str = "") -> None:
-        """The next thing that comes in within `limit_s`. Where it is an answer that is awaited, silence is an error."""
+        """Handles the next message that arrives within `limit_s`. While an answer is awaited, silence is an error."""
         try:
             what, given = self.inbox.get(timeout=max(0.0, min(limit_s, self.seat.timeout_s)))
         except queue.Empty:
@@ -251,7 +252,7 @@ class Front:
         request.tokens.append(int(token))
 
     def _made(self, request: Request, turn: int, made: np.ndarray) -> None:
-        """Its pages are written to every decode host."""
+        """The request's pages are written to every decode host."""
         if turn != request.turn:
             return
         pages = request.pages[: pages_for(len(made))]
@@ -278,7 +279,7 @@ class Front:
         threading.Thread(target=self._follow, args=(request, request.turn, begun), daemon=True).start()
 
     def _follow(self, request: Request, turn: int, begun: Sequence[Transfer]) -> None:
-        """On a thread of its own: until all pages are in memory there."""
+        """Runs on a separate thread: waits until all pages are in memory there."""
         failed: TransportError | None = None
         for transfer in begun:
             try:
@@ -323,7 +324,7 @@ class Front:
                 raise ConnectionError(f"the decode host of rank {target.rank} is gone") from None
 
     def _await(self, kind: str) -> dict[int, dict[str, Any]]:
-        """What every decode host says of that kind, by rank."""
+        """Every decode host's message of that kind, by rank."""
         self.told = {}
         deadline = time.monotonic() + _REBUILT_S
         while len(self.told) < len(self.targets) or any(m["kind"] != kind for m in self.told.values()):
@@ -336,7 +337,7 @@ class Front:
         return self.told
 
     def _open(self) -> None:
-        """The decode hosts open their ends over `rails`, then this one's engine finds theirs."""
+        """The decode hosts open their ends over `rails`, then this host's engine connects to them."""
         seat = self.seat
         self._tell("open", rails=self.rails)
         opened = dict(self._await("opened"))
@@ -352,7 +353,7 @@ class Front:
         self._await("up")
 
     def _lost(self, why: str) -> None:
-        """The transport has given up: the policy's part. Where the network breaks again meanwhile, so does it."""
+        """Applies the policy after the transport gave up. If the network fails again meanwhile, it is applied again."""
         policy = self.seat.policy
         if not policy or self.alone or self.recovering:
             raise TransportError(why)
@@ -397,7 +398,7 @@ class Front:
         self._open()
 
     def _again(self, request: Request, policy: str) -> None:
-        """What is done again of one request that was under way."""
+        """What is repeated for one request in progress."""
         if policy == "restart":
             request.tokens.clear()
         self._announce(request)
@@ -414,7 +415,7 @@ class Front:
     # The end -----------------------------------------------------------------------------------------------
 
     def _result(self) -> dict[str, str]:
-        """A digest of all answers, and how many tokens are not those that one host alone finds."""
+        """A digest of all answers, and the number of tokens that differ from those that one host computes alone."""
         timed = sorted((r for r in self.ended if r.number >= 0), key=lambda r: r.number)
         told = {"answers": f"{crc32(b''.join(bytes(r.tokens) for r in timed)):08x}"}
         if self.seat.check:
@@ -426,7 +427,7 @@ class Front:
 
 
 def _written(target: Target, pages: Sequence[int]) -> Transfer:
-    """The pages on their way to the same places over there; those that follow each other in one piece."""
+    """Writes the pages to the same positions on the target; adjacent pages are written in one piece."""
     assert target.pages is not None and target.region is not None and target.remote is not None
     assert target.peer is not None
     size, spans = target.pages.page_bytes, list[tuple[Span, Span]]()
@@ -437,7 +438,7 @@ def _written(target: Target, pages: Sequence[int]) -> Transfer:
 
 
 def _measures(request: Request) -> dict[str, float]:
-    """What is told of a request that is over: in ms, from its arrival (the first token) or its begin."""
+    """The measures of a finished request, in ms from its arrival (for the first token) or from its start."""
     more = max(1, request.wanted - 1)
     told = {
         "ttft_ms": (request.first_ns - request.came_ns) / 1e6,

@@ -1,8 +1,10 @@
-"""A GPT of the training workload's shapes in whole numbers, so that its tokens do not depend on how it is computed.
+"""A GPT in integer arithmetic, with the training workload's shapes, so that its tokens do not depend on the
+computation.
 
-Weights, activations, keys and values are integers of a few bits, as in engines that quantise, held in float32 where
-every sum stays below 2^24 and is exact. Probabilities and the GELU come from tables. So no order of summation, batch,
-schedule or number of hosts changes a single bit: any token that differs was computed from other bytes.
+Weights, activations, keys and values are integers of a few bits, as in engines that quantise. They are stored as
+float32, in which every sum stays below 2^24 and is exact. Probabilities and the GELU come from tables. No order of
+summation, batch, schedule or number of hosts therefore changes a single bit: any token that differs was computed from
+other bytes.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,19 +14,19 @@ import numpy as np
 
 VOCABULARY = 256
 ONE = 16
-"""What 1.0 is in activations, queries, keys and values."""
+"""The representation of 1.0 in activations, queries, keys and values."""
 MOST = 63
 """The largest activation."""
 RESIDUAL = 256
-"""What 1.0 is in the stream that blocks add to."""
+"""The representation of 1.0 in the residual stream."""
 SPREAD = 20
-"""The standard deviation of a weight; they are drawn evenly."""
+"""The standard deviation of a weight; weights are uniformly distributed."""
 CERTAIN = 256
-"""The largest probability before all are divided by their sum."""
+"""The largest probability before normalisation."""
 STEPS = 32
-"""Steps of a score's difference to the largest one for which e^-difference is tabled; it goes down to -6."""
+"""Steps of a score's difference to the largest one for which e^-difference is tabulated, down to -6."""
 SHARPEN = 4
-"""Scores and what attention gives are raised by it: with weights that nobody trained both are small."""
+"""Scores and attention outputs are scaled up by this factor, since both are small with untrained weights."""
 
 _FALLS = np.rint(CERTAIN * np.exp(-np.arange(6 * STEPS + 1) / STEPS)).astype(np.float32)
 _FALLS[-1] = 0
@@ -36,12 +38,12 @@ _GELU = np.rint(ONE * 0.5 * _GIVEN * (1 + np.tanh(np.sqrt(2 / np.pi) * (_GIVEN +
 Reduce = Callable[[np.ndarray], np.ndarray]
 """Sums int32 arrays of (tokens, width) over the parts of the model."""
 Attend = Callable[[int, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""Layer, queries, keys and values of (tokens, heads, depth) to what attention gives, of the queries' shape."""
+"""Maps layer, queries, keys and values of (tokens, heads, depth) to the attention output, with the queries' shape."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Of the whole model; `context` is the most tokens of a sequence."""
+    """The shape of the whole model; `context` is the most tokens of a sequence."""
 
     layers: int
     width: int
@@ -55,7 +57,7 @@ class Shape:
 
 
 class Model:
-    """Part `part` of `parts`: an equal share of the heads and of the wide layer, everything else whole."""
+    """Part `part` of `parts`: an equal share of the heads and of the wide layer, and all of the rest."""
 
     def __init__(self, shape: Shape, seed: int, part: int = 0, parts: int = 1) -> None:
         self.shape, self.heads = shape, shape.heads // parts
@@ -78,7 +80,7 @@ class Model:
             self._layers.append((queries, attended, wide, narrow))
 
     def prefill(self, tokens: np.ndarray) -> np.ndarray:
-        """Keys and values of a prompt: (tokens, layers, 2, heads, depth). Of a model in one part."""
+        """Keys and values of a prompt: (tokens, layers, 2, heads, depth). Only for a model in one part."""
         made = np.empty((len(tokens), self.shape.layers, 2, self.heads, self.shape.depth), np.float32)
 
         def attend(layer: int, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -89,7 +91,7 @@ class Model:
         return made
 
     def following(self, tokens: np.ndarray, places: np.ndarray, attend: Attend, reduce: Reduce) -> np.ndarray:
-        """The most likely token after each of `tokens`, one of a sequence each, at its place there."""
+        """The most likely next token after each of `tokens`, one per sequence, at its position in the sequence."""
         x = self._run(tokens, places, attend, reduce)
         scores = _normed(x) @ self._bytes.T
         likely: np.ndarray = np.argmax(scores, axis=1)
@@ -109,7 +111,8 @@ class Model:
 
 
 def attention(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """What the last `len(query)` positions see of all `len(key)` before and at their own; (tokens, heads, depth)."""
+    """Attention of the last `len(query)` positions to all `len(key)` positions up to their own; (tokens, heads,
+    depth)."""
     first = len(key) - len(query)
     scores = query.transpose(1, 0, 2) @ key.transpose(1, 2, 0)
     if len(query) > 1:
@@ -124,7 +127,7 @@ def attention(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarr
 
 
 def _normed(x: np.ndarray) -> np.ndarray:
-    """Mean 0 and deviation 1, as activations. Sums of integers, so exact."""
+    """Normalises to mean 0 and deviation 1, as activations. Exact, because the sums are of integers."""
     centred = x * x.shape[1] - x.sum(axis=1, keepdims=True)
     deviation = np.sqrt((centred * centred).sum(axis=1, keepdims=True) / x.shape[1])
     found: np.ndarray = np.clip(np.rint(centred * ONE / np.maximum(deviation, 1)), -MOST, MOST).astype(np.float32)
@@ -132,19 +135,19 @@ def _normed(x: np.ndarray) -> np.ndarray:
 
 
 def _scaled(sums: np.ndarray, terms: int) -> np.ndarray:
-    """Sums of so many terms as activations."""
+    """Converts sums of `terms` terms to activations."""
     found: np.ndarray = np.clip(np.rint(sums / (SPREAD * terms**0.5)), -MOST, MOST)
     return found
 
 
 def _added(sums: np.ndarray, terms: int) -> np.ndarray:
-    """The same in the residual's unit."""
+    """Converts sums to the residual's unit."""
     found: np.ndarray = np.rint(sums * (RESIDUAL / (ONE * SPREAD * terms**0.5)))
     return found
 
 
 def answer(model: Model, prompt: np.ndarray, count: int) -> Iterator[int]:
-    """The tokens that follow `prompt`, by the plainest way: no pages, no batch, one host."""
+    """The tokens that follow `prompt`, by the simplest method: no pages, no batch, one host."""
     kept = list(model.prefill(prompt[:-1]).transpose(1, 2, 0, 3, 4))
     token = int(prompt[-1])
 

@@ -1,6 +1,7 @@
-"""One host of the serving engine (``python -m harness.backends.serving.rank``), told in `r2ccl_core.perf`'s events.
+"""One host of the serving engine (``python -m harness.backends.serving.rank``), reporting by `r2ccl_core.perf`'s
+events.
 
-An iteration is a request. Rank 0 computes prompts and tells what was measured; the others decode.
+An iteration is a request. Rank 0 computes prompts and reports the measurements; the others decode.
 """
 
 import os

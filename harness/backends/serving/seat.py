@@ -1,4 +1,4 @@
-"""What a process of the engine was started with, and what opens its ends of the network."""
+"""The start parameters of a process of the engine, and the opening of its ends of the network."""
 
 import argparse
 import os
@@ -17,9 +17,9 @@ from r2ccl_core.perf.events import Events, own_stream
 from r2ccl_core.transfer import TransferEngine
 
 MOST_TOGETHER = 8
-"""Requests that are decoded together, and have pages."""
+"""The most requests that are decoded together and hold pages."""
 ON_FAILURE = "SERVE_ON_FAILURE"
-"""What a replica does whose transport has given up; unset: it ends."""
+"""Variable: the policy of a replica whose transport has given up; unset: it exits."""
 POLICIES = ("transfer_again", "recompute", "reroute", "restart")
 PROBE_S = 0.5
 
@@ -48,22 +48,22 @@ class Seat:
         self.events = Events(self.rank, True, self._out)
 
     def keep_events(self) -> None:
-        """Gives standard output back to them, for a program that takes this process's place."""
+        """Gives standard output back to the events, for the program that replaces this process."""
         os.dup2(self._out.fileno(), 1)
 
     @property
     def parts(self) -> int:
-        """Hosts that decode, each with a part of the model."""
+        """Number of hosts that decode, each with a part of the model."""
         return self.ranks - 1
 
     @property
     def pages(self) -> int:
-        """That a decode host has."""
+        """Number of pages of a decode host."""
         return MOST_TOGETHER * max(pages_for(one.prompt + one.generated) for one in self.arrivals)
 
     def engine(self, rails: Sequence[int]) -> TransferEngine:
-        """One over the NICs of these rails."""
-        # One process has one status file, the communicator's.
+        """An engine over the NICs of these rails."""
+        # A process has one status file, which is the communicator's.
         options = {"R2CC_STATUS_DIR": ""} if self.rank else {}
         return TransferEngine(f"host {self.rank}", nics=self.chosen(rails), mode=self.mode, options=options)
 
@@ -73,7 +73,7 @@ class Seat:
 
 
 def read_seat() -> Seat:
-    """From the command line and the environment."""
+    """Reads the command line and the environment."""
     parser = argparse.ArgumentParser(prog="serving", description="One host of a small engine that serves a GPT.")
     for name in ("layers", "width", "heads", "context"):
         parser.add_argument(f"--{name}", type=int, required=True)
@@ -90,7 +90,8 @@ def read_seat() -> Seat:
 
 
 class Doors:
-    """A port on each NIC where a connection shows that its rail works: it is taken and closed."""
+    """A listening port on each NIC: a connection to it shows that its rail works. Connections are accepted and
+    closed."""
 
     def __init__(self, nics: Sequence[Nic]) -> None:
         self._servers = [socket.create_server((address, 0)) for _, address in nics]

@@ -1,10 +1,10 @@
-"""What several users of the same NICs tell of them, as one."""
+"""Combines the statistics of several users of the same NICs."""
 
 from typing import Any
 
 
 def joined(first: dict[str, Any], *others: dict[str, Any] | None) -> dict[str, Any]:
-    """`first` with the bytes of all together, by NIC, and every event in the order of time."""
+    """`first` with the bytes of all users, by NIC, and every event in the order of time."""
     by_name: dict[str, dict[str, Any]] = {}
     events: list[dict[str, Any]] = []
     for stats in filter(None, (first, *others)):

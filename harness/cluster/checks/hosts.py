@@ -142,4 +142,4 @@ def tcp(name: str, congestion_control: str | None) -> Iterator[Finding]:
 def _failed(name: str, facts: Mapping[str, Any]) -> Iterator[Finding]:
     for topic, told in facts.items():
         if isinstance(told, dict) and isinstance(told.get("failed"), str):
-            yield warning(topic, name, f"could not be looked at: {told['failed']}", "please report this")
+            yield warning(topic, name, f"could not be examined: {told['failed']}", "please report this")

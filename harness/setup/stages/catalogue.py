@@ -31,7 +31,7 @@ def chosen(only: Sequence[str], skip: Sequence[str]) -> tuple[Stage, ...]:
     for option, names in (("--only", only), ("--skip", skip)):
         for name in names:
             if name not in known:
-                raise MistakeError(option, name, None, f"is no stage; {nearest(name, known)}")
+                raise MistakeError(option, name, None, f"is not a stage; {nearest(name, known)}")
     left = tuple(stage for stage in STAGES if (not only or stage.name in only) and stage.name not in skip)
     if not left:
         raise MistakeError("--skip", ",".join(skip), None, "leaves no stage to be done")

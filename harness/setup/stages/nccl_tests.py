@@ -10,7 +10,7 @@ def judge(seen: Seen) -> State:
         return Unneeded("not asked for; --nccl-tests names a folder on the hosts, or a package")
     if found is None:
         kind = "folder with all_reduce_perf" if wanted.startswith("/") else "installed package with all_reduce_perf"
-        return Stuck(f"{wanted} is no {kind}", "build nccl-tests there (make MPI=1), or install the package")
+        return Stuck(f"{wanted} is not a {kind}", "build nccl-tests there (make MPI=1), or install the package")
     return Done(f'workload.nccl_tests = "{found}"')
 
 

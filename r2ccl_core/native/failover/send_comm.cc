@@ -19,7 +19,8 @@ constexpr int64_t kRedialNs = 150 * kMillisecond;
 constexpr int64_t kRefugeNs = 20 * kMillisecond;
 constexpr int64_t kSettledNs = kMillisecond;
 constexpr int64_t kReadyGraceNs = 100 * kMillisecond;
-constexpr uint64_t kChunkAlignment = 4096;
+// A cache line: NICs get equal shares, also of a message that is no whole number of pages.
+constexpr uint64_t kChunkAlignment = 64;
 constexpr uint64_t kEarlyMessages = 32;
 constexpr uint64_t kReadEvery = 16;
 constexpr int kIdleTicks = 100;  // half a second

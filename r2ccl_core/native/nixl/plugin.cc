@@ -173,7 +173,7 @@ class R2cclBackend final : public Backend {
   Result Check(RequestHandle* handle) const override {
     auto* request = static_cast<Handle*>(handle);
     if (request->transfer == nullptr) return kInvalidParam;
-    switch (request->transfer->state()) {
+    switch (engine_->Look(*request->transfer)) {
       case Transfer::kPending:
         return kInProgress;
       case Transfer::kDone:

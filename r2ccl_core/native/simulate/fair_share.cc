@@ -23,7 +23,8 @@ constexpr size_t kLooksPerPort = 4;
 
 FairShare::FairShare(int32_t nports, std::vector<Flow> flows, double tolerance)
     : ports_(nports),
-      levels_(nports),
+      levels_(nports, kUnlimited),
+      needs_(nports),
       flows_(std::move(flows)),
       ends_(nports),
       tolerance_(std::max(kLeastTolerance, tolerance)),
@@ -53,11 +54,11 @@ void FairShare::Start(int32_t id, double bytes, double now) {
   List(id);
   flow.left = bytes;
   const Use& use = ports_[flow.ports[0]].flows.back();
-  const int32_t least = levels_[flow.ports[0]].rate <= LimitElsewhere(use) ? flow.ports[0] : Least(use);
-  if (levels_[least].rate < kUnlimited) {
+  const int32_t least = levels_[flow.ports[0]] <= LimitElsewhere(use) ? flow.ports[0] : Least(use);
+  if (levels_[least] < kUnlimited) {
     Hold(id, least, bytes, now);
-    Drift(flow.ports[0], levels_[least].rate);
-    DriftOthers(use, levels_[least].rate);
+    Drift(flow.ports[0], levels_[least]);
+    DriftOthers(use, levels_[least]);
   } else {
     Enqueue(least, 0.0);
   }
@@ -95,7 +96,7 @@ int32_t FairShare::End(double now) {
 
 void FairShare::Remove(int32_t id, double now) {
   Flow& flow = flows_[id];
-  const double rate = levels_[flow.ports[flow.holder]].rate;
+  const double rate = levels_[flow.ports[flow.holder]];
   Release(id, now);
   flow.active = false;
   flow.ending = false;
@@ -171,48 +172,51 @@ double FairShare::LevelOf(int32_t id) {
   limits_.resize(port.flows.size());
   double need = 0.0;
   for (size_t i = 0; i < limits_.size(); ++i) need += limits_[i] = LimitElsewhere(port.flows[i]);
-  Level& level = levels_[id];
-  level.drift = 0.0;
-  level.slack = tolerance_ * port.capacity;
-  if (need > port.capacity * kSameLevel) return Waterfill(port.capacity);
-  level.slack += port.capacity - need;
+  Need& own = needs_[id];
+  own.drift = 0.0;
+  own.slack = tolerance_ * port.capacity;
+  if (need > port.capacity * kSameLevel) return Waterfill(port.capacity, levels_[id]);
+  own.slack += port.capacity - need;
   return kUnlimited;
 }
 
-// The rate L at which the sum of min(L, limit) is the capacity. From below: flows that are held back elsewhere leave
-// more to the others, which can only hold back more of them elsewhere.
-double FairShare::Waterfill(double capacity) const {
-  double rate = capacity / static_cast<double>(limits_.size());
-  for (size_t below_before = 0;;) {
+// The rate L at which the sum of min(L, limit) is the capacity, by Newton's method from `guess`: the sum is concave, so
+// after one step the rate is too low if anything, and from then on only more flows can be held back elsewhere.
+double FairShare::Waterfill(double capacity, double guess) const {
+  const size_t all = limits_.size();
+  double rate = guess;
+  size_t below_before = 0;
+  for (int step = 0;; ++step) {
     double used = 0.0;
     size_t below = 0;
     for (const double limit : limits_) {
       used += limit <= rate ? limit : 0.0;
       below += limit <= rate;
     }
-    if (below <= below_before || below == limits_.size()) return std::max(rate, 0.0);
+    const bool settled = step == 1 ? below == below_before : below <= below_before;
+    if (step > 0 && (settled || below == all)) return std::max(rate, 0.0);
+    rate = below == all ? capacity / static_cast<double>(all) : (capacity - used) / static_cast<double>(all - below);
     below_before = below;
-    rate = (capacity - used) / static_cast<double>(limits_.size() - below);
   }
 }
 
 double FairShare::LimitElsewhere(const Use& use) const {
-  const double limit = levels_[use.others[0]].rate;
-  return nothers_ == 1 ? limit : std::min(limit, levels_[use.others[1]].rate);
+  const double limit = levels_[use.others[0]];
+  return nothers_ == 1 ? limit : std::min(limit, levels_[use.others[1]]);
 }
 
 // REQUIRES: limits_ are those of the port.
 void FairShare::SetLevel(int32_t id, double rate, double now) {
   Serve(id, now);
   Touch(id);
-  const double before = std::exchange(levels_[id].rate, rate);
+  const double before = std::exchange(levels_[id], rate);
   std::vector<Use>& flows = ports_[id].flows;
   for (size_t i = 0; i < flows.size(); ++i) HandOver(&flows[i], id, limits_[i], before, now);
 }
 
 // After a change of the port's level: it holds the flow from now on, or another port does, or all stays as it is.
 void FairShare::HandOver(Use* use, int32_t id, double limit, double before, double now) {
-  const double rate = levels_[id].rate;
+  const double rate = levels_[id];
   if (use->held == Held::kHere) {
     if (rate > limit * (1.0 + tolerance_)) {
       Hold(use->flow, Least(*use), Release(use->flow, now), now);
@@ -226,7 +230,7 @@ void FairShare::HandOver(Use* use, int32_t id, double limit, double before, doub
     Hold(use->flow, rate <= limit ? id : Least(*use), flows_[use->flow].left, now);
     DriftOthers(*use, std::min(rate, limit));
   } else if (rate < limit * (1.0 - tolerance_)) {
-    const double elsewhere = levels_[flows_[use->flow].ports[flows_[use->flow].holder]].rate;
+    const double elsewhere = levels_[flows_[use->flow].ports[flows_[use->flow].holder]];
     Hold(use->flow, id, Release(use->flow, now), now);
     DriftOthers(*use, rate - elsewhere);
   }
@@ -234,7 +238,7 @@ void FairShare::HandOver(Use* use, int32_t id, double limit, double before, doub
 
 // The one of least level among the flow's other ports.
 int32_t FairShare::Least(const Use& use) const {
-  return levels_[use.others[0]].rate <= levels_[use.others[1]].rate ? use.others[0] : use.others[1];
+  return levels_[use.others[0]] <= levels_[use.others[1]] ? use.others[0] : use.others[1];
 }
 
 void FairShare::Hold(int32_t id, int32_t by, double bytes, double now) {
@@ -274,15 +278,15 @@ double FairShare::Release(int32_t id, double now) {
 // Brings a port's count up to date, at the level that it had since.
 void FairShare::Serve(int32_t id, double now) {
   Port& port = ports_[id];
-  if (levels_[id].rate < kUnlimited) port.served += levels_[id].rate * (now - port.since);
+  if (levels_[id] < kUnlimited) port.served += levels_[id] * (now - port.since);
   port.since = now;
 }
 
 // A port is looked at once such changes add up to more than it has slack for; less need matters only where it is full.
 void FairShare::Drift(int32_t id, double change) {
-  Level& level = levels_[id];
-  level.drift += change;
-  const bool counts = level.rate < kUnlimited ? std::abs(level.drift) > level.slack : level.drift > level.slack;
+  Need& need = needs_[id];
+  need.drift += change;
+  const bool counts = std::abs(need.drift) > need.slack && (need.drift > 0.0 || levels_[id] < kUnlimited);
   if (counts && !filling_) Enqueue(id, 0.0);
 }
 
@@ -310,7 +314,7 @@ void FairShare::FindFirst(int32_t id) {
 // REQUIRES: what the port has served is up to date.
 void FairShare::SetEnd(int32_t id) {
   const Port& port = ports_[id];
-  const double rate = levels_[id].rate;
+  const double rate = levels_[id];
   const bool ends = port.first >= 0 && rate > 0.0;
   ends_.Set(id, ends ? port.since + std::max(0.0, port.flows[port.first].mark - port.served) / rate : kNever);
 }
@@ -323,14 +327,14 @@ void FairShare::FillAround(double now) {
     CollectComponent(seed);
     FillComponent();
     for (const int32_t id : component_) Serve(id, now);
-    for (const int32_t id : component_) std::swap(levels_[id].rate, ports_[id].filled);
+    for (const int32_t id : component_) std::swap(levels_[id], ports_[id].filled);
     for (const int32_t id : component_) {
       LevelOf(id);  // limits and slack
       Touch(id);
       std::vector<Use>& flows = ports_[id].flows;
       for (size_t i = 0; i < flows.size(); ++i) HandOver(&flows[i], id, limits_[i], ports_[id].filled, now);
     }
-    for (const int32_t id : component_) levels_[id].drift = 0.0;
+    for (const int32_t id : component_) needs_[id].drift = 0.0;
     visited_.insert(visited_.end(), component_.begin(), component_.end());
   }
   for (const int32_t port : visited_) ports_[port].visited = false;

@@ -84,11 +84,10 @@ class FairShare {
     double mark = 0.0;  // while held here: what this port has served each of its flows when this one ends
   };
 
-  // What flows at other ports read of a port.
-  struct Level {
-    double rate = kUnlimited;  // of each flow that the port holds, bytes per second
-    double drift = 0.0;        // how much more its flows need than when the level was set
-    double slack = 0.0;        // of drift: what the tolerance leaves
+  // Of a port, beside its level.
+  struct Need {
+    double drift = 0.0;  // how much more its flows need than when the level was set
+    double slack = 0.0;  // of drift: what the tolerance leaves
   };
 
   struct Port {
@@ -111,7 +110,7 @@ class FairShare {
   void Remove(int32_t flow, double now);
   bool Follow(double now);
   double LevelOf(int32_t port);
-  double Waterfill(double capacity) const;
+  double Waterfill(double capacity, double guess) const;
   double LimitElsewhere(const Use& use) const;
   void SetLevel(int32_t port, double rate, double now);
   void HandOver(Use* use, int32_t port, double limit, double rate_before, double now);
@@ -133,7 +132,8 @@ class FairShare {
   void Fix(int32_t flow, double rate);
 
   std::vector<Port> ports_;
-  std::vector<Level> levels_;  // by port
+  std::vector<double> levels_;  // by port, of each flow that it holds, bytes per second: what others read most
+  std::vector<Need> needs_;     // by port
   std::vector<Flow> flows_;
   EventHeap ends_;    // by port: when its first flow ends
   double tolerance_;  // relative

@@ -40,6 +40,24 @@ TEST(TransferMessage, IsTheSameAfterItsWay) {
   EXPECT_EQ(got.pieces.back().key, sent.pieces.back().key);
 }
 
+TEST(TransferMessage, HoldsAllBytesOfItsPiecesOrNone) {
+  Message sent;
+  sent.kind = Kind::kWrite;
+  sent.pieces = {{1, 0, 3}, {2, 8, 4}};
+  sent.data = "abcdefg";
+  std::string bytes = Encode(sent);
+  Message got;
+  ASSERT_EQ(Decode(bytes.data(), bytes.size(), &got).message(), "");
+  EXPECT_EQ(got.data, sent.data);
+  EXPECT_FALSE(Decode(bytes.data(), bytes.size() - 1, &got).ok());
+  EXPECT_FALSE(Decode((bytes + "h").data(), bytes.size() + 1, &got).ok());
+  sent.pieces[1].bytes = UINT64_MAX - 2;  // together, modulo 2^64, no byte at all
+  sent.data = "";
+  bytes = Encode(sent);
+  EXPECT_TRUE(Decode(bytes.data(), bytes.size(), &got).ok());
+  EXPECT_FALSE(Decode((bytes + "a").data(), bytes.size() + 1, &got).ok());
+}
+
 TEST(TransferMessage, OfAnyBytesIsRefusedOrRead) {
   std::string bytes = Encode(SomeMessage());
   Message got;

@@ -341,6 +341,14 @@ Status Engine::Begin(const EngineId& id, Direction direction, const std::vector<
   return {};
 }
 
+Transfer::State Engine::Look(const Transfer& transfer) {
+  if (transfer.state() == Transfer::kPending && mutex_.try_lock()) {
+    MutexLock lock(mutex_, std::adopt_lock);
+    if (std::shared_ptr<Peer> peer = transfer.peer_.lock()) PumpNow(*peer);
+  }
+  return transfer.state();
+}
+
 void Engine::Cancel(Transfer& transfer) {
   MutexLock lock(mutex_);
   std::shared_ptr<Peer> peer = transfer.peer_.lock();

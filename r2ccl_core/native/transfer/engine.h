@@ -49,6 +49,9 @@ class Engine {
   // write, here for a read. Errors: a range that is not wholly within a region of ours, or a lost peer.
   Status Begin(const EngineId& peer, Direction direction, const std::vector<Range>& ranges,
                const std::string* notification, std::shared_ptr<Transfer>* transfer);
+  // Its state. While it is pending, the caller's thread does what there is to do, if no other is doing it: the engine's
+  // need not wake.
+  Transfer::State Look(const Transfer& transfer);
   // Sends nothing more. The transfer stays pending until its memory is quiet.
   void Cancel(Transfer& transfer);
   Status Notify(const EngineId& peer, const std::string& text);

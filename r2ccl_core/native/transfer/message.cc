@@ -36,6 +36,12 @@ class Reader {
     return text;
   }
 
+  std::string_view TakeRest() {
+    std::string_view rest(data_, left_);
+    Skip(left_);
+    return rest;
+  }
+
   bool complete() const { return ok_ && left_ == 0; }
   size_t left() const { return left_; }
 
@@ -56,6 +62,16 @@ class Reader {
   bool ok_ = true;
 };
 
+// More than any message holds where the sum would be.
+uint64_t BytesOf(const std::vector<Piece>& pieces) {
+  uint64_t sum = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.bytes > kMessageData) return kMessageBytes;
+    sum += piece.bytes;
+  }
+  return sum;
+}
+
 }  // namespace
 
 std::string Encode(const Message& message) {
@@ -72,6 +88,7 @@ std::string Encode(const Message& message) {
     Append(&out, piece.offset);
     Append(&out, piece.bytes);
   }
+  out += message.data;
   return out;
 }
 
@@ -85,13 +102,16 @@ Status Decode(const char* data, size_t bytes, Message* message) {
   size_t text = reader.Take<uint16_t>();
   size_t pieces = reader.Take<uint16_t>();
   message->text = reader.TakeText(text);
-  bool fits = pieces <= kMessagePieces && reader.left() == pieces * 3 * sizeof(uint64_t);
+  size_t announced = pieces * 3 * sizeof(uint64_t);
+  bool fits = pieces <= kMessagePieces && reader.left() >= announced;
   message->pieces.resize(fits ? pieces : 0);
   for (Piece& piece : message->pieces) {
     piece.key = reader.Take<uint64_t>();
     piece.offset = reader.Take<uint64_t>();
     piece.bytes = reader.Take<uint64_t>();
   }
+  message->data = reader.TakeRest();
+  fits = fits && (message->data.empty() || message->data.size() == BytesOf(message->pieces));
   if (!fits || !reader.complete() || kind > static_cast<uint8_t>(Kind::kDone)) {
     return {Code::kProtocol, "the peer's engine sent a message that this one does not know; do both run one release?"};
   }

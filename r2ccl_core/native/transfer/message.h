@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -18,9 +19,10 @@ namespace r2ccl::transfer {
 enum class Kind : uint8_t {
   kHello,   // first on every connection: `operation` the sender's session, `code` the connection's role, `text` its
             // address, the first piece's key the session that it answers, 0: none
-  kWrite,   // `pieces` of the sender's write follow on the data connections; keys are the receiver's regions
+  kWrite,   // `pieces` of the sender's write follow on the data connections, or are in `data`; keys are the receiver's
+            // regions
   kRead,    // asks for `pieces` of the receiver's regions
-  kReply,   // pieces of the receiver's read follow; keys are numbers of its ranges
+  kReply,   // pieces of the receiver's read follow, or are in `data`; keys are numbers of its ranges
   kCancel,  // the sender wants no more of its read
   kNotify,  // a part of a notification; of the write `operation`, 0: of none
   kDone,    // the receiver's operation has ended (`last`), or is refused and should end
@@ -41,11 +43,15 @@ struct Message {
   uint64_t operation = 0;
   std::string text;
   std::vector<Piece> pieces;
+  std::string_view data;  // all bytes of all pieces, in their order, or nothing; decoded, it is where the message is
 };
 
-constexpr size_t kMessageBytes = 16 * 1024;  // the longest; what is no longer than R2CC_BUFFERED_BYTES is copied away
 constexpr size_t kMessagePieces = 512;
 constexpr size_t kMessageText = 2 * 1024;
+// Data of a message: what is copied twice for it costs less than threads that wake for pieces of their own.
+constexpr size_t kMessageData = 64 * 1024;
+// The longest; what is no longer than R2CC_BUFFERED_BYTES is copied away.
+constexpr size_t kMessageBytes = 16 * 1024 + kMessageData;
 constexpr size_t kNotificationBytes = 1 << 20;  // the longest
 
 std::string Encode(const Message& message);

@@ -59,7 +59,8 @@ void Peer::TakeReceiver(uint64_t their_session, size_t role, size_t data_ends, s
   }
   receivers_[role] = std::move(comm);
   if (role > 0) return;
-  for (size_t i = 0; i < kMessagesAhead && failure_.ok(); ++i) PostMessage(std::make_unique<char[]>(kMessageBytes));
+  for (size_t i = 0; i < kMessagesAhead && failure_.ok(); ++i)
+    PostMessage(std::make_unique_for_overwrite<char[]>(kMessageBytes));
 }
 
 bool Peer::IsComplete() const {
@@ -335,6 +336,7 @@ bool Peer::PumpSent() {
   for (size_t i = 0; i < senders_.size(); ++i) {
     while (!out_messages_[i].empty()) {
       if (!Test(*senders_[i], &out_messages_[i].front().request, nullptr)) break;
+      out_bytes_ -= out_messages_[i].front().within;
       out_messages_[i].pop_front();
       ++taken_;
     }
@@ -383,6 +385,7 @@ bool Peer::PumpJobs() {
 // Announces the next pieces of a job, and gives them to the transport.
 bool Peer::SendBurst(Job& job) {
   if (job.stopped || job.ranges.empty()) return false;
+  if (SendWithin(job)) return true;
   struct Part {
     std::shared_ptr<Region> region;
     uint64_t offset;
@@ -434,6 +437,34 @@ bool Peer::SendBurst(Job& job) {
   return true;
 }
 
+// What is left of a job in one message, if it fits. Memory that is not registered any more is SendBurst's to refuse.
+bool Peer::SendWithin(Job& job) {
+  if (!job.complete || job.ranges.size() > kMessagePieces) return false;
+  uint64_t bytes = 0;
+  std::vector<std::shared_ptr<Region>> regions;
+  for (const Range& range : job.ranges) {
+    bytes = range.bytes > kMessageData ? kMessageBytes : bytes + range.bytes;
+    std::shared_ptr<Region> region;
+    if (bytes > kMessageData) return false;
+    if (!shared_->regions.Find(range.local_key, range.local_offset, range.bytes, &region).ok()) return false;
+    regions.push_back(std::move(region));
+  }
+  Message message;
+  message.kind = job.transfer != nullptr ? Kind::kWrite : Kind::kReply;
+  message.operation = job.operation;
+  message.last = job.ended = job.transfer != nullptr;
+  for (const Range& range : job.ranges) message.pieces.push_back({range.remote_key, range.remote_offset, range.bytes});
+  if (job.ended && job.transfer->has_notification_) Notify(job.operation, job.transfer->notification_);
+  std::string encoded = Encode(message);
+  encoded.reserve(encoded.size() + bytes);
+  for (size_t i = 0; i < regions.size(); ++i) {
+    encoded.append(regions[i]->data + job.ranges[i].local_offset, job.ranges[i].bytes);
+  }
+  job.ranges.clear();
+  Say(0, std::move(encoded), bytes);
+  return true;
+}
+
 void Peer::FinishJob(Job& job) {
   if (job.transfer == nullptr) {
     read_ranges_ -= job.next_range;
@@ -442,6 +473,7 @@ void Peer::FinishJob(Job& job) {
     return;
   }
   job.transfer->sent_ = true;
+  if (job.ended) return;
   bool well = job.outcome == Outcome::kOk;
   if (well && job.transfer->has_notification_) Notify(job.operation, job.transfer->notification_);
   Message end;
@@ -478,12 +510,18 @@ Status Peer::Take(const Message& message) {
 Status Peer::TakeWrite(const Message& message) {
   std::shared_ptr<Inbound> inbound = FindInbound(message.operation);
   if (inbound == nullptr) return Wrong("began too many operations at a time");
+  std::string_view within = message.data;
   for (const Piece& piece : message.pieces) {
     if (piece.bytes == 0 || piece.bytes > kPieceBytes) return Wrong("announced a piece of no permitted size");
     std::shared_ptr<Region> region;
     Status status = shared_->regions.Find(piece.key, piece.offset, piece.bytes, &region);
     if (!status.ok()) Refuse(*inbound, status.message());
     char* data = region == nullptr || inbound->outcome != Outcome::kOk ? nullptr : region->data + piece.offset;
+    if (!within.empty()) {
+      if (data != nullptr) std::memcpy(data, within.data(), piece.bytes);
+      within.remove_prefix(piece.bytes);
+      continue;
+    }
     ++inbound->pieces;
     Receive({nullptr, piece.bytes, Use(data == nullptr ? nullptr : region), inbound, nullptr}, data);
   }
@@ -548,6 +586,7 @@ Status Peer::TakeReply(const Message& message) {
     return Wrong("sends what nobody reads");
   }
   std::shared_ptr<Transfer> transfer = entry->second;
+  std::string_view within = message.data;
   for (const Piece& piece : message.pieces) {
     if (piece.bytes == 0 || piece.bytes > kPieceBytes) return Wrong("announced a piece of no permitted size");
     bool next = piece.key == transfer->next_range_ && piece.offset == transfer->next_offset_;
@@ -566,8 +605,14 @@ Status Peer::TakeReply(const Message& message) {
       transfer->problem_ = {Code::kInvalidArgument, std::string("here, ").append(status.message())};
       Cancel(*transfer);
     }
-    ++transfer->pieces_;
     char* data = region == nullptr ? nullptr : region->data + offset;
+    if (!within.empty()) {
+      if (data != nullptr) std::memcpy(data, within.data(), piece.bytes);
+      if (data != nullptr) transfer->bytes_ += piece.bytes;
+      within.remove_prefix(piece.bytes);
+      continue;
+    }
+    ++transfer->pieces_;
     Receive({nullptr, piece.bytes, Use(std::move(region)), nullptr, transfer}, data);
   }
   return {};
@@ -667,14 +712,16 @@ void Peer::EndTransfer(Transfer& transfer, Transfer::State state, Status status)
 // Towards the transport -----------------------------------------------------------------------------------------------
 
 // Nothing, to a peer that has left.
-void Peer::Say(size_t sender, std::string bytes) {
+void Peer::Say(size_t sender, std::string bytes, uint64_t within) {
   if (!loss().ok()) return;
   std::deque<OutMessage>& queue = out_messages_[sender];
-  queue.push_back({std::move(bytes), nullptr});
+  queue.push_back({std::move(bytes), nullptr, within});
+  out_bytes_ += within;
   ++said_;
   OutMessage& last = queue.back();
   Status status = senders_[sender]->Isend(last.bytes.data(), last.bytes.size(), &last.request);
   if (status.ok()) return;
+  out_bytes_ -= within;
   queue.pop_back();
   Lose(status);
 }

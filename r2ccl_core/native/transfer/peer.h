@@ -3,7 +3,8 @@
 // Each engine has one connection to the other for messages (message.h) and some for data. Data follows in the order of
 // the messages that announce it, piece by piece, with the connections taking turns. So the receiving end posts each
 // piece's receive right at its destination, and no byte is copied. A write is thus one-sided for the program and
-// two-sided for the engines, and it survives everything that connections survive.
+// two-sided for the engines, and it survives everything that connections survive. What fits into a message travels in
+// it and is copied: one thread less has to wake at either end.
 //
 // Invariants:
 //   1. A piece that the transport holds counts among its region's users and its transfer's pieces, until its request is
@@ -106,6 +107,7 @@ class Peer {
     std::deque<Range> ranges;            // of a read: remote_key is the number of the peer's range
     uint64_t next_range = 0;             // of a read
     bool complete = false;               // no more ranges come
+    bool ended = false;                  // of a write: the peer was told that nothing more comes
     bool stopped = false;
     Outcome outcome = Outcome::kOk;
     std::string why;
@@ -123,6 +125,7 @@ class Peer {
   struct OutMessage {
     std::string bytes;
     Request* request;
+    uint64_t within = 0;  // of its bytes, those of pieces
   };
   struct OutPiece {
     Request* request;
@@ -151,6 +154,7 @@ class Peer {
   bool PumpSent();
   bool PumpJobs();
   bool SendBurst(Job& job);
+  bool SendWithin(Job& job);
   void FinishJob(Job& job);
   bool CheckAlive();
   void Lose(const Status& status);
@@ -165,7 +169,7 @@ class Peer {
   void Stop(uint64_t operation, Outcome outcome);
 
   void Say(const Message& message) { Say(0, Encode(message)); }
-  void Say(size_t sender, std::string bytes);
+  void Say(size_t sender, std::string bytes, uint64_t within = 0);
   void SayDone(uint64_t operation, bool last, Outcome outcome, const std::string& why);
   void Notify(uint64_t operation, const std::string& text);
   void PostMessage(std::unique_ptr<char[]> bytes);
@@ -197,7 +201,7 @@ class Peer {
   std::deque<InMessage> in_messages_;
   size_t next_out_ = 0;  // data connection of the next piece
   size_t next_in_ = 0;
-  uint64_t out_bytes_ = 0;  // of pieces that the transport has
+  uint64_t out_bytes_ = 0;  // of pieces that the transport has, those within messages too
   uint64_t out_count_ = 0;
   uint64_t in_count_ = 0;  // pieces that were announced and are not here
 

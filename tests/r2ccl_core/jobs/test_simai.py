@@ -100,7 +100,8 @@ def test_topologies_that_are_none(tmp_path: Path, change: tuple[str, str], told:
 
 def test_a_host_without_a_path_is_told(tmp_path: Path) -> None:
     text = write_topology(Topology.uniform(2, 2, 50e9, gpus=2).lost(1, 0).lost(1, 1))
-    with pytest.raises(UsageError, match="host 1 has no link to a switch, so no path"):
+    own = next(number for number, line in enumerate(text.splitlines(), 1) if number > 2 and line.startswith("2 "))
+    with pytest.raises(UsageError, match=f"file.txt:{own}: host 1 has no link to a switch, so no path"):
         read_topology(written(tmp_path, text))
 
 

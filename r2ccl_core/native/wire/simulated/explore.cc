@@ -56,20 +56,20 @@ class Play {
     if (outcome.wrong.empty()) outcome.wrong = CheckRecovery();
     if (outcome.wrong.empty()) outcome.wrong = CheckCarries();
     if (outcome.wrong.empty()) outcome.wrong = CloseAndCheck();
-    outcome.events = world_.events();
-    for (const auto& program : programs_) outcome.messages += program->received();
-    for (int host = 0; host < scenario_.hosts; ++host) {
-      Environment& environment = process(host).environment();
-      outcome.replayed_chunks += environment.replayed_chunks.load();
-      outcome.duplicate_chunks += environment.duplicate_chunks.load();
-      outcome.lost_paths += Count(host, "path_down");
-      for (int rail = 0; rail < scenario_.rails; ++rail) {
-        const NicTraffic& counters = environment.counters[static_cast<size_t>(rail)];
-        outcome.rdma_bytes += counters.rdma_sent_bytes.load();
-        outcome.written_bytes += counters.rdma_written_bytes.load();
-      }
-      if (with_log) outcome.log += LogOf(host);
-    }
+    Tally(&outcome, with_log);
+    return outcome;
+  }
+
+  Outcome Watch(int64_t from_ns, size_t calls, int64_t until_ns, bool with_log) {
+    auto over = [this, from_ns, calls] {
+      if (++looks_ % 256 != 0) return false;
+      const auto& all = programs_[0]->calls();
+      return !Wrong().empty() || (all.size() >= calls && all[all.size() - calls].began_ns > begin_ns_ + from_ns);
+    };
+    world_.RunUntil(begin_ns_ + until_ns, over);
+    Outcome outcome;
+    outcome.wrong = Wrong();
+    Tally(&outcome, with_log);
     return outcome;
   }
 
@@ -90,6 +90,28 @@ class Play {
     return std::any_of(scenario_.troubles.begin(), scenario_.troubles.end(), [host](const TroubleEvent& event) {
       return event.host == host && (event.kind == Trouble::kKill || event.kind == Trouble::kPowerOff);
     });
+  }
+
+  void Tally(Outcome* outcome, bool with_log) {
+    outcome->events = world_.events();
+    for (const auto& program : programs_) {
+      outcome->messages += program->received();
+      for (CallRecord call : program->calls()) {
+        outcome->calls.push_back({call.began_ns - begin_ns_, call.ended_ns - begin_ns_});
+      }
+    }
+    for (int host = 0; host < scenario_.hosts; ++host) {
+      Environment& environment = process(host).environment();
+      outcome->replayed_chunks += environment.replayed_chunks.load();
+      outcome->duplicate_chunks += environment.duplicate_chunks.load();
+      outcome->lost_paths += Count(host, "path_down");
+      for (int rail = 0; rail < scenario_.rails; ++rail) {
+        const NicTraffic& counters = environment.counters[static_cast<size_t>(rail)];
+        outcome->rdma_bytes += counters.rdma_sent_bytes.load();
+        outcome->written_bytes += counters.rdma_written_bytes.load();
+      }
+      if (with_log) outcome->log += LogOf(host);
+    }
   }
 
   void RunPrograms(int host) {
@@ -365,6 +387,10 @@ class Play {
 }  // namespace
 
 Outcome RunScenario(const Scenario& scenario, bool with_log) { return Play(scenario).Run(with_log); }
+
+Outcome WatchScenario(const Scenario& scenario, int64_t from_ns, size_t calls, int64_t until_ns, bool with_log) {
+  return Play(scenario).Watch(from_ns, calls, until_ns, with_log);
+}
 
 std::vector<Scenario> SmallScenarios() {
   Scenario small;

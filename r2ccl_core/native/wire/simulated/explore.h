@@ -80,6 +80,13 @@ struct RingRun {
   bool in_place = false;
   bool abreast = false;    // its lanes wait for each other
   bool registers = false;  // its bounce buffers, and inputs and outputs for the time of a call
+  bool as_nccl = false;    // all are sums of float32, and each lane has a NIC as its home
+};
+
+// An AllReduce as rank 0 saw it, in time from the beginning.
+struct CallRecord {
+  int64_t began_ns = 0;
+  int64_t ended_ns = 0;
 };
 
 struct Scenario {
@@ -111,12 +118,17 @@ struct Outcome {
   uint64_t replayed_chunks = 0;
   uint64_t duplicate_chunks = 0;
   uint64_t lost_paths = 0;
-  uint64_t rdma_bytes = 0;     // sent so
-  uint64_t written_bytes = 0;  // of them, without a copy
-  std::string log;             // of all processes, where asked for
+  uint64_t rdma_bytes = 0;        // sent so
+  uint64_t written_bytes = 0;     // of them, without a copy
+  std::vector<CallRecord> calls;  // of the ring
+  std::string log;                // of all processes, where asked for
 };
 
 Outcome RunScenario(const Scenario& scenario, bool with_log = false);
+
+// The same until then, wherever its programs are, or until so many calls have ended that began after `from_ns`; of the
+// rules only those that hold at any time.
+Outcome WatchScenario(const Scenario& scenario, int64_t from_ns, size_t calls, int64_t until_ns, bool with_log = false);
 
 // The least groups in which everything can go wrong: two hosts, two rails, one connection; in each mode, and by RDMA.
 std::vector<Scenario> SmallScenarios();

@@ -10,6 +10,8 @@
 //                                                          after each of them every other one of a NIC, at every moment
 //
 //   r2ccl-explore --bench REPEATS                          how long named scenarios take, in virtual time
+//   r2ccl-explore --failures SEEDS [--jobs N]              what failures cost the call that they hit
+//   r2ccl-explore --sick SEEDS [--jobs N]                  what sick NICs leave of what their death would leave
 //
 // A rule that was broken ends it with status 1, the seed or case, the shortest scenario that still breaks it, and the
 // command that repeats it.
@@ -17,18 +19,22 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "wire/simulated/bench.h"
+#include "wire/simulated/bench_calls.h"
 #include "wire/simulated/explore.h"
 
 namespace {
@@ -36,6 +42,7 @@ namespace {
 using r2ccl::simulated::Describe;
 using r2ccl::simulated::Draw;
 using r2ccl::simulated::EveryTrouble;
+using r2ccl::simulated::NamedTrouble;
 using r2ccl::simulated::Outcome;
 using r2ccl::simulated::RunScenario;
 using r2ccl::simulated::Scenario;
@@ -47,6 +54,8 @@ struct Options {
   double seconds = 10;
   int every = 0;
   int bench = 0;
+  int failures = 0;
+  int sick = 0;
   uint64_t runs = UINT64_MAX;
   uint64_t first = 1;
   unsigned jobs = 1;
@@ -59,7 +68,7 @@ struct Options {
 constexpr char kHelp[] =
     "usage: r2ccl-explore [--seconds S | --runs N] [--first SEED] [--jobs N] [--no-shrink] | --seed SEED | --every "
     "1|2\n"
-    "       r2ccl-explore --bench REPEATS\n"
+    "       r2ccl-explore --bench REPEATS | --failures SEEDS [--jobs N] | --sick SEEDS [--jobs N]\n"
     "\n"
     "Runs the connections that ship in a simulated network that fails, seed after seed, until the time is over or a\n"
     "rule is broken.\n"
@@ -74,12 +83,14 @@ constexpr char kHelp[] =
     "  --seed SEED   one history again, with its log\n"
     "  --every K     every trouble at every moment of small groups; with 2, every pair of them\n"
     "  --bench N     how long named scenarios take in virtual time, the median of N seeds\n"
+    "  --failures N  what failures of a NIC cost the AllReduce of 1 MiB that they hit, by N seeds\n"
+    "  --sick N      AllReduces of 1 MiB with a sick NIC, against those with a dead one, by N seeds\n"
     "  --version     the version, and nothing else\n"
     "\n"
     "Exit status: 0 every rule held, 1 one was broken, 2 an option is wrong.\n";
 
 constexpr unsigned kMostJobs = 4096;
-constexpr uint64_t kMostRepeats = 1000;
+constexpr uint64_t kMostRepeats = 10'000;
 
 bool Refused(const std::string& name, const char* value, const char* remedy) {
   std::fprintf(stderr, "r2ccl-explore: %s%s%s: %s; see r2ccl-explore --help\n", name.c_str(), *value ? " " : "", value,
@@ -111,7 +122,8 @@ bool Parse(int argc, char** argv, Options* options) {
       continue;
     }
     bool known = name == "--seconds" || name == "--runs" || name == "--first" || name == "--jobs" || name == "--seed" ||
-                 name == "--every" || name == "--bench" || name == "--hosts" || name == "--nics";
+                 name == "--every" || name == "--bench" || name == "--failures" || name == "--sick" ||
+                 name == "--hosts" || name == "--nics";
     if (!known) return Refused(name, "", "no such option");
     if (i + 1 == argc) return Refused(name, "", "a value is missing");
     const char* value = argv[++i];
@@ -137,9 +149,10 @@ bool Parse(int argc, char** argv, Options* options) {
     } else if (name == "--nics") {
       if (number < 1 || number > 8) return Refused(name, value, "give 1 to 8 NICs");
       options->rails = static_cast<int>(number);
-    } else if (name == "--bench") {
-      if (number < 1 || number > kMostRepeats) return Refused(name, value, "give 1 to 1000 repeats");
-      options->bench = static_cast<int>(number);
+    } else if (name == "--bench" || name == "--failures" || name == "--sick") {
+      if (number < 1 || number > kMostRepeats) return Refused(name, value, "give 1 to 10000 repeats");
+      int& repeats = name == "--bench" ? options->bench : name == "--sick" ? options->sick : options->failures;
+      repeats = static_cast<int>(number);
     } else {
       options->first = number;
       options->one = name == "--seed";
@@ -182,16 +195,81 @@ void TellOfCrashes() {
   for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigaction(signal, &action, nullptr);
 }
 
+// `of` by seed, from 1 to `count`.
+std::vector<double> BySeed(int count, unsigned jobs, const std::function<double(uint64_t, std::string*)>& of) {
+  std::vector<double> values(static_cast<size_t>(count));
+  std::atomic<size_t> next{0};
+  std::vector<std::thread> threads;
+  std::vector<std::string> wrong(jobs);
+  for (unsigned i = 0; i < jobs; ++i) {
+    threads.emplace_back([&, i] {
+      for (size_t at = next++; at < values.size(); at = next++) values[at] = of(at + 1, &wrong[i]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& rule : wrong) {
+    if (rule.empty()) continue;
+    std::printf("BROKEN: %s\n", rule.c_str());
+    std::exit(1);
+  }
+  return values;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 int Bench(int repeats) {
   bool right = true;
   for (const auto& [name, scenario] : r2ccl::simulated::BenchScenarios()) {
     std::string wrong;
     double took_ms = r2ccl::simulated::MedianMs(scenario, repeats, &wrong);
-    std::printf("%-24s %10.3f ms%s%s\n", name.c_str(), took_ms, wrong.empty() ? "" : ", broken: ", wrong.c_str());
+    std::printf("%-28s %10.3f ms%s%s\n", name.c_str(), took_ms, wrong.empty() ? "" : ", broken: ", wrong.c_str());
     std::fflush(stdout);
     right = right && wrong.empty();
   }
+  constexpr int kSeedsOfACost = 4;
+  for (const NamedTrouble& failure : r2ccl::simulated::Failures()) {
+    auto costs = BySeed(kSeedsOfACost * repeats, 1, std::bind_front(r2ccl::simulated::CostMs, failure));
+    double mean_ms = std::accumulate(costs.begin(), costs.end(), 0.0) / static_cast<double>(costs.size());
+    std::printf("%-28s %10.3f ms\n", ("hit_by_" + failure.name).c_str(), mean_ms);
+    std::fflush(stdout);
+  }
+  for (const NamedTrouble& sickness : r2ccl::simulated::Sicknesses()) {
+    auto calls = BySeed(repeats, 1, std::bind_front(r2ccl::simulated::CallsPerSecond, sickness));
+    std::printf("%-28s %10.3f ms\n", ("call_" + sickness.name).c_str(), 1e3 / Median(calls));
+    std::fflush(stdout);
+  }
   return right ? 0 : 1;
+}
+
+int TellFailures(const Options& options) {
+  for (const NamedTrouble& failure : r2ccl::simulated::Failures()) {
+    auto costs = BySeed(options.failures, options.jobs, std::bind_front(r2ccl::simulated::CostMs, failure));
+    auto worst = std::max_element(costs.begin(), costs.end());
+    auto seed = worst - costs.begin() + 1;
+    double worst_ms = *worst;
+    std::sort(costs.begin(), costs.end());
+    std::printf("%-20s median %6.2f ms, 99th percentile %6.2f, worst %6.2f (seed %td)\n", failure.name.c_str(),
+                costs[costs.size() / 2], costs[costs.size() * 99 / 100], worst_ms, seed);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+int TellSick(const Options& options) {
+  std::vector<double> dead;
+  for (const NamedTrouble& sickness : r2ccl::simulated::Sicknesses()) {
+    auto calls = BySeed(options.sick, options.jobs, std::bind_front(r2ccl::simulated::CallsPerSecond, sickness));
+    if (dead.empty()) dead = calls;
+    std::vector<double> shares;
+    for (size_t i = 0; i < calls.size(); ++i) shares.push_back(calls[i] / dead[i]);
+    std::printf("%-20s %6.1f calls/s, %5.3f of dead, at least %5.3f\n", sickness.name.c_str(), Median(calls),
+                Median(shares), *std::min_element(shares.begin(), shares.end()));
+    std::fflush(stdout);
+  }
+  return 0;
 }
 
 struct Totals {
@@ -292,6 +370,8 @@ int main(int argc, char** argv) {
   TellOfCrashes();
   seed_at_work = options.first;
   if (options.bench > 0) return Bench(options.bench);
+  if (options.failures > 0) return TellFailures(options);
+  if (options.sick > 0) return TellSick(options);
   if (options.one) return One(options);
   Totals totals;
   std::atomic<uint64_t> next{options.first};

@@ -11,6 +11,7 @@
 
 #include "failover/comm.h"
 #include "failover/recv_comm.h"
+#include "wire/simulated/explore.h"
 #include "wire/simulated/process.h"
 
 namespace r2ccl::simulated {
@@ -36,6 +37,11 @@ class Program {
   // More to send, where that is still possible, so that every NIC has something to carry; false: nothing is.
   virtual bool Extend() { return false; }
   virtual uint64_t received() const = 0;  // messages, checked
+  // The calls that rank 0 has finished, where there are any, in the world's time.
+  virtual const std::vector<CallRecord>& calls() const {
+    static const std::vector<CallRecord> kNone;
+    return kNone;
+  }
 
   const std::string& wrong() const { return wrong_; }
 

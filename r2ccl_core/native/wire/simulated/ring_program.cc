@@ -8,6 +8,7 @@ namespace r2ccl::simulated {
 namespace {
 
 constexpr uint64_t kFirstConnection = 0x100'0000;
+constexpr size_t kKept = 8;
 
 struct Range {
   int64_t begin, end;
@@ -65,7 +66,8 @@ RingProgram::RingProgram(const Scenario& scenario, World* world, const std::vect
     ranks_[i].receivers.resize(lanes);
     const Handle next = processes[(i + 1) % processes.size()]->handle();
     for (size_t lane = 0; lane < lanes; ++lane) {
-      ranks_[i].senders.push_back(processes[i]->Connect(kFirstConnection + i * lanes + lane, next));
+      int home = ring_.as_nccl ? static_cast<int>(lane) % scenario.rails : kNoHome;
+      ranks_[i].senders.push_back(processes[i]->Connect(kFirstConnection + i * lanes + lane, next, home));
     }
   }
 }
@@ -109,7 +111,7 @@ bool RingProgram::IsReady(Rank& rank) {
 Operation RingProgram::OperationOf(int64_t call) const {
   constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kInt64, DataType::kBfloat16, DataType::kUint8};
   constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin};
-  uint64_t drawn = seed_ + static_cast<uint64_t>(call) * 7;
+  uint64_t drawn = ring_.as_nccl ? 0 : seed_ + static_cast<uint64_t>(call) * 7;
   return {Collective::kAllReduce, kTypes[drawn % 4], kOps[drawn / 4 % 3], 0, ring_.elements, call};
 }
 
@@ -128,6 +130,7 @@ bool RingProgram::Begin(Rank& rank) {
   Register(rank.process, ring_.registers, rank.output);
   Register(rank.process, ring_.registers, rank.input);
   rank.registered = true;
+  rank.began_ns = world_->Now();
   Status status = rank.machine->Begin(own.data(), rank.output.data(), operation);
   rank.runs = status.ok();
   if (!status.ok()) Fail(rank, status.message());
@@ -152,8 +155,7 @@ void RingProgram::Fail(Rank& rank, const std::string& why) {
     if (receiver != nullptr) receiver->Close();
   }
   Let(rank, "a collective that failed");
-  rank.kept.push_back(std::move(rank.output));
-  std::fill(rank.kept.back().begin(), rank.kept.back().end(), kOverwritten);
+  Keep(rank);
 }
 
 void RingProgram::Finish(Rank& rank) {
@@ -165,11 +167,19 @@ void RingProgram::Finish(Rank& rank) {
     Break("collective " + std::to_string(rank.call) + ": " + std::to_string(wrong) + " elements are wrong at rank " +
           std::to_string(&rank - ranks_.data()));
   }
-  rank.kept.push_back(std::move(rank.output));
-  std::fill(rank.kept.back().begin(), rank.kept.back().end(), kOverwritten);
+  Keep(rank);
   std::fill(rank.input.begin(), rank.input.end(), kOverwritten);
   ++rank.call;
   ++checked_;
+  if (&rank == ranks_.data()) calls_.push_back({rank.began_ns, world_->Now()});
+}
+
+void RingProgram::Keep(Rank& rank) {
+  rank.kept.push_back(std::move(rank.output));
+  std::fill(rank.kept.back().begin(), rank.kept.back().end(), kOverwritten);
+  if (rank.kept.size() <= kKept) return;
+  if (!IsAsLeft(rank.kept.front())) Break("a buffer was written after its collective had ended");
+  rank.kept.pop_front();
 }
 
 void RingProgram::LookAt(Rank& rank, int64_t when_ns) {

@@ -3,6 +3,7 @@
 #define R2CCL_WIRE_SIMULATED_RING_PROGRAM_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ class RingProgram final : public Program {
   void Close() override;
   void CheckKept() override;
   uint64_t received() const override { return checked_; }
+  const std::vector<CallRecord>& calls() const override { return calls_; }
 
  private:
   struct Rank {
@@ -42,7 +44,8 @@ class RingProgram final : public Program {
     std::string why;
     int64_t look_ns = 0;  // when it will be looked at, in any case
     std::vector<char> input, output;
-    std::vector<std::vector<char>> kept;  // outputs that were checked, overwritten since
+    std::deque<std::vector<char>> kept;  // the last outputs that were checked, overwritten since
+    int64_t began_ns = 0;
   };
 
   bool IsReady(Rank& rank);
@@ -50,6 +53,7 @@ class RingProgram final : public Program {
   void Let(Rank& rank, const std::string& which);
   void Fail(Rank& rank, const std::string& why);
   void Finish(Rank& rank);
+  void Keep(Rank& rank);
   void LookAt(Rank& rank, int64_t when_ns);
   Operation OperationOf(int64_t call) const;
   Pattern PatternOf(int64_t call) const;
@@ -62,6 +66,7 @@ class RingProgram final : public Program {
   World* const world_;
   std::vector<Rank> ranks_;
   uint64_t checked_ = 0;
+  std::vector<CallRecord> calls_;
 };
 
 // The steps of one rank, by lane: each of the ring's sections, in slices, once round to be reduced and once more to be

@@ -1,0 +1,133 @@
+// Groups that call AllReduce without end, and what they lose.
+#include "wire/simulated/bench_calls.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace r2ccl::simulated {
+namespace {
+
+constexpr int64_t kToTheEndNs = 3'600'000 * kMillisecond;
+constexpr int64_t kCostBeginsNs = 15 * kMillisecond;
+constexpr int64_t kCostEndsNs = 1000 * kMillisecond;  // after the failure, at the latest
+constexpr size_t kCallsAfter = 6;
+constexpr int64_t kSickBeginsNs = 200 * kMillisecond;
+constexpr int64_t kFoundNs = 150 * kMillisecond;
+constexpr int64_t kSickForNs = 1000 * kMillisecond;
+
+// Without the state of a standard engine, which would be seeded for three numbers.
+uint64_t Mixed(uint64_t seed, uint64_t which) {
+  uint64_t word = (seed * 4 + which) * 0x9e3779b97f4a7c15u;
+  word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9u;
+  return word ^ word >> 27;
+}
+
+Scenario Ring(uint64_t seed, int hosts, int rails, double bytes_per_ns) {
+  Scenario made;
+  made.seed = seed;
+  made.hosts = hosts;
+  made.rails = rails;
+  made.bytes_per_ns = bytes_per_ns;
+  made.segment_bytes = 8192;
+  made.program_polls = true;
+  made.params.inline_bytes = 12288;
+  made.params.io_threads = made.params.stripes = 1;
+  made.ring.calls = INT64_MAX;
+  made.ring.elements = (1 << 20) / 4;
+  made.ring.lanes = 4;
+  made.ring.as_nccl = true;
+  return made;
+}
+
+TroubleEvent OfANic(const NamedTrouble& trouble, uint64_t seed, const Scenario& group, int64_t begins_ns,
+                    int64_t spread_ns) {
+  TroubleEvent event{.kind = trouble.kind, .lasts_ns = kToTheEndNs, .amount = trouble.amount};
+  event.host = static_cast<int>(Mixed(seed, 1) % static_cast<uint64_t>(group.hosts));
+  event.rail = static_cast<int>(Mixed(seed, 2) % static_cast<uint64_t>(group.rails));
+  event.at_ns = begins_ns + static_cast<int64_t>(Mixed(seed, 3) % static_cast<uint64_t>(spread_ns));
+  return event;
+}
+
+double TookMs(const CallRecord& call) { return static_cast<double>(call.ended_ns - call.began_ns) / kMillisecond; }
+
+}  // namespace
+
+Scenario CallsWith(const NamedTrouble& trouble, uint64_t seed) {
+  Scenario made = Ring(seed, 4, 4, 0.5);
+  made.program_polls = Mixed(seed, 0) % 4 != 0;
+  made.troubles = {OfANic(trouble, seed, made, kCostBeginsNs, 10 * kMillisecond)};
+  return made;
+}
+
+Scenario SlowCallsWith(const NamedTrouble& trouble, uint64_t seed) {
+  Scenario made = Ring(seed, 3, 2, 0.025);
+  made.segment_bytes = 1448;  // of which test packets say little about the rate
+  made.troubles = {OfANic(trouble, seed, made, kSickBeginsNs, 50 * kMillisecond)};
+  return made;
+}
+
+std::vector<NamedTrouble> Failures() {
+  return {{"link_down", Trouble::kLinkDown},
+          {"black_hole", Trouble::kBlackHole},
+          {"black_hole_out", Trouble::kBlackOut},
+          {"black_hole_in", Trouble::kBlackIn},
+          {"large_packets_lost", Trouble::kLargeOnly}};
+}
+
+double CostMs(const NamedTrouble& failure, uint64_t seed, std::string* wrong) {
+  Scenario scenario = CallsWith(failure, seed);
+  int64_t at_ns = scenario.troubles[0].at_ns;
+  Outcome outcome = WatchScenario(scenario, at_ns, kCallsAfter, at_ns + kCostEndsNs);
+  if (!outcome.wrong.empty()) *wrong = outcome.wrong;
+  std::vector<double> before;
+  double longest = 0;
+  for (const CallRecord& call : outcome.calls) {
+    if (call.ended_ns <= at_ns) {
+      before.push_back(TookMs(call));
+    } else {
+      longest = std::max(longest, TookMs(call));
+    }
+  }
+  if (before.empty() || longest == 0) {
+    *wrong = "no call ended";
+    return 0;
+  }
+  std::sort(before.begin(), before.end());
+  return longest - before[before.size() / 2];
+}
+
+std::vector<NamedTrouble> Sicknesses() {
+  return {{"dead", Trouble::kLinkDown},
+          {"black_hole", Trouble::kBlackHole},
+          {"black_hole_out", Trouble::kBlackOut},
+          {"black_hole_in", Trouble::kBlackIn},
+          {"large_packets_lost", Trouble::kLargeOnly},
+          {"lossy_1_percent", Trouble::kLoss, 0.01},
+          {"lossy_20_percent", Trouble::kLoss, 0.2},
+          {"lossy_50_percent", Trouble::kLoss, 0.5},
+          {"bursts_1_percent", Trouble::kBursts, 0.01},
+          {"bursts_3_percent", Trouble::kBursts, 0.03},
+          {"at_a_half", Trouble::kSlow, 0.5},
+          {"at_a_tenth", Trouble::kSlow, 0.1},
+          {"at_a_hundredth", Trouble::kSlow, 0.01},
+          {"delayed_10_ms", Trouble::kDelay, 10},
+          {"delayed_60_ms", Trouble::kDelay, 60},
+          {"reordered_10_ms", Trouble::kReordering, 10}};
+}
+
+double CallsPerSecond(const NamedTrouble& sickness, uint64_t seed, std::string* wrong) {
+  Scenario scenario = SlowCallsWith(sickness, seed);
+  int64_t begin_ns = scenario.troubles[0].at_ns + kFoundNs;
+  int64_t end_ns = begin_ns + kSickForNs;
+  Outcome outcome = WatchScenario(scenario, end_ns, 1, end_ns + kMillisecond * 2000);
+  if (!outcome.wrong.empty()) *wrong = outcome.wrong;
+  double calls = 0;
+  for (const CallRecord& call : outcome.calls) {
+    int64_t inside_ns = std::min(end_ns, call.ended_ns) - std::max(begin_ns, call.began_ns);
+    calls += std::max(0.0, static_cast<double>(inside_ns)) / static_cast<double>(call.ended_ns - call.began_ns);
+  }
+  return calls / static_cast<double>(kSickForNs) * 1e9;
+}
+
+}  // namespace r2ccl::simulated

@@ -1,0 +1,38 @@
+// What failures and sick NICs cost AllReduces of 1 MiB, call by call, in virtual time: as tests/gpu/campaign.py and
+// tests/native/sick.py measure it on real NICs.
+#ifndef R2CCL_WIRE_SIMULATED_BENCH_CALLS_H_
+#define R2CCL_WIRE_SIMULATED_BENCH_CALLS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "wire/simulated/explore.h"
+
+namespace r2ccl::simulated {
+
+// Something that happens to one NIC, for good.
+struct NamedTrouble {
+  std::string name;
+  Trouble kind = Trouble::kLinkDown;
+  double amount = 0;
+};
+
+// AllReduces without end, and the trouble of a NIC. The seed draws the NIC and the moment.
+Scenario CallsWith(const NamedTrouble& trouble, uint64_t seed);
+// The same on slower NICs, of which losing one is half.
+Scenario SlowCallsWith(const NamedTrouble& trouble, uint64_t seed);
+
+// The time that the call which it hits takes longer than calls do, in ms.
+double CostMs(const NamedTrouble& failure, uint64_t seed, std::string* wrong);
+// Those whose cost is measured.
+std::vector<NamedTrouble> Failures();
+
+// Calls per second while a NIC is in trouble, from 150 ms after its beginning.
+double CallsPerSecond(const NamedTrouble& sickness, uint64_t seed, std::string* wrong);
+// The first is its death, with which the others compare.
+std::vector<NamedTrouble> Sicknesses();
+
+}  // namespace r2ccl::simulated
+
+#endif  // R2CCL_WIRE_SIMULATED_BENCH_CALLS_H_

@@ -83,4 +83,4 @@ def _draw(seed: int, step: int, replica: int) -> torch.Generator:
 
 def _cut(text: list[int], sequences: int, context: int) -> Batch:
     rows = torch.tensor(text).view(sequences, context + 1)
-    return rows[:, :-1], rows[:, 1:]
+    return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()  # a stage refuses strides that it did not expect

@@ -33,13 +33,16 @@ void Comm::TellProbation(Path& path, const std::string& why) {
           std::to_string(needed_ns / kMillisecond) + " ms");
 }
 
-// By the best of the own NICs: what is known of this one may be what it drains since it is sick.
+// By the best of the own NICs: what is known of this one may be what it drains since it is sick. One that is never full
+// does not show what it drains, but drained this lately.
 bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
   double best = 0;
   for (size_t i = 0; i < environment_->nics.size(); ++i) {
-    best = std::max(best, environment_->nic_states[i].drain_bytes_per_ns.load(std::memory_order_relaxed));
+    const NicState& nic = environment_->nic_states[i];
+    double known = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
+    best = std::max(best, known > 0 ? known : nic.peak_bytes_per_ns.load(std::memory_order_relaxed));
   }
-  return path.way != nullptr && path.way->Works(best, now_ns);
+  return path.way != nullptr && path.way->Works(best, path.round_trip_ns, now_ns);
 }
 
 Elsewhere Comm::LookElsewhere(const Path& path) const {

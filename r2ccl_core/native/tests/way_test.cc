@@ -82,8 +82,7 @@ TEST(Carried, WhatFallsSilentDoesNotWorkAndNobodyKnowsWhatAnUnknownNicCarries) {
   EXPECT_TRUE(carried.Works(kDrain, kMillisecond, now_ns));
   EXPECT_FALSE(carried.Works(0, kMillisecond, now_ns));
   EXPECT_FALSE(carried.Works(kDrain, kMillisecond, now_ns + 2 * kTickNs)) << "before anything of it is late";
-  EXPECT_TRUE(carried.Works(kDrain, 30 * kMillisecond, now_ns + 4 * kTickNs)) << "answers take as long there";
-  EXPECT_FALSE(carried.Works(kDrain, 30 * kMillisecond, now_ns + 6 * kTickNs));
+  EXPECT_TRUE(carried.Works(kDrain, 30 * kMillisecond, now_ns + 2 * kTickNs)) << "answers take as long there";
 }
 
 TEST(Probation, WhoIsLateAgainAndAgainHasToBeCleanForLongerButNotForEver) {

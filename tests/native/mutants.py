@@ -364,8 +364,15 @@ MUTANTS = [
         "hangs_up_with_a_grant",
         "a connection that ends says farewell over a queue pair by which the peer may still write",
         "wire/verbs/verbs_stream.cc",
-        "  if (!by_rdma_ || grant_is_out_) {",
-        "  if (!by_rdma_) {",
+        "  if (!by_rdma_ || grant_is_out_) return HangUpByTcp(farewell);",
+        "  if (!by_rdma_) return HangUpByTcp(farewell);",
+    ),
+    Mutant(
+        "farewell_is_not_said",
+        "a connection that ends where its queue pair has no slot resets TCP instead of saying farewell there",
+        "wire/verbs/verbs_stream.cc",
+        "  if (!FlushRdma()) return HangUpByTcp(farewell);",
+        "  if (!FlushRdma()) return Cut();",
     ),
     Mutant(
         "fence_after_the_next_grant",

@@ -299,8 +299,6 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // Puts its way on probation, unless there is no other that carries data in its place. False then.
   bool BeginProbation(Path& path, int64_t now_ns, const std::string& why) REQUIRES(mutex_);
   bool WayWorks(const Path& path, int64_t now_ns) const;
-  // What the best of the own NICs drains; 0: unknown. What is known of a sick one may be what it drains since it is.
-  double BestNicDrain() const;
   // The same, by what they carried lately where that is all that is known.
   double BestNicRate() const;
   // The ways to the same peer over other NICs.

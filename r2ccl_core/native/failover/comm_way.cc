@@ -33,24 +33,26 @@ void Comm::TellProbation(Path& path, const std::string& why) {
           std::to_string(needed_ns / kMillisecond) + " ms");
 }
 
-double Comm::BestNicDrain() const {
+double Comm::BestNicRate() const {
   double best = 0;
   for (size_t i = 0; i < environment_->nics.size(); ++i) {
-    best = std::max(best, environment_->nic_states[i].drain_bytes_per_ns.load(std::memory_order_relaxed));
+    const NicState& nic = environment_->nic_states[i];
+    best = std::max({best, nic.drain_bytes_per_ns.load(std::memory_order_relaxed),
+                     nic.peak_bytes_per_ns.load(std::memory_order_relaxed) / 2});
   }
   return best;
 }
 
-double Comm::BestNicRate() const {
-  double best = BestNicDrain();
-  for (size_t i = 0; i < environment_->nics.size(); ++i) {
-    best = std::max(best, environment_->nic_states[i].peak_bytes_per_ns.load(std::memory_order_relaxed) / 2);
-  }
-  return best;
-}
-
+// By the best of the own NICs: what is known of this one may be what it drains since it is sick. One that is never full
+// does not show what it drains, but drained this lately.
 bool Comm::WayWorks(const Path& path, int64_t now_ns) const {
-  return path.way != nullptr && path.way->Works(BestNicDrain(), now_ns);
+  double best = 0;
+  for (size_t i = 0; i < environment_->nics.size(); ++i) {
+    const NicState& nic = environment_->nic_states[i];
+    double known = nic.drain_bytes_per_ns.load(std::memory_order_relaxed);
+    best = std::max(best, known > 0 ? known : nic.peak_bytes_per_ns.load(std::memory_order_relaxed));
+  }
+  return path.way != nullptr && path.way->Works(best, path.round_trip_ns, now_ns);
 }
 
 Elsewhere Comm::LookElsewhere(const Path& path) const {

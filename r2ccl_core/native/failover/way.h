@@ -200,14 +200,16 @@ class Carried {
     last_ns_ = now_ns;
   }
 
-  // Whether they are a fair part of what a NIC that drains `bytes_per_ns` carries in that time, and still continue. A
-  // stream whose window has collapsed, while others share its NIC and the peer's, is late on a pair that works: one of
-  // 40 such streams under reno may wait for 200 ms. A NIC that loses packets, drops large ones, or has a hundredth of
-  // its rate, carries no fair part.
-  bool Works(double bytes_per_ns, int64_t now_ns) {
+  // Whether they are a fair part of what a NIC that drains `bytes_per_ns` carries in that time, and still continue: the
+  // last of them are not older than an answer takes, `round_trip_ns`, which a full queue makes long. A stream whose
+  // window has collapsed, while others share its NIC and the peer's, is late on a pair that works: one of 40 such
+  // streams under reno may wait for 200 ms. A NIC that loses packets, drops large ones, or has a hundredth of its rate,
+  // carries no fair part.
+  bool Works(double bytes_per_ns, int64_t round_trip_ns, int64_t now_ns) {
     Turn(now_ns);
     double enough = kFairPart * bytes_per_ns * static_cast<double>(kSpanNs);
-    return enough > 0 && static_cast<double>(bytes_ + before_) >= enough && now_ns - last_ns_ < kRecentNs;
+    int64_t recent_ns = std::max(kRecentNs, round_trip_ns);
+    return enough > 0 && static_cast<double>(bytes_ + before_) >= enough && now_ns - last_ns_ < recent_ns;
   }
 
  private:
@@ -236,9 +238,9 @@ class Way {
     MutexLock lock(mutex_);
     carried_.Add(bytes, now_ns);
   }
-  bool Works(double bytes_per_ns, int64_t now_ns) {
+  bool Works(double bytes_per_ns, int64_t round_trip_ns, int64_t now_ns) {
     MutexLock lock(mutex_);
-    return carried_.Works(bytes_per_ns, now_ns);
+    return carried_.Works(bytes_per_ns, round_trip_ns, now_ns);
   }
   // What was sent at that time has arrived.
   void NotePassed(int64_t sent_ns) {

@@ -150,6 +150,15 @@ TEST(Explore, APausedProgramIsNoReasonToSendAnythingTwice) {
   }
 }
 
+// The last acknowledgement came by the other path, before the peer had returned a slot of this one's ring.
+TEST(Explore, AConnectionThatClosesWithoutASlotForItsFarewellIsNoLoss) {
+  Scenario scenario = Draw(1795569999004162);
+  Outcome outcome = RunScenario(scenario);
+  EXPECT_EQ(outcome.wrong, "") << Describe(scenario);
+  EXPECT_GT(outcome.written_bytes, 0u);
+  EXPECT_EQ(outcome.lost_paths, 0u);
+}
+
 TEST(Explore, ALostRailIsReplacedByTheOther) {
   for (Trouble kind :
        {Trouble::kLinkDown, Trouble::kBlackHole, Trouble::kBlackOut, Trouble::kBlackIn, Trouble::kLargeOnly}) {

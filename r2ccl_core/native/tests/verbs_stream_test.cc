@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "memory_queue.h"
 #include "wire/verbs/device.h"
 
@@ -59,7 +60,7 @@ class Owner final : public StreamOwner {
   void OnHeard(int) override {}
   Status OnFrameBegins(int, const Frame& frame, char** body) override {
     began.push_back(frame.type);
-    if (frame.type == FrameType::kData) *body = place;
+    if (frame.type == FrameType::kData && frame.body_bytes <= room) *body = place;
     return {};
   }
   Status OnFrameEnds(int, const std::vector<uint8_t>&) override {
@@ -72,7 +73,8 @@ class Owner final : public StreamOwner {
   void OnThrow(const std::string&) override {}
   bool ExpectsSmall() const override { return false; }
 
-  char* place = nullptr;  // of the next body of DATA
+  char* place = nullptr;   // of the next body of DATA
+  size_t room = SIZE_MAX;  // there
   std::vector<FrameType> began;
   size_t ended = 0;
   std::string lost;
@@ -106,7 +108,10 @@ class Held final : public FirstStream {
   void Release(int64_t, int64_t) override {}
   bool ReadProgress(Progress*) override { return true; }
   void Cut() override { owner_.reset(); }
-  void HangUp(const std::string&) override { owner_.reset(); }
+  void HangUp(const std::string& farewell) override {
+    said += farewell;
+    owner_.reset();
+  }
 
   // Comes in by TCP.
   Status Take(const std::string& bytes) {
@@ -227,6 +232,34 @@ TEST(VerbsStream, AFrameInWhoseMiddleItGoesOverIsGivenBehindThoseThatWereHeld) {
   EXPECT_EQ(ends.dialler.owner->began,
             (std::vector<FrameType>{FrameType::kHelloAck, FrameType::kPing, FrameType::kAck}));
   EXPECT_EQ(ends.dialler.owner->ended, 3u);
+}
+
+// The peer's program has what was sent, and has told of it by another path before it returns the slots of this one.
+TEST(VerbsStream, AnEndWhosePeerHasReturnedNoSlotSaysFarewellByTcp) {
+  TwoEnds ends;
+  ends.GoOver();
+  while (ends.dialler.stream->has_room()) ends.dialler.stream->Say(EncodeControl(FrameType::kPing));
+  ends.dialler.stream->HangUp(EncodeClose(0));
+  EXPECT_EQ(ends.dialler.tcp->said, EncodeClose(0));
+  ASSERT_TRUE(ends.Carry(ends.dialler, ends.acceptor).ok());
+  ASSERT_FALSE(ends.acceptor.owner->began.empty());
+  EXPECT_EQ(ends.acceptor.owner->began.back(), FrameType::kClose);
+  EXPECT_EQ(ends.acceptor.owner->lost, "");
+}
+
+// What TCP says must not take the place of the frame that comes by RDMA.
+TEST(VerbsStream, AFarewellInTheMiddleOfAFrameIsALoss) {
+  TwoEnds ends;
+  ends.GoOver();
+  std::vector<char> body(1 << 20);
+  Frame frame;
+  frame.type = FrameType::kData;
+  frame.body_bytes = frame.d = 1 << 20;
+  frame.b = frame.d;
+  ends.dialler.stream->Send(frame, body.data());
+  ASSERT_TRUE(ends.dialler.stream->sending());
+  EXPECT_EQ(ends.acceptor.tcp->Take(EncodeClose(0)).code(), Code::kPeerLost);
+  EXPECT_EQ(ends.acceptor.owner->began.back(), FrameType::kData);
 }
 
 // Zero copy --------------------------------------------------------------------------------------------------
@@ -384,6 +417,127 @@ TEST(VerbsWrite, OneThatTakesNoneIsNotAsked) {
   ends.Run();
   EXPECT_TRUE(ends.arrived()) << "and is told to send it as messages";
   EXPECT_EQ(ends.dialler.traffic.rdma_written_bytes, 0u);
+}
+
+// A peer that speaks of writes, and is not ours or has lost its mind: its queue pair and rings are right, and what it
+// says of places is right, out of turn, changed, or of another length.
+class Mad {
+ public:
+  Mad(Fabric* fabric, End* end, const RcShape& shape, uint64_t seed) : end_(end), random_(seed) {
+    fabric->AddMemory(memory.data(), memory.size());
+    std::unique_ptr<RcQueue> queue;
+    EXPECT_TRUE(fabric->Make({}, shape, 0, {}, &queue).ok());
+    pipe_ = std::make_unique<RcPipe>(std::move(queue), shape);
+    EXPECT_TRUE(pipe_->Prepare().ok());
+  }
+  uint64_t Below(uint64_t limit) { return std::uniform_int_distribution<uint64_t>(0, limit - 1)(random_); }
+  std::string Address() { return EncodeRcAddress(pipe_->queue().address()); }
+  // By what the end said last on TCP.
+  void Connect() {
+    std::string said = std::exchange(end_->tcp->said, "");
+    RcAddress address;
+    EXPECT_TRUE(DecodeRcAddress({said.begin() + kHeaderBytes, said.end()}, &address).ok());
+    EXPECT_TRUE(pipe_->Connect(address, 0).ok());
+  }
+  void Say(RcKind kind, std::string words, bool summed) {
+    size_t most = 0;
+    char* place = pipe_->Room(&most, 0);
+    if (place == nullptr) return;
+    uint32_t sum = Crc32c(words.data(), words.size());
+    if (summed) words.append(reinterpret_cast<const char*>(&sum), sizeof sum);
+    if (Below(6) == 0 && !words.empty()) words[Below(words.size())] ^= static_cast<char>(1 << Below(8));
+    if (Below(12) == 0) words.resize(Below(words.size() + 9));
+    std::memcpy(place, words.data(), words.size());
+    EXPECT_TRUE(pipe_->Send(kind, words.size(), 0).ok());
+  }
+  // What it says without a thought.
+  void Babble(uint64_t number) {
+    std::string words(Below(80), 'x');
+    for (char& one : words) one = static_cast<char>(Below(256));
+    if (Below(2) == 0) words.assign(reinterpret_cast<const char*>(&number), sizeof number);
+    constexpr RcKind kKinds[] = {RcKind::kAsk, RcKind::kGrant, RcKind::kLanded, RcKind::kBytes, RcKind::kSlots};
+    Say(kKinds[Below(5)], words, Below(3) != 0);
+  }
+  // What the end has said since, by RDMA. An error ends it, as it would a peer of ours.
+  template <typename Take>
+  void Hear(Take take) {
+    end_->loop.Run();
+    if (!pipe_->Reap(0).ok()) return;
+    while (const RcPipe::Arrival* arrival = pipe_->front()) {
+      take(arrival->kind, std::string(arrival->data, arrival->bytes));
+      EXPECT_TRUE(pipe_->DropFront().ok());
+    }
+    EXPECT_TRUE(pipe_->ReturnSlots(0).ok());
+  }
+  bool goes_on() const { return end_->owner->lost.empty(); }
+  void CheckReason() const {
+    const std::string& lost = end_->owner->lost;
+    EXPECT_TRUE(lost.empty() || lost.starts_with("RDMA: ") || lost.starts_with("wire: ")) << lost;
+  }
+
+  std::vector<char> memory = std::vector<char>(kBodyBytes, '-');
+
+ private:
+  End* const end_;
+  std::mt19937_64 random_;
+  std::unique_ptr<RcPipe> pipe_;
+};
+
+struct Granted {
+  uint64_t number;
+  uint64_t place;  // 1: there
+  uint64_t address;
+  uint64_t key;
+};
+
+TEST(VerbsWrite, NoWordOfAnAskingPeerBreaksIt) {
+  size_t granted = 0;
+  size_t ended = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    Fabric fabric;
+    End end(&fabric, "10.0.0.2", false, false);
+    end.shared.write_bytes = 4096;
+    std::vector<char> to(kBodyBytes, '-');
+    fabric.AddMemory(to.data(), to.size());
+    end.owner->place = to.data();
+    end.owner->room = to.size();
+    end.stream->Start();
+    Mad peer(&fabric, &end, kDialledShape, seed);
+    ASSERT_TRUE(end.tcp->Take(EncodeRdma(RdmaStep::kOffer, 1, peer.Address())).ok());
+    peer.Connect();
+    ASSERT_TRUE(end.tcp->Take(EncodeRdma(RdmaStep::kSwitch, 1)).ok());
+    uint64_t number = 0;
+    for (int step = 0; step < 40 && peer.goes_on(); ++step) {
+      Frame frame;
+      frame.type = peer.Below(20) == 0 ? FrameType::kPing : FrameType::kData;
+      frame.body_bytes = frame.d = static_cast<uint32_t>(peer.Below(kBodyBytes));
+      frame.b = frame.d;
+      std::string ask(kHeaderBytes, 0);
+      EncodeFrame(frame, reinterpret_cast<uint8_t*>(ask.data()));
+      number += peer.Below(8) == 0 ? 0 : 1;
+      ask.append(reinterpret_cast<const char*>(&number), sizeof number);
+      peer.Say(RcKind::kAsk, ask, true);
+      if (peer.Below(4) == 0) peer.Babble(number);
+      peer.Hear([&](RcKind kind, const std::string& words) {
+        if (kind != RcKind::kGrant) return;
+        Granted grant;
+        ASSERT_GE(words.size(), sizeof grant);
+        std::memcpy(&grant, words.data(), sizeof grant);
+        if (grant.place != 1) return;
+        ++granted;
+        EXPECT_GE(grant.address, reinterpret_cast<uintptr_t>(to.data()));  // some of it may have come as bytes
+        EXPECT_LT(grant.address, reinterpret_cast<uintptr_t>(to.data() + to.size())) << "and nowhere else";
+      });
+      if (peer.Below(8) == 0) peer.Babble(number);
+      peer.Say(RcKind::kLanded, std::string(reinterpret_cast<const char*>(&number), sizeof number), true);
+      peer.Hear([](RcKind, const std::string&) {});
+    }
+    peer.CheckReason();
+    EXPECT_LE(end.owner->ended, end.owner->began.size());
+    ended += end.owner->ended;
+  }
+  EXPECT_GT(granted, 300u) << "some of it made sense";
+  EXPECT_GT(ended, 100u);
 }
 
 // A connection that is refused lets go of what came in.

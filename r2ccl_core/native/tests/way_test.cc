@@ -77,7 +77,7 @@ bool WorksAt(double share) {
   for (int tick = 0; tick < 40; ++tick, now_ns += kTickNs) {
     carried.Add(static_cast<uint64_t>(share * kDrain * static_cast<double>(kTickNs)), now_ns);
   }
-  return carried.Works(kDrain, now_ns);
+  return carried.Works(kDrain, kMillisecond, now_ns);
 }
 
 TEST(Carried, AWayThatThreeSendersShareWorksAndASickOneDoesNot) {
@@ -91,9 +91,10 @@ TEST(Carried, WhatFallsSilentDoesNotWorkAndNobodyKnowsWhatAnUnknownNicCarries) {
   Carried carried;
   int64_t now_ns = 1'000'000'000'000;
   for (int tick = 0; tick < 40; ++tick, now_ns += kTickNs) carried.Add(5'000'000, now_ns);
-  EXPECT_TRUE(carried.Works(kDrain, now_ns));
-  EXPECT_FALSE(carried.Works(0, now_ns));
-  EXPECT_FALSE(carried.Works(kDrain, now_ns + 2 * kTickNs)) << "before anything of it is late";
+  EXPECT_TRUE(carried.Works(kDrain, kMillisecond, now_ns));
+  EXPECT_FALSE(carried.Works(0, kMillisecond, now_ns));
+  EXPECT_FALSE(carried.Works(kDrain, kMillisecond, now_ns + 2 * kTickNs)) << "before anything of it is late";
+  EXPECT_TRUE(carried.Works(kDrain, 30 * kMillisecond, now_ns + 2 * kTickNs)) << "answers take as long there";
 }
 
 TEST(Probation, WhoIsLateAgainAndAgainHasToBeCleanForLongerButNotForEver) {

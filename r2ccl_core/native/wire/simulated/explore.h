@@ -79,6 +79,9 @@ struct RingRun {
   int64_t slices = 1;  // of each rank's section
   int64_t elements = 0;
   bool in_place = false;
+  // In place only: how often each rank first sends all that it has to the next rank, and receives the previous rank's
+  // into the same place. The result does not change, and what comes does not wait for what was there to arrive.
+  int64_t shifts = 0;
   bool abreast = false;    // its lanes wait for each other
   bool registers = false;  // its bounce buffers, and inputs and outputs for the time of a call
   bool as_nccl = false;    // all are sums of float32, and each lane has a NIC as its home
@@ -120,6 +123,7 @@ struct Outcome {
   uint64_t replayed_chunks = 0;
   uint64_t duplicate_chunks = 0;
   uint64_t lost_paths = 0;
+  double dropped_share = 0;       // of the packets that came to a NIC, by its full queue; of the worst NIC
   uint64_t rdma_bytes = 0;        // sent so
   uint64_t written_bytes = 0;     // of them, without a copy
   std::vector<CallRecord> calls;  // of the ring

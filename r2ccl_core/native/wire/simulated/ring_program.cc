@@ -44,6 +44,10 @@ std::vector<std::vector<Step>> RingSteps(int64_t rank, int64_t ranks, const Ring
         steps.push_back({receives ? lane : -1, sends ? lane : -1, range.begin, range.end, flags, -1});
       }
     };
+    for (int64_t shift = 0; shift < ring.shifts; ++shift) {
+      for (int64_t section = 0; section < ranks; ++section) add(section, false, true, 0);
+      for (int64_t section = 0; section < ranks; ++section) add(section, true, false, 0);
+    }
     add(rank, false, true, Step::kSendFromInput);
     for (int64_t hop = 1; hop < ranks; ++hop) add(rank - hop, true, true, Step::kReduce | Step::kOwnIsInput);
     for (int64_t hop = 0; hop < ranks - 1; ++hop) add(rank - hop, true, hop < ranks - 2, 0);

@@ -208,9 +208,23 @@ int64_t World::Queue(int host, int rail, double bytes) {
   Port& into = port(host, rail);
   double rate = into.bytes_per_ns * into.in.rate;
   int64_t waits_ns = std::max<int64_t>(0, into.in_free_ns - now_ns_);
-  if (static_cast<double>(waits_ns) * rate > kQueueBytes) return -1;
+  ++into.came;
+  if (static_cast<double>(waits_ns) * rate > kQueueBytes) {
+    ++into.dropped;
+    return -1;
+  }
   into.in_free_ns = now_ns_ + waits_ns + static_cast<int64_t>(bytes / rate);
   return waits_ns;
+}
+
+double World::MostDropped() const {
+  double most = 0;
+  for (const auto& host : ports_) {
+    for (const Port& port : host) {
+      if (port.came > 0) most = std::max(most, static_cast<double>(port.dropped) / static_cast<double>(port.came));
+    }
+  }
+  return most;
 }
 
 void World::Arrive(int host, int rail, const Packet& packet) {

@@ -90,6 +90,8 @@ struct Port {
   double bytes_per_ns = 0.0625;  // 500 Mbit/s
   bool link = true;
   Sickness out, in;
+  uint64_t came = 0;       // of our packets
+  uint64_t dropped = 0;    // of them, since its queue was full
   double completions = 0;  // share of those of its RDMA that are lost, late or told again
   // The times at which what waits already has gone.
   int64_t out_free_ns = 0;
@@ -165,6 +167,9 @@ class World final : public Clock {
     if (broken_.empty()) broken_ = rule;
   }
   const std::string& broken() const { return broken_; }
+
+  // Of our packets that came to a NIC so far, the share that its full queue dropped; of the NIC with the largest.
+  double MostDropped() const;
 
   // From now on keeps the times at which something happens.
   void KeepMoments(std::vector<int64_t>* moments) { moments_ = moments; }

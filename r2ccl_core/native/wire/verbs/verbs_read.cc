@@ -15,9 +15,14 @@ Status VerbsStream::OnFrameBegins(int path, const Frame& frame, char** body) {
   in_held_frame_ = false;
   frame_ = frame;
   if (in_rdma_frame_ || gone_) return {};
-  // A receiving end that had to fence its queue says farewell here.
-  bool is_farewell = dialled_ && (frame.type == FrameType::kAck || frame.type == FrameType::kClose);
+  // The farewell of an end whose queue could not deliver it; of a receiving end its state goes before.
+  bool is_farewell = frame.type == FrameType::kClose || (dialled_ && frame.type == FrameType::kAck);
   if (from_rdma_ && !is_farewell) return {Code::kProtocol, "wire: a frame on TCP behind the switch to RDMA"};
+  if (from_rdma_) {
+    auto self = shared_from_this();
+    Status status = EndRdma();
+    if (!status.ok() || gone_) return status;
+  }
   if (frame.type == FrameType::kHelloAck) {
     peer_takes_ = (frame.c & kTakesRdma) != 0;
     peer_takes_writes_ = (frame.c & kTakesWrites) != 0;
@@ -26,6 +31,16 @@ Status VerbsStream::OnFrameBegins(int path, const Frame& frame, char** body) {
     return owner_->OnFrameBegins(path, frame, body);
   }
   in_held_frame_ = true;
+  return {};
+}
+
+// The peer's queue is gone: gives what it had sent, after which the owner is told of nothing more that comes by RDMA.
+Status VerbsStream::EndRdma() {
+  (void)pipe_->Reap(Now());
+  Deliver();
+  if (gone_) return {};
+  if (!reader_.at_frame()) return {Code::kPeerLost, "RDMA: the peer hung up in the middle of a frame"};
+  reader_.Stop();
   return {};
 }
 

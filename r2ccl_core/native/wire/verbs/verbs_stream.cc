@@ -374,20 +374,25 @@ void VerbsStream::Cut() {
   held_.clear();
 }
 
+// Where the queue cannot deliver it. Nothing else goes there.
+void VerbsStream::HangUpByTcp(const std::string& farewell) {
+  gone_ = true;
+  reader_.Stop();
+  DropPipe();
+  control_.clear();
+  tcp_->HangUp(farewell);
+}
+
 void VerbsStream::HangUp(const std::string& farewell) {
   auto self = shared_from_this();
   if (gone_) return;
-  if (!by_rdma_ || grant_is_out_) {  // with a grant out the queue cannot live on to deliver it
-    gone_ = true;
-    reader_.Stop();
-    DropPipe();
-    tcp_->HangUp(farewell);
-    return;
-  }
+  // With a grant out the queue cannot live on to deliver it.
+  if (!by_rdma_ || grant_is_out_) return HangUpByTcp(farewell);
   if (sending_ || !broken_.empty()) return Cut();
   SetPolled(false);
   control_ += farewell;
-  if (!FlushRdma()) return Cut();
+  // The peer may not have returned enough slots: the last acknowledgement came by another path.
+  if (!FlushRdma()) return HangUpByTcp(farewell);
   gone_ = true;
   reader_.Stop();
   // Until the other end's device has it. One that does not answer ends the queue by its own time-out.

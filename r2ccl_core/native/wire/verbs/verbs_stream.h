@@ -178,6 +178,8 @@ class VerbsStream final : public Stream,
   void Break(const std::string& reason);
   void Lose(const std::string& reason);
   void DropPipe();
+  void HangUpByTcp(const std::string& farewell);
+  Status EndRdma();
   void EndLinger();
 
   VerbsShared* const shared_;

@@ -14,9 +14,9 @@ Where messages cost time, a forest's first periods are unlike the others, and on
 that differ by a millionth make up to 5 % of its time, and every change of such a kind another (0.2 to 5 % between runs;
 the larger, the less). So what is told of those is the mean over ports that differ by chance (`simulate.UNEVEN`), with
 the 95 % interval of that mean as the error. Schedules that are too long for that are simulated for some of their
-chunks, once: the mean time at which the hosts are done with a chunk tells the period, between the first half of the
-run (filling) and the last quarter (ports get free), and half of what the two halves of that window lie apart is the
-error.
+chunks, once: the mean time at which the hosts are done with a chunk tells the period, between the first quarter of the
+run (filling) and the last (ports get free), and half of what the two halves of that window lie apart is the error.
+Where the pace still changes too much in that window, it begins at half of the run.
 
 What repeats:
 
@@ -222,12 +222,13 @@ def _of_costly(schedule: Periodic, alpha_s: float, most_error: float) -> Estimat
     k = max(LEAST_ROUNDS, ROUNDS_PER_HOP * (schedule.first - 1), FIRST_MESSAGES // schedule.messages)
     while 3 * k <= 2 * periods:
         run_s, done_s = _chunks(schedule, k, alpha_s)
-        first, last = k // 2, k - k // 4
-        middle = (first + last) // 2
-        found_s = run_s + (periods - k) * _pace(done_s[first:last])
-        half_s = (periods - k) * abs(_pace(done_s[first:middle]) - _pace(done_s[middle:last])) / 2
-        if half_s / found_s + single <= most_error:
-            return Estimate(found_s, half_s / found_s + single, k)
+        for first in (k // 4, k // 2):
+            last = k - k // 4
+            middle = (first + last) // 2
+            found_s = run_s + (periods - k) * _pace(done_s[first:last])
+            half_s = (periods - k) * abs(_pace(done_s[first:middle]) - _pace(done_s[middle:last])) / 2
+            if half_s / found_s + single <= most_error:
+                return Estimate(found_s, half_s / found_s + single, k)
         k *= 2
     run_s, _ = _chunks(schedule, periods, alpha_s)
     return Estimate(run_s, single, periods)

@@ -368,13 +368,6 @@ MUTANTS = [
         "  if (!by_rdma_) return HangUpByTcp(farewell);",
     ),
     Mutant(
-        "farewell_is_not_said",
-        "a connection that ends where its queue pair has no slot resets TCP instead of saying farewell there",
-        "wire/verbs/verbs_stream.cc",
-        "  if (!FlushRdma()) return HangUpByTcp(farewell);",
-        "  if (!FlushRdma()) return Cut();",
-    ),
-    Mutant(
         "fence_after_the_next_grant",
         "a place that the peer may still write to is fenced only with its path, after another path has used it",
         "wire/verbs/verbs_read.cc",

@@ -299,7 +299,7 @@ class Comm : public StreamOwner, public Kickable, public std::enable_shared_from
   // Puts its way on probation, unless there is no other that carries data in its place. False then.
   bool BeginProbation(Path& path, int64_t now_ns, const std::string& why) REQUIRES(mutex_);
   bool WayWorks(const Path& path, int64_t now_ns) const;
-  // The same, by what they carried lately where that is all that is known.
+  // What the best of the own NICs drains, or carried lately if that is all that is known; 0: unknown.
   double BestNicRate() const;
   // The ways to the same peer over other NICs.
   Elsewhere LookElsewhere(const Path& path) const REQUIRES(mutex_);

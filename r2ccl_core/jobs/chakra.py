@@ -113,9 +113,9 @@ def schedule_of(traces: Sequence[Trace]) -> Schedule:
             tuple(lane(steps) for steps in _steps(trace, rank, int(about["nlanes"])))
             for rank, trace in enumerate(traces)
         )
-        sizes = {key: int(about[key]) for key in ("nranks", "nchunks", "root")}
+        nranks, nchunks, root = (int(about[key]) for key in ("nranks", "nchunks", "root"))
         return Schedule(
-            about[SCHEDULE], about["collective"], programs=programs, abreast=tuple(about["abreast"]), **sizes
+            about[SCHEDULE], about["collective"], nranks, nchunks, programs, root, abreast=tuple(about["abreast"])
         )
     except (KeyError, TypeError, ValueError, IndexError, ScheduleError) as error:
         raise UsageError(f"{traces[0].path}: the attributes of its schedule are damaged ({error})") from error

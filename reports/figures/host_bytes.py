@@ -86,5 +86,5 @@ def result(frame: pd.DataFrame) -> str:
     told = []
     for (system, phase), own in bars.groupby(["system", "phase"], sort=False):
         ends = " to ".join(dict.fromkeys(f"{value:.3g}" for value in (own.min(), own.max())))
-        told.append(f"{system} {PHASES[phase]}: {ends}")
+        told.append(f"{system} {PHASES[str(phase)]}: {ends}")
     return f"received per operation and host, in vector sizes: {'; '.join(told)}"

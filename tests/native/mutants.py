@@ -58,7 +58,7 @@ MUTANTS = [
         "shares_never_due",
         "a path that has had its share never gets more",
         "failover/split.h",
-        "turns_[i] <= first + kLeadBytes",
+        "turns_[i] <= most",
         "turns_[i] < kLeadBytes / 64",
     ),
     Mutant(

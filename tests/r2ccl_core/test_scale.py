@@ -12,7 +12,7 @@ from r2ccl_core.perf import scale
 def test_every_schedule_has_a_line_with_its_limit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in (("ROUNDS", 32), ("CHUNKS", 64), ("DENSE", (8,)), ("MOST_HOSTS", 8)):
+    for name, value in (("CHUNKS_OF_A_TREE", 32), ("CHUNKS", 64), ("DENSE", (8,)), ("MOST_HOSTS", 8)):
         monkeypatch.setattr(scale, name, value)
     monkeypatch.setattr(sys, "argv", ["scale", "--hosts", "8", "9"])
     scale.main()

@@ -110,7 +110,7 @@ TEST(Handle, MistakesAreRefused) {
   };
   EXPECT_EQ(DecodeHandle(good.substr(1), &back).code(), Code::kInvalidArgument);
   EXPECT_TRUE(refused(good, 0, 'x'));
-  EXPECT_TRUE(refused(good, 4, 9));
+  EXPECT_TRUE(refused(good, 4, kWireVersion + 1));
   EXPECT_TRUE(refused(good, 5, 0));
   EXPECT_TRUE(refused(good, 5, kMaxPaths + 1));
   EXPECT_TRUE(refused(good, 5, '\xff'));

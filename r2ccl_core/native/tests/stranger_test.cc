@@ -92,17 +92,18 @@ TEST_F(Strangers, AreRefusedAndNamed) {
   Secret wrong = handle.secret;
   wrong[5] ^= 1;
   std::string other_version = EncodeHello(0, 1, 99, 3, handle.secret);
-  other_version[4] = 9;
+  other_version[4] = kWireVersion + 1;
+  const std::string speaks = "peer speaks version " + std::to_string(kWireVersion + 1);
   std::string changed = EncodeHello(0, 1, 99, 3, handle.secret);
   changed[16] ^= 1;
   const std::vector<std::pair<std::string, std::string>> cases = {
       {std::string(64, 'G'), "not an r2ccl stream"},
       {EncodeHello(0, 1, 99, 3, wrong), "unknown secret"},
-      {other_version, "peer speaks version 9"},
+      {other_version, speaks},
       {changed, "header was changed on its way"},
       {EncodeControl(FrameType::kClose) + std::string(16, 'x'), "does not begin with a greeting"},
       {EncodeHello(0, 0, 99, 3, handle.secret), "malformed hello"},
-      {other_version.substr(0, 20), "peer speaks version 9"},
+      {other_version.substr(0, 20), speaks},
   };
   uint32_t from = 0x5000;
   for (const auto& [bytes, reason] : cases) {

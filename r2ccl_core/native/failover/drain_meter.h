@@ -48,7 +48,9 @@ class DrainMeter {
         if (moved < kEnoughBytes && now_ns - seen.since_ns < kLongestNs) continue;
         if (moved > 0) nic.drain_bytes_per_ns.store(known == 0 ? rate : 0.7 * known + 0.3 * rate);
       } else if (known > 0) {
-        bool by_trials = environment_->params.mode == 2 && known * kMuchFaster < best;
+        // With zero copy there are no trials (SendComm::TryWays).
+        bool tried = environment_->params.mode == 2 && environment_->params.zero_copy_bytes == 0;
+        bool by_trials = tried && known * kMuchFaster < best;
         nic.drain_bytes_per_ns.store(std::max(by_trials ? known : std::min(known * kGrowth, best), rate));
       }
       seen = {acknowledged, acknowledged, idle_times, now_ns, queued};

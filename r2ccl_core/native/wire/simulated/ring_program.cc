@@ -215,13 +215,14 @@ bool RingProgram::IsOver() const {
 
 std::string RingProgram::CheckEnd(const std::vector<bool>& doomed) const {
   bool may_fail = std::find(doomed.begin(), doomed.end(), true) != doomed.end() || (has_troubles_ && params_.mode == 0);
+  // One that never had its connections does not end, and others may wait for it: who makes a group sees to that.
+  bool all_began = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.machine != nullptr; });
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& rank = ranks_[i];
     if (doomed[i] || is_done(rank)) continue;
     std::string where = ": rank " + std::to_string(i) + " at call " + std::to_string(rank.call) + " " + rank.why;
     if (!may_fail) return "a collective did not end well" + where;
-    bool began = rank.machine != nullptr;
-    if (!rank.failed && began) return "the end of a collective was not noticed" + where;
+    if (!rank.failed && all_began) return "the end of a collective was not noticed" + where;
   }
   return "";
 }

@@ -131,8 +131,8 @@ MUTANTS = [
         "counts_at_the_beginning",
         "a chunk is acknowledged when its first byte came",
         "failover/recv_comm.cc",
-        "  path.tested = false;\n  if (frame.epoch != path.epoch",
-        "  path.tested = false;\n  ++in.chunks;\n  if (frame.epoch != path.epoch",
+        "  in.aside.reset();\n  path.tested = path.tested &&",
+        "  in.aside.reset();\n  ++in.chunks;\n  path.tested = path.tested &&",
     ),
     Mutant(
         "half_a_chunk_counts",
@@ -271,8 +271,8 @@ MUTANTS = [
         "held_for_ever",
         "a path that flapped never carries data again",
         "failover/send_comm.cc",
-        "  ReleaseHeld(now_ns);\n  if (!messages_.empty()) {",
-        "  if (!messages_.empty()) {",
+        "  ReleaseHeld(now_ns);\n  EndDetours(now_ns);",
+        "  EndDetours(now_ns);",
     ),
     Mutant(
         "acknowledgement_is_lost",

@@ -14,10 +14,6 @@ class Survivor:
     def __init__(self) -> None:
         self.rank = rank_here()
 
-    def hello(self) -> dict[str, Any]:
-        """The id, on rank 0."""
-        return {} if RANK else {"id": self.rank.unique_id()}
-
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         what = request.pop("do")
         return dict(self.rank.join(request["id"])) if what == "join" else self.loop(**request)
@@ -34,7 +30,7 @@ class Survivor:
 def start() -> tuple[dict[str, Any], Answer]:
     """Ready to join."""
     survivor = Survivor()
-    return survivor.hello(), survivor.answer
+    return survivor.rank.hello(), survivor.answer
 
 
 if __name__ == "__main__":

@@ -18,10 +18,6 @@ class Lives:
     def __init__(self) -> None:
         self.rank = rank_here()
 
-    def hello(self) -> dict[str, Any]:
-        """The id of the first, on rank 0."""
-        return {} if RANK else {"id": self.rank.unique_id()}
-
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         what = request.pop("do")
         if what == "key":
@@ -67,7 +63,7 @@ def resident() -> int:
 def start() -> tuple[dict[str, Any], Answer]:
     """Ready to join."""
     lives = Lives()
-    return lives.hello(), lives.answer
+    return lives.rank.hello(), lives.answer
 
 
 if __name__ == "__main__":

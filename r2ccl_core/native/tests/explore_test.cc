@@ -315,6 +315,14 @@ TEST(Explore, WritesThatBreakInAnyWayLoseNothing) {
   }
 }
 
+// A host with a simulated RDMA device and nothing else.
+struct DeviceHost final : Receiver {
+  DeviceHost(World* world, int host) : device(world, host, [](int) {}) {}
+  void Take(const Packet& packet, int nic) override { device.Take(packet, nic); }
+  void OnLink(int, bool) override {}
+  RdmaDevice device;
+};
+
 // What was sent over a queue pair that is given up meanwhile comes when its ring is gone.
 class LateMessage {
  public:
@@ -343,14 +351,8 @@ class LateMessage {
   }
 
  private:
-  struct Host final : Receiver {
-    Host(World* world, int host) : device(world, host, [](int) {}) {}
-    void Take(const Packet& packet, int nic) override { device.Take(packet, nic); }
-    void OnLink(int, bool) override {}
-    RdmaDevice device;
-  };
   World world_{1, 2, 1};
-  Host hosts_[2] = {{&world_, 0}, {&world_, 1}};
+  DeviceHost hosts_[2] = {{&world_, 0}, {&world_, 1}};
   const RcShape shape_{4, 512, 4, 512};
   std::unique_ptr<RcQueue> queues_[2];
 };
@@ -405,15 +407,9 @@ class LateWrite {
   }
 
  private:
-  struct Host final : Receiver {
-    Host(World* world, int host) : device(world, host, [](int) {}) {}
-    void Take(const Packet& packet, int nic) override { device.Take(packet, nic); }
-    void OnLink(int, bool) override {}
-    RdmaDevice device;
-  };
   static constexpr size_t kBytes = 65536;
   World world_{1, 2, 1};
-  Host hosts_[2] = {{&world_, 0}, {&world_, 1}};
+  DeviceHost hosts_[2] = {{&world_, 0}, {&world_, 1}};
   const RcShape shape_{4, 512, 4, 512, 4};
   std::vector<char> memory_[2] = {std::vector<char>(kBytes, 'x'), std::vector<char>(kBytes, '-')};
   std::unique_ptr<RcQueue> queues_[2];

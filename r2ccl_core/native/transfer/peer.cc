@@ -24,6 +24,14 @@ constexpr int64_t kLastWordsNs = 1'000'000'000;     // as long as the peer's tra
 
 Status Wrong(const std::string& what) { return {Code::kProtocol, "the peer's engine " + what}; }
 
+// Takes a piece's bytes out of those that came within a message, to `data` unless it is nullptr. False if none came so.
+bool TakeWithin(std::string_view* within, uint64_t bytes, char* data) {
+  if (within->empty()) return false;
+  if (data != nullptr) std::memcpy(data, within->data(), bytes);
+  within->remove_prefix(bytes);
+  return true;
+}
+
 // What a program reads of a loss.
 Status Explain(const Status& status, const std::string& name) {
   return {status.code(), "the transfer engine '" + name + "': " + status.message()};
@@ -517,11 +525,7 @@ Status Peer::TakeWrite(const Message& message) {
     Status status = shared_->regions.Find(piece.key, piece.offset, piece.bytes, &region);
     if (!status.ok()) Refuse(*inbound, status.message());
     char* data = region == nullptr || inbound->outcome != Outcome::kOk ? nullptr : region->data + piece.offset;
-    if (!within.empty()) {
-      if (data != nullptr) std::memcpy(data, within.data(), piece.bytes);
-      within.remove_prefix(piece.bytes);
-      continue;
-    }
+    if (TakeWithin(&within, piece.bytes, data)) continue;
     ++inbound->pieces;
     Receive({nullptr, piece.bytes, Use(data == nullptr ? nullptr : region), inbound, nullptr}, data);
   }
@@ -606,10 +610,8 @@ Status Peer::TakeReply(const Message& message) {
       Cancel(*transfer);
     }
     char* data = region == nullptr ? nullptr : region->data + offset;
-    if (!within.empty()) {
-      if (data != nullptr) std::memcpy(data, within.data(), piece.bytes);
+    if (TakeWithin(&within, piece.bytes, data)) {
       if (data != nullptr) transfer->bytes_ += piece.bytes;
-      within.remove_prefix(piece.bytes);
       continue;
     }
     ++transfer->pieces_;

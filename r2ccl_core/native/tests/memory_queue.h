@@ -143,12 +143,12 @@ class MemoryQueue final : public RcQueue {
   Status PostWrite(uint64_t id, const char* data, uint32_t bytes, uint32_t local_key, uint64_t address,
                    uint32_t remote_key) override {
     MutexLock lock(fabric_->mutex_);
-    if (local_key != 1 || remote_key != 2) return {Code::kProtocol, "a write by another key"};
+    if (local_key != 1) return {Code::kProtocol, "a write by another key"};
     under_way_.push_back(id);
     auto peer = fabric_->queues_.find(peer_);
     silent_ |= peer == fabric_->queues_.end() || peer->second->peer_ != number_;
     if (silent_) return {};
-    held_.push_back({id, data, reinterpret_cast<char*>(address), bytes});
+    held_.push_back({id, data, reinterpret_cast<char*>(address), bytes, remote_key});
     if (!fabric_->holds_writes) Land();
     return {};
   }
@@ -175,12 +175,14 @@ class MemoryQueue final : public RcQueue {
     done_.push_back(std::move(done));
     if (std::exchange(armed_, false)) eventfd_write(event_.get(), 1);
   }
-  // What both ends still stand for.
+  // What both ends still stand for, in memory that is registered.
   void Land() {
     auto peer = fabric_->queues_.find(peer_);
     bool stands = peer != fabric_->queues_.end() && peer->second->peer_ == number_;
     for (const Held& one : std::exchange(held_, {})) {
       if (!stands) continue;
+      bool known = fabric_->memory_.Find(one.from, one.bytes) && fabric_->memory_.Find(one.to, one.bytes);
+      if (!known || one.remote_key != 2) return Fail("remote access error");
       std::memcpy(one.to, one.from, one.bytes);
       std::erase(under_way_, one.id);
       Add({one.id, "", 0});
@@ -210,6 +212,7 @@ class MemoryQueue final : public RcQueue {
     const char* from;
     char* to;
     uint32_t bytes;
+    uint32_t remote_key;
   };
   std::vector<Held> held_;
   std::vector<RcDone> done_;

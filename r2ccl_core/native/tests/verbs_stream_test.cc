@@ -439,6 +439,8 @@ class Mad {
     EXPECT_TRUE(DecodeRcAddress({said.begin() + kHeaderBytes, said.end()}, &address).ok());
     EXPECT_TRUE(pipe_->Connect(address, 0).ok());
   }
+  // As a peer of ours does, so that the end goes over.
+  void Echo() { EXPECT_TRUE(pipe_->Send(RcKind::kEcho, 0, 0).ok()); }
   void Say(RcKind kind, std::string words, bool summed) {
     size_t most = 0;
     char* place = pipe_->Room(&most, 0);
@@ -538,6 +540,84 @@ TEST(VerbsWrite, NoWordOfAnAskingPeerBreaksIt) {
   }
   EXPECT_GT(granted, 300u) << "some of it made sense";
   EXPECT_GT(ended, 100u);
+}
+
+// The other way round: it grants what it was not asked for, places that are not its own or that nobody knows, twice, or
+// never. What it does get is what was sent, and nothing else is read.
+TEST(VerbsWrite, NoWordOfAGrantingPeerBreaksIt) {
+  size_t asked = 0;
+  size_t landed = 0;
+  size_t ended = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    Fabric fabric;
+    End end(&fabric, "10.0.0.1", true, false);
+    end.shared.write_bytes = 4096;
+    std::vector<char> from(kBodyBytes);
+    for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<char>(i * 7 + i / 4096);
+    fabric.AddMemory(from.data(), from.size());
+    Mad peer(&fabric, &end, kAcceptedShape, seed);
+    ASSERT_TRUE(end.tcp->Take(EncodeHelloAck(0, 1, 0, 0, kTakesRdma | kTakesWrites)).ok());
+    peer.Connect();
+    ASSERT_TRUE(end.tcp->Take(EncodeRdma(RdmaStep::kAnswer, 1, peer.Address())).ok());
+    peer.Hear([&](RcKind kind, const std::string&) { kind == RcKind::kTest ? peer.Echo() : void(); });
+    end.loop.Run();
+    ASSERT_TRUE(end.tcp->Take(EncodeRdma(RdmaStep::kSwitch, 1)).ok());
+    uint64_t number = 0;
+    size_t bytes = 0;
+    bool whole = false;  // the place that it was granted last is ours, and large enough
+    auto take = [&](RcKind kind, const std::string& words) {
+      if (kind == RcKind::kLanded && whole) {
+        ++landed;
+        EXPECT_EQ(std::memcmp(peer.memory.data(), from.data(), bytes), 0);
+      }
+      if (kind != RcKind::kAsk) return;
+      ++asked;
+      ASSERT_EQ(words.size(), kHeaderBytes + sizeof number + sizeof(uint32_t));
+      std::memcpy(&number, words.data() + kHeaderBytes, sizeof number);
+    };
+    for (int step = 0; step < 40 && peer.goes_on(); ++step) {
+      if (!end.stream->sending()) {
+        Frame frame;
+        frame.type = FrameType::kData;
+        bytes = 4096 + peer.Below(kBodyBytes - 4096);
+        frame.body_bytes = frame.d = static_cast<uint32_t>(bytes);
+        frame.b = frame.d;
+        end.stream->Send(frame, from.data());
+      }
+      peer.Hear(take);
+      if (peer.Below(4) == 0) peer.Babble(number);
+      Granted grant{number, 1, reinterpret_cast<uintptr_t>(peer.memory.data()), 2};
+      whole = peer.Below(4) != 0;
+      if (!whole) {
+        switch (peer.Below(5)) {
+          case 0:
+            grant.number += peer.Below(3);
+            break;
+          case 1:
+            grant.place = peer.Below(5);
+            break;
+          case 2:
+            grant.address += peer.Below(2 * kBodyBytes);
+            break;
+          case 3:
+            grant.address = peer.Below(UINT64_MAX);
+            break;
+          default:
+            grant.key = peer.Below(4);
+        }
+      }
+      peer.Say(RcKind::kGrant, std::string(reinterpret_cast<const char*>(&grant), sizeof grant), true);
+      if (peer.Below(16) == 0) end.stream->KeepBody();
+      peer.Hear(take);
+      if (peer.Below(8) == 0) peer.Babble(number);
+    }
+    peer.CheckReason();
+    ended += peer.goes_on() ? 0 : 1;
+    if (peer.Below(2) == 0) end.stream->DropBody();
+  }
+  EXPECT_GT(asked, 300u) << "some of it made sense";
+  EXPECT_GT(landed, 100u);
+  EXPECT_GT(ended, 100u) << "and some did not";
 }
 
 // A connection that is refused lets go of what came in.

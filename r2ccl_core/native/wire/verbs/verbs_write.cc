@@ -80,6 +80,7 @@ Status VerbsStream::TakeGrant(const RcPipe::Arrival& arrival) {
   if (!Read(arrival, &grant) || grant.number != asks_ || !sending_ || way_ != Way::kAsked) {
     return Wrong("a place was granted that nobody has asked for");
   }
+  if (grant.place > Place::kCopied) return Wrong("a place of no known kind was granted");
   pipe_->SetWaits(false, Now());
   granted_address_ = grant.address;
   granted_key_ = static_cast<uint32_t>(grant.key);

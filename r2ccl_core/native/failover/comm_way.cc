@@ -28,9 +28,10 @@ void Comm::TellProbation(Path& path, const std::string& why) {
       path.way->With([](Probation& probation) { return probation.TakeNews() ? probation.needed_ns() : int64_t{-1}; });
   if (needed_ns < 0) return;
   path.told_held = true;
-  Log("path_held", path,
-      why + ": carries nothing until test packets have come back clean for " +
-          std::to_string(needed_ns / kMillisecond) + " ms");
+  std::string until = needed_ns == 0
+                          ? "one test of packets of full size has come back clean"
+                          : "test packets have come back clean for " + std::to_string(needed_ns / kMillisecond) + " ms";
+  Log("path_held", path, why + ": carries nothing until " + until);
 }
 
 double Comm::BestNicRate() const {

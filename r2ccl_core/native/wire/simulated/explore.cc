@@ -46,9 +46,7 @@ class Play {
   }
 
   Outcome Run(bool with_log) {
-    // A rank of a ring may wait for one that has itself waited for a third, and so on: nothing outside the connections
-    // tells it.
-    int64_t give_up_ns = scenario_.params.give_up_ms * kMillisecond * (scenario_.ring.calls > 0 ? scenario_.hosts : 1);
+    int64_t give_up_ns = scenario_.params.give_up_ms * kMillisecond;
     int64_t limit_ns = begin_ns_ + kTroubleEndsNs + give_up_ns + kSettleNs;
     auto over = [this] { return ++looks_ % 16 == 0 && (!Wrong().empty() || IsOver()); };
     world_.RunUntil(limit_ns, over);

@@ -63,6 +63,7 @@ RingProgram::RingProgram(const Scenario& scenario, World* world, const std::vect
       has_troubles_(!scenario.troubles.empty()),
       seed_(scenario.seed),
       world_(world),
+      connected_by_ns_(world->Now() + params_.give_up_ms * kMillisecond),
       ranks_(processes.size()) {
   auto lanes = static_cast<size_t>(ring_.lanes);
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -83,6 +84,7 @@ bool RingProgram::Take(int host, const std::shared_ptr<RecvComm>& comm) {
   uint64_t first = kFirstConnection + before * lanes;
   if (comm->connection() < first || comm->connection() >= first + lanes) return false;
   ranks_[here].receivers[comm->connection() - first] = comm;
+  if (ranks_[here].failed) comm->Close();
   return true;
 }
 
@@ -154,12 +156,16 @@ void RingProgram::Fail(Rank& rank, const std::string& why) {
   rank.failed = true;
   rank.runs = false;
   rank.why = why;
+  if (rank.machine == nullptr) CloseConnections(rank);  // else the machine has
+  Let(rank, "a collective that failed");
+  Keep(rank);
+}
+
+void RingProgram::CloseConnections(Rank& rank) {
   for (const auto& sender : rank.senders) sender->Close();
   for (const auto& receiver : rank.receivers) {
     if (receiver != nullptr) receiver->Close();
   }
-  Let(rank, "a collective that failed");
-  Keep(rank);
 }
 
 void RingProgram::Finish(Rank& rank) {
@@ -194,7 +200,11 @@ void RingProgram::LookAt(Rank& rank, int64_t when_ns) {
 
 void RingProgram::Run(int host) {
   Rank& rank = ranks_[static_cast<size_t>(host)];
-  if (rank.failed || is_done(rank) || !IsReady(rank)) return;
+  if (rank.failed || is_done(rank)) return;
+  if (!IsReady(rank)) {
+    if (!rank.failed && world_->Now() > connected_by_ns_) Fail(rank, "a connection did not come");
+    return;
+  }
   while (!is_done(rank)) {
     if (!rank.runs && !Begin(rank)) return;
     StepMachine::Look look;
@@ -215,14 +225,12 @@ bool RingProgram::IsOver() const {
 
 std::string RingProgram::CheckEnd(const std::vector<bool>& doomed) const {
   bool may_fail = std::find(doomed.begin(), doomed.end(), true) != doomed.end() || (has_troubles_ && params_.mode == 0);
-  // One that never had its connections does not end, and others may wait for it: who makes a group sees to that.
-  bool all_began = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.machine != nullptr; });
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& rank = ranks_[i];
     if (doomed[i] || is_done(rank)) continue;
     std::string where = ": rank " + std::to_string(i) + " at call " + std::to_string(rank.call) + " " + rank.why;
     if (!may_fail) return "a collective did not end well" + where;
-    if (!rank.failed && all_began) return "the end of a collective was not noticed" + where;
+    if (!rank.failed) return "the end of a collective was not noticed" + where;
   }
   return "";
 }
@@ -239,7 +247,9 @@ void RingProgram::AddHealth(std::vector<NicHealth>* health) const {
 // A process that is dead closes nothing.
 void RingProgram::Close() {
   for (Rank& rank : ranks_) {
-    if (!rank.failed && rank.process->is_alive()) Fail(rank, "");
+    if (!rank.process->is_alive()) continue;
+    CloseConnections(rank);
+    if (!rank.failed) Fail(rank, "");
   }
 }
 

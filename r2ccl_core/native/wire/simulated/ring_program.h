@@ -52,6 +52,7 @@ class RingProgram final : public Program {
   bool Begin(Rank& rank);
   void Let(Rank& rank, const std::string& which);
   void Fail(Rank& rank, const std::string& why);
+  static void CloseConnections(Rank& rank);
   void Finish(Rank& rank);
   void Keep(Rank& rank);
   void LookAt(Rank& rank, int64_t when_ns);
@@ -64,6 +65,7 @@ class RingProgram final : public Program {
   const bool has_troubles_;
   const uint64_t seed_;
   World* const world_;
+  const int64_t connected_by_ns_;  // who makes a group waits no longer
   std::vector<Rank> ranks_;
   uint64_t checked_ = 0;
   std::vector<CallRecord> calls_;

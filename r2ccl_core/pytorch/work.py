@@ -12,6 +12,12 @@ from torch.distributed import Work
 from r2ccl_core.errors import R2cclError
 from r2ccl_core.runtime.pending import Line
 
+_LOSES_PYTHON_PART = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9)
+_unclaimed: set["Running"] = set()
+"""Works that nobody has waited for. Before 2.9, C++ callers (functional collectives, DDP) hold only the C++ part of a
+work: once its Python part is gone, `wait` is that of C++, which never ends, and `get_future` raises an error. A call
+that ends before its caller waits would lose its Python part here."""
+
 
 class Running(Work):  # type: ignore[misc]  # torch is not typed here
     """One call. Several threads may wait for it, in any order."""
@@ -25,12 +31,15 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
         self._ended = False
         self._source: Any = None
         self._future: Any = None
+        if _LOSES_PYTHON_PART:
+            _unclaimed.add(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Returns when it has ended; raises its error, or a time-out of this wait alone."""
         limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
         if not self.is_completed() and not self._over.wait(limit_s):
             raise torch.distributed.DistBackendError(f"the work has not ended after {limit_s:g} s")
+        _unclaimed.discard(self)
         if self._error is not None:
             raise self._error
         return True
@@ -69,6 +78,7 @@ class Running(Work):  # type: ignore[misc]  # torch is not typed here
                 ended = False
         if ended:
             self._source.set_result(None)
+        _unclaimed.discard(self)  # the future holds it until it has ended
         return self._future
 
     getFuture = get_future  # noqa: N815  # of older versions
@@ -170,5 +180,6 @@ def run(
             line.begin(guarded)
     except R2cclError as raised:
         watch.end(number)
+        _unclaimed.discard(work)
         raise torch.distributed.DistBackendError(f"{name}: {raised}") from None
     return work
